@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
+ *
+ * The layout that the runtime (C), the tool (Rust, crates/abi) and the trace files share.
+ *
+ * Grows only by: a new record kind, a new extended event, a new field in place of a reserved one. Anything else
+ * raises NOPAL_ABI_VERSION. All values are little-endian. docs/trace-format.md describes the same for readers;
+ * crates/abi/tests compares every constant, size and offset below with the Rust side.
+ */
+#ifndef NOPAL_ABI_H
+#define NOPAL_ABI_H
+
+#ifndef __ASSEMBLER__
+#include <stddef.h>
+#include <stdint.h>
+#endif
+
+#define NOPAL_ABI_VERSION 1
+
+/* ---- Records -------------------------------------------------------------------------------------------------
+ *
+ * A record is one 8-byte word, or several. The first word:
+ *
+ *   bits  0..31   low half of the time stamp counter
+ *   bits 32..35   kind
+ *   bits 36..55   site number, 1 .. NOPAL_SITE_LIMIT - 1
+ *   bits 56..63   frame tag: bits 4..11 of the address of the slot that holds the return address
+ *
+ * A first word whose upper half is 0 has not been written. The lower half is stored first, the upper half last.
+ * Records of several words store their upper half first with a PENDING kind (so that their length is known), then
+ * the other words, then the upper half again with the final kind.
+ */
+#define NOPAL_KIND_NONE 0           /* not written */
+#define NOPAL_KIND_ENTRY 1          /* a wrapped call: an exit follows */
+#define NOPAL_KIND_EXIT 2
+#define NOPAL_KIND_TAIL 3           /* entered by a jump from a wrapped function: ends when that one does */
+#define NOPAL_KIND_ONLY 4           /* entry without wrapping: no exit follows */
+#define NOPAL_KIND_ENTRY_ARGS 5     /* as 1, 3 and 4, then 6 words: the integer arguments */
+#define NOPAL_KIND_TAIL_ARGS 6
+#define NOPAL_KIND_ONLY_ARGS 7
+#define NOPAL_KIND_EXIT_RESULT 8    /* as 2, then 1 word: the integer result */
+#define NOPAL_KIND_UNWIND 9         /* an exit by exception, forced unwinding or cancellation */
+#define NOPAL_KIND_PENDING_ARGS 10  /* 6 words follow that may not be written: the call happened, arguments unknown */
+#define NOPAL_KIND_PENDING_RESULT 11 /* 1 word follows that may not be written: the exit happened, result unknown */
+#define NOPAL_KIND_HOLE 12          /* put by the tool where a word was reserved and never written */
+#define NOPAL_KIND_EXTENDED 15      /* bits 36..63 of the word are the event id; then a 64-bit clock; then its fields */
+
+#define NOPAL_SITE_LIMIT 0x100000
+#define NOPAL_ARGUMENTS 6
+
+/* Extended events. */
+#define NOPAL_EVENT_RESYNC 16
+
+#define NOPAL_RESYNC_CHUNK 1        /* first record of a chunk */
+#define NOPAL_RESYNC_CLOCK 2        /* the upper half of the counter changed */
+#define NOPAL_RESYNC_STACK 3        /* another stack, or a part of it not seen before */
+#define NOPAL_RESYNC_JUMP 4         /* after longjmp, a switch of contexts, or a landing pad */
+
+#define NOPAL_RESYNC_BYTES 48
+
+/* ---- Chunks --------------------------------------------------------------------------------------------------
+ *
+ * A chunk is NOPAL_CHUNK_BYTES long and aligned to that, so a position that is a multiple of it is a full chunk
+ * (or none). It starts with its header, then a RESYNC record, then records. The header is the packet header and
+ * context of the trace file; the tool fills the fields marked (tool) when it writes the chunk out.
+ */
+#define NOPAL_CHUNK_SHIFT 16
+#define NOPAL_CHUNK_BYTES (1 << NOPAL_CHUNK_SHIFT)
+#define NOPAL_CHUNK_HEADER_BYTES 96
+
+#define NOPAL_CHUNK_FREE 0u         /* zeroed, in nobody's hands; only the tool makes a chunk free */
+#define NOPAL_CHUNK_OWNED 1u        /* a thread writes into it */
+#define NOPAL_CHUNK_FULL 2u         /* its thread has gone on to another one */
+
+#define NOPAL_REQUESTS 64
+#define NOPAL_LOST_COUNTERS 64
+
+#define NOPAL_REQUEST_FREE 0u
+#define NOPAL_REQUEST_CLAIMED 1u    /* a thread is filling it in */
+#define NOPAL_REQUEST_WAITING 2u    /* the tool is asked */
+#define NOPAL_REQUEST_DONE 3u       /* the tool has answered; the thread frees it */
+
+#define NOPAL_ASK_LIBRARIES 1u      /* the list of loaded libraries changed (the loader's _dl_debug_state) */
+#define NOPAL_ASK_EXEC 2u           /* the thread is about to exec; word: address of the path */
+
+#define NOPAL_WHEN_FULL_DROP 0u
+#define NOPAL_WHEN_FULL_BLOCK 1u
+
+#ifndef __ASSEMBLER__
+
+struct nopal_resync {
+	uint32_t clock_low;
+	uint32_t kind_and_event;    /* NOPAL_KIND_EXTENDED | NOPAL_EVENT_RESYNC << 4 */
+	uint64_t clock;
+	uint64_t slot;              /* address of the slot that holds the return address of the event that follows */
+	uint64_t stack;             /* lowest address of the stack's known part */
+	uint32_t process;
+	uint32_t thread;
+	uint32_t reason;
+	uint32_t reserved;
+};
+
+struct nopal_chunk_header {
+	uint32_t magic;             /* 0xC1FC1FC1 (tool) */
+	uint32_t stream_id;         /* 0 (tool) */
+	uint8_t uuid[16];           /* of the trace (tool) */
+	uint64_t clock_begin;       /* counter at the first record (runtime) */
+	uint64_t clock_end;         /* counter at the last record (tool) */
+	uint64_t content_bits;      /* (tool) */
+	uint64_t packet_bits;       /* (tool) */
+	uint64_t discarded;         /* events of this thread lost before this chunk, since it began (runtime) */
+	uint64_t sequence;          /* 0 for a thread's first chunk, then 1 more each (runtime) */
+	uint32_t process;           /* (runtime) */
+	uint32_t thread;            /* (runtime) */
+	uint64_t thread_begin;      /* counter when the thread was first seen: tells threads of equal ids apart (runtime) */
+	uint64_t reserved;
+};
+
+/* A question from a thread to the tool. The thread waits on `state` as a futex; bounded by the tool's heartbeat. */
+struct nopal_request {
+	uint32_t state;
+	uint32_t what;
+	uint32_t process;
+	uint32_t thread;
+	uint64_t word;
+	uint64_t reserved;
+};
+
+/* The region: shared memory between the tool and one process image (and its forks). Followed by
+ * `chunk_count` state words at `state_offset` and the chunks at `chunk_offset`, both from the region's start. */
+struct nopal_region {
+	uint32_t version;
+	uint32_t chunk_count;
+	uint64_t state_offset;
+	uint64_t chunk_offset;
+	uint32_t when_full;
+	uint32_t tool_gone;         /* set by whoever cleans up: record nothing more */
+	uint32_t heartbeat;         /* the tool adds 1 at least every 10 ms */
+	uint32_t bell;              /* a futex: threads add 1 and wake when a request waits */
+	uint32_t threads_untraced;  /* threads that found no context free */
+	uint32_t stacks_unmirrored; /* stack parts that are traced entry only */
+	uint64_t reserved[2];
+	struct { uint64_t lost; uint64_t pad[7]; } lost[NOPAL_LOST_COUNTERS]; /* exact, summed: events that were not recorded */
+	struct nopal_request requests[NOPAL_REQUESTS];
+};
+
+_Static_assert(sizeof(struct nopal_resync) == NOPAL_RESYNC_BYTES, "resync");
+_Static_assert(sizeof(struct nopal_chunk_header) == NOPAL_CHUNK_HEADER_BYTES, "chunk header");
+_Static_assert(sizeof(struct nopal_request) == 32, "request");
+
+#endif
+#endif
