@@ -1,0 +1,92 @@
+//! What to record and how, and how it ended.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// What to run and what to record of it. Plain values: the command line fills them in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// As typed: looked up in `PATH` unless it holds a slash.
+    pub program: OsString,
+    /// Without the program's own name.
+    pub arguments: Vec<OsString>,
+    pub directory: PathBuf,
+    /// `GLOB[@MODULE]`; none chooses everything.
+    pub only: Vec<String>,
+    /// `GLOB[@MODULE]`, taken out of what `only` chose.
+    pub not: Vec<String>,
+    /// Every function of every library, not only those that the executable imports.
+    pub libraries: bool,
+    /// Calls nested deeper than this are not recorded.
+    pub depth: Option<u32>,
+    /// Record the integer arguments and the integer result of each call.
+    pub record_arguments: bool,
+    pub entry_only: bool,
+    pub when_full: WhenFull,
+    /// Memory for records that have not been written out yet.
+    pub buffer_bytes: u64,
+    /// Stop recording when the trace has grown to this; the program goes on.
+    pub max_bytes: Option<u64>,
+    /// Go on with the new program when the traced one replaces itself by `exec`.
+    pub follow_exec: bool,
+}
+
+/// What a thread does when no part of the buffer is free.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum WhenFull {
+    /// Drop the new records, and count them.
+    #[default]
+    Drop,
+    /// Wait until there is room.
+    Block,
+    /// Give up the oldest records: the trace holds the last moments.
+    Flight,
+}
+
+impl Options {
+    pub const DIRECTORY: &str = "nopal.data";
+    pub const BUFFER_BYTES: u64 = 64 << 20;
+
+    /// `program` with the defaults of the command line.
+    pub fn new(program: impl Into<OsString>) -> Options {
+        Options {
+            program: program.into(),
+            arguments: Vec::new(),
+            directory: PathBuf::from(Self::DIRECTORY),
+            only: Vec::new(),
+            not: Vec::new(),
+            libraries: false,
+            depth: None,
+            record_arguments: false,
+            entry_only: false,
+            when_full: WhenFull::Drop,
+            buffer_bytes: Self::BUFFER_BYTES,
+            max_bytes: None,
+            follow_exec: true,
+        }
+    }
+}
+
+/// How the traced program ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    Exited(i32),
+    Killed { signal: i32 },
+}
+
+/// What a recording came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    pub ended: Ended,
+    pub directory: PathBuf,
+    /// Functions that were traced, over all files.
+    pub functions: u64,
+    /// Functions that were refused, over all files.
+    pub refused: u64,
+    pub events: u64,
+    /// Events that were not recorded because no room was left.
+    pub lost: u64,
+    pub bytes: u64,
+    /// Whatever else the user must know, a line each: stacks without mirror, a disk that filled up, …
+    pub warnings: Vec<String>,
+}
