@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
+ *
+ * The stubs that hooks jump to, and the landing pad of exceptions.
+ */
+#include "process.h"
+
+	.text
+
+.macro push_register register
+	push \register
+	.cfi_adjust_cfa_offset 8
+.endm
+.macro pop_register register
+	pop \register
+	.cfi_adjust_cfa_offset -8
+.endm
+
+/* The handler hears of the call first, then the function runs as if nothing had happened, all registers as they were.
+ * (%rsp) = body, 8(%rsp) = return address. void handler(struct nopal_arguments *). */
+.macro before_stub name, handler
+	.globl \name
+	.type \name, @function
+\name:
+	.cfi_startproc
+	.cfi_def_cfa_offset 16
+	push_register %r11
+	push_register %r10
+	push_register %rax
+	push_register %r9
+	push_register %r8
+	push_register %rcx
+	push_register %rdx
+	push_register %rsi
+	push_register %rdi
+	mov %rsp, %rdi
+	push_register %rbp
+	mov %rsp, %rbp
+	.cfi_remember_state
+	.cfi_def_cfa_register %rbp
+	and $-16, %rsp
+	call \handler
+	mov %rbp, %rsp
+	.cfi_restore_state
+	pop_register %rbp
+	pop_register %rdi
+	pop_register %rsi
+	pop_register %rdx
+	pop_register %rcx
+	pop_register %r8
+	pop_register %r9
+	pop_register %rax
+	pop_register %r10
+	pop_register %r11
+	ret
+	.cfi_endproc
+	.size \name, . - \name
+.endm
+
+	before_stub nopal_stub_jump, nopal_before_jump
+	before_stub nopal_stub_libraries, nopal_before_libraries
+	before_stub nopal_stub_exec, nopal_before_exec
+	before_stub nopal_stub_prctl, nopal_before_prctl
+	before_stub nopal_stub_seccomp, nopal_before_seccomp
+	before_stub nopal_stub_system_call, nopal_before_system_call
+
+/* The handler takes the function's place, and gets the function (body) as third argument. */
+.macro instead_stub name, handler
+	.globl \name
+	.type \name, @function
+\name:
+	.cfi_startproc
+	.cfi_def_cfa_offset 16
+	pop_register %rdx
+	jmp \handler
+	.cfi_endproc
+	.size \name, . - \name
+.endm
+
+	instead_stub nopal_stub_find_object, nopal_find_object
+	instead_stub nopal_stub_iterate_objects, nopal_iterate_objects
+
+/* Where an exception goes on that passes through a wrapped frame. The unwinder comes here, by nopal_personality, with
+ *   %rax = exception    %rdx = struct nopal_unwinder    %rsp = slot + 8    -8(%rsp) = return address into the thunk
+ * The exit is recorded, the return address put back, and unwinding resumed as if the thunk's caller had asked for it.
+ * That makes the thunk's frame eight bytes long for the unwinder, which tells frames apart by their stack pointers. */
+	.globl nopal_landing
+	.type nopal_landing, @function
+nopal_landing:
+	.cfi_startproc
+	.cfi_def_cfa_offset 0
+	.cfi_escape 0x10, 16, 10, 0x0f, 0xf7, 0x6e, 0x6f, 0x70, 0x61, 0x6c, 0x2e, 0x6d, 0x22
+	lea -8(%rsp), %rsp
+	.cfi_def_cfa_offset 8
+	mov (%rsp), %rcx
+	push_register %rcx
+	mov NOPAL_EXIT_WORD(%rcx), %ecx
+	and $-16, %ecx
+	or $NOPAL_KIND_UNWIND, %ecx
+	call nopal_exit
+	pop_register %rcx
+	.cfi_restore 16
+	mov %rax, %rdi
+	jmp *NOPAL_UNWINDER_RESUME(%rdx)
+	.cfi_endproc
+	.size nopal_landing, . - nopal_landing
+
+	.section .note.GNU-stack, "", @progbits

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
+ *
+ * What port/linux needs of the CPU: x86-64.
+ */
+#ifndef NOPAL_SYSTEM_CALL_H
+#define NOPAL_SYSTEM_CALL_H
+
+#include <stdint.h>
+
+/* Returns what the kernel does: a result, or -errno. */
+static inline long system_call(long number, long a, long b, long c, long d, long e, long f)
+{
+	register long r10 __asm__("r10") = d;
+	register long r8 __asm__("r8") = e;
+	register long r9 __asm__("r9") = f;
+	long answer;
+	__asm__ volatile("syscall"
+			 : "=a"(answer)
+			 : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
+			 : "rcx", "r11", "memory");
+	return answer;
+}
+
+static inline uint64_t counter_read(void)
+{
+	uint32_t low, high;
+	__asm__ volatile("rdtsc" : "=a"(low), "=d"(high) : : "memory");
+	return low | (uint64_t)high << 32;
+}
+
+static inline uintptr_t thread_pointer_read(void)
+{
+	uintptr_t pointer;
+	__asm__ volatile("movq %%fs:0, %0" : "=r"(pointer));
+	return pointer;
+}
+
+#endif

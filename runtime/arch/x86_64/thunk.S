@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
+ *
+ * The thunk, which the tool copies for every function, and the code behind it that records entries and exits, which
+ * stands once in an arena. All of it is entered on the traced program's stack, with the program's registers, at any
+ * time and in any signal handler; it changes no register but the flags (dead at a call and at a return) and touches
+ * no vector state.
+ *
+ * Fields that the tool fills in are listed in the section .nopal_patches as pairs {address of the field, kind}: the
+ * value is added to what the field holds.
+ */
+#include "process.h"
+
+#define PATCH_MIRROR 1          /* 8 bytes: process.mirror */
+#define PATCH_CONTEXT_SLOT 2    /* 4 bytes: process.context_slot */
+#define PATCH_THREAD_SLOT 3     /* 4 bytes: process.thread_slot */
+#define PATCH_MARK 4            /* 4 bytes: bits 26..30 of every arena's address in this process */
+
+#define MARK_MASK 0x7c000000    /* arenas are 64 MiB, aligned, and equal in these bits */
+#define ARENA_SHIFT 26
+
+#define CHUNK_MASK (NOPAL_CHUNK_BYTES - 1)
+
+/* In CFI, a constant that the tool replaces by process.mirror - 8. */
+#define MIRROR_OF_SLOT 0xf7, 0x6e, 0x6f, 0x70, 0x61, 0x6c, 0x2e, 0x6d
+
+/* The return address is in the mirror: DW_CFA_expression(16) { const8s MIRROR - 8; plus }, with the CFA on the stack. */
+.macro cfi_return_address_in_mirror
+	.cfi_escape 0x10, 16, 10, 0x0f, MIRROR_OF_SLOT, 0x22
+.endm
+
+.macro patch kind, bytes_before_here
+.Lfield\@:
+	.pushsection .nopal_patches, "", @progbits
+	.quad .Lfield\@ - \bytes_before_here, \kind
+	.popsection
+.endm
+
+.macro push_register register
+	push \register
+	.cfi_adjust_cfa_offset 8
+.endm
+.macro pop_register register
+	pop \register
+	.cfi_adjust_cfa_offset -8
+.endm
+
+/* ---- The thunk ----------------------------------------------------------------------------------------------
+ *
+ * f, before:  the first instructions of f          f, after:  e9 rel32   jmp thunk
+ *
+ * The first two bytes are the switch: 66 90 (a NOP) when the site is on, eb rel8 to body when it is off.
+ * `body` (the displaced instructions, then a jump to f + window) is appended by the tool.
+ */
+	.section .nopal_thunk, "ax", @progbits
+	.globl nopal_thunk, nopal_thunk_entry_word, nopal_thunk_entry_call, nopal_thunk_body_call
+	.globl nopal_thunk_return, nopal_thunk_exit_word, nopal_thunk_exit_call, nopal_thunk_end
+	.balign 16
+nopal_thunk:
+	.cfi_startproc
+	.byte 0x66, 0x90
+	push_register %rcx
+	movl $0, %ecx                   /* kind | site << 4 */
+nopal_thunk_entry_word:
+	.byte 0xe8, 0, 0, 0, 0          /* call nopal_entry: carry set if the call must not be wrapped */
+nopal_thunk_entry_call:
+	pop_register %rcx
+	jc nopal_thunk_end
+	cfi_return_address_in_mirror
+	lea 8(%rsp), %rsp               /* the return address is in the mirror now … */
+	.cfi_def_cfa_offset 0
+	.byte 0xe8, 0, 0, 0, 0          /* … and call body puts ours into the very same slot */
+nopal_thunk_body_call:
+nopal_thunk_return:
+	lea -8(%rsp), %rsp
+	.cfi_def_cfa_offset 8
+	push_register %rcx
+	movl $0, %ecx
+nopal_thunk_exit_word:
+	.byte 0xe8, 0, 0, 0, 0          /* call nopal_exit: puts the return address back into the slot */
+nopal_thunk_exit_call:
+	pop_register %rcx
+	ret
+	.cfi_restore 16
+nopal_thunk_end:
+	.cfi_endproc
+
+/* ---- Hooks --------------------------------------------------------------------------------------------------
+ *
+ * A function of libc's that the runtime must hear of. Like a thunk, `body` follows. The stub is entered with
+ * (%rsp) = body, 8(%rsp) = the caller's return address, and all registers as the caller left them.
+ */
+	.globl nopal_hook, nopal_hook_body, nopal_hook_stub, nopal_hook_end
+	.balign 16
+nopal_hook:
+	.cfi_startproc
+	push_register %rax
+	.byte 0x48, 0x8d, 0x05, 0, 0, 0, 0      /* lea body(%rip), %rax */
+nopal_hook_body:
+	xchg %rax, (%rsp)
+	.byte 0xe9, 0, 0, 0, 0                  /* jmp stub */
+nopal_hook_stub:
+	.cfi_def_cfa_offset 8
+nopal_hook_end:
+	.cfi_endproc
+
+/* ---- Recording ----------------------------------------------------------------------------------------------
+ *
+ * Stack on entry:  (%rsp) return to the thunk   8(%rsp) the program's %rcx   16(%rsp) the slot
+ * %ecx = kind | site << 4.
+ *
+ * Order, which makes the order in a chunk the order in time, and every event recordable at any instruction:
+ *   1. the context is this thread's, and the stack is known (span 0 forces the slow path, and so keeps a thread that
+ *      must not read the clock away from step 3)
+ *   2. position: room for the record?
+ *   3. clock; its upper half is the chunk's
+ *   4. reserve: compare-and-swap the position against this thread's signal handlers; if one moved it, back to 2
+ *   5. store the lower word, then the word with the kind
+ */
+	.text
+
+.macro save_registers
+	push_register %rax
+	push_register %rdx
+	push_register %r8
+	push_register %r9
+.endm
+.macro restore_registers
+	pop_register %r9
+	pop_register %r8
+	pop_register %rdx
+	pop_register %rax
+.endm
+#define SLOT 48                 /* from %rsp after save_registers; the program's: */
+#define SAVED_RCX 40
+#define SAVED_RAX 24
+#define SAVED_RDX 16
+#define SAVED_R8 8
+#define SAVED_R9 0
+
+/* Step 1; leaves the context in %r9. */
+.macro check_context slow
+	mov %fs:0, %r9
+	patch PATCH_CONTEXT_SLOT, 4
+	test %r9, %r9
+	jz \slow
+	mov %fs:0, %eax
+	patch PATCH_THREAD_SLOT, 4
+	cmp NOPAL_CONTEXT_TOKEN(%r9), %eax
+	jne \slow
+	lea SLOT(%rsp), %rdx
+	sub NOPAL_CONTEXT_STACK_LOW(%r9), %rdx
+	cmp NOPAL_CONTEXT_STACK_SPAN(%r9), %rdx
+	jae \slow
+.endm
+
+/* Steps 2 to 4 for a record of \bytes; leaves its address in %rax and the clock's lower half in %edx. */
+.macro reserve bytes, slow
+.Lagain\@:
+	mov NOPAL_CONTEXT_POSITION(%r9), %r8
+.if \bytes == 8
+	test $CHUNK_MASK, %r8d
+	jz \slow
+.else
+	lea -1(%r8), %eax
+	and $CHUNK_MASK, %eax
+	cmp $(NOPAL_CHUNK_BYTES - \bytes - 1), %eax
+	ja \slow
+.endif
+	rdtsc
+	cmp NOPAL_CONTEXT_CLOCK_HIGH(%r9), %edx
+	jne \slow
+	mov %eax, %edx
+	mov %r8, %rax
+	add $\bytes, %r8
+	cmpxchg %r8, NOPAL_CONTEXT_POSITION(%r9)
+	jne .Lagain\@
+.endm
+
+/* Step 5. %ecx = kind | site << 4. With \words extra words the record is PENDING while they are written. */
+.macro store pending=0, words=0
+	mov %edx, (%rax)
+	lea SLOT(%rsp), %edx
+	shl $20, %edx
+	and $0xff000000, %edx
+	or %ecx, %edx
+.if \words
+	mov %edx, %r8d
+	and $-16, %r8d
+	or $\pending, %r8d
+	mov %r8d, 4(%rax)
+.if \words == 6
+	mov %rdi, 8(%rax)
+	mov %rsi, 16(%rax)
+	mov SAVED_RDX(%rsp), %r8
+	mov %r8, 24(%rax)
+	mov SAVED_RCX(%rsp), %r8
+	mov %r8, 32(%rax)
+	mov SAVED_R8(%rsp), %r8
+	mov %r8, 40(%rax)
+	mov SAVED_R9(%rsp), %r8
+	mov %r8, 48(%rax)
+.else
+	mov SAVED_RAX(%rsp), %r8
+	mov %r8, 8(%rax)
+.endif
+.endif
+	mov %edx, 4(%rax)
+.endm
+
+/* The slow path makes ready what the fast path lacks. Jumps back to \again, or falls through where the event has been
+ * dealt with or is lost. */
+.macro prepare bytes, again
+	push_register %rcx
+	push_register %rsi
+	push_register %rdi
+	push_register %r10
+	push_register %r11
+	lea SLOT + 40(%rsp), %rdi
+	mov %ecx, %esi
+	mov $\bytes, %edx
+	push_register %rbp
+	mov %rsp, %rbp
+	.cfi_remember_state
+	.cfi_def_cfa_register %rbp
+	and $-16, %rsp
+	call nopal_prepare
+	mov %rbp, %rsp
+	.cfi_restore_state
+	pop_register %rbp
+	test %eax, %eax
+	pop_register %r11
+	pop_register %r10
+	pop_register %rdi
+	pop_register %rsi
+	pop_register %rcx
+	jz \again
+.endm
+
+/* An entry. Returns with carry clear and the return address in the mirror, or with carry set if the call must not be
+ * wrapped: a tail call, an entry-only site, a stack without a mirror, an event that was not recorded. */
+.macro entry name, bytes, pending, words, tail, wrap
+	.globl \name
+	.type \name, @function
+	.balign 64
+\name:
+	.cfi_startproc
+	save_registers
+.Lstart\@:
+	check_context .Lslow\@
+.if \wrap
+	mov SLOT(%rsp), %eax
+	and $MARK_MASK, %eax
+	.byte 0x3d                      /* cmp imm32, %eax: the assembler would choose an 8-bit field */
+	.long 0
+	patch PATCH_MARK, 4
+	je .Lperhaps_tail\@
+.endif
+.Lrecord\@:
+	reserve \bytes, .Lslow\@
+	store \pending, \words
+.if \wrap
+	mov SLOT(%rsp), %rax
+	movabs $SLOT, %rdx
+	patch PATCH_MIRROR, 8
+	mov %rax, (%rsp, %rdx)
+	.cfi_remember_state
+	restore_registers
+	clc
+	ret
+	.cfi_restore_state
+.else
+	.cfi_remember_state
+	restore_registers
+	stc
+	ret
+	.cfi_restore_state
+.endif
+.Lslow\@:
+	prepare \bytes, .Lstart\@
+	.cfi_remember_state
+	restore_registers
+	stc
+	ret
+	.cfi_restore_state
+.if \wrap
+	/* The bits are an arena's: of this arena, of another one, or by chance. */
+.Lperhaps_tail\@:
+	mov SLOT(%rsp), %rax
+	lea nopal_image(%rip), %rdx
+	sub %rdx, %rax
+	shr $ARENA_SHIFT, %rax
+	jz .Ltail\@
+	push_register %rcx
+	push_register %rsi
+	push_register %rdi
+	push_register %r9
+	push_register %r10
+	push_register %r11
+	mov SLOT + 48(%rsp), %rdi
+	push_register %rbp
+	mov %rsp, %rbp
+	.cfi_remember_state
+	.cfi_def_cfa_register %rbp
+	and $-16, %rsp
+	call nopal_is_generated
+	mov %rbp, %rsp
+	.cfi_restore_state
+	pop_register %rbp
+	test %eax, %eax
+	pop_register %r11
+	pop_register %r10
+	pop_register %r9
+	pop_register %rdi
+	pop_register %rsi
+	pop_register %rcx
+	jz .Lrecord\@
+.Ltail\@:
+	reserve \bytes, .Lslow\@
+	add $(\tail), %ecx
+	store \pending, \words
+	.cfi_remember_state
+	restore_registers
+	stc
+	ret
+	.cfi_restore_state
+.endif
+	.cfi_endproc
+	.size \name, . - \name
+.endm
+
+/* An exit: records it and puts the return address back from the mirror. */
+.macro exit name, bytes, pending, words
+	.globl \name
+	.type \name, @function
+	.balign 64
+\name:
+	.cfi_startproc
+	save_registers
+.Lstart\@:
+	check_context .Lslow\@
+	reserve \bytes, .Lslow\@
+	store \pending, \words
+.Lrestore\@:
+	movabs $SLOT, %rdx
+	patch PATCH_MIRROR, 8
+	mov (%rsp, %rdx), %rax
+	mov %rax, SLOT(%rsp)
+	.cfi_remember_state
+	restore_registers
+	ret
+	.cfi_restore_state
+.Lslow\@:
+	prepare \bytes, .Lstart\@
+	jmp .Lrestore\@
+	.cfi_endproc
+	.size \name, . - \name
+.endm
+
+/* Site numbers and kinds come with the word; which of these a thunk calls decides the rest. */
+	entry nopal_entry, 8, 0, 0, (NOPAL_KIND_TAIL - NOPAL_KIND_ENTRY), 1
+	entry nopal_entry_args, 56, NOPAL_KIND_PENDING_ARGS, 6, (NOPAL_KIND_TAIL_ARGS - NOPAL_KIND_ENTRY_ARGS), 1
+	entry nopal_entry_only, 8, 0, 0, 0, 0
+	entry nopal_entry_only_args, 56, NOPAL_KIND_PENDING_ARGS, 6, 0, 0
+	exit nopal_exit, 8, 0, 0
+	exit nopal_exit_result, 16, NOPAL_KIND_PENDING_RESULT, 1
+
+	.section .note.GNU-stack, "", @progbits

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
+ *
+ * Chunks: taken from the region, filled, handed to the tool.
+ *
+ * A chunk's state word goes FREE -> OWNED (a thread, compare-and-swap) -> FULL (its owner) -> FREE (the tool, after it
+ * has copied and zeroed the chunk). The tool also takes OWNED chunks whose thread has ended. There is no list, so a
+ * thread that dies between any two instructions leaves nothing broken.
+ */
+#include "arch.h"
+#include "core.h"
+#include "port.h"
+
+static uint32_t *state_words(struct nopal_region *region)
+{
+	return (uint32_t *)((char *)region + region->state_offset);
+}
+
+static uint64_t chunk_address(struct nopal_region *region, uint32_t index)
+{
+	return (uint64_t)region + region->chunk_offset + ((uint64_t)index << NOPAL_CHUNK_SHIFT);
+}
+
+static uint32_t *state_of(struct nopal_region *region, const struct nopal_chunk_header *chunk)
+{
+	uint64_t index = ((uint64_t)chunk - (uint64_t)region - region->chunk_offset) >> NOPAL_CHUNK_SHIFT;
+	return &state_words(region)[index];
+}
+
+/* The free chunk of the lowest number, so that few chunks are in use and their lines stay in the cache. 0: none. */
+static struct nopal_chunk_header *take(struct nopal_region *region)
+{
+	uint32_t *state = state_words(region);
+	for (uint32_t i = 0; i < region->chunk_count; i++) {
+		uint32_t expected = NOPAL_CHUNK_FREE;
+		if (__atomic_load_n(&state[i], __ATOMIC_RELAXED) != NOPAL_CHUNK_FREE)
+			continue;
+		/* Acquire pairs with the tool's release when it freed the chunk: the zeroes are seen. */
+		if (__atomic_compare_exchange_n(&state[i], &expected, NOPAL_CHUNK_OWNED, false, __ATOMIC_ACQUIRE,
+						__ATOMIC_RELAXED))
+			return (struct nopal_chunk_header *)chunk_address(region, i);
+	}
+	return 0;
+}
+
+static struct nopal_chunk_header *take_or_wait(struct nopal_process *process, struct nopal_context *context)
+{
+	struct nopal_region *region = process->region;
+	struct nopal_chunk_header *chunk = take(region);
+	if (chunk || region->when_full != NOPAL_WHEN_FULL_BLOCK || context->waiting)
+		return chunk;
+	struct nopal_patience patience = { 0 };
+	context->waiting = 1;
+	while (!chunk && nopal_wait_step(process, &patience, &region->bell, region->bell))
+		chunk = take(region);
+	context->waiting = 0;
+	return chunk;
+}
+
+void nopal_chunk_finish(struct nopal_region *region, uint64_t position)
+{
+	/* Release pairs with the tool's acquire: the records are seen, but for those that a thread has reserved and
+	 * not stored yet, which the tool waits for. */
+	if (position)
+		__atomic_store_n(state_of(region, nopal_chunk_of(position)), NOPAL_CHUNK_FULL, __ATOMIC_RELEASE);
+}
+
+/*
+ * 1. take a free chunk, which nobody else sees as ours
+ * 2. fill in its header and a resync record
+ * 3. publish: compare-and-swap the context's position from the old chunk to the new one
+ * 4. hand over the old chunk
+ *
+ * A signal handler may come between any two steps and go through all four itself. If it does so before 3, our swap
+ * fails: we give our chunk back unused and go on with the handler's. If between 3 and 4, it hands over the new chunk
+ * before the old one; the tool puts them in order by their sequence. If the thread dies between 3 and 4, the tool finds
+ * the old chunk OWNED by a dead thread.
+ */
+bool nopal_chunk_switch(struct nopal_process *process, struct nopal_context *context, uint64_t slot, uint32_t bytes)
+{
+	struct nopal_region *region = process->region;
+	for (;;) {
+		uint64_t old = __atomic_load_n(&context->position, __ATOMIC_RELAXED);
+		if (old && nopal_chunk_room(old) >= bytes)
+			return true;
+		struct nopal_chunk_header *chunk = take_or_wait(process, context);
+		if (!chunk)
+			return false;
+		port_race_point("chunk taken");
+
+		uint64_t clock = port_clock();
+		chunk->clock_begin = clock;
+		chunk->discarded = context->discarded;
+		chunk->sequence = old ? nopal_chunk_of(old)->sequence + 1 : 0;
+		chunk->process = context->process;
+		chunk->thread = context->thread;
+		chunk->thread_begin = context->begin;
+		struct nopal_resync *resync = (struct nopal_resync *)(chunk + 1);
+		*resync = (struct nopal_resync){
+			.clock_low = (uint32_t)clock,
+			.kind_and_event = NOPAL_KIND_EXTENDED | NOPAL_EVENT_RESYNC << 4,
+			.clock = clock,
+			.slot = slot,
+			.stack = context->stack.low,
+			.process = context->process,
+			.thread = context->thread,
+			.reason = NOPAL_RESYNC_CHUNK,
+		};
+		port_race_point("chunk filled in");
+		if (arch_compare_exchange_local(&context->position, old, (uint64_t)(resync + 1))) {
+			context->clock_high = (uint32_t)(clock >> 32);
+			port_race_point("chunk published");
+			nopal_chunk_finish(region, old);
+			return true;
+		}
+		*resync = (struct nopal_resync){ 0 };
+		*chunk = (struct nopal_chunk_header){ 0 };
+		__atomic_store_n(state_of(region, chunk), NOPAL_CHUNK_FREE, __ATOMIC_RELEASE);
+	}
+}

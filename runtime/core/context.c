@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
+ *
+ * Contexts: found by the thread pointer, since a thread that has none yet has nothing else to be known by.
+ */
+#include "core.h"
+#include "port.h"
+
+static uint64_t hash(uint64_t pointer)
+{
+	return (pointer * 0x9e3779b97f4a7c15u) >> 40;
+}
+
+/* The context of this thread pointer, or a free one that is now. A thread pointer belongs to one living thread at a
+ * time, so nobody else writes to it. */
+static struct nopal_context *claim(struct nopal_process *process, uint64_t pointer)
+{
+	for (uint32_t probe = 0; probe < NOPAL_CONTEXTS; probe++) {
+		struct nopal_context *context =
+			&process->contexts[(hash(pointer) + probe) & (NOPAL_CONTEXTS - 1)];
+		uint64_t seen = __atomic_load_n(&context->pointer, __ATOMIC_RELAXED);
+		if (!seen && __atomic_compare_exchange_n(&context->pointer, &seen, pointer, false, __ATOMIC_ACQ_REL,
+							 __ATOMIC_RELAXED))
+			return context;
+		if (seen == pointer)
+			return context;
+	}
+	return 0;
+}
+
+/* A new thread: perhaps the first on this thread pointer, perhaps one that got the memory of a thread that ended,
+ * perhaps the only one in a forked child. */
+static void begin(struct nopal_process *process, struct nopal_context *context, uint32_t token)
+{
+	uint64_t abandoned = context->position;
+	context->stack.span = 0;
+	context->position = 0;
+	context->clock_high = 0;
+	context->depth = 0;
+	context->reason = 0;
+	context->discarded = 0;
+	context->waiting = 0;
+	if (process->quiet) {
+		context->thread = token;
+		context->process = process->process;
+		context->muted = 0;
+	} else {
+		context->thread = port_thread_id();
+		context->process = port_process_id();
+		context->muted = !port_clock_allowed();
+		if (process->tracer && context->process != process->process)
+			port_allow_tracer(process->tracer);
+	}
+	context->begin = context->muted ? 0 : port_clock();
+	nopal_chunk_finish(process->region, abandoned);
+}
+
+struct nopal_context *nopal_context_get(struct nopal_process *process)
+{
+	uint64_t pointer = port_thread_pointer();
+	struct nopal_context **slot = (struct nopal_context **)(pointer + (int64_t)process->context_slot);
+	uint32_t token = *(volatile uint32_t *)(pointer + (int64_t)process->thread_slot);
+	struct nopal_context *context = *(struct nopal_context *volatile *)slot;
+	if (context && context->token == token && context->pointer == pointer)
+		return context;
+
+	/* Handlers must not see a context half made; without system calls they may, and then a chunk of theirs waits
+	 * with its thread's name on it until the tool collects it. */
+	uint64_t signals = process->quiet ? 0 : port_block_signals();
+	context = claim(process, pointer);
+	if (context && context->token != token) {
+		begin(process, context, token);
+		__atomic_signal_fence(__ATOMIC_SEQ_CST);
+		context->token = token;
+	}
+	if (context)
+		*(struct nopal_context *volatile *)slot = context;
+	else
+		__atomic_add_fetch(&process->region->threads_untraced, 1, __ATOMIC_RELAXED);
+	if (!process->quiet)
+		port_restore_signals(signals);
+	return context;
+}
+
+void nopal_lose(struct nopal_process *process, struct nopal_context *context)
+{
+	context->discarded++;
+	uint64_t *lost = &process->region->lost[hash(context->pointer) % NOPAL_LOST_COUNTERS].lost;
+	__atomic_add_fetch(lost, 1, __ATOMIC_RELAXED);
+}

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
+ *
+ * What the parts of the core offer each other and the assembly in arch/. Everything here may run in a signal handler
+ * that interrupted any instruction of the same thread, also an instruction of the core.
+ */
+#ifndef NOPAL_CORE_H
+#define NOPAL_CORE_H
+
+#include <stdbool.h>
+
+#include "process.h"
+
+/* ---- context.c ---- */
+
+/* The running thread's context, made when it is not there yet; 0 when no context is free. */
+struct nopal_context *nopal_context_get(struct nopal_process *process);
+
+/* Counts an event of this thread as lost. */
+void nopal_lose(struct nopal_process *process, struct nopal_context *context);
+
+/* ---- record.c ---- */
+
+/* Called by a thunk whose fast path cannot record the event of `word` (kind | site << 4) at `slot`, for a record of
+ * `bytes`. Returns 0: try again, what was missing is there; 1: the event is dealt with or lost, and an entry must not
+ * be wrapped. */
+int nopal_prepare(uint64_t slot, uint32_t word, uint32_t bytes);
+
+/* ---- chunk.c ---- */
+
+static inline uint64_t nopal_chunk_room(uint64_t position)
+{
+	return -position & (NOPAL_CHUNK_BYTES - 1);
+}
+
+/* The chunk that `position`, not 0, lies in, or that it has filled. */
+static inline struct nopal_chunk_header *nopal_chunk_of(uint64_t position)
+{
+	return (struct nopal_chunk_header *)((position - 1) & ~(uint64_t)(NOPAL_CHUNK_BYTES - 1));
+}
+
+/* Gives `context` a chunk with room for `bytes`, beginning with a resync record. False where none is to be had. */
+bool nopal_chunk_switch(struct nopal_process *process, struct nopal_context *context, uint64_t slot, uint32_t bytes);
+
+/* Hands the chunk of `position` (0: none) to the tool. */
+void nopal_chunk_finish(struct nopal_region *region, uint64_t position);
+
+/* ---- stack.c ---- */
+
+enum nopal_stack {
+	NOPAL_STACK_MIRRORED,
+	NOPAL_STACK_REFUSED,    /* cannot be mirrored: entry only */
+};
+
+/* Makes the stack part that holds `slot` known to `context`. */
+enum nopal_stack nopal_stack_know(struct nopal_process *process, struct nopal_context *context, uint64_t slot);
+
+/* ---- request.c ---- */
+
+/* Asks the tool and waits until it has answered; gives up when the tool's heartbeat stops. */
+void nopal_ask(struct nopal_process *process, uint32_t what, uint64_t word);
+
+struct nopal_patience {
+	uint32_t heartbeat;
+	uint32_t steps;
+	uint32_t heard;         /* step at which the heartbeat last changed */
+};
+
+/* One step of waiting for the tool to change `*word` from `value`. False: the tool is gone or a bound is reached. */
+bool nopal_wait_step(struct nopal_process *process, struct nopal_patience *patience, uint32_t *word, uint32_t value);
+
+/* ---- unwind.c ---- */
+
+/* Whether `address` lies in code that nopal has made: then a return address that equals it is a thunk's. */
+int nopal_is_generated(uint64_t address);
+
+#endif

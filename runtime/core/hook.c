@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
+ *
+ * What happens before certain functions of libc's run. The stubs in arch/ call these with the call's arguments.
+ */
+#include "stubs.h"
+
+#define PR_SET_SECCOMP 22
+#define PR_SET_TSC 26
+#define TSC_FAULTS 2
+#define SECCOMP_STRICT 1
+#define SECCOMP_SET_STRICT 0
+#define SECCOMP_SET_FILTER 1
+#define SYSTEM_CALL_PRCTL 157
+#define SYSTEM_CALL_SECCOMP 317
+#define SYSTEM_CALL_EXECVE 59
+#define SYSTEM_CALL_EXECVEAT 322
+
+/* longjmp, setcontext, swapcontext: the next event may be anywhere on this stack, or on another one. Costs the fast
+ * path nothing. */
+void nopal_before_jump(struct nopal_arguments *arguments)
+{
+	(void)arguments;
+	struct nopal_context *context = nopal_context_get(nopal_process);
+	if (context) {
+		context->reason = NOPAL_RESYNC_JUMP;
+		context->stack.span = 0;
+	}
+}
+
+/* _dl_debug_state: the loader has mapped or unmapped libraries, and none of their code has run yet. */
+void nopal_before_libraries(struct nopal_arguments *arguments)
+{
+	(void)arguments;
+	nopal_ask(nopal_process, NOPAL_ASK_LIBRARIES, 0);
+}
+
+void nopal_before_exec(struct nopal_arguments *arguments)
+{
+	nopal_ask(nopal_process, NOPAL_ASK_EXEC, arguments->integer[0]);
+}
+
+/* From here on no thread of this process makes a system call for us: a filter may kill for it. */
+static void fall_quiet(bool mute)
+{
+	struct nopal_process *process = nopal_process;
+	struct nopal_context *context = nopal_context_get(process);
+	if (context && mute) {
+		context->muted = 1;
+		context->stack.span = 0;
+	}
+	__atomic_store_n(&process->quiet, 1, __ATOMIC_RELAXED);
+}
+
+void nopal_before_prctl(struct nopal_arguments *arguments)
+{
+	if ((uint32_t)arguments->integer[0] == PR_SET_SECCOMP)
+		fall_quiet(arguments->integer[1] == SECCOMP_STRICT);
+	/* The counter faults, in this thread and those it makes. */
+	if ((uint32_t)arguments->integer[0] == PR_SET_TSC && arguments->integer[1] == TSC_FAULTS) {
+		struct nopal_context *context = nopal_context_get(nopal_process);
+		if (context) {
+			context->muted = 1;
+			context->stack.span = 0;
+		}
+	}
+}
+
+void nopal_before_seccomp(struct nopal_arguments *arguments)
+{
+	uint32_t operation = (uint32_t)arguments->integer[0];
+	if (operation == SECCOMP_SET_STRICT || operation == SECCOMP_SET_FILTER)
+		fall_quiet(operation == SECCOMP_SET_STRICT);
+}
+
+void nopal_before_system_call(struct nopal_arguments *arguments)
+{
+	struct nopal_arguments rest;
+	for (int i = 0; i < 5; i++)
+		rest.integer[i] = arguments->integer[i + 1];
+	rest.integer[5] = 0;
+	switch (arguments->integer[0]) {
+	case SYSTEM_CALL_PRCTL:
+		nopal_before_prctl(&rest);
+		break;
+	case SYSTEM_CALL_SECCOMP:
+		nopal_before_seccomp(&rest);
+		break;
+	case SYSTEM_CALL_EXECVE:
+	case SYSTEM_CALL_EXECVEAT:
+		nopal_before_exec(&rest);
+		break;
+	}
+}

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
+ *
+ * What the runtime keeps inside one process: the process structure, which the tool fills in before the first site is
+ * inserted, and a context for each thread. Both are private memory of the process; the contexts are wiped on fork.
+ * crates/agent mirrors the fields that the tool writes, and a test compares the offsets.
+ */
+#ifndef NOPAL_PROCESS_H
+#define NOPAL_PROCESS_H
+
+#include "abi.h"
+
+/* Offsets in struct nopal_context that the thunks in arch/ use. */
+#define NOPAL_CONTEXT_STACK_LOW 0
+#define NOPAL_CONTEXT_STACK_SPAN 8
+#define NOPAL_CONTEXT_POSITION 16
+#define NOPAL_CONTEXT_CLOCK_HIGH 24
+#define NOPAL_CONTEXT_TOKEN 28
+#define NOPAL_CONTEXT_DEPTH 32
+
+#define NOPAL_CONTEXTS 8192         /* a power of two */
+#define NOPAL_STACK_PARTS 65536     /* a power of two */
+#define NOPAL_STACK_PART_SHIFT 16   /* stacks are mirrored 64 KiB at a time */
+#define NOPAL_BLOCKS 1024
+#define NOPAL_UNWINDERS 8
+#define NOPAL_DEPTH_LIMIT 64
+#define NOPAL_UNWINDER_RESUME 32    /* offset in struct nopal_unwinder */
+#define NOPAL_EXIT_WORD 7           /* from the address that a wrapped function returns to: the record word of its exit */
+
+#ifndef __ASSEMBLER__
+
+/* [low, low + span). Changed by one instruction, or by setting the span to 0: a range that is half one stack's and half
+ * another's would allow a store where no mirror is. */
+struct nopal_range {
+	_Alignas(16) uint64_t low;
+	uint64_t span;
+};
+
+/* One thread's recording state. Written by its own thread only, also from that thread's signal handlers. All zero
+ * after fork: the stack check then fails and the slow path makes the context anew. */
+struct nopal_context {
+	struct nopal_range stack; /* slots in here are mirrored; a span of 0 forces the next event into the slow path */
+	uint64_t position;      /* address of the next record; a multiple of the chunk size: none or full */
+	uint32_t clock_high;    /* upper half of the counter in this chunk so far */
+	uint32_t token;         /* the thread id in the control block when this context was made: an address alone may be a later thread's */
+	uint32_t depth;         /* with a depth limit: wrapped frames alive, their slots in `slots` */
+	uint32_t thread;        /* as the kernel numbers it */
+	uint32_t process;
+	uint32_t reason;        /* NOPAL_RESYNC_* that a hook asked for; 0: none */
+	uint64_t pointer;       /* the thread pointer that this context belongs to; 0: free */
+	uint64_t begin;         /* counter when the thread was first seen */
+	uint64_t discarded;     /* events lost so far */
+	uint32_t muted;         /* the clock must not be read, nor anything be recorded */
+	uint32_t waiting;       /* in the bounded wait for a free chunk: a handler that comes in between must not wait */
+	uint64_t slots[NOPAL_DEPTH_LIMIT];
+};
+
+/* Generated code that the unwinder must be told about: [low, high), described by the .eh_frame_hdr at `header`. */
+struct nopal_block {
+	uint64_t low;
+	uint64_t high;
+	uint64_t header;
+};
+
+/* A module that unwinds, and what the personality routine needs of it. Several may live in one process. */
+struct nopal_unwinder {
+	uint64_t low;
+	uint64_t high;
+	uint64_t set_register;  /* _Unwind_SetGR */
+	uint64_t set_address;   /* _Unwind_SetIP */
+	uint64_t resume;        /* _Unwind_Resume */
+	uint64_t get_address;   /* _Unwind_GetIP */
+};
+
+struct nopal_process {
+	struct nopal_region *region;
+	struct nopal_context *contexts;     /* NOPAL_CONTEXTS of them, wiped on fork */
+	uint64_t *stack_parts;              /* NOPAL_STACK_PARTS words: part number << 2 | state */
+	int64_t mirror;                     /* address of a slot's mirror minus the slot's; a multiple of a stack part */
+	int32_t context_slot;               /* offset from the thread pointer of the word that points to the context */
+	int32_t thread_slot;                /* offset of the 32-bit thread id in the thread's control block */
+	uint32_t entry_only;                /* wrap nothing */
+	uint32_t quiet;                     /* make no system call: seccomp may be on. Set by the tool or by the hook, never cleared */
+	uint32_t process;                   /* its id when the tool came; a forked child finds another one */
+	uint32_t depth_limit;               /* 0: none */
+	uint32_t tracer;                    /* process to name by PR_SET_PTRACER in forked children; 0: needless */
+	uint32_t block_count;               /* published with release after the block is filled in */
+	uint32_t unwinder_count;            /* the same */
+	uint32_t reserved;
+	struct nopal_block blocks[NOPAL_BLOCKS];
+	struct nopal_unwinder unwinders[NOPAL_UNWINDERS];
+};
+
+_Static_assert(offsetof(struct nopal_context, position) == NOPAL_CONTEXT_POSITION, "context");
+_Static_assert(offsetof(struct nopal_context, stack.low) == NOPAL_CONTEXT_STACK_LOW, "context");
+_Static_assert(offsetof(struct nopal_context, stack.span) == NOPAL_CONTEXT_STACK_SPAN, "context");
+_Static_assert(offsetof(struct nopal_context, clock_high) == NOPAL_CONTEXT_CLOCK_HIGH, "context");
+_Static_assert(offsetof(struct nopal_context, token) == NOPAL_CONTEXT_TOKEN, "context");
+_Static_assert(offsetof(struct nopal_context, depth) == NOPAL_CONTEXT_DEPTH, "context");
+_Static_assert(offsetof(struct nopal_unwinder, resume) == NOPAL_UNWINDER_RESUME, "unwinder");
+
+/* The process that this code runs in. On a host it is a word in the agent's image that the tool fills in. */
+extern struct nopal_process *const volatile nopal_process;
+
+#endif
+#endif

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
+ *
+ * Questions to the tool, and waiting for it. A thread waits only while the tool's heartbeat goes on, and never longer
+ * than a bound, so a tool that is stopped, killed or lost costs a program a fraction of a second, once.
+ */
+#include "arch.h"
+#include "core.h"
+#include "port.h"
+
+/* A step is a nap of 50 us, or about as long of spinning where no system call may be made. */
+#define NAP_NANOSECONDS 50000
+#define SPINS_A_STEP 1000
+#define YIELDS_FIRST 16
+#define STEPS_WITHOUT_HEARTBEAT 4000
+#define STEPS_AT_MOST 100000
+
+bool nopal_wait_step(struct nopal_process *process, struct nopal_patience *patience, uint32_t *word, uint32_t value)
+{
+	struct nopal_region *region = process->region;
+	uint32_t heartbeat = __atomic_load_n(&region->heartbeat, __ATOMIC_RELAXED);
+	if (heartbeat != patience->heartbeat) {
+		patience->heartbeat = heartbeat;
+		patience->heard = patience->steps;
+	}
+	if (++patience->steps > STEPS_AT_MOST || patience->steps - patience->heard > STEPS_WITHOUT_HEARTBEAT ||
+	    __atomic_load_n(&region->tool_gone, __ATOMIC_RELAXED))
+		return false;
+	if (process->quiet)
+		for (int i = 0; i < SPINS_A_STEP; i++)
+			arch_pause();
+	else if (patience->steps <= YIELDS_FIRST)
+		port_yield();
+	else
+		port_wait(word, value, NAP_NANOSECONDS);
+	return true;
+}
+
+void nopal_ask(struct nopal_process *process, uint32_t what, uint64_t word)
+{
+	struct nopal_region *region = process->region;
+	struct nopal_request *request = 0;
+	for (uint32_t i = 0; i < NOPAL_REQUESTS && !request; i++) {
+		uint32_t expected = NOPAL_REQUEST_FREE;
+		if (__atomic_compare_exchange_n(&region->requests[i].state, &expected, NOPAL_REQUEST_CLAIMED, false,
+						__ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+			request = &region->requests[i];
+	}
+	if (!request)
+		return;
+	request->what = what;
+	request->word = word;
+	request->process = process->quiet ? process->process : port_process_id();
+	request->thread = process->quiet ? 0 : port_thread_id();
+	__atomic_store_n(&request->state, NOPAL_REQUEST_WAITING, __ATOMIC_RELEASE);
+	__atomic_add_fetch(&region->bell, 1, __ATOMIC_RELEASE);
+	if (!process->quiet)
+		port_wake(&region->bell);
+
+	struct nopal_patience patience = { 0 };
+	while (__atomic_load_n(&request->state, __ATOMIC_ACQUIRE) == NOPAL_REQUEST_WAITING &&
+	       nopal_wait_step(process, &patience, &request->state, NOPAL_REQUEST_WAITING))
+		;
+	__atomic_store_n(&request->state, NOPAL_REQUEST_FREE, __ATOMIC_RELEASE);
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
+ *
+ * The mirror: for each stack that records, memory at a constant distance that holds the return addresses of wrapped
+ * calls. It is made in parts, each when a slot in it is first met; no part is ever written that was not mapped by us.
+ */
+#include "arch.h"
+#include "core.h"
+#include "port.h"
+
+#define PART_BYTES ((uint64_t)1 << NOPAL_STACK_PART_SHIFT)
+#define NEAR 8192
+
+enum { PART_ABSENT, PART_PENDING, PART_MIRRORED, PART_REFUSED, PART_STATES };
+
+static uint64_t hash(uint64_t number)
+{
+	return (number * 0x9e3779b97f4a7c15u) >> 40;
+}
+
+/* Maps the mirror of part `number` if nobody has; open addressing, words only ever go from 0 to a part and from
+ * PENDING to a final state. A part that is PENDING, because another thread or the interrupted code maps it, counts as
+ * refused for now. */
+static unsigned part_state(struct nopal_process *process, uint64_t number)
+{
+	for (uint32_t probe = 0; probe < 64; probe++) {
+		uint64_t *word = &process->stack_parts[(hash(number) + probe) & (NOPAL_STACK_PARTS - 1)];
+		uint64_t seen = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+		if (!seen) {
+			if (process->quiet)
+				return PART_REFUSED;
+			if (__atomic_compare_exchange_n(word, &seen, number * PART_STATES + PART_PENDING, false,
+							__ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+				port_race_point("stack part pending");
+				bool done = port_map((uintptr_t)((int64_t)(number * PART_BYTES) + process->mirror),
+						     PART_BYTES);
+				unsigned state = done ? PART_MIRRORED : PART_REFUSED;
+				if (!done)
+					__atomic_add_fetch(&process->region->stacks_unmirrored, 1, __ATOMIC_RELAXED);
+				__atomic_store_n(word, number * PART_STATES + state, __ATOMIC_RELEASE);
+				return state;
+			}
+		}
+		if (seen / PART_STATES == number)
+			return seen % PART_STATES;
+	}
+	return PART_REFUSED;
+}
+
+/* Where a stack goes on into a part beside the known range, near to it, the range takes the part in, so that a deep
+ * recursion goes up and down in it freely. Anything else is another stack, and begins a range of its own. */
+static struct nopal_range grown(struct nopal_range known, uint64_t part, uint64_t slot)
+{
+	uint64_t high = known.low + known.span;
+	if (known.span && part + PART_BYTES == known.low && known.low - slot <= NEAR)
+		return (struct nopal_range){ part, known.span + PART_BYTES };
+	if (known.span && part == high && slot - high <= NEAR)
+		return (struct nopal_range){ known.low, known.span + PART_BYTES };
+	return (struct nopal_range){ part, PART_BYTES };
+}
+
+enum nopal_stack nopal_stack_know(struct nopal_process *process, struct nopal_context *context, uint64_t slot)
+{
+	struct nopal_range range = { 0, UINT64_MAX };
+	if (!process->entry_only) {
+		uint64_t number = slot / PART_BYTES;
+		if (part_state(process, number) != PART_MIRRORED)
+			return NOPAL_STACK_REFUSED;
+		range = grown(context->stack, number * PART_BYTES, slot);
+	}
+	arch_store_pair_local(&context->stack, range.low, range.span);
+	return NOPAL_STACK_MIRRORED;
+}

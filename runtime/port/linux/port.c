@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
+ *
+ * A Linux process as host, by system calls of our own: errno, libc's locks and its cancellation points stay out of it.
+ */
+#include "port.h"
+
+#include <asm/unistd.h>
+#include <linux/futex.h>
+#include <linux/mman.h>
+#include <linux/prctl.h>
+
+#include "system_call.h"
+
+#ifndef MADV_NOHUGEPAGE
+#define MADV_NOHUGEPAGE 15
+#endif
+#ifndef MADV_DONTDUMP
+#define MADV_DONTDUMP 16
+#endif
+#define READ_WRITE 3
+#define SIG_SETMASK_NUMBER 2
+
+uint64_t port_clock(void)
+{
+	return counter_read();
+}
+
+bool port_clock_allowed(void)
+{
+	int mode = 0;
+	long answer = system_call(__NR_prctl, PR_GET_TSC, (long)&mode, 0, 0, 0, 0);
+	return answer || mode == PR_TSC_ENABLE;
+}
+
+uint32_t port_thread_id(void)
+{
+	return (uint32_t)system_call(__NR_gettid, 0, 0, 0, 0, 0, 0);
+}
+
+uint32_t port_process_id(void)
+{
+	return (uint32_t)system_call(__NR_getpid, 0, 0, 0, 0, 0, 0);
+}
+
+uintptr_t port_thread_pointer(void)
+{
+	return thread_pointer_read();
+}
+
+bool port_map(uintptr_t address, uint64_t bytes)
+{
+	long answer = system_call(__NR_mmap, (long)address, (long)bytes, READ_WRITE,
+				  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+	if (answer != (long)address) {
+		/* Kernels before 4.17 take the address as a hint. */
+		if (answer > 0)
+			system_call(__NR_munmap, answer, (long)bytes, 0, 0, 0, 0);
+		return false;
+	}
+	system_call(__NR_madvise, answer, (long)bytes, MADV_NOHUGEPAGE, 0, 0, 0);
+	system_call(__NR_madvise, answer, (long)bytes, MADV_DONTDUMP, 0, 0, 0);
+	return true;
+}
+
+uint64_t port_block_signals(void)
+{
+	uint64_t all = ~(uint64_t)0, before = 0;
+	system_call(__NR_rt_sigprocmask, SIG_SETMASK_NUMBER, (long)&all, (long)&before, sizeof all, 0, 0);
+	return before;
+}
+
+void port_restore_signals(uint64_t saved)
+{
+	system_call(__NR_rt_sigprocmask, SIG_SETMASK_NUMBER, (long)&saved, 0, sizeof saved, 0, 0);
+}
+
+void port_wait(uint32_t *word, uint32_t value, uint64_t nanoseconds)
+{
+	struct {
+		long seconds;
+		long nanoseconds;
+	} time = { (long)(nanoseconds / 1000000000), (long)(nanoseconds % 1000000000) };
+	system_call(__NR_futex, (long)word, FUTEX_WAIT, value, (long)&time, 0, 0);
+}
+
+void port_wake(uint32_t *word)
+{
+	system_call(__NR_futex, (long)word, FUTEX_WAKE, 1, 0, 0, 0);
+}
+
+void port_yield(void)
+{
+	system_call(__NR_sched_yield, 0, 0, 0, 0, 0, 0);
+}
+
+void port_allow_tracer(uint32_t tracer)
+{
+	system_call(__NR_prctl, PR_SET_PTRACER, tracer, 0, 0, 0, 0);
+}
