@@ -1,1 +1,22 @@
+//! What an ELF file says about its functions. Everything in the file is checked and nothing is trusted.
 
+mod cold;
+mod debug;
+mod demangle;
+mod dynamic;
+mod elf;
+mod functions;
+mod image;
+mod imports;
+mod nearest;
+mod selection;
+mod table;
+mod unwind;
+
+pub use demangle::{demangle, without_parameters};
+pub use functions::{Function, Source};
+pub use image::{Image, Kind, Segment};
+pub use imports::{Import, Relocation};
+pub use nearest::nearest;
+pub use selection::Selection;
+pub use unwind::{Cfa, CfaChange, UnwindEntry};

@@ -1,0 +1,244 @@
+//! The parts of an ELF file that an image, its separate debug file and its embedded symbols have in common.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+use memmap2::Mmap;
+use object::LittleEndian as LE;
+use object::elf::{self, FileHeader32, FileHeader64, Machine};
+use object::read::elf::{FileHeader, NoteIterator, ProgramHeader as _, SectionHeader as _};
+
+/// A name longer than this is cut: nothing sensible is that long, and it bounds what a hostile file can ask for.
+const LONGEST_NAME: usize = 64 << 10;
+const LONGEST_SECTION_NAME: usize = 64;
+const LONGEST_BUILD_ID: usize = 64;
+
+pub(crate) enum Contents {
+    Mapped(Mmap),
+    Memory(Vec<u8>),
+}
+
+impl std::ops::Deref for Contents {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Contents::Mapped(map) => map,
+            Contents::Memory(bytes) => bytes,
+        }
+    }
+}
+
+/// A program header.
+pub(crate) struct Header {
+    pub kind: elf::ProgramType,
+    pub flags: elf::ProgramFlags,
+    pub offset: u64,
+    pub address: u64,
+    pub file_size: u64,
+    pub memory_size: u64,
+    pub align: u64,
+}
+
+pub(crate) struct Section {
+    pub name: String,
+    pub kind: elf::SectionType,
+    pub flags: elf::SectionFlags,
+    pub address: u64,
+    pub offset: u64,
+    pub size: u64,
+    pub link: u32,
+    pub align: u64,
+}
+
+pub(crate) struct Elf {
+    contents: Contents,
+    pub kind: elf::FileType,
+    pub entry: u64,
+    pub headers: Vec<Header>,
+    /// Empty where the file has no readable section table: nothing needs it to run a program.
+    pub sections: Vec<Section>,
+}
+
+impl Elf {
+    pub fn open(path: &Path) -> Result<Elf> {
+        // O_NONBLOCK: a path that a hostile file names may be a FIFO.
+        let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+        let facts = file.metadata()?;
+        ensure!(facts.is_file(), "not a regular file");
+        ensure!(facts.len() > 0, "the file is empty");
+        // SAFETY: the map is private and only read as bytes. A writer that changes the file meanwhile changes what is
+        // parsed, which is checked at each access; one that cuts it short ends the tool with SIGBUS, as it would end
+        // every program that runs the file.
+        let map = unsafe { Mmap::map(&file) }.context("cannot map the file")?;
+        Elf::parse(Contents::Mapped(map))
+    }
+
+    pub fn parse(contents: Contents) -> Result<Elf> {
+        let data = &*contents;
+        let header = parse_header(data)?;
+        let headers = header
+            .program_headers(LE, data)
+            .map_err(|_| anyhow::anyhow!("the file is truncated: its program headers are not all there"))?
+            .iter()
+            .map(|header| Header {
+                kind: header.p_type(LE),
+                flags: header.p_flags(LE),
+                offset: header.p_offset(LE),
+                address: header.p_vaddr(LE),
+                file_size: header.p_filesz(LE),
+                memory_size: header.p_memsz(LE),
+                align: header.p_align(LE),
+            })
+            .collect();
+        let (kind, entry) = (header.e_type(LE), header.e_entry(LE));
+        let sections = parse_sections(header, data);
+        Ok(Elf { contents, kind, entry, headers, sections })
+    }
+
+    pub fn data(&self) -> &[u8] {
+        &self.contents
+    }
+
+    /// A range of the file.
+    pub fn range(&self, offset: u64, size: u64) -> Option<&[u8]> {
+        let start = usize::try_from(offset).ok()?;
+        let end = start.checked_add(usize::try_from(size).ok()?)?;
+        self.contents.get(start..end)
+    }
+
+    pub fn header(&self, kind: elf::ProgramType) -> Option<&Header> {
+        self.headers.iter().find(|header| header.kind == kind)
+    }
+
+    pub fn section(&self, name: &str) -> Option<&Section> {
+        self.sections.iter().find(|section| section.name == name)
+    }
+
+    pub fn section_of_kind(&self, kind: elf::SectionType) -> Option<&Section> {
+        self.sections.iter().find(|section| section.kind == kind)
+    }
+
+    pub fn section_bytes(&self, section: &Section) -> Option<&[u8]> {
+        if section.kind == elf::SHT_NOBITS {
+            return None;
+        }
+        self.range(section.offset, section.size)
+    }
+
+    pub fn build_id(&self) -> Option<&[u8]> {
+        let in_sections = self.sections.iter().filter(|section| section.kind == elf::SHT_NOTE);
+        let in_segments = self.headers.iter().filter(|header| header.kind == elf::PT_NOTE);
+        in_segments
+            .map(|header| (header.offset, header.file_size, header.align))
+            .chain(in_sections.map(|section| (section.offset, section.size, section.align)))
+            .find_map(|(offset, size, align)| build_id_in(self.range(offset, size)?, align))
+    }
+}
+
+fn parse_header(data: &[u8]) -> Result<&FileHeader64<LE>> {
+    ensure!(data.starts_with(&elf::ELFMAG), "not an ELF file");
+    if let Ok(header) = FileHeader32::<LE>::parse(data) {
+        bail!("built for {} (32-bit); only x86-64 programs can be traced", machine_name(header.e_machine(LE)));
+    }
+    let header = FileHeader64::<LE>::parse(data)
+        .map_err(|_| anyhow::anyhow!("the file is truncated, or its ELF header is damaged"))?;
+    ensure!(header.is_little_endian(), "built for a big-endian processor; only x86-64 programs can be traced");
+    let machine = header.e_machine(LE);
+    ensure!(
+        machine == elf::EM_X86_64,
+        "built for {}; only x86-64 programs can be traced",
+        machine_name(machine)
+    );
+    match header.e_type(LE) {
+        elf::ET_EXEC | elf::ET_DYN => Ok(header),
+        elf::ET_REL => bail!("an object file, not a linked program"),
+        elf::ET_CORE => bail!("a core dump, not a program"),
+        _ => bail!("neither a program nor a library"),
+    }
+}
+
+fn machine_name(machine: Machine) -> String {
+    let name = match machine {
+        elf::EM_X86_64 => "x32",
+        elf::EM_386 => "x86",
+        elf::EM_ARM => "arm",
+        elf::EM_AARCH64 => "aarch64",
+        elf::EM_RISCV => "riscv",
+        elf::EM_PPC => "powerpc",
+        elf::EM_PPC64 => "powerpc64",
+        elf::EM_S390 => "s390",
+        elf::EM_MIPS => "mips",
+        elf::EM_LOONGARCH => "loongarch",
+        elf::EM_SPARCV9 => "sparc",
+        other => return format!("machine number {}", other.0),
+    };
+    name.to_owned()
+}
+
+fn parse_sections(header: &FileHeader64<LE>, data: &[u8]) -> Vec<Section> {
+    let Ok(table) = header.section_headers(LE, data) else {
+        return Vec::new();
+    };
+    let names = header.section_strings(LE, data, table).unwrap_or_default();
+    table
+        .iter()
+        .map(|section| {
+            let name = names.get(section.sh_name(LE)).unwrap_or_default();
+            Section {
+                name: text(name.get(..LONGEST_SECTION_NAME).unwrap_or(name)),
+                kind: section.sh_type(LE),
+                flags: section.sh_flags(LE),
+                address: section.sh_addr(LE),
+                offset: section.sh_offset(LE),
+                size: section.sh_size(LE),
+                link: section.sh_link(LE),
+                align: section.sh_addralign(LE),
+            }
+        })
+        .collect()
+}
+
+fn build_id_in(notes: &[u8], align: u64) -> Option<&[u8]> {
+    let mut notes = NoteIterator::<FileHeader64<LE>>::new(LE, align, notes).ok()?;
+    while let Ok(Some(note)) = notes.next() {
+        if note.name() == elf::ELF_NOTE_GNU && note.n_type(LE) == elf::NT_GNU_BUILD_ID {
+            let id = note.desc();
+            return (1..=LONGEST_BUILD_ID).contains(&id.len()).then_some(id);
+        }
+    }
+    None
+}
+
+/// The string that starts at `offset` of a string table, up to its NUL.
+pub(crate) fn string_at(strings: &[u8], offset: u64) -> Option<&[u8]> {
+    let rest = strings.get(usize::try_from(offset).ok()?..)?;
+    let rest = rest.get(..LONGEST_NAME).unwrap_or(rest);
+    rest.split(|&byte| byte == 0).next()
+}
+
+/// Text that can be shown: names in a file are bytes, and may hold anything.
+pub(crate) fn text(bytes: &[u8]) -> String {
+    let mut text = String::from_utf8_lossy(bytes).into_owned();
+    if text.contains(char::is_control) {
+        text = text.replace(char::is_control, "\u{fffd}");
+    }
+    text
+}
+
+/// Inflates the xz stream in .gnu_debugdata.
+pub(crate) fn inflate(compressed: &[u8]) -> Result<Vec<u8>> {
+    const MEMORY: u64 = 256 << 20;
+    const LONGEST: u64 = 128 << 20;
+    let stream = liblzma::stream::Stream::new_stream_decoder(MEMORY, 0)?;
+    let mut inflated = Vec::new();
+    liblzma::read::XzDecoder::new_stream(compressed, stream)
+        .take(LONGEST + 1)
+        .read_to_end(&mut inflated)
+        .context("cannot decompress .gnu_debugdata")?;
+    ensure!(inflated.len() as u64 <= LONGEST, ".gnu_debugdata is larger than {} MiB", LONGEST >> 20);
+    Ok(inflated)
+}

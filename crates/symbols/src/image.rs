@@ -1,0 +1,317 @@
+use std::fmt::Write;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use object::elf as abi;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::dynamic::Dynamic;
+use crate::elf::{Elf, string_at};
+use crate::functions::{self, Function};
+use crate::imports::{self, Import};
+use crate::table::SymbolTable;
+use crate::unwind::{CfaChange, Frames, UnwindEntry};
+use crate::{debug, table};
+
+/// How the kernel and the loader place a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// At the addresses in the file.
+    Executable,
+    /// A program that goes anywhere.
+    PositionIndependent,
+    Library,
+}
+
+/// A part of the file that is loaded into memory. Addresses are those in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    pub address: u64,
+    pub offset: u64,
+    pub file_size: u64,
+    pub memory_size: u64,
+    pub readable: bool,
+    pub writable: bool,
+    pub executable: bool,
+}
+
+/// An x86-64 program or library. All addresses are link-time addresses, as in the file.
+pub struct Image {
+    path: PathBuf,
+    elf: Elf,
+    segments: Vec<Segment>,
+    dynamic: Dynamic,
+    code: Code,
+    debug_directories: Vec<PathBuf>,
+    debug: OnceLock<Option<debug::Debug>>,
+    frames: OnceLock<Frames>,
+    functions: OnceLock<Result<Vec<Function>>>,
+    content_hash: OnceLock<u64>,
+}
+
+impl Image {
+    pub fn open(path: &Path) -> Result<Image> {
+        Image::open_with_debug_directories(path, &[Path::new("/usr/lib/debug")])
+    }
+
+    /// As `open`, with other directories that are searched for separate debug files.
+    pub fn open_with_debug_directories(path: &Path, directories: &[&Path]) -> Result<Image> {
+        Image::parse(path, directories).with_context(|| format!("cannot read {}", path.display()))
+    }
+
+    fn parse(path: &Path, directories: &[&Path]) -> Result<Image> {
+        let elf = Elf::open(path)?;
+        let segments = parse_segments(&elf)?;
+        let dynamic = Dynamic::parse(&elf);
+        let code = Code::of(&elf, &segments);
+        Ok(Image {
+            path: path.to_owned(),
+            elf,
+            segments,
+            dynamic,
+            code,
+            debug_directories: directories.iter().map(|&directory| directory.to_owned()).collect(),
+            debug: OnceLock::new(),
+            frames: OnceLock::new(),
+            functions: OnceLock::new(),
+            content_hash: OnceLock::new(),
+        })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn file_name(&self) -> String {
+        let name = self.path.file_name().unwrap_or(self.path.as_os_str());
+        crate::elf::text(name.as_encoded_bytes())
+    }
+
+    pub fn build_id(&self) -> Option<&[u8]> {
+        self.elf.build_id()
+    }
+
+    /// What tells this file from others: its build-id, or else a hash of its content. A stripped file keeps the
+    /// build-id of the whole one, so the same identity may come with fewer names.
+    pub fn identity(&self) -> String {
+        match self.build_id() {
+            Some(id) => id.iter().fold(String::new(), |mut hex, byte| {
+                let _ = write!(hex, "{byte:02x}");
+                hex
+            }),
+            None => format!("x-{:016x}", self.content_hash.get_or_init(|| xxh3_64(self.elf.data()))),
+        }
+    }
+
+    /// A library that can be run, as libc.so.6 can, has an interpreter too; unlike a program it has a name for the loader.
+    pub fn kind(&self) -> Kind {
+        if self.elf.kind == abi::ET_EXEC {
+            Kind::Executable
+        } else if self.dynamic.says_position_independent()
+            || (self.elf.header(abi::PT_INTERP).is_some() && self.soname().is_none())
+        {
+            Kind::PositionIndependent
+        } else {
+            Kind::Library
+        }
+    }
+
+    pub fn interpreter(&self) -> Option<&str> {
+        let header = self.elf.header(abi::PT_INTERP)?;
+        let path = string_at(self.elf.range(header.offset, header.file_size)?, 0)?;
+        str::from_utf8(path).ok()
+    }
+
+    /// Whether it is a program that no loader prepares.
+    pub fn is_static(&self) -> bool {
+        self.kind() != Kind::Library && self.elf.header(abi::PT_INTERP).is_none() && self.needed().is_empty()
+    }
+
+    /// The libraries that it names, in order.
+    pub fn needed(&self) -> Vec<&str> {
+        self.dynamic.strings(self, abi::DT_NEEDED).collect()
+    }
+
+    pub fn soname(&self) -> Option<&str> {
+        self.dynamic.strings(self, abi::DT_SONAME).next()
+    }
+
+    /// The loaded segments, by address.
+    pub fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    pub fn entry(&self) -> u64 {
+        self.elf.entry
+    }
+
+    /// Whether the unwinder finds this file's frames (PT_GNU_EH_FRAME).
+    pub fn has_unwind_header(&self) -> bool {
+        self.elf.header(abi::PT_GNU_EH_FRAME).is_some()
+    }
+
+    /// The file's bytes for an address; they lie within one segment.
+    pub fn bytes(&self, address: u64, len: usize) -> Option<&[u8]> {
+        self.bytes_from(address)?.get(..len)
+    }
+
+    /// The file's bytes from an address to the end of its segment.
+    pub(crate) fn bytes_from(&self, address: u64) -> Option<&[u8]> {
+        let (offset, size) = self.file_range_from(address)?;
+        self.elf.range(offset, size)
+    }
+
+    /// The offset in the file and the size of what `bytes_from` gives.
+    pub(crate) fn file_range_from(&self, address: u64) -> Option<(u64, u64)> {
+        let segment = self.segments.iter().find(|segment| {
+            address.checked_sub(segment.address).is_some_and(|inside| inside < segment.file_size)
+        })?;
+        let inside = address - segment.address;
+        Some((segment.offset.checked_add(inside)?, segment.file_size - inside))
+    }
+
+    /// The address of a function or an object that the file defines, by its raw name.
+    pub fn symbol(&self, name: &str) -> Option<u64> {
+        let name = name.as_bytes();
+        let find_in = |table: SymbolTable<'_>| table.find(name);
+        self.dynamic
+            .symbols(self)
+            .and_then(find_in)
+            .or_else(|| SymbolTable::of_section(&self.elf, abi::SHT_SYMTAB).and_then(find_in))
+            .or_else(|| self.debug().and_then(|debug| debug.symbols()).and_then(find_in))
+    }
+
+    /// All functions by address, one an address. Worked out once.
+    pub fn functions(&self) -> Result<&[Function]> {
+        match self.functions.get_or_init(|| functions::of(self)) {
+            Ok(functions) => Ok(functions),
+            Err(error) => Err(anyhow!("{error:#}")).with_context(|| format!("cannot read {}", self.path.display())),
+        }
+    }
+
+    /// The function that holds an address.
+    pub fn function_at(&self, address: u64) -> Result<Option<&Function>> {
+        let functions = self.functions()?;
+        let after = functions.partition_point(|function| function.address <= address);
+        Ok(functions[..after].last().filter(|function| address - function.address < function.size.max(1)))
+    }
+
+    /// What the file takes from other files, and where the loader puts each address.
+    pub fn imports(&self) -> Vec<Import> {
+        imports::of(self)
+    }
+
+    /// The unwinding entry (FDE) that covers an address.
+    pub fn unwind_rows(&self, address: u64) -> Option<UnwindEntry> {
+        self.frames().covering(address).copied()
+    }
+
+    /// How the canonical frame address is computed at the start of the range and where that changes within it.
+    /// Empty where no entry covers the start.
+    pub fn cfa_changes(&self, range: Range<u64>) -> Vec<CfaChange> {
+        self.frames().cfa_changes(self, range)
+    }
+
+    pub(crate) fn frames(&self) -> &Frames {
+        self.frames.get_or_init(|| Frames::parse(self))
+    }
+
+    pub(crate) fn elf(&self) -> &Elf {
+        &self.elf
+    }
+
+    pub(crate) fn dynamic(&self) -> &Dynamic {
+        &self.dynamic
+    }
+
+    pub(crate) fn code(&self) -> &Code {
+        &self.code
+    }
+
+    /// Symbols from outside the file's own tables; looked for only where the file has no full table.
+    pub(crate) fn debug(&self) -> Option<&debug::Debug> {
+        self.debug
+            .get_or_init(|| match table::SymbolTable::of_section(&self.elf, abi::SHT_SYMTAB) {
+                Some(_) => None,
+                None => debug::find(self, &self.debug_directories),
+            })
+            .as_ref()
+    }
+}
+
+fn parse_segments(elf: &Elf) -> Result<Vec<Segment>> {
+    let mut segments = Vec::new();
+    for header in elf.headers.iter().filter(|header| header.kind == abi::PT_LOAD) {
+        ensure!(
+            elf.range(header.offset, header.file_size).is_some(),
+            "the file is truncated: the segment at {:#x} is not all there",
+            header.address
+        );
+        ensure!(
+            header.file_size <= header.memory_size && header.address.checked_add(header.memory_size).is_some(),
+            "the segment at {:#x} has an impossible size",
+            header.address
+        );
+        segments.push(Segment {
+            address: header.address,
+            offset: header.offset,
+            file_size: header.file_size,
+            memory_size: header.memory_size,
+            readable: header.flags.0 & abi::PF_R.0 != 0,
+            writable: header.flags.0 & abi::PF_W.0 != 0,
+            executable: header.flags.0 & abi::PF_X.0 != 0,
+        });
+    }
+    ensure!(!segments.is_empty(), "the file has nothing to load");
+    segments.sort_by_key(|segment| segment.address);
+    Ok(segments)
+}
+
+/// Where a function may be: executable sections without the linker's jump stubs, sorted and disjoint.
+pub(crate) struct Code(Vec<Range<u64>>);
+
+impl Code {
+    fn of(elf: &Elf, segments: &[Segment]) -> Code {
+        let wanted = abi::SHF_ALLOC.0 | abi::SHF_EXECINSTR.0;
+        let executable: Vec<Range<u64>> = segments
+            .iter()
+            .filter(|segment| segment.executable)
+            .map(|segment| segment.address..segment.address + segment.file_size)
+            .collect();
+        let sections = elf.sections.iter().filter(|section| {
+            section.flags.0 & wanted == wanted
+                && section.kind != abi::SHT_NOBITS
+                && !section.name.starts_with(".plt")
+                && !section.name.starts_with(".iplt")
+        });
+        let mut ranges: Vec<Range<u64>> = sections
+            .filter_map(|section| {
+                let range = section.address..section.address.checked_add(section.size)?;
+                executable.iter().any(|segment| segment.start <= range.start && range.end <= segment.end).then_some(range)
+            })
+            .collect();
+        if ranges.is_empty() {
+            ranges = executable;
+        }
+        ranges.sort_by_key(|range| range.start);
+        let mut end = 0;
+        for range in &mut ranges {
+            range.start = range.start.max(end);
+            end = end.max(range.end);
+        }
+        ranges.retain(|range| range.start < range.end);
+        Code(ranges)
+    }
+
+    pub fn ranges(&self) -> &[Range<u64>] {
+        &self.0
+    }
+
+    /// The end of the code that an address lies in.
+    pub fn end(&self, address: u64) -> Option<u64> {
+        let after = self.0.partition_point(|range| range.start <= address);
+        self.0[..after].last().filter(|range| address < range.end).map(|range| range.end)
+    }
+}

@@ -1,0 +1,71 @@
+const LONGEST: usize = 128;
+const MOST: usize = 3;
+
+/// The names that a mistyped one may mean, the closest first, for an error message.
+pub fn nearest<'a>(names: impl IntoIterator<Item = &'a str>, wanted: &str) -> Vec<&'a str> {
+    let wanted: Vec<char> = plain(wanted).chars().take(LONGEST).collect();
+    let far = wanted.len() / 3 + 1;
+    let mut close: Vec<(usize, &str)> = Vec::new();
+    for name in names {
+        let lower: Vec<char> = plain(name).chars().take(LONGEST).collect();
+        let limit = close.get(MOST - 1).map_or(far, |worst| worst.0);
+        let Some(distance) = distance(&lower, &wanted, limit) else { continue };
+        if !close.iter().any(|other| other.1 == name) {
+            let at = close.partition_point(|other| *other <= (distance, name));
+            close.insert(at, (distance, name));
+            close.truncate(MOST);
+        }
+    }
+    close.into_iter().map(|(_, name)| name).collect()
+}
+
+/// What is compared: no case, no wildcards.
+fn plain(name: &str) -> String {
+    name.chars().filter(|char| !matches!(char, '*' | '?')).flat_map(char::to_lowercase).collect()
+}
+
+/// The number of characters to insert, delete, replace or swap with their neighbour, if at most `limit`.
+fn distance(a: &[char], b: &[char], limit: usize) -> Option<usize> {
+    if a.len().abs_diff(b.len()) > limit {
+        return None;
+    }
+    let mut before_last = vec![0; b.len() + 1];
+    let mut last: Vec<usize> = (0..=b.len()).collect();
+    let mut row = vec![0; b.len() + 1];
+    for (i, &from) in a.iter().enumerate() {
+        row[0] = i + 1;
+        for (j, &to) in b.iter().enumerate() {
+            let mut best = (last[j] + usize::from(from != to)).min(last[j + 1] + 1).min(row[j] + 1);
+            if i > 0 && j > 0 && from == b[j - 1] && a[i - 1] == to {
+                best = best.min(before_last[j - 1] + 1);
+            }
+            row[j + 1] = best;
+        }
+        if row.iter().all(|&cost| cost > limit) {
+            return None;
+        }
+        (before_last, last, row) = (last, row, before_last);
+    }
+    Some(last[b.len()]).filter(|&distance| distance <= limit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nearest;
+
+    #[test]
+    fn the_closest_names_come_first() {
+        let names = ["parse_list", "parse_file", "prase_line", "main", "parse_line", "parse_lines"];
+        assert_eq!(nearest(names, "parse_lien"), ["parse_line", "parse_lines", "prase_line"]);
+        assert_eq!(nearest(names, "Main"), ["main"]);
+        assert_eq!(nearest(names, "mian*"), ["main"]);
+        assert_eq!(nearest(names, "entirely_different"), [""; 0]);
+    }
+
+    #[test]
+    fn equal_names_are_named_once() {
+        assert_eq!(nearest(["f1", "f1", "f1", "f1", "f2"], "f1"), ["f1", "f2"]);
+        assert_eq!(nearest([], "f"), [""; 0]);
+        assert_eq!(nearest(["f"], ""), ["f"]);
+    }
+}
