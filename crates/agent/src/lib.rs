@@ -1,1 +1,87 @@
+//! The agent: the runtime's image as the tool carries it, and how it is made ready for one process. Nothing here
+//! touches a process; it lays bytes out.
 
+mod block;
+mod process;
+
+pub use block::{Block, BlockBuilder, Cfa, Recorder, Stub, Thunk};
+pub use process::{
+    BLOCKS, BlockEntry, CONTEXT_BYTES, CONTEXTS, ProcessHead, STACK_PART_BYTES, STACK_PARTS, UNWINDERS,
+    UnwinderEntry, blocks_offset, process_bytes, unwinders_offset,
+};
+
+mod image {
+    include!(concat!(env!("OUT_DIR"), "/image.rs"));
+}
+
+/// Arenas begin at multiples of this, and end within it.
+pub const ARENA_BYTES: u64 = 64 << 20;
+
+/// The bits of an address in which all arenas of a process are equal.
+pub const MARK_MASK: u32 = 0x7c00_0000;
+
+/// What the image of one process is filled in with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Immediates {
+    /// Address of the process structure.
+    pub process: u64,
+    /// Distance from a slot to its mirror.
+    pub mirror: i64,
+    /// Offset from the thread pointer of the word that points to the thread's context.
+    pub context_slot: i32,
+    /// Offset from the thread pointer of the thread id in the thread's control block.
+    pub thread_slot: i32,
+    /// The bits under `MARK_MASK` of every arena's address.
+    pub mark: u32,
+}
+
+const PATCH_MIRROR: u64 = 1;
+const PATCH_CONTEXT_SLOT: u64 = 2;
+const PATCH_THREAD_SLOT: u64 = 3;
+const PATCH_MARK: u64 = 4;
+
+/// Stands in the unwind rows, little-endian, where `mirror - 8` belongs.
+const MIRROR_PLACEHOLDER: [u8; 8] = [0xf7, 0x6e, 0x6f, 0x70, 0x61, 0x6c, 0x2e, 0x6d];
+
+/// The image, ready to be put at the start of an arena.
+pub fn image(immediates: &Immediates) -> Vec<u8> {
+    let mut bytes = image::BYTES.to_vec();
+    put(&mut bytes, image::PROCESS, &immediates.process.to_le_bytes());
+    for &(offset, kind) in image::PATCHES {
+        match kind {
+            PATCH_MIRROR => {
+                let held = i64::from_le_bytes(field(&bytes, offset));
+                put(&mut bytes, offset, &held.wrapping_add(immediates.mirror).to_le_bytes());
+            }
+            PATCH_CONTEXT_SLOT => put(&mut bytes, offset, &immediates.context_slot.to_le_bytes()),
+            PATCH_THREAD_SLOT => put(&mut bytes, offset, &immediates.thread_slot.to_le_bytes()),
+            PATCH_MARK => put(&mut bytes, offset, &immediates.mark.to_le_bytes()),
+            _ => unreachable!("arch/x86_64/thunk.S names four kinds of fields"),
+        }
+    }
+    put_mirror(&mut bytes[image::EH_FRAME_HEADER..], immediates.mirror);
+    bytes
+}
+
+/// Offset in the image of its own `.eh_frame_hdr`.
+pub const IMAGE_UNWIND_HEADER: u64 = image::EH_FRAME_HEADER as u64;
+
+fn put(bytes: &mut [u8], offset: usize, value: &[u8]) {
+    bytes[offset..offset + value.len()].copy_from_slice(value);
+}
+
+fn field<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
+    let mut value = [0; N];
+    value.copy_from_slice(&bytes[offset..offset + N]);
+    value
+}
+
+fn put_mirror(bytes: &mut [u8], mirror: i64) {
+    let mut at = 0;
+    while at + MIRROR_PLACEHOLDER.len() <= bytes.len() {
+        if bytes[at..].starts_with(&MIRROR_PLACEHOLDER) {
+            put(bytes, at, &(mirror - 8).to_le_bytes());
+        }
+        at += 1;
+    }
+}

@@ -1,0 +1,64 @@
+//! The process structure of `runtime/core/process.h`, as far as the tool writes it. `tests/layout.rs` compares it with
+//! the header.
+
+/// What the process structure begins with.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub struct ProcessHead {
+    pub region: u64,
+    pub contexts: u64,
+    pub stack_parts: u64,
+    pub mirror: i64,
+    pub context_slot: i32,
+    pub thread_slot: i32,
+    pub entry_only: u32,
+    pub quiet: u32,
+    pub process: u32,
+    pub depth_limit: u32,
+    pub tracer: u32,
+    pub block_count: u32,
+    pub unwinder_count: u32,
+    pub reserved: u32,
+}
+
+/// Generated code at [low, high), described by the `.eh_frame_hdr` at `header`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct BlockEntry {
+    pub low: u64,
+    pub high: u64,
+    pub header: u64,
+}
+
+/// A module that unwinds, and the addresses of `_Unwind_SetGR`, `_Unwind_SetIP`, `_Unwind_Resume` and
+/// `_Unwind_GetIP` in it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct UnwinderEntry {
+    pub low: u64,
+    pub high: u64,
+    pub set_register: u64,
+    pub set_address: u64,
+    pub resume: u64,
+    pub get_address: u64,
+}
+
+pub const BLOCKS: usize = 1024;
+pub const UNWINDERS: usize = 8;
+pub const CONTEXTS: usize = 8192;
+pub const CONTEXT_BYTES: usize = 592;
+pub const STACK_PARTS: usize = 65536;
+pub const STACK_PART_BYTES: u64 = 1 << 16;
+
+/// Where the table of blocks begins in the structure.
+pub const fn blocks_offset() -> u64 {
+    size_of::<ProcessHead>() as u64
+}
+
+pub const fn unwinders_offset() -> u64 {
+    blocks_offset() + (BLOCKS * size_of::<BlockEntry>()) as u64
+}
+
+pub const fn process_bytes() -> u64 {
+    unwinders_offset() + (UNWINDERS * size_of::<UnwinderEntry>()) as u64
+}

@@ -1,0 +1,66 @@
+//! The process structure on both sides: the C compiler prints what the header says, and the mirror in Rust is compared
+//! with it.
+
+use nopal_agent::{
+    BLOCKS, BlockEntry, CONTEXT_BYTES, CONTEXTS, ProcessHead, STACK_PART_BYTES, STACK_PARTS, UNWINDERS, UnwinderEntry,
+    blocks_offset, process_bytes, unwinders_offset,
+};
+use std::mem::offset_of;
+use std::path::Path;
+use std::process::Command;
+
+macro_rules! rows {
+    ($( $c:literal => $rust:expr ),* $(,)?) => {
+        [$( ($c, $rust as u64) ),*]
+    };
+}
+
+#[test]
+fn process_structure_is_the_headers() {
+    let rows = rows![
+        "sizeof(struct nopal_context)" => CONTEXT_BYTES,
+        "sizeof(struct nopal_process)" => process_bytes(),
+        "sizeof(struct nopal_block)" => size_of::<BlockEntry>(),
+        "sizeof(struct nopal_unwinder)" => size_of::<UnwinderEntry>(),
+        "offsetof(struct nopal_process, blocks)" => blocks_offset(),
+        "offsetof(struct nopal_process, unwinders)" => unwinders_offset(),
+        "offsetof(struct nopal_process, region)" => offset_of!(ProcessHead, region),
+        "offsetof(struct nopal_process, contexts)" => offset_of!(ProcessHead, contexts),
+        "offsetof(struct nopal_process, stack_parts)" => offset_of!(ProcessHead, stack_parts),
+        "offsetof(struct nopal_process, mirror)" => offset_of!(ProcessHead, mirror),
+        "offsetof(struct nopal_process, context_slot)" => offset_of!(ProcessHead, context_slot),
+        "offsetof(struct nopal_process, thread_slot)" => offset_of!(ProcessHead, thread_slot),
+        "offsetof(struct nopal_process, entry_only)" => offset_of!(ProcessHead, entry_only),
+        "offsetof(struct nopal_process, quiet)" => offset_of!(ProcessHead, quiet),
+        "offsetof(struct nopal_process, process)" => offset_of!(ProcessHead, process),
+        "offsetof(struct nopal_process, depth_limit)" => offset_of!(ProcessHead, depth_limit),
+        "offsetof(struct nopal_process, tracer)" => offset_of!(ProcessHead, tracer),
+        "offsetof(struct nopal_process, block_count)" => offset_of!(ProcessHead, block_count),
+        "offsetof(struct nopal_process, unwinder_count)" => offset_of!(ProcessHead, unwinder_count),
+        "offsetof(struct nopal_unwinder, set_register)" => offset_of!(UnwinderEntry, set_register),
+        "offsetof(struct nopal_unwinder, set_address)" => offset_of!(UnwinderEntry, set_address),
+        "offsetof(struct nopal_unwinder, resume)" => offset_of!(UnwinderEntry, resume),
+        "offsetof(struct nopal_unwinder, get_address)" => offset_of!(UnwinderEntry, get_address),
+        "NOPAL_CONTEXTS" => CONTEXTS,
+        "NOPAL_STACK_PARTS" => STACK_PARTS,
+        "1ul << NOPAL_STACK_PART_SHIFT" => STACK_PART_BYTES,
+        "NOPAL_BLOCKS" => BLOCKS,
+        "NOPAL_UNWINDERS" => UNWINDERS,
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../runtime/core/process.h");
+    let mut program = format!("#include <stdio.h>\n#include \"{}\"\nint main(void) {{\n", header.display());
+    for (expression, _) in &rows {
+        program.push_str(&format!("printf(\"%lu\\n\", (unsigned long)({expression}));\n"));
+    }
+    program.push('}');
+    let source = folder.path().join("layout.c");
+    std::fs::write(&source, program).unwrap();
+    let binary = folder.path().join("layout");
+    assert!(Command::new("gcc").arg("-o").arg(&binary).arg(&source).status().unwrap().success());
+    let output = String::from_utf8(Command::new(&binary).output().unwrap().stdout).unwrap();
+    for ((expression, rust), c) in rows.iter().zip(output.lines()) {
+        assert_eq!(c.parse::<u64>().unwrap(), *rust, "{expression}");
+    }
+    assert_eq!(output.lines().count(), rows.len());
+}
