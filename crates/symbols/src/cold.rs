@@ -1,36 +1,82 @@
-use std::collections::HashSet;
+//! Parts of functions that were split off before the function moved the stack pointer. Their unwinding entries look
+//! like those of functions, but flags and red zone may be in use where they begin.
 
 use crate::Image;
+use crate::unwind::UnwindEntry;
 
-/// Bytes of `jcc rel32`: 0f 8x and four of displacement.
-const JUMP_BYTES: usize = 6;
+/// Compilers align functions to this, but not what they moved out of the way.
+const ALIGNMENT: u64 = 16;
 
-/// Which of the sorted addresses some other code jumps to on a condition.
-///
-/// Compilers call functions and may jump to them, but they jump on a condition only within one function. So such a
-/// target is a part that was split off a function before it moved the stack pointer, with flags and red zone in use.
-pub(crate) fn jumped_to(image: &Image, starts: &[u64]) -> HashSet<u64> {
-    let mut targets = HashSet::new();
-    let filter = Filter::of(starts);
-    for range in image.code().ranges() {
-        let code = usize::try_from(range.end - range.start).ok().and_then(|len| image.bytes(range.start, len));
-        for (index, jump) in code.unwrap_or_default().windows(JUMP_BYTES).enumerate() {
-            if jump[0] != 0x0f || jump[1] & 0xf0 != 0x80 {
+/// Removes what looks like such parts from sorted entries without names: code that lies among unaligned code, that
+/// other code jumps to, and that nothing calls.
+pub(crate) fn remove(image: &Image, entries: &mut Vec<UnwindEntry>) {
+    let suspects: Vec<u64> = suspects(image.frames().entries())
+        .filter(|start| entries.binary_search_by_key(start, |entry| entry.start).is_ok())
+        .collect();
+    if suspects.is_empty() {
+        return;
+    }
+    let reached = Reached::of(image, suspects);
+    entries.retain(|entry| match reached.suspects.binary_search(&entry.start) {
+        Ok(index) => !reached.jumped_to[index] || reached.called[index],
+        Err(_) => true,
+    });
+}
+
+/// A part may be aligned by chance, but then its neighbours are not.
+fn suspects(all: &[UnwindEntry]) -> impl Iterator<Item = u64> {
+    let is_aligned = |entry: &UnwindEntry| entry.start.is_multiple_of(ALIGNMENT);
+    (0..all.len()).filter_map(move |index| {
+        let before = index.checked_sub(1).map(|before| &all[before]);
+        let after = all.get(index + 1);
+        let is_suspect = !is_aligned(&all[index]) || before.into_iter().chain(after).all(|entry| !is_aligned(entry));
+        is_suspect.then_some(all[index].start)
+    })
+}
+
+/// How the code of a file reaches some addresses.
+struct Reached {
+    suspects: Vec<u64>,
+    filter: Filter,
+    jumped_to: Vec<bool>,
+    called: Vec<bool>,
+}
+
+impl Reached {
+    fn of(image: &Image, suspects: Vec<u64>) -> Reached {
+        let (filter, none) = (Filter::of(&suspects), vec![false; suspects.len()]);
+        let mut reached = Reached { suspects, filter, jumped_to: none.clone(), called: none };
+        for range in image.code().ranges() {
+            let code = usize::try_from(range.end - range.start).ok().and_then(|len| image.bytes(range.start, len));
+            reached.read(image, range.start, code.unwrap_or_default());
+        }
+        reached
+    }
+
+    /// Looks at every byte as if an instruction began there: that a wrong one leads exactly to a suspect is unlikely.
+    fn read(&mut self, image: &Image, start: u64, code: &[u8]) {
+        for (index, bytes) in code.windows(6).enumerate() {
+            let (is_call, end) = match (bytes[0], bytes[1]) {
+                (0xe8, _) => (true, 5),
+                (0xe9, _) => (false, 5),
+                (0x0f, 0x80..=0x8f) => (false, 6),
+                _ => continue,
+            };
+            let from = start + index as u64;
+            let displacement = i32::from_le_bytes([bytes[end - 4], bytes[end - 3], bytes[end - 2], bytes[end - 1]]);
+            let target = from.wrapping_add(end as u64).wrapping_add_signed(displacement.into());
+            if !self.filter.may_hold(target) {
                 continue;
             }
-            let from = range.start + index as u64;
-            let displacement = i32::from_le_bytes([jump[2], jump[3], jump[4], jump[5]]);
-            let target = from.wrapping_add(JUMP_BYTES as u64).wrapping_add_signed(displacement.into());
-            if !filter.may_hold(target) || starts.binary_search(&target).is_err() {
-                continue;
-            }
-            // A loop may go back to the first instruction of its own function.
-            if image.frames().covering(from).is_none_or(|entry| entry.start != target) {
-                targets.insert(target);
+            let Ok(suspect) = self.suspects.binary_search(&target) else { continue };
+            if is_call {
+                self.called[suspect] = true;
+            } else if image.frames().covering(from).is_none_or(|entry| entry.start != target) {
+                // A loop may go back to the first instruction of its own function.
+                self.jumped_to[suspect] = true;
             }
         }
     }
-    targets
 }
 
 /// Answers for most addresses that they are not in a set.

@@ -1,5 +1,4 @@
 use std::cmp::Reverse;
-use std::collections::HashSet;
 use std::ops::Range;
 
 use anyhow::Result;
@@ -172,15 +171,13 @@ fn unnamed(image: &Image, covered: &[Range<u64>]) -> Vec<Function> {
             covered_to = range.end.max(range.start + 1).max(covered_to);
         }
         if entry.start >= covered_to && entry.starts_at_call_boundary() && image.code().end(entry.start).is_some() {
-            entries.push(entry);
+            entries.push(*entry);
         }
     }
-    let starts: Vec<u64> = entries.iter().map(|entry| entry.start).collect();
-    let cold: HashSet<u64> = cold::jumped_to(image, &starts);
+    cold::remove(image, &mut entries);
     let file = image.file_name();
     entries
         .into_iter()
-        .filter(|entry| !cold.contains(&entry.start))
         .map(|entry| {
             let end = image.code().end(entry.start).unwrap_or(entry.start);
             Function {
