@@ -1,1 +1,16 @@
+//! What the end-to-end tests share: programs are compiled, run untraced and traced, and what they did is compared.
+//!
+//! A test that cannot do its work panics: there is nothing to go on with.
 
+mod case;
+mod compile;
+mod places;
+mod report;
+mod run;
+pub mod terminal;
+
+pub use case::{Case, Traced};
+pub use compile::{Program, asm, c, compile, cxx, library, rust};
+pub use places::{nopal, scratch};
+pub use report::{Report, announced_calls, expected_calls};
+pub use run::{End, Ended, Running, Start};

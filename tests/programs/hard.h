@@ -1,0 +1,41 @@
+/* What the test programs share. Each checks itself and prints the same text on every run.
+ *
+ * Exact numbers of calls, for the tests to compare with the trace, stand in a program's source as
+ *     // calls: NUMBER FUNCTION
+ * and what is known only when it runs is printed in the same form, as a line "calls: NUMBER FUNCTION", which the
+ * tests take out of the output before they compare it.
+ */
+#ifndef HARD_H
+#define HARD_H
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* A function that stays one function, called as often as the source says. */
+#if defined(__clang__)
+#define KEPT __attribute__((noinline))
+#else
+#define KEPT __attribute__((noinline, noclone, noipa))
+#endif
+
+/* Keeps a compiler from seeing that a call has no effect. */
+#define EFFECT() __asm__ volatile("" ::: "memory")
+
+/* The value of a call that has to come back here: not in tail position, not to be made into a loop. */
+#define RETURNED(call)                                                                                               \
+	({                                                                                                           \
+		__typeof__(call) returned_ = (call);                                                                 \
+		EFFECT();                                                                                            \
+		returned_;                                                                                           \
+	})
+
+#define CHECK(condition)                                                                                             \
+	do {                                                                                                         \
+		if (!(condition)) {                                                                                  \
+			printf("%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);                               \
+			fflush(stdout);                                                                              \
+			_Exit(99);                                                                                   \
+		}                                                                                                    \
+	} while (0)
+
+#endif

@@ -1,0 +1,140 @@
+//! One program, run untraced and traced.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use crate::compile::Program;
+use crate::places::{nopal, scratch, target_directory};
+use crate::report::{Report, announced_calls, expected_calls};
+use crate::run::{Ended, Running, Start};
+
+/// A program and the circumstances that it runs in.
+pub struct Case {
+    program: Program,
+    arguments: Vec<OsString>,
+    options: Vec<OsString>,
+    input: String,
+    start: Start,
+}
+
+/// A recording that has ended. Its directory is deleted with the value.
+pub struct Traced {
+    pub ended: Ended,
+    /// What nopal itself said.
+    pub said: String,
+    pub report: Report,
+    scratch: TempDir,
+}
+
+impl Traced {
+    pub fn directory(&self) -> PathBuf {
+        self.scratch.path().join("trace")
+    }
+}
+
+impl Case {
+    pub fn new(program: Program) -> Case {
+        let start = Start {
+            environment: vec![
+                ("LC_ALL".into(), "C.UTF-8".into()),
+                ("XDG_CACHE_HOME".into(), target_directory().join("test-cache").into()),
+            ],
+            ..Start::default()
+        };
+        Case { program, arguments: Vec::new(), options: Vec::new(), input: String::new(), start }
+    }
+
+    pub fn arguments<Word: Into<OsString>>(mut self, words: impl IntoIterator<Item = Word>) -> Case {
+        self.arguments = words.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Options of `nopal record`.
+    pub fn options<Word: Into<OsString>>(mut self, words: impl IntoIterator<Item = Word>) -> Case {
+        self.options.extend(words.into_iter().map(Into::into));
+        self
+    }
+
+    pub fn input(mut self, text: impl Into<String>) -> Case {
+        self.input = text.into();
+        self
+    }
+
+    pub fn environment(mut self, name: &str, value: impl Into<OsString>) -> Case {
+        self.start.environment.push((name.into(), value.into()));
+        self
+    }
+
+    pub fn directory(mut self, path: &Path) -> Case {
+        self.start.directory = Some(path.to_path_buf());
+        self
+    }
+
+    pub fn limit(mut self, resource: libc::__rlimit_resource_t, value: u64) -> Case {
+        self.start.limits.push((resource, value));
+        self
+    }
+
+    pub fn untraced_start(&self) -> Start {
+        let mut start = self.start.clone();
+        start.words.push(self.program.path.clone().into());
+        start.words.extend(self.arguments.iter().cloned());
+        start
+    }
+
+    pub fn traced_start(&self, trace: &Path) -> Start {
+        let mut start = self.start.clone();
+        start.words.extend([nopal().into(), "record".into(), "-o".into(), trace.into()]);
+        start.words.extend(self.options.iter().cloned());
+        start.words.extend(["--".into(), self.program.path.clone().into()]);
+        start.words.extend(self.arguments.iter().cloned());
+        start
+    }
+
+    pub fn untraced(&self) -> Ended {
+        self.untraced_start().run(&self.input)
+    }
+
+    pub fn traced(&self) -> Traced {
+        let scratch = scratch();
+        let trace = scratch.path().join("trace");
+        let ended = self.traced_start(&trace).run(&self.input);
+        assert!(trace.exists(), "nothing was recorded: {ended:?}");
+        let (ended, said) = without_own_words(ended);
+        Traced { ended, said, report: Report::of(&trace), scratch }
+    }
+
+    /// Starts it traced, into `trace`.
+    pub fn spawn(&self, trace: &Path) -> Running {
+        self.traced_start(trace).spawn()
+    }
+
+    /// The program does the same traced and untraced, and makes the calls that its source and its output state.
+    pub fn check(&self) -> Traced {
+        let (untraced, traced) = (self.untraced(), self.traced());
+        assert_same(&untraced, &traced.ended);
+        let mut expected = self.program.source.as_deref().map(expected_calls).unwrap_or_default();
+        expected.extend(announced_calls(&traced.ended.stdout).1);
+        traced.report.assert_calls(&expected);
+        traced
+    }
+}
+
+/// Lets go of the numbers of calls, which may be others in every run.
+fn assert_same(untraced: &Ended, traced: &Ended) {
+    let [before, after] = [untraced, traced].map(|ended| announced_calls(&ended.stdout).0);
+    assert_eq!(traced.end, untraced.end, "another end; output:\n{after}\nerrors:\n{}", traced.stderr);
+    assert_eq!(after, before, "another output");
+    assert_eq!(traced.stderr, untraced.stderr, "other errors");
+}
+
+/// nopal's own lines begin with its name; the rest is the program's.
+fn without_own_words(mut ended: Ended) -> (Ended, String) {
+    let (own, program): (Vec<&str>, Vec<&str>) =
+        ended.stderr.split_inclusive('\n').partition(|line| line.starts_with("nopal: "));
+    let (own, program) = (own.concat(), program.concat());
+    ended.stderr = program;
+    (ended, own)
+}

@@ -1,0 +1,47 @@
+//! Where things are: the sources of the test programs, what is built from them, the tool.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use tempfile::TempDir;
+
+/// `target/PROFILE`, which this test was built into.
+fn profile_directory() -> PathBuf {
+    let test = std::env::current_exe().expect("a test knows its own path");
+    let deps = test.parent().expect("a test lies in a directory");
+    deps.parent().expect("the directory deps lies in that of the profile").to_path_buf()
+}
+
+pub fn target_directory() -> PathBuf {
+    profile_directory().parent().expect("the profile's directory lies in target").to_path_buf()
+}
+
+pub fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("programs")
+}
+
+/// The `nopal` binary of this test's profile, up to date.
+pub fn nopal() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| {
+        let directory = profile_directory();
+        let name = directory.file_name().and_then(|name| name.to_str()).expect("profiles have plain names");
+        let profile = if name == "debug" { "dev" } else { name };
+        let built = Command::new(env!("CARGO"))
+            .args(["build", "--quiet", "--package", "nopal", "--profile", profile, "--target-dir"])
+            .arg(target_directory())
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .status()
+            .expect("cargo runs");
+        assert!(built.success(), "nopal does not build");
+        directory.join("nopal")
+    })
+}
+
+/// A directory of the caller's own, deleted with the value.
+pub fn scratch() -> TempDir {
+    let parent = target_directory().join("test-scratch");
+    std::fs::create_dir_all(&parent).expect("the target directory can be written");
+    tempfile::tempdir_in(parent).expect("a directory can be made")
+}

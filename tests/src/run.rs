@@ -1,0 +1,211 @@
+//! Runs a command within a bounded time and gathers all that it did.
+
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Longer than any of the programs takes, even on a machine that does other work.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What to run: `words[0]` is the program.
+#[derive(Debug, Clone, Default)]
+pub struct Start {
+    pub words: Vec<OsString>,
+    pub directory: Option<PathBuf>,
+    pub environment: Vec<(OsString, OsString)>,
+    /// Soft and hard limit of a resource.
+    pub limits: Vec<(libc::__rlimit_resource_t, u64)>,
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    Code(i32),
+    Signal(i32),
+}
+
+impl From<ExitStatus> for End {
+    fn from(status: ExitStatus) -> End {
+        match status.signal() {
+            Some(signal) => End::Signal(signal),
+            None => End::Code(status.code().expect("a process exits or is killed")),
+        }
+    }
+}
+
+/// All that a command did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    pub stdout: String,
+    pub stderr: String,
+    pub end: End,
+}
+
+/// A command that runs, with its output gathered beside it. Its process group is its own, and is killed with the value.
+pub struct Running {
+    child: Child,
+    deadline: Instant,
+    stdout: Gathered,
+    stderr: Gathered,
+}
+
+struct Gathered {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl Gathered {
+    fn from(source: impl Into<OwnedFd>) -> Gathered {
+        let mut source = std::fs::File::from(source.into());
+        let bytes = Arc::new(Mutex::new(Vec::new()));
+        let sink = bytes.clone();
+        let reader = std::thread::spawn(move || {
+            let mut buffer = [0; 65536];
+            while let Ok(count @ 1..) = source.read(&mut buffer) {
+                sink.lock().expect("nobody panics with it").extend_from_slice(&buffer[..count]);
+            }
+        });
+        Gathered { bytes, reader: Some(reader) }
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.bytes.lock().expect("nobody panics with it")).into_owned()
+    }
+}
+
+impl Start {
+    pub fn new<Word: Into<OsString>>(words: impl IntoIterator<Item = Word>) -> Start {
+        Start { words: words.into_iter().map(Into::into).collect(), ..Start::default() }
+    }
+
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(&self.words[0]);
+        command.args(&self.words[1..]).envs(self.environment.iter().map(|(name, value)| (name, value)));
+        if let Some(directory) = &self.directory {
+            command.current_dir(directory);
+        }
+        let limits = self.limits.clone();
+        // SAFETY: only system calls between fork and exec.
+        unsafe {
+            command.pre_exec(move || {
+                // What this test has open is not the program's.
+                libc::close_range(3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC as i32);
+                for &(resource, value) in &limits {
+                    let limit = libc::rlimit { rlim_cur: value, rlim_max: value };
+                    if libc::setrlimit(resource, &limit) != 0 {
+                        return Err(std::io::Error::last_os_error());
+                    }
+                }
+                Ok(())
+            });
+        }
+        command
+    }
+
+    pub fn spawn(&self) -> Running {
+        let mut command = self.command();
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{:?}: {error}", self.words));
+        Running {
+            deadline: Instant::now() + PATIENCE,
+            stdout: Gathered::from(child.stdout.take().expect("piped")),
+            stderr: Gathered::from(child.stderr.take().expect("piped")),
+            child,
+        }
+    }
+
+    /// Runs to the end, with `input` on standard input.
+    pub fn run(&self, input: &str) -> Ended {
+        let mut running = self.spawn();
+        let mut stdin = running.stdin();
+        let input = input.to_owned();
+        // A program may end without reading all of its input: that is its own affair.
+        let writer = std::thread::spawn(move || drop(stdin.write_all(input.as_bytes())));
+        let ended = running.wait();
+        writer.join().expect("it ignores errors");
+        ended
+    }
+}
+
+impl Running {
+    /// Standard input: closed when dropped.
+    pub fn stdin(&mut self) -> ChildStdin {
+        self.child.stdin.take().expect("standard input is taken once")
+    }
+
+    pub fn id(&self) -> i32 {
+        self.child.id() as i32
+    }
+
+    pub fn stdout(&self) -> String {
+        self.stdout.text()
+    }
+
+    pub fn stderr(&self) -> String {
+        self.stderr.text()
+    }
+
+    /// Until `done` says so of standard output; panics when that takes too long.
+    pub fn wait_for(&mut self, done: impl Fn(&str) -> bool) -> String {
+        loop {
+            let text = self.stdout();
+            if done(&text) {
+                return text;
+            }
+            self.check_deadline("its output");
+        }
+    }
+
+    /// Waits for the command, and until nobody holds its output open.
+    pub fn wait(&mut self) -> Ended {
+        let status = loop {
+            if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
+                break status;
+            }
+            self.check_deadline("its end");
+        };
+        self.wait_for_end_of_output();
+        Ended { stdout: self.stdout(), stderr: self.stderr(), end: status.into() }
+    }
+
+    /// Until whoever inherited the output has ended: also those that the command left behind.
+    pub fn wait_for_end_of_output(&mut self) {
+        while [&self.stdout, &self.stderr].iter().any(|one| one.reader.as_ref().is_some_and(|it| !it.is_finished())) {
+            self.check_deadline("the end of its output");
+        }
+    }
+
+    fn check_deadline(&mut self, awaited: &str) {
+        std::thread::sleep(Duration::from_millis(2));
+        if Instant::now() > self.deadline {
+            let (stdout, stderr) = (self.stdout(), self.stderr());
+            let state = std::fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap_or_default();
+            let state = state.lines().take(3).collect::<Vec<_>>().join(" ");
+            self.kill_group();
+            panic!("waited in vain for {awaited} ({state}); so far:\n{stdout}\nand errors:\n{stderr}");
+        }
+    }
+
+    fn kill_group(&self) {
+        // SAFETY: a plain system call; the group was made for this child and bears its number.
+        unsafe { libc::kill(-self.id(), libc::SIGKILL) };
+    }
+
+    pub fn signal_group(&self, signal: i32) {
+        // SAFETY: as above.
+        assert_eq!(unsafe { libc::kill(-self.id(), signal) }, 0);
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.kill_group();
+        let _ = self.child.wait();
+    }
+}
