@@ -39,14 +39,26 @@ impl Case {
         let start = Start {
             environment: vec![
                 ("LC_ALL".into(), "C.UTF-8".into()),
-                ("XDG_CACHE_HOME".into(), target_directory().join("test-cache").into()),
+                (
+                    "XDG_CACHE_HOME".into(),
+                    target_directory().join("test-cache").into(),
+                ),
             ],
             ..Start::default()
         };
-        Case { program, arguments: Vec::new(), options: Vec::new(), input: String::new(), start }
+        Case {
+            program,
+            arguments: Vec::new(),
+            options: Vec::new(),
+            input: String::new(),
+            start,
+        }
     }
 
-    pub fn arguments<Word: Into<OsString>>(mut self, words: impl IntoIterator<Item = Word>) -> Case {
+    pub fn arguments<Word: Into<OsString>>(
+        mut self,
+        words: impl IntoIterator<Item = Word>,
+    ) -> Case {
         self.arguments = words.into_iter().map(Into::into).collect();
         self
     }
@@ -86,9 +98,13 @@ impl Case {
 
     pub fn traced_start(&self, trace: &Path) -> Start {
         let mut start = self.start.clone();
-        start.words.extend([nopal().into(), "record".into(), "-o".into(), trace.into()]);
+        start
+            .words
+            .extend([nopal().into(), "record".into(), "-o".into(), trace.into()]);
         start.words.extend(self.options.iter().cloned());
-        start.words.extend(["--".into(), self.program.path.clone().into()]);
+        start
+            .words
+            .extend(["--".into(), self.program.path.clone().into()]);
         start.words.extend(self.arguments.iter().cloned());
         start
     }
@@ -103,7 +119,12 @@ impl Case {
         let ended = self.traced_start(&trace).run(&self.input);
         assert!(trace.exists(), "nothing was recorded: {ended:?}");
         let (ended, said) = without_own_words(ended);
-        Traced { ended, said, report: Report::of(&trace), scratch }
+        Traced {
+            ended,
+            said,
+            report: Report::of(&trace),
+            scratch,
+        }
     }
 
     /// Starts it traced, into `trace`.
@@ -115,7 +136,12 @@ impl Case {
     pub fn check(&self) -> Traced {
         let (untraced, traced) = (self.untraced(), self.traced());
         assert_same(&untraced, &traced.ended);
-        let mut expected = self.program.source.as_deref().map(expected_calls).unwrap_or_default();
+        let mut expected = self
+            .program
+            .source
+            .as_deref()
+            .map(expected_calls)
+            .unwrap_or_default();
         expected.extend(announced_calls(&traced.ended.stdout).1);
         traced.report.assert_calls(&expected);
         traced
@@ -125,15 +151,21 @@ impl Case {
 /// Lets go of the numbers of calls, which may be others in every run.
 fn assert_same(untraced: &Ended, traced: &Ended) {
     let [before, after] = [untraced, traced].map(|ended| announced_calls(&ended.stdout).0);
-    assert_eq!(traced.end, untraced.end, "another end; output:\n{after}\nerrors:\n{}", traced.stderr);
+    assert_eq!(
+        traced.end, untraced.end,
+        "another end; output:\n{after}\nerrors:\n{}",
+        traced.stderr
+    );
     assert_eq!(after, before, "another output");
     assert_eq!(traced.stderr, untraced.stderr, "other errors");
 }
 
 /// nopal's own lines begin with its name; the rest is the program's.
 fn without_own_words(mut ended: Ended) -> (Ended, String) {
-    let (own, program): (Vec<&str>, Vec<&str>) =
-        ended.stderr.split_inclusive('\n').partition(|line| line.starts_with("nopal: "));
+    let (own, program): (Vec<&str>, Vec<&str>) = ended
+        .stderr
+        .split_inclusive('\n')
+        .partition(|line| line.starts_with("nopal: "));
     let (own, program) = (own.concat(), program.concat());
     ended.stderr = program;
     (ended, own)

@@ -18,66 +18,110 @@ pub struct Program {
 impl Program {
     /// One that the machine has.
     pub fn installed(path: impl Into<PathBuf>) -> Program {
-        Program { path: path.into(), source: None }
+        Program {
+            path: path.into(),
+            source: None,
+        }
     }
 }
 
 /// `tests/programs/NAME.c` by gcc, optimised, with `flags` after the source.
 pub fn c(name: &str, flags: &[&str]) -> Program {
-    compile(&format!("{name}.c"), &["gcc", "-std=gnu17", "-O2", "-g", "-pthread"], flags)
+    compile(
+        &format!("{name}.c"),
+        &["gcc", "-std=gnu17", "-O2", "-g", "-pthread"],
+        flags,
+    )
 }
 
 pub fn cxx(name: &str, flags: &[&str]) -> Program {
-    compile(&format!("{name}.cc"), &["g++", "-std=c++17", "-O2", "-g", "-pthread"], flags)
+    compile(
+        &format!("{name}.cc"),
+        &["g++", "-std=c++17", "-O2", "-g", "-pthread"],
+        flags,
+    )
 }
 
 pub fn rust(name: &str, flags: &[&str]) -> Program {
-    compile(&format!("{name}.rs"), &["rustc", "--edition=2024", "-O", "-g"], flags)
-}
-
-pub fn asm(name: &str, flags: &[&str]) -> Program {
-    compile(&format!("{name}.S"), &["gcc"], flags)
+    compile(
+        &format!("{name}.rs"),
+        &["rustc", "--edition=2024", "-O", "-g"],
+        flags,
+    )
 }
 
 /// `lib{STEM}.so` from a source; returns the directory that holds it and its path.
 pub fn library(source: &str) -> (PathBuf, PathBuf) {
-    let stem = Path::new(source).file_stem().and_then(OsStr::to_str).expect("a plain name");
-    let compiler = if source.ends_with(".cc") { "g++" } else { "gcc" };
+    let stem = Path::new(source)
+        .file_stem()
+        .and_then(OsStr::to_str)
+        .expect("a plain name");
+    let compiler = if source.ends_with(".cc") {
+        "g++"
+    } else {
+        "gcc"
+    };
     let output = format!("lib{stem}.so");
-    let path = compile_to(&output, source, &[compiler, "-O2", "-g", "-shared", "-fPIC"], &[]).path;
-    (path.parent().expect("it lies in a directory").to_path_buf(), path)
+    let path = compile_to(
+        &output,
+        source,
+        &[compiler, "-O2", "-g", "-shared", "-fPIC"],
+        &[],
+    )
+    .path;
+    (
+        path.parent().expect("it lies in a directory").to_path_buf(),
+        path,
+    )
 }
 
 /// `command SOURCE flags -o OUTPUT`.
 pub fn compile(source: &str, command: &[&str], flags: &[&str]) -> Program {
-    let stem = Path::new(source).file_stem().and_then(OsStr::to_str).expect("a plain name");
+    let stem = Path::new(source)
+        .file_stem()
+        .and_then(OsStr::to_str)
+        .expect("a plain name");
     compile_to(stem, source, command, flags)
 }
 
 fn compile_to(output: &str, source: &str, command: &[&str], flags: &[&str]) -> Program {
     let source = sources().join(source);
-    let directory = target_directory().join("test-programs").join(key(&source, command, flags));
+    let directory = target_directory()
+        .join("test-programs")
+        .join(key(&source, command, flags));
     let path = directory.join(output);
     if !path.exists() {
         std::fs::create_dir_all(&directory).expect("the target directory can be written");
         let own = tempfile::tempdir_in(&directory).expect("a directory can be made");
         let unfinished = own.path().join(output);
         let mut compiler = Command::new(command[0]);
-        compiler.args(&command[1..]).arg(&source).args(flags).arg("-o").arg(&unfinished);
-        let result = compiler.output().unwrap_or_else(|error| panic!("{} must be installed: {error}", command[0]));
+        compiler
+            .args(&command[1..])
+            .arg(&source)
+            .args(flags)
+            .arg("-o")
+            .arg(&unfinished);
+        let result = compiler
+            .output()
+            .unwrap_or_else(|error| panic!("{} must be installed: {error}", command[0]));
         let errors = String::from_utf8_lossy(&result.stderr);
         assert!(result.status.success(), "{compiler:?} failed:\n{errors}");
         // Two tests may compile the same program at once: the one that is later replaces an equal file.
         std::fs::rename(&unfinished, &path).expect("within one directory");
     }
-    Program { path, source: Some(source) }
+    Program {
+        path,
+        source: Some(source),
+    }
 }
 
 /// Names everything that the result depends on.
 fn key(source: &Path, command: &[&str], flags: &[&str]) -> String {
     let mut hash = Xxh3::new();
     for file in [source, &sources().join("hard.h")] {
-        hash.update(&std::fs::read(file).unwrap_or_else(|error| panic!("{}: {error}", file.display())));
+        hash.update(
+            &std::fs::read(file).unwrap_or_else(|error| panic!("{}: {error}", file.display())),
+        );
     }
     for word in command.iter().chain(flags) {
         hash.update(word.as_bytes());

@@ -10,7 +10,7 @@ mod run;
 pub mod terminal;
 
 pub use case::{Case, Traced};
-pub use compile::{Program, asm, c, compile, cxx, library, rust};
+pub use compile::{Program, c, compile, cxx, library, rust};
 pub use places::{nopal, scratch};
 pub use report::{Report, announced_calls, expected_calls};
 pub use run::{End, Ended, Running, Start};

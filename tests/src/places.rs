@@ -10,11 +10,16 @@ use tempfile::TempDir;
 fn profile_directory() -> PathBuf {
     let test = std::env::current_exe().expect("a test knows its own path");
     let deps = test.parent().expect("a test lies in a directory");
-    deps.parent().expect("the directory deps lies in that of the profile").to_path_buf()
+    deps.parent()
+        .expect("the directory deps lies in that of the profile")
+        .to_path_buf()
 }
 
 pub fn target_directory() -> PathBuf {
-    profile_directory().parent().expect("the profile's directory lies in target").to_path_buf()
+    profile_directory()
+        .parent()
+        .expect("the profile's directory lies in target")
+        .to_path_buf()
 }
 
 pub fn sources() -> PathBuf {
@@ -26,10 +31,21 @@ pub fn nopal() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
         let directory = profile_directory();
-        let name = directory.file_name().and_then(|name| name.to_str()).expect("profiles have plain names");
+        let name = directory
+            .file_name()
+            .and_then(|name| name.to_str())
+            .expect("profiles have plain names");
         let profile = if name == "debug" { "dev" } else { name };
         let built = Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "--package", "nopal", "--profile", profile, "--target-dir"])
+            .args([
+                "build",
+                "--quiet",
+                "--package",
+                "nopal",
+                "--profile",
+                profile,
+                "--target-dir",
+            ])
             .arg(target_directory())
             .current_dir(env!("CARGO_MANIFEST_DIR"))
             .status()

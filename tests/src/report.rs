@@ -17,28 +17,47 @@ pub struct Report {
 impl Report {
     pub fn of(trace: &Path) -> Report {
         let mut start = Start::new([nopal().as_os_str()]);
-        start.words.extend(["report".into(), "--json".into(), trace.into()]);
+        start
+            .words
+            .extend(["report".into(), "--json".into(), trace.into()]);
         let ended = start.run("");
-        assert_eq!(ended.end, End::Code(0), "nopal report failed: {}", ended.stderr);
+        assert_eq!(
+            ended.end,
+            End::Code(0),
+            "nopal report failed: {}",
+            ended.stderr
+        );
         let rows: Value = serde_json::from_str(&ended.stdout).expect("the report is JSON");
-        Report { rows: rows.as_array().expect("the report is an array").clone() }
+        Report {
+            rows: rows.as_array().expect("the report is an array").clone(),
+        }
     }
 
     /// Calls of a function, in all modules together; 0 where it does not occur.
     pub fn calls(&self, function: &str) -> u64 {
-        self.rows_of(function).map(|row| row["calls"].as_u64().expect("calls is a number")).sum()
+        self.rows_of(function)
+            .map(|row| row["calls"].as_u64().expect("calls is a number"))
+            .sum()
     }
 
     pub fn rows_of(&self, function: &str) -> impl Iterator<Item = &Value> {
-        self.rows.iter().filter(move |row| row["function"] == function)
+        self.rows
+            .iter()
+            .filter(move |row| row["function"] == function)
     }
 
     pub fn total_calls(&self) -> u64 {
-        self.rows.iter().map(|row| row["calls"].as_u64().expect("calls is a number")).sum()
+        self.rows
+            .iter()
+            .map(|row| row["calls"].as_u64().expect("calls is a number"))
+            .sum()
     }
 
     pub fn functions(&self) -> Vec<&str> {
-        self.rows.iter().map(|row| row["function"].as_str().expect("function is a string")).collect()
+        self.rows
+            .iter()
+            .map(|row| row["function"].as_str().expect("function is a string"))
+            .collect()
     }
 
     /// Panics with everything that differs.
@@ -46,7 +65,9 @@ impl Report {
         let wrong: Vec<String> = expected
             .iter()
             .filter(|&(function, &calls)| self.calls(function) != calls)
-            .map(|(function, calls)| format!("{function}: {} instead of {calls}", self.calls(function)))
+            .map(|(function, calls)| {
+                format!("{function}: {} instead of {calls}", self.calls(function))
+            })
             .collect();
         assert!(wrong.is_empty(), "calls differ:\n{}", wrong.join("\n"));
     }
@@ -55,7 +76,9 @@ impl Report {
 /// The lines `// calls: NUMBER FUNCTION` of a source.
 pub fn expected_calls(source: &Path) -> BTreeMap<String, u64> {
     let text = std::fs::read_to_string(source).expect("the source is there");
-    text.lines().filter_map(|line| parse(line.strip_prefix("// ")?)).collect()
+    text.lines()
+        .filter_map(|line| parse(line.strip_prefix("// ")?))
+        .collect()
 }
 
 /// Takes the lines `calls: NUMBER FUNCTION` out of what a program printed. Those of one function add up.

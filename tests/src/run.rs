@@ -68,10 +68,15 @@ impl Gathered {
         let reader = std::thread::spawn(move || {
             let mut buffer = [0; 65536];
             while let Ok(count @ 1..) = source.read(&mut buffer) {
-                sink.lock().expect("nobody panics with it").extend_from_slice(&buffer[..count]);
+                sink.lock()
+                    .expect("nobody panics with it")
+                    .extend_from_slice(&buffer[..count]);
             }
         });
-        Gathered { bytes, reader: Some(reader) }
+        Gathered {
+            bytes,
+            reader: Some(reader),
+        }
     }
 
     fn text(&self) -> String {
@@ -81,12 +86,17 @@ impl Gathered {
 
 impl Start {
     pub fn new<Word: Into<OsString>>(words: impl IntoIterator<Item = Word>) -> Start {
-        Start { words: words.into_iter().map(Into::into).collect(), ..Start::default() }
+        Start {
+            words: words.into_iter().map(Into::into).collect(),
+            ..Start::default()
+        }
     }
 
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.words[0]);
-        command.args(&self.words[1..]).envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command
+            .args(&self.words[1..])
+            .envs(self.environment.iter().map(|(name, value)| (name, value)));
         if let Some(directory) = &self.directory {
             command.current_dir(directory);
         }
@@ -97,7 +107,10 @@ impl Start {
                 // What this test has open is not the program's.
                 libc::close_range(3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC as i32);
                 for &(resource, value) in &limits {
-                    let limit = libc::rlimit { rlim_cur: value, rlim_max: value };
+                    let limit = libc::rlimit {
+                        rlim_cur: value,
+                        rlim_max: value,
+                    };
                     if libc::setrlimit(resource, &limit) != 0 {
                         return Err(std::io::Error::last_os_error());
                     }
@@ -110,8 +123,14 @@ impl Start {
 
     pub fn spawn(&self) -> Running {
         let mut command = self.command();
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-        let mut child = command.spawn().unwrap_or_else(|error| panic!("{:?}: {error}", self.words));
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0);
+        let mut child = command
+            .spawn()
+            .unwrap_or_else(|error| panic!("{:?}: {error}", self.words));
         Running {
             deadline: Instant::now() + PATIENCE,
             stdout: Gathered::from(child.stdout.take().expect("piped")),
@@ -136,7 +155,10 @@ impl Start {
 impl Running {
     /// Standard input: closed when dropped.
     pub fn stdin(&mut self) -> ChildStdin {
-        self.child.stdin.take().expect("standard input is taken once")
+        self.child
+            .stdin
+            .take()
+            .expect("standard input is taken once")
     }
 
     pub fn id(&self) -> i32 {
@@ -171,12 +193,19 @@ impl Running {
             self.check_deadline("its end");
         };
         self.wait_for_end_of_output();
-        Ended { stdout: self.stdout(), stderr: self.stderr(), end: status.into() }
+        Ended {
+            stdout: self.stdout(),
+            stderr: self.stderr(),
+            end: status.into(),
+        }
     }
 
     /// Until whoever inherited the output has ended: also those that the command left behind.
     pub fn wait_for_end_of_output(&mut self) {
-        while [&self.stdout, &self.stderr].iter().any(|one| one.reader.as_ref().is_some_and(|it| !it.is_finished())) {
+        while [&self.stdout, &self.stderr]
+            .iter()
+            .any(|one| one.reader.as_ref().is_some_and(|it| !it.is_finished()))
+        {
             self.check_deadline("the end of its output");
         }
     }
@@ -185,10 +214,13 @@ impl Running {
         std::thread::sleep(Duration::from_millis(2));
         if Instant::now() > self.deadline {
             let (stdout, stderr) = (self.stdout(), self.stderr());
-            let state = std::fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap_or_default();
+            let state =
+                std::fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap_or_default();
             let state = state.lines().take(3).collect::<Vec<_>>().join(" ");
             self.kill_group();
-            panic!("waited in vain for {awaited} ({state}); so far:\n{stdout}\nand errors:\n{stderr}");
+            panic!(
+                "waited in vain for {awaited} ({state}); so far:\n{stdout}\nand errors:\n{stderr}"
+            );
         }
     }
 

@@ -24,7 +24,15 @@ impl Terminal {
         let (mut master, mut slave) = (-1, -1);
         let nothing = std::ptr::null_mut();
         // SAFETY: openpty writes two descriptors into locals of ours and reads nothing through the null pointers.
-        let opened = unsafe { libc::openpty(&mut master, &mut slave, nothing, nothing.cast(), nothing.cast()) };
+        let opened = unsafe {
+            libc::openpty(
+                &mut master,
+                &mut slave,
+                nothing,
+                nothing.cast(),
+                nothing.cast(),
+            )
+        };
         assert_eq!(opened, 0, "a terminal can be had");
         // SAFETY: both descriptors are new and belong to nobody else.
         let (master, slave) = unsafe { (File::from_raw_fd(master), OwnedFd::from_raw_fd(slave)) };
@@ -45,29 +53,45 @@ impl Terminal {
         let child = command.spawn().expect("the command starts");
         drop(slave);
         let text = Arc::new(Mutex::new(Vec::new()));
-        let (sink, mut source) = (text.clone(), master.try_clone().expect("a descriptor can be had"));
+        let (sink, mut source) = (
+            text.clone(),
+            master.try_clone().expect("a descriptor can be had"),
+        );
         std::thread::spawn(move || {
             let mut buffer = [0; 4096];
             // Reading ends with EIO when nobody holds the other side any more.
             while let Ok(count @ 1..) = source.read(&mut buffer) {
-                sink.lock().expect("nobody panics with it").extend_from_slice(&buffer[..count]);
+                sink.lock()
+                    .expect("nobody panics with it")
+                    .extend_from_slice(&buffer[..count]);
             }
         });
-        Terminal { master, child, text }
+        Terminal {
+            master,
+            child,
+            text,
+        }
     }
 
     pub fn text(&self) -> String {
-        String::from_utf8_lossy(&self.text.lock().expect("nobody panics with it")).replace("\r\n", "\n")
+        String::from_utf8_lossy(&self.text.lock().expect("nobody panics with it"))
+            .replace("\r\n", "\n")
     }
 
     pub fn write(&mut self, keys: &str) {
-        self.master.write_all(keys.as_bytes()).expect("the terminal takes keys");
+        self.master
+            .write_all(keys.as_bytes())
+            .expect("the terminal takes keys");
     }
 
     pub fn wait_for(&mut self, wanted: &str) {
         let deadline = Instant::now() + PATIENCE;
         while !self.text().contains(wanted) {
-            assert!(Instant::now() < deadline, "waited in vain for {wanted:?}:\n{}", self.text());
+            assert!(
+                Instant::now() < deadline,
+                "waited in vain for {wanted:?}:\n{}",
+                self.text()
+            );
             std::thread::sleep(Duration::from_millis(2));
         }
     }
@@ -78,7 +102,11 @@ impl Terminal {
             if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
                 return status.into();
             }
-            assert!(Instant::now() < deadline, "waited in vain for its end:\n{}", self.text());
+            assert!(
+                Instant::now() < deadline,
+                "waited in vain for its end:\n{}",
+                self.text()
+            );
             std::thread::sleep(Duration::from_millis(2));
         }
     }

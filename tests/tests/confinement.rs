@@ -1,0 +1,79 @@
+//! Programs that give up what they may do, or look at what they were given.
+
+use nopal_tests::{Case, c, nopal, scratch};
+
+fn seccomp(way: &str) {
+    Case::new(c("seccomp", &[])).arguments([way]).check();
+}
+
+#[test]
+fn strict_seccomp() {
+    seccomp("strict");
+}
+
+#[test]
+fn a_seccomp_filter_by_prctl() {
+    seccomp("filter");
+}
+
+#[test]
+fn a_seccomp_filter_by_system_call() {
+    seccomp("raw");
+}
+
+#[test]
+fn a_seccomp_filter_on_all_threads() {
+    seccomp("threads");
+}
+
+#[test]
+fn setuid_and_unshare() {
+    Case::new(c("credentials", &[])).check();
+}
+
+#[test]
+fn closing_all_descriptors() {
+    Case::new(c("close_all", &[])).check();
+}
+
+#[test]
+fn surroundings_are_the_programs_own() {
+    Case::new(c("surroundings", &[]))
+        .arguments(["one", "", "two words"])
+        .environment("EMPTY", "")
+        .check();
+}
+
+#[test]
+fn a_preload_of_the_users_own_stays() {
+    Case::new(c("surroundings", &[]))
+        .environment("LD_PRELOAD", "libm.so.6")
+        .check();
+}
+
+#[test]
+fn standard_input_is_the_programs_own() {
+    let text = "one line\nand another\n".repeat(20_000);
+    Case::new(c("echo_upper", &[])).input(text).check();
+    Case::new(c("echo_upper", &[])).check();
+}
+
+#[test]
+fn signals_that_were_ignored_or_blocked_before_stay_so() {
+    let program = c("surroundings", &[]).path;
+    let scratch = scratch();
+    let run = |words: &str| {
+        let script = format!("trap '' INT PIPE USR1; exec {words}");
+        nopal_tests::Start::new(["sh", "-c", &script, "sh"]).run("")
+    };
+    let untraced = run(&program.display().to_string());
+    let trace = scratch.path().join("trace");
+    let traced = run(&format!(
+        "{} record -o {} -- {}",
+        nopal().display(),
+        trace.display(),
+        program.display()
+    ));
+    assert!(untraced.stdout.contains("signal 2 ignored"));
+    assert_eq!(traced.stdout, untraced.stdout);
+}

@@ -1,0 +1,200 @@
+//! Calls of every kind, and the choice of what to record of them.
+
+use nopal_tests::{Case, Program, c};
+
+#[test]
+fn calls_of_every_shape() {
+    Case::new(c("calls", &["-lm"])).check();
+}
+
+#[test]
+fn calls_in_an_executable_at_a_fixed_address() {
+    Case::new(c("calls", &["-no-pie", "-lm"])).check();
+}
+
+#[test]
+fn calls_in_code_that_is_not_optimised() {
+    Case::new(c("calls", &["-O0", "-lm"])).check();
+}
+
+#[test]
+fn calls_with_branch_protection() {
+    Case::new(c("calls", &["-fcf-protection=full", "-lm"])).check();
+}
+
+#[test]
+fn calls_of_functions_packed_without_gaps() {
+    Case::new(c("calls", &["-Os", "-falign-functions=1", "-lm"])).check();
+}
+
+#[test]
+fn calls_linked_lazily() {
+    Case::new(c("calls", &["-Wl,-z,lazy", "-lm"])).check();
+}
+
+#[test]
+fn calls_with_every_library_traced() {
+    let traced = Case::new(c("calls", &["-lm"])).options(["--libs"]).check();
+    assert!(traced.report.rows.iter().any(|row| {
+        row["module"]
+            .as_str()
+            .is_some_and(|it| it.starts_with("libc.so"))
+    }));
+}
+
+#[test]
+fn jumps_in_tail_position() {
+    Case::new(c("tail", &[])).check();
+}
+
+#[test]
+fn a_hundred_thousand_frames() {
+    Case::new(c("deep", &[])).options(["--block"]).check();
+}
+
+#[test]
+fn constructors_and_destructors() {
+    Case::new(c("constructors", &[])).check();
+}
+
+#[test]
+fn a_stripped_executable() {
+    let traced = Case::new(c("stripped", &["-s", "-rdynamic"])).check();
+    let unnamed = traced
+        .report
+        .functions()
+        .iter()
+        .filter(|name| name.starts_with("stripped+0x"))
+        .count();
+    assert!(
+        unnamed >= 1,
+        "functions without names are named by their place: {:?}",
+        traced.report.functions()
+    );
+}
+
+#[test]
+fn only_what_is_chosen() {
+    let calls = || Case::new(c("calls", &["-lm"]));
+    let report = calls().options(["-F", "fib", "-F", "m*"]).traced().report;
+    assert_eq!(
+        (
+            report.calls("fib"),
+            report.calls("many"),
+            report.calls("mixed")
+        ),
+        (21891, 1000, 1000)
+    );
+    assert_eq!((report.calls("empty"), report.calls("variadic")), (0, 0));
+
+    let report = calls()
+        .options(["-N", "fib", "-N", "*@libc.so*"])
+        .traced()
+        .report;
+    assert_eq!(
+        (
+            report.calls("fib"),
+            report.calls("many"),
+            report.calls("puts")
+        ),
+        (0, 1000, 0)
+    );
+
+    let report = calls()
+        .options(["-F", "fib@calls", "-F", "empty@libc.so*"])
+        .traced()
+        .report;
+    assert_eq!((report.calls("fib"), report.calls("empty")), (21891, 0));
+}
+
+#[test]
+fn a_choice_that_fits_nothing_is_an_error_and_runs_nothing() {
+    let scratch = nopal_tests::scratch();
+    let trace = scratch.path().join("trace");
+    let ended = Case::new(c("calls", &["-lm"]))
+        .options(["-F", "no_such_function"])
+        .traced_start(&trace)
+        .run("");
+    assert_ne!(ended.end, nopal_tests::End::Code(0));
+    assert_eq!(ended.stdout, "");
+    assert!(
+        ended.stderr.contains("no_such_function"),
+        "{}",
+        ended.stderr
+    );
+}
+
+#[test]
+fn entries_only() {
+    let traced = Case::new(c("calls", &["-lm"]))
+        .options(["--entry-only"])
+        .check();
+    assert!(traced.report.rows_of("fib").count() == 1);
+}
+
+#[test]
+fn no_deeper_than_asked() {
+    let report = Case::new(c("calls", &["-lm"]))
+        .options(["-D", "3"])
+        .traced()
+        .report;
+    // main, fib(20), its two calls, and nothing below them.
+    assert_eq!(
+        (
+            report.calls("main"),
+            report.calls("fib"),
+            report.calls("many")
+        ),
+        (1, 3, 1000)
+    );
+}
+
+#[test]
+fn arguments_and_results() {
+    let traced = Case::new(c("calls", &["-lm"]))
+        .options(["--args", "-F", "fib"])
+        .check();
+    let mut dump = nopal_tests::Start::new([nopal_tests::nopal().as_os_str()]);
+    dump.words.extend([
+        "dump".into(),
+        "--as".into(),
+        "devtrace".into(),
+        traced.directory().into(),
+    ]);
+    let text = dump.run("").stdout;
+    let first = text
+        .lines()
+        .find(|line| line.starts_with("E "))
+        .expect("an entry");
+    assert!(
+        first
+            .split_whitespace()
+            .any(|word| word.trim_start_matches("0x") == "14"),
+        "fib(20): {first}"
+    );
+    let last = text
+        .lines()
+        .rfind(|line| line.starts_with("X "))
+        .expect("an exit");
+    assert!(
+        last.split_whitespace()
+            .any(|word| word.trim_start_matches("0x") == "1a6d"),
+        "6765: {last}"
+    );
+}
+
+#[test]
+fn a_script_is_traced_as_its_interpreter() {
+    let scratch = nopal_tests::scratch();
+    let script = scratch.path().join("script");
+    std::fs::write(
+        &script,
+        "#!/bin/sh -e\necho \"script $0 $1\" | sed s,/.*/,,\nexit 9\n",
+    )
+    .unwrap();
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let traced = Case::new(Program::installed(script))
+        .arguments(["word"])
+        .check();
+    assert!(traced.report.total_calls() > 0);
+}

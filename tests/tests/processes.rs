@@ -1,0 +1,72 @@
+//! New processes and new programs.
+
+use nopal_tests::{Case, c};
+
+fn exec(way: &str, often: &str) -> Case {
+    Case::new(c("exec", &[])).arguments([way, often])
+}
+
+#[test]
+fn fork_by_library_and_by_system_call() {
+    Case::new(c("fork", &[])).check();
+}
+
+#[test]
+fn fork_and_exec() {
+    exec("fork", "10").check();
+}
+
+#[test]
+fn vfork() {
+    exec("vfork", "10").check();
+}
+
+#[test]
+fn posix_spawn() {
+    exec("spawn", "10").check();
+}
+
+#[test]
+fn a_chain_of_exec() {
+    exec("chain", "10").check();
+}
+
+#[test]
+fn exec_of_a_descriptor() {
+    exec("fd", "1").check();
+}
+
+#[test]
+fn exec_by_system_call() {
+    exec("raw", "1").check();
+}
+
+#[test]
+fn exec_with_another_environment() {
+    exec("environment", "1").check();
+}
+
+#[test]
+fn exec_from_a_thread() {
+    exec("thread", "1").check();
+}
+
+#[test]
+fn exec_that_fails() {
+    exec("fails", "20").check();
+}
+
+#[test]
+fn shells_and_pipes() {
+    exec("shell", "5").check();
+}
+
+#[test]
+fn exec_that_is_not_followed() {
+    let traced = exec("chain", "10").options(["--no-follow"]).traced();
+    assert_eq!(traced.ended.end, nopal_tests::End::Code(17));
+    assert_eq!(
+        (traced.report.calls("work"), traced.report.calls("report")),
+        (1, 0)
+    );
+}

@@ -1,0 +1,47 @@
+//! Signal handlers that call traced functions, wherever they interrupt.
+
+use nopal_tests::{Case, c};
+
+fn storm(words: [&str; 3]) -> Case {
+    Case::new(c("storm", &[]))
+        .arguments(words)
+        .options(["--block"])
+}
+
+#[test]
+fn handlers_with_all_signals_blocked_nested_and_on_threads() {
+    Case::new(c("signals", &[])).check();
+}
+
+#[test]
+fn a_storm_of_a_fine_timer() {
+    storm(["3000", "real", "1"]).check();
+}
+
+#[test]
+fn a_storm_of_a_fine_timer_over_three_threads() {
+    storm(["500", "real", "3"]).check();
+}
+
+#[test]
+fn a_profiling_timer() {
+    storm(["20", "profile", "2"]).check();
+}
+
+#[test]
+fn a_virtual_timer() {
+    storm(["20", "virtual", "1"]).check();
+}
+
+#[test]
+fn jumps_out_of_handlers() {
+    let options = [
+        "--block", "-F", "descend", "-F", "on_*", "-F", "leaf", "-F", "busy_*",
+    ];
+    Case::new(c("siglongjmp", &[])).options(options).check();
+}
+
+#[test]
+fn handlers_on_stacks_of_their_own() {
+    Case::new(c("sigaltstack", &[])).check();
+}

@@ -1,0 +1,55 @@
+//! Stacks that are not where one expects them, and memory that is short.
+
+use nopal_tests::{Case, c};
+
+#[test]
+fn coroutines_of_the_library() {
+    Case::new(c("ucontext", &[])).check();
+}
+
+#[test]
+fn coroutines_by_a_hand_written_switch() {
+    Case::new(c("coroutines", &[])).check();
+}
+
+#[test]
+fn an_unlimited_stack() {
+    let unlimited = |case: Case| case.limit(libc::RLIMIT_STACK, libc::RLIM_INFINITY);
+    unlimited(Case::new(c("calls", &["-lm"]))).check();
+    unlimited(Case::new(c("threads", &[])).arguments(["400", "50"])).check();
+    unlimited(Case::new(c("deep", &[])).options(["--block"])).check();
+}
+
+#[test]
+fn a_small_stack() {
+    Case::new(c("calls", &["-lm"]))
+        .limit(libc::RLIMIT_STACK, 256 << 10)
+        .check();
+}
+
+#[test]
+fn all_memory_locked() {
+    Case::new(c("mlockall", &[])).check();
+}
+
+#[test]
+fn an_address_space_that_is_limited_by_the_program() {
+    Case::new(c("address_space", &[]))
+        .arguments(["now"])
+        .check();
+}
+
+#[test]
+fn an_address_space_that_is_limited_before_the_program_starts() {
+    Case::new(c("address_space", &[]))
+        .arguments(["exec"])
+        .check();
+}
+
+#[test]
+fn an_address_space_that_is_limited_for_nopal_too() {
+    Case::new(c("address_space", &[]))
+        .arguments(["exec"])
+        .limit(libc::RLIMIT_AS, 1 << 30)
+        .check();
+}

@@ -1,0 +1,72 @@
+//! Frames that are left other than by returning.
+
+use nopal_tests::{Case, c, cxx, library};
+
+fn exceptions(flags: &[&str]) -> Case {
+    let (directory, _) = library("throws_through.cc");
+    let directory = directory.to_str().expect("a plain path").to_owned();
+    let (search, run) = (format!("-L{directory}"), format!("-Wl,-rpath,{directory}"));
+    Case::new(cxx(
+        "exceptions",
+        &[&[search.as_str(), "-lthrows_through", run.as_str()], flags].concat(),
+    ))
+}
+
+fn terminate(way: &str) {
+    Case::new(cxx("terminate", &[])).arguments([way]).check();
+}
+
+#[test]
+fn exceptions_of_every_kind() {
+    exceptions(&[]).check();
+}
+
+#[test]
+fn exceptions_with_every_library_traced() {
+    exceptions(&[]).options(["--libs"]).check();
+}
+
+#[test]
+fn exceptions_with_an_unwinder_of_the_programs_own() {
+    exceptions(&["-static-libgcc", "-static-libstdc++"]).check();
+}
+
+#[test]
+fn exceptions_traced_at_entry_only() {
+    exceptions(&[]).options(["--entry-only"]).check();
+}
+
+#[test]
+fn an_exception_that_meets_noexcept() {
+    terminate("noexcept");
+}
+
+#[test]
+fn an_exception_that_nobody_catches() {
+    terminate("uncaught");
+}
+
+#[test]
+fn an_exception_that_nobody_catches_on_a_thread() {
+    terminate("thread");
+}
+
+#[test]
+fn a_terminate_handler() {
+    terminate("handler");
+}
+
+#[test]
+fn longjmp_through_recursion() {
+    Case::new(c("longjmp", &[])).check();
+}
+
+#[test]
+fn longjmp_checked_by_the_library() {
+    Case::new(c("longjmp", &["-D_FORTIFY_SOURCE=2"])).check();
+}
+
+#[test]
+fn pthread_exit_and_cancellation() {
+    Case::new(c("cancel", &[])).options(["--block"]).check();
+}
