@@ -1,1 +1,35 @@
+//! The trace directory, written and read: a Common Trace Format 1.8 trace with a side file of notes.
+//!
+//! `docs/trace-format.md` describes the files. A [`Writer`] makes packets of the chunks that traced threads filled; a
+//! [`Trace`] finds them again, checks them and decodes their [`Records`].
 
+#[cfg(target_endian = "big")]
+compile_error!("records are little-endian, and are read in place");
+
+mod adopt;
+mod append;
+mod clocks;
+mod directory;
+mod header;
+mod index;
+mod labels;
+mod layout;
+mod metadata;
+mod note;
+mod packet;
+mod records;
+mod scan;
+mod session;
+mod sites;
+mod streams;
+pub mod synthetic;
+mod trace;
+mod writer;
+
+pub use clocks::{Clocks, Snapshot};
+pub use note::{Note, Session};
+pub use packet::Packet;
+pub use records::{Event, Record, Records, Style};
+pub use streams::ThreadKey;
+pub use trace::{Damage, ProcessInfo, SiteInfo, ThreadInfo, Trace};
+pub use writer::{Chunk, Writer};

@@ -1,0 +1,98 @@
+//! Goes on with a trace whose writer was killed.
+
+use crate::directory::{self, SESSION};
+use crate::index::{self, Expected};
+use crate::packet::Packet;
+use crate::records::Event;
+use crate::session::{self, Notes};
+use crate::streams::Stream;
+use crate::trace::{map, words};
+use crate::writer::Writer;
+use anyhow::{Context, Result, bail};
+use std::fs;
+use std::path::Path;
+
+impl Writer {
+    /// Opens a trace whose writer was killed, to append what it left. What is half written is cut off. A thread keeps
+    /// its file. All packets are read, to know which functions occur.
+    pub fn adopt(directory: &Path) -> Result<Writer> {
+        if !directory::is_trace(directory) {
+            bail!("{} is not a trace", directory.display());
+        }
+        let directory = fs::canonicalize(directory).context("cannot find the trace's directory")?;
+        let path = directory.join(SESSION);
+        let file = directory::open_to_write(&path, false)?;
+        let text = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let Notes {
+            session,
+            uuid,
+            notes,
+            whole,
+            ..
+        } = session::parse(&text).with_context(|| format!("cannot read {}", path.display()))?;
+        let mut writer = Writer::new(directory, session, uuid, file)?;
+        writer
+            .notes
+            .set_len(whole as u64)
+            .context("cannot cut off a line that is half written")?;
+        writer.notes_length = whole as u64;
+        notes.iter().for_each(|note| writer.learn(note));
+        for (number, expected) in directory::streams(&writer.directory)?.into_iter().zip(0..) {
+            if number != expected {
+                bail!(
+                    "the trace {} has no {}",
+                    writer.directory.display(),
+                    directory::stream_name(expected)
+                );
+            }
+            writer.adopt_stream(number)?;
+        }
+        Ok(writer)
+    }
+
+    fn adopt_stream(&mut self, number: usize) -> Result<()> {
+        let path = self.directory.join(directory::stream_name(number));
+        let map = map(&path)?;
+        let words = map.as_deref().map_or(&[][..], words);
+        let expected = Expected::new(self.uuid, self.session.chunk_bytes);
+        let mut packets = Vec::new();
+        let whole = index::index(words, expected, &mut packets, |_| ());
+        let length = whole as u64 * 8;
+        packets.retain(|packet| packet.end <= whole);
+        for packet in &packets {
+            self.adopt_packet(number, Packet::new(packet, words));
+        }
+        let last = packets.last().map(|packet| packet.header);
+        self.streams.files.push(Stream {
+            length,
+            end: last.map_or(0, |last| last.clock_end),
+            sequence: last.map(|last| last.sequence),
+            discarded: last.map_or(0, |last| last.discarded),
+            ..Stream::default()
+        });
+        let is_longer = map.as_ref().is_some_and(|map| map.len() as u64 > length);
+        drop(map);
+        if is_longer {
+            let cut =
+                directory::open_to_write(&path, false).and_then(|file| Ok(file.set_len(length)?));
+            cut.context("cannot cut off a packet that is half written")?;
+        }
+        Ok(())
+    }
+
+    fn adopt_packet(&mut self, number: usize, packet: Packet) {
+        let last_begin = packet.clock_begin();
+        let thread = self.streams.thread(packet.thread());
+        thread.discarded = thread.discarded.saturating_add(packet.lost_before());
+        if thread.last_begin <= Some(last_begin) {
+            thread.last_begin = Some(last_begin);
+            thread.stream = Some(number);
+        }
+        thread.next_sequence = None;
+        for record in packet.records() {
+            if let Event::Entry { site, .. } | Event::Exit { site, .. } = record.event {
+                self.occurring.insert(site);
+            }
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! The trace directory: its files, and when one may be replaced.
+
+use crate::metadata;
+use anyhow::{Context, Result, bail};
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io::{ErrorKind, Read};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+pub const METADATA: &str = "metadata";
+/// Becomes `metadata` by rename. Readers of CTF take every file for a stream, but for hidden ones.
+pub const NEW_METADATA: &str = ".metadata.new";
+/// In a directory of its own, for the same reason.
+pub const SESSION: &str = "session/notes";
+const SESSION_DIRECTORY: &str = "session";
+const STREAM: &str = "stream-";
+
+pub fn stream_name(number: usize) -> String {
+    format!("{STREAM}{number}")
+}
+
+pub fn stream_number(name: &OsStr) -> Option<usize> {
+    let number = name.to_str()?.strip_prefix(STREAM)?.parse().ok()?;
+    (stream_name(number).as_str() == name).then_some(number)
+}
+
+/// The numbers of the stream files, in order.
+pub fn streams(directory: &Path) -> Result<Vec<usize>> {
+    let mut numbers = Vec::new();
+    for entry in entries(directory)? {
+        numbers.extend(entry.file_name().and_then(stream_number));
+    }
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// Makes `directory` an empty one for a new trace. An older trace there becomes `DIRECTORY.old`, in place of another
+/// older trace. Anything else is left as it is, and is an error.
+pub fn prepare(directory: &Path) -> Result<()> {
+    let name = directory.display();
+    let found = match fs::symlink_metadata(directory) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return create(directory),
+        found => found.with_context(|| format!("cannot look at {name}"))?,
+    };
+    if found.is_symlink() {
+        bail!("{name} is a symbolic link; a trace is not written through one");
+    }
+    if !found.is_dir() {
+        bail!("{name} exists and is not a directory");
+    }
+    if entries(directory)?.is_empty() {
+        return fs::set_permissions(directory, Permissions::from_mode(0o700))
+            .with_context(|| format!("cannot make {name} private"));
+    }
+    if !is_trace(directory) {
+        bail!("{name} exists and is not a trace, so it is not overwritten");
+    }
+    if is_being_written(directory)? {
+        bail!("the trace {name} is being written by another process");
+    }
+    move_away(directory)?;
+    create(directory)
+}
+
+fn create(directory: &Path) -> Result<()> {
+    let create = DirBuilder::new().mode(0o700).create(directory);
+    create.with_context(|| format!("cannot create the directory {}", directory.display()))
+}
+
+/// Creates the file for notes.
+pub fn create_session(directory: &Path) -> Result<File> {
+    create(&directory.join(SESSION_DIRECTORY))?;
+    open_to_write(&directory.join(SESSION), true)
+}
+
+fn entries(directory: &Path) -> Result<Vec<PathBuf>> {
+    let read = || {
+        fs::read_dir(directory)?
+            .map(|entry| Ok(entry?.path()))
+            .collect()
+    };
+    let entries: std::io::Result<_> = read();
+    entries.with_context(|| format!("cannot read the directory {}", directory.display()))
+}
+
+/// Whether `directory` holds a trace: a `session` and a `metadata` of the right beginning.
+pub fn is_trace(directory: &Path) -> bool {
+    let begins = |file: File| {
+        let mut beginning = Vec::new();
+        let read = file
+            .take(metadata::BEGINNING.len() as u64)
+            .read_to_end(&mut beginning);
+        read.is_ok() && beginning == metadata::BEGINNING.as_bytes()
+    };
+    open(&directory.join(METADATA)).is_ok_and(begins) && open(&directory.join(SESSION)).is_ok()
+}
+
+fn move_away(directory: &Path) -> Result<()> {
+    let Some(name) = directory.file_name() else {
+        bail!(
+            "the trace {} has no name under which it could be kept",
+            directory.display()
+        );
+    };
+    let mut name = name.to_owned();
+    name.push(".old");
+    let old = directory.with_file_name(name);
+    if fs::symlink_metadata(&old).is_ok() {
+        remove_old(&old)?;
+    }
+    fs::rename(directory, &old)
+        .with_context(|| format!("cannot move {} to {}", directory.display(), old.display()))
+}
+
+/// Removes a trace, when nothing else lies beside its files.
+fn remove_old(old: &Path) -> Result<()> {
+    let is_directory = fs::symlink_metadata(old).is_ok_and(|found| found.is_dir());
+    if !is_directory || !is_trace(old) {
+        bail!(
+            "{} is in the way and is not a trace, so it is not overwritten",
+            old.display()
+        );
+    }
+    let (directories, files) = contents(old)?;
+    let remove = || {
+        files.iter().try_for_each(fs::remove_file)?;
+        directories.iter().try_for_each(fs::remove_dir)
+    };
+    remove().with_context(|| format!("cannot remove the older trace {}", old.display()))
+}
+
+/// The directories of a trace, inner ones first, and its files. Anything else in it is an error.
+fn contents(trace: &Path) -> Result<([PathBuf; 2], Vec<PathBuf>)> {
+    let session = trace.join(SESSION_DIRECTORY);
+    let mut files = entries(trace)?;
+    files.retain(|file| *file != session);
+    files.extend(entries(&session)?);
+    let known = [METADATA, NEW_METADATA, SESSION].map(|name| trace.join(name));
+    let is_stream = |file: &Path| {
+        file.parent() == Some(trace) && file.file_name().and_then(stream_number).is_some()
+    };
+    match files
+        .iter()
+        .find(|file| !known.contains(file) && !is_stream(file))
+    {
+        Some(file) => bail!(
+            "{} is not of a trace, so {} is not overwritten",
+            file.display(),
+            trace.display()
+        ),
+        None => Ok(([session, trace.to_owned()], files)),
+    }
+}
+
+/// Opens a regular file to read, not through a symbolic link, and without waiting for another end of a pipe.
+pub fn open(path: &Path) -> Result<File> {
+    let context = || format!("cannot open {}", path.display());
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open(path)
+        .with_context(context)?;
+    if !file.metadata().with_context(context)?.is_file() {
+        bail!("{} is not a regular file", path.display());
+    }
+    Ok(file)
+}
+
+/// Creates a private file to write, or opens one that is there.
+pub fn open_to_write(path: &Path, new: bool) -> Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(new)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(path)
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Marks the trace of this `session` file as being written, as long as this process has the file open. A child made
+/// by fork does not hold the mark.
+pub fn lock(session: &File) -> Result<bool> {
+    // SAFETY: zeroes are a value of this structure of integers.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = libc::F_WRLCK as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    // SAFETY: the descriptor is open, and the structure lives through the call.
+    let done = unsafe { libc::fcntl(session.as_raw_fd(), libc::F_SETLK, &lock) };
+    let error = std::io::Error::last_os_error();
+    match error.kind() {
+        _ if done == 0 => Ok(true),
+        ErrorKind::WouldBlock | ErrorKind::PermissionDenied => Ok(false),
+        // File systems without locks.
+        _ if error.raw_os_error() == Some(libc::ENOLCK) => Ok(true),
+        _ => Err(error).context("cannot lock the trace's session file"),
+    }
+}
+
+fn is_being_written(directory: &Path) -> Result<bool> {
+    let session = open_to_write(&directory.join(SESSION), false)?;
+    Ok(!lock(&session)?)
+}

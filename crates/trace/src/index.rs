@@ -1,0 +1,179 @@
+//! The packets of a stream file, found and checked.
+
+use crate::header;
+use crate::layout::*;
+use crate::streams::ThreadKey;
+use nopal_abi::*;
+
+/// Chunk sizes that a session may tell.
+const CHUNK_SIZES: std::ops::RangeInclusive<u32> = 1 << 12..=1 << 24;
+
+/// A packet that was found good.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    pub header: ChunkHeader,
+    /// Where its records are, in words of the file.
+    pub start: usize,
+    pub end: usize,
+    /// Events of its thread that were lost since the thread's previous packet.
+    pub lost_before: u64,
+    /// Packets of its thread that are missing before it.
+    pub missing_before: u64,
+}
+
+impl Entry {
+    pub fn thread(&self) -> ThreadKey {
+        ThreadKey::of(&self.header)
+    }
+}
+
+/// Something wrong in a stream file, at an offset in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flaw {
+    pub offset: u64,
+    pub what: &'static str,
+}
+
+/// What makes the packets of a trace its own.
+#[derive(Clone, Copy)]
+pub struct Expected {
+    pub uuid: u128,
+    pub packet_words: usize,
+}
+
+impl Expected {
+    pub fn new(uuid: uuid::Uuid, chunk_bytes: u32) -> Expected {
+        let bytes = if CHUNK_SIZES.contains(&chunk_bytes) {
+            chunk_bytes as usize
+        } else {
+            CHUNK_BYTES
+        };
+        Expected {
+            uuid: u128::from_le_bytes(*uuid.as_bytes()),
+            packet_words: bytes / 8,
+        }
+    }
+}
+
+/// Finds the packets of a file. `flaw` is told what had to be skipped or repaired. Returns where the last whole
+/// packet ends, in words.
+pub fn index(
+    words: &[u64],
+    expected: Expected,
+    packets: &mut Vec<Entry>,
+    mut flaw: impl FnMut(Flaw),
+) -> usize {
+    let beginning = header::beginning(expected.uuid);
+    let mut position = 0;
+    let mut whole = 0;
+    while position < words.len() {
+        let offset = position as u64 * 8;
+        match check(
+            &words[position..],
+            beginning,
+            expected.packet_words,
+            packets.last(),
+        ) {
+            Ok(Checked {
+                header,
+                content,
+                packet,
+                flaw: minor,
+            }) => {
+                if let Some(what) = minor {
+                    flaw(Flaw { offset, what });
+                }
+                let numbers = packets
+                    .last()
+                    .map(|last| (last.header.discarded, last.header.sequence));
+                let (discarded, sequence) = numbers.unwrap_or((0, u64::MAX));
+                packets.push(Entry {
+                    lost_before: header.discarded.saturating_sub(discarded),
+                    missing_before: header.sequence.saturating_sub(sequence.wrapping_add(1)),
+                    start: position + HEADER_WORDS,
+                    end: position + content,
+                    header,
+                });
+                let is_whole = packet <= words.len() - position;
+                position = words.len().min(position + packet);
+                if is_whole {
+                    whole = position;
+                }
+            }
+            Err(what) => {
+                flaw(Flaw { offset, what });
+                position += 1 + next(&words[position + 1..], beginning);
+            }
+        }
+    }
+    whole
+}
+
+/// Words until the next header, or the end.
+fn next(words: &[u64], beginning: [u64; 3]) -> usize {
+    words
+        .windows(beginning.len())
+        .position(|words| *words == beginning)
+        .unwrap_or(words.len())
+}
+
+struct Checked {
+    header: ChunkHeader,
+    /// Words of header and content that are there, and of the whole packet.
+    content: usize,
+    packet: usize,
+    flaw: Option<&'static str>,
+}
+
+fn check(
+    words: &[u64],
+    beginning: [u64; 3],
+    most_words: usize,
+    previous: Option<&Entry>,
+) -> Result<Checked, &'static str> {
+    let Some(first) = words.first_chunk::<HEADER_WORDS>() else {
+        return Err("a packet header that is cut short");
+    };
+    if !first.starts_with(&beginning) {
+        return Err("no packet header of this trace");
+    }
+    let header = header::read(first);
+    let sizes = [header.content_bits, header.packet_bits].map(|bits| usize::try_from(bits / 64));
+    let [Ok(content), Ok(packet)] = sizes else {
+        return Err("a packet size that is not possible");
+    };
+    let multiples = header.content_bits.is_multiple_of(64) && header.packet_bits.is_multiple_of(64);
+    if !multiples || content < HEADER_WORDS || content > packet || packet > most_words {
+        return Err("a packet size that is not possible");
+    }
+    if header.clock_begin > header.clock_end {
+        return Err("a packet that ends before it begins");
+    }
+    if first_clock(&words[HEADER_WORDS..]).is_some_and(|clock| clock != header.clock_begin) {
+        return Err("a packet whose first clock is not its header's");
+    }
+    if previous.is_some_and(|previous| header.clock_begin < previous.header.clock_begin) {
+        return Err("a packet that is earlier than the one before");
+    }
+    let mut flaw = None;
+    if previous.is_some_and(|previous| header.clock_begin < previous.header.clock_end) {
+        flaw = Some("a packet that begins before the end of the one before");
+    }
+    if words.len() < packet {
+        flaw = Some("a packet that is cut short");
+    }
+    Ok(Checked {
+        header,
+        content: content.min(words.len()),
+        packet,
+        flaw,
+    })
+}
+
+/// The clock of the RESYNC that a packet begins with.
+fn first_clock(records: &[u64]) -> Option<u64> {
+    let &[first, clock, ..] = records else {
+        return None;
+    };
+    (kind(first) == KIND_EXTENDED && event(first) == EVENT_RESYNC).then_some(clock)
+}

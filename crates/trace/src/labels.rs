@@ -1,0 +1,163 @@
+//! Names of functions as labels of an enumeration: printable, bounded, unique.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+
+/// Longer names are cut in labels; `session` has them whole.
+const LONGEST: usize = 1000;
+
+/// A function that wants a label.
+#[derive(Clone, Copy)]
+pub struct Named<'a> {
+    pub site: u32,
+    pub name: &'a str,
+    /// The file name of its image.
+    pub module: &'a str,
+    /// Its link-time address there.
+    pub address: u64,
+}
+
+/// How much is added to a name that others bear too.
+#[derive(Clone, Copy, PartialEq)]
+enum Detail {
+    Name,
+    Module,
+    Address,
+    Site,
+}
+
+/// Labels in the order of `functions`. Equal names become `name@module`, then `name@module+0xaddress`.
+pub fn labels(functions: &[Named]) -> Vec<String> {
+    let mut details = vec![Detail::Name; functions.len()];
+    let mut labels: Vec<String> = functions
+        .iter()
+        .map(|function| clean(function.name))
+        .collect();
+    for more in [Detail::Module, Detail::Address, Detail::Site] {
+        let mut count: HashMap<&str, u32> = HashMap::with_capacity(labels.len());
+        for label in &labels {
+            *count.entry(label).or_default() += 1;
+        }
+        let shared: Vec<usize> = (0..labels.len())
+            .filter(|&index| count[labels[index].as_str()] > 1)
+            .collect();
+        for index in shared {
+            details[index] = more;
+            labels[index] = label(&functions[index], more);
+        }
+    }
+    labels
+}
+
+fn label(function: &Named, detail: Detail) -> String {
+    let Named {
+        site,
+        name,
+        module,
+        address,
+    } = *function;
+    let mut label = clean(name);
+    if detail != Detail::Name {
+        label += "@";
+        label += &clean(module);
+    }
+    let written = match detail {
+        Detail::Name | Detail::Module => Ok(()),
+        Detail::Address => write!(label, "+{address:#x}"),
+        Detail::Site => write!(label, "+{address:#x}#{site}"),
+    };
+    debug_assert!(written.is_ok());
+    label
+}
+
+/// `name` without control characters, and no longer than a label may be.
+fn clean(name: &str) -> String {
+    if name.is_empty() {
+        return "?".into();
+    }
+    let end = name.floor_char_boundary(LONGEST);
+    let mut label: String = name[..end]
+        .chars()
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect();
+    if end < name.len() {
+        label.push('…');
+    }
+    label
+}
+
+/// `text` as a TSDL string literal.
+pub fn quote(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            c if c.is_control() => quoted.push('?'),
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named<'a>(site: u32, name: &'a str, module: &'a str, address: u64) -> Named<'a> {
+        Named {
+            site,
+            name,
+            module,
+            address,
+        }
+    }
+
+    #[test]
+    fn only_shared_names_get_more_detail() {
+        let functions = [
+            named(1, "main", "program", 0x10),
+            named(2, "init", "program", 0x20),
+            named(3, "init", "libz.so.1", 0x30),
+            named(4, "helper", "program", 0x40),
+            named(5, "helper", "program", 0x50),
+            named(6, "twin", "twin", 0x60),
+            named(7, "twin", "twin", 0x60),
+        ];
+        let expected = [
+            "main",
+            "init@program",
+            "init@libz.so.1",
+            "helper@program+0x40",
+            "helper@program+0x50",
+            "twin@twin+0x60#6",
+            "twin@twin+0x60#7",
+        ];
+        assert_eq!(labels(&functions), expected);
+    }
+
+    #[test]
+    fn a_name_that_looks_like_a_detailed_one_stays_unique() {
+        let functions = [
+            named(1, "f", "a", 1),
+            named(2, "f", "b", 2),
+            named(3, "f@a", "c", 3),
+        ];
+        assert_eq!(labels(&functions), ["f@a+0x1", "f@b", "f@a@c+0x3"]);
+    }
+
+    #[test]
+    fn labels_are_printable_and_bounded() {
+        let long = "é".repeat(5000);
+        let labels = labels(&[
+            named(1, "a\n\"\\\u{7f}b", "m", 0),
+            named(2, "", "m", 0),
+            named(3, &long, "m", 0),
+        ]);
+        assert_eq!(labels[0], "a?\"\\?b");
+        assert_eq!(labels[1], "?");
+        assert!(labels[2].len() < LONGEST + 4 && labels[2].ends_with("é…"));
+        assert_eq!(quote(&labels[0]), r#""a?\"\\?b""#);
+    }
+}

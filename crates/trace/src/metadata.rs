@@ -1,0 +1,172 @@
+//! The file `metadata`: TSDL that describes the records, for readers of the Common Trace Format 1.8.
+
+use crate::clocks::Clocks;
+use crate::labels::{Named, labels, quote};
+use crate::note::Session;
+use std::fmt::Write;
+use uuid::Uuid;
+
+/// What a CTF 1.8 metadata file in plain text begins with.
+pub const BEGINNING: &str = "/* CTF 1.8 */\n";
+
+const TYPES: &str = include_str!("types.tsdl");
+const STREAM: &str = include_str!("stream.tsdl");
+
+/// The whole text. `functions` are those that the enumeration shall name.
+pub fn text(session: &Session, uuid: Uuid, clocks: &Clocks, functions: &[Named]) -> String {
+    let mut text = String::from(BEGINNING);
+    text += TYPES;
+    text += &trace(uuid);
+    text += &environment(session);
+    text += &clock(clocks);
+    text += &enumeration(functions);
+    text += STREAM;
+    text
+}
+
+fn trace(uuid: Uuid) -> String {
+    format!(
+        "
+trace {{
+	major = 1;
+	minor = 8;
+	uuid = \"{uuid}\";
+	byte_order = le;
+	packet.header := struct {{
+		uint32 magic;
+		uint32 stream_id;
+		uint8 uuid[16];
+	}};
+}};
+"
+    )
+}
+
+fn environment(session: &Session) -> String {
+    format!(
+        "
+env {{
+	tracer_name = \"nopal\";
+	tracer_version = {};
+	record_version = {};
+	hostname = {};
+	kernel = {};
+	command = {};
+}};
+",
+        quote(env!("CARGO_PKG_VERSION")),
+        session.version,
+        quote(&session.hostname),
+        quote(&session.kernel),
+        quote(&session.command.join(" ")),
+    )
+}
+
+fn clock(clocks: &Clocks) -> String {
+    let (seconds, ticks) = offset(clocks);
+    format!(
+        "
+clock {{
+	name = counter;
+	description = \"time stamp counter\";
+	freq = {};
+	offset_s = {seconds};
+	offset = {ticks};
+	absolute = true;
+}};
+",
+        clocks.frequency()
+    )
+}
+
+/// Where the counter was 0, in seconds and ticks since 1970, by the first snapshot and the whole trace's rate.
+fn offset(clocks: &Clocks) -> (i64, u64) {
+    const SECOND: i128 = 1_000_000_000;
+    let Some(first) = clocks.snapshots().first() else {
+        return (0, 0);
+    };
+    let frequency = i128::from(clocks.frequency());
+    let origin = i128::from(first.realtime_ns) - i128::from(first.counter) * SECOND / frequency;
+    let ticks = origin.rem_euclid(SECOND) * frequency / SECOND;
+    let seconds = i64::try_from(origin.div_euclid(SECOND)).unwrap_or(0);
+    (seconds, u64::try_from(ticks).unwrap_or(0))
+}
+
+fn enumeration(functions: &[Named]) -> String {
+    let mut text = String::from("\nenum function : site_number {\n\t\"(none)\" = 0");
+    for (function, label) in functions.iter().zip(labels(functions)) {
+        let written = write!(text, ",\n\t{} = {}", quote(&label), function.site);
+        debug_assert!(written.is_ok());
+    }
+    text += "\n};\n";
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clocks::Snapshot;
+
+    #[test]
+    fn the_offset_is_where_the_counter_was_zero() {
+        let realtime_ns = 1_700_000_000_250_000_000;
+        let clocks = Clocks::new([
+            Snapshot {
+                counter: 6_000,
+                monotonic_ns: 1_000,
+                realtime_ns,
+            },
+            Snapshot {
+                counter: 12_000,
+                monotonic_ns: 3_000,
+                realtime_ns: realtime_ns + 2_000,
+            },
+        ]);
+        assert_eq!(
+            offset(&clocks),
+            (1_700_000_000, 749_994_000),
+            "0.25 s at 3 GHz, less 6,000 ticks"
+        );
+        assert_eq!(offset(&Clocks::new([])), (0, 0));
+        let before_1970 = Clocks::new([Snapshot {
+            counter: 1_500_000_000,
+            monotonic_ns: 0,
+            realtime_ns: 0,
+        }]);
+        assert_eq!(offset(&before_1970), (-2, 500_000_000));
+    }
+
+    #[test]
+    fn the_text_is_the_golden_one() {
+        let session = Session {
+            version: 1,
+            hostname: "host".into(),
+            kernel: "Linux 6.18".into(),
+            command: vec!["program".into(), "an \"argument\"".into()],
+            ..Session::default()
+        };
+        let clocks = Clocks::new([Snapshot {
+            counter: 0,
+            monotonic_ns: 0,
+            realtime_ns: 5_000_000_000,
+        }]);
+        let functions = [
+            Named {
+                site: 1,
+                name: "main",
+                module: "program",
+                address: 0x1000,
+            },
+            Named {
+                site: 7,
+                name: "operator\"\"_km",
+                module: "program",
+                address: 0x1040,
+            },
+        ];
+        let text = text(&session, Uuid::from_u128(0x1234), &clocks, &functions);
+        let golden =
+            include_str!("../tests/golden/metadata").replace("VERSION", env!("CARGO_PKG_VERSION"));
+        assert_eq!(text, golden);
+    }
+}

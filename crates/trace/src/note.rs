@@ -1,0 +1,107 @@
+//! The file `session/notes`: what is known about a trace besides its records, one JSON object a line.
+
+use serde::{Deserialize, Serialize};
+
+/// One line of `session/notes`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type")]
+pub enum Note {
+    /// The first line of every trace.
+    Session(Session),
+    /// The counter and the kernel's clocks, read at one moment.
+    Clock {
+        counter: u64,
+        monotonic_ns: u64,
+        realtime_ns: u64,
+    },
+    /// A process began, or (the same process again) replaced its program by exec.
+    Process {
+        process: u32,
+        parent: u32,
+        counter: u64,
+        name: String,
+        executable: String,
+        arguments: Vec<String>,
+    },
+    /// A thread, or (the same again) its new name. `begin` is the packets' `thread_begin`.
+    Thread {
+        process: u32,
+        thread: u32,
+        begin: u64,
+        name: String,
+    },
+    /// An image was loaded into a process.
+    Module {
+        process: u32,
+        image: u32,
+        counter: u64,
+        base: u64,
+        path: String,
+    },
+    Unload {
+        process: u32,
+        image: u32,
+        counter: u64,
+        base: u64,
+    },
+    /// A file with code. `identity` is its build-id, or a hash of its content.
+    Image {
+        image: u32,
+        path: String,
+        identity: String,
+    },
+    /// Site number, link-time address, size in bytes and raw name. Written before a site is switched on; a number
+    /// means the same site in the whole trace.
+    Sites {
+        image: u32,
+        sites: Vec<(u32, u64, u64, String)>,
+    },
+    /// How many functions of an image are not traced, and why.
+    Refused {
+        image: u32,
+        count: u64,
+        reasons: Vec<(String, u64)>,
+    },
+    /// Events that were not recorded, since the process's previous such note.
+    Lost { process: u32, events: u64 },
+    /// Threads not traced at all, and stacks traced entry only.
+    Untraced {
+        process: u32,
+        threads: u64,
+        stacks: u64,
+    },
+    /// `status` as `waitpid` gives it, when known.
+    Exit {
+        process: u32,
+        counter: u64,
+        status: Option<i32>,
+    },
+    /// The last line of a trace that was ended in order.
+    End {
+        counter: u64,
+        complete: bool,
+        why: String,
+    },
+    /// A note of a later version.
+    #[serde(other)]
+    Unknown,
+}
+
+/// Where, when and how a trace was made.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Session {
+    /// `nopal_abi::ABI_VERSION` of the records.
+    pub version: u32,
+    /// Names the trace in every packet. The writer makes one when it is empty.
+    pub uuid: String,
+    pub command: Vec<String>,
+    pub directory: String,
+    pub hostname: String,
+    pub kernel: String,
+    pub cpu: String,
+    pub cores: u32,
+    pub start_realtime_ns: u64,
+    pub options: Vec<String>,
+    /// The largest packet.
+    pub chunk_bytes: u32,
+}

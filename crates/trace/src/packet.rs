@@ -1,0 +1,53 @@
+//! A packet of a trace, which holds one chunk's records.
+
+use crate::index::Entry;
+use crate::records::Records;
+use crate::streams::ThreadKey;
+
+#[derive(Clone, Copy)]
+pub struct Packet<'a> {
+    entry: &'a Entry,
+    words: &'a [u64],
+}
+
+impl<'a> Packet<'a> {
+    pub(crate) fn new(entry: &'a Entry, file: &'a [u64]) -> Packet<'a> {
+        Packet {
+            entry,
+            words: file.get(entry.start..entry.end).unwrap_or_default(),
+        }
+    }
+
+    /// The words of its records.
+    pub fn words(&self) -> &'a [u64] {
+        self.words
+    }
+
+    #[inline]
+    pub fn records(&self) -> Records<'a> {
+        Records::new(self.words, self.entry.header.clock_begin)
+    }
+
+    pub fn thread(&self) -> ThreadKey {
+        self.entry.thread()
+    }
+
+    /// The counter at its first record, and at its last one.
+    pub fn clock_begin(&self) -> u64 {
+        self.entry.header.clock_begin
+    }
+
+    pub fn clock_end(&self) -> u64 {
+        self.entry.header.clock_end
+    }
+
+    /// Events of its thread that were lost since the thread's packet before.
+    pub fn lost_before(&self) -> u64 {
+        self.entry.lost_before
+    }
+
+    /// Packets of its thread that are missing since the thread's packet before.
+    pub fn missing_before(&self) -> u64 {
+        self.entry.missing_before
+    }
+}

@@ -1,0 +1,212 @@
+//! Finds where the records of a chunk end, and makes of them a packet's content.
+//!
+//! A chunk comes from the memory of the traced process, so it may hold anything. What a scan lets through are whole
+//! records of known kinds whose clocks never go back.
+
+use crate::layout::*;
+use crate::sites::SiteSet;
+use nopal_abi::*;
+
+/// What a scan found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Content {
+    /// Words of records, up to the last one that was written.
+    pub words: usize,
+    pub events: u64,
+    pub holes: u64,
+    /// Words that were cut off or replaced because they make no sense.
+    pub damage: u64,
+    /// The first clock and the last one.
+    pub begin: u64,
+    pub end: u64,
+}
+
+/// A record that its thread may yet complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unfinished;
+
+/// Scans the records of a chunk, `words`, of which the thread reserved at least `reserved`. `begin` is the clock in
+/// the chunk's header. When the chunk is `settled`, no record will be completed any more, and holes are filled.
+pub fn scan(
+    words: &mut [u64],
+    reserved: usize,
+    begin: u64,
+    settled: bool,
+    sites: &mut SiteSet,
+) -> Result<Content, Unfinished> {
+    let mut scan = Scan {
+        words,
+        reserved,
+        settled,
+        position: 0,
+        content: Content {
+            words: 0,
+            events: 0,
+            holes: 0,
+            damage: 0,
+            begin,
+            end: begin,
+        },
+    };
+    scan.begin()?;
+    scan.run(sites)?;
+    Ok(Content {
+        words: scan.position,
+        ..scan.content
+    })
+}
+
+struct Scan<'a> {
+    words: &'a mut [u64],
+    reserved: usize,
+    settled: bool,
+    position: usize,
+    content: Content,
+}
+
+impl Scan<'_> {
+    /// The first record gives the clock; the header's is only what is left when that record was never written.
+    fn begin(&mut self) -> Result<(), Unfinished> {
+        if let Some(clock) = self.words.get(..RESYNC_WORDS).and_then(resync_clock) {
+            self.content.begin = clock;
+            self.content.end = clock;
+        } else if !self.settled {
+            return Err(Unfinished);
+        } else if self.content.begin == 0 {
+            self.cut();
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, sites: &mut SiteSet) -> Result<(), Unfinished> {
+        let mut clock = self.content.end;
+        while let Some(&word) = self.words.get(self.position) {
+            let kind = kind(word);
+            let length = usize::from(WORDS[kind as usize]);
+            if length == 1 && kind != KIND_HOLE {
+                let now = full_clock(clock, word);
+                if now < clock {
+                    self.words[self.position] = with_clock(word, clock);
+                    self.content.damage += 1;
+                } else {
+                    clock = now;
+                }
+                sites.insert(site(word));
+                self.content.events += 1;
+                self.position += 1;
+                continue;
+            }
+            self.content.end = clock;
+            self.rare(word, length, sites)?;
+            clock = self.content.end;
+        }
+        self.content.end = clock;
+        Ok(())
+    }
+
+    /// A record that is not a plain event of one word.
+    #[inline(never)]
+    fn rare(&mut self, word: u64, length: usize, sites: &mut SiteSet) -> Result<(), Unfinished> {
+        match kind(word) {
+            _ if !is_written(word) => return self.unwritten(),
+            KIND_HOLE => {
+                self.retime(word);
+                self.content.holes += 1;
+                self.position += 1;
+            }
+            KIND_EXTENDED if event(word) == EVENT_RESYNC => return self.resync(),
+            _ if length == 0 || self.words.len() - self.position < length => self.cut(),
+            KIND_PENDING_ARGS | KIND_PENDING_RESULT if !self.settled => return Err(Unfinished),
+            _ => {
+                self.retime(word);
+                sites.insert(site(word));
+                self.content.events += 1;
+                self.position += length;
+            }
+        }
+        Ok(())
+    }
+
+    fn retime(&mut self, word: u64) {
+        let now = full_clock(self.content.end, word);
+        if now < self.content.end {
+            self.words[self.position] = with_clock(word, self.content.end);
+            self.content.damage += 1;
+        } else {
+            self.content.end = now;
+        }
+    }
+
+    fn resync(&mut self) -> Result<(), Unfinished> {
+        let Some(record) = self.words.get(self.position..self.position + RESYNC_WORDS) else {
+            self.cut();
+            return Ok(());
+        };
+        match resync_clock(record) {
+            Some(clock) if clock >= self.content.end => {
+                self.content.end = clock;
+                self.position += RESYNC_WORDS;
+            }
+            clock => {
+                // Its clock is stored last: 0 where the thread did not come to it.
+                if record[1] == 0 && clock.is_none() {
+                    if !self.settled {
+                        return Err(Unfinished);
+                    }
+                } else {
+                    self.content.damage += RESYNC_WORDS as u64;
+                }
+                self.fill(self.position + RESYNC_WORDS);
+            }
+        }
+        Ok(())
+    }
+
+    /// Words that were reserved and not written, or the end.
+    fn unwritten(&mut self) -> Result<(), Unfinished> {
+        let rest = &self.words[self.position..];
+        match rest.iter().position(|&word| is_written(word)) {
+            _ if !self.settled && self.is_reserved(rest) => Err(Unfinished),
+            Some(length) => {
+                self.fill(self.position + length);
+                Ok(())
+            }
+            None => {
+                self.end();
+                Ok(())
+            }
+        }
+    }
+
+    fn is_reserved(&self, rest: &[u64]) -> bool {
+        self.position < self.reserved || rest.iter().any(|&word| word != 0)
+    }
+
+    fn fill(&mut self, end: usize) {
+        let hole = hole(self.content.end);
+        self.words[self.position..end].fill(hole);
+        self.content.holes += (end - self.position) as u64;
+        self.position = end;
+    }
+
+    /// Leaves out all from here on, which cannot be told apart into records.
+    fn cut(&mut self) {
+        let rest = &self.words[self.position..];
+        self.content.damage += rest.iter().filter(|&&word| word != 0).count() as u64;
+        self.end();
+    }
+
+    fn end(&mut self) {
+        let words = std::mem::take(&mut self.words);
+        self.words = &mut words[..self.position];
+    }
+}
+
+/// The clock of a RESYNC record, when `record` is a whole one.
+fn resync_clock(record: &[u64]) -> Option<u64> {
+    let &[first, clock, ..] = record else {
+        return None;
+    };
+    let is_resync = kind(first) == KIND_EXTENDED && event(first) == EVENT_RESYNC;
+    (is_resync && clock != 0 && same_low_half(first, clock)).then_some(clock)
+}

@@ -1,0 +1,205 @@
+//! The stream files: which thread's packets go into which.
+//!
+//! A thread keeps its file. A file is used again when its thread has ended and the new packet is later than all in
+//! it, so there are as many files as threads lived at once. Sequence numbers and counts of lost events in packets
+//! run over the file, since readers take their differences.
+
+use crate::append::append;
+use crate::directory;
+use anyhow::Result;
+use nopal_abi::ChunkHeader;
+use std::collections::{BTreeSet, HashMap};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+/// Files held open at once; opening one again is cheap beside writing a packet.
+const MOST_OPEN: usize = 128;
+
+/// A gap between numbers that is wider than this is no gap but nonsense.
+const WIDEST_GAP: u64 = 1 << 40;
+
+/// A thread of a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ThreadKey {
+    pub process: u32,
+    pub thread: u32,
+    pub begin: u64,
+}
+
+impl ThreadKey {
+    pub fn of(header: &ChunkHeader) -> ThreadKey {
+        ThreadKey {
+            process: header.process,
+            thread: header.thread,
+            begin: header.thread_begin,
+        }
+    }
+}
+
+/// A stream file as far as it is written.
+#[derive(Default)]
+pub struct Stream {
+    pub file: Option<File>,
+    pub length: u64,
+    /// The last packet's last clock, sequence number and lost events.
+    pub end: u64,
+    pub sequence: Option<u64>,
+    pub discarded: u64,
+}
+
+/// What is known about a thread that may write more.
+pub struct Thread {
+    pub stream: Option<usize>,
+    /// The number that its next chunk should have; unknown where another writer wrote its last one.
+    pub next_sequence: Option<u64>,
+    /// Its lost events that packets tell.
+    pub discarded: u64,
+    /// The first clock of its last chunk.
+    pub last_begin: Option<u64>,
+}
+
+pub struct Streams {
+    directory: PathBuf,
+    pub files: Vec<Stream>,
+    pub threads: HashMap<ThreadKey, Thread>,
+    /// Files of ended threads, by their last clock.
+    free: BTreeSet<(u64, usize)>,
+    open: usize,
+}
+
+impl Streams {
+    pub fn new(directory: &Path) -> Streams {
+        Streams {
+            directory: directory.to_owned(),
+            files: Vec::new(),
+            threads: HashMap::new(),
+            free: BTreeSet::new(),
+            open: 0,
+        }
+    }
+
+    pub fn thread(&mut self, key: ThreadKey) -> &mut Thread {
+        self.threads.entry(key).or_insert(Thread {
+            stream: None,
+            next_sequence: Some(0),
+            discarded: 0,
+            last_begin: None,
+        })
+    }
+
+    /// A chunk of this thread held no event, and is no packet.
+    pub fn skip(&mut self, header: &ChunkHeader) {
+        self.thread(ThreadKey::of(header)).next_sequence = header.sequence.checked_add(1);
+    }
+
+    /// Chooses the file for a packet, and makes the numbers in its header those of the file.
+    pub fn place(&mut self, header: &mut ChunkHeader) -> Result<usize> {
+        let key = ThreadKey::of(header);
+        let index = self.stream(key, header.clock_begin)?;
+        let stream = &self.files[index];
+        let thread = &self.threads[&key];
+        let missing = thread
+            .next_sequence
+            .map_or(0, |next| gap(next, header.sequence));
+        let next = stream.sequence.map_or(0, |last| last.saturating_add(1));
+        header.sequence = next.saturating_add(missing);
+        header.discarded = stream
+            .discarded
+            .saturating_add(gap(thread.discarded, header.discarded));
+        Ok(index)
+    }
+
+    /// Appends a packet. `chunk` is its header as the thread left it, `packet` the placed one, `bytes` the whole.
+    pub fn append(
+        &mut self,
+        index: usize,
+        chunk: &ChunkHeader,
+        packet: &ChunkHeader,
+        bytes: &[u8],
+    ) -> Result<()> {
+        self.open(index, false)?;
+        let stream = &mut self.files[index];
+        if let Some(file) = &stream.file {
+            append(file, stream.length, bytes)?;
+        }
+        stream.length += bytes.len() as u64;
+        stream.end = packet.clock_end;
+        stream.sequence = Some(packet.sequence);
+        stream.discarded = packet.discarded;
+        let thread = self.thread(ThreadKey::of(chunk));
+        thread.next_sequence = chunk.sequence.checked_add(1);
+        thread.discarded = chunk.discarded;
+        thread.last_begin = Some(packet.clock_begin);
+        Ok(())
+    }
+
+    pub fn ended(&mut self, key: ThreadKey) {
+        if let Some(Thread {
+            stream: Some(index),
+            ..
+        }) = self.threads.remove(&key)
+        {
+            self.free.insert((self.files[index].end, index));
+        }
+    }
+
+    pub fn process_ended(&mut self, process: u32) {
+        let keys: Vec<ThreadKey> = self
+            .threads
+            .keys()
+            .filter(|key| key.process == process)
+            .copied()
+            .collect();
+        keys.into_iter().for_each(|key| self.ended(key));
+    }
+
+    fn stream(&mut self, key: ThreadKey, begin: u64) -> Result<usize> {
+        let current = self.thread(key).stream;
+        if let Some(index) = current {
+            let end = self.files[index].end;
+            if end <= begin {
+                return Ok(index);
+            }
+            self.free.insert((end, index));
+            self.thread(key).stream = None;
+        }
+        let index = match self.free.first().copied() {
+            Some((end, index)) if end < begin => {
+                self.free.remove(&(end, index));
+                index
+            }
+            _ => {
+                self.files.push(Stream::default());
+                let index = self.files.len() - 1;
+                if let Err(error) = self.open(index, true) {
+                    self.files.pop();
+                    return Err(error);
+                }
+                index
+            }
+        };
+        self.thread(key).stream = Some(index);
+        Ok(index)
+    }
+
+    fn open(&mut self, index: usize, new: bool) -> Result<()> {
+        if self.files[index].file.is_some() {
+            return Ok(());
+        }
+        if self.open >= MOST_OPEN {
+            self.files.iter_mut().for_each(|stream| stream.file = None);
+            self.open = 0;
+        }
+        let path = self.directory.join(directory::stream_name(index));
+        self.files[index].file = Some(directory::open_to_write(&path, new)?);
+        self.open += 1;
+        Ok(())
+    }
+}
+
+fn gap(expected: u64, found: u64) -> u64 {
+    match found.checked_sub(expected) {
+        Some(gap) if gap <= WIDEST_GAP => gap,
+        _ => 0,
+    }
+}

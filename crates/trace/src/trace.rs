@@ -1,0 +1,415 @@
+//! Reads a trace directory. Everything in it may be cut short, damaged or made to harm.
+
+use crate::clocks::{Clocks, Snapshot};
+use crate::directory::{self, METADATA, SESSION};
+use crate::index::{self, Entry, Expected};
+use crate::note::{Note, Session};
+use crate::packet::Packet;
+use crate::session::{self, Notes};
+use crate::streams::ThreadKey;
+use anyhow::{Context, Result, bail};
+use memmap2::Mmap;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use uuid::Uuid;
+
+/// Flaws that are kept; more are counted only.
+const MOST_FLAWS: usize = 100;
+
+/// A site that was traced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SiteInfo<'a> {
+    pub site: u32,
+    pub image: u32,
+    /// Its link-time address.
+    pub address: u64,
+    pub size: u64,
+    /// Its raw name.
+    pub name: &'a str,
+}
+
+/// A program that ran in a process: another one after each exec.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessInfo<'a> {
+    pub process: u32,
+    pub parent: u32,
+    pub counter: u64,
+    pub name: &'a str,
+    pub executable: &'a str,
+    pub arguments: &'a [String],
+}
+
+/// A thread that has packets.
+#[derive(Clone, Copy)]
+pub struct ThreadInfo<'a> {
+    pub process: u32,
+    pub thread: u32,
+    pub begin: u64,
+    /// The last name that it is known by, or none.
+    pub name: &'a str,
+    trace: &'a Trace,
+    packets: &'a [PacketId],
+}
+
+impl<'a> ThreadInfo<'a> {
+    /// Its packets in order of time.
+    pub fn packets(
+        &self,
+    ) -> impl DoubleEndedIterator<Item = Packet<'a>> + ExactSizeIterator + Clone + use<'a> {
+        let trace = self.trace;
+        self.packets.iter().map(move |id| trace.packet(*id))
+    }
+
+    /// Its events that were lost before one of its packets.
+    pub fn lost(&self) -> u64 {
+        self.packets()
+            .fold(0, |sum, packet| sum.saturating_add(packet.lost_before()))
+    }
+}
+
+/// Something wrong in a trace, of which the rest is read nevertheless.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    pub file: PathBuf,
+    /// In bytes; in `session`, in lines.
+    pub offset: u64,
+    pub what: &'static str,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct PacketId {
+    stream: u32,
+    index: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct SiteId {
+    site: u32,
+    note: u32,
+    index: u32,
+}
+
+struct Stream {
+    /// None when the file is empty.
+    map: Option<Mmap>,
+    packets: Vec<Entry>,
+}
+
+impl Stream {
+    fn words(&self) -> &[u64] {
+        self.map.as_deref().map_or(&[], words)
+    }
+}
+
+/// A trace that is read.
+pub struct Trace {
+    directory: PathBuf,
+    session: Session,
+    uuid: Uuid,
+    notes: Vec<Note>,
+    sites: Vec<SiteId>,
+    clocks: Clocks,
+    streams: Vec<Stream>,
+    /// In order of the thread, then of time.
+    threads: Vec<(ThreadKey, Vec<PacketId>)>,
+    names: HashMap<ThreadKey, u32>,
+    damage: Vec<Damage>,
+    damage_count: u64,
+}
+
+impl Trace {
+    pub fn open(directory: &Path) -> Result<Trace> {
+        let name = directory.display();
+        if !directory.is_dir() {
+            bail!("{name} is not a directory");
+        }
+        if !directory::is_trace(directory) {
+            bail!("{name} is not a trace: it needs the files {SESSION} and {METADATA}");
+        }
+        let file = directory.join(SESSION);
+        let text = map(&file)?;
+        let text = text.as_deref().unwrap_or_default();
+        let Notes {
+            session,
+            uuid,
+            notes,
+            bad_lines,
+            ..
+        } = session::parse(text).with_context(|| format!("cannot read {}", file.display()))?;
+        let mut trace = Trace {
+            directory: directory.to_owned(),
+            session,
+            uuid,
+            sites: sites(&notes),
+            clocks: clocks(&notes),
+            names: thread_names(&notes),
+            notes,
+            streams: Vec::new(),
+            threads: Vec::new(),
+            damage: Vec::new(),
+            damage_count: 0,
+        };
+        for line in bad_lines {
+            trace.damaged(&file, line, "a line that cannot be read");
+        }
+        trace.read_streams()?;
+        trace.gather_threads();
+        Ok(trace)
+    }
+
+    fn read_streams(&mut self) -> Result<()> {
+        let expected = Expected::new(self.uuid, self.session.chunk_bytes);
+        for number in directory::streams(&self.directory)? {
+            let file = self.directory.join(directory::stream_name(number));
+            let mut stream = Stream {
+                map: map(&file)?,
+                packets: Vec::new(),
+            };
+            let bytes = stream.map.as_ref().map_or(0, |map| map.len());
+            let mut packets = Vec::new();
+            index::index(stream.words(), expected, &mut packets, |flaw| {
+                self.damaged(&file, flaw.offset, flaw.what)
+            });
+            if !bytes.is_multiple_of(8) {
+                self.damaged(&file, bytes as u64, "an end that is cut short");
+            }
+            stream.packets = packets;
+            self.streams.push(stream);
+        }
+        Ok(())
+    }
+
+    fn gather_threads(&mut self) {
+        let mut threads: HashMap<ThreadKey, Vec<PacketId>> = HashMap::new();
+        for (stream, file) in (0..).zip(&self.streams) {
+            for (index, entry) in (0..).zip(&file.packets) {
+                threads
+                    .entry(entry.thread())
+                    .or_default()
+                    .push(PacketId { stream, index });
+            }
+        }
+        for packets in threads.values_mut() {
+            packets.sort_by_key(|id| self.packet(*id).clock_begin());
+        }
+        self.threads = threads.into_iter().collect();
+        self.threads.sort_by_key(|(key, _)| *key);
+    }
+
+    fn damaged(&mut self, file: &Path, offset: u64, what: &'static str) {
+        self.damage_count += 1;
+        if self.damage.len() < MOST_FLAWS {
+            self.damage.push(Damage {
+                file: file.to_owned(),
+                offset,
+                what,
+            });
+        }
+    }
+
+    fn packet(&self, id: PacketId) -> Packet<'_> {
+        let stream = &self.streams[id.stream as usize];
+        Packet::new(&stream.packets[id.index as usize], stream.words())
+    }
+
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    pub fn uuid(&self) -> Uuid {
+        self.uuid
+    }
+
+    /// All notes but the session's, in the order in which they were written.
+    pub fn notes(&self) -> &[Note] {
+        &self.notes
+    }
+
+    pub fn clocks(&self) -> &Clocks {
+        &self.clocks
+    }
+
+    /// What is known about a site number.
+    pub fn site(&self, site: u32) -> Option<SiteInfo<'_>> {
+        let index = self.sites.binary_search_by_key(&site, |id| id.site).ok()?;
+        self.site_info(self.sites[index])
+    }
+
+    /// All sites, by their numbers.
+    pub fn sites(&self) -> impl Iterator<Item = SiteInfo<'_>> {
+        self.sites.iter().filter_map(|id| self.site_info(*id))
+    }
+
+    fn site_info(&self, id: SiteId) -> Option<SiteInfo<'_>> {
+        let Note::Sites { image, sites } = self.notes.get(id.note as usize)? else {
+            return None;
+        };
+        let (site, address, size, name) = sites.get(id.index as usize)?;
+        Some(SiteInfo {
+            site: *site,
+            image: *image,
+            address: *address,
+            size: *size,
+            name,
+        })
+    }
+
+    /// The path of an image.
+    pub fn image(&self, number: u32) -> Option<&str> {
+        self.notes.iter().find_map(|note| match note {
+            Note::Image { image, path, .. } if *image == number => Some(path.as_str()),
+            _ => None,
+        })
+    }
+
+    pub fn processes(&self) -> impl Iterator<Item = ProcessInfo<'_>> {
+        self.notes.iter().filter_map(|note| match note {
+            Note::Process {
+                process,
+                parent,
+                counter,
+                name,
+                executable,
+                arguments,
+            } => Some(ProcessInfo {
+                process: *process,
+                parent: *parent,
+                counter: *counter,
+                name,
+                executable,
+                arguments,
+            }),
+            _ => None,
+        })
+    }
+
+    /// The threads that have packets, by process, thread and begin.
+    pub fn threads(&self) -> Vec<ThreadInfo<'_>> {
+        self.threads
+            .iter()
+            .map(|(key, packets)| self.thread_info(key, packets))
+            .collect()
+    }
+
+    fn thread_info<'a>(&'a self, key: &ThreadKey, packets: &'a [PacketId]) -> ThreadInfo<'a> {
+        let note = self
+            .names
+            .get(key)
+            .and_then(|&note| self.notes.get(note as usize));
+        let name = match note {
+            Some(Note::Thread { name, .. }) => name,
+            _ => "",
+        };
+        ThreadInfo {
+            process: key.process,
+            thread: key.thread,
+            begin: key.begin,
+            name,
+            trace: self,
+            packets,
+        }
+    }
+
+    /// Events that were not recorded: as the processes' counters tell, or the packets', whichever know of more.
+    pub fn lost(&self) -> u64 {
+        let counters = self.notes.iter().map(|note| match note {
+            Note::Lost { events, .. } => *events,
+            _ => 0,
+        });
+        let packets = self.threads().into_iter().map(|thread| thread.lost());
+        let sum = |sum: u64, lost| sum.saturating_add(lost);
+        counters.fold(0, sum).max(packets.fold(0, sum))
+    }
+
+    /// Whether the trace was ended in order.
+    pub fn is_complete(&self) -> bool {
+        self.notes
+            .iter()
+            .any(|note| matches!(note, Note::End { complete: true, .. }))
+    }
+
+    /// What is wrong in the trace, the first hundred of it.
+    pub fn damage(&self) -> &[Damage] {
+        &self.damage
+    }
+
+    pub fn damage_count(&self) -> u64 {
+        self.damage_count
+    }
+}
+
+/// The first note of each site number counts.
+fn sites(notes: &[Note]) -> Vec<SiteId> {
+    let mut ids = Vec::new();
+    for (note, content) in (0..).zip(notes) {
+        if let Note::Sites { sites, .. } = content {
+            ids.extend((0..).zip(sites).map(|(index, site)| SiteId {
+                site: site.0,
+                note,
+                index,
+            }));
+        }
+    }
+    ids.sort_by_key(|id| id.site);
+    ids.dedup_by_key(|id| id.site);
+    ids
+}
+
+fn clocks(notes: &[Note]) -> Clocks {
+    Clocks::new(notes.iter().filter_map(|note| match *note {
+        Note::Clock {
+            counter,
+            monotonic_ns,
+            realtime_ns,
+        } => Some(Snapshot {
+            counter,
+            monotonic_ns,
+            realtime_ns,
+        }),
+        _ => None,
+    }))
+}
+
+/// The note that names each thread.
+fn thread_names(notes: &[Note]) -> HashMap<ThreadKey, u32> {
+    let names = (0..).zip(notes).filter_map(|(index, note)| match *note {
+        Note::Thread {
+            process,
+            thread,
+            begin,
+            ..
+        } => Some((
+            ThreadKey {
+                process,
+                thread,
+                begin,
+            },
+            index,
+        )),
+        _ => None,
+    });
+    names.collect()
+}
+
+/// Maps a file; None when it is empty.
+pub(crate) fn map(path: &Path) -> Result<Option<Mmap>> {
+    let context = || format!("cannot read {}", path.display());
+    let file = directory::open(path)?;
+    if file.metadata().with_context(context)?.len() == 0 {
+        return Ok(None);
+    }
+    // SAFETY: a trace is private to its owner, and its writer only appends to what a reader may see.
+    let map = unsafe { Mmap::map(&file) }.with_context(context)?;
+    Ok(Some(map))
+}
+
+/// The whole words of a mapped file.
+pub(crate) fn words(map: &[u8]) -> &[u64] {
+    // SAFETY: any bytes are values of u64.
+    let (before, words, _) = unsafe { map.align_to() };
+    if before.is_empty() { words } else { &[] }
+}

@@ -1,0 +1,320 @@
+//! Writes a trace directory.
+
+use crate::append::{self, append};
+use crate::clocks::{Clocks, Snapshot};
+use crate::directory::{self, METADATA, NEW_METADATA};
+use crate::header;
+use crate::labels::Named;
+use crate::layout::*;
+use crate::metadata;
+use crate::note::{Note, Session};
+use crate::scan::{Unfinished, scan};
+use crate::sites::SiteSet;
+use crate::streams::{Streams, ThreadKey};
+use anyhow::{Context, Result, bail};
+use nopal_abi::*;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use uuid::Uuid;
+
+/// The clock in `metadata` is written again when its rate is off by more than one part in so many.
+const RATE_PRECISION: u64 = 1_000_000;
+
+/// What became of a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chunk {
+    /// It is a packet of the trace. `damage` counts its words that made no sense and were left out.
+    Written {
+        events: u64,
+        holes: u64,
+        damage: u64,
+    },
+    /// It holds no event.
+    Empty,
+    /// It was written before, by the writer whose trace was adopted.
+    Repeated,
+    /// A record is reserved and not stored. Nothing was written; try again later.
+    Unfinished,
+}
+
+pub(crate) struct Site {
+    image: u32,
+    address: u64,
+    name: Box<str>,
+}
+
+/// A trace that is being written.
+pub struct Writer {
+    pub(crate) directory: PathBuf,
+    pub(crate) session: Session,
+    pub(crate) uuid: Uuid,
+    pub(crate) notes: File,
+    pub(crate) notes_length: u64,
+    pub(crate) streams: Streams,
+    pub(crate) occurring: SiteSet,
+    sites: BTreeMap<u32, Site>,
+    images: HashMap<u32, String>,
+    snapshots: Vec<Snapshot>,
+    described: Described,
+    readable: fn(&str) -> Cow<'_, str>,
+}
+
+/// What `metadata` tells.
+#[derive(Default)]
+struct Described {
+    sites: usize,
+    frequency: u64,
+}
+
+impl Writer {
+    /// Begins a trace. An older one in `directory` is moved to `DIRECTORY.old`; what is not a trace is never
+    /// overwritten. The writer fills in the session's version, chunk size and, when empty, uuid.
+    pub fn create(directory: &Path, session: Session) -> Result<Writer> {
+        let uuid = match session.uuid.as_str() {
+            "" => Uuid::new_v4(),
+            text => Uuid::parse_str(text).context("the session's uuid cannot be read")?,
+        };
+        let session = Session {
+            version: ABI_VERSION,
+            chunk_bytes: CHUNK_BYTES as u32,
+            uuid: uuid.to_string(),
+            ..session
+        };
+        directory::prepare(directory)?;
+        let directory = fs::canonicalize(directory).context("cannot find the trace's directory")?;
+        let notes = directory::create_session(&directory)?;
+        let mut writer = Writer::new(directory, session.clone(), uuid, notes)?;
+        writer.note(&Note::Session(session))?;
+        writer.write_metadata()?;
+        Ok(writer)
+    }
+
+    pub(crate) fn new(
+        directory: PathBuf,
+        session: Session,
+        uuid: Uuid,
+        notes: File,
+    ) -> Result<Writer> {
+        if !directory::lock(&notes)? {
+            bail!(
+                "the trace {} is being written by another process",
+                directory.display()
+            );
+        }
+        Ok(Writer {
+            streams: Streams::new(&directory),
+            directory,
+            session,
+            uuid,
+            notes,
+            notes_length: 0,
+            occurring: SiteSet::new(),
+            sites: BTreeMap::new(),
+            images: HashMap::new(),
+            snapshots: Vec::new(),
+            described: Described::default(),
+            readable: |name| Cow::Borrowed(name),
+        })
+    }
+
+    /// How names are made readable for `metadata`, for instance demangled.
+    pub fn set_readable(&mut self, readable: fn(&str) -> Cow<'_, str>) {
+        self.readable = readable;
+    }
+
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    pub fn uuid(&self) -> Uuid {
+        self.uuid
+    }
+
+    /// Appends a note, which is with the kernel when this returns.
+    pub fn note(&mut self, note: &Note) -> Result<()> {
+        let mut line = serde_json::to_vec(note).context("cannot write a note")?;
+        line.push(b'\n');
+        append(&self.notes, self.notes_length, &line).context("cannot write a note")?;
+        self.notes_length += line.len() as u64;
+        self.learn(note);
+        Ok(())
+    }
+
+    /// Takes from a note what `metadata` needs.
+    pub(crate) fn learn(&mut self, note: &Note) {
+        match note {
+            &Note::Clock {
+                counter,
+                monotonic_ns,
+                realtime_ns,
+            } => {
+                self.snapshots.push(Snapshot {
+                    counter,
+                    monotonic_ns,
+                    realtime_ns,
+                });
+            }
+            Note::Image { image, path, .. } => {
+                let name = Path::new(path)
+                    .file_name()
+                    .map_or(path.as_str().into(), |name| name.to_string_lossy());
+                self.images.insert(*image, name.into_owned());
+            }
+            Note::Sites { image, sites } => {
+                let possible = |site: &u32| (1..SITE_LIMIT).contains(site);
+                for (site, address, _, name) in sites.iter().filter(|(site, ..)| possible(site)) {
+                    let name = name.as_str().into();
+                    self.sites.entry(*site).or_insert(Site {
+                        image: *image,
+                        address: *address,
+                        name,
+                    });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Writes a chunk as a packet: finds its end, fills in its header and appends it. `chunk` is as the runtime left
+    /// it, aligned to 8 bytes. Its header's `content_bits` may tell how much its thread had reserved. When it is
+    /// `settled`, nothing in it is completed any more, and holes become HOLE records.
+    pub fn chunk(&mut self, chunk: &mut [u8], settled: bool) -> Result<Chunk> {
+        let words = words_mut(chunk).filter(|words| words.len() <= CHUNK_BYTES / 8);
+        let Some((first, records)) =
+            words.and_then(|words| words.split_first_chunk_mut::<HEADER_WORDS>())
+        else {
+            bail!("a chunk is not aligned, or has a wrong size");
+        };
+        let header = header::read(first);
+        let reserved = (header.content_bits / 64).saturating_sub(HEADER_WORDS as u64);
+        let reserved = usize::try_from(reserved).unwrap_or(0).min(records.len());
+        let content = match scan(
+            records,
+            reserved,
+            header.clock_begin,
+            settled,
+            &mut self.occurring,
+        ) {
+            Ok(content) => content,
+            Err(Unfinished) => return Ok(Chunk::Unfinished),
+        };
+        if content.events == 0 && content.holes == 0 {
+            self.streams.skip(&header);
+            return Ok(Chunk::Empty);
+        }
+        if self.streams.thread(ThreadKey::of(&header)).last_begin == Some(content.begin) {
+            return Ok(Chunk::Repeated);
+        }
+        let bytes = HEADER_BYTES + content.words * 8;
+        let mut packet = ChunkHeader {
+            magic: MAGIC,
+            stream_id: 0,
+            uuid: *self.uuid.as_bytes(),
+            clock_begin: content.begin,
+            clock_end: content.end,
+            content_bits: bytes as u64 * 8,
+            packet_bits: bytes as u64 * 8,
+            ..header
+        };
+        let stream = self.streams.place(&mut packet)?;
+        header::write(&packet, first);
+        if let Err(error) = self
+            .streams
+            .append(stream, &header, &packet, &chunk[..bytes])
+        {
+            if let Some(first) = words_mut(chunk).and_then(|words| words.first_chunk_mut()) {
+                header::write(&header, first);
+            }
+            return Err(error);
+        }
+        Ok(Chunk::Written {
+            events: content.events,
+            holes: content.holes,
+            damage: content.damage,
+        })
+    }
+
+    /// A thread has ended, and all its chunks are written.
+    pub fn thread_ended(&mut self, process: u32, thread: u32, begin: u64) {
+        self.streams.ended(ThreadKey {
+            process,
+            thread,
+            begin,
+        });
+    }
+
+    /// All threads of a process have ended, and all their chunks are written.
+    pub fn process_ended(&mut self, process: u32) {
+        self.streams.process_ended(process);
+    }
+
+    /// Brings `metadata` up to date, if it is not: the functions that occurred, and the rate of the clock.
+    pub fn sync_metadata(&mut self) -> Result<()> {
+        let frequency = self.clocks().frequency();
+        let drift = frequency.abs_diff(self.described.frequency);
+        if self.described.sites == self.occurring.len() && drift <= frequency / RATE_PRECISION {
+            return Ok(());
+        }
+        self.write_metadata()
+    }
+
+    fn clocks(&self) -> Clocks {
+        Clocks::new(self.snapshots.iter().copied())
+    }
+
+    fn write_metadata(&mut self) -> Result<()> {
+        let clocks = self.clocks();
+        let described = Described {
+            sites: self.occurring.len(),
+            frequency: clocks.frequency(),
+        };
+        let names: Vec<(u32, &Site, Cow<str>)> = self
+            .occurring
+            .iter()
+            .filter_map(|number| self.sites.get(&number).map(|site| (number, site)))
+            .map(|(number, site)| (number, site, (self.readable)(&site.name)))
+            .collect();
+        let functions: Vec<Named> = names
+            .iter()
+            .map(|(number, site, name)| Named {
+                site: *number,
+                name,
+                module: self.images.get(&site.image).map_or("?", String::as_str),
+                address: site.address,
+            })
+            .collect();
+        let text = metadata::text(&self.session, self.uuid, &clocks, &functions);
+        self.replace_metadata(&text)
+            .context("cannot write the trace's metadata")?;
+        self.described = described;
+        Ok(())
+    }
+
+    fn replace_metadata(&self, text: &str) -> Result<()> {
+        let new = self.directory.join(NEW_METADATA);
+        // Left by a writer that was killed here.
+        let _ = fs::remove_file(&new);
+        let written = directory::open_to_write(&new, true)
+            .and_then(|mut file| Ok(file.write_all(text.as_bytes())?))
+            .and_then(|()| Ok(fs::rename(&new, self.directory.join(METADATA))?));
+        if written.is_err() {
+            let _ = fs::remove_file(&new);
+        }
+        written
+    }
+
+    /// Whether an error of a writer is for want of space. What was written before stays a valid trace, and what
+    /// failed may be tried again.
+    pub fn is_full(error: &anyhow::Error) -> bool {
+        append::is_full(error)
+    }
+}
+
+fn words_mut(bytes: &mut [u8]) -> Option<&mut [u64]> {
+    // SAFETY: any bytes are values of u64.
+    let (before, words, after) = unsafe { bytes.align_to_mut() };
+    (before.is_empty() && after.is_empty()).then_some(words)
+}
