@@ -1,0 +1,172 @@
+//! The file's memory, and its executable part with a bit for every byte.
+
+use anyhow::{Result, ensure};
+use nopal_symbols::Image;
+
+/// What the file says about memory, by address.
+pub(crate) struct Memory<'a> {
+    parts: Vec<Part<'a>>,
+}
+
+struct Part<'a> {
+    address: u64,
+    bytes: &'a [u8],
+    executable: bool,
+}
+
+impl<'a> Memory<'a> {
+    pub fn of(image: &'a Image) -> Result<Memory<'a>> {
+        let mut parts = Vec::new();
+        let mut end = 0;
+        for segment in image.segments() {
+            // Where a hostile file lets segments overlap, the first one counts.
+            let address = segment.address.max(end);
+            let Some(size) = segment
+                .address
+                .checked_add(segment.file_size)
+                .and_then(|last| last.checked_sub(address))
+            else {
+                continue;
+            };
+            let Some(bytes) = usize::try_from(size)
+                .ok()
+                .and_then(|size| image.bytes(address, size))
+            else {
+                continue;
+            };
+            end = address + size;
+            parts.push(Part {
+                address,
+                bytes,
+                executable: segment.executable,
+            });
+        }
+        let memory = Memory { parts };
+        let file = image
+            .segments()
+            .iter()
+            .map(|segment| segment.offset.saturating_add(segment.file_size))
+            .max();
+        ensure!(
+            memory.len() as u64 <= file.unwrap_or(0),
+            "the file maps its content several times over"
+        );
+        Ok(memory)
+    }
+
+    /// From an address to the end of its segment's bytes.
+    pub fn from(&self, address: u64) -> Option<&'a [u8]> {
+        let after = self.parts.partition_point(|part| part.address <= address);
+        let part = self.parts[..after].last()?;
+        part.bytes
+            .get(usize::try_from(address - part.address).ok()?..)
+            .filter(|bytes| !bytes.is_empty())
+    }
+
+    pub fn word(&self, address: u64) -> Option<u64> {
+        self.from(address)?
+            .first_chunk()
+            .map(|word| u64::from_le_bytes(*word))
+    }
+
+    /// All aligned words, by address.
+    pub fn words(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.parts.iter().flat_map(|part| {
+            let skip = part.address.wrapping_neg() % 8;
+            let bytes = usize::try_from(skip)
+                .ok()
+                .and_then(|skip| part.bytes.get(skip..))
+                .unwrap_or_default();
+            let words = bytes.as_chunks::<8>().0.iter();
+            words.enumerate().map(move |(index, word)| {
+                (
+                    part.address + skip + 8 * index as u64,
+                    u64::from_le_bytes(*word),
+                )
+            })
+        })
+    }
+
+    pub fn len(&self) -> usize {
+        self.parts.iter().map(|part| part.bytes.len()).sum()
+    }
+}
+
+/// The executable part of the memory.
+pub(crate) struct Code<'a> {
+    ranges: Vec<Range<'a>>,
+}
+
+pub(crate) struct Range<'a> {
+    pub address: u64,
+    pub bytes: &'a [u8],
+    /// The number of its first byte.
+    first: usize,
+}
+
+impl Range<'_> {
+    pub fn end(&self) -> u64 {
+        self.address + self.bytes.len() as u64
+    }
+}
+
+impl<'a> Code<'a> {
+    pub fn of(memory: &Memory<'a>) -> Code<'a> {
+        let mut ranges = Vec::new();
+        let mut first = 0;
+        for part in memory.parts.iter().filter(|part| part.executable) {
+            ranges.push(Range {
+                address: part.address,
+                bytes: part.bytes,
+                first,
+            });
+            first += part.bytes.len();
+        }
+        Code { ranges }
+    }
+
+    pub fn ranges(&self) -> &[Range<'a>] {
+        &self.ranges
+    }
+
+    pub fn range(&self, address: u64) -> Option<&Range<'a>> {
+        self.ranges
+            .iter()
+            .find(|range| range.address <= address && address < range.end())
+    }
+
+    /// The number of a byte of code.
+    pub fn number(&self, address: u64) -> Option<usize> {
+        self.range(address)
+            .map(|range| range.first + (address - range.address) as usize)
+    }
+
+    pub fn len(&self) -> usize {
+        self.ranges
+            .last()
+            .map_or(0, |range| range.first + range.bytes.len())
+    }
+}
+
+/// A set of bytes of code, by their numbers.
+pub(crate) struct Marks(Vec<u64>);
+
+impl Marks {
+    pub fn new(code: &Code<'_>) -> Marks {
+        Marks(vec![0; code.len().div_ceil(64)])
+    }
+
+    pub fn set(&mut self, number: usize) {
+        self.0[number / 64] |= 1 << (number % 64);
+    }
+
+    pub fn get(&self, number: usize) -> bool {
+        self.0[number / 64] & 1 << (number % 64) != 0
+    }
+
+    pub fn join(&mut self, other: &Marks) {
+        for (word, other) in self.0.iter_mut().zip(&other.0) {
+            *word |= other;
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Where the unwinder enters functions: the landing pads in their exception tables (.gcc_except_table).
+
+const OMITTED: u8 = 0xff;
+
+/// The landing pads of a function that begins at `start`, from its table. An unreadable table ends early.
+pub(crate) fn landing_pads(table: &[u8], start: u64, mut found: impl FnMut(u64)) {
+    let mut reader = Reader(table);
+    let Some((encoding, mut sites)) = header(&mut reader) else {
+        return;
+    };
+    while let Some(site) = call_site(&mut sites, encoding) {
+        // 0: nothing to do there.
+        if site != 0 {
+            found(start.wrapping_add(site));
+        }
+    }
+}
+
+/// The base of landing pads, if it is not the function's start; the types; the call sites.
+fn header<'a>(reader: &mut Reader<'a>) -> Option<(u8, Reader<'a>)> {
+    if reader.byte()? != OMITTED {
+        return None;
+    }
+    if reader.byte()? != OMITTED {
+        reader.number()?;
+    }
+    let encoding = reader.byte()?;
+    let length = usize::try_from(reader.number()?).ok()?;
+    Some((encoding, Reader(reader.0.get(..length)?)))
+}
+
+/// Start, length, landing pad, action.
+fn call_site(sites: &mut Reader<'_>, encoding: u8) -> Option<u64> {
+    sites.encoded(encoding)?;
+    sites.encoded(encoding)?;
+    let pad = sites.encoded(encoding)?;
+    sites.number()?;
+    Some(pad)
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn byte(&mut self) -> Option<u8> {
+        let (&byte, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(byte)
+    }
+
+    /// LEB128 without a sign.
+    fn number(&mut self) -> Option<u64> {
+        let mut number = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            number |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    /// DW_EH_PE_uleb128, udata2, udata4, udata8; with the sign bit the same for what is never negative.
+    fn encoded(&mut self, encoding: u8) -> Option<u64> {
+        let bytes = match encoding & 0x7f {
+            0x01 => return self.number(),
+            0x02 | 0x0a => 2,
+            0x03 | 0x0b => 4,
+            0x00 | 0x04 | 0x0c => 8,
+            _ => return None,
+        };
+        let (value, rest) = self.0.split_at_checked(bytes)?;
+        self.0 = rest;
+        let mut word = [0; 8];
+        word[..bytes].copy_from_slice(value);
+        Some(u64::from_le_bytes(word))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::landing_pads;
+
+    fn pads(table: &[u8]) -> Vec<u64> {
+        let mut pads = Vec::new();
+        landing_pads(table, 0x1000, |pad| pads.push(pad));
+        pads
+    }
+
+    #[test]
+    fn finds_landing_pads() {
+        // No base, types at 0x11, LEB128, 8 bytes: [0, 5) without one, [5, 9) with one at 0x80.
+        let table = [0xff, 0x9b, 0x11, 0x01, 9, 0, 5, 0, 0, 5, 4, 0x80, 0x01, 1];
+        assert_eq!(pads(&table), [0x1080]);
+        let fixed = [
+            0xff, 0xff, 0x03, 13, 0, 0, 0, 0, 5, 0, 0, 0, 0x20, 0, 0, 0, 0,
+        ];
+        assert_eq!(pads(&fixed), [0x1020]);
+    }
+
+    #[test]
+    fn a_damaged_table_ends_early() {
+        let table = [0xff, 0x9b, 0x11, 0x01, 9, 0, 5, 0, 0, 5, 4, 0x80, 0x01, 1];
+        for length in 0..table.len() {
+            assert!(pads(&table[..length]).is_empty());
+        }
+        assert!(pads(&[0xff, 0xff, 0x55, 4, 1, 2, 3, 4]).is_empty());
+        assert!(
+            pads(&[
+                0xff, 0xff, 0x01, 12, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80,
+                0x80, 1
+            ])
+            .is_empty()
+        );
+    }
+}

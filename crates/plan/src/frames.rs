@@ -1,0 +1,250 @@
+//! How the file says that its functions are unwound.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use gimli::{
+    BaseAddresses, CfaRule, CieOrFde, CommonInformationEntry, EhFrame, EhFrameHdr, EhFrameOffset,
+    EndianSlice, LittleEndian, Pointer, Register, RegisterRule, UnwindContext, UnwindSection,
+    X86_64,
+};
+
+use crate::code::Memory;
+use crate::relocate::STACK_POINTER;
+use crate::{FrameChange, Reason};
+
+type Reader<'a> = EndianSlice<'a, LittleEndian>;
+type Cie<'a> = CommonInformationEntry<Reader<'a>>;
+
+/// For functions that begin within an entry: bounds what a file with many of them costs.
+const MOST_ROWS_BEFORE: usize = 256;
+
+pub(crate) struct Frames<'a> {
+    section: EhFrame<Reader<'a>>,
+    bases: BaseAddresses,
+    /// By start.
+    entries: Vec<Entry>,
+    cies: HashMap<usize, Cie<'a>>,
+}
+
+struct Entry {
+    start: u64,
+    end: u64,
+    offset: EhFrameOffset,
+    exceptions: Option<u64>,
+}
+
+/// The unwinding rules of one place, as far as a function's first instructions can change them.
+#[derive(Clone, PartialEq)]
+struct Rules {
+    cfa: (u16, i32),
+    /// Register and offset, sorted.
+    saved: Vec<(u16, i32)>,
+}
+
+impl<'a> Frames<'a> {
+    /// Reads up to the first entry that makes no sense.
+    pub fn of(memory: &Memory<'a>, header: Option<u64>) -> Frames<'a> {
+        let bases = BaseAddresses::default();
+        let empty = EhFrame::new(&[], LittleEndian);
+        let Some((address, bytes)) = header.and_then(|header| locate(memory, header)) else {
+            return Frames {
+                section: empty,
+                bases,
+                entries: Vec::new(),
+                cies: HashMap::new(),
+            };
+        };
+        let section = EhFrame::new(bytes, LittleEndian);
+        let bases = bases.set_eh_frame(address);
+        let mut entries = Vec::new();
+        let mut cies = HashMap::new();
+        let mut items = section.entries(&bases);
+        while let Ok(Some(item)) = items.next() {
+            let CieOrFde::Fde(partial) = item else {
+                continue;
+            };
+            let fde = partial.parse(|section, bases, offset| match cies.get(&offset.0) {
+                Some(cie) => Ok(Cie::clone(cie)),
+                None => {
+                    let cie = section.cie_from_offset(bases, offset)?;
+                    cies.insert(offset.0, cie.clone());
+                    Ok(cie)
+                }
+            });
+            let Ok(fde) = fde else { continue };
+            let exceptions = match fde.lsda() {
+                Some(Pointer::Direct(address)) => Some(address),
+                _ => None,
+            };
+            entries.push(Entry {
+                start: fde.initial_address(),
+                end: fde.end_address(),
+                offset: EhFrameOffset(fde.offset()),
+                exceptions,
+            });
+        }
+        entries.sort_by_key(|entry| entry.start);
+        entries.dedup_by_key(|entry| entry.start);
+        Frames {
+            section,
+            bases,
+            entries,
+            cies,
+        }
+    }
+
+    pub fn ranges(&self) -> impl Iterator<Item = Range<u64>> {
+        self.entries.iter().map(|entry| entry.start..entry.end)
+    }
+
+    /// The functions with exception tables and where the tables are.
+    pub fn exceptions(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.entries
+            .iter()
+            .filter_map(|entry| Some((entry.start, entry.exceptions?)))
+    }
+
+    /// What changes from the function's start up to and including `length` bytes behind it. Empty without an entry.
+    pub fn rules(
+        &self,
+        context: &mut UnwindContext<usize>,
+        start: u64,
+        length: u64,
+    ) -> Result<Vec<(u64, FrameChange)>, Reason> {
+        let after = self.entries.partition_point(|entry| entry.start <= start);
+        let Some(entry) = self.entries[..after]
+            .last()
+            .filter(|entry| start < entry.end)
+        else {
+            return Ok(Vec::new());
+        };
+        self.changes(context, entry, start, length)
+            .unwrap_or(Err(Reason::UnwindRules))
+    }
+
+    /// None where the entry cannot be read.
+    fn changes(
+        &self,
+        context: &mut UnwindContext<usize>,
+        entry: &Entry,
+        start: u64,
+        length: u64,
+    ) -> Option<Result<Vec<(u64, FrameChange)>, Reason>> {
+        let cie = |_: &EhFrame<Reader<'a>>, _: &BaseAddresses, offset: EhFrameOffset| {
+            self.cies
+                .get(&offset.0)
+                .cloned()
+                .ok_or(gimli::Error::NoUnwindInfoForAddress)
+        };
+        let fde = self
+            .section
+            .fde_from_offset(&self.bases, entry.offset, cie)
+            .ok()?;
+        let mut rows = fde.rows(&self.section, &self.bases, context).ok()?;
+        let mut changes = Vec::new();
+        let mut current: Option<Rules> = None;
+        let mut before = 0;
+        while let Some(row) = rows.next_row().ok()? {
+            if row.end_address() <= start {
+                before += 1;
+                if before > MOST_ROWS_BEFORE {
+                    return None;
+                }
+                continue;
+            }
+            let offset = row.start_address().max(start) - start;
+            if offset > length {
+                break;
+            }
+            let rules = Rules::of(row.cfa(), row.registers())?;
+            match &current {
+                Some(current) => rules.since(current, offset, &mut changes),
+                None if rules == Rules::at_entry() => {
+                    changes.push((
+                        0,
+                        FrameChange::Cfa {
+                            register: STACK_POINTER,
+                            offset: 8,
+                        },
+                    ));
+                }
+                None => return Some(Err(Reason::NotAnEntry)),
+            }
+            current = Some(rules);
+        }
+        Some(Ok(changes))
+    }
+}
+
+impl Rules {
+    fn at_entry() -> Rules {
+        Rules {
+            cfa: (STACK_POINTER, 8),
+            saved: vec![(X86_64::RA.0, -8)],
+        }
+    }
+
+    /// None where a rule is more than a register and an offset.
+    fn of<'r>(
+        cfa: &CfaRule<usize>,
+        registers: impl Iterator<Item = &'r (Register, RegisterRule<usize>)>,
+    ) -> Option<Rules> {
+        let CfaRule::RegisterAndOffset { register, offset } = *cfa else {
+            return None;
+        };
+        let mut saved = Vec::new();
+        for &(register, ref rule) in registers {
+            match *rule {
+                RegisterRule::Offset(offset) => {
+                    saved.push((register.0, i32::try_from(offset).ok()?))
+                }
+                RegisterRule::SameValue => {}
+                RegisterRule::Undefined if register != X86_64::RA => {}
+                _ => return None,
+            }
+        }
+        saved.sort_unstable();
+        Some(Rules {
+            cfa: (register.0, i32::try_from(offset).ok()?),
+            saved,
+        })
+    }
+
+    fn since(&self, before: &Rules, at: u64, changes: &mut Vec<(u64, FrameChange)>) {
+        if self.cfa != before.cfa {
+            changes.push((
+                at,
+                FrameChange::Cfa {
+                    register: self.cfa.0,
+                    offset: self.cfa.1,
+                },
+            ));
+        }
+        for &(register, offset) in self
+            .saved
+            .iter()
+            .filter(|saved| !before.saved.contains(saved))
+        {
+            changes.push((at, FrameChange::Saved { register, offset }));
+        }
+        for &(register, _) in before
+            .saved
+            .iter()
+            .filter(|was| !self.saved.iter().any(|is| is.0 == was.0))
+        {
+            changes.push((at, FrameChange::Restored { register }));
+        }
+    }
+}
+
+fn locate<'a>(memory: &Memory<'a>, header: u64) -> Option<(u64, &'a [u8])> {
+    let bases = BaseAddresses::default().set_eh_frame_hdr(header);
+    let parsed = EhFrameHdr::new(memory.from(header)?, LittleEndian)
+        .parse(&bases, 8)
+        .ok()?;
+    let Pointer::Direct(address) = parsed.eh_frame_ptr() else {
+        return None;
+    };
+    Some((address, memory.from(address)?))
+}

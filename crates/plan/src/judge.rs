@@ -1,0 +1,257 @@
+//! Decides for each function of a file whether its first bytes may become a jump.
+
+use std::ops::Range;
+use std::thread;
+
+use anyhow::{Result, anyhow};
+use gimli::UnwindContext;
+use nopal_symbols::{Function, Image, Kind as ImageKind, Source};
+
+use crate::code::{Code, Marks, Memory};
+use crate::exceptions::landing_pads;
+use crate::frames::Frames;
+use crate::how::{self, Fentry};
+use crate::loader::Loader;
+use crate::relocate::relocate;
+use crate::sequences::sequences;
+use crate::sweep::{Flow, Input, Start, sweep};
+use crate::window::Window;
+use crate::{LONGEST_WINDOW, Reason, Site, special};
+
+/// Below this many functions a second thread is not worth its start.
+const WORTH_A_THREAD: usize = 1024;
+
+pub(crate) enum Verdict {
+    Possible(Site),
+    /// It could be done, but not to this function.
+    Special(Reason, Site),
+    Refused(Reason),
+}
+
+/// One verdict for each function. They are sorted, one an address.
+pub(crate) fn all(image: &Image, functions: &[Function]) -> Result<Vec<Verdict>> {
+    let memory = Memory::of(image)?;
+    let code = Code::of(&memory);
+    let loader = Loader::of(image, &memory, &code);
+    let frames = Frames::of(&memory, loader.eh_frame_header);
+    let starts = starts(functions, &frames);
+    let mut is_start = Marks::new(&code);
+    functions
+        .iter()
+        .filter_map(|function| code.number(function.address))
+        .for_each(|number| is_start.set(number));
+    let absolute = image.kind() == ImageKind::Executable;
+    let input = Input {
+        memory: &memory,
+        code: &code,
+        starts: &starts,
+        is_start: &is_start,
+        absolute,
+    };
+    let mut flow = sweep(&input)?;
+
+    let mut pointers = loader.pointers;
+    if absolute {
+        pointers.extend(
+            memory
+                .words()
+                .filter(|&(_, word)| code.range(word).is_some()),
+        );
+    }
+    let sequences = sequences(&memory, &flow.aborts, &pointers);
+    let targets = pointers
+        .iter()
+        .map(|pointer| pointer.1)
+        .chain(flow.aborts.iter().copied())
+        .chain([image.entry()]);
+    for number in targets.filter_map(|target| code.number(target)) {
+        flow.reached.set(number);
+    }
+    for (start, table) in frames.exceptions() {
+        landing_pads(memory.from(table).unwrap_or_default(), start, |pad| {
+            code.number(pad)
+                .into_iter()
+                .for_each(|number| flow.reached.set(number));
+        });
+    }
+
+    let judge = Judge {
+        image,
+        fentry: Fentry::of(image),
+        memory: &memory,
+        code: &code,
+        frames: &frames,
+        flow: &flow,
+        starts: &starts,
+        sequences: &sequences,
+        changed_code: &loader.changed_code,
+        resolvers: &loader.resolvers,
+    };
+    if functions.len() < WORTH_A_THREAD {
+        return Ok(judge.several(functions));
+    }
+    let (first, second) = functions.split_at(functions.len() / 2);
+    thread::scope(|scope| {
+        let second = scope.spawn(|| judge.several(second));
+        let mut verdicts = judge.several(first);
+        verdicts.extend(
+            second
+                .join()
+                .map_err(|_| anyhow!("the functions cannot be judged"))?,
+        );
+        Ok(verdicts)
+    })
+}
+
+/// Functions, and what only .eh_frame knows: parts of functions, and others that symbols leave out.
+fn starts(functions: &[Function], frames: &Frames<'_>) -> Vec<Start> {
+    let mut starts: Vec<Start> = functions
+        .iter()
+        .map(|function| Start {
+            address: function.address,
+            end: function.address.saturating_add(function.size),
+            is_part: false,
+        })
+        .chain(frames.ranges().map(|range| Start {
+            address: range.start,
+            end: range.end,
+            is_part: true,
+        }))
+        .collect();
+    starts.sort_by_key(|start| (start.address, start.is_part));
+    starts.dedup_by_key(|start| start.address);
+    starts
+}
+
+struct Judge<'a> {
+    image: &'a Image,
+    fentry: Fentry,
+    memory: &'a Memory<'a>,
+    code: &'a Code<'a>,
+    frames: &'a Frames<'a>,
+    flow: &'a Flow,
+    starts: &'a [Start],
+    sequences: &'a [Range<u64>],
+    changed_code: &'a [u64],
+    resolvers: &'a [u64],
+}
+
+impl Judge<'_> {
+    fn several(&self, functions: &[Function]) -> Vec<Verdict> {
+        let mut context = UnwindContext::new();
+        functions
+            .iter()
+            .map(|function| {
+                let mut names = std::iter::once(&function.name).chain(&function.aliases);
+                let by_name = names.find_map(|name| special::by_name(name));
+                let is_restorer = self
+                    .memory
+                    .from(function.address)
+                    .is_some_and(special::is_restorer);
+                let special = by_name.or(is_restorer.then_some(Reason::SignalReturn));
+                match (special, self.site(&mut context, function)) {
+                    (None, Ok(site)) => Verdict::Possible(site),
+                    (Some(reason), Ok(site)) => Verdict::Special(reason, site),
+                    (Some(reason), Err(_)) | (None, Err(reason)) => Verdict::Refused(reason),
+                }
+            })
+            .collect()
+    }
+
+    fn site(
+        &self,
+        context: &mut UnwindContext<usize>,
+        function: &Function,
+    ) -> Result<Site, Reason> {
+        let start = function.address;
+        let end = start.saturating_add(function.size);
+        if function.indirect || self.resolvers.binary_search(&start).is_ok() {
+            return Err(Reason::Resolver);
+        }
+        if let Some(entry) = self.image.unwind_rows(start)
+            && entry.start == start
+            && !entry.starts_at_call_boundary()
+        {
+            return Err(Reason::NotAnEntry);
+        }
+        let number = self.code.number(start).ok_or(Reason::Undecodable)?;
+        let jumps = &self.flow.jumps[self.flow.jumps.partition_point(|jump| jump.0 < start)..];
+        let mut jumps = jumps
+            .iter()
+            .take_while(|jump| jump.0 == start)
+            .map(|jump| jump.1);
+        let is_own = |from: u64| (start..end).contains(&from);
+        if function.source == Source::Unwind
+            && !self.flow.reached.get(number)
+            && jumps.clone().any(|from| !is_own(from))
+        {
+            return Err(Reason::OnlyJumpedTo);
+        }
+        if self.flow.pops[self.flow.pops.partition_point(|&pop| pop < start)..]
+            .first()
+            .is_some_and(|&pop| pop < end)
+        {
+            return Err(Reason::PopsArguments);
+        }
+
+        let window = self.window(start, function.size)?;
+        let touched = start..window.end();
+        if (number + 1..number + window.bytes.len()).any(|number| self.flow.reached.get(number)) {
+            return Err(Reason::EnteredInside);
+        }
+        if jumps.any(|from| is_own(from) && !window.keeps_jump(from)) {
+            return Err(Reason::LoopsToStart);
+        }
+        if self
+            .sequences
+            .iter()
+            .any(|range| range.start < touched.end && touched.start < range.end)
+        {
+            return Err(Reason::RestartableSequence);
+        }
+        let changed = self
+            .changed_code
+            .partition_point(|&place| place.saturating_add(8) <= touched.start);
+        if self.changed_code[changed..]
+            .first()
+            .is_some_and(|&place| place < touched.end)
+        {
+            return Err(Reason::TextRelocation);
+        }
+        let rules = self
+            .frames
+            .rules(context, start, window.bytes.len() as u64)?;
+        let mut expected = [0; LONGEST_WINDOW];
+        expected[..window.bytes.len()].copy_from_slice(window.bytes);
+        Ok(Site {
+            address: start,
+            size: function.size,
+            window: window.bytes.len() as u8,
+            expected,
+            how: how::how(&window, self.memory, &self.fentry),
+            reads_return_address: false,
+            body: relocate(&window, &rules)?,
+        })
+    }
+
+    fn window(&self, start: u64, size: u64) -> Result<Window<'_>, Reason> {
+        let range = self.code.range(start).ok_or(Reason::Undecodable)?;
+        let next = self.starts.partition_point(|other| other.address <= start);
+        let limit = self
+            .starts
+            .get(next)
+            .map_or(u64::MAX, |next| next.address)
+            .min(range.end());
+        let bytes =
+            &range.bytes[(start - range.address) as usize..(limit - range.address) as usize];
+        let own = if size == 0 {
+            bytes.len()
+        } else {
+            usize::try_from(size).unwrap_or(usize::MAX)
+        };
+        match Window::find(start, bytes, own) {
+            Err(Reason::TooShort) if own > bytes.len() => Err(Reason::EnteredInside),
+            found => found,
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! What the loader is told: the dynamic section and its relocations.
+
+use nopal_symbols::{Image, Relocation};
+
+use crate::code::{Code, Memory};
+
+const PT_DYNAMIC: u32 = 2;
+const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
+const DT_PLTRELSZ: u64 = 2;
+const DT_RELA: u64 = 7;
+const DT_RELASZ: u64 = 8;
+const DT_JMPREL: u64 = 23;
+const DT_RELRSZ: u64 = 35;
+const DT_RELR: u64 = 36;
+const R_X86_64_RELATIVE: u64 = 8;
+const R_X86_64_RELATIVE64: u64 = 38;
+
+#[derive(Default)]
+pub(crate) struct Loader {
+    /// Places whose addresses the loader computes: the word, and where it points.
+    pub pointers: Vec<(u64, u64)>,
+    /// Code that the loader changes, sorted.
+    pub changed_code: Vec<u64>,
+    /// IFUNC resolvers that only relocations name, sorted.
+    pub resolvers: Vec<u64>,
+    pub eh_frame_header: Option<u64>,
+}
+
+impl Loader {
+    pub fn of(image: &Image, memory: &Memory<'_>, code: &Code<'_>) -> Loader {
+        let mut loader = Loader::default();
+        loader.eh_frame_header = header(image, PT_GNU_EH_FRAME).map(|(address, _)| address);
+        let dynamic = header(image, PT_DYNAMIC)
+            .and_then(|(address, size)| memory.from(address)?.get(..usize::try_from(size).ok()?))
+            .unwrap_or_default();
+        let entries: Vec<(u64, u64)> = pairs(dynamic).take_while(|&(tag, _)| tag != 0).collect();
+        let value = |wanted| {
+            entries
+                .iter()
+                .find(|&&(tag, _)| tag == wanted)
+                .map(|&(_, value)| value)
+        };
+        let table = |address, size| {
+            memory
+                .from(value(address)?)?
+                .get(..usize::try_from(value(size)?).ok()?)
+        };
+        for (address, size) in [(DT_RELA, DT_RELASZ), (DT_JMPREL, DT_PLTRELSZ)] {
+            loader.with_addends(table(address, size).unwrap_or_default(), code);
+        }
+        loader.packed(table(DT_RELR, DT_RELRSZ).unwrap_or_default(), memory, code);
+        loader.changed_code.sort_unstable();
+        loader.resolvers = image
+            .imports()
+            .iter()
+            .filter_map(|import| match import.bound_as {
+                Relocation::Irelative { resolver } => Some(resolver),
+                _ => None,
+            })
+            .collect();
+        loader.resolvers.sort_unstable();
+        loader
+    }
+
+    fn with_addends(&mut self, table: &[u8], code: &Code<'_>) {
+        for entry in table.as_chunks::<24>().0 {
+            let (place, kind, addend) = (
+                word(entry, 0),
+                word(entry, 8) & 0xffff_ffff,
+                word(entry, 16),
+            );
+            if code.number(place).is_some() {
+                self.changed_code.push(place);
+            }
+            if matches!(kind, R_X86_64_RELATIVE | R_X86_64_RELATIVE64) {
+                self.pointers.push((place, addend));
+            }
+        }
+    }
+
+    /// DT_RELR: an even word is an address, whose word is relocated; an odd word has a bit for each of the 63 words
+    /// that follow, from bit 1 up.
+    fn packed(&mut self, table: &[u8], memory: &Memory<'_>, code: &Code<'_>) {
+        let mut next: u64 = 0;
+        let mut relocate = |place: u64| {
+            if code.number(place).is_some() {
+                self.changed_code.push(place);
+            }
+            self.pointers
+                .extend(memory.word(place).map(|target| (place, target)));
+        };
+        for entry in table.as_chunks::<8>().0 {
+            let entry = u64::from_le_bytes(*entry);
+            if entry & 1 == 0 {
+                relocate(entry);
+                next = entry.wrapping_add(8);
+            } else {
+                (0..63)
+                    .filter(|bit| entry >> (bit + 1) & 1 != 0)
+                    .for_each(|bit| relocate(next.wrapping_add(8 * bit)));
+                next = next.wrapping_add(8 * 63);
+            }
+        }
+    }
+}
+
+/// The address and the size of a program header's memory.
+fn header(image: &Image, kind: u32) -> Option<(u64, u64)> {
+    let first = image
+        .segments()
+        .iter()
+        .find(|segment| segment.offset == 0)?;
+    let file = image.bytes(first.address, 64)?;
+    let count = u16::from_le_bytes([file[56], file[57]]);
+    let table = first.address.checked_add(word(file, 32))?;
+    let headers = image.bytes(table, usize::from(count) * 56)?;
+    let found = headers
+        .as_chunks::<56>()
+        .0
+        .iter()
+        .find(|header| word(*header, 0) as u32 == kind)?;
+    Some((word(found, 16), word(found, 32)))
+}
+
+fn pairs(bytes: &[u8]) -> impl Iterator<Item = (u64, u64)> {
+    bytes
+        .as_chunks::<16>()
+        .0
+        .iter()
+        .map(|pair| (word(pair, 0), word(pair, 8)))
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(word)
+}

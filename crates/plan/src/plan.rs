@@ -1,0 +1,105 @@
+use anyhow::Result;
+use nopal_symbols::Image;
+use serde::{Deserialize, Serialize};
+
+use crate::judge::{self, Verdict};
+use crate::{Body, LONGEST_WINDOW, Reason};
+
+/// All functions of a file: each is either a site or refused. All by address.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    pub identity: String,
+    pub sites: Vec<Site>,
+    pub refused: Vec<Refused>,
+    /// What could be done at functions that are refused by name, for who knows what they do.
+    pub hooks: Vec<Site>,
+}
+
+/// A function whose first bytes may become a jump.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Site {
+    pub address: u64,
+    pub size: u64,
+    /// How many bytes are displaced.
+    pub window: u8,
+    /// The bytes in the file, `window` of them.
+    pub expected: [u8; LONGEST_WINDOW],
+    pub how: How,
+    /// It looks at its own return address, or takes the address of the place: what it finds there must be its caller's.
+    pub reads_return_address: bool,
+    pub body: Body,
+}
+
+/// What the window is. All are patched alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum How {
+    /// Ordinary instructions.
+    Jump,
+    /// NOPs for this purpose, as of `-fpatchable-function-entry` or `-mnop-mcount`.
+    PatchableEntry,
+    /// A call of `__fentry__`.
+    Fentry,
+    /// A jump over NOPs, as of `-fxray-instrument`.
+    XraySled,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refused {
+    pub address: u64,
+    pub size: u64,
+    pub reason: Reason,
+}
+
+impl Plan {
+    pub fn make(image: &Image) -> Result<Plan> {
+        let mut plan = Plan {
+            identity: image.identity(),
+            sites: Vec::new(),
+            refused: Vec::new(),
+            hooks: Vec::new(),
+        };
+        let functions = image.functions()?;
+        for (function, verdict) in functions.iter().zip(judge::all(image, functions)?) {
+            let refused = |reason| Refused {
+                address: function.address,
+                size: function.size,
+                reason,
+            };
+            match verdict {
+                Verdict::Possible(site) => plan.sites.push(site),
+                Verdict::Refused(reason) => plan.refused.push(refused(reason)),
+                Verdict::Special(reason, site) => {
+                    plan.refused.push(refused(reason));
+                    plan.hooks.push(site);
+                }
+            }
+        }
+        Ok(plan)
+    }
+
+    /// The site at a function's address, even where the name speaks against it.
+    pub fn hook(&self, address: u64) -> Result<&Site, Option<Reason>> {
+        let find = |sites: &[Site]| {
+            sites
+                .binary_search_by_key(&address, |site| site.address)
+                .ok()
+        };
+        if let Some(index) = find(&self.sites) {
+            return Ok(&self.sites[index]);
+        }
+        if let Some(index) = find(&self.hooks) {
+            return Ok(&self.hooks[index]);
+        }
+        let refused = self
+            .refused
+            .binary_search_by_key(&address, |refused| refused.address)
+            .ok();
+        Err(refused.map(|index| self.refused[index].reason))
+    }
+}
+
+impl Site {
+    pub fn expected(&self) -> &[u8] {
+        &self.expected[..usize::from(self.window).min(LONGEST_WINDOW)]
+    }
+}

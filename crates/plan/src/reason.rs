@@ -1,0 +1,90 @@
+use serde::{Deserialize, Serialize};
+
+/// Why a function is left alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Reason {
+    // By name: see `special`.
+    ProgramEntry,
+    ReturnsTwice,
+    SwitchesStack,
+    LeavesFrames,
+    SharesStack,
+    SignalReturn,
+    LooksAtCaller,
+    LinksLazily,
+    ThreadLocal,
+    Unwinder,
+    LoaderHook,
+    ReplacesProgram,
+    RestrictsCalls,
+    RawSystemCall,
+    GrowsStack,
+    BranchThunk,
+    ProfilerHook,
+
+    // By what the file says about it.
+    Resolver,
+    NotAnEntry,
+    OnlyJumpedTo,
+    RestartableSequence,
+    TextRelocation,
+    UnwindRules,
+
+    // By its code.
+    PopsArguments,
+    TooShort,
+    EnteredInside,
+    LoopsToStart,
+    CallInside,
+    Undecodable,
+    Transaction,
+    Traps,
+    Immovable,
+}
+
+impl Reason {
+    /// One line, for people.
+    pub fn text(self) -> &'static str {
+        match self {
+            Reason::ProgramEntry => "the program's entry: nothing called it",
+            Reason::ReturnsTwice => "returns more than once (setjmp)",
+            Reason::SwitchesStack => "switches stacks or contexts",
+            Reason::LeavesFrames => "leaves frames without returning (longjmp)",
+            Reason::SharesStack => "its child returns on the same or on another stack",
+            Reason::SignalReturn => "returns from a signal handler",
+            Reason::LooksAtCaller => "its result depends on who called it",
+            Reason::LinksLazily => {
+                "binds a function at its first call, with that call's registers live"
+            }
+            Reason::ThreadLocal => "called with a convention of its own to find thread-local data",
+            Reason::Unwinder => "part of the unwinder, which looks at its own frames",
+            Reason::LoaderHook => "the loader's hook, which nopal itself uses",
+            Reason::ReplacesProgram => "replaces the program",
+            Reason::RestrictsCalls => "may forbid the system calls or the clock that tracing needs",
+            Reason::RawSystemCall => "may be any system call, also one that returns twice",
+            Reason::GrowsStack => "moves to another part of the stack and back",
+            Reason::BranchThunk => "stands for a branch or a return, not for a function",
+            Reason::ProfilerHook => "the hook of another tracer or profiler",
+            Reason::Resolver => "an IFUNC resolver, run by the loader before relocation is done",
+            Reason::NotAnEntry => "unwinding says that it is not entered by a call (a cold part)",
+            Reason::OnlyJumpedTo => "only ever jumped to: likely a part of another function",
+            Reason::RestartableSequence => "begins inside a restartable sequence (rseq)",
+            Reason::TextRelocation => "the loader changes its first bytes",
+            Reason::UnwindRules => "its unwinding rules cannot be carried over",
+            Reason::PopsArguments => "pops its arguments (ret imm16)",
+            Reason::TooShort => "shorter than a jump, and no padding follows",
+            Reason::EnteredInside => "something jumps behind its first instruction",
+            Reason::LoopsToStart => "jumps back to its own first instruction",
+            Reason::CallInside => "a call returns into the bytes that a jump needs",
+            Reason::Undecodable => "its first bytes are not known instructions",
+            Reason::Transaction => "begins with a hardware transaction",
+            Reason::Traps => "begins with an instruction that traps",
+            Reason::Immovable => "an instruction at its start cannot run elsewhere",
+        }
+    }
+
+    /// Whether only the name speaks against it: who knows what they do may hook it all the same.
+    pub fn is_by_name(self) -> bool {
+        self <= Reason::ProfilerHook
+    }
+}

@@ -1,0 +1,235 @@
+//! Makes displaced instructions run at another place with the same effect.
+
+use iced_x86::{Instruction, Register};
+
+use crate::window::{Displaced, Kind, Window, opcode};
+use crate::{Body, Fixup, FrameChange, Reason};
+
+/// The DWARF number of the stack pointer.
+pub(crate) const STACK_POINTER: u16 = 7;
+
+/// `rules` are the changes in the frame by offset from the function's start, up to the window's end.
+pub(crate) fn relocate(window: &Window<'_>, rules: &[(u64, FrameChange)]) -> Result<Body, Reason> {
+    let mut writer = Writer {
+        window,
+        body: Body::default(),
+        rules,
+        has_rules: true,
+        frame: (STACK_POINTER, 8),
+        literal: None,
+    };
+    writer.has_rules = !rules.is_empty();
+    for displaced in &window.instructions {
+        writer.begin(displaced.instruction.ip())?;
+        writer.displace(displaced)?;
+    }
+    let falls_through = window.instructions.last().is_none_or(|last| {
+        !matches!(
+            last.kind,
+            Kind::Jump | Kind::End | Kind::Call | Kind::IndirectCall
+        )
+    });
+    if falls_through {
+        writer.begin(window.end())?;
+        writer.jump_to(&[0xe9], window.end());
+    }
+    Ok(writer.finish())
+}
+
+struct Writer<'a> {
+    window: &'a Window<'a>,
+    body: Body,
+    rules: &'a [(u64, FrameChange)],
+    has_rules: bool,
+    /// The register and the offset that the canonical frame address is computed from.
+    frame: (u16, i32),
+    /// Where the distance to the literal goes.
+    literal: Option<usize>,
+}
+
+impl Writer<'_> {
+    fn here(&self) -> u16 {
+        self.body.code.len() as u16
+    }
+
+    /// Notes where the instruction at `address` goes and takes over the rules that hold from there.
+    fn begin(&mut self, address: u64) -> Result<(), Reason> {
+        let offset = address - self.window.start;
+        self.body.map.push((offset as u8, self.here()));
+        while let Some((&(at, change), rest)) = self.rules.split_first() {
+            if at > offset {
+                break;
+            }
+            if at < offset {
+                return Err(Reason::UnwindRules);
+            }
+            if let FrameChange::Cfa { register, offset } = change {
+                self.frame = (register, offset);
+            }
+            self.body.rows.push((self.here(), change));
+            self.rules = rest;
+        }
+        Ok(())
+    }
+
+    fn displace(&mut self, displaced: &Displaced) -> Result<(), Reason> {
+        let instruction = &displaced.instruction;
+        let window = self.window;
+        let raw = window.raw(displaced);
+        match displaced.kind {
+            Kind::Plain | Kind::End => self.copy(displaced, raw),
+            Kind::Jump => self.jump_to(
+                if instruction.has_repne_prefix() {
+                    &[0xf2, 0xe9]
+                } else {
+                    &[0xe9]
+                },
+                target(instruction),
+            ),
+            Kind::Conditional => {
+                let condition = raw[raw.len() - 1 - distance_len(instruction)] & 0x0f;
+                let jump = [0xf2, 0x0f, 0x80 | condition];
+                self.jump_to(
+                    &jump[usize::from(!instruction.has_repne_prefix())..],
+                    target(instruction),
+                );
+            }
+            Kind::Counting => {
+                // Over a short jump that goes over a long one.
+                self.body.code.extend_from_slice(&raw[..raw.len() - 1]);
+                self.body.code.extend_from_slice(&[2, 0xeb, 5]);
+                self.jump_to(&[0xe9], target(instruction));
+            }
+            Kind::Call => {
+                self.push_return_address(displaced);
+                self.distance(&[0xe9], target(instruction));
+            }
+            Kind::IndirectCall => self.indirect_call(displaced, raw)?,
+        }
+        Ok(())
+    }
+
+    fn copy(&mut self, displaced: &Displaced, raw: &[u8]) {
+        let start = self.body.code.len();
+        self.body.code.extend_from_slice(raw);
+        if displaced.instruction.memory_base() == Register::RIP {
+            let hole = start + displaced.displacement;
+            self.body.code[hole..hole + 4].fill(0);
+            self.body.fixups.push(Fixup::Relative {
+                offset: hole as u16,
+                from: self.here(),
+                target: displaced.instruction.ip_rel_memory_address(),
+            });
+        }
+    }
+
+    /// A jump to the function's own first instruction, from within the window, stays in the body: it is no new call.
+    fn jump_to(&mut self, jump: &[u8], target: u64) {
+        if target == self.window.start {
+            self.body.code.extend_from_slice(jump);
+            let back = -(self.body.code.len() as i32 + 4);
+            self.body.code.extend_from_slice(&back.to_le_bytes());
+        } else {
+            self.distance(jump, target);
+        }
+    }
+
+    fn distance(&mut self, instruction: &[u8], target: u64) {
+        self.body.code.extend_from_slice(instruction);
+        let offset = self.here();
+        self.body.code.extend_from_slice(&[0; 4]);
+        self.body.fixups.push(Fixup::Relative {
+            offset,
+            from: self.here(),
+            target,
+        });
+    }
+
+    /// See `Body`.
+    fn push_return_address(&mut self, call: &Displaced) {
+        debug_assert_eq!(call.instruction.next_ip(), self.window.end());
+        self.body.code.extend_from_slice(&[0xe8, 1, 0, 0, 0, 0xcc]);
+        self.pushed(8);
+        self.body.code.extend_from_slice(&[0xff, 0x35]);
+        self.literal = Some(self.body.code.len());
+        self.body.code.extend_from_slice(&[0; 4]);
+        self.pushed(16);
+        self.body.code.extend_from_slice(&[0x8f, 0x04, 0x24]);
+        self.pushed(8);
+    }
+
+    fn pushed(&mut self, bytes: i32) {
+        let (register, offset) = self.frame;
+        if register == STACK_POINTER && self.has_rules {
+            let offset = offset.wrapping_add(bytes);
+            self.body
+                .rows
+                .push((self.here(), FrameChange::Cfa { register, offset }));
+        }
+    }
+
+    /// The jump has the call's operand, computed with the return address already pushed.
+    fn indirect_call(&mut self, displaced: &Displaced, raw: &[u8]) -> Result<(), Reason> {
+        const CALL: u8 = 2 << 3;
+        const JUMP: u8 = 4 << 3;
+        let instruction = &displaced.instruction;
+        let modrm_at = opcode(raw) + 1;
+        let modrm = raw[modrm_at];
+        if raw[modrm_at - 1] != 0xff
+            || modrm & 0x38 != CALL
+            || instruction.op0_register() == Register::RSP
+        {
+            return Err(Reason::Immovable);
+        }
+        let modrm = modrm & !0x38 | JUMP;
+        self.push_return_address(displaced);
+        match instruction.memory_base() {
+            Register::RSP => {
+                let displacement = instruction.memory_displacement64().cast_signed();
+                // Below the stack pointer lies what the pushes overwrite.
+                if displacement < 0 {
+                    return Err(Reason::Immovable);
+                }
+                let displacement =
+                    i32::try_from(displacement + 8).map_err(|_| Reason::Immovable)?;
+                self.body.code.extend_from_slice(&raw[..modrm_at]);
+                self.body
+                    .code
+                    .extend_from_slice(&[modrm & 0x3f | 0x80, raw[modrm_at + 1]]);
+                self.body
+                    .code
+                    .extend_from_slice(&displacement.to_le_bytes());
+            }
+            Register::ESP => return Err(Reason::Immovable),
+            _ => {
+                let at = self.body.code.len() + modrm_at;
+                self.copy(displaced, raw);
+                self.body.code[at] = modrm;
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Body {
+        if let Some(at) = self.literal {
+            let offset = self.here();
+            let distance = i32::from(offset) - (at as i32 + 4);
+            self.body.code[at..at + 4].copy_from_slice(&distance.to_le_bytes());
+            self.body.code.extend_from_slice(&[0; 8]);
+            self.body.fixups.push(Fixup::Absolute {
+                offset,
+                target: self.window.end(),
+            });
+        }
+        self.body
+    }
+}
+
+fn target(instruction: &Instruction) -> u64 {
+    instruction.near_branch_target()
+}
+
+/// The length of a conditional jump's distance.
+fn distance_len(instruction: &Instruction) -> usize {
+    if instruction.is_jcc_short() { 1 } else { 4 }
+}

@@ -1,0 +1,306 @@
+//! Reads all code once and notes where it goes.
+
+use std::thread;
+
+use anyhow::{Result, ensure};
+use iced_x86::{
+    Code as Opcode, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
+};
+
+use crate::code::{Code, Marks, Memory, Range};
+
+/// Below this much code a second thread is not worth its start.
+const WORTH_A_THREAD: usize = 256 << 10;
+
+/// What precedes the abort handler of a restartable sequence, as the kernel demands.
+const RSEQ_SIGNATURE: u64 = 0x5305_3053;
+
+/// A function, or a part of one, as far as the sweep needs it.
+#[derive(Clone, Copy)]
+pub(crate) struct Start {
+    pub address: u64,
+    pub end: u64,
+    /// Parts that functions may share: what lies in them may belong to any.
+    pub is_part: bool,
+}
+
+pub(crate) struct Input<'a> {
+    pub memory: &'a Memory<'a>,
+    pub code: &'a Code<'a>,
+    /// Where instructions are known to begin, by address, one an address.
+    pub starts: &'a [Start],
+    pub is_start: &'a Marks,
+    /// Whether addresses are final in the file, so that a number may be one.
+    pub absolute: bool,
+}
+
+pub(crate) struct Flow {
+    /// At a start: something calls it or takes its address. Elsewhere: something may go there.
+    pub reached: Marks,
+    /// Jumps to starts: where to, where from. Sorted.
+    pub jumps: Vec<(u64, u64)>,
+    /// Addresses of `ret imm16`, sorted.
+    pub pops: Vec<u64>,
+    /// Abort handlers of restartable sequences.
+    pub aborts: Vec<u64>,
+}
+
+pub(crate) fn sweep(input: &Input<'_>) -> Result<Flow> {
+    let parts: Vec<(&Range<'_>, u64, u64)> = input
+        .code
+        .ranges()
+        .iter()
+        .map(|range| (range, range.address, range.end()))
+        .collect();
+    let Some(split) = (input.code.len() >= WORTH_A_THREAD)
+        .then(|| middle(input))
+        .flatten()
+    else {
+        return follow(input, &parts);
+    };
+    let below: Vec<_> = parts
+        .iter()
+        .map(|&(range, from, to)| (range, from, to.min(split)))
+        .collect();
+    let above: Vec<_> = parts
+        .iter()
+        .map(|&(range, from, to)| (range, from.max(split), to))
+        .collect();
+    let (below, above) = thread::scope(|scope| {
+        let other = scope.spawn(|| follow(input, &above));
+        (follow(input, &below), other.join())
+    });
+    let (mut flow, above) = (
+        below?,
+        above.map_err(|_| anyhow::anyhow!("the sweep failed"))??,
+    );
+    flow.reached.join(&above.reached);
+    flow.jumps.extend(above.jumps);
+    flow.jumps.sort_unstable();
+    flow.pops.extend(above.pops);
+    flow.aborts.extend(above.aborts);
+    Ok(flow)
+}
+
+/// A start near the middle of the code that no function reaches over.
+fn middle(input: &Input<'_>) -> Option<u64> {
+    let half = input.starts.len() / 2;
+    let (before, after) = input.starts.split_at(half);
+    let mut end = before.iter().map(|start| start.end).max()?;
+    for start in after {
+        if start.address >= end {
+            return Some(start.address);
+        }
+        end = end.max(start.end);
+    }
+    None
+}
+
+fn follow(input: &Input<'_>, parts: &[(&Range<'_>, u64, u64)]) -> Result<Flow> {
+    let mut follower = Follower {
+        input,
+        flow: Flow {
+            reached: Marks::new(input.code),
+            jumps: Vec::new(),
+            pops: Vec::new(),
+            aborts: Vec::new(),
+        },
+        group: Group::default(),
+        budget: input.memory.len(),
+    };
+    for &(range, from, to) in parts.iter().filter(|part| part.1 < part.2) {
+        follower.range(
+            &range.bytes[(from - range.address) as usize..(to - range.address) as usize],
+            from,
+        )?;
+    }
+    follower.flow.jumps.sort_unstable();
+    Ok(follower.flow)
+}
+
+struct Follower<'a> {
+    input: &'a Input<'a>,
+    flow: Flow,
+    group: Group,
+    /// How many more entries of jump tables the file can hold.
+    budget: usize,
+}
+
+/// Functions that overlap, up to the next that does not.
+#[derive(Default)]
+struct Group {
+    start: u64,
+    /// Where its functions end by their sizes.
+    end: u64,
+    is_part: bool,
+    /// Not one through a word of its own, as to another file.
+    indirect_jump: Option<u64>,
+    /// What it takes the address of outside the code: some may be tables that it jumps by.
+    tables: Vec<u64>,
+}
+
+impl Follower<'_> {
+    fn range(&mut self, bytes: &[u8], from: u64) -> Result<()> {
+        let starts = self.input.starts;
+        let to = from + bytes.len() as u64;
+        let mut next = starts.partition_point(|start| start.address < from);
+        let address_of = |index: usize| starts.get(index).map_or(to, |start| start.address.min(to));
+        let mut decoder = Decoder::with_ip(64, bytes, from, DecoderOptions::NONE);
+        let mut instruction = Instruction::default();
+        self.group = Group {
+            start: from,
+            ..Group::default()
+        };
+        while decoder.can_decode() {
+            if decoder.ip() >= address_of(next) {
+                let start = starts[next];
+                go_to(&mut decoder, from, start.address)?;
+                if start.address >= self.group.end {
+                    self.finish_group(start.address)?;
+                    self.group.start = start.address;
+                    self.group.is_part = start.is_part;
+                }
+                self.group.end = self.group.end.max(start.end);
+                next += 1;
+            }
+            let at = decoder.ip();
+            decoder.decode_out(&mut instruction);
+            if instruction.is_invalid() {
+                go_to(&mut decoder, from, at + 1)?;
+            } else {
+                self.note(&instruction);
+            }
+        }
+        self.finish_group(to)
+    }
+
+    fn note(&mut self, instruction: &Instruction) {
+        match instruction.flow_control() {
+            FlowControl::Next => {}
+            FlowControl::ConditionalBranch
+            | FlowControl::UnconditionalBranch
+            | FlowControl::XbeginXabortXend => {
+                if instruction.op0_kind() == OpKind::NearBranch64 {
+                    self.jump(instruction.near_branch_target(), instruction.ip());
+                }
+                return;
+            }
+            FlowControl::Call => {
+                if instruction.op0_kind() == OpKind::NearBranch64 {
+                    self.take(instruction.near_branch_target());
+                }
+                return;
+            }
+            FlowControl::IndirectBranch => {
+                if instruction.memory_base() != Register::RIP {
+                    self.group.indirect_jump = Some(instruction.ip());
+                }
+            }
+            FlowControl::Return => {
+                if instruction.code() == Opcode::Retnq_imm16 {
+                    self.flow.pops.push(instruction.ip());
+                }
+                return;
+            }
+            _ => {}
+        }
+        if instruction.memory_base() == Register::RIP {
+            let address = instruction.ip_rel_memory_address();
+            if address.wrapping_sub(instruction.next_ip()) == RSEQ_SIGNATURE {
+                self.flow.aborts.push(instruction.next_ip());
+            } else if instruction.mnemonic() == Mnemonic::Lea {
+                match self.input.code.number(address) {
+                    Some(number) => self.flow.reached.set(number),
+                    None => self.group.tables.push(address),
+                }
+            }
+        }
+        if self.input.absolute {
+            self.numbers(instruction);
+        }
+    }
+
+    /// Numbers in an instruction that may be addresses.
+    fn numbers(&mut self, instruction: &Instruction) {
+        if let Some(last) = instruction.op_count().checked_sub(1)
+            && matches!(
+                instruction.op_kind(last),
+                OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64
+            )
+        {
+            self.take(instruction.immediate(last));
+        }
+        if instruction.mnemonic() == Mnemonic::Lea && instruction.memory_base() == Register::None {
+            self.take(instruction.memory_displacement64());
+        }
+    }
+
+    fn take(&mut self, target: u64) {
+        if let Some(number) = self.input.code.number(target) {
+            self.flow.reached.set(number);
+        }
+    }
+
+    fn jump(&mut self, target: u64, from: u64) {
+        match self.input.code.number(target) {
+            Some(number) if self.input.is_start.get(number) => self.flow.jumps.push((target, from)),
+            Some(number) => self.flow.reached.set(number),
+            None => {}
+        }
+    }
+
+    /// Follows the group's jump tables: 4-byte distances from the table's start, up to the first that leads out of
+    /// the group or to the next table.
+    fn finish_group(&mut self, next: u64) -> Result<()> {
+        let mut tables = std::mem::take(&mut self.group.tables);
+        if let Some(from) = self.group.indirect_jump {
+            tables.sort_unstable();
+            tables.dedup();
+            for (index, &table) in tables.iter().enumerate() {
+                let bytes = self.input.memory.from(table).unwrap_or_default();
+                let most = tables
+                    .get(index + 1)
+                    .map_or(u64::MAX, |next| (next - table) / 4);
+                for (entry, _) in bytes.as_chunks::<4>().0.iter().zip(0..most) {
+                    let target = table.wrapping_add_signed(i32::from_le_bytes(*entry).into());
+                    if !self.is_in_group(target, next) {
+                        break;
+                    }
+                    ensure!(
+                        self.budget > 0,
+                        "the file has more jump tables than it can hold"
+                    );
+                    self.budget -= 1;
+                    self.jump(target, from);
+                }
+            }
+        }
+        tables.clear();
+        self.group = Group {
+            tables,
+            ..Group::default()
+        };
+        Ok(())
+    }
+
+    /// `next` is where the next group begins. The parts of functions that lie elsewhere belong to every group.
+    fn is_in_group(&self, target: u64, next: u64) -> bool {
+        if self.group.start <= target && target < next {
+            return true;
+        }
+        let after = self
+            .input
+            .starts
+            .partition_point(|start| start.address <= target);
+        let holds = |start: &Start| target < start.end && (start.is_part || self.group.is_part);
+        self.input.starts[..after].last().is_some_and(holds)
+    }
+}
+
+fn go_to(decoder: &mut Decoder<'_>, from: u64, address: u64) -> Result<()> {
+    if decoder.ip() != address {
+        decoder.set_position((address - from) as usize)?;
+        decoder.set_ip(address);
+    }
+    Ok(())
+}

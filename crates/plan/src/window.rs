@@ -1,0 +1,178 @@
+//! The instructions that a jump at a function's first byte displaces.
+
+use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, Register};
+
+use crate::{JUMP, LONGEST_WINDOW, Reason};
+
+pub(crate) struct Window<'a> {
+    pub start: u64,
+    pub bytes: &'a [u8],
+    /// Those that can be reached. Bytes behind an unconditional end of the flow may follow them.
+    pub instructions: Vec<Displaced>,
+}
+
+pub(crate) struct Displaced {
+    pub instruction: Instruction,
+    pub kind: Kind,
+    /// Where a displacement lies in the instruction.
+    pub displacement: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Plain,
+    Jump,
+    Conditional,
+    /// loop, loope, loopne, jrcxz and jecxz: they have no long form.
+    Counting,
+    Call,
+    IndirectCall,
+    /// The flow ends, and does not depend on where the instruction is.
+    End,
+}
+
+impl Kind {
+    fn ends_flow(self) -> bool {
+        matches!(self, Kind::Jump | Kind::End)
+    }
+
+    fn is_call(self) -> bool {
+        matches!(self, Kind::Call | Kind::IndirectCall)
+    }
+}
+
+impl<'a> Window<'a> {
+    /// `bytes` run from `start` to the next function or to the end of the code; the first `own` of them are the
+    /// function's, and what follows may only be overwritten where it is padding.
+    pub fn find(start: u64, bytes: &'a [u8], own: usize) -> Result<Window<'a>, Reason> {
+        let bytes = bytes.get(..LONGEST_WINDOW).unwrap_or(bytes);
+        let mut decoder = Decoder::with_ip(64, bytes, start, DecoderOptions::NONE);
+        let mut instructions = Vec::with_capacity(JUMP);
+        let mut ends = false;
+        while decoder.position() < JUMP && !ends {
+            let offset = decoder.position();
+            let mut instruction = decoder.decode();
+            if instruction.is_invalid() {
+                return Err(if offset + 15 > bytes.len() {
+                    Reason::TooShort
+                } else {
+                    Reason::Undecodable
+                });
+            }
+            if offset >= own && instruction.mnemonic() != Mnemonic::Nop {
+                return Err(Reason::TooShort);
+            }
+            let kind = kind(&instruction, &bytes[offset..decoder.position()])?;
+            if kind.is_call() && decoder.position() < JUMP {
+                return Err(Reason::CallInside);
+            }
+            ends = kind.ends_flow();
+            let displacement = decoder
+                .get_constant_offsets(&instruction)
+                .displacement_offset();
+            instruction.set_ip(start + offset as u64);
+            instructions.push(Displaced {
+                instruction,
+                kind,
+                displacement,
+            });
+        }
+        let length = decoder.position().max(JUMP);
+        if decoder.position() < JUMP && own < JUMP {
+            padding(bytes, own.max(decoder.position()))?;
+        }
+        let bytes = bytes.get(..length).ok_or(Reason::TooShort)?;
+        Ok(Window {
+            start,
+            bytes,
+            instructions,
+        })
+    }
+
+    pub fn end(&self) -> u64 {
+        self.start + self.bytes.len() as u64
+    }
+
+    /// Whether a jump from this place to the window's start stays in the body: a direct one of the window's own.
+    pub fn keeps_jump(&self, from: u64) -> bool {
+        self.instructions.iter().any(|displaced| {
+            displaced.instruction.ip() == from
+                && matches!(
+                    displaced.kind,
+                    Kind::Jump | Kind::Conditional | Kind::Counting
+                )
+        })
+    }
+
+    pub fn raw(&self, displaced: &Displaced) -> &[u8] {
+        let offset = (displaced.instruction.ip() - self.start) as usize;
+        &self.bytes[offset..offset + displaced.instruction.len()]
+    }
+}
+
+/// Whether there is nothing but padding from `offset` to the end of the jump.
+fn padding(bytes: &[u8], offset: usize) -> Result<(), Reason> {
+    let mut decoder = Decoder::new(64, bytes, DecoderOptions::NONE);
+    decoder.set_position(offset).map_err(|_| Reason::TooShort)?;
+    while decoder.position() < JUMP {
+        if !matches!(decoder.decode().mnemonic(), Mnemonic::Nop | Mnemonic::Int3) {
+            return Err(Reason::TooShort);
+        }
+    }
+    Ok(())
+}
+
+fn kind(instruction: &Instruction, raw: &[u8]) -> Result<Kind, Reason> {
+    if instruction.memory_base() == Register::EIP {
+        return Err(Reason::Immovable);
+    }
+    let kind = match instruction.flow_control() {
+        FlowControl::Next if instruction.mnemonic() == Mnemonic::Hlt => return Err(Reason::Traps),
+        FlowControl::Next => return Ok(Kind::Plain),
+        FlowControl::UnconditionalBranch if instruction.is_jmp_short_or_near() => Kind::Jump,
+        FlowControl::ConditionalBranch if instruction.is_jcc_short_or_near() => Kind::Conditional,
+        FlowControl::ConditionalBranch
+            if instruction.is_loop() || instruction.is_loopcc() || instruction.is_jcx_short() =>
+        {
+            Kind::Counting
+        }
+        FlowControl::Call if instruction.code() == Code::Call_rel32_64 => Kind::Call,
+        FlowControl::Call if instruction.code() == Code::Syscall => return Ok(Kind::Plain),
+        FlowControl::IndirectCall if instruction.code() == Code::Call_rm64 => {
+            return Ok(Kind::IndirectCall);
+        }
+        FlowControl::IndirectBranch if instruction.code() == Code::Jmp_rm64 => {
+            return Ok(Kind::End);
+        }
+        FlowControl::Return if instruction.code() == Code::Retnq => return Ok(Kind::End),
+        FlowControl::Return if instruction.code() == Code::Retnq_imm16 => {
+            return Err(Reason::PopsArguments);
+        }
+        FlowControl::Interrupt | FlowControl::Exception => return Err(Reason::Traps),
+        FlowControl::XbeginXabortXend => return Err(Reason::Transaction),
+        _ => return Err(Reason::Immovable),
+    };
+    // With an operand size prefix, AMD cuts the target to 16 bits and Intel does not.
+    let opcode = opcode(raw);
+    let wide = opcode
+        .checked_sub(1)
+        .is_some_and(|before| raw[before] & 0xf8 == 0x48);
+    if raw[..opcode].contains(&0x66) && !wide {
+        Err(Reason::Immovable)
+    } else {
+        Ok(kind)
+    }
+}
+
+/// Where the opcode of an instruction without VEX, EVEX or XOP begins.
+pub(crate) fn opcode(raw: &[u8]) -> usize {
+    let legacy = |byte: &u8| {
+        matches!(
+            byte,
+            0x26 | 0x2e | 0x36 | 0x3e | 0x64..=0x67 | 0xf0 | 0xf2 | 0xf3
+        )
+    };
+    let prefixes = raw.iter().take_while(|byte| legacy(byte)).count();
+    let rex = raw.get(prefixes).is_some_and(|byte| byte & 0xf0 == 0x40);
+    prefixes + usize::from(rex)
+}
