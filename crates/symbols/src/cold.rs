@@ -11,7 +11,11 @@ const ALIGNMENT: u64 = 16;
 /// other code jumps to, and that nothing calls.
 pub(crate) fn remove(image: &Image, entries: &mut Vec<UnwindEntry>) {
     let suspects: Vec<u64> = suspects(image.frames().entries())
-        .filter(|start| entries.binary_search_by_key(start, |entry| entry.start).is_ok())
+        .filter(|start| {
+            entries
+                .binary_search_by_key(start, |entry| entry.start)
+                .is_ok()
+        })
         .collect();
     if suspects.is_empty() {
         return;
@@ -29,7 +33,11 @@ fn suspects(all: &[UnwindEntry]) -> impl Iterator<Item = u64> {
     (0..all.len()).filter_map(move |index| {
         let before = index.checked_sub(1).map(|before| &all[before]);
         let after = all.get(index + 1);
-        let is_suspect = !is_aligned(&all[index]) || before.into_iter().chain(after).all(|entry| !is_aligned(entry));
+        let is_suspect = !is_aligned(&all[index])
+            || before
+                .into_iter()
+                .chain(after)
+                .all(|entry| !is_aligned(entry));
         is_suspect.then_some(all[index].start)
     })
 }
@@ -45,9 +53,16 @@ struct Reached {
 impl Reached {
     fn of(image: &Image, suspects: Vec<u64>) -> Reached {
         let (filter, none) = (Filter::of(&suspects), vec![false; suspects.len()]);
-        let mut reached = Reached { suspects, filter, jumped_to: none.clone(), called: none };
+        let mut reached = Reached {
+            suspects,
+            filter,
+            jumped_to: none.clone(),
+            called: none,
+        };
         for range in image.code().ranges() {
-            let code = usize::try_from(range.end - range.start).ok().and_then(|len| image.bytes(range.start, len));
+            let code = usize::try_from(range.end - range.start)
+                .ok()
+                .and_then(|len| image.bytes(range.start, len));
             reached.read(image, range.start, code.unwrap_or_default());
         }
         reached
@@ -63,15 +78,28 @@ impl Reached {
                 _ => continue,
             };
             let from = start + index as u64;
-            let displacement = i32::from_le_bytes([bytes[end - 4], bytes[end - 3], bytes[end - 2], bytes[end - 1]]);
-            let target = from.wrapping_add(end as u64).wrapping_add_signed(displacement.into());
+            let displacement = i32::from_le_bytes([
+                bytes[end - 4],
+                bytes[end - 3],
+                bytes[end - 2],
+                bytes[end - 1],
+            ]);
+            let target = from
+                .wrapping_add(end as u64)
+                .wrapping_add_signed(displacement.into());
             if !self.filter.may_hold(target) {
                 continue;
             }
-            let Ok(suspect) = self.suspects.binary_search(&target) else { continue };
+            let Ok(suspect) = self.suspects.binary_search(&target) else {
+                continue;
+            };
             if is_call {
                 self.called[suspect] = true;
-            } else if image.frames().covering(from).is_none_or(|entry| entry.start != target) {
+            } else if image
+                .frames()
+                .covering(from)
+                .is_none_or(|entry| entry.start != target)
+            {
                 // A loop may go back to the first instruction of its own function.
                 self.jumped_to[suspect] = true;
             }
@@ -99,6 +127,9 @@ impl Filter {
 
     fn place(&self, address: u64) -> (usize, u64) {
         let scattered = address.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        ((scattered >> 32) as usize & (self.0.len() - 1), 1 << (scattered >> 26 & 63))
+        (
+            (scattered >> 32) as usize & (self.0.len() - 1),
+            1 << (scattered >> 26 & 63),
+        )
     }
 }

@@ -2,7 +2,7 @@ use std::path::{Path, PathBuf};
 
 use object::elf::SHT_SYMTAB;
 
-use crate::elf::{Elf, inflate, string_at};
+use crate::elf::{Elf, LONGEST_PATH, inflate, string_at};
 use crate::table::SymbolTable;
 use crate::{Image, Source};
 
@@ -22,17 +22,28 @@ impl Debug {
 pub(crate) fn find(image: &Image, directories: &[PathBuf]) -> Option<Debug> {
     let debug = by_build_id(image, directories).or_else(|| by_link(image, directories));
     if let Some(elf) = debug {
-        return Some(Debug { elf, source: Source::DebugFile });
+        return Some(Debug {
+            elf,
+            source: Source::DebugFile,
+        });
     }
     let section = image.elf().section(".gnu_debugdata")?;
     let inflated = inflate(image.elf().section_bytes(section)?).ok()?;
     let elf = Elf::parse(crate::elf::Contents::Memory(inflated)).ok()?;
-    Some(Debug { elf, source: Source::MiniDebugInfo })
+    Some(Debug {
+        elf,
+        source: Source::MiniDebugInfo,
+    })
 }
 
 fn by_build_id(image: &Image, directories: &[PathBuf]) -> Option<Elf> {
     let id = image.build_id()?;
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let hex = |bytes: &[u8]| {
+        bytes
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect::<String>()
+    };
     let (first, rest) = id.split_first()?;
     let name = format!(".build-id/{}/{}.debug", hex(&[*first]), hex(rest));
     directories
@@ -45,7 +56,7 @@ fn by_build_id(image: &Image, directories: &[PathBuf]) -> Option<Elf> {
 fn by_link(image: &Image, directories: &[PathBuf]) -> Option<Elf> {
     let section = image.elf().section(".gnu_debuglink")?;
     let link = image.elf().section_bytes(section)?;
-    let name = str::from_utf8(string_at(link, 0)?).ok()?;
+    let name = str::from_utf8(string_at(link, 0, LONGEST_PATH)?).ok()?;
     if name.is_empty() || name.contains('/') || name == ".." || name == "." {
         return None;
     }
@@ -66,13 +77,20 @@ fn by_link(image: &Image, directories: &[PathBuf]) -> Option<Elf> {
 /// Where a file of the link's name may be: the same for the path as given and with its links resolved.
 fn places(path: &Path, directories: &[PathBuf]) -> Vec<PathBuf> {
     let given = path.parent().map(Path::to_owned);
-    let resolved = path.canonicalize().ok().and_then(|path| path.parent().map(Path::to_owned));
+    let resolved = path
+        .canonicalize()
+        .ok()
+        .and_then(|path| path.parent().map(Path::to_owned));
     let mut places = Vec::new();
     for parent in given.into_iter().chain(resolved) {
         places.push(parent.clone());
         places.push(parent.join(".debug"));
         if let Ok(below_root) = parent.strip_prefix("/") {
-            places.extend(directories.iter().map(|directory| directory.join(below_root)));
+            places.extend(
+                directories
+                    .iter()
+                    .map(|directory| directory.join(below_root)),
+            );
         }
     }
     places
@@ -80,7 +98,9 @@ fn places(path: &Path, directories: &[PathBuf]) -> Vec<PathBuf> {
 
 fn open(path: &Path) -> Option<Elf> {
     let elf = Elf::open(path).ok()?;
-    SymbolTable::of_section(&elf, SHT_SYMTAB).is_some().then_some(elf)
+    SymbolTable::of_section(&elf, SHT_SYMTAB)
+        .is_some()
+        .then_some(elf)
 }
 
 /// The CRC-32 of gzip and zip.
@@ -92,7 +112,11 @@ fn crc32(data: &[u8]) -> u32 {
             let mut value = index as u32;
             let mut bit = 0;
             while bit < 8 {
-                value = if value & 1 == 0 { value >> 1 } else { value >> 1 ^ 0xedb8_8320 };
+                value = if value & 1 == 0 {
+                    value >> 1
+                } else {
+                    value >> 1 ^ 0xedb8_8320
+                };
                 bit += 1;
             }
             table[index] = value;
@@ -100,7 +124,9 @@ fn crc32(data: &[u8]) -> u32 {
         }
         table
     };
-    !data.iter().fold(!0, |sum, &byte| sum >> 8 ^ TABLE[usize::from(sum as u8 ^ byte)])
+    !data.iter().fold(!0, |sum, &byte| {
+        sum >> 8 ^ TABLE[usize::from(sum as u8 ^ byte)]
+    })
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@ use object::elf::{self, Dyn64, DynamicTag, Rela64, Sym64};
 use object::pod::{slice_from_all_bytes, slice_from_bytes};
 
 use crate::Image;
-use crate::elf::{Elf, string_at};
+use crate::elf::{Elf, LONGEST_PATH, string_at};
 use crate::table::SymbolTable;
 
 /// What the loader reads: PT_DYNAMIC. It is there in files without sections too.
@@ -16,7 +16,8 @@ impl Dynamic {
             .and_then(|header| elf.range(header.offset, header.file_size))
             .unwrap_or_default();
         let count = bytes.len() / size_of::<Dyn64<LE>>();
-        let entries = slice_from_bytes::<Dyn64<LE>>(bytes, count).map_or(&[][..], |(entries, _)| entries);
+        let entries =
+            slice_from_bytes::<Dyn64<LE>>(bytes, count).map_or(&[][..], |(entries, _)| entries);
         Dynamic(
             entries
                 .iter()
@@ -27,18 +28,28 @@ impl Dynamic {
     }
 
     fn get(&self, tag: DynamicTag) -> Option<u64> {
-        self.0.iter().find(|entry| entry.0 == tag).map(|entry| entry.1)
+        self.0
+            .iter()
+            .find(|entry| entry.0 == tag)
+            .map(|entry| entry.1)
     }
 
     pub fn says_position_independent(&self) -> bool {
-        self.get(elf::DT_FLAGS_1).is_some_and(|flags| flags & elf::DF_1_PIE.0 != 0)
+        self.get(elf::DT_FLAGS_1)
+            .is_some_and(|flags| flags & elf::DF_1_PIE.0 != 0)
     }
 
     /// The values of a tag that names strings.
-    pub fn strings<'a>(&'a self, image: &'a Image, tag: DynamicTag) -> impl Iterator<Item = &'a str> {
+    pub fn strings<'a>(
+        &'a self,
+        image: &'a Image,
+        tag: DynamicTag,
+    ) -> impl Iterator<Item = &'a str> {
         let strings = self.string_table(image).unwrap_or_default();
         let values = self.0.iter().filter(move |entry| entry.0 == tag);
-        values.filter_map(|&(_, offset)| str::from_utf8(string_at(strings, offset)?).ok())
+        values.filter_map(|&(_, offset)| {
+            str::from_utf8(string_at(strings, offset, LONGEST_PATH)?).ok()
+        })
     }
 
     fn string_table<'a>(&self, image: &'a Image) -> Option<&'a [u8]> {
@@ -49,10 +60,15 @@ impl Dynamic {
     /// .dynsym. Its length is in no tag: a section says it, or else the hash table that covers the definitions.
     pub fn symbols<'a>(&self, image: &'a Image) -> Option<SymbolTable<'a>> {
         let address = self.get(elf::DT_SYMTAB)?;
-        let section = image.elf().section_of_kind(elf::SHT_DYNSYM).filter(|section| section.address == address);
+        let section = image
+            .elf()
+            .section_of_kind(elf::SHT_DYNSYM)
+            .filter(|section| section.address == address);
         let size = match section {
             Some(section) => usize::try_from(section.size).ok()?,
-            None => self.symbol_count(image)?.checked_mul(size_of::<Sym64<LE>>())?,
+            None => self
+                .symbol_count(image)?
+                .checked_mul(size_of::<Sym64<LE>>())?,
         };
         self.symbol_table(image, image.bytes(address, size)?)
     }
@@ -63,8 +79,15 @@ impl Dynamic {
     }
 
     fn symbol_table<'a>(&self, image: &'a Image, symbols: &'a [u8]) -> Option<SymbolTable<'a>> {
-        let versions = self.get(elf::DT_VERSYM).and_then(|address| image.bytes_from(address)).unwrap_or_default();
-        Some(SymbolTable::new(symbols, self.string_table(image)?, versions))
+        let versions = self
+            .get(elf::DT_VERSYM)
+            .and_then(|address| image.bytes_from(address))
+            .unwrap_or_default();
+        Some(SymbolTable::new(
+            symbols,
+            self.string_table(image)?,
+            versions,
+        ))
     }
 
     fn symbol_count(&self, image: &Image) -> Option<usize> {
@@ -84,7 +107,9 @@ impl Dynamic {
         if chains > words {
             return None;
         }
-        let last = (start..chains).filter_map(|index| word(table, index)).max()?;
+        let last = (start..chains)
+            .filter_map(|index| word(table, index))
+            .max()?;
         let mut last = usize::try_from(last).ok()?;
         if last < first {
             return Some(first);

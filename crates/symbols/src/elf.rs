@@ -5,16 +5,20 @@ use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use memmap2::Mmap;
 use object::LittleEndian as LE;
-use object::elf::{self, FileHeader32, FileHeader64, Machine};
+use object::elf::{self, FileHeader32, FileHeader64, Machine, ProgramHeader64};
 use object::read::elf::{FileHeader, NoteIterator, ProgramHeader as _, SectionHeader as _};
 
-/// A name longer than this is cut: nothing sensible is that long, and it bounds what a hostile file can ask for.
-const LONGEST_NAME: usize = 64 << 10;
+// What is longer is cut: nothing sensible is that long, and it bounds what a hostile file can ask for.
+pub(crate) const LONGEST_NAME: usize = 64 << 10;
+pub(crate) const LONGEST_PATH: usize = 4 << 10;
 const LONGEST_SECTION_NAME: usize = 64;
 const LONGEST_BUILD_ID: usize = 64;
+const MOST_NOTES: usize = 64;
+/// As many as fit into the 64 KiB that the kernel reads.
+const MOST_HEADERS: usize = (64 << 10) / size_of::<ProgramHeader64<LE>>();
 
 pub(crate) enum Contents {
     Mapped(Mmap),
@@ -66,7 +70,10 @@ pub(crate) struct Elf {
 impl Elf {
     pub fn open(path: &Path) -> Result<Elf> {
         // O_NONBLOCK: a path that a hostile file names may be a FIFO.
-        let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+        let file = File::options()
+            .read(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open(path)?;
         let facts = file.metadata()?;
         ensure!(facts.is_file(), "not a regular file");
         ensure!(facts.len() > 0, "the file is empty");
@@ -82,7 +89,13 @@ impl Elf {
         let header = parse_header(data)?;
         let headers = header
             .program_headers(LE, data)
-            .map_err(|_| anyhow::anyhow!("the file is truncated: its program headers are not all there"))?
+            .map_err(|_| anyhow!("the file is truncated: its program headers are not all there"))?;
+        ensure!(
+            headers.len() <= MOST_HEADERS,
+            "it has {} program headers, more than the kernel takes",
+            headers.len()
+        );
+        let headers = headers
             .iter()
             .map(|header| Header {
                 kind: header.p_type(LE),
@@ -96,7 +109,13 @@ impl Elf {
             .collect();
         let (kind, entry) = (header.e_type(LE), header.e_entry(LE));
         let sections = parse_sections(header, data);
-        Ok(Elf { contents, kind, entry, headers, sections })
+        Ok(Elf {
+            contents,
+            kind,
+            entry,
+            headers,
+            sections,
+        })
     }
 
     pub fn data(&self) -> &[u8] {
@@ -130,11 +149,18 @@ impl Elf {
     }
 
     pub fn build_id(&self) -> Option<&[u8]> {
-        let in_sections = self.sections.iter().filter(|section| section.kind == elf::SHT_NOTE);
-        let in_segments = self.headers.iter().filter(|header| header.kind == elf::PT_NOTE);
+        let in_sections = self
+            .sections
+            .iter()
+            .filter(|section| section.kind == elf::SHT_NOTE);
+        let in_segments = self
+            .headers
+            .iter()
+            .filter(|header| header.kind == elf::PT_NOTE);
         in_segments
             .map(|header| (header.offset, header.file_size, header.align))
             .chain(in_sections.map(|section| (section.offset, section.size, section.align)))
+            .take(MOST_NOTES)
             .find_map(|(offset, size, align)| build_id_in(self.range(offset, size)?, align))
     }
 }
@@ -142,11 +168,17 @@ impl Elf {
 fn parse_header(data: &[u8]) -> Result<&FileHeader64<LE>> {
     ensure!(data.starts_with(&elf::ELFMAG), "not an ELF file");
     if let Ok(header) = FileHeader32::<LE>::parse(data) {
-        bail!("built for {} (32-bit); only x86-64 programs can be traced", machine_name(header.e_machine(LE)));
+        bail!(
+            "built for {} (32-bit); only x86-64 programs can be traced",
+            machine_name(header.e_machine(LE))
+        );
     }
     let header = FileHeader64::<LE>::parse(data)
-        .map_err(|_| anyhow::anyhow!("the file is truncated, or its ELF header is damaged"))?;
-    ensure!(header.is_little_endian(), "built for a big-endian processor; only x86-64 programs can be traced");
+        .map_err(|_| anyhow!("the file is truncated, or its ELF header is damaged"))?;
+    ensure!(
+        header.is_little_endian(),
+        "built for a big-endian processor; only x86-64 programs can be traced"
+    );
     let machine = header.e_machine(LE);
     ensure!(
         machine == elf::EM_X86_64,
@@ -183,13 +215,17 @@ fn parse_sections(header: &FileHeader64<LE>, data: &[u8]) -> Vec<Section> {
     let Ok(table) = header.section_headers(LE, data) else {
         return Vec::new();
     };
-    let names = header.section_strings(LE, data, table).unwrap_or_default();
+    let names = header
+        .section_strings_index(LE, data)
+        .ok()
+        .and_then(|index| table.get(index.0)?.data(LE, data).ok())
+        .unwrap_or_default();
     table
         .iter()
         .map(|section| {
-            let name = names.get(section.sh_name(LE)).unwrap_or_default();
+            let name = string_at(names, section.sh_name(LE).into(), LONGEST_SECTION_NAME);
             Section {
-                name: text(name.get(..LONGEST_SECTION_NAME).unwrap_or(name)),
+                name: text(name.unwrap_or_default()),
                 kind: section.sh_type(LE),
                 flags: section.sh_flags(LE),
                 address: section.sh_addr(LE),
@@ -214,9 +250,9 @@ fn build_id_in(notes: &[u8], align: u64) -> Option<&[u8]> {
 }
 
 /// The string that starts at `offset` of a string table, up to its NUL.
-pub(crate) fn string_at(strings: &[u8], offset: u64) -> Option<&[u8]> {
+pub(crate) fn string_at(strings: &[u8], offset: u64, longest: usize) -> Option<&[u8]> {
     let rest = strings.get(usize::try_from(offset).ok()?..)?;
-    let rest = rest.get(..LONGEST_NAME).unwrap_or(rest);
+    let rest = rest.get(..longest).unwrap_or(rest);
     rest.split(|&byte| byte == 0).next()
 }
 
@@ -239,6 +275,10 @@ pub(crate) fn inflate(compressed: &[u8]) -> Result<Vec<u8>> {
         .take(LONGEST + 1)
         .read_to_end(&mut inflated)
         .context("cannot decompress .gnu_debugdata")?;
-    ensure!(inflated.len() as u64 <= LONGEST, ".gnu_debugdata is larger than {} MiB", LONGEST >> 20);
+    ensure!(
+        inflated.len() as u64 <= LONGEST,
+        ".gnu_debugdata is larger than {} MiB",
+        LONGEST >> 20
+    );
     Ok(inflated)
 }

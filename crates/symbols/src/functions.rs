@@ -50,7 +50,14 @@ impl Named<'_> {
     /// The best name of an address comes first.
     fn preference(&self) -> impl Ord {
         let underscores = self.name.iter().take_while(|&&byte| byte == b'_').count();
-        (self.cold, Reverse(self.global), underscores, self.name.len(), self.name, self.source)
+        (
+            self.cold,
+            Reverse(self.global),
+            underscores,
+            self.name.len(),
+            self.name,
+            self.source,
+        )
     }
 }
 
@@ -67,7 +74,11 @@ pub(crate) fn of(image: &Image) -> Result<Vec<Function>> {
     if let Some(table) = image.dynamic().symbols(image) {
         collect(image, table, Source::Dynsym, &mut named)?;
     }
-    named.sort_unstable_by(|a, b| a.address.cmp(&b.address).then_with(|| a.preference().cmp(&b.preference())));
+    named.sort_unstable_by(|a, b| {
+        a.address
+            .cmp(&b.address)
+            .then_with(|| a.preference().cmp(&b.preference()))
+    });
 
     let (mut functions, covered) = merge(image, &named);
     functions.extend(unnamed(image, &covered));
@@ -75,7 +86,12 @@ pub(crate) fn of(image: &Image) -> Result<Vec<Function>> {
     Ok(functions)
 }
 
-fn collect<'a>(image: &Image, table: SymbolTable<'a>, source: Source, named: &mut Vec<Named<'a>>) -> Result<()> {
+fn collect<'a>(
+    image: &Image,
+    table: SymbolTable<'a>,
+    source: Source,
+    named: &mut Vec<Named<'a>>,
+) -> Result<()> {
     let mut budget = table.name_budget(table.len());
     for symbol in table.defined() {
         let address = symbol.st_value.get(LE);
@@ -84,7 +100,10 @@ fn collect<'a>(image: &Image, table: SymbolTable<'a>, source: Source, named: &mu
             elf::STT_FUNC | elf::STT_GNU_IFUNC => image.code().end(address).is_some(),
             // A label in assembly: a function only where one begins.
             elf::STT_NOTYPE => {
-                image.frames().starting_at(address).is_some_and(|entry| entry.starts_at_call_boundary())
+                image
+                    .frames()
+                    .starting_at(address)
+                    .is_some_and(|entry| entry.starts_at_call_boundary())
                     && image.code().end(address).is_some()
             }
             _ => false,
@@ -111,8 +130,15 @@ fn collect<'a>(image: &Image, table: SymbolTable<'a>, source: Source, named: &mu
 
 /// The part of a function that the compiler moved away because it rarely runs: `f.cold`, `f.cold.1`.
 fn is_cold(name: &[u8]) -> bool {
-    let end = name.iter().rposition(|&byte| !byte.is_ascii_digit()).map_or(0, |last| last + 1);
-    let without_number = if end < name.len() { name[..end].strip_suffix(b".") } else { Some(name) };
+    let end = name
+        .iter()
+        .rposition(|&byte| !byte.is_ascii_digit())
+        .map_or(0, |last| last + 1);
+    let without_number = if end < name.len() {
+        name[..end].strip_suffix(b".")
+    } else {
+        Some(name)
+    };
     without_number.is_some_and(|name| name.ends_with(b".cold"))
 }
 
@@ -129,8 +155,12 @@ fn merge(image: &Image, named: &[Named<'_>]) -> (Vec<Function>, Vec<Range<u64>>)
         if best.cold {
             continue;
         }
-        let mut aliases: Vec<&[u8]> =
-            group.iter().filter(|other| !other.cold).map(|other| other.name).filter(|&name| name != best.name).collect();
+        let mut aliases: Vec<&[u8]> = group
+            .iter()
+            .filter(|other| !other.cold)
+            .map(|other| other.name)
+            .filter(|&name| name != best.name)
+            .collect();
         aliases.sort_unstable();
         aliases.dedup();
         functions.push(Function {
@@ -170,7 +200,8 @@ fn unnamed(image: &Image, covered: &[Range<u64>]) -> Vec<Function> {
             // Without a byte of its own, a name still stands for what starts there.
             covered_to = range.end.max(range.start + 1).max(covered_to);
         }
-        if entry.start >= covered_to && entry.starts_at_call_boundary() && image.code().end(entry.start).is_some() {
+        let is_code = image.code().end(entry.start).is_some() && !image.code().is_cold(entry.start);
+        if is_code && entry.start >= covered_to && entry.starts_at_call_boundary() {
             entries.push(*entry);
         }
     }
@@ -199,10 +230,24 @@ mod tests {
 
     #[test]
     fn cold_parts_are_told_by_their_names() {
-        for name in ["f.cold", "f.cold.0", "f.cold.123", "f.part.0.cold", "f.constprop.0.cold.7"] {
+        for name in [
+            "f.cold",
+            "f.cold.0",
+            "f.cold.123",
+            "f.part.0.cold",
+            "f.constprop.0.cold.7",
+        ] {
             assert!(is_cold(name.as_bytes()), "{name}");
         }
-        for name in ["cold", "f_cold", "f.cold.x", "f.colder", "f.part.0", "f.cold.1x", ""] {
+        for name in [
+            "cold",
+            "f_cold",
+            "f.cold.x",
+            "f.colder",
+            "f.part.0",
+            "f.cold.1x",
+            "",
+        ] {
             assert!(!is_cold(name.as_bytes()), "{name}");
         }
     }

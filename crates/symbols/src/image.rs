@@ -8,7 +8,7 @@ use object::elf as abi;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::dynamic::Dynamic;
-use crate::elf::{Elf, string_at};
+use crate::elf::{Elf, LONGEST_PATH, string_at};
 use crate::functions::{self, Function};
 use crate::imports::{self, Import};
 use crate::table::SymbolTable;
@@ -72,7 +72,10 @@ impl Image {
             segments,
             dynamic,
             code,
-            debug_directories: directories.iter().map(|&directory| directory.to_owned()).collect(),
+            debug_directories: directories
+                .iter()
+                .map(|&directory| directory.to_owned())
+                .collect(),
             debug: OnceLock::new(),
             frames: OnceLock::new(),
             functions: OnceLock::new(),
@@ -101,7 +104,10 @@ impl Image {
                 let _ = write!(hex, "{byte:02x}");
                 hex
             }),
-            None => format!("x-{:016x}", self.content_hash.get_or_init(|| xxh3_64(self.elf.data()))),
+            None => format!(
+                "x-{:016x}",
+                self.content_hash.get_or_init(|| xxh3_64(self.elf.data()))
+            ),
         }
     }
 
@@ -120,13 +126,19 @@ impl Image {
 
     pub fn interpreter(&self) -> Option<&str> {
         let header = self.elf.header(abi::PT_INTERP)?;
-        let path = string_at(self.elf.range(header.offset, header.file_size)?, 0)?;
+        let path = string_at(
+            self.elf.range(header.offset, header.file_size)?,
+            0,
+            LONGEST_PATH,
+        )?;
         str::from_utf8(path).ok()
     }
 
     /// Whether it is a program that no loader prepares.
     pub fn is_static(&self) -> bool {
-        self.kind() != Kind::Library && self.elf.header(abi::PT_INTERP).is_none() && self.needed().is_empty()
+        self.kind() != Kind::Library
+            && self.elf.header(abi::PT_INTERP).is_none()
+            && self.needed().is_empty()
     }
 
     /// The libraries that it names, in order.
@@ -166,10 +178,15 @@ impl Image {
     /// The offset in the file and the size of what `bytes_from` gives.
     pub(crate) fn file_range_from(&self, address: u64) -> Option<(u64, u64)> {
         let segment = self.segments.iter().find(|segment| {
-            address.checked_sub(segment.address).is_some_and(|inside| inside < segment.file_size)
+            address
+                .checked_sub(segment.address)
+                .is_some_and(|inside| inside < segment.file_size)
         })?;
         let inside = address - segment.address;
-        Some((segment.offset.checked_add(inside)?, segment.file_size - inside))
+        Some((
+            segment.offset.checked_add(inside)?,
+            segment.file_size - inside,
+        ))
     }
 
     /// The address of a function or an object that the file defines, by its raw name.
@@ -180,14 +197,19 @@ impl Image {
             .symbols(self)
             .and_then(find_in)
             .or_else(|| SymbolTable::of_section(&self.elf, abi::SHT_SYMTAB).and_then(find_in))
-            .or_else(|| self.debug().and_then(|debug| debug.symbols()).and_then(find_in))
+            .or_else(|| {
+                self.debug()
+                    .and_then(|debug| debug.symbols())
+                    .and_then(find_in)
+            })
     }
 
     /// All functions by address, one an address. Worked out once.
     pub fn functions(&self) -> Result<&[Function]> {
         match self.functions.get_or_init(|| functions::of(self)) {
             Ok(functions) => Ok(functions),
-            Err(error) => Err(anyhow!("{error:#}")).with_context(|| format!("cannot read {}", self.path.display())),
+            Err(error) => Err(anyhow!("{error:#}"))
+                .with_context(|| format!("cannot read {}", self.path.display())),
         }
     }
 
@@ -195,7 +217,9 @@ impl Image {
     pub fn function_at(&self, address: u64) -> Result<Option<&Function>> {
         let functions = self.functions()?;
         let after = functions.partition_point(|function| function.address <= address);
-        Ok(functions[..after].last().filter(|function| address - function.address < function.size.max(1)))
+        Ok(functions[..after]
+            .last()
+            .filter(|function| address - function.address < function.size.max(1)))
     }
 
     /// What the file takes from other files, and where the loader puts each address.
@@ -233,24 +257,31 @@ impl Image {
     /// Symbols from outside the file's own tables; looked for only where the file has no full table.
     pub(crate) fn debug(&self) -> Option<&debug::Debug> {
         self.debug
-            .get_or_init(|| match table::SymbolTable::of_section(&self.elf, abi::SHT_SYMTAB) {
-                Some(_) => None,
-                None => debug::find(self, &self.debug_directories),
-            })
+            .get_or_init(
+                || match table::SymbolTable::of_section(&self.elf, abi::SHT_SYMTAB) {
+                    Some(_) => None,
+                    None => debug::find(self, &self.debug_directories),
+                },
+            )
             .as_ref()
     }
 }
 
 fn parse_segments(elf: &Elf) -> Result<Vec<Segment>> {
     let mut segments = Vec::new();
-    for header in elf.headers.iter().filter(|header| header.kind == abi::PT_LOAD) {
+    for header in elf
+        .headers
+        .iter()
+        .filter(|header| header.kind == abi::PT_LOAD)
+    {
         ensure!(
             elf.range(header.offset, header.file_size).is_some(),
             "the file is truncated: the segment at {:#x} is not all there",
             header.address
         );
         ensure!(
-            header.file_size <= header.memory_size && header.address.checked_add(header.memory_size).is_some(),
+            header.file_size <= header.memory_size
+                && header.address.checked_add(header.memory_size).is_some(),
             "the segment at {:#x} has an impossible size",
             header.address
         );
@@ -269,8 +300,13 @@ fn parse_segments(elf: &Elf) -> Result<Vec<Segment>> {
     Ok(segments)
 }
 
-/// Where a function may be: executable sections without the linker's jump stubs, sorted and disjoint.
-pub(crate) struct Code(Vec<Range<u64>>);
+/// Where a function may be.
+pub(crate) struct Code {
+    /// Executable sections without the linker's jump stubs.
+    all: Ranges,
+    /// Those of them for nothing but parts that were split off functions.
+    cold: Ranges,
+}
 
 impl Code {
     fn of(elf: &Elf, segments: &[Segment]) -> Code {
@@ -280,21 +316,55 @@ impl Code {
             .filter(|segment| segment.executable)
             .map(|segment| segment.address..segment.address + segment.file_size)
             .collect();
-        let sections = elf.sections.iter().filter(|section| {
-            section.flags.0 & wanted == wanted
-                && section.kind != abi::SHT_NOBITS
-                && !section.name.starts_with(".plt")
-                && !section.name.starts_with(".iplt")
-        });
-        let mut ranges: Vec<Range<u64>> = sections
-            .filter_map(|section| {
-                let range = section.address..section.address.checked_add(section.size)?;
-                executable.iter().any(|segment| segment.start <= range.start && range.end <= segment.end).then_some(range)
-            })
-            .collect();
-        if ranges.is_empty() {
-            ranges = executable;
+        let (mut all, mut cold) = (Vec::new(), Vec::new());
+        for section in &elf.sections {
+            let Some(end) = section.address.checked_add(section.size) else {
+                continue;
+            };
+            let is_loaded = executable
+                .iter()
+                .any(|segment| segment.start <= section.address && end <= segment.end);
+            let is_stubs = section.name.starts_with(".plt") || section.name.starts_with(".iplt");
+            if section.flags.0 & wanted != wanted
+                || section.kind == abi::SHT_NOBITS
+                || !is_loaded
+                || is_stubs
+            {
+                continue;
+            }
+            all.push(section.address..end);
+            if [".text.cold", ".text.split"].contains(&section.name.as_str()) {
+                cold.push(section.address..end);
+            }
         }
+        if all.is_empty() {
+            all = executable;
+        }
+        Code {
+            all: Ranges::of(all),
+            cold: Ranges::of(cold),
+        }
+    }
+
+    pub fn ranges(&self) -> &[Range<u64>] {
+        &self.all.0
+    }
+
+    /// The end of the code that an address lies in.
+    pub fn end(&self, address: u64) -> Option<u64> {
+        self.all.end(address)
+    }
+
+    pub fn is_cold(&self, address: u64) -> bool {
+        self.cold.end(address).is_some()
+    }
+}
+
+/// Sorted, disjoint and not empty.
+struct Ranges(Vec<Range<u64>>);
+
+impl Ranges {
+    fn of(mut ranges: Vec<Range<u64>>) -> Ranges {
         ranges.sort_by_key(|range| range.start);
         let mut end = 0;
         for range in &mut ranges {
@@ -302,16 +372,14 @@ impl Code {
             end = end.max(range.end);
         }
         ranges.retain(|range| range.start < range.end);
-        Code(ranges)
+        Ranges(ranges)
     }
 
-    pub fn ranges(&self) -> &[Range<u64>] {
-        &self.0
-    }
-
-    /// The end of the code that an address lies in.
-    pub fn end(&self, address: u64) -> Option<u64> {
+    fn end(&self, address: u64) -> Option<u64> {
         let after = self.0.partition_point(|range| range.start <= address);
-        self.0[..after].last().filter(|range| address < range.end).map(|range| range.end)
+        self.0[..after]
+            .last()
+            .filter(|range| address < range.end)
+            .map(|range| range.end)
     }
 }

@@ -42,13 +42,21 @@ pub(crate) fn of(image: &Image) -> Vec<Import> {
             elf::R_X86_64_64 => Relocation::Pointer,
             elf::R_X86_64_IRELATIVE => {
                 let resolver = relocation.r_addend.get(LE).cast_unsigned();
-                imports.push(Import { name: String::new(), slot, bound_as: Relocation::Irelative { resolver } });
+                imports.push(Import {
+                    name: String::new(),
+                    slot,
+                    bound_as: Relocation::Irelative { resolver },
+                });
                 continue;
             }
             _ => continue,
         };
-        let (Some(symbols), Some(budget)) = (symbols, &mut budget) else { continue };
-        let Some(symbol) = symbols.get(relocation.r_sym(LE, false)) else { continue };
+        let (Some(symbols), Some(budget)) = (symbols, &mut budget) else {
+            continue;
+        };
+        let Some(symbol) = symbols.get(relocation.r_sym(LE, false)) else {
+            continue;
+        };
         let kind = symbol.st_type();
         let may_be_code = match bound_as {
             Relocation::Pointer => kind == elf::STT_FUNC || kind == elf::STT_GNU_IFUNC,
@@ -57,9 +65,15 @@ pub(crate) fn of(image: &Image) -> Vec<Import> {
         if !may_be_code || is_defined(symbol) {
             continue;
         }
-        let Ok(name) = symbols.name(symbol, budget) else { break };
+        let Ok(name) = symbols.name(symbol, budget) else {
+            break;
+        };
         if !name.is_empty() {
-            imports.push(Import { name: text(name), slot, bound_as });
+            imports.push(Import {
+                name: text(name),
+                slot,
+                bound_as,
+            });
         }
     }
     // Some linkers let the first table hold the second.

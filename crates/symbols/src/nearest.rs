@@ -1,5 +1,7 @@
 const LONGEST: usize = 128;
 const MOST: usize = 3;
+/// From this length on, a name that holds the wanted one is close too.
+const SHORTEST_PART: usize = 3;
 
 /// The names that a mistyped one may mean, the closest first, for an error message.
 pub fn nearest<'a>(names: impl IntoIterator<Item = &'a str>, wanted: &str) -> Vec<&'a str> {
@@ -9,7 +11,11 @@ pub fn nearest<'a>(names: impl IntoIterator<Item = &'a str>, wanted: &str) -> Ve
     for name in names {
         let lower: Vec<char> = plain(name).chars().take(LONGEST).collect();
         let limit = close.get(MOST - 1).map_or(far, |worst| worst.0);
-        let Some(distance) = distance(&lower, &wanted, limit) else { continue };
+        let part =
+            wanted.len() >= SHORTEST_PART && lower.windows(wanted.len()).any(|part| part == wanted);
+        let Some(distance) = distance(&lower, &wanted, limit).or(part.then_some(far)) else {
+            continue;
+        };
         if !close.iter().any(|other| other.1 == name) {
             let at = close.partition_point(|other| *other <= (distance, name));
             close.insert(at, (distance, name));
@@ -21,7 +27,10 @@ pub fn nearest<'a>(names: impl IntoIterator<Item = &'a str>, wanted: &str) -> Ve
 
 /// What is compared: no case, no wildcards.
 fn plain(name: &str) -> String {
-    name.chars().filter(|char| !matches!(char, '*' | '?')).flat_map(char::to_lowercase).collect()
+    name.chars()
+        .filter(|char| !matches!(char, '*' | '?'))
+        .flat_map(char::to_lowercase)
+        .collect()
 }
 
 /// The number of characters to insert, delete, replace or swap with their neighbour, if at most `limit`.
@@ -35,7 +44,9 @@ fn distance(a: &[char], b: &[char], limit: usize) -> Option<usize> {
     for (i, &from) in a.iter().enumerate() {
         row[0] = i + 1;
         for (j, &to) in b.iter().enumerate() {
-            let mut best = (last[j] + usize::from(from != to)).min(last[j + 1] + 1).min(row[j] + 1);
+            let mut best = (last[j] + usize::from(from != to))
+                .min(last[j + 1] + 1)
+                .min(row[j] + 1);
             if i > 0 && j > 0 && from == b[j - 1] && a[i - 1] == to {
                 best = best.min(before_last[j - 1] + 1);
             }
@@ -55,11 +66,25 @@ mod tests {
 
     #[test]
     fn the_closest_names_come_first() {
-        let names = ["parse_list", "parse_file", "prase_line", "main", "parse_line", "parse_lines"];
-        assert_eq!(nearest(names, "parse_lien"), ["parse_line", "parse_lines", "prase_line"]);
+        let names = [
+            "parse_list",
+            "parse_file",
+            "sparse_lien",
+            "main",
+            "parse_line",
+            "parse_lines",
+        ];
+        assert_eq!(
+            nearest(names, "parse_lien"),
+            ["parse_line", "sparse_lien", "parse_lines"]
+        );
         assert_eq!(nearest(names, "Main"), ["main"]);
         assert_eq!(nearest(names, "mian*"), ["main"]);
         assert_eq!(nearest(names, "entirely_different"), [""; 0]);
+        assert_eq!(
+            nearest(["ns::Parser::push_back(int)", "pull"], "push_back"),
+            ["ns::Parser::push_back(int)"]
+        );
     }
 
     #[test]

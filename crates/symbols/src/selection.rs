@@ -25,8 +25,16 @@ struct Glob {
 
 impl Selection {
     pub fn new(only: &[String], not: &[String]) -> Result<Selection> {
-        let parse = |patterns: &[String]| patterns.iter().map(|text| Pattern::parse(text)).collect::<Result<_>>();
-        Ok(Selection { only: parse(only)?, not: parse(not)? })
+        let parse = |patterns: &[String]| {
+            patterns
+                .iter()
+                .map(|text| Pattern::parse(text))
+                .collect::<Result<_>>()
+        };
+        Ok(Selection {
+            only: parse(only)?,
+            not: parse(not)?,
+        })
     }
 
     /// Whether it is all functions.
@@ -41,7 +49,10 @@ impl Selection {
 
     /// Whether a pattern asks for functions of this module by its name: a reason to look into a library.
     pub fn names_module(&self, module: &str) -> bool {
-        self.only.iter().filter_map(|pattern| pattern.module.as_ref()).any(|glob| matches_module(glob, module))
+        self.only
+            .iter()
+            .filter_map(|pattern| pattern.module.as_ref())
+            .any(|glob| matches_module(glob, module))
     }
 }
 
@@ -53,23 +64,36 @@ impl Pattern {
         };
         let name = if name.is_empty() { "*" } else { name };
         let parse = || -> Result<Pattern> {
-            Ok(Pattern { name: Glob::parse(name)?, module: module.map(Glob::parse).transpose()? })
+            Ok(Pattern {
+                name: Glob::parse(name)?,
+                module: module.map(Glob::parse).transpose()?,
+            })
         };
         parse().with_context(|| format!("bad pattern {text:?}"))
     }
 
     fn matches(&self, raw: &str, demangled: &str, module: &str) -> bool {
-        self.module.as_ref().is_none_or(|glob| matches_module(glob, module))
+        self.module
+            .as_ref()
+            .is_none_or(|glob| matches_module(glob, module))
             && (self.name.matches(raw)
                 || (raw != demangled
-                    && (self.name.matches(demangled) || self.name.matches(without_parameters(demangled)))))
+                    && (self.name.matches(demangled)
+                        || self.name.matches(without_parameters(demangled)))))
     }
 }
 
 impl Glob {
     fn parse(text: &str) -> Result<Glob> {
-        let matcher = GlobBuilder::new(text).literal_separator(false).backslash_escape(true).build()?.compile_matcher();
-        Ok(Glob { text: text.to_owned(), matcher })
+        let matcher = GlobBuilder::new(text)
+            .literal_separator(false)
+            .backslash_escape(true)
+            .build()?
+            .compile_matcher();
+        Ok(Glob {
+            text: text.to_owned(),
+            matcher,
+        })
     }
 
     fn matches(&self, name: &str) -> bool {
@@ -80,4 +104,98 @@ impl Glob {
 fn matches_module(glob: &Glob, module: &str) -> bool {
     let stem = module.split_once(".so").map_or(module, |(stem, _)| stem);
     glob.matches(module) || glob.matches(stem)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Selection;
+    use crate::demangle;
+
+    fn selection(only: &[&str], not: &[&str]) -> Selection {
+        let owned = |patterns: &[&str]| {
+            patterns
+                .iter()
+                .map(|&text| text.to_owned())
+                .collect::<Vec<_>>()
+        };
+        Selection::new(&owned(only), &owned(not)).unwrap()
+    }
+
+    fn chooses(only: &[&str], not: &[&str], raw: &str, module: &str) -> bool {
+        selection(only, not).chooses(raw, &demangle(raw), module)
+    }
+
+    #[test]
+    fn nothing_given_is_everything() {
+        assert!(selection(&[], &[]).is_everything());
+        assert!(!selection(&[], &["f"]).is_everything());
+        assert!(chooses(&[], &[], "f", "prog"));
+    }
+
+    #[test]
+    fn names_are_raw_demangled_or_without_parameters() {
+        let raw = "_ZN2ns1fEi";
+        for pattern in [
+            "ns::f",
+            "ns::f*",
+            "ns::f(int)",
+            "ns::*",
+            "_ZN2ns*",
+            "*::f",
+            "n[r-t]::{f,g}",
+        ] {
+            assert!(chooses(&[pattern], &[], raw, "prog"), "{pattern}");
+        }
+        for pattern in ["ns::g*", "f", "ns::f(char)", "ns", "NS::f"] {
+            assert!(!chooses(&[pattern], &[], raw, "prog"), "{pattern}");
+        }
+        assert!(chooses(&["ns::f<int>"], &[], "_ZN2ns1fIiEEvT_", "prog"));
+        assert!(chooses(&["operator new*"], &[], "_Znam", "prog"));
+    }
+
+    #[test]
+    fn what_is_not_wanted_wins() {
+        assert!(chooses(&["parse_*"], &["parse_line"], "parse_file", "prog"));
+        assert!(!chooses(
+            &["parse_*"],
+            &["parse_line"],
+            "parse_line",
+            "prog"
+        ));
+        assert!(!chooses(&[], &["parse_*"], "parse_line", "prog"));
+        assert!(!chooses(&["parse_*", "main"], &[], "run", "prog"));
+    }
+
+    #[test]
+    fn modules_by_file_name() {
+        for module in ["libc*", "libc.so.6", "libc", "lib[bc]*", "*"] {
+            assert!(
+                chooses(&[&format!("malloc@{module}")], &[], "malloc", "libc.so.6"),
+                "{module}"
+            );
+        }
+        for module in ["prog", "libc.so", "libcrypto*", "c"] {
+            assert!(
+                !chooses(&[&format!("malloc@{module}")], &[], "malloc", "libc.so.6"),
+                "{module}"
+            );
+        }
+        assert!(chooses(&["@prog"], &[], "main", "prog"));
+        assert!(!chooses(&["*"], &["*@libc*"], "malloc", "libc.so.6"));
+        assert!(chooses(&["*"], &["*@libc*"], "main", "prog"));
+    }
+
+    #[test]
+    fn only_patterns_with_a_module_lead_into_libraries() {
+        let selection = selection(&["main", "malloc@libc*"], &["free@libm*"]);
+        assert!(selection.names_module("libc.so.6"));
+        assert!(!selection.names_module("libm.so.6"));
+        assert!(!selection.names_module("prog"));
+    }
+
+    #[test]
+    fn a_bad_pattern_is_quoted() {
+        let error = Selection::new(&["f[".to_owned()], &[]).err().unwrap();
+        assert!(format!("{error:#}").contains("\"f[\""), "{error:#}");
+    }
 }

@@ -1,9 +1,11 @@
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ops::Range;
 
 use gimli::{
-    BaseAddresses, CallFrameInstruction, CallFrameInstructionIter, CieOrFde, CommonInformationEntry, EhFrame, EhFrameHdr, EhFrameOffset,
-    EndianSlice, FrameDescriptionEntry, LittleEndian, Pointer, Register, UnwindSection, X86_64,
+    BaseAddresses, CallFrameInstruction, CallFrameInstructionIter, CieOrFde,
+    CommonInformationEntry, EhFrame, EhFrameHdr, EhFrameOffset, EndianSlice, FrameDescriptionEntry,
+    LittleEndian, Pointer, Register, UnwindSection, X86_64,
 };
 use object::elf::PT_GNU_EH_FRAME;
 
@@ -13,7 +15,8 @@ type Reader<'a> = EndianSlice<'a, LittleEndian>;
 type Cie<'a> = CommonInformationEntry<Reader<'a>>;
 type Fde<'a> = FrameDescriptionEntry<Reader<'a>>;
 
-/// More than any compiler writes for the instructions before a place of interest.
+/// More than any compiler writes for all functions in common, and before a place of interest.
+const MOST_INITIAL: usize = 64;
 const MOST_INSTRUCTIONS: usize = 4096;
 
 /// An FDE: how to unwind from a range of code.
@@ -71,8 +74,14 @@ impl Frames {
     pub fn parse(image: &Image) -> Frames {
         let section = locate(image);
         let mut entries = Vec::new();
-        if let Some(data) = section.and_then(|section| image.elf().range(section.offset, section.size)) {
-            read(EhFrame::new(data, LittleEndian), &bases(image, section), &mut entries);
+        if let Some(data) =
+            section.and_then(|section| image.elf().range(section.offset, section.size))
+        {
+            read(
+                EhFrame::new(data, LittleEndian),
+                &bases(image, section),
+                &mut entries,
+            );
         }
         entries.sort_by_key(|entry| entry.start);
         entries.dedup_by_key(|entry| entry.start);
@@ -84,13 +93,18 @@ impl Frames {
     }
 
     pub fn starting_at(&self, address: u64) -> Option<&UnwindEntry> {
-        let index = self.entries.binary_search_by_key(&address, |entry| entry.start).ok()?;
+        let index = self
+            .entries
+            .binary_search_by_key(&address, |entry| entry.start)
+            .ok()?;
         Some(&self.entries[index])
     }
 
     pub fn covering(&self, address: u64) -> Option<&UnwindEntry> {
         let after = self.entries.partition_point(|entry| entry.start <= address);
-        self.entries[..after].last().filter(|entry| address < entry.end)
+        self.entries[..after]
+            .last()
+            .filter(|entry| address < entry.end)
     }
 
     /// The first start of an entry after an address.
@@ -100,15 +114,29 @@ impl Frames {
     }
 
     pub fn cfa_changes(&self, image: &Image, range: Range<u64>) -> Vec<CfaChange> {
-        let Some(entry) = self.covering(range.start) else { return Vec::new() };
+        let Some(entry) = self.covering(range.start) else {
+            return Vec::new();
+        };
         let end = range.end.min(entry.end);
-        let unknown = || vec![CfaChange { address: range.start, cfa: Cfa::Other }];
-        let Some(data) = self.section.and_then(|section| image.elf().range(section.offset, section.size)) else {
+        let unknown = || {
+            vec![CfaChange {
+                address: range.start,
+                cfa: Cfa::Other,
+            }]
+        };
+        let Some(data) = self
+            .section
+            .and_then(|section| image.elf().range(section.offset, section.size))
+        else {
             return unknown();
         };
         let frames = EhFrame::new(data, LittleEndian);
         let bases = bases(image, self.section);
-        let Ok(fde) = frames.fde_from_offset(&bases, EhFrameOffset(entry.offset), EhFrame::cie_from_offset) else {
+        let Ok(fde) = frames.fde_from_offset(
+            &bases,
+            EhFrameOffset(entry.offset),
+            EhFrame::cie_from_offset,
+        ) else {
             return unknown();
         };
         changes(&frames, &bases, &fde, range.start..end)
@@ -117,23 +145,40 @@ impl Frames {
 
 fn locate(image: &Image) -> Option<Section> {
     let elf = image.elf();
-    if let Some(section) = elf.section(".eh_frame").filter(|section| elf.section_bytes(section).is_some()) {
-        return Some(Section { address: section.address, offset: section.offset, size: section.size });
+    if let Some(section) = elf
+        .section(".eh_frame")
+        .filter(|section| elf.section_bytes(section).is_some())
+    {
+        return Some(Section {
+            address: section.address,
+            offset: section.offset,
+            size: section.size,
+        });
     }
     // Without sections its header leads to it, and it ends with a zero length.
     let header = elf.header(PT_GNU_EH_FRAME)?;
     let bases = BaseAddresses::default().set_eh_frame_hdr(header.address);
     let data = elf.range(header.offset, header.file_size)?;
-    let Pointer::Direct(address) = EhFrameHdr::new(data, LittleEndian).parse(&bases, 8).ok()?.eh_frame_ptr() else {
+    let Pointer::Direct(address) = EhFrameHdr::new(data, LittleEndian)
+        .parse(&bases, 8)
+        .ok()?
+        .eh_frame_ptr()
+    else {
         return None;
     };
     let (offset, size) = image.file_range_from(address)?;
-    Some(Section { address, offset, size })
+    Some(Section {
+        address,
+        offset,
+        size,
+    })
 }
 
 fn bases(image: &Image, section: Option<Section>) -> BaseAddresses {
     let text = image.code().ranges().first().map_or(0, |range| range.start);
-    BaseAddresses::default().set_eh_frame(section.map_or(0, |section| section.address)).set_text(text)
+    BaseAddresses::default()
+        .set_eh_frame(section.map_or(0, |section| section.address))
+        .set_text(text)
 }
 
 /// Reads up to the first entry that makes no sense: what follows it has no certain start.
@@ -141,21 +186,29 @@ fn read(frames: EhFrame<Reader<'_>>, bases: &BaseAddresses, entries: &mut Vec<Un
     let mut cies: HashMap<usize, (Cie<'_>, Walk)> = HashMap::new();
     let mut items = frames.entries(bases);
     while let Ok(Some(item)) = items.next() {
-        let CieOrFde::Fde(partial) = item else { continue };
+        let CieOrFde::Fde(partial) = item else {
+            continue;
+        };
         let mut at_cie = None;
         let fde = partial.parse(|frames, bases, offset| {
-            if !cies.contains_key(&offset.0) {
-                let cie = frames.cie_from_offset(bases, offset)?;
-                let walk = Walk::of_cie(frames, bases, &cie);
-                cies.insert(offset.0, (cie, walk));
-            }
-            let (cie, walk) = &cies[&offset.0];
+            let (cie, walk) = match cies.entry(offset.0) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => {
+                    let cie = frames.cie_from_offset(bases, offset)?;
+                    let walk = Walk::of_cie(frames, bases, &cie);
+                    new.insert((cie, walk))
+                }
+            };
             at_cie = Some(walk.clone());
             Ok(cie.clone())
         });
-        let (Ok(fde), Some(mut walk)) = (fde, at_cie) else { continue };
+        let (Ok(fde), Some(mut walk)) = (fde, at_cie) else {
+            continue;
+        };
         let start = fde.initial_address();
-        let Some(end) = start.checked_add(fde.len()).filter(|&end| end > start) else { continue };
+        let Some(end) = start.checked_add(fde.len()).filter(|&end| end > start) else {
+            continue;
+        };
         walk.first_row(fde.instructions(&frames, bases), fde.cie());
         entries.push(UnwindEntry {
             start,
@@ -168,7 +221,12 @@ fn read(frames: EhFrame<Reader<'_>>, bases: &BaseAddresses, entries: &mut Vec<Un
     }
 }
 
-fn changes(frames: &EhFrame<Reader<'_>>, bases: &BaseAddresses, fde: &Fde<'_>, range: Range<u64>) -> Vec<CfaChange> {
+fn changes(
+    frames: &EhFrame<Reader<'_>>,
+    bases: &BaseAddresses,
+    fde: &Fde<'_>,
+    range: Range<u64>,
+) -> Vec<CfaChange> {
     let mut walk = Walk::of_cie(frames, bases, fde.cie());
     let mut changes: Vec<CfaChange> = Vec::new();
     let mut note = |address: u64, cfa: Cfa| {
@@ -232,15 +290,22 @@ struct Walk {
 
 impl Walk {
     fn of_cie(frames: &EhFrame<Reader<'_>>, bases: &BaseAddresses, cie: &Cie<'_>) -> Walk {
-        let mut walk =
-            Walk { cfa: Rule::Unknown, has_return_address: true, remembered: Vec::new() };
+        let mut walk = Walk {
+            cfa: Rule::Unknown,
+            has_return_address: true,
+            remembered: Vec::new(),
+        };
         walk.first_row(cie.instructions(frames, bases), cie);
         walk
     }
 
     /// Follows the instructions up to the first that starts another row.
-    fn first_row(&mut self, mut instructions: CallFrameInstructionIter<'_, Reader<'_>>, cie: &Cie<'_>) {
-        for _ in 0..MOST_INSTRUCTIONS {
+    fn first_row(
+        &mut self,
+        mut instructions: CallFrameInstructionIter<'_, Reader<'_>>,
+        cie: &Cie<'_>,
+    ) {
+        for _ in 0..MOST_INITIAL {
             match instructions.next() {
                 Ok(Some(instruction)) if advance(&instruction, 0, 1).is_some() => return,
                 Ok(Some(instruction)) => self.step(&instruction, cie),
@@ -265,7 +330,10 @@ impl Walk {
             CallFrameInstruction::DefCfa { register, offset } => {
                 self.cfa = with_register(register, i64::try_from(offset).ok());
             }
-            CallFrameInstruction::DefCfaSf { register, factored_offset } => {
+            CallFrameInstruction::DefCfaSf {
+                register,
+                factored_offset,
+            } => {
                 self.cfa = with_register(register, scaled(factored_offset));
             }
             CallFrameInstruction::DefCfaRegister { register } => {
@@ -280,11 +348,15 @@ impl Walk {
                 self.cfa = with_offset(self.cfa, scaled(factored_offset));
             }
             CallFrameInstruction::DefCfaExpression { .. } => self.cfa = Rule::Unknown,
-            CallFrameInstruction::Undefined { register } if register == cie.return_address_register() => {
+            CallFrameInstruction::Undefined { register }
+                if register == cie.return_address_register() =>
+            {
                 self.has_return_address = false;
             }
             CallFrameInstruction::RememberState => self.remembered.push(self.cfa),
-            CallFrameInstruction::RestoreState => self.cfa = self.remembered.pop().unwrap_or(Rule::Unknown),
+            CallFrameInstruction::RestoreState => {
+                self.cfa = self.remembered.pop().unwrap_or(Rule::Unknown)
+            }
             _ => {}
         }
     }
