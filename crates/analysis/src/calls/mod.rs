@@ -1,0 +1,30 @@
+//! Records of one thread turned into calls.
+//!
+//! [`Machine`] takes the records in order and tells a [`Sink`] of calls that begin and end. The rules:
+//!
+//! 1. An exit ends the topmost wrapped frame of equal site and tag. Tail frames above it in the same slot end with it.
+//!    Other frames above it were left without an exit, by `longjmp` or for another stack: they are set aside.
+//! 2. An exit that matches nothing is looked for among the frames set aside: found there, the thread has gone back to
+//!    that stack. Else the call began before tracing: a stray exit.
+//! 3. The slot of a frame is known after a RESYNC, and otherwise estimated from its caller's slot downwards by the tag.
+//!    The estimate is never below the truth. Slots here count units of 16 bytes.
+//! 4. An entry after a jump or a change of stacks, or after loss, belongs to the frames whose nearest slot lies above
+//!    its own. Frames below its slot are set aside; they are dead if the entry takes the slot of the outermost of them.
+//! 5. An entry-only frame ends when its slot is entered again or a frame under it ends.
+//! 6. What has not ended when the records end is lost: unfinished.
+//!
+//! Work and memory are bounded for any input: searches and moves among old frames are paid for from a credit that
+//! records earn, and frames beyond a limit are lost.
+
+mod credit;
+mod fibers;
+mod frame;
+mod machine;
+mod words;
+
+pub use frame::{Ending, Frame, Sink, Style};
+pub use machine::Machine;
+pub use words::{site_of, tag_of};
+
+#[cfg(test)]
+mod tests;

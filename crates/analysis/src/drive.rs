@@ -1,0 +1,234 @@
+//! Spreads the threads of a trace over workers.
+//!
+//! A worker takes a whole thread while there are more. When another worker has nothing to do, the thread is shared, a
+//! segment of packets at a time: whoever has it keeps a copy of the machine, runs the machine over the segment without
+//! an audience, hands it on, and then runs the copy over the segment for its own sink. So each segment starts from the
+//! very state that all records before it have led to, and the results are those of one worker. What is done twice is
+//! the cheap part, and finds the segment in the cache the second time.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::{mem, thread, vec};
+
+use anyhow::Result;
+use nopal_trace::{Packet, ThreadInfo, Trace};
+
+use crate::calls::{Machine, Sink};
+
+const SEGMENT_PACKETS: usize = 16;
+
+/// Told how much of how much is done, in words.
+pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
+
+/// How to go over a trace.
+#[derive(Clone, Copy)]
+pub struct Drive<'a> {
+    pub workers: usize,
+    pub progress: Option<Progress<'a>>,
+}
+
+impl Default for Drive<'_> {
+    fn default() -> Self {
+        let workers = thread::available_parallelism().map_or(1, usize::from);
+        Drive { workers, progress: None }
+    }
+}
+
+/// A part of a thread.
+pub struct Segment<'a> {
+    /// Which of the trace's threads.
+    pub stream: usize,
+    pub thread: ThreadInfo<'a>,
+    /// Counted from 0.
+    pub number: u64,
+    pub last: bool,
+    packets: Vec<Packet<'a>>,
+}
+
+/// Takes the calls of segments, each worker those of many segments of any thread.
+pub trait Worker: Sink + Send {
+    /// Before the segment's records; `machine` is as all records before have left it.
+    fn begin(&mut self, segment: &Segment, machine: &Machine);
+    /// After them.
+    fn end(&mut self, segment: &Segment, machine: &Machine) -> Result<()>;
+}
+
+struct Open<'a> {
+    stream: usize,
+    thread: ThreadInfo<'a>,
+    packets: vec::IntoIter<Packet<'a>>,
+    number: u64,
+    machine: Machine,
+}
+
+impl<'a> Open<'a> {
+    fn new(stream: usize, thread: ThreadInfo<'a>) -> Open<'a> {
+        let packets = thread.packets().collect::<Vec<_>>().into_iter();
+        Open { stream, thread, packets, number: 0, machine: Machine::default() }
+    }
+
+    fn segment(&mut self) -> Segment<'a> {
+        let packets = self.packets.by_ref().take(SEGMENT_PACKETS).collect();
+        let number = self.number;
+        self.number += 1;
+        let last = self.packets.len() == 0;
+        Segment { stream: self.stream, thread: self.thread, number, last, packets }
+    }
+}
+
+struct State<'a> {
+    unopened: vec::IntoIter<(usize, ThreadInfo<'a>)>,
+    shared: Vec<Open<'a>>,
+    /// Workers that hold a thread which they may yet share.
+    holders: usize,
+    failed: bool,
+}
+
+struct Crew<'a, 'b> {
+    state: Mutex<State<'a>>,
+    changed: Condvar,
+    hungry: AtomicUsize,
+    done: AtomicU64,
+    all: u64,
+    drive: &'b Drive<'b>,
+}
+
+impl Drive<'_> {
+    /// Runs a worker of each kind in `workers` over all threads.
+    pub fn run<W: Worker>(&self, trace: &Trace, workers: &mut [W]) -> Result<()> {
+        let threads = trace.threads();
+        let words = |thread: &ThreadInfo| thread.packets().map(|packet| packet.words().len() as u64).sum::<u64>();
+        let crew = Crew {
+            all: threads.iter().map(words).sum(),
+            state: Mutex::new(State {
+                unopened: threads.into_iter().enumerate().collect::<Vec<_>>().into_iter(),
+                shared: Vec::new(),
+                holders: 0,
+                failed: false,
+            }),
+            changed: Condvar::new(),
+            hungry: AtomicUsize::new(0),
+            done: AtomicU64::new(0),
+            drive: self,
+        };
+        match workers {
+            [worker] => crew.work(worker),
+            workers => thread::scope(|scope| {
+                let crew = &crew;
+                let running: Vec<_> = workers.iter_mut().map(|worker| scope.spawn(|| crew.work(worker))).collect();
+                let results = running.into_iter().map(|worker| match worker.join() {
+                    Ok(result) => result,
+                    Err(panic) => std::panic::resume_unwind(panic),
+                });
+                results.fold(Ok(()), Result::and)
+            }),
+        }
+    }
+}
+
+impl<'a> Crew<'a, '_> {
+    fn work<W: Worker>(&self, worker: &mut W) -> Result<()> {
+        let guard = Failing(self);
+        while let Some((open, shared)) = self.claim() {
+            match shared {
+                false => self.own(open, worker)?,
+                true => self.share(open, worker)?,
+            }
+        }
+        mem::forget(guard);
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<'a>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A thread, and whether it is a shared one. Waits for one while another worker may yet share.
+    fn claim(&self) -> Option<(Open<'a>, bool)> {
+        let mut state = self.lock();
+        loop {
+            if state.failed {
+                return None;
+            }
+            if let Some(open) = state.shared.pop() {
+                state.holders += 1;
+                return Some((open, true));
+            }
+            if let Some((stream, thread)) = state.unopened.next() {
+                state.holders += 1;
+                drop(state);
+                return Some((Open::new(stream, thread), false));
+            }
+            if state.holders == 0 {
+                return None;
+            }
+            self.hungry.fetch_add(1, Ordering::Relaxed);
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.hungry.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Lets go of a thread; what is left of it is for others.
+    fn release(&self, left: Option<Open<'a>>) {
+        let mut state = self.lock();
+        state.holders -= 1;
+        state.shared.extend(left);
+        self.changed.notify_all();
+    }
+
+    fn own<W: Worker>(&self, mut open: Open<'a>, worker: &mut W) -> Result<()> {
+        loop {
+            if self.hungry.load(Ordering::Relaxed) > 0 && open.packets.len() > SEGMENT_PACKETS {
+                self.release(Some(open));
+                return Ok(());
+            }
+            let segment = open.segment();
+            self.process(&segment, &mut open.machine, worker)?;
+            if segment.last {
+                self.release(None);
+                return Ok(());
+            }
+        }
+    }
+
+    fn share<W: Worker>(&self, mut open: Open<'a>, worker: &mut W) -> Result<()> {
+        let segment = open.segment();
+        let mut machine = open.machine.clone();
+        if segment.last {
+            self.release(None);
+        } else {
+            for packet in &segment.packets {
+                open.machine.packet(packet, &mut ());
+            }
+            self.release(Some(open));
+        }
+        self.process(&segment, &mut machine, worker)
+    }
+
+    fn process<W: Worker>(&self, segment: &Segment, machine: &mut Machine, worker: &mut W) -> Result<()> {
+        worker.begin(segment, machine);
+        for packet in &segment.packets {
+            machine.packet(packet, worker);
+        }
+        if segment.last {
+            machine.end(worker);
+        }
+        worker.end(segment, machine)?;
+        let words: usize = segment.packets.iter().map(|packet| packet.words().len()).sum();
+        let done = self.done.fetch_add(words as u64, Ordering::Relaxed) + words as u64;
+        if let Some(progress) = self.drive.progress {
+            progress(done, self.all);
+        }
+        Ok(())
+    }
+}
+
+/// Stops the other workers when one fails.
+struct Failing<'a, 'b, 'c>(&'c Crew<'a, 'b>);
+
+impl Drop for Failing<'_, '_, '_> {
+    fn drop(&mut self) {
+        self.0.lock().failed = true;
+        self.0.changed.notify_all();
+    }
+}

@@ -1,0 +1,111 @@
+//! What sites and threads are called.
+
+use std::collections::HashMap;
+
+use nopal_abi::SITE_LIMIT;
+use nopal_symbols::demangle;
+use nopal_trace::{Note, ThreadInfo, Trace};
+
+/// A function as it is shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Function {
+    pub name: String,
+    /// As the file has it.
+    pub raw: String,
+    /// Last part of the file's path.
+    pub module: String,
+    pub path: String,
+    pub address: u64,
+    pub size: u64,
+}
+
+/// The functions of a trace. Sites of the same function (a file that several programs use) are one function.
+pub struct Names {
+    functions: Vec<Function>,
+    /// By site; 0 where nothing is known of it.
+    by_site: Vec<u32>,
+}
+
+impl Names {
+    pub fn new(trace: &Trace) -> Names {
+        let mut images: HashMap<u32, &str> = HashMap::new();
+        for note in trace.notes() {
+            if let Note::Image { image, path, .. } = note {
+                images.insert(*image, path);
+            }
+        }
+        let unknown = Function {
+            name: "(unknown)".into(),
+            raw: "(unknown)".into(),
+            module: "?".into(),
+            path: "?".into(),
+            address: 0,
+            size: 0,
+        };
+        let mut names = Names { functions: vec![unknown], by_site: vec![0] };
+        let mut known: HashMap<(&str, u64), u32> = HashMap::new();
+        for site in trace.sites().filter(|site| site.site < SITE_LIMIT) {
+            let path = images.get(&site.image).copied().unwrap_or("?");
+            let functions = &mut names.functions;
+            let number = *known.entry((path, site.address)).or_insert_with(|| {
+                functions.push(Function {
+                    name: demangle(site.name).into_owned(),
+                    raw: site.name.to_string(),
+                    module: path.rsplit('/').next().unwrap_or(path).to_string(),
+                    path: path.to_string(),
+                    address: site.address,
+                    size: site.size,
+                });
+                functions.len() as u32 - 1
+            });
+            let at = site.site as usize;
+            if names.by_site.len() <= at {
+                names.by_site.resize(at + 1, 0);
+            }
+            names.by_site[at] = number;
+        }
+        names
+    }
+
+    /// One more than the highest site number.
+    pub fn sites(&self) -> usize {
+        self.by_site.len()
+    }
+
+    pub fn functions(&self) -> &[Function] {
+        &self.functions
+    }
+
+    /// The number of a site's function: 0 for a site that the trace does not tell of.
+    pub fn number(&self, site: u32) -> u32 {
+        self.by_site.get(site as usize).copied().unwrap_or(0)
+    }
+
+    pub fn function(&self, site: u32) -> &Function {
+        &self.functions[self.number(site) as usize]
+    }
+
+    /// The functions that `pattern` means: by name, by raw name, or by name without its parameters; `@MODULE` at its
+    /// end chooses one module.
+    pub fn matching(&self, pattern: &str) -> Vec<u32> {
+        let (name, module) = match pattern.rsplit_once('@') {
+            Some((name, module)) if !name.is_empty() => (name, Some(module)),
+            _ => (pattern, None),
+        };
+        let means = |function: &Function| {
+            let short = function.name.split('(').next().unwrap_or_default();
+            let named = |name: &str| function.name == name || function.raw == name || short == name;
+            named(pattern) || named(name) && module.is_none_or(|module| function.module == module)
+        };
+        (1..).zip(&self.functions[1..]).filter(|(_, function)| means(function)).map(|(number, _)| number).collect()
+    }
+}
+
+/// A thread's name: its own, or its process's.
+pub fn thread_name(trace: &Trace, thread: &ThreadInfo) -> String {
+    if !thread.name.is_empty() {
+        return thread.name.to_string();
+    }
+    let process = trace.processes().filter(|process| process.process == thread.process).last();
+    process.map_or_else(|| "?".to_string(), |process| process.name.to_string())
+}

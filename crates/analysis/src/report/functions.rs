@@ -1,0 +1,201 @@
+//! A function a row.
+
+use std::io::{self, Write};
+
+use anyhow::Result;
+use nopal_trace::Trace;
+
+use super::stats::Stats;
+use crate::drive::Drive;
+use crate::names::Names;
+use crate::text::{Align, Table, count, duration, push_json_string, push_u64};
+
+/// A function. The times are those of calls that ended and began while tracing, 0 without any; `total_ns` leaves out
+/// calls inside a call of the same function. Quantiles are exact to 0.8 %.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Row {
+    pub function: String,
+    pub module: String,
+    pub calls: u64,
+    pub unfinished: u64,
+    /// How many calls the times are of.
+    pub timed: u64,
+    pub total_ns: u64,
+    pub self_ns: u64,
+    pub min_ns: u64,
+    pub avg_ns: u64,
+    pub p50_ns: u64,
+    pub p99_ns: u64,
+    pub max_ns: u64,
+}
+
+/// What rows are ordered by, the largest first; names ascend.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sort {
+    Calls,
+    #[default]
+    Total,
+    Own,
+    Min,
+    Average,
+    P50,
+    P99,
+    Max,
+    Unfinished,
+    Function,
+    Module,
+}
+
+impl Sort {
+    pub const ALL: [(&str, Sort); 11] = [
+        ("calls", Sort::Calls),
+        ("total", Sort::Total),
+        ("self", Sort::Own),
+        ("min", Sort::Min),
+        ("avg", Sort::Average),
+        ("p50", Sort::P50),
+        ("p99", Sort::P99),
+        ("max", Sort::Max),
+        ("unfinished", Sort::Unfinished),
+        ("function", Sort::Function),
+        ("module", Sort::Module),
+    ];
+
+    pub fn named(name: &str) -> Option<Sort> {
+        Sort::ALL.iter().find(|(known, _)| *known == name).map(|(_, sort)| *sort)
+    }
+
+    fn value(self, row: &Row) -> u64 {
+        match self {
+            Sort::Calls => row.calls,
+            Sort::Total => row.total_ns,
+            Sort::Own => row.self_ns,
+            Sort::Min => row.min_ns,
+            Sort::Average => row.avg_ns,
+            Sort::P50 => row.p50_ns,
+            Sort::P99 => row.p99_ns,
+            Sort::Max => row.max_ns,
+            Sort::Unfinished => row.unfinished,
+            Sort::Function | Sort::Module => 0,
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    pub rows: Vec<Row>,
+    /// Rows that [`Report::limit`] has taken away.
+    pub left_out: usize,
+}
+
+/// Sums up all calls of a trace, by total time.
+pub fn functions(trace: &Trace, drive: &Drive) -> Result<Report> {
+    let names = Names::new(trace);
+    let mut workers: Vec<Stats> = (0..drive.workers.max(1)).map(|_| Stats::new(names.sites())).collect();
+    drive.run(trace, &mut workers)?;
+    let sum = Stats::by_function(&workers, &names);
+    drop(workers);
+    let ns = |ticks| trace.clocks().duration_ns(ticks);
+    let rows = names.functions().iter().zip(&sum.sites).filter(|(_, totals)| totals.calls + totals.unfinished > 0);
+    let rows = rows.map(|(function, totals)| {
+        let mut row = Row {
+            function: function.name.clone(),
+            module: function.module.clone(),
+            calls: totals.calls,
+            unfinished: totals.unfinished,
+            timed: sum.histograms.count(totals.histogram),
+            ..Row::default()
+        };
+        if row.timed > 0 {
+            let [p50, p99] = sum.histograms.quantiles(totals.histogram, [0.5, 0.99]);
+            row.total_ns = ns(totals.total);
+            row.self_ns = ns(totals.own);
+            row.min_ns = ns(totals.min);
+            row.avg_ns = ns(totals.all) / row.timed;
+            row.p50_ns = ns(p50.clamp(totals.min, totals.max));
+            row.p99_ns = ns(p99.clamp(totals.min, totals.max));
+            row.max_ns = ns(totals.max);
+        }
+        row
+    });
+    let mut report = Report { rows: rows.collect(), left_out: 0 };
+    report.sort(Sort::default());
+    Ok(report)
+}
+
+impl Report {
+    pub fn sort(&mut self, by: Sort) {
+        self.rows.sort_by(|a, b| {
+            let names = |row: &Row| (row.function.clone(), row.module.clone());
+            let modules = match by {
+                Sort::Module => a.module.cmp(&b.module),
+                _ => std::cmp::Ordering::Equal,
+            };
+            by.value(b).cmp(&by.value(a)).then(modules).then_with(|| names(a).cmp(&names(b)))
+        });
+    }
+
+    /// Keeps the first rows only.
+    pub fn limit(&mut self, rows: usize) {
+        self.left_out += self.rows.len().saturating_sub(rows);
+        self.rows.truncate(rows);
+    }
+
+    pub fn write_table(&self, out: &mut dyn Write, width: usize) -> io::Result<()> {
+        let unfinished = self.rows.iter().any(|row| row.unfinished > 0);
+        let mut columns: Vec<_> =
+            ["total", "self", "calls", "min", "avg", "p50", "p99", "max"].map(|name| (name, Align::Right)).into();
+        if unfinished {
+            columns.push(("unfinished", Align::Right));
+        }
+        columns.extend([("function", Align::Left), ("module", Align::Left)]);
+        let mut table = Table::new(&columns);
+        for row in &self.rows {
+            let time = |ns| if row.timed > 0 { duration(ns) } else { "-".to_string() };
+            let [total, own, min, avg, p50, p99, max] =
+                [row.total_ns, row.self_ns, row.min_ns, row.avg_ns, row.p50_ns, row.p99_ns, row.max_ns].map(time);
+            let mut cells = vec![total, own, count(row.calls), min, avg, p50, p99, max];
+            if unfinished {
+                cells.push(count(row.unfinished));
+            }
+            cells.extend([row.function.clone(), row.module.clone()]);
+            table.row(cells);
+        }
+        table.write(out, width)?;
+        if self.left_out > 0 {
+            writeln!(out, "({} more)", count(self.left_out as u64))?;
+        }
+        Ok(())
+    }
+
+    /// An array of objects.
+    pub fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
+        let mut text = Vec::new();
+        for (index, row) in self.rows.iter().enumerate() {
+            text.extend_from_slice(if index == 0 { b"[\n " } else { b",\n " });
+            text.extend_from_slice(b"{\"function\":");
+            push_json_string(&mut text, &row.function);
+            text.extend_from_slice(b",\"module\":");
+            push_json_string(&mut text, &row.module);
+            let numbers = [
+                ("calls", row.calls),
+                ("total_ns", row.total_ns),
+                ("self_ns", row.self_ns),
+                ("min_ns", row.min_ns),
+                ("avg_ns", row.avg_ns),
+                ("p50_ns", row.p50_ns),
+                ("p99_ns", row.p99_ns),
+                ("max_ns", row.max_ns),
+                ("unfinished", row.unfinished),
+            ];
+            for (name, value) in numbers {
+                text.extend_from_slice(format!(",\"{name}\":").as_bytes());
+                push_u64(&mut text, value);
+            }
+            text.push(b'}');
+            out.write_all(&text)?;
+            text.clear();
+        }
+        out.write_all(if self.rows.is_empty() { b"[]\n" } else { b"\n]\n" })
+    }
+}

@@ -1,0 +1,9 @@
+//! Values as text: durations, aligned tables, numbers written fast.
+
+mod bytes;
+mod table;
+mod units;
+
+pub use bytes::{push_decimal, push_fraction, push_hex, push_json_string, push_u64};
+pub use table::{Align, Table};
+pub use units::{bytes, count, duration, percent, rate};
