@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use gimli::{
     BaseAddresses, CfaRule, CieOrFde, CommonInformationEntry, EhFrame, EhFrameHdr, EhFrameOffset,
-    EndianSlice, LittleEndian, Pointer, Register, RegisterRule, UnwindContext, UnwindSection,
-    X86_64,
+    EndianSlice, FrameDescriptionEntry, LittleEndian, Pointer, Register, RegisterRule,
+    UnwindContext, UnwindSection, X86_64,
 };
 
 use crate::code::Memory;
@@ -105,6 +105,47 @@ impl<'a> Frames<'a> {
             .filter_map(|entry| Some((entry.start, entry.exceptions?)))
     }
 
+    /// Where the canonical frame address is, from each address on, for the entry that begins at `start`: a register's
+    /// value and an offset. Ends where the entry cannot be read.
+    pub fn frame_addresses(
+        &self,
+        context: &mut UnwindContext<usize>,
+        start: u64,
+        found: &mut Vec<(u64, Option<(u16, i64)>)>,
+    ) {
+        let Ok(index) = self
+            .entries
+            .binary_search_by_key(&start, |entry| entry.start)
+        else {
+            return;
+        };
+        let entry = &self.entries[index];
+        let Some(fde) = self.fde(entry) else { return };
+        let Ok(mut rows) = fde.rows(&self.section, &self.bases, context) else {
+            return;
+        };
+        while let Ok(Some(row)) = rows.next_row() {
+            let address = match *row.cfa() {
+                CfaRule::RegisterAndOffset { register, offset } => Some((register.0, offset)),
+                CfaRule::Expression(_) => None,
+            };
+            found.push((row.start_address(), address));
+        }
+        found.push((entry.end, None));
+    }
+
+    fn fde(&self, entry: &Entry) -> Option<FrameDescriptionEntry<Reader<'a>>> {
+        let cie = |_: &EhFrame<Reader<'a>>, _: &BaseAddresses, offset: EhFrameOffset| {
+            self.cies
+                .get(&offset.0)
+                .cloned()
+                .ok_or(gimli::Error::NoUnwindInfoForAddress)
+        };
+        self.section
+            .fde_from_offset(&self.bases, entry.offset, cie)
+            .ok()
+    }
+
     /// What changes from the function's start up to and including `length` bytes behind it. Empty without an entry.
     pub fn rules(
         &self,
@@ -131,16 +172,7 @@ impl<'a> Frames<'a> {
         start: u64,
         length: u64,
     ) -> Option<Result<Vec<(u64, FrameChange)>, Reason>> {
-        let cie = |_: &EhFrame<Reader<'a>>, _: &BaseAddresses, offset: EhFrameOffset| {
-            self.cies
-                .get(&offset.0)
-                .cloned()
-                .ok_or(gimli::Error::NoUnwindInfoForAddress)
-        };
-        let fde = self
-            .section
-            .fde_from_offset(&self.bases, entry.offset, cie)
-            .ok()?;
+        let fde = self.fde(entry)?;
         let mut rows = fde.rows(&self.section, &self.bases, context).ok()?;
         let mut changes = Vec::new();
         let mut current: Option<Rules> = None;

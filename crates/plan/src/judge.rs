@@ -47,6 +47,7 @@ pub(crate) fn all(image: &Image, functions: &[Function]) -> Result<Vec<Verdict>>
         starts: &starts,
         is_start: &is_start,
         absolute,
+        frames: &frames,
     };
     let mut flow = sweep(&input)?;
 
@@ -187,10 +188,7 @@ impl Judge<'_> {
         {
             return Err(Reason::OnlyJumpedTo);
         }
-        if self.flow.pops[self.flow.pops.partition_point(|&pop| pop < start)..]
-            .first()
-            .is_some_and(|&pop| pop < end)
-        {
+        if has_one(&self.flow.pops, start..end) {
             return Err(Reason::PopsArguments);
         }
 
@@ -229,7 +227,7 @@ impl Judge<'_> {
             window: window.bytes.len() as u8,
             expected,
             how: how::how(&window, self.memory, &self.fentry),
-            reads_return_address: false,
+            reads_return_address: has_one(&self.flow.return_slots, start..end),
             body: relocate(&window, &rules)?,
         })
     }
@@ -254,4 +252,10 @@ impl Judge<'_> {
             found => found,
         }
     }
+}
+
+/// Whether one of the sorted addresses is in the range.
+fn has_one(addresses: &[u64], range: Range<u64>) -> bool {
+    let first = addresses.partition_point(|&address| address < range.start);
+    addresses.get(first).is_some_and(|&first| first < range.end)
 }

@@ -5,7 +5,8 @@ use iced_x86::{Instruction, Register};
 use crate::window::{Displaced, Kind, Window, opcode};
 use crate::{Body, Fixup, FrameChange, Reason};
 
-/// The DWARF number of the stack pointer.
+/// The DWARF numbers of the frame pointer and the stack pointer.
+pub(crate) const FRAME_POINTER: u16 = 6;
 pub(crate) const STACK_POINTER: u16 = 7;
 
 /// `rules` are the changes in the frame by offset from the function's start, up to the window's end.

@@ -3,11 +3,14 @@
 use std::thread;
 
 use anyhow::{Result, ensure};
+use gimli::UnwindContext;
 use iced_x86::{
     Code as Opcode, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
 };
 
 use crate::code::{Code, Marks, Memory, Range};
+use crate::frames::Frames;
+use crate::relocate::{FRAME_POINTER, STACK_POINTER};
 
 /// Below this much code a second thread is not worth its start.
 const WORTH_A_THREAD: usize = 256 << 10;
@@ -32,6 +35,7 @@ pub(crate) struct Input<'a> {
     pub is_start: &'a Marks,
     /// Whether addresses are final in the file, so that a number may be one.
     pub absolute: bool,
+    pub frames: &'a Frames<'a>,
 }
 
 pub(crate) struct Flow {
@@ -43,9 +47,11 @@ pub(crate) struct Flow {
     pub pops: Vec<u64>,
     /// Abort handlers of restartable sequences.
     pub aborts: Vec<u64>,
+    /// Instructions that read or write their function's return address, or compute where it is. Sorted.
+    pub return_slots: Vec<u64>,
 }
 
-pub(crate) fn sweep(input: &Input<'_>) -> Result<Flow> {
+pub(crate) fn sweep<'a>(input: &'a Input<'a>) -> Result<Flow> {
     let parts: Vec<(&Range<'_>, u64, u64)> = input
         .code
         .ranges()
@@ -79,6 +85,7 @@ pub(crate) fn sweep(input: &Input<'_>) -> Result<Flow> {
     flow.jumps.sort_unstable();
     flow.pops.extend(above.pops);
     flow.aborts.extend(above.aborts);
+    flow.return_slots.extend(above.return_slots);
     Ok(flow)
 }
 
@@ -96,7 +103,7 @@ fn middle(input: &Input<'_>) -> Option<u64> {
     None
 }
 
-fn follow(input: &Input<'_>, parts: &[(&Range<'_>, u64, u64)]) -> Result<Flow> {
+fn follow<'a>(input: &'a Input<'a>, parts: &[(&Range<'_>, u64, u64)]) -> Result<Flow> {
     let mut follower = Follower {
         input,
         flow: Flow {
@@ -104,9 +111,12 @@ fn follow(input: &Input<'_>, parts: &[(&Range<'_>, u64, u64)]) -> Result<Flow> {
             jumps: Vec::new(),
             pops: Vec::new(),
             aborts: Vec::new(),
+            return_slots: Vec::new(),
         },
         group: Group::default(),
         budget: input.memory.len(),
+        frame: FrameAddress::default(),
+        context: UnwindContext::new(),
     };
     for &(range, from, to) in parts.iter().filter(|part| part.1 < part.2) {
         follower.range(
@@ -124,6 +134,16 @@ struct Follower<'a> {
     group: Group,
     /// How many more entries of jump tables the file can hold.
     budget: usize,
+    frame: FrameAddress,
+    context: UnwindContext<usize>,
+}
+
+/// Where the canonical frame address is, as the sweep goes on.
+#[derive(Default)]
+struct FrameAddress {
+    rows: Vec<(u64, Option<(u16, i64)>)>,
+    next: usize,
+    current: Option<(Register, i64)>,
 }
 
 /// Functions that overlap, up to the next that does not.
@@ -162,12 +182,18 @@ impl Follower<'_> {
                 }
                 self.group.end = self.group.end.max(start.end);
                 next += 1;
+                self.frame
+                    .enter(self.input.frames, &mut self.context, start.address);
             }
             let at = decoder.ip();
+            self.frame.advance(at);
             decoder.decode_out(&mut instruction);
             if instruction.is_invalid() {
                 go_to(&mut decoder, from, at + 1)?;
             } else {
+                if self.frame.is_return_slot(&instruction) {
+                    self.flow.return_slots.push(at);
+                }
                 self.note(&instruction);
             }
         }
@@ -294,6 +320,37 @@ impl Follower<'_> {
             .partition_point(|start| start.address <= target);
         let holds = |start: &Start| target < start.end && (start.is_part || self.group.is_part);
         self.input.starts[..after].last().is_some_and(holds)
+    }
+}
+
+impl FrameAddress {
+    fn enter(&mut self, frames: &Frames<'_>, context: &mut UnwindContext<usize>, start: u64) {
+        if self.next == self.rows.len() {
+            self.rows.clear();
+            self.next = 0;
+        }
+        frames.frame_addresses(context, start, &mut self.rows);
+    }
+
+    fn advance(&mut self, address: u64) {
+        while let Some((_, cfa)) = self.rows.get(self.next).filter(|row| row.0 <= address) {
+            self.current = match *cfa {
+                Some((STACK_POINTER, offset)) => Some((Register::RSP, offset)),
+                Some((FRAME_POINTER, offset)) => Some((Register::RBP, offset)),
+                _ => None,
+            };
+            self.next += 1;
+        }
+    }
+
+    fn is_return_slot(&self, instruction: &Instruction) -> bool {
+        self.current.is_some_and(|(register, offset)| {
+            // `lock or $0, (%rsp)` is a barrier and looks at nothing.
+            instruction.memory_base() == register
+                && !instruction.has_lock_prefix()
+                && instruction.memory_index() == Register::None
+                && instruction.memory_displacement64().cast_signed() == offset.wrapping_sub(8)
+        })
     }
 }
 
