@@ -10,7 +10,7 @@ const ALIGNMENT: u64 = 16;
 /// Removes what looks like such parts from sorted entries without names: code that lies among unaligned code, that
 /// other code jumps to, and that nothing calls.
 pub(crate) fn remove(image: &Image, entries: &mut Vec<UnwindEntry>) {
-    let suspects: Vec<u64> = suspects(image.frames().entries())
+    let suspects: Vec<u64> = suspects(image)
         .filter(|start| {
             entries
                 .binary_search_by_key(start, |entry| entry.start)
@@ -27,18 +27,19 @@ pub(crate) fn remove(image: &Image, entries: &mut Vec<UnwindEntry>) {
     });
 }
 
-/// A part may be aligned by chance, but then its neighbours are not.
-fn suspects(all: &[UnwindEntry]) -> impl Iterator<Item = u64> {
+/// A part may be aligned by chance, but it has unaligned neighbours, and no gap before it.
+fn suspects(image: &Image) -> impl Iterator<Item = u64> {
+    let all = image.frames().entries();
     let is_aligned = |entry: &UnwindEntry| entry.start.is_multiple_of(ALIGNMENT);
     (0..all.len()).filter_map(move |index| {
+        let start = all[index].start;
         let before = index.checked_sub(1).map(|before| &all[before]);
         let after = all.get(index + 1);
+        let has_gap =
+            before.is_none_or(|before| before.end != start) && !image.code().begins_at(start);
         let is_suspect = !is_aligned(&all[index])
-            || before
-                .into_iter()
-                .chain(after)
-                .all(|entry| !is_aligned(entry));
-        is_suspect.then_some(all[index].start)
+            || (!has_gap && !before.into_iter().chain(after).all(is_aligned));
+        is_suspect.then_some(start)
     })
 }
 

@@ -355,6 +355,14 @@ impl Code {
         self.all.end(address)
     }
 
+    /// Whether a section of code begins here.
+    pub fn begins_at(&self, address: u64) -> bool {
+        self.all
+            .0
+            .binary_search_by_key(&address, |range| range.start)
+            .is_ok()
+    }
+
     pub fn is_cold(&self, address: u64) -> bool {
         self.cold.end(address).is_some()
     }
