@@ -1,1 +1,69 @@
-fn main() {}
+//! The `nopal` command. Only here is anything printed, and only here does the process end.
+#![cfg_attr(not(test), no_main)]
+
+mod arguments;
+mod doctor;
+mod list;
+mod manual;
+mod open;
+mod output;
+mod program;
+mod progress;
+mod report;
+
+use anstream::{ColorChoice, eprintln};
+use anyhow::Result;
+use clap::Parser;
+
+use crate::arguments::{Arguments, Color, Command};
+
+/// In place of Rust's own `main`, which would ignore SIGPIPE before anybody could ask what it was: a traced program
+/// inherits that, and a closed pipe ends nopal as silently as it ends other tools.
+#[cfg(not(test))]
+#[unsafe(no_mangle)]
+extern "C" fn main(_count: i32, _words: *const *const libc::c_char) -> i32 {
+    hold_standard_descriptors();
+    command_line()
+}
+
+/// Those that are closed: so that no file that nopal opens becomes its standard output. They are closed again in
+/// programs that nopal starts.
+#[cfg(not(test))]
+fn hold_standard_descriptors() {
+    // SAFETY: plain system calls; open returns the lowest free number, which is the closed one.
+    unsafe {
+        for standard in 0..3 {
+            if libc::fcntl(standard, libc::F_GETFD) < 0 {
+                libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
+            }
+        }
+    }
+}
+
+#[cfg_attr(test, expect(dead_code))]
+fn command_line() -> i32 {
+    let arguments = Arguments::parse();
+    match arguments.color {
+        Color::Auto => ColorChoice::Auto,
+        Color::Always => ColorChoice::Always,
+        Color::Never => ColorChoice::Never,
+    }
+    .write_global();
+    match run(arguments.command) {
+        Ok(status) => status,
+        Err(error) => {
+            eprintln!("nopal: {error:#}");
+            1
+        }
+    }
+}
+
+fn run(command: Command) -> Result<i32> {
+    match command {
+        Command::Report(report) => report::run(&report)?,
+        Command::List(list) => list::run(&list)?,
+        Command::Doctor => doctor::run()?,
+        Command::Man(man) => manual::write(&man.directory)?,
+    }
+    Ok(0)
+}

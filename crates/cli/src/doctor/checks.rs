@@ -1,0 +1,366 @@
+//! One function a check. What a check reads comes from the kernel, as text; the judgement is a function of that text.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use nopal_analysis::text::bytes;
+
+use super::{Finding, State};
+
+type Check = fn() -> Finding;
+
+pub const ALL: [(&str, Check); 15] = [
+    ("kernel", kernel),
+    ("ptrace", ptrace),
+    ("yama", || {
+        yama(read("/proc/sys/kernel/yama/ptrace_scope").as_deref())
+    }),
+    ("seccomp", || {
+        seccomp(&status("Seccomp").unwrap_or_default())
+    }),
+    ("memfd", || {
+        memfd(read("/proc/sys/vm/memfd_noexec").as_deref())
+    }),
+    ("overcommit", || {
+        overcommit(read("/proc/sys/vm/overcommit_memory").as_deref())
+    }),
+    ("address space", || address_space(limit(libc::RLIMIT_AS))),
+    ("stack", || stack(limit(libc::RLIMIT_STACK))),
+    ("core dumps", || core_dumps(limit(libc::RLIMIT_CORE))),
+    ("clock source", || {
+        clock_source(read(CLOCK_SOURCE).as_deref())
+    }),
+    ("counter", || {
+        counter(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default())
+    }),
+    ("rdtsc", rdtsc),
+    ("container", container),
+    ("fuse", || {
+        optional(
+            "/dev/fuse",
+            "the tracing directory cannot be mounted; recording does not need it",
+        )
+    }),
+    ("tracefs", || {
+        optional(
+            "/sys/kernel/tracing/trace",
+            "the kernel's own events cannot be read; recording does not need them",
+        )
+    }),
+];
+
+const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+
+/// The content of a small file of the kernel's; nothing where there is none.
+fn read(path: &str) -> Option<String> {
+    fs::read_to_string(path)
+        .ok()
+        .map(|text| text.trim().to_string())
+}
+
+/// A field of this process's status.
+fn status(field: &str) -> Option<String> {
+    let text = fs::read_to_string("/proc/self/status").ok()?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
+    Some(line.trim().to_string())
+}
+
+/// The soft limit; nothing where it is unlimited or not to be known.
+fn limit(resource: libc::__rlimit_resource_t) -> Option<u64> {
+    let mut limit = libc::rlimit {
+        rlim_cur: libc::RLIM_INFINITY,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    // SAFETY: getrlimit writes one rlimit, into a local of that type.
+    unsafe { libc::getrlimit(resource, &mut limit) };
+    (limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
+}
+
+fn kernel() -> Finding {
+    let release = read("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release
+        .split(['.', '-'])
+        .map_while(|number| number.parse::<u32>().ok());
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    let machine = std::env::consts::ARCH;
+    if version >= (5, 3) {
+        Finding::good(format!("Linux {release} on {machine}"))
+    } else {
+        Finding::new(
+            State::Warning,
+            format!("Linux {release} on {machine}"),
+            "nopal is made for Linux 5.3 and later",
+        )
+    }
+}
+
+/// Asks the kernel rather than its settings: takes hold of a child.
+fn ptrace() -> Finding {
+    match seize_a_child() {
+        Ok(()) => Finding::good("a process that nopal starts can be traced"),
+        Err(error) => Finding::new(
+            State::Bad,
+            format!("a process that nopal starts cannot be traced: {error}"),
+            "allow ptrace: in a container, run it with --cap-add=SYS_PTRACE or a seccomp profile that permits it",
+        ),
+    }
+}
+
+fn seize_a_child() -> io::Result<()> {
+    // SAFETY: the child makes plain system calls only, and is killed and waited for.
+    unsafe {
+        let child = libc::fork();
+        if child < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        if child == 0 {
+            loop {
+                libc::pause();
+            }
+        }
+        let result = match libc::ptrace(libc::PTRACE_SEIZE, child, 0, 0) {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        };
+        libc::kill(child, libc::SIGKILL);
+        libc::waitpid(child, std::ptr::null_mut(), 0);
+        result
+    }
+}
+
+fn yama(scope: Option<&str>) -> Finding {
+    match scope {
+        None | Some("0") => Finding::good("processes of the same user may be attached to"),
+        Some("1") => Finding::new(
+            State::Note,
+            "only a process's own ancestors may attach to it: enough for `nopal record`",
+            "to attach to others: sysctl kernel.yama.ptrace_scope=0, as root",
+        ),
+        Some("2") => Finding::new(
+            State::Warning,
+            "only root may attach",
+            "run nopal as root, or: sysctl kernel.yama.ptrace_scope=1, as root",
+        ),
+        Some(other) => Finding::new(
+            State::Bad,
+            format!("nobody may attach (kernel.yama.ptrace_scope is {other})"),
+            "this setting stays until the machine starts again: boot with kernel.yama.ptrace_scope=1",
+        ),
+    }
+}
+
+fn seccomp(mode: &str) -> Finding {
+    match mode {
+        "0" | "" => Finding::good("nopal itself is not confined"),
+        _ => Finding::new(
+            State::Note,
+            "nopal itself runs under a seccomp filter, as in a container",
+            "if recording fails, run the container with --security-opt seccomp=unconfined",
+        ),
+    }
+}
+
+fn memfd(setting: Option<&str>) -> Finding {
+    match setting {
+        None | Some("0") => Finding::good("memory files may hold code"),
+        Some("1") => Finding::good("memory files may hold code where that is asked for"),
+        Some(other) => Finding::new(
+            State::Bad,
+            format!("memory files may not hold code (vm.memfd_noexec is {other})"),
+            "sysctl vm.memfd_noexec=1, as root",
+        ),
+    }
+}
+
+fn overcommit(setting: Option<&str>) -> Finding {
+    match setting {
+        Some("2") => Finding::new(
+            State::Warning,
+            "memory is never promised twice: mirrors of large stacks may be refused, and are then traced entry only",
+            "sysctl vm.overcommit_memory=0, as root, where durations are missing",
+        ),
+        _ => Finding::good("memory may be reserved before it is used"),
+    }
+}
+
+fn address_space(limit: Option<u64>) -> Finding {
+    match limit {
+        None => Finding::good("the address space is not limited"),
+        Some(limit) => Finding::new(
+            State::Warning,
+            format!(
+                "the address space is limited to {}: nopal's part of a program counts too",
+                bytes(limit)
+            ),
+            "ulimit -v unlimited, or a smaller --buffer",
+        ),
+    }
+}
+
+fn stack(limit: Option<u64>) -> Finding {
+    match limit {
+        Some(limit) => Finding::good(format!("stacks grow to {}", bytes(limit))),
+        None => Finding::new(
+            State::Note,
+            "stacks grow without limit: the kernel lays out memory the old way",
+            "ulimit -s 8192 for the usual layout",
+        ),
+    }
+}
+
+fn core_dumps(limit: Option<u64>) -> Finding {
+    match limit {
+        Some(0) => Finding::new(
+            State::Note,
+            "a program that crashes leaves no core dump",
+            "ulimit -c unlimited for one",
+        ),
+        Some(limit) => Finding::good(format!("core dumps are cut at {}", bytes(limit))),
+        None => Finding::good("a program that crashes leaves a core dump"),
+    }
+}
+
+fn clock_source(source: Option<&str>) -> Finding {
+    match source {
+        Some("tsc") => Finding::good("the kernel keeps time by the counter that records use"),
+        Some(other) => Finding::new(
+            State::Warning,
+            format!("the kernel keeps time by {other}, not by the counter that records use"),
+            "durations may be off by what the two drift apart in a second; boot with clocksource=tsc where the counter is sound",
+        ),
+        None => Finding::new(
+            State::Note,
+            "what the kernel keeps time by is not to be seen",
+            "durations are by the counter",
+        ),
+    }
+}
+
+fn counter(cpuinfo: &str) -> Finding {
+    let flags = cpuinfo
+        .lines()
+        .find(|line| line.starts_with("flags"))
+        .unwrap_or_default();
+    let lacking: Vec<&str> = ["constant_tsc", "nonstop_tsc"]
+        .into_iter()
+        .filter(|flag| !flags.split(' ').any(|word| word == *flag))
+        .collect();
+    if lacking.is_empty() {
+        return Finding::good("the counter runs at one rate, also while the processor sleeps");
+    }
+    Finding::new(
+        State::Warning,
+        format!("the processor does not promise {}", lacking.join(" and ")),
+        "trust counts; durations may change with the processor's frequency or stop while it sleeps",
+    )
+}
+
+fn rdtsc() -> Finding {
+    let mut setting: libc::c_int = 0;
+    // SAFETY: PR_GET_TSC writes one int, into a local of that type.
+    let asked = unsafe { libc::prctl(libc::PR_GET_TSC, &mut setting) };
+    if asked == 0 && setting == libc::PR_TSC_SIGSEGV {
+        return Finding::new(
+            State::Bad,
+            "reading the counter is forbidden",
+            "start nopal from a process that may",
+        );
+    }
+    Finding::good("the counter may be read")
+}
+
+fn container() -> Finding {
+    let marks = [
+        "/.dockerenv",
+        "/run/.containerenv",
+        "/run/systemd/container",
+    ];
+    match marks.into_iter().find(|mark| Path::new(mark).exists()) {
+        None => Finding::good("not in a container, as far as can be seen"),
+        Some(mark) => Finding::new(
+            State::Note,
+            format!("in a container ({mark} exists)"),
+            "programs started inside can be traced inside; limits above are the container's",
+        ),
+    }
+}
+
+fn optional(path: &str, otherwise: &str) -> Finding {
+    match fs::File::open(path) {
+        Ok(_) => Finding::good(format!("{path} can be opened")),
+        Err(error) => Finding::new(State::Note, format!("{path}: {error}"), otherwise),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_can_be_seized_where_tests_run() {
+        assert_eq!(ptrace().state, State::Good);
+    }
+
+    #[test]
+    fn each_level_of_yama() {
+        let states =
+            [None, Some("0"), Some("1"), Some("2"), Some("3")].map(|scope| yama(scope).state);
+        assert_eq!(
+            states,
+            [
+                State::Good,
+                State::Good,
+                State::Note,
+                State::Warning,
+                State::Bad
+            ]
+        );
+    }
+
+    #[test]
+    fn clock_sources() {
+        let states = [Some("tsc"), Some("hpet"), None].map(|source| clock_source(source).state);
+        assert_eq!(states, [State::Good, State::Warning, State::Note]);
+    }
+
+    #[test]
+    fn counters() {
+        assert_eq!(
+            counter("flags\t\t: fpu constant_tsc nonstop_tsc\n").state,
+            State::Good
+        );
+        let lacking = counter("flags\t\t: fpu constant_tsc_not nonstop_tsc\n");
+        assert_eq!(lacking.state, State::Warning);
+        assert!(lacking.what.ends_with("constant_tsc"), "{}", lacking.what);
+    }
+
+    #[test]
+    fn limits_and_settings() {
+        assert_eq!(address_space(Some(1 << 30)).state, State::Warning);
+        assert!(address_space(Some(1 << 30)).what.contains("1.00 GiB"));
+        assert_eq!(
+            (stack(None).state, stack(Some(8 << 20)).state),
+            (State::Note, State::Good)
+        );
+        assert_eq!(overcommit(Some("2")).state, State::Warning);
+        assert_eq!(
+            (memfd(Some("1")).state, memfd(Some("2")).state),
+            (State::Good, State::Bad)
+        );
+    }
+
+    #[test]
+    fn every_finding_that_is_not_good_says_what_to_do() {
+        for (name, check) in ALL {
+            let finding = check();
+            assert_eq!(
+                finding.state != State::Good,
+                finding.advice.is_some(),
+                "{name}: {finding:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! `nopal doctor`: what this machine allows, and what to do about it.
+
+mod checks;
+
+use std::io::{self, Write};
+
+use anstyle::{AnsiColor, Style};
+use anyhow::{Result, bail};
+
+use crate::output::{self, finish};
+
+/// How a finding bears on tracing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum State {
+    Good,
+    /// Worth knowing.
+    Note,
+    /// Some programs, or some numbers, suffer.
+    Warning,
+    /// Nothing can be recorded.
+    Bad,
+}
+
+/// What one check came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Finding {
+    state: State,
+    what: String,
+    /// What to do about it.
+    advice: Option<String>,
+}
+
+impl Finding {
+    fn good(what: impl Into<String>) -> Finding {
+        Finding {
+            state: State::Good,
+            what: what.into(),
+            advice: None,
+        }
+    }
+
+    fn new(state: State, what: impl Into<String>, advice: impl Into<String>) -> Finding {
+        Finding {
+            state,
+            what: what.into(),
+            advice: Some(advice.into()),
+        }
+    }
+}
+
+pub fn run() -> Result<()> {
+    let findings: Vec<_> = checks::ALL
+        .iter()
+        .map(|(name, check)| (*name, check()))
+        .collect();
+    finish(write(&mut output::stdout(), &findings))?;
+    if findings
+        .iter()
+        .any(|(_, finding)| finding.state == State::Bad)
+    {
+        bail!("programs cannot be traced here");
+    }
+    Ok(())
+}
+
+fn write(out: &mut dyn Write, findings: &[(&str, Finding)]) -> io::Result<()> {
+    let widest = findings
+        .iter()
+        .map(|(name, _)| name.len())
+        .max()
+        .unwrap_or(0);
+    for (name, finding) in findings {
+        let (word, color) = match finding.state {
+            State::Good => ("good", AnsiColor::Green),
+            State::Note => ("note", AnsiColor::Cyan),
+            State::Warning => ("warn", AnsiColor::Yellow),
+            State::Bad => ("bad ", AnsiColor::Red),
+        };
+        let style = Style::new().fg_color(Some(color.into())).bold();
+        writeln!(
+            out,
+            "{style}{word}{style:#}  {name:widest$}  {}",
+            finding.what
+        )?;
+        if let Some(advice) = &finding.advice {
+            writeln!(out, "      {:widest$}  {advice}", "")?;
+        }
+    }
+    out.flush()
+}

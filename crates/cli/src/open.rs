@@ -1,0 +1,35 @@
+//! Opens traces, and goes over them with the progress shown.
+
+use anstream::eprintln;
+use anyhow::Result;
+use nopal_analysis::drive::Drive;
+use nopal_trace::Trace;
+
+use crate::arguments::Input;
+use crate::progress::Progress;
+
+impl Input {
+    /// The trace; what of it is damaged is told in one line.
+    pub fn open(&self) -> Result<Trace> {
+        let trace = Trace::open(&self.directory)?;
+        if let Some(first) = trace.damage().first() {
+            let more = match trace.damage_count() {
+                0 | 1 => String::new(),
+                all => format!(", and {} more places", all - 1),
+            };
+            let (file, offset, what) = (first.file.display(), first.offset, first.what);
+            eprintln!("nopal: the trace is damaged: {file} at {offset}: {what}{more}");
+        }
+        Ok(trace)
+    }
+}
+
+/// Runs `work` on all cores.
+pub fn driven<T>(what: &'static str, work: impl FnOnce(&Drive) -> Result<T>) -> Result<T> {
+    let progress = Progress::new(what);
+    let update = |done, all| progress.update(done, all);
+    work(&Drive {
+        progress: Some(&update),
+        ..Drive::default()
+    })
+}
