@@ -16,13 +16,14 @@
 #define NOPAL_CONTEXT_CLOCK_HIGH 24
 #define NOPAL_CONTEXT_TOKEN 28
 #define NOPAL_CONTEXT_DEPTH 32
+#define NOPAL_CONTEXT_SLOTS 80
 
 #define NOPAL_CONTEXTS 8192         /* a power of two */
 #define NOPAL_STACK_PARTS 65536     /* a power of two */
 #define NOPAL_STACK_PART_SHIFT 16   /* stacks are mirrored 64 KiB at a time */
 #define NOPAL_BLOCKS 1024
 #define NOPAL_UNWINDERS 8
-#define NOPAL_DEPTH_LIMIT 64
+#define NOPAL_DEPTH_LIMIT 256
 #define NOPAL_UNWINDER_RESUME 32    /* offset in struct nopal_unwinder */
 #define NOPAL_EXIT_WORD 7           /* from the address that a wrapped function returns to: the record word of its exit */
 
@@ -74,18 +75,16 @@ struct nopal_unwinder {
 struct nopal_process {
 	struct nopal_region *region;
 	struct nopal_context *contexts;     /* NOPAL_CONTEXTS of them, wiped on fork */
-	uint64_t *stack_parts;              /* NOPAL_STACK_PARTS words: part number << 2 | state */
+	uint64_t *stack_parts;              /* NOPAL_STACK_PARTS words: part number * 4 + state */
 	int64_t mirror;                     /* address of a slot's mirror minus the slot's; a multiple of a stack part */
 	int32_t context_slot;               /* offset from the thread pointer of the word that points to the context */
 	int32_t thread_slot;                /* offset of the 32-bit thread id in the thread's control block */
-	uint32_t entry_only;                /* wrap nothing */
 	uint32_t quiet;                     /* make no system call: seccomp may be on. Set by the tool or by the hook, never cleared */
 	uint32_t process;                   /* its id when the tool came; a forked child finds another one */
 	uint32_t depth_limit;               /* 0: none */
 	uint32_t tracer;                    /* process to name by PR_SET_PTRACER in forked children; 0: needless */
 	uint32_t block_count;               /* published with release after the block is filled in */
 	uint32_t unwinder_count;            /* the same */
-	uint32_t reserved;
 	struct nopal_block blocks[NOPAL_BLOCKS];
 	struct nopal_unwinder unwinders[NOPAL_UNWINDERS];
 };
@@ -95,6 +94,7 @@ _Static_assert(offsetof(struct nopal_context, stack.low) == NOPAL_CONTEXT_STACK_
 _Static_assert(offsetof(struct nopal_context, stack.span) == NOPAL_CONTEXT_STACK_SPAN, "context");
 _Static_assert(offsetof(struct nopal_context, clock_high) == NOPAL_CONTEXT_CLOCK_HIGH, "context");
 _Static_assert(offsetof(struct nopal_context, token) == NOPAL_CONTEXT_TOKEN, "context");
+_Static_assert(offsetof(struct nopal_context, slots) == NOPAL_CONTEXT_SLOTS, "context");
 _Static_assert(offsetof(struct nopal_context, depth) == NOPAL_CONTEXT_DEPTH, "context");
 _Static_assert(offsetof(struct nopal_unwinder, resume) == NOPAL_UNWINDER_RESUME, "unwinder");
 

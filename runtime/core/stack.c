@@ -60,13 +60,10 @@ static struct nopal_range grown(struct nopal_range known, uint64_t part, uint64_
 
 enum nopal_stack nopal_stack_know(struct nopal_process *process, struct nopal_context *context, uint64_t slot)
 {
-	struct nopal_range range = { 0, UINT64_MAX };
-	if (!process->entry_only) {
-		uint64_t number = slot / PART_BYTES;
-		if (part_state(process, number) != PART_MIRRORED)
-			return NOPAL_STACK_REFUSED;
-		range = grown(context->stack, number * PART_BYTES, slot);
-	}
+	uint64_t number = slot / PART_BYTES;
+	if (part_state(process, number) != PART_MIRRORED)
+		return NOPAL_STACK_REFUSED;
+	struct nopal_range range = grown(context->stack, number * PART_BYTES, slot);
 	arch_store_pair_local(&context->stack, range.low, range.span);
 	return NOPAL_STACK_MIRRORED;
 }

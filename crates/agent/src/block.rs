@@ -11,6 +11,8 @@ use nopal_abi::{KIND_ENTRY, KIND_ENTRY_ARGS, KIND_EXIT, KIND_EXIT_RESULT, KIND_O
 pub struct Recorder {
     pub arguments: bool,
     pub wraps: bool,
+    /// Calls nested deeper than the process's limit are not recorded.
+    pub limits_depth: bool,
 }
 
 /// What the runtime does when a hooked function is called.
@@ -41,11 +43,15 @@ impl Stub {
     }
 }
 
-/// Where the canonical frame address is, from an offset in a body on: `register` (DWARF's number) plus `offset`.
+/// How unwinding changes from an offset in a body on. Registers have DWARF's numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Cfa {
-    pub register: u16,
-    pub offset: u64,
+pub enum Row {
+    /// The canonical frame address is `register + offset`.
+    Cfa { register: u16, offset: i32 },
+    /// The caller's value of `register` is at the frame address plus `offset`.
+    Saved { register: u16, offset: i32 },
+    /// `register` holds the caller's value.
+    Restored { register: u16 },
 }
 
 /// Addresses of one thunk or hook.
@@ -100,26 +106,30 @@ impl BlockBuilder {
     }
 
     /// Appends a thunk for `site`, switched on, with room for a body, which `write` fills in: it gets the body's
-    /// address. `rows` tell how the canonical frame address moves in the body.
+    /// address. `rows` tell how to unwind in the body.
     pub fn thunk(
         &mut self,
         site: u32,
         recorder: Recorder,
         body_bytes: usize,
-        rows: &[(u16, Cfa)],
+        rows: &[(u16, Row)],
         write: impl FnOnce(u64, &mut [u8]) -> Result<()>,
     ) -> Result<Thunk> {
         ensure!(site < nopal_abi::SITE_LIMIT, "site numbers are used up");
         let template = &image::BYTES[image::THUNK..image::THUNK_END];
-        let (entry_kind, entry, exit_kind, exit) = match recorder {
-            Recorder { wraps: true, arguments: false } => (KIND_ENTRY, image::ENTRY, KIND_EXIT, image::EXIT),
-            Recorder { wraps: true, arguments: true } => {
-                (KIND_ENTRY_ARGS, image::ENTRY_ARGS, KIND_EXIT_RESULT, image::EXIT_RESULT)
-            }
-            Recorder { wraps: false, arguments: false } => (KIND_ONLY, image::ENTRY_ONLY, KIND_EXIT, image::EXIT),
-            Recorder { wraps: false, arguments: true } => {
-                (KIND_ONLY_ARGS, image::ENTRY_ONLY_ARGS, KIND_EXIT, image::EXIT)
-            }
+        let (entry_kind, entry) = match (recorder.wraps, recorder.arguments, recorder.limits_depth) {
+            (true, false, false) => (KIND_ENTRY, image::ENTRY),
+            (true, false, true) => (KIND_ENTRY, image::ENTRY_DEPTH),
+            (true, true, false) => (KIND_ENTRY_ARGS, image::ENTRY_ARGS),
+            (true, true, true) => (KIND_ENTRY_ARGS, image::ENTRY_ARGS_DEPTH),
+            (false, false, _) => (KIND_ONLY, image::ENTRY_ONLY),
+            (false, true, _) => (KIND_ONLY_ARGS, image::ENTRY_ONLY_ARGS),
+        };
+        let (exit_kind, exit) = match (recorder.arguments, recorder.limits_depth) {
+            (false, false) => (KIND_EXIT, image::EXIT),
+            (false, true) => (KIND_EXIT, image::EXIT_DEPTH),
+            (true, false) => (KIND_EXIT_RESULT, image::EXIT_RESULT),
+            (true, true) => (KIND_EXIT_RESULT, image::EXIT_RESULT_DEPTH),
         };
         let begin = self.append(template, body_bytes, rows, image::THUNK_CFI, write)?;
         let at = |label: usize| begin + (label - image::THUNK);
@@ -142,7 +152,7 @@ impl BlockBuilder {
         &mut self,
         stub: Stub,
         body_bytes: usize,
-        rows: &[(u16, Cfa)],
+        rows: &[(u16, Row)],
         write: impl FnOnce(u64, &mut [u8]) -> Result<()>,
     ) -> Result<Thunk> {
         let template = &image::BYTES[image::HOOK..image::HOOK_END];
@@ -158,7 +168,7 @@ impl BlockBuilder {
         &mut self,
         template: &[u8],
         body_bytes: usize,
-        rows: &[(u16, Cfa)],
+        rows: &[(u16, Row)],
         program: &[u8],
         write: impl FnOnce(u64, &mut [u8]) -> Result<()>,
     ) -> Result<usize> {
@@ -172,12 +182,10 @@ impl BlockBuilder {
         let mut program = program.to_vec();
         put_mirror(&mut program, self.mirror);
         let mut location = 0;
-        for (offset, cfa) in rows {
+        for (offset, row) in rows {
             advance(&mut program, offset.saturating_sub(location));
             location = *offset;
-            program.push(DW_CFA_DEF_CFA);
-            uleb(&mut program, u64::from(cfa.register));
-            uleb(&mut program, cfa.offset);
+            row.encode(&mut program);
         }
         self.frames.push(Frame { begin, end: self.bytes.len(), program });
         Ok(begin)
@@ -270,11 +278,55 @@ const PC_RELATIVE_4: u8 = 0x1b;
 const DATA_RELATIVE_4: u8 = 0x3b;
 const UNSIGNED_4: u8 = 0x03;
 const DW_CFA_DEF_CFA: u8 = 0x0c;
+const DW_CFA_DEF_CFA_SF: u8 = 0x12;
 const DW_CFA_OFFSET: u8 = 0x80;
+const DW_CFA_OFFSET_EXTENDED_SF: u8 = 0x11;
+const DW_CFA_RESTORE_EXTENDED: u8 = 0x06;
 const DW_CFA_ADVANCE_LOC2: u8 = 0x03;
 const DW_CFA_ADVANCE_LOC: u8 = 0x40;
 const RETURN_ADDRESS: u8 = 16;
 const RSP: u8 = 7;
+
+/// The CIE's factor for offsets.
+const DATA_ALIGN: i32 = -8;
+
+impl Row {
+    fn encode(&self, program: &mut Vec<u8>) {
+        match *self {
+            Row::Cfa { register, offset } if offset >= 0 => {
+                program.push(DW_CFA_DEF_CFA);
+                uleb(program, u64::from(register));
+                uleb(program, offset as u64);
+            }
+            Row::Cfa { register, offset } => {
+                program.push(DW_CFA_DEF_CFA_SF);
+                uleb(program, u64::from(register));
+                sleb(program, offset / DATA_ALIGN);
+            }
+            Row::Saved { register, offset } => {
+                program.push(DW_CFA_OFFSET_EXTENDED_SF);
+                uleb(program, u64::from(register));
+                sleb(program, offset / DATA_ALIGN);
+            }
+            Row::Restored { register } => {
+                program.push(DW_CFA_RESTORE_EXTENDED);
+                uleb(program, u64::from(register));
+            }
+        }
+    }
+}
+
+fn sleb(program: &mut Vec<u8>, mut value: i32) {
+    loop {
+        let byte = (value & 0x7f) as u8;
+        value >>= 7;
+        if (value == 0 && byte & 0x40 == 0) || (value == -1 && byte & 0x40 != 0) {
+            program.push(byte);
+            return;
+        }
+        program.push(byte | 0x80);
+    }
+}
 
 fn advance(program: &mut Vec<u8>, bytes: u16) {
     if bytes == 0 {

@@ -4,7 +4,7 @@
 mod block;
 mod process;
 
-pub use block::{Block, BlockBuilder, Cfa, Recorder, Stub, Thunk};
+pub use block::{Block, BlockBuilder, Recorder, Row, Stub, Thunk};
 pub use process::{
     BLOCKS, BlockEntry, CONTEXT_BYTES, CONTEXTS, ProcessHead, STACK_PART_BYTES, STACK_PARTS, UNWINDERS,
     UnwinderEntry, blocks_offset, process_bytes, unwinders_offset,
@@ -33,12 +33,18 @@ pub struct Immediates {
     pub thread_slot: i32,
     /// The bits under `MARK_MASK` of every arena's address.
     pub mark: u32,
+    /// At most `DEPTH_LIMIT`; 0 where no thunk limits it.
+    pub depth_limit: u32,
 }
+
+/// How many nested wrapped calls a context can hold.
+pub const DEPTH_LIMIT: u32 = 256;
 
 const PATCH_MIRROR: u64 = 1;
 const PATCH_CONTEXT_SLOT: u64 = 2;
 const PATCH_THREAD_SLOT: u64 = 3;
 const PATCH_MARK: u64 = 4;
+const PATCH_DEPTH_LIMIT: u64 = 5;
 
 /// Stands in the unwind rows, little-endian, where `mirror - 8` belongs.
 const MIRROR_PLACEHOLDER: [u8; 8] = [0xf7, 0x6e, 0x6f, 0x70, 0x61, 0x6c, 0x2e, 0x6d];
@@ -56,7 +62,8 @@ pub fn image(immediates: &Immediates) -> Vec<u8> {
             PATCH_CONTEXT_SLOT => put(&mut bytes, offset, &immediates.context_slot.to_le_bytes()),
             PATCH_THREAD_SLOT => put(&mut bytes, offset, &immediates.thread_slot.to_le_bytes()),
             PATCH_MARK => put(&mut bytes, offset, &immediates.mark.to_le_bytes()),
-            _ => unreachable!("arch/x86_64/thunk.S names four kinds of fields"),
+            PATCH_DEPTH_LIMIT => put(&mut bytes, offset, &immediates.depth_limit.to_le_bytes()),
+            _ => unreachable!("arch/x86_64/thunk.S names the kinds of fields"),
         }
     }
     put_mirror(&mut bytes[image::EH_FRAME_HEADER..], immediates.mirror);

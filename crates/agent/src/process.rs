@@ -11,14 +11,12 @@ pub struct ProcessHead {
     pub mirror: i64,
     pub context_slot: i32,
     pub thread_slot: i32,
-    pub entry_only: u32,
     pub quiet: u32,
     pub process: u32,
     pub depth_limit: u32,
     pub tracer: u32,
     pub block_count: u32,
     pub unwinder_count: u32,
-    pub reserved: u32,
 }
 
 /// Generated code at [low, high), described by the `.eh_frame_hdr` at `header`.
@@ -46,7 +44,7 @@ pub struct UnwinderEntry {
 pub const BLOCKS: usize = 1024;
 pub const UNWINDERS: usize = 8;
 pub const CONTEXTS: usize = 8192;
-pub const CONTEXT_BYTES: usize = 592;
+pub const CONTEXT_BYTES: usize = 2128;
 pub const STACK_PARTS: usize = 65536;
 pub const STACK_PART_BYTES: u64 = 1 << 16;
 

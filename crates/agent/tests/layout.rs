@@ -30,7 +30,6 @@ fn process_structure_is_the_headers() {
         "offsetof(struct nopal_process, mirror)" => offset_of!(ProcessHead, mirror),
         "offsetof(struct nopal_process, context_slot)" => offset_of!(ProcessHead, context_slot),
         "offsetof(struct nopal_process, thread_slot)" => offset_of!(ProcessHead, thread_slot),
-        "offsetof(struct nopal_process, entry_only)" => offset_of!(ProcessHead, entry_only),
         "offsetof(struct nopal_process, quiet)" => offset_of!(ProcessHead, quiet),
         "offsetof(struct nopal_process, process)" => offset_of!(ProcessHead, process),
         "offsetof(struct nopal_process, depth_limit)" => offset_of!(ProcessHead, depth_limit),

@@ -14,6 +14,7 @@
 #define PATCH_CONTEXT_SLOT 2    /* 4 bytes: process.context_slot */
 #define PATCH_THREAD_SLOT 3     /* 4 bytes: process.thread_slot */
 #define PATCH_MARK 4            /* 4 bytes: bits 26..30 of every arena's address in this process */
+#define PATCH_DEPTH_LIMIT 5     /* 4 bytes: process.depth_limit */
 
 #define MARK_MASK 0x7c000000    /* arenas are 64 MiB, aligned, and equal in these bits */
 #define ARENA_SHIFT 26
@@ -207,6 +208,21 @@ nopal_hook_end:
 	mov %edx, 4(%rax)
 .endm
 
+/* With a depth limit, the slots of the wrapped frames alive stand in the context, outermost first. Frames that were
+ * left without an exit (longjmp, exceptions) are those whose slots are not above ours. Leaves in %eax how many are. */
+.macro frames_above
+	mov NOPAL_CONTEXT_DEPTH(%r9), %eax
+	lea SLOT(%rsp), %rdx
+.Lframe\@:
+	test %eax, %eax
+	jz .Lcounted\@
+	cmp %rdx, NOPAL_CONTEXT_SLOTS - 8(%r9, %rax, 8)
+	ja .Lcounted\@
+	dec %eax
+	jmp .Lframe\@
+.Lcounted\@:
+.endm
+
 /* The slow path makes ready what the fast path lacks. Jumps back to \again, or falls through where the event has been
  * dealt with or is lost. */
 .macro prepare bytes, again
@@ -238,7 +254,7 @@ nopal_hook_end:
 
 /* An entry. Returns with carry clear and the return address in the mirror, or with carry set if the call must not be
  * wrapped: a tail call, an entry-only site, a stack without a mirror, an event that was not recorded. */
-.macro entry name, bytes, pending, words, tail, wrap
+.macro entry name, bytes, pending, words, tail, wrap, depth=0
 	.globl \name
 	.type \name, @function
 	.balign 64
@@ -247,6 +263,13 @@ nopal_hook_end:
 	save_registers
 .Lstart\@:
 	check_context .Lslow\@
+.if \depth
+	frames_above
+	.byte 0x3d                      /* cmp imm32, %eax */
+	.long 0
+	patch PATCH_DEPTH_LIMIT, 4
+	jae .Lunrecorded\@
+.endif
 .if \wrap
 	mov SLOT(%rsp), %eax
 	and $MARK_MASK, %eax
@@ -263,6 +286,12 @@ nopal_hook_end:
 	movabs $SLOT, %rdx
 	patch PATCH_MIRROR, 8
 	mov %rax, (%rsp, %rdx)
+.if \depth
+	frames_above
+	mov %rdx, NOPAL_CONTEXT_SLOTS(%r9, %rax, 8)
+	inc %eax
+	mov %eax, NOPAL_CONTEXT_DEPTH(%r9)
+.endif
 	.cfi_remember_state
 	restore_registers
 	clc
@@ -277,6 +306,7 @@ nopal_hook_end:
 .endif
 .Lslow\@:
 	prepare \bytes, .Lstart\@
+.Lunrecorded\@:
 	.cfi_remember_state
 	restore_registers
 	stc
@@ -329,7 +359,7 @@ nopal_hook_end:
 .endm
 
 /* An exit: records it and puts the return address back from the mirror. */
-.macro exit name, bytes, pending, words
+.macro exit name, bytes, pending, words, depth=0
 	.globl \name
 	.type \name, @function
 	.balign 64
@@ -340,6 +370,10 @@ nopal_hook_end:
 	check_context .Lslow\@
 	reserve \bytes, .Lslow\@
 	store \pending, \words
+.if \depth
+	frames_above
+	mov %eax, NOPAL_CONTEXT_DEPTH(%r9)
+.endif
 .Lrestore\@:
 	movabs $SLOT, %rdx
 	patch PATCH_MIRROR, 8
@@ -363,5 +397,9 @@ nopal_hook_end:
 	entry nopal_entry_only_args, 56, NOPAL_KIND_PENDING_ARGS, 6, 0, 0
 	exit nopal_exit, 8, 0, 0
 	exit nopal_exit_result, 16, NOPAL_KIND_PENDING_RESULT, 1
+	entry nopal_entry_depth, 8, 0, 0, (NOPAL_KIND_TAIL - NOPAL_KIND_ENTRY), 1, 1
+	entry nopal_entry_args_depth, 56, NOPAL_KIND_PENDING_ARGS, 6, (NOPAL_KIND_TAIL_ARGS - NOPAL_KIND_ENTRY_ARGS), 1, 1
+	exit nopal_exit_depth, 8, 0, 0, 1
+	exit nopal_exit_result_depth, 16, NOPAL_KIND_PENDING_RESULT, 1, 1
 
 	.section .note.GNU-stack, "", @progbits
