@@ -3,7 +3,7 @@
 use crate::directory::{self, SESSION};
 use crate::index::{self, Expected};
 use crate::packet::Packet;
-use crate::records::Event;
+use crate::scan::scan;
 use crate::session::{self, Notes};
 use crate::streams::Stream;
 use crate::trace::{map, words};
@@ -81,18 +81,20 @@ impl Writer {
     }
 
     fn adopt_packet(&mut self, number: usize, packet: Packet) {
-        let last_begin = packet.clock_begin();
+        let begin = packet.clock_begin();
         let thread = self.streams.thread(packet.thread());
         thread.discarded = thread.discarded.saturating_add(packet.lost_before());
-        if thread.last_begin <= Some(last_begin) {
-            thread.last_begin = Some(last_begin);
+        if thread.last_begin <= Some(begin) {
+            thread.last_begin = Some(begin);
             thread.stream = Some(number);
         }
         thread.next_sequence = None;
-        for record in packet.records() {
-            if let Event::Entry { site, .. } | Event::Exit { site, .. } = record.event {
-                self.occurring.insert(site);
-            }
-        }
+        let _ = scan(
+            &mut packet.words().to_vec(),
+            0,
+            begin,
+            true,
+            &mut self.occurring,
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Names of functions as labels of an enumeration: printable, bounded, unique.
+//! Names of functions as labels of enumerations: printable, bounded, unique.
 
 use std::collections::HashMap;
 use std::fmt::Write;

@@ -3,7 +3,7 @@
 use crate::clocks::Clocks;
 use crate::labels::{Named, labels, quote};
 use crate::note::Session;
-use std::fmt::Write;
+use nopal_abi::*;
 use uuid::Uuid;
 
 /// What a CTF 1.8 metadata file in plain text begins with.
@@ -12,15 +12,22 @@ pub const BEGINNING: &str = "/* CTF 1.8 */\n";
 const TYPES: &str = include_str!("types.tsdl");
 const STREAM: &str = include_str!("stream.tsdl");
 
-/// The whole text. `functions` are those that the enumeration shall name.
-pub fn text(session: &Session, uuid: Uuid, clocks: &Clocks, functions: &[Named]) -> String {
+/// A function that occurs.
+pub struct Function<'a> {
+    pub named: Named<'a>,
+    /// The kinds of records in which it does, one bit each.
+    pub kinds: u16,
+}
+
+/// The whole text.
+pub fn text(session: &Session, uuid: Uuid, clocks: &Clocks, functions: &[Function]) -> String {
     let mut text = String::from(BEGINNING);
     text += TYPES;
     text += &trace(uuid);
     text += &environment(session);
     text += &clock(clocks);
-    text += &enumeration(functions);
     text += STREAM;
+    text += &events(functions);
     text
 }
 
@@ -92,13 +99,72 @@ fn offset(clocks: &Clocks) -> (i64, u64) {
     (seconds, u64::try_from(ticks).unwrap_or(0))
 }
 
-fn enumeration(functions: &[Named]) -> String {
-    let mut text = String::from("\nenum function : site_number {\n\t\"(none)\" = 0");
-    for (function, label) in functions.iter().zip(labels(functions)) {
-        let written = write!(text, ",\n\t{} = {}", quote(&label), function.site);
-        debug_assert!(written.is_ok());
+/// The events of functions: kind, name, and the fields after the site and the tag.
+const EVENTS: [(u32, &str, &str); 11] = [
+    (KIND_ENTRY, "function_entry", ""),
+    (KIND_EXIT, "function_exit", ""),
+    (KIND_TAIL, "tail_entry", ""),
+    (KIND_ONLY, "only_entry", ""),
+    (
+        KIND_ENTRY_ARGS,
+        "function_entry_arguments",
+        "\t\tword arguments[6];\n",
+    ),
+    (
+        KIND_TAIL_ARGS,
+        "tail_entry_arguments",
+        "\t\tword arguments[6];\n",
+    ),
+    (
+        KIND_ONLY_ARGS,
+        "only_entry_arguments",
+        "\t\tword arguments[6];\n",
+    ),
+    (
+        KIND_EXIT_RESULT,
+        "function_exit_result",
+        "\t\tword result;\n",
+    ),
+    (KIND_UNWIND, "function_unwind", ""),
+    (
+        KIND_PENDING_ARGS,
+        "entry_arguments_unknown",
+        "\t\tword unknown[6];\n",
+    ),
+    (
+        KIND_PENDING_RESULT,
+        "exit_result_unknown",
+        "\t\tword unknown;\n",
+    ),
+];
+
+/// Each event names the functions that occur in it and no more, since babeltrace2 takes time that grows with the
+/// square of an enumeration's size, for every place where it is used.
+fn events(functions: &[Function]) -> String {
+    let named: Vec<Named> = functions.iter().map(|function| function.named).collect();
+    let labels: Vec<String> = labels(&named).iter().map(|label| quote(label)).collect();
+    let mut text = String::new();
+    for (kind, name, more) in EVENTS {
+        text += &format!(
+            "
+event {{
+	name = \"{name}\";
+	id = {kind};
+	stream_id = 0;
+	fields := struct {{
+		enum : site_number {{
+			\"(none)\" = 0"
+        );
+        let occurs = |function: &Function| function.kinds >> kind & 1 != 0;
+        for (function, label) in functions
+            .iter()
+            .zip(&labels)
+            .filter(|(function, _)| occurs(function))
+        {
+            text += &format!(",\n\t\t\t{label} = {}", function.named.site);
+        }
+        text += &format!("\n\t\t}} site;\n\t\tframe_tag tag;\n{more}\t}};\n}};\n");
     }
-    text += "\n};\n";
     text
 }
 
@@ -150,18 +216,26 @@ mod tests {
             monotonic_ns: 0,
             realtime_ns: 5_000_000_000,
         }]);
+        let main = Named {
+            site: 1,
+            name: "main",
+            module: "program",
+            address: 0x1000,
+        };
+        let literal = Named {
+            site: 7,
+            name: "operator\"\"_km",
+            module: "program",
+            address: 0x1040,
+        };
         let functions = [
-            Named {
-                site: 1,
-                name: "main",
-                module: "program",
-                address: 0x1000,
+            Function {
+                named: main,
+                kinds: 0b0110,
             },
-            Named {
-                site: 7,
-                name: "operator\"\"_km",
-                module: "program",
-                address: 0x1040,
+            Function {
+                named: literal,
+                kinds: 0b1100,
             },
         ];
         let text = text(&session, Uuid::from_u128(0x1234), &clocks, &functions);

@@ -4,7 +4,7 @@
 //! records of known kinds whose clocks never go back.
 
 use crate::layout::*;
-use crate::sites::SiteSet;
+use crate::occurrences::Occurrences;
 use nopal_abi::*;
 
 /// What a scan found.
@@ -32,7 +32,7 @@ pub fn scan(
     reserved: usize,
     begin: u64,
     settled: bool,
-    sites: &mut SiteSet,
+    occurrences: &mut Occurrences,
 ) -> Result<Content, Unfinished> {
     let mut scan = Scan {
         words,
@@ -49,7 +49,7 @@ pub fn scan(
         },
     };
     scan.begin()?;
-    scan.run(sites)?;
+    scan.run(occurrences)?;
     Ok(Content {
         words: scan.position,
         ..scan.content
@@ -78,7 +78,7 @@ impl Scan<'_> {
         Ok(())
     }
 
-    fn run(&mut self, sites: &mut SiteSet) -> Result<(), Unfinished> {
+    fn run(&mut self, occurrences: &mut Occurrences) -> Result<(), Unfinished> {
         let mut clock = self.content.end;
         while let Some(&word) = self.words.get(self.position) {
             let kind = kind(word);
@@ -91,13 +91,13 @@ impl Scan<'_> {
                 } else {
                     clock = now;
                 }
-                sites.insert(site(word));
+                occurrences.insert(word);
                 self.content.events += 1;
                 self.position += 1;
                 continue;
             }
             self.content.end = clock;
-            self.rare(word, length, sites)?;
+            self.rare(word, length, occurrences)?;
             clock = self.content.end;
         }
         self.content.end = clock;
@@ -106,7 +106,12 @@ impl Scan<'_> {
 
     /// A record that is not a plain event of one word.
     #[inline(never)]
-    fn rare(&mut self, word: u64, length: usize, sites: &mut SiteSet) -> Result<(), Unfinished> {
+    fn rare(
+        &mut self,
+        word: u64,
+        length: usize,
+        occurrences: &mut Occurrences,
+    ) -> Result<(), Unfinished> {
         match kind(word) {
             _ if !is_written(word) => return self.unwritten(),
             KIND_HOLE => {
@@ -119,7 +124,7 @@ impl Scan<'_> {
             KIND_PENDING_ARGS | KIND_PENDING_RESULT if !self.settled => return Err(Unfinished),
             _ => {
                 self.retime(word);
-                sites.insert(site(word));
+                occurrences.insert(word);
                 self.content.events += 1;
                 self.position += length;
             }

@@ -6,10 +6,10 @@ use crate::directory::{self, METADATA, NEW_METADATA};
 use crate::header;
 use crate::labels::Named;
 use crate::layout::*;
-use crate::metadata;
+use crate::metadata::{self, Function};
 use crate::note::{Note, Session};
+use crate::occurrences::Occurrences;
 use crate::scan::{Unfinished, scan};
-use crate::sites::SiteSet;
 use crate::streams::{Streams, ThreadKey};
 use anyhow::{Context, Result, bail};
 use nopal_abi::*;
@@ -54,7 +54,7 @@ pub struct Writer {
     pub(crate) notes: File,
     pub(crate) notes_length: u64,
     pub(crate) streams: Streams,
-    pub(crate) occurring: SiteSet,
+    pub(crate) occurring: Occurrences,
     sites: BTreeMap<u32, Site>,
     images: HashMap<u32, String>,
     snapshots: Vec<Snapshot>,
@@ -65,7 +65,7 @@ pub struct Writer {
 /// What `metadata` tells.
 #[derive(Default)]
 struct Described {
-    sites: usize,
+    occurring: usize,
     frequency: u64,
 }
 
@@ -111,7 +111,7 @@ impl Writer {
             uuid,
             notes,
             notes_length: 0,
-            occurring: SiteSet::new(),
+            occurring: Occurrences::new(),
             sites: BTreeMap::new(),
             images: HashMap::new(),
             snapshots: Vec::new(),
@@ -255,7 +255,7 @@ impl Writer {
     pub fn sync_metadata(&mut self) -> Result<()> {
         let frequency = self.clocks().frequency();
         let drift = frequency.abs_diff(self.described.frequency);
-        if self.described.sites == self.occurring.len() && drift <= frequency / RATE_PRECISION {
+        if self.described.occurring == self.occurring.len() && drift <= frequency / RATE_PRECISION {
             return Ok(());
         }
         self.write_metadata()
@@ -268,22 +268,30 @@ impl Writer {
     fn write_metadata(&mut self) -> Result<()> {
         let clocks = self.clocks();
         let described = Described {
-            sites: self.occurring.len(),
+            occurring: self.occurring.len(),
             frequency: clocks.frequency(),
         };
-        let names: Vec<(u32, &Site, Cow<str>)> = self
+        let known = self
             .occurring
             .iter()
-            .filter_map(|number| self.sites.get(&number).map(|site| (number, site)))
-            .map(|(number, site)| (number, site, (self.readable)(&site.name)))
+            .filter_map(|(number, kinds)| Some((number, kinds, self.sites.get(&number)?)));
+        let names: Vec<(u32, u16, &Site, Cow<str>)> = known
+            .map(|(number, kinds, site)| (number, kinds, site, (self.readable)(&site.name)))
             .collect();
-        let functions: Vec<Named> = names
+        let module = |site: &Site| self.images.get(&site.image).map_or("?", String::as_str);
+        let functions: Vec<Function> = names
             .iter()
-            .map(|(number, site, name)| Named {
-                site: *number,
-                name,
-                module: self.images.get(&site.image).map_or("?", String::as_str),
-                address: site.address,
+            .map(|(number, kinds, site, name)| {
+                let named = Named {
+                    site: *number,
+                    name,
+                    module: module(site),
+                    address: site.address,
+                };
+                Function {
+                    named,
+                    kinds: *kinds,
+                }
             })
             .collect();
         let text = metadata::text(&self.session, self.uuid, &clocks, &functions);

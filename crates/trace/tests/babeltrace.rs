@@ -177,7 +177,10 @@ fn names_of_all_sorts_are_shown() {
     assert_eq!(labels[0], r#""main""#);
     assert_eq!(labels[1], r#""std::map<int, \"q\\\">::operator\"\"_s""#);
     assert_eq!(labels[2], r#""größe_数""#);
-    assert_eq!(labels[3], r#""new\?line\?\?""#, "babeltrace2 escapes question marks");
+    assert_eq!(
+        labels[3], r#""new\?line\?\?""#,
+        "babeltrace2 escapes question marks"
+    );
     assert_eq!(labels[4], r#""\?""#);
     assert_eq!(labels[5], r#""same@program""#);
     assert!(labels[6].starts_with("\"template<long_long_") && labels[6].ends_with("…\""));
