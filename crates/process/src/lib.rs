@@ -1,1 +1,61 @@
+//! Another process: its mappings, its memory, its threads under ptrace, its birth and its death. Nothing here knows
+//! what nopal puts into a process.
+//!
+//! | to … | use |
+//! | --- | --- |
+//! | look without touching | [`maps`], [`modules`], [`auxiliary`], [`status`], [`threads`], [`start_time`], … |
+//! | read and patch memory | [`Memory`] |
+//! | hold one thread | [`Thread`] |
+//! | hold every thread | [`Stopped`] |
+//! | make the process call the kernel | [`find_system_call_gadget`], [`Thread::remote_system_call`] |
+//! | start a program exactly as without nopal | [`launch`], [`run_to_loader_consistent`] |
+//! | stay with a thread through `execve` | [`ExecFollower`] |
+//! | learn how a process ended | [`ExitWatch`] |
+//!
+//! # The rules of ptrace
+//!
+//! - Every request must come from the OS thread that seized. [`Thread`], [`Stopped`] and [`ExecFollower`] are therefore
+//!   not `Send`. `/proc/PID/mem` is freer, but kernels may be configured to let only the tracer write to read-only
+//!   pages, so write from that thread too.
+//! - A thread can be detached only while it is stopped, and one that sleeps uninterruptibly (a `vfork` parent, a dead
+//!   file server) does not stop. When an OS thread ends, the kernel detaches all that it traced, whatever its state: stop
+//!   a process from an OS thread of its own, and nothing can be left behind.
+//! - Never call `waitpid(-1)` in a process that uses this crate: it steals the stops that others wait for.
+//! - `PTRACE_O_EXITKILL` is never set. If the tool dies, the kernel detaches and the program goes on.
+//!
+//! # What a stop does to a program
+//!
+//! Interrupting a thread wakes it from interruptible sleep inside the kernel. The kernel repeats most system calls by
+//! itself; those that it would fail with `EINTR` are made to repeat too, with their timeout starting over (see
+//! [`Stopped`]). A `write` or `read` of many bytes that has transferred some of them returns that count, as after
+//! `SIGSTOP` and `SIGCONT`.
 
+mod call;
+mod ending;
+mod executed;
+mod information;
+mod launch;
+mod loader;
+mod maps;
+mod memory;
+mod ptrace;
+mod restart;
+mod search;
+mod start;
+mod stopped;
+mod thread;
+
+pub use call::find_system_call_gadget;
+pub use ending::{Ending, ExitWatch};
+pub use executed::{ExecFollower, Followed};
+pub use information::{
+    Auxiliary, Status, alive, arguments, auxiliary, executable, name, parent, start_time, status,
+    thread_alive, thread_name, thread_status, threads,
+};
+pub use launch::{Command, LaunchError, Launched, environment, launch};
+pub use loader::{LoaderStop, run_to_loader_consistent};
+pub use maps::{Mapping, Module, maps, modules, open_module};
+pub use memory::{Memory, Outcome, Patch};
+pub use ptrace::{Options, Registers};
+pub use stopped::{StopError, Stopped};
+pub use thread::{Event, Stop, Thread};

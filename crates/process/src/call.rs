@@ -1,0 +1,240 @@
+use anyhow::{Context, Result, bail};
+
+use crate::ptrace;
+use crate::{Event, Memory, Module, Registers, Stop, Thread, auxiliary, modules};
+
+const SYSTEM_CALL: [u8; 2] = [0x0f, 0x05];
+/// Signals that an instruction itself can cause. To block one of these would, if it came, reset the program's handling.
+const SYNCHRONOUS: u64 = bit(libc::SIGSEGV)
+    | bit(libc::SIGBUS)
+    | bit(libc::SIGILL)
+    | bit(libc::SIGTRAP)
+    | bit(libc::SIGFPE)
+    | bit(libc::SIGSYS);
+
+const fn bit(signal: i32) -> u64 {
+    1 << (signal - 1)
+}
+
+/// The address of a `syscall` instruction in the text of the loader, of libc, or of any other file that the process has
+/// mapped.
+pub fn find_system_call_gadget(pid: i32) -> Result<u64> {
+    let memory = Memory::open(pid)?;
+    let loader = auxiliary(pid)?.loader_base;
+    let mut modules = modules(pid)?;
+    let rank = |module: &Module| {
+        let name = module
+            .path
+            .file_name()
+            .map(|name| name.to_string_lossy())
+            .unwrap_or_default();
+        (
+            Some(module.base) != loader,
+            !name.starts_with("libc.so") && !name.starts_with("libc-"),
+        )
+    };
+    modules.sort_by_key(rank);
+    let texts = modules.iter().flat_map(|module| &module.mappings);
+    for text in texts.filter(|mapping| mapping.executable && mapping.readable) {
+        if let Some(address) = find_in(&memory, text.start, text.end) {
+            return Ok(address);
+        }
+    }
+    bail!("process {pid} has no system call instruction in a mapped file")
+}
+
+fn find_in(memory: &Memory, start: u64, end: u64) -> Option<u64> {
+    let mut piece = vec![0; 64 << 10];
+    let mut at = start;
+    while at + 1 < end {
+        let length = piece.len().min((end - at) as usize);
+        memory.read(at, &mut piece[..length]).ok()?;
+        let found = piece[..length]
+            .windows(2)
+            .position(|bytes| bytes == SYSTEM_CALL);
+        if let Some(offset) = found {
+            return Some(at + offset as u64);
+        }
+        // The last byte again: the instruction may span two pieces.
+        at += length as u64 - 1;
+    }
+    None
+}
+
+enum Attempt {
+    Done(i64),
+    /// A signal that cannot be held back came first.
+    Signal,
+}
+
+impl Thread {
+    /// Makes the stopped thread execute a system call, with the `syscall` instruction at `gadget`, and leaves it as it was;
+    /// at [`Stop::Interrupted`] or [`Stop::Group`]. The result is what the kernel returned: negative is `-errno`.
+    /// No text is modified. Signals that come meanwhile wait.
+    ///
+    /// A program with seccomp filters may be killed by its filter: look at [`crate::Status::seccomp`] first.
+    pub fn remote_system_call(
+        &mut self,
+        gadget: u64,
+        number: i64,
+        arguments: [u64; 6],
+    ) -> Result<i64> {
+        for _ in 0..100 {
+            if let Event::Ended(_) = self.settle()? {
+                bail!("thread {} has ended", self.tid());
+            }
+            let saved = self.registers_to_keep()?;
+            let mask = self.signal_mask()?;
+            let attempt = self.attempt_call(&saved, mask, gadget, number, arguments);
+            if self.ending().is_none() {
+                self.set_registers(&saved)?;
+                self.set_signal_mask(mask)?;
+            }
+            match attempt
+                .with_context(|| format!("cannot make thread {} call the kernel", self.tid()))?
+            {
+                Attempt::Done(result) => return Ok(result),
+                Attempt::Signal => {}
+            }
+        }
+        bail!("thread {} is given too many signals", self.tid())
+    }
+
+    fn attempt_call(
+        &mut self,
+        saved: &Registers,
+        mask: u64,
+        gadget: u64,
+        number: i64,
+        arguments: [u64; 6],
+    ) -> Result<Attempt> {
+        self.set_signal_mask(mask | !SYNCHRONOUS)?;
+        let [rdi, rsi, rdx, r10, r8, r9] = arguments;
+        // With -1, the kernel does not take the registers for those of a call that is to be repeated.
+        let (rax, orig_rax) = (number as u64, u64::MAX);
+        let call = Registers {
+            rip: gadget,
+            rax,
+            orig_rax,
+            rdi,
+            rsi,
+            rdx,
+            r10,
+            r8,
+            r9,
+            ..*saved
+        };
+        self.set_registers(&call)?;
+        loop {
+            self.restart(libc::PTRACE_SYSCALL, 0)?;
+            match self.wait()? {
+                Event::Stopped(Stop::SystemCall) => break,
+                Event::Stopped(Stop::Signal(_)) => {
+                    if self.signal_information()?.si_code > 0 {
+                        // Caused by our registers: bad gadget, or system calls are dispatched to the program itself.
+                        self.settle_suppressing()?;
+                        bail!("the process does not let system calls through");
+                    }
+                    return Ok(Attempt::Signal);
+                }
+                Event::Stopped(_) => {}
+                Event::Ended(_) => bail!("the thread has ended"),
+            }
+        }
+        self.restart(libc::PTRACE_SYSCALL, 0)?;
+        match self.wait()? {
+            Event::Stopped(Stop::SystemCall) => {}
+            Event::Stopped(stop) => bail!("unexpected stop in a system call: {stop:?}"),
+            Event::Ended(_) => bail!("the thread has ended"),
+        }
+        let result = self.registers()?.rax as i64;
+        // A filter that answers with SIGSYS leaves the number where the result should be.
+        if result == number && self.take_refusal()? {
+            bail!("a seccomp filter refuses the system call");
+        }
+        match self.settle()? {
+            Event::Stopped(_) => Ok(Attempt::Done(result)),
+            Event::Ended(_) => bail!("the thread has ended"),
+        }
+    }
+
+    /// Takes away the SIGSYS of a seccomp filter.
+    fn take_refusal(&mut self) -> Result<bool> {
+        const SYS_SECCOMP: i32 = 1;
+        let refusal = |signal: &libc::siginfo_t| {
+            signal.si_signo == libc::SIGSYS && signal.si_code == SYS_SECCOMP
+        };
+        if !ptrace::queued_signals(self.tid())?.iter().any(refusal) {
+            return Ok(false);
+        }
+        self.restart(libc::PTRACE_CONT, 0)?;
+        self.wait()?;
+        self.settle_suppressing()?;
+        Ok(true)
+    }
+
+    /// Executes one instruction, which must not be a system call, and stands at [`Stop::Interrupted`] or [`Stop::Group`]
+    /// after it. If the instruction faults, at [`Stop::Signal`], before it.
+    pub fn step(&mut self) -> Result<Event> {
+        if let end @ Event::Ended(_) = self.settle()? {
+            return Ok(end);
+        }
+        // The kernel's trap would reset a SIGTRAP that the program ignores or blocks.
+        if crate::thread_status(self.pid(), self.tid())?.ignored & bit(libc::SIGTRAP) != 0 {
+            bail!("cannot step a process that ignores SIGTRAP");
+        }
+        let mut next = [0; 2];
+        Memory::open(self.pid())?.read(self.registers()?.rip, &mut next)?;
+        if next == SYSTEM_CALL {
+            bail!("cannot step over a system call");
+        }
+        let mask = self.signal_mask()?;
+        self.set_signal_mask((mask | !SYNCHRONOUS) & !bit(libc::SIGTRAP))?;
+        let event = self.step_once();
+        if self.ending().is_none() {
+            self.set_signal_mask(mask)?;
+        }
+        event
+    }
+
+    fn step_once(&mut self) -> Result<Event> {
+        loop {
+            self.restart(libc::PTRACE_SINGLESTEP, 0)?;
+            match self.wait()? {
+                Event::Stopped(Stop::Signal(libc::SIGTRAP)) => return self.settle_suppressing(),
+                // A stop signal cannot be blocked: the process is then stopped, and this thread steps nevertheless.
+                Event::Stopped(Stop::Signal(libc::SIGSTOP)) => {
+                    self.settle()?;
+                }
+                Event::Stopped(Stop::Interrupted | Stop::Group(_)) => {}
+                other => return Ok(other),
+            }
+        }
+    }
+
+    /// The registers as they would be when the thread next runs: inside a restartable sequence the kernel aborts it, as the
+    /// thread has been off its processor. A remote call makes the kernel forget that there was one.
+    fn registers_to_keep(&self) -> Result<Registers> {
+        let mut registers = self.registers()?;
+        if let Some(abort) = self.restartable_abort(registers.rip) {
+            registers.rip = abort;
+        }
+        Ok(registers)
+    }
+
+    fn restartable_abort(&self, rip: u64) -> Option<u64> {
+        let area = ptrace::restartable_sequences(self.tid())?;
+        let memory = Memory::open(self.pid()).ok()?;
+        // struct rseq: two processor numbers, then a pointer to struct rseq_cs: version and flags, start, length, abort.
+        let sequence = memory
+            .read_word(area.checked_add(8)?)
+            .ok()
+            .filter(|&address| address != 0)?;
+        let mut words = [0; 3];
+        for (word, offset) in words.iter_mut().zip([8, 16, 24]) {
+            *word = memory.read_word(sequence.checked_add(offset)?).ok()?;
+        }
+        let [start, length, abort] = words;
+        (rip.wrapping_sub(start) < length).then_some(abort)
+    }
+}

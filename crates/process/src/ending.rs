@@ -1,0 +1,170 @@
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::information::{parent, start_time, stat_fields};
+use crate::ptrace::{self, News};
+
+/// How a process or thread ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    Exited(i32),
+    Killed {
+        signal: i32,
+        core: bool,
+    },
+    /// Its parent, or somebody else, has the status; or a thread became another by `execve`.
+    Unknown,
+}
+
+impl Ending {
+    pub(crate) fn from_news(news: News) -> Ending {
+        match news.code {
+            libc::CLD_EXITED => Ending::Exited(news.status),
+            libc::CLD_KILLED => Ending::Killed {
+                signal: news.status,
+                core: false,
+            },
+            libc::CLD_DUMPED => Ending::Killed {
+                signal: news.status,
+                core: true,
+            },
+            _ => Ending::Unknown,
+        }
+    }
+
+    /// From the status as `wait` gives it.
+    fn from_status(status: i32) -> Ending {
+        if libc::WIFEXITED(status) {
+            Ending::Exited(libc::WEXITSTATUS(status))
+        } else if libc::WIFSIGNALED(status) {
+            Ending::Killed {
+                signal: libc::WTERMSIG(status),
+                core: libc::WCOREDUMP(status),
+            }
+        } else {
+            Ending::Unknown
+        }
+    }
+}
+
+/// Notices the end of a process, whether it is our child or not.
+#[derive(Debug)]
+pub struct ExitWatch {
+    pid: i32,
+    started: u64,
+    process: OwnedFd,
+    ending: Option<Ending>,
+}
+
+impl ExitWatch {
+    pub fn new(pid: i32) -> Result<ExitWatch> {
+        // SAFETY: pidfd_open takes two numbers and returns a descriptor, close-on-exec.
+        let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+        if descriptor < 0 {
+            return Err(io::Error::last_os_error())
+                .with_context(|| format!("cannot watch process {pid}"));
+        }
+        // SAFETY: a new descriptor that nobody else owns.
+        let process = unsafe { OwnedFd::from_raw_fd(descriptor as i32) };
+        Ok(ExitWatch {
+            pid,
+            started: start_time(pid)?,
+            process,
+            ending: None,
+        })
+    }
+
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// How the process ended, or `None` while it lives. Reaps our own child.
+    pub fn poll(&mut self) -> Result<Option<Ending>> {
+        self.wait_at_most(Duration::ZERO)
+    }
+
+    /// Waits until the process has ended.
+    pub fn wait(&mut self) -> Result<Ending> {
+        loop {
+            if let Some(ending) = self.wait_at_most(Duration::from_secs(3600))? {
+                return Ok(ending);
+            }
+        }
+    }
+
+    fn wait_at_most(&mut self, time: Duration) -> Result<Option<Ending>> {
+        if self.ending.is_none() && self.has_ended(time)? {
+            self.ending = Some(self.find_out());
+        }
+        Ok(self.ending)
+    }
+
+    fn has_ended(&self, time: Duration) -> Result<bool> {
+        let mut poll = libc::pollfd {
+            fd: self.process.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        let milliseconds = i32::try_from(time.as_millis()).unwrap_or(i32::MAX);
+        // SAFETY: one pollfd, which outlives the call.
+        let ready = unsafe { libc::poll(&raw mut poll, 1, milliseconds) };
+        let error = io::Error::last_os_error();
+        if ready == -1 && error.kind() != io::ErrorKind::Interrupted {
+            return Err(error).context("cannot poll a process");
+        }
+        Ok(ready > 0)
+    }
+
+    fn find_out(&self) -> Ending {
+        // Only now: a wait before the end could swallow a stop of a traced thread.
+        let own = parent(self.pid).is_ok_and(|parent| parent == std::process::id() as i32);
+        if own && let Ok(Some(news)) = ptrace::news(self.pid, libc::WEXITED | libc::WNOHANG) {
+            return Ending::from_news(news);
+        }
+        self.status_of_reaped()
+            .or_else(|| self.status_of_zombie())
+            .unwrap_or(Ending::Unknown)
+    }
+
+    /// Linux 6.15 and later remember the status in the descriptor.
+    fn status_of_reaped(&self) -> Option<Ending> {
+        const PIDFD_INFO_EXIT: u64 = 1 << 3;
+        // _IOWR(0xff, 11, struct of 64 bytes)
+        const PIDFD_GET_INFO: libc::Ioctl = 0xc040_ff0b;
+        #[repr(C)]
+        #[derive(Default)]
+        struct Information {
+            mask: u64,
+            ids_and_credentials: [u32; 13],
+            exit_code: i32,
+        }
+        const { assert!(size_of::<Information>() == 64) };
+        let mut found = Information {
+            mask: PIDFD_INFO_EXIT,
+            ..Information::default()
+        };
+        // SAFETY: the request's number says how long the structure is.
+        let result =
+            unsafe { libc::ioctl(self.process.as_raw_fd(), PIDFD_GET_INFO, &raw mut found) };
+        (result == 0 && found.mask & PIDFD_INFO_EXIT != 0)
+            .then(|| Ending::from_status(found.exit_code))
+    }
+
+    /// Until its parent reaps it, field 52 has the status.
+    fn status_of_zombie(&self) -> Option<Ending> {
+        let fields = stat_fields(&format!("/proc/{}/stat", self.pid)).ok()?;
+        let same = fields.get(22 - 3)?.parse::<u64>().ok()? == self.started;
+        let status = fields.get(52 - 3)?.parse().ok()?;
+        (same && fields[0] == "Z").then(|| Ending::from_status(status))
+    }
+}
+
+impl AsFd for ExitWatch {
+    /// Becomes readable when the process ends.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.process.as_fd()
+    }
+}

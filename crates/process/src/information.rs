@@ -1,0 +1,228 @@
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+
+/// What the kernel told the program about itself at `execve`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Auxiliary {
+    /// `AT_ENTRY`: entry point of the program, not of its loader.
+    pub entry: Option<u64>,
+    /// `AT_PHDR`: program headers of the program.
+    pub program_headers: Option<u64>,
+    /// `AT_PHNUM`.
+    pub program_header_count: Option<u64>,
+    /// `AT_BASE`: where the loader is; absent for static programs.
+    pub loader_base: Option<u64>,
+    /// `AT_SYSINFO_EHDR`: the vDSO.
+    pub vdso: Option<u64>,
+}
+
+/// `/proc/PID/status`, as far as it matters to a tracer. Signal sets have bit `signal - 1`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    pub state: char,
+    /// Process to which the thread belongs.
+    pub process: i32,
+    pub tracer: i32,
+    /// Real, effective, saved, file system.
+    pub users: [u32; 4],
+    /// 0 off, 1 strict, 2 filters.
+    pub seccomp: u32,
+    /// Unknown before Linux 5.9.
+    pub seccomp_filters: Option<u32>,
+    /// In every namespace from ours inwards.
+    pub namespace_ids: Vec<i32>,
+    pub blocked: u64,
+    pub ignored: u64,
+    pub caught: u64,
+}
+
+impl Status {
+    /// Dead: a zombie, or about to vanish.
+    pub fn is_dead(&self) -> bool {
+        matches!(self.state, 'Z' | 'X' | 'x')
+    }
+}
+
+fn read(path: &str) -> Result<Vec<u8>> {
+    fs::read(path).with_context(|| format!("cannot read {path}"))
+}
+
+pub fn auxiliary(pid: i32) -> Result<Auxiliary> {
+    let words = read(&format!("/proc/{pid}/auxv"))?;
+    let word = |bytes: &[u8]| {
+        bytes
+            .iter()
+            .rev()
+            .fold(0u64, |word, &byte| word << 8 | u64::from(byte))
+    };
+    let mut found = Auxiliary::default();
+    for pair in words.chunks_exact(16) {
+        let value = Some(word(&pair[8..])).filter(|&value| value != 0);
+        match word(&pair[..8]) {
+            libc::AT_ENTRY => found.entry = value,
+            libc::AT_PHDR => found.program_headers = value,
+            libc::AT_PHNUM => found.program_header_count = value,
+            libc::AT_BASE => found.loader_base = value,
+            libc::AT_SYSINFO_EHDR => found.vdso = value,
+            libc::AT_NULL => break,
+            _ => {}
+        }
+    }
+    Ok(found)
+}
+
+/// The threads of a process, zombies among them.
+pub fn threads(pid: i32) -> Result<Vec<i32>> {
+    let path = format!("/proc/{pid}/task");
+    let mut found = Vec::new();
+    for entry in fs::read_dir(&path).with_context(|| format!("cannot list {path}"))? {
+        // The process may end between two entries.
+        let Ok(entry) = entry else { break };
+        found.extend(
+            entry
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse::<i32>().ok()),
+        );
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+pub fn status(pid: i32) -> Result<Status> {
+    parse_status(&read(&format!("/proc/{pid}/status"))?)
+}
+
+pub fn thread_status(pid: i32, tid: i32) -> Result<Status> {
+    parse_status(&read(&format!("/proc/{pid}/task/{tid}/status"))?)
+}
+
+fn parse_status(text: &[u8]) -> Result<Status> {
+    let text = String::from_utf8_lossy(text);
+    let mut status = Status {
+        state: '?',
+        ..Status::default()
+    };
+    for line in text.lines() {
+        let Some((key, value)) = line.split_once(':') else {
+            continue;
+        };
+        let value = value.trim();
+        let set = || u64::from_str_radix(value, 16).with_context(|| format!("status: {line}"));
+        let number = || {
+            value
+                .parse::<i32>()
+                .with_context(|| format!("status: {line}"))
+        };
+        match key {
+            "State" => status.state = value.chars().next().unwrap_or('?'),
+            "Tgid" => status.process = number()?,
+            "TracerPid" => status.tracer = number()?,
+            "Uid" => {
+                let users = value.split_ascii_whitespace().map(str::parse);
+                let users = users
+                    .collect::<Result<Vec<u32>, _>>()
+                    .context("status: users")?;
+                status.users = users.try_into().ok().context("status: not four users")?;
+            }
+            "Seccomp" => status.seccomp = value.parse().context("status: seccomp")?,
+            "Seccomp_filters" => status.seccomp_filters = value.parse().ok(),
+            "NSpid" => {
+                status.namespace_ids = value
+                    .split_ascii_whitespace()
+                    .filter_map(|id| id.parse().ok())
+                    .collect();
+            }
+            "SigBlk" => status.blocked = set()?,
+            "SigIgn" => status.ignored = set()?,
+            "SigCgt" => status.caught = set()?,
+            _ => {}
+        }
+    }
+    if status.state == '?' || status.process == 0 {
+        bail!("status: state or process missing");
+    }
+    Ok(status)
+}
+
+/// The fields of `/proc/…/stat` after the name, which may itself hold spaces and parentheses: `[0]` is field 3, the state.
+pub(crate) fn stat_fields(path: &str) -> Result<Vec<String>> {
+    let text = read(path)?;
+    let after = text
+        .iter()
+        .rposition(|&byte| byte == b')')
+        .context("stat: name missing")?
+        + 1;
+    let fields = String::from_utf8_lossy(&text[after..]);
+    Ok(fields.split_ascii_whitespace().map(str::to_owned).collect())
+}
+
+fn stat_field<T: std::str::FromStr>(path: &str, field: usize) -> Result<T> {
+    let fields = stat_fields(path)?;
+    let value = fields.get(field - 3).and_then(|value| value.parse().ok());
+    value.with_context(|| format!("{path}: field {field} missing"))
+}
+
+/// When the process started, in clock ticks since boot. With the id, it tells processes apart that had the same id.
+pub fn start_time(pid: i32) -> Result<u64> {
+    stat_field(&format!("/proc/{pid}/stat"), 22)
+}
+
+pub fn parent(pid: i32) -> Result<i32> {
+    stat_field(&format!("/proc/{pid}/stat"), 4)
+}
+
+/// Whether the process exists and has not ended.
+pub fn alive(pid: i32) -> bool {
+    // The first thread may have ended while others run; the process then looks like a zombie, with threads.
+    match stat_field::<char>(&format!("/proc/{pid}/stat"), 3) {
+        Ok('Z' | 'X' | 'x') => threads(pid)
+            .is_ok_and(|tids| tids.iter().any(|&tid| tid != pid && thread_alive(pid, tid))),
+        Ok(_) => true,
+        Err(_) => false,
+    }
+}
+
+pub fn thread_alive(pid: i32, tid: i32) -> bool {
+    let state = stat_field::<char>(&format!("/proc/{pid}/task/{tid}/stat"), 3);
+    state.is_ok_and(|state| !matches!(state, 'Z' | 'X' | 'x'))
+}
+
+/// The command name (at most 15 bytes).
+pub fn name(pid: i32) -> Result<String> {
+    name_in(&format!("/proc/{pid}/comm"))
+}
+
+pub fn thread_name(pid: i32, tid: i32) -> Result<String> {
+    name_in(&format!("/proc/{pid}/task/{tid}/comm"))
+}
+
+fn name_in(path: &str) -> Result<String> {
+    let text = read(path)?;
+    let name = text.strip_suffix(b"\n").unwrap_or(&text);
+    Ok(String::from_utf8_lossy(name).into_owned())
+}
+
+pub fn arguments(pid: i32) -> Result<Vec<OsString>> {
+    let text = read(&format!("/proc/{pid}/cmdline"))?;
+    let Some(text) = text
+        .strip_suffix(b"\0")
+        .or((!text.is_empty()).then_some(&text[..]))
+    else {
+        return Ok(Vec::new());
+    };
+    Ok(text
+        .split(|&byte| byte == 0)
+        .map(|one| OsString::from_vec(one.to_vec()))
+        .collect())
+}
+
+/// The file that the process runs, as the process would name it.
+pub fn executable(pid: i32) -> Result<PathBuf> {
+    let path = format!("/proc/{pid}/exe");
+    fs::read_link(&path).with_context(|| format!("cannot read {path}"))
+}

@@ -1,0 +1,284 @@
+use std::ffi::{CStr, CString, NulError, OsString, c_char};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::{fmt, ptr};
+
+use crate::search::{Strings, candidates, goes_on};
+use crate::start::{Start, swap_mask};
+use crate::{Ending, Event, Options, Stop, Thread};
+
+/// A program to launch.
+#[derive(Clone, Debug, Default)]
+pub struct Command {
+    /// A path, or a name to look up in `PATH` as `execvp` does.
+    pub program: OsString,
+    /// `argv`, with `argv[0]`.
+    pub arguments: Vec<OsString>,
+    /// `NAME=value`; [`environment`] if absent.
+    pub environment: Option<Vec<OsString>>,
+    /// Where the program shall run.
+    pub directory: Option<PathBuf>,
+}
+
+/// A child that has executed its program and has not run an instruction of it: stopped as [`Stop::Executed`].
+#[derive(Debug)]
+pub struct Launched {
+    pub pid: i32,
+    pub thread: Thread,
+}
+
+#[derive(Debug)]
+pub enum LaunchError {
+    /// A string holds a zero byte.
+    Zero,
+    /// `errno` of `execve`.
+    Execute(i32),
+    /// `errno` of `chdir`.
+    Directory(i32),
+    /// No child could be made.
+    Fork(io::Error),
+    /// The child may not be traced.
+    Trace(anyhow::Error),
+    /// The child ended before it executed anything.
+    Ended(Ending),
+}
+
+impl fmt::Display for LaunchError {
+    fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            LaunchError::Zero => out.write_str("a zero byte within a string"),
+            LaunchError::Execute(errno) => io::Error::from_raw_os_error(*errno).fmt(out),
+            LaunchError::Directory(errno) => {
+                write!(
+                    out,
+                    "cannot change directory: {}",
+                    io::Error::from_raw_os_error(*errno)
+                )
+            }
+            LaunchError::Fork(error) => write!(out, "cannot make a process: {error}"),
+            LaunchError::Trace(error) => write!(out, "{error:#}"),
+            LaunchError::Ended(ending) => write!(out, "the new process ended early: {ending:?}"),
+        }
+    }
+}
+
+impl std::error::Error for LaunchError {}
+
+impl From<NulError> for LaunchError {
+    fn from(_: NulError) -> LaunchError {
+        LaunchError::Zero
+    }
+}
+
+unsafe extern "C" {
+    static environ: *const *const c_char;
+}
+
+/// Our own environment as it is, in order, malformed entries among it.
+pub fn environment() -> Vec<OsString> {
+    let mut entries = Vec::new();
+    // SAFETY: `environ` is a null-terminated array of strings; nobody may change it while others run.
+    unsafe {
+        let mut entry = environ;
+        while !entry.is_null() && !(*entry).is_null() {
+            entries.push(OsString::from_vec(
+                CStr::from_ptr(*entry).to_bytes().to_vec(),
+            ));
+            entry = entry.add(1);
+        }
+    }
+    entries
+}
+
+/// Everything that the child needs: it may not allocate.
+struct Child {
+    candidates: Vec<CString>,
+    arguments: Strings,
+    shell_arguments: Vec<*const c_char>,
+    environment: Strings,
+    directory: Option<CString>,
+    start: Start,
+    go: i32,
+    failure: i32,
+}
+
+/// Starts a program so that it cannot tell: it has our standard files, other inheritable descriptors, process group,
+/// terminal, limits and `umask`, and the signal handling that we were started with, not what Rust made of it.
+///
+/// The kernel does not raise privileges of set-user-id programs that are traced, unless the tracer is privileged.
+pub fn launch(command: &Command) -> Result<Launched, LaunchError> {
+    let environment = command
+        .environment
+        .clone()
+        .unwrap_or_else(self::environment);
+    let candidates = candidates(&command.program, &environment)?;
+    let arguments = Strings::new(command.arguments.iter().cloned())?;
+    let directory = command
+        .directory
+        .as_ref()
+        .map(|path| CString::new(path.as_os_str().as_bytes()));
+    let (go_reader, go_writer) = pipe().map_err(LaunchError::Fork)?;
+    let (failure_reader, failure_writer) = pipe().map_err(LaunchError::Fork)?;
+    // The second is the script, whichever it will be.
+    let mut shell_arguments = vec![SHELL.as_ptr(); 2];
+    shell_arguments.extend_from_slice(arguments.pointers().get(1..).unwrap_or(&[ptr::null()]));
+    let mut child = Child {
+        candidates,
+        arguments,
+        shell_arguments,
+        environment: Strings::new(environment)?,
+        directory: directory.transpose()?,
+        start: Start::of_this_process(),
+        go: go_reader.as_raw_fd(),
+        failure: failure_writer.as_raw_fd(),
+    };
+    keep_statuses_of_children();
+    // No handler of ours may run in the child.
+    let mask = swap_mask(Some(u64::MAX));
+    // SAFETY: the child calls async-signal-safe functions only, until it executes or exits.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        // SAFETY: this is the child, and everything that it needs is prepared.
+        unsafe { child.run() }
+    }
+    let error = io::Error::last_os_error();
+    swap_mask(Some(mask));
+    drop((go_reader, failure_writer));
+    if pid == -1 {
+        return Err(LaunchError::Fork(error));
+    }
+    match Thread::seize(pid, pid, Options { executions: true }) {
+        Ok(thread) => {
+            // If the child has been killed, the wait tells.
+            let _ = File::from(go_writer).write_all(&[1]);
+            await_program(pid, thread, failure_reader)
+        }
+        Err(error) => {
+            // Without its byte, the child ends.
+            drop(go_writer);
+            reap(pid);
+            Err(LaunchError::Trace(error))
+        }
+    }
+}
+
+fn await_program(pid: i32, mut thread: Thread, failure: OwnedFd) -> Result<Launched, LaunchError> {
+    loop {
+        match thread.wait().map_err(LaunchError::Trace)? {
+            Event::Stopped(Stop::Executed) => return Ok(Launched { pid, thread }),
+            Event::Stopped(_) => thread.resume().map_err(LaunchError::Trace)?,
+            Event::Ended(ending) => {
+                reap(pid);
+                let mut report = [0; 5];
+                if File::from(failure).read_exact(&mut report).is_err() {
+                    return Err(LaunchError::Ended(ending));
+                }
+                let errno = i32::from_le_bytes([report[1], report[2], report[3], report[4]]);
+                return Err(match report[0] {
+                    DIRECTORY => LaunchError::Directory(errno),
+                    _ => LaunchError::Execute(errno),
+                });
+            }
+        }
+    }
+}
+
+fn reap(pid: i32) {
+    // SAFETY: waits for our own child, whose status nobody needs.
+    while unsafe { libc::waitpid(pid, ptr::null_mut(), libc::__WALL) } == -1
+        && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
+    {}
+}
+
+/// With SIGCHLD ignored, as some parents leave it, the kernel forgets how children ended. The child gets it as it was.
+fn keep_statuses_of_children() {
+    // SAFETY: zeroes are a valid action to fill in.
+    unsafe {
+        let mut action = std::mem::zeroed::<libc::sigaction>();
+        libc::sigaction(libc::SIGCHLD, ptr::null(), &raw mut action);
+        if action.sa_sigaction == libc::SIG_IGN {
+            libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+        }
+    }
+}
+
+fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut ends = [0; 2];
+    // SAFETY: pipe2 fills in two descriptors.
+    if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: both are new, and nobody else owns them.
+    Ok(ends.map(|end| unsafe { OwnedFd::from_raw_fd(end) }).into())
+}
+
+const SHELL: &CStr = c"/bin/sh";
+const DIRECTORY: u8 = b'd';
+const EXECUTE: u8 = b'x';
+
+impl Child {
+    /// # Safety
+    /// Only in a child after `fork`, with all signals blocked.
+    unsafe fn run(&mut self) -> ! {
+        // SAFETY: async-signal-safe calls with pointers that were prepared before `fork`.
+        unsafe {
+            let mut go = 0u8;
+            if libc::read(self.go, (&raw mut go).cast(), 1) != 1 {
+                libc::_exit(127);
+            }
+            if let Some(directory) = &self.directory
+                && libc::chdir(directory.as_ptr()) == -1
+            {
+                self.fail(DIRECTORY, *libc::__errno_location());
+            }
+            self.start.restore();
+            let errno = self.execute();
+            self.fail(EXECUTE, errno)
+        }
+    }
+
+    /// Tries all candidates and returns the failure to tell.
+    unsafe fn execute(&mut self) -> i32 {
+        let mut denied = false;
+        let mut errno = libc::ENOENT;
+        let arguments = self.arguments.pointers().as_ptr();
+        let environment = self.environment.pointers().as_ptr();
+        for index in 0..self.candidates.len() {
+            let path = self.candidates[index].as_ptr();
+            // SAFETY: null-terminated arrays of strings that live as long as this child.
+            unsafe {
+                libc::execve(path, arguments, environment);
+                if *libc::__errno_location() == libc::ENOEXEC {
+                    self.execute_script(path);
+                }
+                errno = *libc::__errno_location();
+            }
+            denied |= errno == libc::EACCES;
+            if !goes_on(errno) {
+                return errno;
+            }
+        }
+        if denied { libc::EACCES } else { errno }
+    }
+
+    /// A script without `#!`: `/bin/sh path arguments…`.
+    fn execute_script(&mut self, path: *const c_char) {
+        self.shell_arguments[1] = path;
+        let environment = self.environment.pointers().as_ptr();
+        // SAFETY: null-terminated arrays of strings that live as long as this child.
+        unsafe { libc::execve(SHELL.as_ptr(), self.shell_arguments.as_ptr(), environment) };
+    }
+
+    unsafe fn fail(&self, stage: u8, errno: i32) -> ! {
+        let [a, b, c, d] = errno.to_le_bytes();
+        let report = [stage, a, b, c, d];
+        // SAFETY: writes five bytes of our own, less than a pipe takes at once.
+        unsafe {
+            libc::write(self.failure, report.as_ptr().cast(), report.len());
+            libc::_exit(127)
+        }
+    }
+}

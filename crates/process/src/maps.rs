@@ -1,0 +1,290 @@
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::Memory;
+
+/// One line of `/proc/PID/maps`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    pub start: u64,
+    pub end: u64,
+    pub readable: bool,
+    pub writable: bool,
+    pub executable: bool,
+    pub shared: bool,
+    /// Offset in the file of the byte at `start`.
+    pub offset: u64,
+    pub device: u64,
+    pub inode: u64,
+    /// The file, as the process would name it; without the kernel's ` (deleted)`.
+    pub path: Option<PathBuf>,
+    /// What the kernel calls a mapping without a file: `[stack]`, `[vdso]`, `[anon:…]`.
+    pub label: Option<String>,
+    pub deleted: bool,
+}
+
+/// The mappings of one file that were made together: an executable or a library as it is loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Module {
+    pub path: PathBuf,
+    /// Address of file offset 0, mapped or not.
+    pub base: u64,
+    pub device: u64,
+    pub inode: u64,
+    pub deleted: bool,
+    /// In order of addresses.
+    pub mappings: Vec<Mapping>,
+}
+
+impl Module {
+    pub fn end(&self) -> u64 {
+        self.mappings.last().map_or(self.base, |last| last.end)
+    }
+
+    pub fn executable(&self) -> bool {
+        self.mappings.iter().any(|mapping| mapping.executable)
+    }
+
+    fn belongs(&self, mapping: &Mapping) -> bool {
+        if (self.device, self.inode) != (mapping.device, mapping.inode) {
+            return false;
+        }
+        // The same file may be loaded twice (dlmopen), perhaps side by side. A piece with offset 0 that is not first is
+        // relocated read-only data of a tiny library, and that comes before the library's writable piece.
+        let again = mapping.offset == 0
+            && !mapping.writable
+            && (self.end() != mapping.start || self.mappings.iter().any(|other| other.writable));
+        !again
+    }
+}
+
+/// The mappings of a process, in order of addresses.
+pub fn maps(pid: i32) -> Result<Vec<Mapping>> {
+    let path = format!("/proc/{pid}/maps");
+    let text = fs::read(&path).with_context(|| format!("cannot read {path}"))?;
+    let mut mappings = parse(&text).with_context(|| format!("cannot understand {path}"))?;
+    for mapping in mappings.iter_mut().filter(|mapping| mapping.deleted) {
+        restore_misleading_name(pid, mapping);
+    }
+    Ok(mappings)
+}
+
+/// A file may really be named `x (deleted)`.
+fn restore_misleading_name(pid: i32, mapping: &mut Mapping) {
+    let Some(path) = &mapping.path else { return };
+    let mut full = path.as_os_str().to_owned();
+    full.push(DELETED);
+    let full = PathBuf::from(full);
+    let same = fs::metadata(in_root(pid, &full)).is_ok_and(|found| found.ino() == mapping.inode);
+    if same {
+        mapping.path = Some(full);
+        mapping.deleted = false;
+    }
+}
+
+const DELETED: &str = " (deleted)";
+
+fn parse(text: &[u8]) -> Result<Vec<Mapping>> {
+    let mut mappings = Vec::<Mapping>::new();
+    for line in text
+        .split(|&byte| byte == b'\n')
+        .filter(|line| !line.is_empty())
+    {
+        let mapping = parse_line(line)
+            .with_context(|| format!("line {:?}", String::from_utf8_lossy(line)))?;
+        if mappings.last().is_some_and(|last| last.end > mapping.start) {
+            bail!("mappings overlap at {:#x}", mapping.start);
+        }
+        mappings.push(mapping);
+    }
+    Ok(mappings)
+}
+
+/// `start-end rwxp offset major:minor inode   name`; the name may hold spaces.
+fn parse_line(line: &[u8]) -> Result<Mapping> {
+    let mut rest = line;
+    let mut field = || -> Result<&[u8]> {
+        let at = rest
+            .iter()
+            .position(|&byte| byte == b' ')
+            .unwrap_or(rest.len());
+        let (field, tail) = rest.split_at(at);
+        rest = tail.strip_prefix(b" ").unwrap_or(tail);
+        if field.is_empty() {
+            bail!("field missing");
+        }
+        Ok(field)
+    };
+    let (start, end) = split(field()?, b'-')?;
+    let (start, end) = (hexadecimal(start)?, hexadecimal(end)?);
+    if start >= end {
+        bail!("empty range");
+    }
+    let &[read, write, execute, share] = field()? else {
+        bail!("permissions not of four letters")
+    };
+    let offset = hexadecimal(field()?)?;
+    let (major, minor) = split(field()?, b':')?;
+    let major = u32::try_from(hexadecimal(major)?).context("device")?;
+    let minor = u32::try_from(hexadecimal(minor)?).context("device")?;
+    let inode = str::from_utf8(field()?)?.parse().context("inode")?;
+    let name = &rest[rest.iter().take_while(|&&byte| byte == b' ').count()..];
+    let mut mapping = Mapping {
+        start,
+        end,
+        readable: read == b'r',
+        writable: write == b'w',
+        executable: execute == b'x',
+        shared: share == b's',
+        offset,
+        device: libc::makedev(major, minor),
+        inode,
+        path: None,
+        label: None,
+        deleted: false,
+    };
+    if name.starts_with(b"/") {
+        let name = unescape(name);
+        let kept = name.strip_suffix(DELETED.as_bytes());
+        mapping.deleted = kept.is_some();
+        mapping.path = Some(OsString::from_vec(kept.unwrap_or(&name).to_vec()).into());
+    } else if !name.is_empty() {
+        mapping.label = Some(String::from_utf8_lossy(name).into_owned());
+    }
+    Ok(mapping)
+}
+
+fn split(field: &[u8], separator: u8) -> Result<(&[u8], &[u8])> {
+    let at = field
+        .iter()
+        .position(|&byte| byte == separator)
+        .context("separator missing")?;
+    Ok((&field[..at], &field[at + 1..]))
+}
+
+fn hexadecimal(field: &[u8]) -> Result<u64> {
+    u64::from_str_radix(str::from_utf8(field)?, 16).context("not a hexadecimal number")
+}
+
+/// The kernel writes a newline as `\012`, and nothing else so.
+fn unescape(name: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(name.len());
+    let mut rest = name;
+    while let Some((&first, tail)) = rest.split_first() {
+        match rest.strip_prefix(b"\\012") {
+            Some(after) => {
+                out.push(b'\n');
+                rest = after;
+            }
+            None => {
+                out.push(first);
+                rest = tail;
+            }
+        }
+    }
+    out
+}
+
+/// The files that a process has mapped, each as often as it is loaded.
+pub fn modules(pid: i32) -> Result<Vec<Module>> {
+    Ok(group(maps(pid)?))
+}
+
+fn group(mappings: Vec<Mapping>) -> Vec<Module> {
+    let mut modules = Vec::<Module>::new();
+    for mapping in mappings {
+        let Some(path) = mapping.path.clone().filter(|_| mapping.inode != 0) else {
+            continue;
+        };
+        let known = modules
+            .iter_mut()
+            .rev()
+            .find(|module| module.belongs(&mapping));
+        if let Some(module) = known {
+            module.mappings.push(mapping);
+            continue;
+        }
+        // A data file may be mapped low in memory at a high offset; it has no base, and is no module.
+        let Some(base) = mapping.start.checked_sub(mapping.offset) else {
+            continue;
+        };
+        modules.push(Module {
+            path,
+            base,
+            device: mapping.device,
+            inode: mapping.inode,
+            deleted: mapping.deleted,
+            mappings: vec![mapping],
+        });
+    }
+    modules
+}
+
+/// Opens the very file that `module` was mapped from, even if the process sees another file system than we do, or the
+/// path names another file by now.
+pub fn open_module(pid: i32, module: &Module) -> Result<File> {
+    let Some(first) = module.mappings.first() else {
+        bail!("module without mappings")
+    };
+    // Following this link needs a capability; it is exact.
+    let link = format!("/proc/{pid}/map_files/{:x}-{:x}", first.start, first.end);
+    if let Ok(file) = File::open(link) {
+        return Ok(file);
+    }
+    let path = in_root(pid, &module.path);
+    let executable = PathBuf::from(format!("/proc/{pid}/exe"));
+    let mut failure = None;
+    for path in [path, executable] {
+        match File::open(&path) {
+            Ok(file) if is_file_of(pid, module, &file) => return Ok(file),
+            Ok(_) => {}
+            Err(error) => failure = failure.or(Some(error)),
+        }
+    }
+    match failure {
+        Some(error) if !module.deleted => {
+            Err(error).with_context(|| format!("cannot open {}", module.path.display()))
+        }
+        _ => bail!(
+            "{} is not the file that was loaded any more",
+            module.path.display()
+        ),
+    }
+}
+
+/// Device and inode decide where they agree. Some file systems (overlayfs, btrfs) show other numbers in `maps` than in
+/// `stat`; there the first page of the file must be what is mapped.
+fn is_file_of(pid: i32, module: &Module, file: &File) -> bool {
+    let Ok(found) = file.metadata() else {
+        return false;
+    };
+    if (found.dev(), found.ino()) == (module.device, module.inode) {
+        return true;
+    }
+    let Some(first) = module.mappings.iter().find(|mapping| mapping.offset == 0) else {
+        return false;
+    };
+    if found.dev() == module.device || first.writable || !found.is_file() {
+        return false;
+    }
+    let length = found.len().min(4096) as usize;
+    let (mut on_disk, mut mapped) = (vec![0; length], vec![0; length]);
+    let read = |memory: Memory, mapped: &mut [u8]| memory.read(first.start, mapped);
+    length > 0
+        && file.read_exact_at(&mut on_disk, 0).is_ok()
+        && Memory::open(pid)
+            .and_then(|memory| read(memory, &mut mapped))
+            .is_ok()
+        && on_disk == mapped
+}
+
+fn in_root(pid: i32, path: &Path) -> PathBuf {
+    let mut full = OsString::from(format!("/proc/{pid}/root"));
+    full.push(path.as_os_str());
+    PathBuf::from(OsString::from_vec(full.as_bytes().to_vec()))
+}

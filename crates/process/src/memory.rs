@@ -1,0 +1,171 @@
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use anyhow::{Context, Result, bail};
+
+const PAGE: u64 = 4096;
+/// Pages that follow one another are read and written together, up to about this many bytes.
+const RUN: u64 = 1 << 20;
+
+/// The memory of a process, through `/proc/PID/mem`: protection of pages does not matter. It belongs to the program that
+/// ran when it was opened; after `execve` a new one is needed.
+#[derive(Debug)]
+pub struct Memory {
+    file: File,
+}
+
+/// Bytes to replace.
+#[derive(Clone, Copy, Debug)]
+pub struct Patch<'a> {
+    pub address: u64,
+    pub expected: &'a [u8],
+    /// As long as `expected`.
+    pub new: &'a [u8],
+}
+
+/// What became of one [`Patch`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Written,
+    /// Other bytes were there; nothing was written.
+    Differs {
+        found: Vec<u8>,
+    },
+    /// `errno` of the read; nothing was written.
+    Unreadable(i32),
+    /// `errno` of the write; what was there is there.
+    Unwritable(i32),
+}
+
+impl Memory {
+    pub fn open(pid: i32) -> Result<Memory> {
+        let path = format!("/proc/{pid}/mem");
+        let file = OpenOptions::new().read(true).write(true).open(&path);
+        Ok(Memory {
+            file: file.with_context(|| format!("cannot open {path}"))?,
+        })
+    }
+
+    pub fn read(&self, address: u64, into: &mut [u8]) -> Result<()> {
+        let length = into.len();
+        self.file
+            .read_exact_at(into, address)
+            .with_context(|| format!("cannot read {length} bytes of memory at {address:#x}"))
+    }
+
+    pub fn read_word(&self, address: u64) -> Result<u64> {
+        let mut word = [0; 8];
+        self.read(address, &mut word)?;
+        Ok(u64::from_le_bytes(word))
+    }
+
+    pub fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
+        self.file.write_all_at(bytes, address).with_context(|| {
+            format!(
+                "cannot write {} bytes of memory at {address:#x}",
+                bytes.len()
+            )
+        })
+    }
+
+    /// Replaces bytes, in whole pages, where they are as expected. Nobody may write to those pages meanwhile.
+    /// The outcomes are in the order of the patches. Patches must not overlap.
+    pub fn write_patches(&self, patches: &[Patch]) -> Result<Vec<Outcome>> {
+        let mut order = patches.iter().enumerate().collect::<Vec<_>>();
+        order.sort_unstable_by_key(|(_, patch)| patch.address);
+        let mut free = 0;
+        for (_, patch) in &order {
+            if patch.expected.len() != patch.new.len() || patch.new.is_empty() {
+                bail!(
+                    "patch at {:#x}: {} bytes for {}",
+                    patch.address,
+                    patch.new.len(),
+                    patch.expected.len()
+                );
+            }
+            if patch.address < free {
+                bail!("patches overlap at {:#x}", patch.address);
+            }
+            free = end_of(patch)?;
+        }
+        let mut outcomes = vec![Outcome::Written; patches.len()];
+        let mut rest = &order[..];
+        while let Some((_, first)) = rest.first() {
+            let start = first.address & !(PAGE - 1);
+            let mut end = page_end(first)?;
+            let mut count = 1;
+            for (_, patch) in &rest[1..] {
+                if patch.address >= end && (patch.address >= end + PAGE || end - start >= RUN) {
+                    break;
+                }
+                end = end.max(page_end(patch)?);
+                count += 1;
+            }
+            let (run, after) = rest.split_at(count);
+            self.patch_run(start, end, run, &mut outcomes);
+            rest = after;
+        }
+        Ok(outcomes)
+    }
+
+    fn patch_run(&self, start: u64, end: u64, run: &[(usize, &Patch)], outcomes: &mut [Outcome]) {
+        let mut before = vec![0; (end - start) as usize];
+        if let Err(error) = self.file.read_exact_at(&mut before, start) {
+            return self.patch_singly(run, outcomes, Outcome::Unreadable(number(&error)));
+        }
+        let mut after = before.clone();
+        for (index, patch) in run {
+            let from = (patch.address - start) as usize;
+            let range = from..from + patch.new.len();
+            if before[range.clone()] == *patch.expected {
+                after[range].copy_from_slice(patch.new);
+                outcomes[*index] = Outcome::Written;
+            } else {
+                outcomes[*index] = Outcome::Differs {
+                    found: before[range].to_vec(),
+                };
+            }
+        }
+        if before == after {
+            return;
+        }
+        if let Err(error) = self.file.write_all_at(&after, start) {
+            // Some pages may have been written. Where that cannot be undone, nothing had been written either.
+            for (index, page) in before.chunks(PAGE as usize).enumerate() {
+                let _ = self.file.write_all_at(page, start + index as u64 * PAGE);
+            }
+            self.patch_singly(run, outcomes, Outcome::Unwritable(number(&error)));
+        }
+    }
+
+    /// One page of a run cannot be reached: the patches elsewhere must not suffer.
+    fn patch_singly(&self, run: &[(usize, &Patch)], outcomes: &mut [Outcome], failure: Outcome) {
+        if let [(index, _)] = run {
+            outcomes[*index] = failure;
+            return;
+        }
+        for one in run.chunks(1) {
+            let patch = one[0].1;
+            if let Ok(end) = page_end(patch) {
+                self.patch_run(patch.address & !(PAGE - 1), end, one, outcomes);
+            }
+        }
+    }
+}
+
+fn end_of(patch: &Patch) -> Result<u64> {
+    // One page less than all, so that its page's end is an address, too.
+    let end = patch.address.checked_add(patch.new.len() as u64);
+    end.filter(|&end| end < u64::MAX - 2 * PAGE)
+        .context("patch beyond the address space")
+}
+
+fn page_end(patch: &Patch) -> Result<u64> {
+    Ok(end_of(patch)?.next_multiple_of(PAGE))
+}
+
+fn number(error: &io::Error) -> i32 {
+    // A mapping that ends early reads as end of file, without an error of the kernel.
+    error.raw_os_error().unwrap_or(libc::EFAULT)
+}

@@ -1,0 +1,245 @@
+//! The raw requests.
+
+use std::io;
+use std::mem::{self, MaybeUninit};
+
+use libc::{c_uint, c_void, siginfo_t};
+
+/// General registers of a thread, as `PTRACE_GETREGS` gives them.
+pub type Registers = libc::user_regs_struct;
+
+/// What to report beyond signals. `PTRACE_O_TRACESYSGOOD` is always set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Stop at `execve`.
+    pub executions: bool,
+}
+
+impl Options {
+    pub(crate) fn bits(self) -> usize {
+        let executions = if self.executions {
+            libc::PTRACE_O_TRACEEXEC
+        } else {
+            0
+        };
+        (libc::PTRACE_O_TRACESYSGOOD | executions) as usize
+    }
+}
+
+pub(crate) type Result<T> = std::result::Result<T, io::Error>;
+
+/// # Safety
+/// `data` must be what `request` wants: a number, or the address of a buffer that is valid for it.
+unsafe fn request(request: c_uint, tid: i32, address: usize, data: usize) -> Result<()> {
+    // SAFETY: the caller vouches for `data`; the kernel checks everything else.
+    let result = unsafe { libc::ptrace(request, tid, address as *mut c_void, data as *mut c_void) };
+    if result == -1 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
+
+/// A request whose data is a number.
+pub(crate) fn command(number: c_uint, tid: i32, data: usize) -> Result<()> {
+    debug_assert!(matches!(
+        number,
+        libc::PTRACE_SEIZE
+            | libc::PTRACE_INTERRUPT
+            | libc::PTRACE_LISTEN
+            | libc::PTRACE_CONT
+            | libc::PTRACE_SYSCALL
+            | libc::PTRACE_SINGLESTEP
+            | libc::PTRACE_DETACH
+    ));
+    // SAFETY: none of these requests takes a buffer.
+    unsafe { request(number, tid, 0, data) }
+}
+
+pub(crate) fn registers(tid: i32) -> Result<Registers> {
+    let mut registers = MaybeUninit::<Registers>::zeroed();
+    // SAFETY: the buffer is a whole register set, and the kernel fills it if the request succeeds.
+    unsafe {
+        request(
+            libc::PTRACE_GETREGS,
+            tid,
+            0,
+            registers.as_mut_ptr() as usize,
+        )?;
+        Ok(registers.assume_init())
+    }
+}
+
+pub(crate) fn set_registers(tid: i32, registers: &Registers) -> Result<()> {
+    // SAFETY: the kernel reads one register set.
+    unsafe { request(libc::PTRACE_SETREGS, tid, 0, &raw const *registers as usize) }
+}
+
+const NT_X86_XSTATE: usize = 0x202;
+
+pub(crate) fn extended_state(tid: i32) -> Result<Vec<u8>> {
+    let mut state = vec![0u8; 64 << 10];
+    let mut vector = libc::iovec {
+        iov_base: state.as_mut_ptr().cast(),
+        iov_len: state.len(),
+    };
+    // SAFETY: the vector describes a buffer of ours; the kernel writes no more than its length and updates that.
+    unsafe {
+        request(
+            libc::PTRACE_GETREGSET,
+            tid,
+            NT_X86_XSTATE,
+            &raw mut vector as usize,
+        )?
+    };
+    state.truncate(vector.iov_len);
+    Ok(state)
+}
+
+pub(crate) fn set_extended_state(tid: i32, state: &[u8]) -> Result<()> {
+    let vector = libc::iovec {
+        iov_base: state.as_ptr().cast_mut().cast(),
+        iov_len: state.len(),
+    };
+    // SAFETY: the kernel only reads the buffer that the vector describes.
+    unsafe {
+        request(
+            libc::PTRACE_SETREGSET,
+            tid,
+            NT_X86_XSTATE,
+            &raw const vector as usize,
+        )
+    }
+}
+
+pub(crate) fn signal_mask(tid: i32) -> Result<u64> {
+    let mut mask = 0u64;
+    // SAFETY: the kernel's signal set is eight bytes.
+    unsafe {
+        request(
+            libc::PTRACE_GETSIGMASK,
+            tid,
+            size_of::<u64>(),
+            &raw mut mask as usize,
+        )?
+    };
+    Ok(mask)
+}
+
+pub(crate) fn set_signal_mask(tid: i32, mask: u64) -> Result<()> {
+    // SAFETY: the kernel's signal set is eight bytes.
+    unsafe {
+        request(
+            libc::PTRACE_SETSIGMASK,
+            tid,
+            size_of::<u64>(),
+            &raw const mask as usize,
+        )
+    }
+}
+
+pub(crate) fn signal_information(tid: i32) -> Result<siginfo_t> {
+    let mut information = MaybeUninit::<siginfo_t>::zeroed();
+    // SAFETY: the buffer is a whole siginfo_t, valid when zero.
+    unsafe {
+        request(
+            libc::PTRACE_GETSIGINFO,
+            tid,
+            0,
+            information.as_mut_ptr() as usize,
+        )?;
+        Ok(information.assume_init())
+    }
+}
+
+/// Signals queued for the thread itself, oldest first; at most 32.
+pub(crate) fn queued_signals(tid: i32) -> Result<Vec<siginfo_t>> {
+    #[repr(C)]
+    struct Arguments {
+        offset: u64,
+        flags: u32,
+        count: i32,
+    }
+    let arguments = Arguments {
+        offset: 0,
+        flags: 0,
+        count: 32,
+    };
+    // SAFETY: all zeroes is a siginfo_t.
+    let mut queue = [unsafe { mem::zeroed::<siginfo_t>() }; 32];
+    // SAFETY: the kernel reads the arguments, and writes no more entries than they say, which the buffer holds.
+    let count = unsafe {
+        libc::ptrace(
+            libc::PTRACE_PEEKSIGINFO,
+            tid,
+            &raw const arguments as *mut c_void,
+            queue.as_mut_ptr() as *mut c_void,
+        )
+    };
+    let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
+    Ok(queue[..count.min(queue.len())].to_vec())
+}
+
+/// Where the thread announces its restartable sequences, or `None` if it does not, or the kernel cannot say.
+pub(crate) fn restartable_sequences(tid: i32) -> Option<u64> {
+    const PTRACE_GET_RSEQ_CONFIGURATION: c_uint = 0x420f;
+    #[repr(C)]
+    struct Configuration {
+        address: u64,
+        size: u32,
+        signature: u32,
+        flags: u32,
+        padding: u32,
+    }
+    let mut found = MaybeUninit::<Configuration>::zeroed();
+    let size = size_of::<Configuration>();
+    // SAFETY: the buffer is as long as the kernel is told, and valid when zero.
+    let found = unsafe {
+        request(
+            PTRACE_GET_RSEQ_CONFIGURATION,
+            tid,
+            size,
+            found.as_mut_ptr() as usize,
+        )
+        .ok()?;
+        found.assume_init()
+    };
+    Some(found.address).filter(|&address| address != 0)
+}
+
+/// What `waitid` has to say about a child or a thread that we trace.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct News {
+    pub code: i32,
+    pub status: i32,
+}
+
+/// `None`: nothing yet. `ECHILD`: it is neither our child nor traced by us, not any more.
+pub(crate) fn news(id: i32, options: i32) -> Result<Option<News>> {
+    loop {
+        // SAFETY: all zeroes is a siginfo_t.
+        let mut information = unsafe { mem::zeroed::<siginfo_t>() };
+        // SAFETY: waitid fills in the structure, which outlives the call.
+        let result = unsafe {
+            libc::waitid(
+                libc::P_PID,
+                id as libc::id_t,
+                &raw mut information,
+                options | libc::__WALL,
+            )
+        };
+        if result == -1 {
+            let error = io::Error::last_os_error();
+            if error.kind() == io::ErrorKind::Interrupted {
+                continue;
+            }
+            return Err(error);
+        }
+        // SAFETY: waitid leaves these fields zero or fills them in.
+        let (about, status) = unsafe { (information.si_pid(), information.si_status()) };
+        return Ok((about != 0).then_some(News {
+            code: information.si_code,
+            status,
+        }));
+    }
+}

@@ -1,0 +1,63 @@
+//! System calls that an interruption by ptrace would make fail.
+
+use anyhow::Result;
+
+use crate::{Memory, Registers, Thread};
+
+/// The kernel's own word for "fail with `EINTR` if a handler runs, else repeat". Programs never see it.
+const ERESTARTNOHAND: i64 = 514;
+
+const SYS_IO_PGETEVENTS: i64 = 333;
+
+/// These give `EINTR` whenever a signal is pending, whether or not a handler runs for it: those of signal(7) which fail
+/// after `SIGCONT`, and those on sockets with a timeout. `close` is not among them: it has closed.
+const NEVER_REPEATED: [i64; 22] = [
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    libc::SYS_connect,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_epoll_wait,
+    libc::SYS_io_getevents,
+    SYS_IO_PGETEVENTS,
+    libc::SYS_io_uring_enter,
+    libc::SYS_read,
+    libc::SYS_readv,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmmsg,
+    libc::SYS_recvmsg,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_sendmmsg,
+    libc::SYS_sendmsg,
+    libc::SYS_sendto,
+    libc::SYS_write,
+    libc::SYS_writev,
+];
+
+/// For an interrupted thread: if its system call failed because of that alone, leaves it to the kernel to repeat it, just
+/// as the kernel does with others: unless a handler runs first, in which case the program gets its `EINTR` after all.
+pub(crate) fn wind_back(thread: &mut Thread, memory: &Memory) -> Result<()> {
+    let mut registers = thread.registers()?;
+    if registers.rax as i64 != -i64::from(libc::EINTR) || !is_after_system_call(&registers, memory)
+    {
+        return Ok(());
+    }
+    if NEVER_REPEATED.contains(&(registers.orig_rax as i64)) {
+        registers.rax = -ERESTARTNOHAND as u64;
+        thread.set_registers(&registers)?;
+    }
+    Ok(())
+}
+
+/// `orig_rax` is -1 unless the kernel was entered by a system call, and after a handler has returned. Numbers differ for
+/// the 32-bit `int 0x80`, so the instruction counts, too.
+fn is_after_system_call(registers: &Registers, memory: &Memory) -> bool {
+    let mut instruction = [0; 2];
+    registers.orig_rax as i64 >= 0
+        && memory
+            .read(registers.rip.wrapping_sub(2), &mut instruction)
+            .is_ok()
+        && instruction == [0x0f, 0x05]
+}

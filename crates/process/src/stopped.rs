@@ -1,0 +1,175 @@
+use std::collections::HashSet;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use crate::information::{alive, thread_status, threads};
+use crate::restart::wind_back;
+use crate::thread::{Pause, is_gone};
+use crate::{Event, Memory, Options, Stop, Thread};
+
+/// All threads of a process, standing still as [`Stop::Interrupted`] or [`Stop::Group`]. Dropped, all go on.
+///
+/// Signals that come before a thread has stopped are delivered first; it may then stand at the start of a handler. Those
+/// that come later wait in the kernel.
+///
+/// System calls that are woken by the stop are repeated afterwards: most by the kernel, `poll` and `nanosleep` with the
+/// time that is left. `epoll_wait`, `sigtimedwait`, `semtimedop`, `io_getevents` and calls on sockets with a timeout
+/// would fail with `EINTR`; they are made to be repeated, too, but their timeouts start over.
+#[derive(Debug)]
+pub struct Stopped {
+    pid: i32,
+    threads: Vec<Thread>,
+    late: Vec<Thread>,
+}
+
+/// Why a process could not be stopped. It runs on, untraced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopError {
+    /// It does not exist, or has ended.
+    Ended,
+    /// This process traces it already: a debugger, or `strace`.
+    TracedBy(i32),
+    /// We may not: another user's process, a set-user-id program, or Yama's `ptrace_scope`.
+    NotPermitted,
+    /// It executes another program at this moment.
+    Executes,
+}
+
+impl fmt::Display for StopError {
+    fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            StopError::Ended => out.write_str("the process has ended"),
+            StopError::TracedBy(tracer) => {
+                write!(out, "the process is traced by process {tracer} already")
+            }
+            StopError::NotPermitted => out.write_str("the process may not be traced"),
+            StopError::Executes => out.write_str("the process is executing another program"),
+        }
+    }
+}
+
+impl std::error::Error for StopError {}
+
+impl Stopped {
+    /// Stops all threads, and gives up on those that have not stopped after `patience`: see [`Stopped::late`]. Failures
+    /// that are to be expected are [`StopError`]s.
+    pub fn stop(pid: i32, patience: Duration) -> Result<Stopped> {
+        let deadline = Instant::now() + patience;
+        let memory = Memory::open(pid).map_err(|error| match alive(pid) {
+            false => StopError::Ended.into(),
+            true => error.context(StopError::NotPermitted),
+        })?;
+        let mut stopped = Stopped {
+            pid,
+            threads: Vec::new(),
+            late: Vec::new(),
+        };
+        let mut known = HashSet::new();
+        let mut pause = Pause::default();
+        loop {
+            // A thread that still runs may create others; when all stand still, one more look finds none.
+            let settled = stopped.late.is_empty();
+            let found = stopped.seize_new(&mut known)?;
+            if settled && !found {
+                break;
+            }
+            stopped.gather(&memory)?;
+            if !stopped.late.is_empty() {
+                if Instant::now() >= deadline {
+                    break;
+                }
+                pause.rest();
+            }
+        }
+        if stopped.threads.is_empty() && stopped.late.is_empty() {
+            return Err(StopError::Ended.into());
+        }
+        Ok(stopped)
+    }
+
+    fn seize_new(&mut self, known: &mut HashSet<i32>) -> Result<bool> {
+        let mut found = false;
+        for tid in threads(self.pid).map_err(|_| StopError::Ended)? {
+            if known.contains(&tid) {
+                continue;
+            }
+            match Thread::try_seize(self.pid, tid, Options { executions: true }) {
+                Ok(thread) => {
+                    thread.interrupt()?;
+                    self.late.push(thread);
+                }
+                Err(error) if is_gone(&error) => continue,
+                Err(error) => match thread_status(self.pid, tid) {
+                    Ok(status) if status.tracer != 0 => {
+                        return Err(StopError::TracedBy(status.tracer).into());
+                    }
+                    Ok(status) if !status.is_dead() => {
+                        return Err(error).context(StopError::NotPermitted);
+                    }
+                    _ => {}
+                },
+            }
+            found |= known.insert(tid);
+        }
+        Ok(found)
+    }
+
+    /// Moves the threads that have stopped from `late` to `threads`.
+    fn gather(&mut self, memory: &Memory) -> Result<()> {
+        for mut thread in std::mem::take(&mut self.late) {
+            loop {
+                match thread.poll()? {
+                    Some(Event::Stopped(Stop::Executed)) => return Err(StopError::Executes.into()),
+                    Some(Event::Stopped(stop @ (Stop::Interrupted | Stop::Group(_)))) => {
+                        // A group-stop was not ours: what it interrupted, it would have interrupted anyway.
+                        if stop == Stop::Interrupted && wind_back(&mut thread, memory).is_err() {
+                            break;
+                        }
+                        self.threads.push(thread);
+                        break;
+                    }
+                    Some(Event::Stopped(stop)) => thread.pass(stop)?,
+                    Some(Event::Ended(_)) => break,
+                    None if thread.is_zombie() => break,
+                    None => {
+                        self.late.push(thread);
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    pub fn threads(&self) -> &[Thread] {
+        &self.threads
+    }
+
+    pub fn threads_mut(&mut self) -> &mut [Thread] {
+        &mut self.threads
+    }
+
+    /// Threads that sleep in the kernel, uninterruptibly: the parent of a `vfork` until the child executes or exits, a
+    /// wait for a dead file server. They execute no instruction of the program before they are detached, but cannot be
+    /// looked at. A `vfork` child, another process, may be running in the same memory.
+    pub fn late(&self) -> &[Thread] {
+        &self.late
+    }
+
+    /// Lets all threads go on. Those that still do not stop remain traced, and stand still when they wake up; they are
+    /// handed back, to be detached later (or by the end of this OS thread).
+    pub fn detach_all(mut self) -> Vec<Thread> {
+        let stuck = |thread: Thread| thread.detach().err();
+        self.threads
+            .drain(..)
+            .chain(self.late.drain(..))
+            .filter_map(stuck)
+            .collect()
+    }
+}

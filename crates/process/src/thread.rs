@@ -1,0 +1,353 @@
+use std::io;
+use std::marker::PhantomData;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::ending::Ending;
+use crate::information::{parent, thread_alive};
+use crate::ptrace::{self, News, Options, Registers};
+
+/// Why a thread stands still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// [`Thread::interrupt`] was obeyed: between two instructions, no signal in hand.
+    Interrupted,
+    /// The whole process is stopped by this signal, as by `SIGSTOP`, and remains so when it is detached.
+    Group(i32),
+    /// About to be given this signal.
+    Signal(i32),
+    /// At the entry or exit of a system call.
+    SystemCall,
+    /// In `execve`, which has succeeded.
+    Executed,
+    /// Another `PTRACE_EVENT_*`.
+    Event(i32),
+}
+
+/// What [`Thread::wait`] reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    Stopped(Stop),
+    Ended(Ending),
+}
+
+/// One thread, traced by this OS thread. Dropped, it is detached and goes on, with the signal that it was stopped for.
+#[derive(Debug)]
+pub struct Thread {
+    pid: i32,
+    tid: i32,
+    stop: Option<Stop>,
+    ended: Option<Ending>,
+    /// ptrace obeys only the OS thread that seized: not `Send`.
+    local: PhantomData<*mut ()>,
+}
+
+/// How long a detach waits for a thread to stop.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+impl Thread {
+    /// Begins to trace, without stopping.
+    pub fn seize(pid: i32, tid: i32, options: Options) -> Result<Thread> {
+        let seized = Thread::try_seize(pid, tid, options);
+        seized.with_context(|| format!("cannot trace thread {tid} of process {pid}"))
+    }
+
+    pub(crate) fn try_seize(pid: i32, tid: i32, options: Options) -> ptrace::Result<Thread> {
+        ptrace::command(libc::PTRACE_SEIZE, tid, options.bits())?;
+        Ok(Thread {
+            pid,
+            tid,
+            stop: None,
+            ended: None,
+            local: PhantomData,
+        })
+    }
+
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    pub fn tid(&self) -> i32 {
+        self.tid
+    }
+
+    /// Why the thread stands still, or `None` while it runs, or has ended.
+    pub fn stop(&self) -> Option<Stop> {
+        self.stop
+    }
+
+    pub fn ending(&self) -> Option<Ending> {
+        self.ended
+    }
+
+    /// Asks the thread to stop. It does so as [`Stop::Interrupted`], [`Stop::Group`], or first for something else: then
+    /// the request is spent, and must be repeated before the thread is resumed.
+    pub fn interrupt(&self) -> Result<()> {
+        match ptrace::command(libc::PTRACE_INTERRUPT, self.tid, 0) {
+            Err(error) if !is_gone(&error) => Err(error).context("cannot interrupt a thread"),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits for the next stop, or the end.
+    pub fn wait(&mut self) -> Result<Event> {
+        loop {
+            if let Some(event) = self.poll()? {
+                return Ok(event);
+            }
+            let any = libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT;
+            match ptrace::news(self.tid, any) {
+                Err(error) if !is_no_child(&error) => return Err(error).context("cannot wait"),
+                _ => {}
+            }
+        }
+    }
+
+    /// As [`Thread::wait`]; `None` when `deadline` passes first.
+    pub fn wait_until(&mut self, deadline: Instant) -> Result<Option<Event>> {
+        let mut pause = Pause::default();
+        loop {
+            if let Some(event) = self.poll()? {
+                return Ok(Some(event));
+            }
+            if Instant::now() >= deadline {
+                return Ok(None);
+            }
+            pause.rest();
+        }
+    }
+
+    /// The next stop, if it has come, or the end.
+    pub fn poll(&mut self) -> Result<Option<Event>> {
+        if let Some(ending) = self.ended {
+            return Ok(Some(Event::Ended(ending)));
+        }
+        if let Some(stop) = self.stop {
+            return Ok(Some(Event::Stopped(stop)));
+        }
+        match ptrace::news(self.tid, libc::WSTOPPED | libc::WNOHANG) {
+            Ok(Some(news)) => {
+                let stop = decode(news);
+                self.stop = Some(stop);
+                return Ok(Some(Event::Stopped(stop)));
+            }
+            Ok(None) => {}
+            Err(error) if is_no_child(&error) => return Ok(Some(self.end(Ending::Unknown))),
+            Err(error) => return Err(error).context("cannot wait"),
+        }
+        match ptrace::news(self.tid, libc::WEXITED | libc::WNOHANG | libc::WNOWAIT) {
+            Ok(Some(news)) => {
+                // The status of our own child stays for `ExitWatch`; anything else must be released to its parent.
+                let own = self.tid == self.pid
+                    && parent(self.pid).is_ok_and(|parent| parent == std::process::id() as i32);
+                if !own {
+                    let _ = ptrace::news(self.tid, libc::WEXITED | libc::WNOHANG);
+                }
+                Ok(Some(self.end(Ending::from_news(news))))
+            }
+            Ok(None) => Ok(None),
+            Err(error) if is_no_child(&error) => Ok(Some(self.end(Ending::Unknown))),
+            Err(error) => Err(error).context("cannot wait"),
+        }
+    }
+
+    fn end(&mut self, ending: Ending) -> Event {
+        self.stop = None;
+        self.ended = Some(ending);
+        Event::Ended(ending)
+    }
+
+    /// Whether the thread has ended without our being told: the first thread of a process is reported only when all
+    /// others have ended, too.
+    pub(crate) fn is_zombie(&self) -> bool {
+        !thread_alive(self.pid, self.tid)
+    }
+
+    /// Goes on as if the stop had not been: a signal is delivered, a stopped process remains stopped.
+    pub fn resume(&mut self) -> Result<()> {
+        match self.stop {
+            Some(Stop::Group(_)) => self.restart(libc::PTRACE_LISTEN, 0),
+            Some(Stop::Signal(signal)) => self.restart(libc::PTRACE_CONT, signal),
+            _ => self.restart(libc::PTRACE_CONT, 0),
+        }
+    }
+
+    /// Goes on without the signal for which the thread stopped.
+    pub fn resume_suppressing(&mut self) -> Result<()> {
+        self.restart(libc::PTRACE_CONT, 0)
+    }
+
+    /// As [`Thread::resume`], up to the next entry or exit of a system call.
+    pub fn resume_to_system_call(&mut self) -> Result<()> {
+        match self.stop {
+            Some(Stop::Group(_)) => self.restart(libc::PTRACE_LISTEN, 0),
+            Some(Stop::Signal(signal)) => self.restart(libc::PTRACE_SYSCALL, signal),
+            _ => self.restart(libc::PTRACE_SYSCALL, 0),
+        }
+    }
+
+    /// A thread that is killed at this moment goes on, too: the next wait tells its end.
+    pub(crate) fn restart(&mut self, how: libc::c_uint, signal: i32) -> Result<()> {
+        if self.stop.take().is_none() {
+            bail!("thread {} does not stand still", self.tid);
+        }
+        match ptrace::command(how, self.tid, signal as usize) {
+            Err(error) if !is_gone(&error) => Err(error).context("cannot resume a thread"),
+            _ => Ok(()),
+        }
+    }
+
+    /// Brings a thread that stands anywhere to [`Stop::Interrupted`] or [`Stop::Group`], without letting it run one
+    /// instruction of the program. Signals are delivered on the way: it may then stand at the start of a handler.
+    pub fn settle(&mut self) -> Result<Event> {
+        loop {
+            match self.wait()? {
+                Event::Stopped(Stop::Interrupted | Stop::Group(_)) | Event::Ended(_) => {
+                    return self.wait();
+                }
+                Event::Stopped(stop) => self.pass(stop)?,
+            }
+        }
+    }
+
+    /// Leaves a stop for the next one, which is an interruption unless something else comes before it.
+    pub(crate) fn pass(&mut self, stop: Stop) -> Result<()> {
+        self.interrupt()?;
+        let signal = if let Stop::Signal(signal) = stop {
+            signal
+        } else {
+            0
+        };
+        self.restart(libc::PTRACE_CONT, signal)
+    }
+
+    /// As [`Thread::settle`], but the signal in hand is dropped.
+    pub(crate) fn settle_suppressing(&mut self) -> Result<Event> {
+        if let Some(Stop::Signal(_)) = self.stop {
+            self.pass(Stop::Signal(0))?;
+        }
+        self.settle()
+    }
+
+    pub fn registers(&self) -> Result<Registers> {
+        ptrace::registers(self.tid).context("cannot read registers")
+    }
+
+    pub fn set_registers(&mut self, registers: &Registers) -> Result<()> {
+        ptrace::set_registers(self.tid, registers).context("cannot write registers")
+    }
+
+    /// Vector and floating point registers, as one opaque piece.
+    pub fn extended_state(&self) -> Result<Vec<u8>> {
+        ptrace::extended_state(self.tid).context("cannot read extended state")
+    }
+
+    pub fn set_extended_state(&mut self, state: &[u8]) -> Result<()> {
+        ptrace::set_extended_state(self.tid, state).context("cannot write extended state")
+    }
+
+    /// The thread pointer: where its control block is.
+    pub fn fs_base(&self) -> Result<u64> {
+        Ok(self.registers()?.fs_base)
+    }
+
+    /// The signal in hand, while stopped as [`Stop::Signal`].
+    pub fn signal_information(&self) -> Result<libc::siginfo_t> {
+        ptrace::signal_information(self.tid).context("cannot read a signal")
+    }
+
+    /// The signals that the thread blocks, bit `signal - 1`.
+    pub fn signal_mask(&self) -> Result<u64> {
+        ptrace::signal_mask(self.tid).context("cannot read the signal mask")
+    }
+
+    pub fn set_signal_mask(&mut self, mask: u64) -> Result<()> {
+        ptrace::set_signal_mask(self.tid, mask).context("cannot write the signal mask")
+    }
+
+    /// Lets the thread go on untraced. One that does not stop in time is handed back, still traced.
+    pub fn detach(mut self) -> Result<(), Thread> {
+        match self.let_go(Instant::now() + PATIENCE) {
+            Ok(()) => Ok(()),
+            Err(_) => Err(self),
+        }
+    }
+
+    pub(crate) fn let_go(&mut self, deadline: Instant) -> Result<()> {
+        if self.ended.is_some() {
+            return Ok(());
+        }
+        if self.stop.is_none() {
+            self.interrupt()?;
+        }
+        let stop = match self.wait_until(deadline)? {
+            Some(Event::Stopped(stop)) => stop,
+            Some(Event::Ended(_)) => return Ok(()),
+            None if self.is_zombie() => return Ok(()),
+            None => bail!("thread {} does not stop", self.tid),
+        };
+        let signal = if let Stop::Signal(signal) = stop {
+            signal
+        } else {
+            0
+        };
+        match ptrace::command(libc::PTRACE_DETACH, self.tid, signal as usize) {
+            Err(error) if !is_gone(&error) => Err(error).context("cannot detach"),
+            _ => {
+                self.end(Ending::Unknown);
+                Ok(())
+            }
+        }
+    }
+
+    /// `execve` by a thread that is not the first gives it the id of the first.
+    pub(crate) fn become_first(&mut self) {
+        self.tid = self.pid;
+        self.ended = None;
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        let _ = self.let_go(Instant::now() + PATIENCE);
+    }
+}
+
+/// A stop is the signal, and above it the event.
+fn decode(news: News) -> Stop {
+    let (signal, event) = (news.status & 0xff, news.status >> 8);
+    match event {
+        0 if signal == libc::SIGTRAP | 0x80 => Stop::SystemCall,
+        0 => Stop::Signal(signal),
+        libc::PTRACE_EVENT_STOP if signal == libc::SIGTRAP => Stop::Interrupted,
+        libc::PTRACE_EVENT_STOP => Stop::Group(signal),
+        libc::PTRACE_EVENT_EXEC => Stop::Executed,
+        _ => Stop::Event(event),
+    }
+}
+
+pub(crate) fn is_gone(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ESRCH)
+}
+
+fn is_no_child(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ECHILD)
+}
+
+/// Waiting for what no descriptor announces: first by giving way, then by sleeping longer and longer.
+#[derive(Default)]
+pub(crate) struct Pause {
+    rests: u32,
+}
+
+impl Pause {
+    pub(crate) fn rest(&mut self) {
+        self.rests = self.rests.saturating_add(1);
+        match self.rests {
+            0..20 => std::thread::yield_now(),
+            20..100 => std::thread::sleep(Duration::from_micros(20)),
+            _ => std::thread::sleep(Duration::from_micros(500)),
+        }
+    }
+}
