@@ -29,3 +29,6 @@ pub const JUMP: usize = 5;
 
 /// No window is longer: four bytes of short instructions, then one of the longest that there are.
 pub const LONGEST_WINDOW: usize = JUMP - 1 + 15;
+
+#[cfg(test)]
+mod tests;

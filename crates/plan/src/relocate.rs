@@ -15,14 +15,24 @@ pub(crate) fn relocate(window: &Window<'_>, rules: &[(u64, FrameChange)]) -> Res
         window,
         body: Body::default(),
         rules,
-        has_rules: true,
+        has_rules: !rules.is_empty(),
         frame: (STACK_POINTER, 8),
         literal: None,
     };
-    writer.has_rules = !rules.is_empty();
     for displaced in &window.instructions {
         writer.begin(displaced.instruction.ip())?;
         writer.displace(displaced)?;
+    }
+    let end = window
+        .instructions
+        .last()
+        .map_or(window.start, |last| last.instruction.next_ip());
+    if writer
+        .rules
+        .first()
+        .is_some_and(|&(at, _)| at < end - window.start)
+    {
+        return Err(Reason::UnwindRules);
     }
     let falls_through = window.instructions.last().is_none_or(|last| {
         !matches!(
