@@ -1,13 +1,17 @@
-//! How many records a second the report and the chrome dump take: `speed DIR [WORKERS]`, or `speed --make DIR RECORDS`.
+//! How many records a second the report and the chrome dump take:
+//! `speed --make DIR RECORDS THREADS`, then `speed DIR [WORKERS]`.
 
 use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
 use nopal_analysis::drive::Drive;
+use nopal_analysis::dump::{Format, dump};
 use nopal_analysis::report;
 use nopal_trace::Trace;
 use nopal_trace::synthetic::{self, Shape};
+
+const ROUNDS: usize = 3;
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -26,16 +30,19 @@ fn main() -> Result<()> {
 }
 
 fn measure(directory: &str, drive: Drive) -> Result<()> {
-    let start = Instant::now();
     let trace = Trace::open(Path::new(directory)).context("cannot open the trace")?;
-    println!("open: {:.3} s", start.elapsed().as_secs_f64());
-    let words: u64 = trace.threads().iter().flat_map(|thread| thread.packets()).map(|p| p.words().len() as u64).sum();
-    for _ in 0..3 {
-        let start = Instant::now();
-        let report = report::functions(&trace, &drive)?;
-        let seconds = start.elapsed().as_secs_f64();
-        let calls: u64 = report.rows.iter().map(|row| row.calls).sum();
-        println!("report: {:.1} million words a second, {calls} calls", words as f64 / seconds / 1e6);
+    let records: usize =
+        trace.threads().iter().flat_map(|thread| thread.packets()).map(|packet| packet.words().len()).sum();
+    for _ in 0..ROUNDS {
+        time("report", records, || report::functions(&trace, &drive).map(drop))?;
+        time("chrome", records, || dump(&trace, Format::Chrome, &drive, &mut std::io::sink()))?;
     }
+    Ok(())
+}
+
+fn time(what: &str, records: usize, run: impl FnOnce() -> Result<()>) -> Result<()> {
+    let start = Instant::now();
+    run()?;
+    println!("{what}: {:.1} million records a second", records as f64 / start.elapsed().as_secs_f64() / 1e6);
     Ok(())
 }

@@ -47,10 +47,15 @@ pub struct Segment<'a> {
 
 /// Takes the calls of segments, each worker those of many segments of any thread.
 pub trait Worker: Sink + Send {
+    /// Whether a thread may be shared. If not, a worker gets all segments of a thread, and its notes on frames stay.
+    const SHARES: bool = true;
+
     /// Before the segment's records; `machine` is as all records before have left it.
-    fn begin(&mut self, segment: &Segment, machine: &Machine);
+    fn begin(&mut self, _segment: &Segment, _machine: &Machine) {}
     /// After them.
-    fn end(&mut self, segment: &Segment, machine: &Machine) -> Result<()>;
+    fn end(&mut self, _segment: &Segment, _machine: &Machine) -> Result<()> {
+        Ok(())
+    }
 }
 
 struct Open<'a> {
@@ -178,7 +183,7 @@ impl<'a> Crew<'a, '_> {
 
     fn own<W: Worker>(&self, mut open: Open<'a>, worker: &mut W) -> Result<()> {
         loop {
-            if self.hungry.load(Ordering::Relaxed) > 0 && open.packets.len() > SEGMENT_PACKETS {
+            if W::SHARES && self.hungry.load(Ordering::Relaxed) > 0 && open.packets.len() > SEGMENT_PACKETS {
                 self.release(Some(open));
                 return Ok(());
             }

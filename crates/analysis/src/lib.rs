@@ -3,8 +3,14 @@
 //! Every part takes a [`nopal_trace::Trace`], gives values or writes text, and leaves printing and exiting to its
 //! caller.
 
+mod addresses;
 pub mod calls;
 pub mod drive;
+pub mod dump;
+pub mod graph;
+pub mod info;
 pub mod names;
+pub mod replay;
 pub mod report;
 pub mod text;
+mod timeline;

@@ -1,15 +1,15 @@
 //! A call that has begun, and who is told of it.
 
-use super::words::{site_of, tag_of};
+use super::words::site_of;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
     /// An exit follows.
-    Wrapped,
+    Wrapped = 0,
     /// Entered by a jump: ends with the wrapped frame of the same slot.
-    Tail,
+    Tail = 1,
     /// No exit follows.
-    Only,
+    Only = 2,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,18 +20,42 @@ pub struct Frame {
     pub child: u64,
     /// Address of the return slot in units of 16 bytes: exact or too high.
     pub slot: u64,
-    /// Site and tag as in a record's upper half.
-    pub key: u32,
-    pub style: Style,
+    /// Site and tag as in a record's upper half; the style above them.
+    marks: u32,
+    /// What the sink wanted to be kept with the frame.
+    pub note: u32,
 }
 
+const STYLE_SHIFT: u32 = 28;
+
 impl Frame {
+    #[inline(always)]
+    pub(super) fn new(clock: u64, slot: u64, key: u32, style: Style) -> Frame {
+        Frame { clock, child: 0, slot, marks: key | (style as u32) << STYLE_SHIFT, note: 0 }
+    }
+
+    /// Whether an exit with `key` ends this frame.
+    #[inline(always)]
+    pub(super) fn ends_with(&self, key: u32) -> bool {
+        self.marks == key | (Style::Wrapped as u32) << STYLE_SHIFT
+    }
+
+    #[inline(always)]
+    pub fn style(&self) -> Style {
+        match self.marks >> STYLE_SHIFT {
+            0 => Style::Wrapped,
+            1 => Style::Tail,
+            _ => Style::Only,
+        }
+    }
+
+    #[inline(always)]
     pub fn site(&self) -> u32 {
-        site_of(self.key)
+        site_of(self.marks)
     }
 
     pub fn tag(&self) -> u32 {
-        tag_of(self.key)
+        self.marks >> 20 & 0xff
     }
 }
 
@@ -46,11 +70,11 @@ pub struct Ending {
 
 /// Is told of calls. `frames` are those alive on the thread's present stack, outermost first.
 pub trait Sink {
-    /// The last of `frames` has begun.
-    fn enter(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>);
+    /// The last of `frames` has begun. Returns its note.
+    fn enter(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32;
     /// `frame` has ended; `frames` are those under it.
     fn leave(&mut self, frame: &Frame, ending: Ending, frames: &[Frame]);
-    /// `frame` will not end any more; `counted` unless it was set aside.
+    /// `frame` will not end any more, and was last known alive at `clock`; `counted` unless it was set aside.
     fn lose(&mut self, frame: &Frame, clock: u64, counted: bool);
     /// An exit of a call that began before tracing.
     fn stray(&mut self, key: u32, ending: Ending);
@@ -60,9 +84,11 @@ pub trait Sink {
     fn resume(&mut self, _frames: &[Frame]) {}
 }
 
-/// Keeps the machine going without an audience.
+/// Keeps the machine going without an audience. Notes which calls have arguments.
 impl Sink for () {
-    fn enter(&mut self, _: &[Frame], _: Option<[u64; 6]>) {}
+    fn enter(&mut self, _: &[Frame], arguments: Option<[u64; 6]>) -> u32 {
+        u32::from(arguments.is_some())
+    }
     fn leave(&mut self, _: &Frame, _: Ending, _: &[Frame]) {}
     fn lose(&mut self, _: &Frame, _: u64, _: bool) {}
     fn stray(&mut self, _: u32, _: Ending) {}

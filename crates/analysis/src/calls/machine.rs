@@ -169,14 +169,17 @@ impl Machine {
     #[inline(always)]
     fn enter<S: Sink>(&mut self, key: u32, style: Style, clock: u64, arguments: Option<[u64; 6]>, sink: &mut S) {
         let slot = match self.frames.last() {
-            Some(top) if self.arrival.is_none() && top.style != Style::Only => below(top.slot, key),
+            Some(top) if self.arrival.is_none() && top.style() != Style::Only => below(top.slot, key),
             _ => self.place(key, style, clock, sink),
         };
         if style == Style::Tail {
             self.bound_tails(slot, clock, sink);
         }
-        self.frames.push(Frame { clock, child: 0, slot, key, style });
-        sink.enter(&self.frames, arguments);
+        self.frames.push(Frame::new(clock, slot, key, style));
+        let note = sink.enter(&self.frames, arguments);
+        if let Some(frame) = self.frames.last_mut() {
+            frame.note = note;
+        }
         if self.frames.len() > DEPTH_LIMIT {
             self.forget_deepest(sink);
         }
@@ -187,15 +190,15 @@ impl Machine {
         let Some(frame) = self.frames.pop() else {
             return;
         };
-        if frame.style != Style::Only {
+        if frame.style() != Style::Only {
             sink.lose(&frame, frame.clock, true);
         }
-        self.beyond += u64::from(frame.style == Style::Wrapped);
+        self.beyond += u64::from(frame.style() == Style::Wrapped);
     }
 
     fn bound_tails<S: Sink>(&mut self, slot: u64, clock: u64, sink: &mut S) {
         let earlier = self.frames.len().checked_sub(TAIL_LIMIT).and_then(|index| self.frames.get(index));
-        if earlier.is_some_and(|frame| frame.style == Style::Tail && frame.slot == slot) {
+        if earlier.is_some_and(|frame| frame.style() == Style::Tail && frame.slot == slot) {
             self.finish(Ending { clock, result: None, unwound: false }, sink);
         }
     }
@@ -239,7 +242,7 @@ impl Machine {
 
     /// Rule 5.
     fn drop_only(&mut self, slot: u64) {
-        while let Some(frame) = self.frames.pop_if(|frame| frame.style == Style::Only && frame.slot <= slot) {
+        while let Some(frame) = self.frames.pop_if(|frame| frame.style() == Style::Only && frame.slot <= slot) {
             match self.frames.last_mut() {
                 Some(under) => under.child = under.child.saturating_add(frame.child),
                 None => self.root = frame.slot,
@@ -251,8 +254,7 @@ impl Machine {
     fn exit<S: Sink>(&mut self, key: u32, ending: Ending, sink: &mut S) {
         match self.frames.last() {
             Some(top)
-                if top.key == key
-                    && top.style == Style::Wrapped
+                if top.ends_with(key)
                     && self.arrival.is_none_or(|arrival| !arrival.elsewhere)
                     && self.beyond == 0 =>
             {
@@ -285,7 +287,7 @@ impl Machine {
             return;
         }
         if let Some(Arrival { slot, elsewhere: true }) = arrival {
-            let exactly = |frame: &Frame| ends(frame, key) && frame.slot == slot;
+            let exactly = |frame: &Frame| frame.ends_with(key) && frame.slot == slot;
             if let Some(index) = self.credit.search(&self.frames, exactly) {
                 return self.end_at(index, ending, sink);
             }
@@ -296,7 +298,7 @@ impl Machine {
                 return self.end_at(index, ending, sink);
             }
         }
-        if let Some(index) = self.credit.search(&self.frames, |frame| ends(frame, key)) {
+        if let Some(index) = self.credit.search(&self.frames, |frame| frame.ends_with(key)) {
             return self.end_at(index, ending, sink);
         }
         if let Some((fiber, index)) = self.search_aside(key) {
@@ -304,7 +306,7 @@ impl Machine {
             return self.end_at(index, ending, sink);
         }
         while let Some(top) = self.frames.last()
-            && top.style == Style::Tail
+            && top.style() == Style::Tail
             && top.tag() == tag_of(key)
         {
             self.finish(ending, sink);
@@ -317,7 +319,7 @@ impl Machine {
             if !self.credit.pay(1) {
                 break;
             }
-            if let Some(index) = self.credit.search(frames, |frame| ends(frame, key)) {
+            if let Some(index) = self.credit.search(frames, |frame| frame.ends_with(key)) {
                 return Some((fiber, index));
             }
         }
@@ -331,7 +333,7 @@ impl Machine {
         };
         let tag = frame.tag();
         let above = &self.frames[index + 1..];
-        let tails = above.iter().take_while(|frame| frame.style == Style::Tail && frame.tag() == tag).count();
+        let tails = above.iter().take_while(|frame| frame.style() == Style::Tail && frame.tag() == tag).count();
         self.cut(index + 1 + tails, false, ending.clock, sink);
         for _ in 0..=tails {
             self.finish(ending, sink);
@@ -343,7 +345,7 @@ impl Machine {
         let Some(&outermost) = self.frames.get(index) else {
             return;
         };
-        let ticks = match outermost.style {
+        let ticks = match outermost.style() {
             Style::Only => outermost.child,
             _ => clock.saturating_sub(outermost.clock),
         };
@@ -352,7 +354,7 @@ impl Machine {
             None => self.root = outermost.slot,
         }
         let many = self.frames.len() - index;
-        let forgettable = self.frames[index..].iter().take(TAIL_LIMIT).all(|frame| frame.style == Style::Only);
+        let forgettable = self.frames[index..].iter().take(TAIL_LIMIT).all(|frame| frame.style() == Style::Only);
         if dead || (forgettable && many <= TAIL_LIMIT) || !self.credit.pay(many) {
             while self.frames.len() > index
                 && let Some(frame) = self.frames.pop()
@@ -376,7 +378,7 @@ impl Machine {
         self.fibers.add(Fiber { frames, since: clock, counted });
         for fiber in self.fibers.surplus() {
             for frame in fiber.frames.iter().rev() {
-                lose(frame, clock, fiber.counted, sink);
+                lose(frame, fiber.since, fiber.counted, sink);
             }
         }
     }
@@ -404,20 +406,16 @@ impl Machine {
         }
         for fiber in self.fibers.drain() {
             for frame in fiber.frames.iter().rev() {
-                lose(frame, clock, fiber.counted, sink);
+                lose(frame, fiber.since, fiber.counted, sink);
             }
         }
     }
 }
 
 fn lose<S: Sink>(frame: &Frame, clock: u64, counted: bool, sink: &mut S) {
-    if frame.style != Style::Only {
+    if frame.style() != Style::Only {
         sink.lose(frame, clock, counted);
     }
-}
-
-fn ends(frame: &Frame, key: u32) -> bool {
-    frame.key == key && frame.style == Style::Wrapped
 }
 
 /// The highest slot of the key's tag that is not above `slot`.

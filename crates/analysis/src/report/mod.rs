@@ -2,7 +2,11 @@
 
 mod functions;
 mod histogram;
+mod related;
 mod stats;
+mod threads;
 
 pub use functions::{Report, Row, Sort, functions};
+pub use related::{Related, Relation, related, write_related};
 pub use stats::{Stats, Totals};
+pub use threads::{ThreadRow, threads, write_threads};

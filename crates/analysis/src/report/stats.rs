@@ -70,12 +70,13 @@ fn site(sites: &mut [Totals], site: u32) -> &mut Totals {
 
 impl Sink for Stats {
     #[inline(always)]
-    fn enter(&mut self, frames: &[Frame], _arguments: Option<[u64; 6]>) {
+    fn enter(&mut self, frames: &[Frame], _arguments: Option<[u64; 6]>) -> u32 {
         if let Some(frame) = frames.last() {
             let totals = site(&mut self.sites, frame.site());
             totals.calls += 1;
-            totals.active = totals.active.wrapping_add(u32::from(frame.style != Style::Only));
+            totals.active = totals.active.wrapping_add(u32::from(frame.style() != Style::Only));
         }
+        0
     }
 
     #[inline(always)]
@@ -104,14 +105,14 @@ impl Sink for Stats {
     }
 
     fn aside(&mut self, frames: &[Frame]) {
-        for frame in frames.iter().filter(|frame| frame.style != Style::Only) {
+        for frame in frames.iter().filter(|frame| frame.style() != Style::Only) {
             let totals = site(&mut self.sites, frame.site());
             totals.active = totals.active.wrapping_sub(1);
         }
     }
 
     fn resume(&mut self, frames: &[Frame]) {
-        for frame in frames.iter().filter(|frame| frame.style != Style::Only) {
+        for frame in frames.iter().filter(|frame| frame.style() != Style::Only) {
             let totals = site(&mut self.sites, frame.site());
             totals.active = totals.active.wrapping_add(1);
         }
@@ -120,14 +121,14 @@ impl Sink for Stats {
 
 impl Worker for Stats {
     fn begin(&mut self, _segment: &Segment, machine: &Machine) {
-        for frame in machine.counted().filter(|frame| frame.style != Style::Only) {
+        for frame in machine.counted().filter(|frame| frame.style() != Style::Only) {
             let totals = site(&mut self.sites, frame.site());
             totals.active = totals.active.wrapping_add(1);
         }
     }
 
     fn end(&mut self, _segment: &Segment, machine: &Machine) -> Result<()> {
-        for frame in machine.counted().filter(|frame| frame.style != Style::Only) {
+        for frame in machine.counted().filter(|frame| frame.style() != Style::Only) {
             let totals = site(&mut self.sites, frame.site());
             totals.active = totals.active.wrapping_sub(1);
         }

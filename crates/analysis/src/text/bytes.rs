@@ -31,6 +31,25 @@ pub fn push_hex(out: &mut Vec<u8>, value: u64) {
     out.extend_from_slice(&text);
 }
 
+/// Hexadecimal digits, as few as needed.
+pub fn push_hex_short(out: &mut Vec<u8>, value: u64) {
+    let start = out.len();
+    push_hex(out, value);
+    let zeroes = (value.leading_zeros() as usize / 4).min(15);
+    out.drain(start..start + zeroes);
+}
+
+/// What `write` writes, with spaces in front up to `width`.
+pub fn push_padded(out: &mut Vec<u8>, width: usize, write: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    write(out);
+    let length = out.len() - start;
+    if length < width {
+        out.extend(std::iter::repeat_n(b' ', width - length));
+        out[start..].rotate_right(width - length);
+    }
+}
+
 /// A string in quotes, as JSON wants it.
 pub fn push_json_string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
@@ -65,6 +84,10 @@ mod tests {
         assert_eq!(written(|out| push_decimal(out, 42, 6)), "000042");
         assert_eq!(written(|out| push_decimal(out, 1234567, 6)), "1234567");
         assert_eq!(written(|out| push_hex(out, 0x0000_8829_7eec_d2e7)), "000088297eecd2e7");
+        assert_eq!(written(|out| push_hex_short(out, 0x2e7)), "2e7");
+        assert_eq!(written(|out| push_hex_short(out, 0)), "0");
+        assert_eq!(written(|out| push_padded(out, 4, |out| push_u64(out, 12))), "  12");
+        assert_eq!(written(|out| push_padded(out, 2, |out| push_u64(out, 123))), "123");
     }
 
     #[test]

@@ -57,6 +57,31 @@ pub fn percent(part: u64, whole: u64) -> String {
     format!("{value:.1} %")
 }
 
+/// A moment of CLOCK_REALTIME in UTC: `2026-11-21 02:44:00`. Nothing of nothing.
+pub fn date(realtime_ns: u64) -> String {
+    if realtime_ns == 0 {
+        return String::new();
+    }
+    let seconds = realtime_ns / 1_000_000_000;
+    let (year, month, day) = civil(seconds / 86_400);
+    let [hour, minute, second] = [seconds / 3600 % 24, seconds / 60 % 60, seconds % 60];
+    format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
+}
+
+/// Year, month and day of a day counted from 1970-01-01, after 400-year cycles that begin on the 1st of March.
+fn civil(days: u64) -> (u64, u64, u64) {
+    const DAYS_BEFORE_1970: u64 = 719_468;
+    const CYCLE: u64 = 146_097;
+    let days = days + DAYS_BEFORE_1970;
+    let (cycle, day) = (days / CYCLE, days % CYCLE);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (year, month) = (cycle * 400 + year + month / 10, (month + 2) % 12 + 1);
+    (year, month, day)
+}
+
 fn scaled(value: f64, units: &[(f64, f64, &str)]) -> String {
     for &(unit, limit, name) in units {
         let scaled = value / unit;
@@ -89,6 +114,17 @@ mod tests {
         assert_eq!(duration(59_900_000_000), "59.9 s");
         assert_eq!(duration(3_600_000_000_000), "1.00 h");
         assert_eq!(duration(u64::MAX), "5124096 h");
+    }
+
+    #[test]
+    fn dates() {
+        let second = 1_000_000_000;
+        assert_eq!(date(951_782_399 * second), "2000-02-28 23:59:59 UTC");
+        assert_eq!(date(951_782_400 * second), "2000-02-29 00:00:00 UTC");
+        assert_eq!(date(1_700_000_000 * second), "2023-11-14 22:13:20 UTC");
+        assert_eq!(date(4_107_542_400 * second), "2100-03-01 00:00:00 UTC");
+        assert_eq!(date(1), "1970-01-01 00:00:00 UTC");
+        assert_eq!(date(0), "");
     }
 
     #[test]

@@ -1,0 +1,201 @@
+//! The trace event format of Chrome, which Perfetto reads.
+//!
+//! A call is one complete event, or a pair of events where its arguments are known. A call that did not end lasts as
+//! long as it was known to be alive.
+
+use std::io::Write;
+use std::thread;
+
+use anyhow::Result;
+use nopal_trace::{Clocks, Trace};
+
+use super::ordered::{Ordered, Port};
+use crate::calls::{Ending, Frame, Machine, Sink, Style};
+use crate::drive::{Drive, Segment, Worker};
+use crate::names::{Names, thread_name};
+use crate::text::{push_fraction, push_hex_short, push_json_string, push_u64};
+
+pub fn dump(trace: &Trace, drive: &Drive, out: &mut dyn Write) -> Result<()> {
+    let names = Names::new(trace);
+    let threads = trace.threads();
+    let clocks = trace.clocks();
+    let begin = threads.iter().filter_map(|thread| thread.packets().next()).map(|packet| packet.clock_begin()).min();
+    let begin = begin.unwrap_or(0);
+    let labels: Vec<Vec<u8>> = names.functions().iter().map(|function| label(&function.name, &function.module)).collect();
+    let mut text = b"{\"traceEvents\":[".to_vec();
+    push_threads(&mut text, trace);
+    out.write_all(&text)?;
+    let ordered = Ordered::new(threads.len());
+    let (port, blocks) = ordered.open();
+    let worker = |_| Formatter {
+        names: &names,
+        labels: &labels,
+        clocks,
+        begin_ns: clocks.monotonic_ns(begin),
+        port: port.clone(),
+        thread: Vec::new(),
+        text: Vec::new(),
+    };
+    let mut workers: Vec<Formatter> = (0..drive.workers.max(1)).map(worker).collect();
+    drop(port);
+    thread::scope(|scope| -> Result<()> {
+        let formatting = scope.spawn(move || drive.run(trace, &mut workers));
+        let mut written = Ok(());
+        for block in blocks {
+            written = ordered.write(block, out);
+            if written.is_err() {
+                break;
+            }
+        }
+        let formatted = match formatting.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        };
+        written?;
+        formatted
+    })?;
+    let mut text = b"\n],\"displayTimeUnit\":\"ns\",\"otherData\":{\"begin_monotonic_ns\":".to_vec();
+    push_u64(&mut text, clocks.monotonic_ns(begin));
+    text.extend_from_slice(b",\"begin_realtime_ns\":");
+    push_u64(&mut text, clocks.realtime_ns(begin));
+    text.extend_from_slice(b"}}\n");
+    Ok(out.write_all(&text)?)
+}
+
+/// Names of processes and threads. All other events follow these, and begin with a comma.
+fn push_threads(text: &mut Vec<u8>, trace: &Trace) {
+    let mut first = true;
+    let mut push = |what: &str, process: u32, thread: u32, name: &str| {
+        text.extend_from_slice(if first { b"\n" } else { b",\n" });
+        first = false;
+        text.extend_from_slice(format!("{{\"ph\":\"M\",\"pid\":{process},\"tid\":{thread},").as_bytes());
+        text.extend_from_slice(format!("\"name\":\"{what}\",\"args\":{{\"name\":").as_bytes());
+        push_json_string(text, name);
+        text.extend_from_slice(b"}}");
+    };
+    for process in trace.processes() {
+        push("process_name", process.process, process.process, process.name);
+    }
+    for thread in trace.threads() {
+        push("thread_name", thread.process, thread.thread, &thread_name(trace, &thread));
+    }
+}
+
+/// What stands at the end of each of a function's events but for the brace.
+fn label(function: &str, module: &str) -> Vec<u8> {
+    let mut label = b",\"name\":".to_vec();
+    push_json_string(&mut label, function);
+    label.extend_from_slice(b",\"cat\":");
+    push_json_string(&mut label, module);
+    label
+}
+
+/// Formats segments. A frame's note tells whether its beginning has been written already.
+struct Formatter<'a> {
+    names: &'a Names,
+    labels: &'a [Vec<u8>],
+    clocks: &'a Clocks,
+    begin_ns: u64,
+    port: Port<'a>,
+    /// What stands in each of the thread's events after the kind.
+    thread: Vec<u8>,
+    text: Vec<u8>,
+}
+
+const BEGUN: u32 = 1;
+
+impl Formatter<'_> {
+    /// An event's beginning up to its time; returns that.
+    #[inline(always)]
+    fn open(&mut self, kind: u8, clock: u64) -> u64 {
+        let ns = self.clocks.monotonic_ns(clock).saturating_sub(self.begin_ns);
+        self.text.extend_from_slice(b",\n{\"ph\":\"");
+        self.text.push(kind);
+        self.text.extend_from_slice(&self.thread);
+        push_fraction(&mut self.text, ns);
+        ns
+    }
+
+    #[inline(always)]
+    fn push_label(&mut self, site: u32) {
+        self.text.extend_from_slice(&self.labels[self.names.number(site) as usize]);
+    }
+
+    fn push_values(&mut self, values: &[u64]) {
+        for (index, value) in values.iter().enumerate() {
+            self.text.extend_from_slice(if index == 0 { b"\"0x" } else { b",\"0x" });
+            push_hex_short(&mut self.text, *value);
+            self.text.push(b'"');
+        }
+    }
+
+    #[inline(always)]
+    fn close(&mut self, frame: &Frame, clock: u64, result: Option<u64>, remark: &[u8]) {
+        if frame.note == BEGUN {
+            self.open(b'E', clock);
+        } else {
+            let begin = self.open(b'X', frame.clock);
+            let end = self.clocks.monotonic_ns(clock).saturating_sub(self.begin_ns);
+            self.text.extend_from_slice(b",\"dur\":");
+            push_fraction(&mut self.text, end.saturating_sub(begin));
+        }
+        self.push_label(frame.site());
+        if let Some(result) = result {
+            self.text.extend_from_slice(b",\"args\":{\"result\":");
+            self.push_values(&[result]);
+            self.text.push(b'}');
+        }
+        self.text.extend_from_slice(remark);
+        self.text.push(b'}');
+    }
+}
+
+impl Sink for Formatter<'_> {
+    #[inline(always)]
+    fn enter(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32 {
+        let Some(frame) = frames.last() else {
+            return 0;
+        };
+        let only = frame.style() == Style::Only;
+        if arguments.is_none() && !only {
+            return 0;
+        }
+        self.open(if only { b'i' } else { b'B' }, frame.clock);
+        self.push_label(frame.site());
+        if only {
+            self.text.extend_from_slice(b",\"s\":\"t\"");
+        }
+        if let Some(arguments) = arguments {
+            self.text.extend_from_slice(b",\"args\":{\"arguments\":[");
+            self.push_values(&arguments);
+            self.text.extend_from_slice(b"]}");
+        }
+        self.text.push(b'}');
+        BEGUN
+    }
+
+    #[inline(always)]
+    fn leave(&mut self, frame: &Frame, ending: Ending, _frames: &[Frame]) {
+        let remark: &[u8] = if ending.unwound { b",\"cname\":\"bad\"" } else { b"" };
+        self.close(frame, ending.clock, ending.result, remark);
+    }
+
+    fn lose(&mut self, frame: &Frame, clock: u64, _counted: bool) {
+        self.close(frame, clock, None, b",\"args\":{\"unfinished\":true}");
+    }
+
+    fn stray(&mut self, _key: u32, _ending: Ending) {}
+}
+
+impl Worker for Formatter<'_> {
+    fn begin(&mut self, segment: &Segment, _machine: &Machine) {
+        let (process, thread) = (segment.thread.process, segment.thread.thread);
+        self.thread = format!("\",\"pid\":{process},\"tid\":{thread},\"ts\":").into_bytes();
+    }
+
+    fn end(&mut self, segment: &Segment, _machine: &Machine) -> Result<()> {
+        let text = std::mem::take(&mut self.text);
+        self.text = self.port.send(segment.stream, segment.number, text)?;
+        Ok(())
+    }
+}

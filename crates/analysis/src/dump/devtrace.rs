@@ -1,0 +1,42 @@
+//! The lines of Plan 9's devtrace.
+
+use std::io::Write;
+
+use anyhow::Result;
+use nopal_trace::{Event, Record, ThreadInfo, Trace};
+
+use super::Lines;
+use crate::addresses::Addresses;
+use crate::text::push_hex;
+use crate::timeline::timeline;
+
+pub fn dump(trace: &Trace, out: &mut dyn Write) -> Result<()> {
+    let addresses = Addresses::new(trace);
+    let threads = trace.threads();
+    let mut lines = Lines::new(out);
+    for (stream, clock, event) in timeline(&threads, |_, thread| events(thread)) {
+        let (letter, site, values) = match event {
+            Event::Entry { site, arguments, .. } => {
+                let [a, b, c, d, ..] = arguments.copied().unwrap_or_default();
+                (b'E', site, [a, b, c, d])
+            }
+            Event::Exit { site, result, .. } => (b'X', site, [result.unwrap_or(0), 0, 0, 0]),
+            Event::Resync { .. } | Event::Hole => continue,
+        };
+        let thread = &threads[stream];
+        let address = addresses.address(thread.process, site, clock);
+        lines.text.push(letter);
+        for value in [address, clock, u64::from(thread.thread)].into_iter().chain(values) {
+            lines.text.push(b' ');
+            push_hex(&mut lines.text, value);
+        }
+        lines.end_line()?;
+    }
+    Ok(lines.flush()?)
+}
+
+/// All records of a thread.
+pub fn events<'a>(thread: &ThreadInfo<'a>) -> impl Iterator<Item = (u64, Event<'a>)> + use<'a> {
+    let records = thread.packets().flat_map(|packet| packet.records());
+    records.map(|Record { clock, event }| (clock, event))
+}

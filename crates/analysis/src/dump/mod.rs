@@ -1,0 +1,84 @@
+//! `nopal dump`: a trace in the formats of other tools.
+
+mod chrome;
+mod devtrace;
+mod folded;
+mod function;
+mod ordered;
+mod raw;
+
+use std::io::{self, Write};
+
+use anyhow::Result;
+use nopal_trace::Trace;
+
+use crate::drive::Drive;
+
+pub use folded::Weight;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// A line a record: `E` or `X`, address of the function, counter, thread, then four arguments or the result, each
+    /// of 16 hexadecimal digits. Values that were not recorded are 0.
+    Devtrace,
+    /// A line an entry: `CPU -: comm:pid function+0x0/size <-- parent+-/size`. Which CPU ran the thread, and where in
+    /// the parent the call is, are not recorded: `-` stands for them.
+    Function,
+    /// JSON for Perfetto and chrome://tracing. Times are microseconds since the trace began.
+    Chrome,
+    /// A line a path of calls, and its weight.
+    Folded(Weight),
+    /// A line a record.
+    Raw,
+}
+
+impl Format {
+    pub const NAMES: [&str; 5] = ["devtrace", "function", "chrome", "folded", "raw"];
+
+    pub fn named(name: &str) -> Option<Format> {
+        Some(match name {
+            "devtrace" => Format::Devtrace,
+            "function" => Format::Function,
+            "chrome" => Format::Chrome,
+            "folded" => Format::Folded(Weight::Time),
+            "raw" => Format::Raw,
+            _ => return None,
+        })
+    }
+}
+
+pub fn dump(trace: &Trace, format: Format, drive: &Drive, out: &mut dyn Write) -> Result<()> {
+    match format {
+        Format::Devtrace => devtrace::dump(trace, out),
+        Format::Function => function::dump(trace, out),
+        Format::Chrome => chrome::dump(trace, drive, out),
+        Format::Folded(weight) => folded::dump(trace, weight, drive, out),
+        Format::Raw => raw::dump(trace, out),
+    }
+}
+
+/// Gathers lines to be written together.
+struct Lines<'a> {
+    out: &'a mut dyn Write,
+    text: Vec<u8>,
+}
+
+const LINES_BYTES: usize = 1 << 16;
+
+impl Lines<'_> {
+    fn new(out: &mut dyn Write) -> Lines<'_> {
+        Lines { out, text: Vec::new() }
+    }
+
+    /// To be called after each line.
+    fn end_line(&mut self) -> io::Result<()> {
+        self.text.push(b'\n');
+        if self.text.len() >= LINES_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.write_all(&self.text)?;
+        self.text.clear();
+        Ok(())
+    }
+}

@@ -1,0 +1,78 @@
+//! A line a record, as it was recorded.
+
+use std::io::Write;
+
+use anyhow::Result;
+use nopal_abi as abi;
+use nopal_trace::{Event, Style, Trace};
+
+use super::Lines;
+use super::devtrace::events;
+use crate::names::Names;
+use crate::text::{push_hex_short, push_u64};
+use crate::timeline::timeline;
+
+/// `CLOCK PROCESS THREAD KIND …`: then site, tag, name and values of entries and exits, or what a resync tells.
+pub fn dump(trace: &Trace, out: &mut dyn Write) -> Result<()> {
+    let names = Names::new(trace);
+    let threads = trace.threads();
+    let mut lines = Lines::new(out);
+    for (stream, clock, event) in timeline(&threads, |_, thread| events(thread)) {
+        let text = &mut lines.text;
+        push_u64(text, clock);
+        for number in [threads[stream].process, threads[stream].thread] {
+            text.push(b' ');
+            push_u64(text, u64::from(number));
+        }
+        match event {
+            Event::Entry { site, tag, style, arguments } => {
+                let kind = match style {
+                    Style::Wrapped => " entry",
+                    Style::Tail => " tail",
+                    Style::Only => " only",
+                };
+                push_site(text, kind, &names, site, tag);
+                for argument in arguments.into_iter().flatten() {
+                    push_labelled(text, "", *argument);
+                }
+            }
+            Event::Exit { site, tag, result, unwound } => {
+                push_site(text, if unwound { " unwind" } else { " exit" }, &names, site, tag);
+                if let Some(result) = result {
+                    push_labelled(text, "", result);
+                }
+            }
+            Event::Resync { slot, stack, reason } => {
+                text.extend_from_slice(b" resync");
+                match reason {
+                    abi::RESYNC_CHUNK => text.extend_from_slice(b" chunk"),
+                    abi::RESYNC_CLOCK => text.extend_from_slice(b" clock"),
+                    abi::RESYNC_STACK => text.extend_from_slice(b" stack"),
+                    abi::RESYNC_JUMP => text.extend_from_slice(b" jump"),
+                    other => push_labelled(text, "reason ", u64::from(other)),
+                }
+                push_labelled(text, "slot ", slot);
+                push_labelled(text, "stack ", stack);
+            }
+            Event::Hole => text.extend_from_slice(b" hole"),
+        }
+        lines.end_line()?;
+    }
+    Ok(lines.flush()?)
+}
+
+fn push_site(text: &mut Vec<u8>, kind: &str, names: &Names, site: u32, tag: u8) {
+    text.extend_from_slice(kind.as_bytes());
+    text.push(b' ');
+    push_u64(text, u64::from(site));
+    push_labelled(text, "", u64::from(tag));
+    text.push(b' ');
+    text.extend_from_slice(names.function(site).raw.as_bytes());
+}
+
+fn push_labelled(text: &mut Vec<u8>, label: &str, value: u64) {
+    text.push(b' ');
+    text.extend_from_slice(label.as_bytes());
+    text.extend_from_slice(b"0x");
+    push_hex_short(text, value);
+}

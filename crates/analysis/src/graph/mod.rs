@@ -1,0 +1,35 @@
+//! `nopal graph`: calls summed up by the path that led to them.
+
+mod tree;
+mod write;
+
+pub use tree::{Node, ROOT, Tree};
+pub use write::{Shown, write_tree};
+
+use anyhow::{Result, bail};
+use nopal_trace::Trace;
+
+use crate::drive::Drive;
+use crate::names::Names;
+use tree::Grower;
+
+/// All calls of a trace.
+pub fn tree(trace: &Trace, names: &Names, drive: &Drive) -> Result<Tree> {
+    let mut workers: Vec<Grower> = (0..drive.workers.max(1)).map(|_| Grower::new(names)).collect();
+    drive.run(trace, &mut workers)?;
+    let mut trees = workers.into_iter().map(Grower::into_tree);
+    let mut sum = trees.next().unwrap_or_default();
+    for tree in trees {
+        sum.add(&tree);
+    }
+    Ok(sum)
+}
+
+/// What the functions that `pattern` means did, wherever they were called.
+pub fn tree_of(trace: &Trace, names: &Names, pattern: &str, drive: &Drive) -> Result<Tree> {
+    let wanted = names.matching(pattern);
+    if wanted.is_empty() {
+        bail!("no function of this trace is called {pattern:?}");
+    }
+    Ok(tree(trace, names, drive)?.under(&wanted))
+}

@@ -1,0 +1,183 @@
+//! A tree of calls.
+
+use std::collections::HashMap;
+
+use crate::calls::{Ending, Frame, Sink};
+use crate::drive::Worker;
+use crate::names::Names;
+
+pub const ROOT: u32 = 0;
+
+/// Calls nested deeper are summed up with the call that they are in.
+const DEPTH_LIMIT: u32 = 1000;
+const NODES_LIMIT: usize = 1 << 22;
+const NOWHERE: u32 = u32::MAX;
+/// In a frame's note: the call counts with the node of its caller.
+const MERGED: u32 = 1 << 31;
+
+/// Calls of one function on one path. A call that did not end lasted as long as it was known to be alive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    pub function: u32,
+    pub parent: u32,
+    pub depth: u32,
+    pub calls: u64,
+    pub unfinished: u64,
+    /// Ticks.
+    pub total: u64,
+    pub own: u64,
+}
+
+/// Nodes; a parent comes before its children. Number [`ROOT`] is nobody's call.
+#[derive(Clone, Debug)]
+pub struct Tree {
+    nodes: Vec<Node>,
+    children: HashMap<(u32, u32), u32>,
+}
+
+impl Default for Tree {
+    fn default() -> Tree {
+        Tree { nodes: vec![Node::default()], children: HashMap::new() }
+    }
+}
+
+impl Tree {
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// The children of each node.
+    pub fn children(&self) -> Vec<Vec<u32>> {
+        let mut children = vec![Vec::new(); self.nodes.len()];
+        for (number, node) in (1..).zip(&self.nodes[1..]) {
+            children[node.parent as usize].push(number);
+        }
+        children
+    }
+
+    /// The child of `parent` for `function`; `parent` itself where the tree may not grow.
+    fn child(&mut self, parent: u32, function: u32) -> u32 {
+        if let Some(&child) = self.children.get(&(parent, function)) {
+            return child;
+        }
+        let depth = self.nodes[parent as usize].depth + 1;
+        if depth > DEPTH_LIMIT || self.nodes.len() >= NODES_LIMIT {
+            return parent;
+        }
+        let child = self.nodes.len() as u32;
+        self.nodes.push(Node { function, parent, depth, ..Node::default() });
+        self.children.insert((parent, function), child);
+        child
+    }
+
+    /// Adds all nodes of another tree.
+    pub fn add(&mut self, other: &Tree) {
+        self.gather(other, &[], ROOT);
+    }
+
+    /// A tree of the functions `wanted`, of all places where they are not called by one of themselves.
+    pub fn under(&self, wanted: &[u32]) -> Tree {
+        let mut tree = Tree::default();
+        tree.gather(self, wanted, NOWHERE);
+        tree
+    }
+
+    /// Adds the calls in those nodes of `other` that have a place here: that of its root is `root`, and `wanted`
+    /// functions have one under the root.
+    fn gather(&mut self, other: &Tree, wanted: &[u32], root: u32) {
+        let mut places = vec![NOWHERE; other.nodes.len()];
+        places[ROOT as usize] = root;
+        for (number, node) in other.nodes.iter().enumerate().skip(1) {
+            let parent = match places[node.parent as usize] {
+                NOWHERE if wanted.contains(&node.function) => ROOT,
+                NOWHERE => continue,
+                place => place,
+            };
+            let place = self.child(parent, node.function);
+            places[number] = place;
+            self.nodes[place as usize].add(node, place == parent);
+        }
+        self.time_untimed();
+    }
+
+    /// Entry-only calls have no times of their own: theirs are those of the calls in them.
+    fn time_untimed(&mut self) {
+        let mut inside = vec![0u64; self.nodes.len()];
+        for number in (1..self.nodes.len()).rev() {
+            let node = &mut self.nodes[number];
+            node.total = node.total.max(node.own.saturating_add(inside[number]));
+            let parent = &mut inside[node.parent as usize];
+            *parent = parent.saturating_add(node.total);
+        }
+        self.nodes[ROOT as usize].total = inside[ROOT as usize];
+    }
+}
+
+impl Node {
+    fn add(&mut self, other: &Node, is_parent: bool) {
+        self.own = self.own.saturating_add(other.own);
+        if !is_parent {
+            self.calls += other.calls;
+            self.unfinished += other.unfinished;
+            self.total = self.total.saturating_add(other.total);
+        }
+    }
+}
+
+/// Makes a tree of calls. A frame's note is its node.
+pub struct Grower<'a> {
+    tree: Tree,
+    names: &'a Names,
+}
+
+impl<'a> Grower<'a> {
+    pub fn new(names: &'a Names) -> Grower<'a> {
+        Grower { tree: Tree::default(), names }
+    }
+
+    pub fn into_tree(mut self) -> Tree {
+        self.tree.time_untimed();
+        self.tree
+    }
+
+    fn time(&mut self, frame: &Frame, clock: u64) {
+        let ticks = clock.saturating_sub(frame.clock);
+        let node = &mut self.tree.nodes[(frame.note & !MERGED) as usize];
+        node.own = node.own.saturating_add(ticks.saturating_sub(frame.child));
+        if frame.note & MERGED == 0 {
+            node.total = node.total.saturating_add(ticks);
+        }
+    }
+}
+
+impl Sink for Grower<'_> {
+    fn enter(&mut self, frames: &[Frame], _arguments: Option<[u64; 6]>) -> u32 {
+        let [under @ .., frame] = frames else {
+            return ROOT;
+        };
+        let parent = under.last().map_or(ROOT, |frame| frame.note & !MERGED);
+        let node = self.tree.child(parent, self.names.number(frame.site()));
+        if node == parent {
+            return node | MERGED;
+        }
+        self.tree.nodes[node as usize].calls += 1;
+        node
+    }
+
+    fn leave(&mut self, frame: &Frame, ending: Ending, _frames: &[Frame]) {
+        self.time(frame, ending.clock);
+    }
+
+    fn lose(&mut self, frame: &Frame, clock: u64, _counted: bool) {
+        if frame.note & MERGED == 0 {
+            self.tree.nodes[frame.note as usize].unfinished += 1;
+        }
+        self.time(frame, clock);
+    }
+
+    fn stray(&mut self, _key: u32, _ending: Ending) {}
+}
+
+impl Worker for Grower<'_> {
+    const SHARES: bool = false;
+}

@@ -1,0 +1,162 @@
+//! `nopal info`: where a trace comes from, what is in it, and what is not.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write};
+
+use nopal_trace::{Note, Trace};
+
+use crate::text::{Align, Table, bytes, count, date, duration, rate};
+
+/// Processes, and flaws, that are listed one by one.
+const LISTED: usize = 20;
+
+pub fn info(trace: &Trace, out: &mut dyn Write, width: usize) -> io::Result<()> {
+    facts(trace, out)?;
+    writeln!(out)?;
+    processes(trace, out, width)?;
+    writeln!(out)?;
+    images(trace, out, width)?;
+    if trace.damage_count() > 0 {
+        writeln!(out, "\n{} places in the trace are damaged and were passed over:", count(trace.damage_count()))?;
+        for damage in trace.damage().iter().take(LISTED) {
+            writeln!(out, "  {}, at {}: {}", damage.file.display(), damage.offset, damage.what)?;
+        }
+    }
+    Ok(())
+}
+
+fn facts(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
+    let session = trace.session();
+    let clocks = trace.clocks();
+    let threads = trace.threads();
+    let packets = || threads.iter().flat_map(|thread| thread.packets());
+    let begin = packets().map(|packet| packet.clock_begin()).min().unwrap_or(0);
+    let end = packets().map(|packet| packet.clock_end()).max().unwrap_or(0);
+    let words: u64 = packets().map(|packet| packet.words().len() as u64).sum();
+    let identities: BTreeSet<(u32, u64)> = threads.iter().map(|thread| (thread.thread, thread.begin)).collect();
+    let mut fact = |name: &str, value: String| match value.is_empty() {
+        true => Ok(()),
+        false => writeln!(out, "{name:<10} {value}"),
+    };
+    fact("trace", trace.directory().display().to_string())?;
+    fact("command", session.command.join(" "))?;
+    fact("directory", session.directory.clone())?;
+    fact("options", session.options.join(" "))?;
+    fact("begun", date(session.start_realtime_ns))?;
+    fact("host", joined(&[&session.hostname, &session.kernel]))?;
+    fact("processor", joined(&[&session.cpu, &format!("{} cores", session.cores)]))?;
+    fact("counter", format!("{}, {} snapshots", rate(clocks.frequency()), count(clocks.snapshots().len() as u64)))?;
+    fact("time", duration(clocks.duration_ns(end.saturating_sub(begin))))?;
+    fact("threads", count(identities.len() as u64))?;
+    fact("size", format!("{} in {} packets", bytes(words.saturating_mul(8)), count(packets().count() as u64)))?;
+    fact("lost", lost(trace))?;
+    fact("end", end_of(trace))
+}
+
+fn joined(parts: &[&str]) -> String {
+    parts.iter().filter(|part| !part.is_empty()).copied().collect::<Vec<_>>().join(", ")
+}
+
+fn lost(trace: &Trace) -> String {
+    let mut parts = vec![format!("{} events", count(trace.lost()))];
+    let (mut threads, mut stacks) = (0u64, 0u64);
+    for note in trace.notes() {
+        if let Note::Untraced { threads: more_threads, stacks: more_stacks, .. } = note {
+            threads = threads.saturating_add(*more_threads);
+            stacks = stacks.saturating_add(*more_stacks);
+        }
+    }
+    if threads > 0 {
+        parts.push(format!("{} threads untraced", count(threads)));
+    }
+    if stacks > 0 {
+        parts.push(format!("{} stacks traced entry only", count(stacks)));
+    }
+    parts.join(", ")
+}
+
+fn end_of(trace: &Trace) -> String {
+    let end = trace.notes().iter().rev().find_map(|note| match note {
+        Note::End { complete, why, .. } => Some((*complete, why.as_str())),
+        _ => None,
+    });
+    match end {
+        Some((true, why)) => format!("complete: {why}"),
+        Some((false, why)) => format!("not complete: {why}"),
+        None => "not complete: the recording was cut off".to_string(),
+    }
+}
+
+fn processes(trace: &Trace, out: &mut dyn Write, width: usize) -> io::Result<()> {
+    let mut exits: BTreeMap<u32, Option<i32>> = BTreeMap::new();
+    for note in trace.notes() {
+        if let Note::Exit { process, status, .. } = note {
+            exits.insert(*process, *status);
+        }
+    }
+    let mut threads: BTreeMap<u32, u64> = BTreeMap::new();
+    for thread in trace.threads() {
+        *threads.entry(thread.process).or_default() += 1;
+    }
+    let mut table = Table::new(&[
+        ("process", Align::Right),
+        ("parent", Align::Right),
+        ("threads", Align::Right),
+        ("ended", Align::Left),
+        ("program", Align::Left),
+    ]);
+    for process in trace.processes().take(LISTED) {
+        table.row(vec![
+            process.process.to_string(),
+            process.parent.to_string(),
+            count(threads.get(&process.process).copied().unwrap_or(0)),
+            exits.get(&process.process).map_or_else(|| "-".to_string(), |status| ending(*status)),
+            process.executable.to_string(),
+        ]);
+    }
+    table.write(out, width)?;
+    more(out, trace.processes().count())
+}
+
+/// A status as `waitpid` gives it.
+fn ending(status: Option<i32>) -> String {
+    match status {
+        None => "yes".to_string(),
+        Some(status) if status & 0x7f == 0 => format!("status {}", status >> 8 & 0xff),
+        Some(status) => format!("signal {}", status & 0x7f),
+    }
+}
+
+fn images(trace: &Trace, out: &mut dyn Write, width: usize) -> io::Result<()> {
+    #[derive(Default)]
+    struct Image<'a> {
+        path: &'a str,
+        traced: u64,
+        refused: u64,
+    }
+    let mut images: BTreeMap<u32, Image> = BTreeMap::new();
+    for note in trace.notes() {
+        match note {
+            Note::Image { image, path, .. } => images.entry(*image).or_default().path = path,
+            Note::Sites { image, sites } => images.entry(*image).or_default().traced += sites.len() as u64,
+            Note::Refused { image, count, .. } => {
+                let refused = &mut images.entry(*image).or_default().refused;
+                *refused = refused.saturating_add(*count);
+            }
+            _ => {}
+        }
+    }
+    let mut table = Table::new(&[("functions", Align::Right), ("refused", Align::Right), ("file", Align::Left)]);
+    for image in images.values().take(LISTED) {
+        table.row(vec![count(image.traced), count(image.refused), image.path.to_string()]);
+    }
+    table.write(out, width)?;
+    more(out, images.len())
+}
+
+fn more(out: &mut dyn Write, all: usize) -> io::Result<()> {
+    match all.checked_sub(LISTED) {
+        Some(left @ 1..) => writeln!(out, "({left} more)"),
+        _ => Ok(()),
+    }
+}

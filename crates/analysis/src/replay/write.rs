@@ -1,0 +1,212 @@
+//! Lines as text.
+
+use std::io::Write;
+
+use anstyle::{AnsiColor, Style};
+use anyhow::Result;
+use nopal_trace::{Clocks, Trace};
+
+use super::teller::{Line, Lines, What};
+use crate::names::{Names, thread_name};
+use crate::text::{duration, push_decimal, push_hex_short, push_padded, push_u64};
+use crate::timeline::{Telling, timeline};
+
+/// How a replay looks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Look {
+    pub color: bool,
+}
+
+/// Deeper calls are not indented further, and tell their depth.
+const DEEPEST_INDENT: usize = 60;
+const LINES_BYTES: usize = 1 << 16;
+
+const FAINT: Style = Style::new().dimmed();
+const SLOW: Style = AnsiColor::Yellow.on_default();
+const SLOWER: Style = AnsiColor::Red.on_default();
+const SLOWEST: Style = AnsiColor::Red.on_default().bold();
+const FUNCTION: Style = AnsiColor::Cyan.on_default();
+
+/// A line for each call in which nothing was called, and two for the others. Columns: seconds since the trace began,
+/// thread, duration, and a mark: `+` over 10 microseconds, `!` over 100, `#` over 1000.
+pub fn replay(trace: &Trace, look: Look, out: &mut dyn Write) -> Result<()> {
+    let names = Names::new(trace);
+    let threads = trace.threads();
+    let begin = threads.iter().filter_map(|thread| thread.packets().next()).map(|packet| packet.clock_begin()).min();
+    let clocks = trace.clocks();
+    let mut writer = Writer { names: &names, clocks, look, begin: begin.unwrap_or(0), text: Vec::new() };
+    let mut introduced = vec![false; threads.len()];
+    writer.heading();
+    for (stream, clock, line) in timeline(&threads, |_, thread| Telling::new(thread, Lines::default())) {
+        let thread = &threads[stream];
+        if !std::mem::replace(&mut introduced[stream], true) {
+            writer.introduce(thread.process, thread.thread, &thread_name(trace, thread));
+        }
+        writer.line(clock, thread.thread, &line);
+        if writer.text.len() >= LINES_BYTES {
+            out.write_all(&writer.text)?;
+            writer.text.clear();
+        }
+    }
+    out.write_all(&writer.text)?;
+    Ok(())
+}
+
+struct Writer<'a> {
+    names: &'a Names,
+    clocks: &'a Clocks,
+    look: Look,
+    begin: u64,
+    text: Vec<u8>,
+}
+
+impl Writer<'_> {
+    fn styled(&mut self, style: Style, write: impl FnOnce(&mut Vec<u8>)) {
+        if self.look.color {
+            self.text.extend_from_slice(style.render().to_string().as_bytes());
+        }
+        write(&mut self.text);
+        if self.look.color {
+            self.text.extend_from_slice(style.render_reset().to_string().as_bytes());
+        }
+    }
+
+    fn heading(&mut self) {
+        self.styled(FAINT, |text| text.extend_from_slice(b"     seconds   thread   duration"));
+        self.text.push(b'\n');
+    }
+
+    fn introduce(&mut self, process: u32, thread: u32, name: &str) {
+        let comment = format!("/* thread {thread} of process {process}: {name} */\n");
+        self.styled(FAINT, |text| text.extend_from_slice(comment.as_bytes()));
+    }
+
+    fn line(&mut self, clock: u64, thread: u32, line: &Line) {
+        let ns = self.clocks.monotonic_ns(clock).saturating_sub(self.clocks.monotonic_ns(self.begin));
+        self.styled(FAINT, |text| {
+            push_padded(text, 2, |text| push_u64(text, ns / 1_000_000_000));
+            text.push(b'.');
+            push_decimal(text, ns % 1_000_000_000, 9);
+            text.push(b' ');
+            push_padded(text, 8, |text| push_u64(text, u64::from(thread)));
+        });
+        self.text.extend_from_slice(b"  ");
+        self.duration(line.what);
+        if line.depth > DEEPEST_INDENT {
+            self.text.extend_from_slice(format!("[{}] ", line.depth).as_bytes());
+        }
+        self.text.extend(std::iter::repeat_n(b' ', 2 * line.depth.min(DEEPEST_INDENT)));
+        self.call(line);
+        self.text.push(b'\n');
+    }
+
+    fn duration(&mut self, what: What) {
+        let (What::Leaf { duration: ticks, .. } | What::Close { duration: ticks, .. }) = what else {
+            self.text.extend_from_slice(b"             ");
+            return;
+        };
+        let ns = self.clocks.duration_ns(ticks);
+        let (mark, style) = match ns {
+            1_000_001.. => (b'#', SLOWEST),
+            100_001.. => (b'!', SLOWER),
+            10_001.. => (b'+', SLOW),
+            _ => (b' ', Style::new()),
+        };
+        let shown = duration(ns);
+        push_padded(&mut self.text, 9, |text| text.extend_from_slice(shown.as_bytes()));
+        self.text.push(b' ');
+        self.styled(style, |text| text.push(mark));
+        self.text.extend_from_slice(b"  ");
+    }
+
+    fn call(&mut self, line: &Line) {
+        let name = self.names.function(line.site).name.as_str();
+        let unwound = matches!(line.what, What::Leaf { unwound: true, .. } | What::Close { unwound: true, .. });
+        match line.what {
+            What::Open | What::Leaf { .. } | What::Only => {
+                self.styled(FUNCTION, |text| text.extend_from_slice(name.as_bytes()));
+                push_arguments(&mut self.text, name, line.arguments);
+                match line.what {
+                    What::Open => self.text.extend_from_slice(b" {"),
+                    _ => {
+                        push_result(&mut self.text, line.result);
+                        self.text.push(b';');
+                    }
+                }
+                if unwound {
+                    self.text.extend_from_slice(b" /* unwound */");
+                }
+            }
+            What::Close { .. } | What::Unfinished | What::Stray => {
+                self.text.push(b'}');
+                push_result(&mut self.text, line.result);
+                let remark = match line.what {
+                    What::Unfinished => ", did not end",
+                    What::Stray => ", began before tracing",
+                    _ if unwound => ", unwound",
+                    _ => "",
+                };
+                self.styled(FAINT, |text| {
+                    text.extend_from_slice(b" /* ");
+                    text.extend_from_slice(name.as_bytes());
+                    text.extend_from_slice(remark.as_bytes());
+                    text.extend_from_slice(b" */");
+                });
+            }
+        }
+    }
+}
+
+/// `(1, 0x7ffd1234)`; `()` without any, or nothing where the name has its parameters already.
+fn push_arguments(text: &mut Vec<u8>, name: &str, arguments: Option<[u64; 6]>) {
+    match arguments {
+        Some(arguments) => {
+            for (index, argument) in arguments.into_iter().enumerate() {
+                text.extend_from_slice(if index == 0 { b"(" } else { b", " });
+                push_value(text, argument);
+            }
+            text.push(b')');
+        }
+        None if name.contains('(') => {}
+        None => text.extend_from_slice(b"()"),
+    }
+}
+
+fn push_result(text: &mut Vec<u8>, result: Option<u64>) {
+    if let Some(result) = result {
+        text.extend_from_slice(b" = ");
+        push_value(text, result);
+    }
+}
+
+/// Small numbers in decimal, small negative ones of 32 and 64 bits too.
+fn push_value(text: &mut Vec<u8>, value: u64) {
+    const SMALL: i64 = 9999;
+    let wide = value as i64;
+    let narrow = i64::from(value as u32 as i32);
+    if (-SMALL..=SMALL).contains(&wide) {
+        text.extend_from_slice(wide.to_string().as_bytes());
+    } else if value >> 32 == 0 && (-SMALL..0).contains(&narrow) {
+        text.extend_from_slice(narrow.to_string().as_bytes());
+    } else {
+        text.extend_from_slice(b"0x");
+        push_hex_short(text, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_shown_as_people_write_them() {
+        let shown = |value| {
+            let mut text = Vec::new();
+            push_value(&mut text, value);
+            String::from_utf8(text).unwrap()
+        };
+        let values = [0, 9999, 10_000, u64::MAX, 0xffff_fffe, 0x7ffd_1234_5678, i64::MIN as u64];
+        let expected = ["0", "9999", "0x2710", "-1", "-2", "0x7ffd12345678", "0x8000000000000000"];
+        assert_eq!(values.map(shown), expected);
+    }
+}

@@ -1,0 +1,125 @@
+//! A thread a row.
+
+use std::io::{self, Write};
+
+use anyhow::Result;
+use nopal_trace::{Clocks, Trace};
+
+use crate::calls::{Ending, Frame, Machine, Sink, Style};
+use crate::drive::{Drive, Segment, Worker};
+use crate::names::thread_name;
+use crate::text::{Align, Table, count, duration};
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ThreadRow {
+    pub process: u32,
+    pub thread: u32,
+    pub name: String,
+    pub calls: u64,
+    /// Calls that did not end, and those that began before tracing.
+    pub unfinished: u64,
+    pub lost: u64,
+    /// From its first record to its last.
+    pub span_ns: u64,
+    /// In traced functions.
+    pub busy_ns: u64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Sum {
+    calls: u64,
+    unfinished: u64,
+    busy: u64,
+}
+
+struct Sums {
+    threads: Vec<Sum>,
+    present: usize,
+}
+
+impl Sums {
+    fn sum(&mut self) -> &mut Sum {
+        &mut self.threads[self.present]
+    }
+}
+
+impl Sink for Sums {
+    /// The note tells whether the frame or one under it is timed.
+    fn enter(&mut self, frames: &[Frame], _arguments: Option<[u64; 6]>) -> u32 {
+        self.sum().calls += 1;
+        let timed = |frame: &Frame| frame.note != 0 || frame.style() != Style::Only;
+        u32::from(frames.iter().rev().take(2).any(timed))
+    }
+
+    fn leave(&mut self, frame: &Frame, ending: Ending, frames: &[Frame]) {
+        if frames.last().is_none_or(|under| under.note == 0) {
+            let sum = self.sum();
+            sum.busy = sum.busy.saturating_add(ending.clock.saturating_sub(frame.clock));
+        }
+    }
+
+    fn lose(&mut self, _frame: &Frame, _clock: u64, _counted: bool) {
+        self.sum().unfinished += 1;
+    }
+
+    fn stray(&mut self, _key: u32, _ending: Ending) {
+        self.sum().unfinished += 1;
+    }
+}
+
+impl Worker for Sums {
+    const SHARES: bool = false;
+
+    fn begin(&mut self, segment: &Segment, _machine: &Machine) {
+        self.present = segment.stream;
+    }
+}
+
+/// All threads, by process and thread.
+pub fn threads(trace: &Trace, drive: &Drive) -> Result<Vec<ThreadRow>> {
+    let infos = trace.threads();
+    let new = |_| Sums { threads: vec![Sum::default(); infos.len()], present: 0 };
+    let mut workers: Vec<Sums> = (0..drive.workers.max(1)).map(new).collect();
+    drive.run(trace, &mut workers)?;
+    let clocks: &Clocks = trace.clocks();
+    let rows = infos.iter().enumerate().map(|(at, thread)| {
+        let mut row = ThreadRow {
+            process: thread.process,
+            thread: thread.thread,
+            name: thread_name(trace, thread),
+            lost: thread.lost(),
+            ..ThreadRow::default()
+        };
+        for worker in &workers {
+            let sum = &worker.threads[at];
+            row.calls += sum.calls;
+            row.unfinished += sum.unfinished;
+            row.busy_ns = row.busy_ns.saturating_add(clocks.duration_ns(sum.busy));
+        }
+        let first = thread.packets().next().map_or(0, |packet| packet.clock_begin());
+        let last = thread.packets().next_back().map_or(0, |packet| packet.clock_end());
+        row.span_ns = clocks.duration_ns(last.saturating_sub(first));
+        row
+    });
+    Ok(rows.collect())
+}
+
+pub fn write_threads(rows: &[ThreadRow], out: &mut dyn Write, width: usize) -> io::Result<()> {
+    let numbers = ["process", "thread", "calls", "time", "traced", "unfinished", "lost"];
+    let mut columns: Vec<_> = numbers.map(|name| (name, Align::Right)).into();
+    columns.push(("name", Align::Left));
+    let mut table = Table::new(&columns);
+    for row in rows {
+        table.row(vec![
+            row.process.to_string(),
+            row.thread.to_string(),
+            count(row.calls),
+            duration(row.span_ns),
+            duration(row.busy_ns),
+            count(row.unfinished),
+            count(row.lost),
+            row.name.clone(),
+        ]);
+    }
+    table.write(out, width)
+}

@@ -1,0 +1,136 @@
+//! What happened in all threads, in order of time.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use nopal_trace::{Packet, ThreadInfo};
+
+use crate::calls::{Machine, Sink};
+
+/// A sink that makes moments of what it is told.
+pub trait Teller: Sink {
+    type Moment;
+    /// The oldest moment that has not been taken, and its clock.
+    fn take(&mut self) -> Option<(u64, Self::Moment)>;
+    /// The thread's records have ended, and their last clock.
+    fn finish(&mut self, _clock: u64) {}
+}
+
+/// The moments of one thread, in order of time. Takes no more records than the next moment needs.
+pub struct Telling<'a, T> {
+    packets: std::vec::IntoIter<Packet<'a>>,
+    rest: &'a [u64],
+    machine: Machine,
+    teller: T,
+    ended: bool,
+}
+
+impl<'a, T: Teller> Telling<'a, T> {
+    pub fn new(thread: &ThreadInfo<'a>, teller: T) -> Telling<'a, T> {
+        let packets = thread.packets().collect::<Vec<_>>().into_iter();
+        Telling { packets, rest: &[], machine: Machine::default(), teller, ended: false }
+    }
+}
+
+impl<T: Teller> Iterator for Telling<'_, T> {
+    type Item = (u64, T::Moment);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(moment) = self.teller.take() {
+                return Some(moment);
+            }
+            if self.machine.step(&mut self.rest, &mut self.teller) {
+                continue;
+            }
+            match self.packets.next() {
+                Some(packet) => self.rest = self.machine.begin_packet(&packet),
+                None if self.ended => return None,
+                None => {
+                    self.ended = true;
+                    self.machine.end(&mut self.teller);
+                    self.teller.finish(self.machine.clock());
+                }
+            }
+        }
+    }
+}
+
+/// Merges threads by time. A thread is opened when its time has come, so that those which have ended or not begun
+/// cost nothing.
+pub struct Timeline<'a, I: Iterator, F> {
+    unopened: std::iter::Peekable<std::vec::IntoIter<(u64, usize, ThreadInfo<'a>)>>,
+    open: F,
+    heads: BinaryHeap<Reverse<Head<I>>>,
+}
+
+struct Head<I: Iterator> {
+    clock: u64,
+    stream: usize,
+    moment: I::Item,
+    rest: I,
+}
+
+impl<I: Iterator> PartialEq for Head<I> {
+    fn eq(&self, other: &Self) -> bool {
+        (self.clock, self.stream) == (other.clock, other.stream)
+    }
+}
+
+impl<I: Iterator> Eq for Head<I> {}
+
+impl<I: Iterator> PartialOrd for Head<I> {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<I: Iterator> Ord for Head<I> {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.clock, self.stream).cmp(&(other.clock, other.stream))
+    }
+}
+
+/// `open` gives the moments of one of `threads`.
+pub fn timeline<'a, M, I, F>(threads: &[ThreadInfo<'a>], open: F) -> Timeline<'a, I, F>
+where
+    I: Iterator<Item = (u64, M)>,
+    F: FnMut(usize, &ThreadInfo<'a>) -> I,
+{
+    let begin = |thread: &ThreadInfo| thread.packets().next().map_or(0, |packet| packet.clock_begin());
+    let mut unopened: Vec<_> = threads.iter().enumerate().map(|(at, thread)| (begin(thread), at, *thread)).collect();
+    unopened.sort_by_key(|&(begin, at, _)| (begin, at));
+    Timeline { unopened: unopened.into_iter().peekable(), open, heads: BinaryHeap::new() }
+}
+
+impl<'a, M, I, F> Iterator for Timeline<'a, I, F>
+where
+    I: Iterator<Item = (u64, M)>,
+    F: FnMut(usize, &ThreadInfo<'a>) -> I,
+{
+    /// The thread's place among all, the clock, and the moment.
+    type Item = (usize, u64, M);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let now = self.heads.peek().map(|Reverse(head)| head.clock);
+            let begun = self.unopened.next_if(|&(begin, ..)| now.is_none_or(|now| begin <= now));
+            let Some((_, stream, thread)) = begun else {
+                break;
+            };
+            let rest = (self.open)(stream, &thread);
+            self.push(stream, rest);
+        }
+        let Reverse(Head { clock, stream, moment: (_, moment), rest }) = self.heads.pop()?;
+        self.push(stream, rest);
+        Some((stream, clock, moment))
+    }
+}
+
+impl<M, I: Iterator<Item = (u64, M)>, F> Timeline<'_, I, F> {
+    fn push(&mut self, stream: usize, mut rest: I) {
+        if let Some(moment) = rest.next() {
+            self.heads.push(Reverse(Head { clock: moment.0, stream, moment, rest }));
+        }
+    }
+}
