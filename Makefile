@@ -1,0 +1,50 @@
+# make demo   builds nopal, records a real program, shows what it did
+# make test   builds and passes every test
+PREFIX ?= /usr/local
+CARGO ?= cargo
+NOPAL := target/release/nopal
+
+.PHONY: all demo test check bench man install clean
+
+all:
+	@.ci/packages build
+	$(CARGO) build --release --package nopal
+
+# The first of these that the machine has: a path, as a name may be that of a script which chooses among versions.
+PYTHON := $(firstword $(wildcard /usr/bin/python3))
+GIT := $(firstword $(wildcard /usr/bin/git))
+ifneq ($(PYTHON),)
+DEMO := $(PYTHON) -c 'import json; print(len(json.dumps([{"n": n} for n in range(1000)])))'
+else ifneq ($(GIT),)
+DEMO := $(GIT) log --oneline -n 5
+else
+DEMO := /bin/sh -c 'for n in 1 2 3; do ls -l /; done'
+endif
+
+demo: all
+	@set -e; trap 'rm -rf target/demo target/demo.old' EXIT; set -x; \
+	$(NOPAL) record -o target/demo -- $(DEMO); \
+	$(NOPAL) report -n 20 target/demo
+
+check:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
+
+test:
+	@.ci/packages test
+	$(MAKE) check
+	$(CARGO) test --workspace --no-fail-fast
+
+bench: all
+	$(CARGO) run --release --package nopal-bench
+
+man: all
+	$(NOPAL) man target/man
+
+install: man
+	install -D -m 755 $(NOPAL) $(DESTDIR)$(PREFIX)/bin/nopal
+	install -d $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 644 target/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1
+
+clean:
+	$(CARGO) clean
