@@ -1,1 +1,163 @@
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
 
+use super::Built;
+use crate::Plan;
+
+fn built(number: u32) -> Built {
+    let source =
+        format!("int f(int a) {{ return a * {number}; }}\nint g(int a) {{ return f(a) + 1; }}");
+    Built::new("cached.c", &source, &["-shared", "-fPIC", "-O2"])
+}
+
+fn only_file(directory: &Path) -> PathBuf {
+    let files: Vec<PathBuf> = fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    assert_eq!(files.len(), 1, "{files:?}");
+    files[0].clone()
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[test]
+fn a_cached_plan_is_the_same_and_private() {
+    let parent = tempfile::tempdir().unwrap();
+    let directory = parent.path().join("new/plans");
+    let library = built(3);
+    let made = Plan::make(&library.image()).unwrap();
+    assert_eq!(Plan::cached(&library.image(), &directory).unwrap(), made);
+    let file = only_file(&directory);
+    assert_eq!((mode(&directory), mode(&file)), (0o700, 0o600));
+    let written = fs::read(&file).unwrap();
+    assert_eq!(Plan::cached(&library.image(), &directory).unwrap(), made);
+    assert_eq!(fs::read(&file).unwrap(), written);
+}
+
+/// Puts a plan with one site less into the cache, as if it had been made so: whoever reads it can be told.
+fn shortened(directory: &Path, library: &Built) -> (PathBuf, Plan) {
+    let made = Plan::cached(&library.image(), directory).unwrap();
+    let file = only_file(directory);
+    let mut bytes = fs::read(&file).unwrap();
+    let mut shorter = made.clone();
+    shorter.sites.pop();
+    let rest = postcard::to_stdvec(&shorter).unwrap();
+    bytes.truncate(24);
+    bytes[16..].copy_from_slice(&xxhash_rust::xxh3::xxh3_64(&rest).to_le_bytes());
+    bytes.extend_from_slice(&rest);
+    fs::write(&file, bytes).unwrap();
+    assert_eq!(Plan::cached(&library.image(), directory).unwrap(), shorter);
+    (file, made)
+}
+
+#[test]
+fn what_is_damaged_is_made_anew() {
+    let directory = tempfile::tempdir().unwrap();
+    let library = built(3);
+    let made = Plan::cached(&library.image(), directory.path()).unwrap();
+    let file = only_file(directory.path());
+    let good = fs::read(&file).unwrap();
+    let step = good.len() / 50 + 1;
+    for at in (0..24).chain((24..good.len()).step_by(step)) {
+        let mut bad = good.clone();
+        bad[at] ^= 0x10;
+        fs::write(&file, &bad).unwrap();
+        assert_eq!(
+            Plan::cached(&library.image(), directory.path()).unwrap(),
+            made,
+            "{at}"
+        );
+        assert_eq!(fs::read(&file).unwrap(), good, "{at}");
+    }
+    for length in [0, 10, 24, good.len() - 1] {
+        fs::write(&file, &good[..length]).unwrap();
+        assert_eq!(
+            Plan::cached(&library.image(), directory.path()).unwrap(),
+            made,
+            "{length}"
+        );
+    }
+}
+
+#[test]
+fn a_plan_that_others_may_have_written_is_made_anew() {
+    let directory = tempfile::tempdir().unwrap();
+    let library = built(3);
+    let (file, made) = shortened(directory.path(), &library);
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o660)).unwrap();
+    assert_eq!(
+        Plan::cached(&library.image(), directory.path()).unwrap(),
+        made
+    );
+    assert_eq!(mode(&file), 0o600);
+
+    let (file, made) = shortened(directory.path(), &library);
+    let elsewhere = tempfile::tempdir().unwrap();
+    let moved = elsewhere.path().join("plan");
+    fs::rename(&file, &moved).unwrap();
+    symlink(&moved, &file).unwrap();
+    assert_eq!(
+        Plan::cached(&library.image(), directory.path()).unwrap(),
+        made
+    );
+    assert!(fs::symlink_metadata(&file).unwrap().is_file());
+}
+
+#[test]
+fn a_plan_of_another_file_is_not_taken() {
+    let directory = tempfile::tempdir().unwrap();
+    let (first, second) = (built(3), built(5));
+    Plan::cached(&first.image(), directory.path()).unwrap();
+    let first_file = only_file(directory.path());
+    let made = Plan::cached(&second.image(), directory.path()).unwrap();
+    assert_eq!(made, Plan::make(&second.image()).unwrap());
+    let second_file = directory
+        .path()
+        .join(format!("{}.plan", second.image().identity()));
+    fs::copy(first_file, second_file).unwrap();
+    assert_eq!(
+        Plan::cached(&second.image(), directory.path()).unwrap(),
+        made
+    );
+}
+
+/// A stripped file keeps its build-id but has other names.
+#[test]
+fn a_stripped_file_has_a_plan_of_its_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let source = "static __attribute__((noinline)) int f(int a) { return a * 3; }\nint g(int a) { return f(a) + 1; }";
+    let library = Built::new(
+        "names.c",
+        source,
+        &["-shared", "-fPIC", "-O1", "-Wl,--build-id"],
+    );
+    let whole = Plan::cached(&library.image(), directory.path()).unwrap();
+    let stripped = std::process::Command::new("strip")
+        .arg(&library.path)
+        .status()
+        .unwrap();
+    assert!(stripped.success());
+    let image = library.image();
+    assert_eq!(image.identity(), whole.identity);
+    assert_eq!(
+        Plan::cached(&image, directory.path()).unwrap(),
+        Plan::make(&image).unwrap()
+    );
+}
+
+#[test]
+fn a_cache_that_cannot_be_written_does_no_harm() {
+    let library = built(3);
+    let made = Plan::make(&library.image()).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("a file");
+    fs::write(&file, "").unwrap();
+    assert_eq!(
+        Plan::cached(&library.image(), &file.join("below")).unwrap(),
+        made
+    );
+}

@@ -1,1 +1,238 @@
+use super::{Built, Planned};
+use crate::{How, Reason};
 
+/// Assembly of functions: `function f` … `end f`, each with padding behind it.
+fn assembled(body: &str, options: &[&str]) -> Planned {
+    let source = format!(
+        ".macro function name\n.globl \\name\n.type \\name, @function\n.p2align 4\n\\name:\n.cfi_startproc\n.endm\n\
+         .macro end name\n.cfi_endproc\n.size \\name, .-\\name\n.endm\n.text\n{body}\n.p2align 4\n"
+    );
+    let mut all = vec!["-nostdlib"];
+    all.extend_from_slice(options);
+    Built::new("verdicts.s", &source, &all).planned()
+}
+
+fn library(body: &str) -> Planned {
+    assembled(body, &["-shared"])
+}
+
+#[test]
+fn short_functions_need_padding() {
+    let planned = library(
+        "function bare\nret\nend bare\n
+         .p2align 4\n.globl tight\n.type tight, @function\ntight: ret\n.size tight, 1\n
+         .globl after\n.type after, @function\nafter: mov $1, %eax\nret\n.size after, .-after\n
+         function falls\nnop\nend falls\n
+         function last\nxor %eax, %eax\nret\nend last\n.byte 0xcc, 0xcc",
+    );
+    assert_eq!(planned.site("bare").window, 5);
+    assert_eq!(planned.site("bare").body.code, [0xc3]);
+    assert_eq!(planned.reason("tight"), Reason::TooShort);
+    assert_eq!(planned.site("after").window, 5);
+    // It runs on into its padding, and so does the body.
+    assert!(planned.site("falls").window > 5);
+    assert_eq!(planned.site("last").body.code, [0x31, 0xc0, 0xc3]);
+}
+
+#[test]
+fn what_is_not_padding_is_left_alone() {
+    let planned = library("function f\nret\nend f\n.byte 0x01, 0x02, 0x03, 0x04, 0x05, 0x06");
+    assert_eq!(planned.reason("f"), Reason::TooShort);
+}
+
+#[test]
+fn jumps_into_the_window_are_seen() {
+    let planned = library(
+        "function own\nxor %eax, %eax\n1: dec %edi\njnz 1b\nret\nend own
+         function other\nmov $5, %edi\njmp own_inside\nend other
+         function entered\npush %rax\n.hidden own_inside\nown_inside: pop %rax\nnop\nnop\nnop\nret\nend entered
+         function called\nmov $5, %edi\ncall called_inside\nret\nend called
+         function is_called\npush %rax\n.hidden called_inside\ncalled_inside: pop %rax\nnop\nnop\nnop\nret\nend is_called
+         function taken\nlea taken_inside(%rip), %rax\nret\nend taken
+         function is_taken\npush %rax\n.hidden taken_inside\ntaken_inside: pop %rax\nnop\nnop\nnop\nret\nend is_taken
+         function relocated\npush %rax\n2: pop %rax\nnop\nnop\nnop\nret\nend relocated
+         function fine\npush %rax\npop %rax\nnop\nnop\nnop\n3: ret\njmp 3b\nend fine
+         .section .data.rel.ro, \"aw\"\n.quad 2b",
+    );
+    for name in ["own", "entered", "is_called", "is_taken", "relocated"] {
+        assert_eq!(planned.reason(name), Reason::EnteredInside, "{name}");
+    }
+    for name in ["other", "called", "taken", "fine"] {
+        planned.site(name);
+    }
+}
+
+#[test]
+fn jump_tables_are_followed() {
+    let table = "
+        function f\npush %rbx\n1: lea 9f(%rip), %rax\nmovslq (%rax,%rdi,4), %rdi\nadd %rdi, %rax\njmp *%rax
+        2: pop %rbx\nret\nend f
+        .section .rodata\n.p2align 2\n9: .long 2b - 9b, 2b - 9b, TARGET - 9b\n.long 0x7fffffff";
+    assert_eq!(
+        library(&table.replace("TARGET", "1b")).reason("f"),
+        Reason::EnteredInside
+    );
+    library(&table.replace("TARGET", "2b")).site("f");
+}
+
+#[test]
+fn words_of_data_count_where_addresses_are_final() {
+    let source = "
+        function _main\npush %rax\n1: pop %rax\nnop\nnop\nnop\njmp *table(,%rdi,8)\nend _main
+        function immediate\npush %rax\n2: pop %rax\nnop\nnop\nnop\nmov $2b, %eax\nret\nend immediate
+        function fine\npush %rax\n3: pop %rax\nnop\nnop\nnop\nret\nend fine
+        .section .rodata\n.p2align 3\ntable: .quad 1b";
+    let planned = assembled(source, &["-static", "-no-pie", "-Wl,-e,_main"]);
+    assert_eq!(planned.reason("_main"), Reason::EnteredInside);
+    assert_eq!(planned.reason("immediate"), Reason::EnteredInside);
+    planned.site("fine");
+}
+
+#[test]
+fn loops_to_the_start_are_kept_inside_or_refused() {
+    let planned = library(
+        "function inside\n1: dec %edi\njnz 1b\nret\nend inside
+         function outside\n2: dec %edi\nmov %edi, %eax\nmov %eax, %ecx\njnz 2b\nret\nend outside
+         function recursive\nmov $5, %eax\ncall recursive@PLT\nret\nend recursive
+         .hidden hidden\nfunction tail\nmov $5, %eax\njmp hidden\nend tail
+         function hidden\nmov $6, %eax\nret\nend hidden",
+    );
+    assert!(planned.site("inside").body.fixups.is_empty());
+    assert_eq!(planned.reason("outside"), Reason::LoopsToStart);
+    for name in ["recursive", "tail", "hidden"] {
+        planned.site(name);
+    }
+}
+
+#[test]
+fn landing_pads_are_entries() {
+    // A table for the unwinder: no base, no types, LEB128; from 0 to 5 the pad is at 3.
+    let planned = library(
+        ".globl f\n.type f, @function\nf: .cfi_startproc\n.cfi_lsda 0x1b, 9f\nxor %eax, %eax\nnop\nnop\nnop\nnop\nret\n
+         .cfi_endproc\n.size f, .-f\n.p2align 4
+         .section .gcc_except_table, \"a\"\n9: .byte 0xff, 0xff, 0x01, 4, 0, 5, 3, 0\n.text",
+    );
+    assert_eq!(planned.reason("f"), Reason::EnteredInside);
+}
+
+#[test]
+fn what_the_caller_pops_and_what_is_no_function() {
+    let planned = library(
+        "function pops\nmov $5, %eax\ntest %edi, %edi\njz 1f\nret\n1: ret $16\nend pops
+         function restores\nmov $15, %rax\nsyscall\nend restores
+         function vfork\nmov $58, %eax\nsyscall\nret\nend vfork
+         function begins\nxbegin 2f\n2: ret\nend begins
+         function traps\nud2\nend traps
+         .globl part\n.type part, @function\npart: .cfi_startproc\n.cfi_def_cfa_offset 32\nmov $5, %eax\nadd $24, %rsp\n
+         ret\n.cfi_endproc\n.size part, .-part\n.p2align 4
+         .globl odd\n.type odd, @function\nodd: .cfi_startproc\npush %rbx\n.cfi_escape 0x0f, 3, 0x77, 16, 0x06\n
+         mov %rsp, %rbx\npop %rbx\nret\n.cfi_endproc\n.size odd, .-odd\n.p2align 4
+         .globl chosen\n.type chosen, @gnu_indirect_function\nchosen: mov $5, %eax\nret\n.size chosen, .-chosen",
+    );
+    assert_eq!(planned.reason("pops"), Reason::PopsArguments);
+    assert_eq!(planned.reason("restores"), Reason::SignalReturn);
+    assert_eq!(planned.reason("vfork"), Reason::SharesStack);
+    assert!(planned.plan.hook(planned.address("vfork")).is_ok());
+    assert_eq!(planned.reason("begins"), Reason::Transaction);
+    assert_eq!(planned.reason("traps"), Reason::Traps);
+    assert_eq!(planned.reason("part"), Reason::NotAnEntry);
+    assert_eq!(planned.reason("odd"), Reason::UnwindRules);
+    assert_eq!(planned.reason("chosen"), Reason::Resolver);
+}
+
+#[test]
+fn parts_that_are_only_jumped_to_are_no_functions() {
+    let body = "function f\nmov $5, %eax\ntest %edi, %edi\njmp part\nend f
+         part: .cfi_startproc\nmov $6, %eax\nret\n.cfi_endproc\n.p2align 4
+         called: .cfi_startproc\nmov $7, %eax\nret\n.cfi_endproc\n.p2align 4
+         function g\npush %rax\ncall called\npop %rax\njmp called\nend g";
+    let planned = assembled(body, &["-shared", "-s"]);
+    assert_eq!(planned.plan.sites.len(), 3);
+    let refused: Vec<Reason> = planned
+        .plan
+        .refused
+        .iter()
+        .map(|refused| refused.reason)
+        .collect();
+    assert_eq!(refused, [Reason::OnlyJumpedTo]);
+}
+
+#[test]
+fn restartable_sequences_are_left_alone() {
+    let planned = library(
+        "function f\n1: mov $5, %eax\nmov $6, %ecx\n2: ret\n.byte 0x0f, 0xb9, 0x3d\n.long 0x53053053\n3: ret\nend f
+         function late\nmov $5, %eax\n4: mov $6, %ecx\n5: ret\nend late
+         function handler\n.byte 0x0f, 0xb9, 0x3d\n.long 0x53053053\n6: nop\nret\nend handler
+         .section __rseq_cs, \"aw\"\n.p2align 5\n.long 0, 0\n.quad 1b, 2b - 1b, 3b
+         .long 0, 0\n.quad 4b, 5b - 4b, 6b",
+    );
+    assert_eq!(planned.reason("f"), Reason::RestartableSequence);
+    planned.site("late");
+    assert_eq!(planned.reason("handler"), Reason::Traps);
+}
+
+#[test]
+fn code_that_the_loader_changes_is_left_alone() {
+    let planned = assembled(
+        "function f\nmovabs $outside, %rax\nret\nend f\nfunction g\nmov $5, %eax\nmovabs $outside, %rcx\nret\nend g",
+        &["-shared", "-Wl,-z,notext"],
+    );
+    assert_eq!(planned.reason("f"), Reason::TextRelocation);
+    planned.site("g");
+}
+
+#[test]
+fn entries_made_for_tracing_are_recognised() {
+    let source = "int f(int a) { return a * 3; }\nint g(int a) { return f(a) + 1; }";
+    let how = |options: &[&str]| {
+        let mut all = vec!["-shared", "-fPIC", "-O2"];
+        all.extend_from_slice(options);
+        let planned = Built::new("entries.c", source, &all).planned();
+        planned.site("f").how
+    };
+    assert_eq!(how(&[]), How::Jump);
+    assert_eq!(how(&["-fpatchable-function-entry=5"]), How::PatchableEntry);
+    assert_eq!(
+        how(&["-fpatchable-function-entry=7,2", "-fcf-protection=branch"]),
+        How::PatchableEntry
+    );
+    assert_eq!(how(&["-pg", "-mfentry"]), How::Fentry);
+    assert_eq!(
+        how(&["-pg", "-mfentry", "-fno-plt", "-fcf-protection=branch"]),
+        How::Fentry
+    );
+    assert_eq!(how(&["-pg"]), How::Jump);
+    let planned = library(
+        "function sled\njmp 1f\n.byte 0x66, 0x0f, 0x1f, 0x84, 0, 0, 2, 0, 0\n1: mov $5, %eax\nret\nend sled
+         function mcount_nop\n.byte 0x0f, 0x1f, 0x44, 0, 0\nret\nend mcount_nop",
+    );
+    let sled = planned.site("sled");
+    assert_eq!(
+        (sled.how, sled.window, sled.body.code.len()),
+        (How::XraySled, 5, 5)
+    );
+    assert_eq!(planned.site("mcount_nop").how, How::PatchableEntry);
+}
+
+#[test]
+fn functions_that_look_at_their_return_address_are_told() {
+    let source = "void *f(void) { return __builtin_return_address(0); }\nvoid take(void *);\n
+        int g(int a) { return a + 1; }\nlong h(long a, ...) { __builtin_va_list l; __builtin_va_start(l, a);\n
+        return __builtin_va_arg(l, long); }\nint many(int a, int b, int c, int d, int e, int f, int g) { return g; }\n
+        void *calls(void) { take(0); return __builtin_return_address(0); }";
+    for options in [
+        ["-O0", "-fPIC"],
+        ["-O2", "-fPIC"],
+        ["-O2", "-fno-omit-frame-pointer"],
+    ] {
+        let planned = Built::new(
+            "returns.c",
+            source,
+            &["-shared", "-fPIC", options[0], options[1]],
+        )
+        .planned();
+        let tells =
+            ["f", "calls", "g", "h", "many"].map(|name| planned.site(name).reads_return_address);
+        assert_eq!(tells, [true, true, false, false, false], "{options:?}");
+    }
+}
