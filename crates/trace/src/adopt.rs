@@ -60,7 +60,10 @@ impl Writer {
         let length = whole as u64 * 8;
         packets.retain(|packet| packet.end <= whole);
         for packet in &packets {
-            self.adopt_packet(number, Packet::new(packet, words));
+            self.adopt_packet(Packet::new(packet, words));
+        }
+        if let Some(last) = packets.last() {
+            self.streams.thread(last.thread()).stream = Some(number);
         }
         let last = packets.last().map(|packet| packet.header);
         self.streams.files.push(Stream {
@@ -80,15 +83,12 @@ impl Writer {
         Ok(())
     }
 
-    fn adopt_packet(&mut self, number: usize, packet: Packet) {
+    fn adopt_packet(&mut self, packet: Packet) {
         let begin = packet.clock_begin();
         let thread = self.streams.thread(packet.thread());
         thread.discarded = thread.discarded.saturating_add(packet.lost_before());
-        if thread.last_begin <= Some(begin) {
-            thread.last_begin = Some(begin);
-            thread.stream = Some(number);
-        }
         thread.next_sequence = None;
+        self.streams.adopted.insert((packet.thread(), begin));
         let _ = scan(
             &mut packet.words().to_vec(),
             0,

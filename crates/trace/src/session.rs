@@ -24,7 +24,10 @@ pub fn parse(text: &[u8]) -> Result<Notes> {
         .rposition(|&byte| byte == b'\n')
         .map_or(0, |end| end + 1);
     let mut lines = text[..whole].split(|&byte| byte == b'\n').zip(1..);
-    let first = lines.next().context("it is empty")?.0;
+    let first = match lines.next() {
+        Some((line, _)) if whole > 0 => line,
+        _ => bail!("it is empty"),
+    };
     let session = match serde_json::from_slice(first) {
         Ok(Note::Session(session)) => session,
         Ok(_) => bail!("its first line is not a session's"),

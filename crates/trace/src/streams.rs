@@ -8,7 +8,7 @@ use crate::append::append;
 use crate::directory;
 use anyhow::Result;
 use nopal_abi::ChunkHeader;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -54,14 +54,14 @@ pub struct Thread {
     pub next_sequence: Option<u64>,
     /// Its lost events that packets tell.
     pub discarded: u64,
-    /// The first clock of its last chunk.
-    pub last_begin: Option<u64>,
 }
 
 pub struct Streams {
     directory: PathBuf,
     pub files: Vec<Stream>,
     pub threads: HashMap<ThreadKey, Thread>,
+    /// Packets that another writer wrote, by thread and first clock. It may not have come to say so.
+    pub adopted: HashSet<(ThreadKey, u64)>,
     /// Files of ended threads, by their last clock.
     free: BTreeSet<(u64, usize)>,
     open: usize,
@@ -73,6 +73,7 @@ impl Streams {
             directory: directory.to_owned(),
             files: Vec::new(),
             threads: HashMap::new(),
+            adopted: HashSet::new(),
             free: BTreeSet::new(),
             open: 0,
         }
@@ -83,7 +84,6 @@ impl Streams {
             stream: None,
             next_sequence: Some(0),
             discarded: 0,
-            last_begin: None,
         })
     }
 
@@ -129,7 +129,6 @@ impl Streams {
         let thread = self.thread(ThreadKey::of(chunk));
         thread.next_sequence = chunk.sequence.checked_add(1);
         thread.discarded = chunk.discarded;
-        thread.last_begin = Some(packet.clock_begin);
         Ok(())
     }
 

@@ -205,7 +205,11 @@ impl Writer {
             self.streams.skip(&header);
             return Ok(Chunk::Empty);
         }
-        if self.streams.thread(ThreadKey::of(&header)).last_begin == Some(content.begin) {
+        if self
+            .streams
+            .adopted
+            .contains(&(ThreadKey::of(&header), content.begin))
+        {
             return Ok(Chunk::Repeated);
         }
         let bytes = HEADER_BYTES + content.words * 8;
