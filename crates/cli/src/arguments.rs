@@ -5,8 +5,11 @@ use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use nopal_analysis::dump::{Format, Weight};
 use nopal_analysis::report::Sort;
-use nopal_record::Options;
+use nopal_record::{Options, WhenFull};
+
+use crate::size;
 
 /// Trace any Linux program: every call of every function, without recompiling.
 #[derive(Debug, Parser)]
@@ -37,11 +40,97 @@ pub enum Color {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    Record(Record),
     Report(Report),
+    Replay(Replay),
+    Graph(Graph),
+    Dump(Dump),
+    Info(Info),
     List(List),
+    /// What this machine allows, and what to do about it
     Doctor,
     #[command(hide = true)]
     Man(Man),
+}
+
+/// Run a program and record its calls
+///
+/// Without choices, every function of the program is recorded, and every library function that it imports. The program
+/// reads, writes and ends as it would by itself; nopal ends with its exit status, or by the same signal.
+#[derive(Debug, Args)]
+#[command(override_usage = "nopal record [OPTIONS] [--] PROGRAM [ARG]...")]
+pub struct Record {
+    /// Where to put the trace; an older trace there is moved to DIR.old
+    #[arg(short, long, value_name = "DIR", default_value = Options::DIRECTORY)]
+    output: PathBuf,
+
+    /// Record only functions that match [may be repeated]
+    #[arg(short = 'F', long = "filter", value_name = "GLOB[@MODULE]")]
+    only: Vec<String>,
+
+    /// Leave out functions that match [may be repeated]
+    #[arg(short = 'N', long = "notrace", value_name = "GLOB[@MODULE]")]
+    not: Vec<String>,
+
+    /// Record every function of every library too
+    #[arg(long)]
+    libs: bool,
+
+    /// Leave out calls nested deeper than this
+    #[arg(short = 'D', long, value_name = "DEPTH", value_parser = clap::value_parser!(u32).range(1..))]
+    depth: Option<u32>,
+
+    /// Record the first six integer arguments and the integer result of each call
+    #[arg(long)]
+    args: bool,
+
+    /// Record entries only: no durations
+    #[arg(long)]
+    entry_only: bool,
+
+    #[command(flatten)]
+    when_full: WhenFullArguments,
+
+    /// Memory for records that are not written out yet
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "64M")]
+    buffer: u64,
+
+    /// Stop recording when the trace has grown to this
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    max_size: Option<u64>,
+
+    /// Go on with the new program when the traced one replaces itself [this is the default]
+    #[arg(long, overrides_with = "no_follow")]
+    follow_exec: bool,
+
+    /// Stop tracing a process when it replaces its program
+    #[arg(long, visible_alias = "no-follow-exec")]
+    no_follow: bool,
+
+    /// The program, looked up in PATH, and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
+    command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+#[group(multiple = false)]
+struct WhenFullArguments {
+    /// When the buffer is full, drop new records and count them [this is the default]
+    #[arg(long)]
+    drop: bool,
+
+    /// When the buffer is full, let the program wait
+    #[arg(long)]
+    block: bool,
+
+    /// When the buffer is full, give up the oldest records
+    #[arg(long)]
+    flight: bool,
 }
 
 /// A function a row: what was called, how often, how long
@@ -58,9 +147,84 @@ pub struct Report {
     #[arg(short = 'n', long, value_name = "N")]
     pub limit: Option<usize>,
 
+    /// A thread a row
+    #[arg(long, conflicts_with_all = ["callers", "callees"])]
+    pub threads: bool,
+
+    /// Who calls this function
+    #[arg(long, value_name = "FUNCTION", conflicts_with = "callees")]
+    pub callers: Option<String>,
+
+    /// What this function calls
+    #[arg(long, value_name = "FUNCTION")]
+    pub callees: Option<String>,
+
     /// As a JSON array
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["threads", "callers", "callees"])]
     pub json: bool,
+}
+
+/// The calls in order, indented, with their durations
+///
+/// Durations are marked `+` over 10 microseconds, `!` over 100 microseconds, `#` over 1 millisecond.
+#[derive(Debug, Args)]
+pub struct Replay {
+    #[command(flatten)]
+    pub input: Input,
+}
+
+/// The calls summed up as a tree
+#[derive(Debug, Args)]
+pub struct Graph {
+    /// Only the trees under this function
+    pub function: Option<String>,
+
+    /// Show no deeper calls than this
+    #[arg(short = 'D', long, value_name = "DEPTH")]
+    pub depth: Option<usize>,
+
+    /// Leave out branches that took a smaller part of the time
+    #[arg(long, value_name = "PERCENT")]
+    pub least: Option<f64>,
+
+    #[command(flatten)]
+    pub input: Input,
+}
+
+/// Every event as text, in the formats of other tools
+#[derive(Debug, Args)]
+pub struct Dump {
+    #[command(flatten)]
+    pub input: Input,
+
+    /// What to write
+    #[arg(long = "as", value_name = "FORMAT", value_enum)]
+    pub format: DumpFormat,
+
+    /// Weigh stacks by the number of calls, not by time [with --as folded]
+    #[arg(long)]
+    calls: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum DumpFormat {
+    /// `E` and `X` lines, as Plan 9's devtrace writes
+    Devtrace,
+    /// As the kernel's function tracer writes
+    Function,
+    /// JSON for chrome://tracing and Perfetto
+    Chrome,
+    /// One line a stack, for flame graphs
+    Folded,
+    /// The records as they are
+    Raw,
+}
+
+/// Machine, command, clocks, threads, sizes and loss of a trace
+#[derive(Debug, Args)]
+pub struct Info {
+    #[command(flatten)]
+    pub input: Input,
 }
 
 /// What can be traced in a program or library, how, and what not and why
@@ -87,8 +251,45 @@ pub struct Input {
     pub directory: PathBuf,
 }
 
+impl Record {
+    pub fn options(self) -> Options {
+        let mut words = self.command.into_iter();
+        let mut options = Options::new(words.next().unwrap_or_default());
+        options.arguments = words.collect();
+        options.directory = self.output;
+        options.only = self.only;
+        options.not = self.not;
+        options.libraries = self.libs;
+        options.depth = self.depth;
+        options.record_arguments = self.args;
+        options.entry_only = self.entry_only;
+        options.when_full = match self.when_full {
+            WhenFullArguments { block: true, .. } => WhenFull::Block,
+            WhenFullArguments { flight: true, .. } => WhenFull::Flight,
+            _ => WhenFull::Drop,
+        };
+        options.buffer_bytes = self.buffer;
+        options.max_bytes = self.max_size;
+        options.follow_exec = !self.no_follow;
+        options
+    }
+}
+
 fn sort_parser() -> PossibleValuesParser {
     PossibleValuesParser::new(Sort::ALL.map(|(name, _)| name))
+}
+
+impl Dump {
+    pub fn format(&self) -> Format {
+        match self.format {
+            DumpFormat::Devtrace => Format::Devtrace,
+            DumpFormat::Function => Format::Function,
+            DumpFormat::Chrome => Format::Chrome,
+            DumpFormat::Folded if self.calls => Format::Folded(Weight::Calls),
+            DumpFormat::Folded => Format::Folded(Weight::Time),
+            DumpFormat::Raw => Format::Raw,
+        }
+    }
 }
 
 impl Report {
@@ -102,8 +303,68 @@ mod tests {
     use super::*;
     use clap::CommandFactory;
 
+    fn record(words: &[&str]) -> Options {
+        match Arguments::try_parse_from([&["nopal", "record"], words].concat())
+            .unwrap()
+            .command
+        {
+            Command::Record(record) => record.options(),
+            other => panic!("{other:?}"),
+        }
+    }
+
     #[test]
     fn definitions_are_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_engine() {
+        assert_eq!(record(&["--", "ls"]), Options::new("ls"));
+    }
+
+    #[test]
+    fn words_after_the_program_are_its_own() {
+        let options = record(&["-F", "a*@libc*", "--block", "ls", "-F", "--buffer", "--"]);
+        assert_eq!(options.program, "ls");
+        assert_eq!(options.arguments, ["-F", "--buffer", "--"]);
+        assert_eq!(options.only, ["a*@libc*"]);
+        assert_eq!(options.when_full, WhenFull::Block);
+    }
+
+    #[test]
+    fn everything_at_once() {
+        let words = "-o d -N x --libs -D 5 --args --entry-only --flight --buffer 1M --max-size 1G --no-follow p q";
+        let options = record(&words.split(' ').collect::<Vec<_>>());
+        let expected = Options {
+            arguments: vec!["q".into()],
+            directory: "d".into(),
+            not: vec!["x".into()],
+            libraries: true,
+            depth: Some(5),
+            record_arguments: true,
+            entry_only: true,
+            when_full: WhenFull::Flight,
+            buffer_bytes: 1 << 20,
+            max_bytes: Some(1 << 30),
+            follow_exec: false,
+            ..Options::new("p")
+        };
+        assert_eq!(options, expected);
+    }
+
+    #[test]
+    fn what_does_not_go_together_is_refused() {
+        for words in [
+            &["--block", "--flight", "ls"][..],
+            &["-D", "0", "ls"],
+            &["--buffer", "12Q", "ls"],
+            &[],
+        ] {
+            assert!(
+                Arguments::try_parse_from([&["nopal", "record"], words].concat()).is_err(),
+                "{words:?}"
+            );
+        }
     }
 }

@@ -11,7 +11,7 @@ use nopal_symbols::{Image, demangle};
 use serde_json::{Value, json};
 
 use crate::arguments::List;
-use crate::output::{self, finish, flushed};
+use crate::output::{self, finish};
 use crate::program;
 
 pub fn run(list: &List) -> Result<()> {
@@ -19,12 +19,12 @@ pub fn run(list: &List) -> Result<()> {
     let image = Image::open(&path)?;
     let plan = Plan::make(&image).with_context(|| path.display().to_string())?;
     let names = Names(&image);
-    let mut out = output::stdout();
+    let mut out = output::stdout()?;
     let written = match list.json {
         true => write_json(&mut out, &path, &plan, &names),
         false => write_text(&mut out, &path, &plan, &names),
     };
-    finish(flushed(out, written))
+    finish(out, written.map_err(Into::into))
 }
 
 struct Names<'a>(&'a Image);

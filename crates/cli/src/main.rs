@@ -3,13 +3,19 @@
 
 mod arguments;
 mod doctor;
+mod dump;
+mod graph;
+mod info;
 mod list;
 mod manual;
 mod open;
 mod output;
 mod program;
 mod progress;
+mod record;
+mod replay;
 mod report;
+mod size;
 
 use anstream::{ColorChoice, eprintln};
 use anyhow::Result;
@@ -60,7 +66,12 @@ fn command_line() -> i32 {
 
 fn run(command: Command) -> Result<i32> {
     match command {
+        Command::Record(record) => return record::run(&record.options()),
         Command::Report(report) => report::run(&report)?,
+        Command::Replay(replay) => replay::run(&replay)?,
+        Command::Graph(graph) => graph::run(&graph)?,
+        Command::Dump(dump) => dump::run(&dump)?,
+        Command::Info(info) => info::run(&info)?,
         Command::List(list) => list::run(&list)?,
         Command::Doctor => doctor::run()?,
         Command::Man(man) => manual::write(&man.directory)?,

@@ -1,30 +1,46 @@
-//! Where results go.
+//! Where results go: standard output, through a pager where a person reads.
 
+use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
 
-use anstream::AutoStream;
+use anstream::{AutoStream, ColorChoice};
 use anyhow::Result;
 
 /// Columns of a line where the output is not a terminal: nothing is shortened.
 const UNBOUNDED: usize = usize::MAX;
 
-pub type Output = BufWriter<AutoStream<io::Stdout>>;
+const BUFFER: usize = 1 << 16;
 
-pub fn stdout() -> Output {
-    BufWriter::with_capacity(1 << 16, AutoStream::auto(io::stdout()))
+pub type Output = BufWriter<File>;
+
+pub fn stdout() -> Result<Output> {
+    let own = io::stdout().as_fd().try_clone_to_owned()?;
+    Ok(BufWriter::with_capacity(BUFFER, File::from(own)))
 }
 
-/// A reader that has seen enough is no error.
-pub fn finish(result: io::Result<()>) -> Result<()> {
-    match result {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        result => Ok(result?),
+/// Whether standard output is to be coloured.
+pub fn colors() -> bool {
+    AutoStream::choice(&io::stdout()) != ColorChoice::Never
+}
+
+/// Writes out what is left. A reader that has seen enough is no error.
+pub fn finish(mut out: impl Write, written: Result<()>) -> Result<()> {
+    let written = written.and_then(|()| Ok(out.flush()?));
+    match written {
+        Err(error) if is_broken_pipe(&error) => Ok(()),
+        written => written,
     }
 }
 
-/// The result of writing all that was put into `out`.
-pub fn flushed(mut out: impl Write, written: io::Result<()>) -> io::Result<()> {
-    written.and_then(|()| out.flush())
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let errors = error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<io::Error>());
+    errors
+        .into_iter()
+        .any(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
 /// How wide a table may be.
@@ -45,4 +61,53 @@ pub fn width() -> usize {
     } else {
         UNBOUNDED
     }
+}
+
+/// Gives `write` a pager's input on a terminal, standard output elsewhere.
+pub fn paged(write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
+    let Some(mut pager) = pager() else {
+        let mut out = stdout()?;
+        let written = write(&mut out);
+        return finish(out, written);
+    };
+    // The pager deals with Ctrl-C. When it ends, writing fails.
+    // SAFETY: no handler is installed, only ignored.
+    unsafe {
+        libc::signal(libc::SIGINT, libc::SIG_IGN);
+        libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+    }
+    let result = match pager.stdin.take() {
+        Some(input) => {
+            let mut out = BufWriter::with_capacity(BUFFER, File::from(OwnedFd::from(input)));
+            let written = write(&mut out);
+            finish(out, written)
+        }
+        None => Ok(()),
+    };
+    pager.wait()?;
+    result
+}
+
+/// `$PAGER` where it is set and not empty, else `less`, where there is one.
+fn pager() -> Option<Child> {
+    if !io::stdout().is_terminal() {
+        return None;
+    }
+    let mut command = match std::env::var_os("PAGER") {
+        Some(pager) if pager.is_empty() => return None,
+        Some(pager) => {
+            let mut shell = Command::new("sh");
+            shell.arg("-c").arg(pager);
+            if std::env::var_os("LESS").is_none() {
+                shell.env("LESS", "FRX");
+            }
+            shell
+        }
+        None => {
+            let mut less = Command::new("less");
+            less.arg("-FRX");
+            less
+        }
+    };
+    command.stdin(Stdio::piped()).spawn().ok()
 }

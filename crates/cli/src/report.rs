@@ -1,23 +1,50 @@
 //! `nopal report`: what was called, how often, how long.
 
 use anyhow::Result;
-use nopal_analysis::report;
+use nopal_analysis::report::{self, Relation};
 
 use crate::arguments::Report;
 use crate::open::driven;
-use crate::output::{self, finish, flushed, width};
+use crate::output::{self, finish, width};
+
+const READING: &str = "reading calls";
 
 pub fn run(arguments: &Report) -> Result<()> {
     let trace = arguments.input.open()?;
-    let mut report = driven("reading calls", |drive| report::functions(&trace, drive))?;
-    report.sort(arguments.sort());
-    if let Some(rows) = arguments.limit {
-        report.limit(rows);
-    }
-    let mut out = output::stdout();
-    let written = match arguments.json {
-        true => report.write_json(&mut out),
-        false => report.write_table(&mut out, width()),
+    let mut out = output::stdout()?;
+    let written = if arguments.threads {
+        let rows = driven(READING, |drive| report::threads(&trace, drive))?;
+        report::write_threads(limited(&rows, arguments.limit), &mut out, width())
+    } else if let Some((pattern, relation)) = related(arguments) {
+        let rows = driven(READING, |drive| {
+            report::related(&trace, pattern, relation, drive)
+        })?;
+        report::write_related(limited(&rows, arguments.limit), relation, &mut out, width())
+    } else {
+        let mut report = driven(READING, |drive| report::functions(&trace, drive))?;
+        report.sort(arguments.sort());
+        if let Some(rows) = arguments.limit {
+            report.limit(rows);
+        }
+        match arguments.json {
+            true => report.write_json(&mut out),
+            false => report.write_table(&mut out, width()),
+        }
     };
-    finish(flushed(out, written))
+    finish(out, written.map_err(Into::into))
+}
+
+fn related(arguments: &Report) -> Option<(&str, Relation)> {
+    let callers = arguments
+        .callers
+        .as_deref()
+        .map(|function| (function, Relation::Callers));
+    callers.or(arguments
+        .callees
+        .as_deref()
+        .map(|function| (function, Relation::Callees)))
+}
+
+fn limited<Row>(rows: &[Row], limit: Option<usize>) -> &[Row] {
+    &rows[..limit.unwrap_or(rows.len()).min(rows.len())]
 }

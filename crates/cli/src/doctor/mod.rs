@@ -4,10 +4,11 @@ mod checks;
 
 use std::io::{self, Write};
 
+use anstream::AutoStream;
 use anstyle::{AnsiColor, Style};
 use anyhow::{Result, bail};
 
-use crate::output::{self, finish};
+use crate::output::finish;
 
 /// How a finding bears on tracing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,7 +54,9 @@ pub fn run() -> Result<()> {
         .iter()
         .map(|(name, check)| (*name, check()))
         .collect();
-    finish(write(&mut output::stdout(), &findings))?;
+    let mut out = AutoStream::auto(io::stdout());
+    let written = write(&mut out, &findings);
+    finish(out, written.map_err(Into::into))?;
     if findings
         .iter()
         .any(|(_, finding)| finding.state == State::Bad)
@@ -86,5 +89,5 @@ fn write(out: &mut dyn Write, findings: &[(&str, Finding)]) -> io::Result<()> {
             writeln!(out, "      {:widest$}  {advice}", "")?;
         }
     }
-    out.flush()
+    Ok(())
 }

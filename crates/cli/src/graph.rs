@@ -1,0 +1,26 @@
+//! `nopal graph`: the calls summed up as a tree.
+
+use anyhow::Result;
+use nopal_analysis::graph::{self, Shown};
+use nopal_analysis::names::Names;
+
+use crate::arguments::Graph;
+use crate::open::driven;
+use crate::output::{self, finish};
+
+pub fn run(arguments: &Graph) -> Result<()> {
+    let trace = arguments.input.open()?;
+    let names = Names::new(&trace);
+    let tree = driven("reading calls", |drive| match &arguments.function {
+        Some(function) => graph::tree_of(&trace, &names, function, drive),
+        None => graph::tree(&trace, &names, drive),
+    })?;
+    let defaults = Shown::default();
+    let shown = Shown {
+        depth: arguments.depth.unwrap_or(defaults.depth),
+        least_percent: arguments.least.unwrap_or(defaults.least_percent),
+    };
+    let mut out = output::stdout()?;
+    let written = graph::write_tree(&mut out, &tree, &names, trace.clocks(), shown);
+    finish(out, written.map_err(Into::into))
+}

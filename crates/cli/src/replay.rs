@@ -1,0 +1,13 @@
+//! `nopal replay`: the calls in order.
+
+use anyhow::Result;
+use nopal_analysis::replay::{self, Look};
+
+use crate::arguments::Replay;
+use crate::output::{colors, paged};
+
+pub fn run(arguments: &Replay) -> Result<()> {
+    let trace = arguments.input.open()?;
+    let look = Look { color: colors() };
+    paged(|out| replay::replay(&trace, look, out))
+}
