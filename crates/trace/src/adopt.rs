@@ -3,7 +3,7 @@
 use crate::directory::{self, SESSION};
 use crate::index::{self, Expected};
 use crate::packet::Packet;
-use crate::scan::scan;
+use crate::scan::{Known, scan};
 use crate::session::{self, Notes};
 use crate::streams::Stream;
 use crate::trace::{map, words};
@@ -89,12 +89,12 @@ impl Writer {
         thread.discarded = thread.discarded.saturating_add(packet.lost_before());
         thread.next_sequence = None;
         self.streams.adopted.insert((packet.thread(), begin));
-        let _ = scan(
-            &mut packet.words().to_vec(),
-            0,
+        let known = Known {
+            reserved: 0,
             begin,
-            true,
-            &mut self.occurring,
-        );
+            future: u64::MAX,
+            settled: true,
+        };
+        let _ = scan(&mut packet.words().to_vec(), known, &mut self.occurring);
     }
 }

@@ -4,7 +4,6 @@ use serde::{Deserialize, Serialize};
 
 /// One line of `session/notes`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "type")]
 pub enum Note {
     /// The first line of every trace.
     Session(Session),
@@ -82,9 +81,6 @@ pub enum Note {
         complete: bool,
         why: String,
     },
-    /// A note of a later version.
-    #[serde(other)]
-    Unknown,
 }
 
 /// Where, when and how a trace was made.

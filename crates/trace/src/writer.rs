@@ -9,7 +9,7 @@ use crate::layout::*;
 use crate::metadata::{self, Function};
 use crate::note::{Note, Session};
 use crate::occurrences::Occurrences;
-use crate::scan::{Unfinished, scan};
+use crate::scan::{Known, Unfinished, scan};
 use crate::streams::{Streams, ThreadKey};
 use anyhow::{Context, Result, bail};
 use nopal_abi::*;
@@ -22,6 +22,9 @@ use uuid::Uuid;
 
 /// The clock in `metadata` is written again when its rate is off by more than one part in so many.
 const RATE_PRECISION: u64 = 1_000_000;
+
+/// Ticks without any snapshot that are not believed: an hour of a counter of 5 GHz.
+const FUTURE: u64 = 1 << 44;
 
 /// What became of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -191,13 +194,13 @@ impl Writer {
         let header = header::read(first);
         let reserved = (header.content_bits / 64).saturating_sub(HEADER_WORDS as u64);
         let reserved = usize::try_from(reserved).unwrap_or(0).min(records.len());
-        let content = match scan(
-            records,
+        let known = Known {
             reserved,
-            header.clock_begin,
+            begin: header.clock_begin,
+            future: self.future(),
             settled,
-            &mut self.occurring,
-        ) {
+        };
+        let content = match scan(records, known, &mut self.occurring) {
             Ok(content) => content,
             Err(Unfinished) => return Ok(Chunk::Unfinished),
         };
@@ -263,6 +266,13 @@ impl Writer {
             return Ok(());
         }
         self.write_metadata()
+    }
+
+    /// A clock well beyond what may have passed since the last snapshot.
+    fn future(&self) -> u64 {
+        self.snapshots
+            .last()
+            .map_or(u64::MAX, |last| last.counter.saturating_add(FUTURE))
     }
 
     fn clocks(&self) -> Clocks {

@@ -1,0 +1,252 @@
+use super::*;
+
+const BEGIN: u64 = 5 << 32 | 1000;
+
+fn word(clock: u64, kind: u32, site: u32) -> u64 {
+    with_clock(u64::from(kind) << 32 | u64::from(site) << 36, clock)
+}
+
+fn resync(clock: u64) -> [u64; RESYNC_WORDS] {
+    [
+        word(clock, KIND_EXTENDED, EVENT_RESYNC),
+        clock,
+        0x7000,
+        0x6000,
+        1,
+        1,
+    ]
+}
+
+/// A chunk's records: a RESYNC, `words`, and some room.
+fn records(words: &[u64]) -> Vec<u64> {
+    let mut records = resync(BEGIN).to_vec();
+    records.extend_from_slice(words);
+    records.resize(records.len() + 8, 0);
+    records
+}
+
+const KNOWN: Known = Known {
+    reserved: 0,
+    begin: BEGIN,
+    future: 9 << 32,
+    settled: false,
+};
+
+fn scan_all(words: &mut [u64], settled: bool) -> (Result<Content, Unfinished>, Vec<(u32, u16)>) {
+    let mut occurrences = Occurrences::new();
+    let content = scan(words, Known { settled, ..KNOWN }, &mut occurrences);
+    (content, occurrences.iter().collect())
+}
+
+#[test]
+fn whole_records_are_left_as_they_are() {
+    let mut words = vec![
+        word(BEGIN + 1, KIND_ENTRY, 3),
+        word(BEGIN + 2, KIND_ENTRY_ARGS, 4),
+    ];
+    // Arguments that look like records, and like none.
+    words.extend([0, word(0, KIND_ENTRY, 99), u64::MAX, 0, 13 << 32, 0]);
+    words.extend([
+        word(BEGIN + 2, KIND_EXIT_RESULT, 4),
+        0,
+        word(BEGIN + 9, KIND_UNWIND, 3),
+    ]);
+    words.extend(resync(6 << 32));
+    words.push(word(6 << 32 | 7, KIND_TAIL, 5));
+    let mut records = records(&words);
+    let before = records.clone();
+    let (content, occurring) = scan_all(&mut records, false);
+    let end = 6 << 32 | 7;
+    let expected = Content {
+        words: 6 + words.len(),
+        events: 5,
+        holes: 0,
+        damage: 0,
+        begin: BEGIN,
+        end,
+    };
+    assert_eq!(content, Ok(expected));
+    assert_eq!(records, before);
+    assert_eq!(
+        occurring,
+        [(3, 1 << 1 | 1 << 9), (4, 1 << 5 | 1 << 8), (5, 1 << 3)]
+    );
+}
+
+#[test]
+fn what_is_reserved_and_not_stored_is_waited_for_and_then_filled() {
+    let entry = word(BEGIN + 7, KIND_ENTRY, 3);
+    let exit = word(BEGIN + 9, KIND_EXIT, 3);
+    let mut half_a_resync = resync(BEGIN + 8);
+    half_a_resync[1] = 0;
+    let reserved: [&[u64]; 4] = [&[0], &[0x1234], &[0; 7], &half_a_resync];
+    for words in reserved {
+        let mut records = records(&[&[entry], words, &[exit]].concat());
+        assert_eq!(scan_all(&mut records, false).0, Err(Unfinished));
+        let (content, _) = scan_all(&mut records, true);
+        let content = content.unwrap();
+        assert_eq!(
+            (content.events, content.holes, content.damage),
+            (2, words.len() as u64, 0)
+        );
+        assert!(
+            records[7..7 + words.len()]
+                .iter()
+                .all(|&word| word == hole(BEGIN + 7)),
+            "{words:?}"
+        );
+        assert_eq!(records[7 + words.len()], exit);
+    }
+}
+
+#[test]
+fn pending_records_are_waited_for_and_then_kept() {
+    for (kind, length) in [(KIND_PENDING_ARGS, 7), (KIND_PENDING_RESULT, 2)] {
+        let mut words = vec![0; length];
+        words[0] = word(BEGIN + 3, kind, 3);
+        let mut records = records(&words);
+        assert_eq!(scan_all(&mut records, false).0, Err(Unfinished));
+        let content = scan_all(&mut records, true).0.unwrap();
+        assert_eq!(
+            (content.words, content.events, content.holes),
+            (6 + length, 1, 0)
+        );
+    }
+}
+
+#[test]
+fn the_content_ends_with_the_last_record_that_is_written() {
+    let entry = word(BEGIN + 7, KIND_ENTRY, 3);
+    let mut torn = records(&[entry, 0x1234]);
+    assert_eq!(
+        scan_all(&mut torn, false).0,
+        Err(Unfinished),
+        "its lower half is stored"
+    );
+    assert_eq!(
+        scan_all(&mut torn, true).0.map(|content| content.words),
+        Ok(7)
+    );
+
+    let mut reserved = records(&[entry, 0]);
+    let mut occurrences = Occurrences::new();
+    let content = scan(
+        &mut reserved,
+        Known {
+            reserved: 8,
+            ..KNOWN
+        },
+        &mut occurrences,
+    );
+    assert_eq!(
+        content,
+        Err(Unfinished),
+        "its thread says that it has reserved it"
+    );
+    let content = scan(
+        &mut reserved,
+        Known {
+            reserved: 7,
+            ..KNOWN
+        },
+        &mut occurrences,
+    );
+    assert_eq!(content.map(|content| content.words), Ok(7));
+}
+
+#[test]
+fn what_makes_no_sense_is_cut_off() {
+    let entry = word(BEGIN + 7, KIND_ENTRY, 3);
+    let event = word(BEGIN + 8, KIND_EXTENDED, EVENT_RESYNC + 1);
+    for nonsense in [word(BEGIN + 8, 13, 3), word(BEGIN + 8, KIND_NONE, 3), event] {
+        let mut records = records(&[entry, nonsense, 0, entry]);
+        let content = scan_all(&mut records, true).0.unwrap();
+        assert_eq!(
+            (content.words, content.events, content.damage),
+            (7, 1, 2),
+            "{nonsense:x}"
+        );
+    }
+    let mut records = records(&[entry]);
+    let long = records.len() - 6;
+    records[long] = word(BEGIN + 9, KIND_ONLY_ARGS, 3);
+    records[7..long].fill(entry);
+    let content = scan_all(&mut records, true).0.unwrap();
+    assert_eq!(
+        (content.words, content.damage),
+        (long, 1),
+        "it runs past the end of the chunk"
+    );
+}
+
+#[test]
+fn a_clock_never_goes_back() {
+    let words = [
+        word(BEGIN + 7, KIND_ENTRY, 3),
+        word(BEGIN + 6, KIND_EXIT, 3),
+    ];
+    let mut records = records(
+        &[
+            &words[..],
+            &resync(BEGIN + 6),
+            &[word(BEGIN + 8, KIND_ENTRY, 4)],
+        ]
+        .concat(),
+    );
+    let content = scan_all(&mut records, true).0.unwrap();
+    assert_eq!(records[7], word(BEGIN + 7, KIND_EXIT, 3));
+    assert_eq!(records[8..14], [hole(BEGIN + 7); 6]);
+    assert_eq!(
+        (content.events, content.holes, content.damage, content.end),
+        (3, 6, 7, BEGIN + 8)
+    );
+}
+
+#[test]
+fn a_clock_is_not_of_the_future() {
+    let future = KNOWN.future | 5;
+    let mut records = records(&[&resync(future)[..], &[word(BEGIN + 8, KIND_ENTRY, 4)]].concat());
+    assert_eq!(
+        scan_all(&mut records, false).0.map(|content| content.end),
+        Ok(BEGIN + 8)
+    );
+    assert_eq!(records[6..12], [hole(BEGIN); 6]);
+}
+
+#[test]
+fn a_chunk_that_was_not_begun_has_nothing() {
+    let mut records = vec![0; 100];
+    assert_eq!(scan_all(&mut records, false).0, Err(Unfinished));
+    assert_eq!(
+        scan_all(&mut records, true)
+            .0
+            .map(|content| (content.words, content.damage)),
+        Ok((0, 0))
+    );
+    records[50] = word(3, KIND_ENTRY, 1);
+    for begin in [0, KNOWN.future] {
+        let known = Known {
+            begin,
+            settled: true,
+            ..KNOWN
+        };
+        let content = scan(&mut records, known, &mut Occurrences::new()).unwrap();
+        assert_eq!(
+            (content.words, content.damage),
+            (0, 1),
+            "records of an unknown time"
+        );
+    }
+}
+
+#[test]
+fn scanning_again_finds_the_same() {
+    let mut records = records(&[
+        0,
+        word(BEGIN + 7, KIND_ENTRY, 3),
+        word(BEGIN + 6, KIND_EXIT, 3),
+    ]);
+    let first = scan_all(&mut records, true).0.unwrap();
+    let second = scan_all(&mut records, true).0.unwrap();
+    assert_eq!(second, Content { damage: 0, ..first });
+}
