@@ -1,7 +1,7 @@
 //! The command line: parser, help and manual pages all come from here.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -174,10 +174,12 @@ pub struct Replay {
 }
 
 /// The calls summed up as a tree
+///
+/// A single word that names a trace is the trace, any other a function.
 #[derive(Debug, Args)]
 pub struct Graph {
     /// Only the trees under this function
-    pub function: Option<String>,
+    function: Option<String>,
 
     /// Show no deeper calls than this
     #[arg(short = 'D', long, value_name = "DEPTH")]
@@ -187,8 +189,9 @@ pub struct Graph {
     #[arg(long, value_name = "PERCENT")]
     pub least: Option<f64>,
 
-    #[command(flatten)]
-    pub input: Input,
+    /// The trace [default: nopal.data]
+    #[arg(value_name = "DIR")]
+    directory: Option<PathBuf>,
 }
 
 /// Every event as text, in the formats of other tools
@@ -289,6 +292,21 @@ impl Dump {
             DumpFormat::Folded => Format::Folded(Weight::Time),
             DumpFormat::Raw => Format::Raw,
         }
+    }
+}
+
+impl Graph {
+    /// The trace, and the function.
+    pub fn parts(&self) -> (Input, Option<&str>) {
+        let function = self.function.as_deref();
+        let (directory, function) = match (function, &self.directory) {
+            (Some(word), None) if Path::new(word).join("metadata").exists() => {
+                (PathBuf::from(word), None)
+            }
+            (function, None) => (PathBuf::from(Options::DIRECTORY), function),
+            (function, Some(directory)) => (directory.clone(), function),
+        };
+        (Input { directory }, function)
     }
 }
 

@@ -9,9 +9,10 @@ use crate::open::driven;
 use crate::output::{self, finish};
 
 pub fn run(arguments: &Graph) -> Result<()> {
-    let trace = arguments.input.open()?;
+    let (input, function) = arguments.parts();
+    let trace = input.open()?;
     let names = Names::new(&trace);
-    let tree = driven("reading calls", |drive| match &arguments.function {
+    let tree = driven("reading calls", |drive| match function {
         Some(function) => graph::tree_of(&trace, &names, function, drive),
         None => graph::tree(&trace, &names, drive),
     })?;

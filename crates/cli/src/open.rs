@@ -1,7 +1,7 @@
 //! Opens traces, and goes over them with the progress shown.
 
 use anstream::eprintln;
-use anyhow::Result;
+use anyhow::{Result, bail};
 use nopal_analysis::drive::Drive;
 use nopal_trace::Trace;
 
@@ -11,6 +11,12 @@ use crate::progress::Progress;
 impl Input {
     /// The trace; what of it is damaged is told in one line.
     pub fn open(&self) -> Result<Trace> {
+        if !self.directory.exists() {
+            bail!(
+                "there is no {}: record a trace with `nopal record PROGRAM`",
+                self.directory.display()
+            );
+        }
         let trace = Trace::open(&self.directory)?;
         if let Some(first) = trace.damage().first() {
             let more = match trace.damage_count() {

@@ -1,0 +1,453 @@
+//! The command line itself: errors, pipes, terminals, directories.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use nopal_tests::terminal::Terminal;
+use nopal_tests::{Case, End, Ended, Program, Report, Start, c, nopal, scratch};
+
+fn start(words: &[&str], directory: &Path) -> Start {
+    let mut start = Start::new([nopal().as_os_str()]);
+    start.words.extend(words.iter().map(Into::into));
+    start.directory = Some(directory.to_path_buf());
+    start
+}
+
+fn run(words: &[&str], directory: &Path) -> Ended {
+    start(words, directory).run("")
+}
+
+/// One line that tells what is wrong, and another status than 0.
+fn assert_error(words: &[&str], directory: &Path, expected: &str) {
+    let ended = run(words, directory);
+    assert!(matches!(ended.end, End::Code(1..)), "{words:?}: {ended:?}");
+    assert!(
+        ended.stderr.starts_with("nopal: ") && ended.stderr.lines().count() == 1,
+        "{words:?}: {}",
+        ended.stderr
+    );
+    assert!(
+        ended.stderr.contains(expected),
+        "{words:?}: {}",
+        ended.stderr
+    );
+    assert_eq!(ended.stdout, "", "{words:?}");
+}
+
+#[test]
+fn what_cannot_be_recorded() {
+    let scratch = scratch();
+    let here = scratch.path();
+    fs::write(here.join("text"), "no program\n").unwrap();
+    fs::write(
+        here.join("noise"),
+        [0x7f, b'E', b'L', b'F', 9, 9, 9, 9, 9, 9],
+    )
+    .unwrap();
+    fs::set_permissions(here.join("noise"), PermissionsExt::from_mode(0o755)).unwrap();
+    let mut foreign = fs::read(c("end", &[]).path).unwrap();
+    // The machine that the file is for: AArch64.
+    foreign[18] = 0xb7;
+    fs::write(here.join("foreign"), foreign).unwrap();
+    fs::set_permissions(here.join("foreign"), PermissionsExt::from_mode(0o755)).unwrap();
+    assert_error(
+        &["record", "no-such-program-at-all"],
+        here,
+        "no-such-program-at-all",
+    );
+    assert_error(&["record", "./missing"], here, "missing");
+    assert_error(&["record", "./text"], here, "text");
+    assert_error(&["record", "/"], here, "/");
+    assert_error(&["record", "./noise"], here, "noise");
+    assert_error(&["record", "./foreign"], here, "aarch64");
+    assert!(
+        !here.join("nopal.data").exists(),
+        "no trace is left of what did not run"
+    );
+}
+
+#[test]
+fn a_static_program_is_refused_or_traced_but_never_harmed() {
+    let scratch = scratch();
+    let program = c("end", &["-static"]).path;
+    let trace = scratch.path().join("trace");
+    let ended = run(
+        &[
+            "record",
+            "-o",
+            trace.to_str().unwrap(),
+            program.to_str().unwrap(),
+            "exit",
+            "5",
+        ],
+        scratch.path(),
+    );
+    match ended.end {
+        End::Code(5) => assert_eq!(Report::of(&trace).calls("work"), 1),
+        _ => assert!(
+            ended.stderr.contains("static") && ended.stdout.is_empty(),
+            "{ended:?}"
+        ),
+    }
+}
+
+#[test]
+fn what_cannot_be_read() {
+    let scratch = scratch();
+    let here = scratch.path();
+    fs::create_dir(here.join("empty")).unwrap();
+    fs::write(here.join("file"), "x").unwrap();
+    for command in [
+        &["report"][..],
+        &["replay"],
+        &["graph", "main"],
+        &["info"],
+        &["dump", "--as", "raw"],
+    ] {
+        assert_error(&[command, &["missing"]].concat(), here, "nopal record");
+        assert_error(&[command, &["empty"]].concat(), here, "not a trace");
+        assert_error(&[command, &["file"]].concat(), here, "file");
+    }
+    assert_error(
+        &["list", "no-such-program-at-all"],
+        here,
+        "no-such-program-at-all",
+    );
+    assert_error(&["list", "./file"], here, "ELF");
+}
+
+#[test]
+fn usage_errors_end_with_status_2() {
+    let scratch = scratch();
+    for words in [
+        &["record"][..],
+        &["nonsense"],
+        &["report", "--sort", "taste"],
+        &["record", "--buffer", "12Q", "ls"],
+    ] {
+        assert_eq!(run(words, scratch.path()).end, End::Code(2), "{words:?}");
+    }
+}
+
+#[test]
+fn an_older_trace_is_kept_once_and_other_directories_are_left_alone() {
+    let scratch = scratch();
+    let here = scratch.path();
+    let program = c("end", &[]).path;
+    let record = |code: &str| run(&["record", program.to_str().unwrap(), "exit", code], here).end;
+    assert_eq!(record("0"), End::Code(0));
+    assert_eq!(
+        fs::metadata(here.join("nopal.data"))
+            .unwrap()
+            .permissions()
+            .mode()
+            & 0o777,
+        0o700
+    );
+    fs::write(here.join("nopal.data/mark"), "first").unwrap();
+    assert_eq!(record("0"), End::Code(0));
+    assert_eq!(
+        fs::read_to_string(here.join("nopal.data.old/mark")).unwrap(),
+        "first"
+    );
+    assert_eq!(record("0"), End::Code(0));
+    assert!(
+        !here.join("nopal.data.old/mark").exists(),
+        "only the last one is kept"
+    );
+
+    fs::create_dir(here.join("other")).unwrap();
+    fs::write(here.join("other/treasure"), "gold").unwrap();
+    assert_error(
+        &[
+            "record",
+            "-o",
+            "other",
+            program.to_str().unwrap(),
+            "exit",
+            "0",
+        ],
+        here,
+        "other",
+    );
+    assert_eq!(
+        fs::read_to_string(here.join("other/treasure")).unwrap(),
+        "gold"
+    );
+}
+
+/// A trace with some of everything.
+fn recorded(scratch: &Path) -> String {
+    let trace = scratch.join("trace").display().to_string();
+    let program = c("calls", &["-lm"]).path.display().to_string();
+    assert_eq!(
+        run(&["record", "-o", &trace, &program], scratch).end,
+        End::Code(0)
+    );
+    trace
+}
+
+#[test]
+fn every_reader_reads() {
+    let scratch = scratch();
+    let trace = recorded(scratch.path());
+    let text = |words: &[&str]| {
+        let ended = run(&[words, &[&trace]].concat(), scratch.path());
+        assert_eq!(ended.end, End::Code(0), "{words:?}: {}", ended.stderr);
+        assert!(
+            !ended.stdout.contains('\x1b'),
+            "no colours where nobody looks: {words:?}"
+        );
+        ended.stdout
+    };
+    for words in [
+        &["report"][..],
+        &["report", "--callers", "fib"],
+        &["report", "--callees", "main"],
+        &["replay"],
+        &["graph"],
+        &["graph", "fib"],
+        &["dump", "--as", "function"],
+        &["dump", "--as", "chrome"],
+        &["dump", "--as", "folded"],
+    ] {
+        assert!(text(words).contains("fib"), "{words:?}");
+    }
+    assert!(text(&["report", "--threads"]).lines().count() >= 2);
+    assert!(text(&["info"]).contains("calls"));
+    let chrome: serde_json::Value =
+        serde_json::from_str(&text(&["dump", "--as", "chrome"])).expect("valid JSON");
+    assert!(
+        chrome["traceEvents"]
+            .as_array()
+            .is_some_and(|events| events.len() > 20_000)
+    );
+    let records = text(&["dump", "--as", "devtrace"]);
+    let begins = |letter: &str| {
+        records
+            .lines()
+            .filter(|line| line.starts_with(letter))
+            .count()
+    };
+    assert!(
+        begins("E ") > 21_891 && begins("E ") == begins("X "),
+        "{} and {}",
+        begins("E "),
+        begins("X ")
+    );
+
+    let first = text(&["report", "-s", "calls", "-n", "1"]);
+    assert!(
+        first
+            .lines()
+            .nth(1)
+            .is_some_and(|line| line.contains("fib")),
+        "{first}"
+    );
+}
+
+#[test]
+fn a_closed_pipe_is_silent() {
+    let scratch = scratch();
+    let trace = recorded(scratch.path());
+    for command in [
+        "replay",
+        "dump --as raw",
+        "dump --as chrome",
+        "report",
+        "graph",
+    ] {
+        let script = format!(
+            "{} {command} {trace} | head -n 1 >/dev/null; test ${{PIPESTATUS[0]}} -ne 1",
+            nopal().display()
+        );
+        let ended = Start::new(["bash", "-c", &script]).run("");
+        assert_eq!(
+            (ended.end, ended.stderr.as_str()),
+            (End::Code(0), ""),
+            "{command}"
+        );
+    }
+}
+
+#[test]
+fn a_terminal_gets_colours_and_a_pager() {
+    let scratch = scratch();
+    let trace = recorded(scratch.path());
+    let mut start = start(&["replay", &trace], scratch.path());
+    start
+        .environment
+        .push(("PAGER".into(), "sed 's/^/paged: /' | head -n 50".into()));
+    start.environment.push(("TERM".into(), "xterm".into()));
+    let mut terminal = Terminal::start(&start);
+    assert_eq!(terminal.wait(), End::Code(0));
+    terminal.wait_for("fib");
+    assert!(
+        terminal.text().contains("paged: ") && terminal.text().contains('\x1b'),
+        "{}",
+        terminal.text()
+    );
+}
+
+#[test]
+fn a_disk_that_fills_up_leaves_a_readable_trace_and_the_program_alone() {
+    let scratch = scratch();
+    let here = scratch.path();
+    fs::create_dir(here.join("disk")).unwrap();
+    let program = c("full_speed", &[]).path;
+    // A disk of 2 MiB, in a mount namespace of its own; the report is copied out of it.
+    let script = format!(
+        "mount -t tmpfs -o size=2m none disk && {nopal} record --block -o disk/trace {program} 2 500000; echo $?; \
+         {nopal} report --json disk/trace > report.json",
+        nopal = nopal().display(),
+        program = program.display()
+    );
+    let mut start = Start::new([
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "--mount",
+        "sh",
+        "-c",
+        &script,
+    ]);
+    start.directory = Some(here.to_path_buf());
+    let ended = start.run("");
+    assert_eq!(ended.end, End::Code(0), "{ended:?}");
+    assert_eq!(
+        ended.stdout, "calls: 1000000 leaf\ncalls: 2 hot\n0\n",
+        "{}",
+        ended.stderr
+    );
+    assert!(
+        ended.stderr.contains("No space left") || ended.stderr.contains("full"),
+        "{}",
+        ended.stderr
+    );
+    let rows: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(here.join("report.json")).unwrap()).unwrap();
+    let leaf = rows
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|row| row["function"] == "leaf")
+        .expect("what fitted is there");
+    assert!((1..1_000_000).contains(&leaf["calls"].as_u64().unwrap()));
+}
+
+#[test]
+fn a_trace_of_limited_size() {
+    let case = Case::new(c("full_speed", &[])).arguments(["2", "500000"]);
+    let traced = case.options(["--block", "--max-size", "2M"]).traced();
+    assert_eq!(traced.ended.end, End::Code(0));
+    let sizes = fs::read_dir(traced.directory())
+        .unwrap()
+        .map(|file| file.unwrap().metadata().unwrap().len());
+    let size: u64 = sizes.sum();
+    assert!((1 << 20..5 << 19).contains(&size), "{size} bytes");
+    assert!((1..1_000_000).contains(&traced.report.calls("leaf")));
+}
+
+#[test]
+fn the_last_moments_of_a_flight() {
+    let case = Case::new(c("full_speed", &[])).arguments(["1", "3000000"]);
+    let traced = case.options(["--flight", "--buffer", "4M"]).traced();
+    assert_eq!(traced.ended.end, End::Code(0));
+    let calls = traced.report.calls("leaf");
+    assert!(
+        (100_000..600_000).contains(&calls),
+        "4 MiB are half a million events: {calls} calls"
+    );
+    assert_eq!(
+        traced.report.rows_of("hot").count(),
+        1,
+        "the frame that the last calls are in"
+    );
+}
+
+#[test]
+fn a_trace_that_was_cut_anywhere_is_read_or_refused_but_never_harms() {
+    let scratch = scratch();
+    let trace = recorded(scratch.path());
+    let stream = Path::new(&trace).join("stream-0");
+    let whole = fs::read(&stream).unwrap();
+    for part in 0..12 {
+        fs::write(&stream, &whole[..whole.len() * part / 12 + part]).unwrap();
+        for command in [
+            &["report"][..],
+            &["replay"],
+            &["dump", "--as", "chrome"],
+            &["info"],
+        ] {
+            let ended = run(&[command, &[&trace]].concat(), scratch.path());
+            assert!(
+                matches!(ended.end, End::Code(0 | 1)),
+                "{command:?} {part}: {ended:?}"
+            );
+            assert!(
+                !ended.stderr.contains("panicked"),
+                "{command:?} {part}: {}",
+                ended.stderr
+            );
+        }
+    }
+}
+
+#[test]
+fn list_says_what_and_why_not() {
+    let scratch = scratch();
+    let program = c("calls", &["-lm"]).path;
+    let ended = run(&["list", program.to_str().unwrap()], scratch.path());
+    assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+    let line = |name: &str| {
+        ended
+            .stdout
+            .lines()
+            .find(|line| line.split_whitespace().any(|word| word == name))
+    };
+    assert!(
+        line("fib").is_some_and(|line| line.contains("jump")),
+        "{}",
+        ended.stdout
+    );
+    assert!(
+        line("_start").is_some_and(|line| line.contains("entry")),
+        "{}",
+        ended.stdout
+    );
+    assert!(
+        ended
+            .stdout
+            .lines()
+            .last()
+            .is_some_and(|line| line.contains("functions can be traced"))
+    );
+}
+
+#[test]
+fn doctor_looks_at_this_machine() {
+    let scratch = scratch();
+    let ended = run(&["doctor"], scratch.path());
+    assert_eq!(
+        ended.end,
+        End::Code(0),
+        "programs can be traced where these tests run: {}",
+        ended.stdout
+    );
+    assert!(ended.stdout.contains("ptrace") && ended.stdout.contains("Linux"));
+}
+
+#[test]
+fn manual_pages_are_made() {
+    let scratch = scratch();
+    assert_eq!(run(&["man", "pages"], scratch.path()).end, End::Code(0));
+    let page = fs::read_to_string(scratch.path().join("pages/nopal-record.1")).unwrap();
+    assert!(page.contains(".TH") && page.contains("max\\-size"));
+}
+
+#[test]
+fn installed_programs_are_found_in_the_path() {
+    let trace = Case::new(Program::installed("true")).traced();
+    assert_eq!(trace.ended.end, End::Code(0));
+}
