@@ -2,7 +2,7 @@
 //! of its symbols, the fields to fill in, and the unwind rows of the thunk template.
 
 use gimli::UnwindSection;
-use object::{Object, ObjectSection, ObjectSymbol, RelocationTarget, SectionFlags};
+use object::{Object, ObjectSection, ObjectSymbol, RelocationKind, RelocationTarget, SectionFlags};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -53,7 +53,7 @@ fn compile(runtime: &Path) -> Result<Vec<PathBuf>, Failure> {
         .std("c17")
         .opt_level(2)
         .debug(false)
-        .pic(true)
+        .pic(false)
         .warnings(true)
         .extra_warnings(true)
         .warnings_into_errors(true)
@@ -63,6 +63,7 @@ fn compile(runtime: &Path) -> Result<Vec<PathBuf>, Failure> {
         "-Wstrict-prototypes",
         "-Wmissing-prototypes",
         "-ffreestanding",
+        "-fPIE",
         "-fno-builtin",
         "-fvisibility=hidden",
         "-mgeneral-regs-only",
@@ -88,11 +89,11 @@ fn refuse_absolute_addresses(path: &Path) -> Result<(), Failure> {
             continue;
         }
         for (offset, relocation) in section.relocations() {
-            if relocation.kind() == object::RelocationKind::Absolute
-                && relocation.target() != RelocationTarget::Absolute
-            {
+            let kind = relocation.kind();
+            let relative = matches!(kind, RelocationKind::Relative | RelocationKind::PltRelative);
+            if !relative && relocation.target() != RelocationTarget::Absolute {
                 let name = section.name()?;
-                return Err(format!("{}: absolute address at {name}+{offset:#x}", path.display()).into());
+                return Err(format!("{}: {kind:?} address at {name}+{offset:#x}", path.display()).into());
             }
         }
     }

@@ -99,7 +99,7 @@ _Static_assert(offsetof(struct nopal_context, depth) == NOPAL_CONTEXT_DEPTH, "co
 _Static_assert(offsetof(struct nopal_unwinder, resume) == NOPAL_UNWINDER_RESUME, "unwinder");
 
 /* The process that this code runs in. On a host it is a word in the agent's image that the tool fills in. */
-extern struct nopal_process *const volatile nopal_process;
+extern struct nopal_process *const volatile nopal_process __attribute__((visibility("hidden")));
 
 #endif
 #endif

@@ -1,0 +1,91 @@
+//! Which functions of a process are traced: those of the executable and the library functions that it imports, or as
+//! the patterns say.
+
+use crate::files::File;
+use nopal_plan::Site;
+use nopal_process::Memory;
+use nopal_symbols::{Import, Relocation, Selection, demangle};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// A file as it is loaded in a process. Addresses in the file plus `base` are addresses in the process.
+#[derive(Clone)]
+pub struct Loaded {
+    pub file: Arc<File>,
+    pub base: u64,
+    /// As the process calls it.
+    pub name: String,
+    pub executable: bool,
+}
+
+/// What the user asked for.
+pub struct Wanted {
+    pub selection: Selection,
+    pub libraries: bool,
+}
+
+impl Wanted {
+    /// The sites of `module` to trace. `imports` are the addresses, in the process, that the executable calls.
+    pub fn sites<'a>(&self, module: &'a Loaded, imports: &HashSet<u64>) -> Vec<&'a Site> {
+        let file_name = module.name.rsplit('/').next().unwrap_or(&module.name);
+        let all = module.executable || self.libraries || self.selection.names_module(file_name);
+        let everything = self.selection.is_everything();
+        module
+            .file
+            .plan
+            .sites
+            .iter()
+            .filter(|site| all || imports.contains(&module.base.wrapping_add(site.address)))
+            .filter(|site| everything || self.matches(module, site, file_name))
+            .collect()
+    }
+
+    fn matches(&self, module: &Loaded, site: &Site, file_name: &str) -> bool {
+        let Ok(Some(function)) = module.file.image.function_at(site.address) else {
+            return self.selection.chooses("", "", file_name);
+        };
+        std::iter::once(&function.name)
+            .chain(&function.aliases)
+            .any(|name| self.selection.chooses(name, &demangle(name), file_name))
+    }
+}
+
+/// Where the functions are that `executable` imports, among the `modules` of the process in the loader's order.
+pub fn imported(executable: &Loaded, modules: &[Loaded], memory: &Memory) -> HashSet<u64> {
+    let mut found = HashSet::new();
+    let mut names = HashSet::new();
+    for import in executable.file.image.imports() {
+        if let Some(target) = bound(executable, &import, memory) {
+            found.insert(target);
+        }
+        if !import.name.is_empty() && names.insert(import.name.clone()) {
+            found.extend(defined(&import.name, modules, memory));
+        }
+    }
+    found
+}
+
+/// What an import's word holds. A word that is not bound yet points back into the executable's own PLT.
+fn bound(module: &Loaded, import: &Import, memory: &Memory) -> Option<u64> {
+    let mut word = [0; 8];
+    memory.read(module.base.wrapping_add(import.slot), &mut word).ok()?;
+    Some(u64::from_le_bytes(word))
+}
+
+/// The function that the loader binds a name to; for one that is chosen at run time, what the library itself has
+/// chosen.
+fn defined(name: &str, modules: &[Loaded], memory: &Memory) -> Option<u64> {
+    let (module, address) =
+        modules.iter().find_map(|module| Some((module, module.file.image.symbol(name)?)))?;
+    let indirect = matches!(module.file.image.function_at(address), Ok(Some(function)) if function.indirect);
+    if !indirect {
+        return Some(module.base.wrapping_add(address));
+    }
+    let chosen = module
+        .file
+        .image
+        .imports()
+        .into_iter()
+        .find(|import| import.bound_as == Relocation::Irelative { resolver: address })?;
+    bound(module, &chosen, memory)
+}

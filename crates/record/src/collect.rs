@@ -1,0 +1,217 @@
+//! Collects chunks from the regions and gives them to the trace's writer, each thread's in order.
+
+use crate::region::Region;
+use anyhow::Result;
+use nopal_abi::*;
+use nopal_trace::{Chunk, Note, ThreadKey, Writer};
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// What has been collected so far.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Totals {
+    pub events: u64,
+    pub holes: u64,
+    pub damage: u64,
+    /// Bytes of records written.
+    pub bytes: u64,
+    /// Events that were recorded and then given up: by the flight recorder, or because the disk was full.
+    pub given_up: u64,
+}
+
+/// Whether chunks are written as they come, or only the newest are kept until the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keep {
+    All,
+    Newest,
+}
+
+pub struct Collector {
+    keep: Keep,
+    limit: Option<u64>,
+    buffer: Box<[u64; CHUNK_BYTES / 8]>,
+    threads: HashMap<ThreadKey, u32>,
+    named: HashSet<ThreadKey>,
+    pub totals: Totals,
+    /// Nothing more is written: the disk or the limit is full. The reason, once.
+    pub stopped: Option<String>,
+}
+
+struct Waiting {
+    chunk: usize,
+    sequence: u64,
+}
+
+impl Collector {
+    pub fn new(keep: Keep, limit: Option<u64>) -> Collector {
+        Collector {
+            keep,
+            limit,
+            buffer: Box::new([0; CHUNK_BYTES / 8]),
+            threads: HashMap::new(),
+            named: HashSet::new(),
+            totals: Totals::default(),
+            stopped: None,
+        }
+    }
+
+    /// Writes what threads have handed over. Returns how many chunks came free.
+    pub fn round(&mut self, region: &Region, writer: &mut Writer) -> Result<usize> {
+        match self.keep {
+            Keep::All => self.write(region, writer, false),
+            Keep::Newest => Ok(self.give_up_oldest(region)),
+        }
+    }
+
+    /// Takes the chunks of threads that have ended, as `ended` tells of a process and thread.
+    pub fn take_over(&mut self, region: &Region, mut ended: impl FnMut(i32, i32) -> bool) {
+        let mut known = HashMap::new();
+        for chunk in 0..region.chunks() {
+            if region.chunk_state(chunk) != CHUNK_OWNED {
+                continue;
+            }
+            let header = region.header(chunk);
+            // A thread that has just taken the chunk has not filled in the header.
+            if header.thread == 0 {
+                continue;
+            }
+            let thread = (header.process, header.thread);
+            let gone = *known.entry(thread).or_insert_with(|| ended(thread.0 as i32, thread.1 as i32));
+            if gone {
+                region.take_over(chunk);
+            }
+        }
+    }
+
+    /// Writes everything that is left, also chunks that threads still hold: nobody writes any more.
+    pub fn finish(&mut self, region: &Region, writer: &mut Writer) -> Result<()> {
+        for chunk in 0..region.chunks() {
+            region.take_over(chunk);
+        }
+        self.write(region, writer, true).map(|_| ())
+    }
+
+    fn waiting(&self, region: &Region) -> BTreeMap<(ThreadKeyOrder, u64), Waiting> {
+        (0..region.chunks())
+            .filter(|chunk| region.chunk_state(*chunk) == CHUNK_FULL)
+            .map(|chunk| {
+                let header = region.header(chunk);
+                let order = (header.process, header.thread, header.thread_begin);
+                ((order, header.sequence), Waiting { chunk, sequence: header.sequence })
+            })
+            .collect()
+    }
+
+    fn write(&mut self, region: &Region, writer: &mut Writer, settled: bool) -> Result<usize> {
+        let mut freed = 0;
+        let mut held = None;
+        for (((process, thread, begin), _), waiting) in self.waiting(region) {
+            let key = ThreadKey { process, thread, begin };
+            if held == Some(key) {
+                continue;
+            }
+            let next = self.threads.get(&key).copied();
+            if !settled && next.is_some_and(|next| u64::from(next) < waiting.sequence) {
+                // Its predecessor is about to be handed over.
+                held = Some(key);
+                continue;
+            }
+            self.name(writer, key)?;
+            if !self.write_chunk(region, waiting.chunk, writer, settled)? {
+                held = Some(key);
+                continue;
+            }
+            region.free(waiting.chunk);
+            freed += 1;
+            self.threads.insert(key, (waiting.sequence + 1) as u32);
+        }
+        Ok(freed)
+    }
+
+    /// False: a record in it is still to be stored.
+    fn write_chunk(&mut self, region: &Region, chunk: usize, writer: &mut Writer, settled: bool) -> Result<bool> {
+        // SAFETY: the buffer is CHUNK_BYTES long, and bytes have no invalid values.
+        let bytes = unsafe { &mut *self.buffer.as_mut_ptr().cast::<[u8; CHUNK_BYTES]>() };
+        region.copy(chunk, bytes);
+        if self.stopped.is_some() {
+            self.totals.given_up += count_events(bytes);
+            return Ok(true);
+        }
+        match writer.chunk(bytes, settled) {
+            Ok(Chunk::Written { events, holes, damage }) => {
+                self.totals.events += events;
+                self.totals.holes += holes;
+                self.totals.damage += damage;
+                self.totals.bytes += 8 * events + size_of::<ChunkHeader>() as u64;
+                if self.limit.is_some_and(|limit| self.totals.bytes >= limit) {
+                    self.stopped = Some("the trace has grown to its limit (--max-size)".into());
+                }
+                Ok(true)
+            }
+            Ok(Chunk::Empty | Chunk::Repeated) => Ok(true),
+            Ok(Chunk::Unfinished) => Ok(false),
+            Err(error) if Writer::is_full(&error) => {
+                self.totals.given_up += count_events(bytes);
+                self.stopped = Some(format!("{error:#}: the trace ends here, the program goes on"));
+                Ok(true)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The flight recorder keeps a quarter of the chunks free, at the cost of the oldest.
+    fn give_up_oldest(&mut self, region: &Region) -> usize {
+        let mut full: Vec<(u64, usize)> = Vec::new();
+        let mut free = region.chunks();
+        for chunk in 0..region.chunks() {
+            match region.chunk_state(chunk) {
+                CHUNK_FULL => full.push((region.header(chunk).clock_begin, chunk)),
+                CHUNK_OWNED => {}
+                _ => continue,
+            }
+            free -= 1;
+        }
+        let missing = (region.chunks() / 4).saturating_sub(free);
+        full.sort_unstable();
+        for (_, chunk) in full.iter().take(missing) {
+            // SAFETY: as in `write_chunk`.
+            let bytes = unsafe { &mut *self.buffer.as_mut_ptr().cast::<[u8; CHUNK_BYTES]>() };
+            region.copy(*chunk, bytes);
+            self.totals.given_up += count_events(bytes);
+            region.free(*chunk);
+        }
+        missing.min(full.len())
+    }
+
+    /// Notes a thread's name when its first chunk comes, while it may still be asked for it.
+    fn name(&mut self, writer: &mut Writer, key: ThreadKey) -> Result<()> {
+        if !self.named.insert(key) {
+            return Ok(());
+        }
+        let name = nopal_process::thread_name(key.process as i32, key.thread as i32).unwrap_or_default();
+        writer.note(&Note::Thread { process: key.process, thread: key.thread, begin: key.begin, name })
+    }
+}
+
+type ThreadKeyOrder = (u32, u32, u64);
+
+/// Calls and returns in a chunk that is not written out. Reads it as the writer does, and stops where it makes no
+/// sense.
+fn count_events(chunk: &[u8; CHUNK_BYTES]) -> u64 {
+    let mut words = chunk[size_of::<ChunkHeader>()..].as_chunks::<8>().0.iter();
+    let mut events = 0;
+    while let Some(word) = words.next() {
+        let upper = u32::from_le_bytes([word[4], word[5], word[6], word[7]]);
+        let (counts, more) = match upper & 15 {
+            KIND_ENTRY | KIND_EXIT | KIND_TAIL | KIND_ONLY | KIND_UNWIND => (1, 0),
+            KIND_ENTRY_ARGS | KIND_TAIL_ARGS | KIND_ONLY_ARGS | KIND_PENDING_ARGS => (1, ARGUMENTS),
+            KIND_EXIT_RESULT | KIND_PENDING_RESULT => (1, 1),
+            KIND_EXTENDED => (0, RESYNC_BYTES / 8 - 1),
+            _ => (0, 0),
+        };
+        events += counts;
+        for _ in 0..more {
+            words.next();
+        }
+    }
+    events
+}

@@ -1,0 +1,113 @@
+//! Gives a stopped process memory, by system calls that one of its threads makes for us.
+
+use crate::space::Space;
+use anyhow::{Context, Result, ensure};
+use nopal_process::Thread;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+
+const READ: u64 = libc::PROT_READ as u64;
+const WRITE: u64 = libc::PROT_WRITE as u64;
+const EXECUTE: u64 = libc::PROT_EXEC as u64;
+
+pub struct Injector<'a> {
+    thread: &'a mut Thread,
+    gadget: u64,
+    /// Address of a string in the process, for what nopal's memory is called.
+    pub name: u64,
+}
+
+impl<'a> Injector<'a> {
+    pub fn new(thread: &'a mut Thread) -> Result<Injector<'a>> {
+        let gadget = nopal_process::find_system_call_gadget(thread.pid())?;
+        Ok(Injector { thread, gadget, name: 0 })
+    }
+
+    fn call(&mut self, what: &str, number: i64, arguments: [u64; 6]) -> Result<u64> {
+        let answer = self.thread.remote_system_call(self.gadget, number, arguments)?;
+        ensure!(
+            !(-4095..0).contains(&answer),
+            "{what} in the process failed: {}",
+            std::io::Error::from_raw_os_error(-answer as i32)
+        );
+        Ok(answer as u64)
+    }
+
+    fn map(&mut self, at: u64, bytes: u64, protection: u64, flags: i32, file: i64) -> Result<u64> {
+        let flags = (flags | libc::MAP_FIXED_NOREPLACE) as u64;
+        let mapped = self.call("mmap", libc::SYS_mmap, [at, bytes, protection, flags, file as u64, 0])?;
+        ensure!(mapped == at, "mmap in the process chose another address");
+        Ok(mapped)
+    }
+
+    fn advise(&mut self, at: u64, bytes: u64, advice: i32) -> Result<()> {
+        self.call("madvise", libc::SYS_madvise, [at, bytes, advice as u64, 0, 0, 0]).map(|_| ())
+    }
+
+    /// Private memory of the process, left out of core dumps, and wiped in forked children if asked.
+    pub fn private_memory(&mut self, space: &mut Space, bytes: u64, wiped: bool) -> Result<u64> {
+        let at = space.own_memory(bytes, 4096).context("the address space is full")?;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        self.map(at, bytes, READ | WRITE, flags, -1)?;
+        self.advise(at, bytes, libc::MADV_DONTDUMP)?;
+        if wiped {
+            self.advise(at, bytes, libc::MADV_WIPEONFORK)?;
+        }
+        space.take(at..at + bytes);
+        Ok(at)
+    }
+
+    /// New shared memory: the process's descriptor, and ours.
+    pub fn memory_file(&mut self) -> Result<(u64, OwnedFd)> {
+        let number = self.call("memfd_create", libc::SYS_memfd_create, [self.name, 1, 0, 0, 0, 0])?;
+        let path = format!("/proc/{}/fd/{number}", self.thread.pid());
+        let opened = File::options().read(true).write(true).open(&path);
+        match opened {
+            Ok(file) => Ok((number, file.into())),
+            Err(error) => {
+                self.close(number)?;
+                Err(error).with_context(|| format!("cannot open {path}"))
+            }
+        }
+    }
+
+    pub fn close(&mut self, number: u64) -> Result<()> {
+        self.call("close", libc::SYS_close, [number, 0, 0, 0, 0, 0]).map(|_| ())
+    }
+
+    /// Maps a shared file: at `at`, or aligned like a chunk where nobody has to reach it.
+    pub fn map_shared(
+        &mut self,
+        space: &mut Space,
+        number: u64,
+        bytes: u64,
+        at: Option<u64>,
+        executable: bool,
+    ) -> Result<u64> {
+        let at = match at {
+            Some(at) => at,
+            None => space.own_memory(bytes, nopal_abi::CHUNK_BYTES as u64).context("the address space is full")?,
+        };
+        let protection = if executable { READ | EXECUTE } else { READ | WRITE };
+        self.map(at, bytes, protection, libc::MAP_SHARED, number as i64)?;
+        self.advise(at, bytes, libc::MADV_DONTDUMP)?;
+        space.take(at..at + bytes);
+        Ok(at)
+    }
+
+    /// Puts code at `at`, which the process may run and read; only we write it, through the file behind it.
+    pub fn map_code(&mut self, at: u64, code: &[u8]) -> Result<File> {
+        let (number, file) = self.memory_file()?;
+        let file = File::from(file);
+        let bytes = (code.len() as u64).next_multiple_of(4096);
+        let mapped = file
+            .set_len(bytes)
+            .and_then(|()| file.write_all_at(code, 0))
+            .context("no memory for generated code")
+            .and_then(|()| self.map(at, bytes, READ | EXECUTE, libc::MAP_SHARED, number as i64))
+            .and_then(|_| self.advise(at, bytes, libc::MADV_DONTDUMP));
+        self.close(number)?;
+        mapped.map(|()| file)
+    }
+}

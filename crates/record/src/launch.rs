@@ -1,0 +1,120 @@
+//! From a command to a process that stands before the first instruction of its libraries and its own.
+
+use crate::options::Options;
+use crate::traced::openable;
+use anyhow::{Context, Result, bail, ensure};
+use nopal_process::{Command, Ending, Launched, LoaderStop, Memory, Thread};
+use nopal_symbols::Image;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Offset of `r_state` in the loader's `struct r_debug`.
+const STATE: u64 = 24;
+
+/// Bits of a file's mode by which it runs with another user's rights.
+const SET_ID: u32 = 0o6000;
+
+/// Whether a process came as far as its first code.
+pub enum Start {
+    Ready,
+    Ended(Ending),
+}
+
+pub fn launch(options: &Options) -> Result<Launched> {
+    let command = Command {
+        program: options.program.clone(),
+        arguments: std::iter::once(&options.program).chain(&options.arguments).cloned().collect(),
+        environment: None,
+        directory: None,
+    };
+    nopal_process::launch(&command).with_context(|| options.program.display().to_string())
+}
+
+/// Runs a process from its exec stop to where the loader has mapped and bound all libraries, and run nothing of them.
+pub fn to_first_code(thread: &mut Thread) -> Result<Start> {
+    loop {
+        let process = thread.pid();
+        let path = PathBuf::from(format!("/proc/{process}/exe"));
+        let name = nopal_process::executable(process)?;
+        traceable(&path, &name)?;
+        let auxiliary = nopal_process::auxiliary(process)?;
+        let loader = nopal_process::modules(process)?
+            .into_iter()
+            .find(|module| Some(module.base) == auxiliary.loader_base)
+            .context("the loader is not mapped")?;
+        let image = Image::open(&openable(process, &loader))?;
+        let symbol = |name: &str| {
+            let address = image.symbol(name).with_context(|| format!("the loader has no {name}"))?;
+            Ok::<_, anyhow::Error>(loader.base + address)
+        };
+        let stop = nopal_process::run_to_loader_consistent(
+            thread,
+            symbol("_dl_debug_state")?,
+            symbol("_r_debug")? + STATE,
+        )?;
+        match stop {
+            LoaderStop::Consistent => return Ok(Start::Ready),
+            LoaderStop::Executed => {}
+            LoaderStop::Exited(status) => return Ok(Start::Ended(Ending::Exited(status))),
+            LoaderStop::Killed { signal, core } => return Ok(Start::Ended(Ending::Killed { signal, core })),
+        }
+    }
+}
+
+/// Says what will not work before anything of the program has run.
+fn traceable(path: &Path, name: &Path) -> Result<()> {
+    let image = Image::open(path).with_context(|| format!("cannot trace {}", name.display()))?;
+    ensure!(
+        !image.is_static(),
+        "{} is statically linked: it has no loader whose work nopal could wait for, and cannot be recorded from its \
+         start; `nopal list` shows what could be traced in it",
+        name.display()
+    );
+    let metadata = path.metadata()?;
+    // SAFETY: geteuid cannot fail.
+    let root = unsafe { libc::geteuid() } == 0;
+    ensure!(
+        root || metadata.permissions().mode() & SET_ID == 0,
+        "{} runs with the rights of its owner (setuid or setgid), which the kernel takes away from a traced program; \
+         run nopal as root to trace it as it is",
+        name.display()
+    );
+    Ok(())
+}
+
+/// Whether the program that a process is about to run can be followed without changing what it does. The path is in
+/// its memory; what it names may change until the kernel looks, so this only avoids what is known to go wrong.
+pub fn may_follow(process: i32, path_address: u64) -> bool {
+    let follow = || -> Result<bool> {
+        let memory = Memory::open(process)?;
+        let path = read_path(&memory, path_address)?;
+        let root = PathBuf::from(format!("/proc/{process}/root"));
+        let full = match path.strip_prefix("/") {
+            Ok(below_root) => root.join(below_root),
+            Err(_) => PathBuf::from(format!("/proc/{process}/cwd")).join(path),
+        };
+        let metadata = full.metadata()?;
+        // SAFETY: geteuid cannot fail.
+        let ours = unsafe { libc::geteuid() };
+        let keeps_rights = metadata.mode() & SET_ID == 0 || ours == 0;
+        Ok(metadata.is_file() && metadata.mode() & 0o111 != 0 && keeps_rights)
+    };
+    follow().unwrap_or(false)
+}
+
+fn read_path(memory: &Memory, address: u64) -> Result<PathBuf> {
+    use std::os::unix::ffi::OsStringExt;
+    let mut path = Vec::new();
+    // Page by page: the string may end right before memory that is not mapped.
+    while path.len() < libc::PATH_MAX as usize {
+        let at = address + path.len() as u64;
+        let mut part = vec![0; (4096 - at % 4096) as usize];
+        memory.read(at, &mut part)?;
+        if let Some(end) = part.iter().position(|byte| *byte == 0) {
+            path.extend_from_slice(&part[..end]);
+            return Ok(PathBuf::from(std::ffi::OsString::from_vec(path)));
+        }
+        path.extend_from_slice(&part);
+    }
+    bail!("the path is too long")
+}

@@ -1,0 +1,77 @@
+//! What is written down about a recording beside its records.
+
+use anyhow::Result;
+use nopal_trace::{Note, Session, Writer};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The writer, whoever held it last.
+pub fn lock(writer: &Mutex<Writer>) -> MutexGuard<'_, Writer> {
+    writer.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Writes a note. A full disk is not this note's matter: the collector meets it too, and says so.
+pub fn note(writer: &Mutex<Writer>, note: &Note) -> Result<()> {
+    match lock(writer).note(note) {
+        Err(error) if Writer::is_full(&error) => Ok(()),
+        other => other,
+    }
+}
+
+pub fn counter() -> u64 {
+    // SAFETY: every x86-64 CPU has it.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+fn clock(id: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a valid pointer; these clocks always exist.
+    unsafe { libc::clock_gettime(id, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// The counter and the kernel's clocks at one moment: of some tries, the one that took least time.
+pub fn snapshot() -> Note {
+    let read = || {
+        let before = counter();
+        let monotonic_ns = clock(libc::CLOCK_MONOTONIC);
+        let between = counter();
+        let realtime_ns = clock(libc::CLOCK_REALTIME);
+        (between - before, Note::Clock { counter: before.midpoint(between), monotonic_ns, realtime_ns })
+    };
+    let (_, note) = (0..8).map(|_| read()).min_by_key(|(ticks, _)| *ticks).unwrap_or_else(read);
+    note
+}
+
+/// What a trace begins with.
+pub fn session(command: Vec<String>, options: Vec<String>) -> Session {
+    let file = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    let processors = file("/proc/cpuinfo");
+    let cpu = processors.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    Session {
+        command,
+        directory: std::env::current_dir().unwrap_or_default().display().to_string(),
+        hostname: file("/proc/sys/kernel/hostname"),
+        kernel: format!("{} {}", file("/proc/sys/kernel/ostype"), file("/proc/sys/kernel/osrelease")),
+        cpu: cpu.map_or_else(String::new, |(_, name)| name.to_owned()),
+        cores: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32),
+        start_realtime_ns: clock(libc::CLOCK_REALTIME),
+        options,
+        ..Session::default()
+    }
+}
+
+/// A process as it is now.
+pub fn process(process: i32) -> Note {
+    Note::Process {
+        process: process as u32,
+        parent: nopal_process::parent(process).unwrap_or(0) as u32,
+        counter: counter(),
+        name: nopal_process::name(process).unwrap_or_default(),
+        executable: nopal_process::executable(process).unwrap_or_default().display().to_string(),
+        arguments: nopal_process::arguments(process)
+            .unwrap_or_default()
+            .iter()
+            .map(|argument| argument.to_string_lossy().into_owned())
+            .collect(),
+    }
+}

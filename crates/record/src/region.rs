@@ -1,0 +1,260 @@
+//! The region as the tool sees it: memory that the traced process writes at the same time, and may write wrongly.
+//! Every access is an atomic operation or a copy, within bounds that are the tool's own.
+
+use anyhow::{Result, ensure};
+use nopal_abi::{
+    ABI_VERSION, CHUNK_BYTES, CHUNK_FREE, CHUNK_FULL, CHUNK_OWNED, ChunkHeader, LOST_COUNTERS, REQUEST_DONE,
+    REQUEST_WAITING, REQUESTS, Region as Layout, Request,
+};
+use std::mem::offset_of;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Shared memory between the tool and one process image and its forks.
+#[derive(Debug)]
+pub struct Region {
+    base: *mut u8,
+    bytes: usize,
+    chunks: usize,
+    chunk_offset: usize,
+    file: OwnedFd,
+    inode: u64,
+}
+
+// SAFETY: the mapping lives as long as the value, and all access to it is by atomics or raw copies.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+const STATE_OFFSET: usize = size_of::<Layout>().next_multiple_of(64);
+
+/// What a thread asks, with its place in the region.
+#[derive(Debug, Clone, Copy)]
+pub struct Question {
+    pub place: usize,
+    pub what: u32,
+    pub process: i32,
+    pub thread: i32,
+    pub word: u64,
+}
+
+impl Region {
+    /// How many bytes a region with `buffer` bytes of chunks takes, at least two chunks.
+    pub fn size(buffer: u64) -> u64 {
+        let chunks = (buffer / CHUNK_BYTES as u64).clamp(2, 1 << 20);
+        chunk_offset(chunks as usize) as u64 + chunks * CHUNK_BYTES as u64
+    }
+
+    /// Makes `file`, new and empty, a region.
+    pub fn create(file: OwnedFd, buffer: u64, when_full: u32) -> Result<Region> {
+        let bytes = Self::size(buffer);
+        // SAFETY: a system call on a descriptor that we own.
+        let done = unsafe { libc::ftruncate(file.as_raw_fd(), bytes as i64) };
+        ensure!(done == 0, "no shared memory: {}", std::io::Error::last_os_error());
+        let region = Self::map(file, bytes as usize)?;
+        region.word(offset_of!(Layout, version)).store(ABI_VERSION, Ordering::Relaxed);
+        region.word(offset_of!(Layout, chunk_count)).store(region.chunks as u32, Ordering::Relaxed);
+        region.long(offset_of!(Layout, state_offset)).store(STATE_OFFSET as u64, Ordering::Relaxed);
+        region.long(offset_of!(Layout, chunk_offset)).store(region.chunk_offset as u64, Ordering::Relaxed);
+        region.word(offset_of!(Layout, when_full)).store(when_full, Ordering::Relaxed);
+        Ok(region)
+    }
+
+    /// Maps a region that the tool made, in the guardian.
+    pub fn open(file: OwnedFd) -> Result<Region> {
+        let bytes = file_status(file.as_fd())?.st_size as usize;
+        Self::map(file, bytes)
+    }
+
+    fn map(file: OwnedFd, bytes: usize) -> Result<Region> {
+        let smallest = chunk_offset(1) + CHUNK_BYTES;
+        ensure!(bytes >= smallest, "the region is too small");
+        let mut chunks = (bytes - STATE_OFFSET) / (CHUNK_BYTES + 4);
+        while chunk_offset(chunks) + chunks * CHUNK_BYTES > bytes {
+            chunks -= 1;
+        }
+        let inode = file_status(file.as_fd())?.st_ino;
+        // SAFETY: a new mapping of a file that we own; nothing is replaced.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        ensure!(base != libc::MAP_FAILED, "no shared memory: {}", std::io::Error::last_os_error());
+        Ok(Region { base: base.cast(), bytes, chunks, chunk_offset: chunk_offset(chunks), file, inode })
+    }
+
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.bytes as u64
+    }
+
+    /// The memory's inode, by which processes that have it mapped are found.
+    pub fn inode(&self) -> u64 {
+        self.inode
+    }
+
+    pub fn chunks(&self) -> usize {
+        self.chunks
+    }
+
+    fn word(&self, offset: usize) -> &AtomicU32 {
+        assert!(offset.is_multiple_of(4) && offset + 4 <= self.bytes);
+        // SAFETY: aligned, within the mapping, and only accessed as an atomic.
+        unsafe { AtomicU32::from_ptr(self.base.add(offset).cast()) }
+    }
+
+    fn long(&self, offset: usize) -> &AtomicU64 {
+        assert!(offset.is_multiple_of(8) && offset + 8 <= self.bytes);
+        // SAFETY: as in `word`.
+        unsafe { AtomicU64::from_ptr(self.base.add(offset).cast()) }
+    }
+
+    pub fn beat(&self) {
+        self.word(offset_of!(Layout, heartbeat)).fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Tells the runtime that nobody collects any more.
+    pub fn say_gone(&self) {
+        self.word(offset_of!(Layout, tool_gone)).store(1, Ordering::Relaxed);
+    }
+
+    pub fn lost(&self) -> u64 {
+        (0..LOST_COUNTERS)
+            .map(|i| self.long(offset_of!(Layout, lost) + i * 64).load(Ordering::Relaxed))
+            .fold(0, u64::wrapping_add)
+    }
+
+    pub fn threads_untraced(&self) -> u32 {
+        self.word(offset_of!(Layout, threads_untraced)).load(Ordering::Relaxed)
+    }
+
+    pub fn stacks_unmirrored(&self) -> u32 {
+        self.word(offset_of!(Layout, stacks_unmirrored)).load(Ordering::Relaxed)
+    }
+
+    fn request(&self, place: usize, field: usize) -> usize {
+        offset_of!(Layout, requests) + place * size_of::<Request>() + field
+    }
+
+    pub fn questions(&self) -> Vec<Question> {
+        (0..REQUESTS)
+            .filter(|place| {
+                // Acquire pairs with the runtime's release: the other fields are seen.
+                self.word(self.request(*place, offset_of!(Request, state))).load(Ordering::Acquire) == REQUEST_WAITING
+            })
+            .map(|place| {
+                let field = |field| self.word(self.request(place, field)).load(Ordering::Relaxed);
+                Question {
+                    place,
+                    what: field(offset_of!(Request, what)),
+                    process: field(offset_of!(Request, process)) as i32,
+                    thread: field(offset_of!(Request, thread)) as i32,
+                    word: self.long(self.request(place, offset_of!(Request, word))).load(Ordering::Relaxed),
+                }
+            })
+            .collect()
+    }
+
+    /// Answers a question, and wakes the thread. A question that the thread has given up is left alone.
+    pub fn answer(&self, question: &Question) {
+        let state = self.word(self.request(question.place, offset_of!(Request, state)));
+        let _ = state.compare_exchange(REQUEST_WAITING, REQUEST_DONE, Ordering::Release, Ordering::Relaxed);
+        futex(state, libc::FUTEX_WAKE, 64, None);
+    }
+
+    /// Sleeps until a thread asks something, or `time` is over.
+    pub fn wait_for_bell(&self, seen: u32, time: Duration) {
+        futex(self.word(offset_of!(Layout, bell)), libc::FUTEX_WAIT, seen, Some(time));
+    }
+
+    pub fn bell(&self) -> u32 {
+        self.word(offset_of!(Layout, bell)).load(Ordering::Acquire)
+    }
+
+    fn state(&self, chunk: usize) -> &AtomicU32 {
+        self.word(STATE_OFFSET + chunk * 4)
+    }
+
+    pub fn chunk_state(&self, chunk: usize) -> u32 {
+        // Acquire pairs with the release of the thread that handed the chunk over.
+        self.state(chunk).load(Ordering::Acquire)
+    }
+
+    /// Takes over a chunk whose thread has ended.
+    pub fn take_over(&self, chunk: usize) -> bool {
+        self.state(chunk).compare_exchange(CHUNK_OWNED, CHUNK_FULL, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    pub fn header(&self, chunk: usize) -> ChunkHeader {
+        // SAFETY: within the mapping; any bytes are a valid ChunkHeader.
+        unsafe { std::ptr::read_volatile(self.chunk(chunk).cast()) }
+    }
+
+    fn chunk(&self, chunk: usize) -> *mut u8 {
+        assert!(chunk < self.chunks);
+        // SAFETY: within the mapping, by the assertion and `map`.
+        unsafe { self.base.add(self.chunk_offset + chunk * CHUNK_BYTES) }
+    }
+
+    pub fn copy(&self, chunk: usize, into: &mut [u8; CHUNK_BYTES]) {
+        // SAFETY: both are CHUNK_BYTES long; a torn copy is only wrong data, which the writer checks.
+        unsafe { std::ptr::copy_nonoverlapping(self.chunk(chunk), into.as_mut_ptr(), CHUNK_BYTES) };
+    }
+
+    /// Zeroes a chunk and gives it back to the threads.
+    pub fn free(&self, chunk: usize) {
+        // SAFETY: within the mapping; the chunk is in nobody's hands but the tool's.
+        unsafe { std::ptr::write_bytes(self.chunk(chunk), 0, CHUNK_BYTES) };
+        // Release pairs with the acquire of the thread that takes the chunk: it sees the zeroes.
+        self.state(chunk).store(CHUNK_FREE, Ordering::Release);
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours and nothing refers to it any more.
+        unsafe { libc::munmap(self.base.cast(), self.bytes) };
+    }
+}
+
+fn chunk_offset(chunks: usize) -> usize {
+    (STATE_OFFSET + chunks * 4).next_multiple_of(CHUNK_BYTES)
+}
+
+fn file_status(file: BorrowedFd) -> Result<libc::stat> {
+    // SAFETY: `stat` is plain data that fstat fills in.
+    let mut status = unsafe { std::mem::zeroed::<libc::stat>() };
+    // SAFETY: a system call on a valid descriptor and a valid pointer.
+    let done = unsafe { libc::fstat(file.as_raw_fd(), &mut status) };
+    ensure!(done == 0, "{}", std::io::Error::last_os_error());
+    Ok(status)
+}
+
+fn futex(word: &AtomicU32, operation: i32, value: u32, time: Option<Duration>) {
+    let time = time.map(|time| libc::timespec {
+        tv_sec: time.as_secs() as i64,
+        tv_nsec: i64::from(time.subsec_nanos()),
+    });
+    let pointer = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: the word and the time outlive the call; any outcome is a fine reason to look again.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, pointer, 0, 0) };
+}
+
+/// New anonymous shared memory of ours.
+pub fn memory_file(name: &std::ffi::CStr) -> Result<OwnedFd> {
+    // SAFETY: a system call with a valid string; the descriptor is new and ours.
+    let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
+    ensure!(fd >= 0, "no shared memory: {}", std::io::Error::last_os_error());
+    // SAFETY: as above.
+    Ok(unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(fd) })
+}

@@ -1,0 +1,136 @@
+//! Takes nopal out of a running process: the text is what it was, and no frame returns into generated code.
+
+use crate::region::Region;
+use crate::traced::{Change, Traced};
+use anyhow::{Context, Result};
+use nopal_agent::{STACK_PART_BYTES, STACK_PARTS};
+use nopal_process::{Memory, Patch, Stopped};
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
+use std::path::Path;
+use std::time::Duration;
+
+/// All that must be known of a process to take nopal out of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Journal {
+    pub process: i32,
+    /// Address of the table of mirrored stack parts.
+    pub stack_parts: u64,
+    pub mirror: i64,
+    /// Where generated code may be.
+    pub arenas: Vec<Range<u64>>,
+    pub changes: Vec<Change>,
+}
+
+/// A stack part's word in the runtime's table is its number times the count of states, plus its state, as
+/// `runtime/core/stack.c` has them.
+const PART_STATES: u64 = 4;
+const PART_MIRRORED: u64 = 2;
+
+/// lea -8(%rsp), %rsp: where a wrapped function returns to in its thunk.
+const AFTER_CALL: [u8; 5] = [0x48, 0x8d, 0x64, 0x24, 0xf8];
+
+/// How long threads may take to stop.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Steps after which a thread that has not left generated code is left in it.
+const MOST_STEPS: usize = 20_000;
+
+pub fn remove(traced: &mut Traced) -> Result<()> {
+    remove_by(&traced.journal(), &traced.region)
+}
+
+/// 1. stop all threads
+/// 2. let those in generated code run out of it, instruction by instruction
+/// 3. put the text back; no new frame is wrapped from here on
+/// 4. unwrap the frames that are: `*slot = mirror[slot]`
+/// 5. let go
+///
+/// The generated code stays mapped, for what cannot be found: an address of it in a signal frame, or in data.
+pub fn remove_by(journal: &Journal, region: &Region) -> Result<()> {
+    let mut stopped = Stopped::stop(journal.process, PATIENCE)?;
+    let memory = Memory::open(journal.process)?;
+    for thread in stopped.threads_mut() {
+        for _ in 0..MOST_STEPS {
+            let address = thread.registers()?.rip;
+            if !journal.is_generated(address) || thread.step().is_err() {
+                break;
+            }
+        }
+    }
+    region.say_gone();
+    let patches: Vec<Patch> = journal
+        .changes
+        .iter()
+        .map(|change| Patch { address: change.address, expected: &change.after, new: &change.before })
+        .collect();
+    memory.write_patches(&patches)?;
+    journal.unwrap_frames(&memory)?;
+    stopped.detach_all();
+    Ok(())
+}
+
+impl Journal {
+    fn is_generated(&self, address: u64) -> bool {
+        self.arenas.iter().any(|arena| arena.contains(&address))
+    }
+
+    /// Looks through all stacks that were ever mirrored. A slot is known by what it holds: the address behind the call
+    /// in a thunk. Its mirror must hold an address too, of code that is not ours.
+    pub fn unwrap_frames(&self, memory: &Memory) -> Result<()> {
+        let mut table = vec![0; STACK_PARTS * 8];
+        memory.read(self.stack_parts, &mut table).context("the table of stacks cannot be read")?;
+        let mut stack = vec![0; STACK_PART_BYTES as usize];
+        let mut mirror = vec![0; STACK_PART_BYTES as usize];
+        for word in words(&table).filter(|word| word % PART_STATES == PART_MIRRORED) {
+            let at = (word / PART_STATES).wrapping_mul(STACK_PART_BYTES);
+            // A part may be half mapped: page by page.
+            for page in (0..STACK_PART_BYTES).step_by(4096) {
+                let range = page as usize..page as usize + 4096;
+                let (stack, mirror) = (&mut stack[range.clone()], &mut mirror[range]);
+                let there = at.wrapping_add(page).wrapping_add_signed(self.mirror);
+                if memory.read(at.wrapping_add(page), stack).is_err() || memory.read(there, mirror).is_err() {
+                    continue;
+                }
+                for (index, (held, kept)) in words(stack).zip(words(mirror)).enumerate() {
+                    let slot = at + page + index as u64 * 8;
+                    if self.is_generated(held) && self.is_after_call(memory, held) && !self.is_generated(kept) && kept != 0 {
+                        memory.write(slot, &kept.to_le_bytes())?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn is_after_call(&self, memory: &Memory, address: u64) -> bool {
+        let mut code = [0; AFTER_CALL.len()];
+        memory.read(address, &mut code).is_ok() && code == AFTER_CALL
+    }
+}
+
+fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
+    bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word))
+}
+
+/// Living processes that have one of these regions mapped: forks of traced ones, which nobody else may know of.
+/// `ours` have them mapped to collect from.
+pub fn processes_with(inodes: &[u64], ours: &[i32]) -> Vec<i32> {
+    let Ok(entries) = Path::new("/proc").read_dir() else { return Vec::new() };
+    entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
+        .filter(|process| !ours.contains(process) && nopal_process::alive(*process))
+        .filter(|process| {
+            nopal_process::maps(*process).is_ok_and(|maps| maps.iter().any(|map| is_region(map, inodes)))
+        })
+        .collect()
+}
+
+pub fn has_mapped(process: i32, region: &Region) -> bool {
+    nopal_process::maps(process).is_ok_and(|maps| maps.iter().any(|map| is_region(map, &[region.inode()])))
+}
+
+fn is_region(map: &nopal_process::Mapping, inodes: &[u64]) -> bool {
+    map.shared && map.writable && inodes.contains(&map.inode)
+}

@@ -1,0 +1,72 @@
+//! What signals mean to the tool while a program runs under it: keys pressed at the terminal go to the program by
+//! themselves, what was sent to the tool alone is handed on.
+
+use anyhow::{Result, ensure};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+const HANDLED: [i32; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
+
+/// `si_code` of what the kernel sends, as for keys pressed at the terminal.
+const FROM_KERNEL: i32 = 0x80;
+
+pub struct Signals {
+    set: libc::sigset_t,
+    file: OwnedFd,
+}
+
+#[derive(Default)]
+pub struct Asked {
+    /// The user wants the recording to end, once the program has.
+    pub enough: bool,
+    pub to_forward: Vec<i32>,
+}
+
+/// To a process that may have ended: then nothing happens.
+pub fn send_signal(process: i32, signal: i32) {
+    // SAFETY: a system call with two numbers.
+    unsafe { libc::kill(process, signal) };
+}
+
+impl Signals {
+    /// Makes ready without any change that a program launched afterwards would inherit.
+    pub fn before_launch() -> Result<Signals> {
+        // SAFETY: a set that sigemptyset and sigaddset make, and a descriptor that is new and ours.
+        unsafe {
+            let mut set = std::mem::zeroed();
+            libc::sigemptyset(&mut set);
+            for signal in HANDLED {
+                libc::sigaddset(&mut set, signal);
+            }
+            let file = libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
+            ensure!(file >= 0, "signalfd: {}", std::io::Error::last_os_error());
+            Ok(Signals { set, file: OwnedFd::from_raw_fd(file) })
+        }
+    }
+
+    /// From here on these signals no longer end the tool.
+    pub fn after_launch(&self) -> Result<()> {
+        // SAFETY: a valid set.
+        let failed = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &self.set, std::ptr::null_mut()) };
+        ensure!(failed == 0, "signals cannot be blocked");
+        Ok(())
+    }
+
+    /// What has come since the last time.
+    pub fn take(&self) -> Asked {
+        let mut asked = Asked::default();
+        loop {
+            // SAFETY: plain data, filled in by read.
+            let mut information: libc::signalfd_siginfo = unsafe { std::mem::zeroed() };
+            let bytes = size_of::<libc::signalfd_siginfo>();
+            // SAFETY: a valid buffer of that length.
+            let read = unsafe { libc::read(self.file.as_raw_fd(), (&raw mut information).cast(), bytes) };
+            if read != bytes as isize {
+                return asked;
+            }
+            asked.enough = true;
+            if information.ssi_code != FROM_KERNEL {
+                asked.to_forward.push(information.ssi_signo as i32);
+            }
+        }
+    }
+}
