@@ -23,8 +23,9 @@ pub struct Body {
     /// For each displaced instruction, and for the address after the window where the body gets there: its offset from
     /// the site's address, and its offset in `code`. Both ascend. A thread at any of them may be moved to the other.
     pub map: Vec<(u8, u16)>,
-    /// What changes in the frame, by offset in `code`. At offset 0 the CFA is rsp + 8, the return address lies at
-    /// CFA - 8 and every register is the caller's. Empty where the file does not say how to unwind the function.
+    /// What changes in the frame, by offset in `code`, beginning with the CFA at offset 0, rsp + 8. There the return
+    /// address lies at CFA - 8, where it stays, and every register is the caller's. Empty where the file does not say
+    /// how the function is unwound.
     pub rows: Vec<(u16, FrameChange)>,
 }
 

@@ -1,19 +1,38 @@
 //! Where the unwinder enters functions: the landing pads in their exception tables (.gcc_except_table).
 
+use anyhow::{Result, ensure};
+
+use crate::code::Memory;
+
 const OMITTED: u8 = 0xff;
 
-/// The landing pads of a function that begins at `start`, from its table. An unreadable table ends early.
-pub(crate) fn landing_pads(table: &[u8], start: u64, mut found: impl FnMut(u64)) {
-    let mut reader = Reader(table);
-    let Some((encoding, mut sites)) = header(&mut reader) else {
-        return;
-    };
-    while let Some(site) = call_site(&mut sites, encoding) {
-        // 0: nothing to do there.
-        if site != 0 {
-            found(start.wrapping_add(site));
+/// The landing pads of functions, given where each begins and where its table is. An unreadable table ends early.
+pub(crate) fn landing_pads(
+    memory: &Memory<'_>,
+    tables: impl Iterator<Item = (u64, u64)>,
+    mut found: impl FnMut(u64),
+) -> Result<()> {
+    let mut budget = memory.len();
+    for (start, table) in tables {
+        let table = memory.from(table).unwrap_or_default();
+        for pad in of_table(table, start) {
+            if pad != start {
+                found(pad);
+            }
+            ensure!(budget > 0, "the file has more call sites than it can hold");
+            budget -= 1;
         }
     }
+    Ok(())
+}
+
+/// The landing pads in one table, the function's start where a call has none.
+fn of_table(table: &[u8], start: u64) -> impl Iterator<Item = u64> {
+    let mut sites = header(&mut Reader(table));
+    std::iter::from_fn(move || {
+        let (encoding, sites) = sites.as_mut()?;
+        Some(start.wrapping_add(call_site(sites, *encoding)?))
+    })
 }
 
 /// The base of landing pads, if it is not the function's start; the types; the call sites.
@@ -79,19 +98,17 @@ impl Reader<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::landing_pads;
+    use super::of_table;
 
     fn pads(table: &[u8]) -> Vec<u64> {
-        let mut pads = Vec::new();
-        landing_pads(table, 0x1000, |pad| pads.push(pad));
-        pads
+        of_table(table, 0x1000).collect()
     }
 
     #[test]
     fn finds_landing_pads() {
         // No base, types at 0x11, LEB128, 8 bytes: [0, 5) without one, [5, 9) with one at 0x80.
         let table = [0xff, 0x9b, 0x11, 0x01, 9, 0, 5, 0, 0, 5, 4, 0x80, 0x01, 1];
-        assert_eq!(pads(&table), [0x1080]);
+        assert_eq!(pads(&table), [0x1000, 0x1080]);
         let fixed = [
             0xff, 0xff, 0x03, 13, 0, 0, 0, 0, 5, 0, 0, 0, 0x20, 0, 0, 0, 0,
         ];

@@ -16,8 +16,11 @@ use crate::{FrameChange, Reason};
 type Reader<'a> = EndianSlice<'a, LittleEndian>;
 type Cie<'a> = CommonInformationEntry<Reader<'a>>;
 
-/// For functions that begin within an entry: bounds what a file with many of them costs.
-const MOST_ROWS_BEFORE: usize = 256;
+/// Bytes of a common entry that makes sense. Each function runs through one.
+const LONGEST_COMMON_ENTRY: usize = 1024;
+
+/// Bytes of an entry that functions may begin within: each runs through it from its start.
+const LONGEST_SHARED_ENTRY: usize = 4096;
 
 pub(crate) struct Frames<'a> {
     section: EhFrame<Reader<'a>>,
@@ -73,6 +76,9 @@ impl<'a> Frames<'a> {
                 }
             });
             let Ok(fde) = fde else { continue };
+            if fde.cie().entry_len() > LONGEST_COMMON_ENTRY {
+                continue;
+            }
             let exceptions = match fde.lsda() {
                 Some(Pointer::Direct(address)) => Some(address),
                 _ => None,
@@ -173,16 +179,14 @@ impl<'a> Frames<'a> {
         length: u64,
     ) -> Option<Result<Vec<(u64, FrameChange)>, Reason>> {
         let fde = self.fde(entry)?;
+        if entry.start != start && fde.entry_len() > LONGEST_SHARED_ENTRY {
+            return None;
+        }
         let mut rows = fde.rows(&self.section, &self.bases, context).ok()?;
         let mut changes = Vec::new();
         let mut current: Option<Rules> = None;
-        let mut before = 0;
         while let Some(row) = rows.next_row().ok()? {
             if row.end_address() <= start {
-                before += 1;
-                if before > MOST_ROWS_BEFORE {
-                    return None;
-                }
                 continue;
             }
             let offset = row.start_address().max(start) - start;

@@ -1,5 +1,5 @@
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
-use nopal_symbols::Image;
+use nopal_symbols::{Image, Import};
 
 use crate::How;
 use crate::code::Memory;
@@ -38,21 +38,23 @@ pub(crate) fn how(window: &Window<'_>, memory: &Memory<'_>, fentry: &Fentry) -> 
 /// Where `__fentry__` is found.
 pub(crate) struct Fentry {
     address: Option<u64>,
-    /// The words that the loader fills in with its address.
+    /// The words that the loader fills in with its address, sorted.
     slots: Vec<u64>,
 }
 
 impl Fentry {
-    pub fn of(image: &Image) -> Fentry {
-        let imports = image.imports();
+    pub fn of(image: &Image, imports: &[Import]) -> Fentry {
         let is_fentry = |name: &str| name.split('@').next() == Some("__fentry__");
+        let is_named = |import: &&Import| is_fentry(&import.name);
+        let mut slots: Vec<u64> = imports
+            .iter()
+            .filter(is_named)
+            .map(|import| import.slot)
+            .collect();
+        slots.sort_unstable();
         Fentry {
             address: image.symbol("__fentry__"),
-            slots: imports
-                .iter()
-                .filter(|import| is_fentry(&import.name))
-                .map(|import| import.slot)
-                .collect(),
+            slots,
         }
     }
 
@@ -84,6 +86,9 @@ impl Fentry {
 
     fn is_slot_of(&self, branch: &Instruction) -> bool {
         branch.memory_base() == Register::RIP
-            && self.slots.contains(&branch.ip_rel_memory_address())
+            && self
+                .slots
+                .binary_search(&branch.ip_rel_memory_address())
+                .is_ok()
     }
 }

@@ -32,7 +32,8 @@ pub(crate) enum Verdict {
 pub(crate) fn all(image: &Image, functions: &[Function]) -> Result<Vec<Verdict>> {
     let memory = Memory::of(image)?;
     let code = Code::of(&memory);
-    let loader = Loader::of(image, &memory, &code);
+    let imports = image.imports();
+    let loader = Loader::of(image, &imports, &memory, &code)?;
     let frames = Frames::of(&memory, loader.eh_frame_header);
     let starts = starts(functions, &frames);
     let mut is_start = Marks::new(&code);
@@ -59,7 +60,7 @@ pub(crate) fn all(image: &Image, functions: &[Function]) -> Result<Vec<Verdict>>
                 .filter(|&(_, word)| code.range(word).is_some()),
         );
     }
-    let sequences = sequences(&memory, &flow.aborts, &pointers);
+    let sequences = sequences(&memory, &flow.aborts, &mut pointers);
     let targets = pointers
         .iter()
         .map(|pointer| pointer.1)
@@ -68,17 +69,15 @@ pub(crate) fn all(image: &Image, functions: &[Function]) -> Result<Vec<Verdict>>
     for number in targets.filter_map(|target| code.number(target)) {
         flow.reached.set(number);
     }
-    for (start, table) in frames.exceptions() {
-        landing_pads(memory.from(table).unwrap_or_default(), start, |pad| {
-            code.number(pad)
-                .into_iter()
-                .for_each(|number| flow.reached.set(number));
-        });
-    }
+    landing_pads(&memory, frames.exceptions(), |pad| {
+        code.number(pad)
+            .into_iter()
+            .for_each(|number| flow.reached.set(number));
+    })?;
 
     let judge = Judge {
         image,
-        fentry: Fentry::of(image),
+        fentry: Fentry::of(image, &imports),
         memory: &memory,
         code: &code,
         frames: &frames,
@@ -182,7 +181,7 @@ impl Judge<'_> {
             .take_while(|jump| jump.0 == start)
             .map(|jump| jump.1);
         let is_own = |from: u64| (start..end).contains(&from);
-        if function.source == Source::Unwind
+        if (function.source == Source::Unwind || special::is_part(&function.name))
             && !self.flow.reached.get(number)
             && jumps.clone().any(|from| !is_own(from))
         {
@@ -200,10 +199,12 @@ impl Judge<'_> {
         if jumps.any(|from| is_own(from) && !window.keeps_jump(from)) {
             return Err(Reason::LoopsToStart);
         }
-        if self
+        let sequence = self
             .sequences
-            .iter()
-            .any(|range| range.start < touched.end && touched.start < range.end)
+            .partition_point(|range| range.end <= touched.start);
+        if self.sequences[sequence..]
+            .first()
+            .is_some_and(|range| range.start < touched.end)
         {
             return Err(Reason::RestartableSequence);
         }

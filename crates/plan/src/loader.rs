@@ -1,6 +1,7 @@
 //! What the loader is told: the dynamic section and its relocations.
 
-use nopal_symbols::{Image, Relocation};
+use anyhow::{Result, ensure};
+use nopal_symbols::{Image, Import, Kind, Relocation};
 
 use crate::code::{Code, Memory};
 
@@ -27,18 +28,32 @@ pub(crate) struct Loader {
 }
 
 impl Loader {
-    pub fn of(image: &Image, memory: &Memory<'_>, code: &Code<'_>) -> Loader {
-        let mut loader = Loader::default();
-        loader.eh_frame_header = header(image, PT_GNU_EH_FRAME).map(|(address, _)| address);
+    pub fn of(
+        image: &Image,
+        imports: &[Import],
+        memory: &Memory<'_>,
+        code: &Code<'_>,
+    ) -> Result<Loader> {
+        ensure!(
+            image.kind() == Kind::Executable || headers(image).is_some(),
+            "the file's headers are not loaded: what the loader changes is not known"
+        );
+        let resolver = |import: &Import| match import.bound_as {
+            Relocation::Irelative { resolver } => Some(resolver),
+            _ => None,
+        };
+        let mut loader = Loader {
+            eh_frame_header: header(image, PT_GNU_EH_FRAME).map(|(address, _)| address),
+            resolvers: imports.iter().filter_map(resolver).collect(),
+            ..Loader::default()
+        };
         let dynamic = header(image, PT_DYNAMIC)
             .and_then(|(address, size)| memory.from(address)?.get(..usize::try_from(size).ok()?))
             .unwrap_or_default();
         let entries: Vec<(u64, u64)> = pairs(dynamic).take_while(|&(tag, _)| tag != 0).collect();
         let value = |wanted| {
-            entries
-                .iter()
-                .find(|&&(tag, _)| tag == wanted)
-                .map(|&(_, value)| value)
+            let entry = entries.iter().find(|&&(tag, _)| tag == wanted);
+            entry.map(|&(_, value)| value)
         };
         let table = |address, size| {
             memory
@@ -48,18 +63,10 @@ impl Loader {
         for (address, size) in [(DT_RELA, DT_RELASZ), (DT_JMPREL, DT_PLTRELSZ)] {
             loader.with_addends(table(address, size).unwrap_or_default(), code);
         }
-        loader.packed(table(DT_RELR, DT_RELRSZ).unwrap_or_default(), memory, code);
+        loader.packed(table(DT_RELR, DT_RELRSZ).unwrap_or_default(), memory, code)?;
         loader.changed_code.sort_unstable();
-        loader.resolvers = image
-            .imports()
-            .iter()
-            .filter_map(|import| match import.bound_as {
-                Relocation::Irelative { resolver } => Some(resolver),
-                _ => None,
-            })
-            .collect();
         loader.resolvers.sort_unstable();
-        loader
+        Ok(loader)
     }
 
     fn with_addends(&mut self, table: &[u8], code: &Code<'_>) {
@@ -80,46 +87,51 @@ impl Loader {
 
     /// DT_RELR: an even word is an address, whose word is relocated; an odd word has a bit for each of the 63 words
     /// that follow, from bit 1 up.
-    fn packed(&mut self, table: &[u8], memory: &Memory<'_>, code: &Code<'_>) {
+    fn packed(&mut self, table: &[u8], memory: &Memory<'_>, code: &Code<'_>) -> Result<()> {
+        let most = self.pointers.len() + memory.len() / 8;
         let mut next: u64 = 0;
-        let mut relocate = |place: u64| {
-            if code.number(place).is_some() {
-                self.changed_code.push(place);
-            }
-            self.pointers
-                .extend(memory.word(place).map(|target| (place, target)));
-        };
         for entry in table.as_chunks::<8>().0 {
             let entry = u64::from_le_bytes(*entry);
             if entry & 1 == 0 {
-                relocate(entry);
+                self.pointer_at(entry, memory, code);
                 next = entry.wrapping_add(8);
             } else {
-                (0..63)
-                    .filter(|bit| entry >> (bit + 1) & 1 != 0)
-                    .for_each(|bit| relocate(next.wrapping_add(8 * bit)));
+                for bit in (0..63).filter(|bit| entry >> (bit + 1) & 1 != 0) {
+                    self.pointer_at(next.wrapping_add(8 * bit), memory, code);
+                }
                 next = next.wrapping_add(8 * 63);
             }
+            ensure!(
+                self.pointers.len() <= most,
+                "the file has more relocations than words"
+            );
+        }
+        Ok(())
+    }
+
+    fn pointer_at(&mut self, place: u64, memory: &Memory<'_>, code: &Code<'_>) {
+        if let Some(target) = memory.word(place) {
+            self.pointers.push((place, target));
+            self.changed_code.extend(code.number(place).map(|_| place));
         }
     }
 }
 
-/// The address and the size of a program header's memory.
+/// The address and the size of what a program header describes.
 fn header(image: &Image, kind: u32) -> Option<(u64, u64)> {
-    let first = image
-        .segments()
-        .iter()
-        .find(|segment| segment.offset == 0)?;
+    let mut headers = headers(image)?.as_chunks::<56>().0.iter();
+    let found = headers.find(|header| word(*header, 0) as u32 == kind)?;
+    Some((word(found, 16), word(found, 32)))
+}
+
+/// The program headers, 56 bytes each, which are loaded with the start of the file.
+fn headers(image: &Image) -> Option<&[u8]> {
+    let mut segments = image.segments().iter();
+    let first = segments.find(|segment| segment.offset == 0)?;
     let file = image.bytes(first.address, 64)?;
     let count = u16::from_le_bytes([file[56], file[57]]);
     let table = first.address.checked_add(word(file, 32))?;
-    let headers = image.bytes(table, usize::from(count) * 56)?;
-    let found = headers
-        .as_chunks::<56>()
-        .0
-        .iter()
-        .find(|header| word(*header, 0) as u32 == kind)?;
-    Some((word(found, 16), word(found, 32)))
+    image.bytes(table, usize::from(count) * 56)
 }
 
 fn pairs(bytes: &[u8]) -> impl Iterator<Item = (u64, u64)> {

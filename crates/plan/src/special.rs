@@ -102,6 +102,11 @@ pub(crate) fn by_name(name: &str) -> Option<Reason> {
         .map(|&(_, reason)| reason)
 }
 
+/// Whether it is named as a part that was split off a function: by compilers, and by BOLT.
+pub(crate) fn is_part(name: &str) -> bool {
+    name.contains(".warm") || name.contains(".cold")
+}
+
 pub(crate) fn is_restorer(bytes: &[u8]) -> bool {
     RESTORERS.iter().any(|restorer| bytes.starts_with(restorer))
 }

@@ -155,7 +155,7 @@ struct Group {
     is_part: bool,
     /// Not one through a word of its own, as to another file.
     indirect_jump: Option<u64>,
-    /// What it takes the address of outside the code: some may be tables that it jumps by.
+    /// What it takes the address of: some may be tables that it jumps by.
     tables: Vec<u64>,
 }
 
@@ -217,10 +217,8 @@ impl Follower<'_> {
                 }
                 return;
             }
-            FlowControl::IndirectBranch => {
-                if instruction.memory_base() != Register::RIP {
-                    self.group.indirect_jump = Some(instruction.ip());
-                }
+            FlowControl::IndirectBranch if instruction.memory_base() != Register::RIP => {
+                self.group.indirect_jump = Some(instruction.ip());
             }
             FlowControl::Return => {
                 if instruction.code() == Opcode::Retnq_imm16 {
@@ -235,10 +233,8 @@ impl Follower<'_> {
             if address.wrapping_sub(instruction.next_ip()) == RSEQ_SIGNATURE {
                 self.flow.aborts.push(instruction.next_ip());
             } else if instruction.mnemonic() == Mnemonic::Lea {
-                match self.input.code.number(address) {
-                    Some(number) => self.flow.reached.set(number),
-                    None => self.group.tables.push(address),
-                }
+                self.take(address);
+                self.group.tables.push(address);
             }
         }
         if self.input.absolute {

@@ -51,7 +51,7 @@ impl<'a> Window<'a> {
         let mut ends = false;
         while decoder.position() < JUMP && !ends {
             let offset = decoder.position();
-            let mut instruction = decoder.decode();
+            let instruction = decoder.decode();
             if instruction.is_invalid() {
                 return Err(if offset + 15 > bytes.len() {
                     Reason::TooShort
@@ -70,7 +70,6 @@ impl<'a> Window<'a> {
             let displacement = decoder
                 .get_constant_offsets(&instruction)
                 .displacement_offset();
-            instruction.set_ip(start + offset as u64);
             instructions.push(Displaced {
                 instruction,
                 kind,

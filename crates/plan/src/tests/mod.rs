@@ -5,6 +5,7 @@ mod hostile;
 mod meaning;
 mod relocation;
 mod verdicts;
+mod workloads;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -68,11 +68,12 @@ fn jump_tables_are_followed() {
         function f\npush %rbx\n1: lea 9f(%rip), %rax\nmovslq (%rax,%rdi,4), %rdi\nadd %rdi, %rax\njmp *%rax
         2: pop %rbx\nret\nend f
         .section .rodata\n.p2align 2\n9: .long 2b - 9b, 2b - 9b, TARGET - 9b\n.long 0x7fffffff";
-    assert_eq!(
-        library(&table.replace("TARGET", "1b")).reason("f"),
-        Reason::EnteredInside
-    );
-    library(&table.replace("TARGET", "2b")).site("f");
+    // Tables may lie in the segment of the code.
+    for options in [&["-shared"][..], &["-shared", "-Wl,-z,noseparate-code"]] {
+        let into = assembled(&table.replace("TARGET", "1b"), options);
+        assert_eq!(into.reason("f"), Reason::EnteredInside);
+        assembled(&table.replace("TARGET", "2b"), options).site("f");
+    }
 }
 
 #[test]
