@@ -38,8 +38,8 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-const ROUNDS: usize = 1500;
-const SCRIBBLED: usize = 40;
+const ROUNDS: usize = 800;
+const SCRIBBLED: usize = 25;
 
 /// The most memory for one byte of a trace, and for any trace.
 const PER_BYTE: usize = 32;
@@ -193,12 +193,12 @@ fn walk(trace: &Trace, bytes: usize) {
     }
     assert!(words * 8 <= bytes);
     assert!(trace.damage().len() as u64 <= trace.damage_count());
-    (
+    std::hint::black_box((
         trace.lost(),
         trace.is_complete(),
         trace.sites().count(),
         trace.processes().count(),
-    );
+    ));
 }
 
 /// Traces that are all headers, all threads, or notes of many small parts.

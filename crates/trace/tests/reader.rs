@@ -1,0 +1,322 @@
+//! The reader finds what was written.
+
+mod support;
+
+use nopal_abi::*;
+use nopal_trace::synthetic::{Recorder, Shape, Totals, Truth, write};
+use nopal_trace::{Event, Note, Style, ThreadKey, Trace};
+use support::*;
+
+/// What `synthetic::write` claims, worked out from the trace.
+fn truth(trace: &Trace, functions: u32) -> Truth {
+    let mut truth = Truth {
+        functions: vec![Totals::default(); functions as usize + 1],
+        ..Truth::default()
+    };
+    for thread in trace.threads() {
+        let mut calls: Vec<(u32, u8, u64, u64)> = Vec::new();
+        for record in thread.packets().flat_map(|packet| packet.records()) {
+            truth.end = truth.end.max(record.clock);
+            match record.event {
+                Event::Entry {
+                    site, tag, style, ..
+                } => {
+                    assert_eq!(style, Style::Wrapped);
+                    calls.push((site, tag, record.clock, 0));
+                }
+                Event::Exit {
+                    site, tag, unwound, ..
+                } => {
+                    let (entered, its_tag, begin, inside) = calls.pop().unwrap();
+                    assert_eq!((site, tag, unwound), (entered, its_tag, false));
+                    let duration = record.clock - begin;
+                    if let Some(caller) = calls.last_mut() {
+                        caller.3 += duration;
+                    }
+                    let totals = &mut truth.functions[site as usize];
+                    totals.shortest = if totals.calls == 0 {
+                        duration
+                    } else {
+                        totals.shortest.min(duration)
+                    };
+                    totals.longest = totals.longest.max(duration);
+                    totals.calls += 1;
+                    totals.total += duration;
+                    totals.own += duration - inside;
+                }
+                Event::Resync { .. } => continue,
+                Event::Hole => panic!("a hole"),
+            }
+            truth.events += 1;
+        }
+        assert_eq!(calls, []);
+    }
+    truth
+}
+
+#[test]
+fn a_made_trace_holds_what_is_told_of_it() {
+    for arguments in [false, true] {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("trace");
+        let shape = Shape {
+            seed: 5,
+            calls_per_thread: 40_000,
+            threads: 3,
+            functions: 30,
+            depth: 9,
+            arguments,
+        };
+        let told = write(&path, &shape).unwrap();
+        assert_eq!(told.events, 2 * 3 * 40_000);
+        let trace = Trace::open(&path).unwrap();
+        assert_eq!(trace.damage(), []);
+        assert_eq!(truth(&trace, shape.functions), told);
+        let span = told.end - (1 << 40);
+        assert_eq!(trace.clocks().duration_ns(span), span);
+        assert!(trace.is_complete());
+        let names: Vec<&str> = trace.threads().iter().map(|thread| thread.name).collect();
+        assert_eq!(names, ["thread 0", "thread 1", "thread 2"]);
+
+        let again = place.path().join("again");
+        assert_eq!(
+            write(&again, &shape).unwrap(),
+            told,
+            "the same seed makes the same trace"
+        );
+        let records = |trace: &Trace| -> Vec<Vec<u64>> {
+            trace
+                .threads()
+                .iter()
+                .flat_map(|thread| thread.packets().map(|packet| packet.words().to_vec()))
+                .collect()
+        };
+        assert_eq!(records(&Trace::open(&again).unwrap()), records(&trace));
+        let other = Shape { seed: 6, ..shape };
+        assert_ne!(write(&again, &other).unwrap(), told);
+    }
+}
+
+#[test]
+fn every_kind_of_record_is_decoded() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("trace");
+    let mut writer = writer(&path, &["main"]);
+    let mut recorder = Recorder::new(10, 11, BEGIN);
+    let values = [1, 2, u64::MAX, 0, 1 << 63, 6];
+    let (site, tag, slot) = (SITE_LIMIT - 1, 0xbc, 0xabc8);
+    for (kind, clock) in (KIND_ENTRY..=KIND_HOLE).zip(BEGIN..) {
+        let more = match kind {
+            KIND_ENTRY_ARGS | KIND_TAIL_ARGS | KIND_ONLY_ARGS | KIND_PENDING_ARGS => &values[..],
+            KIND_EXIT_RESULT | KIND_PENDING_RESULT => &values[2..3],
+            _ => &[],
+        };
+        recorder.record(clock, kind, site, slot, more);
+    }
+    recorder.resync(BEGIN + 100, 0x7ffd_1238, RESYNC_JUMP);
+    recorder.finish(&mut writer).unwrap();
+    end(&mut writer, BEGIN + 1000);
+
+    let trace = Trace::open(&path).unwrap();
+    let threads = trace.threads();
+    let events: Vec<Event> = threads[0]
+        .packets()
+        .flat_map(|packet| packet.records())
+        .map(|record| record.event)
+        .collect();
+    let entry = |style, arguments| Event::Entry {
+        site,
+        tag,
+        style,
+        arguments,
+    };
+    let exit = |result, unwound| Event::Exit {
+        site,
+        tag,
+        result,
+        unwound,
+    };
+    let stack = 0x7ffd_0000_0000;
+    let expected = [
+        Event::Resync {
+            slot,
+            stack,
+            reason: RESYNC_CHUNK,
+        },
+        entry(Style::Wrapped, None),
+        exit(None, false),
+        entry(Style::Tail, None),
+        entry(Style::Only, None),
+        entry(Style::Wrapped, Some(&values)),
+        entry(Style::Tail, Some(&values)),
+        entry(Style::Only, Some(&values)),
+        exit(Some(u64::MAX), false),
+        exit(None, true),
+        entry(Style::Wrapped, None),
+        exit(None, false),
+        Event::Hole,
+        Event::Resync {
+            slot: 0x7ffd_1238,
+            stack,
+            reason: RESYNC_JUMP,
+        },
+    ];
+    assert_eq!(events, expected);
+}
+
+#[test]
+fn notes_are_found_by_what_they_tell_of() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("trace");
+    let mut writer = writer(&path, &["main", "leaf"]);
+    image(&mut writer, 2, "/lib/libz.so", 900_000, &["deflate"]);
+    image(
+        &mut writer,
+        2,
+        "/lib/libz.so",
+        2,
+        &["a number that is taken"],
+    );
+    let process = |name: &str, counter| Note::Process {
+        process: 10,
+        parent: 1,
+        counter,
+        name: name.into(),
+        executable: format!("/bin/{name}"),
+        arguments: vec![name.into(), "-x".into()],
+    };
+    writer.note(&process("sh", BEGIN)).unwrap();
+    writer.note(&process("ls", BEGIN + 7)).unwrap();
+    for name in ["first", "renamed"] {
+        writer
+            .note(&Note::Thread {
+                process: 10,
+                thread: 11,
+                begin: BEGIN,
+                name: name.into(),
+            })
+            .unwrap();
+    }
+    for events in [4, 3] {
+        writer
+            .note(&Note::Lost {
+                process: 10,
+                events,
+            })
+            .unwrap();
+    }
+    for (thread, begin) in [(11, BEGIN), (11, BEGIN + 500), (12, BEGIN)] {
+        let mut recorder = Recorder::new(10, thread, begin);
+        call(&mut recorder, begin, 1);
+        recorder.finish(&mut writer).unwrap();
+    }
+    end(&mut writer, BEGIN + 2_000_000_000);
+
+    let trace = Trace::open(&path).unwrap();
+    let site = trace.site(2).unwrap();
+    assert_eq!(
+        (site.image, site.address, site.size, site.name),
+        (1, 0x200, 0x80, "leaf")
+    );
+    assert_eq!(trace.site(900_000).unwrap().name, "deflate");
+    assert_eq!(
+        trace.image(trace.site(900_000).unwrap().image),
+        Some("/lib/libz.so")
+    );
+    assert_eq!(
+        (trace.site(3), trace.site(0), trace.image(3)),
+        (None, None, None)
+    );
+    assert_eq!(
+        trace.sites().map(|site| site.site).collect::<Vec<_>>(),
+        [1, 2, 900_000]
+    );
+    let processes: Vec<_> = trace
+        .processes()
+        .map(|process| (process.executable, process.counter))
+        .collect();
+    assert_eq!(processes, [("/bin/sh", BEGIN), ("/bin/ls", BEGIN + 7)]);
+    let threads: Vec<_> = trace
+        .threads()
+        .iter()
+        .map(|thread| (thread.thread, thread.begin, thread.name))
+        .collect();
+    assert_eq!(
+        threads,
+        [
+            (11, BEGIN, "renamed"),
+            (11, BEGIN + 500, ""),
+            (12, BEGIN, "")
+        ]
+    );
+    let key = ThreadKey {
+        process: 10,
+        thread: 12,
+        begin: BEGIN,
+    };
+    assert_eq!(trace.threads()[2].packets().next().unwrap().thread(), key);
+    assert_eq!(trace.lost(), 7);
+    assert!(!trace.is_complete());
+    assert_eq!(trace.session().command, ["/bin/program"]);
+    assert_eq!(trace.session().uuid, trace.uuid().to_string());
+    assert_eq!(
+        trace.clocks().realtime_ns(BEGIN + 5),
+        BEGIN + 5 + 1_700_000_000_000_000_000
+    );
+    assert_eq!(trace.clocks().frequency(), 1_000_000_000);
+}
+
+#[test]
+fn a_bad_packet_is_left_out_and_the_next_ones_are_read() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("trace");
+    let mut writer = writer(&path, &["main"]);
+    let mut recorder = Recorder::new(10, 11, BEGIN);
+    for number in 0..5 {
+        call(&mut recorder, BEGIN + number * 100, 1);
+        recorder.end_chunk();
+    }
+    recorder.finish(&mut writer).unwrap();
+    let stream = path.join("stream-0");
+    let good = std::fs::read(&stream).unwrap();
+    let packet = good.len() / 5;
+    // Words of the header, and what each is replaced by.
+    let faults = [
+        (0, 0, "no packet header of this trace"),
+        (1, 0, "no packet header of this trace"),
+        (3, 1, "a packet whose first clock is not its header's"),
+        (4, 1, "a packet that ends before it begins"),
+        (5, 96 * 8 + 1, "a packet size that is not possible"),
+        (5, u64::MAX << 6, "a packet size that is not possible"),
+        (6, 64, "a packet size that is not possible"),
+    ];
+    for (word, value, what) in faults {
+        let mut bad = good.clone();
+        bad[2 * packet + word * 8..][..8].copy_from_slice(&u64::to_le_bytes(value));
+        std::fs::write(&stream, &bad).unwrap();
+        let trace = Trace::open(&path).unwrap();
+        let damage: Vec<_> = trace
+            .damage()
+            .iter()
+            .map(|damage| (damage.offset as usize, damage.what))
+            .collect();
+        assert_eq!(damage, [(2 * packet, what)]);
+        assert_eq!(trace.damage()[0].file, stream);
+        let threads = trace.threads();
+        let missing: Vec<u64> = threads[0]
+            .packets()
+            .map(|packet| packet.missing_before())
+            .collect();
+        assert_eq!(missing, [0, 0, 1, 0], "{what}");
+    }
+
+    let mut swapped = good.clone();
+    swapped[packet..3 * packet].rotate_left(packet);
+    std::fs::write(&stream, &swapped).unwrap();
+    let trace = Trace::open(&path).unwrap();
+    assert_eq!(
+        trace.damage()[0].what,
+        "a packet that is earlier than the one before"
+    );
+    assert_eq!(trace.threads()[0].packets().len(), 4);
+}
