@@ -112,7 +112,7 @@ impl Writer<'_> {
                 self.jump_to(&[0xe9], target(instruction));
             }
             Kind::Call => {
-                self.push_return_address(displaced);
+                self.push_return_address()?;
                 self.distance(&[0xe9], target(instruction));
             }
             Kind::IndirectCall => self.indirect_call(displaced, raw)?,
@@ -157,8 +157,15 @@ impl Writer<'_> {
     }
 
     /// See `Body`.
-    fn push_return_address(&mut self, call: &Displaced) {
-        debug_assert_eq!(call.instruction.next_ip(), self.window.end());
+    fn push_return_address(&mut self) -> Result<(), Reason> {
+        // The call alone would change no more than the first 8 bytes below the stack pointer.
+        let below = |displaced: &Displaced| {
+            let displacement = displaced.instruction.memory_displacement64().cast_signed();
+            displaced.instruction.memory_base() == Register::RSP && displacement < 0
+        };
+        if self.window.instructions.iter().any(below) {
+            return Err(Reason::Immovable);
+        }
         self.body.code.extend_from_slice(&[0xe8, 1, 0, 0, 0, 0xcc]);
         self.pushed(8);
         self.body.code.extend_from_slice(&[0xff, 0x35]);
@@ -167,6 +174,7 @@ impl Writer<'_> {
         self.pushed(16);
         self.body.code.extend_from_slice(&[0x8f, 0x04, 0x24]);
         self.pushed(8);
+        Ok(())
     }
 
     fn pushed(&mut self, bytes: i32) {
@@ -193,14 +201,10 @@ impl Writer<'_> {
             return Err(Reason::Immovable);
         }
         let modrm = modrm & !0x38 | JUMP;
-        self.push_return_address(displaced);
+        self.push_return_address()?;
         match instruction.memory_base() {
             Register::RSP => {
                 let displacement = instruction.memory_displacement64().cast_signed();
-                // Below the stack pointer lies what the pushes overwrite.
-                if displacement < 0 {
-                    return Err(Reason::Immovable);
-                }
                 let displacement =
                     i32::try_from(displacement + 8).map_err(|_| Reason::Immovable)?;
                 self.body.code.extend_from_slice(&raw[..modrm_at]);
