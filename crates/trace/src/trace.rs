@@ -3,6 +3,7 @@
 use crate::clocks::{Clocks, Snapshot};
 use crate::directory::{self, METADATA, SESSION};
 use crate::index::{self, Entry, Expected};
+use crate::info::{Damage, ProcessInfo, SiteInfo, ThreadInfo};
 use crate::note::{Note, Session};
 use crate::packet::Packet;
 use crate::session::{self, Notes};
@@ -16,68 +17,8 @@ use uuid::Uuid;
 /// Flaws that are kept; more are counted only.
 const MOST_FLAWS: usize = 100;
 
-/// A site that was traced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SiteInfo<'a> {
-    pub site: u32,
-    pub image: u32,
-    /// Its link-time address.
-    pub address: u64,
-    pub size: u64,
-    /// Its raw name.
-    pub name: &'a str,
-}
-
-/// A program that ran in a process: another one after each exec.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ProcessInfo<'a> {
-    pub process: u32,
-    pub parent: u32,
-    pub counter: u64,
-    pub name: &'a str,
-    pub executable: &'a str,
-    pub arguments: &'a [String],
-}
-
-/// A thread that has packets.
-#[derive(Clone, Copy)]
-pub struct ThreadInfo<'a> {
-    pub process: u32,
-    pub thread: u32,
-    pub begin: u64,
-    /// The last name that it is known by, or none.
-    pub name: &'a str,
-    trace: &'a Trace,
-    packets: &'a [PacketId],
-}
-
-impl<'a> ThreadInfo<'a> {
-    /// Its packets in order of time.
-    pub fn packets(
-        &self,
-    ) -> impl DoubleEndedIterator<Item = Packet<'a>> + ExactSizeIterator + Clone + use<'a> {
-        let trace = self.trace;
-        self.packets.iter().map(move |id| trace.packet(*id))
-    }
-
-    /// Its events that were lost before one of its packets.
-    pub fn lost(&self) -> u64 {
-        self.packets()
-            .fold(0, |sum, packet| sum.saturating_add(packet.lost_before()))
-    }
-}
-
-/// Something wrong in a trace, of which the rest is read nevertheless.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Damage {
-    pub file: PathBuf,
-    /// In bytes; in `session`, in lines.
-    pub offset: u64,
-    pub what: &'static str,
-}
-
 #[derive(Clone, Copy, Debug)]
-struct PacketId {
+pub(crate) struct PacketId {
     stream: u32,
     index: u32,
 }
@@ -112,7 +53,9 @@ pub struct Trace {
     streams: Vec<Stream>,
     /// In order of the thread, then of time.
     threads: Vec<(ThreadKey, Vec<PacketId>)>,
+    /// The notes that name threads, and images.
     names: HashMap<ThreadKey, u32>,
+    images: HashMap<u32, u32>,
     damage: Vec<Damage>,
     damage_count: u64,
 }
@@ -143,6 +86,7 @@ impl Trace {
             sites: sites(&notes),
             clocks: clocks(&notes),
             names: thread_names(&notes),
+            images: images(&notes),
             notes,
             streams: Vec::new(),
             threads: Vec::new(),
@@ -207,7 +151,7 @@ impl Trace {
         }
     }
 
-    fn packet(&self, id: PacketId) -> Packet<'_> {
+    pub(crate) fn packet(&self, id: PacketId) -> Packet<'_> {
         let stream = &self.streams[id.stream as usize];
         Packet::new(&stream.packets[id.index as usize], stream.words())
     }
@@ -260,10 +204,10 @@ impl Trace {
 
     /// The path of an image.
     pub fn image(&self, number: u32) -> Option<&str> {
-        self.notes.iter().find_map(|note| match note {
-            Note::Image { image, path, .. } if *image == number => Some(path.as_str()),
+        match self.notes.get(*self.images.get(&number)? as usize)? {
+            Note::Image { path, .. } => Some(path),
             _ => None,
-        })
+        }
     }
 
     pub fn processes(&self) -> impl Iterator<Item = ProcessInfo<'_>> {
@@ -393,6 +337,14 @@ fn thread_names(notes: &[Note]) -> HashMap<ThreadKey, u32> {
         _ => None,
     });
     names.collect()
+}
+
+fn images(notes: &[Note]) -> HashMap<u32, u32> {
+    let images = (0..).zip(notes).filter_map(|(index, note)| match *note {
+        Note::Image { image, .. } => Some((image, index)),
+        _ => None,
+    });
+    images.collect()
 }
 
 /// Maps a file; None when it is empty.

@@ -1,0 +1,65 @@
+//! What a trace tells of sites, processes, threads and its own damage.
+
+use crate::packet::Packet;
+use crate::trace::{PacketId, Trace};
+use std::path::PathBuf;
+
+/// A site that was traced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SiteInfo<'a> {
+    pub site: u32,
+    pub image: u32,
+    /// Its link-time address.
+    pub address: u64,
+    pub size: u64,
+    /// Its raw name.
+    pub name: &'a str,
+}
+
+/// A program that ran in a process: another one after each exec.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessInfo<'a> {
+    pub process: u32,
+    pub parent: u32,
+    pub counter: u64,
+    pub name: &'a str,
+    pub executable: &'a str,
+    pub arguments: &'a [String],
+}
+
+/// A thread that has packets.
+#[derive(Clone, Copy)]
+pub struct ThreadInfo<'a> {
+    pub process: u32,
+    pub thread: u32,
+    pub begin: u64,
+    /// The last name that it is known by, or none.
+    pub name: &'a str,
+    pub(crate) trace: &'a Trace,
+    pub(crate) packets: &'a [PacketId],
+}
+
+impl<'a> ThreadInfo<'a> {
+    /// Its packets in order of time.
+    pub fn packets(
+        &self,
+    ) -> impl DoubleEndedIterator<Item = Packet<'a>> + ExactSizeIterator + Clone + use<'a> {
+        let trace = self.trace;
+        self.packets.iter().map(move |id| trace.packet(*id))
+    }
+
+    /// Its events that were lost before one of its packets.
+    pub fn lost(&self) -> u64 {
+        self.packets()
+            .fold(0, |sum, packet| sum.saturating_add(packet.lost_before()))
+    }
+}
+
+/// Something wrong in a trace, of which the rest is read nevertheless.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    pub file: PathBuf,
+    /// In bytes; in `session`, in lines.
+    pub offset: u64,
+    pub what: &'static str,
+}
