@@ -1,7 +1,6 @@
 //! Names of functions as labels of enumerations: printable, bounded, unique.
 
 use std::collections::HashMap;
-use std::fmt::Write;
 
 /// Longer names are cut in labels; `session` has them whole.
 const LONGEST: usize = 1000;
@@ -18,9 +17,8 @@ pub struct Named<'a> {
 }
 
 /// How much is added to a name that others bear too.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy)]
 enum Detail {
-    Name,
     Module,
     Address,
     Site,
@@ -28,7 +26,6 @@ enum Detail {
 
 /// Labels in the order of `functions`. Equal names become `name@module`, then `name@module+0xaddress`.
 pub fn labels(functions: &[Named]) -> Vec<String> {
-    let mut details = vec![Detail::Name; functions.len()];
     let mut labels: Vec<String> = functions
         .iter()
         .map(|function| clean(function.name))
@@ -42,7 +39,6 @@ pub fn labels(functions: &[Named]) -> Vec<String> {
             .filter(|&index| count[labels[index].as_str()] > 1)
             .collect();
         for index in shared {
-            details[index] = more;
             labels[index] = label(&functions[index], more);
         }
     }
@@ -50,24 +46,13 @@ pub fn labels(functions: &[Named]) -> Vec<String> {
 }
 
 fn label(function: &Named, detail: Detail) -> String {
-    let Named {
-        site,
-        name,
-        module,
-        address,
-    } = *function;
-    let mut label = clean(name);
-    if detail != Detail::Name {
-        label += "@";
-        label += &clean(module);
+    let Named { site, address, .. } = *function;
+    let (name, module) = (clean(function.name), clean(function.module));
+    match detail {
+        Detail::Module => format!("{name}@{module}"),
+        Detail::Address => format!("{name}@{module}+{address:#x}"),
+        Detail::Site => format!("{name}@{module}+{address:#x}#{site}"),
     }
-    let written = match detail {
-        Detail::Name | Detail::Module => Ok(()),
-        Detail::Address => write!(label, "+{address:#x}"),
-        Detail::Site => write!(label, "+{address:#x}#{site}"),
-    };
-    debug_assert!(written.is_ok());
-    label
 }
 
 /// `name` without control characters, and no longer than a label may be.

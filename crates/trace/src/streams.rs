@@ -132,6 +132,11 @@ impl Streams {
         Ok(())
     }
 
+    /// The lengths of all files.
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|stream| stream.length).sum()
+    }
+
     pub fn ended(&mut self, key: ThreadKey) {
         if let Some(Thread {
             stream: Some(index),

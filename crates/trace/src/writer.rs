@@ -136,6 +136,11 @@ impl Writer {
         self.uuid
     }
 
+    /// How much is written, but for the metadata.
+    pub fn bytes(&self) -> u64 {
+        self.notes_length + self.streams.bytes()
+    }
+
     /// Appends a note, which is with the kernel when this returns.
     pub fn note(&mut self, note: &Note) -> Result<()> {
         let mut line = serde_json::to_vec(note).context("cannot write a note")?;

@@ -96,6 +96,12 @@ fn what_was_half_written_is_cut_off_and_the_rest_goes_on() {
         })
         .unwrap();
     end(&mut second, BEGIN + 7000);
+    let files = ["session/notes", "stream-0", "stream-1"];
+    let bytes: u64 = files
+        .iter()
+        .map(|file| path.join(file).metadata().unwrap().len())
+        .sum();
+    assert_eq!(second.bytes(), bytes);
     drop(second);
 
     let trace = Trace::open(&path).unwrap();

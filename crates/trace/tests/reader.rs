@@ -72,7 +72,11 @@ fn a_made_trace_holds_what_is_told_of_it() {
         let trace = Trace::open(&path).unwrap();
         assert_eq!(trace.damage(), []);
         assert_eq!(truth(&trace, shape.functions), told);
-        trace.threads().iter().flat_map(|thread| thread.packets()).for_each(|packet| packet.release());
+        trace
+            .threads()
+            .iter()
+            .flat_map(|thread| thread.packets())
+            .for_each(|packet| packet.release());
         assert_eq!(truth(&trace, shape.functions), told, "it is read again");
         let span = told.end - (1 << 40);
         assert_eq!(trace.clocks().duration_ns(span), span);
