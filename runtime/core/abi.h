@@ -105,7 +105,7 @@ struct nopal_chunk_header {
 	uint8_t uuid[16];           /* of the trace (tool) */
 	uint64_t clock_begin;       /* counter at the first record (runtime) */
 	uint64_t clock_end;         /* counter at the last record (tool) */
-	uint64_t content_bits;      /* (tool) */
+	uint64_t content_bits;      /* how much the thread had reserved when it handed the chunk over (runtime), how much it holds (tool) */
 	uint64_t packet_bits;       /* (tool) */
 	uint64_t discarded;         /* events of this thread lost before this chunk, since it began (runtime) */
 	uint64_t sequence;          /* 0 for a thread's first chunk, then 1 more each (runtime) */

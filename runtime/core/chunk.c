@@ -60,8 +60,11 @@ void nopal_chunk_finish(struct nopal_region *region, uint64_t position)
 {
 	/* Release pairs with the tool's acquire: the records are seen, but for those that a thread has reserved and
 	 * not stored yet, which the tool waits for. */
-	if (position)
-		__atomic_store_n(state_of(region, nopal_chunk_of(position)), NOPAL_CHUNK_FULL, __ATOMIC_RELEASE);
+	if (!position)
+		return;
+	struct nopal_chunk_header *chunk = nopal_chunk_of(position);
+	chunk->content_bits = (position - (uint64_t)chunk) * 8;
+	__atomic_store_n(state_of(region, chunk), NOPAL_CHUNK_FULL, __ATOMIC_RELEASE);
 }
 
 /*
