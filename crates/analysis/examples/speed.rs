@@ -19,23 +19,42 @@ fn main() -> Result<()> {
         ["--make", directory, records, threads] => {
             let threads = threads.parse()?;
             let calls_per_thread = records.parse::<u64>()? / 2 / u64::from(threads);
-            let shape = Shape { threads, calls_per_thread, functions: 500, ..Shape::default() };
+            let shape = Shape {
+                threads,
+                calls_per_thread,
+                functions: 500,
+                ..Shape::default()
+            };
             synthetic::write(Path::new(directory), &shape)?;
             Ok(())
         }
         [directory] => measure(directory, Drive::default()),
-        [directory, workers] => measure(directory, Drive { workers: workers.parse()?, progress: None }),
+        [directory, workers] => measure(
+            directory,
+            Drive {
+                workers: workers.parse()?,
+                progress: None,
+            },
+        ),
         _ => anyhow::bail!("speed DIR [WORKERS] | speed --make DIR RECORDS THREADS"),
     }
 }
 
 fn measure(directory: &str, drive: Drive) -> Result<()> {
     let trace = Trace::open(Path::new(directory)).context("cannot open the trace")?;
-    let records: usize =
-        trace.threads().iter().flat_map(|thread| thread.packets()).map(|packet| packet.words().len()).sum();
+    let records: usize = trace
+        .threads()
+        .iter()
+        .flat_map(|thread| thread.packets())
+        .map(|packet| packet.words().len())
+        .sum();
     for _ in 0..ROUNDS {
-        time("report", records, || report::functions(&trace, &drive).map(drop))?;
-        time("chrome", records, || dump(&trace, Format::Chrome, &drive, &mut std::io::sink()))?;
+        time("report", records, || {
+            report::functions(&trace, &drive).map(drop)
+        })?;
+        time("chrome", records, || {
+            dump(&trace, Format::Chrome, &drive, &mut std::io::sink())
+        })?;
     }
     Ok(())
 }
@@ -43,6 +62,9 @@ fn measure(directory: &str, drive: Drive) -> Result<()> {
 fn time(what: &str, records: usize, run: impl FnOnce() -> Result<()>) -> Result<()> {
     let start = Instant::now();
     run()?;
-    println!("{what}: {:.1} million records a second", records as f64 / start.elapsed().as_secs_f64() / 1e6);
+    println!(
+        "{what}: {:.1} million records a second",
+        records as f64 / start.elapsed().as_secs_f64() / 1e6
+    );
     Ok(())
 }

@@ -20,16 +20,36 @@ impl Addresses {
     pub fn new(trace: &Trace) -> Addresses {
         let mut bases: HashMap<(u32, u32), Vec<(u64, u64)>> = HashMap::new();
         for note in trace.notes() {
-            if let Note::Module { process, image, counter, base, .. } = *note {
-                bases.entry((process, image)).or_default().push((counter, base));
+            if let Note::Module {
+                process,
+                image,
+                counter,
+                base,
+                ..
+            } = *note
+            {
+                bases
+                    .entry((process, image))
+                    .or_default()
+                    .push((counter, base));
             }
         }
         for loads in bases.values_mut() {
             loads.sort_unstable();
         }
-        let parents = trace.processes().map(|process| (process.process, process.parent)).collect();
-        let sites = trace.sites().map(|site| (site.site, (site.image, site.address))).collect();
-        Addresses { bases, parents, sites }
+        let parents = trace
+            .processes()
+            .map(|process| (process.process, process.parent))
+            .collect();
+        let sites = trace
+            .sites()
+            .map(|site| (site.site, (site.image, site.address)))
+            .collect();
+        Addresses {
+            bases,
+            parents,
+            sites,
+        }
     }
 
     /// The address of a site in a process: a forked child has its parent's modules. Where nothing is known of the

@@ -30,7 +30,10 @@ pub struct Drive<'a> {
 impl Default for Drive<'_> {
     fn default() -> Self {
         let workers = thread::available_parallelism().map_or(1, usize::from);
-        Drive { workers, progress: None }
+        Drive {
+            workers,
+            progress: None,
+        }
     }
 }
 
@@ -69,7 +72,13 @@ struct Open<'a> {
 impl<'a> Open<'a> {
     fn new(stream: usize, thread: ThreadInfo<'a>) -> Open<'a> {
         let packets = thread.packets().collect::<Vec<_>>().into_iter();
-        Open { stream, thread, packets, number: 0, machine: Machine::default() }
+        Open {
+            stream,
+            thread,
+            packets,
+            number: 0,
+            machine: Machine::default(),
+        }
     }
 
     fn segment(&mut self) -> Segment<'a> {
@@ -77,7 +86,13 @@ impl<'a> Open<'a> {
         let number = self.number;
         self.number += 1;
         let last = self.packets.len() == 0;
-        Segment { stream: self.stream, thread: self.thread, number, last, packets }
+        Segment {
+            stream: self.stream,
+            thread: self.thread,
+            number,
+            last,
+            packets,
+        }
     }
 }
 
@@ -102,11 +117,20 @@ impl Drive<'_> {
     /// Runs a worker of each kind in `workers` over all threads.
     pub fn run<W: Worker>(&self, trace: &Trace, workers: &mut [W]) -> Result<()> {
         let threads = trace.threads();
-        let words = |thread: &ThreadInfo| thread.packets().map(|packet| packet.words().len() as u64).sum::<u64>();
+        let words = |thread: &ThreadInfo| {
+            thread
+                .packets()
+                .map(|packet| packet.words().len() as u64)
+                .sum::<u64>()
+        };
         let crew = Crew {
             all: threads.iter().map(words).sum(),
             state: Mutex::new(State {
-                unopened: threads.into_iter().enumerate().collect::<Vec<_>>().into_iter(),
+                unopened: threads
+                    .into_iter()
+                    .enumerate()
+                    .collect::<Vec<_>>()
+                    .into_iter(),
                 shared: Vec::new(),
                 holders: 0,
                 failed: false,
@@ -120,7 +144,10 @@ impl Drive<'_> {
             [worker] => crew.work(worker),
             workers => thread::scope(|scope| {
                 let crew = &crew;
-                let running: Vec<_> = workers.iter_mut().map(|worker| scope.spawn(|| crew.work(worker))).collect();
+                let running: Vec<_> = workers
+                    .iter_mut()
+                    .map(|worker| scope.spawn(|| crew.work(worker)))
+                    .collect();
                 let results = running.into_iter().map(|worker| match worker.join() {
                     Ok(result) => result,
                     Err(panic) => std::panic::resume_unwind(panic),
@@ -168,7 +195,10 @@ impl<'a> Crew<'a, '_> {
                 return None;
             }
             self.hungry.fetch_add(1, Ordering::Relaxed);
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
             self.hungry.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -183,7 +213,10 @@ impl<'a> Crew<'a, '_> {
 
     fn own<W: Worker>(&self, mut open: Open<'a>, worker: &mut W) -> Result<()> {
         loop {
-            if W::SHARES && self.hungry.load(Ordering::Relaxed) > 0 && open.packets.len() > SEGMENT_PACKETS {
+            if W::SHARES
+                && self.hungry.load(Ordering::Relaxed) > 0
+                && open.packets.len() > SEGMENT_PACKETS
+            {
                 self.release(Some(open));
                 return Ok(());
             }
@@ -210,7 +243,12 @@ impl<'a> Crew<'a, '_> {
         self.process(&segment, &mut machine, worker)
     }
 
-    fn process<W: Worker>(&self, segment: &Segment, machine: &mut Machine, worker: &mut W) -> Result<()> {
+    fn process<W: Worker>(
+        &self,
+        segment: &Segment,
+        machine: &mut Machine,
+        worker: &mut W,
+    ) -> Result<()> {
         worker.begin(segment, machine);
         for packet in &segment.packets {
             machine.packet(packet, worker);
@@ -219,7 +257,11 @@ impl<'a> Crew<'a, '_> {
             machine.end(worker);
         }
         worker.end(segment, machine)?;
-        let words: usize = segment.packets.iter().map(|packet| packet.words().len()).sum();
+        let words: usize = segment
+            .packets
+            .iter()
+            .map(|packet| packet.words().len())
+            .sum();
         let done = self.done.fetch_add(words as u64, Ordering::Relaxed) + words as u64;
         if let Some(progress) = self.drive.progress {
             progress(done, self.all);

@@ -17,9 +17,19 @@ pub fn info(trace: &Trace, out: &mut dyn Write, width: usize) -> io::Result<()> 
     writeln!(out)?;
     images(trace, out, width)?;
     if trace.damage_count() > 0 {
-        writeln!(out, "\n{} places in the trace are damaged and were passed over:", count(trace.damage_count()))?;
+        writeln!(
+            out,
+            "\n{} places in the trace are damaged and were passed over:",
+            count(trace.damage_count())
+        )?;
         for damage in trace.damage().iter().take(LISTED) {
-            writeln!(out, "  {}, at {}: {}", damage.file.display(), damage.offset, damage.what)?;
+            writeln!(
+                out,
+                "  {}, at {}: {}",
+                damage.file.display(),
+                damage.offset,
+                damage.what
+            )?;
         }
     }
     Ok(())
@@ -30,10 +40,19 @@ fn facts(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
     let clocks = trace.clocks();
     let threads = trace.threads();
     let packets = || threads.iter().flat_map(|thread| thread.packets());
-    let begin = packets().map(|packet| packet.clock_begin()).min().unwrap_or(0);
-    let end = packets().map(|packet| packet.clock_end()).max().unwrap_or(0);
+    let begin = packets()
+        .map(|packet| packet.clock_begin())
+        .min()
+        .unwrap_or(0);
+    let end = packets()
+        .map(|packet| packet.clock_end())
+        .max()
+        .unwrap_or(0);
     let words: u64 = packets().map(|packet| packet.words().len() as u64).sum();
-    let identities: BTreeSet<(u32, u64)> = threads.iter().map(|thread| (thread.thread, thread.begin)).collect();
+    let identities: BTreeSet<(u32, u64)> = threads
+        .iter()
+        .map(|thread| (thread.thread, thread.begin))
+        .collect();
     let mut fact = |name: &str, value: String| match value.is_empty() {
         true => Ok(()),
         false => writeln!(out, "{name:<10} {value}"),
@@ -44,24 +63,54 @@ fn facts(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
     fact("options", session.options.join(" "))?;
     fact("begun", date(session.start_realtime_ns))?;
     fact("host", joined(&[&session.hostname, &session.kernel]))?;
-    fact("processor", joined(&[&session.cpu, &format!("{} cores", session.cores)]))?;
-    fact("counter", format!("{}, {} snapshots", rate(clocks.frequency()), count(clocks.snapshots().len() as u64)))?;
-    fact("time", duration(clocks.duration_ns(end.saturating_sub(begin))))?;
+    fact(
+        "processor",
+        joined(&[&session.cpu, &format!("{} cores", session.cores)]),
+    )?;
+    fact(
+        "counter",
+        format!(
+            "{}, {} snapshots",
+            rate(clocks.frequency()),
+            count(clocks.snapshots().len() as u64)
+        ),
+    )?;
+    fact(
+        "time",
+        duration(clocks.duration_ns(end.saturating_sub(begin))),
+    )?;
     fact("threads", count(identities.len() as u64))?;
-    fact("size", format!("{} in {} packets", bytes(words.saturating_mul(8)), count(packets().count() as u64)))?;
+    fact(
+        "size",
+        format!(
+            "{} in {} packets",
+            bytes(words.saturating_mul(8)),
+            count(packets().count() as u64)
+        ),
+    )?;
     fact("lost", lost(trace))?;
     fact("end", end_of(trace))
 }
 
 fn joined(parts: &[&str]) -> String {
-    parts.iter().filter(|part| !part.is_empty()).copied().collect::<Vec<_>>().join(", ")
+    parts
+        .iter()
+        .filter(|part| !part.is_empty())
+        .copied()
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 fn lost(trace: &Trace) -> String {
     let mut parts = vec![format!("{} events", count(trace.lost()))];
     let (mut threads, mut stacks) = (0u64, 0u64);
     for note in trace.notes() {
-        if let Note::Untraced { threads: more_threads, stacks: more_stacks, .. } = note {
+        if let Note::Untraced {
+            threads: more_threads,
+            stacks: more_stacks,
+            ..
+        } = note
+        {
             threads = threads.saturating_add(*more_threads);
             stacks = stacks.saturating_add(*more_stacks);
         }
@@ -90,7 +139,10 @@ fn end_of(trace: &Trace) -> String {
 fn processes(trace: &Trace, out: &mut dyn Write, width: usize) -> io::Result<()> {
     let mut exits: BTreeMap<u32, Option<i32>> = BTreeMap::new();
     for note in trace.notes() {
-        if let Note::Exit { process, status, .. } = note {
+        if let Note::Exit {
+            process, status, ..
+        } = note
+        {
             exits.insert(*process, *status);
         }
     }
@@ -110,7 +162,9 @@ fn processes(trace: &Trace, out: &mut dyn Write, width: usize) -> io::Result<()>
             process.process.to_string(),
             process.parent.to_string(),
             count(threads.get(&process.process).copied().unwrap_or(0)),
-            exits.get(&process.process).map_or_else(|| "-".to_string(), |status| ending(*status)),
+            exits
+                .get(&process.process)
+                .map_or_else(|| "-".to_string(), |status| ending(*status)),
             process.executable.to_string(),
         ]);
     }
@@ -138,7 +192,9 @@ fn images(trace: &Trace, out: &mut dyn Write, width: usize) -> io::Result<()> {
     for note in trace.notes() {
         match note {
             Note::Image { image, path, .. } => images.entry(*image).or_default().path = path,
-            Note::Sites { image, sites } => images.entry(*image).or_default().traced += sites.len() as u64,
+            Note::Sites { image, sites } => {
+                images.entry(*image).or_default().traced += sites.len() as u64
+            }
             Note::Refused { image, count, .. } => {
                 let refused = &mut images.entry(*image).or_default().refused;
                 *refused = refused.saturating_add(*count);
@@ -146,9 +202,17 @@ fn images(trace: &Trace, out: &mut dyn Write, width: usize) -> io::Result<()> {
             _ => {}
         }
     }
-    let mut table = Table::new(&[("functions", Align::Right), ("refused", Align::Right), ("file", Align::Left)]);
+    let mut table = Table::new(&[
+        ("functions", Align::Right),
+        ("refused", Align::Right),
+        ("file", Align::Left),
+    ]);
     for image in images.values().take(LISTED) {
-        table.row(vec![count(image.traced), count(image.refused), image.path.to_string()]);
+        table.row(vec![
+            count(image.traced),
+            count(image.refused),
+            image.path.to_string(),
+        ]);
     }
     table.write(out, width)?;
     more(out, images.len())

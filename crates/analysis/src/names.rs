@@ -42,7 +42,10 @@ impl Names {
             address: 0,
             size: 0,
         };
-        let mut names = Names { functions: vec![unknown], by_site: vec![0] };
+        let mut names = Names {
+            functions: vec![unknown],
+            by_site: vec![0],
+        };
         let mut known: HashMap<(&str, u64), u32> = HashMap::new();
         for site in trace.sites().filter(|site| site.site < SITE_LIMIT) {
             let path = images.get(&site.image).copied().unwrap_or("?");
@@ -97,7 +100,11 @@ impl Names {
             let named = |name: &str| function.name == name || function.raw == name || short == name;
             named(pattern) || named(name) && module.is_none_or(|module| function.module == module)
         };
-        (1..).zip(&self.functions[1..]).filter(|(_, function)| means(function)).map(|(number, _)| number).collect()
+        (1..)
+            .zip(&self.functions[1..])
+            .filter(|(_, function)| means(function))
+            .map(|(number, _)| number)
+            .collect()
     }
 }
 
@@ -106,6 +113,9 @@ pub fn thread_name(trace: &Trace, thread: &ThreadInfo) -> String {
     if !thread.name.is_empty() {
         return thread.name.to_string();
     }
-    let process = trace.processes().filter(|process| process.process == thread.process).last();
+    let process = trace
+        .processes()
+        .filter(|process| process.process == thread.process)
+        .last();
     process.map_or_else(|| "?".to_string(), |process| process.name.to_string())
 }

@@ -28,7 +28,13 @@ pub struct Telling<'a, T> {
 impl<'a, T: Teller> Telling<'a, T> {
     pub fn new(thread: &ThreadInfo<'a>, teller: T) -> Telling<'a, T> {
         let packets = thread.packets().collect::<Vec<_>>().into_iter();
-        Telling { packets, rest: &[], machine: Machine::default(), teller, ended: false }
+        Telling {
+            packets,
+            rest: &[],
+            machine: Machine::default(),
+            teller,
+            ended: false,
+        }
     }
 }
 
@@ -97,10 +103,23 @@ where
     I: Iterator<Item = (u64, M)>,
     F: FnMut(usize, &ThreadInfo<'a>) -> I,
 {
-    let begin = |thread: &ThreadInfo| thread.packets().next().map_or(0, |packet| packet.clock_begin());
-    let mut unopened: Vec<_> = threads.iter().enumerate().map(|(at, thread)| (begin(thread), at, *thread)).collect();
+    let begin = |thread: &ThreadInfo| {
+        thread
+            .packets()
+            .next()
+            .map_or(0, |packet| packet.clock_begin())
+    };
+    let mut unopened: Vec<_> = threads
+        .iter()
+        .enumerate()
+        .map(|(at, thread)| (begin(thread), at, *thread))
+        .collect();
     unopened.sort_by_key(|&(begin, at, _)| (begin, at));
-    Timeline { unopened: unopened.into_iter().peekable(), open, heads: BinaryHeap::new() }
+    Timeline {
+        unopened: unopened.into_iter().peekable(),
+        open,
+        heads: BinaryHeap::new(),
+    }
 }
 
 impl<'a, M, I, F> Iterator for Timeline<'a, I, F>
@@ -114,14 +133,21 @@ where
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             let now = self.heads.peek().map(|Reverse(head)| head.clock);
-            let begun = self.unopened.next_if(|&(begin, ..)| now.is_none_or(|now| begin <= now));
+            let begun = self
+                .unopened
+                .next_if(|&(begin, ..)| now.is_none_or(|now| begin <= now));
             let Some((_, stream, thread)) = begun else {
                 break;
             };
             let rest = (self.open)(stream, &thread);
             self.push(stream, rest);
         }
-        let Reverse(Head { clock, stream, moment: (_, moment), rest }) = self.heads.pop()?;
+        let Reverse(Head {
+            clock,
+            stream,
+            moment: (_, moment),
+            rest,
+        }) = self.heads.pop()?;
         self.push(stream, rest);
         Some((stream, clock, moment))
     }
@@ -130,7 +156,12 @@ where
 impl<M, I: Iterator<Item = (u64, M)>, F> Timeline<'_, I, F> {
     fn push(&mut self, stream: usize, mut rest: I) {
         if let Some(moment) = rest.next() {
-            self.heads.push(Reverse(Head { clock: moment.0, stream, moment, rest }));
+            self.heads.push(Reverse(Head {
+                clock: moment.0,
+                stream,
+                moment,
+                rest,
+            }));
         }
     }
 }

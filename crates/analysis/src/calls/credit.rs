@@ -17,7 +17,10 @@ impl Default for Credit {
 
 impl Credit {
     pub fn earn(&mut self, words: usize) {
-        self.0 = self.0.saturating_add(words.saturating_mul(A_WORD)).min(LIMIT);
+        self.0 = self
+            .0
+            .saturating_add(words.saturating_mul(A_WORD))
+            .min(LIMIT);
     }
 
     /// False, and nothing is paid, if the credit does not suffice.
@@ -34,7 +37,10 @@ impl Credit {
     /// The topmost frame that suits, as far as the credit reaches.
     pub fn search(&mut self, frames: &[Frame], suits: impl Fn(&Frame) -> bool) -> Option<usize> {
         let unseen = frames.len().saturating_sub(self.0);
-        let found = frames[unseen..].iter().rposition(suits).map(|at| at + unseen);
+        let found = frames[unseen..]
+            .iter()
+            .rposition(suits)
+            .map(|at| at + unseen);
         self.pay(frames.len() - found.unwrap_or(unseen));
         found
     }

@@ -52,14 +52,27 @@ impl Fibers {
         let mut serials: Vec<u64> = self.by_slot.keys().map(|&(_, serial)| serial).collect();
         serials.sort_unstable();
         let middle = serials[serials.len() / 2];
-        let keys: Vec<Key> = self.by_slot.keys().copied().filter(|&(_, serial)| serial <= middle).collect();
-        keys.into_iter().filter_map(|key| self.remove(key)).collect()
+        let keys: Vec<Key> = self
+            .by_slot
+            .keys()
+            .copied()
+            .filter(|&(_, serial)| serial <= middle)
+            .collect();
+        keys.into_iter()
+            .filter_map(|key| self.remove(key))
+            .collect()
     }
 
     /// The fiber with the frame nearest above `slot`, and how far above.
     pub fn nearest_above(&self, slot: u64) -> Option<(u64, Key)> {
-        let around = self.by_slot.range((Unbounded, Included((slot, u64::MAX)))).next_back();
-        let above = self.by_slot.range((Excluded((slot, u64::MAX)), Unbounded)).next();
+        let around = self
+            .by_slot
+            .range((Unbounded, Included((slot, u64::MAX))))
+            .next_back();
+        let above = self
+            .by_slot
+            .range((Excluded((slot, u64::MAX)), Unbounded))
+            .next();
         let around = around.and_then(|(&key, fiber)| {
             let under = fiber.frames.partition_point(|frame| frame.slot > slot);
             Some((fiber.frames[..under].last()?.slot - slot, key))
@@ -70,12 +83,17 @@ impl Fibers {
 
     /// The fiber that ends at or below `slot` and reaches highest: the one that can have a frame there.
     pub fn around(&self, slot: u64) -> Option<(Key, &[Frame])> {
-        let (key, fiber) = self.by_slot.range((Unbounded, Included((slot, u64::MAX)))).next_back()?;
+        let (key, fiber) = self
+            .by_slot
+            .range((Unbounded, Included((slot, u64::MAX))))
+            .next_back()?;
         Some((*key, &fiber.frames))
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (Key, &[Frame])> {
-        self.by_slot.iter().map(|(&key, fiber)| (key, fiber.frames.as_slice()))
+        self.by_slot
+            .iter()
+            .map(|(&key, fiber)| (key, fiber.frames.as_slice()))
     }
 
     pub fn all(&self) -> impl Iterator<Item = &Fiber> {

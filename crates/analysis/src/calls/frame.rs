@@ -31,7 +31,13 @@ const STYLE_SHIFT: u32 = 28;
 impl Frame {
     #[inline(always)]
     pub(super) fn new(clock: u64, slot: u64, key: u32, style: Style) -> Frame {
-        Frame { clock, child: 0, slot, marks: key | (style as u32) << STYLE_SHIFT, note: 0 }
+        Frame {
+            clock,
+            child: 0,
+            slot,
+            marks: key | (style as u32) << STYLE_SHIFT,
+            note: 0,
+        }
     }
 
     /// Whether an exit with `key` ends this frame.

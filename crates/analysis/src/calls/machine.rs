@@ -12,8 +12,12 @@ use super::words::{clock_after, key_of, kind_of, tag_of, take, take_words};
 const DEPTH_LIMIT: usize = 1 << 22;
 /// Of more tail frames in one slot, each ends where the next begins.
 const TAIL_LIMIT: usize = 256;
+/// A call is estimated to be this near below its caller, unless the last event was further below.
+const NEAR: u64 = 1 << 8;
 /// A frame set aside is taken for the caller of an entry at most this many slots below it (16 MiB).
 const CALLER_DISTANCE: u64 = 1 << 20;
+/// Frames of two stacks are not as near to each other as this, with a frame of a third one between them (16 KiB).
+const NO_STACK_BETWEEN: u64 = 1 << 10;
 
 /// What a RESYNC said about the event that follows it.
 #[derive(Clone, Copy, Debug)]
@@ -29,8 +33,8 @@ pub struct Machine {
     fibers: Fibers,
     arrival: Option<Arrival>,
     last_clock: u64,
-    /// Slot of the last frame that had none under it.
-    root: u64,
+    /// Slot of the last event.
+    cursor: u64,
     /// Wrapped calls in progress that are deeper than the limit.
     beyond: u64,
     credit: Credit,
@@ -50,7 +54,9 @@ impl Machine {
     /// All frames that the sink takes for alive.
     pub fn counted(&self) -> impl Iterator<Item = &Frame> {
         let aside = self.fibers.all().filter(|fiber| fiber.counted);
-        self.frames.iter().chain(aside.flat_map(|fiber| &fiber.frames))
+        self.frames
+            .iter()
+            .chain(aside.flat_map(|fiber| &fiber.frames))
     }
 
     /// Counter at the last event.
@@ -91,7 +97,15 @@ impl Machine {
             }
             abi::KIND_EXIT => {
                 let clock = self.tick(word);
-                self.exit(key_of(word), Ending { clock, result: None, unwound: false }, sink);
+                self.exit(
+                    key_of(word),
+                    Ending {
+                        clock,
+                        result: None,
+                        unwound: false,
+                    },
+                    sink,
+                );
             }
             _ => return self.rare(word, rest, sink),
         }
@@ -129,11 +143,27 @@ impl Machine {
                 };
                 let result = (kind == abi::KIND_EXIT_RESULT).then_some(result);
                 let clock = self.tick(word);
-                self.exit(key_of(word), Ending { clock, result, unwound: false }, sink);
+                self.exit(
+                    key_of(word),
+                    Ending {
+                        clock,
+                        result,
+                        unwound: false,
+                    },
+                    sink,
+                );
             }
             abi::KIND_UNWIND => {
                 let clock = self.tick(word);
-                self.exit(key_of(word), Ending { clock, result: None, unwound: true }, sink);
+                self.exit(
+                    key_of(word),
+                    Ending {
+                        clock,
+                        result: None,
+                        unwound: true,
+                    },
+                    sink,
+                );
             }
             abi::KIND_HOLE => {
                 self.tick(word);
@@ -156,7 +186,10 @@ impl Machine {
         let before = self.arrival.is_some_and(|arrival| arrival.elsewhere);
         self.lossy = false;
         self.last_clock = self.last_clock.max(clock);
-        self.arrival = Some(Arrival { slot: slot >> 4, elsewhere: elsewhere || before });
+        self.arrival = Some(Arrival {
+            slot: slot >> 4,
+            elsewhere: elsewhere || before,
+        });
         true
     }
 
@@ -167,14 +200,28 @@ impl Machine {
     }
 
     #[inline(always)]
-    fn enter<S: Sink>(&mut self, key: u32, style: Style, clock: u64, arguments: Option<[u64; 6]>, sink: &mut S) {
+    fn enter<S: Sink>(
+        &mut self,
+        key: u32,
+        style: Style,
+        clock: u64,
+        arguments: Option<[u64; 6]>,
+        sink: &mut S,
+    ) {
         let slot = match self.frames.last() {
-            Some(top) if self.arrival.is_none() && top.style() != Style::Only => below(top.slot, key),
+            Some(top)
+                if self.arrival.is_none()
+                    && top.style() != Style::Only
+                    && top.slot.wrapping_sub(self.cursor) <= NEAR =>
+            {
+                below(top.slot, key)
+            }
             _ => self.place(key, style, clock, sink),
         };
         if style == Style::Tail {
             self.bound_tails(slot, clock, sink);
         }
+        self.cursor = slot;
         self.frames.push(Frame::new(clock, slot, key, style));
         let note = sink.enter(&self.frames, arguments);
         if let Some(frame) = self.frames.last_mut() {
@@ -197,9 +244,20 @@ impl Machine {
     }
 
     fn bound_tails<S: Sink>(&mut self, slot: u64, clock: u64, sink: &mut S) {
-        let earlier = self.frames.len().checked_sub(TAIL_LIMIT).and_then(|index| self.frames.get(index));
+        let earlier = self
+            .frames
+            .len()
+            .checked_sub(TAIL_LIMIT)
+            .and_then(|index| self.frames.get(index));
         if earlier.is_some_and(|frame| frame.style() == Style::Tail && frame.slot == slot) {
-            self.finish(Ending { clock, result: None, unwound: false }, sink);
+            self.finish(
+                Ending {
+                    clock,
+                    result: None,
+                    unwound: false,
+                },
+                sink,
+            );
         }
     }
 
@@ -214,8 +272,8 @@ impl Machine {
                 self.drop_only(arrival.slot);
                 return arrival.slot;
             }
-            (None, Some(top)) => nearest(top.slot, key),
-            (None, None) => return nearest(self.root, key),
+            (None, Some(top)) if top.style() == Style::Only => nearest(top.slot, key),
+            (None, _) => nearest(self.cursor, key),
         };
         self.drop_only(slot);
         match self.frames.last() {
@@ -226,26 +284,79 @@ impl Machine {
 
     /// Rule 4: finds the frames under an entry at `slot` and sets the others aside.
     fn arrive<S: Sink>(&mut self, slot: u64, style: Style, clock: u64, sink: &mut S) {
-        let highest_dead = if style == Style::Tail { slot.saturating_sub(1) } else { slot };
+        let highest_dead = if style == Style::Tail {
+            slot.saturating_sub(1)
+        } else {
+            slot
+        };
         let caller = |frame: &Frame| frame.slot > highest_dead;
-        let mut kept = self.credit.search(&self.frames, caller).map_or(0, |at| at + 1);
-        let here = self.frames[..kept].last().map_or(u64::MAX, |caller| caller.slot - highest_dead);
-        if let Some((distance, fiber)) = self.fibers.nearest_above(highest_dead)
+        let mut kept = self
+            .credit
+            .search(&self.frames, caller)
+            .map_or(0, |at| at + 1);
+        let here = self.frames[..kept]
+            .last()
+            .map_or(u64::MAX, |caller| caller.slot - highest_dead);
+        while let Some((distance, fiber)) = self.fibers.nearest_above(highest_dead)
             && distance < here.min(CALLER_DISTANCE)
         {
-            self.go_to(fiber, clock, sink);
-            kept = self.credit.search(&self.frames, caller).map_or(0, |at| at + 1);
+            if here > NO_STACK_BETWEEN {
+                self.go_to(fiber, clock, sink);
+                kept = self
+                    .credit
+                    .search(&self.frames, caller)
+                    .map_or(0, |at| at + 1);
+                break;
+            }
+            self.overwrite(fiber, highest_dead + here, sink);
         }
-        let overwritten = self.frames.get(kept).is_some_and(|frame| frame.slot == highest_dead);
-        self.cut(kept, overwritten, clock, sink);
+        let overwritten = self
+            .frames
+            .get(kept)
+            .is_some_and(|frame| frame.slot == highest_dead);
+        self.cut(kept, true, overwritten, clock, sink);
+    }
+
+    /// Of a fiber, the frames on the stack that goes on at `slot`, below one at `caller`, are dead.
+    fn overwrite<S: Sink>(&mut self, key: Key, caller: u64, sink: &mut S) {
+        let Some(Fiber {
+            mut frames,
+            since,
+            counted,
+        }) = self.fibers.remove(key)
+        else {
+            return;
+        };
+        let first = frames.partition_point(|frame| frame.slot >= caller);
+        let end = first + one_stack(&frames[first..]);
+        let beyond = if self.credit.pay(frames.len() - end) {
+            frames.split_off(end)
+        } else {
+            Vec::new()
+        };
+        for frame in frames.drain(first..).rev() {
+            lose(&frame, since, counted, sink);
+        }
+        self.fibers.add(Fiber {
+            frames: beyond,
+            since,
+            counted,
+        });
+        self.fibers.add(Fiber {
+            frames,
+            since,
+            counted,
+        });
     }
 
     /// Rule 5.
     fn drop_only(&mut self, slot: u64) {
-        while let Some(frame) = self.frames.pop_if(|frame| frame.style() == Style::Only && frame.slot <= slot) {
-            match self.frames.last_mut() {
-                Some(under) => under.child = under.child.saturating_add(frame.child),
-                None => self.root = frame.slot,
+        while let Some(frame) = self
+            .frames
+            .pop_if(|frame| frame.style() == Style::Only && frame.slot <= slot)
+        {
+            if let Some(under) = self.frames.last_mut() {
+                under.child = under.child.saturating_add(frame.child);
             }
         }
     }
@@ -272,9 +383,9 @@ impl Machine {
             return;
         };
         let ticks = ending.clock.saturating_sub(frame.clock);
-        match self.frames.last_mut() {
-            Some(under) => under.child = under.child.saturating_add(ticks),
-            None => self.root = frame.slot,
+        self.cursor = frame.slot;
+        if let Some(under) = self.frames.last_mut() {
+            under.child = under.child.saturating_add(ticks);
         }
         sink.leave(&frame, ending, &self.frames);
     }
@@ -286,24 +397,31 @@ impl Machine {
             self.beyond -= 1;
             return;
         }
-        if let Some(Arrival { slot, elsewhere: true }) = arrival {
+        if let Some(Arrival {
+            slot,
+            elsewhere: true,
+        }) = arrival
+        {
             let exactly = |frame: &Frame| frame.ends_with(key) && frame.slot == slot;
             if let Some(index) = self.credit.search(&self.frames, exactly) {
-                return self.end_at(index, ending, sink);
+                return self.end_at(index, true, ending, sink);
             }
             if let Some((fiber, frames)) = self.fibers.around(slot)
                 && let Some(index) = self.credit.search(frames, exactly)
             {
                 self.go_to(fiber, ending.clock, sink);
-                return self.end_at(index, ending, sink);
+                return self.end_at(index, false, ending, sink);
             }
         }
-        if let Some(index) = self.credit.search(&self.frames, |frame| frame.ends_with(key)) {
-            return self.end_at(index, ending, sink);
+        if let Some(index) = self
+            .credit
+            .search(&self.frames, |frame| frame.ends_with(key))
+        {
+            return self.end_at(index, false, ending, sink);
         }
         if let Some((fiber, index)) = self.search_aside(key) {
             self.go_to(fiber, ending.clock, sink);
-            return self.end_at(index, ending, sink);
+            return self.end_at(index, false, ending, sink);
         }
         while let Some(top) = self.frames.last()
             && top.style() == Style::Tail
@@ -326,56 +444,96 @@ impl Machine {
         None
     }
 
-    /// Rule 1: ends frame `index` of the present stack.
-    fn end_at<S: Sink>(&mut self, index: usize, ending: Ending, sink: &mut S) {
+    /// Rule 1: ends frame `index` of the present stack, to which the thread may have jumped.
+    fn end_at<S: Sink>(&mut self, index: usize, jumped: bool, ending: Ending, sink: &mut S) {
         let Some(frame) = self.frames.get(index) else {
             return;
         };
         let tag = frame.tag();
         let above = &self.frames[index + 1..];
-        let tails = above.iter().take_while(|frame| frame.style() == Style::Tail && frame.tag() == tag).count();
-        self.cut(index + 1 + tails, false, ending.clock, sink);
+        let tails = above
+            .iter()
+            .take_while(|frame| frame.style() == Style::Tail && frame.tag() == tag)
+            .count();
+        self.cut(index + 1 + tails, jumped, false, ending.clock, sink);
         for _ in 0..=tails {
             self.finish(ending, sink);
         }
     }
 
-    /// Takes the frames from `index` on off the present stack.
-    fn cut<S: Sink>(&mut self, index: usize, dead: bool, clock: u64, sink: &mut S) {
+    /// Takes the frames from `index` on off the present stack. Those on the same stack as the one under them are dead
+    /// if the thread has `jumped`; if they are `overwritten`, those on the stack of the first are.
+    fn cut<S: Sink>(
+        &mut self,
+        index: usize,
+        jumped: bool,
+        overwritten: bool,
+        clock: u64,
+        sink: &mut S,
+    ) {
         let Some(&outermost) = self.frames.get(index) else {
             return;
         };
-        let ticks = match outermost.style() {
-            Style::Only => outermost.child,
-            _ => clock.saturating_sub(outermost.clock),
+        let ticks = ticks_in(&outermost, clock);
+        let mut dead = overwritten;
+        if let Some(under) = index
+            .checked_sub(1)
+            .and_then(|under| self.frames.get_mut(under))
+        {
+            under.child = under.child.saturating_add(ticks);
+            dead |= jumped && is_near(under, &outermost);
+        }
+        let dead = if dead {
+            one_stack(&self.frames[index..])
+        } else {
+            0
         };
-        match index.checked_sub(1).and_then(|under| self.frames.get_mut(under)) {
-            Some(under) => under.child = under.child.saturating_add(ticks),
-            None => self.root = outermost.slot,
+        let left = self.frames.len() - index - dead;
+        let only = || {
+            self.frames[index + dead..]
+                .iter()
+                .all(|frame| frame.style() == Style::Only)
+        };
+        let is_lost = left == 0 || !self.credit.pay(left) || only();
+        let aside = if is_lost {
+            Vec::new()
+        } else {
+            self.frames.split_off(index + dead)
+        };
+        while self.frames.len() > index
+            && let Some(frame) = self.frames.pop()
+        {
+            lose(&frame, clock, true, sink);
         }
-        let many = self.frames.len() - index;
-        let forgettable = self.frames[index..].iter().take(TAIL_LIMIT).all(|frame| frame.style() == Style::Only);
-        if dead || (forgettable && many <= TAIL_LIMIT) || !self.credit.pay(many) {
-            while self.frames.len() > index
-                && let Some(frame) = self.frames.pop()
-            {
-                lose(&frame, clock, true, sink);
-            }
-            return;
-        }
-        let frames = self.frames.split_off(index);
-        self.set_aside(frames, clock, sink);
+        self.set_aside(aside, clock, sink);
     }
 
-    fn set_aside<S: Sink>(&mut self, frames: Vec<Frame>, clock: u64, sink: &mut S) {
+    /// Makes fibers of frames, one a stack.
+    fn set_aside<S: Sink>(&mut self, mut frames: Vec<Frame>, clock: u64, sink: &mut S) {
         if frames.is_empty() {
             return;
         }
-        let counted = !self.credit.pay(frames.len());
+        let counted = !self.credit.pay(2 * frames.len());
         if !counted {
             sink.aside(&frames);
+            while let Some(at) = frames
+                .windows(2)
+                .rposition(|pair| !is_near(&pair[0], &pair[1]))
+            {
+                let part = frames.split_off(at + 1);
+                frames[at].child = frames[at].child.saturating_add(ticks_in(&part[0], clock));
+                self.fibers.add(Fiber {
+                    frames: part,
+                    since: clock,
+                    counted,
+                });
+            }
         }
-        self.fibers.add(Fiber { frames, since: clock, counted });
+        self.fibers.add(Fiber {
+            frames,
+            since: clock,
+            counted,
+        });
         for fiber in self.fibers.surplus() {
             for frame in fiber.frames.iter().rev() {
                 lose(frame, fiber.since, fiber.counted, sink);
@@ -418,6 +576,28 @@ fn lose<S: Sink>(frame: &Frame, clock: u64, counted: bool, sink: &mut S) {
     }
 }
 
+/// What a frame that is left at `clock` adds to the time in the one under it.
+fn ticks_in(frame: &Frame, clock: u64) -> u64 {
+    match frame.style() {
+        Style::Only => frame.child,
+        Style::Wrapped | Style::Tail => clock.saturating_sub(frame.clock),
+    }
+}
+
+/// Whether the second frame is on the same stack as the first, for sure.
+fn is_near(under: &Frame, frame: &Frame) -> bool {
+    under.slot.saturating_sub(frame.slot) <= NO_STACK_BETWEEN
+}
+
+/// How many of the frames, from the first on, are on one stack.
+fn one_stack(frames: &[Frame]) -> usize {
+    let together = frames
+        .windows(2)
+        .take_while(|pair| is_near(&pair[0], &pair[1]))
+        .count();
+    if frames.is_empty() { 0 } else { together + 1 }
+}
+
 /// The highest slot of the key's tag that is not above `slot`.
 fn below(slot: u64, key: u32) -> u64 {
     slot.wrapping_sub(slot.wrapping_sub(u64::from(tag_of(key))) & 0xff)
@@ -426,5 +606,9 @@ fn below(slot: u64, key: u32) -> u64 {
 /// The slot of the key's tag nearest to `slot`.
 fn nearest(slot: u64, key: u32) -> u64 {
     let down = slot.wrapping_sub(u64::from(tag_of(key))) & 0xff;
-    if down < 0x80 { slot.wrapping_sub(down) } else { slot.wrapping_add(0x100 - down) }
+    if down < 0x80 {
+        slot.wrapping_sub(down)
+    } else {
+        slot.wrapping_add(0x100 - down)
+    }
 }

@@ -19,9 +19,17 @@ pub fn dump(trace: &Trace, drive: &Drive, out: &mut dyn Write) -> Result<()> {
     let names = Names::new(trace);
     let threads = trace.threads();
     let clocks = trace.clocks();
-    let begin = threads.iter().filter_map(|thread| thread.packets().next()).map(|packet| packet.clock_begin()).min();
+    let begin = threads
+        .iter()
+        .filter_map(|thread| thread.packets().next())
+        .map(|packet| packet.clock_begin())
+        .min();
     let begin = begin.unwrap_or(0);
-    let labels: Vec<Vec<u8>> = names.functions().iter().map(|function| label(&function.name, &function.module)).collect();
+    let labels: Vec<Vec<u8>> = names
+        .functions()
+        .iter()
+        .map(|function| label(&function.name, &function.module))
+        .collect();
     let mut text = b"{\"traceEvents\":[".to_vec();
     push_threads(&mut text, trace);
     out.write_all(&text)?;
@@ -54,7 +62,8 @@ pub fn dump(trace: &Trace, drive: &Drive, out: &mut dyn Write) -> Result<()> {
         written?;
         formatted
     })?;
-    let mut text = b"\n],\"displayTimeUnit\":\"ns\",\"otherData\":{\"begin_monotonic_ns\":".to_vec();
+    let mut text =
+        b"\n],\"displayTimeUnit\":\"ns\",\"otherData\":{\"begin_monotonic_ns\":".to_vec();
     push_u64(&mut text, clocks.monotonic_ns(begin));
     text.extend_from_slice(b",\"begin_realtime_ns\":");
     push_u64(&mut text, clocks.realtime_ns(begin));
@@ -68,16 +77,28 @@ fn push_threads(text: &mut Vec<u8>, trace: &Trace) {
     let mut push = |what: &str, process: u32, thread: u32, name: &str| {
         text.extend_from_slice(if first { b"\n" } else { b",\n" });
         first = false;
-        text.extend_from_slice(format!("{{\"ph\":\"M\",\"pid\":{process},\"tid\":{thread},").as_bytes());
+        text.extend_from_slice(
+            format!("{{\"ph\":\"M\",\"pid\":{process},\"tid\":{thread},").as_bytes(),
+        );
         text.extend_from_slice(format!("\"name\":\"{what}\",\"args\":{{\"name\":").as_bytes());
         push_json_string(text, name);
         text.extend_from_slice(b"}}");
     };
     for process in trace.processes() {
-        push("process_name", process.process, process.process, process.name);
+        push(
+            "process_name",
+            process.process,
+            process.process,
+            process.name,
+        );
     }
     for thread in trace.threads() {
-        push("thread_name", thread.process, thread.thread, &thread_name(trace, &thread));
+        push(
+            "thread_name",
+            thread.process,
+            thread.thread,
+            &thread_name(trace, &thread),
+        );
     }
 }
 
@@ -108,7 +129,10 @@ impl Formatter<'_> {
     /// An event's beginning up to its time; returns that.
     #[inline(always)]
     fn open(&mut self, kind: u8, clock: u64) -> u64 {
-        let ns = self.clocks.monotonic_ns(clock).saturating_sub(self.begin_ns);
+        let ns = self
+            .clocks
+            .monotonic_ns(clock)
+            .saturating_sub(self.begin_ns);
         self.text.extend_from_slice(b",\n{\"ph\":\"");
         self.text.push(kind);
         self.text.extend_from_slice(&self.thread);
@@ -118,12 +142,14 @@ impl Formatter<'_> {
 
     #[inline(always)]
     fn push_label(&mut self, site: u32) {
-        self.text.extend_from_slice(&self.labels[self.names.number(site) as usize]);
+        self.text
+            .extend_from_slice(&self.labels[self.names.number(site) as usize]);
     }
 
     fn push_values(&mut self, values: &[u64]) {
         for (index, value) in values.iter().enumerate() {
-            self.text.extend_from_slice(if index == 0 { b"\"0x" } else { b",\"0x" });
+            self.text
+                .extend_from_slice(if index == 0 { b"\"0x" } else { b",\"0x" });
             push_hex_short(&mut self.text, *value);
             self.text.push(b'"');
         }
@@ -135,7 +161,10 @@ impl Formatter<'_> {
             self.open(b'E', clock);
         } else {
             let begin = self.open(b'X', frame.clock);
-            let end = self.clocks.monotonic_ns(clock).saturating_sub(self.begin_ns);
+            let end = self
+                .clocks
+                .monotonic_ns(clock)
+                .saturating_sub(self.begin_ns);
             self.text.extend_from_slice(b",\"dur\":");
             push_fraction(&mut self.text, end.saturating_sub(begin));
         }
@@ -176,7 +205,11 @@ impl Sink for Formatter<'_> {
 
     #[inline(always)]
     fn leave(&mut self, frame: &Frame, ending: Ending, _frames: &[Frame]) {
-        let remark: &[u8] = if ending.unwound { b",\"cname\":\"bad\"" } else { b"" };
+        let remark: &[u8] = if ending.unwound {
+            b",\"cname\":\"bad\""
+        } else {
+            b""
+        };
         self.close(frame, ending.clock, ending.result, remark);
     }
 

@@ -16,7 +16,9 @@ pub fn dump(trace: &Trace, out: &mut dyn Write) -> Result<()> {
     let mut lines = Lines::new(out);
     for (stream, clock, event) in timeline(&threads, |_, thread| events(thread)) {
         let (letter, site, values) = match event {
-            Event::Entry { site, arguments, .. } => {
+            Event::Entry {
+                site, arguments, ..
+            } => {
                 let [a, b, c, d, ..] = arguments.copied().unwrap_or_default();
                 (b'E', site, [a, b, c, d])
             }
@@ -26,7 +28,10 @@ pub fn dump(trace: &Trace, out: &mut dyn Write) -> Result<()> {
         let thread = &threads[stream];
         let address = addresses.address(thread.process, site, clock);
         lines.text.push(letter);
-        for value in [address, clock, u64::from(thread.thread)].into_iter().chain(values) {
+        for value in [address, clock, u64::from(thread.thread)]
+            .into_iter()
+            .chain(values)
+        {
             lines.text.push(b' ');
             push_hex(&mut lines.text, value);
         }

@@ -31,7 +31,10 @@ pub fn dump(trace: &Trace, weight: Weight, drive: &Drive, out: &mut dyn Write) -
     }
     let mut lines = Lines::new(out);
     let mut path: Vec<u8> = Vec::new();
-    let mut left: Vec<(u32, usize)> = children[ROOT as usize].iter().map(|&child| (child, 0)).collect();
+    let mut left: Vec<(u32, usize)> = children[ROOT as usize]
+        .iter()
+        .map(|&child| (child, 0))
+        .collect();
     while let Some((number, length)) = left.pop() {
         let node = &tree.nodes()[number as usize];
         path.truncate(length);
@@ -47,7 +50,11 @@ pub fn dump(trace: &Trace, weight: Weight, drive: &Drive, out: &mut dyn Write) -
             lines.end_line()?;
         }
         path.push(b';');
-        left.extend(children[number as usize].iter().map(|&child| (child, path.len())));
+        left.extend(
+            children[number as usize]
+                .iter()
+                .map(|&child| (child, path.len())),
+        );
     }
     Ok(lines.flush()?)
 }

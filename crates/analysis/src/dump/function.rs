@@ -10,14 +10,16 @@ use super::Lines;
 use crate::calls::{Ending, Frame, Sink};
 use crate::names::{Names, thread_name};
 use crate::text::{push_hex_short, push_u64};
-use crate::timeline::{Telling, Teller, timeline};
+use crate::timeline::{Teller, Telling, timeline};
 
 pub fn dump(trace: &Trace, out: &mut dyn Write) -> Result<()> {
     let names = Names::new(trace);
     let threads = trace.threads();
     let mut comms: Vec<Option<String>> = vec![None; threads.len()];
     let mut lines = Lines::new(out);
-    for (stream, _, entry) in timeline(&threads, |_, thread| Telling::new(thread, Entries::default())) {
+    for (stream, _, entry) in timeline(&threads, |_, thread| {
+        Telling::new(thread, Entries::default())
+    }) {
         let thread = &threads[stream];
         let comm = comms[stream].get_or_insert_with(|| thread_name(trace, thread));
         let text = &mut lines.text;
@@ -58,7 +60,13 @@ impl Sink for Entries {
     fn enter(&mut self, frames: &[Frame], _arguments: Option<[u64; 6]>) -> u32 {
         if let [under @ .., frame] = frames {
             let caller = under.last().map(Frame::site);
-            self.entries.push_back((frame.clock, Entry { site: frame.site(), caller }));
+            self.entries.push_back((
+                frame.clock,
+                Entry {
+                    site: frame.site(),
+                    caller,
+                },
+            ));
         }
         0
     }

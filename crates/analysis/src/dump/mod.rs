@@ -67,13 +67,20 @@ const LINES_BYTES: usize = 1 << 16;
 
 impl Lines<'_> {
     fn new(out: &mut dyn Write) -> Lines<'_> {
-        Lines { out, text: Vec::new() }
+        Lines {
+            out,
+            text: Vec::new(),
+        }
     }
 
     /// To be called after each line.
     fn end_line(&mut self) -> io::Result<()> {
         self.text.push(b'\n');
-        if self.text.len() >= LINES_BYTES { self.flush() } else { Ok(()) }
+        if self.text.len() >= LINES_BYTES {
+            self.flush()
+        } else {
+            Ok(())
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -30,19 +30,35 @@ struct Turns {
 
 impl Ordered {
     pub fn new(streams: usize) -> Ordered {
-        let turns = Turns { next: vec![0; streams], failed: false };
-        Ordered { turns: Mutex::new(turns), changed: Condvar::new(), written: Mutex::new(Vec::new()) }
+        let turns = Turns {
+            next: vec![0; streams],
+            failed: false,
+        };
+        Ordered {
+            turns: Mutex::new(turns),
+            changed: Condvar::new(),
+            written: Mutex::new(Vec::new()),
+        }
     }
 
     pub fn open(&self) -> (Port<'_>, Receiver<Vec<u8>>) {
         let (sender, receiver) = sync_channel(BLOCKS);
-        (Port { ordered: self, sender }, receiver)
+        (
+            Port {
+                ordered: self,
+                sender,
+            },
+            receiver,
+        )
     }
 
     /// Writes one block, and keeps it to be filled again.
     pub fn write(&self, block: Vec<u8>, out: &mut dyn Write) -> io::Result<()> {
         out.write_all(&block)?;
-        self.written.lock().unwrap_or_else(PoisonError::into_inner).push(block);
+        self.written
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(block);
         Ok(())
     }
 }
@@ -53,7 +69,10 @@ impl Port<'_> {
         let ordered = self.ordered;
         let turns = ordered.turns.lock().unwrap_or_else(PoisonError::into_inner);
         let waiting = |turns: &mut Turns| turns.next[stream] != number && !turns.failed;
-        let turns = ordered.changed.wait_while(turns, waiting).unwrap_or_else(PoisonError::into_inner);
+        let turns = ordered
+            .changed
+            .wait_while(turns, waiting)
+            .unwrap_or_else(PoisonError::into_inner);
         let failed = turns.failed;
         drop(turns);
         let sent = !failed && self.sender.send(block).is_ok();
@@ -64,7 +83,12 @@ impl Port<'_> {
         if !sent {
             bail!("the output has ended");
         }
-        let mut block = ordered.written.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
+        let mut block = ordered
+            .written
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop()
+            .unwrap_or_default();
         block.clear();
         Ok(block)
     }

@@ -25,7 +25,12 @@ pub fn dump(trace: &Trace, out: &mut dyn Write) -> Result<()> {
             push_u64(text, u64::from(number));
         }
         match event {
-            Event::Entry { site, tag, style, arguments } => {
+            Event::Entry {
+                site,
+                tag,
+                style,
+                arguments,
+            } => {
                 let kind = match style {
                     Style::Wrapped => " entry",
                     Style::Tail => " tail",
@@ -36,13 +41,28 @@ pub fn dump(trace: &Trace, out: &mut dyn Write) -> Result<()> {
                     push_labelled(text, "", *argument);
                 }
             }
-            Event::Exit { site, tag, result, unwound } => {
-                push_site(text, if unwound { " unwind" } else { " exit" }, &names, site, tag);
+            Event::Exit {
+                site,
+                tag,
+                result,
+                unwound,
+            } => {
+                push_site(
+                    text,
+                    if unwound { " unwind" } else { " exit" },
+                    &names,
+                    site,
+                    tag,
+                );
                 if let Some(result) = result {
                     push_labelled(text, "", result);
                 }
             }
-            Event::Resync { slot, stack, reason } => {
+            Event::Resync {
+                slot,
+                stack,
+                reason,
+            } => {
                 text.extend_from_slice(b" resync");
                 match reason {
                     abi::RESYNC_CHUNK => text.extend_from_slice(b" chunk"),

@@ -15,7 +15,9 @@ use tree::Grower;
 
 /// All calls of a trace.
 pub fn tree(trace: &Trace, names: &Names, drive: &Drive) -> Result<Tree> {
-    let mut workers: Vec<Grower> = (0..drive.workers.max(1)).map(|_| Grower::new(names)).collect();
+    let mut workers: Vec<Grower> = (0..drive.workers.max(1))
+        .map(|_| Grower::new(names))
+        .collect();
     drive.run(trace, &mut workers)?;
     let mut trees = workers.into_iter().map(Grower::into_tree);
     let mut sum = trees.next().unwrap_or_default();

@@ -37,7 +37,10 @@ pub struct Tree {
 
 impl Default for Tree {
     fn default() -> Tree {
-        Tree { nodes: vec![Node::default()], children: HashMap::new() }
+        Tree {
+            nodes: vec![Node::default()],
+            children: HashMap::new(),
+        }
     }
 }
 
@@ -65,7 +68,12 @@ impl Tree {
             return parent;
         }
         let child = self.nodes.len() as u32;
-        self.nodes.push(Node { function, parent, depth, ..Node::default() });
+        self.nodes.push(Node {
+            function,
+            parent,
+            depth,
+            ..Node::default()
+        });
         self.children.insert((parent, function), child);
         child
     }
@@ -132,7 +140,10 @@ pub struct Grower<'a> {
 
 impl<'a> Grower<'a> {
     pub fn new(names: &'a Names) -> Grower<'a> {
-        Grower { tree: Tree::default(), names }
+        Grower {
+            tree: Tree::default(),
+            names,
+        }
     }
 
     pub fn into_tree(mut self) -> Tree {

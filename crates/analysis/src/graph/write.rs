@@ -19,7 +19,10 @@ pub struct Shown {
 
 impl Default for Shown {
     fn default() -> Shown {
-        Shown { depth: 64, least_percent: 0.0 }
+        Shown {
+            depth: 64,
+            least_percent: 0.0,
+        }
     }
 }
 
@@ -32,28 +35,63 @@ struct Branch {
 
 /// A line for each path: total, its part of all time, self, calls, and the function under its caller. `*` marks
 /// functions with calls that did not end.
-pub fn write_tree(out: &mut dyn Write, tree: &Tree, names: &Names, clocks: &Clocks, shown: Shown) -> io::Result<()> {
+pub fn write_tree(
+    out: &mut dyn Write,
+    tree: &Tree,
+    names: &Names,
+    clocks: &Clocks,
+    shown: Shown,
+) -> io::Result<()> {
     let nodes = tree.nodes();
     let all = nodes[ROOT as usize].total;
-    let all = if all > 0 { all } else { tree.children()[ROOT as usize].iter().map(|&at| nodes[at as usize].total).sum() };
+    let all = if all > 0 {
+        all
+    } else {
+        tree.children()[ROOT as usize]
+            .iter()
+            .map(|&at| nodes[at as usize].total)
+            .sum()
+    };
     let mut children = tree.children();
     for children in &mut children {
         children.sort_by_key(|&child| {
             let node = &nodes[child as usize];
-            (Reverse(node.total), Reverse(node.calls), &names.functions()[node.function as usize].name)
+            (
+                Reverse(node.total),
+                Reverse(node.calls),
+                &names.functions()[node.function as usize].name,
+            )
         });
     }
-    let enough = |node: u32| nodes[node as usize].total as f64 * 100.0 >= shown.least_percent * all as f64;
-    writeln!(out, "{:>8}  {:>7}  {:>8}  {:>10}  function", "total", "of all", "self", "calls")?;
+    let enough =
+        |node: u32| nodes[node as usize].total as f64 * 100.0 >= shown.least_percent * all as f64;
+    writeln!(
+        out,
+        "{:>8}  {:>7}  {:>8}  {:>10}  function",
+        "total", "of all", "self", "calls"
+    )?;
     let mut left: Vec<Branch> = Vec::new();
     let push = |left: &mut Vec<Branch>, node: u32, bars: Vec<bool>| {
-        let chosen: Vec<u32> = children[node as usize].iter().copied().filter(|&child| enough(child)).collect();
+        let chosen: Vec<u32> = children[node as usize]
+            .iter()
+            .copied()
+            .filter(|&child| enough(child))
+            .collect();
         let branches = chosen.iter().enumerate();
-        let branches = branches.map(|(at, &node)| Branch { node, last: at + 1 == chosen.len(), bars: bars.clone() });
+        let branches = branches.map(|(at, &node)| Branch {
+            node,
+            last: at + 1 == chosen.len(),
+            bars: bars.clone(),
+        });
         left.extend(branches.rev());
     };
     push(&mut left, ROOT, Vec::new());
-    while let Some(Branch { node: number, last, mut bars }) = left.pop() {
+    while let Some(Branch {
+        node: number,
+        last,
+        mut bars,
+    }) = left.pop()
+    {
         let node = &nodes[number as usize];
         let times = [node.total, node.own].map(|ticks| duration(clocks.duration_ns(ticks)));
         let mark = if node.unfinished > 0 { " *" } else { "" };
@@ -65,7 +103,13 @@ pub fn write_tree(out: &mut dyn Write, tree: &Tree, names: &Names, clocks: &Cloc
         }
         let part = percent(node.total, all);
         let name = &names.functions()[node.function as usize].name;
-        writeln!(out, "{:>8}  {part:>7}  {:>8}  {:>10}  {indent}{name}{mark}", times[0], times[1], count(node.calls))?;
+        writeln!(
+            out,
+            "{:>8}  {part:>7}  {:>8}  {:>10}  {indent}{name}{mark}",
+            times[0],
+            times[1],
+            count(node.calls)
+        )?;
         if (node.depth as usize) < shown.depth {
             push(&mut left, number, bars);
         } else if !children[number as usize].is_empty() {
@@ -75,7 +119,10 @@ pub fn write_tree(out: &mut dyn Write, tree: &Tree, names: &Names, clocks: &Cloc
         }
     }
     if nodes.iter().any(|node| node.unfinished > 0) {
-        writeln!(out, "* with calls that did not end: they count until they were last known alive")?;
+        writeln!(
+            out,
+            "* with calls that did not end: they count until they were last known alive"
+        )?;
     }
     Ok(())
 }

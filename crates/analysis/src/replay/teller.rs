@@ -21,8 +21,14 @@ pub struct Line {
 pub enum What {
     Open,
     /// A call in which nothing was called.
-    Leaf { duration: u64, unwound: bool },
-    Close { duration: u64, unwound: bool },
+    Leaf {
+        duration: u64,
+        unwound: bool,
+    },
+    Close {
+        duration: u64,
+        unwound: bool,
+    },
     /// An entry-only call.
     Only,
     /// The end of a call whose exit was not seen.
@@ -55,9 +61,21 @@ impl Sink for Lines {
             return 0;
         };
         let depth = frames.len() - 1;
-        let line = Line { what: What::Open, site: frame.site(), depth, arguments, result: None };
+        let line = Line {
+            what: What::Open,
+            site: frame.site(),
+            depth,
+            arguments,
+            result: None,
+        };
         match frame.style() {
-            Style::Only => self.lines.push_back((frame.clock, Line { what: What::Only, ..line })),
+            Style::Only => self.lines.push_back((
+                frame.clock,
+                Line {
+                    what: What::Only,
+                    ..line
+                },
+            )),
             Style::Wrapped | Style::Tail => self.held = Some((frame.clock, line)),
         }
         u32::try_from(depth).unwrap_or(u32::MAX)
@@ -65,15 +83,32 @@ impl Sink for Lines {
 
     fn leave(&mut self, frame: &Frame, ending: Ending, frames: &[Frame]) {
         let duration = ending.clock.saturating_sub(frame.clock);
-        let (site, depth, result, unwound) = (frame.site(), frames.len(), ending.result, ending.unwound);
+        let (site, depth, result, unwound) =
+            (frame.site(), frames.len(), ending.result, ending.unwound);
         match self.held.take() {
             Some((clock, open)) if (clock, open.site, open.depth) == (frame.clock, site, depth) => {
-                self.lines.push_back((clock, Line { what: What::Leaf { duration, unwound }, result, ..open }));
+                self.lines.push_back((
+                    clock,
+                    Line {
+                        what: What::Leaf { duration, unwound },
+                        result,
+                        ..open
+                    },
+                ));
             }
             held => {
                 self.lines.extend(held);
                 let what = What::Close { duration, unwound };
-                self.lines.push_back((ending.clock, Line { what, site, depth, arguments: None, result }));
+                self.lines.push_back((
+                    ending.clock,
+                    Line {
+                        what,
+                        site,
+                        depth,
+                        arguments: None,
+                        result,
+                    },
+                ));
             }
         }
     }
@@ -83,13 +118,28 @@ impl Sink for Lines {
         if self.lost.len() == LOST_LIMIT {
             return;
         }
-        self.lost.push(Line { what: What::Unfinished, site: frame.site(), depth, arguments: None, result: None });
+        self.lost.push(Line {
+            what: What::Unfinished,
+            site: frame.site(),
+            depth,
+            arguments: None,
+            result: None,
+        });
     }
 
     fn stray(&mut self, key: u32, ending: Ending) {
         self.let_go();
         let (site, result) = (site_of(key), ending.result);
-        self.lines.push_back((ending.clock, Line { what: What::Stray, site, depth: 0, arguments: None, result }));
+        self.lines.push_back((
+            ending.clock,
+            Line {
+                what: What::Stray,
+                site,
+                depth: 0,
+                arguments: None,
+                result,
+            },
+        ));
     }
 
     fn aside(&mut self, _frames: &[Frame]) {
@@ -106,6 +156,7 @@ impl Teller for Lines {
 
     fn finish(&mut self, clock: u64) {
         self.let_go();
-        self.lines.extend(self.lost.drain(..).map(|line| (clock, line)));
+        self.lines
+            .extend(self.lost.drain(..).map(|line| (clock, line)));
     }
 }

@@ -32,12 +32,24 @@ const FUNCTION: Style = AnsiColor::Cyan.on_default();
 pub fn replay(trace: &Trace, look: Look, out: &mut dyn Write) -> Result<()> {
     let names = Names::new(trace);
     let threads = trace.threads();
-    let begin = threads.iter().filter_map(|thread| thread.packets().next()).map(|packet| packet.clock_begin()).min();
+    let begin = threads
+        .iter()
+        .filter_map(|thread| thread.packets().next())
+        .map(|packet| packet.clock_begin())
+        .min();
     let clocks = trace.clocks();
-    let mut writer = Writer { names: &names, clocks, look, begin: begin.unwrap_or(0), text: Vec::new() };
+    let mut writer = Writer {
+        names: &names,
+        clocks,
+        look,
+        begin: begin.unwrap_or(0),
+        text: Vec::new(),
+    };
     let mut introduced = vec![false; threads.len()];
     writer.heading();
-    for (stream, clock, line) in timeline(&threads, |_, thread| Telling::new(thread, Lines::default())) {
+    for (stream, clock, line) in
+        timeline(&threads, |_, thread| Telling::new(thread, Lines::default()))
+    {
         let thread = &threads[stream];
         if !std::mem::replace(&mut introduced[stream], true) {
             writer.introduce(thread.process, thread.thread, &thread_name(trace, thread));
@@ -63,16 +75,20 @@ struct Writer<'a> {
 impl Writer<'_> {
     fn styled(&mut self, style: Style, write: impl FnOnce(&mut Vec<u8>)) {
         if self.look.color {
-            self.text.extend_from_slice(style.render().to_string().as_bytes());
+            self.text
+                .extend_from_slice(style.render().to_string().as_bytes());
         }
         write(&mut self.text);
         if self.look.color {
-            self.text.extend_from_slice(style.render_reset().to_string().as_bytes());
+            self.text
+                .extend_from_slice(style.render_reset().to_string().as_bytes());
         }
     }
 
     fn heading(&mut self) {
-        self.styled(FAINT, |text| text.extend_from_slice(b"     seconds   thread   duration"));
+        self.styled(FAINT, |text| {
+            text.extend_from_slice(b"     seconds   thread   duration")
+        });
         self.text.push(b'\n');
     }
 
@@ -82,7 +98,10 @@ impl Writer<'_> {
     }
 
     fn line(&mut self, clock: u64, thread: u32, line: &Line) {
-        let ns = self.clocks.monotonic_ns(clock).saturating_sub(self.clocks.monotonic_ns(self.begin));
+        let ns = self
+            .clocks
+            .monotonic_ns(clock)
+            .saturating_sub(self.clocks.monotonic_ns(self.begin));
         self.styled(FAINT, |text| {
             push_padded(text, 2, |text| push_u64(text, ns / 1_000_000_000));
             text.push(b'.');
@@ -93,15 +112,25 @@ impl Writer<'_> {
         self.text.extend_from_slice(b"  ");
         self.duration(line.what);
         if line.depth > DEEPEST_INDENT {
-            self.text.extend_from_slice(format!("[{}] ", line.depth).as_bytes());
+            self.text
+                .extend_from_slice(format!("[{}] ", line.depth).as_bytes());
         }
-        self.text.extend(std::iter::repeat_n(b' ', 2 * line.depth.min(DEEPEST_INDENT)));
+        self.text.extend(std::iter::repeat_n(
+            b' ',
+            2 * line.depth.min(DEEPEST_INDENT),
+        ));
         self.call(line);
         self.text.push(b'\n');
     }
 
     fn duration(&mut self, what: What) {
-        let (What::Leaf { duration: ticks, .. } | What::Close { duration: ticks, .. }) = what else {
+        let (What::Leaf {
+            duration: ticks, ..
+        }
+        | What::Close {
+            duration: ticks, ..
+        }) = what
+        else {
             self.text.extend_from_slice(b"             ");
             return;
         };
@@ -113,7 +142,9 @@ impl Writer<'_> {
             _ => (b' ', Style::new()),
         };
         let shown = duration(ns);
-        push_padded(&mut self.text, 9, |text| text.extend_from_slice(shown.as_bytes()));
+        push_padded(&mut self.text, 9, |text| {
+            text.extend_from_slice(shown.as_bytes())
+        });
         self.text.push(b' ');
         self.styled(style, |text| text.push(mark));
         self.text.extend_from_slice(b"  ");
@@ -121,7 +152,10 @@ impl Writer<'_> {
 
     fn call(&mut self, line: &Line) {
         let name = self.names.function(line.site).name.as_str();
-        let unwound = matches!(line.what, What::Leaf { unwound: true, .. } | What::Close { unwound: true, .. });
+        let unwound = matches!(
+            line.what,
+            What::Leaf { unwound: true, .. } | What::Close { unwound: true, .. }
+        );
         match line.what {
             What::Open | What::Leaf { .. } | What::Only => {
                 self.styled(FUNCTION, |text| text.extend_from_slice(name.as_bytes()));
@@ -205,8 +239,24 @@ mod tests {
             push_value(&mut text, value);
             String::from_utf8(text).unwrap()
         };
-        let values = [0, 9999, 10_000, u64::MAX, 0xffff_fffe, 0x7ffd_1234_5678, i64::MIN as u64];
-        let expected = ["0", "9999", "0x2710", "-1", "-2", "0x7ffd12345678", "0x8000000000000000"];
+        let values = [
+            0,
+            9999,
+            10_000,
+            u64::MAX,
+            0xffff_fffe,
+            0x7ffd_1234_5678,
+            i64::MIN as u64,
+        ];
+        let expected = [
+            "0",
+            "9999",
+            "0x2710",
+            "-1",
+            "-2",
+            "0x7ffd12345678",
+            "0x8000000000000000",
+        ];
         assert_eq!(values.map(shown), expected);
     }
 }

@@ -62,7 +62,10 @@ impl Sort {
     ];
 
     pub fn named(name: &str) -> Option<Sort> {
-        Sort::ALL.iter().find(|(known, _)| *known == name).map(|(_, sort)| *sort)
+        Sort::ALL
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, sort)| *sort)
     }
 
     fn value(self, row: &Row) -> u64 {
@@ -91,12 +94,18 @@ pub struct Report {
 /// Sums up all calls of a trace, by total time.
 pub fn functions(trace: &Trace, drive: &Drive) -> Result<Report> {
     let names = Names::new(trace);
-    let mut workers: Vec<Stats> = (0..drive.workers.max(1)).map(|_| Stats::new(names.sites())).collect();
+    let mut workers: Vec<Stats> = (0..drive.workers.max(1))
+        .map(|_| Stats::new(names.sites()))
+        .collect();
     drive.run(trace, &mut workers)?;
     let sum = Stats::by_function(&workers, &names);
     drop(workers);
     let ns = |ticks| trace.clocks().duration_ns(ticks);
-    let rows = names.functions().iter().zip(&sum.sites).filter(|(_, totals)| totals.calls + totals.unfinished > 0);
+    let rows = names
+        .functions()
+        .iter()
+        .zip(&sum.sites)
+        .filter(|(_, totals)| totals.calls + totals.unfinished > 0);
     let rows = rows.map(|(function, totals)| {
         let mut row = Row {
             function: function.name.clone(),
@@ -118,7 +127,10 @@ pub fn functions(trace: &Trace, drive: &Drive) -> Result<Report> {
         }
         row
     });
-    let mut report = Report { rows: rows.collect(), left_out: 0 };
+    let mut report = Report {
+        rows: rows.collect(),
+        left_out: 0,
+    };
     report.sort(Sort::default());
     Ok(report)
 }
@@ -131,7 +143,10 @@ impl Report {
                 Sort::Module => a.module.cmp(&b.module),
                 _ => std::cmp::Ordering::Equal,
             };
-            by.value(b).cmp(&by.value(a)).then(modules).then_with(|| names(a).cmp(&names(b)))
+            by.value(b)
+                .cmp(&by.value(a))
+                .then(modules)
+                .then_with(|| names(a).cmp(&names(b)))
         });
     }
 
@@ -143,17 +158,32 @@ impl Report {
 
     pub fn write_table(&self, out: &mut dyn Write, width: usize) -> io::Result<()> {
         let unfinished = self.rows.iter().any(|row| row.unfinished > 0);
-        let mut columns: Vec<_> =
-            ["total", "self", "calls", "min", "avg", "p50", "p99", "max"].map(|name| (name, Align::Right)).into();
+        let mut columns: Vec<_> = ["total", "self", "calls", "min", "avg", "p50", "p99", "max"]
+            .map(|name| (name, Align::Right))
+            .into();
         if unfinished {
             columns.push(("unfinished", Align::Right));
         }
         columns.extend([("function", Align::Left), ("module", Align::Left)]);
         let mut table = Table::new(&columns);
         for row in &self.rows {
-            let time = |ns| if row.timed > 0 { duration(ns) } else { "-".to_string() };
-            let [total, own, min, avg, p50, p99, max] =
-                [row.total_ns, row.self_ns, row.min_ns, row.avg_ns, row.p50_ns, row.p99_ns, row.max_ns].map(time);
+            let time = |ns| {
+                if row.timed > 0 {
+                    duration(ns)
+                } else {
+                    "-".to_string()
+                }
+            };
+            let [total, own, min, avg, p50, p99, max] = [
+                row.total_ns,
+                row.self_ns,
+                row.min_ns,
+                row.avg_ns,
+                row.p50_ns,
+                row.p99_ns,
+                row.max_ns,
+            ]
+            .map(time);
             let mut cells = vec![total, own, count(row.calls), min, avg, p50, p99, max];
             if unfinished {
                 cells.push(count(row.unfinished));
@@ -196,6 +226,10 @@ impl Report {
             out.write_all(&text)?;
             text.clear();
         }
-        out.write_all(if self.rows.is_empty() { b"[]\n" } else { b"\n]\n" })
+        out.write_all(if self.rows.is_empty() {
+            b"[]\n"
+        } else {
+            b"\n]\n"
+        })
     }
 }

@@ -20,7 +20,10 @@ pub struct Histograms {
 
 impl Default for Histograms {
     fn default() -> Histograms {
-        Histograms { indexes: vec![[0; OCTAVES]], pages: vec![[0; BUCKETS]] }
+        Histograms {
+            indexes: vec![[0; OCTAVES]],
+            pages: vec![[0; BUCKETS]],
+        }
     }
 }
 
@@ -33,7 +36,11 @@ impl Histograms {
             Some(index) => index[octave] as usize,
             None => 0,
         };
-        let page = if page == 0 { self.make_page(number, octave) } else { page };
+        let page = if page == 0 {
+            self.make_page(number, octave)
+        } else {
+            page
+        };
         if let Some(page) = self.pages.get_mut(page) {
             page[bucket] += 1;
         }
@@ -56,7 +63,11 @@ impl Histograms {
         let index = from.indexes[from_number as usize];
         for (octave, &page) in index.iter().enumerate().filter(|&(_, &page)| page != 0) {
             let mine = self.indexes[*number as usize][octave] as usize;
-            let mine = if mine == 0 { self.make_page(number, octave) } else { mine };
+            let mine = if mine == 0 {
+                self.make_page(number, octave)
+            } else {
+                mine
+            };
             for (sum, count) in self.pages[mine].iter_mut().zip(&from.pages[page as usize]) {
                 *sum += count;
             }
@@ -84,7 +95,10 @@ impl Histograms {
 
     /// The middle of each bucket, ascending, and its count.
     fn buckets(&self, number: u32) -> impl Iterator<Item = (u64, u64)> {
-        let octaves = self.indexes[number as usize].iter().enumerate().filter(|&(_, &page)| page != 0);
+        let octaves = self.indexes[number as usize]
+            .iter()
+            .enumerate()
+            .filter(|&(_, &page)| page != 0);
         octaves.flat_map(|(octave, &page)| {
             let counts = self.pages[page as usize].iter().enumerate();
             counts.map(move |(bucket, &count)| (middle(octave, bucket), count))
@@ -114,11 +128,22 @@ mod tests {
     #[test]
     fn every_value_is_within_one_percent_of_its_bucket() {
         let small = 0..100_000u64;
-        let large = (17..48).flat_map(|power| [(1u64 << power) - 1, 1 << power, (1 << power) + 1, 3 << (power - 1)]);
+        let large = (17..48).flat_map(|power| {
+            [
+                (1u64 << power) - 1,
+                1 << power,
+                (1 << power) + 1,
+                3 << (power - 1),
+            ]
+        });
         for value in small.chain(large) {
             let (octave, bucket) = place(value);
             let error = middle(octave, bucket).abs_diff(value) as f64;
-            assert!(error <= value as f64 / 128.0, "{value}: {octave} {bucket} {}", middle(octave, bucket));
+            assert!(
+                error <= value as f64 / 128.0,
+                "{value}: {octave} {bucket} {}",
+                middle(octave, bucket)
+            );
         }
         assert_eq!(place(u64::MAX), place((1 << 48) - 1));
         assert!(place(u64::MAX).0 < OCTAVES);
@@ -135,7 +160,12 @@ mod tests {
         }
         histograms.merge(&mut number, &other, other_number);
         let [least, half, most, all] = histograms.quantiles(number, [0.0, 0.5, 0.99, 1.0]);
-        for (found, exact) in [(least, 1_000u64), (half, 500_000), (most, 990_000), (all, 1_000_000)] {
+        for (found, exact) in [
+            (least, 1_000u64),
+            (half, 500_000),
+            (most, 990_000),
+            (all, 1_000_000),
+        ] {
             assert!(found.abs_diff(exact) <= exact / 100, "{found} for {exact}");
         }
         assert_eq!(histograms.quantiles(0, [0.5]), [0]);
@@ -147,6 +177,9 @@ mod tests {
         let mut numbers = [0, 0];
         histograms.add(&mut numbers[0], 5);
         histograms.add(&mut numbers[1], 7);
-        assert_eq!(numbers.map(|number| histograms.quantiles(number, [0.5])), [[5], [7]]);
+        assert_eq!(
+            numbers.map(|number| histograms.quantiles(number, [0.5])),
+            [[5], [7]]
+        );
     }
 }

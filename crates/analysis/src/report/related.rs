@@ -49,13 +49,19 @@ impl Pairs<'_> {
     /// Where a call by the last of `under` to `callee` counts.
     fn sum(&mut self, under: &[Frame], callee: &Frame) -> Option<&mut Sum> {
         let callee = self.names.number(callee.site()) as usize;
-        let caller = under.last().map_or(self.wanted.len(), |caller| self.names.number(caller.site()) as usize);
+        let caller = under.last().map_or(self.wanted.len(), |caller| {
+            self.names.number(caller.site()) as usize
+        });
         let (function, other) = match self.relation {
             Relation::Callers => (callee, caller),
             Relation::Callees => (caller, callee),
         };
         let wanted = self.wanted.get(function).copied().unwrap_or(false);
-        if wanted { self.sums.get_mut(other) } else { None }
+        if wanted {
+            self.sums.get_mut(other)
+        } else {
+            None
+        }
     }
 }
 
@@ -86,7 +92,12 @@ impl Sink for Pairs<'_> {
 impl Worker for Pairs<'_> {}
 
 /// The callers, or callees, of the functions that `pattern` means, those with most time first.
-pub fn related(trace: &Trace, pattern: &str, relation: Relation, drive: &Drive) -> Result<Vec<Related>> {
+pub fn related(
+    trace: &Trace,
+    pattern: &str,
+    relation: Relation,
+    drive: &Drive,
+) -> Result<Vec<Related>> {
     let names = Names::new(trace);
     let mut wanted = vec![false; names.functions().len()];
     for number in names.matching(pattern) {
@@ -96,7 +107,12 @@ pub fn related(trace: &Trace, pattern: &str, relation: Relation, drive: &Drive) 
         bail!("no function of this trace is called {pattern:?}");
     }
     let sums = vec![Sum::default(); wanted.len() + 1];
-    let worker = |_| Pairs { names: &names, relation, wanted: &wanted, sums: sums.clone() };
+    let worker = |_| Pairs {
+        names: &names,
+        relation,
+        wanted: &wanted,
+        sums: sums.clone(),
+    };
     let mut workers: Vec<Pairs> = (0..drive.workers.max(1)).map(worker).collect();
     drive.run(trace, &mut workers)?;
     let mut found = Vec::new();
@@ -110,21 +126,34 @@ pub fn related(trace: &Trace, pattern: &str, relation: Relation, drive: &Drive) 
             let sum = &worker.sums[number];
             row.calls += sum.calls;
             row.ended += sum.ended;
-            row.total_ns = row.total_ns.saturating_add(trace.clocks().duration_ns(sum.total));
-            row.self_ns = row.self_ns.saturating_add(trace.clocks().duration_ns(sum.own));
+            row.total_ns = row
+                .total_ns
+                .saturating_add(trace.clocks().duration_ns(sum.total));
+            row.self_ns = row
+                .self_ns
+                .saturating_add(trace.clocks().duration_ns(sum.own));
         }
         if row.calls + row.ended > 0 {
             found.push(row);
         }
     }
     found.sort_by(|a, b| {
-        (b.total_ns, b.calls).cmp(&(a.total_ns, a.calls)).then_with(|| (&a.function, &a.module).cmp(&(&b.function, &b.module)))
+        (b.total_ns, b.calls)
+            .cmp(&(a.total_ns, a.calls))
+            .then_with(|| (&a.function, &a.module).cmp(&(&b.function, &b.module)))
     });
     Ok(found)
 }
 
-pub fn write_related(rows: &[Related], relation: Relation, out: &mut dyn Write, width: usize) -> io::Result<()> {
-    let all = rows.iter().fold(0u64, |sum, row| sum.saturating_add(row.total_ns));
+pub fn write_related(
+    rows: &[Related],
+    relation: Relation,
+    out: &mut dyn Write,
+    width: usize,
+) -> io::Result<()> {
+    let all = rows
+        .iter()
+        .fold(0u64, |sum, row| sum.saturating_add(row.total_ns));
     let heading = match relation {
         Relation::Callers => "caller",
         Relation::Callees => "callee",

@@ -28,8 +28,17 @@ pub struct Totals {
     active: u32,
 }
 
-const NOTHING: Totals =
-    Totals { calls: 0, total: 0, all: 0, own: 0, min: u64::MAX, max: 0, unfinished: 0, histogram: 0, active: 0 };
+const NOTHING: Totals = Totals {
+    calls: 0,
+    total: 0,
+    all: 0,
+    own: 0,
+    min: u64::MAX,
+    max: 0,
+    unfinished: 0,
+    histogram: 0,
+    active: 0,
+};
 
 /// Totals by site. Sites that the trace does not tell of share number 0.
 pub struct Stats {
@@ -39,14 +48,20 @@ pub struct Stats {
 
 impl Stats {
     pub fn new(sites: usize) -> Stats {
-        Stats { sites: vec![NOTHING; sites.max(1)], histograms: Histograms::default() }
+        Stats {
+            sites: vec![NOTHING; sites.max(1)],
+            histograms: Histograms::default(),
+        }
     }
 
     /// The totals by function.
     pub fn by_function(workers: &[Stats], names: &Names) -> Stats {
         let mut sum = Stats::new(names.functions().len());
         for worker in workers {
-            for (site, from) in (0..).zip(&worker.sites).filter(|(_, from)| from.calls > 0 || from.unfinished > 0) {
+            for (site, from) in (0..)
+                .zip(&worker.sites)
+                .filter(|(_, from)| from.calls > 0 || from.unfinished > 0)
+            {
                 let to = &mut sum.sites[names.number(site) as usize];
                 to.calls += from.calls;
                 to.total = to.total.saturating_add(from.total);
@@ -55,7 +70,8 @@ impl Stats {
                 to.min = to.min.min(from.min);
                 to.max = to.max.max(from.max);
                 to.unfinished += from.unfinished;
-                sum.histograms.merge(&mut to.histogram, &worker.histograms, from.histogram);
+                sum.histograms
+                    .merge(&mut to.histogram, &worker.histograms, from.histogram);
             }
         }
         sum
@@ -74,7 +90,9 @@ impl Sink for Stats {
         if let Some(frame) = frames.last() {
             let totals = site(&mut self.sites, frame.site());
             totals.calls += 1;
-            totals.active = totals.active.wrapping_add(u32::from(frame.style() != Style::Only));
+            totals.active = totals
+                .active
+                .wrapping_add(u32::from(frame.style() != Style::Only));
         }
         0
     }
@@ -121,14 +139,20 @@ impl Sink for Stats {
 
 impl Worker for Stats {
     fn begin(&mut self, _segment: &Segment, machine: &Machine) {
-        for frame in machine.counted().filter(|frame| frame.style() != Style::Only) {
+        for frame in machine
+            .counted()
+            .filter(|frame| frame.style() != Style::Only)
+        {
             let totals = site(&mut self.sites, frame.site());
             totals.active = totals.active.wrapping_add(1);
         }
     }
 
     fn end(&mut self, _segment: &Segment, machine: &Machine) -> Result<()> {
-        for frame in machine.counted().filter(|frame| frame.style() != Style::Only) {
+        for frame in machine
+            .counted()
+            .filter(|frame| frame.style() != Style::Only)
+        {
             let totals = site(&mut self.sites, frame.site());
             totals.active = totals.active.wrapping_sub(1);
         }

@@ -54,7 +54,9 @@ impl Sink for Sums {
     fn leave(&mut self, frame: &Frame, ending: Ending, frames: &[Frame]) {
         if frames.last().is_none_or(|under| under.note == 0) {
             let sum = self.sum();
-            sum.busy = sum.busy.saturating_add(ending.clock.saturating_sub(frame.clock));
+            sum.busy = sum
+                .busy
+                .saturating_add(ending.clock.saturating_sub(frame.clock));
         }
     }
 
@@ -78,7 +80,10 @@ impl Worker for Sums {
 /// All threads, by process and thread.
 pub fn threads(trace: &Trace, drive: &Drive) -> Result<Vec<ThreadRow>> {
     let infos = trace.threads();
-    let new = |_| Sums { threads: vec![Sum::default(); infos.len()], present: 0 };
+    let new = |_| Sums {
+        threads: vec![Sum::default(); infos.len()],
+        present: 0,
+    };
     let mut workers: Vec<Sums> = (0..drive.workers.max(1)).map(new).collect();
     drive.run(trace, &mut workers)?;
     let clocks: &Clocks = trace.clocks();
@@ -96,8 +101,14 @@ pub fn threads(trace: &Trace, drive: &Drive) -> Result<Vec<ThreadRow>> {
             row.unfinished += sum.unfinished;
             row.busy_ns = row.busy_ns.saturating_add(clocks.duration_ns(sum.busy));
         }
-        let first = thread.packets().next().map_or(0, |packet| packet.clock_begin());
-        let last = thread.packets().next_back().map_or(0, |packet| packet.clock_end());
+        let first = thread
+            .packets()
+            .next()
+            .map_or(0, |packet| packet.clock_begin());
+        let last = thread
+            .packets()
+            .next_back()
+            .map_or(0, |packet| packet.clock_end());
         row.span_ns = clocks.duration_ns(last.saturating_sub(first));
         row
     });
@@ -105,7 +116,15 @@ pub fn threads(trace: &Trace, drive: &Drive) -> Result<Vec<ThreadRow>> {
 }
 
 pub fn write_threads(rows: &[ThreadRow], out: &mut dyn Write, width: usize) -> io::Result<()> {
-    let numbers = ["process", "thread", "calls", "time", "traced", "unfinished", "lost"];
+    let numbers = [
+        "process",
+        "thread",
+        "calls",
+        "time",
+        "traced",
+        "unfinished",
+        "lost",
+    ];
     let mut columns: Vec<_> = numbers.map(|name| (name, Align::Right)).into();
     columns.push(("name", Align::Left));
     let mut table = Table::new(&columns);

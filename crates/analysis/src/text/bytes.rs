@@ -19,7 +19,10 @@ pub fn push_fraction(out: &mut Vec<u8>, thousandths: u64) {
 pub fn push_decimal(out: &mut Vec<u8>, value: u64, width: usize) {
     let mut buffer = itoa::Buffer::new();
     let digits = buffer.format(value).as_bytes();
-    out.extend(std::iter::repeat_n(b'0', width.saturating_sub(digits.len())));
+    out.extend(std::iter::repeat_n(
+        b'0',
+        width.saturating_sub(digits.len()),
+    ));
     out.extend_from_slice(digits);
 }
 
@@ -59,7 +62,9 @@ pub fn push_json_string(out: &mut Vec<u8>, text: &str) {
             '\\' => out.extend_from_slice(b"\\\\"),
             '\n' => out.extend_from_slice(b"\\n"),
             '\t' => out.extend_from_slice(b"\\t"),
-            control if control < ' ' => out.extend_from_slice(format!("\\u{:04x}", control as u32).as_bytes()),
+            control if control < ' ' => {
+                out.extend_from_slice(format!("\\u{:04x}", control as u32).as_bytes())
+            }
             other => out.extend_from_slice(other.encode_utf8(&mut [0; 4]).as_bytes()),
         }
     }
@@ -78,21 +83,36 @@ mod tests {
 
     #[test]
     fn numbers() {
-        assert_eq!(written(|out| push_u64(out, u64::MAX)), "18446744073709551615");
+        assert_eq!(
+            written(|out| push_u64(out, u64::MAX)),
+            "18446744073709551615"
+        );
         assert_eq!(written(|out| push_fraction(out, 1_234_007)), "1234.007");
         assert_eq!(written(|out| push_fraction(out, 90)), "0.090");
         assert_eq!(written(|out| push_decimal(out, 42, 6)), "000042");
         assert_eq!(written(|out| push_decimal(out, 1234567, 6)), "1234567");
-        assert_eq!(written(|out| push_hex(out, 0x0000_8829_7eec_d2e7)), "000088297eecd2e7");
+        assert_eq!(
+            written(|out| push_hex(out, 0x0000_8829_7eec_d2e7)),
+            "000088297eecd2e7"
+        );
         assert_eq!(written(|out| push_hex_short(out, 0x2e7)), "2e7");
         assert_eq!(written(|out| push_hex_short(out, 0)), "0");
-        assert_eq!(written(|out| push_padded(out, 4, |out| push_u64(out, 12))), "  12");
-        assert_eq!(written(|out| push_padded(out, 2, |out| push_u64(out, 123))), "123");
+        assert_eq!(
+            written(|out| push_padded(out, 4, |out| push_u64(out, 12))),
+            "  12"
+        );
+        assert_eq!(
+            written(|out| push_padded(out, 2, |out| push_u64(out, 123))),
+            "123"
+        );
     }
 
     #[test]
     fn strings_survive_a_json_parser() {
-        let hostile: String = (0..300).filter_map(char::from_u32).chain("\u{2028}𝒻\u{10ffff}".chars()).collect();
+        let hostile: String = (0..300)
+            .filter_map(char::from_u32)
+            .chain("\u{2028}𝒻\u{10ffff}".chars())
+            .collect();
         let json = written(|out| push_json_string(out, &hostile));
         assert_eq!(serde_json::from_str::<String>(&json).unwrap(), hostile);
     }

@@ -21,7 +21,10 @@ const NARROWEST: usize = 12;
 
 impl Table {
     pub fn new(columns: &[(&'static str, Align)]) -> Table {
-        Table { columns: columns.to_vec(), rows: Vec::new() }
+        Table {
+            columns: columns.to_vec(),
+            rows: Vec::new(),
+        }
     }
 
     pub fn row(&mut self, cells: Vec<String>) {
@@ -30,7 +33,11 @@ impl Table {
 
     pub fn write(&self, out: &mut dyn Write, width: usize) -> io::Result<()> {
         let widths = self.widths(width);
-        let heading: Vec<String> = self.columns.iter().map(|(name, _)| name.to_string()).collect();
+        let heading: Vec<String> = self
+            .columns
+            .iter()
+            .map(|(name, _)| name.to_string())
+            .collect();
         for row in std::iter::once(&heading).chain(&self.rows) {
             let mut line = String::new();
             for ((cell, &width), &(_, align)) in row.iter().zip(&widths).zip(&self.columns) {
@@ -51,7 +58,11 @@ impl Table {
     }
 
     fn widths(&self, available: usize) -> Vec<usize> {
-        let mut widths: Vec<usize> = self.columns.iter().map(|(name, _)| display_width(name)).collect();
+        let mut widths: Vec<usize> = self
+            .columns
+            .iter()
+            .map(|(name, _)| display_width(name))
+            .collect();
         for row in &self.rows {
             for (width, cell) in widths.iter_mut().zip(row) {
                 *width = (*width).max(display_width(cell));
@@ -81,7 +92,11 @@ fn shortened(text: &str, width: usize) -> String {
     }
     let kept = width.saturating_sub(1);
     let head = kept.div_ceil(2);
-    text.chars().take(head).chain(['…']).chain(text.chars().skip(length - (kept - head))).collect()
+    text.chars()
+        .take(head)
+        .chain(['…'])
+        .chain(text.chars().skip(length - (kept - head)))
+        .collect()
 }
 
 #[cfg(test)]
@@ -89,9 +104,17 @@ mod tests {
     use super::*;
 
     fn written(width: usize) -> String {
-        let mut table = Table::new(&[("calls", Align::Right), ("function", Align::Left), ("module", Align::Left)]);
+        let mut table = Table::new(&[
+            ("calls", Align::Right),
+            ("function", Align::Left),
+            ("module", Align::Left),
+        ]);
         table.row(vec!["1".into(), "main".into(), "a.out".into()]);
-        table.row(vec!["123456".into(), "a_function_with_a_long_name".into(), "libsomething.so.6".into()]);
+        table.row(vec![
+            "123456".into(),
+            "a_function_with_a_long_name".into(),
+            "libsomething.so.6".into(),
+        ]);
         let mut out = Vec::new();
         table.write(&mut out, width).unwrap();
         String::from_utf8(out).unwrap()

@@ -33,8 +33,12 @@ pub fn bytes(bytes: u64) -> String {
 
 /// A frequency in hertz.
 pub fn rate(hertz: u64) -> String {
-    const UNITS: [(f64, f64, &str); 4] =
-        [(1.0, 1e3, "Hz"), (1e3, 1e6, "kHz"), (1e6, 1e9, "MHz"), (1e9, f64::INFINITY, "GHz")];
+    const UNITS: [(f64, f64, &str); 4] = [
+        (1.0, 1e3, "Hz"),
+        (1e3, 1e6, "kHz"),
+        (1e6, 1e9, "MHz"),
+        (1e9, f64::INFINITY, "GHz"),
+    ];
     scaled(hertz as f64, &UNITS)
 }
 
@@ -53,7 +57,11 @@ pub fn count(value: u64) -> String {
 
 /// `12.3 %`; nothing of nothing is nothing.
 pub fn percent(part: u64, whole: u64) -> String {
-    let value = if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 };
+    let value = if whole == 0 {
+        0.0
+    } else {
+        part as f64 * 100.0 / whole as f64
+    };
     format!("{value:.1} %")
 }
 
@@ -104,10 +112,13 @@ mod tests {
 
     #[test]
     fn durations_have_three_digits_and_round_into_the_next_unit() {
-        let shown = [0, 7, 999, 1_000, 9_994, 9_995, 99_949, 99_950, 999_499, 999_500, 1_234_567].map(duration);
+        let shown = [
+            0, 7, 999, 1_000, 9_994, 9_995, 99_949, 99_950, 999_499, 999_500, 1_234_567,
+        ]
+        .map(duration);
         let expected = [
-            "0 ns", "7 ns", "999 ns", "1.00 us", "9.99 us", "10.0 us", "99.9 us", "100 us", "999 us", "1.00 ms",
-            "1.23 ms",
+            "0 ns", "7 ns", "999 ns", "1.00 us", "9.99 us", "10.0 us", "99.9 us", "100 us",
+            "999 us", "1.00 ms", "1.23 ms",
         ];
         assert_eq!(shown, expected);
         assert_eq!(duration(59_960_000_000), "1.00 min");
@@ -129,8 +140,14 @@ mod tests {
 
     #[test]
     fn other_quantities() {
-        assert_eq!([0, 1023, 1024, 65_536, 1_572_864].map(bytes), ["0 B", "1023 B", "1.00 KiB", "64.0 KiB", "1.50 MiB"]);
-        assert_eq!([0, 999, 1_000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!(
+            [0, 1023, 1024, 65_536, 1_572_864].map(bytes),
+            ["0 B", "1023 B", "1.00 KiB", "64.0 KiB", "1.50 MiB"]
+        );
+        assert_eq!(
+            [0, 999, 1_000, 1_234_567].map(count),
+            ["0", "999", "1,000", "1,234,567"]
+        );
         assert_eq!(rate(2_445_000_000), "2.44 GHz");
         assert_eq!(percent(1, 3), "33.3 %");
         assert_eq!(percent(0, 0), "0.0 %");

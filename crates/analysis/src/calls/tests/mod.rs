@@ -1,0 +1,4 @@
+mod hostile;
+mod programs;
+mod rules;
+mod tape;

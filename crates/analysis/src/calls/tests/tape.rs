@@ -1,0 +1,127 @@
+//! Records made by hand, and what a machine says of them.
+
+use nopal_abi as abi;
+
+use crate::calls::words::{site_of, tag_of};
+use crate::calls::{Ending, Frame, Machine, Sink};
+
+#[derive(Default)]
+pub struct Tape {
+    pub words: Vec<u64>,
+    pub clock: u64,
+}
+
+impl Tape {
+    pub fn event(&mut self, kind: u32, site: u32, slot: u64) -> &mut Tape {
+        let word = u64::from(self.clock as u32) | u64::from(kind) << 32 | u64::from(site) << 36;
+        self.words.push(word | (slot >> 4 & 0xff) << 56);
+        self
+    }
+
+    pub fn entry(&mut self, site: u32, slot: u64) -> &mut Tape {
+        self.event(abi::KIND_ENTRY, site, slot)
+    }
+
+    pub fn exit(&mut self, site: u32, slot: u64) -> &mut Tape {
+        self.event(abi::KIND_EXIT, site, slot)
+    }
+
+    pub fn tail(&mut self, site: u32, slot: u64) -> &mut Tape {
+        self.event(abi::KIND_TAIL, site, slot)
+    }
+
+    pub fn only(&mut self, site: u32, slot: u64) -> &mut Tape {
+        self.event(abi::KIND_ONLY, site, slot)
+    }
+
+    pub fn resync(&mut self, reason: u32, slot: u64) -> &mut Tape {
+        let first = u64::from(self.clock as u32) | u64::from(abi::KIND_EXTENDED) << 32;
+        let first = first | u64::from(abi::EVENT_RESYNC) << 36;
+        self.words
+            .extend([first, self.clock, slot, 0, 0, u64::from(reason)]);
+        self
+    }
+
+    pub fn jump(&mut self, slot: u64) -> &mut Tape {
+        self.resync(abi::RESYNC_JUMP, slot)
+    }
+
+    pub fn word(&mut self, word: u64) -> &mut Tape {
+        self.words.push(word);
+        self
+    }
+
+    pub fn wait(&mut self, ticks: u64) -> &mut Tape {
+        self.clock += ticks;
+        self
+    }
+
+    /// What a machine says of the whole tape.
+    pub fn told(&self) -> String {
+        let mut told = Told::default();
+        let mut machine = Machine::default();
+        run(&mut machine, &self.words, false, &mut told);
+        machine.end(&mut told);
+        told.text.trim_start().to_string()
+    }
+}
+
+pub fn run<S: Sink>(machine: &mut Machine, words: &[u64], lossy: bool, sink: &mut S) {
+    machine.begin_words(words, 0, lossy);
+    let mut rest = words;
+    while machine.step(&mut rest, sink) {}
+}
+
+/// `+site` at an entry, after a dot for each frame under it; `-site:ticks/self` at an end, `?site` for a call without
+/// one, `!site` for a stray exit, `<` and `>` where frames are left and come back to.
+#[derive(Default)]
+pub struct Told {
+    pub text: String,
+}
+
+impl Sink for Told {
+    fn enter(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32 {
+        let [under @ .., frame] = frames else {
+            return 0;
+        };
+        self.text
+            .push_str(&format!(" {}+{}", ".".repeat(under.len()), frame.site()));
+        if let Some(arguments) = arguments {
+            self.text.push_str(&format!("{arguments:?}"));
+        }
+        0
+    }
+
+    fn leave(&mut self, frame: &Frame, ending: Ending, frames: &[Frame]) {
+        let ticks = ending.clock - frame.clock;
+        let dots = ".".repeat(frames.len());
+        self.text.push_str(&format!(
+            " {dots}-{}:{ticks}/{}",
+            frame.site(),
+            ticks - frame.child
+        ));
+        if let Some(result) = ending.result {
+            self.text.push_str(&format!("={result}"));
+        }
+        if ending.unwound {
+            self.text.push('u');
+        }
+    }
+
+    fn lose(&mut self, frame: &Frame, _clock: u64, _counted: bool) {
+        self.text.push_str(&format!(" ?{}", frame.site()));
+    }
+
+    fn stray(&mut self, key: u32, _ending: Ending) {
+        self.text.push_str(&format!(" !{}", site_of(key)));
+        assert!(tag_of(key) < 256);
+    }
+
+    fn aside(&mut self, _frames: &[Frame]) {
+        self.text.push_str(" <");
+    }
+
+    fn resume(&mut self, _frames: &[Frame]) {
+        self.text.push_str(" >");
+    }
+}
