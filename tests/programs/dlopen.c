@@ -4,9 +4,11 @@
 
 #define CALLS 10
 
+static volatile int called;
+
 KEPT static int callback(int n)
 {
-	EFFECT();
+	called++;
 	return 2 * n;
 }
 

@@ -6,9 +6,11 @@
 
 extern int library_entry(int (*callback)(int), int n);
 
+static volatile int called;
+
 KEPT static int callback(int n)
 {
-	EFFECT();
+	called++;
 	return 2 * n;
 }
 

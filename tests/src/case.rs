@@ -17,6 +17,7 @@ pub struct Case {
     options: Vec<OsString>,
     input: String,
     start: Start,
+    refused: Vec<&'static str>,
 }
 
 /// A recording that has ended. Its directory is deleted with the value.
@@ -52,6 +53,7 @@ impl Case {
             options: Vec::new(),
             input: String::new(),
             start,
+            refused: Vec::new(),
         }
     }
 
@@ -66,6 +68,12 @@ impl Case {
     /// Options of `nopal record`.
     pub fn options<Word: Into<OsString>>(mut self, words: impl IntoIterator<Item = Word>) -> Case {
         self.options.extend(words.into_iter().map(Into::into));
+        self
+    }
+
+    /// A function that this build of the program makes too short to trace.
+    pub fn refused(mut self, function: &'static str) -> Case {
+        self.refused.push(function);
         self
     }
 
@@ -143,6 +151,10 @@ impl Case {
             .map(expected_calls)
             .unwrap_or_default();
         expected.extend(announced_calls(&traced.ended.stdout).1);
+        for function in &self.refused {
+            assert!(expected.remove(*function).is_some(), "{function} is called");
+            assert_eq!(traced.report.calls(function), 0, "{function}");
+        }
         traced.report.assert_calls(&expected);
         traced
     }

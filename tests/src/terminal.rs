@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::run::{End, Start};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The test's side of the terminal; the command leads the session on the other one.
 pub struct Terminal {
