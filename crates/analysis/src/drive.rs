@@ -81,6 +81,18 @@ impl<'a> Open<'a> {
         }
     }
 
+    /// The next segment and the state before it; goes on to the state after it.
+    fn split(&mut self) -> (Segment<'a>, Machine) {
+        let segment = self.segment();
+        let before = self.machine.clone();
+        if !segment.last {
+            for packet in &segment.packets {
+                self.machine.packet(packet, &mut ());
+            }
+        }
+        (segment, before)
+    }
+
     fn segment(&mut self) -> Segment<'a> {
         let packets = self.packets.by_ref().take(SEGMENT_PACKETS).collect();
         let number = self.number;
@@ -230,16 +242,8 @@ impl<'a> Crew<'a, '_> {
     }
 
     fn share<W: Worker>(&self, mut open: Open<'a>, worker: &mut W) -> Result<()> {
-        let segment = open.segment();
-        let mut machine = open.machine.clone();
-        if segment.last {
-            self.release(None);
-        } else {
-            for packet in &segment.packets {
-                open.machine.packet(packet, &mut ());
-            }
-            self.release(Some(open));
-        }
+        let (segment, mut machine) = open.split();
+        self.release((!segment.last).then_some(open));
         self.process(&segment, &mut machine, worker)
     }
 
@@ -277,5 +281,139 @@ impl Drop for Failing<'_, '_, '_> {
     fn drop(&mut self) {
         self.0.lock().failed = true;
         self.0.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::Names;
+    use crate::report::Stats;
+    use nopal_trace::synthetic::{self, Shape};
+
+    #[test]
+    fn segments_by_several_workers_sum_up_to_the_same() {
+        for seed in 1..4 {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("trace");
+            let shape = Shape {
+                seed,
+                threads: 2,
+                calls_per_thread: 300_000,
+                ..Shape::default()
+            };
+            synthetic::write(&path, &shape).unwrap();
+            let trace = Trace::open(&path).unwrap();
+            let names = Names::new(&trace);
+            let mut alone = [Stats::new(names.sites())];
+            let one = Drive {
+                workers: 1,
+                progress: None,
+            };
+            one.run(&trace, &mut alone).unwrap();
+
+            let mut several = [0; 3].map(|_| Stats::new(names.sites()));
+            let mut segments = 0;
+            for (stream, thread) in trace.threads().into_iter().enumerate() {
+                let mut open = Open::new(stream, thread);
+                while open.packets.len() > 0 {
+                    let (segment, mut machine) = open.split();
+                    let worker = &mut several[segments % 3];
+                    worker.begin(&segment, &machine);
+                    for packet in &segment.packets {
+                        machine.packet(packet, worker);
+                    }
+                    if segment.last {
+                        machine.end(worker);
+                    }
+                    worker.end(&segment, &machine).unwrap();
+                    segments += 1;
+                }
+            }
+            assert!(segments > 6, "{segments}");
+            let [alone, several] =
+                [&alone[..], &several[..]].map(|workers| Stats::by_function(workers, &names));
+            assert_eq!(alone.sites, several.sites, "seed {seed}");
+            let quantiles = |stats: &Stats| {
+                let numbers = stats.sites.iter().map(|totals| totals.histogram);
+                numbers
+                    .map(|number| stats.histograms.quantiles(number, [0.1, 0.5, 0.99]))
+                    .collect::<Vec<_>>()
+            };
+            assert_eq!(quantiles(&alone), quantiles(&several), "seed {seed}");
+        }
+    }
+
+    struct Failing {
+        segments: usize,
+    }
+
+    impl Sink for Failing {
+        fn enter(&mut self, _: &[crate::calls::Frame], _: Option<[u64; 6]>) -> u32 {
+            0
+        }
+        fn leave(
+            &mut self,
+            _: &crate::calls::Frame,
+            _: crate::calls::Ending,
+            _: &[crate::calls::Frame],
+        ) {
+        }
+        fn lose(&mut self, _: &crate::calls::Frame, _: u64, _: bool) {}
+        fn stray(&mut self, _: u32, _: crate::calls::Ending) {}
+    }
+
+    impl Worker for Failing {
+        fn end(&mut self, _: &Segment, _: &Machine) -> Result<()> {
+            self.segments += 1;
+            anyhow::ensure!(self.segments < 3, "no more");
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn an_error_of_one_worker_stops_all() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("trace");
+        let shape = Shape {
+            threads: 3,
+            calls_per_thread: 600_000,
+            ..Shape::default()
+        };
+        synthetic::write(&path, &shape).unwrap();
+        let trace = Trace::open(&path).unwrap();
+        let mut workers = [0; 4].map(|segments| Failing { segments });
+        let error = Drive {
+            workers: 4,
+            progress: None,
+        }
+        .run(&trace, &mut workers)
+        .unwrap_err();
+        assert_eq!(error.to_string(), "no more");
+    }
+
+    #[test]
+    fn progress_reaches_its_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("trace");
+        synthetic::write(&path, &Shape::default()).unwrap();
+        let trace = Trace::open(&path).unwrap();
+        let most = AtomicU64::new(0);
+        let progress = |done: u64, all: u64| {
+            assert!(done <= all);
+            most.fetch_max(done, Ordering::Relaxed);
+        };
+        let words: usize = trace
+            .threads()
+            .iter()
+            .flat_map(|t| t.packets())
+            .map(|p| p.words().len())
+            .sum();
+        let drive = Drive {
+            workers: 2,
+            progress: Some(&progress),
+        };
+        crate::report::functions(&trace, &drive).unwrap();
+        assert_eq!(most.into_inner(), words as u64);
     }
 }

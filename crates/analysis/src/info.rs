@@ -5,6 +5,7 @@ use std::io::{self, Write};
 
 use nopal_trace::{Note, Trace};
 
+use crate::names::printable;
 use crate::text::{Align, Table, bytes, count, date, duration, rate};
 
 /// Processes, and flaws, that are listed one by one.
@@ -55,7 +56,7 @@ fn facts(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
         .collect();
     let mut fact = |name: &str, value: String| match value.is_empty() {
         true => Ok(()),
-        false => writeln!(out, "{name:<10} {value}"),
+        false => writeln!(out, "{name:<10} {}", printable(&value)),
     };
     fact("trace", trace.directory().display().to_string())?;
     fact("command", session.command.join(" "))?;
@@ -165,7 +166,7 @@ fn processes(trace: &Trace, out: &mut dyn Write, width: usize) -> io::Result<()>
             exits
                 .get(&process.process)
                 .map_or_else(|| "-".to_string(), |status| ending(*status)),
-            process.executable.to_string(),
+            printable(process.executable),
         ]);
     }
     table.write(out, width)?;
@@ -211,7 +212,7 @@ fn images(trace: &Trace, out: &mut dyn Write, width: usize) -> io::Result<()> {
         table.row(vec![
             count(image.traced),
             count(image.refused),
-            image.path.to_string(),
+            printable(image.path),
         ]);
     }
     table.write(out, width)?;

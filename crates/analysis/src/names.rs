@@ -52,10 +52,10 @@ impl Names {
             let functions = &mut names.functions;
             let number = *known.entry((path, site.address)).or_insert_with(|| {
                 functions.push(Function {
-                    name: demangle(site.name).into_owned(),
-                    raw: site.name.to_string(),
-                    module: path.rsplit('/').next().unwrap_or(path).to_string(),
-                    path: path.to_string(),
+                    name: printable(&demangle(site.name)),
+                    raw: printable(site.name),
+                    module: printable(path.rsplit('/').next().unwrap_or(path)),
+                    path: printable(path),
                     address: site.address,
                     size: site.size,
                 });
@@ -108,14 +108,26 @@ impl Names {
     }
 }
 
+/// Text from a trace with nothing in it that a terminal would obey.
+pub fn printable(text: &str) -> String {
+    let harmless = |character: char| {
+        if character.is_control() {
+            '\u{fffd}'
+        } else {
+            character
+        }
+    };
+    text.chars().map(harmless).collect()
+}
+
 /// A thread's name: its own, or its process's.
 pub fn thread_name(trace: &Trace, thread: &ThreadInfo) -> String {
     if !thread.name.is_empty() {
-        return thread.name.to_string();
+        return printable(thread.name);
     }
     let process = trace
         .processes()
         .filter(|process| process.process == thread.process)
         .last();
-    process.map_or_else(|| "?".to_string(), |process| process.name.to_string())
+    process.map_or_else(|| "?".to_string(), |process| printable(process.name))
 }

@@ -186,6 +186,7 @@ impl Machine {
         let before = self.arrival.is_some_and(|arrival| arrival.elsewhere);
         self.lossy = false;
         self.last_clock = self.last_clock.max(clock);
+        self.cursor = slot >> 4;
         self.arrival = Some(Arrival {
             slot: slot >> 4,
             elsewhere: elsewhere || before,
@@ -334,9 +335,7 @@ impl Machine {
         } else {
             Vec::new()
         };
-        for frame in frames.drain(first..).rev() {
-            lose(&frame, since, counted, sink);
-        }
+        lose(&mut frames, first, since, counted, sink);
         self.fibers.add(Fiber {
             frames: beyond,
             since,
@@ -429,6 +428,7 @@ impl Machine {
         {
             self.finish(ending, sink);
         }
+        self.cursor = above(self.cursor, key);
         sink.stray(key, ending);
     }
 
@@ -500,11 +500,7 @@ impl Machine {
         } else {
             self.frames.split_off(index + dead)
         };
-        while self.frames.len() > index
-            && let Some(frame) = self.frames.pop()
-        {
-            lose(&frame, clock, true, sink);
-        }
+        lose(&mut self.frames, index, clock, true, sink);
         self.set_aside(aside, clock, sink);
     }
 
@@ -534,10 +530,8 @@ impl Machine {
             since: clock,
             counted,
         });
-        for fiber in self.fibers.surplus() {
-            for frame in fiber.frames.iter().rev() {
-                lose(frame, fiber.since, fiber.counted, sink);
-            }
+        for mut fiber in self.fibers.surplus() {
+            lose(&mut fiber.frames, 0, fiber.since, fiber.counted, sink);
         }
     }
 
@@ -559,20 +553,24 @@ impl Machine {
     /// The end of the thread's records.
     pub fn end<S: Sink>(&mut self, sink: &mut S) {
         let clock = self.last_clock;
-        while let Some(frame) = self.frames.pop() {
-            lose(&frame, clock, true, sink);
-        }
-        for fiber in self.fibers.drain() {
-            for frame in fiber.frames.iter().rev() {
-                lose(frame, fiber.since, fiber.counted, sink);
-            }
+        lose(&mut self.frames, 0, clock, true, sink);
+        for mut fiber in self.fibers.drain() {
+            lose(&mut fiber.frames, 0, fiber.since, fiber.counted, sink);
         }
     }
 }
 
-fn lose<S: Sink>(frame: &Frame, clock: u64, counted: bool, sink: &mut S) {
-    if frame.style() != Style::Only {
-        sink.lose(frame, clock, counted);
+/// Gives up the frames from `index` on.
+fn lose<S: Sink>(frames: &mut Vec<Frame>, index: usize, clock: u64, counted: bool, sink: &mut S) {
+    while frames.len() > index
+        && let Some(frame) = frames.pop()
+    {
+        if frame.style() != Style::Only {
+            sink.lose(&frame, clock, counted);
+        }
+        if let Some(under) = frames[index..].last_mut() {
+            under.child = under.child.saturating_add(ticks_in(&frame, clock));
+        }
     }
 }
 
@@ -601,6 +599,11 @@ fn one_stack(frames: &[Frame]) -> usize {
 /// The highest slot of the key's tag that is not above `slot`.
 fn below(slot: u64, key: u32) -> u64 {
     slot.wrapping_sub(slot.wrapping_sub(u64::from(tag_of(key))) & 0xff)
+}
+
+/// The lowest slot of the key's tag that is not below `slot`.
+fn above(slot: u64, key: u32) -> u64 {
+    slot.wrapping_add(u64::from(tag_of(key)).wrapping_sub(slot) & 0xff)
 }
 
 /// The slot of the key's tag nearest to `slot`.

@@ -115,12 +115,12 @@ pub fn functions(trace: &Trace, drive: &Drive) -> Result<Report> {
             timed: sum.histograms.count(totals.histogram),
             ..Row::default()
         };
-        if row.timed > 0 {
+        if let Some(average) = ns(totals.all).checked_div(row.timed) {
             let [p50, p99] = sum.histograms.quantiles(totals.histogram, [0.5, 0.99]);
             row.total_ns = ns(totals.total);
             row.self_ns = ns(totals.own);
             row.min_ns = ns(totals.min);
-            row.avg_ns = ns(totals.all) / row.timed;
+            row.avg_ns = average;
             row.p50_ns = ns(p50.clamp(totals.min, totals.max));
             row.p99_ns = ns(p99.clamp(totals.min, totals.max));
             row.max_ns = ns(totals.max);
@@ -168,7 +168,7 @@ impl Report {
         let mut table = Table::new(&columns);
         for row in &self.rows {
             let time = |ns| {
-                if row.timed > 0 {
+                if let Some(average) = ns(totals.all).checked_div(row.timed) {
                     duration(ns)
                 } else {
                     "-".to_string()

@@ -8,7 +8,7 @@ use crate::drive::{Segment, Worker};
 use crate::names::Names;
 
 /// What is known of a site. Fills a cache line.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(align(64))]
 pub struct Totals {
     /// Entries.

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use anyhow::Result;
 use nopal_trace::{Clocks, Trace};
 
-use crate::calls::{Ending, Frame, Machine, Sink, Style};
+use crate::calls::{Ending, Frame, Machine, Sink};
 use crate::drive::{Drive, Segment, Worker};
 use crate::names::thread_name;
 use crate::text::{Align, Table, count, duration};
@@ -32,6 +32,15 @@ struct Sum {
     busy: u64,
 }
 
+impl Sum {
+    fn time(&mut self, frame: &Frame, clock: u64) {
+        let own = clock
+            .saturating_sub(frame.clock)
+            .saturating_sub(frame.child);
+        self.busy = self.busy.saturating_add(own);
+    }
+}
+
 struct Sums {
     threads: Vec<Sum>,
     present: usize,
@@ -44,24 +53,18 @@ impl Sums {
 }
 
 impl Sink for Sums {
-    /// The note tells whether the frame or one under it is timed.
-    fn enter(&mut self, frames: &[Frame], _arguments: Option<[u64; 6]>) -> u32 {
+    fn enter(&mut self, _frames: &[Frame], _arguments: Option<[u64; 6]>) -> u32 {
         self.sum().calls += 1;
-        let timed = |frame: &Frame| frame.note != 0 || frame.style() != Style::Only;
-        u32::from(frames.iter().rev().take(2).any(timed))
+        0
     }
 
-    fn leave(&mut self, frame: &Frame, ending: Ending, frames: &[Frame]) {
-        if frames.last().is_none_or(|under| under.note == 0) {
-            let sum = self.sum();
-            sum.busy = sum
-                .busy
-                .saturating_add(ending.clock.saturating_sub(frame.clock));
-        }
+    fn leave(&mut self, frame: &Frame, ending: Ending, _frames: &[Frame]) {
+        self.sum().time(frame, ending.clock);
     }
 
-    fn lose(&mut self, _frame: &Frame, _clock: u64, _counted: bool) {
+    fn lose(&mut self, frame: &Frame, clock: u64, _counted: bool) {
         self.sum().unfinished += 1;
+        self.sum().time(frame, clock);
     }
 
     fn stray(&mut self, _key: u32, _ending: Ending) {
@@ -70,8 +73,6 @@ impl Sink for Sums {
 }
 
 impl Worker for Sums {
-    const SHARES: bool = false;
-
     fn begin(&mut self, segment: &Segment, _machine: &Machine) {
         self.present = segment.stream;
     }

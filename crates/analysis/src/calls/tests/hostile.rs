@@ -50,7 +50,7 @@ fn any_words_are_taken_and_every_call_is_accounted_for() {
             };
             for _ in 0..3000 {
                 let site = random.below(sites) as u32;
-                let slot = random.below(slots) * 16 << random.below(8);
+                let slot = (random.below(slots) * 16) << random.below(8);
                 match random.below(40) {
                     0 => tape.jump(slot),
                     1 => tape.resync(random.below(6) as u32, random.number()),
@@ -90,7 +90,7 @@ fn deep_stacks_and_exits_of_nothing_do_not_multiply() {
     assert_eq!(balance.strays, 600_000);
     tape.words.clear();
     for turn in 0..100_000u64 {
-        let slot = turn % 2 << 39 | 0x100_0000;
+        let slot = ((turn % 2) << 39) | 0x100_0000;
         tape.jump(slot).entry(3, slot);
     }
     run(&mut machine, &tape.words, false, &mut balance);

@@ -1,0 +1,184 @@
+//! Every text format against a file in `golden/`. `NOPAL_BLESS=1` writes the files.
+
+mod made;
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use nopal_analysis::drive::Drive;
+use nopal_analysis::dump::{Format, Weight, dump};
+use nopal_analysis::graph::{self, Shown};
+use nopal_analysis::names::Names;
+use nopal_analysis::replay::{Look, replay};
+use nopal_analysis::report::{self, Relation, Sort};
+use nopal_analysis::{info, text};
+use nopal_trace::Trace;
+
+const WIDTH: usize = 120;
+
+fn drive() -> Drive<'static> {
+    Drive {
+        workers: 1,
+        progress: None,
+    }
+}
+
+fn check(name: &str, write: impl FnOnce(&Trace, &mut Vec<u8>) -> Result<()>) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("made.data");
+    let trace = made::trace(&path);
+    let mut out = Vec::new();
+    write(&trace, &mut out).unwrap();
+    let found = String::from_utf8(out)
+        .unwrap()
+        .replace(&path.display().to_string(), "made.data");
+    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/golden")
+        .join(name);
+    if std::env::var_os("NOPAL_BLESS").is_some() {
+        fs::write(&file, &found).unwrap();
+    }
+    let expected = fs::read_to_string(&file).unwrap_or_default();
+    assert!(found == expected, "{name} has changed:\n{found}");
+}
+
+#[test]
+fn report_table() {
+    check("report.txt", |trace, out| {
+        Ok(report::functions(trace, &drive())?.write_table(out, WIDTH)?)
+    });
+}
+
+#[test]
+fn report_by_calls_cut_short_on_a_narrow_terminal() {
+    check("report-narrow.txt", |trace, out| {
+        let mut report = report::functions(trace, &drive())?;
+        report.sort(Sort::Calls);
+        report.limit(3);
+        Ok(report.write_table(out, 80)?)
+    });
+}
+
+#[test]
+fn report_json() {
+    check("report.json", |trace, out| {
+        Ok(report::functions(trace, &drive())?.write_json(out)?)
+    });
+}
+
+#[test]
+fn report_threads() {
+    check("threads.txt", |trace, out| {
+        Ok(report::write_threads(
+            &report::threads(trace, &drive())?,
+            out,
+            WIDTH,
+        )?)
+    });
+}
+
+#[test]
+fn report_callers_and_callees() {
+    check("related.txt", |trace, out| {
+        for (function, relation) in [("read", Relation::Callers), ("main", Relation::Callees)] {
+            let rows = report::related(trace, function, relation, &drive())?;
+            report::write_related(&rows, relation, out, WIDTH)?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn replay_plain() {
+    check("replay.txt", |trace, out| {
+        replay(trace, Look { color: false }, out)
+    });
+}
+
+#[test]
+fn replay_in_colour() {
+    check("replay-colour.txt", |trace, out| {
+        replay(trace, Look { color: true }, out)
+    });
+}
+
+#[test]
+fn graph_of_all() {
+    check("graph.txt", |trace, out| {
+        let names = Names::new(trace);
+        let tree = graph::tree(trace, &names, &drive())?;
+        Ok(graph::write_tree(
+            out,
+            &tree,
+            &names,
+            trace.clocks(),
+            Shown::default(),
+        )?)
+    });
+}
+
+#[test]
+fn graph_of_one_function() {
+    check("graph-one.txt", |trace, out| {
+        let names = Names::new(trace);
+        let tree = graph::tree_of(trace, &names, "made::parse", &drive())?;
+        let shown = Shown {
+            depth: 1,
+            ..Shown::default()
+        };
+        Ok(graph::write_tree(
+            out,
+            &tree,
+            &names,
+            trace.clocks(),
+            shown,
+        )?)
+    });
+}
+
+#[test]
+fn dumps() {
+    let formats = [
+        ("devtrace.txt", Format::Devtrace),
+        ("function.txt", Format::Function),
+        ("chrome.json", Format::Chrome),
+        ("folded.txt", Format::Folded(Weight::Time)),
+        ("folded-calls.txt", Format::Folded(Weight::Calls)),
+        ("raw.txt", Format::Raw),
+    ];
+    for (name, format) in formats {
+        check(name, |trace, out| dump(trace, format, &drive(), out));
+    }
+}
+
+#[test]
+fn trace_info() {
+    check("info.txt", |trace, out| Ok(info::info(trace, out, WIDTH)?));
+}
+
+#[test]
+fn json_is_json() {
+    let directory = tempfile::tempdir().unwrap();
+    let trace = made::trace(&directory.path().join("made.data"));
+    let mut out = Vec::new();
+    dump(&trace, Format::Chrome, &drive(), &mut out).unwrap();
+    let chrome: serde_json::Value = serde_json::from_slice(&out).unwrap();
+    let events = chrome["traceEvents"].as_array().unwrap();
+    assert!(
+        events
+            .iter()
+            .all(|event| event["ph"].is_string() && event["name"].is_string())
+    );
+    out.clear();
+    report::functions(&trace, &drive())
+        .unwrap()
+        .write_json(&mut out)
+        .unwrap();
+    let rows: Vec<serde_json::Value> = serde_json::from_slice(&out).unwrap();
+    assert!(
+        rows.iter()
+            .all(|row| row["total_ns"].is_u64() && row["function"].is_string())
+    );
+    assert_eq!(text::count(rows.len() as u64), "9");
+}
