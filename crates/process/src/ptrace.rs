@@ -214,6 +214,13 @@ pub(crate) struct News {
     pub status: i32,
 }
 
+impl News {
+    /// Of a stop, not of an end.
+    pub fn is_stop(&self) -> bool {
+        !matches!(self.code, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED)
+    }
+}
+
 /// `None`: nothing yet. `ECHILD`: it is neither our child nor traced by us, not any more.
 pub(crate) fn news(id: i32, options: i32) -> Result<Option<News>> {
     loop {

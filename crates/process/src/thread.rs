@@ -104,15 +104,16 @@ impl Thread {
         }
     }
 
-    /// As [`Thread::wait`]; `None` when `deadline` passes first.
+    /// As [`Thread::wait`]; `None` when `deadline` passes first, or the thread has ended and nobody is told yet: that is
+    /// so for the first thread of a process while others run.
     pub fn wait_until(&mut self, deadline: Instant) -> Result<Option<Event>> {
         let mut pause = Pause::default();
         loop {
             if let Some(event) = self.poll()? {
                 return Ok(Some(event));
             }
-            if Instant::now() >= deadline {
-                return Ok(None);
+            if Instant::now() >= deadline || self.is_zombie() {
+                return self.poll();
             }
             pause.rest();
         }
@@ -137,6 +138,8 @@ impl Thread {
             Err(error) => return Err(error).context("cannot wait"),
         }
         match ptrace::news(self.tid, libc::WEXITED | libc::WNOHANG | libc::WNOWAIT) {
+            // The kernel tells of a tracee's stop whether or not it is asked for: one that came between the two looks.
+            Ok(Some(news)) if news.is_stop() => Ok(None),
             Ok(Some(news)) => {
                 // The status of our own child stays for `ExitWatch`; anything else must be released to its parent.
                 let own = self.tid == self.pid
@@ -158,8 +161,6 @@ impl Thread {
         Event::Ended(ending)
     }
 
-    /// Whether the thread has ended without our being told: the first thread of a process is reported only when all
-    /// others have ended, too.
     pub(crate) fn is_zombie(&self) -> bool {
         !thread_alive(self.pid, self.tid)
     }
@@ -275,28 +276,28 @@ impl Thread {
     }
 
     pub(crate) fn let_go(&mut self, deadline: Instant) -> Result<()> {
-        if self.ended.is_some() {
-            return Ok(());
-        }
-        if self.stop.is_none() {
+        if self.stop.is_none() && self.ended.is_none() {
             self.interrupt()?;
         }
-        let stop = match self.wait_until(deadline)? {
-            Some(Event::Stopped(stop)) => stop,
-            Some(Event::Ended(_)) => return Ok(()),
-            None if self.is_zombie() => return Ok(()),
-            None => bail!("thread {} does not stop", self.tid),
-        };
-        let signal = if let Stop::Signal(signal) = stop {
-            signal
-        } else {
-            0
-        };
-        match ptrace::command(libc::PTRACE_DETACH, self.tid, signal as usize) {
-            Err(error) if !is_gone(&error) => Err(error).context("cannot detach"),
-            _ => {
-                self.end(Ending::Unknown);
-                Ok(())
+        loop {
+            let stop = match self.wait_until(deadline)? {
+                Some(Event::Stopped(stop)) => stop,
+                Some(Event::Ended(_)) => return Ok(()),
+                None => bail!("thread {} does not stop", self.tid),
+            };
+            let signal = if let Stop::Signal(signal) = stop {
+                signal
+            } else {
+                0
+            };
+            match ptrace::command(libc::PTRACE_DETACH, self.tid, signal as usize) {
+                Ok(()) => {
+                    self.end(Ending::Unknown);
+                    return Ok(());
+                }
+                // Killed: it must be waited for, or its parent does not learn of it.
+                Err(error) if is_gone(&error) => self.stop = None,
+                Err(error) => return Err(error).context("cannot detach"),
             }
         }
     }
