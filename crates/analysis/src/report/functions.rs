@@ -168,7 +168,7 @@ impl Report {
         let mut table = Table::new(&columns);
         for row in &self.rows {
             let time = |ns| {
-                if let Some(average) = ns(totals.all).checked_div(row.timed) {
+                if row.timed > 0 {
                     duration(ns)
                 } else {
                     "-".to_string()

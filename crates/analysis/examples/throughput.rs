@@ -1,5 +1,5 @@
 //! How many records a second the report and the chrome dump take:
-//! `speed --make DIR RECORDS THREADS`, then `speed DIR [WORKERS]`.
+//! `throughput --make DIR RECORDS THREADS`, then `throughput DIR [WORKERS]`.
 
 use std::path::Path;
 use std::time::Instant;
@@ -36,7 +36,7 @@ fn main() -> Result<()> {
                 progress: None,
             },
         ),
-        _ => anyhow::bail!("speed DIR [WORKERS] | speed --make DIR RECORDS THREADS"),
+        _ => anyhow::bail!("throughput DIR [WORKERS] | throughput --make DIR RECORDS THREADS"),
     }
 }
 
