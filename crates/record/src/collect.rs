@@ -5,6 +5,7 @@ use anyhow::Result;
 use nopal_abi::*;
 use nopal_trace::{Chunk, Note, ThreadKey, Writer};
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 /// What has been collected so far.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -29,8 +30,10 @@ pub struct Collector {
     keep: Keep,
     limit: Option<u64>,
     buffer: Box<[u64; CHUNK_BYTES / 8]>,
-    threads: HashMap<ThreadKey, u32>,
-    named: HashSet<ThreadKey>,
+    /// The number that each thread's next chunk has.
+    threads: HashMap<ThreadKey, u64>,
+    /// Threads of which nobody has said yet that they have ended.
+    running: HashSet<ThreadKey>,
     pub totals: Totals,
     /// Nothing more is written: the disk or the limit is full. The reason, once.
     pub stopped: Option<String>,
@@ -48,7 +51,7 @@ impl Collector {
             limit,
             buffer: Box::new([0; CHUNK_BYTES / 8]),
             threads: HashMap::new(),
-            named: HashSet::new(),
+            running: HashSet::new(),
             totals: Totals::default(),
             stopped: None,
         }
@@ -62,24 +65,39 @@ impl Collector {
         }
     }
 
-    /// Takes the chunks of threads that have ended, as `ended` tells of a process and thread.
-    pub fn take_over(&mut self, region: &Region, mut ended: impl FnMut(i32, i32) -> bool) {
+    /// Takes the chunks of threads that have ended, as `ended` tells of a process and thread, and writes them.
+    pub fn finish_threads(
+        &mut self,
+        regions: &[Arc<Region>],
+        writer: &mut Writer,
+        ended: impl Fn(i32, i32) -> bool,
+    ) -> Result<()> {
         let mut known = HashMap::new();
-        for chunk in 0..region.chunks() {
-            if region.chunk_state(chunk) != CHUNK_OWNED {
-                continue;
+        let mut has_ended = |process: u32, thread: u32| {
+            *known.entry((process, thread)).or_insert_with(|| ended(process as i32, thread as i32))
+        };
+        let mut over: HashSet<ThreadKey> =
+            self.running.iter().copied().filter(|key| has_ended(key.process, key.thread)).collect();
+        for region in regions {
+            for chunk in (0..region.chunks()).filter(|chunk| region.chunk_state(*chunk) == CHUNK_OWNED) {
+                let header = region.header(chunk);
+                // A thread that has just taken the chunk has not filled in the header.
+                if header.thread != 0 && has_ended(header.process, header.thread) {
+                    region.take_over(chunk);
+                }
             }
-            let header = region.header(chunk);
-            // A thread that has just taken the chunk has not filled in the header.
-            if header.thread == 0 {
-                continue;
+            if self.keep == Keep::All {
+                self.write(region, writer, false)?;
             }
-            let thread = (header.process, header.thread);
-            let gone = *known.entry(thread).or_insert_with(|| ended(thread.0 as i32, thread.1 as i32));
-            if gone {
-                region.take_over(chunk);
+            for chunk in (0..region.chunks()).filter(|chunk| region.chunk_state(*chunk) != CHUNK_FREE) {
+                over.remove(&ThreadKey::of(&region.header(chunk)));
             }
         }
+        for key in over {
+            self.running.remove(&key);
+            writer.thread_ended(key.process, key.thread, key.begin);
+        }
+        Ok(())
     }
 
     /// Writes everything that is left, also chunks that threads still hold: nobody writes any more.
@@ -110,7 +128,7 @@ impl Collector {
                 continue;
             }
             let next = self.threads.get(&key).copied();
-            if !settled && next.is_some_and(|next| u64::from(next) < waiting.sequence) {
+            if !settled && next.is_some_and(|next| next < waiting.sequence) {
                 // Its predecessor is about to be handed over.
                 held = Some(key);
                 continue;
@@ -122,7 +140,7 @@ impl Collector {
             }
             region.free(waiting.chunk);
             freed += 1;
-            self.threads.insert(key, (waiting.sequence + 1) as u32);
+            self.threads.insert(key, waiting.sequence + 1);
         }
         Ok(freed)
     }
@@ -141,7 +159,7 @@ impl Collector {
                 self.totals.events += events;
                 self.totals.holes += holes;
                 self.totals.damage += damage;
-                self.totals.bytes += 8 * events + size_of::<ChunkHeader>() as u64;
+                self.totals.bytes = writer.bytes();
                 if self.limit.is_some_and(|limit| self.totals.bytes >= limit) {
                     self.stopped = Some("the trace has grown to its limit (--max-size)".into());
                 }
@@ -184,9 +202,10 @@ impl Collector {
 
     /// Notes a thread's name when its first chunk comes, while it may still be asked for it.
     fn name(&mut self, writer: &mut Writer, key: ThreadKey) -> Result<()> {
-        if !self.named.insert(key) {
+        if self.threads.contains_key(&key) {
             return Ok(());
         }
+        self.running.insert(key);
         let name = nopal_process::thread_name(key.process as i32, key.thread as i32).unwrap_or_default();
         writer.note(&Note::Thread { process: key.process, thread: key.thread, begin: key.begin, name })
     }

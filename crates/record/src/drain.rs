@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 const SHORTEST_NAP: Duration = Duration::from_micros(200);
 const LONGEST_NAP: Duration = Duration::from_millis(5);
 const SECOND: Duration = Duration::from_secs(1);
+const SNAPSHOT_SOON: Duration = Duration::from_millis(20);
 /// How often chunks of threads that have ended are looked for.
 const ENDED: Duration = Duration::from_millis(50);
 
@@ -62,7 +63,8 @@ impl Drain {
 
 fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
     let mut nap = SHORTEST_NAP;
-    let mut last_second = Instant::now();
+    // The second snapshot comes early, so that the rate of the counter is known of short programs too.
+    let mut next_snapshot = Instant::now() + SNAPSHOT_SOON;
     let mut last_ended = Instant::now();
     while !shared.stop.load(Ordering::Relaxed) {
         let mut freed = 0;
@@ -72,12 +74,11 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
         }
         if last_ended.elapsed() > ENDED {
             last_ended = Instant::now();
-            for region in shared.regions() {
-                collector.take_over(&region, |process, thread| !nopal_process::thread_alive(process, thread));
-            }
+            let ended = |process, thread| !nopal_process::thread_alive(process, thread);
+            collector.finish_threads(&shared.regions(), &mut lock(&shared.writer), ended)?;
         }
-        if last_second.elapsed() > SECOND {
-            last_second = Instant::now();
+        if Instant::now() >= next_snapshot {
+            next_snapshot = Instant::now() + SECOND;
             note(&shared.writer, &snapshot())?;
             let synced = lock(&shared.writer).sync_metadata();
             synced.or_else(|error| if Writer::is_full(&error) { Ok(()) } else { Err(error) })?;

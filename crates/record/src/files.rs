@@ -26,11 +26,6 @@ impl File {
         let high = segments.iter().map(|segment| segment.address.saturating_add(segment.memory_size)).max();
         low & !0xfff..high.unwrap_or(0).checked_next_multiple_of(4096).unwrap_or(low)
     }
-
-    pub fn site(&self, address: u64) -> Option<&Site> {
-        let place = self.plan.sites.binary_search_by_key(&address, |site| site.address).ok()?;
-        self.plan.sites.get(place)
-    }
 }
 
 /// All files of a session, and the numbers of the sites in them.
@@ -98,6 +93,19 @@ impl Files {
         let file = Arc::new(File { image, plan, index });
         self.by_identity.insert(identity, file.clone());
         Ok(file)
+    }
+
+    /// The functions whose names are most like `wanted`.
+    pub fn nearest(&self, wanted: &str) -> Vec<String> {
+        let names: Vec<String> = self
+            .by_identity
+            .values()
+            .filter_map(|file| file.image.functions().ok())
+            .flatten()
+            .map(|function| nopal_symbols::demangle(&function.name).into_owned())
+            .collect();
+        let nearest = nopal_symbols::nearest(names.iter().map(String::as_str), wanted);
+        nearest.into_iter().map(str::to_owned).collect()
     }
 
     /// The numbers of sites, the same in every process; new ones are told to the trace first.

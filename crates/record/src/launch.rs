@@ -3,7 +3,7 @@
 use crate::options::Options;
 use crate::traced::openable;
 use anyhow::{Context, Result, bail, ensure};
-use nopal_process::{Command, Ending, Launched, LoaderStop, Memory, Thread};
+use nopal_process::{Command, Launched, LoaderStop, Memory, Thread};
 use nopal_symbols::Image;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ const SET_ID: u32 = 0o6000;
 /// Whether a process came as far as its first code.
 pub enum Start {
     Ready,
-    Ended(Ending),
+    Ended,
 }
 
 pub fn launch(options: &Options) -> Result<Launched> {
@@ -55,8 +55,7 @@ pub fn to_first_code(thread: &mut Thread) -> Result<Start> {
         match stop {
             LoaderStop::Consistent => return Ok(Start::Ready),
             LoaderStop::Executed => {}
-            LoaderStop::Exited(status) => return Ok(Start::Ended(Ending::Exited(status))),
-            LoaderStop::Killed { signal, core } => return Ok(Start::Ended(Ending::Killed { signal, core })),
+            LoaderStop::Exited(_) | LoaderStop::Killed { .. } => return Ok(Start::Ended),
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::region::{Question, Region};
 use crate::remove;
 use crate::signals::{Signals, send_signal};
 use crate::traced::{Settings, Traced, Workshop};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use nopal_abi::{ASK_EXEC, ASK_LIBRARIES, WHEN_FULL_BLOCK, WHEN_FULL_DROP};
 use nopal_agent::{DEPTH_LIMIT, Recorder};
 use nopal_process::{Ending, ExecFollower, ExitWatch, Followed, Options as Trace, Thread};
@@ -38,9 +38,9 @@ pub fn record(options: &Options) -> Result<Outcome> {
     writer.set_readable(demangle);
     writer.note(&snapshot())?;
     let shared = Arc::new(Shared::new(writer));
-    let guardian = Guardian::start(&options.directory)?;
     let signals = Signals::before_launch()?;
-    let mut launched = launch::launch(options)?;
+    let mut guardian = Guardian::start(&options.directory)?;
+    let mut launched = launch::launch(options).inspect_err(|_| guardian.dismiss())?;
     let main = ExitWatch::new(launched.pid)?;
 
     let mut session = Session {
@@ -52,7 +52,8 @@ pub fn record(options: &Options) -> Result<Outcome> {
         guardian,
         warnings: Vec::new(),
     };
-    if let Err(error) = session.begin(&mut launched.thread) {
+    let begun = session.begin(&mut launched.thread).and_then(|()| session.something_is_chosen());
+    if let Err(error) = begun {
         // It has not run an instruction of its own.
         send_signal(launched.pid, libc::SIGKILL);
         session.guardian.dismiss();
@@ -112,12 +113,24 @@ impl Session<'_> {
                 note(&self.shared.writer, &notes::process(process))?;
                 Traced::begin(thread, &mut workshop)?
             }
-            Start::Ended(_) => return Ok(()),
+            Start::Ended => return Ok(()),
         };
         self.guardian.watch(&mut traced)?;
         self.shared.add_region(traced.region.clone());
         self.traced.insert(process, traced);
         Ok(())
+    }
+
+    /// A choice that fits nothing is a mistake, unless it waits for a library that may be loaded later.
+    fn something_is_chosen(&self) -> Result<()> {
+        let waits = self.options.only.iter().any(|pattern| pattern.contains('@'));
+        if waits || self.options.only.is_empty() || self.files.traced.values().any(|count| *count > 0) {
+            return Ok(());
+        }
+        let wanted = self.options.only.join(" ");
+        let nearest = self.files.nearest(&wanted);
+        ensure!(nearest.is_empty(), "no function matches {wanted}; the nearest are {}", nearest.join(", "));
+        bail!("no function matches {wanted}")
     }
 
     /// Serves the traced processes until the last one has ended, or the user wants no more. Returns how the program
