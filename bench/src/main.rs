@@ -1,1 +1,78 @@
-fn main() {}
+//! Measures what nopal promises about speed, side by side with doing nothing and with its peers, and puts each figure
+//! beside its bound: `nopal-bench [pairs|sqlite|start|readers|threads|code]…`, all of them by default.
+
+mod code;
+mod pairs;
+mod programs;
+mod readers;
+mod run;
+mod samples;
+mod sqlite;
+mod start;
+mod table;
+mod threads;
+
+use anyhow::{Context, Result};
+use programs::Programs;
+use run::{Places, remove};
+use serde_json::json;
+use table::Row;
+
+fn main() -> Result<()> {
+    let chosen: Vec<String> = std::env::args().skip(1).collect();
+    let wanted = |group: &str| chosen.is_empty() || chosen.iter().any(|one| one == group);
+    let places = Places::new()?;
+    let programs = Programs::new(&places.directory);
+    let binaries = sqlite::compile(&programs).context("SQLite")?;
+
+    let mut rows: Vec<Row> = Vec::new();
+    let mut group = |name: &str, measure: &dyn Fn() -> Result<Vec<Row>>| -> Result<()> {
+        if wanted(name) {
+            eprintln!("nopal-bench: {name}");
+            rows.extend(measure().with_context(|| format!("measuring {name}"))?);
+        }
+        Ok(())
+    };
+    group("pairs", &|| pairs::measure(&places, &programs))?;
+    group("sqlite", &|| sqlite::measure(&places, &binaries))?;
+    group("start", &|| start::measure(&places))?;
+    group("readers", &|| {
+        readers::measure(&places, &binaries.plain, binaries.mcount.as_deref())
+    })?;
+    group("threads", &|| threads::measure(&places, &programs))?;
+    group("code", &|| code::measure(&binaries.plain))?;
+
+    remove(&places.trace())?;
+    remove(&places.peer_trace())?;
+    let machine = machine();
+    let results =
+        json!({ "machine": machine, "rows": rows.iter().map(Row::json).collect::<Vec<_>>() });
+    std::fs::write(
+        places.directory.join("results.json"),
+        serde_json::to_string_pretty(&results)? + "\n",
+    )?;
+    std::fs::write(
+        places.directory.join("results.md"),
+        format!("{machine}\n\n{}", table::markdown(&rows)),
+    )?;
+    println!("{machine}\n\n{}", table::text(&rows));
+    let judged: Vec<bool> = rows.iter().filter_map(Row::holds).collect();
+    println!(
+        "{} of {} bounds hold",
+        judged.iter().filter(|holds| **holds).count(),
+        judged.len()
+    );
+    Ok(())
+}
+
+fn machine() -> String {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let processors = read("/proc/cpuinfo");
+    let model = processors
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let kernel = read("/proc/sys/kernel/osrelease");
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let model = model.map_or("an unknown processor", |(_, model)| model);
+    format!("{model}, {cores} cores, Linux {}", kernel.trim())
+}

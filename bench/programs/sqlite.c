@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0
+ *
+ * sqlite ROWS: inserts, selects and deletes in a table in memory that has an index. Prints the time it took in
+ * nanoseconds, and a sum over what it read, which is the same each time.
+ */
+#include "measure.h"
+#include "sqlite3.h"
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static sqlite3 *database;
+
+static void check(int good)
+{
+	if (good)
+		return;
+	fprintf(stderr, "sqlite: %s\n", sqlite3_errmsg(database));
+	exit(1);
+}
+
+static void run(const char *sql)
+{
+	check(sqlite3_exec(database, sql, NULL, NULL, NULL) == SQLITE_OK);
+}
+
+static sqlite3_stmt *prepare(const char *sql)
+{
+	sqlite3_stmt *statement;
+	check(sqlite3_prepare_v2(database, sql, -1, &statement, NULL) == SQLITE_OK);
+	return statement;
+}
+
+/* Every number below ROWS once, in no order: ROWS is prime to the factor. */
+static int64_t shuffled(int64_t i, int64_t rows)
+{
+	return i * 7919 % rows;
+}
+
+static void insert(int64_t rows)
+{
+	sqlite3_stmt *statement = prepare("INSERT INTO item (id, name, amount) VALUES (?1, ?2, ?3)");
+	run("BEGIN");
+	for (int64_t i = 0; i < rows; i++) {
+		char name[32];
+		int64_t id = shuffled(i, rows);
+		int length = snprintf(name, sizeof name, "item %lld", (long long)id);
+		sqlite3_bind_int64(statement, 1, id);
+		sqlite3_bind_text(statement, 2, name, length, SQLITE_TRANSIENT);
+		sqlite3_bind_int64(statement, 3, id % 1000);
+		check(sqlite3_step(statement) == SQLITE_DONE);
+		sqlite3_reset(statement);
+	}
+	run("COMMIT");
+	sqlite3_finalize(statement);
+}
+
+static int64_t sum(sqlite3_stmt *statement)
+{
+	int64_t total = 0;
+	int step;
+	while ((step = sqlite3_step(statement)) == SQLITE_ROW)
+		total += sqlite3_column_int64(statement, 0);
+	check(step == SQLITE_DONE);
+	sqlite3_reset(statement);
+	return total;
+}
+
+static int64_t read_back(int64_t rows)
+{
+	int64_t total = 0;
+	sqlite3_stmt *by_id = prepare("SELECT amount FROM item WHERE id = ?1");
+	for (int64_t i = 0; i < rows; i++) {
+		sqlite3_bind_int64(by_id, 1, shuffled(i, rows));
+		total += sum(by_id);
+	}
+	sqlite3_finalize(by_id);
+	sqlite3_stmt *by_amount = prepare("SELECT length(name) FROM item WHERE amount = ?1 ORDER BY name");
+	for (int64_t amount = 0; amount < 1000; amount++) {
+		sqlite3_bind_int64(by_amount, 1, amount);
+		total += sum(by_amount);
+	}
+	sqlite3_finalize(by_amount);
+	sqlite3_stmt *groups = prepare("SELECT count(*) * amount FROM item WHERE name LIKE '%7%' GROUP BY amount");
+	total += sum(groups);
+	sqlite3_finalize(groups);
+	return total;
+}
+
+static void delete(int64_t rows)
+{
+	sqlite3_stmt *statement = prepare("DELETE FROM item WHERE id = ?1");
+	run("BEGIN");
+	for (int64_t i = 0; i < rows; i += 2) {
+		sqlite3_bind_int64(statement, 1, shuffled(i, rows));
+		check(sqlite3_step(statement) == SQLITE_DONE);
+		sqlite3_reset(statement);
+	}
+	run("COMMIT");
+	sqlite3_finalize(statement);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc != 2)
+		return 2;
+	int64_t rows = atoll(argv[1]);
+	double start = nanoseconds();
+	check(sqlite3_open(":memory:", &database) == SQLITE_OK);
+	run("CREATE TABLE item (id INTEGER PRIMARY KEY, name TEXT, amount INTEGER);"
+	    "CREATE INDEX by_amount ON item (amount)");
+	insert(rows);
+	int64_t total = read_back(rows);
+	delete(rows);
+	total += sum(prepare("SELECT id FROM item"));
+	double spent = nanoseconds() - start;
+	printf("time %f\nsum %lld\n", spent, (long long)total);
+	return 0;
+}

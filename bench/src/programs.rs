@@ -1,0 +1,120 @@
+//! The programs that are measured, compiled here, with the same compiler as their peers'.
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+pub struct Programs {
+    sources: PathBuf,
+    directory: PathBuf,
+}
+
+impl Programs {
+    pub fn new(directory: &Path) -> Programs {
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs");
+        Programs {
+            sources,
+            directory: directory.to_owned(),
+        }
+    }
+
+    /// Compiles `source.c` as `name`.
+    pub fn compile(
+        &self,
+        compiler: &str,
+        source: &str,
+        name: &str,
+        options: &[&str],
+    ) -> Result<PathBuf> {
+        let program = self.directory.join(name);
+        let source = self.sources.join(source).with_extension("c");
+        run(Command::new(compiler)
+            .args(["-O2", "-o"])
+            .arg(&program)
+            .arg(source)
+            .args(options)
+            .arg("-pthread"))?;
+        Ok(program)
+    }
+
+    /// Compiles the driver with SQLite, as `name`: a minute's work, done once.
+    pub fn sqlite(&self, name: &str, option: Option<&str>) -> Result<PathBuf> {
+        let library = sqlite_source()?;
+        let object = self.directory.join(name).with_extension("o");
+        if !is_newer(&object, &library.join("sqlite3.c")) {
+            let unfinished = object.with_extension("new");
+            let mut compile = Command::new("gcc");
+            compile
+                .args(["-O2", "-c", "-o"])
+                .arg(&unfinished)
+                .arg(library.join("sqlite3.c"))
+                .args(option);
+            run(&mut compile)?;
+            std::fs::rename(&unfinished, &object)?;
+        }
+        let program = self.directory.join(name);
+        let driver = self.sources.join("sqlite.c");
+        let mut compile = Command::new("gcc");
+        compile
+            .args(["-O2", "-o"])
+            .arg(&program)
+            .args(option)
+            .arg("-I")
+            .arg(&library);
+        run(compile.arg(driver).arg(&object).args(["-lm", "-pthread"]))?;
+        Ok(program)
+    }
+}
+
+pub fn is_installed(program: &str) -> bool {
+    Command::new(program)
+        .arg("--version")
+        .output()
+        .is_ok_and(|output| output.status.success())
+}
+
+fn is_newer(made: &Path, source: &Path) -> bool {
+    let time = |path: &Path| path.metadata().and_then(|metadata| metadata.modified());
+    matches!((time(made), time(source)), (Ok(made), Ok(source)) if made > source)
+}
+
+/// Where Cargo keeps the source of the package that holds SQLite.
+fn sqlite_source() -> Result<PathBuf> {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args([
+        "metadata",
+        "--format-version=1",
+        "--features=sqlite-source",
+        "--manifest-path",
+    ]);
+    let output = cargo
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"))
+        .output()?;
+    ensure!(
+        output.status.success(),
+        "cargo metadata: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let metadata: Value = serde_json::from_slice(&output.stdout)?;
+    let packages = metadata["packages"]
+        .as_array()
+        .context("cargo metadata names no packages")?;
+    let package = packages
+        .iter()
+        .find(|package| package["name"] == "libsqlite3-sys");
+    let manifest = package.and_then(|package| package["manifest_path"].as_str());
+    Ok(Path::new(manifest.context("libsqlite3-sys is not there")?).with_file_name("sqlite3"))
+}
+
+fn run(command: &mut Command) -> Result<()> {
+    let output = command
+        .output()
+        .with_context(|| format!("cannot run {:?}", command.get_program()))?;
+    ensure!(
+        output.status.success(),
+        "{command:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(())
+}

@@ -1,0 +1,136 @@
+//! How fast a trace is read.
+
+use crate::run::{Peak, Places, remove, run, watch};
+use crate::samples::{Samples, in_turn};
+use crate::table::{Bound, Row};
+use anyhow::Result;
+use nopal_trace::synthetic::{self, Shape};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+const ROUNDS: usize = 3;
+const LARGE: u64 = 50_000_000;
+const SMALL: u64 = 5_000_000;
+const THREADS: u32 = 4;
+const PEER_ROWS: &str = "12000";
+
+/// Anonymous memory may differ by what threads and their buffers happen to hold.
+const GROWTH: f64 = 1.25;
+
+pub fn measure(
+    places: &Places,
+    sqlite: &Path,
+    sqlite_for_uftrace: Option<&Path>,
+) -> Result<Vec<Row>> {
+    let large = make(places, "synthetic-50M", LARGE)?;
+    let small = make(places, "synthetic-5M", SMALL)?;
+    let text = places.directory.join("chrome.json");
+    let read = |arguments: &[&str], trace: &Path, output: Stdio| {
+        watch(
+            Command::new(&places.nopal).args(arguments).arg(trace),
+            output,
+        )
+    };
+    let chrome = ["dump", "--as", "chrome"];
+    let results = in_turn(
+        ROUNDS,
+        &mut [
+            &mut || read(&["report"], &large, Stdio::null()),
+            &mut || read(&["report"], &small, Stdio::null()),
+            &mut || read(&chrome, &large, Stdio::null()),
+            &mut || read(&chrome, &small, File::create(&text)?.into()),
+        ],
+    )?;
+    let rate = |index: usize, records: u64| -> Samples {
+        let rate = |peak: &Peak| records as f64 / peak.time.as_secs_f64() / 1e6;
+        results[index].iter().map(rate).collect()
+    };
+    let memory = |index: usize| -> Samples {
+        results[index]
+            .iter()
+            .map(|peak| peak.anonymous as f64 / f64::from(1 << 20))
+            .collect()
+    };
+    let written = text.metadata()?.len() as f64 / 1e6;
+    const RATE: &str = "M records/s";
+    let mut rows = vec![
+        Row::new("report, 50 million records", RATE, rate(0, LARGE)).bound(Bound::AtLeast(60.0)),
+        Row::new(
+            "its memory, against that for 5 million",
+            "×",
+            memory(0).over(&memory(1)),
+        )
+        .bound(Bound::AtMost(GROWTH))
+        .note(format!(
+            "{:.1} MiB anonymous, {:.1} MiB for 5 million",
+            memory(0).median(),
+            memory(1).median()
+        )),
+        Row::new(
+            "dump --as chrome, 50 million records, discarded",
+            RATE,
+            rate(2, LARGE),
+        )
+        .bound(Bound::AtLeast(15.0))
+        .note(format!("{:.1} MiB anonymous", memory(2).median())),
+        Row::new(
+            "dump --as chrome, 5 million records, to a file",
+            RATE,
+            rate(3, SMALL),
+        )
+        .bound(Bound::AtLeast(15.0))
+        .note(format!(
+            "{written:.0} MB of text, {:.1} MiB anonymous",
+            memory(3).median()
+        )),
+    ];
+    std::fs::remove_file(&text)?;
+    for trace in [large, small] {
+        remove(&trace)?;
+    }
+    if let Some(program) = sqlite_for_uftrace {
+        let records = recorded(places, sqlite)?;
+        places.uftrace(&[], program, &[PEER_ROWS])?;
+        let peer = |arguments: &[&str]| -> Result<f64> {
+            let mut command = Command::new("uftrace");
+            command
+                .args(arguments)
+                .args(["--no-pager", "-d"])
+                .arg(places.peer_trace());
+            Ok(records as f64 / watch(&mut command, Stdio::null())?.time.as_secs_f64() / 1e6)
+        };
+        rows.push(Row::once(
+            "peer: uftrace report, SQLite",
+            RATE,
+            peer(&["report"])?,
+        ));
+        rows.push(Row::once(
+            "peer: uftrace dump --chrome, SQLite",
+            RATE,
+            peer(&["dump", "--chrome"])?,
+        ));
+    }
+    Ok(rows)
+}
+
+fn make(places: &Places, name: &str, records: u64) -> Result<PathBuf> {
+    let directory = places.directory.join(name);
+    remove(&directory)?;
+    let calls_per_thread = records / 2 / u64::from(THREADS);
+    let shape = Shape {
+        threads: THREADS,
+        calls_per_thread,
+        functions: 500,
+        ..Shape::default()
+    };
+    synthetic::write(&directory, &shape)?;
+    Ok(directory)
+}
+
+/// How many records the same calls make.
+fn recorded(places: &Places, program: &Path) -> Result<u64> {
+    run(Command::new(program).arg(PEER_ROWS))?;
+    places.record(&["--block"], program, &[PEER_ROWS])?;
+    Ok(2 * places.calls()?.values().sum::<u64>())
+}

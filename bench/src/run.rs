@@ -1,0 +1,177 @@
+//! Runs programs, by themselves and under tracers.
+
+use anyhow::{Context, Result, ensure};
+use nopal_trace::Trace;
+use serde_json::Value;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// What a program printed: a name and a number a line.
+pub struct Printed(HashMap<String, f64>);
+
+impl Printed {
+    pub fn get(&self, name: &str) -> Result<f64> {
+        self.0
+            .get(name)
+            .copied()
+            .with_context(|| format!("the program did not print {name:?}"))
+    }
+}
+
+pub struct Ran {
+    pub printed: Printed,
+    pub time: Duration,
+}
+
+/// Runs a command to its end, with what it prints.
+pub fn run(command: &mut Command) -> Result<Ran> {
+    let start = Instant::now();
+    let output = command
+        .output()
+        .with_context(|| format!("cannot run {:?}", command.get_program()))?;
+    let time = start.elapsed();
+    ensure!(
+        output.status.success(),
+        "{command:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let text = String::from_utf8_lossy(&output.stdout);
+    let pair = |line: &str| -> Option<(String, f64)> {
+        let (name, value) = line.split_once(' ')?;
+        Some((name.to_owned(), value.parse().ok()?))
+    };
+    Ok(Ran {
+        printed: Printed(text.lines().filter_map(pair).collect()),
+        time,
+    })
+}
+
+/// Where things are.
+pub struct Places {
+    pub nopal: PathBuf,
+    /// Everything that is made goes here.
+    pub directory: PathBuf,
+}
+
+impl Places {
+    /// The tool that was built beside this program.
+    pub fn new() -> Result<Places> {
+        let ours = std::env::current_exe()?;
+        let profile = ours.parent().context("no directory")?;
+        let nopal = profile.join("nopal");
+        ensure!(
+            nopal.exists(),
+            "{} is not there: cargo build --release -p nopal",
+            nopal.display()
+        );
+        let directory = profile.parent().context("no directory")?.join("bench");
+        std::fs::create_dir_all(&directory)?;
+        Ok(Places { nopal, directory })
+    }
+
+    pub fn trace(&self) -> PathBuf {
+        self.directory.join("trace")
+    }
+
+    pub fn peer_trace(&self) -> PathBuf {
+        self.directory.join("peer")
+    }
+
+    /// `nopal record OPTIONS -- PROGRAM ARGUMENTS`, into a directory that is empty.
+    pub fn record(&self, options: &[&str], program: &Path, arguments: &[&str]) -> Result<Ran> {
+        self.record_cached(options, program, arguments, &self.directory.join("cache"))
+    }
+
+    pub fn record_cached(
+        &self,
+        options: &[&str],
+        program: &Path,
+        arguments: &[&str],
+        cache: &Path,
+    ) -> Result<Ran> {
+        remove(&self.trace())?;
+        let mut command = Command::new(&self.nopal);
+        command
+            .env("XDG_CACHE_HOME", cache)
+            .args(["record", "-o"])
+            .arg(self.trace())
+            .args(options);
+        run(command.arg("--").arg(program).args(arguments))
+    }
+
+    /// Events of the last recording that were lost.
+    pub fn lost(&self) -> Result<u64> {
+        Ok(Trace::open(&self.trace())?.lost())
+    }
+
+    /// How often each function was called in the last recording.
+    pub fn calls(&self) -> Result<HashMap<String, u64>> {
+        let output = Command::new(&self.nopal)
+            .args(["report", "--json"])
+            .arg(self.trace())
+            .output()?;
+        ensure!(
+            output.status.success(),
+            "nopal report: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        let rows: Vec<Value> = serde_json::from_slice(&output.stdout)?;
+        let call =
+            |row: &Value| Some((row["function"].as_str()?.to_owned(), row["calls"].as_u64()?));
+        Ok(rows.iter().filter_map(call).collect())
+    }
+
+    /// `uftrace record OPTIONS PROGRAM ARGUMENTS`.
+    pub fn uftrace(&self, options: &[&str], program: &Path, arguments: &[&str]) -> Result<Ran> {
+        remove(&self.peer_trace())?;
+        let mut command = Command::new("uftrace");
+        command
+            .args(["record", "--no-pager", "-d"])
+            .arg(self.peer_trace())
+            .args(options);
+        run(command.arg(program).args(arguments))
+    }
+}
+
+pub fn remove(directory: &Path) -> Result<()> {
+    match std::fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+/// How long a command ran, and the most anonymous memory that it was seen to hold.
+pub struct Peak {
+    pub time: Duration,
+    pub anonymous: u64,
+}
+
+/// Runs a command whose output goes to `output`. Pages of mapped files, which the kernel takes back as it likes, are
+/// not counted.
+pub fn watch(command: &mut Command, output: impl Into<Stdio>) -> Result<Peak> {
+    let start = Instant::now();
+    let mut child = command.stdout(output).stderr(Stdio::null()).spawn()?;
+    let status_file = format!("/proc/{}/status", child.id());
+    let mut anonymous = 0;
+    let status = loop {
+        let text = std::fs::read_to_string(&status_file).unwrap_or_default();
+        anonymous = anonymous.max(kibibytes(&text, "RssAnon:") << 10);
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    };
+    ensure!(status.success(), "{command:?}: {status}");
+    Ok(Peak {
+        time: start.elapsed(),
+        anonymous,
+    })
+}
+
+fn kibibytes(status: &str, field: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix(field));
+    line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse().ok())
+        .unwrap_or(0)
+}

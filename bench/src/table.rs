@@ -1,0 +1,215 @@
+//! The table of what was measured, each figure beside its bound.
+
+use crate::samples::Samples;
+use serde_json::{Value, json};
+use std::fmt::Write;
+
+#[derive(Debug, Clone, Copy)]
+pub enum Bound {
+    AtMost(f64),
+    AtLeast(f64),
+    Exactly(f64),
+}
+
+impl Bound {
+    fn holds(self, value: f64) -> bool {
+        match self {
+            Bound::AtMost(limit) => value <= limit,
+            Bound::AtLeast(limit) => value >= limit,
+            Bound::Exactly(limit) => value == limit,
+        }
+    }
+
+    fn sign(self) -> (&'static str, f64) {
+        match self {
+            Bound::AtMost(limit) => ("≤", limit),
+            Bound::AtLeast(limit) => ("≥", limit),
+            Bound::Exactly(limit) => ("=", limit),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub struct Row {
+    what: String,
+    unit: &'static str,
+    samples: Samples,
+    bound: Option<Bound>,
+    note: String,
+}
+
+impl Row {
+    pub fn new(what: impl Into<String>, unit: &'static str, samples: Samples) -> Row {
+        Row {
+            what: what.into(),
+            unit,
+            samples,
+            bound: None,
+            note: String::new(),
+        }
+    }
+
+    pub fn once(what: impl Into<String>, unit: &'static str, value: f64) -> Row {
+        Row::new(what, unit, Samples::from_iter([value]))
+    }
+
+    pub fn bound(mut self, bound: Bound) -> Row {
+        self.bound = Some(bound);
+        self
+    }
+
+    pub fn note(mut self, note: impl Into<String>) -> Row {
+        self.note = note.into();
+        self
+    }
+
+    /// None where nothing is asked.
+    pub fn holds(&self) -> Option<bool> {
+        self.bound.map(|bound| bound.holds(self.samples.median()))
+    }
+
+    fn with_unit(&self, value: f64) -> String {
+        if self.unit.is_empty() {
+            number(value)
+        } else {
+            format!("{} {}", number(value), self.unit)
+        }
+    }
+
+    fn cells(&self) -> [String; 6] {
+        let spread = match self.samples.values().len() {
+            1 => String::new(),
+            _ => format!(
+                "{} to {}",
+                number(self.samples.lowest()),
+                number(self.samples.highest())
+            ),
+        };
+        let bound = self.bound.map_or(String::new(), |bound| {
+            let (sign, limit) = bound.sign();
+            format!("{sign} {}", self.with_unit(limit))
+        });
+        let verdict = match self.holds() {
+            Some(true) => "holds",
+            Some(false) => "FAILS",
+            None => "",
+        };
+        let measured = self.with_unit(self.samples.median());
+        [
+            self.what.clone(),
+            measured,
+            spread,
+            bound,
+            verdict.into(),
+            self.note.clone(),
+        ]
+    }
+
+    pub fn json(&self) -> Value {
+        let bound = self
+            .bound
+            .map(|bound| json!({ "sign": bound.sign().0, "limit": bound.sign().1 }));
+        json!({
+            "what": self.what, "unit": self.unit, "median": self.samples.median(), "lowest": self.samples.lowest(),
+            "highest": self.samples.highest(), "rounds": self.samples.values(), "bound": bound, "holds": self.holds(),
+            "note": self.note,
+        })
+    }
+}
+
+const HEAD: [&str; 6] = ["what", "median", "rounds", "bound", "verdict", "of which"];
+
+pub fn markdown(rows: &[Row]) -> String {
+    let mut text = line(&HEAD.map(String::from));
+    text.push_str("| --- | ---: | ---: | ---: | --- | --- |\n");
+    for row in rows {
+        text.push_str(&line(&row.cells()));
+    }
+    text
+}
+
+fn line(cells: &[String; 6]) -> String {
+    format!("| {} |\n", cells.join(" | "))
+}
+
+/// Without notes, in columns.
+pub fn text(rows: &[Row]) -> String {
+    let cells: Vec<_> = std::iter::once(HEAD.map(String::from))
+        .chain(rows.iter().map(Row::cells))
+        .collect();
+    let width = |column: usize| {
+        cells
+            .iter()
+            .map(|row| row[column].chars().count())
+            .max()
+            .unwrap_or(0)
+    };
+    let widths: [usize; 5] = std::array::from_fn(width);
+    let mut text = String::new();
+    for [what, median, spread, bound, verdict, _] in &cells {
+        let [what_width, median_width, spread_width, bound_width, _] = widths;
+        let _ = writeln!(
+            text,
+            "{what:what_width$}  {median:>median_width$}  {spread:>spread_width$}  {bound:>bound_width$}  {verdict}"
+        );
+    }
+    text
+}
+
+/// Three digits that say something, and no more.
+fn number(value: f64) -> String {
+    let digits = match value.abs() {
+        size if size >= 100.0 || value.fract() == 0.0 => 0,
+        size if size >= 10.0 => 1,
+        _ => 2,
+    };
+    let plain = format!("{value:.digits$}");
+    let (sign, plain) = plain
+        .strip_prefix('-')
+        .map_or(("", plain.as_str()), |rest| ("-", rest));
+    let (whole, fraction) = plain
+        .split_once('.')
+        .map_or((plain, ""), |(whole, fraction)| (whole, fraction));
+    let mut grouped = String::from(sign);
+    for (index, digit) in whole.chars().enumerate() {
+        if index > 0 && (whole.len() - index).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    if !fraction.is_empty() {
+        grouped.push('.');
+        grouped.push_str(fraction);
+    }
+    grouped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        let shown = [0.984, 1.25, 19.04, 130.4, 50_000_000.0, -1234.5, 5.0].map(number);
+        assert_eq!(
+            shown,
+            ["0.98", "1.25", "19.0", "130", "50,000,000", "-1,234", "5"]
+        );
+    }
+
+    #[test]
+    fn a_figure_is_judged_by_its_median() {
+        let row = Row::new("a", "ns", Samples::from_iter([1.0, 2.0, 9.0]));
+        assert_eq!(row.holds(), None);
+        assert_eq!(row.bound(Bound::AtMost(2.0)).holds(), Some(true));
+        let row = Row::once("b", "", 3.0).bound(Bound::AtLeast(4.0));
+        assert_eq!(row.holds(), Some(false));
+        assert_eq!(row.cells()[3..5], ["≥ 4", "FAILS"]);
+    }
+
+    #[test]
+    fn nothing_measured_holds_no_bound() {
+        let row = Row::new("a", "", Samples::default()).bound(Bound::AtMost(1.0));
+        assert_eq!(row.holds(), Some(false));
+    }
+}
