@@ -67,9 +67,12 @@
 #define NOPAL_CHUNK_BYTES (1 << NOPAL_CHUNK_SHIFT)
 #define NOPAL_CHUNK_HEADER_BYTES 96
 
+/* A chunk's state word. The bits above the mask tell owners apart: a thread that finds the chunk of one that ended
+ * may hand it over only if the tool has not done so already and given it to a third. */
+#define NOPAL_CHUNK_STATE_MASK 3u
 #define NOPAL_CHUNK_FREE 0u         /* zeroed, in nobody's hands; only the tool makes a chunk free */
 #define NOPAL_CHUNK_OWNED 1u        /* a thread writes into it */
-#define NOPAL_CHUNK_FULL 2u         /* its thread has gone on to another one */
+#define NOPAL_CHUNK_FULL 2u         /* its thread has gone on to another one, or has ended */
 
 #define NOPAL_REQUESTS 64
 #define NOPAL_LOST_COUNTERS 64
@@ -92,7 +95,7 @@ struct nopal_resync {
 	uint32_t kind_and_event;    /* NOPAL_KIND_EXTENDED | NOPAL_EVENT_RESYNC << 4 */
 	uint64_t clock;
 	uint64_t slot;              /* address of the slot that holds the return address of the event that follows */
-	uint64_t stack;             /* lowest address of the stack's known part */
+	uint64_t stack;             /* lowest address of the stack's known part; 0: it has none */
 	uint32_t process;
 	uint32_t thread;
 	uint32_t reason;

@@ -3,8 +3,9 @@
  * Chunks: taken from the region, filled, handed to the tool.
  *
  * A chunk's state word goes FREE -> OWNED (a thread, compare-and-swap) -> FULL (its owner) -> FREE (the tool, after it
- * has copied and zeroed the chunk). The tool also takes OWNED chunks whose thread has ended. There is no list, so a
- * thread that dies between any two instructions leaves nothing broken.
+ * has copied and zeroed the chunk). The tool also takes OWNED chunks whose thread has ended, and so does a thread that
+ * finds the context of one, by compare-and-swap. There is no list, so a thread that dies between any two instructions
+ * leaves nothing broken.
  */
 #include "arch.h"
 #include "core.h"
@@ -26,8 +27,14 @@ static uint32_t *state_of(struct nopal_region *region, const struct nopal_chunk_
 	return &state_words(region)[index];
 }
 
+/* Threads begin at different times, near enough for the few bits that there are. */
+static uint32_t owned_by(const struct nopal_context *context)
+{
+	return (uint32_t)context->begin * (NOPAL_CHUNK_STATE_MASK + 1) | NOPAL_CHUNK_OWNED;
+}
+
 /* The free chunk of the lowest number, so that few chunks are in use and their lines stay in the cache. 0: none. */
-static struct nopal_chunk_header *take(struct nopal_region *region)
+static struct nopal_chunk_header *take(struct nopal_region *region, const struct nopal_context *context)
 {
 	uint32_t *state = state_words(region);
 	for (uint32_t i = 0; i < region->chunk_count; i++) {
@@ -35,8 +42,8 @@ static struct nopal_chunk_header *take(struct nopal_region *region)
 		if (__atomic_load_n(&state[i], __ATOMIC_RELAXED) != NOPAL_CHUNK_FREE)
 			continue;
 		/* Acquire pairs with the tool's release when it freed the chunk: the zeroes are seen. */
-		if (__atomic_compare_exchange_n(&state[i], &expected, NOPAL_CHUNK_OWNED, false, __ATOMIC_ACQUIRE,
-						__ATOMIC_RELAXED))
+		if (__atomic_compare_exchange_n(&state[i], &expected, owned_by(context), false,
+						__ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
 			return (struct nopal_chunk_header *)chunk_address(region, i);
 	}
 	return 0;
@@ -45,18 +52,28 @@ static struct nopal_chunk_header *take(struct nopal_region *region)
 static struct nopal_chunk_header *take_or_wait(struct nopal_process *process, struct nopal_context *context)
 {
 	struct nopal_region *region = process->region;
-	struct nopal_chunk_header *chunk = take(region);
+	struct nopal_chunk_header *chunk = take(region, context);
 	if (chunk || region->when_full != NOPAL_WHEN_FULL_BLOCK || context->waiting)
 		return chunk;
 	struct nopal_patience patience = { 0 };
 	context->waiting = 1;
 	while (!chunk && nopal_wait_step(process, &patience, &region->bell, region->bell))
-		chunk = take(region);
+		chunk = take(region, context);
 	context->waiting = 0;
 	return chunk;
 }
 
-void nopal_chunk_finish(struct nopal_region *region, uint64_t position)
+void nopal_chunk_abandon(struct nopal_region *region, const struct nopal_context *context)
+{
+	if (!context->position)
+		return;
+	uint32_t expected = owned_by(context);
+	__atomic_compare_exchange_n(state_of(region, nopal_chunk_of(context->position)), &expected, NOPAL_CHUNK_FULL,
+				    false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+}
+
+/* Hands over the chunk of `position` (0: none). */
+static void finish(struct nopal_region *region, uint64_t position)
 {
 	/* Release pairs with the tool's acquire: the records are seen, but for those that a thread has reserved and
 	 * not stored yet, which the tool waits for. */
@@ -78,7 +95,8 @@ void nopal_chunk_finish(struct nopal_region *region, uint64_t position)
  * before the old one; the tool puts them in order by their sequence. If the thread dies between 3 and 4, the tool finds
  * the old chunk OWNED by a dead thread.
  */
-bool nopal_chunk_switch(struct nopal_process *process, struct nopal_context *context, uint64_t slot, uint32_t bytes)
+bool nopal_chunk_switch(struct nopal_process *process, struct nopal_context *context, uint64_t slot, uint64_t stack,
+			uint32_t bytes)
 {
 	struct nopal_region *region = process->region;
 	for (;;) {
@@ -103,7 +121,7 @@ bool nopal_chunk_switch(struct nopal_process *process, struct nopal_context *con
 			.kind_and_event = NOPAL_KIND_EXTENDED | NOPAL_EVENT_RESYNC << 4,
 			.clock = clock,
 			.slot = slot,
-			.stack = context->stack.low,
+			.stack = stack,
 			.process = context->process,
 			.thread = context->thread,
 			.reason = NOPAL_RESYNC_CHUNK,
@@ -112,11 +130,12 @@ bool nopal_chunk_switch(struct nopal_process *process, struct nopal_context *con
 		if (arch_compare_exchange_local(&context->position, old, (uint64_t)(resync + 1))) {
 			context->clock_high = (uint32_t)(clock >> 32);
 			port_race_point("chunk published");
-			nopal_chunk_finish(region, old);
+			finish(region, old);
 			return true;
 		}
 		*resync = (struct nopal_resync){ 0 };
 		*chunk = (struct nopal_chunk_header){ 0 };
+		port_race_point("chunk given back");
 		__atomic_store_n(state_of(region, chunk), NOPAL_CHUNK_FREE, __ATOMIC_RELEASE);
 	}
 }

@@ -10,6 +10,13 @@ static uint64_t hash(uint64_t pointer)
 	return (pointer * 0x9e3779b97f4a7c15u) >> 40;
 }
 
+/* What threads have that find no context free: no stack is known to it, so all their events come to the slow path. Its
+ * token is set once there is such a thread, and wiped on fork like the contexts that were in use. */
+static struct nopal_context *nobody(struct nopal_process *process)
+{
+	return &process->contexts[NOPAL_CONTEXTS - 1];
+}
+
 /* The context of this thread pointer, or a free one that is now. A thread pointer belongs to one living thread at a
  * time, so nobody else writes to it. */
 static struct nopal_context *claim(struct nopal_process *process, uint64_t pointer)
@@ -17,6 +24,8 @@ static struct nopal_context *claim(struct nopal_process *process, uint64_t point
 	for (uint32_t probe = 0; probe < NOPAL_CONTEXTS; probe++) {
 		struct nopal_context *context =
 			&process->contexts[(hash(pointer) + probe) & (NOPAL_CONTEXTS - 1)];
+		if (context == nobody(process))
+			continue;
 		uint64_t seen = __atomic_load_n(&context->pointer, __ATOMIC_RELAXED);
 		if (!seen && __atomic_compare_exchange_n(&context->pointer, &seen, pointer, false, __ATOMIC_ACQ_REL,
 							 __ATOMIC_RELAXED))
@@ -31,7 +40,8 @@ static struct nopal_context *claim(struct nopal_process *process, uint64_t point
  * perhaps the only one in a forked child. */
 static void begin(struct nopal_process *process, struct nopal_context *context, uint32_t token)
 {
-	uint64_t abandoned = context->position;
+	nopal_chunk_abandon(process->region, context);
+	port_race_point("context abandoned");
 	context->stack.span = 0;
 	context->position = 0;
 	context->clock_high = 0;
@@ -51,7 +61,6 @@ static void begin(struct nopal_process *process, struct nopal_context *context, 
 			port_allow_tracer(process->tracer);
 	}
 	context->begin = context->muted ? 0 : port_clock();
-	nopal_chunk_finish(process->region, abandoned);
 }
 
 struct nopal_context *nopal_context_get(struct nopal_process *process)
@@ -62,6 +71,8 @@ struct nopal_context *nopal_context_get(struct nopal_process *process)
 	struct nopal_context *context = *(struct nopal_context *volatile *)slot;
 	if (context && context->token == token && context->pointer == pointer)
 		return context;
+	if (context == nobody(process) && context->token)
+		return 0;
 
 	/* Handlers must not see a context half made; without system calls they may, and then a chunk of theirs waits
 	 * with its thread's name on it until the tool collects it. */
@@ -69,13 +80,15 @@ struct nopal_context *nopal_context_get(struct nopal_process *process)
 	context = claim(process, pointer);
 	if (context && context->token != token) {
 		begin(process, context, token);
-		__atomic_signal_fence(__ATOMIC_SEQ_CST);
-		context->token = token;
+		port_race_point("context begun");
+		__atomic_store_n(&context->token, token, __ATOMIC_RELEASE);
+		port_race_point("context made");
 	}
-	if (context)
-		*(struct nopal_context *volatile *)slot = context;
-	else
+	if (!context) {
 		__atomic_add_fetch(&process->region->threads_untraced, 1, __ATOMIC_RELAXED);
+		__atomic_store_n(&nobody(process)->token, ~0u, __ATOMIC_RELAXED);
+	}
+	*(struct nopal_context *volatile *)slot = context ? context : nobody(process);
 	if (!process->quiet)
 		port_restore_signals(signals);
 	return context;
@@ -83,7 +96,8 @@ struct nopal_context *nopal_context_get(struct nopal_process *process)
 
 void nopal_lose(struct nopal_process *process, struct nopal_context *context)
 {
-	context->discarded++;
-	uint64_t *lost = &process->region->lost[hash(context->pointer) % NOPAL_LOST_COUNTERS].lost;
+	if (context)
+		context->discarded++;
+	uint64_t *lost = &process->region->lost[hash(port_thread_pointer()) % NOPAL_LOST_COUNTERS].lost;
 	__atomic_add_fetch(lost, 1, __ATOMIC_RELAXED);
 }

@@ -15,14 +15,14 @@
 /* The running thread's context, made when it is not there yet; 0 when no context is free. */
 struct nopal_context *nopal_context_get(struct nopal_process *process);
 
-/* Counts an event of this thread as lost. */
+/* Counts an event of this thread as lost; `context` is 0 where it has none. */
 void nopal_lose(struct nopal_process *process, struct nopal_context *context);
 
 /* ---- record.c ---- */
 
 /* Called by a thunk whose fast path cannot record the event of `word` (kind | site << 4) at `slot`, for a record of
- * `bytes`. Returns 0: try again, what was missing is there; 1: the event is dealt with or lost, and an entry must not
- * be wrapped. */
+ * `bytes`. Returns 0: try again, what was missing is there, or was; 1: the event is dealt with or lost, and an entry
+ * must not be wrapped. */
 int nopal_prepare(uint64_t slot, uint32_t word, uint32_t bytes);
 
 /* ---- chunk.c ---- */
@@ -38,21 +38,30 @@ static inline struct nopal_chunk_header *nopal_chunk_of(uint64_t position)
 	return (struct nopal_chunk_header *)((position - 1) & ~(uint64_t)(NOPAL_CHUNK_BYTES - 1));
 }
 
-/* Gives `context` a chunk with room for `bytes`, beginning with a resync record. False where none is to be had. */
-bool nopal_chunk_switch(struct nopal_process *process, struct nopal_context *context, uint64_t slot, uint32_t bytes);
+/* Gives `context` a chunk with room for `bytes`, beginning with a resync record of slot and stack. False where none is
+ * to be had. */
+bool nopal_chunk_switch(struct nopal_process *process, struct nopal_context *context, uint64_t slot, uint64_t stack,
+			uint32_t bytes);
 
-/* Hands the chunk of `position` (0: none) to the tool. */
-void nopal_chunk_finish(struct nopal_region *region, uint64_t position);
+/* Hands over the chunk that a thread which has ended left in `context`, unless the tool has taken it meanwhile. */
+void nopal_chunk_abandon(struct nopal_region *region, const struct nopal_context *context);
 
 /* ---- stack.c ---- */
 
+/* The range of a context as it is at one moment. */
+struct nopal_range nopal_range_load(struct nopal_context *context);
+
+/* Changes the range from one to another, unless a signal handler has changed it. */
+void nopal_range_exchange(struct nopal_context *context, struct nopal_range from, struct nopal_range to);
+
 enum nopal_stack {
-	NOPAL_STACK_MIRRORED,
+	NOPAL_STACK_GROWN,      /* the known range and more of the same stack */
+	NOPAL_STACK_ANOTHER,
 	NOPAL_STACK_REFUSED,    /* cannot be mirrored: entry only */
 };
 
-/* Makes the stack part that holds `slot` known to `context`. */
-enum nopal_stack nopal_stack_know(struct nopal_process *process, struct nopal_context *context, uint64_t slot);
+/* Mirrors the stack part that holds `slot`, which lies outside of `*range`, and makes `*range` one that holds it. */
+enum nopal_stack nopal_stack_reach(struct nopal_process *process, struct nopal_range *range, uint64_t slot);
 
 /* ---- request.c ---- */
 

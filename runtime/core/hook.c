@@ -24,6 +24,7 @@ void nopal_before_jump(struct nopal_arguments *arguments)
 	if (context) {
 		context->reason = NOPAL_RESYNC_JUMP;
 		context->stack.span = 0;
+		context->waiting = 0;
 	}
 }
 

@@ -29,8 +29,8 @@
 
 #ifndef __ASSEMBLER__
 
-/* [low, low + span). Changed by one instruction, or by setting the span to 0: a range that is half one stack's and half
- * another's would allow a store where no mirror is. */
+/* [low, low + span). Changed by one instruction, or by setting the span to 0, by the rules above nopal_prepare: a range
+ * that is half one stack's and half another's would allow a store where no mirror is. */
 struct nopal_range {
 	_Alignas(16) uint64_t low;
 	uint64_t span;

@@ -6,8 +6,6 @@
 #include "core.h"
 #include "port.h"
 
-#define ROOM_FOR_RESYNC (NOPAL_RESYNC_BYTES + 8 * (1 + NOPAL_ARGUMENTS))
-
 /* Reserves `bytes` at the position, for which there is room, and reads the clock in between, so that order in the
  * chunk is order in time. 0: a handler has filled the chunk. */
 static uint64_t reserve(struct nopal_context *context, uint32_t bytes, uint64_t *clock)
@@ -24,7 +22,7 @@ static uint64_t reserve(struct nopal_context *context, uint32_t bytes, uint64_t 
 }
 
 /* The event's word is stored first and the clock last: a resync whose clock is 0 has not been written. */
-static bool resync(struct nopal_context *context, uint64_t slot, uint32_t reason)
+static bool resync(struct nopal_context *context, uint64_t slot, uint64_t stack, uint32_t reason)
 {
 	uint64_t clock;
 	struct nopal_resync *record = (struct nopal_resync *)reserve(context, sizeof *record, &clock);
@@ -34,11 +32,12 @@ static bool resync(struct nopal_context *context, uint64_t slot, uint32_t reason
 	record->clock_low = (uint32_t)clock;
 	__atomic_store_n(&record->kind_and_event, NOPAL_KIND_EXTENDED | NOPAL_EVENT_RESYNC << 4, __ATOMIC_RELAXED);
 	record->slot = slot;
-	record->stack = context->stack.low;
+	record->stack = stack;
 	record->process = context->process;
 	record->thread = context->thread;
 	record->reason = reason;
 	__atomic_store_n(&record->clock, clock, __ATOMIC_RELEASE);
+	port_race_point("resync stored");
 	context->clock_high = (uint32_t)(clock >> 32);
 	return true;
 }
@@ -55,11 +54,11 @@ static uint32_t unwrapped(uint32_t word)
 static bool record_unwrapped(struct nopal_process *process, struct nopal_context *context, uint64_t slot, uint32_t word)
 {
 	for (;;) {
-		if (!nopal_chunk_switch(process, context, slot, ROOM_FOR_RESYNC))
+		if (!nopal_chunk_switch(process, context, slot, 0, NOPAL_RESYNC_BYTES + 8))
 			return false;
 		uint64_t clock;
 		if (context->clock_high != (uint32_t)(port_clock() >> 32) &&
-		    !resync(context, slot, NOPAL_RESYNC_CLOCK))
+		    !resync(context, slot, 0, NOPAL_RESYNC_CLOCK))
 			continue;
 		uint32_t *record = (uint32_t *)reserve(context, 8, &clock);
 		if (!record)
@@ -70,47 +69,64 @@ static bool record_unwrapped(struct nopal_process *process, struct nopal_context
 	}
 }
 
+/*
+ * What is missing is made ready in this order:
+ *
+ * 1. a mirror for the part of the stack that the slot is in
+ * 2. room in the chunk, also for the resync record if one is due
+ * 3. the resync record
+ * 4. the range of the context, by compare-and-swap: if a handler has changed it since 1, all is looked at again
+ *
+ * A handler that comes in between finds the old range, and writes a resync record of its own if it needs one. Code that
+ * we have interrupted may have compared its slot with half of the old range and go on to compare it with half of the
+ * new one. It has loaded the position before; so no range may become another one unless the position has moved, or
+ * moves before that code runs on. When 3 is not due (a range that has grown), the event that we are called for moves
+ * it.
+ */
 int nopal_prepare(uint64_t slot, uint32_t word, uint32_t bytes)
 {
 	struct nopal_process *process = nopal_process;
 	if (__atomic_load_n(&process->region->tool_gone, __ATOMIC_RELAXED))
 		return 1;
 	struct nopal_context *context = nopal_context_get(process);
-	if (!context)
-		return 1;
-	if (context->muted) {
+	if (!context || context->muted) {
 		nopal_lose(process, context);
 		return 1;
 	}
 
+	struct nopal_range known = nopal_range_load(context), range = known;
+	bool outside = slot - known.low >= known.span;
 	uint32_t reason = 0;
-	if (slot - context->stack.low >= context->stack.span) {
-		struct nopal_range before = context->stack;
-		bool moved = !before.span;
-		if (nopal_stack_know(process, context, slot) == NOPAL_STACK_REFUSED) {
+	if (outside) {
+		enum nopal_stack stack = nopal_stack_reach(process, &range, slot);
+		if (stack == NOPAL_STACK_REFUSED) {
 			if (!record_unwrapped(process, context, slot, word))
 				nopal_lose(process, context);
 			return 1;
 		}
-		/* A range that has grown is the same stack. */
-		moved |= context->stack.low > before.low || context->stack.low + context->stack.span < before.low + before.span;
-		reason = context->reason ? context->reason : moved ? NOPAL_RESYNC_STACK : 0;
-		context->reason = 0;
+		reason = context->reason;
+		if (!reason && stack == NOPAL_STACK_ANOTHER)
+			reason = NOPAL_RESYNC_STACK;
 	}
-	uint64_t position = context->position;
-	if (!position || nopal_chunk_room(position) < (reason ? bytes + NOPAL_RESYNC_BYTES : bytes)) {
-		if (!nopal_chunk_switch(process, context, slot, reason ? ROOM_FOR_RESYNC : bytes)) {
+	if (!reason && (uint32_t)(port_clock() >> 32) != context->clock_high)
+		reason = NOPAL_RESYNC_CLOCK;
+	uint32_t room = reason ? bytes + NOPAL_RESYNC_BYTES : bytes;
+	if (nopal_chunk_room(context->position) < room) {
+		if (!nopal_chunk_switch(process, context, slot, range.low, room)) {
 			nopal_lose(process, context);
-			context->stack.span = reason ? 0 : context->stack.span;
 			return 1;
 		}
-	} else if (!reason && (uint32_t)(port_clock() >> 32) != context->clock_high) {
-		reason = NOPAL_RESYNC_CLOCK;
+		if (reason == NOPAL_RESYNC_CLOCK)
+			reason = 0;
 	}
-	/* Where a handler has filled the chunk meanwhile, the resync is still owed. */
-	if (reason && !resync(context, slot, reason)) {
-		context->reason = reason;
-		context->stack.span = 0;
+	/* Where a handler has filled the chunk meanwhile, all is looked at again. */
+	if (reason && !resync(context, slot, range.low, reason))
+		return 0;
+	if (outside) {
+		context->reason = 0;
+		port_race_point("stack reached");
+		nopal_range_exchange(context, known, range);
+		port_race_point("stack known");
 	}
 	return 0;
 }

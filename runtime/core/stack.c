@@ -46,24 +46,35 @@ static unsigned part_state(struct nopal_process *process, uint64_t number)
 	return PART_REFUSED;
 }
 
-/* Where a stack goes on into a part beside the known range, near to it, the range takes the part in, so that a deep
- * recursion goes up and down in it freely. Anything else is another stack, and begins a range of its own. */
-static struct nopal_range grown(struct nopal_range known, uint64_t part, uint64_t slot)
+struct nopal_range nopal_range_load(struct nopal_context *context)
 {
-	uint64_t high = known.low + known.span;
-	if (known.span && part + PART_BYTES == known.low && known.low - slot <= NEAR)
-		return (struct nopal_range){ part, known.span + PART_BYTES };
-	if (known.span && part == high && slot - high <= NEAR)
-		return (struct nopal_range){ known.low, known.span + PART_BYTES };
-	return (struct nopal_range){ part, PART_BYTES };
+	uint64_t seen[2] = { 0, 0 };
+	arch_compare_exchange_pair_local(&context->stack, seen, 0, 0);
+	return (struct nopal_range){ seen[0], seen[1] };
 }
 
-enum nopal_stack nopal_stack_know(struct nopal_process *process, struct nopal_context *context, uint64_t slot)
+void nopal_range_exchange(struct nopal_context *context, struct nopal_range from, struct nopal_range to)
+{
+	uint64_t expected[2] = { from.low, from.span };
+	arch_compare_exchange_pair_local(&context->stack, expected, to.low, to.span);
+}
+
+/* Where a stack goes on into a part beside the known range, near to it, the range takes the part in, so that a deep
+ * recursion goes up and down in it freely. Anything else is another stack, and begins a range of its own. */
+enum nopal_stack nopal_stack_reach(struct nopal_process *process, struct nopal_range *range, uint64_t slot)
 {
 	uint64_t number = slot / PART_BYTES;
 	if (part_state(process, number) != PART_MIRRORED)
 		return NOPAL_STACK_REFUSED;
-	struct nopal_range range = grown(context->stack, number * PART_BYTES, slot);
-	arch_store_pair_local(&context->stack, range.low, range.span);
-	return NOPAL_STACK_MIRRORED;
+	uint64_t part = number * PART_BYTES;
+	uint64_t high = range->low + range->span;
+	bool below = part + PART_BYTES == range->low && range->low - slot <= NEAR;
+	bool above = part == high && slot - high <= NEAR;
+	if (range->span && (below || above)) {
+		range->low = below ? part : range->low;
+		range->span += PART_BYTES;
+		return NOPAL_STACK_GROWN;
+	}
+	*range = (struct nopal_range){ part, PART_BYTES };
+	return NOPAL_STACK_ANOTHER;
 }

@@ -4,6 +4,7 @@ pub const CHUNK_SHIFT: u32 = 16;
 pub const CHUNK_BYTES: usize = 1 << CHUNK_SHIFT;
 pub const CHUNK_HEADER_BYTES: usize = 96;
 
+pub const CHUNK_STATE_MASK: u32 = 3;
 pub const CHUNK_FREE: u32 = 0;
 pub const CHUNK_OWNED: u32 = 1;
 pub const CHUNK_FULL: u32 = 2;

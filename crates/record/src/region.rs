@@ -3,7 +3,7 @@
 
 use anyhow::{Result, ensure};
 use nopal_abi::{
-    ABI_VERSION, CHUNK_BYTES, CHUNK_FREE, CHUNK_FULL, CHUNK_OWNED, ChunkHeader, LOST_COUNTERS, REQUEST_DONE,
+    ABI_VERSION, CHUNK_BYTES, CHUNK_FREE, CHUNK_FULL, CHUNK_OWNED, CHUNK_STATE_MASK, ChunkHeader, LOST_COUNTERS, REQUEST_DONE,
     REQUEST_WAITING, REQUESTS, Region as Layout, Request,
 };
 use std::mem::offset_of;
@@ -187,12 +187,14 @@ impl Region {
 
     pub fn chunk_state(&self, chunk: usize) -> u32 {
         // Acquire pairs with the release of the thread that handed the chunk over.
-        self.state(chunk).load(Ordering::Acquire)
+        self.state(chunk).load(Ordering::Acquire) & CHUNK_STATE_MASK
     }
 
     /// Takes over a chunk whose thread has ended.
     pub fn take_over(&self, chunk: usize) -> bool {
-        self.state(chunk).compare_exchange(CHUNK_OWNED, CHUNK_FULL, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        let owned = self.state(chunk).load(Ordering::Relaxed);
+        owned & CHUNK_STATE_MASK == CHUNK_OWNED
+            && self.state(chunk).compare_exchange(owned, CHUNK_FULL, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     pub fn header(&self, chunk: usize) -> ChunkHeader {

@@ -20,18 +20,16 @@ static inline bool arch_compare_exchange_local(uint64_t *word, uint64_t expected
 	return done;
 }
 
-/* Stores {low, high} into 16 aligned bytes by one instruction, which no signal of this thread can divide. */
-static inline void arch_store_pair_local(void *pair, uint64_t low, uint64_t high)
+/* The same for two words, 16 aligned bytes. Where they are not as expected, `expected` becomes what they are, read by
+ * the same instruction. */
+static inline bool arch_compare_exchange_pair_local(void *pair, uint64_t expected[2], uint64_t low, uint64_t high)
 {
-	uint64_t *word = pair;
-	uint64_t seen_low = word[0], seen_high = word[1];
 	bool done;
-	do {
-		__asm__ volatile("cmpxchg16b %0"
-				 : "+m"(*(__uint128_t *)pair), "=@ccz"(done), "+a"(seen_low), "+d"(seen_high)
-				 : "b"(low), "c"(high)
-				 : "memory");
-	} while (!done);
+	__asm__ volatile("cmpxchg16b %0"
+			 : "+m"(*(__uint128_t *)pair), "=@ccz"(done), "+a"(expected[0]), "+d"(expected[1])
+			 : "b"(low), "c"(high)
+			 : "memory");
+	return done;
 }
 
 static inline void arch_pause(void)

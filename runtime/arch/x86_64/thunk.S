@@ -110,12 +110,14 @@ nopal_hook_end:
  * %ecx = kind | site << 4.
  *
  * Order, which makes the order in a chunk the order in time, and every event recordable at any instruction:
- *   1. the context is this thread's, and the stack is known (span 0 forces the slow path, and so keeps a thread that
- *      must not read the clock away from step 3)
- *   2. position: room for the record?
- *   3. clock; its upper half is the chunk's
- *   4. reserve: compare-and-swap the position against this thread's signal handlers; if one moved it, back to 2
- *   5. store the lower word, then the word with the kind
+ *   1. the context is this thread's; load the position
+ *   2. the stack is known (span 0 forces the slow path, and so keeps a thread that must not read the clock away from
+ *      step 4)
+ *   3. room for the record?
+ *   4. clock; its upper half is the chunk's
+ *   5. reserve: compare-and-swap the position against this thread's signal handlers; if one moved it, back to 1: it may
+ *      have changed the range of step 2 between our two looks at it, but not without moving the position
+ *   6. store the lower word, then the word with the kind
  */
 	.text
 
@@ -138,7 +140,7 @@ nopal_hook_end:
 #define SAVED_R8 8
 #define SAVED_R9 0
 
-/* Step 1; leaves the context in %r9. */
+/* Step 1; leaves the context in %r9, the position in %r8. */
 .macro check_context slow
 	mov %fs:0, %r9
 	patch PATCH_CONTEXT_SLOT, 4
@@ -148,16 +150,19 @@ nopal_hook_end:
 	patch PATCH_THREAD_SLOT, 4
 	cmp NOPAL_CONTEXT_TOKEN(%r9), %eax
 	jne \slow
+	mov NOPAL_CONTEXT_POSITION(%r9), %r8
+.endm
+
+/* Step 2. */
+.macro check_stack slow
 	lea SLOT(%rsp), %rdx
 	sub NOPAL_CONTEXT_STACK_LOW(%r9), %rdx
 	cmp NOPAL_CONTEXT_STACK_SPAN(%r9), %rdx
 	jae \slow
 .endm
 
-/* Steps 2 to 4 for a record of \bytes; leaves its address in %rax and the clock's lower half in %edx. */
-.macro reserve bytes, slow
-.Lagain\@:
-	mov NOPAL_CONTEXT_POSITION(%r9), %r8
+/* Steps 3 to 5 for a record of \bytes; leaves its address in %rax and the clock's lower half in %edx. */
+.macro reserve bytes, slow, again
 .if \bytes == 8
 	test $CHUNK_MASK, %r8d
 	jz \slow
@@ -174,10 +179,10 @@ nopal_hook_end:
 	mov %r8, %rax
 	add $\bytes, %r8
 	cmpxchg %r8, NOPAL_CONTEXT_POSITION(%r9)
-	jne .Lagain\@
+	jne \again
 .endm
 
-/* Step 5. %ecx = kind | site << 4. With \words extra words the record is PENDING while they are written. */
+/* Step 6. %ecx = kind | site << 4. With \words extra words the record is PENDING while they are written. */
 .macro store pending=0, words=0
 	mov %edx, (%rax)
 	lea SLOT(%rsp), %edx
@@ -270,6 +275,7 @@ nopal_hook_end:
 	patch PATCH_DEPTH_LIMIT, 4
 	jae .Lunrecorded\@
 .endif
+	check_stack .Lslow\@
 .if \wrap
 	mov SLOT(%rsp), %eax
 	and $MARK_MASK, %eax
@@ -279,7 +285,7 @@ nopal_hook_end:
 	je .Lperhaps_tail\@
 .endif
 .Lrecord\@:
-	reserve \bytes, .Lslow\@
+	reserve \bytes, .Lslow\@, .Lstart\@
 	store \pending, \words
 .if \wrap
 	mov SLOT(%rsp), %rax
@@ -323,10 +329,11 @@ nopal_hook_end:
 	push_register %rcx
 	push_register %rsi
 	push_register %rdi
+	push_register %r8
 	push_register %r9
 	push_register %r10
 	push_register %r11
-	mov SLOT + 48(%rsp), %rdi
+	mov SLOT + 56(%rsp), %rdi
 	push_register %rbp
 	mov %rsp, %rbp
 	.cfi_remember_state
@@ -340,12 +347,13 @@ nopal_hook_end:
 	pop_register %r11
 	pop_register %r10
 	pop_register %r9
+	pop_register %r8
 	pop_register %rdi
 	pop_register %rsi
 	pop_register %rcx
 	jz .Lrecord\@
 .Ltail\@:
-	reserve \bytes, .Lslow\@
+	reserve \bytes, .Lslow\@, .Lstart\@
 	add $(\tail), %ecx
 	store \pending, \words
 	.cfi_remember_state
@@ -368,7 +376,8 @@ nopal_hook_end:
 	save_registers
 .Lstart\@:
 	check_context .Lslow\@
-	reserve \bytes, .Lslow\@
+	check_stack .Lslow\@
+	reserve \bytes, .Lslow\@, .Lstart\@
 	store \pending, \words
 .if \depth
 	frames_above
