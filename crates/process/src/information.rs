@@ -51,8 +51,22 @@ fn read(path: &str) -> Result<Vec<u8>> {
     fs::read(path).with_context(|| format!("cannot read {path}"))
 }
 
+/// Where `/proc` shows the memory of a process: when its first thread has ended before others, only with these.
+pub(crate) fn directory(pid: i32) -> String {
+    let others = || {
+        threads(pid)
+            .ok()?
+            .into_iter()
+            .find(|&tid| thread_alive(pid, tid))
+    };
+    match (!thread_alive(pid, pid)).then(others).flatten() {
+        Some(tid) => format!("/proc/{pid}/task/{tid}"),
+        None => format!("/proc/{pid}"),
+    }
+}
+
 pub fn auxiliary(pid: i32) -> Result<Auxiliary> {
-    let words = read(&format!("/proc/{pid}/auxv"))?;
+    let words = read(&format!("{}/auxv", directory(pid)))?;
     let word = |bytes: &[u8]| {
         bytes
             .iter()
@@ -208,7 +222,7 @@ fn name_in(path: &str) -> Result<String> {
 }
 
 pub fn arguments(pid: i32) -> Result<Vec<OsString>> {
-    let text = read(&format!("/proc/{pid}/cmdline"))?;
+    let text = read(&format!("{}/cmdline", directory(pid)))?;
     let Some(text) = text
         .strip_suffix(b"\0")
         .or((!text.is_empty()).then_some(&text[..]))
@@ -223,6 +237,6 @@ pub fn arguments(pid: i32) -> Result<Vec<OsString>> {
 
 /// The file that the process runs, as the process would name it.
 pub fn executable(pid: i32) -> Result<PathBuf> {
-    let path = format!("/proc/{pid}/exe");
+    let path = format!("{}/exe", directory(pid));
     fs::read_link(&path).with_context(|| format!("cannot read {path}"))
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use crate::Memory;
+use crate::information::directory;
 
 /// One line of `/proc/PID/maps`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,7 +66,7 @@ impl Module {
 
 /// The mappings of a process, in order of addresses.
 pub fn maps(pid: i32) -> Result<Vec<Mapping>> {
-    let path = format!("/proc/{pid}/maps");
+    let path = format!("{}/maps", directory(pid));
     let text = fs::read(&path).with_context(|| format!("cannot read {path}"))?;
     let mut mappings = parse(&text).with_context(|| format!("cannot understand {path}"))?;
     for mapping in mappings.iter_mut().filter(|mapping| mapping.deleted) {
@@ -237,7 +238,7 @@ pub fn open_module(pid: i32, module: &Module) -> Result<File> {
         return Ok(file);
     }
     let path = in_root(pid, &module.path);
-    let executable = PathBuf::from(format!("/proc/{pid}/exe"));
+    let executable = PathBuf::from(format!("{}/exe", directory(pid)));
     let mut failure = None;
     for path in [path, executable] {
         match File::open(&path) {
@@ -284,7 +285,7 @@ fn is_file_of(pid: i32, module: &Module, file: &File) -> bool {
 }
 
 fn in_root(pid: i32, path: &Path) -> PathBuf {
-    let mut full = OsString::from(format!("/proc/{pid}/root"));
+    let mut full = OsString::from(format!("{}/root", directory(pid)));
     full.push(path.as_os_str());
     PathBuf::from(OsString::from_vec(full.as_bytes().to_vec()))
 }

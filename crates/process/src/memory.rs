@@ -4,6 +4,8 @@ use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result, bail};
 
+use crate::information::directory;
+
 const PAGE: u64 = 4096;
 /// Pages that follow one another are read and written together, up to about this many bytes.
 const RUN: u64 = 1 << 20;
@@ -40,7 +42,7 @@ pub enum Outcome {
 
 impl Memory {
     pub fn open(pid: i32) -> Result<Memory> {
-        let path = format!("/proc/{pid}/mem");
+        let path = format!("{}/mem", directory(pid));
         let file = OpenOptions::new().read(true).write(true).open(&path);
         Ok(Memory {
             file: file.with_context(|| format!("cannot open {path}"))?,

@@ -217,7 +217,10 @@ pub(crate) struct News {
 impl News {
     /// Of a stop, not of an end.
     pub fn is_stop(&self) -> bool {
-        !matches!(self.code, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED)
+        !matches!(
+            self.code,
+            libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED
+        )
     }
 }
 

@@ -38,26 +38,24 @@ const NEVER_REPEATED: [i64; 22] = [
 
 /// For an interrupted thread: if its system call failed because of that alone, leaves it to the kernel to repeat it, just
 /// as the kernel does with others: unless a handler runs first, in which case the program gets its `EINTR` after all.
-pub(crate) fn wind_back(thread: &mut Thread, memory: &Memory) -> Result<()> {
+///
+/// `orig_rax` is the number only if the kernel was entered by a system call and no handler has run since.
+pub(crate) fn wind_back(thread: &mut Thread) -> Result<()> {
     let mut registers = thread.registers()?;
-    if registers.rax as i64 != -i64::from(libc::EINTR) || !is_after_system_call(&registers, memory)
-    {
-        return Ok(());
-    }
-    if NEVER_REPEATED.contains(&(registers.orig_rax as i64)) {
+    let number = registers.orig_rax as i64;
+    let failed = registers.rax as i64 == -i64::from(libc::EINTR);
+    if failed && NEVER_REPEATED.contains(&number) && is_after_system_call(thread, &registers) {
         registers.rax = -ERESTARTNOHAND as u64;
         thread.set_registers(&registers)?;
     }
     Ok(())
 }
 
-/// `orig_rax` is -1 unless the kernel was entered by a system call, and after a handler has returned. Numbers differ for
-/// the 32-bit `int 0x80`, so the instruction counts, too.
-fn is_after_system_call(registers: &Registers, memory: &Memory) -> bool {
+/// Numbers differ for the 32-bit `int 0x80`.
+fn is_after_system_call(thread: &Thread, registers: &Registers) -> bool {
     let mut instruction = [0; 2];
-    registers.orig_rax as i64 >= 0
-        && memory
-            .read(registers.rip.wrapping_sub(2), &mut instruction)
-            .is_ok()
-        && instruction == [0x0f, 0x05]
+    let memory = Memory::open(thread.pid());
+    let read =
+        memory.and_then(|memory| memory.read(registers.rip.wrapping_sub(2), &mut instruction));
+    read.is_ok() && instruction == [0x0f, 0x05]
 }

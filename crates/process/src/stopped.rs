@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use crate::information::{alive, thread_status, threads};
 use crate::restart::wind_back;
 use crate::thread::{Pause, is_gone};
-use crate::{Event, Memory, Options, Stop, Thread};
+use crate::{Ending, Event, Options, Stop, Thread};
 
 /// All threads of a process, standing still as [`Stop::Interrupted`] or [`Stop::Group`]. Dropped, all go on.
 ///
@@ -57,10 +57,6 @@ impl Stopped {
     /// that are to be expected are [`StopError`]s.
     pub fn stop(pid: i32, patience: Duration) -> Result<Stopped> {
         let deadline = Instant::now() + patience;
-        let memory = Memory::open(pid).map_err(|error| match alive(pid) {
-            false => StopError::Ended.into(),
-            true => error.context(StopError::NotPermitted),
-        })?;
         let mut stopped = Stopped {
             pid,
             threads: Vec::new(),
@@ -75,7 +71,7 @@ impl Stopped {
             if settled && !found {
                 break;
             }
-            stopped.gather(&memory)?;
+            stopped.gather()?;
             if !stopped.late.is_empty() {
                 if Instant::now() >= deadline {
                     break;
@@ -83,8 +79,16 @@ impl Stopped {
                 pause.rest();
             }
         }
-        if stopped.threads.is_empty() && stopped.late.is_empty() {
-            return Err(StopError::Ended.into());
+        // One that stood still may have been killed since: by SIGKILL, or by another's `execve`.
+        let gone = |thread: &Thread| thread.registers().is_err();
+        if stopped.threads.iter().any(gone) || stopped.threads.is_empty() && stopped.late.is_empty()
+        {
+            let error = if alive(pid) {
+                StopError::Executes
+            } else {
+                StopError::Ended
+            };
+            return Err(error.into());
         }
         Ok(stopped)
     }
@@ -117,20 +121,25 @@ impl Stopped {
     }
 
     /// Moves the threads that have stopped from `late` to `threads`.
-    fn gather(&mut self, memory: &Memory) -> Result<()> {
+    fn gather(&mut self) -> Result<()> {
         for mut thread in std::mem::take(&mut self.late) {
             loop {
                 match thread.poll()? {
                     Some(Event::Stopped(Stop::Executed)) => return Err(StopError::Executes.into()),
                     Some(Event::Stopped(stop @ (Stop::Interrupted | Stop::Group(_)))) => {
                         // A group-stop was not ours: what it interrupted, it would have interrupted anyway.
-                        if stop == Stop::Interrupted && wind_back(&mut thread, memory).is_err() {
+                        if stop == Stop::Interrupted && wind_back(&mut thread).is_err() {
                             break;
                         }
                         self.threads.push(thread);
                         break;
                     }
                     Some(Event::Stopped(stop)) => thread.pass(stop)?,
+                    // Its id may be that of the process by now.
+                    Some(Event::Ended(Ending::Unknown)) if thread.tid() != self.pid => {
+                        thread.become_first();
+                        return Err(StopError::Executes.into());
+                    }
                     Some(Event::Ended(_)) => break,
                     None if thread.is_zombie() => break,
                     None => {
@@ -165,11 +174,23 @@ impl Stopped {
     /// Lets all threads go on. Those that still do not stop remain traced, and stand still when they wake up; they are
     /// handed back, to be detached later (or by the end of this OS thread).
     pub fn detach_all(mut self) -> Vec<Thread> {
-        let stuck = |thread: Thread| thread.detach().err();
-        self.threads
-            .drain(..)
-            .chain(self.late.drain(..))
-            .filter_map(stuck)
+        self.release()
+    }
+
+    fn release(&mut self) -> Vec<Thread> {
+        let mut threads = std::mem::take(&mut self.threads);
+        threads.append(&mut self.late);
+        // If they have been killed, the first thread's end is told when all others have been waited for.
+        threads.sort_by_key(|thread| thread.tid() == self.pid);
+        threads
+            .into_iter()
+            .filter_map(|thread| thread.detach().err())
             .collect()
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        self.release();
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::ending::Ending;
-use crate::information::{parent, thread_alive};
+use crate::information::{parent, thread_alive, thread_status};
 use crate::ptrace::{self, News, Options, Registers};
 
 /// Why a thread stands still.
@@ -133,9 +133,9 @@ impl Thread {
                 self.stop = Some(stop);
                 return Ok(Some(Event::Stopped(stop)));
             }
-            Ok(None) => {}
-            Err(error) if is_no_child(&error) => return Ok(Some(self.end(Ending::Unknown))),
-            Err(error) => return Err(error).context("cannot wait"),
+            // A zombie is no child to one who asks for stops only.
+            Err(error) if !is_no_child(&error) => return Err(error).context("cannot wait"),
+            _ => {}
         }
         match ptrace::news(self.tid, libc::WEXITED | libc::WNOHANG | libc::WNOWAIT) {
             // The kernel tells of a tracee's stop whether or not it is asked for: one that came between the two looks.
@@ -159,6 +159,13 @@ impl Thread {
         self.stop = None;
         self.ended = Some(ending);
         Event::Ended(ending)
+    }
+
+    /// Whether this OS thread traces the thread that has the id now: `execve` may have replaced it.
+    fn is_ours(&self) -> bool {
+        // SAFETY: asks for a number.
+        let us = unsafe { libc::gettid() };
+        thread_status(self.pid, self.tid).is_ok_and(|status| status.tracer == us)
     }
 
     pub(crate) fn is_zombie(&self) -> bool {
@@ -296,7 +303,11 @@ impl Thread {
                     return Ok(());
                 }
                 // Killed: it must be waited for, or its parent does not learn of it.
-                Err(error) if is_gone(&error) => self.stop = None,
+                Err(error) if is_gone(&error) && self.is_ours() => self.stop = None,
+                Err(error) if is_gone(&error) => {
+                    self.end(Ending::Unknown);
+                    return Ok(());
+                }
                 Err(error) => return Err(error).context("cannot detach"),
             }
         }

@@ -1,0 +1,153 @@
+//! Stopping whole processes.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Running, compile, eventually};
+use nopal_process::{
+    Event, Options, Stop, StopError, Stopped, Thread, alive, status, thread_alive, thread_status,
+    threads,
+};
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+#[test]
+fn fifty_threads_do_not_notice_fifty_stops() {
+    let program = compile("sleepers");
+    let mut running = Running::start(&program, &[]);
+    assert_eq!(running.line(), "ready");
+    for _ in 0..50 {
+        let stopped = Stopped::stop(running.pid(), PATIENCE).unwrap();
+        assert_eq!(stopped.threads().len(), 50);
+        assert!(stopped.late().is_empty());
+        for thread in stopped.threads() {
+            assert_eq!(thread.stop(), Some(Stop::Interrupted));
+            assert_eq!(
+                thread_status(running.pid(), thread.tid()).unwrap().state,
+                't'
+            );
+        }
+        assert!(stopped.detach_all().is_empty());
+        assert_eq!(status(running.pid()).unwrap().tracer, 0);
+    }
+    running.tell(".");
+    assert_eq!(running.line(), "0 complaints, spinning");
+}
+
+#[test]
+fn dropping_lets_the_process_go() {
+    let program = compile("sleepers");
+    let mut running = Running::start(&program, &[]);
+    assert_eq!(running.line(), "ready");
+    drop(Stopped::stop(running.pid(), PATIENCE).unwrap());
+    for tid in threads(running.pid()).unwrap() {
+        assert_eq!(thread_status(running.pid(), tid).unwrap().tracer, 0);
+    }
+    running.tell(".");
+    assert_eq!(running.line(), "0 complaints, spinning");
+}
+
+#[test]
+fn threads_that_come_and_go_are_all_found() {
+    let program = compile("churn");
+    for how in ["churn", "orphan"] {
+        let mut running = Running::start(&program, &[how]);
+        assert_eq!(running.line(), "ready");
+        for _ in 0..100 {
+            let stopped = Stopped::stop(running.pid(), PATIENCE).unwrap();
+            let mut held = stopped
+                .threads()
+                .iter()
+                .map(Thread::tid)
+                .collect::<Vec<_>>();
+            held.sort_unstable();
+            let mut found = threads(running.pid()).unwrap();
+            found.retain(|&tid| thread_alive(running.pid(), tid));
+            assert_eq!(held, found);
+            assert!(held.len() >= 4);
+            assert!(stopped.detach_all().is_empty());
+        }
+        assert!(alive(running.pid()));
+    }
+}
+
+#[test]
+fn a_process_that_executes_survives() {
+    let program = compile("churn");
+    let mut running = Running::start(&program, &["execute"]);
+    for _ in 0..200 {
+        match Stopped::stop(running.pid(), PATIENCE) {
+            Ok(stopped) => assert!(stopped.detach_all().is_empty()),
+            Err(error) => assert_eq!(
+                error.downcast_ref(),
+                Some(&StopError::Executes),
+                "{error:#}"
+            ),
+        }
+        assert_eq!(running.line(), "ready");
+    }
+}
+
+#[test]
+fn a_parent_held_by_vfork_is_late() {
+    let program = compile("parent");
+    let mut running = Running::start(&program, &[]);
+    assert_eq!(running.line(), "ready");
+    let pid = running.pid();
+    eventually("held", || status(pid).unwrap().state == 'D');
+    let stopped = Stopped::stop(pid, Duration::from_millis(20)).unwrap();
+    assert!(stopped.threads().is_empty());
+    assert_eq!(stopped.late()[0].tid(), pid);
+    let mut left = stopped.detach_all();
+    assert_eq!(left.len(), 1);
+    running.tell(".");
+    assert_eq!(left[0].wait().unwrap(), Event::Stopped(Stop::Interrupted));
+    assert!(left.remove(0).detach().is_ok());
+    assert_eq!(running.line(), "child said 7");
+}
+
+/// What cannot be detached is left by the end of the OS thread that holds it.
+#[test]
+fn the_end_of_the_tracing_thread_lets_a_late_thread_go() {
+    let program = compile("parent");
+    let mut running = Running::start(&program, &[]);
+    assert_eq!(running.line(), "ready");
+    let pid = running.pid();
+    eventually("held", || status(pid).unwrap().state == 'D');
+    let hold = move || drop(Stopped::stop(pid, Duration::from_millis(20)).unwrap());
+    std::thread::spawn(hold).join().unwrap();
+    running.tell(".");
+    assert_eq!(running.line(), "child said 7");
+}
+
+#[test]
+fn failures_are_told_apart() {
+    let program = compile("parent");
+    let mut running = Running::start(&program, &[]);
+    assert_eq!(running.line(), "ready");
+    let pid = running.pid();
+    let (report, tracer) = std::sync::mpsc::channel();
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let holder = std::thread::spawn(move || {
+        let _held = Thread::seize(pid, pid, Options::default()).unwrap();
+        report.send(unsafe { libc::gettid() }).unwrap();
+        ended.recv().unwrap_err();
+    });
+    let tracer = tracer.recv().unwrap();
+    let failure = Stopped::stop(pid, PATIENCE).unwrap_err();
+    assert_eq!(failure.downcast_ref(), Some(&StopError::TracedBy(tracer)));
+    drop(end);
+    running.child.kill().unwrap();
+    holder.join().unwrap();
+    eventually("dead", || !alive(pid));
+    let failure = Stopped::stop(pid, PATIENCE).unwrap_err();
+    assert_eq!(
+        failure.downcast_ref(),
+        Some(&StopError::Ended),
+        "{failure:#}"
+    );
+    running.child.wait().unwrap();
+    let failure = Stopped::stop(pid, PATIENCE).unwrap_err();
+    assert_eq!(failure.downcast_ref(), Some(&StopError::Ended));
+}
