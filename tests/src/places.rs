@@ -26,10 +26,13 @@ pub fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("programs")
 }
 
-/// The `nopal` binary of this test's profile, up to date.
+/// The `nopal` binary of this test's profile, up to date, or the one that the variable NOPAL names.
 pub fn nopal() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
+        if let Some(path) = std::env::var_os("NOPAL") {
+            return PathBuf::from(path);
+        }
         let directory = profile_directory();
         let name = directory
             .file_name()

@@ -135,27 +135,24 @@ fn an_older_trace_is_kept_once_and_other_directories_are_left_alone() {
     let scratch = scratch();
     let here = scratch.path();
     let program = c("end", &[]).path;
-    let record = |code: &str| run(&["record", program.to_str().unwrap(), "exit", code], here).end;
-    assert_eq!(record("0"), End::Code(0));
+    let record = || {
+        let words = ["record", program.to_str().unwrap(), "exit", "0"];
+        assert_eq!(run(&words, here).end, End::Code(0));
+        fs::read_to_string(here.join("nopal.data/session/notes")).unwrap()
+    };
+    let first = record();
+    let mode = |name: &str| fs::metadata(here.join(name)).unwrap().permissions().mode() & 0o777;
     assert_eq!(
-        fs::metadata(here.join("nopal.data"))
-            .unwrap()
-            .permissions()
-            .mode()
-            & 0o777,
-        0o700
+        (mode("nopal.data"), mode("nopal.data/stream-0")),
+        (0o700, 0o600)
     );
-    fs::write(here.join("nopal.data/mark"), "first").unwrap();
-    assert_eq!(record("0"), End::Code(0));
-    assert_eq!(
-        fs::read_to_string(here.join("nopal.data.old/mark")).unwrap(),
-        "first"
-    );
-    assert_eq!(record("0"), End::Code(0));
-    assert!(
-        !here.join("nopal.data.old/mark").exists(),
-        "only the last one is kept"
-    );
+    let mut last = first;
+    for _ in 0..2 {
+        let new = record();
+        let kept = fs::read_to_string(here.join("nopal.data.old/session/notes")).unwrap();
+        assert!(kept == last && new != last, "the last one is kept");
+        last = new;
+    }
 
     fs::create_dir(here.join("other")).unwrap();
     fs::write(here.join("other/treasure"), "gold").unwrap();
@@ -228,14 +225,12 @@ fn every_reader_reads() {
         records
             .lines()
             .filter(|line| line.starts_with(letter))
-            .count()
+            .count() as u64
     };
-    assert!(
-        begins("E ") > 21_891 && begins("E ") == begins("X "),
-        "{} and {}",
-        begins("E "),
-        begins("X ")
-    );
+    assert_eq!(begins("E "), Report::of(Path::new(&trace)).total_calls());
+    // Entered by a jump, or not ended when the program did: few of these have no exit of their own.
+    let without_exit = begins("E ") - begins("X ");
+    assert!((1..10).contains(&without_exit), "{without_exit}");
 
     let first = text(&["report", "-s", "calls", "-n", "1"]);
     assert!(

@@ -67,7 +67,7 @@ fn fentry_calls_made_nops() {
             "hooks",
             &["-pg", "-mfentry", "-mnop-mcount", "-fno-pie", "-no-pie"],
         ),
-        "fentry",
+        "patchable entry",
     );
 }
 
