@@ -55,6 +55,10 @@ pub fn imported(executable: &Loaded, modules: &[Loaded], memory: &Memory) -> Has
     let mut found = HashSet::new();
     let mut names = HashSet::new();
     for import in executable.file.image.imports() {
+        // What every C program begins with tells nothing of this one.
+        if import.name == "__libc_start_main" {
+            continue;
+        }
         if let Some(target) = bound(executable, &import, memory) {
             found.insert(target);
         }

@@ -61,8 +61,9 @@ pub fn record(options: &Options) -> Result<Outcome> {
     }
     let _ = launched.thread.detach();
     let keep = if options.when_full == WhenFull::Flight { Keep::Newest } else { Keep::All };
-    let drain = Drain::start(shared, Collector::new(keep, options.max_bytes));
+    // Before there is a second thread, which has the signal mask of the first.
     signals.after_launch()?;
+    let drain = Drain::start(shared, Collector::new(keep, options.max_bytes));
     let ended = session.run(main, &signals, &drain);
     session.finish(ended?, drain)
 }
@@ -183,12 +184,19 @@ impl Session<'_> {
     }
 
     fn answer(&mut self, region: &Arc<Region>, question: &Question) {
+        // Each question is answered once: its place may be another question's by the next moment.
         let served = match question.what {
-            ASK_LIBRARIES => self.libraries_changed(region, question),
             ASK_EXEC => self.exec(region, question),
-            _ => Ok(()),
+            ASK_LIBRARIES => {
+                let changed = self.libraries_changed(region, question);
+                region.answer(question);
+                changed
+            }
+            _ => {
+                region.answer(question);
+                Ok(())
+            }
         };
-        region.answer(question);
         if let Err(error) = served {
             self.warnings.push(format!("process {}: {error:#}", question.process));
         }
@@ -232,11 +240,10 @@ impl Session<'_> {
     }
 
     fn exec(&mut self, region: &Arc<Region>, question: &Question) -> Result<()> {
-        if !self.options.follow_exec || !launch::may_follow(question.process, question.word) {
-            return Ok(());
-        }
-        let follower = ExecFollower::seize(question.process, question.thread)?;
+        let follows = self.options.follow_exec && launch::may_follow(question.process, question.word);
+        let follower = follows.then(|| ExecFollower::seize(question.process, question.thread)).transpose();
         region.answer(question);
+        let Some(follower) = follower? else { return Ok(()) };
         match follower.run()? {
             Followed::Executed(mut thread) => {
                 let process = thread.pid();

@@ -1,5 +1,6 @@
-//! What signals mean to the tool while a program runs under it: keys pressed at the terminal go to the program by
-//! themselves, what was sent to the tool alone is handed on.
+//! What signals mean to the tool while a program runs under it. SIGINT and SIGQUIT go to the whole process group, by
+//! keys at the terminal or by who does the same, and so reach the program by themselves. SIGTERM and SIGHUP that a
+//! process has sent are meant for the tool, and handed on.
 
 use anyhow::{Result, ensure};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -64,8 +65,9 @@ impl Signals {
                 return asked;
             }
             asked.enough = true;
-            if information.ssi_code != FROM_KERNEL {
-                asked.to_forward.push(information.ssi_signo as i32);
+            let signal = information.ssi_signo as i32;
+            if information.ssi_code != FROM_KERNEL && matches!(signal, libc::SIGTERM | libc::SIGHUP) {
+                asked.to_forward.push(signal);
             }
         }
     }
