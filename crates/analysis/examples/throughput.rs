@@ -1,10 +1,11 @@
-//! How many records a second the report and the chrome dump take:
+//! How many records a second the report, the mere state of the stacks, and the chrome dump take:
 //! `throughput --make DIR RECORDS THREADS`, then `throughput DIR [WORKERS]`.
 
 use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
+use nopal_analysis::calls::Machine;
 use nopal_analysis::drive::Drive;
 use nopal_analysis::dump::{Format, dump};
 use nopal_analysis::report;
@@ -51,6 +52,15 @@ fn measure(directory: &str, drive: Drive) -> Result<()> {
     for _ in 0..ROUNDS {
         time("report", records, || {
             report::functions(&trace, &drive).map(drop)
+        })?;
+        time("state", records, || {
+            for thread in trace.threads() {
+                let mut machine = Machine::new();
+                thread
+                    .packets()
+                    .for_each(|packet| machine.packet(&packet, &mut ()));
+            }
+            Ok(())
         })?;
         time("chrome", records, || {
             dump(&trace, Format::Chrome, &drive, &mut std::io::sink())

@@ -30,7 +30,7 @@ const STYLE_SHIFT: u32 = 28;
 
 impl Frame {
     #[inline(always)]
-    pub(super) fn new(clock: u64, slot: u64, key: u32, style: Style) -> Frame {
+    pub(super) const fn new(clock: u64, slot: u64, key: u32, style: Style) -> Frame {
         Frame {
             clock,
             child: 0,
@@ -44,6 +44,18 @@ impl Frame {
     #[inline(always)]
     pub(super) fn ends_with(&self, key: u32) -> bool {
         self.marks == key | (Style::Wrapped as u32) << STYLE_SHIFT
+    }
+
+    /// 0 where an exit with `key` ends this frame.
+    #[inline(always)]
+    pub(super) fn difference(&self, key: u32) -> u64 {
+        u64::from(self.marks ^ key ^ (Style::Wrapped as u32) << STYLE_SHIFT)
+    }
+
+    /// 0 where the frame is timed.
+    #[inline(always)]
+    pub(super) fn only(&self) -> u64 {
+        u64::from(self.marks & (Style::Only as u32) << STYLE_SHIFT)
     }
 
     #[inline(always)]
@@ -84,6 +96,12 @@ pub trait Sink {
     fn lose(&mut self, frame: &Frame, clock: u64, counted: bool);
     /// An exit of a call that began before tracing.
     fn stray(&mut self, key: u32, ending: Ending);
+    /// Whether runs of plain calls are told by `plain`, instead of `enter` and `leave` for each.
+    const RUNS: bool = false;
+    /// A call of `site` has begun, with `exit` 0 and nothing in the rest, or has ended, with `exit` 1 and the ticks in
+    /// it, and in it alone. At most [`super::RUN`] of these come before the next `end_run`.
+    fn plain(&mut self, _site: u32, _exit: u64, _ticks: u64, _own: u64) {}
+    fn end_run(&mut self) {}
     /// The thread has left these frames, perhaps for good.
     fn aside(&mut self, _frames: &[Frame]) {}
     /// The thread is back in these frames.
@@ -92,6 +110,8 @@ pub trait Sink {
 
 /// Keeps the machine going without an audience. Notes which calls have arguments.
 impl Sink for () {
+    const RUNS: bool = true;
+
     fn enter(&mut self, _: &[Frame], arguments: Option<[u64; 6]>) -> u32 {
         u32::from(arguments.is_some())
     }

@@ -4,41 +4,39 @@ use nopal_abi as abi;
 use nopal_trace::Packet;
 
 use super::credit::Credit;
-use super::fibers::{Fiber, Fibers, Key};
+use super::fibers::Fibers;
 use super::frame::{Ending, Frame, Sink, Style};
-use super::words::{clock_after, key_of, kind_of, tag_of, take, take_words};
+use super::stack::Stack;
+use super::stacks::{below, lose};
+use super::words::{clock_after, key_of, kind_of, take, take_words};
 
 /// Calls deeper than this are counted only.
-const DEPTH_LIMIT: usize = 1 << 22;
+pub(super) const DEPTH_LIMIT: usize = 1 << 22;
 /// Of more tail frames in one slot, each ends where the next begins.
 const TAIL_LIMIT: usize = 256;
 /// A call is estimated to be this near below its caller, unless the last event was further below.
-const NEAR: u64 = 1 << 8;
-/// A frame set aside is taken for the caller of an entry at most this many slots below it (16 MiB).
-const CALLER_DISTANCE: u64 = 1 << 20;
-/// Frames of two stacks are not as near to each other as this, with a frame of a third one between them (16 KiB).
-const NO_STACK_BETWEEN: u64 = 1 << 10;
+pub(super) const NEAR: u64 = 1 << 8;
 
 /// What a RESYNC said about the event that follows it.
 #[derive(Clone, Copy, Debug)]
-struct Arrival {
-    slot: u64,
+pub(super) struct Arrival {
+    pub slot: u64,
     /// The frames may not be those that the last event left.
-    elsewhere: bool,
+    pub elsewhere: bool,
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct Machine {
-    frames: Vec<Frame>,
-    fibers: Fibers,
-    arrival: Option<Arrival>,
-    last_clock: u64,
+    pub(super) frames: Stack,
+    pub(super) fibers: Fibers,
+    pub(super) arrival: Option<Arrival>,
+    pub(super) last_clock: u64,
     /// Slot of the last event.
-    cursor: u64,
+    pub(super) cursor: u64,
     /// Wrapped calls in progress that are deeper than the limit.
-    beyond: u64,
-    credit: Credit,
-    lossy: bool,
+    pub(super) beyond: u64,
+    pub(super) credit: Credit,
+    pub(super) lossy: bool,
 }
 
 impl Machine {
@@ -66,8 +64,19 @@ impl Machine {
 
     /// Takes all records of a packet.
     pub fn packet<S: Sink>(&mut self, packet: &Packet, sink: &mut S) {
-        let mut rest = self.begin_packet(packet);
-        while self.step(&mut rest, sink) {}
+        let rest = self.begin_packet(packet);
+        self.words(rest, sink);
+    }
+
+    pub(super) fn words<S: Sink>(&mut self, mut rest: &[u64], sink: &mut S) {
+        loop {
+            if S::RUNS {
+                self.run(&mut rest, sink);
+            }
+            if !self.step(&mut rest, sink) {
+                break;
+            }
+        }
     }
 
     /// The words of a packet, to be taken by steps.
@@ -262,104 +271,6 @@ impl Machine {
         }
     }
 
-    /// The slot of an entry that is not simply one call deeper; makes the frames right for it.
-    #[cold]
-    fn place<S: Sink>(&mut self, key: u32, style: Style, clock: u64, sink: &mut S) -> u64 {
-        let slot = match (self.arrival.take(), self.frames.last()) {
-            (Some(arrival), _) => {
-                if arrival.elsewhere {
-                    self.arrive(arrival.slot, style, clock, sink);
-                }
-                self.drop_only(arrival.slot);
-                return arrival.slot;
-            }
-            (None, Some(top)) if top.style() == Style::Only => nearest(top.slot, key),
-            (None, _) => nearest(self.cursor, key),
-        };
-        self.drop_only(slot);
-        match self.frames.last() {
-            Some(top) if top.slot < slot => below(top.slot, key),
-            _ => slot,
-        }
-    }
-
-    /// Rule 4: finds the frames under an entry at `slot` and sets the others aside.
-    fn arrive<S: Sink>(&mut self, slot: u64, style: Style, clock: u64, sink: &mut S) {
-        let highest_dead = if style == Style::Tail {
-            slot.saturating_sub(1)
-        } else {
-            slot
-        };
-        let caller = |frame: &Frame| frame.slot > highest_dead;
-        let mut kept = self
-            .credit
-            .search(&self.frames, caller)
-            .map_or(0, |at| at + 1);
-        let here = self.frames[..kept]
-            .last()
-            .map_or(u64::MAX, |caller| caller.slot - highest_dead);
-        while let Some((distance, fiber)) = self.fibers.nearest_above(highest_dead)
-            && distance < here.min(CALLER_DISTANCE)
-        {
-            if here > NO_STACK_BETWEEN {
-                self.go_to(fiber, clock, sink);
-                kept = self
-                    .credit
-                    .search(&self.frames, caller)
-                    .map_or(0, |at| at + 1);
-                break;
-            }
-            self.overwrite(fiber, highest_dead + here, sink);
-        }
-        let overwritten = self
-            .frames
-            .get(kept)
-            .is_some_and(|frame| frame.slot == highest_dead);
-        self.cut(kept, true, overwritten, clock, sink);
-    }
-
-    /// Of a fiber, the frames on the stack that goes on at `slot`, below one at `caller`, are dead.
-    fn overwrite<S: Sink>(&mut self, key: Key, caller: u64, sink: &mut S) {
-        let Some(Fiber {
-            mut frames,
-            since,
-            counted,
-        }) = self.fibers.remove(key)
-        else {
-            return;
-        };
-        let first = frames.partition_point(|frame| frame.slot >= caller);
-        let end = first + one_stack(&frames[first..]);
-        let beyond = if self.credit.pay(frames.len() - end) {
-            frames.split_off(end)
-        } else {
-            Vec::new()
-        };
-        lose(&mut frames, first, since, counted, sink);
-        self.fibers.add(Fiber {
-            frames: beyond,
-            since,
-            counted,
-        });
-        self.fibers.add(Fiber {
-            frames,
-            since,
-            counted,
-        });
-    }
-
-    /// Rule 5.
-    fn drop_only(&mut self, slot: u64) {
-        while let Some(frame) = self
-            .frames
-            .pop_if(|frame| frame.style() == Style::Only && frame.slot <= slot)
-        {
-            if let Some(under) = self.frames.last_mut() {
-                under.child = under.child.saturating_add(frame.child);
-            }
-        }
-    }
-
     #[inline(always)]
     fn exit<S: Sink>(&mut self, key: u32, ending: Ending, sink: &mut S) {
         match self.frames.last() {
@@ -377,7 +288,7 @@ impl Machine {
 
     /// Ends the topmost frame.
     #[inline(always)]
-    fn finish<S: Sink>(&mut self, ending: Ending, sink: &mut S) {
+    pub(super) fn finish<S: Sink>(&mut self, ending: Ending, sink: &mut S) {
         let Some(frame) = self.frames.pop() else {
             return;
         };
@@ -389,229 +300,12 @@ impl Machine {
         sink.leave(&frame, ending, &self.frames);
     }
 
-    #[cold]
-    fn exit_elsewhere<S: Sink>(&mut self, key: u32, ending: Ending, sink: &mut S) {
-        let arrival = self.arrival.take();
-        if self.beyond > 0 {
-            self.beyond -= 1;
-            return;
-        }
-        if let Some(Arrival {
-            slot,
-            elsewhere: true,
-        }) = arrival
-        {
-            let exactly = |frame: &Frame| frame.ends_with(key) && frame.slot == slot;
-            if let Some(index) = self.credit.search(&self.frames, exactly) {
-                return self.end_at(index, true, ending, sink);
-            }
-            if let Some((fiber, frames)) = self.fibers.around(slot)
-                && let Some(index) = self.credit.search(frames, exactly)
-            {
-                self.go_to(fiber, ending.clock, sink);
-                return self.end_at(index, false, ending, sink);
-            }
-        }
-        if let Some(index) = self
-            .credit
-            .search(&self.frames, |frame| frame.ends_with(key))
-        {
-            return self.end_at(index, false, ending, sink);
-        }
-        if let Some((fiber, index)) = self.search_aside(key) {
-            self.go_to(fiber, ending.clock, sink);
-            return self.end_at(index, false, ending, sink);
-        }
-        while let Some(top) = self.frames.last()
-            && top.style() == Style::Tail
-            && top.tag() == tag_of(key)
-        {
-            self.finish(ending, sink);
-        }
-        self.cursor = above(self.cursor, key);
-        sink.stray(key, ending);
-    }
-
-    fn search_aside(&mut self, key: u32) -> Option<(Key, usize)> {
-        for (fiber, frames) in self.fibers.iter() {
-            if !self.credit.pay(1) {
-                break;
-            }
-            if let Some(index) = self.credit.search(frames, |frame| frame.ends_with(key)) {
-                return Some((fiber, index));
-            }
-        }
-        None
-    }
-
-    /// Rule 1: ends frame `index` of the present stack, to which the thread may have jumped.
-    fn end_at<S: Sink>(&mut self, index: usize, jumped: bool, ending: Ending, sink: &mut S) {
-        let Some(frame) = self.frames.get(index) else {
-            return;
-        };
-        let tag = frame.tag();
-        let above = &self.frames[index + 1..];
-        let tails = above
-            .iter()
-            .take_while(|frame| frame.style() == Style::Tail && frame.tag() == tag)
-            .count();
-        self.cut(index + 1 + tails, jumped, false, ending.clock, sink);
-        for _ in 0..=tails {
-            self.finish(ending, sink);
-        }
-    }
-
-    /// Takes the frames from `index` on off the present stack. Those on the same stack as the one under them are dead
-    /// if the thread has `jumped`; if they are `overwritten`, those on the stack of the first are.
-    fn cut<S: Sink>(
-        &mut self,
-        index: usize,
-        jumped: bool,
-        overwritten: bool,
-        clock: u64,
-        sink: &mut S,
-    ) {
-        let Some(&outermost) = self.frames.get(index) else {
-            return;
-        };
-        let ticks = ticks_in(&outermost, clock);
-        let mut dead = overwritten;
-        if let Some(under) = index
-            .checked_sub(1)
-            .and_then(|under| self.frames.get_mut(under))
-        {
-            under.child = under.child.saturating_add(ticks);
-            dead |= jumped && is_near(under, &outermost);
-        }
-        let dead = if dead {
-            one_stack(&self.frames[index..])
-        } else {
-            0
-        };
-        let left = self.frames.len() - index - dead;
-        let only = || {
-            self.frames[index + dead..]
-                .iter()
-                .all(|frame| frame.style() == Style::Only)
-        };
-        let is_lost = left == 0 || !self.credit.pay(left) || only();
-        let aside = if is_lost {
-            Vec::new()
-        } else {
-            self.frames.split_off(index + dead)
-        };
-        lose(&mut self.frames, index, clock, true, sink);
-        self.set_aside(aside, clock, sink);
-    }
-
-    /// Makes fibers of frames, one a stack.
-    fn set_aside<S: Sink>(&mut self, mut frames: Vec<Frame>, clock: u64, sink: &mut S) {
-        if frames.is_empty() {
-            return;
-        }
-        let counted = !self.credit.pay(2 * frames.len());
-        if !counted {
-            sink.aside(&frames);
-            while let Some(at) = frames
-                .windows(2)
-                .rposition(|pair| !is_near(&pair[0], &pair[1]))
-            {
-                let part = frames.split_off(at + 1);
-                frames[at].child = frames[at].child.saturating_add(ticks_in(&part[0], clock));
-                self.fibers.add(Fiber {
-                    frames: part,
-                    since: clock,
-                    counted,
-                });
-            }
-        }
-        self.fibers.add(Fiber {
-            frames,
-            since: clock,
-            counted,
-        });
-        for mut fiber in self.fibers.surplus() {
-            lose(&mut fiber.frames, 0, fiber.since, fiber.counted, sink);
-        }
-    }
-
-    /// Makes a fiber the present stack, and the present stack a fiber.
-    fn go_to<S: Sink>(&mut self, key: Key, clock: u64, sink: &mut S) {
-        let Some(fiber) = self.fibers.remove(key) else {
-            return;
-        };
-        let left = std::mem::replace(&mut self.frames, fiber.frames);
-        self.set_aside(left, clock, sink);
-        if let Some(top) = self.frames.last_mut() {
-            top.child = top.child.saturating_add(clock.saturating_sub(fiber.since));
-        }
-        if !fiber.counted {
-            sink.resume(&self.frames);
-        }
-    }
-
     /// The end of the thread's records.
     pub fn end<S: Sink>(&mut self, sink: &mut S) {
         let clock = self.last_clock;
-        lose(&mut self.frames, 0, clock, true, sink);
-        for mut fiber in self.fibers.drain() {
-            lose(&mut fiber.frames, 0, fiber.since, fiber.counted, sink);
+        lose(self.frames.split_off(0), clock, true, sink);
+        for fiber in self.fibers.drain() {
+            lose(fiber.frames, fiber.since, fiber.counted, sink);
         }
-    }
-}
-
-/// Gives up the frames from `index` on.
-fn lose<S: Sink>(frames: &mut Vec<Frame>, index: usize, clock: u64, counted: bool, sink: &mut S) {
-    while frames.len() > index
-        && let Some(frame) = frames.pop()
-    {
-        if frame.style() != Style::Only {
-            sink.lose(&frame, clock, counted);
-        }
-        if let Some(under) = frames[index..].last_mut() {
-            under.child = under.child.saturating_add(ticks_in(&frame, clock));
-        }
-    }
-}
-
-/// What a frame that is left at `clock` adds to the time in the one under it.
-fn ticks_in(frame: &Frame, clock: u64) -> u64 {
-    match frame.style() {
-        Style::Only => frame.child,
-        Style::Wrapped | Style::Tail => clock.saturating_sub(frame.clock),
-    }
-}
-
-/// Whether the second frame is on the same stack as the first, for sure.
-fn is_near(under: &Frame, frame: &Frame) -> bool {
-    under.slot.saturating_sub(frame.slot) <= NO_STACK_BETWEEN
-}
-
-/// How many of the frames, from the first on, are on one stack.
-fn one_stack(frames: &[Frame]) -> usize {
-    let together = frames
-        .windows(2)
-        .take_while(|pair| is_near(&pair[0], &pair[1]))
-        .count();
-    if frames.is_empty() { 0 } else { together + 1 }
-}
-
-/// The highest slot of the key's tag that is not above `slot`.
-fn below(slot: u64, key: u32) -> u64 {
-    slot.wrapping_sub(slot.wrapping_sub(u64::from(tag_of(key))) & 0xff)
-}
-
-/// The lowest slot of the key's tag that is not below `slot`.
-fn above(slot: u64, key: u32) -> u64 {
-    slot.wrapping_add(u64::from(tag_of(key)).wrapping_sub(slot) & 0xff)
-}
-
-/// The slot of the key's tag nearest to `slot`.
-fn nearest(slot: u64, key: u32) -> u64 {
-    let down = slot.wrapping_sub(u64::from(tag_of(key))) & 0xff;
-    if down < 0x80 {
-        slot.wrapping_sub(down)
-    } else {
-        slot.wrapping_add(0x100 - down)
     }
 }

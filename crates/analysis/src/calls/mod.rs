@@ -20,10 +20,14 @@ mod credit;
 mod fibers;
 mod frame;
 mod machine;
+mod runs;
+mod stack;
+mod stacks;
 mod words;
 
 pub use frame::{Ending, Frame, Sink, Style};
 pub use machine::Machine;
+pub use runs::RUN;
 pub use words::{site_of, tag_of};
 
 #[cfg(test)]

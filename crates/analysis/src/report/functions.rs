@@ -104,13 +104,13 @@ pub fn functions(trace: &Trace, drive: &Drive) -> Result<Report> {
     let rows = names
         .functions()
         .iter()
-        .zip(&sum.sites)
-        .filter(|(_, totals)| totals.calls + totals.unfinished > 0);
-    let rows = rows.map(|(function, totals)| {
+        .zip(sum.live.iter().zip(&sum.totals))
+        .filter(|(_, (live, totals))| live.calls + totals.unfinished > 0);
+    let rows = rows.map(|(function, (live, totals))| {
         let mut row = Row {
             function: function.name.clone(),
             module: function.module.clone(),
-            calls: totals.calls,
+            calls: live.calls,
             unfinished: totals.unfinished,
             timed: sum.histograms.count(totals.histogram),
             ..Row::default()

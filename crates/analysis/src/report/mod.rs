@@ -8,5 +8,5 @@ mod threads;
 
 pub use functions::{Report, Row, Sort, functions};
 pub use related::{Related, Relation, related, write_related};
-pub use stats::{Stats, Totals};
+pub use stats::{Live, Stats, Totals};
 pub use threads::{ThreadRow, threads, write_threads};

@@ -3,16 +3,14 @@
 use anyhow::Result;
 
 use super::histogram::Histograms;
-use crate::calls::{Ending, Frame, Machine, Sink, Style, site_of};
+use crate::calls::{Ending, Frame, Machine, RUN, Sink, Style, site_of};
 use crate::drive::{Segment, Worker};
 use crate::names::Names;
 
-/// What is known of a site. Fills a cache line.
+/// What is known of a site's calls that ended, and of those that did not. Fills a cache line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(align(64))]
 pub struct Totals {
-    /// Entries.
-    pub calls: u64,
     /// Ticks in the outermost calls of those whose entry and exit are known.
     pub total: u64,
     /// Ticks in all of those.
@@ -24,12 +22,9 @@ pub struct Totals {
     pub unfinished: u64,
     /// Tells how many calls ended, too.
     pub histogram: u32,
-    /// Calls on the present stack.
-    active: u32,
 }
 
 const NOTHING: Totals = Totals {
-    calls: 0,
     total: 0,
     all: 0,
     own: 0,
@@ -37,20 +32,70 @@ const NOTHING: Totals = Totals {
     max: 0,
     unfinished: 0,
     histogram: 0,
-    active: 0,
 };
 
-/// Totals by site. Sites that the trace does not tell of share number 0.
+/// What every entry and exit changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Live {
+    /// Entries.
+    pub calls: u64,
+    /// Timed calls on the present stack.
+    active: u64,
+}
+
+/// A call that ended in a run.
+#[derive(Clone, Copy, Default)]
+struct Ended {
+    site: u32,
+    outermost: bool,
+    ticks: u64,
+    own: u64,
+}
+
+/// Calls by site. Sites that the trace does not tell of share number 0.
 pub struct Stats {
-    pub sites: Vec<Totals>,
+    pub live: Vec<Live>,
+    pub totals: Vec<Totals>,
     pub histograms: Histograms,
+    ended: Box<[Ended; RUN + 1]>,
+    ended_count: usize,
 }
 
 impl Stats {
     pub fn new(sites: usize) -> Stats {
+        let sites = sites.max(1);
         Stats {
-            sites: vec![NOTHING; sites.max(1)],
+            live: vec![Live::default(); sites],
+            totals: vec![NOTHING; sites],
             histograms: Histograms::default(),
+            ended: Box::new([Ended::default(); RUN + 1]),
+            ended_count: 0,
+        }
+    }
+
+    #[inline(always)]
+    fn place(&self, site: u32) -> usize {
+        let site = site as usize;
+        if site < self.live.len() { site } else { 0 }
+    }
+
+    #[inline(always)]
+    fn count(&mut self, call: Ended) {
+        let totals = &mut self.totals[call.site as usize];
+        totals.all = totals.all.saturating_add(call.ticks);
+        totals.own = totals.own.saturating_add(call.own);
+        totals.min = totals.min.min(call.ticks);
+        totals.max = totals.max.max(call.ticks);
+        totals.total = totals
+            .total
+            .saturating_add(if call.outermost { call.ticks } else { 0 });
+        self.histograms.add(&mut totals.histogram, call.ticks);
+    }
+
+    fn add_active<'a>(&mut self, frames: impl Iterator<Item = &'a Frame>, change: u64) {
+        for frame in frames.filter(|frame| frame.style() != Style::Only) {
+            let at = self.place(frame.site());
+            self.live[at].active = self.live[at].active.wrapping_add(change);
         }
     }
 
@@ -58,12 +103,13 @@ impl Stats {
     pub fn by_function(workers: &[Stats], names: &Names) -> Stats {
         let mut sum = Stats::new(names.functions().len());
         for worker in workers {
-            for (site, from) in (0..)
-                .zip(&worker.sites)
-                .filter(|(_, from)| from.calls > 0 || from.unfinished > 0)
-            {
-                let to = &mut sum.sites[names.number(site) as usize];
-                to.calls += from.calls;
+            for (site, (live, from)) in (0..).zip(worker.live.iter().zip(&worker.totals)) {
+                if live.calls == 0 && from.unfinished == 0 {
+                    continue;
+                }
+                let function = names.number(site) as usize;
+                sum.live[function].calls += live.calls;
+                let to = &mut sum.totals[function];
                 to.total = to.total.saturating_add(from.total);
                 to.all = to.all.saturating_add(from.all);
                 to.own = to.own.saturating_add(from.own);
@@ -78,84 +124,85 @@ impl Stats {
     }
 }
 
-#[inline(always)]
-fn site(sites: &mut [Totals], site: u32) -> &mut Totals {
-    let known = (site as usize) < sites.len();
-    &mut sites[if known { site as usize } else { 0 }]
-}
+const LESS: u64 = u64::MAX;
 
 impl Sink for Stats {
+    const RUNS: bool = true;
+
     #[inline(always)]
+    fn plain(&mut self, site: u32, exit: u64, ticks: u64, own: u64) {
+        let at = self.place(site);
+        let live = &mut self.live[at];
+        live.calls += 1 - exit;
+        live.active = live.active.wrapping_add(1 - exit).wrapping_sub(exit);
+        let outermost = live.active == 0;
+        self.ended[self.ended_count.min(RUN)] = Ended {
+            site: at as u32,
+            outermost,
+            ticks,
+            own,
+        };
+        self.ended_count += exit as usize;
+    }
+
+    fn end_run(&mut self) {
+        for at in 0..self.ended_count.min(RUN) {
+            self.count(self.ended[at]);
+        }
+        self.ended_count = 0;
+    }
+
     fn enter(&mut self, frames: &[Frame], _arguments: Option<[u64; 6]>) -> u32 {
         if let Some(frame) = frames.last() {
-            let totals = site(&mut self.sites, frame.site());
-            totals.calls += 1;
-            totals.active = totals
-                .active
-                .wrapping_add(u32::from(frame.style() != Style::Only));
+            let at = self.place(frame.site());
+            self.live[at].calls += 1;
+            self.add_active(std::iter::once(frame), 1);
         }
         0
     }
 
-    #[inline(always)]
     fn leave(&mut self, frame: &Frame, ending: Ending, _frames: &[Frame]) {
-        let totals = site(&mut self.sites, frame.site());
+        self.add_active(std::iter::once(frame), LESS);
+        let at = self.place(frame.site());
         let ticks = ending.clock.saturating_sub(frame.clock);
-        totals.all = totals.all.saturating_add(ticks);
-        totals.own = totals.own.saturating_add(ticks.saturating_sub(frame.child));
-        totals.min = totals.min.min(ticks);
-        totals.max = totals.max.max(ticks);
-        totals.active = totals.active.wrapping_sub(1);
-        if totals.active == 0 {
-            totals.total = totals.total.saturating_add(ticks);
-        }
-        self.histograms.add(&mut totals.histogram, ticks);
+        let (outermost, own) = (self.live[at].active == 0, ticks.saturating_sub(frame.child));
+        self.count(Ended {
+            site: at as u32,
+            outermost,
+            ticks,
+            own,
+        });
     }
 
     fn lose(&mut self, frame: &Frame, _clock: u64, counted: bool) {
-        let totals = site(&mut self.sites, frame.site());
-        totals.unfinished += 1;
-        totals.active = totals.active.wrapping_sub(u32::from(counted));
+        let at = self.place(frame.site());
+        self.totals[at].unfinished += 1;
+        if counted {
+            self.add_active(std::iter::once(frame), LESS);
+        }
     }
 
     fn stray(&mut self, key: u32, _ending: Ending) {
-        site(&mut self.sites, site_of(key)).unfinished += 1;
+        let at = self.place(site_of(key));
+        self.totals[at].unfinished += 1;
     }
 
     fn aside(&mut self, frames: &[Frame]) {
-        for frame in frames.iter().filter(|frame| frame.style() != Style::Only) {
-            let totals = site(&mut self.sites, frame.site());
-            totals.active = totals.active.wrapping_sub(1);
-        }
+        self.add_active(frames.iter(), LESS);
     }
 
     fn resume(&mut self, frames: &[Frame]) {
-        for frame in frames.iter().filter(|frame| frame.style() != Style::Only) {
-            let totals = site(&mut self.sites, frame.site());
-            totals.active = totals.active.wrapping_add(1);
-        }
+        self.add_active(frames.iter(), 1);
     }
 }
 
 impl Worker for Stats {
     fn begin(&mut self, _segment: &Segment, machine: &Machine) {
-        for frame in machine
-            .counted()
-            .filter(|frame| frame.style() != Style::Only)
-        {
-            let totals = site(&mut self.sites, frame.site());
-            totals.active = totals.active.wrapping_add(1);
-        }
+        self.add_active(machine.counted(), 1);
     }
 
     fn end(&mut self, _segment: &Segment, machine: &Machine) -> Result<()> {
-        for frame in machine
-            .counted()
-            .filter(|frame| frame.style() != Style::Only)
-        {
-            let totals = site(&mut self.sites, frame.site());
-            totals.active = totals.active.wrapping_sub(1);
-        }
+        self.add_active(machine.counted(), LESS);
         Ok(())
     }
 }

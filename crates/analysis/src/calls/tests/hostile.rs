@@ -36,35 +36,41 @@ impl Sink for Balance {
     }
 }
 
+/// Records of all kinds at random, and a few words of no kind.
+pub fn noise(random: &mut Random) -> Tape {
+    let (sites, slots) = (1 + random.below(4), 1 + random.below(300));
+    let mut tape = Tape {
+        clock: random.number() >> random.below(64),
+        ..Tape::default()
+    };
+    for _ in 0..3000 {
+        let site = random.below(sites) as u32;
+        let slot = (random.below(slots) * 16) << random.below(8);
+        match random.below(40) {
+            0 => tape.jump(slot),
+            1 => tape.resync(random.below(6) as u32, random.number()),
+            2 => tape.only(site, slot),
+            3 => tape.tail(site, slot),
+            4..20 => tape.entry(site, slot),
+            _ => tape.exit(site, slot),
+        };
+        tape.wait(random.below(3));
+    }
+    for _ in 0..random.below(3) {
+        let at = random.below(tape.words.len() as u64) as usize;
+        tape.words[at] = random.number();
+    }
+    tape
+}
+
 #[test]
 fn any_words_are_taken_and_every_call_is_accounted_for() {
     for seed in 0..60 {
         let mut random = Random::new(seed);
         let mut balance = Balance::default();
         let mut machine = Machine::default();
-        let (sites, slots) = (1 + random.below(4), 1 + random.below(300));
         for packet in 0..4 {
-            let mut tape = Tape {
-                clock: random.number() >> random.below(64),
-                ..Tape::default()
-            };
-            for _ in 0..3000 {
-                let site = random.below(sites) as u32;
-                let slot = (random.below(slots) * 16) << random.below(8);
-                match random.below(40) {
-                    0 => tape.jump(slot),
-                    1 => tape.resync(random.below(6) as u32, random.number()),
-                    2 => tape.only(site, slot),
-                    3 => tape.tail(site, slot),
-                    4..20 => tape.entry(site, slot),
-                    _ => tape.exit(site, slot),
-                };
-                tape.wait(random.below(3));
-            }
-            for _ in 0..random.below(3) {
-                let at = random.below(tape.words.len() as u64) as usize;
-                tape.words[at] = random.number();
-            }
+            let tape = noise(&mut random);
             run(&mut machine, &tape.words, packet == 2, &mut balance);
         }
         machine.end(&mut balance);

@@ -1,4 +1,5 @@
 mod hostile;
 mod programs;
 mod rules;
+mod runs;
 mod tape;

@@ -1,0 +1,83 @@
+//! Runs of plain entries and exits, taken without a branch for each.
+//!
+//! Whether the next record is an entry or an exit is what a processor can least foresee, and guessing wrong costs more
+//! than the record. Here both are done by the same instructions: a frame is written above the top in any case, and the
+//! depth goes up or down by one. What is not plain ends the run, and is left to [`Machine::step`].
+
+use std::hint::select_unpredictable;
+
+use nopal_abi as abi;
+
+use super::frame::{Frame, Sink, Style};
+use super::machine::{DEPTH_LIMIT, Machine, NEAR};
+use super::stack::GROUND;
+use super::stacks::{ABOUT, below};
+use super::words::{clock_after, key_of, kind_of, site_of};
+
+/// The longest run.
+pub const RUN: usize = 256;
+
+impl Machine {
+    /// Takes plain records off the front of `rest`.
+    pub(super) fn run<S: Sink>(&mut self, rest: &mut &[u64], sink: &mut S) {
+        while self.arrival.is_none() && self.beyond == 0 {
+            let taken = self.run_some(rest, sink);
+            *rest = rest.get(taken..).unwrap_or_default();
+            if taken < RUN {
+                break;
+            }
+        }
+    }
+
+    /// How many words were taken.
+    fn run_some<S: Sink>(&mut self, words: &[u64], sink: &mut S) -> usize {
+        let plain = words
+            .iter()
+            .take(RUN)
+            .take_while(|word| exit_of(**word) <= 1)
+            .count();
+        let words = &words[..plain];
+        let mut depth = self.frames.len();
+        if words.is_empty() || depth + RUN > DEPTH_LIMIT {
+            return 0;
+        }
+        let frames = self.frames.with_room(words.len() + 1);
+        let mut clock = self.last_clock;
+        let mut cursor = self.cursor;
+        let mut taken = 0;
+        for &word in words {
+            let Some([under, top, next]) = frames.get_mut(depth..=depth + GROUND) else {
+                break;
+            };
+            let (key, exit) = (key_of(word), exit_of(word));
+            let is_exit = 0u64.wrapping_sub(exit);
+            let grounded = u64::from(depth == 0);
+            let ends = top.difference(key) | grounded;
+            let nests = top.only() | (top.slot.wrapping_sub(cursor) & !(NEAR - 1));
+            if (ends & is_exit) | (nests & !is_exit & grounded.wrapping_sub(1)) != 0 {
+                break;
+            }
+            clock = clock_after(clock, word);
+            let caller = select_unpredictable(depth == 0, cursor.wrapping_add(ABOUT), top.slot);
+            let slot = below(caller, key);
+            let ticks = clock.wrapping_sub(top.clock);
+            under.child = under.child.wrapping_add(ticks & is_exit);
+            cursor = (top.slot & is_exit) | (slot & !is_exit);
+            sink.plain(site_of(key), exit, ticks, ticks.saturating_sub(top.child));
+            *next = Frame::new(clock, slot, key, Style::Wrapped);
+            depth = (depth + 1).wrapping_sub(2 * exit as usize);
+            taken += 1;
+        }
+        self.frames.keep(depth);
+        self.last_clock = clock;
+        self.cursor = cursor;
+        sink.end_run();
+        taken
+    }
+}
+
+/// 0 for a plain entry, 1 for a plain exit, else more.
+#[inline(always)]
+fn exit_of(word: u64) -> u64 {
+    u64::from(kind_of(word).wrapping_sub(abi::KIND_ENTRY))
+}

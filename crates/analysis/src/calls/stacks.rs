@@ -1,0 +1,330 @@
+//! Which stack an event is on, where the records leave more than one.
+
+use super::fibers::{Fiber, Key};
+use super::frame::{Ending, Frame, Sink, Style};
+use super::machine::{Arrival, Machine};
+use super::words::tag_of;
+
+/// A frame set aside is taken for the caller of an entry at most this many slots below it (16 MiB).
+const CALLER_DISTANCE: u64 = 1 << 20;
+/// Frames of two stacks are not as near to each other as this, with a frame of a third one between them (16 KiB).
+const NO_STACK_BETWEEN: u64 = 1 << 10;
+
+impl Machine {
+    /// The slot of an entry that is not simply one call deeper; makes the frames right for it.
+    #[cold]
+    pub(super) fn place<S: Sink>(
+        &mut self,
+        key: u32,
+        style: Style,
+        clock: u64,
+        sink: &mut S,
+    ) -> u64 {
+        let slot = match (self.arrival.take(), self.frames.last()) {
+            (Some(arrival), _) => {
+                if arrival.elsewhere {
+                    self.arrive(arrival.slot, style, clock, sink);
+                }
+                self.drop_only(arrival.slot);
+                return arrival.slot;
+            }
+            (None, Some(top)) if top.style() == Style::Only => nearest(top.slot, key),
+            (None, _) => nearest(self.cursor, key),
+        };
+        self.drop_only(slot);
+        match self.frames.last() {
+            Some(top) if top.slot < slot => below(top.slot, key),
+            _ => slot,
+        }
+    }
+
+    /// Rule 4: finds the frames under an entry at `slot` and sets the others aside.
+    fn arrive<S: Sink>(&mut self, slot: u64, style: Style, clock: u64, sink: &mut S) {
+        let highest_dead = if style == Style::Tail {
+            slot.saturating_sub(1)
+        } else {
+            slot
+        };
+        let caller = |frame: &Frame| frame.slot > highest_dead;
+        let mut kept = self
+            .credit
+            .search(&self.frames, caller)
+            .map_or(0, |at| at + 1);
+        let here = self.frames[..kept]
+            .last()
+            .map_or(u64::MAX, |caller| caller.slot - highest_dead);
+        while let Some((distance, fiber)) = self.fibers.nearest_above(highest_dead)
+            && distance < here.min(CALLER_DISTANCE)
+        {
+            if here > NO_STACK_BETWEEN {
+                self.go_to(fiber, clock, sink);
+                kept = self
+                    .credit
+                    .search(&self.frames, caller)
+                    .map_or(0, |at| at + 1);
+                break;
+            }
+            self.overwrite(fiber, highest_dead + here, sink);
+        }
+        let overwritten = self
+            .frames
+            .get(kept)
+            .is_some_and(|frame| frame.slot == highest_dead);
+        self.cut(kept, true, overwritten, clock, sink);
+    }
+
+    /// Of a fiber, the frames on the stack that goes on at `slot`, below one at `caller`, are dead.
+    fn overwrite<S: Sink>(&mut self, key: Key, caller: u64, sink: &mut S) {
+        let Some(Fiber {
+            mut frames,
+            since,
+            counted,
+        }) = self.fibers.remove(key)
+        else {
+            return;
+        };
+        let first = frames.partition_point(|frame| frame.slot >= caller);
+        let end = first + one_stack(&frames[first..]);
+        let beyond = if self.credit.pay(frames.len() - end) {
+            frames.split_off(end)
+        } else {
+            Vec::new()
+        };
+        lose(frames.split_off(first), since, counted, sink);
+        self.fibers.add(Fiber {
+            frames: beyond,
+            since,
+            counted,
+        });
+        self.fibers.add(Fiber {
+            frames,
+            since,
+            counted,
+        });
+    }
+
+    /// Rule 5.
+    fn drop_only(&mut self, slot: u64) {
+        while let Some(frame) = self
+            .frames
+            .pop_if(|frame| frame.style() == Style::Only && frame.slot <= slot)
+        {
+            if let Some(under) = self.frames.last_mut() {
+                under.child = under.child.saturating_add(frame.child);
+            }
+        }
+    }
+
+    #[cold]
+    pub(super) fn exit_elsewhere<S: Sink>(&mut self, key: u32, ending: Ending, sink: &mut S) {
+        let arrival = self.arrival.take();
+        if self.beyond > 0 {
+            self.beyond -= 1;
+            return;
+        }
+        if let Some(Arrival {
+            slot,
+            elsewhere: true,
+        }) = arrival
+        {
+            let exactly = |frame: &Frame| frame.ends_with(key) && frame.slot == slot;
+            if let Some(index) = self.credit.search(&self.frames, exactly) {
+                return self.end_at(index, true, ending, sink);
+            }
+            if let Some((fiber, frames)) = self.fibers.around(slot)
+                && let Some(index) = self.credit.search(frames, exactly)
+            {
+                self.go_to(fiber, ending.clock, sink);
+                return self.end_at(index, false, ending, sink);
+            }
+        }
+        if let Some(index) = self
+            .credit
+            .search(&self.frames, |frame| frame.ends_with(key))
+        {
+            return self.end_at(index, false, ending, sink);
+        }
+        if let Some((fiber, index)) = self.search_aside(key) {
+            self.go_to(fiber, ending.clock, sink);
+            return self.end_at(index, false, ending, sink);
+        }
+        while let Some(top) = self.frames.last()
+            && top.style() == Style::Tail
+            && top.tag() == tag_of(key)
+        {
+            self.finish(ending, sink);
+        }
+        self.cursor = above(self.cursor, key);
+        sink.stray(key, ending);
+    }
+
+    fn search_aside(&mut self, key: u32) -> Option<(Key, usize)> {
+        for (fiber, frames) in self.fibers.iter() {
+            if !self.credit.pay(1) {
+                break;
+            }
+            if let Some(index) = self.credit.search(frames, |frame| frame.ends_with(key)) {
+                return Some((fiber, index));
+            }
+        }
+        None
+    }
+
+    /// Rule 1: ends frame `index` of the present stack, to which the thread may have jumped.
+    fn end_at<S: Sink>(&mut self, index: usize, jumped: bool, ending: Ending, sink: &mut S) {
+        let Some(frame) = self.frames.get(index) else {
+            return;
+        };
+        let tag = frame.tag();
+        let above = &self.frames[index + 1..];
+        let tails = above
+            .iter()
+            .take_while(|frame| frame.style() == Style::Tail && frame.tag() == tag)
+            .count();
+        self.cut(index + 1 + tails, jumped, false, ending.clock, sink);
+        for _ in 0..=tails {
+            self.finish(ending, sink);
+        }
+    }
+
+    /// Takes the frames from `index` on off the present stack. Those on the same stack as the one under them are dead
+    /// if the thread has `jumped`; if they are `overwritten`, those on the stack of the first are.
+    fn cut<S: Sink>(
+        &mut self,
+        index: usize,
+        jumped: bool,
+        overwritten: bool,
+        clock: u64,
+        sink: &mut S,
+    ) {
+        let Some(&outermost) = self.frames.get(index) else {
+            return;
+        };
+        let ticks = ticks_in(&outermost, clock);
+        let mut dead = overwritten;
+        if let Some(under) = index
+            .checked_sub(1)
+            .and_then(|under| self.frames.get_mut(under))
+        {
+            under.child = under.child.saturating_add(ticks);
+            dead |= jumped && is_near(under, &outermost);
+        }
+        let dead = if dead {
+            one_stack(&self.frames[index..])
+        } else {
+            0
+        };
+        let left = self.frames.len() - index - dead;
+        let only = || {
+            self.frames[index + dead..]
+                .iter()
+                .all(|frame| frame.style() == Style::Only)
+        };
+        let is_lost = left == 0 || !self.credit.pay(left) || only();
+        let aside = if is_lost {
+            Vec::new()
+        } else {
+            self.frames.split_off(index + dead)
+        };
+        lose(self.frames.split_off(index), clock, true, sink);
+        self.set_aside(aside, clock, sink);
+    }
+
+    /// Makes fibers of frames, one a stack.
+    fn set_aside<S: Sink>(&mut self, mut frames: Vec<Frame>, clock: u64, sink: &mut S) {
+        if frames.is_empty() {
+            return;
+        }
+        let counted = !self.credit.pay(3 * frames.len());
+        if !counted {
+            sink.aside(&frames);
+            while let Some(at) = frames
+                .windows(2)
+                .rposition(|pair| !is_near(&pair[0], &pair[1]))
+            {
+                let part = frames.split_off(at + 1);
+                frames[at].child = frames[at].child.saturating_add(ticks_in(&part[0], clock));
+                self.fibers.add(Fiber {
+                    frames: part,
+                    since: clock,
+                    counted,
+                });
+            }
+        }
+        self.fibers.add(Fiber {
+            frames,
+            since: clock,
+            counted,
+        });
+        for fiber in self.fibers.surplus() {
+            lose(fiber.frames, fiber.since, fiber.counted, sink);
+        }
+    }
+
+    /// Makes a fiber the present stack, and the present stack a fiber.
+    fn go_to<S: Sink>(&mut self, key: Key, clock: u64, sink: &mut S) {
+        let Some(fiber) = self.fibers.remove(key) else {
+            return;
+        };
+        let left = self.frames.replace(&fiber.frames);
+        self.set_aside(left, clock, sink);
+        if let Some(top) = self.frames.last_mut() {
+            top.child = top.child.saturating_add(clock.saturating_sub(fiber.since));
+        }
+        if !fiber.counted {
+            sink.resume(&self.frames);
+        }
+    }
+}
+
+/// Gives up frames.
+pub(super) fn lose<S: Sink>(mut frames: Vec<Frame>, clock: u64, counted: bool, sink: &mut S) {
+    while let Some(frame) = frames.pop() {
+        if frame.style() != Style::Only {
+            sink.lose(&frame, clock, counted);
+        }
+        if let Some(under) = frames.last_mut() {
+            under.child = under.child.saturating_add(ticks_in(&frame, clock));
+        }
+    }
+}
+
+/// What a frame that is left at `clock` adds to the time in the one under it.
+fn ticks_in(frame: &Frame, clock: u64) -> u64 {
+    match frame.style() {
+        Style::Only => frame.child,
+        Style::Wrapped | Style::Tail => clock.saturating_sub(frame.clock),
+    }
+}
+
+/// Whether the second frame is on the same stack as the first, for sure.
+fn is_near(under: &Frame, frame: &Frame) -> bool {
+    under.slot.saturating_sub(frame.slot) <= NO_STACK_BETWEEN
+}
+
+/// How many of the frames, from the first on, are on one stack.
+fn one_stack(frames: &[Frame]) -> usize {
+    let together = frames
+        .windows(2)
+        .take_while(|pair| is_near(&pair[0], &pair[1]))
+        .count();
+    if frames.is_empty() { 0 } else { together + 1 }
+}
+
+/// The highest slot of the key's tag that is not above `slot`.
+pub(super) fn below(slot: u64, key: u32) -> u64 {
+    slot.wrapping_sub(slot.wrapping_sub(u64::from(tag_of(key))) & 0xff)
+}
+
+/// The lowest slot of the key's tag that is not below `slot`.
+fn above(slot: u64, key: u32) -> u64 {
+    slot.wrapping_add(u64::from(tag_of(key)).wrapping_sub(slot) & 0xff)
+}
+
+/// The slot of the key's tag nearest to `slot`.
+fn nearest(slot: u64, key: u32) -> u64 {
+    below(slot.wrapping_add(ABOUT), key)
+}
+
+/// Half of the slots of different tags.
+pub(super) const ABOUT: u64 = 0x80;
