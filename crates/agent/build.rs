@@ -13,7 +13,8 @@ type Failure = Box<dyn std::error::Error>;
 const FOLDERS: [&str; 3] = ["core", "port/linux", "arch/x86_64"];
 
 fn main() -> Result<(), Failure> {
-    let runtime = fs::canonicalize(Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("../../runtime"))?;
+    let runtime =
+        fs::canonicalize(Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("../../runtime"))?;
     let out = PathBuf::from(env::var("OUT_DIR")?);
     println!("cargo::rerun-if-changed={}", runtime.display());
 
@@ -84,7 +85,9 @@ fn refuse_absolute_addresses(path: &Path) -> Result<(), Failure> {
     let data = fs::read(path)?;
     let file = object::File::parse(&*data)?;
     for section in file.sections() {
-        let SectionFlags::Elf { sh_flags, .. } = section.flags() else { continue };
+        let SectionFlags::Elf { sh_flags, .. } = section.flags() else {
+            continue;
+        };
         if sh_flags.0 & object::elf::SHF_ALLOC.0 == 0 {
             continue;
         }
@@ -93,7 +96,9 @@ fn refuse_absolute_addresses(path: &Path) -> Result<(), Failure> {
             let relative = matches!(kind, RelocationKind::Relative | RelocationKind::PltRelative);
             if !relative && relocation.target() != RelocationTarget::Absolute {
                 let name = section.name()?;
-                return Err(format!("{}: {kind:?} address at {name}+{offset:#x}", path.display()).into());
+                return Err(
+                    format!("{}: {kind:?} address at {name}+{offset:#x}", path.display()).into(),
+                );
             }
         }
     }
@@ -104,34 +109,62 @@ fn describe(data: &[u8], out: &Path) -> Result<(), Failure> {
     let file = object::File::parse(data)?;
     let mut image = Vec::new();
     for name in [".image", ".template", ".eh_frame_hdr", ".eh_frame"] {
-        let section = file.section_by_name(name).ok_or("a section of the agent is missing")?;
+        let section = file
+            .section_by_name(name)
+            .ok_or("a section of the agent is missing")?;
         image.resize(section.address() as usize, 0);
         image.extend_from_slice(section.data()?);
     }
     fs::write(out.join("image"), &image)?;
 
     let mut text = String::new();
-    writeln!(text, "pub const BYTES: &[u8] = include_bytes!(concat!(env!(\"OUT_DIR\"), \"/image\"));")?;
+    writeln!(
+        text,
+        "pub const BYTES: &[u8] = include_bytes!(concat!(env!(\"OUT_DIR\"), \"/image\"));"
+    )?;
     for symbol in file.symbols() {
         let name = symbol.name()?;
         if let Some(name) = name.strip_prefix("nopal_") {
-            writeln!(text, "#[allow(dead_code)]\npub const {}: usize = {:#x};", name.to_uppercase(), symbol.address())?;
+            writeln!(
+                text,
+                "#[allow(dead_code)]\npub const {}: usize = {:#x};",
+                name.to_uppercase(),
+                symbol.address()
+            )?;
         }
     }
-    let header = file.section_by_name(".eh_frame_hdr").ok_or("no .eh_frame_hdr")?;
-    writeln!(text, "pub const EH_FRAME_HEADER: usize = {:#x};", header.address())?;
+    let header = file
+        .section_by_name(".eh_frame_hdr")
+        .ok_or("no .eh_frame_hdr")?;
+    writeln!(
+        text,
+        "pub const EH_FRAME_HEADER: usize = {:#x};",
+        header.address()
+    )?;
 
-    let patches = file.section_by_name(".nopal_patches").ok_or("no .nopal_patches")?;
-    let words: Vec<u64> =
-        patches.data()?.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default())).collect();
-    writeln!(text, "/// Address of the field, kind.\npub const PATCHES: &[(usize, u64)] = &[")?;
+    let patches = file
+        .section_by_name(".nopal_patches")
+        .ok_or("no .nopal_patches")?;
+    let words: Vec<u64> = patches
+        .data()?
+        .chunks_exact(8)
+        .map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()))
+        .collect();
+    writeln!(
+        text,
+        "/// Address of the field, kind.\npub const PATCHES: &[(usize, u64)] = &["
+    )?;
     for pair in words.chunks_exact(2) {
         writeln!(text, "    ({:#x}, {}),", pair[0], pair[1])?;
     }
     writeln!(text, "];")?;
 
     for (name, symbol) in [("THUNK_CFI", "nopal_thunk"), ("HOOK_CFI", "nopal_hook")] {
-        writeln!(text, "pub const {name}: &[u8] = &{:?};", unwind_program(&file, symbol)?)?;
+        writeln!(
+            text,
+            "pub const {name}: &[u8] = &{:?};",
+            unwind_program(&file, symbol)?
+        )?;
     }
     fs::write(out.join("image.rs"), text)?;
     Ok(())
@@ -139,8 +172,11 @@ fn describe(data: &[u8], out: &Path) -> Result<(), Failure> {
 
 /// The call frame instructions of the FDE that begins at `symbol`, without the padding behind them.
 fn unwind_program(file: &object::File, symbol: &str) -> Result<Vec<u8>, Failure> {
-    let address =
-        file.symbols().find(|candidate| candidate.name() == Ok(symbol)).ok_or("no template")?.address();
+    let address = file
+        .symbols()
+        .find(|candidate| candidate.name() == Ok(symbol))
+        .ok_or("no template")?
+        .address();
     let section = file.section_by_name(".eh_frame").ok_or("no .eh_frame")?;
     let frames = gimli::EhFrame::new(section.data()?, gimli::LittleEndian);
     let bases = gimli::BaseAddresses::default().set_eh_frame(section.address());

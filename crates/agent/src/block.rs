@@ -4,7 +4,9 @@
 
 use crate::{image, put, put_mirror};
 use anyhow::{Result, ensure};
-use nopal_abi::{KIND_ENTRY, KIND_ENTRY_ARGS, KIND_EXIT, KIND_EXIT_RESULT, KIND_ONLY, KIND_ONLY_ARGS};
+use nopal_abi::{
+    KIND_ENTRY, KIND_ENTRY_ARGS, KIND_EXIT, KIND_EXIT_RESULT, KIND_ONLY, KIND_ONLY_ARGS,
+};
 
 /// What a thunk records, and whether it wraps the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,7 +99,13 @@ const INT3: u8 = 0xcc;
 impl BlockBuilder {
     /// A block for address `at`, in an arena whose image is at `image_at`.
     pub fn new(at: u64, image_at: u64, mirror: i64) -> BlockBuilder {
-        BlockBuilder { at, image_at, mirror, bytes: Vec::new(), frames: Vec::new() }
+        BlockBuilder {
+            at,
+            image_at,
+            mirror,
+            bytes: Vec::new(),
+            frames: Vec::new(),
+        }
     }
 
     /// Bytes that the block takes so far, without its unwind table.
@@ -117,7 +125,8 @@ impl BlockBuilder {
     ) -> Result<Thunk> {
         ensure!(site < nopal_abi::SITE_LIMIT, "site numbers are used up");
         let template = &image::BYTES[image::THUNK..image::THUNK_END];
-        let (entry_kind, entry) = match (recorder.wraps, recorder.arguments, recorder.limits_depth) {
+        let (entry_kind, entry) = match (recorder.wraps, recorder.arguments, recorder.limits_depth)
+        {
             (true, false, false) => (KIND_ENTRY, image::ENTRY),
             (true, false, true) => (KIND_ENTRY, image::ENTRY_DEPTH),
             (true, true, false) => (KIND_ENTRY_ARGS, image::ENTRY_ARGS),
@@ -134,8 +143,16 @@ impl BlockBuilder {
         let begin = self.append(template, body_bytes, rows, image::THUNK_CFI, write)?;
         let at = |label: usize| begin + (label - image::THUNK);
         let word = |kind: u32| (kind | site << 4).to_le_bytes();
-        put(&mut self.bytes, at(image::THUNK_ENTRY_WORD) - 4, &word(entry_kind));
-        put(&mut self.bytes, at(image::THUNK_EXIT_WORD) - 4, &word(exit_kind));
+        put(
+            &mut self.bytes,
+            at(image::THUNK_ENTRY_WORD) - 4,
+            &word(entry_kind),
+        );
+        put(
+            &mut self.bytes,
+            at(image::THUNK_EXIT_WORD) - 4,
+            &word(exit_kind),
+        );
         self.relative(at(image::THUNK_ENTRY_CALL), self.image_at + entry as u64)?;
         self.relative(at(image::THUNK_EXIT_CALL), self.image_at + exit as u64)?;
         let body = self.at + (begin + template.len()) as u64;
@@ -161,7 +178,11 @@ impl BlockBuilder {
         let body = self.at + (begin + template.len()) as u64;
         self.relative(at(image::HOOK_BODY), body)?;
         self.relative(at(image::HOOK_STUB), self.image_at + stub.offset() as u64)?;
-        Ok(Thunk { entry: self.at + begin as u64, body, after_call: None })
+        Ok(Thunk {
+            entry: self.at + begin as u64,
+            body,
+            after_call: None,
+        })
     }
 
     fn append(
@@ -187,7 +208,11 @@ impl BlockBuilder {
             location = *offset;
             row.encode(&mut program);
         }
-        self.frames.push(Frame { begin, end: self.bytes.len(), program });
+        self.frames.push(Frame {
+            begin,
+            end: self.bytes.len(),
+            program,
+        });
         Ok(begin)
     }
 
@@ -214,15 +239,24 @@ impl BlockBuilder {
         self.bytes.extend_from_slice(&[0; 4]);
         self.align(8);
         let header = self.bytes.len();
-        self.bytes.extend_from_slice(&[1, PC_RELATIVE_4, UNSIGNED_4, DATA_RELATIVE_4]);
+        self.bytes
+            .extend_from_slice(&[1, PC_RELATIVE_4, UNSIGNED_4, DATA_RELATIVE_4]);
         let pointer = i32::try_from(frame_section as i64 - self.bytes.len() as i64)?;
         self.bytes.extend_from_slice(&pointer.to_le_bytes());
-        self.bytes.extend_from_slice(&u32::try_from(table.len())?.to_le_bytes());
+        self.bytes
+            .extend_from_slice(&u32::try_from(table.len())?.to_le_bytes());
         for (code, frame) in table {
-            self.bytes.extend_from_slice(&i32::try_from(code as i64 - header as i64)?.to_le_bytes());
-            self.bytes.extend_from_slice(&i32::try_from(frame as i64 - header as i64)?.to_le_bytes());
+            self.bytes
+                .extend_from_slice(&i32::try_from(code as i64 - header as i64)?.to_le_bytes());
+            self.bytes
+                .extend_from_slice(&i32::try_from(frame as i64 - header as i64)?.to_le_bytes());
         }
-        Ok(Block { low: self.at, high, header: self.at + header as u64, bytes: self.bytes })
+        Ok(Block {
+            low: self.at,
+            high,
+            header: self.at + header as u64,
+            bytes: self.bytes,
+        })
     }
 
     fn align(&mut self, to: usize) {
@@ -235,12 +269,14 @@ impl BlockBuilder {
         self.bytes.extend_from_slice(&[0; 4]);
         self.bytes.extend_from_slice(&[0, 0, 0, 0, 1]);
         self.bytes.extend_from_slice(b"zPR\0");
-        self.bytes.extend_from_slice(&[1, 0x78, RETURN_ADDRESS, 6, PC_RELATIVE_4]);
+        self.bytes
+            .extend_from_slice(&[1, 0x78, RETURN_ADDRESS, 6, PC_RELATIVE_4]);
         let personality = self.image_at + image::PERSONALITY as u64;
         self.bytes.extend_from_slice(&[0; 4]);
         self.relative_to_field(personality)?;
         self.bytes.push(PC_RELATIVE_4);
-        self.bytes.extend_from_slice(&[DW_CFA_DEF_CFA, RSP, 8, DW_CFA_OFFSET | RETURN_ADDRESS, 1]);
+        self.bytes
+            .extend_from_slice(&[DW_CFA_DEF_CFA, RSP, 8, DW_CFA_OFFSET | RETURN_ADDRESS, 1]);
         self.end_entry(begin);
         Ok(())
     }
@@ -248,10 +284,12 @@ impl BlockBuilder {
     fn frame_entry(&mut self, frame: &Frame, section: usize) -> Result<()> {
         let begin = self.bytes.len();
         self.bytes.extend_from_slice(&[0; 4]);
-        self.bytes.extend_from_slice(&u32::try_from(begin + 4 - section)?.to_le_bytes());
+        self.bytes
+            .extend_from_slice(&u32::try_from(begin + 4 - section)?.to_le_bytes());
         self.bytes.extend_from_slice(&[0; 4]);
         self.relative_to_field(self.at + frame.begin as u64)?;
-        self.bytes.extend_from_slice(&u32::try_from(frame.end - frame.begin)?.to_le_bytes());
+        self.bytes
+            .extend_from_slice(&u32::try_from(frame.end - frame.begin)?.to_le_bytes());
         self.bytes.push(0);
         self.bytes.extend_from_slice(&frame.program);
         self.end_entry(begin);
@@ -353,6 +391,10 @@ fn uleb(program: &mut Vec<u8>, mut value: u64) {
 /// The two bytes that switch a thunk on, or off.
 impl Thunk {
     pub fn switch(&self, on: bool) -> [u8; 2] {
-        if on { NOP2 } else { [0xeb, (self.body - self.entry - 2) as u8] }
+        if on {
+            NOP2
+        } else {
+            [0xeb, (self.body - self.entry - 2) as u8]
+        }
     }
 }

@@ -6,8 +6,8 @@ mod process;
 
 pub use block::{Block, BlockBuilder, Recorder, Row, Stub, Thunk};
 pub use process::{
-    BLOCKS, BlockEntry, CONTEXT_BYTES, CONTEXTS, ProcessHead, STACK_PART_BYTES, STACK_PARTS, UNWINDERS,
-    UnwinderEntry, blocks_offset, process_bytes, unwinders_offset,
+    BLOCKS, BlockEntry, CONTEXT_BYTES, CONTEXTS, ProcessHead, STACK_PART_BYTES, STACK_PARTS,
+    UNWINDERS, UnwinderEntry, blocks_offset, process_bytes, unwinders_offset,
 };
 
 mod image {
@@ -52,12 +52,20 @@ const MIRROR_PLACEHOLDER: [u8; 8] = [0xf7, 0x6e, 0x6f, 0x70, 0x61, 0x6c, 0x2e, 0
 /// The image, ready to be put at the start of an arena.
 pub fn image(immediates: &Immediates) -> Vec<u8> {
     let mut bytes = image::BYTES.to_vec();
-    put(&mut bytes, image::PROCESS, &immediates.process.to_le_bytes());
+    put(
+        &mut bytes,
+        image::PROCESS,
+        &immediates.process.to_le_bytes(),
+    );
     for &(offset, kind) in image::PATCHES {
         match kind {
             PATCH_MIRROR => {
                 let held = i64::from_le_bytes(field(&bytes, offset));
-                put(&mut bytes, offset, &held.wrapping_add(immediates.mirror).to_le_bytes());
+                put(
+                    &mut bytes,
+                    offset,
+                    &held.wrapping_add(immediates.mirror).to_le_bytes(),
+                );
             }
             PATCH_CONTEXT_SLOT => put(&mut bytes, offset, &immediates.context_slot.to_le_bytes()),
             PATCH_THREAD_SLOT => put(&mut bytes, offset, &immediates.thread_slot.to_le_bytes()),

@@ -44,7 +44,7 @@ pub struct UnwinderEntry {
 pub const BLOCKS: usize = 1024;
 pub const UNWINDERS: usize = 8;
 pub const CONTEXTS: usize = 8192;
-pub const CONTEXT_BYTES: usize = 2128;
+pub const CONTEXT_BYTES: usize = 2144;
 pub const STACK_PARTS: usize = 65536;
 pub const STACK_PART_BYTES: u64 = 1 << 16;
 

@@ -2,8 +2,8 @@
 //! with it.
 
 use nopal_agent::{
-    BLOCKS, BlockEntry, CONTEXT_BYTES, CONTEXTS, ProcessHead, STACK_PART_BYTES, STACK_PARTS, UNWINDERS, UnwinderEntry,
-    blocks_offset, process_bytes, unwinders_offset,
+    BLOCKS, BlockEntry, CONTEXT_BYTES, CONTEXTS, ProcessHead, STACK_PART_BYTES, STACK_PARTS,
+    UNWINDERS, UnwinderEntry, blocks_offset, process_bytes, unwinders_offset,
 };
 use std::mem::offset_of;
 use std::path::Path;
@@ -48,15 +48,28 @@ fn process_structure_is_the_headers() {
     ];
     let folder = tempfile::tempdir().unwrap();
     let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../runtime/core/process.h");
-    let mut program = format!("#include <stdio.h>\n#include \"{}\"\nint main(void) {{\n", header.display());
+    let mut program = format!(
+        "#include <stdio.h>\n#include \"{}\"\nint main(void) {{\n",
+        header.display()
+    );
     for (expression, _) in &rows {
-        program.push_str(&format!("printf(\"%lu\\n\", (unsigned long)({expression}));\n"));
+        program.push_str(&format!(
+            "printf(\"%lu\\n\", (unsigned long)({expression}));\n"
+        ));
     }
     program.push('}');
     let source = folder.path().join("layout.c");
     std::fs::write(&source, program).unwrap();
     let binary = folder.path().join("layout");
-    assert!(Command::new("gcc").arg("-o").arg(&binary).arg(&source).status().unwrap().success());
+    assert!(
+        Command::new("gcc")
+            .arg("-o")
+            .arg(&binary)
+            .arg(&source)
+            .status()
+            .unwrap()
+            .success()
+    );
     let output = String::from_utf8(Command::new(&binary).output().unwrap().stdout).unwrap();
     for ((expression, rust), c) in rows.iter().zip(output.lines()) {
         assert_eq!(c.parse::<u64>().unwrap(), *rust, "{expression}");

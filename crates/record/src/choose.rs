@@ -72,16 +72,20 @@ pub fn imported(executable: &Loaded, modules: &[Loaded], memory: &Memory) -> Has
 /// What an import's word holds. A word that is not bound yet points back into the executable's own PLT.
 fn bound(module: &Loaded, import: &Import, memory: &Memory) -> Option<u64> {
     let mut word = [0; 8];
-    memory.read(module.base.wrapping_add(import.slot), &mut word).ok()?;
+    memory
+        .read(module.base.wrapping_add(import.slot), &mut word)
+        .ok()?;
     Some(u64::from_le_bytes(word))
 }
 
 /// The function that the loader binds a name to; for one that is chosen at run time, what the library itself has
 /// chosen.
 fn defined(name: &str, modules: &[Loaded], memory: &Memory) -> Option<u64> {
-    let (module, address) =
-        modules.iter().find_map(|module| Some((module, module.file.image.symbol(name)?)))?;
-    let indirect = matches!(module.file.image.function_at(address), Ok(Some(function)) if function.indirect);
+    let (module, address) = modules
+        .iter()
+        .find_map(|module| Some((module, module.file.image.symbol(name)?)))?;
+    let indirect =
+        matches!(module.file.image.function_at(address), Ok(Some(function)) if function.indirect);
     if !indirect {
         return Some(module.base.wrapping_add(address));
     }

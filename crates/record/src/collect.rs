@@ -74,12 +74,20 @@ impl Collector {
     ) -> Result<()> {
         let mut known = HashMap::new();
         let mut has_ended = |process: u32, thread: u32| {
-            *known.entry((process, thread)).or_insert_with(|| ended(process as i32, thread as i32))
+            *known
+                .entry((process, thread))
+                .or_insert_with(|| ended(process as i32, thread as i32))
         };
-        let mut over: HashSet<ThreadKey> =
-            self.running.iter().copied().filter(|key| has_ended(key.process, key.thread)).collect();
+        let mut over: HashSet<ThreadKey> = self
+            .running
+            .iter()
+            .copied()
+            .filter(|key| has_ended(key.process, key.thread))
+            .collect();
         for region in regions {
-            for chunk in (0..region.chunks()).filter(|chunk| region.chunk_state(*chunk) == CHUNK_OWNED) {
+            for chunk in
+                (0..region.chunks()).filter(|chunk| region.chunk_state(*chunk) == CHUNK_OWNED)
+            {
                 let header = region.header(chunk);
                 // A thread that has just taken the chunk has not filled in the header.
                 if header.thread != 0 && has_ended(header.process, header.thread) {
@@ -89,7 +97,9 @@ impl Collector {
             if self.keep == Keep::All {
                 self.write(region, writer, false)?;
             }
-            for chunk in (0..region.chunks()).filter(|chunk| region.chunk_state(*chunk) != CHUNK_FREE) {
+            for chunk in
+                (0..region.chunks()).filter(|chunk| region.chunk_state(*chunk) != CHUNK_FREE)
+            {
                 over.remove(&ThreadKey::of(&region.header(chunk)));
             }
         }
@@ -114,7 +124,13 @@ impl Collector {
             .map(|chunk| {
                 let header = region.header(chunk);
                 let order = (header.process, header.thread, header.thread_begin);
-                ((order, header.sequence), Waiting { chunk, sequence: header.sequence })
+                (
+                    (order, header.sequence),
+                    Waiting {
+                        chunk,
+                        sequence: header.sequence,
+                    },
+                )
             })
             .collect()
     }
@@ -123,7 +139,11 @@ impl Collector {
         let mut freed = 0;
         let mut held = None;
         for (((process, thread, begin), _), waiting) in self.waiting(region) {
-            let key = ThreadKey { process, thread, begin };
+            let key = ThreadKey {
+                process,
+                thread,
+                begin,
+            };
             if held == Some(key) {
                 continue;
             }
@@ -146,7 +166,13 @@ impl Collector {
     }
 
     /// False: a record in it is still to be stored.
-    fn write_chunk(&mut self, region: &Region, chunk: usize, writer: &mut Writer, settled: bool) -> Result<bool> {
+    fn write_chunk(
+        &mut self,
+        region: &Region,
+        chunk: usize,
+        writer: &mut Writer,
+        settled: bool,
+    ) -> Result<bool> {
         // SAFETY: the buffer is CHUNK_BYTES long, and bytes have no invalid values.
         let bytes = unsafe { &mut *self.buffer.as_mut_ptr().cast::<[u8; CHUNK_BYTES]>() };
         region.copy(chunk, bytes);
@@ -155,7 +181,11 @@ impl Collector {
             return Ok(true);
         }
         match writer.chunk(bytes, settled) {
-            Ok(Chunk::Written { events, holes, damage }) => {
+            Ok(Chunk::Written {
+                events,
+                holes,
+                damage,
+            }) => {
                 self.totals.events += events;
                 self.totals.holes += holes;
                 self.totals.damage += damage;
@@ -169,7 +199,9 @@ impl Collector {
             Ok(Chunk::Unfinished) => Ok(false),
             Err(error) if Writer::is_full(&error) => {
                 self.totals.given_up += count_events(bytes);
-                self.stopped = Some(format!("{error:#}: the trace ends here, the program goes on"));
+                self.stopped = Some(format!(
+                    "{error:#}: the trace ends here, the program goes on"
+                ));
                 Ok(true)
             }
             Err(error) => Err(error),
@@ -206,8 +238,14 @@ impl Collector {
             return Ok(());
         }
         self.running.insert(key);
-        let name = nopal_process::thread_name(key.process as i32, key.thread as i32).unwrap_or_default();
-        writer.note(&Note::Thread { process: key.process, thread: key.thread, begin: key.begin, name })
+        let name =
+            nopal_process::thread_name(key.process as i32, key.thread as i32).unwrap_or_default();
+        writer.note(&Note::Thread {
+            process: key.process,
+            thread: key.thread,
+            begin: key.begin,
+            name,
+        })
     }
 }
 

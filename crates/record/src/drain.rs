@@ -26,15 +26,25 @@ pub struct Shared {
 
 impl Shared {
     pub fn new(writer: Writer) -> Shared {
-        Shared { writer: Mutex::new(writer), regions: Mutex::default(), stop: AtomicBool::new(false) }
+        Shared {
+            writer: Mutex::new(writer),
+            regions: Mutex::default(),
+            stop: AtomicBool::new(false),
+        }
     }
 
     pub fn regions(&self) -> Vec<Arc<Region>> {
-        self.regions.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.regions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     pub fn add_region(&self, region: Arc<Region>) {
-        self.regions.lock().unwrap_or_else(PoisonError::into_inner).push(region);
+        self.regions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(region);
     }
 }
 
@@ -46,7 +56,10 @@ pub struct Drain {
 impl Drain {
     pub fn start(shared: Arc<Shared>, collector: Collector) -> Drain {
         let theirs = shared.clone();
-        Drain { shared, thread: std::thread::spawn(move || run(&theirs, collector)) }
+        Drain {
+            shared,
+            thread: std::thread::spawn(move || run(&theirs, collector)),
+        }
     }
 
     /// Whether it has failed.
@@ -57,7 +70,9 @@ impl Drain {
     /// Ends the thread, and gives the collector back for what is left.
     pub fn stop(self) -> Result<Collector> {
         self.shared.stop.store(true, Ordering::Relaxed);
-        self.thread.join().unwrap_or_else(|_| Err(anyhow::anyhow!("collecting records failed")))
+        self.thread
+            .join()
+            .unwrap_or_else(|_| Err(anyhow::anyhow!("collecting records failed")))
     }
 }
 
@@ -81,9 +96,19 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
             next_snapshot = Instant::now() + SECOND;
             note(&shared.writer, &snapshot())?;
             let synced = lock(&shared.writer).sync_metadata();
-            synced.or_else(|error| if Writer::is_full(&error) { Ok(()) } else { Err(error) })?;
+            synced.or_else(|error| {
+                if Writer::is_full(&error) {
+                    Ok(())
+                } else {
+                    Err(error)
+                }
+            })?;
         }
-        nap = if freed > 0 { SHORTEST_NAP } else { (nap * 2).min(LONGEST_NAP) };
+        nap = if freed > 0 {
+            SHORTEST_NAP
+        } else {
+            (nap * 2).min(LONGEST_NAP)
+        };
         std::thread::sleep(nap);
     }
     Ok(collector)

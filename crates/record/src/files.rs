@@ -1,10 +1,10 @@
 //! The files whose functions are traced: opened, planned and numbered once in a session, however many processes load
 //! them.
 
+use crate::notes::note;
 use anyhow::{Context, Result};
 use nopal_plan::{Plan, Site};
 use nopal_symbols::Image;
-use crate::notes::note;
 use nopal_trace::{Note, Writer};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -22,9 +22,20 @@ impl File {
     /// The executable code and all that it refers to, by link-time address.
     pub fn extent(&self) -> std::ops::Range<u64> {
         let segments = self.image.segments();
-        let low = segments.iter().map(|segment| segment.address).min().unwrap_or(0);
-        let high = segments.iter().map(|segment| segment.address.saturating_add(segment.memory_size)).max();
-        low & !0xfff..high.unwrap_or(0).checked_next_multiple_of(4096).unwrap_or(low)
+        let low = segments
+            .iter()
+            .map(|segment| segment.address)
+            .min()
+            .unwrap_or(0);
+        let high = segments
+            .iter()
+            .map(|segment| segment.address.saturating_add(segment.memory_size))
+            .max();
+        low & !0xfff
+            ..high
+                .unwrap_or(0)
+                .checked_next_multiple_of(4096)
+                .unwrap_or(low)
     }
 }
 
@@ -53,7 +64,11 @@ impl Files {
 
     /// Opens and plans files, side by side: a file's error is its own. `paths` are what opens the file and what it is
     /// called.
-    pub fn open(&mut self, paths: &[(PathBuf, PathBuf)], writer: &Mutex<Writer>) -> Vec<Result<Arc<File>>> {
+    pub fn open(
+        &mut self,
+        paths: &[(PathBuf, PathBuf)],
+        writer: &Mutex<Writer>,
+    ) -> Vec<Result<Arc<File>>> {
         let cache = self.cache.as_deref();
         let known = &self.by_identity;
         let opened: Vec<Result<Opened>> = std::thread::scope(|scope| {
@@ -63,7 +78,11 @@ impl Files {
                 .collect();
             threads
                 .into_iter()
-                .map(|thread| thread.join().unwrap_or_else(|_| Err(anyhow::anyhow!("planning failed"))))
+                .map(|thread| {
+                    thread
+                        .join()
+                        .unwrap_or_else(|_| Err(anyhow::anyhow!("planning failed")))
+                })
                 .collect()
         });
         opened
@@ -76,19 +95,39 @@ impl Files {
             .collect()
     }
 
-    fn add(&mut self, image: Image, plan: Plan, name: &Path, writer: &Mutex<Writer>) -> Result<Arc<File>> {
+    fn add(
+        &mut self,
+        image: Image,
+        plan: Plan,
+        name: &Path,
+        writer: &Mutex<Writer>,
+    ) -> Result<Arc<File>> {
         let identity = image.identity();
         if let Some(file) = self.by_identity.get(&identity) {
             return Ok(file.clone());
         }
         let index = self.by_identity.len() as u32;
-        note(writer, &Note::Image { image: index, path: name.display().to_string(), identity: identity.clone() })?;
+        note(
+            writer,
+            &Note::Image {
+                image: index,
+                path: name.display().to_string(),
+                identity: identity.clone(),
+            },
+        )?;
         let mut reasons = BTreeMap::<String, u64>::new();
         for refused in &plan.refused {
             *reasons.entry(refused.reason.text().to_owned()).or_default() += 1;
         }
         let count = plan.refused.len() as u64;
-        note(writer, &Note::Refused { image: index, count, reasons: reasons.into_iter().collect() })?;
+        note(
+            writer,
+            &Note::Refused {
+                image: index,
+                count,
+                reasons: reasons.into_iter().collect(),
+            },
+        )?;
         self.refused.insert(index, count);
         let file = Arc::new(File { image, plan, index });
         self.by_identity.insert(identity, file.clone());
@@ -109,26 +148,40 @@ impl Files {
     }
 
     /// The numbers of sites, the same in every process; new ones are told to the trace first.
-    pub fn number(&mut self, file: &File, sites: &[&Site], writer: &Mutex<Writer>) -> Result<Vec<u32>> {
+    pub fn number(
+        &mut self,
+        file: &File,
+        sites: &[&Site],
+        writer: &Mutex<Writer>,
+    ) -> Result<Vec<u32>> {
         let mut numbers = Vec::with_capacity(sites.len());
         let mut new = Vec::new();
         for site in sites {
             let next = &mut self.next_number;
-            let number = *self.numbers.entry((file.index, site.address)).or_insert_with(|| {
-                let number = *next;
-                *next += 1;
-                let name = match file.image.function_at(site.address) {
-                    Ok(Some(function)) => function.name.clone(),
-                    _ => format!("{}+{:#x}", file.image.file_name(), site.address),
-                };
-                new.push((number, site.address, site.size, name));
-                number
-            });
+            let number = *self
+                .numbers
+                .entry((file.index, site.address))
+                .or_insert_with(|| {
+                    let number = *next;
+                    *next += 1;
+                    let name = match file.image.function_at(site.address) {
+                        Ok(Some(function)) => function.name.clone(),
+                        _ => format!("{}+{:#x}", file.image.file_name(), site.address),
+                    };
+                    new.push((number, site.address, site.size, name));
+                    number
+                });
             numbers.push(number);
         }
         if !new.is_empty() {
             *self.traced.entry(file.index).or_default() += new.len() as u64;
-            note(writer, &Note::Sites { image: file.index, sites: new })?;
+            note(
+                writer,
+                &Note::Sites {
+                    image: file.index,
+                    sites: new,
+                },
+            )?;
         }
         Ok(numbers)
     }
@@ -140,7 +193,11 @@ enum Opened {
 }
 
 impl Opened {
-    fn new(path: &Path, cache: Option<&Path>, known: &HashMap<String, Arc<File>>) -> Result<Opened> {
+    fn new(
+        path: &Path,
+        cache: Option<&Path>,
+        known: &HashMap<String, Arc<File>>,
+    ) -> Result<Opened> {
         let image = Image::open(path)?;
         if let Some(file) = known.get(&image.identity()) {
             return Ok(Opened::Known(file.clone()));
@@ -157,7 +214,14 @@ impl Opened {
 /// `$XDG_CACHE_HOME/nopal/plans` or `~/.cache/nopal/plans`; never below the working directory.
 fn cache_directory() -> Option<PathBuf> {
     let absolute = |path: PathBuf| path.is_absolute().then_some(path);
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).and_then(absolute);
-    let home = || std::env::var_os("HOME").map(PathBuf::from).and_then(absolute).map(|home| home.join(".cache"));
+    let cache = std::env::var_os("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .and_then(absolute);
+    let home = || {
+        std::env::var_os("HOME")
+            .map(PathBuf::from)
+            .and_then(absolute)
+            .map(|home| home.join(".cache"))
+    };
     Some(cache.or_else(home)?.join("nopal/plans"))
 }

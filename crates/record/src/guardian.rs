@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// The tool's end. The guardian sees it close when the tool dies.
 pub struct Guardian {
@@ -29,10 +29,18 @@ impl Guardian {
         let directory = std::path::absolute(directory)?;
         let mut ends = [0; 2];
         // SAFETY: a valid array for two descriptors, which are new and ours.
-        let made = unsafe { libc::socketpair(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0, ends.as_mut_ptr()) };
+        let made = unsafe {
+            libc::socketpair(
+                libc::AF_UNIX,
+                libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC,
+                0,
+                ends.as_mut_ptr(),
+            )
+        };
         ensure!(made == 0, "socketpair: {}", std::io::Error::last_os_error());
         // SAFETY: as above.
-        let (ours, theirs) = unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) };
+        let (ours, theirs) =
+            unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) };
         // SAFETY: one thread, so the child's memory is whole.
         match unsafe { libc::fork() } {
             -1 => Err(std::io::Error::last_os_error()).context("no guardian"),
@@ -42,7 +50,10 @@ impl Guardian {
                 // SAFETY: ends the child without running what the parent registered.
                 unsafe { libc::_exit(0) }
             }
-            process => Ok(Guardian { line: ours, process }),
+            process => Ok(Guardian {
+                line: ours,
+                process,
+            }),
         }
     }
 
@@ -52,7 +63,11 @@ impl Guardian {
         let mut file = File::from(memory_file(c"nopal-journal")?);
         file.write_all(&postcard::to_stdvec(&journal)?)?;
         // A guardian that is gone guards no more, but the recording goes on.
-        let _ = send(&self.line, WATCH, &[file.as_raw_fd(), traced.region.file().as_raw_fd()]);
+        let _ = send(
+            &self.line,
+            WATCH,
+            &[file.as_raw_fd(), traced.region.file().as_raw_fd()],
+        );
         Ok(())
     }
 
@@ -71,7 +86,10 @@ impl Guardian {
 
 fn send(line: &OwnedFd, word: u8, files: &[i32]) -> Result<()> {
     let mut byte = [word];
-    let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
+    let mut part = libc::iovec {
+        iov_base: byte.as_mut_ptr().cast(),
+        iov_len: 1,
+    };
     let mut control = [0u64; 8];
     // SAFETY: the message and all it points to live through the call; CMSG_* stay within `control`.
     let sent = unsafe {
@@ -86,7 +104,11 @@ fn send(line: &OwnedFd, word: u8, files: &[i32]) -> Result<()> {
             (*header).cmsg_level = libc::SOL_SOCKET;
             (*header).cmsg_type = libc::SCM_RIGHTS;
             (*header).cmsg_len = libc::CMSG_LEN(bytes) as usize;
-            std::ptr::copy_nonoverlapping(files.as_ptr(), libc::CMSG_DATA(header).cast(), files.len());
+            std::ptr::copy_nonoverlapping(
+                files.as_ptr(),
+                libc::CMSG_DATA(header).cast(),
+                files.len(),
+            );
         }
         libc::sendmsg(line.as_raw_fd(), &message, libc::MSG_NOSIGNAL)
     };
@@ -97,7 +119,10 @@ fn send(line: &OwnedFd, word: u8, files: &[i32]) -> Result<()> {
 /// A word and the descriptors that came with it; `None` when the other end is closed.
 fn receive(line: &OwnedFd) -> Option<(u8, Vec<OwnedFd>)> {
     let mut byte = [0u8];
-    let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
+    let mut part = libc::iovec {
+        iov_base: byte.as_mut_ptr().cast(),
+        iov_len: 1,
+    };
     let mut control = [0u64; 8];
     // SAFETY: as in `send`; descriptors that arrive are new and ours.
     unsafe {
@@ -127,15 +152,19 @@ struct Watched {
 }
 
 /// The guardian's life. Nobody listens to its errors: it does what it can.
-fn guard(line: OwnedFd, directory: &PathBuf) {
+fn guard(line: OwnedFd, directory: &Path) {
     leave_the_program_alone();
     let mut watched: Vec<Watched> = Vec::new();
     while let Some((word, files)) = receive(&line) {
         if word == DISMISSED {
             return;
         }
-        let Some(new) = read_watched(files) else { continue };
-        match watched.iter_mut().find(|old| old.journal.process == new.journal.process && old.region.inode() == new.region.inode()) {
+        let Some(new) = read_watched(files) else {
+            continue;
+        };
+        match watched.iter_mut().find(|old| {
+            old.journal.process == new.journal.process && old.region.inode() == new.region.inode()
+        }) {
             Some(old) => *old = new,
             None => watched.push(new),
         }
@@ -149,7 +178,10 @@ fn read_watched(files: Vec<OwnedFd>) -> Option<Watched> {
     let journal = File::from(journal);
     let mut bytes = vec![0; journal.metadata().ok()?.len() as usize];
     journal.read_exact_at(&mut bytes, 0).ok()?;
-    Some(Watched { journal: postcard::from_bytes(&bytes).ok()?, region: Region::open(region).ok()? })
+    Some(Watched {
+        journal: postcard::from_bytes(&bytes).ok()?,
+        region: Region::open(region).ok()?,
+    })
 }
 
 /// Out of the terminal's reach, and without the program's input and output.
@@ -157,7 +189,13 @@ fn leave_the_program_alone() {
     // SAFETY: plain system calls on our own process.
     unsafe {
         libc::setsid();
-        for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP, libc::SIGPIPE] {
+        for signal in [
+            libc::SIGINT,
+            libc::SIGQUIT,
+            libc::SIGTERM,
+            libc::SIGHUP,
+            libc::SIGPIPE,
+        ] {
             libc::signal(signal, libc::SIG_IGN);
         }
         let null = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
@@ -171,12 +209,25 @@ fn leave_the_program_alone() {
 }
 
 fn clean_up(watched: &[Watched]) {
-    let inodes: Vec<u64> = watched.iter().map(|watched| watched.region.inode()).collect();
+    let inodes: Vec<u64> = watched
+        .iter()
+        .map(|watched| watched.region.inode())
+        .collect();
     for process in processes_with(&inodes, &[std::process::id() as i32]) {
         let own = |watched: &&Watched| watched.journal.process == process;
         let has = |watched: &&Watched| has_mapped(process, &watched.region);
-        let Some(known) = watched.iter().filter(has).find(own).or_else(|| watched.iter().find(has)) else { continue };
-        let journal = Journal { process, ..known.journal.clone() };
+        let Some(known) = watched
+            .iter()
+            .filter(has)
+            .find(own)
+            .or_else(|| watched.iter().find(has))
+        else {
+            continue;
+        };
+        let journal = Journal {
+            process,
+            ..known.journal.clone()
+        };
         let _ = remove_by(&journal, &known.region);
     }
 }
@@ -192,8 +243,14 @@ fn complete(directory: &Path, watched: &[Watched]) -> Result<()> {
         lost += watched.region.lost();
     }
     writer.note(&snapshot())?;
-    writer.note(&Note::Lost { process: 0, events: lost })?;
-    writer.note(&Note::End { counter: counter(), complete: false, why: "nopal was killed".into() })?;
+    writer.note(&Note::Lost {
+        process: 0,
+        events: lost,
+    })?;
+    writer.note(&Note::End {
+        counter: counter(),
+        complete: false,
+        why: "nopal was killed".into(),
+    })?;
     writer.sync_metadata()
 }
-

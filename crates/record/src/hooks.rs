@@ -25,8 +25,14 @@ const HOOKS: [(&str, Stub); 15] = [
 
 /// The hooks to put into a file: only the C library and the loader have such functions under these names.
 pub fn of(file: &File) -> Vec<(&Site, Stub)> {
-    let name = file.image.soname().map_or_else(|| file.image.file_name(), str::to_owned);
-    if !["libc.so", "ld-linux", "ld-musl", "libc.musl"].iter().any(|libc| name.starts_with(libc)) {
+    let name = file
+        .image
+        .soname()
+        .map_or_else(|| file.image.file_name(), str::to_owned);
+    if !["libc.so", "ld-linux", "ld-musl", "libc.musl"]
+        .iter()
+        .any(|libc| name.starts_with(libc))
+    {
         return Vec::new();
     }
     let mut seen = HashSet::new();

@@ -21,11 +21,17 @@ pub struct Injector<'a> {
 impl<'a> Injector<'a> {
     pub fn new(thread: &'a mut Thread) -> Result<Injector<'a>> {
         let gadget = nopal_process::find_system_call_gadget(thread.pid())?;
-        Ok(Injector { thread, gadget, name: 0 })
+        Ok(Injector {
+            thread,
+            gadget,
+            name: 0,
+        })
     }
 
     fn call(&mut self, what: &str, number: i64, arguments: [u64; 6]) -> Result<u64> {
-        let answer = self.thread.remote_system_call(self.gadget, number, arguments)?;
+        let answer = self
+            .thread
+            .remote_system_call(self.gadget, number, arguments)?;
         ensure!(
             !(-4095..0).contains(&answer),
             "{what} in the process failed: {}",
@@ -36,18 +42,29 @@ impl<'a> Injector<'a> {
 
     fn map(&mut self, at: u64, bytes: u64, protection: u64, flags: i32, file: i64) -> Result<u64> {
         let flags = (flags | libc::MAP_FIXED_NOREPLACE) as u64;
-        let mapped = self.call("mmap", libc::SYS_mmap, [at, bytes, protection, flags, file as u64, 0])?;
+        let mapped = self.call(
+            "mmap",
+            libc::SYS_mmap,
+            [at, bytes, protection, flags, file as u64, 0],
+        )?;
         ensure!(mapped == at, "mmap in the process chose another address");
         Ok(mapped)
     }
 
     fn advise(&mut self, at: u64, bytes: u64, advice: i32) -> Result<()> {
-        self.call("madvise", libc::SYS_madvise, [at, bytes, advice as u64, 0, 0, 0]).map(|_| ())
+        self.call(
+            "madvise",
+            libc::SYS_madvise,
+            [at, bytes, advice as u64, 0, 0, 0],
+        )
+        .map(|_| ())
     }
 
     /// Private memory of the process, left out of core dumps, and wiped in forked children if asked.
     pub fn private_memory(&mut self, space: &mut Space, bytes: u64, wiped: bool) -> Result<u64> {
-        let at = space.own_memory(bytes, 4096).context("the address space is full")?;
+        let at = space
+            .own_memory(bytes, 4096)
+            .context("the address space is full")?;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         self.map(at, bytes, READ | WRITE, flags, -1)?;
         self.advise(at, bytes, libc::MADV_DONTDUMP)?;
@@ -60,7 +77,11 @@ impl<'a> Injector<'a> {
 
     /// New shared memory: the process's descriptor, and ours.
     pub fn memory_file(&mut self) -> Result<(u64, OwnedFd)> {
-        let number = self.call("memfd_create", libc::SYS_memfd_create, [self.name, 1, 0, 0, 0, 0])?;
+        let number = self.call(
+            "memfd_create",
+            libc::SYS_memfd_create,
+            [self.name, 1, 0, 0, 0, 0],
+        )?;
         let path = format!("/proc/{}/fd/{number}", self.thread.pid());
         let opened = File::options().read(true).write(true).open(&path);
         match opened {
@@ -73,7 +94,8 @@ impl<'a> Injector<'a> {
     }
 
     pub fn close(&mut self, number: u64) -> Result<()> {
-        self.call("close", libc::SYS_close, [number, 0, 0, 0, 0, 0]).map(|_| ())
+        self.call("close", libc::SYS_close, [number, 0, 0, 0, 0, 0])
+            .map(|_| ())
     }
 
     /// Maps a shared file: at `at`, or aligned like a chunk where nobody has to reach it.
@@ -87,9 +109,15 @@ impl<'a> Injector<'a> {
     ) -> Result<u64> {
         let at = match at {
             Some(at) => at,
-            None => space.own_memory(bytes, nopal_abi::CHUNK_BYTES as u64).context("the address space is full")?,
+            None => space
+                .own_memory(bytes, nopal_abi::CHUNK_BYTES as u64)
+                .context("the address space is full")?,
         };
-        let protection = if executable { READ | EXECUTE } else { READ | WRITE };
+        let protection = if executable {
+            READ | EXECUTE
+        } else {
+            READ | WRITE
+        };
         self.map(at, bytes, protection, libc::MAP_SHARED, number as i64)?;
         self.advise(at, bytes, libc::MADV_DONTDUMP)?;
         space.take(at..at + bytes);

@@ -23,7 +23,10 @@ pub enum Start {
 pub fn launch(options: &Options) -> Result<Launched> {
     let command = Command {
         program: options.program.clone(),
-        arguments: std::iter::once(&options.program).chain(&options.arguments).cloned().collect(),
+        arguments: std::iter::once(&options.program)
+            .chain(&options.arguments)
+            .cloned()
+            .collect(),
         environment: None,
         directory: None,
     };
@@ -44,7 +47,9 @@ pub fn to_first_code(thread: &mut Thread) -> Result<Start> {
             .context("the loader is not mapped")?;
         let image = Image::open(&openable(process, &loader))?;
         let symbol = |name: &str| {
-            let address = image.symbol(name).with_context(|| format!("the loader has no {name}"))?;
+            let address = image
+                .symbol(name)
+                .with_context(|| format!("the loader has no {name}"))?;
             Ok::<_, anyhow::Error>(loader.base + address)
         };
         let stop = nopal_process::run_to_loader_consistent(

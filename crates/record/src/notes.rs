@@ -23,7 +23,10 @@ pub fn counter() -> u64 {
 }
 
 fn clock(id: libc::clockid_t) -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     // SAFETY: a valid pointer; these clocks always exist.
     unsafe { libc::clock_gettime(id, &mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
@@ -36,22 +39,46 @@ pub fn snapshot() -> Note {
         let monotonic_ns = clock(libc::CLOCK_MONOTONIC);
         let between = counter();
         let realtime_ns = clock(libc::CLOCK_REALTIME);
-        (between - before, Note::Clock { counter: before.midpoint(between), monotonic_ns, realtime_ns })
+        (
+            between - before,
+            Note::Clock {
+                counter: before.midpoint(between),
+                monotonic_ns,
+                realtime_ns,
+            },
+        )
     };
-    let (_, note) = (0..8).map(|_| read()).min_by_key(|(ticks, _)| *ticks).unwrap_or_else(read);
+    let (_, note) = (0..8)
+        .map(|_| read())
+        .min_by_key(|(ticks, _)| *ticks)
+        .unwrap_or_else(read);
     note
 }
 
 /// What a trace begins with.
 pub fn session(command: Vec<String>, options: Vec<String>) -> Session {
-    let file = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    let file = |path: &str| {
+        std::fs::read_to_string(path)
+            .unwrap_or_default()
+            .trim()
+            .to_owned()
+    };
     let processors = file("/proc/cpuinfo");
-    let cpu = processors.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let cpu = processors
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     Session {
         command,
-        directory: std::env::current_dir().unwrap_or_default().display().to_string(),
+        directory: std::env::current_dir()
+            .unwrap_or_default()
+            .display()
+            .to_string(),
         hostname: file("/proc/sys/kernel/hostname"),
-        kernel: format!("{} {}", file("/proc/sys/kernel/ostype"), file("/proc/sys/kernel/osrelease")),
+        kernel: format!(
+            "{} {}",
+            file("/proc/sys/kernel/ostype"),
+            file("/proc/sys/kernel/osrelease")
+        ),
         cpu: cpu.map_or_else(String::new, |(_, name)| name.to_owned()),
         cores: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32),
         start_realtime_ns: clock(libc::CLOCK_REALTIME),
@@ -67,7 +94,10 @@ pub fn process(process: i32) -> Note {
         parent: nopal_process::parent(process).unwrap_or(0) as u32,
         counter: counter(),
         name: nopal_process::name(process).unwrap_or_default(),
-        executable: nopal_process::executable(process).unwrap_or_default().display().to_string(),
+        executable: nopal_process::executable(process)
+            .unwrap_or_default()
+            .display()
+            .to_string(),
         arguments: nopal_process::arguments(process)
             .unwrap_or_default()
             .iter()

@@ -3,8 +3,8 @@
 
 use anyhow::{Result, ensure};
 use nopal_abi::{
-    ABI_VERSION, CHUNK_BYTES, CHUNK_FREE, CHUNK_FULL, CHUNK_OWNED, CHUNK_STATE_MASK, ChunkHeader, LOST_COUNTERS, REQUEST_DONE,
-    REQUEST_WAITING, REQUESTS, Region as Layout, Request,
+    ABI_VERSION, CHUNK_BYTES, CHUNK_FREE, CHUNK_FULL, CHUNK_OWNED, CHUNK_STATE_MASK, ChunkHeader,
+    LOST_COUNTERS, REQUEST_DONE, REQUEST_WAITING, REQUESTS, Region as Layout, Request,
 };
 use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -51,13 +51,27 @@ impl Region {
         let bytes = Self::size(buffer);
         // SAFETY: a system call on a descriptor that we own.
         let done = unsafe { libc::ftruncate(file.as_raw_fd(), bytes as i64) };
-        ensure!(done == 0, "no shared memory: {}", std::io::Error::last_os_error());
+        ensure!(
+            done == 0,
+            "no shared memory: {}",
+            std::io::Error::last_os_error()
+        );
         let region = Self::map(file, bytes as usize)?;
-        region.word(offset_of!(Layout, version)).store(ABI_VERSION, Ordering::Relaxed);
-        region.word(offset_of!(Layout, chunk_count)).store(region.chunks as u32, Ordering::Relaxed);
-        region.long(offset_of!(Layout, state_offset)).store(STATE_OFFSET as u64, Ordering::Relaxed);
-        region.long(offset_of!(Layout, chunk_offset)).store(region.chunk_offset as u64, Ordering::Relaxed);
-        region.word(offset_of!(Layout, when_full)).store(when_full, Ordering::Relaxed);
+        region
+            .word(offset_of!(Layout, version))
+            .store(ABI_VERSION, Ordering::Relaxed);
+        region
+            .word(offset_of!(Layout, chunk_count))
+            .store(region.chunks as u32, Ordering::Relaxed);
+        region
+            .long(offset_of!(Layout, state_offset))
+            .store(STATE_OFFSET as u64, Ordering::Relaxed);
+        region
+            .long(offset_of!(Layout, chunk_offset))
+            .store(region.chunk_offset as u64, Ordering::Relaxed);
+        region
+            .word(offset_of!(Layout, when_full))
+            .store(when_full, Ordering::Relaxed);
         Ok(region)
     }
 
@@ -86,8 +100,19 @@ impl Region {
                 0,
             )
         };
-        ensure!(base != libc::MAP_FAILED, "no shared memory: {}", std::io::Error::last_os_error());
-        Ok(Region { base: base.cast(), bytes, chunks, chunk_offset: chunk_offset(chunks), file, inode })
+        ensure!(
+            base != libc::MAP_FAILED,
+            "no shared memory: {}",
+            std::io::Error::last_os_error()
+        );
+        Ok(Region {
+            base: base.cast(),
+            bytes,
+            chunks,
+            chunk_offset: chunk_offset(chunks),
+            file,
+            inode,
+        })
     }
 
     pub fn file(&self) -> BorrowedFd<'_> {
@@ -120,26 +145,33 @@ impl Region {
     }
 
     pub fn beat(&self) {
-        self.word(offset_of!(Layout, heartbeat)).fetch_add(1, Ordering::Relaxed);
+        self.word(offset_of!(Layout, heartbeat))
+            .fetch_add(1, Ordering::Relaxed);
     }
 
     /// Tells the runtime that nobody collects any more.
     pub fn say_gone(&self) {
-        self.word(offset_of!(Layout, tool_gone)).store(1, Ordering::Relaxed);
+        self.word(offset_of!(Layout, tool_gone))
+            .store(1, Ordering::Relaxed);
     }
 
     pub fn lost(&self) -> u64 {
         (0..LOST_COUNTERS)
-            .map(|i| self.long(offset_of!(Layout, lost) + i * 64).load(Ordering::Relaxed))
+            .map(|i| {
+                self.long(offset_of!(Layout, lost) + i * 64)
+                    .load(Ordering::Relaxed)
+            })
             .fold(0, u64::wrapping_add)
     }
 
     pub fn threads_untraced(&self) -> u32 {
-        self.word(offset_of!(Layout, threads_untraced)).load(Ordering::Relaxed)
+        self.word(offset_of!(Layout, threads_untraced))
+            .load(Ordering::Relaxed)
     }
 
     pub fn stacks_unmirrored(&self) -> u32 {
-        self.word(offset_of!(Layout, stacks_unmirrored)).load(Ordering::Relaxed)
+        self.word(offset_of!(Layout, stacks_unmirrored))
+            .load(Ordering::Relaxed)
     }
 
     fn request(&self, place: usize, field: usize) -> usize {
@@ -150,16 +182,23 @@ impl Region {
         (0..REQUESTS)
             .filter(|place| {
                 // Acquire pairs with the runtime's release: the other fields are seen.
-                self.word(self.request(*place, offset_of!(Request, state))).load(Ordering::Acquire) == REQUEST_WAITING
+                self.word(self.request(*place, offset_of!(Request, state)))
+                    .load(Ordering::Acquire)
+                    == REQUEST_WAITING
             })
             .map(|place| {
-                let field = |field| self.word(self.request(place, field)).load(Ordering::Relaxed);
+                let field = |field| {
+                    self.word(self.request(place, field))
+                        .load(Ordering::Relaxed)
+                };
                 Question {
                     place,
                     what: field(offset_of!(Request, what)),
                     process: field(offset_of!(Request, process)) as i32,
                     thread: field(offset_of!(Request, thread)) as i32,
-                    word: self.long(self.request(place, offset_of!(Request, word))).load(Ordering::Relaxed),
+                    word: self
+                        .long(self.request(place, offset_of!(Request, word)))
+                        .load(Ordering::Relaxed),
                 }
             })
             .collect()
@@ -168,13 +207,23 @@ impl Region {
     /// Answers a question, and wakes the thread. A question that the thread has given up is left alone.
     pub fn answer(&self, question: &Question) {
         let state = self.word(self.request(question.place, offset_of!(Request, state)));
-        let _ = state.compare_exchange(REQUEST_WAITING, REQUEST_DONE, Ordering::Release, Ordering::Relaxed);
+        let _ = state.compare_exchange(
+            REQUEST_WAITING,
+            REQUEST_DONE,
+            Ordering::Release,
+            Ordering::Relaxed,
+        );
         futex(state, libc::FUTEX_WAKE, 64, None);
     }
 
     /// Sleeps until a thread asks something, or `time` is over.
     pub fn wait_for_bell(&self, seen: u32, time: Duration) {
-        futex(self.word(offset_of!(Layout, bell)), libc::FUTEX_WAIT, seen, Some(time));
+        futex(
+            self.word(offset_of!(Layout, bell)),
+            libc::FUTEX_WAIT,
+            seen,
+            Some(time),
+        );
     }
 
     pub fn bell(&self) -> u32 {
@@ -194,7 +243,10 @@ impl Region {
     pub fn take_over(&self, chunk: usize) -> bool {
         let owned = self.state(chunk).load(Ordering::Relaxed);
         owned & CHUNK_STATE_MASK == CHUNK_OWNED
-            && self.state(chunk).compare_exchange(owned, CHUNK_FULL, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            && self
+                .state(chunk)
+                .compare_exchange(owned, CHUNK_FULL, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
     }
 
     pub fn header(&self, chunk: usize) -> ChunkHeader {
@@ -249,14 +301,28 @@ fn futex(word: &AtomicU32, operation: i32, value: u32, time: Option<Duration>) {
     });
     let pointer = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: the word and the time outlive the call; any outcome is a fine reason to look again.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, pointer, 0, 0) };
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            operation,
+            value,
+            pointer,
+            0,
+            0,
+        )
+    };
 }
 
 /// New anonymous shared memory of ours.
 pub fn memory_file(name: &std::ffi::CStr) -> Result<OwnedFd> {
     // SAFETY: a system call with a valid string; the descriptor is new and ours.
     let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
-    ensure!(fd >= 0, "no shared memory: {}", std::io::Error::last_os_error());
+    ensure!(
+        fd >= 0,
+        "no shared memory: {}",
+        std::io::Error::last_os_error()
+    );
     // SAFETY: as above.
     Ok(unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(fd) })
 }

@@ -62,7 +62,11 @@ pub fn remove_by(journal: &Journal, region: &Region) -> Result<()> {
     let patches: Vec<Patch> = journal
         .changes
         .iter()
-        .map(|change| Patch { address: change.address, expected: &change.after, new: &change.before })
+        .map(|change| Patch {
+            address: change.address,
+            expected: &change.after,
+            new: &change.before,
+        })
         .collect();
     memory.write_patches(&patches)?;
     journal.unwrap_frames(&memory)?;
@@ -79,7 +83,9 @@ impl Journal {
     /// in a thunk. Its mirror must hold an address too, of code that is not ours.
     pub fn unwrap_frames(&self, memory: &Memory) -> Result<()> {
         let mut table = vec![0; STACK_PARTS * 8];
-        memory.read(self.stack_parts, &mut table).context("the table of stacks cannot be read")?;
+        memory
+            .read(self.stack_parts, &mut table)
+            .context("the table of stacks cannot be read")?;
         let mut stack = vec![0; STACK_PART_BYTES as usize];
         let mut mirror = vec![0; STACK_PART_BYTES as usize];
         for word in words(&table).filter(|word| word % PART_STATES == PART_MIRRORED) {
@@ -89,12 +95,18 @@ impl Journal {
                 let range = page as usize..page as usize + 4096;
                 let (stack, mirror) = (&mut stack[range.clone()], &mut mirror[range]);
                 let there = at.wrapping_add(page).wrapping_add_signed(self.mirror);
-                if memory.read(at.wrapping_add(page), stack).is_err() || memory.read(there, mirror).is_err() {
+                if memory.read(at.wrapping_add(page), stack).is_err()
+                    || memory.read(there, mirror).is_err()
+                {
                     continue;
                 }
                 for (index, (held, kept)) in words(stack).zip(words(mirror)).enumerate() {
                     let slot = at + page + index as u64 * 8;
-                    if self.is_generated(held) && self.is_after_call(memory, held) && !self.is_generated(kept) && kept != 0 {
+                    if self.is_generated(held)
+                        && self.is_after_call(memory, held)
+                        && !self.is_generated(kept)
+                        && kept != 0
+                    {
                         memory.write(slot, &kept.to_le_bytes())?;
                     }
                 }
@@ -110,25 +122,33 @@ impl Journal {
 }
 
 fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
-    bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word))
+    bytes
+        .as_chunks::<8>()
+        .0
+        .iter()
+        .map(|word| u64::from_le_bytes(*word))
 }
 
 /// Living processes that have one of these regions mapped: forks of traced ones, which nobody else may know of.
 /// `ours` have them mapped to collect from.
 pub fn processes_with(inodes: &[u64], ours: &[i32]) -> Vec<i32> {
-    let Ok(entries) = Path::new("/proc").read_dir() else { return Vec::new() };
+    let Ok(entries) = Path::new("/proc").read_dir() else {
+        return Vec::new();
+    };
     entries
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
         .filter(|process| !ours.contains(process) && nopal_process::alive(*process))
         .filter(|process| {
-            nopal_process::maps(*process).is_ok_and(|maps| maps.iter().any(|map| is_region(map, inodes)))
+            nopal_process::maps(*process)
+                .is_ok_and(|maps| maps.iter().any(|map| is_region(map, inodes)))
         })
         .collect()
 }
 
 pub fn has_mapped(process: i32, region: &Region) -> bool {
-    nopal_process::maps(process).is_ok_and(|maps| maps.iter().any(|map| is_region(map, &[region.inode()])))
+    nopal_process::maps(process)
+        .is_ok_and(|maps| maps.iter().any(|map| is_region(map, &[region.inode()])))
 }
 
 fn is_region(map: &nopal_process::Mapping, inodes: &[u64]) -> bool {

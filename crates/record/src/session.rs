@@ -52,7 +52,9 @@ pub fn record(options: &Options) -> Result<Outcome> {
         guardian,
         warnings: Vec::new(),
     };
-    let begun = session.begin(&mut launched.thread).and_then(|()| session.something_is_chosen());
+    let begun = session
+        .begin(&mut launched.thread)
+        .and_then(|()| session.something_is_chosen());
     if let Err(error) = begun {
         // It has not run an instruction of its own.
         send_signal(launched.pid, libc::SIGKILL);
@@ -60,7 +62,11 @@ pub fn record(options: &Options) -> Result<Outcome> {
         return Err(error);
     }
     let _ = launched.thread.detach();
-    let keep = if options.when_full == WhenFull::Flight { Keep::Newest } else { Keep::All };
+    let keep = if options.when_full == WhenFull::Flight {
+        Keep::Newest
+    } else {
+        Keep::All
+    };
     // Before there is a second thread, which has the signal mask of the first.
     signals.after_launch()?;
     let drain = Drain::start(shared, Collector::new(keep, options.max_bytes));
@@ -70,8 +76,14 @@ pub fn record(options: &Options) -> Result<Outcome> {
 
 fn settings(options: &Options) -> Result<Settings> {
     if let Some(depth) = options.depth {
-        ensure!((1..=DEPTH_LIMIT).contains(&depth), "the depth must be from 1 to {DEPTH_LIMIT}");
-        ensure!(!options.entry_only, "a depth is counted by exits: it does not go with entries only");
+        ensure!(
+            (1..=DEPTH_LIMIT).contains(&depth),
+            "the depth must be from 1 to {DEPTH_LIMIT}"
+        );
+        ensure!(
+            !options.entry_only,
+            "a depth is counted by exits: it does not go with entries only"
+        );
     }
     Ok(Settings {
         wanted: Wanted {
@@ -84,7 +96,11 @@ fn settings(options: &Options) -> Result<Settings> {
             limits_depth: options.depth.is_some(),
         },
         buffer: options.buffer_bytes,
-        when_full: if options.when_full == WhenFull::Block { WHEN_FULL_BLOCK } else { WHEN_FULL_DROP },
+        when_full: if options.when_full == WhenFull::Block {
+            WHEN_FULL_BLOCK
+        } else {
+            WHEN_FULL_DROP
+        },
         depth: options.depth.unwrap_or(0),
     })
 }
@@ -124,13 +140,24 @@ impl Session<'_> {
 
     /// A choice that fits nothing is a mistake, unless it waits for a library that may be loaded later.
     fn something_is_chosen(&self) -> Result<()> {
-        let waits = self.options.only.iter().any(|pattern| pattern.contains('@'));
-        if waits || self.options.only.is_empty() || self.files.traced.values().any(|count| *count > 0) {
+        let waits = self
+            .options
+            .only
+            .iter()
+            .any(|pattern| pattern.contains('@'));
+        if waits
+            || self.options.only.is_empty()
+            || self.files.traced.values().any(|count| *count > 0)
+        {
             return Ok(());
         }
         let wanted = self.options.only.join(" ");
         let nearest = self.files.nearest(&wanted);
-        ensure!(nearest.is_empty(), "no function matches {wanted}; the nearest are {}", nearest.join(", "));
+        ensure!(
+            nearest.is_empty(),
+            "no function matches {wanted}; the nearest are {}",
+            nearest.join(", ")
+        );
         bail!("no function matches {wanted}")
     }
 
@@ -198,7 +225,8 @@ impl Session<'_> {
             }
         };
         if let Err(error) = served {
-            self.warnings.push(format!("process {}: {error:#}", question.process));
+            self.warnings
+                .push(format!("process {}: {error:#}", question.process));
         }
     }
 
@@ -218,7 +246,9 @@ impl Session<'_> {
 
     fn libraries_changed(&mut self, region: &Arc<Region>, question: &Question) -> Result<()> {
         self.asker(region, question.process)?;
-        let Some(mut traced) = self.traced.remove(&question.process) else { return Ok(()) };
+        let Some(mut traced) = self.traced.remove(&question.process) else {
+            return Ok(());
+        };
         let mut workshop = Workshop {
             settings: &self.settings,
             files: &mut self.files,
@@ -240,10 +270,15 @@ impl Session<'_> {
     }
 
     fn exec(&mut self, region: &Arc<Region>, question: &Question) -> Result<()> {
-        let follows = self.options.follow_exec && launch::may_follow(question.process, question.word);
-        let follower = follows.then(|| ExecFollower::seize(question.process, question.thread)).transpose();
+        let follows =
+            self.options.follow_exec && launch::may_follow(question.process, question.word);
+        let follower = follows
+            .then(|| ExecFollower::seize(question.process, question.thread))
+            .transpose();
         region.answer(question);
-        let Some(follower) = follower? else { return Ok(()) };
+        let Some(follower) = follower? else {
+            return Ok(());
+        };
         match follower.run()? {
             Followed::Executed(mut thread) => {
                 let process = thread.pid();
@@ -258,13 +293,25 @@ impl Session<'_> {
 
     /// Processes that still run with nopal's code in them.
     fn left(&mut self) -> Vec<i32> {
-        let gone: Vec<i32> =
-            self.traced.keys().copied().filter(|process| !nopal_process::alive(*process)).collect();
+        let gone: Vec<i32> = self
+            .traced
+            .keys()
+            .copied()
+            .filter(|process| !nopal_process::alive(*process))
+            .collect();
         for process in gone {
             self.ended(process, None);
         }
-        let inodes: Vec<u64> = self.shared.regions().iter().map(|region| region.inode()).collect();
-        remove::processes_with(&inodes, &[std::process::id() as i32, self.guardian.process()])
+        let inodes: Vec<u64> = self
+            .shared
+            .regions()
+            .iter()
+            .map(|region| region.inode())
+            .collect();
+        remove::processes_with(
+            &inodes,
+            &[std::process::id() as i32, self.guardian.process()],
+        )
     }
 
     fn ended(&mut self, process: i32, status: Option<Ended>) {
@@ -273,8 +320,14 @@ impl Session<'_> {
             Ended::Exited(code) => code << 8,
             Ended::Killed { signal } => signal,
         });
-        let written =
-            note(&self.shared.writer, &Note::Exit { process: process as u32, counter: counter(), status });
+        let written = note(
+            &self.shared.writer,
+            &Note::Exit {
+                process: process as u32,
+                counter: counter(),
+                status,
+            },
+        );
         if let Err(error) = written {
             self.warnings.push(format!("{error:#}"));
         }
@@ -284,17 +337,26 @@ impl Session<'_> {
     fn finish(mut self, ended: Ended, drain: Drain) -> Result<Outcome> {
         let left = self.left();
         for process in &left {
-            let region = self.shared.regions().into_iter().find(|region| remove::has_mapped(*process, region));
+            let region = self
+                .shared
+                .regions()
+                .into_iter()
+                .find(|region| remove::has_mapped(*process, region));
             let removed = region
                 .context("its memory is not known")
-                .and_then(|region| self.asker(&region, *process).and_then(|traced| remove::remove(traced)));
+                .and_then(|region| {
+                    self.asker(&region, *process)
+                        .and_then(remove::remove)
+                });
             if let Err(error) = removed {
                 self.warnings.push(format!("process {process}: {error:#}"));
             }
         }
         if !left.is_empty() {
             let count = left.len();
-            self.warnings.push(format!("{count} processes that the program started still run; they are traced no more"));
+            self.warnings.push(format!(
+                "{count} processes that the program started still run; they are traced no more"
+            ));
         }
         let mut collector = drain.stop()?;
         let regions = self.shared.regions();
@@ -311,18 +373,33 @@ impl Session<'_> {
         lost += collector.totals.given_up;
         self.warnings.extend(collector.stopped.take());
         if threads > 0 {
-            self.warnings.push(format!("{threads} threads were not traced: more than can be told apart"));
+            self.warnings.push(format!(
+                "{threads} threads were not traced: more than can be told apart"
+            ));
         }
         if stacks > 0 {
-            self.warnings.push(format!("{stacks} parts of stacks could not be mirrored: entries only were recorded there"));
+            self.warnings.push(format!(
+                "{stacks} parts of stacks could not be mirrored: entries only were recorded there"
+            ));
         }
         let main = 0;
         let complete = lost == 0 && self.warnings.is_empty();
         for last in [
             snapshot(),
-            Note::Lost { process: main, events: lost },
-            Note::Untraced { process: main, threads, stacks },
-            Note::End { counter: counter(), complete, why: self.warnings.join("; ") },
+            Note::Lost {
+                process: main,
+                events: lost,
+            },
+            Note::Untraced {
+                process: main,
+                threads,
+                stacks,
+            },
+            Note::End {
+                counter: counter(),
+                complete,
+                why: self.warnings.join("; "),
+            },
         ] {
             match writer.note(&last) {
                 Err(error) if Writer::is_full(&error) => {}

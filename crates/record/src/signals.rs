@@ -40,14 +40,18 @@ impl Signals {
             }
             let file = libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
             ensure!(file >= 0, "signalfd: {}", std::io::Error::last_os_error());
-            Ok(Signals { set, file: OwnedFd::from_raw_fd(file) })
+            Ok(Signals {
+                set,
+                file: OwnedFd::from_raw_fd(file),
+            })
         }
     }
 
     /// From here on these signals no longer end the tool.
     pub fn after_launch(&self) -> Result<()> {
         // SAFETY: a valid set.
-        let failed = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &self.set, std::ptr::null_mut()) };
+        let failed =
+            unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &self.set, std::ptr::null_mut()) };
         ensure!(failed == 0, "signals cannot be blocked");
         Ok(())
     }
@@ -60,13 +64,15 @@ impl Signals {
             let mut information: libc::signalfd_siginfo = unsafe { std::mem::zeroed() };
             let bytes = size_of::<libc::signalfd_siginfo>();
             // SAFETY: a valid buffer of that length.
-            let read = unsafe { libc::read(self.file.as_raw_fd(), (&raw mut information).cast(), bytes) };
+            let read =
+                unsafe { libc::read(self.file.as_raw_fd(), (&raw mut information).cast(), bytes) };
             if read != bytes as isize {
                 return asked;
             }
             asked.enough = true;
             let signal = information.ssi_signo as i32;
-            if information.ssi_code != FROM_KERNEL && matches!(signal, libc::SIGTERM | libc::SIGHUP) {
+            if information.ssi_code != FROM_KERNEL && matches!(signal, libc::SIGTERM | libc::SIGHUP)
+            {
                 asked.to_forward.push(signal);
             }
         }

@@ -25,13 +25,18 @@ pub struct Space {
 
 impl Space {
     pub fn new(maps: &[Mapping]) -> Space {
-        let mut taken: Vec<_> = maps.iter().map(|mapping| mapping.start..mapping.end).collect();
+        let mut taken: Vec<_> = maps
+            .iter()
+            .map(|mapping| mapping.start..mapping.end)
+            .collect();
         taken.sort_by_key(|range| range.start);
         Space { taken }
     }
 
     pub fn take(&mut self, range: Range<u64>) {
-        let place = self.taken.partition_point(|other| other.start < range.start);
+        let place = self
+            .taken
+            .partition_point(|other| other.start < range.start);
         self.taken.insert(place, range);
     }
 
@@ -40,7 +45,9 @@ impl Space {
             return false;
         }
         let next = self.taken.partition_point(|other| other.end <= range.start);
-        self.taken.get(next).is_none_or(|other| other.start >= range.end)
+        self.taken
+            .get(next)
+            .is_none_or(|other| other.start >= range.end)
     }
 
     /// A free place for memory that no code has to reach.
@@ -66,29 +73,44 @@ impl Space {
         (1..64)
             .flat_map(|step| [-(step * 16 % 63 + 1) * STEP, (step * 16 % 63 + 1) * STEP])
             .find(|distance| {
-                stacks.iter().all(|stack| shifted(stack, *distance).is_some_and(|range| self.is_free(&range)))
+                stacks.iter().all(|stack| {
+                    shifted(stack, *distance).is_some_and(|range| self.is_free(&range))
+                })
             })
     }
 
     /// Where an arena can stand that reaches all of `module` and whose address has `mark`'s bits; below the module
     /// where possible, since heaps and mappings grow on other sides.
     pub fn arena(&self, module: &Range<u64>, mark: u32) -> Option<u64> {
-        let lowest = module.end.saturating_sub(REACH).max(LOWEST).next_multiple_of(ARENA_BYTES);
+        let lowest = module
+            .end
+            .saturating_sub(REACH)
+            .max(LOWEST)
+            .next_multiple_of(ARENA_BYTES);
         let highest = (module.start + REACH).saturating_sub(ARENA_BYTES);
         let below = |at: &u64| *at < module.start;
         let fits = |at: &u64| mark_of(*at) == mark && self.is_free(&(*at..at + ARENA_BYTES));
         let places = || (lowest..=highest).step_by(ARENA_BYTES as usize);
-        places().filter(below).find(fits).or_else(|| places().filter(fits).last())
+        places()
+            .filter(below)
+            .find(fits)
+            .or_else(|| places().filter(fits).last())
     }
 
     /// Bits that arenas for all of `modules` can have, and that none of their code has if that can be.
     pub fn mark(&self, modules: &[Range<u64>]) -> Option<u32> {
-        let possible = |mark: &u32| modules.iter().all(|module| self.arena(module, mark << MARK_SHIFT).is_some());
+        let possible = |mark: &u32| {
+            modules
+                .iter()
+                .all(|module| self.arena(module, mark << MARK_SHIFT).is_some())
+        };
         let unmistakable = |mark: &u32| {
             let step = ARENA_BYTES as usize;
             modules.iter().all(|module| {
                 let begin = module.start / ARENA_BYTES * ARENA_BYTES;
-                (begin..module.end).step_by(step).all(|at| mark_of(at) != mark << MARK_SHIFT)
+                (begin..module.end)
+                    .step_by(step)
+                    .all(|at| mark_of(at) != mark << MARK_SHIFT)
             })
         };
         (0..MARKS)
@@ -129,7 +151,10 @@ mod tests {
     #[test]
     fn arenas_are_free_marked_and_in_reach() {
         let space = typical();
-        let modules = [0x5555_5555_4000..0x5555_5560_0000, 0x7f12_3400_0000..0x7f12_3500_0000];
+        let modules = [
+            0x5555_5555_4000..0x5555_5560_0000,
+            0x7f12_3400_0000..0x7f12_3500_0000,
+        ];
         let mark = space.mark(&modules).unwrap();
         for module in &modules {
             let arena = space.arena(module, mark).unwrap();
@@ -155,7 +180,10 @@ mod tests {
     #[test]
     fn mirrors_fall_on_free_addresses() {
         let mut space = typical();
-        let stacks = [0x7ffc_0000_0000..0x7ffc_1236_1000, 0x7f00_0000_0000..0x7f12_3400_0000];
+        let stacks = [
+            0x7ffc_0000_0000..0x7ffc_1236_1000,
+            0x7f00_0000_0000..0x7f12_3400_0000,
+        ];
         let first = space.mirror(&stacks).unwrap();
         let shifted = |by: i64| stacks[0].start.checked_add_signed(by).unwrap();
         space.take(shifted(first)..shifted(first) + 4096);

@@ -4,17 +4,17 @@ use crate::choose::{Loaded, Wanted, imported};
 use crate::files::Files;
 use crate::hooks;
 use crate::inject::Injector;
+use crate::notes::{counter, note};
 use crate::region::Region;
 use crate::remove::Journal;
 use crate::space::{Space, mark_of, reaches};
 use anyhow::{Context, Result, bail, ensure};
 use nopal_agent::{
-    ARENA_BYTES, BLOCKS, BlockBuilder, BlockEntry, CONTEXT_BYTES, CONTEXTS, IMAGE_UNWIND_HEADER, Immediates,
-    ProcessHead, Recorder, Row, STACK_PARTS, UNWINDERS, UnwinderEntry,
+    ARENA_BYTES, BLOCKS, BlockBuilder, BlockEntry, CONTEXT_BYTES, CONTEXTS, IMAGE_UNWIND_HEADER,
+    Immediates, ProcessHead, Recorder, Row, STACK_PARTS, UNWINDERS, UnwinderEntry,
 };
 use nopal_plan::{Body, FrameChange, Site};
 use nopal_process::{Mapping, Memory, Module, Outcome, Patch, Thread};
-use crate::notes::{counter, note};
 use nopal_trace::{Note, Writer};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -86,10 +86,17 @@ impl Traced {
         let maps = nopal_process::maps(process)?;
         let mut space = Space::new(&maps);
         let modules = loaded_modules(process, workshop)?;
-        ensure!(modules.iter().any(|module| module.executable), "the program's file cannot be read");
+        ensure!(
+            modules.iter().any(|module| module.executable),
+            "the program's file cannot be read"
+        );
         let extents: Vec<_> = modules.iter().map(extent).collect();
-        let mark = space.mark(&extents).context("no room for generated code near the program")?;
-        let mirror = space.mirror(&stacks(&maps)).context("no room for a mirror of the stacks")?;
+        let mark = space
+            .mark(&extents)
+            .context("no room for generated code near the program")?;
+        let mirror = space
+            .mirror(&stacks(&maps))
+            .context("no room for a mirror of the stacks")?;
         let pointer = thread.fs_base()?;
         let (context_slot, thread_slot) = thread_words(&memory, pointer, process)?;
 
@@ -97,7 +104,8 @@ impl Traced {
         let contexts_bytes = (CONTEXTS * CONTEXT_BYTES) as u64;
         let parts_bytes = (STACK_PARTS * 8) as u64;
         let head = injector.private_memory(&mut space, head_bytes() + parts_bytes, false)?;
-        let contexts = injector.private_memory(&mut space, contexts_bytes.next_multiple_of(PAGE), true)?;
+        let contexts =
+            injector.private_memory(&mut space, contexts_bytes.next_multiple_of(PAGE), true)?;
         memory.write(head + nopal_agent::process_bytes(), MEMORY_NAME)?;
         injector.name = head + nopal_agent::process_bytes();
 
@@ -108,7 +116,14 @@ impl Traced {
         injector.close(number)?;
 
         let depth_limit = workshop.settings.depth;
-        let immediates = Immediates { process: head, mirror, context_slot, thread_slot, mark, depth_limit };
+        let immediates = Immediates {
+            process: head,
+            mirror,
+            context_slot,
+            thread_slot,
+            mark,
+            depth_limit,
+        };
         let fields = ProcessHead {
             region: region_at,
             contexts,
@@ -123,7 +138,13 @@ impl Traced {
             ..ProcessHead::default()
         };
         memory.write(head, as_bytes(&fields))?;
-        let places = Places { head, immediates, arenas: Vec::new(), blocks: 0, unwinders: 0 };
+        let places = Places {
+            head,
+            immediates,
+            arenas: Vec::new(),
+            blocks: 0,
+            unwinders: 0,
+        };
         let mut traced = Traced {
             process,
             memory,
@@ -151,24 +172,39 @@ impl Traced {
     }
 
     /// The loader has changed the list of libraries; `thread` waits in the runtime.
-    pub fn libraries_changed(&mut self, thread: &mut Thread, workshop: &mut Workshop) -> Result<()> {
+    pub fn libraries_changed(
+        &mut self,
+        thread: &mut Thread,
+        workshop: &mut Workshop,
+    ) -> Result<()> {
         let now = loaded_modules(self.process, workshop)?;
         let same = |a: &Loaded, b: &Loaded| a.base == b.base && a.file.index == b.file.index;
-        let gone: Vec<Loaded> =
-            self.modules.iter().filter(|old| !now.iter().any(|new| same(old, new))).cloned().collect();
+        let gone: Vec<Loaded> = self
+            .modules
+            .iter()
+            .filter(|old| !now.iter().any(|new| same(old, new)))
+            .cloned()
+            .collect();
         for module in &gone {
             let range = extent(module);
-            self.changes.retain(|change| !range.contains(&change.address));
-            note(workshop.writer, &Note::Unload {
-                process: self.process as u32,
-                image: module.file.index,
-                counter: counter(),
-                base: module.base,
-            })?;
+            self.changes
+                .retain(|change| !range.contains(&change.address));
+            note(
+                workshop.writer,
+                &Note::Unload {
+                    process: self.process as u32,
+                    image: module.file.index,
+                    counter: counter(),
+                    base: module.base,
+                },
+            )?;
         }
-        self.modules.retain(|old| now.iter().any(|new| same(old, new)));
-        let new: Vec<Loaded> =
-            now.into_iter().filter(|new| !self.modules.iter().any(|old| same(old, new))).collect();
+        self.modules
+            .retain(|old| now.iter().any(|new| same(old, new)));
+        let new: Vec<Loaded> = now
+            .into_iter()
+            .filter(|new| !self.modules.iter().any(|old| same(old, new)))
+            .collect();
         if new.is_empty() {
             return Ok(());
         }
@@ -185,7 +221,12 @@ impl Traced {
         space: &mut Space,
         workshop: &mut Workshop,
     ) -> Result<()> {
-        let executable = self.modules.iter().chain(&new).find(|module| module.executable).cloned();
+        let executable = self
+            .modules
+            .iter()
+            .chain(&new)
+            .find(|module| module.executable)
+            .cloned();
         let first = self.modules.len();
         self.modules.extend(new);
         let imports = executable
@@ -193,20 +234,25 @@ impl Traced {
             .unwrap_or_default();
         for index in first..self.modules.len() {
             let module = self.modules[index].clone();
-            note(workshop.writer, &Note::Module {
-                process: self.process as u32,
-                image: module.file.index,
-                counter: counter(),
-                base: module.base,
-                path: module.name.clone(),
-            })?;
+            note(
+                workshop.writer,
+                &Note::Module {
+                    process: self.process as u32,
+                    image: module.file.index,
+                    counter: counter(),
+                    base: module.base,
+                    path: module.name.clone(),
+                },
+            )?;
             self.add_unwinder(&module)?;
             if copies_stacks(&module.name) {
                 self.wrap_nothing_more(workshop)?;
             }
             let sites = workshop.settings.wanted.sites(&module, &imports);
             if let Err(error) = self.add_module(&module, &sites, injector, space, workshop) {
-                workshop.warnings.push(format!("{}: not traced: {error:#}", module.name));
+                workshop
+                    .warnings
+                    .push(format!("{}: not traced: {error:#}", module.name));
             }
         }
         Ok(())
@@ -224,8 +270,13 @@ impl Traced {
         if sites.is_empty() && hooks.is_empty() {
             return Ok(());
         }
-        ensure!(self.places.blocks + 2 <= BLOCKS, "too many libraries were loaded");
-        let numbers = workshop.files.number(&module.file, sites, workshop.writer)?;
+        ensure!(
+            self.places.blocks + 2 <= BLOCKS,
+            "too many libraries were loaded"
+        );
+        let numbers = workshop
+            .files
+            .number(&module.file, sites, workshop.writer)?;
         let arena = self.arena_for(&extent(module), injector, space)?;
         let Arena { base, used } = self.places.arenas[arena];
 
@@ -233,13 +284,18 @@ impl Traced {
         let mut changes = Vec::with_capacity(sites.len() + hooks.len());
         for (site, number) in sites.iter().zip(numbers) {
             let recorder = Recorder {
-                wraps: workshop.settings.recorder.wraps && !self.entry_only && !site.reads_return_address,
+                wraps: workshop.settings.recorder.wraps
+                    && !self.entry_only
+                    && !site.reads_return_address,
                 ..workshop.settings.recorder
             };
-            let thunk =
-                block.thunk(number, recorder, site.body.code.len(), &rows(&site.body), |at, out| {
-                    Ok(site.body.place(module.base, at, out)?)
-                })?;
+            let thunk = block.thunk(
+                number,
+                recorder,
+                site.body.code.len(),
+                &rows(&site.body),
+                |at, out| Ok(site.body.place(module.base, at, out)?),
+            )?;
             changes.push(change(module, site, thunk.entry, thunk.body)?);
         }
         for (site, stub) in hooks {
@@ -254,14 +310,26 @@ impl Traced {
     }
 
     /// Puts the jumps into the text. A site whose bytes are not what the file says is left alone.
-    fn insert(&mut self, changes: Vec<Change>, module: &Loaded, workshop: &mut Workshop) -> Result<()> {
+    fn insert(
+        &mut self,
+        changes: Vec<Change>,
+        module: &Loaded,
+        workshop: &mut Workshop,
+    ) -> Result<()> {
         let patches: Vec<Patch> = changes
             .iter()
-            .map(|change| Patch { address: change.address, expected: &change.before, new: &change.after })
+            .map(|change| Patch {
+                address: change.address,
+                expected: &change.before,
+                new: &change.after,
+            })
             .collect();
         let outcomes = self.memory.write_patches(&patches)?;
         let count = changes.len();
-        let written = changes.into_iter().zip(outcomes).filter(|(_, outcome)| *outcome == Outcome::Written);
+        let written = changes
+            .into_iter()
+            .zip(outcomes)
+            .filter(|(_, outcome)| *outcome == Outcome::Written);
         let before = self.changes.len();
         self.changes.extend(written.map(|(change, _)| change));
         let different = count - (self.changes.len() - before);
@@ -275,14 +343,21 @@ impl Traced {
     }
 
     /// An arena that reaches the module, with the agent's image at its start.
-    fn arena_for(&mut self, module: &Range<u64>, injector: &mut Injector, space: &mut Space) -> Result<usize> {
+    fn arena_for(
+        &mut self,
+        module: &Range<u64>,
+        injector: &mut Injector,
+        space: &mut Space,
+    ) -> Result<usize> {
         const ROOM: u64 = ARENA_BYTES / 8;
         let fits = |arena: &Arena| reaches(arena.base, module) && arena.used + ROOM <= ARENA_BYTES;
         if let Some(index) = self.places.arenas.iter().position(fits) {
             return Ok(index);
         }
         let immediates = self.places.immediates;
-        let base = space.arena(module, immediates.mark).context("no room for generated code in reach")?;
+        let base = space
+            .arena(module, immediates.mark)
+            .context("no room for generated code in reach")?;
         debug_assert_eq!(mark_of(base), immediates.mark);
         let image = nopal_agent::image(&immediates);
         let bytes = (image.len() as u64).next_multiple_of(PAGE);
@@ -306,15 +381,26 @@ impl Traced {
     ) -> Result<()> {
         let arena = &mut self.places.arenas[arena];
         let bytes = (block.bytes.len() as u64).next_multiple_of(PAGE);
-        ensure!(arena.used + bytes <= ARENA_BYTES, "the generated code does not fit into its arena");
+        ensure!(
+            arena.used + bytes <= ARENA_BYTES,
+            "the generated code does not fit into its arena"
+        );
         injector.map_code(block.low, &block.bytes)?;
         arena.used += bytes;
-        self.publish_block(BlockEntry { low: block.low, high: block.high, header: block.header })
+        self.publish_block(BlockEntry {
+            low: block.low,
+            high: block.high,
+            header: block.header,
+        })
     }
 
     fn publish_block(&mut self, entry: BlockEntry) -> Result<()> {
-        ensure!(self.places.blocks < BLOCKS, "too many libraries were loaded");
-        let at = nopal_agent::blocks_offset() + (self.places.blocks * size_of::<BlockEntry>()) as u64;
+        ensure!(
+            self.places.blocks < BLOCKS,
+            "too many libraries were loaded"
+        );
+        let at =
+            nopal_agent::blocks_offset() + (self.places.blocks * size_of::<BlockEntry>()) as u64;
         self.memory.write(self.places.head + at, as_bytes(&entry))?;
         self.places.blocks += 1;
         let count = self.places.blocks as u32;
@@ -322,7 +408,8 @@ impl Traced {
     }
 
     fn write_head_word(&self, offset: usize, value: u32) -> Result<()> {
-        self.memory.write(self.places.head + offset as u64, &value.to_le_bytes())
+        self.memory
+            .write(self.places.head + offset as u64, &value.to_le_bytes())
     }
 
     /// Tells the runtime of a module that unwinds, whether or not any of its functions are traced.
@@ -339,22 +426,30 @@ impl Traced {
                 get_address: symbol("_Unwind_GetIP")?,
             })
         };
-        let Some(entry) = unwinder() else { return Ok(()) };
+        let Some(entry) = unwinder() else {
+            return Ok(());
+        };
         // One that was unloaded keeps its place: nothing calls from there any more.
         if self.places.unwinders == UNWINDERS {
             bail!("too many unwinders are loaded");
         }
-        let at = nopal_agent::unwinders_offset() + (self.places.unwinders * size_of::<UnwinderEntry>()) as u64;
+        let at = nopal_agent::unwinders_offset()
+            + (self.places.unwinders * size_of::<UnwinderEntry>()) as u64;
         self.memory.write(self.places.head + at, as_bytes(&entry))?;
         self.places.unwinders += 1;
-        self.write_head_word(std::mem::offset_of!(ProcessHead, unwinder_count), self.places.unwinders as u32)
+        self.write_head_word(
+            std::mem::offset_of!(ProcessHead, unwinder_count),
+            self.places.unwinders as u32,
+        )
     }
 
     /// From here on entries only: frames that are wrapped now are unwrapped.
     fn wrap_nothing_more(&mut self, workshop: &mut Workshop) -> Result<()> {
         if !self.entry_only {
             self.entry_only = true;
-            workshop.warnings.push("this program copies stacks away and back: its entries only are recorded".into());
+            workshop.warnings.push(
+                "this program copies stacks away and back: its entries only are recorded".into(),
+            );
         }
         Ok(())
     }
@@ -365,7 +460,12 @@ impl Traced {
             process: self.process,
             stack_parts: self.places.head + head_bytes(),
             mirror: self.places.immediates.mirror,
-            arenas: self.places.arenas.iter().map(|arena| arena.base..arena.base + arena.used).collect(),
+            arenas: self
+                .places
+                .arenas
+                .iter()
+                .map(|arena| arena.base..arena.base + arena.used)
+                .collect(),
             changes: self.changes.clone(),
         }
     }
@@ -386,7 +486,13 @@ fn change(module: &Loaded, site: &Site, thunk: u64, body: u64) -> Result<Change>
     let mut after = site.expected().to_vec();
     after[0] = 0xe9;
     after[1..nopal_plan::JUMP].copy_from_slice(&distance.to_le_bytes());
-    Ok(Change { address, before: site.expected().to_vec(), after, body, map: site.body.map.clone() })
+    Ok(Change {
+        address,
+        before: site.expected().to_vec(),
+        after,
+        body,
+        map: site.body.map.clone(),
+    })
 }
 
 fn rows(body: &Body) -> Vec<(u16, Row)> {
@@ -410,17 +516,28 @@ fn extent(module: &Loaded) -> Range<u64> {
 
 /// Libraries that move live frames: wrapped return addresses would come back to other calls' mirrors.
 fn copies_stacks(name: &str) -> bool {
-    name.rsplit('/').next().is_some_and(|file| file.contains("greenlet"))
+    name.rsplit('/')
+        .next()
+        .is_some_and(|file| file.contains("greenlet"))
 }
 
 fn loaded_modules(process: i32, workshop: &mut Workshop) -> Result<Vec<Loaded>> {
     let executable = nopal_process::executable(process)?;
-    let modules: Vec<_> =
-        nopal_process::modules(process)?.into_iter().filter(Module::executable).collect();
-    let paths: Vec<(PathBuf, PathBuf)> =
-        modules.iter().map(|module| (openable(process, module), module.path.clone())).collect();
+    let modules: Vec<_> = nopal_process::modules(process)?
+        .into_iter()
+        .filter(Module::executable)
+        .collect();
+    let paths: Vec<(PathBuf, PathBuf)> = modules
+        .iter()
+        .map(|module| (openable(process, module), module.path.clone()))
+        .collect();
     let mut loaded = Vec::new();
-    for (file, module) in workshop.files.open(&paths, workshop.writer).into_iter().zip(&modules) {
+    for (file, module) in workshop
+        .files
+        .open(&paths, workshop.writer)
+        .into_iter()
+        .zip(&modules)
+    {
         let Ok(file) = file else { continue };
         let base = module.base.wrapping_sub(file.extent().start);
         loaded.push(Loaded {
@@ -436,12 +553,18 @@ fn loaded_modules(process: i32, workshop: &mut Workshop) -> Result<Vec<Loaded>> 
 
 /// A path by which the tool opens the very file that is mapped, also in another mount namespace.
 pub fn openable(process: i32, module: &Module) -> PathBuf {
-    let is_it = |path: &PathBuf| path.metadata().is_ok_and(|metadata| metadata.ino() == module.inode);
+    let is_it = |path: &PathBuf| {
+        path.metadata()
+            .is_ok_and(|metadata| metadata.ino() == module.inode)
+    };
     let below_root = module.path.strip_prefix("/").unwrap_or(&module.path);
-    [module.path.clone(), PathBuf::from(format!("/proc/{process}/root")).join(below_root)]
-        .into_iter()
-        .find(is_it)
-        .unwrap_or_else(|| module.path.clone())
+    [
+        module.path.clone(),
+        PathBuf::from(format!("/proc/{process}/root")).join(below_root),
+    ]
+    .into_iter()
+    .find(is_it)
+    .unwrap_or_else(|| module.path.clone())
 }
 
 /// The main stack with room to grow, the heap with room, and where threads' stacks are mapped.
@@ -455,7 +578,9 @@ fn stacks(maps: &[Mapping]) -> Vec<Range<u64>> {
     if let Some(heap) = named("[heap]").filter(|heap| heap.start > 1 << 40) {
         stacks.push(heap.start..heap.end + GROWTH);
     }
-    let libraries = maps.iter().filter(|map| map.executable && (1 << 40..1 << 47).contains(&map.start));
+    let libraries = maps
+        .iter()
+        .filter(|map| map.executable && (1 << 40..1 << 47).contains(&map.start));
     if let Some(highest) = libraries.map(|map| map.end).max() {
         stacks.push(highest.saturating_sub(64 * GROWTH)..highest);
     }
@@ -470,19 +595,26 @@ fn thread_words(memory: &Memory, pointer: u64, thread: i32) -> Result<(i32, i32)
     const CONTEXT_SLOT: u64 = 0x278;
     const IDS: Range<u64> = 0x280..0x400;
     let mut block = [0; IDS.end as usize];
-    memory.read(pointer, &mut block).context("no thread control block")?;
+    memory
+        .read(pointer, &mut block)
+        .context("no thread control block")?;
     let word = |at: u64| u32::from_le_bytes(std::array::from_fn(|i| block[at as usize + i]));
     ensure!(
         word(CONTEXT_SLOT) == 0 && word(CONTEXT_SLOT + 4) == 0,
         "the thread control block is not glibc's, or another tracer uses it"
     );
     let id = IDS.step_by(4).find(|at| word(*at) == thread as u32);
-    Ok((CONTEXT_SLOT as i32, id.context("the thread control block is not glibc's")? as i32))
+    Ok((
+        CONTEXT_SLOT as i32,
+        id.context("the thread control block is not glibc's")? as i32,
+    ))
 }
 
 /// Whether the process is under a seccomp filter that the tool is not under itself.
 fn under_new_filter(process: i32) -> bool {
-    let filters = |process| nopal_process::status(process).map(|status| (status.seccomp, status.seccomp_filters));
+    let filters = |process| {
+        nopal_process::status(process).map(|status| (status.seccomp, status.seccomp_filters))
+    };
     match (filters(process), filters(std::process::id() as i32)) {
         (Ok(theirs), Ok(ours)) => theirs != ours,
         _ => true,
@@ -505,7 +637,11 @@ fn affordable(process: i32, buffer: u64) -> u64 {
         libc::prlimit(process, libc::RLIMIT_AS, std::ptr::null(), &mut limit);
         limit.rlim_cur
     };
-    if limit == libc::RLIM_INFINITY || limit == 0 { buffer } else { buffer.min(limit / 16) }
+    if limit == libc::RLIM_INFINITY || limit == 0 {
+        buffer
+    } else {
+        buffer.min(limit / 16)
+    }
 }
 
 pub fn as_bytes<T: Copy>(value: &T) -> &[u8] {
