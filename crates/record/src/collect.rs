@@ -3,9 +3,9 @@
 use crate::region::Region;
 use anyhow::Result;
 use nopal_abi::*;
+use nopal_process::thread_alive;
 use nopal_trace::{Chunk, Note, ThreadKey, Writer};
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
 
 /// What has been collected so far.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -32,16 +32,9 @@ pub struct Collector {
     buffer: Box<[u64; CHUNK_BYTES / 8]>,
     /// The number that each thread's next chunk has.
     threads: HashMap<ThreadKey, u64>,
-    /// Threads of which nobody has said yet that they have ended.
-    running: HashSet<ThreadKey>,
     pub totals: Totals,
     /// Nothing more is written: the disk or the limit is full. The reason, once.
     pub stopped: Option<String>,
-}
-
-struct Waiting {
-    chunk: usize,
-    sequence: u64,
 }
 
 impl Collector {
@@ -51,7 +44,6 @@ impl Collector {
             limit,
             buffer: Box::new([0; CHUNK_BYTES / 8]),
             threads: HashMap::new(),
-            running: HashSet::new(),
             totals: Totals::default(),
             stopped: None,
         }
@@ -65,49 +57,23 @@ impl Collector {
         }
     }
 
-    /// Takes the chunks of threads that have ended, as `ended` tells of a process and thread, and writes them.
-    pub fn finish_threads(
-        &mut self,
-        regions: &[Arc<Region>],
-        writer: &mut Writer,
-        ended: impl Fn(i32, i32) -> bool,
-    ) -> Result<()> {
-        let mut known = HashMap::new();
-        let mut has_ended = |process: u32, thread: u32| {
-            *known
-                .entry((process, thread))
-                .or_insert_with(|| ended(process as i32, thread as i32))
-        };
-        let mut over: HashSet<ThreadKey> = self
-            .running
-            .iter()
-            .copied()
-            .filter(|key| has_ended(key.process, key.thread))
-            .collect();
-        for region in regions {
-            for chunk in
-                (0..region.chunks()).filter(|chunk| region.chunk_state(*chunk) == CHUNK_OWNED)
-            {
-                let header = region.header(chunk);
-                // A thread that has just taken the chunk has not filled in the header.
-                if header.thread != 0 && has_ended(header.process, header.thread) {
-                    region.take_over(chunk);
-                }
-            }
-            if self.keep == Keep::All {
-                self.write(region, writer, false)?;
-            }
-            for chunk in
-                (0..region.chunks()).filter(|chunk| region.chunk_state(*chunk) != CHUNK_FREE)
-            {
-                over.remove(&ThreadKey::of(&region.header(chunk)));
+    /// Where chunks are short, takes those that ended threads still hold. `ended` is asked of a process and thread, and
+    /// must be right: a living thread would go on writing into what is another's by then.
+    pub fn reclaim(&mut self, region: &Region, mut ended: impl FnMut(u32, u32) -> bool) {
+        let taken = (0..region.chunks())
+            .filter(|chunk| region.chunk_state(*chunk) != CHUNK_FREE)
+            .count();
+        if taken < region.chunks() / 2 {
+            return;
+        }
+        for chunk in (0..region.chunks()).filter(|chunk| region.chunk_state(*chunk) == CHUNK_OWNED)
+        {
+            let header = region.header(chunk);
+            // A thread that has just taken the chunk has not filled in the header.
+            if header.thread != 0 && ended(header.process, header.thread) {
+                region.take_over(chunk);
             }
         }
-        for key in over {
-            self.running.remove(&key);
-            writer.thread_ended(key.process, key.thread, key.begin);
-        }
-        Ok(())
     }
 
     /// Writes everything that is left, also chunks that threads still hold: nobody writes any more.
@@ -118,49 +84,33 @@ impl Collector {
         self.write(region, writer, true).map(|_| ())
     }
 
-    fn waiting(&self, region: &Region) -> BTreeMap<(ThreadKeyOrder, u64), Waiting> {
-        (0..region.chunks())
-            .filter(|chunk| region.chunk_state(*chunk) == CHUNK_FULL)
-            .map(|chunk| {
-                let header = region.header(chunk);
-                let order = (header.process, header.thread, header.thread_begin);
-                (
-                    (order, header.sequence),
-                    Waiting {
-                        chunk,
-                        sequence: header.sequence,
-                    },
-                )
-            })
-            .collect()
-    }
-
     fn write(&mut self, region: &Region, writer: &mut Writer, settled: bool) -> Result<usize> {
         let mut freed = 0;
-        let mut held = None;
-        for (((process, thread, begin), _), waiting) in self.waiting(region) {
-            let key = ThreadKey {
-                process,
-                thread,
-                begin,
-            };
-            if held == Some(key) {
-                continue;
-            }
+        let waiting = handed_over(region);
+        let owners = if waiting.is_empty() {
+            HashSet::new()
+        } else {
+            owners(region)
+        };
+        let mut threads = waiting.into_iter().peekable();
+        while let Some(((key, sequence), chunk)) = threads.next() {
             let next = self.threads.get(&key).copied();
-            if !settled && next.is_some_and(|next| next < waiting.sequence) {
-                // Its predecessor is about to be handed over.
-                held = Some(key);
+            let missing = !settled && next.is_some_and(|next| next < sequence);
+            // Either its predecessor is about to be handed over, or a record in it is still to be stored.
+            if missing || !self.write_chunk(region, chunk, key, writer, settled)? {
+                while threads.next_if(|((other, _), _)| *other == key).is_some() {}
                 continue;
             }
-            self.name(writer, key)?;
-            if !self.write_chunk(region, waiting.chunk, writer, settled)? {
-                held = Some(key);
-                continue;
-            }
-            region.free(waiting.chunk);
+            region.free(chunk);
             freed += 1;
-            self.threads.insert(key, waiting.sequence + 1);
+            self.threads.insert(key, sequence + 1);
+            let last = threads.peek().is_none_or(|((other, _), _)| *other != key);
+            if last
+                && !owners.contains(&key)
+                && !thread_alive(key.process as i32, key.thread as i32)
+            {
+                writer.thread_ended(key.process, key.thread, key.begin);
+            }
         }
         Ok(freed)
     }
@@ -170,9 +120,11 @@ impl Collector {
         &mut self,
         region: &Region,
         chunk: usize,
+        key: ThreadKey,
         writer: &mut Writer,
         settled: bool,
     ) -> Result<bool> {
+        self.name(writer, key)?;
         // SAFETY: the buffer is CHUNK_BYTES long, and bytes have no invalid values.
         let bytes = unsafe { &mut *self.buffer.as_mut_ptr().cast::<[u8; CHUNK_BYTES]>() };
         region.copy(chunk, bytes);
@@ -237,7 +189,6 @@ impl Collector {
         if self.threads.contains_key(&key) {
             return Ok(());
         }
-        self.running.insert(key);
         let name =
             nopal_process::thread_name(key.process as i32, key.thread as i32).unwrap_or_default();
         writer.note(&Note::Thread {
@@ -249,7 +200,24 @@ impl Collector {
     }
 }
 
-type ThreadKeyOrder = (u32, u32, u64);
+/// The chunks that threads have handed over, each thread's in order.
+fn handed_over(region: &Region) -> BTreeMap<(ThreadKey, u64), usize> {
+    (0..region.chunks())
+        .filter(|chunk| region.chunk_state(*chunk) == CHUNK_FULL)
+        .map(|chunk| {
+            let header = region.header(chunk);
+            ((ThreadKey::of(&header), header.sequence), chunk)
+        })
+        .collect()
+}
+
+/// The threads that hold a chunk.
+fn owners(region: &Region) -> HashSet<ThreadKey> {
+    (0..region.chunks())
+        .filter(|chunk| region.chunk_state(*chunk) == CHUNK_OWNED)
+        .map(|chunk| ThreadKey::of(&region.header(chunk)))
+        .collect()
+}
 
 /// Calls and returns in a chunk that is not written out. Reads it as the writer does, and stops where it makes no
 /// sense.

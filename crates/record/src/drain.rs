@@ -3,8 +3,10 @@
 use crate::collect::Collector;
 use crate::notes::{lock, note, snapshot};
 use crate::region::Region;
+use crate::remove::processes_with;
 use anyhow::Result;
 use nopal_trace::Writer;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -89,8 +91,15 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
         }
         if last_ended.elapsed() > ENDED {
             last_ended = Instant::now();
-            let ended = |process, thread| !nopal_process::thread_alive(process, thread);
-            collector.finish_threads(&shared.regions(), &mut lock(&shared.writer), ended)?;
+            for region in shared.regions() {
+                let mut living = None;
+                collector.reclaim(&region, |process, thread| {
+                    !nopal_process::thread_alive(process as i32, thread as i32)
+                        && !living
+                            .get_or_insert_with(|| numbers_of_others(&region))
+                            .contains(&process)
+                });
+            }
         }
         if Instant::now() >= next_snapshot {
             next_snapshot = Instant::now() + SECOND;
@@ -112,4 +121,15 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
         std::thread::sleep(nap);
     }
     Ok(collector)
+}
+
+/// What processes that have the region mapped call themselves, where that is not what we call them: they live in a
+/// PID namespace of their own.
+fn numbers_of_others(region: &Region) -> HashSet<u32> {
+    processes_with(&[region.inode()], &[std::process::id() as i32])
+        .into_iter()
+        .filter_map(|process| nopal_process::status(process).ok())
+        .filter(|status| status.namespace_ids.len() > 1)
+        .filter_map(|status| status.namespace_ids.last().map(|number| *number as u32))
+        .collect()
 }

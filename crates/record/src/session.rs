@@ -344,10 +344,7 @@ impl Session<'_> {
                 .find(|region| remove::has_mapped(*process, region));
             let removed = region
                 .context("its memory is not known")
-                .and_then(|region| {
-                    self.asker(&region, *process)
-                        .and_then(remove::remove)
-                });
+                .and_then(|region| self.asker(&region, *process).and_then(remove::remove));
             if let Err(error) = removed {
                 self.warnings.push(format!("process {process}: {error:#}"));
             }

@@ -19,7 +19,7 @@ const MOST_OPEN: usize = 128;
 const WIDEST_GAP: u64 = 1 << 40;
 
 /// A thread of a trace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ThreadKey {
     pub process: u32,
     pub thread: u32,
