@@ -97,11 +97,16 @@ impl Collector {
             let next = self.threads.get(&key).copied();
             let missing = !settled && next.is_some_and(|next| next < sequence);
             // Either its predecessor is about to be handed over, or a record in it is still to be stored.
-            if missing || !self.write_chunk(region, chunk, key, writer, settled)? {
+            let used = if missing {
+                None
+            } else {
+                self.write_chunk(region, chunk, key, writer, settled)?
+            };
+            let Some(used) = used else {
                 while threads.next_if(|((other, _), _)| *other == key).is_some() {}
                 continue;
-            }
-            region.free(chunk);
+            };
+            region.free(chunk, used);
             freed += 1;
             self.threads.insert(key, sequence + 1);
             let last = threads.peek().is_none_or(|((other, _), _)| *other != key);
@@ -115,7 +120,7 @@ impl Collector {
         Ok(freed)
     }
 
-    /// False: a record in it is still to be stored.
+    /// Returns how much of the chunk was used. `None`: a record in it is still to be stored.
     fn write_chunk(
         &mut self,
         region: &Region,
@@ -123,14 +128,13 @@ impl Collector {
         key: ThreadKey,
         writer: &mut Writer,
         settled: bool,
-    ) -> Result<bool> {
+    ) -> Result<Option<usize>> {
         self.name(writer, key)?;
-        // SAFETY: the buffer is CHUNK_BYTES long, and bytes have no invalid values.
-        let bytes = unsafe { &mut *self.buffer.as_mut_ptr().cast::<[u8; CHUNK_BYTES]>() };
-        region.copy(chunk, bytes);
+        let bytes = load(&mut self.buffer, region, chunk);
+        let used = bytes.len();
         if self.stopped.is_some() {
             self.totals.given_up += count_events(bytes);
-            return Ok(true);
+            return Ok(Some(used));
         }
         match writer.chunk(bytes, settled) {
             Ok(Chunk::Written {
@@ -145,16 +149,16 @@ impl Collector {
                 if self.limit.is_some_and(|limit| self.totals.bytes >= limit) {
                     self.stopped = Some("the trace has grown to its limit (--max-size)".into());
                 }
-                Ok(true)
+                Ok(Some(used))
             }
-            Ok(Chunk::Empty | Chunk::Repeated) => Ok(true),
-            Ok(Chunk::Unfinished) => Ok(false),
+            Ok(Chunk::Empty | Chunk::Repeated) => Ok(Some(used)),
+            Ok(Chunk::Unfinished) => Ok(None),
             Err(error) if Writer::is_full(&error) => {
                 self.totals.given_up += count_events(bytes);
                 self.stopped = Some(format!(
                     "{error:#}: the trace ends here, the program goes on"
                 ));
-                Ok(true)
+                Ok(Some(used))
             }
             Err(error) => Err(error),
         }
@@ -175,11 +179,9 @@ impl Collector {
         let missing = (region.chunks() / 4).saturating_sub(free);
         full.sort_unstable();
         for (_, chunk) in full.iter().take(missing) {
-            // SAFETY: as in `write_chunk`.
-            let bytes = unsafe { &mut *self.buffer.as_mut_ptr().cast::<[u8; CHUNK_BYTES]>() };
-            region.copy(*chunk, bytes);
+            let bytes = load(&mut self.buffer, region, *chunk);
             self.totals.given_up += count_events(bytes);
-            region.free(*chunk);
+            region.free(*chunk, bytes.len());
         }
         missing.min(full.len())
     }
@@ -198,6 +200,14 @@ impl Collector {
             name,
         })
     }
+}
+
+/// Copies the used part of a chunk, which is at least its header.
+fn load<'a>(buffer: &'a mut [u64; CHUNK_BYTES / 8], region: &Region, chunk: usize) -> &'a mut [u8] {
+    // SAFETY: the buffer is CHUNK_BYTES long, and bytes have no invalid values.
+    let bytes = unsafe { &mut *buffer.as_mut_ptr().cast::<[u8; CHUNK_BYTES]>() };
+    let used = region.copy(chunk, bytes);
+    &mut bytes[..used]
 }
 
 /// The chunks that threads have handed over, each thread's in order.
@@ -221,8 +231,9 @@ fn owners(region: &Region) -> HashSet<ThreadKey> {
 
 /// Calls and returns in a chunk that is not written out. Reads it as the writer does, and stops where it makes no
 /// sense.
-fn count_events(chunk: &[u8; CHUNK_BYTES]) -> u64 {
-    let mut words = chunk[size_of::<ChunkHeader>()..].as_chunks::<8>().0.iter();
+fn count_events(chunk: &[u8]) -> u64 {
+    let records = chunk.get(size_of::<ChunkHeader>()..).unwrap_or_default();
+    let mut words = records.as_chunks::<8>().0.iter();
     let mut events = 0;
     while let Some(word) = words.next() {
         let upper = u32::from_le_bytes([word[4], word[5], word[6], word[7]]);

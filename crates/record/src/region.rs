@@ -27,6 +27,8 @@ unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
 
+const PAGE: usize = 4096;
+
 const STATE_OFFSET: usize = size_of::<Layout>().next_multiple_of(64);
 
 /// What a thread asks, with its place in the region.
@@ -260,15 +262,29 @@ impl Region {
         unsafe { self.base.add(self.chunk_offset + chunk * CHUNK_BYTES) }
     }
 
-    pub fn copy(&self, chunk: usize, into: &mut [u8; CHUNK_BYTES]) {
-        // SAFETY: both are CHUNK_BYTES long; a torn copy is only wrong data, which the writer checks.
-        unsafe { std::ptr::copy_nonoverlapping(self.chunk(chunk), into.as_mut_ptr(), CHUNK_BYTES) };
+    /// Copies a chunk as far as anything is written in it, which is told by the first page of zeroes: a chunk is zeroed
+    /// before it is filled, and then has no gaps of that size. Returns how much that is.
+    pub fn copy(&self, chunk: usize, into: &mut [u8; CHUNK_BYTES]) -> usize {
+        let reserved = (self.header(chunk).content_bits / 8).min(CHUNK_BYTES as u64) as usize;
+        let mut used = 0;
+        for page in into.chunks_exact_mut(PAGE) {
+            // SAFETY: within the chunk; a torn copy is only wrong data, which the writer checks.
+            unsafe {
+                std::ptr::copy_nonoverlapping(self.chunk(chunk).add(used), page.as_mut_ptr(), PAGE)
+            };
+            if used > 0 && used >= reserved && page.iter().all(|byte| *byte == 0) {
+                break;
+            }
+            used += PAGE;
+        }
+        used
     }
 
-    /// Zeroes a chunk and gives it back to the threads.
-    pub fn free(&self, chunk: usize) {
-        // SAFETY: within the mapping; the chunk is in nobody's hands but the tool's.
-        unsafe { std::ptr::write_bytes(self.chunk(chunk), 0, CHUNK_BYTES) };
+    /// Zeroes the used part of a chunk and gives it back to the threads.
+    pub fn free(&self, chunk: usize, used: usize) {
+        assert!(used <= CHUNK_BYTES);
+        // SAFETY: within the chunk, which is in nobody's hands but the tool's.
+        unsafe { std::ptr::write_bytes(self.chunk(chunk), 0, used) };
         // Release pairs with the acquire of the thread that takes the chunk: it sees the zeroes.
         self.state(chunk).store(CHUNK_FREE, Ordering::Release);
     }
