@@ -266,6 +266,7 @@ impl<'a> Crew<'a, '_> {
             .iter()
             .map(|packet| packet.words().len())
             .sum();
+        segment.packets.iter().for_each(Packet::release);
         let done = self.done.fetch_add(words as u64, Ordering::Relaxed) + words as u64;
         if let Some(progress) = self.drive.progress {
             progress(done, self.all);

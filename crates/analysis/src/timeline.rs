@@ -19,6 +19,7 @@ pub trait Teller: Sink {
 /// The moments of one thread, in order of time. Takes no more records than the next moment needs.
 pub struct Telling<'a, T> {
     packets: std::vec::IntoIter<Packet<'a>>,
+    packet: Option<Packet<'a>>,
     rest: &'a [u64],
     machine: Machine,
     teller: T,
@@ -30,6 +31,7 @@ impl<'a, T: Teller> Telling<'a, T> {
         let packets = thread.packets().collect::<Vec<_>>().into_iter();
         Telling {
             packets,
+            packet: None,
             rest: &[],
             machine: Machine::default(),
             teller,
@@ -49,8 +51,12 @@ impl<T: Teller> Iterator for Telling<'_, T> {
             if self.machine.step(&mut self.rest, &mut self.teller) {
                 continue;
             }
-            match self.packets.next() {
-                Some(packet) => self.rest = self.machine.begin_packet(&packet),
+            if let Some(read) = self.packet.take() {
+                read.release();
+            }
+            self.packet = self.packets.next();
+            match &self.packet {
+                Some(packet) => self.rest = self.machine.begin_packet(packet),
                 None if self.ended => return None,
                 None => {
                     self.ended = true;
