@@ -39,6 +39,7 @@ mod loader;
 mod maps;
 mod memory;
 mod ptrace;
+mod reaper;
 mod restart;
 mod search;
 mod start;

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use crate::information::{alive, thread_status, threads};
+use crate::reaper::Reaper;
 use crate::restart::wind_back;
-use crate::thread::{Pause, is_gone};
+use crate::thread::{Pause, is_gone, own_thread};
 use crate::{Ending, Event, Options, Stop, Thread};
 
 /// All threads of a process, standing still as [`Stop::Interrupted`] or [`Stop::Group`]. Dropped, all go on.
@@ -22,6 +23,8 @@ pub struct Stopped {
     pid: i32,
     threads: Vec<Thread>,
     late: Vec<Thread>,
+    /// A first thread that ended while we were stopping it: it remains traced until its process ends.
+    first: Option<Thread>,
 }
 
 /// Why a process could not be stopped. It runs on, untraced.
@@ -61,13 +64,15 @@ impl Stopped {
             pid,
             threads: Vec::new(),
             late: Vec::new(),
+            first: None,
         };
         let mut known = HashSet::new();
+        let reaper = Reaper::start();
         let mut pause = Pause::default();
         loop {
             // A thread that still runs may create others; when all stand still, one more look finds none.
             let settled = stopped.late.is_empty();
-            let found = stopped.seize_new(&mut known)?;
+            let found = stopped.seize_new(&mut known, &reaper)?;
             if settled && !found {
                 break;
             }
@@ -93,29 +98,19 @@ impl Stopped {
         Ok(stopped)
     }
 
-    fn seize_new(&mut self, known: &mut HashSet<i32>) -> Result<bool> {
+    fn seize_new(&mut self, known: &mut HashSet<i32>, reaper: &Reaper) -> Result<bool> {
         let mut found = false;
         for tid in threads(self.pid).map_err(|_| StopError::Ended)? {
             if known.contains(&tid) {
                 continue;
             }
-            match Thread::try_seize(self.pid, tid, Options { executions: true }) {
-                Ok(thread) => {
-                    thread.interrupt()?;
-                    self.late.push(thread);
-                }
-                Err(error) if is_gone(&error) => continue,
-                Err(error) => match thread_status(self.pid, tid) {
-                    Ok(status) if status.tracer != 0 => {
-                        return Err(StopError::TracedBy(status.tracer).into());
-                    }
-                    Ok(status) if !status.is_dead() => {
-                        return Err(error).context(StopError::NotPermitted);
-                    }
-                    _ => {}
-                },
-            }
-            found |= known.insert(tid);
+            let Some(thread) = reaper.watch(self.pid, tid, || seize(self.pid, tid))? else {
+                continue;
+            };
+            thread.interrupt()?;
+            self.late.push(thread);
+            known.insert(tid);
+            found = true;
         }
         Ok(found)
     }
@@ -141,7 +136,10 @@ impl Stopped {
                         return Err(StopError::Executes.into());
                     }
                     Some(Event::Ended(_)) => break,
-                    None if thread.is_zombie() => break,
+                    None if thread.is_zombie() => {
+                        self.first = Some(thread);
+                        break;
+                    }
                     None => {
                         self.late.push(thread);
                         break;
@@ -180,6 +178,7 @@ impl Stopped {
     fn release(&mut self) -> Vec<Thread> {
         let mut threads = std::mem::take(&mut self.threads);
         threads.append(&mut self.late);
+        threads.extend(self.first.take());
         // If they have been killed, the first thread's end is told when all others have been waited for.
         threads.sort_by_key(|thread| thread.tid() == self.pid);
         threads
@@ -192,5 +191,32 @@ impl Stopped {
 impl Drop for Stopped {
     fn drop(&mut self) {
         self.release();
+    }
+}
+
+/// `None`: the thread has ended.
+fn seize(pid: i32, tid: i32) -> Result<Option<Thread>> {
+    let mut attempts = 0;
+    loop {
+        let error = match Thread::try_seize(pid, tid, Options { executions: true }) {
+            Ok(thread) => return Ok(Some(thread)),
+            Err(error) if is_gone(&error) => return Ok(None),
+            Err(error) => error,
+        };
+        // A zombie is refused, too, and `execve` may have given its id to another since.
+        let tracer = match thread_status(pid, tid) {
+            Ok(status) if !status.is_dead() => status.tracer,
+            _ => return Ok(None),
+        };
+        attempts += 1;
+        if tracer == own_thread() {
+            return Err(StopError::Executes.into());
+        }
+        if tracer != 0 {
+            return Err(StopError::TracedBy(tracer).into());
+        }
+        if attempts == 3 {
+            return Err(error).context(StopError::NotPermitted);
+        }
     }
 }

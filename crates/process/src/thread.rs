@@ -39,6 +39,7 @@ pub struct Thread {
     tid: i32,
     stop: Option<Stop>,
     ended: Option<Ending>,
+    detached: bool,
     /// ptrace obeys only the OS thread that seized: not `Send`.
     local: PhantomData<*mut ()>,
 }
@@ -60,6 +61,7 @@ impl Thread {
             tid,
             stop: None,
             ended: None,
+            detached: false,
             local: PhantomData,
         })
     }
@@ -163,9 +165,7 @@ impl Thread {
 
     /// Whether this OS thread traces the thread that has the id now: `execve` may have replaced it.
     fn is_ours(&self) -> bool {
-        // SAFETY: asks for a number.
-        let us = unsafe { libc::gettid() };
-        thread_status(self.pid, self.tid).is_ok_and(|status| status.tracer == us)
+        thread_status(self.pid, self.tid).is_ok_and(|status| status.tracer == own_thread())
     }
 
     pub(crate) fn is_zombie(&self) -> bool {
@@ -283,33 +283,50 @@ impl Thread {
     }
 
     pub(crate) fn let_go(&mut self, deadline: Instant) -> Result<()> {
+        if self.detached {
+            return Ok(());
+        }
         if self.stop.is_none() && self.ended.is_none() {
             self.interrupt()?;
         }
+        let mut pause = Pause::default();
         loop {
-            let stop = match self.wait_until(deadline)? {
-                Some(Event::Stopped(stop)) => stop,
+            match self.poll()? {
+                Some(Event::Ended(Ending::Unknown)) if self.tid != self.pid => self.become_first(),
                 Some(Event::Ended(_)) => return Ok(()),
-                None => bail!("thread {} does not stop", self.tid),
-            };
-            let signal = if let Stop::Signal(signal) = stop {
-                signal
-            } else {
-                0
-            };
-            match ptrace::command(libc::PTRACE_DETACH, self.tid, signal as usize) {
-                Ok(()) => {
-                    self.end(Ending::Unknown);
-                    return Ok(());
-                }
-                // Killed: it must be waited for, or its parent does not learn of it.
-                Err(error) if is_gone(&error) && self.is_ours() => self.stop = None,
-                Err(error) if is_gone(&error) => {
-                    self.end(Ending::Unknown);
-                    return Ok(());
-                }
-                Err(error) => return Err(error).context("cannot detach"),
+                Some(Event::Stopped(stop)) if self.leave(stop)? => return Ok(()),
+                _ => {}
             }
+            if !self.is_ours() {
+                self.detached = true;
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                bail!("thread {} does not stop", self.tid);
+            }
+            pause.rest();
+        }
+    }
+
+    /// False if the thread has been killed, or replaced by `execve`. It must then be waited for, or its parent does not
+    /// learn of its end.
+    fn leave(&mut self, stop: Stop) -> Result<bool> {
+        let signal = if let Stop::Signal(signal) = stop {
+            signal
+        } else {
+            0
+        };
+        match ptrace::command(libc::PTRACE_DETACH, self.tid, signal as usize) {
+            Ok(()) => {
+                self.detached = true;
+                Ok(true)
+            }
+
+            Err(error) if is_gone(&error) => {
+                self.stop = None;
+                Ok(false)
+            }
+            Err(error) => Err(error).context("cannot detach"),
         }
     }
 
@@ -337,6 +354,11 @@ fn decode(news: News) -> Stop {
         libc::PTRACE_EVENT_EXEC => Stop::Executed,
         _ => Stop::Event(event),
     }
+}
+
+pub(crate) fn own_thread() -> i32 {
+    // SAFETY: asks for a number.
+    unsafe { libc::gettid() }
 }
 
 pub(crate) fn is_gone(error: &io::Error) -> bool {

@@ -1,0 +1,84 @@
+//! `PTRACE_SEIZE` waits for an `execve` in the same process, `execve` waits until all other threads of the process are
+//! gone, and those that are traced are gone only when the tracer has waited for them: which it cannot while it waits in
+//! `PTRACE_SEIZE`. But any OS thread of ours may wait for them.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::ptrace;
+
+const SUSPICIOUS: Duration = Duration::from_millis(10);
+
+/// Waits for ended threads on behalf of an OS thread whose seizing takes suspiciously long.
+pub(crate) struct Reaper {
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    over: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    seized: Vec<i32>,
+    seizing: Option<Instant>,
+    over: bool,
+}
+
+impl Reaper {
+    pub(crate) fn start() -> Reaper {
+        let shared = Arc::new(Shared::default());
+        let work = Arc::clone(&shared);
+        // Without it, the danger remains, but it is rare.
+        let _ = std::thread::Builder::new()
+            .name("nopal-reaper".to_owned())
+            .spawn(move || work.run());
+        Reaper { shared }
+    }
+
+    /// Seizes a thread with `seize`, while others are waited for if need be.
+    pub(crate) fn watch<T>(&self, pid: i32, tid: i32, seize: impl FnOnce() -> T) -> T {
+        self.shared
+            .with(|state| state.seizing = Some(Instant::now()));
+        let result = seize();
+        self.shared.with(|state| {
+            state.seizing = None;
+            // `execve` does not need the first thread waited for, and its status is that of the process.
+            state.seized.extend((tid != pid).then_some(tid));
+        });
+        result
+    }
+}
+
+impl Drop for Reaper {
+    fn drop(&mut self) {
+        self.shared.with(|state| state.over = true);
+        self.shared.over.notify_all();
+    }
+}
+
+impl Shared {
+    fn with(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn run(&self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        while !state.over {
+            let waited = self.over.wait_timeout(state, SUSPICIOUS);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            if !state.over
+                && state
+                    .seizing
+                    .is_some_and(|since| since.elapsed() >= SUSPICIOUS)
+            {
+                let ended = libc::WEXITED | libc::WNOHANG;
+                state
+                    .seized
+                    .retain(|&tid| matches!(ptrace::news(tid, ended), Ok(None)));
+            }
+        }
+    }
+}
