@@ -49,15 +49,22 @@ static struct nopal_chunk_header *take(struct nopal_region *region, const struct
 	return 0;
 }
 
+/* Where threads drop rather than wait, each waits once in its life, for its first chunk, a few milliseconds at most:
+ * without it a burst of short threads would leave no trace of some of them. */
+#define STEPS_FOR_FIRST 100
+
 static struct nopal_chunk_header *take_or_wait(struct nopal_process *process, struct nopal_context *context)
 {
 	struct nopal_region *region = process->region;
 	struct nopal_chunk_header *chunk = take(region, context);
-	if (chunk || region->when_full != NOPAL_WHEN_FULL_BLOCK || context->waiting)
+	bool blocks = region->when_full == NOPAL_WHEN_FULL_BLOCK;
+	bool first = !context->position && !context->discarded;
+	if (chunk || context->waiting || !(blocks || first))
 		return chunk;
 	struct nopal_patience patience = { 0 };
 	context->waiting = 1;
-	while (!chunk && nopal_wait_step(process, &patience, &region->bell, region->bell))
+	while (!chunk && (blocks || patience.steps < STEPS_FOR_FIRST) &&
+	       nopal_wait_step(process, &patience, &region->bell, region->bell))
 		chunk = take(region, context);
 	context->waiting = 0;
 	return chunk;
