@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const SHORTEST_NAP: Duration = Duration::from_micros(200);
-const LONGEST_NAP: Duration = Duration::from_millis(5);
+const LONGEST_NAP: Duration = Duration::from_millis(2);
 const SECOND: Duration = Duration::from_secs(1);
 const SNAPSHOT_SOON: Duration = Duration::from_millis(20);
 /// How often chunks of threads that have ended are looked for.
