@@ -122,9 +122,10 @@ pub fn launch(command: &Command) -> Result<Launched, LaunchError> {
         .map(|path| CString::new(path.as_os_str().as_bytes()));
     let (go_reader, go_writer) = pipe().map_err(LaunchError::Fork)?;
     let (failure_reader, failure_writer) = pipe().map_err(LaunchError::Fork)?;
-    // The second is the script, whichever it will be.
+    // The second is the script, whichever it will be. Without arguments, the null pointer is first.
     let mut shell_arguments = vec![SHELL.as_ptr(); 2];
-    shell_arguments.extend_from_slice(arguments.pointers().get(1..).unwrap_or(&[ptr::null()]));
+    let given = arguments.pointers();
+    shell_arguments.extend_from_slice(&given[usize::from(given.len() > 1)..]);
     let mut child = Child {
         candidates,
         arguments,
