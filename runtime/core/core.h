@@ -51,16 +51,19 @@ void nopal_chunk_abandon(struct nopal_region *region, const struct nopal_context
 /* The range of a context as it is at one moment. */
 struct nopal_range nopal_range_load(struct nopal_context *context);
 
-/* Changes the range from one to another, unless a signal handler has changed it. */
-void nopal_range_exchange(struct nopal_context *context, struct nopal_range from, struct nopal_range to);
+/* Changes the range, unless a signal handler has done so: then false. */
+bool nopal_range_exchange(struct nopal_context *context, struct nopal_range from, struct nopal_range to);
+
+/* The same, to a range of span 0 that is like no other, which *known becomes. */
+bool nopal_range_forget(struct nopal_context *context, struct nopal_range *known);
 
 enum nopal_stack {
-	NOPAL_STACK_GROWN,      /* the known range and more of the same stack */
+	NOPAL_STACK_SAME,
 	NOPAL_STACK_ANOTHER,
-	NOPAL_STACK_REFUSED,    /* cannot be mirrored: entry only */
 };
 
-/* Mirrors the stack part that holds `slot`, which lies outside of `*range`, and makes `*range` one that holds it. */
+/* Mirrors the stack part that holds `slot`, which lies outside of `*range`, and makes `*range` one that holds it. Its
+ * span is 0 where the part cannot be mirrored. */
 enum nopal_stack nopal_stack_reach(struct nopal_process *process, struct nopal_range *range, uint64_t slot);
 
 /* ---- request.c ---- */

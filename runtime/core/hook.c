@@ -15,6 +15,15 @@
 #define SYSTEM_CALL_EXECVE 59
 #define SYSTEM_CALL_EXECVEAT 322
 
+/* The thread's next event comes to the slow path. */
+static void forget_stack(struct nopal_context *context)
+{
+	struct nopal_range known;
+	do
+		known = nopal_range_load(context);
+	while (!nopal_range_forget(context, &known));
+}
+
 /* longjmp, setcontext, swapcontext: the next event may be anywhere on this stack, or on another one. Costs the fast
  * path nothing. */
 void nopal_before_jump(struct nopal_arguments *arguments)
@@ -23,7 +32,7 @@ void nopal_before_jump(struct nopal_arguments *arguments)
 	struct nopal_context *context = nopal_context_get(nopal_process);
 	if (context) {
 		context->reason = NOPAL_RESYNC_JUMP;
-		context->stack.span = 0;
+		forget_stack(context);
 		context->waiting = 0;
 	}
 }
@@ -40,15 +49,19 @@ void nopal_before_exec(struct nopal_arguments *arguments)
 	nopal_ask(nopal_process, NOPAL_ASK_EXEC, arguments->integer[0]);
 }
 
+static void mute_thread(struct nopal_context *context)
+{
+	context->muted = 1;
+	forget_stack(context);
+}
+
 /* From here on no thread of this process makes a system call for us: a filter may kill for it. */
 static void fall_quiet(bool mute)
 {
 	struct nopal_process *process = nopal_process;
 	struct nopal_context *context = nopal_context_get(process);
-	if (context && mute) {
-		context->muted = 1;
-		context->stack.span = 0;
-	}
+	if (context && mute)
+		mute_thread(context);
 	__atomic_store_n(&process->quiet, 1, __ATOMIC_RELAXED);
 }
 
@@ -59,10 +72,8 @@ void nopal_before_prctl(struct nopal_arguments *arguments)
 	/* The counter faults, in this thread and those it makes. */
 	if ((uint32_t)arguments->integer[0] == PR_SET_TSC && arguments->integer[1] == TSC_FAULTS) {
 		struct nopal_context *context = nopal_context_get(nopal_process);
-		if (context) {
-			context->muted = 1;
-			context->stack.span = 0;
-		}
+		if (context)
+			mute_thread(context);
 	}
 }
 

@@ -16,7 +16,7 @@
 #define NOPAL_CONTEXT_CLOCK_HIGH 24
 #define NOPAL_CONTEXT_TOKEN 28
 #define NOPAL_CONTEXT_DEPTH 32
-#define NOPAL_CONTEXT_SLOTS 80
+#define NOPAL_CONTEXT_SLOTS 88
 
 #define NOPAL_CONTEXTS 8192         /* a power of two */
 #define NOPAL_STACK_PARTS 65536     /* a power of two */
@@ -29,8 +29,9 @@
 
 #ifndef __ASSEMBLER__
 
-/* [low, low + span). Changed by one instruction, or by setting the span to 0, by the rules above nopal_prepare: a range
- * that is half one stack's and half another's would allow a store where no mirror is. */
+/* [low, low + span). Changed by one instruction, by the rules above nopal_prepare: a range that is half one stack's and
+ * half another's would allow a store where no mirror is. With a span of 0, low is the part without a mirror that the
+ * last event was in, or a number that tells this range from others. */
 struct nopal_range {
 	_Alignas(16) uint64_t low;
 	uint64_t span;
@@ -39,7 +40,7 @@ struct nopal_range {
 /* One thread's recording state. Written by its own thread only, also from that thread's signal handlers. All zero
  * after fork: the stack check then fails and the slow path makes the context anew. */
 struct nopal_context {
-	struct nopal_range stack; /* slots in here are mirrored; a span of 0 forces the next event into the slow path */
+	struct nopal_range stack; /* slots in here are mirrored; all others go the slow path */
 	uint64_t position;      /* address of the next record; a multiple of the chunk size: none or full */
 	uint32_t clock_high;    /* upper half of the counter in this chunk so far */
 	uint32_t token;         /* the thread id in the control block when this context was made: an address alone may be a later thread's */
@@ -52,6 +53,7 @@ struct nopal_context {
 	uint64_t discarded;     /* events lost so far */
 	uint32_t muted;         /* the clock must not be read, nor anything be recorded */
 	uint32_t waiting;       /* in the bounded wait for a free chunk: a handler that comes in between must not wait */
+	uint64_t forgotten;     /* ranges given up so far, times 2 */
 	uint64_t slots[NOPAL_DEPTH_LIMIT];
 };
 

@@ -6,9 +6,9 @@
 #include "core.h"
 #include "port.h"
 
-/* Reserves `bytes` at the position, for which there is room, and reads the clock in between, so that order in the
- * chunk is order in time. 0: a handler has filled the chunk. */
-static uint64_t reserve(struct nopal_context *context, uint32_t bytes, uint64_t *clock)
+/* Reserves `bytes` at the position and reads the clock in between, so that order in the chunk is order in time. 0: there
+ * is no room, or the clock's upper half is not `high`. */
+static uint64_t reserve(struct nopal_context *context, uint32_t bytes, const uint32_t *high, uint64_t *clock)
 {
 	for (;;) {
 		uint64_t position = __atomic_load_n(&context->position, __ATOMIC_RELAXED);
@@ -16,6 +16,8 @@ static uint64_t reserve(struct nopal_context *context, uint32_t bytes, uint64_t 
 			return 0;
 		*clock = port_clock();
 		port_race_point("clock read");
+		if (high && (uint32_t)(*clock >> 32) != *high)
+			return 0;
 		if (arch_compare_exchange_local(&context->position, position, position + bytes))
 			return position;
 	}
@@ -25,7 +27,7 @@ static uint64_t reserve(struct nopal_context *context, uint32_t bytes, uint64_t 
 static bool resync(struct nopal_context *context, uint64_t slot, uint64_t stack, uint32_t reason)
 {
 	uint64_t clock;
-	struct nopal_resync *record = (struct nopal_resync *)reserve(context, sizeof *record, &clock);
+	struct nopal_resync *record = (struct nopal_resync *)reserve(context, sizeof *record, 0, &clock);
 	if (!record)
 		return false;
 	port_race_point("resync reserved");
@@ -42,46 +44,34 @@ static bool resync(struct nopal_context *context, uint64_t slot, uint64_t stack,
 	return true;
 }
 
-static uint32_t unwrapped(uint32_t word)
-{
-	uint32_t kind = word & 15;
-	if (kind == NOPAL_KIND_ENTRY || kind == NOPAL_KIND_ENTRY_ARGS || kind == NOPAL_KIND_ONLY_ARGS)
-		kind = NOPAL_KIND_ONLY;
-	return (word & ~15u) | kind;
-}
-
 /* Records an entry on a stack without a mirror, which the fast path never does. */
-static bool record_unwrapped(struct nopal_process *process, struct nopal_context *context, uint64_t slot, uint32_t word)
+static bool record_unwrapped(struct nopal_context *context, uint64_t slot, uint32_t word)
 {
-	for (;;) {
-		if (!nopal_chunk_switch(process, context, slot, 0, NOPAL_RESYNC_BYTES + 8))
-			return false;
-		uint64_t clock;
-		if (context->clock_high != (uint32_t)(port_clock() >> 32) &&
-		    !resync(context, slot, 0, NOPAL_RESYNC_CLOCK))
-			continue;
-		uint32_t *record = (uint32_t *)reserve(context, 8, &clock);
-		if (!record)
-			continue;
-		record[0] = (uint32_t)clock;
-		__atomic_store_n(&record[1], unwrapped(word) | (uint32_t)(slot << 20 & 0xff000000), __ATOMIC_RELEASE);
-		return true;
-	}
+	uint64_t clock;
+	uint32_t *record = (uint32_t *)reserve(context, 8, &context->clock_high, &clock);
+	if (!record)
+		return false;
+	port_race_point("entry reserved");
+	record[0] = (uint32_t)clock;
+	word = (word & ~15u) | NOPAL_KIND_ONLY | (uint32_t)(slot << 20 & 0xff000000);
+	__atomic_store_n(&record[1], word, __ATOMIC_RELEASE);
+	return true;
 }
 
 /*
  * What is missing is made ready in this order:
  *
  * 1. a mirror for the part of the stack that the slot is in
- * 2. room in the chunk, also for the resync record if one is due
- * 3. the resync record
- * 4. the range of the context, by compare-and-swap: if a handler has changed it since 1, all is looked at again
+ * 2. where another stack begins, or a jump has ended: no range, so that a handler which comes from now on writes a
+ *    resync record of its own, as we owe one
+ * 3. room in the chunk, also for the resync record
+ * 4. the resync record
+ * 5. the range. Where a handler has changed it since 1, all is looked at again.
  *
- * A handler that comes in between finds the old range, and writes a resync record of its own if it needs one. Code that
- * we have interrupted may have compared its slot with half of the old range and go on to compare it with half of the
- * new one. It has loaded the position before; so no range may become another one unless the position has moved, or
- * moves before that code runs on. When 3 is not due (a range that has grown), the event that we are called for moves
- * it.
+ * Code that we have interrupted may have compared its slot with half of the old range and go on to compare it with half
+ * of the new one. It has loaded the position before; so no range may become another one unless the position has moved,
+ * or moves before that code runs on. Where 4 is not due (a range that has grown), the event that we are called for
+ * moves it.
  */
 int nopal_prepare(uint64_t slot, uint32_t word, uint32_t bytes)
 {
@@ -99,15 +89,18 @@ int nopal_prepare(uint64_t slot, uint32_t word, uint32_t bytes)
 	uint32_t reason = 0;
 	if (outside) {
 		enum nopal_stack stack = nopal_stack_reach(process, &range, slot);
-		if (stack == NOPAL_STACK_REFUSED) {
-			if (!record_unwrapped(process, context, slot, word))
-				nopal_lose(process, context);
-			return 1;
-		}
 		reason = context->reason;
 		if (!reason && stack == NOPAL_STACK_ANOTHER)
 			reason = NOPAL_RESYNC_STACK;
+		port_race_point("stack reached");
+		if (reason && !nopal_range_forget(context, &known))
+			return 0;
+		port_race_point("stack forgotten");
 	}
+	bool wraps = range.span;
+	if (!wraps)
+		bytes = 8;
+
 	if (!reason && (uint32_t)(port_clock() >> 32) != context->clock_high)
 		reason = NOPAL_RESYNC_CLOCK;
 	uint32_t room = reason ? bytes + NOPAL_RESYNC_BYTES : bytes;
@@ -119,14 +112,14 @@ int nopal_prepare(uint64_t slot, uint32_t word, uint32_t bytes)
 		if (reason == NOPAL_RESYNC_CLOCK)
 			reason = 0;
 	}
-	/* Where a handler has filled the chunk meanwhile, all is looked at again. */
 	if (reason && !resync(context, slot, range.low, reason))
 		return 0;
 	if (outside) {
 		context->reason = 0;
-		port_race_point("stack reached");
-		nopal_range_exchange(context, known, range);
+		port_race_point("reason cleared");
+		if (!nopal_range_exchange(context, known, range))
+			return 0;
 		port_race_point("stack known");
 	}
-	return 0;
+	return !wraps && record_unwrapped(context, slot, word);
 }

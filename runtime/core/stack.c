@@ -17,9 +17,21 @@ static uint64_t hash(uint64_t number)
 	return (number * 0x9e3779b97f4a7c15u) >> 40;
 }
 
+/* Maps the mirror of a part whose word is PENDING. */
+static unsigned map_part(struct nopal_process *process, uint64_t number, uint64_t *word)
+{
+	port_race_point("stack part pending");
+	bool done = port_map((uintptr_t)((int64_t)(number * PART_BYTES) + process->mirror), PART_BYTES);
+	unsigned state = done ? PART_MIRRORED : PART_REFUSED;
+	if (!done)
+		__atomic_add_fetch(&process->region->stacks_unmirrored, 1, __ATOMIC_RELAXED);
+	__atomic_store_n(word, number * PART_STATES + state, __ATOMIC_RELEASE);
+	return state;
+}
+
 /* Maps the mirror of part `number` if nobody has; open addressing, words only ever go from 0 to a part and from
- * PENDING to a final state. A part that is PENDING, because another thread or the interrupted code maps it, counts as
- * refused for now. */
+ * PENDING to a final state. A part that is PENDING, because another thread maps it, counts as refused for now. No
+ * handler may come and jump out while a part is PENDING by its thread: it would be so for ever. */
 static unsigned part_state(struct nopal_process *process, uint64_t number)
 {
 	for (uint32_t probe = 0; probe < 64; probe++) {
@@ -28,17 +40,13 @@ static unsigned part_state(struct nopal_process *process, uint64_t number)
 		if (!seen) {
 			if (process->quiet)
 				return PART_REFUSED;
-			if (__atomic_compare_exchange_n(word, &seen, number * PART_STATES + PART_PENDING, false,
-							__ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
-				port_race_point("stack part pending");
-				bool done = port_map((uintptr_t)((int64_t)(number * PART_BYTES) + process->mirror),
-						     PART_BYTES);
-				unsigned state = done ? PART_MIRRORED : PART_REFUSED;
-				if (!done)
-					__atomic_add_fetch(&process->region->stacks_unmirrored, 1, __ATOMIC_RELAXED);
-				__atomic_store_n(word, number * PART_STATES + state, __ATOMIC_RELEASE);
+			uint64_t signals = port_block_signals();
+			bool ours = __atomic_compare_exchange_n(word, &seen, number * PART_STATES + PART_PENDING, false,
+								__ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+			unsigned state = ours ? map_part(process, number, word) : PART_ABSENT;
+			port_restore_signals(signals);
+			if (ours)
 				return state;
-			}
 		}
 		if (seen / PART_STATES == number)
 			return seen % PART_STATES;
@@ -53,28 +61,46 @@ struct nopal_range nopal_range_load(struct nopal_context *context)
 	return (struct nopal_range){ seen[0], seen[1] };
 }
 
-void nopal_range_exchange(struct nopal_context *context, struct nopal_range from, struct nopal_range to)
+bool nopal_range_exchange(struct nopal_context *context, struct nopal_range from, struct nopal_range to)
 {
 	uint64_t expected[2] = { from.low, from.span };
-	arch_compare_exchange_pair_local(&context->stack, expected, to.low, to.span);
+	return arch_compare_exchange_pair_local(&context->stack, expected, to.low, to.span);
+}
+
+/* An odd number, which no part begins at. */
+static uint64_t number_of_forgotten(struct nopal_context *context)
+{
+	uint64_t number;
+	do
+		number = __atomic_load_n(&context->forgotten, __ATOMIC_RELAXED);
+	while (!arch_compare_exchange_local(&context->forgotten, number, number + 2));
+	return number + 1;
+}
+
+bool nopal_range_forget(struct nopal_context *context, struct nopal_range *known)
+{
+	struct nopal_range none = { number_of_forgotten(context), 0 };
+	bool done = nopal_range_exchange(context, *known, none);
+	*known = none;
+	return done;
 }
 
 /* Where a stack goes on into a part beside the known range, near to it, the range takes the part in, so that a deep
- * recursion goes up and down in it freely. Anything else is another stack, and begins a range of its own. */
+ * recursion goes up and down in it freely. Anything else is another stack, and begins a range of its own; one of span 0
+ * if it has no mirror. */
 enum nopal_stack nopal_stack_reach(struct nopal_process *process, struct nopal_range *range, uint64_t slot)
 {
 	uint64_t number = slot / PART_BYTES;
-	if (part_state(process, number) != PART_MIRRORED)
-		return NOPAL_STACK_REFUSED;
 	uint64_t part = number * PART_BYTES;
-	uint64_t high = range->low + range->span;
-	bool below = part + PART_BYTES == range->low && range->low - slot <= NEAR;
+	struct nopal_range known = *range;
+	uint64_t high = known.low + known.span;
+	bool mirrored = part_state(process, number) == PART_MIRRORED;
+	bool below = part + PART_BYTES == known.low && known.low - slot <= NEAR;
 	bool above = part == high && slot - high <= NEAR;
-	if (range->span && (below || above)) {
-		range->low = below ? part : range->low;
-		range->span += PART_BYTES;
-		return NOPAL_STACK_GROWN;
+	if (mirrored && known.span && (below || above)) {
+		*range = (struct nopal_range){ below ? part : known.low, known.span + PART_BYTES };
+		return NOPAL_STACK_SAME;
 	}
-	*range = (struct nopal_range){ part, PART_BYTES };
-	return NOPAL_STACK_ANOTHER;
+	*range = (struct nopal_range){ part, mirrored ? PART_BYTES : 0 };
+	return range->low == known.low && range->span == known.span ? NOPAL_STACK_SAME : NOPAL_STACK_ANOTHER;
 }

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
+ *
+ * A host for tests, in which nothing happens but what the test says. One real thread plays all threads of a simulated
+ * process; time passes only when the clock is read; signal handlers, a thread's death and the tool's work happen at
+ * race points and in waits, by functions that the test supplies.
+ */
+#ifndef NOPAL_SIM_H
+#define NOPAL_SIM_H
+
+#include "port.h"
+
+/* A thread and its control block: its address is the thread pointer. */
+struct sim_thread {
+	void *context;
+	uint32_t id_in_block;   /* where the runtime looks for it without a system call */
+	uint32_t id;
+	bool clock_faults;
+	bool signals_blocked;
+};
+
+#define SIM_MAPPINGS 4096
+
+struct sim {
+	uint64_t clock;
+	uint64_t clock_step;        /* how far each read moves the clock */
+	struct sim_thread *running;
+	uint32_t process;
+
+	/* What the test supplies; may be 0. */
+	void (*at_race_point)(const char *name);    /* also called while signals are blocked */
+	void (*in_wait)(uint32_t *word, uint32_t value);
+	bool (*may_map)(uint64_t address, uint64_t bytes);
+
+	uint64_t mapped[SIM_MAPPINGS];              /* start of each mapping made */
+	uint64_t mapped_bytes[SIM_MAPPINGS];
+	uint32_t mappings;
+	uint32_t system_calls;
+	uint32_t clock_reads;
+	uint32_t wakes;
+	uint32_t allowed_tracer;
+};
+
+extern struct sim sim;
+
+/* All as before anything has happened, with nothing supplied. */
+void sim_reset(void);
+
+bool sim_is_mapped(uint64_t address);
+
+#endif

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
+ *
+ * Questions to the tool, and the hooks that ask them or that silence the runtime.
+ */
+#include "stubs.h"
+#include "world.h"
+
+#define PR_SET_NAME 15
+#define PR_SET_SECCOMP 22
+#define PR_SET_TSC 26
+#define PR_TSC_ENABLE 1
+#define PR_TSC_SIGSEGV 2
+#define SECCOMP_MODE_STRICT 1
+#define SECCOMP_MODE_FILTER 2
+#define SECCOMP_SET_MODE_STRICT 0
+#define SECCOMP_SET_MODE_FILTER 1
+#define SECCOMP_GET_ACTION_AVAIL 2
+
+static struct nopal_request seen;
+static uint32_t waits;
+
+static void tool_answers(uint32_t *word, uint32_t value)
+{
+	CHECK(*word == value);
+	if (++waits < 5)
+		return;
+	for (uint32_t i = 0; i < NOPAL_REQUESTS; i++)
+		if (region->requests[i].state == NOPAL_REQUEST_WAITING) {
+			seen = region->requests[i];
+			region->requests[i].state = NOPAL_REQUEST_DONE;
+		}
+}
+
+static void begin(void)
+{
+	world_begin(2);
+	play(NOPAL_KIND_ENTRY, SLOT);
+	waits = 0;
+	seen = (struct nopal_request){ 0 };
+	sim.in_wait = tool_answers;
+}
+
+static void all_requests_are_free(void)
+{
+	for (uint32_t i = 0; i < NOPAL_REQUESTS; i++)
+		CHECK(region->requests[i].state == NOPAL_REQUEST_FREE);
+	world_end(0);
+}
+
+static void question_is_answered(void)
+{
+	begin();
+	uint32_t bell = region->bell;
+	nopal_ask(&process, NOPAL_ASK_EXEC, 0x1234);
+	CHECK(seen.what == NOPAL_ASK_EXEC && seen.word == 0x1234 && seen.process == 100 && seen.thread == 100);
+	CHECK(region->bell == bell + 1 && sim.wakes == 1 && waits == 5);
+	all_requests_are_free();
+}
+
+static void nobody_answers(uint32_t *word, uint32_t value)
+{
+	(void)word;
+	(void)value;
+	waits++;
+}
+
+static void asker_gives_up(void)
+{
+	begin();
+	sim.in_wait = nobody_answers;
+	uint64_t before = sim.clock;
+	nopal_ask(&process, NOPAL_ASK_LIBRARIES, 0);
+	CHECK(waits > 0 && sim.clock - before < 1000000000);
+	all_requests_are_free();
+}
+
+static void asker_does_not_wait_for_a_tool_that_is_gone(void)
+{
+	begin();
+	region->tool_gone = 1;
+	nopal_ask(&process, NOPAL_ASK_LIBRARIES, 0);
+	CHECK(waits == 0);
+	all_requests_are_free();
+}
+
+static void more_askers_than_places(void)
+{
+	begin();
+	for (uint32_t i = 0; i < NOPAL_REQUESTS; i++)
+		region->requests[i].state = NOPAL_REQUEST_CLAIMED;
+	nopal_ask(&process, NOPAL_ASK_LIBRARIES, 0);
+	CHECK(waits == 0);
+	region->requests[NOPAL_REQUESTS - 1].state = NOPAL_REQUEST_FREE;
+	nopal_ask(&process, NOPAL_ASK_LIBRARIES, 0);
+	CHECK(seen.what == NOPAL_ASK_LIBRARIES);
+	for (uint32_t i = 0; i < NOPAL_REQUESTS - 1; i++)
+		region->requests[i].state = NOPAL_REQUEST_FREE;
+	all_requests_are_free();
+}
+
+static void handler_asks(uint32_t *word, uint32_t value)
+{
+	(void)word;
+	(void)value;
+	sim.in_wait = tool_answers;
+	nopal_ask(&process, NOPAL_ASK_EXEC, 1);
+	CHECK(seen.what == NOPAL_ASK_EXEC || seen.what == NOPAL_ASK_LIBRARIES);
+}
+
+static void handler_asks_while_its_thread_does(void)
+{
+	begin();
+	sim.in_wait = handler_asks;
+	nopal_ask(&process, NOPAL_ASK_LIBRARIES, 0);
+	CHECK(waits == 5);
+	all_requests_are_free();
+}
+
+static void quiet_process_asks_without_a_system_call(void)
+{
+	begin();
+	process.quiet = 1;
+	uint32_t calls = sim.system_calls;
+	nopal_ask(&process, NOPAL_ASK_LIBRARIES, 0);
+	CHECK(sim.system_calls == calls);
+	all_requests_are_free();
+}
+
+static struct nopal_arguments given(uint64_t a, uint64_t b, uint64_t c)
+{
+	return (struct nopal_arguments){ { a, b, c } };
+}
+
+static void hooks_ask(void)
+{
+	begin();
+	struct nopal_arguments arguments = given(0x111, 0x222, 0);
+	nopal_before_exec(&arguments);
+	CHECK(seen.what == NOPAL_ASK_EXEC && seen.word == 0x111);
+	nopal_before_libraries(&arguments);
+	CHECK(seen.what == NOPAL_ASK_LIBRARIES);
+	arguments = given(59, 0x333, 0);
+	nopal_before_system_call(&arguments);
+	CHECK(seen.what == NOPAL_ASK_EXEC && seen.word == 0x333);
+	waits = 0;
+	arguments = given(1, 2, 3);
+	nopal_before_system_call(&arguments);
+	CHECK(waits == 0 && !process.quiet);
+	all_requests_are_free();
+}
+
+enum effect { NOTHING, QUIET, MUTED, QUIET_AND_MUTED };
+
+/* What a call does to the process, and to the thread's next event. */
+static enum effect effect_of(void (*hook)(struct nopal_arguments *), struct nopal_arguments arguments)
+{
+	begin();
+	hook(&arguments);
+	uint32_t reads = sim.clock_reads, calls = sim.system_calls;
+	uint32_t event = play(NOPAL_KIND_EXIT, SLOT);
+	bool muted = events[event].outcome == NOT_WRAPPED;
+	CHECK(!muted || sim.clock_reads == reads);
+	CHECK(!process.quiet || sim.system_calls == calls);
+	CHECK(lost_events() == muted);
+	uint32_t quiet = process.quiet;
+	all_requests_are_free();
+	return quiet ? muted ? QUIET_AND_MUTED : QUIET : muted ? MUTED : NOTHING;
+}
+
+static void hooks_silence(void)
+{
+	CHECK(effect_of(nopal_before_prctl, given(PR_SET_SECCOMP, SECCOMP_MODE_STRICT, 0)) == QUIET_AND_MUTED);
+	CHECK(effect_of(nopal_before_prctl, given(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, 0)) == QUIET);
+	CHECK(effect_of(nopal_before_prctl, given(PR_SET_TSC, PR_TSC_SIGSEGV, 0)) == MUTED);
+	CHECK(effect_of(nopal_before_prctl, given(PR_SET_TSC, PR_TSC_ENABLE, 0)) == NOTHING);
+	CHECK(effect_of(nopal_before_prctl, given(PR_SET_NAME, 1, 0)) == NOTHING);
+	CHECK(effect_of(nopal_before_seccomp, given(SECCOMP_SET_MODE_STRICT, 0, 0)) == QUIET_AND_MUTED);
+	CHECK(effect_of(nopal_before_seccomp, given(SECCOMP_SET_MODE_FILTER, 0, 0)) == QUIET);
+	CHECK(effect_of(nopal_before_seccomp, given(SECCOMP_GET_ACTION_AVAIL, 0, 0)) == NOTHING);
+	CHECK(effect_of(nopal_before_system_call, given(157, PR_SET_SECCOMP, SECCOMP_MODE_STRICT)) == QUIET_AND_MUTED);
+	CHECK(effect_of(nopal_before_system_call, given(157, PR_SET_TSC, PR_TSC_SIGSEGV)) == MUTED);
+	CHECK(effect_of(nopal_before_system_call, given(317, SECCOMP_SET_MODE_FILTER, 0)) == QUIET);
+	CHECK(effect_of(nopal_before_system_call, given(39, 0, 0)) == NOTHING);
+}
+
+const struct test ask_tests[] = {
+	{ "question_is_answered", question_is_answered },
+	{ "asker_gives_up", asker_gives_up },
+	{ "asker_does_not_wait_for_a_tool_that_is_gone", asker_does_not_wait_for_a_tool_that_is_gone },
+	{ "more_askers_than_places", more_askers_than_places },
+	{ "handler_asks_while_its_thread_does", handler_asks_while_its_thread_does },
+	{ "quiet_process_asks_without_a_system_call", quiet_process_asks_without_a_system_call },
+	{ "hooks_ask", hooks_ask },
+	{ "hooks_silence", hooks_silence },
+	{ 0, 0 },
+};

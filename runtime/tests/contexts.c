@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
+ *
+ * Threads and what they are known by.
+ */
+#include "stubs.h"
+#include "world.h"
+
+static struct sim_thread threads[NOPAL_CONTEXTS + 10];
+
+static void each_thread_has_a_chunk(void)
+{
+	world_begin(40);
+	memset(threads, 0, sizeof threads);
+	for (uint32_t round = 0; round < 3; round++)
+		for (uint32_t i = 0; i < 40; i++) {
+			if (!round)
+				thread_begin(&threads[i], 1000 + i);
+			sim.running = &threads[i];
+			play_down(SLOT + 2 * PART * i, 5);
+		}
+	CHECK(chunks_in_state(NOPAL_CHUNK_OWNED) == 40);
+	world_end(0);
+}
+
+/* The same thread pointer, another thread: its counters begin anew, and its predecessor's chunk is handed over. */
+static void thread_on_the_memory_of_another(void)
+{
+	world_begin(4);
+	memset(threads, 0, sizeof threads);
+	thread_begin(&threads[0], 1000);
+	play_down(SLOT, 10);
+	struct nopal_context *context = threads[0].context;
+	uint64_t begin = context->begin;
+	thread_begin(&threads[0], 1001);
+	play_down(SLOT, 10);
+	CHECK(threads[0].context == context && context->begin > begin && context->thread == 1001);
+	CHECK(nopal_chunk_of(context->position)->sequence == 0);
+	CHECK(chunks_in_state(NOPAL_CHUNK_FULL) == 1 && chunks_in_state(NOPAL_CHUNK_OWNED) == 1);
+	world_end(0);
+}
+
+/* The tool has collected the predecessor's chunk and given it to a third thread before the memory is used again. */
+static void chunk_of_a_predecessor_may_be_anothers(void)
+{
+	world_begin(4);
+	memset(threads, 0, sizeof threads);
+	thread_begin(&threads[0], 1000);
+	play_down(SLOT, 10);
+	tool_take_over(1000);
+	thread_begin(&threads[1], 2000);
+	play_down(SLOT + PART, 10);
+	thread_begin(&threads[0], 1001);
+	play_down(SLOT, 10);
+	CHECK(chunks_in_state(NOPAL_CHUNK_OWNED) == 2 && chunks_in_state(NOPAL_CHUNK_FULL) == 0);
+	sim.running = &threads[1];
+	play_down(SLOT + PART, 10);
+	world_end(0);
+}
+
+/* A forked child: contexts are zero, all else is as it was. By a raw system call the block holds the parent's id. */
+static void fork_child(bool raw)
+{
+	static struct nopal_context parents;
+	world_begin(4);
+	process.tracer = 77;
+	play_down(SLOT, 10);
+	struct nopal_context *context = sim.running->context;
+	parents = *context;
+	memset(context, 0, sizeof *context);
+	sim.process = 101;
+	sim.running->id = 101;
+	sim.running->id_in_block = raw ? 100 : 101;
+	play_down(SLOT - 640, 10);
+	CHECK(sim.allowed_tracer == 77);
+	CHECK(context->process == 101 && context->thread == 101);
+	CHECK(nopal_chunk_of(context->position) != nopal_chunk_of(parents.position));
+
+	*context = parents;
+	sim.process = 100;
+	sim.running->id = sim.running->id_in_block = 100;
+	play_down(SLOT - 640, 10);
+	CHECK(chunks_in_state(NOPAL_CHUNK_OWNED) == 2);
+	world_end(0);
+}
+
+static void child_of_fork(void) { fork_child(false); }
+static void child_of_a_raw_fork(void) { fork_child(true); }
+
+static void more_threads_than_contexts(void)
+{
+	world_begin(1);
+	memset(threads, 0, sizeof threads);
+	const uint32_t last = NOPAL_CONTEXTS - 2;   /* the first thread is this one's */
+	play(NOPAL_KIND_ENTRY, SLOT);
+	for (uint32_t i = 0; i < NOPAL_CONTEXTS - 2; i++) {
+		thread_begin(&threads[i], 1000 + i);
+		CHECK(nopal_context_get(&process));
+	}
+	CHECK(region->threads_untraced == 0);
+	for (uint32_t i = 0; i < 3; i++) {
+		thread_begin(&threads[last + i], 50000 + i);
+		for (uint32_t j = 0; j < 5; j++) {
+			uint32_t event = play(NOPAL_KIND_ENTRY, SLOT);
+			CHECK(events[event].outcome == NOT_WRAPPED);
+		}
+		uint32_t calls = sim.system_calls;
+		play(NOPAL_KIND_ENTRY, SLOT);
+		CHECK(sim.system_calls == calls);
+	}
+	CHECK(region->threads_untraced == 3);
+	CHECK(lost_events() == 18);
+
+	/* In a forked child there is room again. */
+	memset(process.contexts, 0, NOPAL_CONTEXTS * sizeof *process.contexts);
+	sim.process = 101;
+	thread_begin(sim.running, 101);
+	CHECK(nopal_context_get(&process));
+	CHECK(region->threads_untraced == 3);
+	world_end(0);
+}
+
+/* A thread that must not read the counter, as the kernel or a hook says, reads it never again. */
+static void muted_thread(void)
+{
+	world_begin(2);
+	sim.running->clock_faults = true;
+	play_down(SLOT, 10);
+	CHECK(sim.clock_reads == 0 && lost_events() == 10);
+	CHECK(chunks_in_state(NOPAL_CHUNK_OWNED) == 0);
+	world_end(0);
+}
+
+static void signals_are_as_they_were(void)
+{
+	world_begin(2);
+	play(NOPAL_KIND_ENTRY, SLOT);
+	CHECK(!sim.running->signals_blocked);
+	memset(threads, 0, sizeof threads);
+	thread_begin(&threads[0], 1000);
+	threads[0].signals_blocked = true;
+	play(NOPAL_KIND_ENTRY, SLOT);
+	CHECK(threads[0].signals_blocked);
+	world_end(0);
+}
+
+/* Under a filter that may kill: no system call, and the thread is known by its block. */
+static void new_thread_in_a_quiet_process(void)
+{
+	world_begin(2);
+	play(NOPAL_KIND_ENTRY, SLOT);
+	process.quiet = 1;
+	uint32_t calls = sim.system_calls;
+	memset(threads, 0, sizeof threads);
+	thread_begin(&threads[0], 1000);
+	play_call(NOPAL_KIND_ENTRY, SLOT);
+	uint32_t unmirrored = play(NOPAL_KIND_ENTRY, OTHER_STACK);
+	CHECK(sim.system_calls == calls);
+	struct nopal_context *context = threads[0].context;
+	CHECK(context->thread == 1000 && context->process == 100);
+	world_end(0);
+	CHECK(events[unmirrored].found_kind == NOPAL_KIND_ONLY);
+}
+
+/* There handlers find contexts half made. Nothing is lost; a chunk may wait for the end of the thread. */
+static void first_event_of_a_quiet_process(void)
+{
+	world_begin(8);
+	play(NOPAL_KIND_ENTRY, SLOT);
+	process.quiet = 1;
+	memset(threads, 0, sizeof threads);
+	thread_begin(&threads[0], 1000);
+	arm();
+	play_call(NOPAL_KIND_ENTRY, SLOT);
+}
+
+static void handler(void)
+{
+	play_call(NOPAL_KIND_ENTRY, SLOT - 0x400);
+}
+
+static void all_is_found(void)
+{
+	CHECK(lost_events() == 0);
+	tool_collect();
+	tool_take_over(1000);
+	CHECK(chunks_in_state(NOPAL_CHUNK_OWNED) == 1 && chunks_in_state(NOPAL_CHUNK_FULL) == 0);
+	world_end(0);
+}
+
+static void handlers_while_a_quiet_thread_begins(void)
+{
+	at_all_race_points(first_event_of_a_quiet_process, handler, all_is_found);
+}
+
+const struct test context_tests[] = {
+	{ "each_thread_has_a_chunk", each_thread_has_a_chunk },
+	{ "thread_on_the_memory_of_another", thread_on_the_memory_of_another },
+	{ "chunk_of_a_predecessor_may_be_anothers", chunk_of_a_predecessor_may_be_anothers },
+	{ "child_of_fork", child_of_fork },
+	{ "child_of_a_raw_fork", child_of_a_raw_fork },
+	{ "more_threads_than_contexts", more_threads_than_contexts },
+	{ "muted_thread", muted_thread },
+	{ "signals_are_as_they_were", signals_are_as_they_were },
+	{ "new_thread_in_a_quiet_process", new_thread_in_a_quiet_process },
+	{ "handlers_while_a_quiet_thread_begins", handlers_while_a_quiet_thread_begins },
+	{ 0, 0 },
+};
