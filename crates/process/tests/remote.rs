@@ -1,0 +1,210 @@
+//! Making another process call the kernel, and stepping it.
+
+mod common;
+
+use std::fs;
+use std::time::Duration;
+
+use common::{Running, compile, eventually};
+use nopal_process::{Event, Memory, Stop, Stopped, find_system_call_gadget, maps, name, status};
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+#[test]
+fn the_gadget_is_a_system_call_in_a_file() {
+    let program = compile("sleepers");
+    let running = Running::start(&program, &[]);
+    eventually("running", || {
+        name(running.pid()).is_ok_and(|name| name == "sleepers")
+    });
+    eventually("loaded", || find_system_call_gadget(running.pid()).is_ok());
+    let gadget = find_system_call_gadget(running.pid()).unwrap();
+    let mut bytes = [0; 2];
+    Memory::open(running.pid())
+        .unwrap()
+        .read(gadget, &mut bytes)
+        .unwrap();
+    assert_eq!(bytes, [0x0f, 0x05]);
+    let maps = maps(running.pid()).unwrap();
+    let home = maps
+        .iter()
+        .find(|mapping| (mapping.start..mapping.end).contains(&gadget))
+        .unwrap();
+    assert!(home.executable && home.path.is_some());
+}
+
+#[test]
+fn every_thread_can_map_memory_and_make_files_and_notices_nothing() {
+    let program = compile("sleepers");
+    let mut running = Running::start(&program, &[]);
+    assert_eq!(running.line(), "ready");
+    let pid = running.pid();
+    let mut stopped = Stopped::stop(pid, PATIENCE).unwrap();
+    let gadget = find_system_call_gadget(pid).unwrap();
+    let memory = Memory::open(pid).unwrap();
+    for thread in stopped.threads_mut() {
+        let registers = thread.registers().unwrap();
+        let extended = thread.extended_state().unwrap();
+        let mask = thread.signal_mask().unwrap();
+        let access = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+        let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
+        let arguments = [0, 8192, access, flags, u64::MAX, 0];
+        let page = thread
+            .remote_system_call(gadget, libc::SYS_mmap, arguments)
+            .unwrap();
+        assert!(page > 0);
+        memory.write(page as u64, b"nopal\0").unwrap();
+        let arguments = [page as u64, u64::from(libc::MFD_CLOEXEC), 0, 0, 0, 0];
+        let file = thread
+            .remote_system_call(gadget, libc::SYS_memfd_create, arguments)
+            .unwrap();
+        let link = fs::read_link(format!("/proc/{pid}/fd/{file}")).unwrap();
+        assert_eq!(link.to_str().unwrap(), "/memfd:nopal (deleted)");
+        let closed = [file as u64, 0, 0, 0, 0, 0];
+        assert_eq!(
+            thread
+                .remote_system_call(gadget, libc::SYS_close, closed)
+                .unwrap(),
+            0
+        );
+        let again = thread
+            .remote_system_call(gadget, libc::SYS_close, closed)
+            .unwrap();
+        assert_eq!(again, i64::from(-libc::EBADF));
+        let unmap = [page as u64, 8192, 0, 0, 0, 0];
+        assert_eq!(
+            thread
+                .remote_system_call(gadget, libc::SYS_munmap, unmap)
+                .unwrap(),
+            0
+        );
+        assert_eq!(thread.stop(), Some(Stop::Interrupted));
+        assert_eq!(words(&thread.registers().unwrap()), words(&registers));
+        assert_eq!(thread.extended_state().unwrap(), extended);
+        assert_eq!(thread.signal_mask().unwrap(), mask);
+    }
+    drop(stopped);
+    running.tell(".");
+    assert_eq!(running.line(), "0 complaints, spinning");
+}
+
+fn words(registers: &nopal_process::Registers) -> [u64; 27] {
+    // SAFETY: a register set is nothing but 27 words.
+    unsafe { std::mem::transmute_copy(registers) }
+}
+
+#[test]
+fn a_restartable_sequence_is_aborted() {
+    let program = compile("sequence");
+    let mut running = Running::start(&program, &[]);
+    let line = running.line();
+    let address = |word: &str| u64::from_str_radix(word.trim_start_matches("0x"), 16).unwrap();
+    let [start, end, abort] = *line.split(' ').map(address).collect::<Vec<_>>() else {
+        panic!()
+    };
+    let pid = running.pid();
+    // Whenever it has been aborted for another reason, a byte lets it begin again.
+    let mut stopped = loop {
+        running.tell(".");
+        let stopped = Stopped::stop(pid, PATIENCE).unwrap();
+        if (start..end).contains(&stopped.threads()[0].registers().unwrap().rip) {
+            break stopped;
+        }
+    };
+    let gadget = find_system_call_gadget(pid).unwrap();
+    let thread = &mut stopped.threads_mut()[0];
+    thread
+        .remote_system_call(gadget, libc::SYS_getpid, [0; 6])
+        .unwrap();
+    assert_eq!(thread.registers().unwrap().rip, abort);
+    drop(stopped);
+    drop(running.child.stdin.take());
+    assert!(running.child.wait().unwrap().success());
+}
+
+#[test]
+fn a_filter_that_refuses_does_no_harm() {
+    let program = compile("filtered");
+    let mut running = Running::start(&program, &[]);
+    assert_eq!(running.line(), "ready");
+    let pid = running.pid();
+    eventually("filtered", || status(pid).unwrap().seccomp == 2);
+    assert_eq!(status(pid).unwrap().seccomp_filters, Some(1));
+    let mut stopped = Stopped::stop(pid, PATIENCE).unwrap();
+    let gadget = find_system_call_gadget(pid).unwrap();
+    let thread = &mut stopped.threads_mut()[0];
+    let before = words(&thread.registers().unwrap());
+    for _ in 0..3 {
+        let error = thread
+            .remote_system_call(gadget, libc::SYS_memfd_create, [0; 6])
+            .unwrap_err();
+        assert!(format!("{error:#}").contains("seccomp"), "{error:#}");
+        assert_eq!(words(&thread.registers().unwrap()), before);
+        let refused = thread
+            .remote_system_call(gadget, libc::SYS_socket, [0; 6])
+            .unwrap();
+        assert_eq!(refused, i64::from(-libc::EPROTO));
+    }
+    drop(stopped);
+    running.tell(".");
+    assert_eq!(running.line(), "alive");
+}
+
+#[test]
+fn a_program_that_takes_its_own_system_calls_is_not_harmed() {
+    let program = compile("filtered");
+    let mut running = Running::start(&program, &["dispatch"]);
+    assert_eq!(running.line(), "ready");
+    let pid = running.pid();
+    for _ in 0..20 {
+        let mut stopped = Stopped::stop(pid, PATIENCE).unwrap();
+        let gadget = find_system_call_gadget(pid).unwrap();
+        let thread = &mut stopped.threads_mut()[0];
+        let before = words(&thread.registers().unwrap());
+        let call = thread.remote_system_call(gadget, libc::SYS_getpid, [0; 6]);
+        assert_eq!(words(&thread.registers().unwrap()), before);
+        drop(stopped);
+        if call.is_err() {
+            assert!(nopal_process::alive(pid));
+            return;
+        }
+    }
+    panic!("system calls were never dispatched");
+}
+
+#[test]
+fn one_instruction_at_a_time() {
+    let program = compile("sequence");
+    let mut running = Running::start(&program, &[]);
+    let line = running.line();
+    let start = u64::from_str_radix(line.split(' ').next().unwrap().trim_start_matches("0x"), 16);
+    let start = start.unwrap();
+    let mut stopped = Stopped::stop(running.pid(), PATIENCE).unwrap();
+    let thread = &mut stopped.threads_mut()[0];
+    // `pause; jmp` over and over, once the sequence is no sequence to the kernel any more.
+    let mut registers = thread.registers().unwrap();
+    registers.rip = start;
+    registers.orig_rax = u64::MAX;
+    thread.set_registers(&registers).unwrap();
+    let gadget = find_system_call_gadget(running.pid()).unwrap();
+    let abort = thread.remote_system_call(gadget, libc::SYS_getpid, [0; 6]);
+    abort.unwrap();
+    thread.set_registers(&registers).unwrap();
+    for expected in [start + 2, start, start + 2, start] {
+        assert_eq!(thread.step().unwrap(), Event::Stopped(Stop::Interrupted));
+        assert_eq!(thread.registers().unwrap().rip, expected);
+    }
+    // A fault is the program's: it stands before it.
+    registers.rip = start + 4;
+    thread.set_registers(&registers).unwrap();
+    assert_eq!(
+        thread.step().unwrap(),
+        Event::Stopped(Stop::Signal(libc::SIGILL))
+    );
+    assert_eq!(thread.registers().unwrap().rip, start + 4);
+    thread.resume_suppressing().unwrap();
+    assert!(matches!(
+        thread.wait().unwrap(),
+        Event::Stopped(Stop::Signal(libc::SIGILL))
+    ));
+}
