@@ -195,9 +195,9 @@ void world_end(uint32_t holes)
 	for (uint32_t i = 0; i < region->chunk_count; i++)
 		if (*state(i) != NOPAL_CHUNK_FREE)
 			collect(i, true);
+	static const char zeroes[NOPAL_CHUNK_BYTES];
 	for (uint32_t i = 0; i < region->chunk_count; i++)
-		for (uint32_t word = 0; word < WORDS; word++)
-			CHECK(((uint64_t *)chunk_at(i))[word] == 0);
+		CHECK(!memcmp(chunk_at(i), zeroes, NOPAL_CHUNK_BYTES));
 
 	qsort(collected, collected_count, sizeof *collected, compare);
 	memset(resyncs, 0, sizeof resyncs);

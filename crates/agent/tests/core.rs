@@ -19,7 +19,7 @@ fn compile(folder: &Path) -> PathBuf {
     let runtime = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../runtime");
     let program = folder.join("core");
     let status = Command::new("gcc")
-        .args(["-std=gnu17", "-g", "-O1", "-mcx16", "-Wall", "-Wextra", "-Werror", "-DNOPAL_RACE_POINTS"])
+        .args(["-std=gnu17", "-g", "-O2", "-mcx16", "-Wall", "-Wextra", "-Werror", "-DNOPAL_RACE_POINTS"])
         .args(["-fsanitize=address,undefined", "-fno-sanitize-recover=all"])
         .args(["core", "port", "port/sim", "arch/x86_64"].map(|part| format!("-I{}", runtime.join(part).display())))
         .args(sources(&runtime))
@@ -45,11 +45,11 @@ fn core_does_what_it_promises() {
     let list = String::from_utf8(Command::new(&program).output().unwrap().stdout).unwrap();
     let tests: Vec<&str> = list.lines().collect();
     assert!(tests.len() > 40, "only {} tests", tests.len());
+    let all = |tests: &[&str]| tests.iter().filter_map(|test| run(&program, test)).collect::<Vec<_>>();
     let (first, second) = tests.split_at(tests.len() / 2);
-    let failures: Vec<String> = std::thread::scope(|scope| {
-        let half = |tests: &[&str]| tests.iter().filter_map(|test| run(&program, test)).collect::<Vec<_>>();
-        let other = scope.spawn(|| half(second));
-        [half(first), other.join().unwrap()].concat()
+    let failures = std::thread::scope(|scope| {
+        let other = scope.spawn(|| all(second));
+        [all(first), other.join().unwrap()].concat()
     });
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
