@@ -1,0 +1,183 @@
+//! Mappings and modules, mostly of this very process.
+
+mod common;
+
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::ptr;
+
+use common::{Running, compile};
+use nopal_process::{Mapping, Module, maps, modules, open_module};
+
+fn own() -> i32 {
+    std::process::id() as i32
+}
+
+/// Maps the second page of a file, and returns what `maps` says about it.
+fn map_and_look(path: &Path, remove: bool) -> Mapping {
+    fs::write(path, vec![1; 8192]).unwrap();
+    let file = File::open(path).unwrap();
+    let descriptor = file.as_raw_fd();
+    let (access, flags) = (libc::PROT_READ, libc::MAP_SHARED);
+    let address = unsafe { libc::mmap(ptr::null_mut(), 4096, access, flags, descriptor, 4096) };
+    assert_ne!(address, libc::MAP_FAILED);
+    if remove {
+        fs::remove_file(path).unwrap();
+    }
+    let found = maps(own())
+        .unwrap()
+        .into_iter()
+        .find(|mapping| mapping.start == address.addr() as u64);
+    unsafe { libc::munmap(address, 4096) };
+    let found = found.unwrap();
+    let metadata = file.metadata().unwrap();
+    assert_eq!(
+        (found.end - found.start, found.offset, found.inode),
+        (4096, 4096, metadata.ino())
+    );
+    assert!(found.readable && !found.writable && !found.executable && found.shared);
+    found
+}
+
+#[test]
+fn names_of_all_kinds() {
+    let directory = tempfile::tempdir().unwrap();
+    for name in [
+        "plain",
+        " two  words ",
+        "new\nline",
+        "(deleted)",
+        "real (deleted)",
+        "\u{e9} \t\u{1}",
+    ] {
+        let path = directory.path().join(name);
+        let kept = map_and_look(&path, false);
+        assert_eq!(
+            (kept.path.as_deref(), kept.deleted),
+            (Some(path.as_path()), false),
+            "{name:?}"
+        );
+        let removed = map_and_look(&path, true);
+        assert_eq!(
+            (removed.path.as_deref(), removed.deleted),
+            (Some(path.as_path()), true),
+            "{name:?}"
+        );
+    }
+    let odd = directory
+        .path()
+        .join(std::ffi::OsStr::from_bytes(b"\xff\xfe"));
+    assert_eq!(map_and_look(&odd, false).path, Some(odd));
+}
+
+#[test]
+fn what_is_no_file_has_a_label() {
+    let maps = maps(own()).unwrap();
+    let labelled = |label| {
+        maps.iter()
+            .filter(|one| one.label.as_deref() == Some(label))
+            .count()
+    };
+    assert_eq!((labelled("[stack]"), labelled("[vdso]")), (1, 1));
+    let stack = maps
+        .iter()
+        .find(|one| one.label.as_deref() == Some("[stack]"))
+        .unwrap();
+    assert!(stack.writable && stack.path.is_none() && stack.inode == 0);
+    assert!(
+        maps.iter()
+            .any(|one| one.label.is_none() && one.path.is_none())
+    );
+    assert!(maps.windows(2).all(|two| two[0].end <= two[1].start));
+    nopal_process::maps(i32::MAX).unwrap_err();
+}
+
+fn named<'a>(modules: &'a [Module], start: &str) -> Vec<&'a Module> {
+    let fits = |module: &&Module| {
+        module
+            .path
+            .file_name()
+            .is_some_and(|name| name.as_bytes().starts_with(start.as_bytes()))
+    };
+    modules.iter().filter(fits).collect()
+}
+
+#[test]
+fn modules_have_their_base_and_all_their_mappings() {
+    let modules = modules(own()).unwrap();
+    let [libc] = named(&modules, "libc.so")[..] else {
+        panic!()
+    };
+    let mut information = unsafe { std::mem::zeroed::<libc::Dl_info>() };
+    let function = libc::getpid as *const () as *const libc::c_void;
+    assert_ne!(unsafe { libc::dladdr(function, &raw mut information) }, 0);
+    assert_eq!(libc.base, information.dli_fbase.addr() as u64);
+    assert!(libc.executable() && libc.mappings.len() >= 4);
+    let all = maps(own()).unwrap();
+    let all = all
+        .iter()
+        .filter(|mapping| mapping.path.as_ref() == Some(&libc.path));
+    assert_eq!(all.cloned().collect::<Vec<_>>(), libc.mappings);
+    let own = std::env::current_exe().unwrap();
+    assert_eq!(
+        modules.iter().filter(|module| module.path == own).count(),
+        1
+    );
+}
+
+/// `dlmopen` loads a library that is loaded already once more.
+#[test]
+fn a_library_loaded_twice_is_two_modules() {
+    let name = CString::new("libm.so.6").unwrap();
+    let before = named(&modules(own()).unwrap(), "libm.so").len();
+    let open = || unsafe { libc::dlmopen(libc::LM_ID_NEWLM, name.as_ptr(), libc::RTLD_NOW) };
+    let handles = [open(), open()];
+    let modules = modules(own()).unwrap();
+    let found = named(&modules, "libm.so");
+    assert_eq!(found.len(), before + 2);
+    for module in &found {
+        let mut header = [0; 4];
+        nopal_process::Memory::open(own())
+            .unwrap()
+            .read(module.base, &mut header)
+            .unwrap();
+        assert_eq!(&header, b"\x7fELF");
+        assert_eq!(module.mappings.len(), found[0].mappings.len());
+    }
+    for handle in handles {
+        unsafe { libc::dlclose(handle) };
+    }
+}
+
+fn content(pid: i32, module: &Module) -> Vec<u8> {
+    let mut content = Vec::new();
+    open_module(pid, module)
+        .unwrap()
+        .read_to_end(&mut content)
+        .unwrap();
+    content
+}
+
+#[test]
+fn the_file_of_a_module_is_found_even_if_it_has_been_replaced() {
+    let program = compile("parent");
+    let mut running = Running::start(&program, &[]);
+    assert_eq!(running.line(), "ready");
+    let original = fs::read(&program.path).unwrap();
+    let find = || {
+        let modules = modules(running.pid()).unwrap();
+        named(&modules, "parent")[0].clone()
+    };
+    assert_eq!(content(running.pid(), &find()), original);
+    fs::remove_file(&program.path).unwrap();
+    fs::write(&program.path, "another").unwrap();
+    let module = find();
+    assert!(module.deleted);
+    assert_eq!(module.path, program.path);
+    assert_eq!(content(running.pid(), &module), original);
+}
