@@ -76,10 +76,11 @@ fn the_end_is_told() {
 fn failures_are_told() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
-    assert_eq!(
-        failure_of(&command("nopal-no-such-program", &[])),
-        libc::ENOENT
-    );
+    let searched = Command {
+        environment: Some(vec!["PATH=/usr/bin:/bin".into()]),
+        ..command("nopal-no-such-program", &[])
+    };
+    assert_eq!(failure_of(&searched), libc::ENOENT);
     assert_eq!(failure_of(&command(&path("missing"), &[])), libc::ENOENT);
     assert_eq!(failure_of(&command("", &[])), libc::ENOENT);
     assert_eq!(failure_of(&command("/etc/passwd", &[])), libc::EACCES);

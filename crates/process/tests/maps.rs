@@ -11,7 +11,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::ptr;
 
-use common::{Running, compile};
+use common::{Running, compile, compile_with};
+
 use nopal_process::{Mapping, Module, maps, modules, open_module};
 
 fn own() -> i32 {
@@ -110,19 +111,29 @@ fn named<'a>(modules: &'a [Module], start: &str) -> Vec<&'a Module> {
 #[test]
 fn modules_have_their_base_and_all_their_mappings() {
     let modules = modules(own()).unwrap();
-    let [libc] = named(&modules, "libc.so")[..] else {
-        panic!()
-    };
     let mut information = unsafe { std::mem::zeroed::<libc::Dl_info>() };
     let function = libc::getpid as *const () as *const libc::c_void;
     assert_ne!(unsafe { libc::dladdr(function, &raw mut information) }, 0);
-    assert_eq!(libc.base, information.dli_fbase.addr() as u64);
+    // Another test may load libc once more.
+    let base = information.dli_fbase.addr() as u64;
+    let libc = named(&modules, "libc.so")
+        .into_iter()
+        .find(|module| module.base == base)
+        .unwrap();
     assert!(libc.executable() && libc.mappings.len() >= 4);
     let all = maps(own()).unwrap();
-    let all = all
-        .iter()
-        .filter(|mapping| mapping.path.as_ref() == Some(&libc.path));
-    assert_eq!(all.cloned().collect::<Vec<_>>(), libc.mappings);
+    let inside = |one: &&Mapping| {
+        one.path.as_ref() == Some(&libc.path) && (libc.base..libc.end()).contains(&one.start)
+    };
+    assert_eq!(
+        all.iter().filter(inside).cloned().collect::<Vec<_>>(),
+        libc.mappings
+    );
+    assert!(
+        libc.mappings
+            .iter()
+            .any(|one| (one.start..one.end).contains(&(function.addr() as u64)))
+    );
     let own = std::env::current_exe().unwrap();
     assert_eq!(
         modules.iter().filter(|module| module.path == own).count(),
@@ -180,4 +191,58 @@ fn the_file_of_a_module_is_found_even_if_it_has_been_replaced() {
     assert!(module.deleted);
     assert_eq!(module.path, program.path);
     assert_eq!(content(running.pid(), &module), original);
+    let pid = running.pid();
+    let exact = std::thread::spawn(move || without_privileges(|| content(pid, &module)));
+    assert_eq!(exact.join().unwrap(), original);
+}
+
+/// An ordinary user may not follow the kernel's own links to mapped files.
+#[test]
+fn the_file_of_a_module_is_found_without_privileges() {
+    let program = compile_with("loaded", &["-shared", "-fPIC", "-DLIBRARY"]);
+    let name = CString::new(program.path.as_os_str().as_bytes()).unwrap();
+    let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW) };
+    assert!(!handle.is_null());
+    let module = || named(&modules(own()).unwrap(), "loaded")[0].clone();
+    let look = |module: Module| {
+        let open = move || without_privileges(|| open_module(own(), &module).map(drop).is_ok());
+        std::thread::spawn(open).join().unwrap()
+    };
+    assert!(look(module()));
+    // The same name, but another file.
+    fs::remove_file(&program.path).unwrap();
+    fs::write(&program.path, "another").unwrap();
+    assert!(!look(module()));
+    unsafe { libc::dlclose(handle) };
+}
+
+/// Runs something with this OS thread's right to follow those links taken away.
+fn without_privileges<T>(run: impl FnOnce() -> T) -> T {
+    #[repr(C)]
+    struct Set {
+        effective: u32,
+        permitted: u32,
+        inheritable: u32,
+    }
+    const CAP_SYS_ADMIN: u32 = 21;
+    const CAP_CHECKPOINT_RESTORE: u32 = 40;
+    let mut header = [0x2008_0522u32, 0];
+    let mut sets = [const {
+        Set {
+            effective: 0,
+            permitted: 0,
+            inheritable: 0,
+        }
+    }; 2];
+    let call = |number, header: &mut [u32; 2], sets: &mut [Set; 2]| {
+        assert_eq!(
+            unsafe { libc::syscall(number, header.as_mut_ptr(), sets.as_mut_ptr()) },
+            0
+        );
+    };
+    call(libc::SYS_capget, &mut header, &mut sets);
+    sets[0].effective &= !(1 << CAP_SYS_ADMIN);
+    sets[1].effective &= !(1 << (CAP_CHECKPOINT_RESTORE - 32));
+    call(libc::SYS_capset, &mut header, &mut sets);
+    run()
 }
