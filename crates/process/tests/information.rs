@@ -122,8 +122,11 @@ fn ends_of_children_and_of_others() {
         assert_eq!(watch.poll().unwrap(), Some(ending));
         assert_eq!(watch.poll().unwrap(), Some(ending));
         assert!(!alive(watch.pid()));
+        // It has been waited for.
+        child.wait().unwrap_err();
 
-        let outer = format!("sh -c '{wrapped}' <&0 & echo $!; wait");
+        // The shell gives /dev/null to what it runs behind it.
+        let outer = format!("exec 3<&0; sh -c '{wrapped}' <&3 & echo $!; wait");
         let mut parent = Command::new("sh");
         parent
             .args(["-c", &outer])

@@ -4,10 +4,12 @@ mod common;
 
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{Program, Running, compile, eventually};
-use nopal_process::{Stop, Stopped, find_system_call_gadget, status};
+use nopal_process::{
+    Ending, Event, Options, Stop, Stopped, Thread, find_system_call_gadget, status,
+};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -215,4 +217,58 @@ fn a_process_killed_while_held_ends() {
         std::os::unix::process::ExitStatusExt::signal(&status),
         Some(libc::SIGKILL)
     );
+}
+
+#[test]
+fn signals_wait_while_the_kernel_is_called() {
+    let program = compile("signals");
+    let mut running = start(&program, "wait");
+    let mut stopped = Stopped::stop(running.pid(), PATIENCE).unwrap();
+    let before = stopped.threads()[0].registers().unwrap().rip;
+    queue(running.pid(), 0);
+    running.signal(libc::SIGUSR1);
+    call_from_every_thread(&mut stopped);
+    assert_eq!(stopped.threads()[0].registers().unwrap().rip, before);
+    drop(stopped);
+    eventually("delivered", || pending(running.pid()) == 0);
+    running.tell(".");
+    assert_eq!(running.line(), numbers(0..1, 1));
+}
+
+#[test]
+fn one_thread_that_is_followed_stops_and_continues_with_its_process() {
+    let program = compile("signals");
+    let mut running = start(&program, "wait");
+    let pid = running.pid();
+    let mut thread = Thread::seize(pid, pid, Options::default()).unwrap();
+    running.signal(libc::SIGSTOP);
+    assert_eq!(
+        thread.wait().unwrap(),
+        Event::Stopped(Stop::Signal(libc::SIGSTOP))
+    );
+    thread.resume().unwrap();
+    assert_eq!(
+        thread.wait().unwrap(),
+        Event::Stopped(Stop::Group(libc::SIGSTOP))
+    );
+    thread.resume().unwrap();
+    running.tell(".");
+    assert_eq!(
+        thread
+            .wait_until(Instant::now() + Duration::from_millis(20))
+            .unwrap(),
+        None
+    );
+    assert_eq!(status(pid).unwrap().state, 't');
+    running.signal(libc::SIGCONT);
+    assert_eq!(thread.wait().unwrap(), Event::Stopped(Stop::Interrupted));
+    thread.resume().unwrap();
+    assert_eq!(
+        thread.wait().unwrap(),
+        Event::Stopped(Stop::Signal(libc::SIGCONT))
+    );
+    thread.resume().unwrap();
+    assert_eq!(running.line(), numbers(0..0, 0));
+    assert_eq!(thread.wait().unwrap(), Event::Ended(Ending::Exited(0)));
+    assert_eq!(running.child.wait().unwrap().code(), Some(0));
 }
