@@ -6,16 +6,16 @@
 
 static volatile int got;
 
-KEPT static void on_interrupt(int signal)
-{
-	(void)signal;
-	got++;
-}
-
 KEPT static int work(int n)
 {
 	EFFECT();
 	return n + 1;
+}
+
+KEPT static void on_interrupt(int signal)
+{
+	(void)signal;
+	got++;
 }
 
 int main(int count, char **words)

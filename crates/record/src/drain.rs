@@ -17,7 +17,7 @@ const LONGEST_NAP: Duration = Duration::from_millis(2);
 const SECOND: Duration = Duration::from_secs(1);
 const SNAPSHOT_SOON: Duration = Duration::from_millis(20);
 /// How often chunks of threads that have ended are looked for.
-const ENDED: Duration = Duration::from_millis(50);
+const ENDED: Duration = Duration::from_millis(10);
 
 /// What the draining thread and the rest of the session share.
 pub struct Shared {

@@ -5,6 +5,10 @@ use crate::traced::openable;
 use anyhow::{Context, Result, bail, ensure};
 use nopal_process::{Command, Launched, LoaderStop, Memory, Thread};
 use nopal_symbols::Image;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -18,6 +22,28 @@ const SET_ID: u32 = 0o6000;
 pub enum Start {
     Ready,
     Ended,
+}
+
+/// Refuses an ELF file that cannot run here, with the reason, before the kernel's refusal makes it a shell script.
+pub fn refuse_damaged(program: &OsStr) -> Result<()> {
+    let found = if program.as_bytes().contains(&b'/') {
+        Some(PathBuf::from(program))
+    } else {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path)
+            .map(|folder| folder.join(program))
+            .find(|file| file.is_file())
+    };
+    let mut magic = [0; 4];
+    let Some(found) = found else { return Ok(()) };
+    let is_elf = File::open(&found)
+        .and_then(|mut file| file.read_exact(&mut magic))
+        .is_ok()
+        && magic == *b"\x7fELF";
+    if is_elf {
+        Image::open(&found).with_context(|| format!("cannot trace {}", found.display()))?;
+    }
+    Ok(())
 }
 
 pub fn launch(options: &Options) -> Result<Launched> {

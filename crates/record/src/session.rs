@@ -30,6 +30,7 @@ const LOOK_AROUND: Duration = Duration::from_millis(200);
 /// Runs a program and records it.
 pub fn record(options: &Options) -> Result<Outcome> {
     let settings = settings(options)?;
+    launch::refuse_damaged(&options.program)?;
     let command: Vec<String> = std::iter::once(&options.program)
         .chain(&options.arguments)
         .map(|argument| argument.to_string_lossy().into_owned())
