@@ -32,13 +32,21 @@ fn runtime() -> PathBuf {
 }
 
 fn core_files(extension: &str) -> Vec<PathBuf> {
-    let files = runtime().join("core").read_dir().unwrap().map(|file| file.unwrap().path());
-    files.filter(|file| file.extension().is_some_and(|found| found == extension)).collect()
+    let files = runtime()
+        .join("core")
+        .read_dir()
+        .unwrap()
+        .map(|file| file.unwrap().path());
+    files
+        .filter(|file| file.extension().is_some_and(|found| found == extension))
+        .collect()
 }
 
 fn includes(file: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(file).unwrap();
-    text.lines().filter_map(|line| Some(line.trim().strip_prefix("#include")?.trim().to_owned())).collect()
+    text.lines()
+        .filter_map(|line| Some(line.trim().strip_prefix("#include")?.trim().to_owned()))
+        .collect()
 }
 
 #[test]
@@ -46,11 +54,24 @@ fn core_links_against_the_port_alone() {
     let folder = tempfile::tempdir().unwrap();
     let (mut needed, mut defined) = (BTreeSet::new(), BTreeSet::new());
     for file in core_files("c") {
-        let object = folder.path().join(file.file_name().unwrap()).with_extension("o");
+        let object = folder
+            .path()
+            .join(file.file_name().unwrap())
+            .with_extension("o");
         let compiled = Command::new("gcc")
-            .args(["-std=c17", "-O2", "-ffreestanding", "-fno-builtin", "-mgeneral-regs-only", "-fPIE"])
+            .args([
+                "-std=c17",
+                "-O2",
+                "-ffreestanding",
+                "-fno-builtin",
+                "-mgeneral-regs-only",
+                "-fPIE",
+            ])
             .args(["-fno-stack-protector", "-mcx16", "-c"])
-            .args(["core", "port", "arch/x86_64"].map(|part| format!("-I{}", runtime().join(part).display())))
+            .args(
+                ["core", "port", "arch/x86_64"]
+                    .map(|part| format!("-I{}", runtime().join(part).display())),
+            )
             .args([file.as_path(), Path::new("-o"), &object])
             .status();
         assert!(compiled.expect("gcc must be installed").success());
@@ -58,7 +79,11 @@ fn core_links_against_the_port_alone() {
         let parsed = object::File::parse(&*data).unwrap();
         for symbol in parsed.symbols().filter(|symbol| symbol.is_global()) {
             let name = symbol.name().unwrap().to_owned();
-            if symbol.is_undefined() { needed.insert(name) } else { defined.insert(name) };
+            if symbol.is_undefined() {
+                needed.insert(name)
+            } else {
+                defined.insert(name)
+            };
         }
     }
     let allowed: BTreeSet<String> = PORT.iter().chain(&ARCH).map(ToString::to_string).collect();
@@ -87,10 +112,17 @@ fn core_includes_the_port_and_itself_alone() {
 fn core_asks_for_no_processor() {
     for file in core_files("c").into_iter().chain(core_files("h")) {
         let text = std::fs::read_to_string(&file).unwrap();
-        for line in text.lines().filter(|line| line.starts_with("#if") || line.starts_with("#elif")) {
+        for line in text
+            .lines()
+            .filter(|line| line.starts_with("#if") || line.starts_with("#elif"))
+        {
             let guards = line.starts_with("#ifndef NOPAL_") || line == "#ifndef __ASSEMBLER__";
             assert!(guards, "{}: {line}", file.display());
         }
-        assert!(!text.contains("__asm__"), "{} holds assembly", file.display());
+        assert!(
+            !text.contains("__asm__"),
+            "{} holds assembly",
+            file.display()
+        );
     }
 }

@@ -2,18 +2,10 @@
  *
  * The stubs that hooks jump to, and the landing pad of exceptions.
  */
+#include "macros.h"
 #include "process.h"
 
 	.text
-
-.macro push_register register
-	push \register
-	.cfi_adjust_cfa_offset 8
-.endm
-.macro pop_register register
-	pop \register
-	.cfi_adjust_cfa_offset -8
-.endm
 
 /* The handler hears of the call first, then the function runs as if nothing had happened, all registers as they were.
  * (%rsp) = body, 8(%rsp) = return address. void handler(struct nopal_arguments *). */
@@ -33,15 +25,7 @@
 	push_register %rsi
 	push_register %rdi
 	mov %rsp, %rdi
-	push_register %rbp
-	mov %rsp, %rbp
-	.cfi_remember_state
-	.cfi_def_cfa_register %rbp
-	and $-16, %rsp
-	call \handler
-	mov %rbp, %rsp
-	.cfi_restore_state
-	pop_register %rbp
+	call_aligned \handler
 	pop_register %rdi
 	pop_register %rsi
 	pop_register %rdx

@@ -8,6 +8,7 @@
  * Fields that the tool fills in are listed in the section .nopal_patches as pairs {address of the field, kind}: the
  * value is added to what the field holds.
  */
+#include "macros.h"
 #include "process.h"
 
 #define PATCH_MIRROR 1          /* 8 bytes: process.mirror */
@@ -34,15 +35,6 @@
 	.pushsection .nopal_patches, "", @progbits
 	.quad .Lfield\@ - \bytes_before_here, \kind
 	.popsection
-.endm
-
-.macro push_register register
-	push \register
-	.cfi_adjust_cfa_offset 8
-.endm
-.macro pop_register register
-	pop \register
-	.cfi_adjust_cfa_offset -8
 .endm
 
 /* ---- The thunk ----------------------------------------------------------------------------------------------
@@ -239,15 +231,7 @@ nopal_hook_end:
 	lea SLOT + 40(%rsp), %rdi
 	mov %ecx, %esi
 	mov $\bytes, %edx
-	push_register %rbp
-	mov %rsp, %rbp
-	.cfi_remember_state
-	.cfi_def_cfa_register %rbp
-	and $-16, %rsp
-	call nopal_prepare
-	mov %rbp, %rsp
-	.cfi_restore_state
-	pop_register %rbp
+	call_aligned nopal_prepare
 	test %eax, %eax
 	pop_register %r11
 	pop_register %r10
@@ -334,15 +318,7 @@ nopal_hook_end:
 	push_register %r10
 	push_register %r11
 	mov SLOT + 56(%rsp), %rdi
-	push_register %rbp
-	mov %rsp, %rbp
-	.cfi_remember_state
-	.cfi_def_cfa_register %rbp
-	and $-16, %rsp
-	call nopal_is_generated
-	mov %rbp, %rsp
-	.cfi_restore_state
-	pop_register %rbp
+	call_aligned nopal_is_generated
 	test %eax, %eax
 	pop_register %r11
 	pop_register %r10

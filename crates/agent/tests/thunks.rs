@@ -1,0 +1,230 @@
+//! Thunks and hooks, read by a disassembler and compared with what `runtime/arch/x86_64/thunk.S` says they are.
+
+mod common;
+
+use common::{BLOCK_AT, IMAGE_AT, Memory, builder, symbols, target};
+use nopal_agent::{Recorder, Stub};
+use zydis::ffi::DecodedOperandKind;
+use zydis::{FullInstruction, Mnemonic};
+
+const BODY: [u8; 6] = [0x55, 0x48, 0x89, 0xe5, 0x66, 0x90];
+
+/// The instruction with addresses by name, numbers in hex.
+fn spelled(instruction: &FullInstruction, at: u64, name: &dyn Fn(u64) -> String) -> String {
+    match target(instruction, at) {
+        Some(target) => format!(
+            "{} {}",
+            instruction.mnemonic.static_string().unwrap(),
+            name(target)
+        ),
+        None => instruction.to_string(),
+    }
+}
+
+/// What is at `from`, up to `to`.
+fn listing(memory: &Memory, from: u64, to: u64, body: u64) -> Vec<String> {
+    let symbols = symbols();
+    let name = |address: u64| match symbols.iter().find(|(_, at)| **at == address) {
+        Some((name, _)) => name.clone(),
+        None if address == body => "body".into(),
+        None => format!("{address:#x}"),
+    };
+    let mut lines = Vec::new();
+    let mut at = from;
+    while at < to {
+        let instruction = memory.instruction(at);
+        lines.push(spelled(&instruction, at, &name));
+        at += u64::from(instruction.length);
+    }
+    assert_eq!(at, to, "an instruction goes over the end");
+    lines
+}
+
+fn write_body(_: u64, out: &mut [u8]) -> anyhow::Result<()> {
+    out.copy_from_slice(&BODY);
+    Ok(())
+}
+
+fn expected_thunk(entry_word: u32, entry: &str, exit_word: u32, exit: &str) -> Vec<String> {
+    [
+        "nop".to_owned(),
+        "push rcx".into(),
+        format!("mov ecx, 0x{entry_word:02X}"),
+        format!("call {entry}"),
+        "pop rcx".into(),
+        "jb body".into(),
+        "lea rsp, [rsp+0x08]".into(),
+        "call body".into(),
+        "lea rsp, [rsp-0x08]".into(),
+        "push rcx".into(),
+        format!("mov ecx, 0x{exit_word:02X}"),
+        format!("call {exit}"),
+        "pop rcx".into(),
+        "ret".into(),
+    ]
+    .into()
+}
+
+#[test]
+fn thunks_are_as_their_layout_says() {
+    let variants = [
+        ((false, true, false), (1, "nopal_entry"), (2, "nopal_exit")),
+        (
+            (true, true, false),
+            (5, "nopal_entry_args"),
+            (8, "nopal_exit_result"),
+        ),
+        (
+            (false, true, true),
+            (1, "nopal_entry_depth"),
+            (2, "nopal_exit_depth"),
+        ),
+        (
+            (true, true, true),
+            (5, "nopal_entry_args_depth"),
+            (8, "nopal_exit_result_depth"),
+        ),
+        (
+            (false, false, false),
+            (4, "nopal_entry_only"),
+            (2, "nopal_exit"),
+        ),
+        (
+            (true, false, false),
+            (7, "nopal_entry_only_args"),
+            (8, "nopal_exit_result"),
+        ),
+        (
+            (false, false, true),
+            (4, "nopal_entry_only"),
+            (2, "nopal_exit_depth"),
+        ),
+        (
+            (true, false, true),
+            (7, "nopal_entry_only_args"),
+            (8, "nopal_exit_result_depth"),
+        ),
+    ];
+    let sites = [1, 0x54321, nopal_abi::SITE_LIMIT - 1];
+    for ((arguments, wraps, limits_depth), (entry_kind, entry), (exit_kind, exit)) in variants {
+        let mut block = builder();
+        let recorder = Recorder {
+            arguments,
+            wraps,
+            limits_depth,
+        };
+        let thunks = sites.map(|site| {
+            block
+                .thunk(site, recorder, BODY.len(), &[], write_body)
+                .unwrap()
+        });
+        let block = block.finish().unwrap();
+        assert_eq!((block.low, block.header > block.high), (BLOCK_AT, true));
+        let mut memory = Memory::default();
+        memory.add(block.low, block.bytes);
+        for (site, thunk) in sites.into_iter().zip(thunks) {
+            assert!(
+                thunk.entry.is_multiple_of(16)
+                    && thunk.entry >= block.low
+                    && thunk.body < block.high
+            );
+            let words = [entry_kind | site << 4, exit_kind | site << 4];
+            let wanted = expected_thunk(words[0], entry, words[1], exit);
+            assert_eq!(
+                listing(&memory, thunk.entry, thunk.body, thunk.body),
+                wanted
+            );
+            assert!(memory.from(thunk.body).unwrap().starts_with(&BODY));
+
+            // What the landing pad and the personality routine rely on.
+            let after_call = thunk.after_call.unwrap();
+            let call = memory.instruction(after_call - 5);
+            assert_eq!(
+                (call.mnemonic, target(&call, after_call - 5)),
+                (Mnemonic::CALL, Some(thunk.body))
+            );
+            assert!(
+                memory
+                    .from(after_call)
+                    .unwrap()
+                    .starts_with(&[0x48, 0x8d, 0x64, 0x24, 0xf8])
+            );
+            let word = &memory.from(after_call + 7).unwrap()[..4];
+            assert_eq!(word, words[1].to_le_bytes());
+
+            // The switch: two aligned bytes.
+            assert!(
+                memory
+                    .from(thunk.entry)
+                    .unwrap()
+                    .starts_with(&thunk.switch(true))
+            );
+            let mut off = Memory::default();
+            off.add(thunk.entry, thunk.switch(false).into());
+            let jump = off.instruction(thunk.entry);
+            assert_eq!((jump.mnemonic, jump.length), (Mnemonic::JMP, 2));
+            assert_eq!(target(&jump, thunk.entry), Some(thunk.body));
+        }
+    }
+}
+
+#[test]
+fn hooks_are_as_their_layout_says() {
+    let stubs = [
+        (Stub::Jump, "nopal_stub_jump"),
+        (Stub::Libraries, "nopal_stub_libraries"),
+        (Stub::Exec, "nopal_stub_exec"),
+        (Stub::Prctl, "nopal_stub_prctl"),
+        (Stub::Seccomp, "nopal_stub_seccomp"),
+        (Stub::SystemCall, "nopal_stub_system_call"),
+        (Stub::FindObject, "nopal_stub_find_object"),
+        (Stub::IterateObjects, "nopal_stub_iterate_objects"),
+    ];
+    let mut block = builder();
+    let hooks =
+        stubs.map(|(stub, name)| (block.hook(stub, BODY.len(), &[], write_body).unwrap(), name));
+    let block = block.finish().unwrap();
+    let mut memory = Memory::default();
+    memory.add(block.low, block.bytes);
+    for (hook, name) in hooks {
+        assert_eq!(hook.after_call, None);
+        let lines = listing(&memory, hook.entry, hook.body, hook.body);
+        assert_eq!(
+            [&lines[0], &lines[2], &lines[3]],
+            ["push rax", "xchg [rsp], rax", &format!("jmp {name}")]
+        );
+        let lea = memory.instruction(hook.entry + 1);
+        let DecodedOperandKind::Mem(place) = &lea.operands()[1].kind else {
+            panic!("{lea}")
+        };
+        let address = hook.entry + 1 + u64::from(lea.length) + place.disp.displacement as u64;
+        assert_eq!(
+            (lea.mnemonic, address, lines.len()),
+            (Mnemonic::LEA, hook.body, 4)
+        );
+        assert!(memory.from(hook.body).unwrap().starts_with(&BODY));
+    }
+}
+
+#[test]
+fn thunks_that_cannot_be_made_are_refused() {
+    let recorder = Recorder {
+        arguments: false,
+        wraps: true,
+        limits_depth: false,
+    };
+    let site = nopal_abi::SITE_LIMIT;
+    assert!(
+        builder()
+            .thunk(site, recorder, BODY.len(), &[], write_body)
+            .is_err()
+    );
+    let failing = |_: u64, _: &mut [u8]| anyhow::bail!("out of reach");
+    assert!(
+        builder()
+            .thunk(1, recorder, BODY.len(), &[], failing)
+            .is_err()
+    );
+    let mut far = nopal_agent::BlockBuilder::new(IMAGE_AT + (1 << 32), IMAGE_AT, 0);
+    assert!(far.thunk(1, recorder, BODY.len(), &[], write_body).is_err());
+}
