@@ -49,9 +49,9 @@ static struct nopal_chunk_header *take(struct nopal_region *region, const struct
 	return 0;
 }
 
-/* Where threads drop rather than wait, each waits once in its life, for its first chunk, a tenth of a second at most:
+/* Where threads drop rather than wait, each waits once in its life, for its first chunk, less than half a second:
  * without it a burst of short threads would leave no trace of some of them. */
-#define STEPS_FOR_FIRST 1000
+#define STEPS_FOR_FIRST 3000
 
 static struct nopal_chunk_header *take_or_wait(struct nopal_process *process, struct nopal_context *context)
 {

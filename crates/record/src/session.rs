@@ -35,13 +35,15 @@ pub fn record(options: &Options) -> Result<Outcome> {
         .chain(&options.arguments)
         .map(|argument| argument.to_string_lossy().into_owned())
         .collect();
-    let mut writer = Writer::create(&options.directory, notes::session(command, Vec::new()))?;
-    writer.set_readable(demangle);
-    writer.note(&snapshot())?;
-    let shared = Arc::new(Shared::new(writer));
     let signals = Signals::before_launch()?;
     let mut guardian = Guardian::start(&options.directory)?;
     let mut launched = launch::launch(options).inspect_err(|_| guardian.dismiss())?;
+    // Only now: what cannot be run leaves an older trace where it is.
+    let created = create(options, command).inspect_err(|_| {
+        send_signal(launched.pid, libc::SIGKILL);
+        guardian.dismiss();
+    });
+    let shared = Arc::new(Shared::new(created?));
     let main = ExitWatch::new(launched.pid)?;
 
     let mut session = Session {
@@ -73,6 +75,13 @@ pub fn record(options: &Options) -> Result<Outcome> {
     let drain = Drain::start(shared, Collector::new(keep, options.max_bytes));
     let ended = session.run(main, &signals, &drain);
     session.finish(ended?, drain)
+}
+
+fn create(options: &Options, command: Vec<String>) -> Result<Writer> {
+    let mut writer = Writer::create(&options.directory, notes::session(command, Vec::new()))?;
+    writer.set_readable(demangle);
+    writer.note(&snapshot())?;
+    Ok(writer)
 }
 
 fn settings(options: &Options) -> Result<Settings> {
