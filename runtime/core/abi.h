@@ -81,9 +81,13 @@
 #define NOPAL_REQUEST_CLAIMED 1u    /* a thread is filling it in */
 #define NOPAL_REQUEST_WAITING 2u    /* the tool is asked */
 #define NOPAL_REQUEST_DONE 3u       /* the tool has answered; the thread frees it */
+#define NOPAL_REQUEST_GRANTED 4u    /* the same, and it has done what the thread asked for */
 
 #define NOPAL_ASK_LIBRARIES 1u      /* the list of loaded libraries changed (the loader's _dl_debug_state) */
-#define NOPAL_ASK_EXEC 2u           /* the thread is about to exec; word: address of the path */
+#define NOPAL_ASK_EXEC 2u           /* the thread is about to exec; word: address of the path, 0: it has none */
+#define NOPAL_ASK_LOCK 3u           /* mlockall has failed, perhaps because of nopal's memory; word: its flags */
+
+#define NOPAL_NO_DESCRIPTOR -100    /* AT_FDCWD */
 
 #define NOPAL_WHEN_FULL_DROP 0u
 #define NOPAL_WHEN_FULL_BLOCK 1u
@@ -125,7 +129,8 @@ struct nopal_request {
 	uint32_t process;
 	uint32_t thread;
 	uint64_t word;
-	uint64_t reserved;
+	int32_t descriptor;         /* what the path of an exec is relative to, or what is executed without a path */
+	uint32_t reserved;
 };
 
 /* The region: shared memory between the tool and one process image (and its forks). Followed by

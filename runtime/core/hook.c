@@ -41,12 +41,37 @@ void nopal_before_jump(struct nopal_arguments *arguments)
 void nopal_before_libraries(struct nopal_arguments *arguments)
 {
 	(void)arguments;
-	nopal_ask(nopal_process, NOPAL_ASK_LIBRARIES, 0);
+	nopal_ask(nopal_process, NOPAL_ASK_LIBRARIES, 0, NOPAL_NO_DESCRIPTOR);
 }
 
 void nopal_before_exec(struct nopal_arguments *arguments)
 {
-	nopal_ask(nopal_process, NOPAL_ASK_EXEC, arguments->integer[0]);
+	nopal_ask(nopal_process, NOPAL_ASK_EXEC, arguments->integer[0], NOPAL_NO_DESCRIPTOR);
+}
+
+/* execveat: a path relative to a descriptor, or an empty one. */
+void nopal_before_exec_at(struct nopal_arguments *arguments)
+{
+	nopal_ask(nopal_process, NOPAL_ASK_EXEC, arguments->integer[1], (int32_t)arguments->integer[0]);
+}
+
+/* fexecve */
+void nopal_before_exec_descriptor(struct nopal_arguments *arguments)
+{
+	nopal_ask(nopal_process, NOPAL_ASK_EXEC, 0, (int32_t)arguments->integer[0]);
+}
+
+/* mlockall. The kernel compares the size of the whole address space with what the user may lock: nopal's memory can
+ * make it fail that would succeed without. It also fails for other reasons, and the tool, which knows the limit and the
+ * sizes, tells them apart; then errno stays as the call has left it. */
+int nopal_lock_all(uint64_t flags, uint64_t unused, nopal_lock_all_function *original)
+{
+	(void)unused;
+	int answer = original((int)flags);
+	if (answer && !nopal_process->quiet &&
+	    nopal_ask(nopal_process, NOPAL_ASK_LOCK, (uint32_t)flags, NOPAL_NO_DESCRIPTOR))
+		return 0;
+	return answer;
 }
 
 static void mute_thread(struct nopal_context *context)
@@ -98,8 +123,10 @@ void nopal_before_system_call(struct nopal_arguments *arguments)
 		nopal_before_seccomp(&rest);
 		break;
 	case SYSTEM_CALL_EXECVE:
-	case SYSTEM_CALL_EXECVEAT:
 		nopal_before_exec(&rest);
+		break;
+	case SYSTEM_CALL_EXECVEAT:
+		nopal_before_exec_at(&rest);
 		break;
 	}
 }

@@ -35,7 +35,7 @@ bool nopal_wait_step(struct nopal_process *process, struct nopal_patience *patie
 	return true;
 }
 
-void nopal_ask(struct nopal_process *process, uint32_t what, uint64_t word)
+bool nopal_ask(struct nopal_process *process, uint32_t what, uint64_t word, int32_t descriptor)
 {
 	struct nopal_region *region = process->region;
 	struct nopal_request *request = 0;
@@ -46,9 +46,10 @@ void nopal_ask(struct nopal_process *process, uint32_t what, uint64_t word)
 			request = &region->requests[i];
 	}
 	if (!request)
-		return;
+		return false;
 	request->what = what;
 	request->word = word;
+	request->descriptor = descriptor;
 	request->process = process->quiet ? process->process : port_process_id();
 	request->thread = process->quiet ? 0 : port_thread_id();
 	__atomic_store_n(&request->state, NOPAL_REQUEST_WAITING, __ATOMIC_RELEASE);
@@ -60,5 +61,5 @@ void nopal_ask(struct nopal_process *process, uint32_t what, uint64_t word)
 	while (__atomic_load_n(&request->state, __ATOMIC_ACQUIRE) == NOPAL_REQUEST_WAITING &&
 	       nopal_wait_step(process, &patience, &request->state, NOPAL_REQUEST_WAITING))
 		;
-	__atomic_store_n(&request->state, NOPAL_REQUEST_FREE, __ATOMIC_RELEASE);
+	return __atomic_exchange_n(&request->state, NOPAL_REQUEST_FREE, __ATOMIC_ACQ_REL) == NOPAL_REQUEST_GRANTED;
 }

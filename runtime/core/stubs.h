@@ -15,6 +15,8 @@ struct nopal_arguments {
 void nopal_before_jump(struct nopal_arguments *arguments);
 void nopal_before_libraries(struct nopal_arguments *arguments);
 void nopal_before_exec(struct nopal_arguments *arguments);
+void nopal_before_exec_at(struct nopal_arguments *arguments);
+void nopal_before_exec_descriptor(struct nopal_arguments *arguments);
 void nopal_before_prctl(struct nopal_arguments *arguments);
 void nopal_before_seccomp(struct nopal_arguments *arguments);
 void nopal_before_system_call(struct nopal_arguments *arguments);
@@ -35,6 +37,9 @@ struct nopal_object_info;
 typedef int nopal_object_callback(struct nopal_object_info *info, uint64_t size, void *data);
 typedef int nopal_iterate_objects_function(nopal_object_callback *callback, void *data);
 int nopal_iterate_objects(nopal_object_callback *callback, void *data, nopal_iterate_objects_function *original);
+
+typedef int nopal_lock_all_function(int flags);
+int nopal_lock_all(uint64_t flags, uint64_t unused, nopal_lock_all_function *original);
 
 /* The personality routine of generated code. */
 int nopal_personality(int version, int actions, uint64_t class, void *exception, void *context);

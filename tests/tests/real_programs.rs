@@ -45,6 +45,89 @@ fn python_with_every_library_traced() {
     assert_eq!(traced.report.calls("sqlite3_open_v2"), 1);
 }
 
+/// Greenlets copy the stack away and back, in the process that loads them and in its forks.
+const GREENLETS: &str = "\
+import greenlet, os, sys
+def deep(levels, other):
+    return deep(levels - 1, other) + 1 if levels else other.switch()
+def worker(depth, rounds):
+    parent = greenlet.getcurrent().parent
+    return sum(sorted(deep(depth, parent) for _ in range(rounds)))
+def thrown():
+    try: greenlet.getcurrent().parent.switch()
+    except ValueError as error: return str(error)
+def run():
+    living = [greenlet.greenlet(worker) for _ in range(10)]
+    for number, one in enumerate(living): one.switch(5 + 3 * number, 10)
+    step, results = 0, []
+    while living:
+        step += 1
+        one = living[step * 7 % len(living)]
+        value = one.switch(1)
+        if one.dead:
+            results.append(value)
+            living.remove(one)
+    one = greenlet.greenlet(thrown)
+    one.switch()
+    print(step, results, one.throw(ValueError('thrown in')))
+    sys.stdout.flush()
+run()
+if os.fork() == 0:
+    run()
+    os._exit(5)
+print(os.waitstatus_to_exitcode(os.wait()[1]))
+raise SystemExit(23)
+";
+
+#[test]
+fn greenlets() {
+    for options in [&[][..], &["--libs", "--drop"], &["--args", "--depth", "50"]] {
+        let traced = installed("/usr/bin/python3")
+            .arguments(["-c", GREENLETS])
+            .options(options)
+            .check();
+        assert_eq!(traced.report.calls("Py_BytesMain"), 1, "{options:?}");
+    }
+}
+
+/// Forks that have wrapped frames when another of them loads greenlets, and threads that run meanwhile.
+#[test]
+fn greenlets_loaded_late() {
+    let script = "\
+import os, sys, threading, time
+def count(levels): return count(levels - 1) + 1 if levels else 0
+inner, outer = os.pipe(), os.pipe()
+child = os.fork()
+if child == 0:
+    os.read(inner[0], 1)
+    exec(sys.argv[1].split('run()\\nif')[0])
+    run()
+    os._exit(7)
+stop = False
+def busy():
+    while not stop:
+        count(50)
+        time.sleep(0.002)
+threads = [threading.Thread(target=busy) for _ in range(3)]
+for thread in threads: thread.start()
+exec(sys.argv[1].split('run()\\nif')[0])
+os.write(inner[1], b'x')
+status = os.wait()[1]
+run()
+stop = True
+for thread in threads: thread.join()
+print(os.waitstatus_to_exitcode(status))
+raise SystemExit(24)
+";
+    for options in [&[][..], &["--libs", "--drop"]] {
+        let traced = installed("/usr/bin/python3")
+            .arguments(["-c", script, GREENLETS])
+            .options(options)
+            .check();
+        assert_eq!(traced.ended.end, End::Code(24), "{}", traced.ended.stderr);
+    }
+}
+
 #[test]
 fn sqlite() {
     let script = "create table t (a integer primary key, b text);\n\

@@ -10,9 +10,13 @@ pub const REQUEST_FREE: u32 = 0;
 pub const REQUEST_CLAIMED: u32 = 1;
 pub const REQUEST_WAITING: u32 = 2;
 pub const REQUEST_DONE: u32 = 3;
+pub const REQUEST_GRANTED: u32 = 4;
 
 pub const ASK_LIBRARIES: u32 = 1;
 pub const ASK_EXEC: u32 = 2;
+pub const ASK_LOCK: u32 = 3;
+
+pub const NO_DESCRIPTOR: i32 = -100;
 
 pub const WHEN_FULL_DROP: u32 = 0;
 pub const WHEN_FULL_BLOCK: u32 = 1;
@@ -26,7 +30,8 @@ pub struct Request {
     pub process: u32,
     pub thread: u32,
     pub word: u64,
-    pub reserved: u64,
+    pub descriptor: i32,
+    pub reserved: u32,
 }
 
 /// A counter on a cache line of its own.

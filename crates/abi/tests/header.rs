@@ -46,7 +46,7 @@ fn rust_constants() -> Numbers {
         RESYNC_CHUNK RESYNC_CLOCK RESYNC_STACK RESYNC_JUMP RESYNC_BYTES
         CHUNK_SHIFT CHUNK_BYTES CHUNK_HEADER_BYTES CHUNK_STATE_MASK CHUNK_FREE CHUNK_OWNED CHUNK_FULL
         REQUESTS LOST_COUNTERS REQUEST_FREE REQUEST_CLAIMED REQUEST_WAITING REQUEST_DONE
-        ASK_LIBRARIES ASK_EXEC WHEN_FULL_DROP WHEN_FULL_BLOCK
+        REQUEST_GRANTED ASK_LIBRARIES ASK_EXEC ASK_LOCK NO_DESCRIPTOR WHEN_FULL_DROP WHEN_FULL_BLOCK
     }
 }
 
@@ -58,7 +58,7 @@ fn rust_structures() -> Numbers {
         magic stream_id uuid clock_begin clock_end content_bits packet_bits discarded sequence process thread
         thread_begin reserved);
     structure!(numbers, Request, "nopal_request":
-        state what process thread word reserved);
+        state what process thread word descriptor reserved);
     structure!(numbers, Region, "nopal_region":
         version chunk_count state_offset chunk_offset when_full tool_gone heartbeat bell threads_untraced
         stacks_unmirrored reserved lost requests);

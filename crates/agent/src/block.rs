@@ -2,7 +2,7 @@
 //! for each thunk with its displaced instructions, so that an unwinder finds its way at every instruction; the rows
 //! of the thunk itself are those that the assembler made from `runtime/arch/x86_64/thunk.S`.
 
-use crate::{image, put, put_mirror};
+use crate::{field, image, put, put_mirror};
 use anyhow::{Result, ensure};
 use nopal_abi::{
     KIND_ENTRY, KIND_ENTRY_ARGS, KIND_EXIT, KIND_EXIT_RESULT, KIND_ONLY, KIND_ONLY_ARGS,
@@ -23,6 +23,9 @@ pub enum Stub {
     Jump,
     Libraries,
     Exec,
+    ExecAt,
+    ExecDescriptor,
+    LockAll,
     Prctl,
     Seccomp,
     SystemCall,
@@ -36,6 +39,9 @@ impl Stub {
             Stub::Jump => image::STUB_JUMP,
             Stub::Libraries => image::STUB_LIBRARIES,
             Stub::Exec => image::STUB_EXEC,
+            Stub::ExecAt => image::STUB_EXEC_AT,
+            Stub::ExecDescriptor => image::STUB_EXEC_DESCRIPTOR,
+            Stub::LockAll => image::STUB_LOCK_ALL,
             Stub::Prctl => image::STUB_PRCTL,
             Stub::Seccomp => image::STUB_SECCOMP,
             Stub::SystemCall => image::STUB_SYSTEM_CALL,
@@ -74,7 +80,19 @@ pub struct Block {
     pub low: u64,
     pub high: u64,
     pub header: u64,
+    pub entries_only: Vec<EntryOnly>,
 }
+
+/// Bytes for a thunk that wraps calls, after which it records entries only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EntryOnly {
+    /// From the block's start.
+    pub offset: usize,
+    pub bytes: [u8; ENTRY_BYTES],
+}
+
+/// The record word, then the call that records: the operand of `mov imm32, %ecx`, then `e8 rel32`.
+const ENTRY_BYTES: usize = image::THUNK_ENTRY_CALL - image::THUNK_ENTRY_WORD + 4;
 
 #[derive(Debug)]
 pub struct BlockBuilder {
@@ -83,6 +101,7 @@ pub struct BlockBuilder {
     mirror: i64,
     bytes: Vec<u8>,
     frames: Vec<Frame>,
+    entries_only: Vec<EntryOnly>,
 }
 
 #[derive(Debug)]
@@ -105,6 +124,7 @@ impl BlockBuilder {
             mirror,
             bytes: Vec::new(),
             frames: Vec::new(),
+            entries_only: Vec::new(),
         }
     }
 
@@ -125,14 +145,18 @@ impl BlockBuilder {
     ) -> Result<Thunk> {
         ensure!(site < nopal_abi::SITE_LIMIT, "site numbers are used up");
         let template = &image::BYTES[image::THUNK..image::THUNK_END];
+        let (only_kind, only) = if recorder.arguments {
+            (KIND_ONLY_ARGS, image::ENTRY_ONLY_ARGS)
+        } else {
+            (KIND_ONLY, image::ENTRY_ONLY)
+        };
         let (entry_kind, entry) = match (recorder.wraps, recorder.arguments, recorder.limits_depth)
         {
             (true, false, false) => (KIND_ENTRY, image::ENTRY),
             (true, false, true) => (KIND_ENTRY, image::ENTRY_DEPTH),
             (true, true, false) => (KIND_ENTRY_ARGS, image::ENTRY_ARGS),
             (true, true, true) => (KIND_ENTRY_ARGS, image::ENTRY_ARGS_DEPTH),
-            (false, false, _) => (KIND_ONLY, image::ENTRY_ONLY),
-            (false, true, _) => (KIND_ONLY_ARGS, image::ENTRY_ONLY_ARGS),
+            (false, _, _) => (only_kind, only),
         };
         let (exit_kind, exit) = match (recorder.arguments, recorder.limits_depth) {
             (false, false) => (KIND_EXIT, image::EXIT),
@@ -157,6 +181,15 @@ impl BlockBuilder {
         self.relative(at(image::THUNK_EXIT_CALL), self.image_at + exit as u64)?;
         let body = self.at + (begin + template.len()) as u64;
         self.relative(at(image::THUNK_BODY_CALL), body)?;
+        if recorder.wraps {
+            let offset = at(image::THUNK_ENTRY_WORD) - 4;
+            let mut bytes: [u8; ENTRY_BYTES] = field(&self.bytes, offset);
+            let distance =
+                self.distance(at(image::THUNK_ENTRY_CALL), self.image_at + only as u64)?;
+            bytes[..4].copy_from_slice(&word(only_kind));
+            bytes[ENTRY_BYTES - 4..].copy_from_slice(&distance);
+            self.entries_only.push(EntryOnly { offset, bytes });
+        }
         Ok(Thunk {
             entry: self.at + begin as u64,
             body,
@@ -218,10 +251,14 @@ impl BlockBuilder {
 
     /// Fills in the 4 bytes before `end` with the distance from there to `target`.
     fn relative(&mut self, end: usize, target: u64) -> Result<()> {
-        let distance = target.wrapping_sub(self.at + end as u64) as i64;
-        let distance = i32::try_from(distance)?;
-        put(&mut self.bytes, end - 4, &distance.to_le_bytes());
+        let distance = self.distance(end, target)?;
+        put(&mut self.bytes, end - 4, &distance);
         Ok(())
+    }
+
+    fn distance(&self, end: usize, target: u64) -> Result<[u8; 4]> {
+        let distance = target.wrapping_sub(self.at + end as u64) as i64;
+        Ok(i32::try_from(distance)?.to_le_bytes())
     }
 
     /// Appends the unwind table.
@@ -255,6 +292,7 @@ impl BlockBuilder {
             low: self.at,
             high,
             header: self.at + header as u64,
+            entries_only: self.entries_only,
             bytes: self.bytes,
         })
     }

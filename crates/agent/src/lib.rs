@@ -4,7 +4,7 @@
 mod block;
 mod process;
 
-pub use block::{Block, BlockBuilder, Recorder, Row, Stub, Thunk};
+pub use block::{Block, BlockBuilder, EntryOnly, Recorder, Row, Stub, Thunk};
 pub use process::{
     BLOCKS, BlockEntry, CONTEXT_BYTES, CONTEXTS, ProcessHead, STACK_PART_BYTES, STACK_PARTS,
     UNWINDERS, UnwinderEntry, blocks_offset, process_bytes, unwinders_offset,

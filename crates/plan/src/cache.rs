@@ -12,7 +12,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 use crate::Plan;
 
 /// Changes whenever plans are made differently or written differently.
-const VERSION: &[u8; 8] = b"nopal-p2";
+const VERSION: &[u8; 8] = b"nopal-p3";
 
 /// Version, what the plan was made from, checksum of the rest.
 const HEADER: usize = 24;

@@ -71,6 +71,7 @@ const NAMES: &[(&str, Reason)] = &[
     ("__prctl", Reason::RestrictsCalls),
     ("seccomp", Reason::RestrictsCalls),
     ("syscall", Reason::RawSystemCall),
+    ("mlockall", Reason::LocksMemory),
     ("__morestack*", Reason::GrowsStack),
     ("__x86_indirect_thunk*", Reason::BranchThunk),
     ("__x86_return_thunk*", Reason::BranchThunk),

@@ -5,7 +5,7 @@ use nopal_agent::Stub;
 use nopal_plan::Site;
 use std::collections::HashSet;
 
-const HOOKS: [(&str, Stub); 15] = [
+const HOOKS: [(&str, Stub); 16] = [
     ("_dl_debug_state", Stub::Libraries),
     ("_dl_find_object", Stub::FindObject),
     ("dl_iterate_phdr", Stub::IterateObjects),
@@ -16,8 +16,9 @@ const HOOKS: [(&str, Stub); 15] = [
     ("swapcontext", Stub::Jump),
     ("setcontext", Stub::Jump),
     ("execve", Stub::Exec),
-    ("execveat", Stub::Exec),
-    ("fexecve", Stub::Exec),
+    ("execveat", Stub::ExecAt),
+    ("fexecve", Stub::ExecDescriptor),
+    ("mlockall", Stub::LockAll),
     ("prctl", Stub::Prctl),
     ("seccomp", Stub::Seccomp),
     ("syscall", Stub::SystemCall),

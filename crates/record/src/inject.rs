@@ -28,7 +28,7 @@ impl<'a> Injector<'a> {
         })
     }
 
-    fn call(&mut self, what: &str, number: i64, arguments: [u64; 6]) -> Result<u64> {
+    pub fn call(&mut self, what: &str, number: i64, arguments: [u64; 6]) -> Result<u64> {
         let answer = self
             .thread
             .remote_system_call(self.gadget, number, arguments)?;

@@ -1,8 +1,10 @@
 //! From a command to a process that stands before the first instruction of its libraries and its own.
 
 use crate::options::Options;
+use crate::region::Question;
 use crate::traced::openable;
 use anyhow::{Context, Result, bail, ensure};
+use nopal_abi::NO_DESCRIPTOR;
 use nopal_process::{Command, Launched, LoaderStop, Memory, Thread};
 use nopal_symbols::Image;
 use std::ffi::OsStr;
@@ -114,22 +116,34 @@ fn traceable(path: &Path, name: &Path) -> Result<()> {
 
 /// Whether the program that a process is about to run can be followed without changing what it does. The path is in
 /// its memory; what it names may change until the kernel looks, so this only avoids what is known to go wrong.
-pub fn may_follow(process: i32, path_address: u64) -> bool {
+pub fn may_follow(question: &Question) -> bool {
     let follow = || -> Result<bool> {
-        let memory = Memory::open(process)?;
-        let path = read_path(&memory, path_address)?;
-        let root = PathBuf::from(format!("/proc/{process}/root"));
-        let full = match path.strip_prefix("/") {
-            Ok(below_root) => root.join(below_root),
-            Err(_) => PathBuf::from(format!("/proc/{process}/cwd")).join(path),
-        };
-        let metadata = full.metadata()?;
+        let metadata = program_file(question)?.metadata()?;
         // SAFETY: geteuid cannot fail.
         let ours = unsafe { libc::geteuid() };
         let keeps_rights = metadata.mode() & SET_ID == 0 || ours == 0;
         Ok(metadata.is_file() && metadata.mode() & 0o111 != 0 && keeps_rights)
     };
     follow().unwrap_or(false)
+}
+
+/// A path by which the tool finds the file that a process is about to execute.
+fn program_file(question: &Question) -> Result<PathBuf> {
+    let process = PathBuf::from(format!("/proc/{}", question.process));
+    let from = match question.descriptor {
+        NO_DESCRIPTOR => process.join("cwd"),
+        descriptor => process.join(format!("fd/{descriptor}")),
+    };
+    if question.word == 0 {
+        return Ok(from);
+    }
+    let path = read_path(&Memory::open(question.process)?, question.word)?;
+    Ok(match path.strip_prefix("/") {
+        Ok(below_root) => process.join("root").join(below_root),
+        // Joined, it would ask for a directory.
+        Err(_) if path.as_os_str().is_empty() => from,
+        Err(_) => from.join(path),
+    })
 }
 
 fn read_path(memory: &Memory, address: u64) -> Result<PathBuf> {

@@ -5,6 +5,7 @@
 //! buffers that the runtime fills, `remove` takes everything out again, and `guardian` does so when the tool is killed.
 
 mod choose;
+mod code;
 mod collect;
 mod drain;
 mod files;
@@ -12,6 +13,7 @@ mod guardian;
 mod hooks;
 mod inject;
 mod launch;
+mod lock;
 mod notes;
 mod options;
 mod region;
@@ -20,6 +22,7 @@ mod session;
 mod signals;
 mod space;
 mod traced;
+mod unwrap;
 
 pub use options::{Ended, Options, Outcome, WhenFull};
 pub use session::record;

@@ -4,7 +4,8 @@
 use anyhow::{Result, ensure};
 use nopal_abi::{
     ABI_VERSION, CHUNK_BYTES, CHUNK_FREE, CHUNK_FULL, CHUNK_OWNED, CHUNK_STATE_MASK, ChunkHeader,
-    LOST_COUNTERS, REQUEST_DONE, REQUEST_WAITING, REQUESTS, Region as Layout, Request,
+    LOST_COUNTERS, REQUEST_DONE, REQUEST_GRANTED, REQUEST_WAITING, REQUESTS, Region as Layout,
+    Request,
 };
 use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -39,6 +40,7 @@ pub struct Question {
     pub process: i32,
     pub thread: i32,
     pub word: u64,
+    pub descriptor: i32,
 }
 
 impl Region {
@@ -201,6 +203,7 @@ impl Region {
                     word: self
                         .long(self.request(place, offset_of!(Request, word)))
                         .load(Ordering::Relaxed),
+                    descriptor: field(offset_of!(Request, descriptor)) as i32,
                 }
             })
             .collect()
@@ -208,10 +211,19 @@ impl Region {
 
     /// Answers a question, and wakes the thread. A question that the thread has given up is left alone.
     pub fn answer(&self, question: &Question) {
+        self.answer_by(question, REQUEST_DONE);
+    }
+
+    /// The same, where the tool has done what the thread asked for.
+    pub fn grant(&self, question: &Question) {
+        self.answer_by(question, REQUEST_GRANTED);
+    }
+
+    fn answer_by(&self, question: &Question, answer: u32) {
         let state = self.word(self.request(question.place, offset_of!(Request, state)));
         let _ = state.compare_exchange(
             REQUEST_WAITING,
-            REQUEST_DONE,
+            answer,
             Ordering::Release,
             Ordering::Relaxed,
         );

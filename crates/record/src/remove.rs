@@ -31,7 +31,7 @@ const PART_MIRRORED: u64 = 2;
 const AFTER_CALL: [u8; 5] = [0x48, 0x8d, 0x64, 0x24, 0xf8];
 
 /// How long threads may take to stop.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Steps after which a thread that has not left generated code is left in it.
 const MOST_STEPS: usize = 20_000;
@@ -50,14 +50,7 @@ pub fn remove(traced: &mut Traced) -> Result<()> {
 pub fn remove_by(journal: &Journal, region: &Region) -> Result<()> {
     let mut stopped = Stopped::stop(journal.process, PATIENCE)?;
     let memory = Memory::open(journal.process)?;
-    for thread in stopped.threads_mut() {
-        for _ in 0..MOST_STEPS {
-            let address = thread.registers()?.rip;
-            if !journal.is_generated(address) || thread.step().is_err() {
-                break;
-            }
-        }
-    }
+    step_out(journal, &mut stopped, &[])?;
     region.say_gone();
     let patches: Vec<Patch> = journal
         .changes
@@ -74,6 +67,38 @@ pub fn remove_by(journal: &Journal, region: &Region) -> Result<()> {
     Ok(())
 }
 
+/// Lets threads that are in generated code run out of it, but for those that are `waiting` in the runtime. Whether all
+/// have.
+pub fn step_out(journal: &Journal, stopped: &mut Stopped, waiting: &[i32]) -> Result<bool> {
+    let mut all_out = true;
+    for thread in stopped.threads_mut() {
+        if waiting.contains(&thread.tid()) {
+            continue;
+        }
+        let mut out = false;
+        for _ in 0..MOST_STEPS {
+            out = !journal.is_generated(thread.registers()?.rip);
+            if out || thread.step().is_err() {
+                break;
+            }
+        }
+        all_out &= out;
+    }
+    Ok(all_out)
+}
+
+/// The stack parts that were ever mirrored, by the runtime's table at `table`.
+pub fn mirrored_parts(memory: &Memory, table: u64) -> Result<Vec<u64>> {
+    let mut bytes = vec![0; STACK_PARTS * 8];
+    memory
+        .read(table, &mut bytes)
+        .context("the table of stacks cannot be read")?;
+    Ok(words(&bytes)
+        .filter(|word| word % PART_STATES == PART_MIRRORED)
+        .map(|word| (word / PART_STATES).wrapping_mul(STACK_PART_BYTES))
+        .collect())
+}
+
 impl Journal {
     fn is_generated(&self, address: u64) -> bool {
         self.arenas.iter().any(|arena| arena.contains(&address))
@@ -82,14 +107,9 @@ impl Journal {
     /// Looks through all stacks that were ever mirrored. A slot is known by what it holds: the address behind the call
     /// in a thunk. Its mirror must hold an address too, of code that is not ours.
     pub fn unwrap_frames(&self, memory: &Memory) -> Result<()> {
-        let mut table = vec![0; STACK_PARTS * 8];
-        memory
-            .read(self.stack_parts, &mut table)
-            .context("the table of stacks cannot be read")?;
         let mut stack = vec![0; STACK_PART_BYTES as usize];
         let mut mirror = vec![0; STACK_PART_BYTES as usize];
-        for word in words(&table).filter(|word| word % PART_STATES == PART_MIRRORED) {
-            let at = (word / PART_STATES).wrapping_mul(STACK_PART_BYTES);
+        for at in mirrored_parts(memory, self.stack_parts)? {
             // A part may be half mapped: page by page.
             for page in (0..STACK_PART_BYTES).step_by(4096) {
                 let range = page as usize..page as usize + 4096;

@@ -6,14 +6,16 @@ use crate::drain::{Drain, Shared};
 use crate::files::Files;
 use crate::guardian::Guardian;
 use crate::launch::{self, Start};
-use crate::notes::{self, counter, lock, note, snapshot};
+use crate::lock;
+use crate::notes::{self, counter, note, snapshot};
 use crate::options::{Ended, Options, Outcome, WhenFull};
 use crate::region::{Question, Region};
 use crate::remove;
 use crate::signals::{Signals, send_signal};
-use crate::traced::{Settings, Traced, Workshop};
+use crate::traced::{COPIES_STACKS, Settings, Traced, Workshop, process_copies_stacks};
+use crate::unwrap;
 use anyhow::{Context, Result, bail, ensure};
-use nopal_abi::{ASK_EXEC, ASK_LIBRARIES, WHEN_FULL_BLOCK, WHEN_FULL_DROP};
+use nopal_abi::{ASK_EXEC, ASK_LIBRARIES, ASK_LOCK, WHEN_FULL_BLOCK, WHEN_FULL_DROP};
 use nopal_agent::{DEPTH_LIMIT, Recorder};
 use nopal_process::{Ending, ExecFollower, ExitWatch, Followed, Options as Trace, Thread};
 use nopal_symbols::{Selection, demangle};
@@ -229,6 +231,16 @@ impl Session<'_> {
                 region.answer(question);
                 changed
             }
+            ASK_LOCK => match self.lock_all(region, question) {
+                Ok(true) => {
+                    region.grant(question);
+                    Ok(())
+                }
+                refused => {
+                    region.answer(question);
+                    refused.map(|_| ())
+                }
+            },
             _ => {
                 region.answer(question);
                 Ok(())
@@ -255,7 +267,11 @@ impl Session<'_> {
     }
 
     fn libraries_changed(&mut self, region: &Arc<Region>, question: &Question) -> Result<()> {
-        self.asker(region, question.process)?;
+        if !self.asker(region, question.process)?.entry_only
+            && process_copies_stacks(question.process)?
+        {
+            self.wrap_nothing_more(region)?;
+        }
         let Some(mut traced) = self.traced.remove(&question.process) else {
             return Ok(());
         };
@@ -265,23 +281,51 @@ impl Session<'_> {
             writer: &self.shared.writer,
             warnings: &mut self.warnings,
         };
-        let mut changed = || -> Result<()> {
-            let mut thread = Thread::seize(question.process, question.thread, Trace::default())?;
-            thread.interrupt()?;
-            thread.settle()?;
-            let changed = traced.libraries_changed(&mut thread, &mut workshop);
-            let _ = thread.detach();
-            changed
-        };
-        let changed = changed();
+        let changed = with_thread(question, |thread| {
+            traced.libraries_changed(thread, &mut workshop)
+        });
         let watched = self.guardian.watch(&mut traced);
         self.traced.insert(question.process, traced);
         changed.and(watched)
     }
 
+    /// A library was loaded that copies stacks. All processes with this region run the same thunks.
+    fn wrap_nothing_more(&mut self, region: &Arc<Region>) -> Result<()> {
+        let ours = [std::process::id() as i32, self.guardian.process()];
+        for process in remove::processes_with(&[region.inode()], &ours) {
+            match self.asker(region, process) {
+                Err(error) if nopal_process::alive(process) => return Err(error),
+                _ => {}
+            }
+        }
+        let mut processes: Vec<&mut Traced> = self
+            .traced
+            .values_mut()
+            .filter(|traced| Arc::ptr_eq(&traced.region, region))
+            .collect();
+        let waiting: Vec<i32> = region
+            .questions()
+            .iter()
+            .map(|question| question.thread)
+            .collect();
+        self.warnings.push(COPIES_STACKS.into());
+        unwrap::wrap_nothing_more(&mut processes, &waiting)
+    }
+
+    /// Whether the program's memory is locked now.
+    fn lock_all(&mut self, region: &Arc<Region>, question: &Question) -> Result<bool> {
+        let traced = self.asker(region, question.process)?;
+        let Some(mappings) = lock::lockable(traced, question.word)? else {
+            return Ok(false);
+        };
+        with_thread(question, |thread| {
+            lock::lock(thread, &mappings, question.word)
+        })?;
+        Ok(true)
+    }
+
     fn exec(&mut self, region: &Arc<Region>, question: &Question) -> Result<()> {
-        let follows =
-            self.options.follow_exec && launch::may_follow(question.process, question.word);
+        let follows = self.options.follow_exec && launch::may_follow(question);
         let follower = follows
             .then(|| ExecFollower::seize(question.process, question.thread))
             .transpose();
@@ -367,7 +411,7 @@ impl Session<'_> {
         }
         let mut collector = drain.stop()?;
         let regions = self.shared.regions();
-        let mut writer = lock(&self.shared.writer);
+        let mut writer = notes::lock(&self.shared.writer);
         let mut lost = 0;
         let (mut threads, mut stacks) = (0, 0);
         for region in &regions {
@@ -430,6 +474,16 @@ impl Session<'_> {
             warnings: self.warnings,
         })
     }
+}
+
+/// Holds the thread that asks, which waits in the runtime.
+fn with_thread<T>(question: &Question, with: impl FnOnce(&mut Thread) -> Result<T>) -> Result<T> {
+    let mut thread = Thread::seize(question.process, question.thread, Trace::default())?;
+    thread.interrupt()?;
+    thread.settle()?;
+    let result = with(&mut thread);
+    let _ = thread.detach();
+    result
 }
 
 fn ended_as(ending: Ending) -> Ended {

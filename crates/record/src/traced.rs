@@ -1,17 +1,19 @@
 //! One traced process: nopal's memory in it, the thunks, and the changes to its text.
 
 use crate::choose::{Loaded, Wanted, imported};
+use crate::code::Code;
 use crate::files::Files;
 use crate::hooks;
 use crate::inject::Injector;
 use crate::notes::{counter, note};
 use crate::region::Region;
-use crate::remove::Journal;
+use crate::remove::{Journal, mirrored_parts};
 use crate::space::{Space, mark_of, reaches};
 use anyhow::{Context, Result, bail, ensure};
 use nopal_agent::{
     ARENA_BYTES, BLOCKS, BlockBuilder, BlockEntry, CONTEXT_BYTES, CONTEXTS, IMAGE_UNWIND_HEADER,
-    Immediates, ProcessHead, Recorder, Row, STACK_PARTS, UNWINDERS, UnwinderEntry,
+    Immediates, ProcessHead, Recorder, Row, STACK_PART_BYTES, STACK_PARTS, UNWINDERS,
+    UnwinderEntry,
 };
 use nopal_plan::{Body, FrameChange, Site};
 use nopal_process::{Mapping, Memory, Module, Outcome, Patch, Thread};
@@ -20,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 const PAGE: u64 = 4096;
@@ -48,6 +51,8 @@ pub struct Change {
 #[derive(Debug, Clone)]
 pub struct Places {
     head: u64,
+    /// The process structure, the contexts and the region.
+    memory: Vec<Range<u64>>,
     immediates: Immediates,
     arenas: Vec<Arena>,
     blocks: usize,
@@ -67,6 +72,8 @@ pub struct Traced {
     pub places: Places,
     pub modules: Vec<Loaded>,
     pub changes: Vec<Change>,
+    /// The blocks with thunks that wrap calls, unless `entry_only`.
+    code: Vec<Rc<Code>>,
     pub entry_only: bool,
 }
 
@@ -140,6 +147,11 @@ impl Traced {
         memory.write(head, as_bytes(&fields))?;
         let places = Places {
             head,
+            memory: vec![
+                head..head + head_bytes() + parts_bytes,
+                contexts..contexts + contexts_bytes.next_multiple_of(PAGE),
+                region_at..region_at + region.bytes(),
+            ],
             immediates,
             arenas: Vec::new(),
             blocks: 0,
@@ -152,7 +164,8 @@ impl Traced {
             places,
             modules: Vec::new(),
             changes: Vec::new(),
-            entry_only: false,
+            code: Vec::new(),
+            entry_only: !workshop.settings.recorder.wraps,
         };
         traced.add_modules(modules, &mut injector, &mut space, workshop)?;
         Ok(traced)
@@ -167,6 +180,7 @@ impl Traced {
             places: self.places.clone(),
             modules: self.modules.clone(),
             changes: self.changes.clone(),
+            code: self.code.clone(),
             entry_only: self.entry_only,
         })
     }
@@ -227,6 +241,10 @@ impl Traced {
             .chain(&new)
             .find(|module| module.executable)
             .cloned();
+        if !self.entry_only && new.iter().any(|module| copies_stacks(&module.name)) {
+            self.entry_only = true;
+            workshop.warnings.push(COPIES_STACKS.into());
+        }
         let first = self.modules.len();
         self.modules.extend(new);
         let imports = executable
@@ -245,9 +263,6 @@ impl Traced {
                 },
             )?;
             self.add_unwinder(&module)?;
-            if copies_stacks(&module.name) {
-                self.wrap_nothing_more(workshop)?;
-            }
             let sites = workshop.settings.wanted.sites(&module, &imports);
             if let Err(error) = self.add_module(&module, &sites, injector, space, workshop) {
                 workshop
@@ -284,9 +299,7 @@ impl Traced {
         let mut changes = Vec::with_capacity(sites.len() + hooks.len());
         for (site, number) in sites.iter().zip(numbers) {
             let recorder = Recorder {
-                wraps: workshop.settings.recorder.wraps
-                    && !self.entry_only
-                    && !site.reads_return_address,
+                wraps: !self.entry_only && !site.reads_return_address,
                 ..workshop.settings.recorder
             };
             let thunk = block.thunk(
@@ -385,8 +398,12 @@ impl Traced {
             arena.used + bytes <= ARENA_BYTES,
             "the generated code does not fit into its arena"
         );
-        injector.map_code(block.low, &block.bytes)?;
+        let file = injector.map_code(block.low, &block.bytes)?;
         arena.used += bytes;
+        if !block.entries_only.is_empty() {
+            let code = Code::map(&file, block.bytes.len(), block.entries_only)?;
+            self.code.push(Rc::new(code));
+        }
         self.publish_block(BlockEntry {
             low: block.low,
             high: block.high,
@@ -443,15 +460,28 @@ impl Traced {
         )
     }
 
-    /// From here on entries only: frames that are wrapped now are unwrapped.
-    fn wrap_nothing_more(&mut self, workshop: &mut Workshop) -> Result<()> {
-        if !self.entry_only {
-            self.entry_only = true;
-            workshop.warnings.push(
-                "this program copies stacks away and back: its entries only are recorded".into(),
-            );
+    /// Makes the thunks that there are wrap no call. The process, and all that share its memory, stand still.
+    pub fn record_entries_only(&self) {
+        for code in &self.code {
+            code.record_entries_only();
         }
-        Ok(())
+    }
+
+    /// Where nopal's memory is in the process.
+    pub fn own_memory(&self) -> Result<Vec<Range<u64>>> {
+        let mut own = self.places.memory.clone();
+        own.extend(self.arenas());
+        let table = self.places.head + head_bytes();
+        for part in mirrored_parts(&self.memory, table)? {
+            let mirror = part.wrapping_add_signed(self.places.immediates.mirror);
+            own.push(mirror..mirror.saturating_add(STACK_PART_BYTES));
+        }
+        Ok(own)
+    }
+
+    fn arenas(&self) -> impl Iterator<Item = Range<u64>> {
+        let arenas = self.places.arenas.iter();
+        arenas.map(|arena| arena.base..arena.base + arena.used)
     }
 
     /// What must be known to undo all this.
@@ -460,12 +490,7 @@ impl Traced {
             process: self.process,
             stack_parts: self.places.head + head_bytes(),
             mirror: self.places.immediates.mirror,
-            arenas: self
-                .places
-                .arenas
-                .iter()
-                .map(|arena| arena.base..arena.base + arena.used)
-                .collect(),
+            arenas: self.arenas().collect(),
             changes: self.changes.clone(),
         }
     }
@@ -512,6 +537,16 @@ fn rows(body: &Body) -> Vec<(u16, Row)> {
 fn extent(module: &Loaded) -> Range<u64> {
     let extent = module.file.extent();
     module.base.wrapping_add(extent.start)..module.base.wrapping_add(extent.end)
+}
+
+pub const COPIES_STACKS: &str =
+    "this program copies stacks away and back: its entries only are recorded";
+
+/// Whether a process has loaded a library that does.
+pub fn process_copies_stacks(process: i32) -> Result<bool> {
+    let modules = nopal_process::modules(process)?;
+    let mut names = modules.iter().map(|module| module.path.to_string_lossy());
+    Ok(names.any(|name| copies_stacks(&name)))
 }
 
 /// Libraries that move live frames: wrapped return addresses would come back to other calls' mirrors.

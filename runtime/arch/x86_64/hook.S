@@ -43,6 +43,8 @@
 	before_stub nopal_stub_jump, nopal_before_jump
 	before_stub nopal_stub_libraries, nopal_before_libraries
 	before_stub nopal_stub_exec, nopal_before_exec
+	before_stub nopal_stub_exec_at, nopal_before_exec_at
+	before_stub nopal_stub_exec_descriptor, nopal_before_exec_descriptor
 	before_stub nopal_stub_prctl, nopal_before_prctl
 	before_stub nopal_stub_seccomp, nopal_before_seccomp
 	before_stub nopal_stub_system_call, nopal_before_system_call
@@ -62,6 +64,7 @@
 
 	instead_stub nopal_stub_find_object, nopal_find_object
 	instead_stub nopal_stub_iterate_objects, nopal_iterate_objects
+	instead_stub nopal_stub_lock_all, nopal_lock_all
 
 /* Where an exception goes on that passes through a wrapped frame. The unwinder comes here, by nopal_personality, with
  *   %rax = exception    %rdx = struct nopal_unwinder    %rsp = slot + 8    -8(%rsp) = return address into the thunk
