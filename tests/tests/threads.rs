@@ -2,10 +2,12 @@
 
 use nopal_tests::{Case, c};
 
+/// Each thread takes a part of the buffer, and the tool may be slower than they come: exact with `--block` only.
 #[test]
 fn two_hundred_threads_at_once_and_ten_thousand_over_the_run() {
     Case::new(c("threads", &[]))
         .arguments(["10000", "200"])
+        .options(["--block"])
         .check();
 }
 
@@ -13,6 +15,7 @@ fn two_hundred_threads_at_once_and_ten_thousand_over_the_run() {
 fn one_thread_after_the_other() {
     Case::new(c("threads", &[]))
         .arguments(["3000", "1"])
+        .options(["--block"])
         .check();
 }
 
