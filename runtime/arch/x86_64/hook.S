@@ -75,7 +75,7 @@
 nopal_landing:
 	.cfi_startproc
 	.cfi_def_cfa_offset 0
-	.cfi_escape 0x10, 16, 10, 0x0f, 0xf7, 0x6e, 0x6f, 0x70, 0x61, 0x6c, 0x2e, 0x6d, 0x22
+	cfi_return_address_in_mirror
 	lea -8(%rsp), %rsp
 	.cfi_def_cfa_offset 8
 	mov (%rsp), %rcx
@@ -85,7 +85,7 @@ nopal_landing:
 	or $NOPAL_KIND_UNWIND, %ecx
 	call nopal_exit
 	pop_register %rcx
-	.cfi_restore 16
+	cfi_return_address_in_slot
 	mov %rax, %rdi
 	jmp *NOPAL_UNWINDER_RESUME(%rdx)
 	.cfi_endproc

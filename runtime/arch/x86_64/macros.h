@@ -26,3 +26,16 @@
 	pop_register %rbp
 	.cfi_restore %rbp
 	.endm
+
+/* In CFI, a constant that the tool replaces by process.mirror - 8. */
+#define MIRROR_OF_SLOT 0xf7, 0x6e, 0x6f, 0x70, 0x61, 0x6c, 0x2e, 0x6d
+
+/* The return address is in the mirror: DW_CFA_expression(16) { const8s MIRROR - 8; plus }, with the CFA on the stack. */
+	.macro cfi_return_address_in_mirror
+	.cfi_escape 0x10, 16, 10, 0x0f, MIRROR_OF_SLOT, 0x22
+	.endm
+
+/* It is where the call put it. Not .cfi_restore: libgcc takes that for "not saved anywhere". */
+	.macro cfi_return_address_in_slot
+	.cfi_offset 16, -8
+	.endm

@@ -22,14 +22,6 @@
 
 #define CHUNK_MASK (NOPAL_CHUNK_BYTES - 1)
 
-/* In CFI, a constant that the tool replaces by process.mirror - 8. */
-#define MIRROR_OF_SLOT 0xf7, 0x6e, 0x6f, 0x70, 0x61, 0x6c, 0x2e, 0x6d
-
-/* The return address is in the mirror: DW_CFA_expression(16) { const8s MIRROR - 8; plus }, with the CFA on the stack. */
-.macro cfi_return_address_in_mirror
-	.cfi_escape 0x10, 16, 10, 0x0f, MIRROR_OF_SLOT, 0x22
-.endm
-
 .macro patch kind, bytes_before_here
 .Lfield\@:
 	.pushsection .nopal_patches, "", @progbits
@@ -73,7 +65,7 @@ nopal_thunk_exit_word:
 nopal_thunk_exit_call:
 	pop_register %rcx
 	ret
-	.cfi_restore 16
+	cfi_return_address_in_slot
 nopal_thunk_end:
 	.cfi_endproc
 

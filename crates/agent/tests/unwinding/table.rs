@@ -2,8 +2,8 @@
 
 use crate::common::Memory;
 use gimli::{
-    BaseAddresses, CfaRule, EhFrame, EhFrameHdr, EndianSlice, LittleEndian, RegisterRule,
-    UnwindContext, UnwindSection,
+    BaseAddresses, CallFrameInstruction, CfaRule, EhFrame, EhFrameHdr, EndianSlice, LittleEndian,
+    RegisterRule, UnwindContext, UnwindSection,
 };
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -127,7 +127,8 @@ impl Table {
         })
     }
 
-    /// Where the entries begin and end, in order. The header's table has each of them.
+    /// Where the entries begin and end, in order. The header's table has each of them. None says that the return
+    /// address is again where the common entry has it: libgcc takes that for "saved nowhere".
     pub fn functions(&self) -> Vec<Range<u64>> {
         let ranges = self.read(|_, frames, bases| {
             let mut ranges = Vec::new();
@@ -135,6 +136,12 @@ impl Table {
             while let Some(entry) = entries.next().unwrap() {
                 if let gimli::CieOrFde::Fde(partial) = entry {
                     let fde = partial.parse(EhFrame::cie_from_offset).unwrap();
+                    let mut instructions = fde.instructions(frames, bases);
+                    while let Some(instruction) = instructions.next().unwrap() {
+                        let restores = matches!(instruction, CallFrameInstruction::Restore { register }
+                            if register.0 == RETURN_ADDRESS);
+                        assert!(!restores, "in the entry for {:#x}", fde.initial_address());
+                    }
                     ranges.push(fde.initial_address()..fde.initial_address() + fde.len());
                 }
             }
