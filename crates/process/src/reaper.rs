@@ -74,11 +74,18 @@ impl Shared {
                     .seizing
                     .is_some_and(|since| since.elapsed() >= SUSPICIOUS)
             {
-                let ended = libc::WEXITED | libc::WNOHANG;
-                state
-                    .seized
-                    .retain(|&tid| matches!(ptrace::news(tid, ended), Ok(None)));
+                state.seized.retain(|&tid| !reap(tid));
             }
         }
+    }
+}
+
+/// Whether the thread has ended; it is then gone.
+fn reap(tid: i32) -> bool {
+    let ended = libc::WEXITED | libc::WNOHANG;
+    // A look first: the kernel would give us a stop, too, and another waits for that.
+    match ptrace::news(tid, ended | libc::WNOWAIT) {
+        Ok(Some(news)) if !news.is_stop() => ptrace::news(tid, ended).is_ok(),
+        _ => false,
     }
 }

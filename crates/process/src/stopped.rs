@@ -69,18 +69,18 @@ impl Stopped {
         let mut known = HashSet::new();
         let reaper = Reaper::start();
         let mut pause = Pause::default();
+        let mut look = true;
         loop {
             // A thread that still runs may create others; when all stand still, one more look finds none.
-            let settled = stopped.late.is_empty();
-            let found = stopped.seize_new(&mut known, &reaper)?;
-            if settled && !found {
+            let hopeless = Instant::now() >= deadline;
+            let settled = stopped.late.is_empty() || hopeless;
+            let found = look && stopped.seize_new(&mut known, &reaper)?;
+            if look && settled && !found {
                 break;
             }
             stopped.gather()?;
+            look = stopped.late.is_empty() || hopeless;
             if !stopped.late.is_empty() {
-                if Instant::now() >= deadline {
-                    break;
-                }
                 pause.rest();
             }
         }

@@ -129,19 +129,11 @@ impl Thread {
         if let Some(stop) = self.stop {
             return Ok(Some(Event::Stopped(stop)));
         }
-        match ptrace::news(self.tid, libc::WSTOPPED | libc::WNOHANG) {
-            Ok(Some(news)) => {
-                let stop = decode(news);
-                self.stop = Some(stop);
-                return Ok(Some(Event::Stopped(stop)));
-            }
-            // A zombie is no child to one who asks for stops only.
-            Err(error) if !is_no_child(&error) => return Err(error).context("cannot wait"),
-            _ => {}
-        }
-        match ptrace::news(self.tid, libc::WEXITED | libc::WNOHANG | libc::WNOWAIT) {
-            // The kernel tells of a tracee's stop whether or not it is asked for: one that came between the two looks.
-            Ok(Some(news)) if news.is_stop() => Ok(None),
+        // Asked for ends only, the kernel tells of a tracee's stops nevertheless: so look first, and take what was seen.
+        let look = libc::WSTOPPED | libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+        match ptrace::news(self.tid, look) {
+            Ok(None) => Ok(None),
+            Ok(Some(news)) if news.is_stop() => self.take_stop(),
             Ok(Some(news)) => {
                 // The status of our own child stays for `ExitWatch`; anything else must be released to its parent.
                 let own = self.tid == self.pid
@@ -151,8 +143,20 @@ impl Thread {
                 }
                 Ok(Some(self.end(Ending::from_news(news))))
             }
-            Ok(None) => Ok(None),
             Err(error) if is_no_child(&error) => Ok(Some(self.end(Ending::Unknown))),
+            Err(error) => Err(error).context("cannot wait"),
+        }
+    }
+
+    /// `None` if the thread has been killed since it was seen to stop.
+    fn take_stop(&mut self) -> Result<Option<Event>> {
+        match ptrace::news(self.tid, libc::WSTOPPED | libc::WNOHANG) {
+            Ok(news) => {
+                self.stop = news.map(decode);
+                Ok(self.stop.map(Event::Stopped))
+            }
+            // A zombie is no child to one who asks for stops only.
+            Err(error) if is_no_child(&error) => Ok(None),
             Err(error) => Err(error).context("cannot wait"),
         }
     }
@@ -168,8 +172,9 @@ impl Thread {
         thread_status(self.pid, self.tid).is_ok_and(|status| status.tracer == own_thread())
     }
 
+    /// Whether this is the first thread of its process, and has ended before others. Nobody is told of that.
     pub(crate) fn is_zombie(&self) -> bool {
-        !thread_alive(self.pid, self.tid)
+        self.tid == self.pid && !thread_alive(self.pid, self.tid)
     }
 
     /// Goes on as if the stop had not been: a signal is delivered, a stopped process remains stopped.
