@@ -83,7 +83,7 @@ fn bound(module: &Loaded, import: &Import, memory: &Memory) -> Option<u64> {
 fn defined(name: &str, modules: &[Loaded], memory: &Memory) -> Option<u64> {
     let (module, address) = modules
         .iter()
-        .find_map(|module| Some((module, module.file.image.symbol(name)?)))?;
+        .find_map(|module| Some((module, module.file.image.exported(name)?)))?;
     let indirect =
         matches!(module.file.image.function_at(address), Ok(Some(function)) if function.indirect);
     if !indirect {

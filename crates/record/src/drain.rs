@@ -72,6 +72,7 @@ impl Drain {
     /// Ends the thread, and gives the collector back for what is left.
     pub fn stop(self) -> Result<Collector> {
         self.shared.stop.store(true, Ordering::Relaxed);
+        self.thread.thread().unpark();
         self.thread
             .join()
             .unwrap_or_else(|_| Err(anyhow::anyhow!("collecting records failed")))
@@ -118,7 +119,7 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
         } else {
             (nap * 2).min(LONGEST_NAP)
         };
-        std::thread::sleep(nap);
+        std::thread::park_timeout(nap);
     }
     Ok(collector)
 }

@@ -76,7 +76,8 @@ pub fn record(options: &Options) -> Result<Outcome> {
     signals.after_launch()?;
     let drain = Drain::start(shared, Collector::new(keep, options.max_bytes));
     let ended = session.run(main, &signals, &drain);
-    session.finish(ended?, drain)
+    let (ended, left) = ended?;
+    session.finish(ended, &left, drain)
 }
 
 fn create(options: &Options, command: Vec<String>) -> Result<Writer> {
@@ -174,8 +175,13 @@ impl Session<'_> {
     }
 
     /// Serves the traced processes until the last one has ended, or the user wants no more. Returns how the program
-    /// ended.
-    fn run(&mut self, mut main: ExitWatch, signals: &Signals, drain: &Drain) -> Result<Ended> {
+    /// ended, and which processes run on.
+    fn run(
+        &mut self,
+        mut main: ExitWatch,
+        signals: &Signals,
+        drain: &Drain,
+    ) -> Result<(Ended, Vec<i32>)> {
         let mut ended = None;
         let mut looked = Instant::now();
         loop {
@@ -197,20 +203,20 @@ impl Session<'_> {
             {
                 looked = Instant::now();
                 if self.left().is_empty() {
-                    return Ok(ended);
+                    return Ok((ended, Vec::new()));
                 }
             } else if let Some(ended) = ended
                 && self.traced.is_empty()
                 && self.left().is_empty()
             {
-                return Ok(ended);
+                return Ok((ended, Vec::new()));
             }
             let asked = signals.take();
             for signal in asked.to_forward {
                 send_signal(main.pid(), signal);
             }
             if let Some(ended) = ended.filter(|_| asked.enough) {
-                return Ok(ended);
+                return Ok((ended, self.left()));
             }
             if drain.has_ended() {
                 ensure!(ended.is_none(), "collecting records failed");
@@ -388,9 +394,8 @@ impl Session<'_> {
     }
 
     /// Lets go of what still runs, and completes the trace.
-    fn finish(mut self, ended: Ended, drain: Drain) -> Result<Outcome> {
-        let left = self.left();
-        for process in &left {
+    fn finish(mut self, ended: Ended, left: &[i32], drain: Drain) -> Result<Outcome> {
+        for process in left {
             let region = self
                 .shared
                 .regions()

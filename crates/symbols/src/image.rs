@@ -11,7 +11,7 @@ use crate::dynamic::Dynamic;
 use crate::elf::{Elf, LONGEST_PATH, string_at};
 use crate::functions::{self, Function};
 use crate::imports::{self, Import};
-use crate::table::SymbolTable;
+use crate::table::{ByName, SymbolTable};
 use crate::unwind::{CfaChange, Frames, UnwindEntry};
 use crate::{debug, table};
 
@@ -46,6 +46,7 @@ pub struct Image {
     code: Code,
     debug_directories: Vec<PathBuf>,
     debug: OnceLock<Option<debug::Debug>>,
+    exports: OnceLock<Option<ByName>>,
     frames: OnceLock<Frames>,
     functions: OnceLock<Result<Vec<Function>>>,
     content_hash: OnceLock<u64>,
@@ -77,6 +78,7 @@ impl Image {
                 .map(|&directory| directory.to_owned())
                 .collect(),
             debug: OnceLock::new(),
+            exports: OnceLock::new(),
             frames: OnceLock::new(),
             functions: OnceLock::new(),
             content_hash: OnceLock::new(),
@@ -202,6 +204,15 @@ impl Image {
                     .and_then(|debug| debug.symbols())
                     .and_then(find_in)
             })
+    }
+
+    /// The address of a name that other files may be bound to.
+    pub fn exported(&self, name: &str) -> Option<u64> {
+        let table = self.dynamic.symbols(self)?;
+        match self.exports.get_or_init(|| table.by_name()) {
+            Some(names) => table.find_by(names, name.as_bytes()),
+            None => table.find(name.as_bytes()),
+        }
     }
 
     /// All functions by address, one an address. Worked out once.

@@ -2,6 +2,7 @@ use anyhow::{Result, ensure};
 use object::LittleEndian as LE;
 use object::elf::{self, Sym64};
 use object::pod::slice_from_all_bytes;
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::elf::{Elf, LONGEST_NAME, string_at};
 
@@ -74,13 +75,7 @@ impl<'a> SymbolTable<'a> {
     pub fn find(&self, name: &[u8]) -> Option<u64> {
         let mut hidden = None;
         for (index, symbol) in self.symbols.iter().enumerate() {
-            let kind = symbol.st_type();
-            if !self.is_named(symbol, name)
-                || !is_defined(symbol)
-                || kind == elf::STT_TLS
-                || kind == elf::STT_SECTION
-                || kind == elf::STT_FILE
-            {
+            if !self.is_named(symbol, name) || !is_place(symbol) {
                 continue;
             }
             let address = symbol.st_value.get(LE);
@@ -90,6 +85,35 @@ impl<'a> SymbolTable<'a> {
             hidden.get_or_insert(address);
         }
         hidden
+    }
+
+    /// What `find` finds for each name, for many searches. `None`: the table is damaged.
+    pub fn by_name(&self) -> Option<ByName> {
+        let mut budget = self.name_budget(self.len());
+        let mut symbols = Vec::new();
+        for (index, symbol) in self.symbols.iter().enumerate() {
+            if is_place(symbol) {
+                let name = self.name(symbol, &mut budget).ok()?;
+                symbols.push((
+                    xxh3_64(name),
+                    self.is_hidden(index),
+                    u32::try_from(index).ok()?,
+                ));
+            }
+        }
+        symbols.sort_unstable();
+        Some(ByName(symbols))
+    }
+
+    pub fn find_by(&self, names: &ByName, name: &[u8]) -> Option<u64> {
+        let hash = xxh3_64(name);
+        let first = names.0.partition_point(|&(other, ..)| other < hash);
+        names.0[first..]
+            .iter()
+            .take_while(|&&(other, ..)| other == hash)
+            .filter_map(|&(.., index)| self.get(index))
+            .find(|symbol| self.is_named(symbol, name))
+            .map(|symbol| symbol.st_value.get(LE))
     }
 
     fn is_named(&self, symbol: &Sym64<LE>, name: &[u8]) -> bool {
@@ -106,6 +130,14 @@ impl<'a> SymbolTable<'a> {
             .get(2 * index + 1)
             .is_some_and(|high| high & 0x80 != 0)
     }
+}
+
+/// Hashes of names, whether only old programs use the symbol, and where it is in the table; sorted.
+pub(crate) struct ByName(Vec<(u64, bool, u32)>);
+
+fn is_place(symbol: &Sym64<LE>) -> bool {
+    let kind = symbol.st_type();
+    is_defined(symbol) && kind != elf::STT_TLS && kind != elf::STT_SECTION && kind != elf::STT_FILE
 }
 
 pub(crate) fn is_defined(symbol: &Sym64<LE>) -> bool {

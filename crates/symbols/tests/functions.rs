@@ -61,6 +61,7 @@ fn symtab_names_every_function_once() {
     assert!(addresses(&image).is_sorted_by(|a, b| a < b));
     assert_eq!(image.symbol("nowhere"), None);
     assert_eq!(image.symbol("printf"), None);
+    assert_eq!(image.exported("leaf"), None, "only in .symtab");
 
     let inside = image
         .function_at(leaf.address + leaf.size - 1)
@@ -358,4 +359,48 @@ fn control_characters_do_not_reach_a_terminal() {
         .unwrap()
         .name;
     assert_eq!(name, "f_\u{fffd}[\u{fffd}_name");
+}
+
+#[test]
+fn exported_names_are_found_as_symbols_are() {
+    let workshop = Workshop::new();
+    workshop.write(
+        "versions.c",
+        r#"
+__asm__(".symver old_way, chosen@V1\n.symver new_way, chosen@@V2");
+int old_way(void) { return 1; }
+int new_way(void) { return 2; }
+__thread int variable;
+int data = 3;
+extern int missing(void);
+int calls(void) { return missing(); }
+"#,
+    );
+    workshop.write("map", "V1 { global: *; };\nV2 { } V1;\n");
+    workshop.run("gcc -O2 -shared -fPIC versions.c -Wl,--version-script=map -o versions.so");
+    let image = workshop.open("versions.so");
+    for name in ["chosen", "old_way", "data", "calls"] {
+        assert!(image.exported(name).is_some(), "{name}");
+        assert_eq!(image.exported(name), image.symbol(name), "{name}");
+    }
+    for name in ["variable", "missing", "", "chose"] {
+        assert_eq!(image.exported(name), None, "{name}");
+    }
+
+    let libc = Image::open(std::path::Path::new("/lib/x86_64-linux-gnu/libc.so.6")).unwrap();
+    let names = libc
+        .functions()
+        .unwrap()
+        .iter()
+        .map(|function| &function.name);
+    let mut exported = 0;
+    for name in names.step_by(7) {
+        assert!(
+            libc.exported(name)
+                .is_none_or(|address| libc.symbol(name) == Some(address)),
+            "{name}"
+        );
+        exported += usize::from(libc.exported(name).is_some());
+    }
+    assert!(exported > 100, "{exported}");
 }
