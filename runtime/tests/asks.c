@@ -18,6 +18,7 @@
 
 static struct nopal_request seen;
 static uint32_t waits;
+static uint32_t answer;
 
 static void tool_answers(uint32_t *word, uint32_t value)
 {
@@ -27,7 +28,7 @@ static void tool_answers(uint32_t *word, uint32_t value)
 	for (uint32_t i = 0; i < NOPAL_REQUESTS; i++)
 		if (region->requests[i].state == NOPAL_REQUEST_WAITING) {
 			seen = region->requests[i];
-			region->requests[i].state = NOPAL_REQUEST_DONE;
+			region->requests[i].state = answer;
 		}
 }
 
@@ -36,6 +37,7 @@ static void begin(void)
 	world_begin(2);
 	play(NOPAL_KIND_ENTRY, SLOT);
 	waits = 0;
+	answer = NOPAL_REQUEST_DONE;
 	seen = (struct nopal_request){ 0 };
 	sim.in_wait = tool_answers;
 }
@@ -51,8 +53,9 @@ static void question_is_answered(void)
 {
 	begin();
 	uint32_t bell = region->bell;
-	nopal_ask(&process, NOPAL_ASK_EXEC, 0x1234);
+	CHECK(!nopal_ask(&process, NOPAL_ASK_EXEC, 0x1234, 7));
 	CHECK(seen.what == NOPAL_ASK_EXEC && seen.word == 0x1234 && seen.process == 100 && seen.thread == 100);
+	CHECK(seen.descriptor == 7);
 	CHECK(region->bell == bell + 1 && sim.wakes == 1 && waits == 5);
 	all_requests_are_free();
 }
@@ -69,7 +72,7 @@ static void asker_gives_up(void)
 	begin();
 	sim.in_wait = nobody_answers;
 	uint64_t before = sim.clock;
-	nopal_ask(&process, NOPAL_ASK_LIBRARIES, 0);
+	CHECK(!nopal_ask(&process, NOPAL_ASK_LIBRARIES, 0, NOPAL_NO_DESCRIPTOR));
 	CHECK(waits > 0 && sim.clock - before < 1000000000);
 	all_requests_are_free();
 }
@@ -78,7 +81,7 @@ static void asker_does_not_wait_for_a_tool_that_is_gone(void)
 {
 	begin();
 	region->tool_gone = 1;
-	nopal_ask(&process, NOPAL_ASK_LIBRARIES, 0);
+	nopal_ask(&process, NOPAL_ASK_LIBRARIES, 0, NOPAL_NO_DESCRIPTOR);
 	CHECK(waits == 0);
 	all_requests_are_free();
 }
@@ -88,10 +91,10 @@ static void more_askers_than_places(void)
 	begin();
 	for (uint32_t i = 0; i < NOPAL_REQUESTS; i++)
 		region->requests[i].state = NOPAL_REQUEST_CLAIMED;
-	nopal_ask(&process, NOPAL_ASK_LIBRARIES, 0);
+	nopal_ask(&process, NOPAL_ASK_LIBRARIES, 0, NOPAL_NO_DESCRIPTOR);
 	CHECK(waits == 0);
 	region->requests[NOPAL_REQUESTS - 1].state = NOPAL_REQUEST_FREE;
-	nopal_ask(&process, NOPAL_ASK_LIBRARIES, 0);
+	nopal_ask(&process, NOPAL_ASK_LIBRARIES, 0, NOPAL_NO_DESCRIPTOR);
 	CHECK(seen.what == NOPAL_ASK_LIBRARIES);
 	for (uint32_t i = 0; i < NOPAL_REQUESTS - 1; i++)
 		region->requests[i].state = NOPAL_REQUEST_FREE;
@@ -103,7 +106,7 @@ static void handler_asks(uint32_t *word, uint32_t value)
 	(void)word;
 	(void)value;
 	sim.in_wait = tool_answers;
-	nopal_ask(&process, NOPAL_ASK_EXEC, 1);
+	nopal_ask(&process, NOPAL_ASK_EXEC, 1, NOPAL_NO_DESCRIPTOR);
 	CHECK(seen.what == NOPAL_ASK_EXEC || seen.what == NOPAL_ASK_LIBRARIES);
 }
 
@@ -111,7 +114,7 @@ static void handler_asks_while_its_thread_does(void)
 {
 	begin();
 	sim.in_wait = handler_asks;
-	nopal_ask(&process, NOPAL_ASK_LIBRARIES, 0);
+	nopal_ask(&process, NOPAL_ASK_LIBRARIES, 0, NOPAL_NO_DESCRIPTOR);
 	CHECK(waits == 5);
 	all_requests_are_free();
 }
@@ -121,7 +124,7 @@ static void quiet_process_asks_without_a_system_call(void)
 	begin();
 	process.quiet = 1;
 	uint32_t calls = sim.system_calls;
-	nopal_ask(&process, NOPAL_ASK_LIBRARIES, 0);
+	nopal_ask(&process, NOPAL_ASK_LIBRARIES, 0, NOPAL_NO_DESCRIPTOR);
 	CHECK(sim.system_calls == calls);
 	all_requests_are_free();
 }
@@ -136,16 +139,47 @@ static void hooks_ask(void)
 	begin();
 	struct nopal_arguments arguments = given(0x111, 0x222, 0);
 	nopal_before_exec(&arguments);
-	CHECK(seen.what == NOPAL_ASK_EXEC && seen.word == 0x111);
+	CHECK(seen.what == NOPAL_ASK_EXEC && seen.word == 0x111 && seen.descriptor == NOPAL_NO_DESCRIPTOR);
+	nopal_before_exec_at(&arguments);
+	CHECK(seen.word == 0x222 && seen.descriptor == 0x111);
+	nopal_before_exec_descriptor(&arguments);
+	CHECK(seen.word == 0 && seen.descriptor == 0x111);
 	nopal_before_libraries(&arguments);
 	CHECK(seen.what == NOPAL_ASK_LIBRARIES);
 	arguments = given(59, 0x333, 0);
 	nopal_before_system_call(&arguments);
-	CHECK(seen.what == NOPAL_ASK_EXEC && seen.word == 0x333);
+	CHECK(seen.what == NOPAL_ASK_EXEC && seen.word == 0x333 && seen.descriptor == NOPAL_NO_DESCRIPTOR);
+	arguments = given(322, 9, 0x444);
+	nopal_before_system_call(&arguments);
+	CHECK(seen.what == NOPAL_ASK_EXEC && seen.word == 0x444 && seen.descriptor == 9);
 	waits = 0;
 	arguments = given(1, 2, 3);
 	nopal_before_system_call(&arguments);
 	CHECK(waits == 0 && !process.quiet);
+	all_requests_are_free();
+}
+
+static int answer_of_mlockall;
+
+static int mlockall(int flags)
+{
+	CHECK(flags == 3);
+	return answer_of_mlockall;
+}
+
+static void memory_is_locked_by_the_tool_where_the_kernel_does_not(void)
+{
+	begin();
+	answer_of_mlockall = 0;
+	CHECK(nopal_lock_all(3, 0, mlockall) == 0 && waits == 0);
+	answer_of_mlockall = -1;
+	CHECK(nopal_lock_all(3, 0, mlockall) == -1);
+	CHECK(seen.what == NOPAL_ASK_LOCK && seen.word == 3);
+	answer = NOPAL_REQUEST_GRANTED;
+	CHECK(nopal_lock_all(3, 0, mlockall) == 0);
+	waits = 0;
+	process.quiet = 1;
+	CHECK(nopal_lock_all(3, 0, mlockall) == -1 && waits == 0);
 	all_requests_are_free();
 }
 
@@ -191,6 +225,8 @@ const struct test ask_tests[] = {
 	{ "handler_asks_while_its_thread_does", handler_asks_while_its_thread_does },
 	{ "quiet_process_asks_without_a_system_call", quiet_process_asks_without_a_system_call },
 	{ "hooks_ask", hooks_ask },
+	{ "memory_is_locked_by_the_tool_where_the_kernel_does_not",
+	  memory_is_locked_by_the_tool_where_the_kernel_does_not },
 	{ "hooks_silence", hooks_silence },
 	{ 0, 0 },
 };
