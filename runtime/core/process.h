@@ -25,6 +25,9 @@
 #define NOPAL_UNWINDERS 8
 #define NOPAL_DEPTH_LIMIT 256
 #define NOPAL_UNWINDER_RESUME 32    /* offset in struct nopal_unwinder */
+#define NOPAL_UNWINDER_BYTES 48
+#define NOPAL_PROCESS_UNWINDERS 24640
+#define NOPAL_UNWINDER_SHIFT 56     /* the landing pad gets an unwinder's number above the bits of an address */
 #define NOPAL_EXIT_WORD 7           /* from the address that a wrapped function returns to: the record word of its exit */
 
 #ifndef __ASSEMBLER__
@@ -99,6 +102,8 @@ _Static_assert(offsetof(struct nopal_context, token) == NOPAL_CONTEXT_TOKEN, "co
 _Static_assert(offsetof(struct nopal_context, slots) == NOPAL_CONTEXT_SLOTS, "context");
 _Static_assert(offsetof(struct nopal_context, depth) == NOPAL_CONTEXT_DEPTH, "context");
 _Static_assert(offsetof(struct nopal_unwinder, resume) == NOPAL_UNWINDER_RESUME, "unwinder");
+_Static_assert(sizeof(struct nopal_unwinder) == NOPAL_UNWINDER_BYTES, "unwinder");
+_Static_assert(offsetof(struct nopal_process, unwinders) == NOPAL_PROCESS_UNWINDERS, "process");
 
 /* The process that this code runs in. On a host it is a word in the agent's image that the tool fills in. */
 extern struct nopal_process *const volatile nopal_process __attribute__((visibility("hidden")));

@@ -115,7 +115,8 @@ int nopal_personality(int version, int actions, uint64_t class, void *exception,
 		if (((const unsigned char *)address)[i] != after_call[i])
 			return CONTINUE_UNWIND;
 	((void (*)(void *, int, uint64_t))unwinder->set_register)(context, 0, (uint64_t)exception);
-	((void (*)(void *, int, uint64_t))unwinder->set_register)(context, 1, (uint64_t)unwinder);
+	uint64_t number = (uint64_t)(unwinder - nopal_process->unwinders);
+	((void (*)(void *, int, uint64_t))unwinder->set_register)(context, 1, address | number << NOPAL_UNWINDER_SHIFT);
 	((void (*)(void *, uint64_t))unwinder->set_address)(context, (uint64_t)nopal_landing);
 	return INSTALL_CONTEXT;
 }

@@ -51,7 +51,7 @@ pub struct Segment<'a> {
 /// Takes the calls of segments, each worker those of many segments of any thread.
 pub trait Worker: Sink + Send {
     /// Whether a thread may be shared. If not, a worker gets all segments of a thread, and its notes on frames stay.
-    const SHARES: bool = true;
+    const SHARES: bool = false;
 
     /// Before the segment's records; `machine` is as all records before have left it.
     fn begin(&mut self, _segment: &Segment, _machine: &Machine) {}

@@ -102,6 +102,11 @@ fn traceable(path: &Path, name: &Path) -> Result<()> {
          start; `nopal list` shows what could be traced in it",
         name.display()
     );
+    ensure!(
+        !image.is_go(),
+        "{} is a Go program: its stacks move, and its functions jump back to their own entries; it cannot be recorded",
+        name.display()
+    );
     let metadata = path.metadata()?;
     // SAFETY: geteuid cannot fail.
     let root = unsafe { libc::geteuid() } == 0;

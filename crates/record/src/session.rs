@@ -229,6 +229,13 @@ impl Session<'_> {
     }
 
     fn answer(&mut self, region: &Arc<Region>, question: &Question) {
+        // In a PID namespace of its own a process has a number that is another's out here, which must not be touched.
+        if !remove::has_mapped(question.process, region) {
+            region.answer(question);
+            self.warnings
+                .push("a process in another PID namespace was not followed further".into());
+            return;
+        }
         // Each question is answered once: its place may be another question's by the next moment.
         let served = match question.what {
             ASK_EXEC => self.exec(region, question),

@@ -136,6 +136,13 @@ impl Image {
         str::from_utf8(path).ok()
     }
 
+    /// Whether Go's tool chain made it.
+    pub fn is_go(&self) -> bool {
+        [".go.buildinfo", ".note.go.buildid"]
+            .iter()
+            .any(|name| self.elf.section(name).is_some())
+    }
+
     /// Whether it is a program that no loader prepares.
     pub fn is_static(&self) -> bool {
         self.kind() != Kind::Library

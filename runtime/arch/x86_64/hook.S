@@ -67,7 +67,8 @@
 	instead_stub nopal_stub_lock_all, nopal_lock_all
 
 /* Where an exception goes on that passes through a wrapped frame. The unwinder comes here, by nopal_personality, with
- *   %rax = exception    %rdx = struct nopal_unwinder    %rsp = slot + 8    -8(%rsp) = return address into the thunk
+ *   %rax = exception    %rdx = where the thunk was to go on, and the unwinder's number << 56    %rsp = slot + 8
+ * The slot itself no longer holds anything: the unwinder has used it to come here.
  * The exit is recorded, the return address put back, and unwinding resumed as if the thunk's caller had asked for it.
  * That makes the thunk's frame eight bytes long for the unwinder, which tells frames apart by their stack pointers. */
 	.globl nopal_landing
@@ -78,7 +79,9 @@ nopal_landing:
 	cfi_return_address_in_mirror
 	lea -8(%rsp), %rsp
 	.cfi_def_cfa_offset 8
-	mov (%rsp), %rcx
+	mov %rdx, %rcx
+	shl $(64 - NOPAL_UNWINDER_SHIFT), %rcx
+	shr $(64 - NOPAL_UNWINDER_SHIFT), %rcx
 	push_register %rcx
 	mov NOPAL_EXIT_WORD(%rcx), %ecx
 	and $-16, %ecx
@@ -87,7 +90,10 @@ nopal_landing:
 	pop_register %rcx
 	cfi_return_address_in_slot
 	mov %rax, %rdi
-	jmp *NOPAL_UNWINDER_RESUME(%rdx)
+	shr $NOPAL_UNWINDER_SHIFT, %rdx
+	imul $NOPAL_UNWINDER_BYTES, %rdx, %rdx
+	add nopal_process(%rip), %rdx
+	jmp *(NOPAL_PROCESS_UNWINDERS + NOPAL_UNWINDER_RESUME)(%rdx)
 	.cfi_endproc
 	.size nopal_landing, . - nopal_landing
 
