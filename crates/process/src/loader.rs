@@ -41,9 +41,15 @@ pub fn run_to_loader_consistent(
     let mask = thread.signal_mask()?;
     thread.set_signal_mask(mask & !TRAP)?;
     memory.write(breakpoint, &[BREAKPOINT])?;
-    let end = run(thread, &memory, breakpoint, state_address)?;
-    if end == LoaderStop::Consistent {
-        memory.write(breakpoint, &original)?;
+    let end = run(thread, &memory, breakpoint, state_address);
+    match end {
+        Ok(LoaderStop::Consistent) => memory.write(breakpoint, &original)?,
+        // That failure is the one to tell.
+        Err(_) => drop(memory.write(breakpoint, &original)),
+        Ok(LoaderStop::Executed) => thread.set_signal_mask(mask)?,
+        Ok(LoaderStop::Exited(_) | LoaderStop::Killed { .. }) => {}
+    }
+    if let Ok(LoaderStop::Consistent) = end {
         if let Some(end) = gone(thread.settle_suppressing()?) {
             return Ok(end);
         }
@@ -52,7 +58,7 @@ pub fn run_to_loader_consistent(
         }
         thread.set_signal_mask(mask)?;
     }
-    Ok(end)
+    end
 }
 
 fn run(

@@ -55,6 +55,14 @@ impl fmt::Display for StopError {
 
 impl std::error::Error for StopError {}
 
+/// What a look at the list of threads showed, besides those that are held.
+#[derive(Default)]
+struct Found {
+    new: bool,
+    /// The kernel may leave out others when a thread vanishes while it makes the list. A first thread does not vanish.
+    dying: bool,
+}
+
 impl Stopped {
     /// Stops all threads, and gives up on those that have not stopped after `patience`: see [`Stopped::late`]. Failures
     /// that are to be expected are [`StopError`]s.
@@ -74,15 +82,15 @@ impl Stopped {
             // A thread that still runs may create others; when all stand still, one more look finds none.
             let hopeless = Instant::now() >= deadline;
             let settled = stopped.late.is_empty() || hopeless;
-            let found = look && stopped.seize_new(&mut known, &reaper)?;
-            if look && settled && !found {
-                break;
+            if look {
+                let found = stopped.seize_new(&mut known, &reaper)?;
+                if settled && !found.new && (hopeless || !found.dying) {
+                    break;
+                }
             }
-            stopped.gather()?;
+            stopped.gather(&mut known)?;
             look = stopped.late.is_empty() || hopeless;
-            if !stopped.late.is_empty() {
-                pause.rest();
-            }
+            pause.rest();
         }
         // One that stood still may have been killed since: by SIGKILL, or by another's `execve`.
         let gone = |thread: &Thread| thread.registers().is_err();
@@ -98,25 +106,28 @@ impl Stopped {
         Ok(stopped)
     }
 
-    fn seize_new(&mut self, known: &mut HashSet<i32>, reaper: &Reaper) -> Result<bool> {
-        let mut found = false;
+    fn seize_new(&mut self, known: &mut HashSet<i32>, reaper: &Reaper) -> Result<Found> {
+        let mut found = Found::default();
         for tid in threads(self.pid).map_err(|_| StopError::Ended)? {
             if known.contains(&tid) {
                 continue;
             }
-            let Some(thread) = reaper.watch(self.pid, tid, || seize(self.pid, tid))? else {
-                continue;
-            };
-            thread.interrupt()?;
-            self.late.push(thread);
-            known.insert(tid);
-            found = true;
+            match reaper.watch(self.pid, tid, || seize(self.pid, tid))? {
+                Some(thread) => {
+                    thread.interrupt()?;
+                    self.late.push(thread);
+                    known.insert(tid);
+                    found.new = true;
+                }
+                None => found.dying |= tid != self.pid,
+            }
         }
         Ok(found)
     }
 
-    /// Moves the threads that have stopped from `late` to `threads`.
-    fn gather(&mut self) -> Result<()> {
+    /// Moves the threads that have stopped from `late` to `threads`. Those that have ended are not known any more: their
+    /// ids may be given to others.
+    fn gather(&mut self, known: &mut HashSet<i32>) -> Result<()> {
         for mut thread in std::mem::take(&mut self.late) {
             loop {
                 match thread.poll()? {
@@ -135,7 +146,10 @@ impl Stopped {
                         thread.become_first();
                         return Err(StopError::Executes.into());
                     }
-                    Some(Event::Ended(_)) => break,
+                    Some(Event::Ended(_)) => {
+                        known.remove(&thread.tid());
+                        break;
+                    }
                     None if thread.is_zombie() => {
                         self.first = Some(thread);
                         break;

@@ -117,7 +117,8 @@ int main(void) {
 	if (read(0, &byte, 1) != 1)
 		never("read of standard input", 0);
 	unsigned long before = spins;
-	usleep(10000);
+	for (int i = 0; i < 20000 && spins == before; i++)
+		usleep(1000);
 	for (int i = 0; i < set_count; i++)
 		semctl(sets[i], 0, IPC_RMID);
 	printf("%d complaints, %s\n", complaints, spins > before ? "spinning" : "hanging");
