@@ -257,6 +257,7 @@ fn the_terminal_is_the_programs_own() {
         let mut terminal = Terminal::start(&start);
         terminal.wait_for("what is your name?");
         terminal.write("nopal\n");
+        terminal.wait_for("hello nopal");
         assert_eq!(terminal.wait(), End::Code(0));
         let text = terminal.text();
         texts.push(

@@ -40,6 +40,8 @@ pub fn record(options: &Options) -> Result<Outcome> {
     let signals = Signals::before_launch()?;
     let mut guardian = Guardian::start(&options.directory)?;
     let mut launched = launch::launch(options).inspect_err(|_| guardian.dismiss())?;
+    // Before the program runs, and before there are other threads, which get the signal mask of this one.
+    signals.after_launch()?;
     // Only now: what cannot be run leaves an older trace where it is.
     let created = create(options, command).inspect_err(|_| {
         send_signal(launched.pid, libc::SIGKILL);
@@ -72,8 +74,6 @@ pub fn record(options: &Options) -> Result<Outcome> {
     } else {
         Keep::All
     };
-    // Before there is a second thread, which has the signal mask of the first.
-    signals.after_launch()?;
     let drain = Drain::start(shared, Collector::new(keep, options.max_bytes));
     let ended = session.run(main, &signals, &drain);
     let (ended, left) = ended?;
