@@ -6,59 +6,45 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use nopal_symbols::Image;
-use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+use nopal_symbols::{Function, Image, Stamp};
+use xxhash_rust::xxh3::Xxh3;
 
 use crate::Plan;
 
-/// Changes whenever plans are made differently or written differently.
-const VERSION: &[u8; 8] = b"nopal-p3";
+/// Changes whenever functions are found differently, or plans are made or written differently.
+const VERSION: &[u8; 8] = b"nopal-p4";
 
-/// Version, what the plan was made from, checksum of the rest.
-const HEADER: usize = 24;
+/// Version, checksum of what follows, stamp and hash of what the plan was made from.
+const HEADER: usize = 32;
+
+/// A plan that was written so many seconds after its file was changed holds for every file with the same stamp. One that
+/// was written sooner holds for the same content: the file may have been changed again within the resolution of its
+/// times.
+const SETTLED: i64 = 2;
 
 impl Plan {
     /// The plan from `cache_dir`, or a new one, which is put there. What is damaged, was made from other content or by
     /// another version, or may have been written by somebody else is made anew.
     pub fn cached(image: &Image, cache_dir: &Path) -> Result<Plan> {
         let identity = image.identity();
-        let source = source(image)?;
+        let Some(stamp) = image.stamp() else {
+            return Plan::make(image);
+        };
         let path = cache_dir.join(format!("{identity}.plan"));
-        if let Ok(plan) = read(&path, source)
+        if let Ok((functions, plan)) = read(&path, stamp, image)
             && plan.identity == identity
         {
+            image.remember(functions);
             return Ok(plan);
         }
         let plan = Plan::make(image)?;
         // A plan that cannot be kept is as good: the next run makes it again.
-        let _ = write(cache_dir, &path, source, &plan);
+        let _ = write(cache_dir, &path, stamp, image, &plan);
         Ok(plan)
     }
 }
 
-/// A hash of all that a plan is made from: files with one build-id may differ, as may the debug files found for them.
-fn source(image: &Image) -> Result<u64> {
-    let mut hash = Xxh3::new();
-    for segment in image.segments() {
-        let bytes = usize::try_from(segment.file_size)
-            .ok()
-            .and_then(|size| image.bytes(segment.address, size));
-        hash.update(&segment.address.to_le_bytes());
-        hash.update(bytes.unwrap_or_default());
-    }
-    for function in image.functions()? {
-        hash.update(&function.address.to_le_bytes());
-        hash.update(&function.size.to_le_bytes());
-        hash.update(&[function.source as u8, u8::from(function.indirect)]);
-        for name in std::iter::once(&function.name).chain(&function.aliases) {
-            hash.update(name.as_bytes());
-            hash.update(&[0]);
-        }
-    }
-    Ok(hash.digest())
-}
-
-fn read(path: &Path, source: u64) -> Result<Plan> {
+fn read(path: &Path, stamp: Stamp, image: &Image) -> Result<(Vec<Function>, Plan)> {
     let mut file = File::options()
         .read(true)
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
@@ -73,14 +59,19 @@ fn read(path: &Path, source: u64) -> Result<Plan> {
     let (header, rest) = bytes
         .split_at_checked(HEADER)
         .context("shorter than its header")?;
+    let settled = facts.mtime().saturating_sub(SETTLED) > stamp.changed;
+    let content = match header.last_chunk() {
+        Some(hash) if settled => u64::from_le_bytes(*hash),
+        _ => image.content_hash(),
+    };
     ensure!(
-        header == self::header(source, rest),
+        header == self::header(stamp, content, rest),
         "damaged, or of another file or version"
     );
     Ok(postcard::from_bytes(rest)?)
 }
 
-fn write(directory: &Path, path: &Path, source: u64, plan: &Plan) -> Result<()> {
+fn write(directory: &Path, path: &Path, stamp: Stamp, image: &Image, plan: &Plan) -> Result<()> {
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)
@@ -89,19 +80,24 @@ fn write(directory: &Path, path: &Path, source: u64, plan: &Plan) -> Result<()> 
         is_ours(&fs::metadata(directory)?),
         "not a directory that only this user writes"
     );
-    let rest = postcard::to_stdvec(plan)?;
+    let rest = postcard::to_stdvec(&(image.functions()?, plan))?;
     let mut file = tempfile::NamedTempFile::new_in(directory)?;
-    file.write_all(&header(source, &rest))?;
+    file.write_all(&header(stamp, image.content_hash(), &rest))?;
     file.write_all(&rest)?;
     file.persist(path)?;
     Ok(())
 }
 
-fn header(source: u64, rest: &[u8]) -> [u8; HEADER] {
+fn header(stamp: Stamp, content: u64, rest: &[u8]) -> [u8; HEADER] {
+    let made_from = [stamp.facts.to_le_bytes(), content.to_le_bytes()];
+    let made_from = made_from.as_flattened();
+    let mut checksum = Xxh3::new();
+    checksum.update(made_from);
+    checksum.update(rest);
     let mut header = [0; HEADER];
     header[..8].copy_from_slice(VERSION);
-    header[8..16].copy_from_slice(&source.to_le_bytes());
-    header[16..].copy_from_slice(&xxh3_64(rest).to_le_bytes());
+    header[8..16].copy_from_slice(&checksum.digest().to_le_bytes());
+    header[16..].copy_from_slice(made_from);
     header
 }
 

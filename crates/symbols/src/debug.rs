@@ -20,8 +20,7 @@ impl Debug {
 
 /// A separate debug file has every symbol; .gnu_debugdata only those that .dynsym lacks.
 pub(crate) fn find(image: &Image, directories: &[PathBuf]) -> Option<Debug> {
-    let debug = by_build_id(image, directories).or_else(|| by_link(image, directories));
-    if let Some(elf) = debug {
+    if let Some(elf) = file(image, directories) {
         return Some(Debug {
             elf,
             source: Source::DebugFile,
@@ -34,6 +33,10 @@ pub(crate) fn find(image: &Image, directories: &[PathBuf]) -> Option<Debug> {
         elf,
         source: Source::MiniDebugInfo,
     })
+}
+
+pub(crate) fn file(image: &Image, directories: &[PathBuf]) -> Option<Elf> {
+    by_build_id(image, directories).or_else(|| by_link(image, directories))
 }
 
 fn by_build_id(image: &Image, directories: &[PathBuf]) -> Option<Elf> {

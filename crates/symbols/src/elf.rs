@@ -11,6 +11,8 @@ use object::LittleEndian as LE;
 use object::elf::{self, FileHeader32, FileHeader64, Machine, ProgramHeader64};
 use object::read::elf::{FileHeader, NoteIterator, ProgramHeader as _, SectionHeader as _};
 
+use crate::stamp::Stamp;
+
 // What is longer is cut: nothing sensible is that long, and it bounds what a hostile file can ask for.
 pub(crate) const LONGEST_NAME: usize = 64 << 10;
 pub(crate) const LONGEST_PATH: usize = 4 << 10;
@@ -60,6 +62,8 @@ pub(crate) struct Section {
 
 pub(crate) struct Elf {
     contents: Contents,
+    /// None of one that is part of another file.
+    pub stamp: Option<Stamp>,
     pub kind: elf::FileType,
     pub entry: u64,
     pub headers: Vec<Header>,
@@ -81,7 +85,10 @@ impl Elf {
         // parsed, which is checked at each access; one that cuts it short ends the tool with SIGBUS, as it would end
         // every program that runs the file.
         let map = unsafe { Mmap::map(&file) }.context("cannot map the file")?;
-        Elf::parse(Contents::Mapped(map))
+        Ok(Elf {
+            stamp: Some(Stamp::of(&facts)),
+            ..Elf::parse(Contents::Mapped(map))?
+        })
     }
 
     pub fn parse(contents: Contents) -> Result<Elf> {
@@ -111,6 +118,7 @@ impl Elf {
         let sections = parse_sections(header, data);
         Ok(Elf {
             contents,
+            stamp: None,
             kind,
             entry,
             headers,

@@ -4,13 +4,14 @@ use std::ops::Range;
 use anyhow::Result;
 use object::LittleEndian as LE;
 use object::elf::{self, SHT_SYMTAB};
+use serde::{Deserialize, Serialize};
 
 use crate::elf::text;
 use crate::table::SymbolTable;
 use crate::{Image, cold};
 
 /// Code that is called.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Function {
     pub address: u64,
     pub size: u64,
@@ -26,7 +27,7 @@ pub struct Function {
 }
 
 /// Where a function was found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Source {
     Symtab,
     Dynsym,

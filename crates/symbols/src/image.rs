@@ -5,12 +5,13 @@ use std::sync::OnceLock;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use object::elf as abi;
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::dynamic::Dynamic;
 use crate::elf::{Elf, LONGEST_PATH, string_at};
 use crate::functions::{self, Function};
 use crate::imports::{self, Import};
+use crate::stamp::Stamp;
 use crate::table::{ByName, SymbolTable};
 use crate::unwind::{CfaChange, Frames, UnwindEntry};
 use crate::{debug, table};
@@ -220,6 +221,34 @@ impl Image {
             Some(names) => table.find_by(names, name.as_bytes()),
             None => table.find(name.as_bytes()),
         }
+    }
+
+    /// Of all files that the functions come from, and of the name that nameless ones are given.
+    pub fn stamp(&self) -> Option<Stamp> {
+        let stamp = self.elf.stamp?.with(self.file_name().as_bytes());
+        match self.debug_file() {
+            Some(debug) => Some(stamp.and(debug.stamp?)),
+            None => Some(stamp),
+        }
+    }
+
+    /// Of what `stamp` is of, by reading it.
+    pub fn content_hash(&self) -> u64 {
+        let own = *self.content_hash.get_or_init(|| xxh3_64(self.elf.data()));
+        let debug = self.debug_file();
+        debug.map_or(own, |debug| xxh3_64_with_seed(debug.data(), own))
+    }
+
+    fn debug_file(&self) -> Option<Elf> {
+        match SymbolTable::of_section(&self.elf, abi::SHT_SYMTAB) {
+            Some(_) => None,
+            None => debug::file(self, &self.debug_directories),
+        }
+    }
+
+    /// Spares `functions` its work: they are what it found in a file of the same stamp.
+    pub fn remember(&self, functions: Vec<Function>) {
+        self.functions.get_or_init(|| Ok(functions));
     }
 
     /// All functions by address, one an address. Worked out once.

@@ -10,6 +10,7 @@ mod image;
 mod imports;
 mod nearest;
 mod selection;
+mod stamp;
 mod table;
 mod unwind;
 
@@ -19,4 +20,5 @@ pub use image::{Image, Kind, Segment};
 pub use imports::{Import, Relocation};
 pub use nearest::nearest;
 pub use selection::Selection;
+pub use stamp::Stamp;
 pub use unwind::{Cfa, CfaChange, UnwindEntry};

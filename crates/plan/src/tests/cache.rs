@@ -1,9 +1,12 @@
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use super::Built;
 use crate::Plan;
+
+const HEADER: usize = 32;
 
 fn built(number: u32) -> Built {
     let source =
@@ -38,17 +41,19 @@ fn a_cached_plan_is_the_same_and_private() {
     assert_eq!(fs::read(&file).unwrap(), written);
 }
 
-/// Puts a plan with one site less into the cache, as if it had been made so: whoever reads it can be told.
+/// Puts a plan with one site and one function less into the cache, as if it had been made so: whoever reads it can be told.
 fn shortened(directory: &Path, library: &Built) -> (PathBuf, Plan) {
-    let made = Plan::cached(&library.image(), directory).unwrap();
+    let image = library.image();
+    let made = Plan::cached(&image, directory).unwrap();
     let file = only_file(directory);
     let mut bytes = fs::read(&file).unwrap();
     let mut shorter = made.clone();
     shorter.sites.pop();
-    let rest = postcard::to_stdvec(&shorter).unwrap();
-    bytes.truncate(24);
-    bytes[16..].copy_from_slice(&xxhash_rust::xxh3::xxh3_64(&rest).to_le_bytes());
-    bytes.extend_from_slice(&rest);
+    let (_, functions) = image.functions().unwrap().split_last().unwrap();
+    bytes.truncate(HEADER);
+    bytes.extend(postcard::to_stdvec(&(functions, &shorter)).unwrap());
+    let checksum = xxhash_rust::xxh3::xxh3_64(&bytes[16..]);
+    bytes[8..16].copy_from_slice(&checksum.to_le_bytes());
     fs::write(&file, bytes).unwrap();
     assert_eq!(Plan::cached(&library.image(), directory).unwrap(), shorter);
     (file, made)
@@ -62,7 +67,7 @@ fn what_is_damaged_is_made_anew() {
     let file = only_file(directory.path());
     let good = fs::read(&file).unwrap();
     let step = good.len() / 50 + 1;
-    for at in (0..24).chain((24..good.len()).step_by(step)) {
+    for at in (0..HEADER).chain((HEADER..good.len()).step_by(step)) {
         let mut bad = good.clone();
         bad[at] ^= 0x10;
         fs::write(&file, &bad).unwrap();
@@ -73,7 +78,7 @@ fn what_is_damaged_is_made_anew() {
         );
         assert_eq!(fs::read(&file).unwrap(), good, "{at}");
     }
-    for length in [0, 10, 24, good.len() - 1] {
+    for length in [0, 10, HEADER, good.len() - 1] {
         fs::write(&file, &good[..length]).unwrap();
         assert_eq!(
             Plan::cached(&library.image(), directory.path()).unwrap(),
@@ -147,6 +152,53 @@ fn a_stripped_file_has_a_plan_of_its_own() {
         Plan::cached(&image, directory.path()).unwrap(),
         Plan::make(&image).unwrap()
     );
+}
+
+/// Long after a file was changed its stamp is enough, and what is put into it then need not be looked at.
+#[test]
+fn a_cached_plan_spares_the_search_for_functions() {
+    let directory = tempfile::tempdir().unwrap();
+    let library = built(3);
+    let (file, made) = shortened(directory.path(), &library);
+    let later = SystemTime::now() + Duration::from_secs(3600);
+    File::options()
+        .append(true)
+        .open(&file)
+        .unwrap()
+        .set_modified(later)
+        .unwrap();
+    let image = library.image();
+    let shorter = Plan::cached(&image, directory.path()).unwrap();
+    assert_eq!(shorter.sites, made.sites[..made.sites.len() - 1]);
+    let all = library.image().functions().unwrap().to_vec();
+    assert_eq!(image.functions().unwrap(), &all[..all.len() - 1]);
+
+    let other = built(5);
+    fs::copy(&other.path, &library.path).unwrap();
+    let made = Plan::cached(&library.image(), directory.path()).unwrap();
+    assert_eq!(made, Plan::make(&library.image()).unwrap());
+}
+
+/// Its size, its name, its inode and, as far as the clock tells, its times are the same.
+#[test]
+fn a_file_that_was_changed_at_once_is_read_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let library = built(3);
+    let (file, _) = shortened(directory.path(), &library);
+    let mut bytes = fs::read(&file).unwrap();
+    bytes[24] ^= 1;
+    let checksum = xxhash_rust::xxh3::xxh3_64(&bytes[16..]);
+    bytes[8..16].copy_from_slice(&checksum.to_le_bytes());
+    fs::write(&file, bytes).unwrap();
+    let just_then = fs::metadata(&library.path).unwrap().modified().unwrap();
+    File::options()
+        .append(true)
+        .open(&file)
+        .unwrap()
+        .set_modified(just_then)
+        .unwrap();
+    let made = Plan::cached(&library.image(), directory.path()).unwrap();
+    assert_eq!(made, Plan::make(&library.image()).unwrap());
 }
 
 #[test]
