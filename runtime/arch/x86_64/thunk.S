@@ -270,9 +270,11 @@ nopal_hook_end:
 	mov %rax, (%rsp, %rdx)
 .if \depth
 	frames_above
+	/* A handler between the first two stores puts its own slots where ours is. */
 	mov %rdx, NOPAL_CONTEXT_SLOTS(%r9, %rax, 8)
 	inc %eax
 	mov %eax, NOPAL_CONTEXT_DEPTH(%r9)
+	mov %rdx, NOPAL_CONTEXT_SLOTS - 8(%r9, %rax, 8)
 .endif
 	.cfi_remember_state
 	restore_registers
