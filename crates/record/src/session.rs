@@ -109,10 +109,10 @@ fn settings(options: &Options) -> Result<Settings> {
             limits_depth: options.depth.is_some(),
         },
         buffer: options.buffer_bytes,
-        when_full: if options.when_full == WhenFull::Block {
-            WHEN_FULL_BLOCK
-        } else {
-            WHEN_FULL_DROP
+        // The flight recorder gives up the oldest records: threads wait for that, rather than lose the newest.
+        when_full: match options.when_full {
+            WhenFull::Drop => WHEN_FULL_DROP,
+            WhenFull::Block | WhenFull::Flight => WHEN_FULL_BLOCK,
         },
         depth: options.depth.unwrap_or(0),
     })
