@@ -102,6 +102,9 @@ nopal_hook_end:
  *   5. reserve: compare-and-swap the position against this thread's signal handlers; if one moved it, back to 1: it may
  *      have changed the range of step 2 between our two looks at it, but not without moving the position
  *   6. store the lower word, then the word with the kind
+ *
+ * A recorded call without arguments and results takes 97 instructions, of which 14 are the thunk's, 44 those of the
+ * entry and 39 those of the exit; crates/agent/tests/execution counts them.
  */
 	.text
 

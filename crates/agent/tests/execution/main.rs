@@ -1,0 +1,351 @@
+//! Runs thunks, hooks and the code behind them in this process, and looks at what they record and what they leave
+//! alone.
+
+mod machine;
+mod steps;
+mod world;
+
+use machine::{OBSERVED, Registers, enter, observer};
+use nopal_abi::*;
+use nopal_agent::{Recorder, Stub, Thunk};
+use steps::count_steps;
+use world::{Record, World, put};
+
+const PLAIN: Recorder = Recorder {
+    arguments: false,
+    wraps: true,
+    limits_depth: false,
+};
+const ARGUMENTS: Recorder = Recorder {
+    arguments: true,
+    ..PLAIN
+};
+const ONLY: Recorder = Recorder {
+    wraps: false,
+    ..PLAIN
+};
+
+/// jmp *(%rip); the address: reaches anywhere, and changes nothing.
+fn jump_to(address: u64) -> Vec<u8> {
+    let mut code = vec![0xff, 0x25, 0, 0, 0, 0];
+    code.extend(address.to_le_bytes());
+    code
+}
+
+fn observed() -> Vec<u8> {
+    jump_to(observer as *const () as u64)
+}
+
+/// test %edi, %edi; je done; dec %edi; call *thunk(%rip); done: ret; thunk: its address
+fn recursion(thunk: u64) -> Vec<u8> {
+    let mut code = vec![
+        0x85, 0xff, 0x74, 8, 0xff, 0xcf, 0xff, 0x15, 1, 0, 0, 0, 0xc3,
+    ];
+    code.extend(thunk.to_le_bytes());
+    code
+}
+
+/// A traced function that calls itself.
+fn recursive_thunk(world: &mut World, recorder: Recorder) -> Thunk {
+    let function = world.function_memory();
+    let thunk = world.thunk(1, recorder, jump_to(function));
+    put(function, &recursion(thunk.entry));
+    thunk
+}
+
+fn kinds(records: &[Record]) -> Vec<(u32, u32)> {
+    let events = records.iter().filter(|record| record.kind != KIND_EXTENDED);
+    events.map(|record| (record.kind, record.site)).collect()
+}
+
+fn resyncs(records: &[Record]) -> Vec<u32> {
+    let found = records.iter().filter(|record| record.kind == KIND_EXTENDED);
+    found.map(|record| record.words[4] as u32).collect()
+}
+
+/// Calls the thunk of an observed function, and checks that the function and its caller see what they would without.
+/// Returns whether the call was wrapped.
+fn call(thunk: &Thunk) -> bool {
+    let given = Registers::distinct(1);
+    let mut registers = given.clone();
+    let _observing = OBSERVED.lock();
+    let stack = enter(thunk.entry, &mut registers);
+    let seen = OBSERVED.registers();
+    assert_eq!(
+        seen.general(),
+        given.general(),
+        "registers at the function's start"
+    );
+    assert_eq!(
+        seen.vectors, given.vectors,
+        "vector registers at the function's start"
+    );
+    assert_eq!(seen.direction(), given.direction());
+    assert_eq!(
+        OBSERVED.stack(),
+        stack,
+        "the stack pointer at the function's start"
+    );
+    assert_eq!(OBSERVED.argument(), Registers::STACK_ARGUMENT);
+    let left = OBSERVED.left(&given);
+    assert_eq!(
+        registers.general(),
+        left.general(),
+        "registers after the return"
+    );
+    assert_eq!(
+        registers.vectors, left.vectors,
+        "vector registers after the return"
+    );
+    assert_eq!(registers.direction(), given.direction());
+    Some(OBSERVED.return_address()) == thunk.after_call
+}
+
+#[test]
+fn call_is_recorded_and_registers_are_kept() {
+    let mut world = World::new(4, 0);
+    let thunk = world.thunk(7, PLAIN, observed());
+    for _ in 0..3 {
+        assert!(call(&thunk));
+    }
+    let records = world.records();
+    assert_eq!(kinds(&records), [(KIND_ENTRY, 7), (KIND_EXIT, 7)].repeat(3));
+    assert_eq!(resyncs(&records), [RESYNC_CHUNK, RESYNC_STACK]);
+    assert!(records.is_sorted_by_key(|record| record.clock));
+    let slot = records[0].words[1];
+    assert!(
+        records[2..]
+            .iter()
+            .all(|record| u64::from(record.tag) == slot >> 4 & 0xff)
+    );
+}
+
+#[test]
+fn every_way_of_recording_keeps_registers() {
+    for bits in 0..8 {
+        let [arguments, wraps, limits_depth] = [1, 2, 4].map(|bit| bits & bit != 0);
+        let mut world = World::new(4, 3);
+        let thunk = world.thunk(
+            1 + bits,
+            Recorder {
+                arguments,
+                wraps,
+                limits_depth,
+            },
+            observed(),
+        );
+        // The first goes the slow path, the others the fast one.
+        for _ in 0..3 {
+            assert_eq!(call(&thunk), wraps);
+        }
+        let records = world.records();
+        let events: Vec<&Record> = records
+            .iter()
+            .filter(|record| record.kind != KIND_EXTENDED)
+            .collect();
+        assert_eq!(events.len(), if wraps { 6 } else { 3 });
+        let given = Registers::distinct(1);
+        for record in events {
+            match record.kind {
+                KIND_ENTRY_ARGS | KIND_ONLY_ARGS => assert_eq!(record.words, given.arguments()),
+                KIND_EXIT_RESULT => assert_eq!(record.words, [OBSERVED.left(&given).rax]),
+                KIND_ENTRY | KIND_ONLY | KIND_EXIT => assert!(!arguments),
+                other => panic!("a record of kind {other}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn thunk_that_is_switched_off_records_nothing() {
+    let mut world = World::new(4, 0);
+    let thunk = world.thunk(7, PLAIN, observed());
+    world.write(thunk.entry, &thunk.switch(false));
+    assert!(!call(&thunk));
+    assert_eq!(kinds(&world.records()), []);
+    world.write(thunk.entry, &thunk.switch(true));
+    assert!(call(&thunk));
+    assert_eq!(kinds(&world.records()), [(KIND_ENTRY, 7), (KIND_EXIT, 7)]);
+}
+
+#[test]
+fn tail_calls_end_with_their_caller() {
+    for (recorder, entry, tail, exit) in [
+        (PLAIN, KIND_ENTRY, KIND_TAIL, KIND_EXIT),
+        (ARGUMENTS, KIND_ENTRY_ARGS, KIND_TAIL_ARGS, KIND_EXIT_RESULT),
+        (
+            Recorder {
+                limits_depth: true,
+                ..PLAIN
+            },
+            KIND_ENTRY,
+            KIND_TAIL,
+            KIND_EXIT,
+        ),
+    ] {
+        let mut world = World::new(4, 3);
+        let last = world.thunk(3, recorder, observed());
+        let middle = world.thunk(2, recorder, jump_to(last.entry));
+        let first = world.thunk(1, recorder, jump_to(middle.entry));
+        for _ in 0..2 {
+            let mut registers = Registers::distinct(1);
+            let _observing = OBSERVED.lock();
+            enter(first.entry, &mut registers);
+            assert_eq!(
+                registers.general(),
+                OBSERVED.left(&Registers::distinct(1)).general()
+            );
+            assert_eq!(OBSERVED.return_address(), first.after_call.unwrap());
+        }
+        let round = [(entry, 1), (tail, 2), (tail, 3), (exit, 1)];
+        assert_eq!(kinds(&world.records()), round.repeat(2));
+    }
+}
+
+#[test]
+fn entries_only_leave_the_return_address_alone() {
+    let mut world = World::new(4, 0);
+    let inner = world.thunk(2, ONLY, observed());
+    let outer = world.thunk(1, PLAIN, jump_to(inner.entry));
+    assert!(!call(&inner));
+    let mut registers = Registers::distinct(1);
+    let observing = OBSERVED.lock();
+    enter(outer.entry, &mut registers);
+    drop(observing);
+    let expected = [
+        (KIND_ONLY, 2),
+        (KIND_ENTRY, 1),
+        (KIND_ONLY, 2),
+        (KIND_EXIT, 1),
+    ];
+    assert_eq!(kinds(&world.records()), expected);
+}
+
+#[test]
+fn depth_is_limited_exactly() {
+    for limit in [1, 2, 5, 256] {
+        let mut world = World::new(4, limit);
+        let recorder = Recorder {
+            limits_depth: true,
+            ..PLAIN
+        };
+        let thunk = recursive_thunk(&mut world, recorder);
+        for calls in [0, limit - 1, limit, 3 * limit] {
+            let before = world.records().len();
+            let mut registers = Registers {
+                rdi: u64::from(calls),
+                ..Registers::distinct(1)
+            };
+            enter(thunk.entry, &mut registers);
+            let depth = (calls + 1).min(limit) as usize;
+            let expected = [vec![(KIND_ENTRY, 1); depth], vec![(KIND_EXIT, 1); depth]].concat();
+            assert_eq!(
+                kinds(&world.records()[before..]),
+                expected,
+                "{calls} calls, limit {limit}"
+            );
+        }
+    }
+}
+
+/// Over many parts of a stack, and over many chunks.
+#[test]
+fn deep_recursion_is_recorded_whole() {
+    const CALLS: u32 = 400_000;
+    let deep = std::thread::Builder::new().stack_size(64 << 20).spawn(|| {
+        let mut world = World::new(200, 0);
+        let thunk = recursive_thunk(&mut world, PLAIN);
+        for _ in 0..2 {
+            let mut registers = Registers {
+                rdi: u64::from(CALLS),
+                ..Registers::distinct(1)
+            };
+            enter(thunk.entry, &mut registers);
+        }
+        let once = [
+            vec![(KIND_ENTRY, 1); CALLS as usize + 1],
+            vec![(KIND_EXIT, 1); CALLS as usize + 1],
+        ]
+        .concat();
+        let records = world.records();
+        assert!(kinds(&records) == once.repeat(2));
+        assert!(records.is_sorted_by_key(|record| record.clock));
+        assert_eq!(
+            resyncs(&records)
+                .iter()
+                .filter(|reason| **reason == RESYNC_STACK)
+                .count(),
+            1
+        );
+        assert_eq!(world.lost(), 0);
+    });
+    deep.unwrap().join().unwrap();
+}
+
+#[test]
+fn what_cannot_be_recorded_is_counted_and_called_all_the_same() {
+    let mut world = World::new(1, 0);
+    let thunk = world.thunk(1, PLAIN, observed());
+    let calls = (CHUNK_BYTES / 16) as u64;
+    for _ in 0..calls {
+        call(&thunk);
+    }
+    let recorded = kinds(&world.records()).len() as u64;
+    assert!(world.lost() > 0);
+    // An entry that is lost has no exit.
+    let entries = kinds(&world.records())
+        .iter()
+        .filter(|(kind, _)| *kind == KIND_ENTRY)
+        .count() as u64;
+    let exits = recorded - entries;
+    assert_eq!(world.lost(), (calls - entries) + (entries - exits));
+}
+
+#[test]
+fn hooks_keep_registers() {
+    let mut world = World::new(4, 0);
+    let hooks = [Stub::Jump, Stub::Prctl, Stub::Seccomp, Stub::SystemCall]
+        .map(|stub| world.hook(stub, observed()));
+    for hook in hooks {
+        assert!(!call(&hook));
+    }
+    assert_eq!(kinds(&world.records()), []);
+}
+
+#[test]
+fn event_after_a_jump_says_where_it_is() {
+    let mut world = World::new(4, 0);
+    let thunk = world.thunk(1, PLAIN, observed());
+    let jump = world.hook(Stub::Jump, observed());
+    assert!(call(&thunk));
+    assert!(!call(&jump));
+    assert!(call(&thunk));
+    assert_eq!(
+        resyncs(&world.records()),
+        [RESYNC_CHUNK, RESYNC_STACK, RESYNC_JUMP]
+    );
+}
+
+/// As `runtime/arch/x86_64/thunk.S` says.
+const INSTRUCTIONS_OF_A_RECORDED_CALL: u32 = 97;
+
+#[test]
+fn recorded_call_takes_the_instructions_that_are_written_down() {
+    let mut world = World::new(4, 0);
+    let thunk = world.thunk(1, PLAIN, observed());
+    assert!(call(&thunk));
+    let observing = OBSERVED.lock();
+    let steps = count_steps(
+        world.code(),
+        thunk.body..thunk.body + observed().len() as u64,
+        || {
+            enter(thunk.entry, &mut Registers::distinct(1).stepped());
+        },
+    );
+    drop(observing);
+    assert_eq!(steps, INSTRUCTIONS_OF_A_RECORDED_CALL);
+    assert_eq!(
+        kinds(&world.records()),
+        [(KIND_ENTRY, 1), (KIND_EXIT, 1)].repeat(2)
+    );
+}

@@ -1,0 +1,45 @@
+//! Counts instructions by the trap flag.
+
+use std::ffi::{c_int, c_void};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+static LOW: AtomicU64 = AtomicU64::new(0);
+static HIGH: AtomicU64 = AtomicU64::new(0);
+static LEFT_OUT_LOW: AtomicU64 = AtomicU64::new(0);
+static LEFT_OUT_HIGH: AtomicU64 = AtomicU64::new(0);
+static STEPS: AtomicU32 = AtomicU32::new(0);
+
+/// Runs before each instruction.
+extern "C" fn on_trap(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel gives a handler with SA_SIGINFO a ucontext_t.
+    let context = unsafe { &*context.cast::<libc::ucontext_t>() };
+    let address = context.uc_mcontext.gregs[libc::REG_RIP as usize] as u64;
+    let within = |low: &AtomicU64, high: &AtomicU64| {
+        (low.load(Ordering::Relaxed)..high.load(Ordering::Relaxed)).contains(&address)
+    };
+    if within(&LOW, &HIGH) && !within(&LEFT_OUT_LOW, &LEFT_OUT_HIGH) {
+        STEPS.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// How many instructions in `code`, but not in `left_out`, `run` executes with the trap flag set.
+pub fn count_steps(code: Range<u64>, left_out: Range<u64>, run: impl FnOnce()) -> u32 {
+    LOW.store(code.start, Ordering::Relaxed);
+    HIGH.store(code.end, Ordering::Relaxed);
+    LEFT_OUT_LOW.store(left_out.start, Ordering::Relaxed);
+    LEFT_OUT_HIGH.store(left_out.end, Ordering::Relaxed);
+    STEPS.store(0, Ordering::Relaxed);
+    // SAFETY: zeroes are an empty mask and no flags; the handler does nothing but atomic operations.
+    unsafe {
+        let mut action = std::mem::zeroed::<libc::sigaction>();
+        action.sa_sigaction = on_trap as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO;
+        assert_eq!(
+            libc::sigaction(libc::SIGTRAP, &action, std::ptr::null_mut()),
+            0
+        );
+    }
+    run();
+    STEPS.load(Ordering::Relaxed)
+}

@@ -1,0 +1,283 @@
+//! This process made a traced one: image, blocks, region and process structure, as the tool puts them into another.
+
+use nopal_abi::*;
+use nopal_agent::*;
+use std::arch::asm;
+use std::mem::offset_of;
+use std::ops::Range;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+/// Far from anything that is mapped here, and another distance for each world: mirrors stay mapped.
+fn new_mirror() -> i64 {
+    static WORLDS: AtomicI64 = AtomicI64::new(0);
+    -(1 << 44) - (WORLDS.fetch_add(1, Ordering::Relaxed) << 37)
+}
+
+const CONTEXT_SLOT: u64 = 0x278;
+const BLOCKS_AT: u64 = 1 << 20;
+
+#[derive(Clone, Debug)]
+pub struct Record {
+    pub clock: u64,
+    pub kind: u32,
+    pub site: u32,
+    pub tag: u8,
+    /// What follows the first word.
+    pub words: Vec<u64>,
+}
+
+pub struct World {
+    arena: u64,
+    process: u64,
+    mirror: i64,
+    region: u64,
+    chunks: usize,
+    used: u64,
+    blocks: usize,
+}
+
+fn thread_pointer() -> u64 {
+    let pointer;
+    // SAFETY: on x86-64 Linux the word at fs:0 holds the thread pointer.
+    unsafe { asm!("mov {}, fs:0", out(reg) pointer, options(readonly, nostack, preserves_flags)) };
+    pointer
+}
+
+/// Where glibc keeps the thread id in the control block.
+fn thread_slot() -> i32 {
+    // SAFETY: a system call without arguments.
+    let id = unsafe { libc::gettid() } as u32;
+    let found = (0x280..0x400).step_by(4).find(|offset| {
+        // SAFETY: glibc's control block is larger than that.
+        id == unsafe { std::ptr::read_volatile((thread_pointer() + offset) as *const u32) }
+    });
+    found.expect("the thread control block is glibc's") as i32
+}
+
+fn set_context_slot(value: u64) {
+    // SAFETY: a word of the control block that nobody else uses.
+    unsafe { std::ptr::write_volatile((thread_pointer() + CONTEXT_SLOT) as *mut u64, value) };
+}
+
+/// Zeroed memory, never given back: code in it may still be referred to.
+fn memory(bytes: u64, align: u64, protection: i32) -> u64 {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a new mapping where the kernel likes.
+    let at = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            (bytes + align) as usize,
+            protection,
+            flags,
+            -1,
+            0,
+        )
+    };
+    assert_ne!(at, libc::MAP_FAILED);
+    (at as u64).next_multiple_of(align)
+}
+
+pub fn put(at: u64, bytes: &[u8]) {
+    // SAFETY: callers pass places in memory of `memory`.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at as *mut u8, bytes.len()) };
+}
+
+fn head_bytes(head: &ProcessHead) -> &[u8] {
+    // SAFETY: a structure of integers without padding.
+    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(head).cast(), size_of::<ProcessHead>()) }
+}
+
+impl World {
+    /// For the calling thread, with so many chunks.
+    pub fn new(chunks: usize, depth_limit: u32) -> World {
+        let read_write = libc::PROT_READ | libc::PROT_WRITE;
+        let arena = memory(ARENA_BYTES, ARENA_BYTES, read_write | libc::PROT_EXEC);
+        let process = memory(process_bytes(), 4096, read_write);
+        let state_offset = size_of::<Region>().next_multiple_of(64);
+        let chunk_offset = (state_offset + chunks * 4).next_multiple_of(CHUNK_BYTES);
+        let region = memory(
+            (chunk_offset + chunks * CHUNK_BYTES) as u64,
+            CHUNK_BYTES as u64,
+            read_write,
+        );
+        put(
+            region + offset_of!(Region, chunk_count) as u64,
+            &(chunks as u32).to_le_bytes(),
+        );
+        put(
+            region + offset_of!(Region, state_offset) as u64,
+            &(state_offset as u64).to_le_bytes(),
+        );
+        put(
+            region + offset_of!(Region, chunk_offset) as u64,
+            &(chunk_offset as u64).to_le_bytes(),
+        );
+
+        let (mirror, thread_slot) = (new_mirror(), thread_slot());
+        let head = ProcessHead {
+            region,
+            contexts: memory((CONTEXTS * CONTEXT_BYTES) as u64, 4096, read_write),
+            stack_parts: memory((STACK_PARTS * 8) as u64, 4096, read_write),
+            mirror,
+            context_slot: CONTEXT_SLOT as i32,
+            thread_slot,
+            process: std::process::id(),
+            depth_limit,
+            ..ProcessHead::default()
+        };
+        put(process, head_bytes(&head));
+        let mark = arena as u32 & MARK_MASK;
+        let immediates = Immediates {
+            process,
+            mirror,
+            context_slot: head.context_slot,
+            thread_slot,
+            mark,
+            depth_limit,
+        };
+        let image = nopal_agent::image(&immediates);
+        put(arena, &image);
+        let mut world = World {
+            arena,
+            process,
+            mirror,
+            region,
+            chunks,
+            used: BLOCKS_AT,
+            blocks: 0,
+        };
+        world.publish(
+            arena,
+            arena + image.len() as u64,
+            arena + IMAGE_UNWIND_HEADER,
+        );
+        set_context_slot(0);
+        world
+    }
+
+    fn publish(&mut self, low: u64, high: u64, header: u64) {
+        let entry = [low, high, header].map(u64::to_le_bytes).concat();
+        put(
+            self.process + blocks_offset() + (self.blocks * size_of::<BlockEntry>()) as u64,
+            &entry,
+        );
+        self.blocks += 1;
+        put(
+            self.process + offset_of!(ProcessHead, block_count) as u64,
+            &(self.blocks as u32).to_le_bytes(),
+        );
+    }
+
+    /// Where generated code is.
+    pub fn code(&self) -> Range<u64> {
+        self.arena..self.arena + ARENA_BYTES
+    }
+
+    pub fn write(&self, at: u64, bytes: &[u8]) {
+        assert!(self.code().contains(&at));
+        put(at, bytes);
+    }
+
+    fn build(&mut self, fill: impl FnOnce(&mut BlockBuilder) -> Thunk) -> Thunk {
+        let mut builder = BlockBuilder::new(self.arena + self.used, self.arena, self.mirror);
+        let thunk = fill(&mut builder);
+        let block = builder.finish().unwrap();
+        self.write(block.low, &block.bytes);
+        self.used += (block.bytes.len() as u64).next_multiple_of(4096);
+        self.publish(block.low, block.high, block.header);
+        thunk
+    }
+
+    /// A function that is all displaced.
+    pub fn thunk(&mut self, site: u32, recorder: Recorder, code: Vec<u8>) -> Thunk {
+        let write = |_: u64, out: &mut [u8]| {
+            out.copy_from_slice(&code);
+            Ok(())
+        };
+        self.build(|block| block.thunk(site, recorder, code.len(), &[], write).unwrap())
+    }
+
+    /// Where a function may be that calls: calls from generated code are tail calls to the runtime.
+    pub fn function_memory(&self) -> u64 {
+        memory(
+            4096,
+            4096,
+            libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC,
+        )
+    }
+
+    pub fn hook(&mut self, stub: Stub, code: Vec<u8>) -> Thunk {
+        let write = |_: u64, out: &mut [u8]| {
+            out.copy_from_slice(&code);
+            Ok(())
+        };
+        self.build(|block| block.hook(stub, code.len(), &[], write).unwrap())
+    }
+
+    fn word(&self, at: u64) -> u64 {
+        // SAFETY: callers pass places in the region.
+        unsafe { std::ptr::read_volatile(at as *const u64) }
+    }
+
+    pub fn lost(&self) -> u64 {
+        let counters = self.region + offset_of!(Region, lost) as u64;
+        (0..LOST_COUNTERS as u64)
+            .map(|index| self.word(counters + 64 * index))
+            .sum()
+    }
+
+    /// All records so far, in order.
+    pub fn records(&self) -> Vec<Record> {
+        let chunk_offset = self.word(self.region + offset_of!(Region, chunk_offset) as u64);
+        let chunk = |index: usize| self.region + chunk_offset + (index * CHUNK_BYTES) as u64;
+        let sequence = |at: &u64| self.word(at + offset_of!(ChunkHeader, sequence) as u64);
+        let used = |at: &u64| self.word(at + CHUNK_HEADER_BYTES as u64) != 0;
+        let mut chunks: Vec<u64> = (0..self.chunks).map(chunk).filter(used).collect();
+        chunks.sort_by_key(sequence);
+        chunks
+            .into_iter()
+            .flat_map(|at| self.chunk_records(at))
+            .collect()
+    }
+
+    fn chunk_records(&self, chunk: u64) -> Vec<Record> {
+        let mut records: Vec<Record> = Vec::new();
+        let mut at = chunk + CHUNK_HEADER_BYTES as u64;
+        let end = chunk + CHUNK_BYTES as u64;
+        while at < end && self.word(at) >> 32 != 0 {
+            let word = self.word(at);
+            let kind = (word >> 32) as u32 & 15;
+            let more = match kind {
+                KIND_ENTRY | KIND_EXIT | KIND_TAIL | KIND_ONLY => 0,
+                KIND_ENTRY_ARGS | KIND_TAIL_ARGS | KIND_ONLY_ARGS => ARGUMENTS as u64,
+                KIND_EXIT_RESULT => 1,
+                KIND_EXTENDED => RESYNC_BYTES as u64 / 8 - 1,
+                other => panic!("a record of kind {other}"),
+            };
+            let words: Vec<u64> = (1..=more).map(|index| self.word(at + 8 * index)).collect();
+            let before = records.last().map_or(0, |record| record.clock);
+            let wraps = u64::from((before as u32) > word as u32) << 32;
+            let clock = if kind == KIND_EXTENDED {
+                words[0]
+            } else {
+                (before >> 32 << 32 | word & 0xffff_ffff) + wraps
+            };
+            let site = (word >> 36) as u32 & (SITE_LIMIT - 1);
+            records.push(Record {
+                clock,
+                kind,
+                site,
+                tag: (word >> 56) as u8,
+                words,
+            });
+            at += 8 + 8 * more;
+        }
+        records
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        set_context_slot(0);
+    }
+}
