@@ -99,7 +99,7 @@ struct nopal_resync {
 	uint32_t kind_and_event;    /* NOPAL_KIND_EXTENDED | NOPAL_EVENT_RESYNC << 4 */
 	uint64_t clock;
 	uint64_t slot;              /* address of the slot that holds the return address of the event that follows */
-	uint64_t stack;             /* lowest address of the stack's known part; 0: it has none */
+	uint64_t stack;             /* lowest address of the stack's known part */
 	uint32_t process;
 	uint32_t thread;
 	uint32_t reason;
