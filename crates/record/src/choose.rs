@@ -52,6 +52,7 @@ impl Wanted {
 
 /// Where the functions are that `executable` imports, among the `modules` of the process in the loader's order.
 pub fn imported(executable: &Loaded, modules: &[Loaded], memory: &Memory) -> HashSet<u64> {
+    let mut words = Words::new(memory);
     let mut found = HashSet::new();
     let mut names = HashSet::new();
     for import in executable.file.image.imports() {
@@ -59,28 +60,63 @@ pub fn imported(executable: &Loaded, modules: &[Loaded], memory: &Memory) -> Has
         if import.name == "__libc_start_main" {
             continue;
         }
-        if let Some(target) = bound(executable, &import, memory) {
+        if let Some(target) = bound(executable, &import, &mut words) {
             found.insert(target);
         }
         if !import.name.is_empty() && names.insert(import.name.clone()) {
-            found.extend(defined(&import.name, modules, memory));
+            found.extend(defined(&import.name, modules, &mut words));
         }
     }
     found
 }
 
 /// What an import's word holds. A word that is not bound yet points back into the executable's own PLT.
-fn bound(module: &Loaded, import: &Import, memory: &Memory) -> Option<u64> {
-    let mut word = [0; 8];
-    memory
-        .read(module.base.wrapping_add(import.slot), &mut word)
-        .ok()?;
-    Some(u64::from_le_bytes(word))
+fn bound(module: &Loaded, import: &Import, words: &mut Words) -> Option<u64> {
+    words.at(module.base.wrapping_add(import.slot))
+}
+
+/// Words of a process, which are read a page at a time: those that are asked for are close together.
+struct Words<'a> {
+    memory: &'a Memory,
+    page: Option<u64>,
+    bytes: Box<[u8; PAGE]>,
+}
+
+const PAGE: usize = 4096;
+
+impl<'a> Words<'a> {
+    fn new(memory: &'a Memory) -> Words<'a> {
+        Words {
+            memory,
+            page: None,
+            bytes: Box::new([0; PAGE]),
+        }
+    }
+
+    fn at(&mut self, address: u64) -> Option<u64> {
+        let offset = (address % PAGE as u64) as usize;
+        let page = address - offset as u64;
+        if self.page != Some(page) {
+            self.page = None;
+            self.memory.read(page, &mut *self.bytes).ok()?;
+            self.page = Some(page);
+        }
+        match self.bytes.get(offset..offset + 8) {
+            Some(word) => Some(u64::from_le_bytes(word.try_into().ok()?)),
+            None => self.across_pages(address),
+        }
+    }
+
+    fn across_pages(&self, address: u64) -> Option<u64> {
+        let mut word = [0; 8];
+        self.memory.read(address, &mut word).ok()?;
+        Some(u64::from_le_bytes(word))
+    }
 }
 
 /// The function that the loader binds a name to; for one that is chosen at run time, what the library itself has
 /// chosen.
-fn defined(name: &str, modules: &[Loaded], memory: &Memory) -> Option<u64> {
+fn defined(name: &str, modules: &[Loaded], words: &mut Words) -> Option<u64> {
     let (module, address) = modules
         .iter()
         .find_map(|module| Some((module, module.file.image.exported(name)?)))?;
@@ -95,5 +131,5 @@ fn defined(name: &str, modules: &[Loaded], memory: &Memory) -> Option<u64> {
         .imports()
         .into_iter()
         .find(|import| import.bound_as == Relocation::Irelative { resolver: address })?;
-    bound(module, &chosen, memory)
+    bound(module, &chosen, words)
 }

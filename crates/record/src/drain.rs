@@ -88,6 +88,7 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
         let mut freed = 0;
         for region in shared.regions() {
             region.beat();
+            region.make_ready();
             freed += collector.round(&region, &mut lock(&shared.writer))?;
         }
         if last_ended.elapsed() > ENDED {

@@ -147,13 +147,8 @@ impl Files {
         nearest.into_iter().map(str::to_owned).collect()
     }
 
-    /// The numbers of sites, the same in every process; new ones are told to the trace first.
-    pub fn number(
-        &mut self,
-        file: &File,
-        sites: &[&Site],
-        writer: &Mutex<Writer>,
-    ) -> Result<Vec<u32>> {
+    /// The numbers of sites, the same in every process; what the trace must be told of new ones before they are used.
+    pub fn number(&mut self, file: &File, sites: &[&Site]) -> (Vec<u32>, Option<Note>) {
         let mut numbers = Vec::with_capacity(sites.len());
         let mut new = Vec::new();
         for site in sites {
@@ -173,17 +168,14 @@ impl Files {
                 });
             numbers.push(number);
         }
-        if !new.is_empty() {
+        let note = (!new.is_empty()).then(|| {
             *self.traced.entry(file.index).or_default() += new.len() as u64;
-            note(
-                writer,
-                &Note::Sites {
-                    image: file.index,
-                    sites: new,
-                },
-            )?;
-        }
-        Ok(numbers)
+            Note::Sites {
+                image: file.index,
+                sites: new,
+            }
+        });
+        (numbers, note)
     }
 }
 

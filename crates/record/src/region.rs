@@ -9,7 +9,7 @@ use nopal_abi::{
 };
 use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Shared memory between the tool and one process image and its forks.
@@ -21,6 +21,8 @@ pub struct Region {
     chunk_offset: usize,
     file: OwnedFd,
     inode: u64,
+    /// How many chunks, from the first on, have pages.
+    ready: AtomicUsize,
 }
 
 // SAFETY: the mapping lives as long as the value, and all access to it is by atomics or raw copies.
@@ -116,6 +118,7 @@ impl Region {
             chunk_offset: chunk_offset(chunks),
             file,
             inode,
+            ready: AtomicUsize::new(0),
         })
     }
 
@@ -130,6 +133,29 @@ impl Region {
     /// The memory's inode, by which processes that have it mapped are found.
     pub fn inode(&self) -> u64 {
         self.inode
+    }
+
+    /// Gives pages to the chunks that threads will take next. A thread that takes one without pages spends more time
+    /// on getting them than on its records.
+    pub fn make_ready(&self) {
+        const AHEAD: usize = 16;
+        let ready = self.ready.load(Ordering::Relaxed);
+        let nearly = ready.saturating_sub(AHEAD)..self.chunks;
+        let taken = |chunk: &usize| self.chunk_state(*chunk) != CHUNK_FREE;
+        let used = nearly.rev().find(taken).map_or(0, |chunk| chunk + 1);
+        let wanted = (used + AHEAD).min(self.chunks);
+        if wanted > ready {
+            // SAFETY: a system call on our descriptor; it changes no byte. If it fails, threads get the pages.
+            unsafe {
+                libc::fallocate(
+                    self.file.as_raw_fd(),
+                    0,
+                    (self.chunk_offset + ready * CHUNK_BYTES) as i64,
+                    ((wanted - ready) * CHUNK_BYTES) as i64,
+                )
+            };
+            self.ready.store(wanted, Ordering::Relaxed);
+        }
     }
 
     pub fn chunks(&self) -> usize {

@@ -12,7 +12,7 @@ use crate::space::{Space, mark_of, reaches};
 use anyhow::{Context, Result, bail, ensure};
 use nopal_agent::{
     ARENA_BYTES, BLOCKS, BlockBuilder, BlockEntry, CONTEXT_BYTES, CONTEXTS, IMAGE_UNWIND_HEADER,
-    Immediates, ProcessHead, Recorder, Row, STACK_PART_BYTES, STACK_PARTS, UNWINDERS,
+    Immediates, ProcessHead, Recorder, Row, STACK_PART_BYTES, STACK_PARTS, Stub, UNWINDERS,
     UnwinderEntry,
 };
 use nopal_plan::{Body, FrameChange, Site};
@@ -289,21 +289,40 @@ impl Traced {
             self.places.blocks + 2 <= BLOCKS,
             "too many libraries were loaded"
         );
-        let numbers = workshop
-            .files
-            .number(&module.file, sites, workshop.writer)?;
         let arena = self.arena_for(&extent(module), injector, space)?;
-        let Arena { base, used } = self.places.arenas[arena];
+        let (numbers, new) = workshop.files.number(&module.file, sites);
+        let writer = workshop.writer;
+        let (block, changes) = std::thread::scope(|scope| {
+            let told = new.map(|new| scope.spawn(move || note(writer, &new)));
+            let made = self.make_block(arena, module, sites, &numbers, hooks, workshop.settings);
+            if let Some(told) = told {
+                told.join().unwrap_or_else(|_| bail!("writing failed"))?;
+            }
+            made
+        })?;
+        self.map_block(block, arena, injector, space)?;
+        self.insert(changes, module, workshop)
+    }
 
+    fn make_block(
+        &self,
+        arena: usize,
+        module: &Loaded,
+        sites: &[&Site],
+        numbers: &[u32],
+        hooks: Vec<(&Site, Stub)>,
+        settings: &Settings,
+    ) -> Result<(nopal_agent::Block, Vec<Change>)> {
+        let Arena { base, used } = self.places.arenas[arena];
         let mut block = BlockBuilder::new(base + used, base, self.places.immediates.mirror);
         let mut changes = Vec::with_capacity(sites.len() + hooks.len());
         for (site, number) in sites.iter().zip(numbers) {
             let recorder = Recorder {
                 wraps: !self.entry_only && !site.reads_return_address,
-                ..workshop.settings.recorder
+                ..settings.recorder
             };
             let thunk = block.thunk(
-                number,
+                *number,
                 recorder,
                 site.body.code.len(),
                 &rows(&site.body),
@@ -317,9 +336,7 @@ impl Traced {
             })?;
             changes.push(change(module, site, hook.entry, hook.body)?);
         }
-        let block = block.finish()?;
-        self.map_block(block, arena, injector, space)?;
-        self.insert(changes, module, workshop)
+        Ok((block.finish()?, changes))
     }
 
     /// Puts the jumps into the text. A site whose bytes are not what the file says is left alone.
