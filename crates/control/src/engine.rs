@@ -1,0 +1,155 @@
+//! What control asks of a recording.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+/// A function of a file that a session traces, in whichever of its processes. The engine chooses the number. It means
+/// the same function until the session ends, also while the file is not loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SiteKey(pub u64);
+
+/// A place as it is written in a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// The function that this address of the process is in.
+    Address(u64),
+    /// The functions that begin at `start` or behind it, and before `end`, in the process.
+    Range { start: u64, end: u64 },
+    /// `MODULE+0xADDRESS`: the same as `Address`, by the address in the file.
+    InModule { module: String, address: u64 },
+    /// `MODULE+0xSTART MODULE+0xEND`: the same as `Range`, by addresses in the file.
+    RangeInModule {
+        module: String,
+        start: u64,
+        end: u64,
+    },
+    /// `GLOB[@MODULE]`, as `nopal_symbols::Selection` takes it; nothing before the `@` means all of the module.
+    /// Without a module, the functions of the executable and those library functions that it imports.
+    Names(String),
+    /// The functions that have code of this line, by DWARF. `file` is the end of a path, whole components of it.
+    Line { file: String, line: u32 },
+}
+
+/// A function that a place means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundSite {
+    pub key: SiteKey,
+    /// In the session's first process that has it.
+    pub address: u64,
+    /// In bytes.
+    pub size: u64,
+    /// As the file has it, not demangled.
+    pub name: String,
+    /// File name of the module, without folders.
+    pub module: String,
+    /// Why it can never be traced, as `nopal list` says it.
+    pub refused: Option<String>,
+    /// Where its thunk is, in the same process as `address`, if the site is inserted there.
+    pub thunk: Option<u64>,
+}
+
+/// An address of the process, by what does not change when the program is started again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Location {
+    /// File name of the module, without folders.
+    pub module: String,
+    /// In the file.
+    pub address: u64,
+}
+
+/// What an inserted site does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Its calls are not recorded, and pay a jump or two.
+    Off,
+    /// Its calls pay what a recorded one pays, and no record of them gets into the trace.
+    Silent,
+    /// Its calls are recorded.
+    On,
+}
+
+/// A site that stays as it is, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    pub key: SiteKey,
+    pub reason: String,
+}
+
+/// Since the session began, or since [`Engine::clear_counts`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Records of entries and exits in the trace.
+    pub records: u64,
+    /// Records of entries in the trace.
+    pub entries: u64,
+    /// Events that came to nothing because no room was left.
+    pub lost: u64,
+}
+
+/// Calls of a site, since the session began, or since [`Engine::clear_counts`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Calls {
+    pub entries: u64,
+    pub exits: u64,
+}
+
+/// A recording in progress, of one process and of those that it made. An error means that nothing has changed.
+///
+/// Where a process of the session loads a library, or executes another program, the engine's owner calls
+/// [`crate::Control::refresh`], which finds all places again.
+pub trait Engine {
+    /// The functions that a place means, in all that is loaded now, by module and address, each once; none is no error.
+    fn find(&mut self, place: &Place) -> Result<Vec<FoundSite>>;
+
+    /// Names close to those that a place without functions asks for, the closest first: for an error message.
+    fn nearest(&mut self, place: &Place) -> Vec<String>;
+
+    /// In which file an address of the session's first process is. `None` where that tells nothing: in no file, or in
+    /// one that is always loaded at the same place.
+    fn locate(&mut self, address: u64) -> Option<Location>;
+
+    /// Puts the jumps of sites into the text, switched to [`Mode::Off`]. Sites that are inserted already stay as they
+    /// are. Gives those that could not be inserted; the others all are.
+    fn insert(&mut self, sites: &[SiteKey]) -> Result<Vec<Refused>>;
+
+    /// Has taken effect on all threads of all processes when it returns. Sites that are not inserted are passed over.
+    fn switch(&mut self, sites: &[SiteKey], mode: Mode) -> Result<()>;
+
+    /// Takes the jumps of sites out of the text. Sites that are not inserted are passed over.
+    fn remove(&mut self, sites: &[SiteKey]) -> Result<()>;
+
+    /// Records only what these processes and threads do; all, if there are none. With `children`, also what processes
+    /// do that they fork from now on. An error names an id that is not of the session.
+    fn watch(&mut self, ids: &[u32], children: bool) -> Result<()>;
+
+    /// Memory for records that are not written out yet. In bytes.
+    fn buffer(&self) -> u64;
+
+    /// Changes the size of that memory; it may take less than asked, and [`Engine::buffer`] tells how much. An error
+    /// tells the bounds.
+    fn resize(&mut self, bytes: u64) -> Result<()>;
+
+    fn counts(&mut self) -> Counts;
+
+    /// In the order of `sites`.
+    fn calls(&mut self, sites: &[SiteKey]) -> Vec<Calls>;
+
+    /// Writes the record of an entry into the trace, as if the calling thread of the tool had entered the function.
+    fn simulate(&mut self, site: SiteKey) -> Result<()>;
+
+    /// Writes a text into the trace, at the time of now.
+    fn write_text(&mut self, text: &str) -> Result<()>;
+
+    /// Brings all that has been recorded into the trace directory, where it can be read.
+    fn flush(&mut self) -> Result<()>;
+
+    /// Starts all counts at 0.
+    fn clear_counts(&mut self);
+
+    /// What records of this moment are stamped with.
+    fn clock(&self) -> u64;
+
+    /// The trace directory.
+    fn directory(&self) -> &Path;
+}
