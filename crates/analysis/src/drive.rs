@@ -1,21 +1,15 @@
-//! Spreads the threads of a trace over workers.
-//!
-//! A worker takes a whole thread while there are more. When another worker has nothing to do, the thread is shared, a
-//! segment of packets at a time: whoever has it keeps a copy of the machine, runs the machine over the segment without
-//! an audience, hands it on, and then runs the copy over the segment for its own sink. So each segment starts from the
-//! very state that all records before it have led to, and the results are those of one worker. What is done twice is
-//! the cheap part, and finds the segment in the cache the second time.
+//! Spreads the threads of a trace over workers, the longest first. A thread is one worker's.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::{mem, thread, vec};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::{thread, vec};
 
 use anyhow::Result;
 use nopal_trace::{Packet, ThreadInfo, Trace};
 
 use crate::calls::{Machine, Sink};
 
-const SEGMENT_PACKETS: usize = 16;
+const PAUSE_PACKETS: usize = 16;
 
 /// Told how much of how much is done, in words.
 pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
@@ -37,326 +31,135 @@ impl Default for Drive<'_> {
     }
 }
 
-/// A part of a thread.
-pub struct Segment<'a> {
-    /// Which of the trace's threads.
-    pub stream: usize,
-    pub thread: ThreadInfo<'a>,
-    /// Counted from 0.
-    pub number: u64,
-    pub last: bool,
-    packets: Vec<Packet<'a>>,
-}
-
-/// Takes the calls of segments, each worker those of many segments of any thread.
+/// Takes the calls of threads, one thread after the other.
 pub trait Worker: Sink + Send {
-    /// Whether a thread may be shared. If not, a worker gets all segments of a thread, and its notes on frames stay.
-    const SHARES: bool = false;
-
-    /// Before the segment's records; `machine` is as all records before have left it.
-    fn begin(&mut self, _segment: &Segment, _machine: &Machine) {}
-    /// After them.
-    fn end(&mut self, _segment: &Segment, _machine: &Machine) -> Result<()> {
+    /// Before a thread's records; `stream` is which of the trace's threads it is.
+    fn begin(&mut self, _stream: usize, _thread: &ThreadInfo) {}
+    /// After some of them, and after the last.
+    fn pause(&mut self) -> Result<()> {
         Ok(())
     }
 }
 
-struct Open<'a> {
-    stream: usize,
-    thread: ThreadInfo<'a>,
-    packets: vec::IntoIter<Packet<'a>>,
-    number: u64,
-    machine: Machine,
-}
-
-impl<'a> Open<'a> {
-    fn new(stream: usize, thread: ThreadInfo<'a>) -> Open<'a> {
-        let packets = thread.packets().collect::<Vec<_>>().into_iter();
-        Open {
-            stream,
-            thread,
-            packets,
-            number: 0,
-            machine: Machine::default(),
-        }
-    }
-
-    /// The next segment and the state before it; goes on to the state after it.
-    fn split(&mut self) -> (Segment<'a>, Machine) {
-        let segment = self.segment();
-        let before = self.machine.clone();
-        if !segment.last {
-            for packet in &segment.packets {
-                self.machine.packet(packet, &mut ());
-            }
-        }
-        (segment, before)
-    }
-
-    fn segment(&mut self) -> Segment<'a> {
-        let packets = self.packets.by_ref().take(SEGMENT_PACKETS).collect();
-        let number = self.number;
-        self.number += 1;
-        let last = self.packets.len() == 0;
-        Segment {
-            stream: self.stream,
-            thread: self.thread,
-            number,
-            last,
-            packets,
-        }
-    }
-}
-
-struct State<'a> {
-    unopened: vec::IntoIter<(usize, ThreadInfo<'a>)>,
-    shared: Vec<Open<'a>>,
-    /// Workers that hold a thread which they may yet share.
-    holders: usize,
-    failed: bool,
-}
-
 struct Crew<'a, 'b> {
-    state: Mutex<State<'a>>,
-    changed: Condvar,
-    hungry: AtomicUsize,
+    threads: Mutex<vec::IntoIter<(usize, ThreadInfo<'a>)>>,
+    failed: AtomicBool,
     done: AtomicU64,
     all: u64,
     drive: &'b Drive<'b>,
 }
 
 impl Drive<'_> {
-    /// Runs a worker of each kind in `workers` over all threads.
+    /// Runs each of `workers` over the threads that it gets.
     pub fn run<W: Worker>(&self, trace: &Trace, workers: &mut [W]) -> Result<()> {
-        let threads = trace.threads();
-        let words = |thread: &ThreadInfo| {
-            thread
-                .packets()
-                .map(|packet| packet.words().len() as u64)
-                .sum::<u64>()
+        let mut threads: Vec<_> = trace.threads().into_iter().enumerate().collect();
+        let words = |thread: &ThreadInfo| -> u64 {
+            let packets = thread.packets();
+            packets.map(|packet| packet.words().len() as u64).sum()
         };
-        let crew = Crew {
-            all: threads.iter().map(words).sum(),
-            state: Mutex::new(State {
-                unopened: threads
-                    .into_iter()
-                    .enumerate()
-                    .collect::<Vec<_>>()
-                    .into_iter(),
-                shared: Vec::new(),
-                holders: 0,
-                failed: false,
-            }),
-            changed: Condvar::new(),
-            hungry: AtomicUsize::new(0),
+        let all = threads.iter().map(|(_, thread)| words(thread)).sum();
+        threads.sort_by_cached_key(|(_, thread)| std::cmp::Reverse(words(thread)));
+        let crew = &Crew {
+            threads: Mutex::new(threads.into_iter()),
+            failed: AtomicBool::new(false),
             done: AtomicU64::new(0),
+            all,
             drive: self,
         };
-        match workers {
-            [worker] => crew.work(worker),
-            workers => thread::scope(|scope| {
-                let crew = &crew;
-                let running: Vec<_> = workers
-                    .iter_mut()
-                    .map(|worker| scope.spawn(|| crew.work(worker)))
-                    .collect();
-                let results = running.into_iter().map(|worker| match worker.join() {
-                    Ok(result) => result,
-                    Err(panic) => std::panic::resume_unwind(panic),
-                });
-                results.fold(Ok(()), Result::and)
-            }),
-        }
+        thread::scope(|scope| {
+            let running: Vec<_> = workers
+                .iter_mut()
+                .map(|worker| scope.spawn(|| crew.work(worker)))
+                .collect();
+            let results = running.into_iter().map(|worker| match worker.join() {
+                Ok(result) => result,
+                Err(panic) => std::panic::resume_unwind(panic),
+            });
+            results.fold(Ok(()), Result::and)
+        })
     }
 }
 
 impl<'a> Crew<'a, '_> {
     fn work<W: Worker>(&self, worker: &mut W) -> Result<()> {
-        let guard = Failing(self);
-        while let Some((open, shared)) = self.claim() {
-            match shared {
-                false => self.own(open, worker)?,
-                true => self.share(open, worker)?,
+        while let Some((stream, thread)) = self.next() {
+            if let Err(error) = self.read(stream, thread, worker) {
+                self.failed.store(true, Ordering::Relaxed);
+                return Err(error);
             }
         }
-        mem::forget(guard);
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<'a>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn next(&self) -> Option<(usize, ThreadInfo<'a>)> {
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        threads.next()
     }
 
-    /// A thread, and whether it is a shared one. Waits for one while another worker may yet share.
-    fn claim(&self) -> Option<(Open<'a>, bool)> {
-        let mut state = self.lock();
-        loop {
-            if state.failed {
-                return None;
+    /// Reads a thread, unless another worker fails meanwhile.
+    fn read<W: Worker>(&self, stream: usize, thread: ThreadInfo, worker: &mut W) -> Result<()> {
+        worker.begin(stream, &thread);
+        let mut machine = Machine::default();
+        let packets: Vec<_> = thread.packets().collect();
+        let mut parts = packets.chunks(PAUSE_PACKETS).peekable();
+        while let Some(packets) = parts.next() {
+            if self.failed.load(Ordering::Relaxed) {
+                break;
             }
-            if let Some(open) = state.shared.pop() {
-                state.holders += 1;
-                return Some((open, true));
+            for packet in packets {
+                machine.packet(packet, worker);
             }
-            if let Some((stream, thread)) = state.unopened.next() {
-                state.holders += 1;
-                drop(state);
-                return Some((Open::new(stream, thread), false));
+            if parts.peek().is_none() {
+                machine.end(worker);
             }
-            if state.holders == 0 {
-                return None;
-            }
-            self.hungry.fetch_add(1, Ordering::Relaxed);
-            state = self
-                .changed
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
-            self.hungry.fetch_sub(1, Ordering::Relaxed);
+            worker.pause()?;
+            self.count(packets);
+            packets.iter().for_each(Packet::release);
         }
+        Ok(())
     }
 
-    /// Lets go of a thread; what is left of it is for others.
-    fn release(&self, left: Option<Open<'a>>) {
-        let mut state = self.lock();
-        state.holders -= 1;
-        state.shared.extend(left);
-        self.changed.notify_all();
-    }
-
-    fn own<W: Worker>(&self, mut open: Open<'a>, worker: &mut W) -> Result<()> {
-        loop {
-            if W::SHARES
-                && self.hungry.load(Ordering::Relaxed) > 0
-                && open.packets.len() > SEGMENT_PACKETS
-            {
-                self.release(Some(open));
-                return Ok(());
-            }
-            let segment = open.segment();
-            self.process(&segment, &mut open.machine, worker)?;
-            if segment.last {
-                self.release(None);
-                return Ok(());
-            }
-        }
-    }
-
-    fn share<W: Worker>(&self, mut open: Open<'a>, worker: &mut W) -> Result<()> {
-        let (segment, mut machine) = open.split();
-        self.release((!segment.last).then_some(open));
-        self.process(&segment, &mut machine, worker)
-    }
-
-    fn process<W: Worker>(
-        &self,
-        segment: &Segment,
-        machine: &mut Machine,
-        worker: &mut W,
-    ) -> Result<()> {
-        worker.begin(segment, machine);
-        for packet in &segment.packets {
-            machine.packet(packet, worker);
-        }
-        if segment.last {
-            machine.end(worker);
-        }
-        worker.end(segment, machine)?;
-        let words: usize = segment
-            .packets
-            .iter()
-            .map(|packet| packet.words().len())
-            .sum();
-        segment.packets.iter().for_each(Packet::release);
+    fn count(&self, packets: &[Packet]) {
+        let words: usize = packets.iter().map(|packet| packet.words().len()).sum();
         let done = self.done.fetch_add(words as u64, Ordering::Relaxed) + words as u64;
         if let Some(progress) = self.drive.progress {
             progress(done, self.all);
         }
-        Ok(())
-    }
-}
-
-/// Stops the other workers when one fails.
-struct Failing<'a, 'b, 'c>(&'c Crew<'a, 'b>);
-
-impl Drop for Failing<'_, '_, '_> {
-    fn drop(&mut self) {
-        self.0.lock().failed = true;
-        self.0.changed.notify_all();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::names::Names;
-    use crate::report::{Stats, Totals};
+    use crate::report;
     use nopal_trace::synthetic::{self, Shape};
 
     #[test]
-    fn segments_by_several_workers_sum_up_to_the_same() {
+    fn any_number_of_workers_sums_up_to_the_same() {
         for seed in 1..4 {
             let directory = tempfile::tempdir().unwrap();
             let path = directory.path().join("trace");
             let shape = Shape {
                 seed,
-                threads: 2,
-                calls_per_thread: 300_000,
+                threads: 5,
+                calls_per_thread: 20_000,
                 ..Shape::default()
             };
             synthetic::write(&path, &shape).unwrap();
             let trace = Trace::open(&path).unwrap();
-            let names = Names::new(&trace);
-            let mut alone = [Stats::new(names.sites())];
-            let one = Drive {
-                workers: 1,
-                progress: None,
-            };
-            one.run(&trace, &mut alone).unwrap();
-
-            let mut several = [0; 3].map(|_| Stats::new(names.sites()));
-            let mut segments = 0;
-            for (stream, thread) in trace.threads().into_iter().enumerate() {
-                let mut open = Open::new(stream, thread);
-                while open.packets.len() > 0 {
-                    let (segment, mut machine) = open.split();
-                    let worker = &mut several[segments % 3];
-                    worker.begin(&segment, &machine);
-                    for packet in &segment.packets {
-                        machine.packet(packet, worker);
-                    }
-                    if segment.last {
-                        machine.end(worker);
-                    }
-                    worker.end(&segment, &machine).unwrap();
-                    segments += 1;
-                }
-            }
-            assert!(segments > 6, "{segments}");
-            let [alone, several] =
-                [&alone[..], &several[..]].map(|workers| Stats::by_function(workers, &names));
-            assert_eq!(alone.live, several.live, "seed {seed}");
-            let times = |stats: &Stats| {
-                let totals = stats.totals.iter();
-                totals
-                    .map(|totals| Totals {
-                        histogram: 0,
-                        ..*totals
-                    })
-                    .collect::<Vec<_>>()
-            };
-            assert_eq!(times(&alone), times(&several), "seed {seed}");
-            let quantiles = |stats: &Stats| {
-                let numbers = stats.totals.iter().map(|totals| totals.histogram);
-                numbers
-                    .map(|number| stats.histograms.quantiles(number, [0.1, 0.5, 0.99]))
-                    .collect::<Vec<_>>()
-            };
-            assert_eq!(quantiles(&alone), quantiles(&several), "seed {seed}");
+            let [alone, several] = [1, 3].map(|workers| {
+                let drive = Drive {
+                    workers,
+                    progress: None,
+                };
+                report::functions(&trace, &drive).unwrap()
+            });
+            assert_eq!(alone, several, "seed {seed}");
         }
     }
 
     struct Failing {
-        segments: usize,
+        pauses: usize,
     }
 
     impl Sink for Failing {
@@ -375,9 +178,9 @@ mod tests {
     }
 
     impl Worker for Failing {
-        fn end(&mut self, _: &Segment, _: &Machine) -> Result<()> {
-            self.segments += 1;
-            anyhow::ensure!(self.segments < 3, "no more");
+        fn pause(&mut self) -> Result<()> {
+            self.pauses += 1;
+            anyhow::ensure!(self.pauses < 3, "no more");
             Ok(())
         }
     }
@@ -393,7 +196,7 @@ mod tests {
         };
         synthetic::write(&path, &shape).unwrap();
         let trace = Trace::open(&path).unwrap();
-        let mut workers = [0; 4].map(|segments| Failing { segments });
+        let mut workers = [0; 4].map(|pauses| Failing { pauses });
         let error = Drive {
             workers: 4,
             progress: None,
@@ -424,7 +227,7 @@ mod tests {
             workers: 2,
             progress: Some(&progress),
         };
-        crate::report::functions(&trace, &drive).unwrap();
+        report::functions(&trace, &drive).unwrap();
         assert_eq!(most.into_inner(), words as u64);
     }
 }

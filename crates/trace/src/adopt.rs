@@ -2,11 +2,11 @@
 
 use crate::directory::{self, SESSION};
 use crate::index::{self, Expected};
+use crate::mapping::Mapping;
 use crate::packet::Packet;
 use crate::scan::{Known, scan};
 use crate::session::{self, Notes};
 use crate::streams::Stream;
-use crate::trace::{map, words};
 use crate::writer::Writer;
 use anyhow::{Context, Result, bail};
 use std::fs;
@@ -52,15 +52,16 @@ impl Writer {
 
     fn adopt_stream(&mut self, number: usize) -> Result<()> {
         let path = self.directory.join(directory::stream_name(number));
-        let map = map(&path)?;
-        let words = map.as_deref().map_or(&[][..], words);
+        let file = Mapping::open(&path)?;
         let expected = Expected::new(self.uuid, self.session.chunk_bytes);
         let mut packets = Vec::new();
-        let whole = index::index(words, expected, &mut packets, |_| ());
+        let whole = index::index(&file, expected, &mut packets, |_| ());
         let length = whole as u64 * 8;
         packets.retain(|packet| packet.end <= whole);
         for packet in &packets {
-            self.adopt_packet(Packet::new(packet, words));
+            let packet = Packet::new(packet, &file);
+            self.adopt_packet(packet);
+            packet.release();
         }
         if let Some(last) = packets.last() {
             self.streams.thread(last.thread()).stream = Some(number);
@@ -73,8 +74,8 @@ impl Writer {
             discarded: last.map_or(0, |last| last.discarded),
             ..Stream::default()
         });
-        let is_longer = map.as_ref().is_some_and(|map| map.len() as u64 > length);
-        drop(map);
+        let is_longer = file.bytes().len() as u64 > length;
+        drop(file);
         if is_longer {
             let cut =
                 directory::open_to_write(&path, false).and_then(|file| Ok(file.set_len(length)?));

@@ -2,11 +2,15 @@
 
 use crate::header;
 use crate::layout::*;
+use crate::mapping::Mapping;
 use crate::streams::ThreadKey;
 use nopal_abi::*;
 
 /// Chunk sizes that a session may tell.
 const CHUNK_SIZES: std::ops::RangeInclusive<u32> = 1 << 12..=1 << 24;
+
+/// So much of a file is looked at before its memory is given back.
+const RELEASE_WORDS: usize = 1 << 20;
 
 /// A packet that was found good.
 #[derive(Clone, Debug)]
@@ -58,15 +62,21 @@ impl Expected {
 /// Finds the packets of a file. `flaw` is told what had to be skipped or repaired. Returns where the last whole
 /// packet ends, in words.
 pub fn index(
-    words: &[u64],
+    file: &Mapping,
     expected: Expected,
     packets: &mut Vec<Entry>,
     mut flaw: impl FnMut(Flaw),
 ) -> usize {
+    let words = file.words();
     let beginning = header::beginning(expected.uuid);
+    let mut released = 0;
     let mut position = 0;
     let mut whole = 0;
     while position < words.len() {
+        if position - released > RELEASE_WORDS {
+            file.release(released..position);
+            released = position;
+        }
         let offset = position as u64 * 8;
         match check(
             &words[position..],
@@ -106,6 +116,7 @@ pub fn index(
             }
         }
     }
+    file.release(released..position);
     whole
 }
 

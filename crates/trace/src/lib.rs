@@ -15,6 +15,7 @@ mod index;
 mod info;
 mod labels;
 mod layout;
+mod mapping;
 mod metadata;
 mod note;
 mod occurrences;

@@ -4,12 +4,12 @@ use crate::clocks::{Clocks, Snapshot};
 use crate::directory::{self, METADATA, SESSION};
 use crate::index::{self, Entry, Expected};
 use crate::info::{Damage, ProcessInfo, SiteInfo, ThreadInfo};
+use crate::mapping::Mapping;
 use crate::note::{Note, Session};
 use crate::packet::Packet;
 use crate::session::{self, Notes};
 use crate::streams::ThreadKey;
 use anyhow::{Context, Result, bail};
-use memmap2::Mmap;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
@@ -31,15 +31,8 @@ struct SiteId {
 }
 
 struct Stream {
-    /// None when the file is empty.
-    map: Option<Mmap>,
+    file: Mapping,
     packets: Vec<Entry>,
-}
-
-impl Stream {
-    fn words(&self) -> &[u64] {
-        self.map.as_deref().map_or(&[], words)
-    }
 }
 
 /// A trace that is read.
@@ -70,15 +63,15 @@ impl Trace {
             bail!("{name} is not a trace: it needs the files {SESSION} and {METADATA}");
         }
         let file = directory.join(SESSION);
-        let text = map(&file)?;
-        let text = text.as_deref().unwrap_or_default();
+        let text = Mapping::open(&file)?;
         let Notes {
             session,
             uuid,
             notes,
             bad_lines,
             ..
-        } = session::parse(text).with_context(|| format!("cannot read {}", file.display()))?;
+        } = session::parse(text.bytes())
+            .with_context(|| format!("cannot read {}", file.display()))?;
         let mut trace = Trace {
             directory: directory.to_owned(),
             session,
@@ -105,20 +98,19 @@ impl Trace {
         let expected = Expected::new(self.uuid, self.session.chunk_bytes);
         for number in directory::streams(&self.directory)? {
             let file = self.directory.join(directory::stream_name(number));
-            let mut stream = Stream {
-                map: map(&file)?,
-                packets: Vec::new(),
-            };
-            let bytes = stream.map.as_ref().map_or(0, |map| map.len());
+            let mapping = Mapping::open(&file)?;
             let mut packets = Vec::new();
-            index::index(stream.words(), expected, &mut packets, |flaw| {
+            index::index(&mapping, expected, &mut packets, |flaw| {
                 self.damaged(&file, flaw.offset, flaw.what)
             });
+            let bytes = mapping.bytes().len();
             if !bytes.is_multiple_of(8) {
                 self.damaged(&file, bytes as u64, "an end that is cut short");
             }
-            stream.packets = packets;
-            self.streams.push(stream);
+            self.streams.push(Stream {
+                file: mapping,
+                packets,
+            });
         }
         Ok(())
     }
@@ -153,7 +145,7 @@ impl Trace {
 
     pub(crate) fn packet(&self, id: PacketId) -> Packet<'_> {
         let stream = &self.streams[id.stream as usize];
-        Packet::new(&stream.packets[id.index as usize], stream.words())
+        Packet::new(&stream.packets[id.index as usize], &stream.file)
     }
 
     pub fn directory(&self) -> &Path {
@@ -345,23 +337,4 @@ fn images(notes: &[Note]) -> HashMap<u32, u32> {
         _ => None,
     });
     images.collect()
-}
-
-/// Maps a file; None when it is empty.
-pub(crate) fn map(path: &Path) -> Result<Option<Mmap>> {
-    let context = || format!("cannot read {}", path.display());
-    let file = directory::open(path)?;
-    if file.metadata().with_context(context)?.len() == 0 {
-        return Ok(None);
-    }
-    // SAFETY: a trace is private to its owner, and its writer only appends to what a reader may see.
-    let map = unsafe { Mmap::map(&file) }.with_context(context)?;
-    Ok(Some(map))
-}
-
-/// The whole words of a mapped file.
-pub(crate) fn words(map: &[u8]) -> &[u64] {
-    // SAFETY: any bytes are values of u64.
-    let (before, words, _) = unsafe { map.align_to() };
-    if before.is_empty() { words } else { &[] }
 }

@@ -96,10 +96,6 @@ impl Fibers {
             .map(|(&key, fiber)| (key, fiber.frames.as_slice()))
     }
 
-    pub fn all(&self) -> impl Iterator<Item = &Fiber> {
-        self.by_slot.values()
-    }
-
     pub fn drain(&mut self) -> impl Iterator<Item = Fiber> {
         self.frames = 0;
         std::mem::take(&mut self.by_slot).into_values()

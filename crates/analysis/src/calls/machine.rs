@@ -25,7 +25,7 @@ pub(super) struct Arrival {
     pub elsewhere: bool,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Machine {
     pub(super) frames: Stack,
     pub(super) fibers: Fibers,
@@ -47,14 +47,6 @@ impl Machine {
     /// The frames of the present stack, outermost first.
     pub fn frames(&self) -> &[Frame] {
         &self.frames
-    }
-
-    /// All frames that the sink takes for alive.
-    pub fn counted(&self) -> impl Iterator<Item = &Frame> {
-        let aside = self.fibers.all().filter(|fiber| fiber.counted);
-        self.frames
-            .iter()
-            .chain(aside.flat_map(|fiber| &fiber.frames))
     }
 
     /// Counter at the last event.

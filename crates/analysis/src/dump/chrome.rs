@@ -7,11 +7,11 @@ use std::io::Write;
 use std::thread;
 
 use anyhow::Result;
-use nopal_trace::{Clocks, Trace};
+use nopal_trace::{Clocks, ThreadInfo, Trace};
 
-use super::ordered::{Ordered, Port};
-use crate::calls::{Ending, Frame, Machine, Sink, Style};
-use crate::drive::{Drive, Segment, Worker};
+use super::blocks::{Blocks, Port};
+use crate::calls::{Ending, Frame, Sink, Style};
+use crate::drive::{Drive, Worker};
 use crate::names::{Names, thread_name};
 use crate::text::{push_fraction, push_hex_short, push_json_string, push_u64};
 
@@ -33,8 +33,7 @@ pub fn dump(trace: &Trace, drive: &Drive, out: &mut dyn Write) -> Result<()> {
     let mut text = b"{\"traceEvents\":[".to_vec();
     push_threads(&mut text, trace);
     out.write_all(&text)?;
-    let ordered = Ordered::new(threads.len());
-    let (port, blocks) = ordered.open();
+    let (port, blocks) = Blocks::open();
     let worker = |_| Formatter {
         names: &names,
         labels: &labels,
@@ -49,12 +48,14 @@ pub fn dump(trace: &Trace, drive: &Drive, out: &mut dyn Write) -> Result<()> {
     thread::scope(|scope| -> Result<()> {
         let formatting = scope.spawn(move || drive.run(trace, &mut workers));
         let mut written = Ok(());
-        for block in blocks {
-            written = ordered.write(block, out);
+        while let Some(block) = blocks.next() {
+            written = out.write_all(&block);
             if written.is_err() {
                 break;
             }
+            blocks.give_back(block);
         }
+        drop(blocks);
         let formatted = match formatting.join() {
             Ok(result) => result,
             Err(panic) => std::panic::resume_unwind(panic),
@@ -111,13 +112,13 @@ fn label(function: &str, module: &str) -> Vec<u8> {
     label
 }
 
-/// Formats segments. A frame's note tells whether its beginning has been written already.
+/// Formats threads. A frame's note tells whether its beginning has been written already.
 struct Formatter<'a> {
     names: &'a Names,
     labels: &'a [Vec<u8>],
     clocks: &'a Clocks,
     begin_ns: u64,
-    port: Port<'a>,
+    port: Port,
     /// What stands in each of the thread's events after the kind.
     thread: Vec<u8>,
     text: Vec<u8>,
@@ -221,14 +222,14 @@ impl Sink for Formatter<'_> {
 }
 
 impl Worker for Formatter<'_> {
-    fn begin(&mut self, segment: &Segment, _machine: &Machine) {
-        let (process, thread) = (segment.thread.process, segment.thread.thread);
+    fn begin(&mut self, _stream: usize, thread: &ThreadInfo) {
+        let (process, thread) = (thread.process, thread.thread);
         self.thread = format!("\",\"pid\":{process},\"tid\":{thread},\"ts\":").into_bytes();
     }
 
-    fn end(&mut self, segment: &Segment, _machine: &Machine) -> Result<()> {
+    fn pause(&mut self) -> Result<()> {
         let text = std::mem::take(&mut self.text);
-        self.text = self.port.send(segment.stream, segment.number, text)?;
+        self.text = self.port.send(text)?;
         Ok(())
     }
 }

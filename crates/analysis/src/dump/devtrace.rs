@@ -42,6 +42,12 @@ pub fn dump(trace: &Trace, out: &mut dyn Write) -> Result<()> {
 
 /// All records of a thread.
 pub fn events<'a>(thread: &ThreadInfo<'a>) -> impl Iterator<Item = (u64, Event<'a>)> + use<'a> {
-    let records = thread.packets().flat_map(|packet| packet.records());
+    let records = thread.packets().flat_map(|packet| {
+        let end = std::iter::from_fn(move || {
+            packet.release();
+            None
+        });
+        packet.records().chain(end)
+    });
     records.map(|Record { clock, event }| (clock, event))
 }

@@ -1,10 +1,10 @@
 //! `nopal dump`: a trace in the formats of other tools.
 
+mod blocks;
 mod chrome;
 mod devtrace;
 mod folded;
 mod function;
-mod ordered;
 mod raw;
 
 use std::io::{self, Write};

@@ -189,6 +189,4 @@ impl Sink for Grower<'_> {
     fn stray(&mut self, _key: u32, _ending: Ending) {}
 }
 
-impl Worker for Grower<'_> {
-    const SHARES: bool = false;
-}
+impl Worker for Grower<'_> {}

@@ -1,10 +1,8 @@
 //! Calls summed up by site.
 
-use anyhow::Result;
-
 use super::histogram::Histograms;
-use crate::calls::{Ending, Frame, Machine, RUN, Sink, Style, site_of};
-use crate::drive::{Segment, Worker};
+use crate::calls::{Ending, Frame, RUN, Sink, Style, site_of};
+use crate::drive::Worker;
 use crate::names::Names;
 
 /// What is known of a site's calls that ended, and of those that did not. Fills a cache line.
@@ -196,13 +194,4 @@ impl Sink for Stats {
     }
 }
 
-impl Worker for Stats {
-    fn begin(&mut self, _segment: &Segment, machine: &Machine) {
-        self.add_active(machine.counted(), 1);
-    }
-
-    fn end(&mut self, _segment: &Segment, machine: &Machine) -> Result<()> {
-        self.add_active(machine.counted(), LESS);
-        Ok(())
-    }
-}
+impl Worker for Stats {}

@@ -3,10 +3,10 @@
 use std::io::{self, Write};
 
 use anyhow::Result;
-use nopal_trace::{Clocks, Trace};
+use nopal_trace::{Clocks, ThreadInfo, Trace};
 
-use crate::calls::{Ending, Frame, Machine, Sink};
-use crate::drive::{Drive, Segment, Worker};
+use crate::calls::{Ending, Frame, Sink};
+use crate::drive::{Drive, Worker};
 use crate::names::thread_name;
 use crate::text::{Align, Table, count, duration};
 
@@ -73,8 +73,8 @@ impl Sink for Sums {
 }
 
 impl Worker for Sums {
-    fn begin(&mut self, segment: &Segment, _machine: &Machine) {
-        self.present = segment.stream;
+    fn begin(&mut self, stream: usize, _thread: &ThreadInfo) {
+        self.present = stream;
     }
 }
 
