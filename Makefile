@@ -4,7 +4,7 @@ PREFIX ?= /usr/local
 CARGO ?= cargo
 NOPAL := target/release/nopal
 
-.PHONY: all demo test check bench man install clean
+.PHONY: all demo test check bench fuzz man install clean
 
 all:
 	@.ci/packages build
@@ -29,6 +29,7 @@ demo: all
 check:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
+	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
 
 test:
 	@.ci/packages test
@@ -37,6 +38,12 @@ test:
 
 bench: all
 	$(CARGO) run --release --package nopal-bench
+
+# Seconds for each target, of which two run at a time.
+FUZZ_SECONDS ?= 120
+fuzz:
+	@.ci/packages build
+	fuzz/run $(FUZZ_SECONDS)
 
 man: all
 	$(NOPAL) man target/man

@@ -24,5 +24,7 @@ mod space;
 mod traced;
 mod unwrap;
 
+pub use collect::{Collector, Keep};
 pub use options::{Ended, Options, Outcome, WhenFull};
+pub use region::Region;
 pub use session::record;
