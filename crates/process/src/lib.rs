@@ -7,6 +7,7 @@
 //! | read and patch memory | [`Memory`] |
 //! | hold one thread | [`Thread`] |
 //! | hold every thread | [`Stopped`] |
+//! | move threads out of text, and find what else points there | [`Stopped::move_threads`], [`Stopped::search_stacks`] |
 //! | make the process call the kernel | [`find_system_call_gadget`], [`Thread::remote_system_call`] |
 //! | start a program exactly as without nopal | [`launch`], [`run_to_loader_consistent`] |
 //! | stay with a thread through `execve` | [`ExecFollower`] |
@@ -30,6 +31,7 @@
 //! [`Stopped`]). A `write` or `read` of many bytes that has transferred some of them returns that count, as after
 //! `SIGSTOP` and `SIGCONT`.
 
+mod blocked;
 mod call;
 mod ending;
 mod executed;
@@ -38,10 +40,12 @@ mod launch;
 mod loader;
 mod maps;
 mod memory;
+mod positions;
 mod ptrace;
 mod reaper;
 mod restart;
 mod search;
+mod stacks;
 mod start;
 mod stopped;
 mod thread;
@@ -57,6 +61,8 @@ pub use launch::{Command, LaunchError, Launched, environment, launch};
 pub use loader::{LoaderStop, run_to_loader_consistent};
 pub use maps::{Mapping, Module, maps, modules, open_module};
 pub use memory::{Memory, Outcome, Patch};
+pub use positions::Position;
 pub use ptrace::{Options, Registers};
+pub use stacks::Search;
 pub use stopped::{StopError, Stopped};
 pub use thread::{Event, Stop, Thread};

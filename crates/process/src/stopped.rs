@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
+use crate::blocked::vfork_children;
 use crate::information::{alive, thread_status, threads};
 use crate::reaper::Reaper;
 use crate::restart::wind_back;
@@ -11,6 +12,9 @@ use crate::thread::{Pause, is_gone, own_thread};
 use crate::{Ending, Event, Options, Stop, Thread};
 
 /// All threads of a process, standing still as [`Stop::Interrupted`] or [`Stop::Group`]. Dropped, all go on.
+///
+/// The child of a `vfork` that has not executed anything yet runs in the same memory: it stands still, too, and is among
+/// the threads, with its own process id.
 ///
 /// Signals that come before a thread has stopped are delivered first; it may then stand at the start of a handler. Those
 /// that come later wait in the kernel.
@@ -81,7 +85,7 @@ impl Stopped {
         loop {
             // A thread that still runs may create others; when all stand still, one more look finds none.
             let hopeless = Instant::now() >= deadline;
-            let settled = stopped.late.is_empty() || hopeless;
+            let settled = stopped.wait_for_children() || hopeless;
             if look {
                 let found = stopped.seize_new(&mut known, &reaper)?;
                 if settled && !found.new && (hopeless || !found.dying) {
@@ -89,7 +93,10 @@ impl Stopped {
                 }
             }
             stopped.gather(&mut known)?;
-            look = stopped.late.is_empty() || hopeless;
+            if pause.is_long() {
+                stopped.seize_children(&mut known)?;
+            }
+            look = stopped.wait_for_children() || hopeless;
             pause.rest();
         }
         // One that stood still may have been killed since: by SIGKILL, or by another's `execve`.
@@ -125,12 +132,42 @@ impl Stopped {
         Ok(found)
     }
 
+    /// Whether all that do not stop are parents of children in the same memory, which do.
+    fn wait_for_children(&self) -> bool {
+        self.late.iter().all(|thread| {
+            thread.pid() == self.pid
+                && vfork_children(self.pid, thread.tid())
+                    .iter()
+                    .any(|child| self.threads.iter().any(|held| held.tid() == *child))
+        })
+    }
+
+    /// Most children of `vfork` execute something at once: this is for those that do not.
+    fn seize_children(&mut self, known: &mut HashSet<i32>) -> Result<()> {
+        let parents = self.late.iter().filter(|late| late.pid() == self.pid);
+        let children = parents
+            .flat_map(|late| vfork_children(self.pid, late.tid()))
+            .collect::<Vec<_>>();
+        for child in children {
+            if !known.contains(&child)
+                && let Some(thread) = seize(child, child)?
+            {
+                thread.interrupt()?;
+                self.late.push(thread);
+                known.insert(child);
+            }
+        }
+        Ok(())
+    }
+
     /// Moves the threads that have stopped from `late` to `threads`. Those that have ended are not known any more: their
     /// ids may be given to others.
     fn gather(&mut self, known: &mut HashSet<i32>) -> Result<()> {
         for mut thread in std::mem::take(&mut self.late) {
             loop {
                 match thread.poll()? {
+                    // Dropped, a child that has left the memory goes on.
+                    Some(Event::Stopped(Stop::Executed)) if thread.pid() != self.pid => break,
                     Some(Event::Stopped(Stop::Executed)) => return Err(StopError::Executes.into()),
                     Some(Event::Stopped(stop @ (Stop::Interrupted | Stop::Group(_)))) => {
                         // A group-stop was not ours: what it interrupted, it would have interrupted anyway.
@@ -178,7 +215,7 @@ impl Stopped {
 
     /// Threads that sleep in the kernel, uninterruptibly: the parent of a `vfork` until the child executes or exits, a
     /// wait for a dead file server. They execute no instruction of the program before they are detached, but cannot be
-    /// looked at. A `vfork` child, another process, may be running in the same memory.
+    /// looked at.
     pub fn late(&self) -> &[Thread] {
         &self.late
     }

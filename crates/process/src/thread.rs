@@ -381,6 +381,11 @@ pub(crate) struct Pause {
 }
 
 impl Pause {
+    /// Whether the wait is longer than what can be expected of a thread that stops.
+    pub(crate) fn is_long(&self) -> bool {
+        self.rests > 60
+    }
+
     pub(crate) fn rest(&mut self) {
         self.rests = self.rests.saturating_add(1);
         match self.rests {

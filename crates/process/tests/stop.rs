@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use common::{Running, compile, eventually};
 use nopal_process::{
-    Event, Options, Stop, StopError, Stopped, Thread, alive, status, thread_alive, thread_status,
-    threads,
+    Event, Options, Stop, StopError, Stopped, Thread, alive, parent, status, thread_alive,
+    thread_status, threads,
 };
 
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -90,21 +90,46 @@ fn a_process_that_executes_survives() {
 }
 
 #[test]
-fn a_parent_held_by_vfork_is_late() {
+fn a_child_in_the_memory_of_a_held_parent_stands_still() {
     let program = compile("parent");
     let mut running = Running::start(&program, &[]);
     assert_eq!(running.line(), "ready");
     let pid = running.pid();
     eventually("held", || status(pid).unwrap().state == 'D');
-    let stopped = Stopped::stop(pid, Duration::from_millis(20)).unwrap();
-    assert!(stopped.threads().is_empty());
+    let stopped = Stopped::stop(pid, Duration::from_secs(1000)).unwrap();
+    let [child] = stopped.threads() else { panic!() };
+    assert_eq!(parent(child.pid()).unwrap(), pid);
+    let child = child.pid();
+    assert_eq!(status(child).unwrap().state, 't');
     assert_eq!(stopped.late()[0].tid(), pid);
+    // Both wait in the kernel; the parent says where without being stopped.
+    let positions = stopped.positions().unwrap();
+    assert_eq!(positions.len(), 2);
+    assert!(
+        positions
+            .iter()
+            .all(|position| position.rsp != 0 && position.rip != 0)
+    );
     let mut left = stopped.detach_all();
     assert_eq!(left.len(), 1);
+    assert_eq!(status(child).unwrap().tracer, 0);
     running.tell(".");
     assert_eq!(left[0].wait().unwrap(), Event::Stopped(Stop::Interrupted));
     assert!(left.remove(0).detach().is_ok());
     assert_eq!(running.line(), "child said 7");
+}
+
+#[test]
+fn a_process_that_creates_others_by_vfork_goes_on() {
+    let program = compile("parent");
+    let mut running = Running::start(&program, &["spawn"]);
+    assert_eq!(running.line(), "ready");
+    for _ in 0..200 {
+        let stopped = Stopped::stop(running.pid(), PATIENCE).unwrap();
+        drop(stopped);
+    }
+    running.tell(".");
+    assert_eq!(running.line(), "all children ended well");
 }
 
 /// What cannot be detached is left by the end of the OS thread that holds it.

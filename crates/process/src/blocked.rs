@@ -1,0 +1,51 @@
+//! Threads that wait in the kernel and do not stop: what can be known of them without stopping them.
+
+use std::fs;
+
+use crate::information::thread_status;
+
+const SYS_CLONE3: i64 = 435;
+const KCMP_VM: i32 = 1;
+
+/// Where a thread that does not run went into the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Blocked {
+    /// Number of the system call; negative outside of one.
+    pub number: i64,
+    pub rsp: u64,
+    /// Behind the `syscall` instruction.
+    pub rip: u64,
+}
+
+/// `None`: it runs, or has ended.
+pub(crate) fn blocked(pid: i32, tid: i32) -> Option<Blocked> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).ok()?;
+    // The number, its six arguments unless it is negative, the stack pointer, the instruction pointer.
+    let mut words = text.split_ascii_whitespace();
+    let number = words.next()?.parse().ok()?;
+    let mut address = || u64::from_str_radix(words.next_back()?.strip_prefix("0x")?, 16).ok();
+    let (rip, rsp) = (address()?, address()?);
+    Some(Blocked { number, rsp, rip })
+}
+
+/// The children that run in the memory of the thread, which waits for them as `vfork` has it.
+pub(crate) fn vfork_children(pid: i32, tid: i32) -> Vec<i32> {
+    let creates = [libc::SYS_vfork, libc::SYS_clone, SYS_CLONE3];
+    let waits = blocked(pid, tid).is_some_and(|blocked| creates.contains(&blocked.number));
+    if !waits {
+        return Vec::new();
+    }
+    let children =
+        fs::read_to_string(format!("/proc/{pid}/task/{tid}/children")).unwrap_or_default();
+    children
+        .split_ascii_whitespace()
+        .filter_map(|child| child.parse().ok())
+        .filter(|&child| share_memory(pid, child))
+        .filter(|&child| thread_status(child, child).is_ok_and(|status| !status.is_dead()))
+        .collect()
+}
+
+fn share_memory(one: i32, other: i32) -> bool {
+    // SAFETY: compares, and takes numbers only.
+    unsafe { libc::syscall(libc::SYS_kcmp, one, other, KCMP_VM, 0, 0) == 0 }
+}

@@ -1,0 +1,158 @@
+//! Where a stopped process stands in text that is about to change: instruction pointers, and words on stacks.
+
+use std::ops::Range;
+
+use anyhow::{Context, Result};
+
+use crate::blocked::blocked;
+use crate::{Memory, Registers, Stopped, Thread};
+
+/// `syscall`, `int $0x80`, `sysenter`: a call that is repeated begins two bytes before where it returns to.
+const SYSTEM_CALLS: [[u8; 2]; 3] = [[0x0f, 0x05], [0xcd, 0x80], [0x0f, 0x34]];
+
+impl Stopped {
+    /// Takes threads out of `windows`, which are sorted, do not overlap, and are about to be overwritten. `place` says
+    /// where the instruction at an address of a window, or right behind it, is now; it must be in memory already.
+    ///
+    /// A thread is inside where its next instruction is, but for the first of a window; and where its last was a system
+    /// call, which the kernel may repeat.
+    ///
+    /// Returns the indices of windows in which a thread remains, because `place` had no answer, or the thread does not
+    /// stop. Their text must not change.
+    pub fn move_threads(
+        &mut self,
+        windows: &[Range<u64>],
+        place: impl Fn(u64) -> Option<u64>,
+    ) -> Result<Vec<usize>> {
+        let memory = Memory::open(self.pid())?;
+        let mut remain = Vec::new();
+        for thread in self.threads_mut() {
+            let mut registers = thread.registers()?;
+            let calls = in_system_call(&memory, &registers);
+            let Some(window) = enclosing(windows, registers.rip, calls) else {
+                continue;
+            };
+            match place(registers.rip).filter(|&to| !calls || follows_call(&memory, to)) {
+                Some(to) => {
+                    registers.rip = to;
+                    thread.set_registers(&registers)?;
+                }
+                None => remain.push(window),
+            }
+        }
+        for thread in self.late() {
+            let at = position(thread)?;
+            remain.extend(enclosing(windows, at.rip, true));
+        }
+        remain.sort_unstable();
+        remain.dedup();
+        Ok(remain)
+    }
+
+    /// The instruction and stack pointers of all threads, also of those that do not stop.
+    pub fn positions(&self) -> Result<Vec<Position>> {
+        self.threads()
+            .iter()
+            .map(|thread| {
+                let registers = thread.registers()?;
+                Ok(Position {
+                    rip: registers.rip,
+                    rsp: registers.rsp,
+                    fs_base: Some(registers.fs_base),
+                })
+            })
+            .chain(self.late().iter().map(position))
+            .collect()
+    }
+}
+
+/// Where a thread executes, and where its stack is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    pub rip: u64,
+    pub rsp: u64,
+    /// The thread pointer; unknown of a thread that does not stop.
+    pub fs_base: Option<u64>,
+}
+
+fn position(late: &Thread) -> Result<Position> {
+    let found = blocked(late.pid(), late.tid());
+    let found = found.with_context(|| {
+        format!(
+            "thread {} of process {} neither stops nor says where it is",
+            late.tid(),
+            late.pid()
+        )
+    })?;
+    Ok(Position {
+        rip: found.rip,
+        rsp: found.rsp,
+        fs_base: None,
+    })
+}
+
+/// The index of the window that an address is inside of.
+fn enclosing(windows: &[Range<u64>], address: u64, calls: bool) -> Option<usize> {
+    let last_before = |address: u64| {
+        let after = windows.partition_point(|window| window.start <= address);
+        let index = after.checked_sub(1)?;
+        windows[index].contains(&address).then_some(index)
+    };
+    // Back to its own first byte the kernel may go as well: that is where the jump will be.
+    let repeated = calls.then(|| last_before(address.wrapping_sub(2)));
+    repeated
+        .flatten()
+        .or_else(|| last_before(address).filter(|&index| windows[index].start < address))
+}
+
+/// `orig_rax` is negative where the kernel was entered otherwise.
+fn in_system_call(memory: &Memory, registers: &Registers) -> bool {
+    registers.orig_rax as i64 >= 0 && follows_call(memory, registers.rip)
+}
+
+fn follows_call(memory: &Memory, address: u64) -> bool {
+    let mut instruction = [0; 2];
+    memory
+        .read(address.wrapping_sub(2), &mut instruction)
+        .is_ok()
+        && SYSTEM_CALLS.contains(&instruction)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WINDOWS: [Range<u64>; 3] = [10..15, 15..20, 30..37];
+
+    #[test]
+    fn the_first_byte_and_the_end_are_outside() {
+        for address in [9, 10, 15, 20, 29, 30, 37, 38, 0, u64::MAX] {
+            assert_eq!(enclosing(&WINDOWS, address, false), None, "{address}");
+        }
+        for (address, window) in [(11, 0), (14, 0), (16, 1), (19, 1), (31, 2), (36, 2)] {
+            assert_eq!(enclosing(&WINDOWS, address, false), Some(window));
+        }
+    }
+
+    #[test]
+    fn a_call_that_may_be_repeated_is_where_it_begins() {
+        for (address, window) in [
+            (12, 0),
+            (15, 0),
+            (16, 0),
+            (17, 1),
+            (21, 1),
+            (32, 2),
+            (38, 2),
+        ] {
+            assert_eq!(
+                enclosing(&WINDOWS, address, true),
+                Some(window),
+                "{address}"
+            );
+        }
+        for address in [10, 22, 39, 1] {
+            assert_eq!(enclosing(&WINDOWS, address, true), None, "{address}");
+        }
+    }
+}

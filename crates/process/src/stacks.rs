@@ -1,0 +1,241 @@
+//! A search of a process's stacks for addresses of code.
+
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
+use anyhow::{Context, Result};
+
+use crate::information::directory;
+use crate::{Mapping, Memory, Position, Stopped, maps};
+
+const PAGE: u64 = 4096;
+/// Read at a time.
+const PIECE: usize = 256 << 10;
+
+/// What was found in memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Search {
+    /// Addresses of words, and the words.
+    pub found: Vec<(u64, u64)>,
+    /// Bytes of memory that may hold stacks and were not looked at.
+    pub unread: u64,
+}
+
+impl Stopped {
+    /// Looks for words that are in one of `ranges`, which are sorted and do not overlap.
+    ///
+    /// A stack that a thread is on is read from the stack pointer up. Where that is not the stack that the thread was made
+    /// with (a signal handler may have its own), that one is read as a whole. Other stacks, of coroutines, may be anywhere in
+    /// private writable memory; of that, at most `elsewhere` bytes are read.
+    pub fn search_stacks(&self, ranges: &[Range<u64>], elsewhere: u64) -> Result<Search> {
+        let maps = maps(self.pid())?;
+        let mut reader = Reader::new(self.pid(), ranges)?;
+        let stacks = live_stacks(&maps, &self.positions()?);
+        for stack in &stacks {
+            reader.read(stack.live.clone(), u64::MAX)?;
+        }
+        let known = union(stacks.iter().map(|stack| stack.dead.start..stack.live.end));
+        let mut left = elsewhere;
+        for mapping in maps.iter().filter(|mapping| is_stack_memory(mapping)) {
+            for part in without(mapping.start..mapping.end, &known) {
+                left -= reader.read(part, left)?;
+            }
+        }
+        reader.search.found.sort_unstable();
+        reader.search.found.dedup();
+        Ok(reader.search)
+    }
+}
+
+fn is_stack_memory(mapping: &Mapping) -> bool {
+    mapping.readable && mapping.writable && !mapping.shared
+}
+
+/// The used part of a stack, and the unused part below it, which still holds words of calls that are over.
+struct Stack {
+    dead: Range<u64>,
+    live: Range<u64>,
+}
+
+/// How far a stack goes whose end nothing tells.
+const LONGEST_STACK: u64 = 16 << 20;
+
+fn live_stacks(maps: &[Mapping], positions: &[Position]) -> Vec<Stack> {
+    let containing = |address: u64| {
+        let index = maps.partition_point(|mapping| mapping.end <= address);
+        maps.get(index)
+            .filter(|mapping| mapping.start <= address && is_stack_memory(mapping))
+    };
+    let main = maps
+        .iter()
+        .find(|mapping| mapping.label.as_deref() == Some("[stack]"));
+    let mut main_is_used = false;
+    let mut stacks = Vec::new();
+    for position in positions {
+        let from = position.rsp & !7;
+        // The control block of a thread that libc made stands at the end of its stack.
+        let block = position.fs_base.map(|address| address & !7);
+        let own = block.and_then(containing);
+        let on = containing(from);
+        let on_own = own.is_some() && on == own && block.is_some_and(|block| from < block);
+        if let Some(on) = on {
+            let is_main = Some(on) == main;
+            main_is_used |= is_main;
+            let end = match block {
+                Some(block) if on_own => block,
+                _ if is_main => on.end,
+                _ => on.end.min(from.saturating_add(LONGEST_STACK)),
+            };
+            let start = if on_own || is_main { on.start } else { from };
+            stacks.push(Stack {
+                dead: start..from,
+                live: from..end,
+            });
+        }
+        if let (Some(own), Some(block), false) = (own, block, on_own) {
+            stacks.push(whole(
+                own.start.max(block.saturating_sub(LONGEST_STACK))..block,
+            ));
+        }
+    }
+    if let Some(main) = main.filter(|_| !main_is_used) {
+        stacks.push(whole(main.start..main.end));
+    }
+    stacks
+}
+
+fn whole(live: Range<u64>) -> Stack {
+    Stack {
+        dead: live.start..live.start,
+        live,
+    }
+}
+
+fn union(parts: impl Iterator<Item = Range<u64>>) -> Vec<Range<u64>> {
+    let mut parts = parts.collect::<Vec<_>>();
+    parts.sort_unstable_by_key(|part| part.start);
+    let mut joined = Vec::<Range<u64>>::new();
+    for part in parts {
+        match joined.last_mut() {
+            Some(last) if part.start <= last.end => last.end = last.end.max(part.end),
+            _ => joined.push(part),
+        }
+    }
+    joined
+}
+
+/// What of `whole` is in none of `parts`, which are sorted and do not touch.
+fn without(whole: Range<u64>, parts: &[Range<u64>]) -> Vec<Range<u64>> {
+    let mut rest = Vec::new();
+    let mut at = whole.start;
+    let within = parts
+        .iter()
+        .filter(|part| part.start < whole.end && part.end > whole.start);
+    for part in within {
+        rest.push(at..part.start);
+        at = part.end;
+    }
+    rest.push(at..whole.end);
+    rest.retain(|part| part.start < part.end);
+    rest
+}
+
+struct Reader<'a> {
+    memory: Memory,
+    /// Says which pages there are. Others are zero, and reading would not make them, but takes time.
+    pages: File,
+    ranges: &'a [Range<u64>],
+    buffer: Vec<u8>,
+    search: Search,
+}
+
+impl Reader<'_> {
+    fn new(pid: i32, ranges: &[Range<u64>]) -> Result<Reader<'_>> {
+        let path = format!("{}/pagemap", directory(pid));
+        Ok(Reader {
+            memory: Memory::open(pid)?,
+            pages: File::open(&path).with_context(|| format!("cannot open {path}"))?,
+            ranges,
+            buffer: vec![0; PIECE],
+            search: Search::default(),
+        })
+    }
+
+    /// Reads at most about `most` bytes of a part; returns how many.
+    fn read(&mut self, part: Range<u64>, most: u64) -> Result<u64> {
+        let mut done = 0;
+        for run in self.present(part)? {
+            for start in run.clone().step_by(PIECE) {
+                let bytes = (run.end - start).min(PIECE as u64);
+                if done + bytes > most {
+                    self.search.unread += bytes;
+                    continue;
+                }
+                self.look_through(start, bytes as usize);
+                done += bytes;
+            }
+        }
+        Ok(done)
+    }
+
+    /// The pieces of a part that have pages, in memory or swapped out.
+    fn present(&self, part: Range<u64>) -> Result<Vec<Range<u64>>> {
+        const IN_MEMORY_OR_SWAPPED: u64 = 3 << 62;
+        const AT_ONCE: u64 = 4096;
+        let mut runs = Vec::<Range<u64>>::new();
+        let mut entries = [0; AT_ONCE as usize * 8];
+        let (first, end) = (part.start / PAGE, part.end.div_ceil(PAGE));
+        for page in (first..end).step_by(AT_ONCE as usize) {
+            let count = (end - page).min(AT_ONCE) as usize;
+            let entries = &mut entries[..count * 8];
+            self.pages
+                .read_exact_at(entries, page * 8)
+                .context("cannot see which pages a process has")?;
+            let words = entries
+                .as_chunks::<8>()
+                .0
+                .iter()
+                .map(|word| u64::from_ne_bytes(*word));
+            for (page, word) in (page..).zip(words) {
+                if word & IN_MEMORY_OR_SWAPPED == 0 {
+                    continue;
+                }
+                let start = (page * PAGE).max(part.start);
+                let end = ((page + 1) * PAGE).min(part.end);
+                match runs.last_mut() {
+                    Some(last) if last.end == start => last.end = end,
+                    _ => runs.push(start..end),
+                }
+            }
+        }
+        Ok(runs)
+    }
+
+    fn look_through(&mut self, start: u64, bytes: usize) {
+        let piece = &mut self.buffer[..bytes];
+        if self.memory.read(start, piece).is_err() {
+            self.search.unread += bytes as u64;
+            return;
+        }
+        let (Some(first), Some(last)) = (self.ranges.first(), self.ranges.last()) else {
+            return;
+        };
+        let (low, span) = (first.start, last.end - first.start);
+        let words = piece
+            .as_chunks::<8>()
+            .0
+            .iter()
+            .map(|word| u64::from_le_bytes(*word));
+        for (index, word) in words.enumerate() {
+            if word.wrapping_sub(low) < span && holds(self.ranges, word) {
+                self.search.found.push((start + index as u64 * 8, word));
+            }
+        }
+    }
+}
+
+fn holds(ranges: &[Range<u64>], word: u64) -> bool {
+    let after = ranges.partition_point(|range| range.start <= word);
+    after > 0 && ranges[after - 1].contains(&word)
+}
