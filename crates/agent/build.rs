@@ -11,6 +11,8 @@ use std::{env, fs};
 type Failure = Box<dyn std::error::Error>;
 
 const FOLDERS: [&str; 3] = ["core", "port/linux", "arch/x86_64"];
+/// Part of the core that a process under control of the tool has no use for.
+const NOT_IN_A_PROCESS: &str = "control.c";
 
 fn main() -> Result<(), Failure> {
     let runtime =
@@ -45,7 +47,7 @@ fn compile(runtime: &Path) -> Result<Vec<PathBuf>, Failure> {
         files.sort();
         build.files(files.iter().filter(|file| {
             let extension = file.extension().and_then(|extension| extension.to_str());
-            matches!(extension, Some("c" | "S"))
+            matches!(extension, Some("c" | "S")) && !file.ends_with(NOT_IN_A_PROCESS)
         }));
         build.include(runtime.join(folder));
     }

@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
+ *
+ * Each row of the grammar is matched against the line; what the rows that came furthest wanted next is what was
+ * expected.
+ */
+#include "control.h"
+
+/*
+ * Small letters stand for themselves. Of the arguments, WHAT (places) and IDS (numbers) are one word or more, up to the
+ * next small word of the row; NAME and NUMBER are one word. A row holds its text, not its address: the core has no data
+ * that must be relocated.
+ */
+static const struct row {
+	uint8_t command;        /* enum nopal_command */
+	char form[31];
+} rows[] = {
+	{ NOPAL_COMMAND_TRACE_NEW, "trace WHAT new NAME" },
+	{ NOPAL_COMMAND_TRACE_ON, "trace NAME on" },
+	{ NOPAL_COMMAND_TRACE_OFF, "trace NAME off" },
+	{ NOPAL_COMMAND_TRACE_REMOVE, "trace NAME remove" },
+	{ NOPAL_COMMAND_SIZE, "size NUMBER" },
+	{ NOPAL_COMMAND_SIZE, "logsize NUMBER" },
+	{ NOPAL_COMMAND_WATCH, "watch IDS" },
+	{ NOPAL_COMMAND_WATCH_CHILDREN, "watch IDS children" },
+	{ NOPAL_COMMAND_START, "start" },
+	{ NOPAL_COMMAND_STOP, "stop" },
+	{ NOPAL_COMMAND_RESET, "reset" },
+	{ NOPAL_COMMAND_QUERY, "query WHAT" },
+	{ NOPAL_COMMAND_TESTTRACEIN, "testtracein WHAT" },
+	{ NOPAL_COMMAND_UNIFORM_ON, "uniform on" },
+	{ NOPAL_COMMAND_UNIFORM_OFF, "uniform off" },
+};
+#define ROWS (sizeof rows / sizeof rows[0])
+
+const char *nopal_control_form(uint32_t row)
+{
+	return row < ROWS ? rows[row].form : 0;
+}
+
+/* ---- words ---- */
+
+/* A word of a line; in double quotes, it may hold blanks. */
+struct word {
+	const char *text;
+	uint32_t length;
+	struct nopal_span whole;        /* with its quotes; at the end of the line, empty */
+	bool quoted;
+	bool present;
+	bool broken;                    /* no quote at its end, or a character that no text has */
+};
+
+static bool is_blank(char character)
+{
+	return character == ' ' || character == '\t' || character == '\r';
+}
+
+/* A comment begins where a word could. */
+static struct word word_at(const char *line, struct nopal_span rest)
+{
+	uint32_t at = rest.begin;
+	while (at < rest.end && is_blank(line[at]))
+		at++;
+	struct word word = { .whole = { at, at } };
+	if (at == rest.end || line[at] == '#')
+		return word;
+	word.present = true;
+	word.quoted = line[at] == '"';
+	uint32_t begin = at + word.quoted;
+	for (at = begin; at < rest.end && (word.quoted ? line[at] != '"' : !is_blank(line[at])); at++)
+		word.broken |= (unsigned char)line[at] < ' ' || line[at] == 0x7f;
+	word.text = line + begin;
+	word.length = at - begin;
+	if (word.quoted) {
+		at += at < rest.end;
+		word.broken |= at - begin == word.length || (at < rest.end && !is_blank(line[at]));
+	}
+	word.whole.end = at;
+	return word;
+}
+
+static bool same_text(struct word word, const char *text, uint32_t length)
+{
+	uint32_t at = 0;
+	while (at < word.length && at < length && word.text[at] == text[at])
+		at++;
+	return at == word.length && at == length;
+}
+
+static uint32_t length_of(const char *text)
+{
+	uint32_t length = 0;
+	while (text[length])
+		length++;
+	return length;
+}
+
+static bool equals(struct word word, const char *text)
+{
+	return same_text(word, text, length_of(text));
+}
+
+/* ---- numbers ---- */
+
+/* The value of a digit in bases up to 16; 16 for what is none. */
+static uint32_t digit(char character)
+{
+	if (character >= '0' && character <= '9')
+		return (uint32_t)(character - '0');
+	char small = (char)(character | 0x20);
+	return small >= 'a' && small <= 'f' ? (uint32_t)(small - 'a') + 10 : 16;
+}
+
+/* False where not all of the text is a number, or one above `highest`. */
+static bool number(const char *text, uint32_t length, uint32_t base, uint64_t highest, uint64_t *value)
+{
+	*value = 0;
+	for (uint32_t at = 0; at < length; at++) {
+		uint32_t next = digit(text[at]);
+		if (next >= base || *value > (highest - next) / base)
+			return false;
+		*value = *value * base + next;
+	}
+	return length > 0;
+}
+
+static bool decimal(struct word word, uint32_t *value)
+{
+	uint64_t wide;
+	bool fits = number(word.text, word.length, 10, UINT32_MAX, &wide);
+	*value = (uint32_t)wide;
+	return fits;
+}
+
+/* ---- rows ---- */
+
+static bool is_argument(struct word form)
+{
+	return form.present && form.text[0] >= 'A' && form.text[0] <= 'Z';
+}
+
+static bool takes_several(struct word form)
+{
+	return equals(form, "WHAT") || equals(form, "IDS");
+}
+
+/* Quotes make any word an argument. */
+static bool fits(struct word form, struct word word)
+{
+	uint32_t value;
+	if (!word.present || word.broken || !word.length)
+		return false;
+	if (!is_argument(form))
+		return form.present && !word.quoted && same_text(word, form.text, form.length);
+	return equals(form, "NUMBER") || equals(form, "IDS") ? decimal(word, &value) : true;
+}
+
+/* How far a row matches a line. */
+struct match {
+	bool complete;
+	uint32_t fitting;               /* words of the form that were found */
+	struct word bad;                /* the word that does not fit, and the word of the form that it does not fit */
+	struct word expected;
+};
+
+static struct match match(const char *form, const char *line, uint32_t length, struct nopal_span *arguments)
+{
+	struct nopal_span wanted_rest = { 0, length_of(form) }, rest = { 0, length };
+	struct word wanted = word_at(form, wanted_rest), word = word_at(line, rest);
+	uint32_t fitting = 0;
+	while (wanted.present && fits(wanted, word)) {
+		wanted_rest.begin = wanted.whole.end;
+		struct word next = word_at(form, wanted_rest);
+		bool several = takes_several(wanted);
+		struct nopal_span argument = { .begin = word.whole.begin + (word.quoted && !several) };
+		do {
+			argument.end = word.whole.end - (word.quoted && !several);
+			rest.begin = word.whole.end;
+			word = word_at(line, rest);
+		} while (several && !fits(next, word) && fits(wanted, word));
+		if (is_argument(wanted))
+			*arguments++ = argument;
+		wanted = next;
+		fitting++;
+	}
+	return (struct match){ !wanted.present && !word.present, fitting, word, wanted };
+}
+
+/* ---- what was expected ---- */
+
+static void append(char *list, const char *text, uint32_t length)
+{
+	uint32_t end = length_of(list);
+	for (uint32_t at = 0; at < length && end < NOPAL_CONTROL_EXPECTED - 1; at++)
+		list[end++] = text[at];
+	list[end] = 0;
+}
+
+static bool same_expected(const struct match *a, const struct match *b)
+{
+	return same_text(a->expected, b->expected.text, b->expected.length);
+}
+
+/* Lists what those matches want next that came furthest, and finds the first word that they all do not want. */
+static void explain(const struct match *matches, struct nopal_control *parsed)
+{
+	uint32_t furthest = 0, wanted[ROWS], count = 0;
+	for (uint32_t row = 0; row < ROWS; row++)
+		if (matches[row].fitting > furthest)
+			furthest = matches[row].fitting;
+	parsed->bad.begin = UINT32_MAX;
+	for (uint32_t row = 0; row < ROWS; row++) {
+		if (matches[row].fitting != furthest)
+			continue;
+		if (matches[row].bad.whole.begin < parsed->bad.begin)
+			parsed->bad = matches[row].bad.whole;
+		uint32_t known = 0;
+		while (known < count && !same_expected(&matches[row], &matches[wanted[known]]))
+			known++;
+		if (known == count)
+			wanted[count++] = row;
+	}
+	for (uint32_t at = 0; at < count; at++) {
+		struct word word = matches[wanted[at]].expected;
+		if (at)
+			append(parsed->expected, at + 1 == count ? " or " : ", ", at + 1 == count ? 4 : 2);
+		if (word.present)
+			append(parsed->expected, word.text, word.length);
+		else
+			append(parsed->expected, "the end of the line", 19);
+	}
+}
+
+bool nopal_control_parse(const char *line, uint32_t length, struct nopal_control *parsed)
+{
+	*parsed = (struct nopal_control){ .command = NOPAL_COMMAND_NONE };
+	if (!word_at(line, (struct nopal_span){ 0, length }).present)
+		return true;
+	struct match matches[ROWS];
+	for (uint32_t row = 0; row < ROWS; row++) {
+		matches[row] = match(rows[row].form, line, length, parsed->arguments);
+		if (matches[row].complete) {
+			parsed->command = rows[row].command;
+			return true;
+		}
+	}
+	explain(matches, parsed);
+	return false;
+}
+
+/* ---- places and numbers ---- */
+
+#define LONG_ADDRESS 8  /* hexadecimal digits: from here on they need no 0x to be told from a name */
+
+static bool address(const char *text, uint32_t length, uint64_t *value)
+{
+	bool marked = length > 2 && text[0] == '0' && text[1] == 'x';
+	if (!marked && length < LONG_ADDRESS && !(length && digit(text[0]) < 10))
+		return false;
+	uint32_t skipped = marked ? 2 : 0;
+	return number(text + skipped, length - skipped, 16, UINT64_MAX, value);
+}
+
+/* Where the last `character` of the text is; its length where there is none. */
+static uint32_t last_of(const char *text, uint32_t length, char character)
+{
+	uint32_t at = length;
+	while (at && text[at - 1] != character)
+		at--;
+	return at ? at - 1 : length;
+}
+
+/* MODULE+0xADDRESS */
+static bool in_module(const char *text, uint32_t length, uint32_t *module, uint64_t *value)
+{
+	*module = last_of(text, length, '+');
+	uint32_t from = *module + 1;
+	return *module && from + 2 < length && text[from] == '0' && text[from + 1] == 'x' &&
+	       address(text + from, length - from, value);
+}
+
+/* FILE:LINE, which no name of C++ with its two colons is. */
+static bool in_file(const char *text, uint32_t length, uint32_t *file, uint64_t *line)
+{
+	*file = last_of(text, length, ':');
+	uint32_t from = *file + 1;
+	return *file && from < length && text[*file - 1] != ':' &&
+	       number(text + from, length - from, 10, UINT32_MAX, line);
+}
+
+/* A single place: a word, and where in the line its text begins. */
+static struct nopal_place place_of(struct word word, uint32_t begin)
+{
+	struct nopal_place place = { .text = { begin, begin + word.length } };
+	uint32_t named;
+	if (!word.quoted && address(word.text, word.length, &place.first)) {
+		place.kind = NOPAL_PLACE_ADDRESS;
+	} else if (in_module(word.text, word.length, &named, &place.first)) {
+		place.kind = NOPAL_PLACE_IN_MODULE;
+		place.text.end = begin + named;
+	} else if (in_file(word.text, word.length, &named, &place.first)) {
+		place.kind = NOPAL_PLACE_LINE;
+		place.text.end = begin + named;
+	} else {
+		place.kind = NOPAL_PLACE_NAMES;
+		place.first = 0;
+	}
+	return place;
+}
+
+bool nopal_place_next(const char *line, struct nopal_span *rest, struct nopal_place *place)
+{
+	struct word word = word_at(line, *rest);
+	if (!word.present)
+		return false;
+	rest->begin = word.whole.end;
+	bool excluded = word.length > 1 && word.text[0] == '!';
+	word.text += excluded;
+	word.length -= excluded;
+	*place = place_of(word, (uint32_t)(word.text - line));
+	place->excluded = excluded;
+
+	struct word end = word_at(line, *rest);
+	if (!end.present || place->kind > NOPAL_PLACE_RANGE_IN_MODULE)
+		return true;
+	struct nopal_place behind = place_of(end, (uint32_t)(end.text - line));
+	struct word module = { .text = line + behind.text.begin, .length = behind.text.end - behind.text.begin };
+	bool same_module = place->kind == NOPAL_PLACE_ADDRESS ||
+			   same_text(module, line + place->text.begin, place->text.end - place->text.begin);
+	if (behind.kind == place->kind && same_module) {
+		place->kind++;
+		place->last = behind.first;
+		rest->begin = end.whole.end;
+	}
+	return true;
+}
+
+bool nopal_number_next(const char *line, struct nopal_span *rest, uint32_t *number)
+{
+	struct word word = word_at(line, *rest);
+	rest->begin = word.whole.end;
+	return word.present && decimal(word, number);
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
+ *
+ * The control language: its grammar and its parser, for whoever controls a process or a kernel by text. It keeps no
+ * state and needs nothing of the rest of the core.
+ */
+#ifndef NOPAL_CONTROL_H
+#define NOPAL_CONTROL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum nopal_command {
+	NOPAL_COMMAND_NONE,             /* an empty line, or a comment */
+	NOPAL_COMMAND_TRACE_NEW,        /* arguments: WHAT, NAME */
+	NOPAL_COMMAND_TRACE_ON,         /* NAME */
+	NOPAL_COMMAND_TRACE_OFF,        /* NAME */
+	NOPAL_COMMAND_TRACE_REMOVE,     /* NAME */
+	NOPAL_COMMAND_SIZE,             /* NUMBER */
+	NOPAL_COMMAND_WATCH,            /* IDS */
+	NOPAL_COMMAND_WATCH_CHILDREN,   /* IDS */
+	NOPAL_COMMAND_START,
+	NOPAL_COMMAND_STOP,
+	NOPAL_COMMAND_RESET,
+	NOPAL_COMMAND_QUERY,            /* WHAT */
+	NOPAL_COMMAND_TESTTRACEIN,      /* WHAT */
+	NOPAL_COMMAND_UNIFORM_ON,
+	NOPAL_COMMAND_UNIFORM_OFF,
+};
+
+/* Bytes of a line, from `begin` to before `end`. */
+struct nopal_span {
+	uint32_t begin;
+	uint32_t end;
+};
+
+#define NOPAL_CONTROL_ARGUMENTS 3
+#define NOPAL_CONTROL_EXPECTED 256
+
+struct nopal_control {
+	uint32_t command;       /* enum nopal_command */
+	/* Those of one word without its quotes, those of several with them, as nopal_place_next and nopal_number_next
+	 * take them. */
+	struct nopal_span arguments[NOPAL_CONTROL_ARGUMENTS];
+	/* Where the line is no command: the first word that does not fit, empty at the end of the line, and what would
+	 * fit in its place, such as "on, off or remove". */
+	struct nopal_span bad;
+	char expected[NOPAL_CONTROL_EXPECTED];
+};
+
+/* Parses one line of `length` bytes, without its end of line. False: it is no command. */
+bool nopal_control_parse(const char *line, uint32_t length, struct nopal_control *parsed);
+
+/* The row of the grammar with this number, as people read it; 0 behind the last. */
+const char *nopal_control_form(uint32_t row);
+
+enum nopal_place_kind {
+	NOPAL_PLACE_ADDRESS,            /* first */
+	NOPAL_PLACE_RANGE,              /* first, and last: the address behind the range */
+	NOPAL_PLACE_IN_MODULE,          /* text: the module; first: an address in its file */
+	NOPAL_PLACE_RANGE_IN_MODULE,    /* text, first, last */
+	NOPAL_PLACE_LINE,               /* text: the file; first: the line */
+	NOPAL_PLACE_NAMES,              /* text: GLOB[@MODULE] */
+};
+
+struct nopal_place {
+	uint32_t kind;          /* enum nopal_place_kind */
+	bool excluded;          /* written with a `!`: taken out of what the places before it mean */
+	struct nopal_span text;
+	uint64_t first;
+	uint64_t last;
+};
+
+/* Takes the first place from `rest`, at first the argument WHAT of a parsed line. False at its end. */
+bool nopal_place_next(const char *line, struct nopal_span *rest, struct nopal_place *place);
+
+/* Takes the first number from `rest`, at first an argument NUMBER or IDS of a parsed line. False at its end. */
+bool nopal_number_next(const char *line, struct nopal_span *rest, uint32_t *number);
+
+#endif

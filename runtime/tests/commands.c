@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
+ *
+ * The control language.
+ */
+#include "control.h"
+#include "world.h"
+
+#include <time.h>
+
+static struct nopal_control parsed;
+
+static bool parse(const char *line)
+{
+	snprintf(circumstances, sizeof circumstances, "%s", line);
+	return nopal_control_parse(line, (uint32_t)strlen(line), &parsed);
+}
+
+/* One argument of `line`, as text. */
+static const char *argument(const char *line, uint32_t which)
+{
+	static char text[256];
+	struct nopal_span span = parsed.arguments[which];
+	snprintf(text, sizeof text, "%.*s", (int)(span.end - span.begin), line + span.begin);
+	return text;
+}
+
+static void obeyed(const char *line, uint32_t command, const char *first, const char *second)
+{
+	CHECK(parse(line));
+	CHECK(parsed.command == command);
+	CHECK(!strcmp(argument(line, 0), first));
+	CHECK(!strcmp(argument(line, 1), second));
+}
+
+static void every_command(void)
+{
+	obeyed("trace 0xf00049f4 0xf0004b38 new faults", NOPAL_COMMAND_TRACE_NEW, "0xf00049f4 0xf0004b38", "faults");
+	obeyed("  trace\tparse_* new p\r", NOPAL_COMMAND_TRACE_NEW, "parse_*", "p");
+	obeyed("trace a@libz* !b \"operator new*\" new n # why", NOPAL_COMMAND_TRACE_NEW, "a@libz* !b \"operator new*\"",
+	       "n");
+	obeyed("trace faults on", NOPAL_COMMAND_TRACE_ON, "faults", "");
+	obeyed("trace faults off", NOPAL_COMMAND_TRACE_OFF, "faults", "");
+	obeyed("trace faults remove", NOPAL_COMMAND_TRACE_REMOVE, "faults", "");
+	obeyed("size 16", NOPAL_COMMAND_SIZE, "16", "");
+	obeyed("logsize 16", NOPAL_COMMAND_SIZE, "16", "");
+	obeyed("watch 0", NOPAL_COMMAND_WATCH, "0", "");
+	obeyed("watch 12 13  14", NOPAL_COMMAND_WATCH, "12 13  14", "");
+	obeyed("watch 12 13 children", NOPAL_COMMAND_WATCH_CHILDREN, "12 13", "");
+	obeyed("start", NOPAL_COMMAND_START, "", "");
+	obeyed("stop", NOPAL_COMMAND_STOP, "", "");
+	obeyed("reset", NOPAL_COMMAND_RESET, "", "");
+	obeyed("query main.c:12", NOPAL_COMMAND_QUERY, "main.c:12", "");
+	obeyed("testtracein main", NOPAL_COMMAND_TESTTRACEIN, "main", "");
+	obeyed("uniform on", NOPAL_COMMAND_UNIFORM_ON, "", "");
+	obeyed("uniform off", NOPAL_COMMAND_UNIFORM_OFF, "", "");
+}
+
+/* All rows of the grammar are commands when their arguments are filled in. */
+static void every_row(void)
+{
+	uint32_t seen = 0;
+	for (uint32_t row = 0; nopal_control_form(row); row++) {
+		const char *form = nopal_control_form(row);
+		char line[64] = "", word[32];
+		int taken;
+		for (; sscanf(form, "%31s%n", word, &taken) == 1; form += taken) {
+			bool number = !strcmp(word, "NUMBER") || !strcmp(word, "IDS");
+			strcat(line, number ? "1" : word);
+			strcat(line, " ");
+		}
+		CHECK(parse(line));
+		seen |= 1u << parsed.command;
+	}
+	CHECK(seen == (2u << NOPAL_COMMAND_UNIFORM_OFF) - 2);
+}
+
+static void nothing_to_do(void)
+{
+	const char *const lines[] = { "", "  \t", "#", "  # trace p on", "#tracehits 9918, in queue 9917" };
+	for (unsigned i = 0; i < sizeof lines / sizeof *lines; i++) {
+		CHECK(parse(lines[i]));
+		CHECK(parsed.command == NOPAL_COMMAND_NONE);
+	}
+}
+
+static void words_of_the_grammar_as_names(void)
+{
+	obeyed("trace on on", NOPAL_COMMAND_TRACE_ON, "on", "");
+	obeyed("trace new new new", NOPAL_COMMAND_TRACE_NEW, "new", "new");
+	obeyed("trace trace \"new\" new on", NOPAL_COMMAND_TRACE_NEW, "trace \"new\"", "on");
+	obeyed("trace \"a b\" remove", NOPAL_COMMAND_TRACE_REMOVE, "a b", "");
+	obeyed("trace a#b on", NOPAL_COMMAND_TRACE_ON, "a#b", "");
+}
+
+static void refused(const char *line, const char *bad, const char *expected)
+{
+	CHECK(!parse(line));
+	struct nopal_span span = parsed.bad;
+	CHECK(span.end - span.begin == strlen(bad));
+	CHECK(!strncmp(line + span.begin, bad, strlen(bad)));
+	CHECK(!strcmp(parsed.expected, expected));
+}
+
+static void what_was_expected(void)
+{
+	refused("tarce p on", "tarce", "trace, size, logsize, watch, start, stop, reset, query, testtracein or uniform");
+	refused("trace", "", "WHAT or NAME");
+	refused("trace p", "", "new, on, off or remove");
+	refused("trace p onn", "onn", "new, on, off or remove");
+	refused("trace p new", "", "NAME");
+	refused("trace p new q r", "r", "the end of the line");
+	refused("trace p on q", "q", "the end of the line");
+	refused("trace \"p q new r", "\"p q new r", "WHAT or NAME");
+	refused("trace \"\" on", "\"\"", "WHAT or NAME");
+	refused("trace p\001 on", "p\001", "WHAT or NAME");
+	refused("size", "", "NUMBER");
+	refused("size x", "x", "NUMBER");
+	refused("size 4294967296", "4294967296", "NUMBER");
+	refused("size 0x10", "0x10", "NUMBER");
+	refused("watch 12 sons", "sons", "the end of the line or children");
+	refused("watch children", "children", "IDS");
+	refused("uniform", "", "on or off");
+	refused("start now", "now", "the end of the line");
+	refused("\"start\"", "\"start\"",
+		"trace, size, logsize, watch, start, stop, reset, query, testtracein or uniform");
+}
+
+static void place(const char *line, uint32_t kind, const char *text, uint64_t first, uint64_t last)
+{
+	struct nopal_span rest = { 0, (uint32_t)strlen(line) };
+	struct nopal_place found;
+	snprintf(circumstances, sizeof circumstances, "%s", line);
+	CHECK(nopal_place_next(line, &rest, &found));
+	CHECK(found.kind == kind);
+	CHECK(found.first == first);
+	CHECK(found.last == last);
+	CHECK(found.excluded == (strlen(line) > 1 && line[line[0] == '"'] == '!'));
+	bool named = kind != NOPAL_PLACE_ADDRESS && kind != NOPAL_PLACE_RANGE;
+	CHECK(!named || (found.text.end - found.text.begin == strlen(text) &&
+			 !strncmp(line + found.text.begin, text, strlen(text))));
+	CHECK(!nopal_place_next(line, &rest, &found));
+}
+
+static void every_place(void)
+{
+	place("0xf00049f4 0xf0004b38", NOPAL_PLACE_RANGE, "", 0xf00049f4, 0xf0004b38);
+	place("f0004944 F0004A88", NOPAL_PLACE_RANGE, "", 0xf0004944, 0xf0004a88);
+	place("17a099 17a0a2", NOPAL_PLACE_RANGE, "", 0x17a099, 0x17a0a2);
+	place("!17a099 17a0a2", NOPAL_PLACE_RANGE, "", 0x17a099, 0x17a0a2);
+	place("ffffffffffffffff", NOPAL_PLACE_ADDRESS, "", UINT64_MAX, 0);
+	place("10000000000000000", NOPAL_PLACE_NAMES, "10000000000000000", 0, 0);
+	place("0xadd", NOPAL_PLACE_ADDRESS, "", 0xadd, 0);
+	place("add", NOPAL_PLACE_NAMES, "add", 0, 0);
+	place("0x", NOPAL_PLACE_NAMES, "0x", 0, 0);
+	place("\"17a099\"", NOPAL_PLACE_NAMES, "17a099", 0, 0);
+	place("prog+0x11e0", NOPAL_PLACE_IN_MODULE, "prog", 0x11e0, 0);
+	place("libstdc++.so.6+0x11e0", NOPAL_PLACE_IN_MODULE, "libstdc++.so.6", 0x11e0, 0);
+	place("prog+0x11e0 prog+0x1250", NOPAL_PLACE_RANGE_IN_MODULE, "prog", 0x11e0, 0x1250);
+	place("prog+11e0", NOPAL_PLACE_NAMES, "prog+11e0", 0, 0);
+	place("operator++", NOPAL_PLACE_NAMES, "operator++", 0, 0);
+	place("src/main.c:120", NOPAL_PLACE_LINE, "src/main.c", 120, 0);
+	place("\"my file.c:7\"", NOPAL_PLACE_LINE, "my file.c", 7, 0);
+	place("ns::f", NOPAL_PLACE_NAMES, "ns::f", 0, 0);
+	place("ns::7", NOPAL_PLACE_NAMES, "ns::7", 0, 0);
+	place("main.c:", NOPAL_PLACE_NAMES, "main.c:", 0, 0);
+	place("!parse_*@libz*", NOPAL_PLACE_NAMES, "parse_*@libz*", 0, 0);
+	place("\"!operator new*\" # not these", NOPAL_PLACE_NAMES, "operator new*", 0, 0);
+	place("!", NOPAL_PLACE_NAMES, "!", 0, 0);
+}
+
+static void several_places(void)
+{
+	const char line[] = "17a099 17a0a2 17a2cf main a+0x1 b+0x2 !x.c:1";
+	const uint32_t kinds[] = { NOPAL_PLACE_RANGE,     NOPAL_PLACE_ADDRESS,   NOPAL_PLACE_NAMES,
+				   NOPAL_PLACE_IN_MODULE, NOPAL_PLACE_IN_MODULE, NOPAL_PLACE_LINE };
+	struct nopal_span rest = { 0, sizeof line - 1 };
+	struct nopal_place found;
+	for (unsigned i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+		CHECK(nopal_place_next(line, &rest, &found));
+		CHECK(found.kind == kinds[i]);
+	}
+	CHECK(!nopal_place_next(line, &rest, &found));
+
+	uint32_t number = 0;
+	rest = (struct nopal_span){ 6, 13 };
+	CHECK(nopal_number_next("watch 12 4000 children", &rest, &number) && number == 12);
+	CHECK(nopal_number_next("watch 12 4000 children", &rest, &number) && number == 4000);
+	CHECK(!nopal_number_next("watch 12 4000 children", &rest, &number));
+}
+
+static bool within(struct nopal_span span, uint32_t length)
+{
+	return span.begin <= span.end && span.end <= length;
+}
+
+/* Pieces of commands, put together by chance, and bytes: nothing outside of the line is touched (the sanitizer looks
+ * at a buffer that ends where the line does), and all that is given lies in it. */
+static void random_lines(void)
+{
+	static const char *const pieces[] = { "trace", "new",   "on",   " ", " ", " ",    "\"", "!",  "#",   "0x",   "f0004944",
+					      "watch", "12",    "size", ":", "+", "main", "@",  "\t", "off", "remove",
+					      "query", "child", "ren",  "",  "1", "a.c:", "*",  "uniform" };
+	unsigned seed = (unsigned)time(0);
+	printf("seed %u\n", seed);
+	srand(seed);
+	for (unsigned round = 0; round < 200000; round++) {
+		char text[256];
+		uint32_t length = 0;
+		for (unsigned count = (unsigned)rand() % 12; count--;) {
+			const char *piece = pieces[(unsigned)rand() % (sizeof pieces / sizeof *pieces)];
+			length += (uint32_t)snprintf(text + length, sizeof text - length, "%s", piece);
+			if (rand() % 16 == 0)
+				text[length++] = (char)rand();
+		}
+		char *line = malloc(length ? length : 1);
+		memcpy(line, text, length);
+		bool command = nopal_control_parse(line, length, &parsed);
+		CHECK(strlen(parsed.expected) < NOPAL_CONTROL_EXPECTED);
+		CHECK(command == !parsed.expected[0]);
+		CHECK(command || within(parsed.bad, length));
+		for (unsigned i = 0; command && i < NOPAL_CONTROL_ARGUMENTS; i++) {
+			struct nopal_span rest = parsed.arguments[i];
+			CHECK(within(rest, length));
+			struct nopal_place found;
+			while (nopal_place_next(line, &rest, &found))
+				CHECK(within(rest, length) && within(found.text, length));
+		}
+		free(line);
+	}
+}
+
+const struct test command_tests[] = {
+	{ "every command", every_command },
+	{ "every row of the grammar", every_row },
+	{ "nothing to do", nothing_to_do },
+	{ "words of the grammar as names", words_of_the_grammar_as_names },
+	{ "what was expected", what_was_expected },
+	{ "every place", every_place },
+	{ "several places", several_places },
+	{ "random lines", random_lines },
+	{ 0 },
+};
