@@ -195,3 +195,8 @@ fn a_script_is_traced_as_its_interpreter() {
         .check();
     assert!(traced.report.total_calls() > 0);
 }
+
+#[test]
+fn functions_that_ask_for_their_caller() {
+    Case::new(c("caller", &[])).check();
+}

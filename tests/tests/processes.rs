@@ -70,3 +70,8 @@ fn exec_that_is_not_followed() {
         (1, 0)
     );
 }
+
+#[test]
+fn children_that_share_memory_and_thread_area() {
+    Case::new(c("shared_clone", &[])).check();
+}

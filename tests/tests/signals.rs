@@ -45,3 +45,9 @@ fn jumps_out_of_handlers() {
 fn handlers_on_stacks_of_their_own() {
     Case::new(c("sigaltstack", &[])).check();
 }
+
+#[test]
+fn traps_faults_and_a_profiler_of_the_programs_own() {
+    // It begins with the trap.
+    Case::new(c("own_traps", &[])).refused("trap").check();
+}

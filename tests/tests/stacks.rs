@@ -53,3 +53,8 @@ fn an_address_space_that_is_limited_for_nopal_too() {
         .limit(libc::RLIMIT_AS, 1 << 30)
         .check();
 }
+
+#[test]
+fn threads_on_the_smallest_stacks() {
+    Case::new(c("small_stacks", &[])).check();
+}

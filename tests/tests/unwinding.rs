@@ -1,6 +1,6 @@
 //! Frames that are left other than by returning.
 
-use nopal_tests::{Case, c, cxx, library};
+use nopal_tests::{Case, c, cxx, library, rust};
 
 fn exceptions(flags: &[&str]) -> Case {
     let (directory, _) = library("throws_through.cc");
@@ -69,4 +69,26 @@ fn longjmp_checked_by_the_library() {
 #[test]
 fn pthread_exit_and_cancellation() {
     Case::new(c("cancel", &[])).options(["--block"]).check();
+}
+
+#[test]
+fn exceptions_out_of_signal_handlers() {
+    Case::new(cxx("non_call_exceptions", &["-fnon-call-exceptions"]))
+        .refused("fault")
+        .check();
+}
+
+#[test]
+fn coroutines_of_cxx20() {
+    Case::new(cxx("coroutines20", &["-std=c++20"])).check();
+}
+
+#[test]
+fn panics_that_are_caught() {
+    Case::new(rust("panics", &[])).check();
+}
+
+#[test]
+fn a_panic_that_ends_the_program() {
+    Case::new(rust("panics", &[])).arguments(["end"]).check();
 }

@@ -12,7 +12,7 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::Plan;
 
 /// Changes whenever functions are found differently, or plans are made or written differently.
-const VERSION: &[u8; 8] = b"nopal-p4";
+const VERSION: &[u8; 8] = b"nopal-p5";
 
 /// Version, checksum of what follows, stamp and hash of what the plan was made from.
 const HEADER: usize = 32;

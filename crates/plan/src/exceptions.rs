@@ -1,4 +1,6 @@
-//! Where the unwinder enters functions: the landing pads in their exception tables (.gcc_except_table).
+//! What the exception tables of functions say (.gcc_except_table): where the unwinder enters them, and from where.
+
+use std::ops::Range;
 
 use anyhow::{Result, ensure};
 
@@ -6,18 +8,24 @@ use crate::code::Memory;
 
 const OMITTED: u8 = 0xff;
 
-/// The landing pads of functions, given where each begins and where its table is. An unreadable table ends early.
-pub(crate) fn landing_pads(
+/// Code from which an exception is handled in its own function, at a landing pad.
+pub(crate) struct Handled {
+    pub code: Range<u64>,
+    pub pad: u64,
+}
+
+/// What is handled in functions, given where each begins and where its table is. An unreadable table ends early.
+pub(crate) fn handled(
     memory: &Memory<'_>,
     tables: impl Iterator<Item = (u64, u64)>,
-    mut found: impl FnMut(u64),
+    mut found: impl FnMut(Handled),
 ) -> Result<()> {
     let mut budget = memory.len();
     for (start, table) in tables {
         let table = memory.from(table).unwrap_or_default();
-        for pad in of_table(table, start) {
-            if pad != start {
-                found(pad);
+        for site in of_table(table, start) {
+            if site.pad != start {
+                found(site);
             }
             ensure!(budget > 0, "the file has more call sites than it can hold");
             budget -= 1;
@@ -26,12 +34,17 @@ pub(crate) fn landing_pads(
     Ok(())
 }
 
-/// The landing pads in one table, the function's start where a call has none.
-fn of_table(table: &[u8], start: u64) -> impl Iterator<Item = u64> {
+/// The call sites of one table. Those without a landing pad have the function's start for one.
+fn of_table(table: &[u8], start: u64) -> impl Iterator<Item = Handled> {
     let mut sites = header(&mut Reader(table));
     std::iter::from_fn(move || {
         let (encoding, sites) = sites.as_mut()?;
-        Some(start.wrapping_add(call_site(sites, *encoding)?))
+        let [begin, length, pad] = call_site(sites, *encoding)?;
+        let begin = start.wrapping_add(begin);
+        Some(Handled {
+            code: begin..begin.saturating_add(length),
+            pad: start.wrapping_add(pad),
+        })
     })
 }
 
@@ -48,13 +61,15 @@ fn header<'a>(reader: &mut Reader<'a>) -> Option<(u8, Reader<'a>)> {
     Some((encoding, Reader(reader.0.get(..length)?)))
 }
 
-/// Start, length, landing pad, action.
-fn call_site(sites: &mut Reader<'_>, encoding: u8) -> Option<u64> {
-    sites.encoded(encoding)?;
-    sites.encoded(encoding)?;
-    let pad = sites.encoded(encoding)?;
+/// Start, length, landing pad; behind them the action.
+fn call_site(sites: &mut Reader<'_>, encoding: u8) -> Option<[u64; 3]> {
+    let site = [
+        sites.encoded(encoding)?,
+        sites.encoded(encoding)?,
+        sites.encoded(encoding)?,
+    ];
     sites.number()?;
-    Some(pad)
+    Some(site)
 }
 
 struct Reader<'a>(&'a [u8]);
@@ -101,7 +116,7 @@ mod tests {
     use super::of_table;
 
     fn pads(table: &[u8]) -> Vec<u64> {
-        of_table(table, 0x1000).collect()
+        of_table(table, 0x1000).map(|site| site.pad).collect()
     }
 
     #[test]
@@ -109,6 +124,8 @@ mod tests {
         // No base, types at 0x11, LEB128, 8 bytes: [0, 5) without one, [5, 9) with one at 0x80.
         let table = [0xff, 0x9b, 0x11, 0x01, 9, 0, 5, 0, 0, 5, 4, 0x80, 0x01, 1];
         assert_eq!(pads(&table), [0x1000, 0x1080]);
+        let codes: Vec<_> = of_table(&table, 0x1000).map(|site| site.code).collect();
+        assert_eq!(codes, [0x1000..0x1005, 0x1005..0x1009]);
         let fixed = [
             0xff, 0xff, 0x03, 13, 0, 0, 0, 0, 5, 0, 0, 0, 0x20, 0, 0, 0, 0,
         ];

@@ -8,7 +8,7 @@ use gimli::UnwindContext;
 use nopal_symbols::{Function, Image, Kind as ImageKind, Source};
 
 use crate::code::{Code, Marks, Memory};
-use crate::exceptions::landing_pads;
+use crate::exceptions::handled;
 use crate::frames::Frames;
 use crate::how::{self, Fentry};
 use crate::loader::Loader;
@@ -69,11 +69,14 @@ pub(crate) fn all(image: &Image, functions: &[Function]) -> Result<Vec<Verdict>>
     for number in targets.filter_map(|target| code.number(target)) {
         flow.reached.set(number);
     }
-    landing_pads(&memory, frames.exceptions(), |pad| {
-        code.number(pad)
+    let mut handled_code = Vec::new();
+    handled(&memory, frames.exceptions(), |site| {
+        code.number(site.pad)
             .into_iter()
             .for_each(|number| flow.reached.set(number));
+        handled_code.push(site.code);
     })?;
+    handled_code.sort_unstable_by_key(|code| code.start);
 
     let judge = Judge {
         image,
@@ -86,6 +89,7 @@ pub(crate) fn all(image: &Image, functions: &[Function]) -> Result<Vec<Verdict>>
         sequences: &sequences,
         changed_code: &loader.changed_code,
         resolvers: &loader.resolvers,
+        handled_code: &handled_code,
     };
     if functions.len() < WORTH_A_THREAD {
         return Ok(judge.several(functions));
@@ -134,6 +138,8 @@ struct Judge<'a> {
     sequences: &'a [Range<u64>],
     changed_code: &'a [u64],
     resolvers: &'a [u64],
+    /// Code whose exceptions its own function handles, by address.
+    handled_code: &'a [Range<u64>],
 }
 
 impl Judge<'_> {
@@ -217,6 +223,9 @@ impl Judge<'_> {
         {
             return Err(Reason::TextRelocation);
         }
+        if window.may_fault(|address| self.is_handled(address)) {
+            return Err(Reason::HandlesFaults);
+        }
         let rules = self
             .frames
             .rules(context, start, window.bytes.len() as u64)?;
@@ -231,6 +240,16 @@ impl Judge<'_> {
             reads_return_address: has_one(&self.flow.return_slots, start..end),
             body: relocate(&window, &rules)?,
         })
+    }
+
+    fn is_handled(&self, address: u64) -> bool {
+        let behind = self
+            .handled_code
+            .partition_point(|code| code.start <= address);
+        // Call sites do not overlap.
+        self.handled_code[..behind]
+            .last()
+            .is_some_and(|code| code.contains(&address))
     }
 
     fn window(&self, start: u64, size: u64) -> Result<Window<'_>, Reason> {

@@ -30,6 +30,7 @@ pub enum Reason {
     RestartableSequence,
     TextRelocation,
     UnwindRules,
+    HandlesFaults,
 
     // By its code.
     PopsArguments,
@@ -73,6 +74,9 @@ impl Reason {
             Reason::RestartableSequence => "begins inside a restartable sequence (rseq)",
             Reason::TextRelocation => "the loader changes its first bytes",
             Reason::UnwindRules => "its unwinding rules cannot be carried over",
+            Reason::HandlesFaults => {
+                "handles exceptions that its first instructions raise by faults"
+            }
             Reason::PopsArguments => "pops its arguments (ret imm16)",
             Reason::TooShort => "shorter than a jump, and no padding follows",
             Reason::EnteredInside => "something jumps behind its first instruction",

@@ -92,6 +92,20 @@ impl<'a> Window<'a> {
         self.start + self.bytes.len() as u64
     }
 
+    /// Whether an instruction that `is_handled` picks by its address may raise a fault, which a signal handler may turn
+    /// into an exception. Calls are not meant: what they throw seems to come from where they were.
+    pub fn may_fault(&self, is_handled: impl Fn(u64) -> bool) -> bool {
+        self.instructions.iter().any(|displaced| {
+            let instruction = &displaced.instruction;
+            let divides = matches!(instruction.mnemonic(), Mnemonic::Div | Mnemonic::Idiv);
+            let accesses =
+                instruction.memory_base() != Register::None || instruction.memory_displ_size() != 0;
+            displaced.kind == Kind::Plain
+                && (divides || accesses && instruction.mnemonic() != Mnemonic::Lea)
+                && is_handled(instruction.ip())
+        })
+    }
+
     /// Whether a jump from this place to the window's start stays in the body: a direct one of the window's own.
     pub fn keeps_jump(&self, from: u64) -> bool {
         self.instructions.iter().any(|displaced| {

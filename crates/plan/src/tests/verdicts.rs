@@ -237,3 +237,20 @@ fn functions_that_look_at_their_return_address_are_told() {
         assert_eq!(tells, [true, true, false, false, false], "{options:?}");
     }
 }
+
+#[test]
+fn faults_that_become_exceptions_are_handled_where_they_were() {
+    let source = "
+        static volatile long cleaned;
+        struct Cleaned { ~Cleaned() { cleaned = cleaned + 1; } };
+        extern \"C\" __attribute__((noinline)) int handles(int *p) { Cleaned cleaned; return *p; }
+        extern \"C\" __attribute__((noinline)) int passes(int *p) { return *p + 1; }";
+    let planned = |option| {
+        let options = ["-shared", "-fPIC", "-O2", option];
+        Built::with("g++", "faults.cc", source, &options).planned()
+    };
+    let faulting = planned("-fnon-call-exceptions");
+    assert_eq!(faulting.reason("handles"), Reason::HandlesFaults);
+    assert_eq!(faulting.site("passes").how, How::Jump);
+    assert_eq!(planned("-fexceptions").site("handles").how, How::Jump);
+}
