@@ -29,6 +29,8 @@ pub struct Status {
     pub tracer: i32,
     /// Real, effective, saved, file system.
     pub users: [u32; 4],
+    /// Permitted ones, bit `CAP_…`.
+    pub capabilities: u64,
     /// 0 off, 1 strict, 2 filters.
     pub seccomp: u32,
     /// Unknown before Linux 5.9.
@@ -151,6 +153,7 @@ fn parse_status(text: &[u8]) -> Result<Status> {
                     .filter_map(|id| id.parse().ok())
                     .collect();
             }
+            "CapPrm" => status.capabilities = set()?,
             "SigBlk" => status.blocked = set()?,
             "SigIgn" => status.ignored = set()?,
             "SigCgt" => status.caught = set()?,

@@ -4,6 +4,7 @@
 //! | to … | use |
 //! | --- | --- |
 //! | look without touching | [`maps`], [`modules`], [`auxiliary`], [`status`], [`threads`], [`start_time`], … |
+//! | learn whether it may be traced, and what to do if not | [`examine`], [`StopError`] |
 //! | read and patch memory | [`Memory`] |
 //! | hold one thread | [`Thread`] |
 //! | hold every thread | [`Stopped`] |
@@ -43,6 +44,7 @@ mod memory;
 mod positions;
 mod ptrace;
 mod reaper;
+mod refusal;
 mod restart;
 mod search;
 mod stacks;
@@ -63,6 +65,7 @@ pub use maps::{Mapping, Module, maps, modules, open_module};
 pub use memory::{Memory, Outcome, Patch};
 pub use positions::Position;
 pub use ptrace::{Options, Registers};
+pub use refusal::{Barrier, Examined, StopError, examine, memory_that_may_be_asked_for};
 pub use stacks::Search;
-pub use stopped::{StopError, Stopped};
+pub use stopped::Stopped;
 pub use thread::{Event, Stop, Thread};

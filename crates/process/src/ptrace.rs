@@ -51,6 +51,7 @@ pub(crate) fn command(number: c_uint, tid: i32, data: usize) -> Result<()> {
             | libc::PTRACE_SYSCALL
             | libc::PTRACE_SINGLESTEP
             | libc::PTRACE_DETACH
+            | libc::PTRACE_SETOPTIONS
     ));
     // SAFETY: none of these requests takes a buffer.
     unsafe { request(number, tid, 0, data) }

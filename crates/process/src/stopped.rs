@@ -1,5 +1,4 @@
 use std::collections::HashSet;
-use std::fmt;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -7,9 +6,10 @@ use anyhow::{Context, Result};
 use crate::blocked::vfork_children;
 use crate::information::{alive, thread_status, threads};
 use crate::reaper::Reaper;
+use crate::refusal::{barrier, traced_by};
 use crate::restart::wind_back;
 use crate::thread::{Pause, is_gone, own_thread};
-use crate::{Ending, Event, Options, Stop, Thread};
+use crate::{Ending, Event, Options, Stop, StopError, Thread};
 
 /// All threads of a process, standing still as [`Stop::Interrupted`] or [`Stop::Group`]. Dropped, all go on.
 ///
@@ -30,34 +30,6 @@ pub struct Stopped {
     /// A first thread that ended while we were stopping it: it remains traced until its process ends.
     first: Option<Thread>,
 }
-
-/// Why a process could not be stopped. It runs on, untraced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StopError {
-    /// It does not exist, or has ended.
-    Ended,
-    /// This process traces it already: a debugger, or `strace`.
-    TracedBy(i32),
-    /// We may not: another user's process, a set-user-id program, or Yama's `ptrace_scope`.
-    NotPermitted,
-    /// It executes another program at this moment.
-    Executes,
-}
-
-impl fmt::Display for StopError {
-    fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
-        match self {
-            StopError::Ended => out.write_str("the process has ended"),
-            StopError::TracedBy(tracer) => {
-                write!(out, "the process is traced by process {tracer} already")
-            }
-            StopError::NotPermitted => out.write_str("the process may not be traced"),
-            StopError::Executes => out.write_str("the process is executing another program"),
-        }
-    }
-}
-
-impl std::error::Error for StopError {}
 
 /// What a look at the list of threads showed, besides those that are held.
 #[derive(Default)]
@@ -264,10 +236,10 @@ fn seize(pid: i32, tid: i32) -> Result<Option<Thread>> {
             return Err(StopError::Executes.into());
         }
         if tracer != 0 {
-            return Err(StopError::TracedBy(tracer).into());
+            return Err(traced_by(tracer).into());
         }
         if attempts == 3 {
-            return Err(error).context(StopError::NotPermitted);
+            return Err(error).context(StopError::NotPermitted(barrier(pid)));
         }
     }
 }

@@ -40,9 +40,12 @@ pub struct Thread {
     stop: Option<Stop>,
     ended: Option<Ending>,
     detached: bool,
+    options: Options,
     /// ptrace obeys only the OS thread that seized: not `Send`.
     local: PhantomData<*mut ()>,
 }
+
+const PTRACE_O_SUSPEND_SECCOMP: usize = 1 << 21;
 
 /// How long a detach waits for a thread to stop.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -62,6 +65,7 @@ impl Thread {
             stop: None,
             ended: None,
             detached: false,
+            options,
             local: PhantomData,
         })
     }
@@ -277,6 +281,22 @@ impl Thread {
 
     pub fn set_signal_mask(&mut self, mask: u64) -> Result<()> {
         ptrace::set_signal_mask(self.tid, mask).context("cannot write the signal mask")
+    }
+
+    /// While the thread stands still: lets the calls that it is made to make pass its seccomp filters, or not any more. Ends
+    /// with the tracing. Only root may, in a process that is under no filter itself.
+    pub fn suspend_seccomp(&mut self, suspended: bool) -> Result<()> {
+        let suspended = if suspended {
+            PTRACE_O_SUSPEND_SECCOMP
+        } else {
+            0
+        };
+        ptrace::command(
+            libc::PTRACE_SETOPTIONS,
+            self.tid,
+            self.options.bits() | suspended,
+        )
+        .context("cannot suspend a seccomp filter")
     }
 
     /// Lets the thread go on untraced. One that does not stop in time is handed back, still traced.

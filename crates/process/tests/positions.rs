@@ -34,7 +34,7 @@ fn threads_in_a_window_go_on_in_its_copy() {
         }
         for _ in 0..100 {
             let mut stopped = Stopped::stop(pid, PATIENCE).unwrap();
-            let inside = stopped.move_threads(&[window.clone()], |address| {
+            let inside = stopped.move_threads(std::slice::from_ref(&window), |address| {
                 assert!(window.start < address && address <= window.end);
                 Some(address - window.start + copy)
             });

@@ -7,7 +7,7 @@ use std::time::Duration;
 use common::{Running, compile, eventually};
 use nopal_process::{
     Event, Options, Stop, StopError, Stopped, Thread, alive, parent, status, thread_alive,
-    thread_status, threads,
+    thread_name, thread_status, threads,
 };
 
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -160,8 +160,15 @@ fn failures_are_told_apart() {
         ended.recv().unwrap_err();
     });
     let tracer = tracer.recv().unwrap();
+    let own = std::process::id() as i32;
     let failure = Stopped::stop(pid, PATIENCE).unwrap_err();
-    assert_eq!(failure.downcast_ref(), Some(&StopError::TracedBy(tracer)));
+    assert_eq!(
+        failure.downcast_ref(),
+        Some(&StopError::TracedBy {
+            tracer,
+            name: thread_name(own, tracer).unwrap()
+        })
+    );
     drop(end);
     running.child.kill().unwrap();
     holder.join().unwrap();

@@ -1,0 +1,272 @@
+//! Why a process cannot be stopped and traced, and what to do about it.
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+
+use crate::information::{
+    alive, directory, name, parent, stat_fields, status, thread_status, threads,
+};
+use crate::thread::own_thread;
+
+/// Found before a process is touched, or while its threads were being stopped: it runs on, untraced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StopError {
+    /// It does not exist, or has ended.
+    Ended,
+    /// It has ended, and waits for its parent to ask how.
+    Zombie {
+        parent: i32,
+        name: String,
+    },
+    /// The number is that of another thread of this process.
+    ThreadOf(i32),
+    KernelThread,
+    /// It is the process that asks.
+    Itself,
+    /// Its code is 32-bit.
+    ThirtyTwoBit,
+    /// This process traces it already: a debugger, or `strace`.
+    TracedBy {
+        tracer: i32,
+        name: String,
+    },
+    NotPermitted(Barrier),
+    /// It executes another program at this moment.
+    Executes,
+}
+
+/// What keeps us from tracing a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Barrier {
+    /// It belongs to this user.
+    User(u32),
+    /// It belongs to us, but its memory is secret: it was set-user-id, its file cannot be read, or it asked for that.
+    NotDumpable,
+    /// It has capabilities that we do not have.
+    Capabilities,
+    /// `kernel.yama.ptrace_scope`.
+    Yama(u32),
+    /// A seccomp filter that we are under, a security module, or another user namespace.
+    Unknown,
+}
+
+impl fmt::Display for StopError {
+    fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            StopError::Ended => out.write_str("there is no such process, or it has ended"),
+            StopError::Zombie { parent, name } => write!(
+                out,
+                "the process has ended; only its exit status is left, for its parent {parent} ({name}) to take"
+            ),
+            StopError::ThreadOf(process) => write!(
+                out,
+                "this is a thread of process {process}: give that number instead"
+            ),
+            StopError::KernelThread => {
+                out.write_str("this is a thread of the kernel, and runs no program")
+            }
+            StopError::Itself => out.write_str("a process cannot trace itself"),
+            StopError::ThirtyTwoBit => {
+                out.write_str("the process runs a 32-bit program; only 64-bit ones can be traced")
+            }
+            StopError::TracedBy { tracer, name } => write!(
+                out,
+                "the process is traced by process {tracer} ({name}) already: detach that first"
+            ),
+            StopError::NotPermitted(barrier) => {
+                write!(out, "the process may not be traced: {barrier}")
+            }
+            StopError::Executes => {
+                out.write_str("the process is executing another program: try again")
+            }
+        }
+    }
+}
+
+impl fmt::Display for Barrier {
+    fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Barrier::User(user) => write!(
+                out,
+                "it belongs to user {user}; run nopal as that user or as root"
+            ),
+            Barrier::NotDumpable => out.write_str(
+                "the kernel keeps its memory secret, because it was started with other rights, its file may not be \
+                 read, or it called prctl(PR_SET_DUMPABLE, 0); run nopal as root",
+            ),
+            Barrier::Capabilities => {
+                out.write_str("it has capabilities that nopal has not; run nopal as root")
+            }
+            Barrier::Yama(1) => out.write_str(
+                "kernel.yama.ptrace_scope is 1, by which only ancestors may trace; run nopal as root, start the \
+                 program with `nopal record`, let it call prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY), or set \
+                 `sysctl kernel.yama.ptrace_scope=0` as root",
+            ),
+            Barrier::Yama(2) => out.write_str(
+                "kernel.yama.ptrace_scope is 2, by which only root may trace; run nopal as root",
+            ),
+            Barrier::Yama(scope) => write!(
+                out,
+                "kernel.yama.ptrace_scope is {scope}, by which nobody may trace until the system is started anew; \
+                 change the setting in /etc/sysctl.d and restart"
+            ),
+            Barrier::Unknown => out.write_str(
+                "a security policy of the system forbids it, or a container does (docker: \
+                 --cap-add=SYS_PTRACE); run nopal as root, outside of the container",
+            ),
+        }
+    }
+}
+
+impl std::error::Error for StopError {}
+
+/// What to know of a process that may be traced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Examined {
+    /// What it calls itself: another number than ours for it in a PID namespace of its own.
+    pub own_number: i32,
+    /// Its paths name other files than ours: [`crate::open_module`] finds them through `/proc/PID/root`.
+    pub other_files: bool,
+    /// A seccomp filter, or strict mode, decides on the system calls of some thread. See
+    /// [`crate::Thread::suspend_seccomp`].
+    pub filtered: bool,
+}
+
+/// Whether a process can be traced, found out without touching it. What it tells may change before the process is stopped;
+/// [`crate::Stopped::stop`] fails with the same errors then.
+pub fn examine(pid: i32) -> Result<Examined, StopError> {
+    let found = status(pid).map_err(|_| StopError::Ended)?;
+    if found.process != pid {
+        return Err(StopError::ThreadOf(found.process));
+    }
+    if !alive(pid) {
+        return Err(match parent(pid) {
+            Ok(parent) if found.state == 'Z' => StopError::Zombie {
+                parent,
+                name: name(parent).unwrap_or_default(),
+            },
+            _ => StopError::Ended,
+        });
+    }
+    if is_kernel_thread(pid) {
+        return Err(StopError::KernelThread);
+    }
+    if pid == std::process::id() as i32 {
+        return Err(StopError::Itself);
+    }
+    if found.tracer != 0 {
+        return Err(traced_by(found.tracer));
+    }
+    // The kernel asks the same questions for this as for tracing.
+    let memory = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(format!("/proc/{pid}/mem"));
+    if memory.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
+        return Err(StopError::NotPermitted(barrier(pid)));
+    }
+    if is_32_bit(pid) {
+        return Err(StopError::ThirtyTwoBit);
+    }
+    let filtered = threads(pid)
+        .unwrap_or_default()
+        .into_iter()
+        .filter_map(|tid| thread_status(pid, tid).ok())
+        .any(|thread| thread.seccomp != 0);
+    let namespace = |pid: i32| fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
+    let root = |pid: i32| {
+        let root = fs::metadata(format!("/proc/{pid}/root/")).ok()?;
+        Some((root.dev(), root.ino()))
+    };
+    let own = std::process::id() as i32;
+    Ok(Examined {
+        own_number: found.namespace_ids.last().copied().unwrap_or(pid),
+        other_files: namespace(pid) != namespace(own) || root(pid) != root(own),
+        filtered,
+    })
+}
+
+pub(crate) fn traced_by(tracer: i32) -> StopError {
+    StopError::TracedBy {
+        tracer,
+        name: name(tracer).unwrap_or_default(),
+    }
+}
+
+fn is_kernel_thread(pid: i32) -> bool {
+    const PF_KTHREAD: u64 = 0x20_0000;
+    stat_fields(&format!("/proc/{pid}/stat"))
+        .ok()
+        .and_then(|fields| fields.get(9 - 3)?.parse::<u64>().ok())
+        .is_some_and(|flags| flags & PF_KTHREAD != 0)
+}
+
+/// By the class of the executable: `ELFCLASS32`, also of programs for the x32 ABI.
+fn is_32_bit(pid: i32) -> bool {
+    let mut header = [0; 5];
+    let file = File::open(format!("{}/exe", directory(pid)));
+    file.and_then(|mut file| file.read_exact(&mut header))
+        .is_ok()
+        && header == *b"\x7fELF\x01"
+}
+
+/// Why the kernel refuses, in the order in which it asks.
+pub(crate) fn barrier(pid: i32) -> Barrier {
+    // SAFETY: these only ask for a number.
+    let (user, effective) = unsafe { (libc::getuid(), libc::geteuid()) };
+    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope")
+        .ok()
+        .and_then(|scope| scope.trim().parse().ok());
+    let Ok(theirs) = status(pid) else {
+        return Barrier::Unknown;
+    };
+    let is_root = effective == 0;
+    if !is_root && let Some(other) = theirs.users[..3].iter().find(|&&other| other != user) {
+        return Barrier::User(*other);
+    }
+    // What belongs to a process that is not dumpable belongs to root.
+    let secret = fs::metadata(format!("/proc/{pid}/mem"))
+        .is_ok_and(|memory| memory.uid() != theirs.users[1]);
+    let ours = thread_status(std::process::id() as i32, own_thread());
+    match scope {
+        _ if !is_root && secret => Barrier::NotDumpable,
+        _ if ours.is_ok_and(|ours| theirs.capabilities & !ours.capabilities != 0) => {
+            Barrier::Capabilities
+        }
+        Some(scope) if scope > 2 || scope > 0 && !is_root => Barrier::Yama(scope),
+        _ => Barrier::Unknown,
+    }
+}
+
+/// With strict memory overcommit, how much more memory the system lets processes ask for. `None`: it does not count.
+pub fn memory_that_may_be_asked_for() -> Option<u64> {
+    let mode = fs::read_to_string("/proc/sys/vm/overcommit_memory").ok()?;
+    let memory = fs::read_to_string("/proc/meminfo").ok()?;
+    may_be_asked_for(&mode, &memory)
+}
+
+fn may_be_asked_for(mode: &str, memory: &str) -> Option<u64> {
+    let kibibytes = |key: &str| {
+        let line = memory.lines().find_map(|line| line.strip_prefix(key))?;
+        line.strip_suffix(" kB")?.trim().parse::<u64>().ok()
+    };
+    let counts = mode.trim() == "2";
+    let left = kibibytes("CommitLimit:")?.saturating_sub(kibibytes("Committed_AS:")?);
+    counts.then(|| left.saturating_mul(1024))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strict_overcommit_leaves_what_is_not_committed() {
+        let memory = "MemTotal: 9 kB\nCommitLimit:    1000 kB\nCommitted_AS:     400 kB\n";
+        assert_eq!(may_be_asked_for("2\n", memory), Some(600 << 10));
+        assert_eq!(may_be_asked_for("0\n", memory), None);
+        let over = "CommitLimit: 1 kB\nCommitted_AS: 2 kB\n";
+        assert_eq!(may_be_asked_for("2\n", over), Some(0));
+    }
+}
