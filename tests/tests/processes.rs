@@ -1,6 +1,6 @@
 //! New processes and new programs.
 
-use nopal_tests::{Case, c};
+use nopal_tests::{Case, End, Start, c, nopal};
 
 fn exec(way: &str, often: &str) -> Case {
     Case::new(c("exec", &[])).arguments([way, often])
@@ -8,7 +8,21 @@ fn exec(way: &str, often: &str) -> Case {
 
 #[test]
 fn fork_by_library_and_by_system_call() {
-    Case::new(c("fork", &[])).check();
+    let traced = Case::new(c("fork", &[])).check();
+    let lines = |words: &[&str]| {
+        let mut start = Start::new([nopal()]);
+        start.words.extend(words.iter().map(Into::into));
+        start.words.push(traced.directory().into());
+        let ended = start.run("");
+        assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+        ended.stdout
+    };
+    let children = 91;
+    let threads = lines(&["report", "--threads"]);
+    assert_eq!(threads.lines().count(), 1 + children + 2, "{threads}");
+    assert!(!threads.contains('?'), "{threads}");
+    let info = lines(&["info"]);
+    assert!(info.contains("(72 more)") && !info.contains('?'), "{info}");
 }
 
 #[test]

@@ -39,6 +39,7 @@ impl Addresses {
         }
         let parents = trace
             .processes()
+            .into_iter()
             .map(|process| (process.process, process.parent))
             .collect();
         let sites = trace

@@ -131,6 +131,8 @@ fn end_of(trace: &Trace) -> String {
         _ => None,
     });
     match end {
+        Some((true, "")) => "complete".to_string(),
+        Some((false, "")) => "not complete".to_string(),
         Some((true, why)) => format!("complete: {why}"),
         Some((false, why)) => format!("not complete: {why}"),
         None => "not complete: the recording was cut off".to_string(),
@@ -158,19 +160,26 @@ fn processes(trace: &Trace, out: &mut dyn Write, width: usize) -> io::Result<()>
         ("ended", Align::Left),
         ("program", Align::Left),
     ]);
-    for process in trace.processes().take(LISTED) {
+    let processes = trace.processes();
+    for process in processes.iter().take(LISTED) {
         table.row(vec![
             process.process.to_string(),
-            process.parent.to_string(),
+            match process.parent {
+                0 => "?".to_string(),
+                parent => parent.to_string(),
+            },
             count(threads.get(&process.process).copied().unwrap_or(0)),
             exits
                 .get(&process.process)
                 .map_or_else(|| "-".to_string(), |status| ending(*status)),
-            printable(process.executable),
+            match process.executable {
+                "" => "?".to_string(),
+                executable => printable(executable),
+            },
         ]);
     }
     table.write(out, width)?;
-    more(out, trace.processes().count())
+    more(out, processes.len())
 }
 
 /// A status as `waitpid` gives it.
@@ -208,6 +217,7 @@ fn images(trace: &Trace, out: &mut dyn Write, width: usize) -> io::Result<()> {
         ("refused", Align::Right),
         ("file", Align::Left),
     ]);
+    images.retain(|_, image| image.traced + image.refused > 0);
     for image in images.values().take(LISTED) {
         table.row(vec![
             count(image.traced),

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use nopal_abi::SITE_LIMIT;
 use nopal_symbols::demangle;
-use nopal_trace::{Note, ThreadInfo, Trace};
+use nopal_trace::{Note, ProcessInfo, ThreadInfo, Trace};
 
 /// A function as it is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,14 +120,33 @@ pub fn printable(text: &str) -> String {
     text.chars().map(harmless).collect()
 }
 
-/// A thread's name: its own, or its process's.
-pub fn thread_name(trace: &Trace, thread: &ThreadInfo) -> String {
-    if !thread.name.is_empty() {
-        return printable(thread.name);
+/// What threads are called, by their own names or their processes'.
+pub struct ThreadNames<'a> {
+    processes: Vec<ProcessInfo<'a>>,
+}
+
+impl<'a> ThreadNames<'a> {
+    pub fn new(trace: &'a Trace) -> ThreadNames<'a> {
+        let mut processes = trace.processes();
+        processes.sort_by_key(|process| (process.process, process.counter));
+        ThreadNames { processes }
     }
-    let process = trace
-        .processes()
-        .filter(|process| process.process == thread.process)
-        .last();
-    process.map_or_else(|| "?".to_string(), |process| printable(process.name))
+
+    pub fn of(&self, thread: &ThreadInfo) -> String {
+        if !thread.name.is_empty() {
+            return printable(thread.name);
+        }
+        let before = self.processes.partition_point(|process| {
+            (process.process, process.counter) <= (thread.process, thread.begin)
+        });
+        let around = [before.checked_sub(1), Some(before)].into_iter().flatten();
+        let name = around
+            .filter_map(|index| self.processes.get(index))
+            .find(|process| process.process == thread.process)
+            .map_or("", |process| process.name);
+        match name {
+            "" => "?".to_string(),
+            name => printable(name),
+        }
+    }
 }

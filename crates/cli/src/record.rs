@@ -33,8 +33,13 @@ fn summary(outcome: &Outcome) -> Vec<String> {
         "{events} events of {functions} functions, {size} in {directory}"
     )];
     if outcome.refused > 0 {
+        let functions = if outcome.refused == 1 {
+            "function"
+        } else {
+            "functions"
+        };
         lines.push(format!(
-            "{refused} functions cannot be traced (`nopal list` says which and why)"
+            "{refused} {functions} cannot be traced (`nopal list` says which and why)"
         ));
     }
     if outcome.lost > 0 {

@@ -2,7 +2,7 @@
 //! the patterns say.
 
 use crate::files::File;
-use nopal_plan::Site;
+use nopal_plan::{Refused, Site};
 use nopal_process::Memory;
 use nopal_symbols::{Import, Relocation, Selection, demangle};
 use std::collections::HashSet;
@@ -27,21 +27,31 @@ pub struct Wanted {
 impl Wanted {
     /// The sites of `module` to trace. `imports` are the addresses, in the process, that the executable calls.
     pub fn sites<'a>(&self, module: &'a Loaded, imports: &HashSet<u64>) -> Vec<&'a Site> {
+        let chooses = self.chooser(module, imports);
+        let sites = module.file.plan.sites.iter();
+        sites.filter(|site| chooses(site.address)).collect()
+    }
+
+    /// Those functions that would be among the sites, but cannot be traced.
+    pub fn refused<'a>(&self, module: &'a Loaded, imports: &HashSet<u64>) -> Vec<&'a Refused> {
+        let chooses = self.chooser(module, imports);
+        let refused = module.file.plan.refused.iter();
+        refused.filter(|refused| chooses(refused.address)).collect()
+    }
+
+    /// Tells of an address in the file whether the function there is chosen.
+    fn chooser(&self, module: &Loaded, imports: &HashSet<u64>) -> impl Fn(u64) -> bool {
         let file_name = module.name.rsplit('/').next().unwrap_or(&module.name);
         let all = module.executable || self.libraries || self.selection.names_module(file_name);
         let everything = self.selection.is_everything();
-        module
-            .file
-            .plan
-            .sites
-            .iter()
-            .filter(|site| all || imports.contains(&module.base.wrapping_add(site.address)))
-            .filter(|site| everything || self.matches(module, site, file_name))
-            .collect()
+        move |address| {
+            let reached = all || imports.contains(&module.base.wrapping_add(address));
+            reached && (everything || self.matches(module, address, file_name))
+        }
     }
 
-    fn matches(&self, module: &Loaded, site: &Site, file_name: &str) -> bool {
-        let Ok(Some(function)) = module.file.image.function_at(site.address) else {
+    fn matches(&self, module: &Loaded, address: u64, file_name: &str) -> bool {
+        let Ok(Some(function)) = module.file.image.function_at(address) else {
             return self.selection.chooses("", "", file_name);
         };
         std::iter::once(&function.name)

@@ -1,5 +1,6 @@
 //! Collects chunks from the regions and gives them to the trace's writer, each thread's in order.
 
+use crate::notes;
 use crate::region::Region;
 use anyhow::Result;
 use nopal_abi::*;
@@ -32,6 +33,8 @@ pub struct Collector {
     buffer: Box<[u64; CHUNK_BYTES / 8]>,
     /// The number that each thread's next chunk has.
     threads: HashMap<ThreadKey, u64>,
+    /// Processes that have been told of as forked.
+    forked: HashSet<u32>,
     pub totals: Totals,
     /// Nothing more is written: the disk or the limit is full. The reason, once.
     pub stopped: Option<String>,
@@ -44,6 +47,7 @@ impl Collector {
             limit,
             buffer: Box::new([0; CHUNK_BYTES / 8]),
             threads: HashMap::new(),
+            forked: HashSet::new(),
             totals: Totals::default(),
             stopped: None,
         }
@@ -129,7 +133,7 @@ impl Collector {
         writer: &mut Writer,
         settled: bool,
     ) -> Result<Option<usize>> {
-        self.name(writer, key)?;
+        self.name(region, writer, key)?;
         let bytes = load(&mut self.buffer, region, chunk);
         let used = bytes.len();
         if self.stopped.is_some() {
@@ -187,9 +191,13 @@ impl Collector {
     }
 
     /// Notes a thread's name when its first chunk comes, while it may still be asked for it.
-    fn name(&mut self, writer: &mut Writer, key: ThreadKey) -> Result<()> {
+    fn name(&mut self, region: &Region, writer: &mut Writer, key: ThreadKey) -> Result<()> {
         if self.threads.contains_key(&key) {
             return Ok(());
+        }
+        let ancestor = region.process() as u32;
+        if key.process != ancestor && self.forked.insert(key.process) {
+            writer.note(&notes::forked(key, ancestor))?;
         }
         let name =
             nopal_process::thread_name(key.process as i32, key.thread as i32).unwrap_or_default();

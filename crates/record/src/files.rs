@@ -3,10 +3,10 @@
 
 use crate::notes::note;
 use anyhow::{Context, Result};
-use nopal_plan::{Plan, Site};
+use nopal_plan::{Plan, Refused, Site};
 use nopal_symbols::Image;
 use nopal_trace::{Note, Writer};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -45,9 +45,10 @@ pub struct Files {
     by_identity: HashMap<String, Arc<File>>,
     numbers: HashMap<(u32, u64), u32>,
     next_number: u32,
-    /// Sites and refusals, by file, for the summary.
+    /// How many sites each file has.
     pub traced: BTreeMap<u32, u64>,
-    pub refused: BTreeMap<u32, u64>,
+    /// By file and address.
+    pub refused: HashSet<(u32, u64)>,
 }
 
 impl Files {
@@ -58,7 +59,7 @@ impl Files {
             numbers: HashMap::new(),
             next_number: 1,
             traced: BTreeMap::new(),
-            refused: BTreeMap::new(),
+            refused: HashSet::new(),
         }
     }
 
@@ -115,23 +116,35 @@ impl Files {
                 identity: identity.clone(),
             },
         )?;
-        let mut reasons = BTreeMap::<String, u64>::new();
-        for refused in &plan.refused {
-            *reasons.entry(refused.reason.text().to_owned()).or_default() += 1;
-        }
-        let count = plan.refused.len() as u64;
-        note(
-            writer,
-            &Note::Refused {
-                image: index,
-                count,
-                reasons: reasons.into_iter().collect(),
-            },
-        )?;
-        self.refused.insert(index, count);
         let file = Arc::new(File { image, plan, index });
         self.by_identity.insert(identity, file.clone());
         Ok(file)
+    }
+
+    /// Tells of functions that would have been traced. Each is told of once.
+    pub fn refuse(
+        &mut self,
+        file: &File,
+        refused: &[&Refused],
+        writer: &Mutex<Writer>,
+    ) -> Result<()> {
+        let mut reasons = BTreeMap::<String, u64>::new();
+        for refused in refused {
+            if self.refused.insert((file.index, refused.address)) {
+                *reasons.entry(refused.reason.text().to_owned()).or_default() += 1;
+            }
+        }
+        if reasons.is_empty() {
+            return Ok(());
+        }
+        note(
+            writer,
+            &Note::Refused {
+                image: file.index,
+                count: reasons.values().sum(),
+                reasons: reasons.into_iter().collect(),
+            },
+        )
     }
 
     /// The functions whose names are most like `wanted`.

@@ -178,10 +178,9 @@ fn read_watched(files: Vec<OwnedFd>) -> Option<Watched> {
     let journal = File::from(journal);
     let mut bytes = vec![0; journal.metadata().ok()?.len() as usize];
     journal.read_exact_at(&mut bytes, 0).ok()?;
-    Some(Watched {
-        journal: postcard::from_bytes(&bytes).ok()?,
-        region: Region::open(region).ok()?,
-    })
+    let journal: Journal = postcard::from_bytes(&bytes).ok()?;
+    let region = Region::open(region, journal.process).ok()?;
+    Some(Watched { journal, region })
 }
 
 /// Out of the terminal's reach, and without the program's input and output.

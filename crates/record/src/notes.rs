@@ -1,7 +1,7 @@
 //! What is written down about a recording beside its records.
 
 use anyhow::Result;
-use nopal_trace::{Note, Session, Writer};
+use nopal_trace::{Note, Session, ThreadKey, Writer};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The writer, whoever held it last.
@@ -103,5 +103,18 @@ pub fn process(process: i32) -> Note {
             .iter()
             .map(|argument| argument.to_string_lossy().into_owned())
             .collect(),
+    }
+}
+
+/// A process that was forked from `ancestor`, or from a child of it, and first recorded in this thread. What it runs is
+/// its ancestor's program.
+pub fn forked(thread: ThreadKey, ancestor: u32) -> Note {
+    Note::Process {
+        process: thread.process,
+        parent: ancestor,
+        counter: thread.begin,
+        name: String::new(),
+        executable: String::new(),
+        arguments: Vec::new(),
     }
 }

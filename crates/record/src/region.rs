@@ -21,6 +21,7 @@ pub struct Region {
     chunk_offset: usize,
     file: OwnedFd,
     inode: u64,
+    process: i32,
     /// How many chunks, from the first on, have pages.
     ready: AtomicUsize,
 }
@@ -52,8 +53,8 @@ impl Region {
         chunk_offset(chunks as usize) as u64 + chunks * CHUNK_BYTES as u64
     }
 
-    /// Makes `file`, new and empty, a region.
-    pub fn create(file: OwnedFd, buffer: u64, when_full: u32) -> Result<Region> {
+    /// Makes `file`, new and empty, a region of `process`.
+    pub fn create(file: OwnedFd, buffer: u64, when_full: u32, process: i32) -> Result<Region> {
         let bytes = Self::size(buffer);
         // SAFETY: a system call on a descriptor that we own.
         let done = unsafe { libc::ftruncate(file.as_raw_fd(), bytes as i64) };
@@ -62,7 +63,7 @@ impl Region {
             "no shared memory: {}",
             std::io::Error::last_os_error()
         );
-        let region = Self::map(file, bytes as usize)?;
+        let region = Self::map(file, bytes as usize, process)?;
         region
             .word(offset_of!(Layout, version))
             .store(ABI_VERSION, Ordering::Relaxed);
@@ -81,13 +82,13 @@ impl Region {
         Ok(region)
     }
 
-    /// Maps a region that the tool made, in the guardian.
-    pub fn open(file: OwnedFd) -> Result<Region> {
+    /// Maps a region of `process` that the tool made, in the guardian.
+    pub fn open(file: OwnedFd, process: i32) -> Result<Region> {
         let bytes = file_status(file.as_fd())?.st_size as usize;
-        Self::map(file, bytes)
+        Self::map(file, bytes, process)
     }
 
-    fn map(file: OwnedFd, bytes: usize) -> Result<Region> {
+    fn map(file: OwnedFd, bytes: usize, process: i32) -> Result<Region> {
         let smallest = chunk_offset(1) + CHUNK_BYTES;
         ensure!(bytes >= smallest, "the region is too small");
         let mut chunks = (bytes - STATE_OFFSET) / (CHUNK_BYTES + 4);
@@ -118,6 +119,7 @@ impl Region {
             chunk_offset: chunk_offset(chunks),
             file,
             inode,
+            process,
             ready: AtomicUsize::new(0),
         })
     }
@@ -128,6 +130,11 @@ impl Region {
 
     pub fn bytes(&self) -> u64 {
         self.bytes as u64
+    }
+
+    /// The process that it was made for. Others that have it are forked from that one.
+    pub fn process(&self) -> i32 {
+        self.process
     }
 
     /// The memory's inode, by which processes that have it mapped are found.

@@ -447,6 +447,11 @@ impl Session<'_> {
         }
         let main = 0;
         let complete = lost == 0 && self.warnings.is_empty();
+        let why = match self.warnings.as_slice() {
+            [] if lost > 0 => format!("{lost} events were lost"),
+            [] => "the program ended".to_owned(),
+            warnings => warnings.join("; "),
+        };
         for last in [
             snapshot(),
             Note::Lost {
@@ -461,7 +466,7 @@ impl Session<'_> {
             Note::End {
                 counter: counter(),
                 complete,
-                why: self.warnings.join("; "),
+                why,
             },
         ] {
             match writer.note(&last) {
@@ -479,7 +484,7 @@ impl Session<'_> {
             ended,
             directory: self.options.directory.clone(),
             functions: self.files.traced.values().sum(),
-            refused: self.files.refused.values().sum(),
+            refused: self.files.refused.len() as u64,
             events: collector.totals.events,
             lost,
             bytes: collector.totals.bytes,

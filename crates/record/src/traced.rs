@@ -118,7 +118,7 @@ impl Traced {
 
         let buffer = affordable(process, workshop.settings.buffer);
         let (number, file) = injector.memory_file()?;
-        let region = Region::create(file, buffer, workshop.settings.when_full)?;
+        let region = Region::create(file, buffer, workshop.settings.when_full, process)?;
         let region_at = injector.map_shared(&mut space, number, region.bytes(), None, false)?;
         injector.close(number)?;
 
@@ -263,7 +263,12 @@ impl Traced {
                 },
             )?;
             self.add_unwinder(&module)?;
-            let sites = workshop.settings.wanted.sites(&module, &imports);
+            let wanted = &workshop.settings.wanted;
+            let sites = wanted.sites(&module, &imports);
+            let refused = wanted.refused(&module, &imports);
+            workshop
+                .files
+                .refuse(&module.file, &refused, workshop.writer)?;
             if let Err(error) = self.add_module(&module, &sites, injector, space, workshop) {
                 workshop
                     .warnings

@@ -16,7 +16,7 @@ pub struct SiteInfo<'a> {
     pub name: &'a str,
 }
 
-/// A program that ran in a process: another one after each exec.
+/// A program that ran in a process: another one after each exec. What is not known is 0 or empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessInfo<'a> {
     pub process: u32,

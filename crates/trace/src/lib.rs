@@ -20,6 +20,7 @@ mod metadata;
 mod note;
 mod occurrences;
 mod packet;
+mod processes;
 mod records;
 mod scan;
 mod session;

@@ -7,6 +7,7 @@ use crate::info::{Damage, ProcessInfo, SiteInfo, ThreadInfo};
 use crate::mapping::Mapping;
 use crate::note::{Note, Session};
 use crate::packet::Packet;
+use crate::processes;
 use crate::session::{self, Notes};
 use crate::streams::ThreadKey;
 use anyhow::{Context, Result, bail};
@@ -202,25 +203,10 @@ impl Trace {
         }
     }
 
-    pub fn processes(&self) -> impl Iterator<Item = ProcessInfo<'_>> {
-        self.notes.iter().filter_map(|note| match note {
-            Note::Process {
-                process,
-                parent,
-                counter,
-                name,
-                executable,
-                arguments,
-            } => Some(ProcessInfo {
-                process: *process,
-                parent: *parent,
-                counter: *counter,
-                name,
-                executable,
-                arguments,
-            }),
-            _ => None,
-        })
+    /// The programs that ran in processes, in order of time: those that are told of, and of others those that have
+    /// threads. A forked child runs what its parent does.
+    pub fn processes(&self) -> Vec<ProcessInfo<'_>> {
+        processes::processes(&self.notes, self.threads.iter().map(|(key, _)| *key))
     }
 
     /// The threads that have packets, by process, thread and begin.

@@ -197,7 +197,7 @@ fn walk(trace: &Trace, bytes: usize) {
         trace.lost(),
         trace.is_complete(),
         trace.sites().count(),
-        trace.processes().count(),
+        trace.processes().len(),
     ));
 }
 

@@ -216,6 +216,22 @@ fn notes_are_found_by_what_they_tell_of() {
         call(&mut recorder, begin, 1);
         recorder.finish(&mut writer).unwrap();
     }
+    // Of two more processes, one is told of as forked, the other not at all.
+    for (process, parent, counter) in [(20, 10, BEGIN + 3), (20, 10, BEGIN + 9)] {
+        writer
+            .note(&Note::Process {
+                process,
+                parent,
+                counter,
+                name: String::new(),
+                executable: String::new(),
+                arguments: Vec::new(),
+            })
+            .unwrap();
+    }
+    let mut recorder = Recorder::new(30, 30, BEGIN + 5);
+    call(&mut recorder, BEGIN + 5, 1);
+    recorder.finish(&mut writer).unwrap();
     end(&mut writer, BEGIN + 2_000_000_000);
 
     let trace = Trace::open(&path).unwrap();
@@ -239,9 +255,19 @@ fn notes_are_found_by_what_they_tell_of() {
     );
     let processes: Vec<_> = trace
         .processes()
-        .map(|process| (process.executable, process.counter))
+        .into_iter()
+        .map(|process| (process.process, process.executable, process.counter))
         .collect();
-    assert_eq!(processes, [("/bin/sh", BEGIN), ("/bin/ls", BEGIN + 7)]);
+    assert_eq!(
+        processes,
+        [
+            (10, "/bin/sh", BEGIN),
+            (20, "/bin/sh", BEGIN + 3),
+            (30, "", BEGIN + 5),
+            (10, "/bin/ls", BEGIN + 7),
+            (20, "/bin/ls", BEGIN + 9)
+        ]
+    );
     let threads: Vec<_> = trace
         .threads()
         .iter()
@@ -252,7 +278,8 @@ fn notes_are_found_by_what_they_tell_of() {
         [
             (11, BEGIN, "renamed"),
             (11, BEGIN + 500, ""),
-            (12, BEGIN, "")
+            (12, BEGIN, ""),
+            (30, BEGIN + 5, "")
         ]
     );
     let key = ThreadKey {

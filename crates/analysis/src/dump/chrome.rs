@@ -12,7 +12,7 @@ use nopal_trace::{Clocks, ThreadInfo, Trace};
 use super::blocks::{Blocks, Port};
 use crate::calls::{Ending, Frame, Sink, Style};
 use crate::drive::{Drive, Worker};
-use crate::names::{Names, thread_name};
+use crate::names::{Names, ThreadNames};
 use crate::text::{push_fraction, push_hex_short, push_json_string, push_u64};
 
 pub fn dump(trace: &Trace, drive: &Drive, out: &mut dyn Write) -> Result<()> {
@@ -93,12 +93,13 @@ fn push_threads(text: &mut Vec<u8>, trace: &Trace) {
             process.name,
         );
     }
+    let names = ThreadNames::new(trace);
     for thread in trace.threads() {
         push(
             "thread_name",
             thread.process,
             thread.thread,
-            &thread_name(trace, &thread),
+            &names.of(&thread),
         );
     }
 }

@@ -8,12 +8,13 @@ use nopal_trace::Trace;
 
 use super::Lines;
 use crate::calls::{Ending, Frame, Sink};
-use crate::names::{Names, thread_name};
+use crate::names::{Names, ThreadNames};
 use crate::text::{push_hex_short, push_u64};
 use crate::timeline::{Teller, Telling, timeline};
 
 pub fn dump(trace: &Trace, out: &mut dyn Write) -> Result<()> {
     let names = Names::new(trace);
+    let thread_names = ThreadNames::new(trace);
     let threads = trace.threads();
     let mut comms: Vec<Option<String>> = vec![None; threads.len()];
     let mut lines = Lines::new(out);
@@ -21,7 +22,7 @@ pub fn dump(trace: &Trace, out: &mut dyn Write) -> Result<()> {
         Telling::new(thread, Entries::default())
     }) {
         let thread = &threads[stream];
-        let comm = comms[stream].get_or_insert_with(|| thread_name(trace, thread));
+        let comm = comms[stream].get_or_insert_with(|| thread_names.of(thread));
         let text = &mut lines.text;
         text.extend_from_slice(b"CPU -: ");
         text.extend_from_slice(comm.as_bytes());

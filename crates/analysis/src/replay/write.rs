@@ -7,7 +7,7 @@ use anyhow::Result;
 use nopal_trace::{Clocks, Trace};
 
 use super::teller::{Line, Lines, What};
-use crate::names::{Names, thread_name};
+use crate::names::{Names, ThreadNames};
 use crate::text::{duration, push_decimal, push_hex_short, push_padded, push_u64};
 use crate::timeline::{Telling, timeline};
 
@@ -31,6 +31,7 @@ const FUNCTION: Style = AnsiColor::Cyan.on_default();
 /// thread, duration, and a mark: `+` over 10 microseconds, `!` over 100, `#` over 1000.
 pub fn replay(trace: &Trace, look: Look, out: &mut dyn Write) -> Result<()> {
     let names = Names::new(trace);
+    let thread_names = ThreadNames::new(trace);
     let threads = trace.threads();
     let begin = threads
         .iter()
@@ -52,7 +53,7 @@ pub fn replay(trace: &Trace, look: Look, out: &mut dyn Write) -> Result<()> {
     {
         let thread = &threads[stream];
         if !std::mem::replace(&mut introduced[stream], true) {
-            writer.introduce(thread.process, thread.thread, &thread_name(trace, thread));
+            writer.introduce(thread.process, thread.thread, &thread_names.of(thread));
         }
         writer.line(clock, thread.thread, &line);
         if writer.text.len() >= LINES_BYTES {

@@ -7,7 +7,7 @@ use nopal_trace::{Clocks, ThreadInfo, Trace};
 
 use crate::calls::{Ending, Frame, Sink};
 use crate::drive::{Drive, Worker};
-use crate::names::thread_name;
+use crate::names::ThreadNames;
 use crate::text::{Align, Table, count, duration};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -88,11 +88,12 @@ pub fn threads(trace: &Trace, drive: &Drive) -> Result<Vec<ThreadRow>> {
     let mut workers: Vec<Sums> = (0..drive.workers.max(1)).map(new).collect();
     drive.run(trace, &mut workers)?;
     let clocks: &Clocks = trace.clocks();
+    let names = ThreadNames::new(trace);
     let rows = infos.iter().enumerate().map(|(at, thread)| {
         let mut row = ThreadRow {
             process: thread.process,
             thread: thread.thread,
-            name: thread_name(trace, thread),
+            name: names.of(thread),
             lost: thread.lost(),
             ..ThreadRow::default()
         };
