@@ -26,7 +26,7 @@ fn main() -> Result<(), Failure> {
     }
     let image = out.join("agent.elf");
     let status = Command::new("ld")
-        .args(["-static", "--eh-frame-hdr", "-T"])
+        .args(["-static", "--gc-sections", "--eh-frame-hdr", "-T"])
         .arg(runtime.join("arch/x86_64/image.ld"))
         .arg("-o")
         .arg(&image)
@@ -66,6 +66,7 @@ fn compile(runtime: &Path) -> Result<Vec<PathBuf>, Failure> {
         "-Wstrict-prototypes",
         "-Wmissing-prototypes",
         "-ffreestanding",
+        "-ffunction-sections",
         "-fPIE",
         "-fno-builtin",
         "-fvisibility=hidden",

@@ -1,16 +1,22 @@
-//! Runs the C unit tests of `runtime/core`, on the simulated host, each in a process of its own.
+//! Runs the C unit tests of `runtime/core`, on the simulated host, each in a process of its own; and the explorations of
+//! its protocols, of larger worlds where `NOPAL_EXPLORE` is `far`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// All of the core but the functions that a hosted C library has.
 const SOURCES: [&str; 3] = ["core", "port/sim", "tests"];
 const NOT_HOSTED: &str = "memory.c";
 
-fn sources(runtime: &Path) -> Vec<PathBuf> {
-    let files = SOURCES
-        .iter()
-        .flat_map(|folder| runtime.join(folder).read_dir().unwrap());
+const EXPLORED: [&str; 3] = ["core/poke.c", "port/sim/explore.c", "port/sim/sim_text.c"];
+
+fn runtime() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../runtime")
+}
+
+fn sources_in(folder: &str) -> Vec<PathBuf> {
+    let files = runtime().join(folder).read_dir().unwrap();
     let mut files: Vec<PathBuf> = files.map(|file| file.unwrap().path()).collect();
     files.retain(|file| {
         file.extension().is_some_and(|extension| extension == "c") && !file.ends_with(NOT_HOSTED)
@@ -19,34 +25,23 @@ fn sources(runtime: &Path) -> Vec<PathBuf> {
     files
 }
 
-fn compile(folder: &Path) -> PathBuf {
-    let runtime = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../runtime");
-    let program = folder.join("core");
+fn compile(program: &Path, flags: &[&str], sources: &[PathBuf]) {
     let status = Command::new("gcc")
-        .args([
-            "-std=gnu17",
-            "-g",
-            "-O2",
-            "-mcx16",
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            "-DNOPAL_RACE_POINTS",
-        ])
-        .args(["-fsanitize=address,undefined", "-fno-sanitize-recover=all"])
+        .args(["-std=gnu17", "-g", "-O2", "-mcx16"])
+        .args(["-Wall", "-Wextra", "-Werror"])
+        .args(flags)
         .args(
             ["core", "port", "port/sim", "arch/x86_64"]
-                .map(|part| format!("-I{}", runtime.join(part).display())),
+                .map(|part| format!("-I{}", runtime().join(part).display())),
         )
-        .args(sources(&runtime))
+        .args(sources)
         .arg("-o")
-        .arg(&program)
+        .arg(program)
         .status();
     assert!(
         status.expect("gcc must be installed").success(),
         "the tests of the core do not compile"
     );
-    program
 }
 
 /// `None`, or what the test says of its failure.
@@ -64,23 +59,46 @@ fn run(program: &Path, test: &str) -> Option<String> {
     (!output.status.success()).then(said)
 }
 
+/// Runs all tests of the program, two at a time.
+fn run_all(program: &Path, at_least: usize) {
+    let list = String::from_utf8(Command::new(program).output().unwrap().stdout).unwrap();
+    let tests: Vec<&str> = list.lines().collect();
+    assert!(tests.len() >= at_least, "only {} tests", tests.len());
+    let next = AtomicUsize::new(0);
+    let run_some = || {
+        let mut failures = Vec::new();
+        while let Some(test) = tests.get(next.fetch_add(1, Ordering::Relaxed)) {
+            failures.extend(run(program, test));
+        }
+        failures
+    };
+    let failures = std::thread::scope(|scope| {
+        let other = scope.spawn(run_some);
+        [run_some(), other.join().unwrap()].concat()
+    });
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
 #[test]
 fn core_does_what_it_promises() {
     let folder = tempfile::tempdir().unwrap();
-    let program = compile(folder.path());
-    let list = String::from_utf8(Command::new(&program).output().unwrap().stdout).unwrap();
-    let tests: Vec<&str> = list.lines().collect();
-    assert!(tests.len() > 40, "only {} tests", tests.len());
-    let all = |tests: &[&str]| {
-        tests
-            .iter()
-            .filter_map(|test| run(&program, test))
-            .collect::<Vec<_>>()
-    };
-    let (first, second) = tests.split_at(tests.len() / 2);
-    let failures = std::thread::scope(|scope| {
-        let other = scope.spawn(|| all(second));
-        [all(first), other.join().unwrap()].concat()
-    });
-    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    let program = folder.path().join("core");
+    let sources: Vec<PathBuf> = SOURCES.into_iter().flat_map(sources_in).collect();
+    let flags = [
+        "-DNOPAL_RACE_POINTS",
+        "-fsanitize=address,undefined",
+        "-fno-sanitize-recover=all",
+    ];
+    compile(&program, &flags, &sources);
+    run_all(&program, 40);
+}
+
+#[test]
+fn protocols_hold_whatever_comes_in_between() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("explore");
+    let mut sources = EXPLORED.map(|file| runtime().join(file)).to_vec();
+    sources.extend(sources_in("tests/explore"));
+    compile(&program, &[], &sources);
+    run_all(&program, 4);
 }

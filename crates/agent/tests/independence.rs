@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Everything that port.h declares, but for the race points of tests.
-const PORT: [&str; 12] = [
+/// Everything that port.h and text.h declare, but for the race points of tests.
+const PORT: [&str; 18] = [
     "port_allow_tracer",
     "port_block_signals",
     "port_clock",
@@ -14,6 +14,12 @@ const PORT: [&str; 12] = [
     "port_map",
     "port_process_id",
     "port_restore_signals",
+    "port_text_go",
+    "port_text_move",
+    "port_text_place",
+    "port_text_stop",
+    "port_text_store",
+    "port_text_synchronise",
     "port_thread_id",
     "port_thread_pointer",
     "port_wait",
@@ -25,7 +31,7 @@ const PORT: [&str; 12] = [
 const ARCH: [&str; 2] = ["nopal_process", "nopal_landing"];
 
 const FREESTANDING_HEADERS: [&str; 3] = ["<stdbool.h>", "<stddef.h>", "<stdint.h>"];
-const OTHER_HEADERS: [&str; 2] = ["\"port.h\"", "\"arch.h\""];
+const OTHER_HEADERS: [&str; 3] = ["\"port.h\"", "\"text.h\"", "\"arch.h\""];
 
 fn runtime() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../runtime")

@@ -37,4 +37,23 @@ static inline void arch_pause(void)
 	__asm__ volatile("pause" ::: "memory");
 }
 
+/* ---- What is put into text ---- */
+
+#define ARCH_JUMP_BYTES 5
+#define ARCH_SWITCH_BYTES 2             /* stored at once where they are aligned; also the length of a short jump */
+#define ARCH_NOP { 0x0f, 0x1f, 0x44, 0x00, 0x00 }
+#define ARCH_NOP_SHORT { 0x66, 0x90 }
+#define ARCH_SKIP { 0xeb, ARCH_JUMP_BYTES - ARCH_SWITCH_BYTES }   /* a short jump behind a window of ARCH_JUMP_BYTES */
+#define ARCH_BREAKPOINT { 0xcc }
+#define ARCH_BREAKPOINT_BYTES 1
+
+/* The jump that leads from `site` to `target`, which is within 2 GiB of it. */
+static inline void arch_jump(uint8_t bytes[ARCH_JUMP_BYTES], uint64_t site, uint64_t target)
+{
+	uint32_t distance = (uint32_t)(target - (site + ARCH_JUMP_BYTES));
+	bytes[0] = 0xe9;
+	for (int i = 0; i < 4; i++)
+		bytes[1 + i] = (uint8_t)(distance >> 8 * i);
+}
+
 #endif

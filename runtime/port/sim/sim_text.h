@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
+ *
+ * Text that processors run while it is changed, as hardware promises it and no better. What a processor has read ahead
+ * since it last synchronised it may run at any time: of each aligned pair of bytes, it may see any value that stood
+ * there since, now an older one and now a newer one. Only a store of an aligned pair is a single store; bytes of anything
+ * else become visible one by one, in any order.
+ *
+ * Everything that port/text.h says takes effect later, one store or processor at a time, by steps that the exploration
+ * chooses. It all stands in sim_text and sim_processors, which are parts of the explored state.
+ */
+#ifndef NOPAL_SIM_TEXT_H
+#define NOPAL_SIM_TEXT_H
+
+#include "text.h"
+
+#define SIM_PROCESSORS 3
+#define SIM_TEXT_BYTES 32
+#define SIM_TEXT_PAIRS (SIM_TEXT_BYTES / 2)
+#define SIM_STORES 10
+
+struct sim_text {
+	uint8_t bytes[SIM_TEXT_BYTES];
+	struct sim_store {
+		uint8_t at, count, bytes[2];
+	} stores[SIM_STORES];           /* to come; count 0: none */
+	bool going;                     /* all are to go on again */
+};
+
+/* A processor, and the thread on it. The fields behind `sees` are the model's: what the thread is doing. */
+struct sim_processor {
+	uint16_t sees[SIM_TEXT_PAIRS];  /* a set of values, by number, in which the pair's value now is always */
+	bool must_synchronise;
+	bool must_stop;
+	bool stopped;
+	bool in_breakpoint_handler;
+	uint8_t place;
+	uint8_t saved;                  /* the place that a signal handler has interrupted */
+	uint8_t more[6];
+};
+
+extern struct sim_text sim_text;
+extern struct sim_processor sim_processors[SIM_PROCESSORS];
+
+/* Text of NOPs, which all have seen. */
+void sim_text_begin(void);
+
+/* Stores that all have seen. */
+void sim_text_lay(uint32_t at, const uint8_t *bytes, uint32_t count);
+
+static inline uint64_t sim_text_address(uint32_t at)
+{
+	return (uint64_t)(sim_text.bytes + at);
+}
+
+/* Whether anything of what the port was asked for is still to be done. */
+bool sim_text_is_busy(void);
+
+/* Steps in which the port does what it was asked for are numbered from 0 to SIM_TEXT_STEPS - 1. */
+#define SIM_TEXT_STEPS (SIM_STORES + SIM_PROCESSORS + 1)
+bool sim_text_step(uint32_t number);
+
+/* What `processor` may find in `count` bytes, up to 8, from `at` on: the `way`-th of its ways to see them, from 0. False
+ * behind the last; there may be `ways` at most. */
+bool sim_text_fetch(const struct sim_processor *processor, uint32_t at, uint32_t count, uint32_t way, uint32_t ways,
+		    uint8_t *bytes);
+
+/* How the model of a thread says where it is. Number of places, and moving one: see port_text_place. */
+extern bool (*sim_text_place)(uint32_t number, struct port_place *place);
+extern void (*sim_text_move)(uint32_t number, uint64_t address);
+
+#endif
