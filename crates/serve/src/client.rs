@@ -1,0 +1,120 @@
+//! The other end of a session's socket.
+
+use crate::line::Line;
+use crate::protocol::{Answer, LONGEST_LINE, LONGEST_WRITE, Request, VERSION, parse_list};
+use crate::sockets;
+use crate::tree::{Access, Entry, Failure};
+use anyhow::{Context, Result, bail};
+use std::time::Duration;
+
+/// How long a session may take to send an answer that it has begun, or to take a request.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A connection to a session. An error that is a [`Failure`] is the session's answer; any other means that there is no
+/// session any more.
+pub struct Client {
+    line: Line,
+}
+
+impl Client {
+    /// To the session that traces a process.
+    pub fn connect(process: i32) -> Result<Client> {
+        let socket = sockets::connect(process)?;
+        let mut client = Client {
+            line: Line::new(socket.into()),
+        };
+        client.ask(&Request::Version(VERSION), &[])?;
+        Ok(client)
+    }
+
+    pub fn list(&mut self, folder: &str) -> Result<Vec<Entry>> {
+        let text = self.ask(&Request::List(folder.into()), &[])?;
+        parse_list(&text).context("the session's answer is no list of files")
+    }
+
+    /// Makes this connection an open file.
+    pub fn open(&mut self, path: &str, access: Access) -> Result<()> {
+        let path = path.into();
+        self.ask(&Request::Open { access, path }, &[])?;
+        Ok(())
+    }
+
+    /// At most `length` bytes; none at the end of the file, or of the session.
+    pub fn read(&mut self, offset: u64, length: usize) -> Result<Vec<u8>> {
+        let wait = true;
+        let request = Request::Read {
+            offset,
+            length,
+            wait,
+        };
+        self.ask(&request, &[])
+    }
+
+    /// The whole of an open file.
+    pub fn read_all(&mut self) -> Result<Vec<u8>> {
+        let mut all = Vec::new();
+        loop {
+            let part = self.read(all.len() as u64, LONGEST_WRITE)?;
+            if part.is_empty() {
+                return Ok(all);
+            }
+            all.extend(part);
+        }
+    }
+
+    pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        for part in bytes.chunks(LONGEST_WRITE) {
+            let length = part.len();
+            self.ask(&Request::Write { length }, part)?;
+        }
+        Ok(())
+    }
+
+    /// Ends a line that has no end yet.
+    pub fn flush(&mut self) -> Result<()> {
+        self.ask(&Request::Flush, &[])?;
+        Ok(())
+    }
+
+    /// Has lines obeyed, and gives what they answer.
+    pub fn command(&mut self, text: &str) -> Result<String> {
+        let length = text.len();
+        if length > LONGEST_WRITE {
+            bail!("more than {LONGEST_WRITE} bytes of commands at once");
+        }
+        let answer = self.ask(&Request::Command { length }, text.as_bytes())?;
+        Ok(String::from_utf8_lossy(&answer).into_owned())
+    }
+
+    fn ask(&mut self, request: &Request, bytes: &[u8]) -> Result<Vec<u8>> {
+        self.send(request, bytes)?;
+        self.line.wait(None)?;
+        self.answer()
+    }
+
+    /// Asks without waiting. What comes must be taken by [`Client::answer`] before anything else is asked.
+    pub fn send(&mut self, request: &Request, bytes: &[u8]) -> Result<()> {
+        let mut all = request.line().into_bytes();
+        all.extend_from_slice(bytes);
+        self.line.send(&all, PATIENCE)
+    }
+
+    /// Whether an answer has come within a time.
+    pub fn has_answer(&self, time: Duration) -> Result<bool> {
+        self.line.wait(Some(time))
+    }
+
+    /// The answer to what was sent.
+    pub fn answer(&mut self) -> Result<Vec<u8>> {
+        let line = self.line.line(LONGEST_LINE, PATIENCE)?;
+        let line = line.context("the session has ended")?;
+        match Answer::parse(&line).context("the session's answer is not understood")? {
+            Answer::Ok { length } => self.line.bytes(length, PATIENCE),
+            Answer::Error { number, length } => {
+                let message = self.line.bytes(length, PATIENCE)?;
+                let message = String::from_utf8_lossy(&message).into_owned();
+                Err(Failure { number, message }.into())
+            }
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! One client's requests, answered on a thread of their own.
+
+use crate::line::Line;
+use crate::protocol::{LONGEST_LINE, Request, VERSION, answer, list_text};
+use crate::tree::{Access, Content, Failure, File, Tree};
+use anyhow::{Result, bail};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How long a client may take to send a request that it has begun, or to take an answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often a stream that has nothing is looked at again. Nobody tells that a traced thread has recorded something:
+/// that would cost it a system call.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+pub struct Connection<'a> {
+    line: Line,
+    tree: &'a dyn Tree,
+    /// The session ends: a stream that has nothing is at its end.
+    ending: &'a AtomicBool,
+    /// A stream is open.
+    streams: &'a AtomicBool,
+    greeted: bool,
+    open: Option<Open>,
+}
+
+struct Open {
+    path: String,
+    access: Access,
+    file: Box<dyn File>,
+    /// The offset and the length of what was read last.
+    answered: Option<(u64, usize)>,
+    /// What was written last has no end of line.
+    unended: bool,
+}
+
+impl Open {
+    /// From its start, or past an end that was told: the reader wants to know what the file shows by now.
+    fn is_read_again(&self, offset: u64) -> bool {
+        self.answered
+            .is_some_and(|(at, length)| offset == 0 || offset == at && length == 0)
+    }
+}
+
+impl<'a> Connection<'a> {
+    pub fn new(
+        line: Line,
+        tree: &'a dyn Tree,
+        ending: &'a AtomicBool,
+        streams: &'a AtomicBool,
+    ) -> Connection<'a> {
+        Connection {
+            line,
+            tree,
+            ending,
+            streams,
+            greeted: false,
+            open: None,
+        }
+    }
+
+    /// Serves until the client or the session has had enough.
+    pub fn run(mut self) -> Result<()> {
+        loop {
+            self.line.wait(None)?;
+            let Some(line) = self.line.line(LONGEST_LINE, PATIENCE)? else {
+                return Ok(());
+            };
+            let request = Request::parse(&line)
+                .filter(|request| self.greeted || matches!(request, Request::Version(_)));
+            let Some(request) = request else {
+                let quoted = String::from_utf8_lossy(&line);
+                let message = format!("'{quoted}' is no request of version {VERSION}");
+                let failure = Failure::new(libc::EPROTO, message);
+                return self.line.send(&answer(Err(failure)), PATIENCE);
+            };
+            let bytes = match request {
+                Request::Write { length } | Request::Command { length } => {
+                    self.line.bytes(length, PATIENCE)?
+                }
+                _ => Vec::new(),
+            };
+            let result = self.answer(request, &bytes)?;
+            self.line.send(&answer(result), PATIENCE)?;
+        }
+    }
+
+    /// The outer error: nobody waits for the answer any more.
+    fn answer(&mut self, request: Request, bytes: &[u8]) -> Result<Result<Vec<u8>, Failure>> {
+        Ok(match request {
+            Request::Version(VERSION) => {
+                self.greeted = true;
+                Ok(Vec::new())
+            }
+            Request::Version(other) => Err(Failure::new(
+                libc::EPROTO,
+                format!("the session speaks version {VERSION}, not {other}"),
+            )),
+            Request::List(folder) => self.tree.list(&folder).map(|list| list_text(&list)),
+            Request::Open { access, path } => self.open(access, path),
+            Request::Read {
+                offset,
+                length,
+                wait,
+            } => self.read(offset, length, wait)?,
+            Request::Write { .. } => self.write(bytes),
+            Request::Flush => self.flush(),
+            Request::Command { .. } => self.command(bytes),
+        })
+    }
+
+    fn open(&mut self, access: Access, path: String) -> Result<Vec<u8>, Failure> {
+        if self.open.is_some() {
+            return Err(Failure::new(libc::EBUSY, "a file is open already"));
+        }
+        let file = self.tree.open(&path, access)?;
+        self.streams.store(file.is_stream(), Ordering::Release);
+        self.open = Some(Open {
+            file,
+            path,
+            access,
+            answered: None,
+            unended: false,
+        });
+        Ok(Vec::new())
+    }
+
+    fn read(&mut self, offset: u64, length: usize, wait: bool) -> Result<Result<Vec<u8>, Failure>> {
+        let Some(open) = self.open.as_mut().filter(|open| open.access.read) else {
+            return Ok(Err(not_open()));
+        };
+        if !open.file.is_stream() && open.is_read_again(offset) {
+            let access = Access {
+                truncate: false,
+                ..open.access
+            };
+            match self.tree.open(&open.path, access) {
+                Ok(again) => open.file = again,
+                Err(failure) => return Ok(Err(failure)),
+            }
+        }
+        let (mut looked, mut last) = (false, false);
+        loop {
+            match open.file.read(offset, length) {
+                Ok(Content::Later) => {}
+                Ok(Content::Bytes(bytes)) => {
+                    open.answered = Some((offset, bytes.len()));
+                    return Ok(Ok(bytes));
+                }
+                Err(failure) => return Ok(Err(failure)),
+            }
+            if last {
+                return Ok(Ok(Vec::new()));
+            }
+            if looked && !wait {
+                return Ok(Err(Failure::new(libc::EAGAIN, "nothing is there yet")));
+            }
+            if looked && self.line.has_changed(LOOK_AGAIN)? && !self.ending.load(Ordering::Acquire)
+            {
+                bail!("the client has gone");
+            }
+            // Before the look: what was there when the session ended is seen by it.
+            last = self.ending.load(Ordering::Acquire);
+            match open.file.refill() {
+                Ok(()) => looked = true,
+                Err(_) if last => return Ok(Ok(Vec::new())),
+                Err(failure) => return Ok(Err(failure)),
+            }
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<Vec<u8>, Failure> {
+        let open = self.open.as_mut().filter(|open| open.access.write);
+        let open = open.ok_or_else(not_open)?;
+        let Some(last) = bytes.last() else {
+            return Ok(Vec::new());
+        };
+        let written = open.file.write(bytes);
+        open.unended = *last != b'\n' && written.is_ok();
+        written.map(|()| Vec::new())
+    }
+
+    fn flush(&mut self) -> Result<Vec<u8>, Failure> {
+        match self.open.as_mut().filter(|open| open.unended) {
+            Some(open) => {
+                open.unended = false;
+                open.file.write(b"\n").map(|()| Vec::new())
+            }
+            None => Ok(Vec::new()),
+        }
+    }
+
+    fn command(&mut self, bytes: &[u8]) -> Result<Vec<u8>, Failure> {
+        let text = std::str::from_utf8(bytes)
+            .map_err(|_| Failure::new(libc::EINVAL, "the command is not UTF-8"))?;
+        self.tree.command(text).map(String::into_bytes)
+    }
+}
+
+fn not_open() -> Failure {
+    Failure::new(libc::EBADF, "no file is open for that")
+}

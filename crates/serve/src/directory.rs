@@ -1,0 +1,117 @@
+//! The directory of a user's sockets: `$XDG_RUNTIME_DIR/nopal`, `/run/user/UID/nopal` or `/tmp/nopal-UID`, the first
+//! that can be trusted. Nobody else may have made it or may look into it.
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+pub struct Directory {
+    file: OwnedFd,
+}
+
+impl Directory {
+    /// Makes it where there is none yet.
+    pub fn create() -> Result<Directory> {
+        let user = geteuid().as_raw();
+        for path in candidates(user) {
+            match rustix::fs::mkdirat(CWD, &path, Mode::RWXU) {
+                Ok(()) | Err(Errno::EXIST) => return open(&path, user),
+                Err(_) => {}
+            }
+        }
+        bail!(
+            "there is no directory for control sockets: XDG_RUNTIME_DIR, /run/user and /tmp cannot be used"
+        )
+    }
+
+    /// The one in which this user's sessions are, if there are any.
+    pub fn own() -> Result<Option<Directory>> {
+        Directory::of(geteuid().as_raw())
+    }
+
+    /// Another user's, which root may use.
+    pub fn of(user: u32) -> Result<Option<Directory>> {
+        for path in candidates(user) {
+            if rustix::fs::lstat(&path).is_ok() {
+                return open(&path, user).map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    /// A path to a name in it that does not change its meaning, and that fits a socket's address however long the
+    /// directory's own path is.
+    pub fn path(&self, name: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}/{name}", self.file.as_raw_fd()))
+    }
+
+    pub fn names(&self) -> Result<Vec<String>> {
+        let entries = std::fs::read_dir(self.path(""))?;
+        Ok(entries
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+            .collect())
+    }
+
+    pub fn link(&self, target: &str, name: &str) -> rustix::io::Result<()> {
+        rustix::fs::symlinkat(target, &self.file, name)
+    }
+
+    pub fn remove(&self, name: &str) {
+        // It may be gone already.
+        let _ = rustix::fs::unlinkat(&self.file, name, AtFlags::empty());
+    }
+
+    /// Names are added and stale ones removed by one process at a time, which does not wait for anything meanwhile.
+    pub fn locked<T>(&self, change: impl FnOnce() -> T) -> Result<T> {
+        rustix::fs::flock(&self.file, FlockOperation::LockExclusive)
+            .context("the directory of control sockets cannot be locked")?;
+        let result = change();
+        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+        Ok(result)
+    }
+}
+
+fn candidates(user: u32) -> Vec<PathBuf> {
+    let named = std::env::var_os("XDG_RUNTIME_DIR")
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute());
+    let runtime = PathBuf::from(format!("/run/user/{user}"));
+    let mut all: Vec<PathBuf> = named
+        .into_iter()
+        .chain([runtime])
+        .filter(|base| {
+            rustix::fs::lstat(base).is_ok_and(|about| {
+                is_directory(&about) && about.st_uid == user && about.st_mode & 0o022 == 0
+            })
+        })
+        .map(|base| base.join("nopal"))
+        .collect();
+    all.push(PathBuf::from(format!("/tmp/nopal-{user}")));
+    all
+}
+
+fn open(path: &Path, user: u32) -> Result<Directory> {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(CWD, path, flags, Mode::empty())
+        .with_context(|| path.display().to_string())?;
+    let about = rustix::fs::fstat(&file)?;
+    ensure!(
+        about.st_uid == user,
+        "{} belongs to user {}: it is not used for control sockets",
+        path.display(),
+        about.st_uid
+    );
+    ensure!(
+        about.st_mode & 0o077 == 0,
+        "{} may be used by others: it is not used for control sockets (chmod 700 makes it fit)",
+        path.display()
+    );
+    Ok(Directory { file })
+}
+
+fn is_directory(about: &Stat) -> bool {
+    FileType::from_raw_mode(about.st_mode) == FileType::Directory
+}

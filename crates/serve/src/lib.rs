@@ -1,0 +1,19 @@
+//! A session's control socket: its names, its protocol, the server in the session, and its clients.
+//!
+//! A session shows a [`Tree`] of files and hands it to a [`Server`], which answers [`Client`]s. Clients may be slow or
+//! hostile; the session's own thread is asked only for what is complete and checked.
+
+mod client;
+mod connection;
+mod directory;
+mod line;
+mod protocol;
+mod server;
+mod sockets;
+mod tree;
+
+pub use client::Client;
+pub use protocol::Request;
+pub use server::Server;
+pub use sockets::{NotTraced, is_traced, processes};
+pub use tree::{Access, Content, Entry, Failure, File, Tree};

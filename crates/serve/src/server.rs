@@ -1,0 +1,169 @@
+//! The threads in a session that wait for clients: one for all that come, and one for each that is there.
+
+use crate::connection::Connection;
+use crate::line::Line;
+use crate::sockets::{Names, is_trusted};
+use crate::tree::Tree;
+use anyhow::{Context, Result};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::io::Errno;
+use rustix::net::{Shutdown, SocketFlags};
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// Clients at a time. More are turned away.
+const MOST: usize = 128;
+/// How long clients get to take their answers when the session ends.
+const GRACE: Duration = Duration::from_millis(200);
+const PAUSE: Duration = Duration::from_millis(1);
+/// After running out of descriptors.
+const RECOVERY: Duration = Duration::from_millis(100);
+
+/// Serves a session until it is dropped.
+pub struct Server {
+    names: Names,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    tree: Arc<dyn Tree>,
+    ending: AtomicBool,
+    /// Has a count when the session ends.
+    end: OwnedFd,
+    connections: Mutex<HashMap<u64, Connected>>,
+}
+
+struct Connected {
+    socket: OwnedFd,
+    /// Reads a stream, whose end it is to see.
+    streams: Arc<AtomicBool>,
+}
+
+impl Server {
+    /// Processes are added afterwards. It must not be started before the process forks for the last time.
+    pub fn start(tree: Arc<dyn Tree>) -> Result<Server> {
+        let (names, listener) = Names::create()?;
+        let shared = Arc::new(Shared {
+            tree,
+            ending: AtomicBool::new(false),
+            end: eventfd(0, EventfdFlags::CLOEXEC)?,
+            connections: Mutex::default(),
+        });
+        let theirs = shared.clone();
+        let thread = Builder::new()
+            .name("control".into())
+            .spawn(move || theirs.accept(&listener))?;
+        Ok(Server {
+            names,
+            shared,
+            thread: Some(thread),
+        })
+    }
+
+    /// Lets clients find the session by a process that it traces.
+    pub fn add(&mut self, process: i32) -> Result<()> {
+        self.names.add(process)
+    }
+
+    pub fn remove(&mut self, process: i32) {
+        self.names.remove(process);
+    }
+
+    /// Ends it, while `work` goes on doing what clients ask of the session: readers of streams get what is left, all
+    /// others their answers. Those that take their time are not waited for.
+    pub fn end(mut self, mut work: impl FnMut()) {
+        self.turn_away();
+        self.shared
+            .hear_no_more(|connected| !connected.streams.load(Ordering::Acquire));
+        let until = Instant::now() + GRACE;
+        while !self.shared.connections().is_empty() && Instant::now() < until {
+            work();
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// Nobody new is served any more.
+    fn turn_away(&mut self) {
+        self.names.remove_all();
+        self.shared.ending.store(true, Ordering::Release);
+        let _ = rustix::io::write(&self.shared.end, &1u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.turn_away();
+        self.shared.hear_no_more(|_| true);
+    }
+}
+
+impl Shared {
+    fn connections(&self) -> MutexGuard<'_, HashMap<u64, Connected>> {
+        self.connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was asked is answered yet.
+    fn hear_no_more(&self, of: impl Fn(&Connected) -> bool) {
+        for connected in self.connections().values().filter(|one| of(one)) {
+            let _ = rustix::net::shutdown(&connected.socket, Shutdown::Read);
+        }
+    }
+
+    fn accept(self: &Arc<Shared>, listener: &OwnedFd) {
+        for number in 0.. {
+            let mut ready = [
+                PollFd::new(listener, PollFlags::IN),
+                PollFd::new(&self.end, PollFlags::IN),
+            ];
+            match poll(&mut ready, None) {
+                Err(Errno::INTR) | Ok(0) => continue,
+                Err(_) => return,
+                Ok(_) if !ready[1].revents().is_empty() => return,
+                Ok(_) => {}
+            }
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            match rustix::net::accept_with(listener, flags) {
+                Ok(socket) => {
+                    let _ = self.serve(number, socket);
+                }
+                // Out of descriptors or memory: a client that goes gives some back.
+                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                    std::thread::sleep(RECOVERY);
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// An error: the client is turned away.
+    fn serve(self: &Arc<Shared>, number: u64, socket: OwnedFd) -> Result<()> {
+        let mut connections = self.connections();
+        if !is_trusted(&socket) || connections.len() >= MOST {
+            return Ok(());
+        }
+        let line = Line::new(socket.as_fd().try_clone_to_owned()?);
+        let theirs = self.clone();
+        let streams = Arc::new(AtomicBool::new(false));
+        let reads_stream = streams.clone();
+        Builder::new()
+            .name("client".into())
+            .spawn(move || {
+                // A client that did not keep to the protocol needs no more than to be let go.
+                let _ = Connection::new(line, &*theirs.tree, &theirs.ending, &reads_stream).run();
+                theirs.connections().remove(&number);
+            })
+            .context("no thread for a client")?;
+        connections.insert(number, Connected { socket, streams });
+        Ok(())
+    }
+}

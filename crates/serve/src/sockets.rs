@@ -1,0 +1,198 @@
+//! The names of sockets. A session's socket is `session-TOOL.0`; each process that it traces is a symbolic link to it, by
+//! its number. What a dead session has left is removed by whoever comes upon it.
+
+use crate::directory::Directory;
+use anyhow::{Context, Result, bail, ensure};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::process::geteuid;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+const PREFIX: &str = "session-";
+/// Clients that may wait to be accepted.
+const BACKLOG: i32 = 64;
+/// How long a client waits for a session that accepts nobody.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The names of one session. They are removed with this value.
+pub struct Names {
+    directory: Directory,
+    socket: String,
+    processes: Vec<i32>,
+}
+
+impl Names {
+    /// Makes the session's socket, which listens from then on.
+    pub fn create() -> Result<(Names, OwnedFd)> {
+        let directory = Directory::create()?;
+        let (socket, listener) = directory.locked(|| {
+            remove_stale(&directory);
+            listen(&directory)
+        })??;
+        let names = Names {
+            directory,
+            socket,
+            processes: Vec::new(),
+        };
+        Ok((names, listener))
+    }
+
+    /// Fails where another session traces that process.
+    pub fn add(&mut self, process: i32) -> Result<()> {
+        if self.processes.contains(&process) {
+            return Ok(());
+        }
+        let name = process.to_string();
+        self.directory.locked(|| {
+            remove_stale(&self.directory);
+            match self.directory.link(&self.socket, &name) {
+                Err(Errno::EXIST) => bail!(
+                    "process {process} is traced by nopal already: `nopal ctl {process}` controls that"
+                ),
+                other => other.context("the control socket cannot be named"),
+            }
+        })??;
+        self.processes.push(process);
+        Ok(())
+    }
+
+    pub fn remove(&mut self, process: i32) {
+        if let Some(at) = self.processes.iter().position(|known| *known == process) {
+            self.processes.swap_remove(at);
+            self.directory.remove(&process.to_string());
+        }
+    }
+
+    pub fn remove_all(&mut self) {
+        for process in std::mem::take(&mut self.processes) {
+            self.directory.remove(&process.to_string());
+        }
+        self.directory.remove(&self.socket);
+    }
+}
+
+impl Drop for Names {
+    fn drop(&mut self) {
+        self.remove_all();
+    }
+}
+
+/// The processes of this user's living sessions, in order.
+pub fn processes() -> Vec<i32> {
+    let Ok(Some(directory)) = Directory::own() else {
+        return Vec::new();
+    };
+    let mut processes: Vec<i32> = directory
+        .names()
+        .unwrap_or_default()
+        .iter()
+        .filter(|name| is_alive(&directory, name))
+        .filter_map(|name| process_number(name))
+        .collect();
+    processes.sort_unstable();
+    processes
+}
+
+/// Whether a session of this user traces a process.
+pub fn is_traced(process: i32) -> bool {
+    Directory::own()
+        .is_ok_and(|found| found.is_some_and(|own| is_alive(&own, &process.to_string())))
+}
+
+/// Connects to the session that traces a process.
+pub fn connect(process: i32) -> Result<UnixStream> {
+    let mut directories = vec![Directory::own()?];
+    if geteuid().is_root()
+        && let Ok(about) = std::fs::metadata(format!("/proc/{process}"))
+    {
+        directories.push(Directory::of(about.uid())?);
+    }
+    for directory in directories.into_iter().flatten() {
+        let socket = new_socket(SocketFlags::CLOEXEC)?;
+        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(PATIENCE))?;
+        let address = SocketAddrUnix::new(directory.path(&process.to_string()))?;
+        match rustix::net::connect(&socket, &address) {
+            Ok(()) => {
+                ensure!(
+                    is_trusted(&socket),
+                    "the socket of process {process} is another user's"
+                );
+                return Ok(UnixStream::from(socket));
+            }
+            Err(Errno::AGAIN) => bail!("the session of process {process} does not answer"),
+            Err(Errno::NOENT | Errno::CONNREFUSED) => {}
+            Err(error) => return Err(error).context("the session cannot be reached"),
+        }
+    }
+    bail!(NotTraced { process })
+}
+
+/// No session has this process.
+#[derive(Debug)]
+pub struct NotTraced {
+    pub process: i32,
+}
+
+impl std::fmt::Display for NotTraced {
+    fn fmt(&self, out: &mut std::fmt::Formatter) -> std::fmt::Result {
+        write!(out, "process {} is not traced by nopal", self.process)
+    }
+}
+
+impl std::error::Error for NotTraced {}
+
+/// Whether the other end of a connection is this user's or root's.
+pub fn is_trusted(socket: impl AsFd) -> bool {
+    sockopt::socket_peercred(socket).is_ok_and(|peer| peer.uid == geteuid() || peer.uid.is_root())
+}
+
+fn listen(directory: &Directory) -> Result<(String, OwnedFd)> {
+    let listener = new_socket(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
+    // Only a test has more than one session.
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("{PREFIX}{}.{number}", std::process::id());
+    rustix::net::bind(&listener, &SocketAddrUnix::new(directory.path(&name))?)
+        .context("the control socket cannot be made")?;
+    std::fs::set_permissions(directory.path(&name), PermissionsExt::from_mode(0o600))?;
+    rustix::net::listen(&listener, BACKLOG)?;
+    Ok((name, listener))
+}
+
+fn new_socket(flags: SocketFlags) -> Result<OwnedFd> {
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+        .context("no socket can be had")
+}
+
+/// Names of sessions that are no more. Only with the directory locked, where every socket that is named listens.
+fn remove_stale(directory: &Directory) {
+    let names = directory.names().unwrap_or_default();
+    for name in names {
+        let known = name.starts_with(PREFIX) || process_number(&name).is_some();
+        if known && !is_alive(directory, &name) {
+            directory.remove(&name);
+        }
+    }
+}
+
+fn is_alive(directory: &Directory, name: &str) -> bool {
+    let connected = || -> Result<rustix::io::Result<()>> {
+        let socket = new_socket(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
+        let address = SocketAddrUnix::new(directory.path(name))?;
+        Ok(rustix::net::connect(&socket, &address))
+    };
+    !matches!(
+        connected(),
+        Ok(Err(Errno::CONNREFUSED | Errno::NOENT | Errno::LOOP))
+    )
+}
+
+fn process_number(name: &str) -> Option<i32> {
+    let number = name.parse().ok().filter(|number| *number > 0)?;
+    // One spelling only: no sign, no zeroes before it.
+    (i32::to_string(&number) == name).then_some(number)
+}

@@ -1,0 +1,78 @@
+//! What a session has to show and to be told: a tree of virtual files.
+
+use std::fmt;
+
+/// A session, as its clients' threads see it: what needs the session's own thread is done there, and waited for.
+/// Paths are `""` for the root, or names with `/` between them.
+pub trait Tree: Send + Sync + 'static {
+    /// What is in a folder.
+    fn list(&self, folder: &str) -> Result<Vec<Entry>, Failure>;
+
+    fn open(&self, path: &str, access: Access) -> Result<Box<dyn File>, Failure>;
+
+    /// Obeys lines as a write to `ctl` does, and gives what they answer.
+    fn command(&self, text: &str) -> Result<String, Failure>;
+}
+
+/// An open file.
+pub trait File: Send {
+    /// Whether what one reader has got, no other gets.
+    fn is_stream(&self) -> bool;
+
+    /// At most `length` bytes of what the file showed when it was opened.
+    fn read(&mut self, offset: u64, length: usize) -> Result<Content, Failure>;
+
+    /// Looks for what is new after [`Content::Later`].
+    fn refill(&mut self) -> Result<(), Failure>;
+
+    /// Obeys the lines that are complete, up to the first that fails.
+    fn write(&mut self, bytes: &[u8]) -> Result<(), Failure>;
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    pub name: String,
+    pub folder: bool,
+    /// Permission bits for its owner: 0o600, 0o400, 0o200, or 0o700 for a folder.
+    pub mode: u32,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Access {
+    pub read: bool,
+    pub write: bool,
+    /// As by `O_TRUNC`, which `>` of a shell asks for.
+    pub truncate: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Content {
+    /// None: the end of the file.
+    Bytes(Vec<u8>),
+    /// Nothing is there yet.
+    Later,
+}
+
+/// Why something could not be done: a number of errno(3) for programs, and a text for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    pub number: i32,
+    pub message: String,
+}
+
+impl Failure {
+    pub fn new(number: i32, message: impl Into<String>) -> Failure {
+        Failure {
+            number,
+            message: message.into(),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
+        out.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}
