@@ -94,6 +94,20 @@ pub struct EntryOnly {
 /// The record word, then the call that records: the operand of `mov imm32, %ecx`, then `e8 rel32`.
 const ENTRY_BYTES: usize = image::THUNK_ENTRY_CALL - image::THUNK_ENTRY_WORD + 4;
 
+/// What a thunk or hook adds to its block at most, unwind table included: for `body` bytes of displaced instructions,
+/// and `rows` of unwinding.
+pub const fn thunk_bound(body: usize, rows: usize) -> usize {
+    // A row: DW_CFA_advance_loc2, then an instruction with two operands of up to 5 bytes.
+    const ROW: usize = 3 + 1 + 2 * 5;
+    const ENTRY: usize = 4 * size_of::<u32>() + 1;
+    const TABLE: usize = 2 * size_of::<u32>();
+    let template = image::THUNK_END - image::THUNK;
+    ALIGN + template + body + ENTRY + image::THUNK_CFI.len() + rows * ROW + 8 + TABLE
+}
+
+/// What a block takes at most besides its thunks.
+pub const BLOCK_BOUND: usize = 128;
+
 #[derive(Debug)]
 pub struct BlockBuilder {
     at: u64,

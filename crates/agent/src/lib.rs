@@ -4,7 +4,9 @@
 mod block;
 mod process;
 
-pub use block::{Block, BlockBuilder, EntryOnly, Recorder, Row, Stub, Thunk};
+pub use block::{
+    BLOCK_BOUND, Block, BlockBuilder, EntryOnly, Recorder, Row, Stub, Thunk, thunk_bound,
+};
 pub use process::{
     BLOCKS, BlockEntry, CONTEXT_BYTES, CONTEXTS, ProcessHead, STACK_PART_BYTES, STACK_PARTS,
     UNWINDERS, UnwinderEntry, blocks_offset, process_bytes, unwinders_offset,

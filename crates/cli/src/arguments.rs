@@ -2,14 +2,15 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use nopal_analysis::dump::{Format, Weight};
 use nopal_analysis::report::Sort;
-use nopal_record::{Options, WhenFull};
+use nopal_record::{Options, Target, WhenFull};
 
-use crate::size;
+use crate::{size, time};
 
 /// Trace any Linux program: every call of every function, without recompiling.
 #[derive(Debug, Parser)]
@@ -41,6 +42,7 @@ pub enum Color {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Record(Record),
+    Attach(Attach),
     Report(Report),
     Replay(Replay),
     Graph(Graph),
@@ -58,8 +60,51 @@ pub enum Command {
 /// Without choices, every function of the program is recorded, and every library function that it imports. The program
 /// reads, writes and ends as it would by itself; nopal ends with its exit status, or by the same signal.
 #[derive(Debug, Args)]
-#[command(override_usage = "nopal record [OPTIONS] [--] PROGRAM [ARG]...")]
+#[command(
+    override_usage = "nopal record [OPTIONS] [--] PROGRAM [ARG]...\n       nopal record [OPTIONS] -p PID"
+)]
 pub struct Record {
+    #[command(flatten)]
+    recording: Recording,
+
+    /// Record a process that runs, as `nopal attach` does
+    #[arg(short, long, value_name = "PID", conflicts_with = "command", value_parser = clap::value_parser!(i32).range(1..))]
+    pid: Option<i32>,
+
+    /// With -p: end after this time
+    #[arg(long = "for", value_name = "TIME", value_parser = time::parse, conflicts_with = "command")]
+    time: Option<Duration>,
+
+    /// The program, looked up in PATH, and its arguments
+    #[arg(
+        required_unless_present = "pid",
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
+    command: Vec<OsString>,
+}
+
+/// Record the calls of a process that runs
+///
+/// Ends with Ctrl-C, after --for, with `nopal detach`, or when the process ends. The process goes on as it was before.
+#[derive(Debug, Args)]
+pub struct Attach {
+    /// The process
+    #[arg(value_parser = clap::value_parser!(i32).range(1..))]
+    pid: i32,
+
+    #[command(flatten)]
+    recording: Recording,
+
+    /// End after this time, such as 500ms, 10s, 5m, 1h
+    #[arg(long = "for", value_name = "TIME", value_parser = time::parse)]
+    time: Option<Duration>,
+}
+
+/// What to record, and where to.
+#[derive(Debug, Args)]
+struct Recording {
     /// Where to put the trace; an older trace there is moved to DIR.old
     #[arg(short, long, value_name = "DIR", default_value = Options::DIRECTORY)]
     output: PathBuf,
@@ -106,15 +151,6 @@ pub struct Record {
     /// Stop tracing a process when it replaces its program
     #[arg(long, visible_alias = "no-follow-exec")]
     no_follow: bool,
-
-    /// The program, looked up in PATH, and its arguments
-    #[arg(
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "PROGRAM"
-    )]
-    command: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]
@@ -257,24 +293,44 @@ pub struct Input {
 impl Record {
     pub fn options(self) -> Options {
         let mut words = self.command.into_iter();
-        let mut options = Options::new(words.next().unwrap_or_default());
-        options.arguments = words.collect();
-        options.directory = self.output;
-        options.only = self.only;
-        options.not = self.not;
-        options.libraries = self.libs;
-        options.depth = self.depth;
-        options.record_arguments = self.args;
-        options.entry_only = self.entry_only;
-        options.when_full = match self.when_full {
-            WhenFullArguments { block: true, .. } => WhenFull::Block,
-            WhenFullArguments { flight: true, .. } => WhenFull::Flight,
-            _ => WhenFull::Drop,
+        let target = match self.pid {
+            Some(pid) => Target::Process(pid),
+            None => Target::Program {
+                program: words.next().unwrap_or_default(),
+                arguments: words.collect(),
+            },
         };
-        options.buffer_bytes = self.buffer;
-        options.max_bytes = self.max_size;
-        options.follow_exec = !self.no_follow;
-        options
+        self.recording.options(target, self.time)
+    }
+}
+
+impl Attach {
+    pub fn options(self) -> Options {
+        self.recording.options(Target::Process(self.pid), self.time)
+    }
+}
+
+impl Recording {
+    fn options(self, target: Target, time: Option<Duration>) -> Options {
+        Options {
+            target,
+            directory: self.output,
+            only: self.only,
+            not: self.not,
+            libraries: self.libs,
+            depth: self.depth,
+            record_arguments: self.args,
+            entry_only: self.entry_only,
+            when_full: match self.when_full {
+                WhenFullArguments { block: true, .. } => WhenFull::Block,
+                WhenFullArguments { flight: true, .. } => WhenFull::Flight,
+                _ => WhenFull::Drop,
+            },
+            buffer_bytes: self.buffer,
+            max_bytes: self.max_size,
+            follow_exec: !self.no_follow,
+            time,
+        }
     }
 }
 
@@ -331,6 +387,13 @@ mod tests {
         }
     }
 
+    fn program(program: &str, arguments: &[&str]) -> Target {
+        Target::Program {
+            program: program.into(),
+            arguments: arguments.iter().map(Into::into).collect(),
+        }
+    }
+
     #[test]
     fn definitions_are_consistent() {
         Arguments::command().debug_assert();
@@ -338,14 +401,20 @@ mod tests {
 
     #[test]
     fn defaults_are_those_of_the_engine() {
-        assert_eq!(record(&["--", "ls"]), Options::new("ls"));
+        assert_eq!(record(&["--", "ls"]), Options::new(program("ls", &[])));
+        let attach = Arguments::try_parse_from(["nopal", "attach", "7"]).unwrap();
+        let Command::Attach(attach) = attach.command else {
+            panic!("{attach:?}")
+        };
+        let attached = attach.options();
+        assert_eq!(attached, Options::new(Target::Process(7)));
+        assert_eq!(record(&["-p", "7"]), attached);
     }
 
     #[test]
     fn words_after_the_program_are_its_own() {
         let options = record(&["-F", "a*@libc*", "--block", "ls", "-F", "--buffer", "--"]);
-        assert_eq!(options.program, "ls");
-        assert_eq!(options.arguments, ["-F", "--buffer", "--"]);
+        assert_eq!(options.target, program("ls", &["-F", "--buffer", "--"]));
         assert_eq!(options.only, ["a*@libc*"]);
         assert_eq!(options.when_full, WhenFull::Block);
     }
@@ -355,7 +424,6 @@ mod tests {
         let words = "-o d -N x --libs -D 5 --args --entry-only --flight --buffer 1M --max-size 1G --no-follow p q";
         let options = record(&words.split(' ').collect::<Vec<_>>());
         let expected = Options {
-            arguments: vec!["q".into()],
             directory: "d".into(),
             not: vec!["x".into()],
             libraries: true,
@@ -366,7 +434,7 @@ mod tests {
             buffer_bytes: 1 << 20,
             max_bytes: Some(1 << 30),
             follow_exec: false,
-            ..Options::new("p")
+            ..Options::new(program("p", &["q"]))
         };
         assert_eq!(options, expected);
     }
@@ -377,6 +445,9 @@ mod tests {
             &["--block", "--flight", "ls"][..],
             &["-D", "0", "ls"],
             &["--buffer", "12Q", "ls"],
+            &["-p", "7", "ls"],
+            &["-p", "0"],
+            &["--for", "1s", "ls"],
             &[],
         ] {
             assert!(

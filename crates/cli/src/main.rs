@@ -16,6 +16,7 @@ mod record;
 mod replay;
 mod report;
 mod size;
+mod time;
 
 use anstream::{ColorChoice, eprintln};
 use anyhow::Result;
@@ -67,6 +68,7 @@ fn command_line() -> i32 {
 fn run(command: Command) -> Result<i32> {
     match command {
         Command::Record(record) => return record::run(&record.options()),
+        Command::Attach(attach) => return record::run(&attach.options()),
         Command::Report(report) => report::run(&report)?,
         Command::Replay(replay) => replay::run(&replay)?,
         Command::Graph(graph) => graph::run(&graph)?,

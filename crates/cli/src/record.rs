@@ -1,4 +1,4 @@
-//! `nopal record`: runs a program, and ends as it ended.
+//! `nopal record` and `nopal attach`: runs a program, and ends as it ended; or records a process that runs.
 
 use anstream::eprintln;
 use anyhow::Result;
@@ -7,7 +7,7 @@ use nopal_record::{Ended, Options, Outcome};
 
 /// Gives the status to end with; ends by the program's signal where there was one.
 pub fn run(options: &Options) -> Result<i32> {
-    let outcome = nopal_record::record(options)?;
+    let outcome = nopal_record::record(options, |_| {})?;
     // The program has ended: that nobody reads these lines any more must not change the status.
     // SAFETY: no handler is installed, only ignored.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
@@ -15,6 +15,7 @@ pub fn run(options: &Options) -> Result<i32> {
         eprintln!("nopal: {line}");
     }
     match outcome.ended {
+        Ended::RunsOn => Ok(0),
         Ended::Exited(status) => Ok(status),
         Ended::Killed { signal } => Ok(end_by(signal)),
     }

@@ -1,23 +1,23 @@
 //! Generated code that runs in processes, as the tool sees it: the same memory, which only the tool may write.
 
 use anyhow::{Result, ensure};
-use nopal_agent::EntryOnly;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
-/// A block of thunks. A mapping, not a descriptor: there may be more blocks than a process may have files open.
+/// A piece of memory with generated code. A mapping, not a descriptor: there may be more pieces than a process may have
+/// files open.
 #[derive(Debug)]
 pub struct Code {
     base: *mut u8,
+    /// Where the processes have it.
+    at: u64,
     bytes: usize,
-    changes: Vec<EntryOnly>,
 }
 
 impl Code {
-    /// `changes` lie within the block, the first `bytes` of the file.
-    pub fn map(file: &File, bytes: usize, changes: Vec<EntryOnly>) -> Result<Code> {
-        let within = |change: &EntryOnly| change.offset + change.bytes.len() <= bytes;
-        ensure!(changes.iter().all(within), "a change outside of its block");
+    /// `file` is `bytes` long, and mapped at `at` in the processes.
+    pub fn map(file: &File, at: u64, bytes: u64) -> Result<Code> {
+        let bytes = usize::try_from(bytes)?;
         // SAFETY: a new mapping of a file that is `bytes` long at least.
         let base = unsafe {
             libc::mmap(
@@ -36,18 +36,30 @@ impl Code {
         );
         Ok(Code {
             base: base.cast(),
+            at,
             bytes,
-            changes,
         })
     }
 
-    /// From now on the thunks wrap no call. Nothing may run in them meanwhile.
-    pub fn record_entries_only(&self) {
-        for change in &self.changes {
-            let (from, count) = (change.bytes.as_ptr(), change.bytes.len());
-            // SAFETY: within the mapping, as `map` has made sure; no reference to it exists.
-            unsafe { std::ptr::copy_nonoverlapping(from, self.base.add(change.offset), count) };
-        }
+    /// Whether it holds all of `bytes` at `address`.
+    pub fn contains(&self, address: u64, bytes: usize) -> bool {
+        self.offset(address, bytes).is_some()
+    }
+
+    fn offset(&self, address: u64, bytes: usize) -> Option<usize> {
+        let offset = usize::try_from(address.checked_sub(self.at)?).ok()?;
+        (offset.checked_add(bytes)? <= self.bytes).then_some(offset)
+    }
+
+    /// Writes code at `address`, as the processes call it. Nothing may run in it meanwhile.
+    pub fn write(&self, address: u64, code: &[u8]) -> Result<()> {
+        let offset = self.offset(address, code.len());
+        let Some(offset) = offset else {
+            anyhow::bail!("generated code outside of its memory");
+        };
+        // SAFETY: within the mapping, as `offset` has made sure; no reference to it exists.
+        unsafe { std::ptr::copy_nonoverlapping(code.as_ptr(), self.base.add(offset), code.len()) };
+        Ok(())
     }
 }
 

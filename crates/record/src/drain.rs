@@ -42,6 +42,13 @@ impl Shared {
             .clone()
     }
 
+    /// Wakes the session's own thread.
+    pub fn wake(&self) {
+        for region in self.regions() {
+            region.ring();
+        }
+    }
+
     pub fn add_region(&self, region: Arc<Region>) {
         self.regions
             .lock()
@@ -127,8 +134,8 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
 
 /// What processes that have the region mapped call themselves, where that is not what we call them: they live in a
 /// PID namespace of their own.
-fn numbers_of_others(region: &Region) -> HashSet<u32> {
-    processes_with(&[region.inode()], &[std::process::id() as i32])
+fn numbers_of_others(region: &Arc<Region>) -> HashSet<u32> {
+    processes_with(std::slice::from_ref(region), &[std::process::id() as i32])
         .into_iter()
         .filter_map(|process| nopal_process::status(process).ok())
         .filter(|status| status.namespace_ids.len() > 1)

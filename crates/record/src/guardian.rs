@@ -13,6 +13,7 @@ use std::io::Write;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 
 /// The tool's end. The guardian sees it close when the tool dies.
 pub struct Guardian {
@@ -148,7 +149,7 @@ fn receive(line: &OwnedFd) -> Option<(u8, Vec<OwnedFd>)> {
 /// What the guardian knows of one process image and its forks.
 struct Watched {
     journal: Journal,
-    region: Region,
+    region: Arc<Region>,
 }
 
 /// The guardian's life. Nobody listens to its errors: it does what it can.
@@ -179,7 +180,7 @@ fn read_watched(files: Vec<OwnedFd>) -> Option<Watched> {
     let mut bytes = vec![0; journal.metadata().ok()?.len() as usize];
     journal.read_exact_at(&mut bytes, 0).ok()?;
     let journal: Journal = postcard::from_bytes(&bytes).ok()?;
-    let region = Region::open(region, journal.process).ok()?;
+    let region = Arc::new(Region::open(region, journal.process).ok()?);
     Some(Watched { journal, region })
 }
 
@@ -208,11 +209,11 @@ fn leave_the_program_alone() {
 }
 
 fn clean_up(watched: &[Watched]) {
-    let inodes: Vec<u64> = watched
+    let regions: Vec<_> = watched
         .iter()
-        .map(|watched| watched.region.inode())
+        .map(|watched| watched.region.clone())
         .collect();
-    for process in processes_with(&inodes, &[std::process::id() as i32]) {
+    for process in processes_with(&regions, &[std::process::id() as i32]) {
         let own = |watched: &&Watched| watched.journal.process == process;
         let has = |watched: &&Watched| has_mapped(process, &watched.region);
         let Some(known) = watched

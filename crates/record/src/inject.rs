@@ -1,11 +1,11 @@
 //! Gives a stopped process memory, by system calls that one of its threads makes for us.
 
+use crate::code::Code;
 use crate::space::Space;
 use anyhow::{Context, Result, ensure};
 use nopal_process::Thread;
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
 
 const READ: u64 = libc::PROT_READ as u64;
 const WRITE: u64 = libc::PROT_WRITE as u64;
@@ -98,44 +98,27 @@ impl<'a> Injector<'a> {
             .map(|_| ())
     }
 
-    /// Maps a shared file: at `at`, or aligned like a chunk where nobody has to reach it.
-    pub fn map_shared(
-        &mut self,
-        space: &mut Space,
-        number: u64,
-        bytes: u64,
-        at: Option<u64>,
-        executable: bool,
-    ) -> Result<u64> {
-        let at = match at {
-            Some(at) => at,
-            None => space
-                .own_memory(bytes, nopal_abi::CHUNK_BYTES as u64)
-                .context("the address space is full")?,
-        };
-        let protection = if executable {
-            READ | EXECUTE
-        } else {
-            READ | WRITE
-        };
-        self.map(at, bytes, protection, libc::MAP_SHARED, number as i64)?;
+    /// Maps a shared file, aligned like a chunk.
+    pub fn map_shared(&mut self, space: &mut Space, number: u64, bytes: u64) -> Result<u64> {
+        let at = space
+            .own_memory(bytes, nopal_abi::CHUNK_BYTES as u64)
+            .context("the address space is full")?;
+        self.map(at, bytes, READ | WRITE, libc::MAP_SHARED, number as i64)?;
         self.advise(at, bytes, libc::MADV_DONTDUMP)?;
         space.take(at..at + bytes);
         Ok(at)
     }
 
-    /// Puts code at `at`, which the process may run and read; only we write it, through the file behind it.
-    pub fn map_code(&mut self, at: u64, code: &[u8]) -> Result<File> {
+    /// Maps `bytes` at `at`, which the process may run and read; only we write them, through the file behind.
+    pub fn map_code(&mut self, at: u64, bytes: u64) -> Result<Code> {
         let (number, file) = self.memory_file()?;
         let file = File::from(file);
-        let bytes = (code.len() as u64).next_multiple_of(4096);
         let mapped = file
             .set_len(bytes)
-            .and_then(|()| file.write_all_at(code, 0))
             .context("no memory for generated code")
             .and_then(|()| self.map(at, bytes, READ | EXECUTE, libc::MAP_SHARED, number as i64))
             .and_then(|_| self.advise(at, bytes, libc::MADV_DONTDUMP));
         self.close(number)?;
-        mapped.map(|()| file)
+        mapped.and_then(|()| Code::map(&file, at, bytes))
     }
 }

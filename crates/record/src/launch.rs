@@ -1,13 +1,12 @@
 //! From a command to a process that stands before the first instruction of its libraries and its own.
 
-use crate::options::Options;
+use crate::modules::openable;
 use crate::region::Question;
-use crate::traced::openable;
 use anyhow::{Context, Result, bail, ensure};
 use nopal_abi::NO_DESCRIPTOR;
 use nopal_process::{Command, Launched, LoaderStop, Memory, Thread};
 use nopal_symbols::Image;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
@@ -48,17 +47,15 @@ pub fn refuse_damaged(program: &OsStr) -> Result<()> {
     Ok(())
 }
 
-pub fn launch(options: &Options) -> Result<Launched> {
+/// Starts `program`, with `words` as its arguments, its name first.
+pub fn launch(program: &OsStr, words: &[OsString]) -> Result<Launched> {
     let command = Command {
-        program: options.program.clone(),
-        arguments: std::iter::once(&options.program)
-            .chain(&options.arguments)
-            .cloned()
-            .collect(),
+        program: program.into(),
+        arguments: words.to_vec(),
         environment: None,
         directory: None,
     };
-    nopal_process::launch(&command).with_context(|| options.program.display().to_string())
+    nopal_process::launch(&command).with_context(|| program.display().to_string())
 }
 
 /// Runs a process from its exec stop to where the loader has mapped and bound all libraries, and run nothing of them.

@@ -1,30 +1,44 @@
-//! Recording: launches a program, makes it and its children traced, and writes the trace while they run.
+//! Recording: makes a program and its children traced, from its start or while it runs, and writes the trace.
 //!
-//! `session` is the whole from start to end; `launch` brings a process to its first instruction, `traced` changes it
-//! (`choose` says which functions, `space` where memory goes, `inject` gets it), `drain` and `collect` empty the
-//! buffers that the runtime fills, `remove` takes everything out again, and `guardian` does so when the tool is killed.
+//! `record` is the whole from start to end; `session` serves the traced processes (`questions` of theirs, `steer` for
+//! what other threads of the tool want). `launch` brings a program to its first instruction, `attach` finds a process
+//! that runs; `traced` gives it nopal's memory (`choose` says which functions, `space` where memory goes, `inject` gets
+//! it, `arena` holds the generated code), `insert` puts jumps into its text. `drain` and `collect` empty the buffers
+//! that the runtime fills, `remove` takes everything out again, and `guardian` does so when the tool is killed.
 
+mod arena;
+mod attach;
+mod change;
 mod choose;
 mod code;
 mod collect;
+mod control_block;
 mod drain;
 mod files;
+mod finish;
 mod guardian;
 mod hooks;
 mod inject;
+mod insert;
 mod launch;
 mod lock;
+mod modules;
 mod notes;
 mod options;
+mod questions;
+mod record;
 mod region;
 mod remove;
 mod session;
 mod signals;
 mod space;
+mod steer;
 mod traced;
 mod unwrap;
 
 pub use collect::{Collector, Keep};
-pub use options::{Ended, Options, Outcome, WhenFull};
+pub use options::{Ended, Options, Outcome, Target, WhenFull};
+pub use record::record;
 pub use region::Region;
-pub use session::record;
+pub use session::Session;
+pub use steer::Handle;

@@ -2,14 +2,26 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
-/// What to run and what to record of it. Plain values: the command line fills them in.
+/// What to trace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// A program to start.
+    Program {
+        /// As typed: looked up in `PATH` unless it holds a slash.
+        program: OsString,
+        /// Without the program's own name.
+        arguments: Vec<OsString>,
+    },
+    /// A process that runs already.
+    Process(i32),
+}
+
+/// What to trace and what to record of it. Plain values: the command line fills them in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// As typed: looked up in `PATH` unless it holds a slash.
-    pub program: OsString,
-    /// Without the program's own name.
-    pub arguments: Vec<OsString>,
+    pub target: Target,
     pub directory: PathBuf,
     /// `GLOB[@MODULE]`; none chooses everything.
     pub only: Vec<String>,
@@ -29,6 +41,8 @@ pub struct Options {
     pub max_bytes: Option<u64>,
     /// Go on with the new program when the traced one replaces itself by `exec`.
     pub follow_exec: bool,
+    /// Let go of a process that ran already after this time.
+    pub time: Option<Duration>,
 }
 
 /// What a thread does when no part of the buffer is free.
@@ -47,11 +61,10 @@ impl Options {
     pub const DIRECTORY: &str = "nopal.data";
     pub const BUFFER_BYTES: u64 = 64 << 20;
 
-    /// `program` with the defaults of the command line.
-    pub fn new(program: impl Into<OsString>) -> Options {
+    /// `target` with the defaults of the command line.
+    pub fn new(target: Target) -> Options {
         Options {
-            program: program.into(),
-            arguments: Vec::new(),
+            target,
             directory: PathBuf::from(Self::DIRECTORY),
             only: Vec::new(),
             not: Vec::new(),
@@ -63,6 +76,7 @@ impl Options {
             buffer_bytes: Self::BUFFER_BYTES,
             max_bytes: None,
             follow_exec: true,
+            time: None,
         }
     }
 }
@@ -71,7 +85,11 @@ impl Options {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
     Exited(i32),
-    Killed { signal: i32 },
+    Killed {
+        signal: i32,
+    },
+    /// It goes on without nopal, as its user wanted.
+    RunsOn,
 }
 
 /// What a recording came to.

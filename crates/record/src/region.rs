@@ -53,7 +53,7 @@ impl Region {
         chunk_offset(chunks as usize) as u64 + chunks * CHUNK_BYTES as u64
     }
 
-    /// Makes `file`, new and empty, a region of `process`.
+    /// Makes `file`, new and empty, a region of `process` and its forks.
     pub fn create(file: OwnedFd, buffer: u64, when_full: u32, process: i32) -> Result<Region> {
         let bytes = Self::size(buffer);
         // SAFETY: a system call on a descriptor that we own.
@@ -132,14 +132,14 @@ impl Region {
         self.bytes as u64
     }
 
-    /// The process that it was made for. Others that have it are forked from that one.
-    pub fn process(&self) -> i32 {
-        self.process
-    }
-
     /// The memory's inode, by which processes that have it mapped are found.
     pub fn inode(&self) -> u64 {
         self.inode
+    }
+
+    /// The process that it was made for. Others that have it are forked from that one.
+    pub fn process(&self) -> i32 {
+        self.process
     }
 
     /// Gives pages to the chunks that threads will take next. A thread that takes one without pages spends more time
@@ -271,6 +271,14 @@ impl Region {
             seen,
             Some(time),
         );
+    }
+
+    /// Wakes who waits for the bell.
+    pub fn ring(&self) {
+        let bell = self.word(offset_of!(Layout, bell));
+        // Release pairs with the acquire of who looks at the bell before it looks for work.
+        bell.fetch_add(1, Ordering::Release);
+        futex(bell, libc::FUTEX_WAKE, 1, None);
     }
 
     pub fn bell(&self) -> u32 {

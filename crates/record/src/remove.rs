@@ -1,13 +1,15 @@
 //! Takes nopal out of a running process: the text is what it was, and no frame returns into generated code.
 
+use crate::change::{Change, Patches};
 use crate::region::Region;
-use crate::traced::{Change, Traced};
+use crate::traced::Traced;
 use anyhow::{Context, Result};
 use nopal_agent::{STACK_PART_BYTES, STACK_PARTS};
-use nopal_process::{Memory, Patch, Stopped};
+use nopal_process::{Memory, Stopped};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// All that must be known of a process to take nopal out of it.
@@ -52,16 +54,7 @@ pub fn remove_by(journal: &Journal, region: &Region) -> Result<()> {
     let memory = Memory::open(journal.process)?;
     step_out(journal, &mut stopped, &[])?;
     region.say_gone();
-    let patches: Vec<Patch> = journal
-        .changes
-        .iter()
-        .map(|change| Patch {
-            address: change.address,
-            expected: &change.after,
-            new: &change.before,
-        })
-        .collect();
-    memory.write_patches(&patches)?;
+    memory.write_patches(&Patches::of(&journal.changes).removal())?;
     journal.unwrap_frames(&memory)?;
     stopped.detach_all();
     Ok(())
@@ -141,7 +134,7 @@ impl Journal {
     }
 }
 
-fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
+pub fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
     bytes
         .as_chunks::<8>()
         .0
@@ -151,22 +144,26 @@ fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
 
 /// Living processes that have one of these regions mapped: forks of traced ones, which nobody else may know of.
 /// `ours` have them mapped to collect from.
-pub fn processes_with(inodes: &[u64], ours: &[i32]) -> Vec<i32> {
+pub fn processes_with(regions: &[Arc<Region>], ours: &[i32]) -> Vec<i32> {
+    let inodes: Vec<u64> = regions.iter().map(|region| region.inode()).collect();
     let Ok(entries) = Path::new("/proc").read_dir() else {
         return Vec::new();
     };
-    // To list what a process has mapped costs ten times as much as to see that it is older than we are.
+    // To list what a process has mapped costs ten times as much as to see that it is older than we are, and so no fork
+    // of a process that we trace.
     let since = nopal_process::start_time(std::process::id() as i32).unwrap_or(0);
-    let is_young =
-        |process: &i32| nopal_process::start_time(*process).is_ok_and(|time| time >= since);
+    let possible = |process: &i32| {
+        regions.iter().any(|region| region.process() == *process)
+            || nopal_process::start_time(*process).is_ok_and(|time| time >= since)
+    };
     entries
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
-        .filter(|process| !ours.contains(process) && is_young(process))
+        .filter(|process| !ours.contains(process) && possible(process))
         .filter(|process| nopal_process::alive(*process))
         .filter(|process| {
             nopal_process::maps(*process)
-                .is_ok_and(|maps| maps.iter().any(|map| is_region(map, inodes)))
+                .is_ok_and(|maps| maps.iter().any(|map| is_region(map, &inodes)))
         })
         .collect()
 }

@@ -1,28 +1,28 @@
 //! One traced process: nopal's memory in it, the thunks, and the changes to its text.
 
+use crate::arena::{Arena, Wrapping};
+use crate::change::Change;
 use crate::choose::{Loaded, Wanted, imported};
-use crate::code::Code;
+use crate::control_block::thread_words;
 use crate::files::Files;
 use crate::hooks;
 use crate::inject::Injector;
+use crate::modules::{self, COPIES_STACKS, copies_stacks, extent};
 use crate::notes::{counter, note};
 use crate::region::Region;
 use crate::remove::{Journal, mirrored_parts};
 use crate::space::{Space, mark_of, reaches};
 use anyhow::{Context, Result, bail, ensure};
 use nopal_agent::{
-    ARENA_BYTES, BLOCKS, BlockBuilder, BlockEntry, CONTEXT_BYTES, CONTEXTS, IMAGE_UNWIND_HEADER,
+    BLOCK_BOUND, BLOCKS, BlockBuilder, BlockEntry, CONTEXT_BYTES, CONTEXTS, IMAGE_UNWIND_HEADER,
     Immediates, ProcessHead, Recorder, Row, STACK_PART_BYTES, STACK_PARTS, Stub, UNWINDERS,
-    UnwinderEntry,
+    UnwinderEntry, thunk_bound,
 };
 use nopal_plan::{Body, FrameChange, Site};
-use nopal_process::{Mapping, Memory, Module, Outcome, Patch, Thread};
+use nopal_process::{Mapping, Memory, Thread};
 use nopal_trace::{Note, Writer};
-use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 use std::ops::Range;
-use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
-use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 const PAGE: u64 = 4096;
@@ -36,33 +36,16 @@ pub struct Settings {
     pub depth: u32,
 }
 
-/// A change to the program's text.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Change {
-    pub address: u64,
-    pub before: Vec<u8>,
-    pub after: Vec<u8>,
-    /// The thunk's switch and body; where the displaced instructions went.
-    pub body: u64,
-    pub map: Vec<(u8, u16)>,
-}
-
 /// Where nopal's memory is in a process. The same in its forks.
 #[derive(Debug, Clone)]
 pub struct Places {
-    head: u64,
+    pub head: u64,
     /// The process structure, the contexts and the region.
     memory: Vec<Range<u64>>,
-    immediates: Immediates,
+    pub immediates: Immediates,
     arenas: Vec<Arena>,
     blocks: usize,
     unwinders: usize,
-}
-
-#[derive(Debug, Clone)]
-struct Arena {
-    base: u64,
-    used: u64,
 }
 
 pub struct Traced {
@@ -73,7 +56,7 @@ pub struct Traced {
     pub modules: Vec<Loaded>,
     pub changes: Vec<Change>,
     /// The blocks with thunks that wrap calls, unless `entry_only`.
-    code: Vec<Rc<Code>>,
+    wrapping: Vec<Wrapping>,
     pub entry_only: bool,
 }
 
@@ -85,14 +68,37 @@ pub struct Workshop<'a> {
     pub warnings: &'a mut Vec<String>,
 }
 
+/// What is to be traced in a module, and hooked.
+struct Chosen<'a> {
+    sites: Vec<&'a Site>,
+    hooks: Vec<(&'a Site, Stub)>,
+}
+
+impl Chosen<'_> {
+    /// Room that it takes in an arena, at most.
+    fn bound(&self) -> u64 {
+        let hooks = self.hooks.iter().map(|(site, _)| *site);
+        let sites = self.sites.iter().copied().chain(hooks);
+        let bound = |site: &Site| thunk_bound(site.body.code.len(), site.body.rows.len());
+        (BLOCK_BOUND + sites.map(bound).sum::<usize>()) as u64
+    }
+
+    fn is_empty(&self) -> bool {
+        self.sites.is_empty() && self.hooks.is_empty()
+    }
+}
+
 impl Traced {
-    /// Makes a stopped process traced. `thread` is its only thread, and stands before any of the program's code.
-    pub fn begin(thread: &mut Thread, workshop: &mut Workshop) -> Result<Traced> {
+    /// Gives a process nopal's memory. `thread`, one of its threads, is stopped; `modules` are to be traced.
+    pub fn begin(
+        thread: &mut Thread,
+        modules: &[Loaded],
+        workshop: &mut Workshop,
+    ) -> Result<Traced> {
         let process = thread.pid();
         let memory = Memory::open(process)?;
         let maps = nopal_process::maps(process)?;
         let mut space = Space::new(&maps);
-        let modules = loaded_modules(process, workshop)?;
         ensure!(
             modules.iter().any(|module| module.executable),
             "the program's file cannot be read"
@@ -105,7 +111,7 @@ impl Traced {
             .mirror(&stacks(&maps))
             .context("no room for a mirror of the stacks")?;
         let pointer = thread.fs_base()?;
-        let (context_slot, thread_slot) = thread_words(&memory, pointer, process)?;
+        let (context_slot, thread_slot) = thread_words(&memory, pointer, thread.tid())?;
 
         let mut injector = Injector::new(thread)?;
         let contexts_bytes = (CONTEXTS * CONTEXT_BYTES) as u64;
@@ -119,7 +125,7 @@ impl Traced {
         let buffer = affordable(process, workshop.settings.buffer);
         let (number, file) = injector.memory_file()?;
         let region = Region::create(file, buffer, workshop.settings.when_full, process)?;
-        let region_at = injector.map_shared(&mut space, number, region.bytes(), None, false)?;
+        let region_at = injector.map_shared(&mut space, number, region.bytes())?;
         injector.close(number)?;
 
         let depth_limit = workshop.settings.depth;
@@ -157,30 +163,30 @@ impl Traced {
             blocks: 0,
             unwinders: 0,
         };
-        let mut traced = Traced {
+        Ok(Traced {
             process,
             memory,
             region: Arc::new(region),
             places,
             modules: Vec::new(),
             changes: Vec::new(),
-            code: Vec::new(),
+            wrapping: Vec::new(),
             entry_only: !workshop.settings.recorder.wraps,
-        };
-        traced.add_modules(modules, &mut injector, &mut space, workshop)?;
-        Ok(traced)
+        })
     }
 
     /// The same for a forked child of this process: all memory is where it was, and its own.
     pub fn fork(&self, process: i32) -> Result<Traced> {
+        let mut places = self.places.clone();
+        places.arenas = places.arenas.iter().map(Arena::fork).collect();
         Ok(Traced {
             process,
             memory: Memory::open(process)?,
             region: self.region.clone(),
-            places: self.places.clone(),
+            places,
             modules: self.modules.clone(),
             changes: self.changes.clone(),
-            code: self.code.clone(),
+            wrapping: self.wrapping.clone(),
             entry_only: self.entry_only,
         })
     }
@@ -191,7 +197,7 @@ impl Traced {
         thread: &mut Thread,
         workshop: &mut Workshop,
     ) -> Result<()> {
-        let now = loaded_modules(self.process, workshop)?;
+        let now = modules::loaded(self.process, workshop)?;
         let same = |a: &Loaded, b: &Loaded| a.base == b.base && a.file.index == b.file.index;
         let gone: Vec<Loaded> = self
             .modules
@@ -222,36 +228,86 @@ impl Traced {
         if new.is_empty() {
             return Ok(());
         }
+        self.make_room(&new, thread, workshop)?;
+        let changes = self.add_modules(new, workshop)?;
+        self.insert_at_rest(changes, workshop)
+    }
+
+    /// Maps memory for the code that `new` modules, which are not among ours yet, will have. `thread` is stopped.
+    pub fn make_room(
+        &mut self,
+        new: &[Loaded],
+        thread: &mut Thread,
+        workshop: &mut Workshop,
+    ) -> Result<()> {
+        let imports = self.imports(new);
         let mut space = Space::new(&nopal_process::maps(self.process)?);
         let mut injector = Injector::new(thread)?;
         injector.name = self.places.head + nopal_agent::process_bytes();
-        self.add_modules(new, &mut injector, &mut space, workshop)
+        for module in new {
+            let bytes = choose(module, &imports, workshop.settings).bound();
+            if let Err(error) = self.make_room_for(module, bytes, &mut injector, &mut space) {
+                workshop
+                    .warnings
+                    .push(format!("{}: not traced: {error:#}", module.name));
+            }
+        }
+        Ok(())
     }
 
-    fn add_modules(
+    fn make_room_for(
         &mut self,
-        new: Vec<Loaded>,
+        module: &Loaded,
+        bytes: u64,
         injector: &mut Injector,
         space: &mut Space,
-        workshop: &mut Workshop,
     ) -> Result<()> {
-        let executable = self
-            .modules
-            .iter()
-            .chain(&new)
+        let module = extent(module);
+        let bytes = bytes.next_multiple_of(PAGE);
+        let fits = |arena: &Arena| reaches(arena.base, &module) && arena.has_place(bytes);
+        if let Some(arena) = self.places.arenas.iter_mut().find(|arena| fits(arena)) {
+            return arena.make_room(bytes, injector, space);
+        }
+        let immediates = self.places.immediates;
+        let base = space
+            .arena(&module, immediates.mark)
+            .context("no room for generated code in reach")?;
+        debug_assert_eq!(mark_of(base), immediates.mark);
+        let image = nopal_agent::image(&immediates);
+        let image_bytes = (image.len() as u64).next_multiple_of(PAGE);
+        let mut arena = Arena::new(base);
+        arena.make_room(image_bytes + bytes, injector, space)?;
+        arena.put(&image)?;
+        self.places.arenas.push(arena);
+        self.publish_block(BlockEntry {
+            low: base,
+            high: base + image.len() as u64,
+            header: base + IMAGE_UNWIND_HEADER,
+        })
+    }
+
+    /// Where the functions are that the executable imports, with the modules that are there and `new` ones.
+    fn imports(&self, new: &[Loaded]) -> HashSet<u64> {
+        let all: Vec<Loaded> = self.modules.iter().chain(new).cloned().collect();
+        all.iter()
             .find(|module| module.executable)
-            .cloned();
+            .map(|executable| imported(executable, &all, &self.memory))
+            .unwrap_or_default()
+    }
+
+    /// Makes the thunks of `new` modules, for which there is room. Returns the changes to the text that lead to them.
+    pub fn add_modules(
+        &mut self,
+        new: Vec<Loaded>,
+        workshop: &mut Workshop,
+    ) -> Result<Vec<Change>> {
         if !self.entry_only && new.iter().any(|module| copies_stacks(&module.name)) {
             self.entry_only = true;
             workshop.warnings.push(COPIES_STACKS.into());
         }
-        let first = self.modules.len();
-        self.modules.extend(new);
-        let imports = executable
-            .map(|executable| imported(&executable, &self.modules, &self.memory))
-            .unwrap_or_default();
-        for index in first..self.modules.len() {
-            let module = self.modules[index].clone();
+        let imports = self.imports(&new);
+        let mut changes = Vec::new();
+        for module in new {
             note(
                 workshop.writer,
                 &Note::Module {
@@ -263,65 +319,77 @@ impl Traced {
                 },
             )?;
             self.add_unwinder(&module)?;
-            let wanted = &workshop.settings.wanted;
-            let sites = wanted.sites(&module, &imports);
-            let refused = wanted.refused(&module, &imports);
+            let refused = workshop.settings.wanted.refused(&module, &imports);
             workshop
                 .files
                 .refuse(&module.file, &refused, workshop.writer)?;
-            if let Err(error) = self.add_module(&module, &sites, injector, space, workshop) {
-                workshop
+            let chosen = choose(&module, &imports, workshop.settings);
+            match self.add_sites(&module, &chosen, workshop) {
+                Ok(new) => changes.extend(new),
+                Err(error) => workshop
                     .warnings
-                    .push(format!("{}: not traced: {error:#}", module.name));
+                    .push(format!("{}: not traced: {error:#}", module.name)),
             }
+            self.modules.push(module);
         }
-        Ok(())
+        Ok(changes)
     }
 
-    fn add_module(
+    /// Makes the thunks of `chosen`, for which there is room. The trace knows them when this returns.
+    fn add_sites(
         &mut self,
         module: &Loaded,
-        sites: &[&Site],
-        injector: &mut Injector,
-        space: &mut Space,
+        chosen: &Chosen,
         workshop: &mut Workshop,
-    ) -> Result<()> {
-        let hooks = hooks::of(&module.file);
-        if sites.is_empty() && hooks.is_empty() {
-            return Ok(());
+    ) -> Result<Vec<Change>> {
+        if chosen.is_empty() {
+            return Ok(Vec::new());
         }
         ensure!(
-            self.places.blocks + 2 <= BLOCKS,
+            self.places.blocks < BLOCKS,
             "too many libraries were loaded"
         );
-        let arena = self.arena_for(&extent(module), injector, space)?;
-        let (numbers, new) = workshop.files.number(&module.file, sites);
+        let (bytes, extent) = (chosen.bound(), extent(module));
+        let fits = |arena: &Arena| reaches(arena.base, &extent) && arena.has_room(bytes);
+        let arena = self.places.arenas.iter().position(fits);
+        let arena = arena.context("no room for generated code in reach")?;
+        let (numbers, new) = workshop.files.number(&module.file, &chosen.sites);
         let writer = workshop.writer;
         let (block, changes) = std::thread::scope(|scope| {
             let told = new.map(|new| scope.spawn(move || note(writer, &new)));
-            let made = self.make_block(arena, module, sites, &numbers, hooks, workshop.settings);
+            let made = self.make_block(arena, module, chosen, &numbers, workshop.settings);
             if let Some(told) = told {
                 told.join().unwrap_or_else(|_| bail!("writing failed"))?;
             }
             made
         })?;
-        self.map_block(block, arena, injector, space)?;
-        self.insert(changes, module, workshop)
+        let arena = &mut self.places.arenas[arena];
+        arena.put(&block.bytes)?;
+        if !block.entries_only.is_empty() {
+            let code = arena.piece(block.low, block.bytes.len())?;
+            self.wrapping
+                .push(Wrapping::new(code, block.low, block.entries_only));
+        }
+        self.publish_block(BlockEntry {
+            low: block.low,
+            high: block.high,
+            header: block.header,
+        })?;
+        Ok(changes)
     }
 
     fn make_block(
         &self,
         arena: usize,
         module: &Loaded,
-        sites: &[&Site],
+        chosen: &Chosen,
         numbers: &[u32],
-        hooks: Vec<(&Site, Stub)>,
         settings: &Settings,
     ) -> Result<(nopal_agent::Block, Vec<Change>)> {
-        let Arena { base, used } = self.places.arenas[arena];
-        let mut block = BlockBuilder::new(base + used, base, self.places.immediates.mirror);
-        let mut changes = Vec::with_capacity(sites.len() + hooks.len());
-        for (site, number) in sites.iter().zip(numbers) {
+        let arena = &self.places.arenas[arena];
+        let mut block = BlockBuilder::new(arena.next(), arena.base, self.places.immediates.mirror);
+        let mut changes = Vec::with_capacity(chosen.sites.len() + chosen.hooks.len());
+        for (site, number) in chosen.sites.iter().zip(numbers) {
             let recorder = Recorder {
                 wraps: !self.entry_only && !site.reads_return_address,
                 ..settings.recorder
@@ -333,104 +401,28 @@ impl Traced {
                 &rows(&site.body),
                 |at, out| Ok(site.body.place(module.base, at, out)?),
             )?;
-            changes.push(change(module, site, thunk.entry, thunk.body)?);
+            changes.push(Change::new(module.base, site, &thunk, *number)?);
         }
-        for (site, stub) in hooks {
-            let hook = block.hook(stub, site.body.code.len(), &rows(&site.body), |at, out| {
+        for (site, stub) in &chosen.hooks {
+            let hook = block.hook(*stub, site.body.code.len(), &rows(&site.body), |at, out| {
                 Ok(site.body.place(module.base, at, out)?)
             })?;
-            changes.push(change(module, site, hook.entry, hook.body)?);
+            changes.push(Change::new(module.base, site, &hook, 0)?);
         }
         Ok((block.finish()?, changes))
     }
 
-    /// Puts the jumps into the text. A site whose bytes are not what the file says is left alone.
-    fn insert(
-        &mut self,
-        changes: Vec<Change>,
-        module: &Loaded,
-        workshop: &mut Workshop,
-    ) -> Result<()> {
-        let patches: Vec<Patch> = changes
-            .iter()
-            .map(|change| Patch {
-                address: change.address,
-                expected: &change.before,
-                new: &change.after,
-            })
-            .collect();
-        let outcomes = self.memory.write_patches(&patches)?;
-        let count = changes.len();
-        let written = changes
-            .into_iter()
-            .zip(outcomes)
-            .filter(|(_, outcome)| *outcome == Outcome::Written);
-        let before = self.changes.len();
-        self.changes.extend(written.map(|(change, _)| change));
-        let different = count - (self.changes.len() - before);
-        if different > 0 {
-            workshop.warnings.push(format!(
-                "{}: {different} functions not traced: their code in memory is not the file's",
-                module.name
-            ));
-        }
-        Ok(())
+    /// The module that an address of the process lies in.
+    pub fn module_at(&self, address: u64) -> Option<&Loaded> {
+        let mut modules = self.modules.iter();
+        modules.find(|module| extent(module).contains(&address))
     }
 
-    /// An arena that reaches the module, with the agent's image at its start.
-    fn arena_for(
-        &mut self,
-        module: &Range<u64>,
-        injector: &mut Injector,
-        space: &mut Space,
-    ) -> Result<usize> {
-        const ROOM: u64 = ARENA_BYTES / 8;
-        let fits = |arena: &Arena| reaches(arena.base, module) && arena.used + ROOM <= ARENA_BYTES;
-        if let Some(index) = self.places.arenas.iter().position(fits) {
-            return Ok(index);
-        }
-        let immediates = self.places.immediates;
-        let base = space
-            .arena(module, immediates.mark)
-            .context("no room for generated code in reach")?;
-        debug_assert_eq!(mark_of(base), immediates.mark);
-        let image = nopal_agent::image(&immediates);
-        let bytes = (image.len() as u64).next_multiple_of(PAGE);
-        injector.map_code(base, &image)?;
-        space.take(base..base + ARENA_BYTES);
-        self.places.arenas.push(Arena { base, used: bytes });
-        self.publish_block(BlockEntry {
-            low: base,
-            high: base + image.len() as u64,
-            header: base + IMAGE_UNWIND_HEADER,
-        })?;
-        Ok(self.places.arenas.len() - 1)
-    }
-
-    fn map_block(
-        &mut self,
-        block: nopal_agent::Block,
-        arena: usize,
-        injector: &mut Injector,
-        _space: &mut Space,
-    ) -> Result<()> {
-        let arena = &mut self.places.arenas[arena];
-        let bytes = (block.bytes.len() as u64).next_multiple_of(PAGE);
-        ensure!(
-            arena.used + bytes <= ARENA_BYTES,
-            "the generated code does not fit into its arena"
-        );
-        let file = injector.map_code(block.low, &block.bytes)?;
-        arena.used += bytes;
-        if !block.entries_only.is_empty() {
-            let code = Code::map(&file, block.bytes.len(), block.entries_only)?;
-            self.code.push(Rc::new(code));
-        }
-        self.publish_block(BlockEntry {
-            low: block.low,
-            high: block.high,
-            header: block.header,
-        })
+    /// What the file says of the site of a change.
+    pub fn site_of(&self, change: &Change) -> Option<&Site> {
+        let module = self.module_at(change.address)?;
+        let address = change.address.wrapping_sub(module.base);
+        module.file.plan.hook(address).ok()
     }
 
     fn publish_block(&mut self, entry: BlockEntry) -> Result<()> {
@@ -483,10 +475,10 @@ impl Traced {
     }
 
     /// Makes the thunks that there are wrap no call. The process, and all that share its memory, stand still.
-    pub fn record_entries_only(&self) {
-        for code in &self.code {
-            code.record_entries_only();
-        }
+    pub fn record_entries_only(&self) -> Result<()> {
+        self.wrapping
+            .iter()
+            .try_for_each(Wrapping::record_entries_only)
     }
 
     /// Where nopal's memory is in the process.
@@ -502,8 +494,7 @@ impl Traced {
     }
 
     fn arenas(&self) -> impl Iterator<Item = Range<u64>> {
-        let arenas = self.places.arenas.iter();
-        arenas.map(|arena| arena.base..arena.base + arena.used)
+        self.places.arenas.iter().map(Arena::range)
     }
 
     /// What must be known to undo all this.
@@ -526,20 +517,12 @@ const fn head_bytes() -> u64 {
 const MEMORY_NAME: &[u8] = b"nopal\0";
 const NAME_BYTES: u64 = 8;
 
-fn change(module: &Loaded, site: &Site, thunk: u64, body: u64) -> Result<Change> {
-    let address = module.base.wrapping_add(site.address);
-    let distance = i32::try_from(thunk.wrapping_sub(address + nopal_plan::JUMP as u64) as i64)
-        .context("a thunk is out of reach")?;
-    let mut after = site.expected().to_vec();
-    after[0] = 0xe9;
-    after[1..nopal_plan::JUMP].copy_from_slice(&distance.to_le_bytes());
-    Ok(Change {
-        address,
-        before: site.expected().to_vec(),
-        after,
-        body,
-        map: site.body.map.clone(),
-    })
+/// What is to be traced in `module`. `imports` are the addresses that the executable calls.
+fn choose<'a>(module: &'a Loaded, imports: &HashSet<u64>, settings: &Settings) -> Chosen<'a> {
+    Chosen {
+        sites: settings.wanted.sites(module, imports),
+        hooks: hooks::of(&module.file),
+    }
 }
 
 fn rows(body: &Body) -> Vec<(u16, Row)> {
@@ -554,74 +537,6 @@ fn rows(body: &Body) -> Vec<(u16, Row)> {
             (*offset, row)
         })
         .collect()
-}
-
-fn extent(module: &Loaded) -> Range<u64> {
-    let extent = module.file.extent();
-    module.base.wrapping_add(extent.start)..module.base.wrapping_add(extent.end)
-}
-
-pub const COPIES_STACKS: &str =
-    "this program copies stacks away and back: its entries only are recorded";
-
-/// Whether a process has loaded a library that does.
-pub fn process_copies_stacks(process: i32) -> Result<bool> {
-    let modules = nopal_process::modules(process)?;
-    let mut names = modules.iter().map(|module| module.path.to_string_lossy());
-    Ok(names.any(|name| copies_stacks(&name)))
-}
-
-/// Libraries that move live frames: wrapped return addresses would come back to other calls' mirrors.
-fn copies_stacks(name: &str) -> bool {
-    name.rsplit('/')
-        .next()
-        .is_some_and(|file| file.contains("greenlet"))
-}
-
-fn loaded_modules(process: i32, workshop: &mut Workshop) -> Result<Vec<Loaded>> {
-    let executable = nopal_process::executable(process)?;
-    let modules: Vec<_> = nopal_process::modules(process)?
-        .into_iter()
-        .filter(Module::executable)
-        .collect();
-    let paths: Vec<(PathBuf, PathBuf)> = modules
-        .iter()
-        .map(|module| (openable(process, module), module.path.clone()))
-        .collect();
-    let mut loaded = Vec::new();
-    for (file, module) in workshop
-        .files
-        .open(&paths, workshop.writer)
-        .into_iter()
-        .zip(&modules)
-    {
-        let Ok(file) = file else { continue };
-        let base = module.base.wrapping_sub(file.extent().start);
-        loaded.push(Loaded {
-            executable: module.path == executable,
-            name: module.path.display().to_string(),
-            base,
-            file,
-        });
-    }
-    loaded.sort_by_key(|module| !module.executable);
-    Ok(loaded)
-}
-
-/// A path by which the tool opens the very file that is mapped, also in another mount namespace.
-pub fn openable(process: i32, module: &Module) -> PathBuf {
-    let is_it = |path: &PathBuf| {
-        path.metadata()
-            .is_ok_and(|metadata| metadata.ino() == module.inode)
-    };
-    let below_root = module.path.strip_prefix("/").unwrap_or(&module.path);
-    [
-        module.path.clone(),
-        PathBuf::from(format!("/proc/{process}/root")).join(below_root),
-    ]
-    .into_iter()
-    .find(is_it)
-    .unwrap_or_else(|| module.path.clone())
 }
 
 /// The main stack with room to grow, the heap with room, and where threads' stacks are mapped.
@@ -642,29 +557,6 @@ fn stacks(maps: &[Mapping]) -> Vec<Range<u64>> {
         stacks.push(highest.saturating_sub(64 * GROWTH)..highest);
     }
     stacks
-}
-
-/// The word of glibc's thread control block that nopal uses, and where the thread id is.
-///
-/// tcbhead_t of glibc on x86-64 keeps 512 bytes at 0x80 that it has not used since 2.22 and keeps for sanitizers that
-/// rely on the size; the last word of them, 0 in every thread, is ours.
-fn thread_words(memory: &Memory, pointer: u64, thread: i32) -> Result<(i32, i32)> {
-    const CONTEXT_SLOT: u64 = 0x278;
-    const IDS: Range<u64> = 0x280..0x400;
-    let mut block = [0; IDS.end as usize];
-    memory
-        .read(pointer, &mut block)
-        .context("no thread control block")?;
-    let word = |at: u64| u32::from_le_bytes(std::array::from_fn(|i| block[at as usize + i]));
-    ensure!(
-        word(CONTEXT_SLOT) == 0 && word(CONTEXT_SLOT + 4) == 0,
-        "the thread control block is not glibc's, or another tracer uses it"
-    );
-    let id = IDS.step_by(4).find(|at| word(*at) == thread as u32);
-    Ok((
-        CONTEXT_SLOT as i32,
-        id.context("the thread control block is not glibc's")? as i32,
-    ))
 }
 
 /// Whether the process is under a seccomp filter that the tool is not under itself.

@@ -25,7 +25,7 @@ pub fn wrap_nothing_more(processes: &mut [&mut Traced], waiting: &[i32]) -> Resu
             stopped.push((&**traced, threads));
         }
         for (traced, _) in &stopped {
-            traced.record_entries_only();
+            traced.record_entries_only()?;
         }
         for (traced, _) in &stopped {
             traced.journal().unwrap_frames(&traced.memory)?;

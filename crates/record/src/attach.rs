@@ -1,0 +1,83 @@
+//! From a process that runs to one that is traced, with as short a stop as can be.
+
+use crate::change::Change;
+use crate::control_block;
+use crate::modules;
+use crate::notes::{self, note};
+use crate::remove::PATIENCE;
+use crate::session::Session;
+use crate::traced::{Traced, Workshop};
+use anyhow::{Context, Result, ensure};
+use nopal_process::Stopped;
+use std::time::Duration;
+
+/// How often sites are tried into whose windows a thread is about to return, and how long it gets for that.
+const ATTEMPTS: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Says what will not work before anything is touched.
+pub fn refuse_what_cannot_be(process: i32) -> Result<()> {
+    ensure!(
+        process != std::process::id() as i32,
+        "nopal cannot trace itself"
+    );
+    ensure!(nopal_process::alive(process), "no process {process}");
+    Ok(())
+}
+
+impl Session {
+    /// Makes a running process traced:
+    ///
+    /// 1. plan what it has loaded; nothing is touched yet
+    /// 2. stop; let a thread get memory for nopal; go on
+    /// 3. make thunks; they stand complete before the first jump is written
+    /// 4. stop; compare, write the jumps, move threads that stand in windows; go on
+    pub(crate) fn attach(&mut self, process: i32) -> Result<()> {
+        let mut workshop = Workshop {
+            settings: &self.settings,
+            files: &mut self.files,
+            writer: &self.shared.writer,
+            warnings: &mut self.warnings,
+        };
+        note(&self.shared.writer, &notes::process(process))?;
+        let modules = modules::loaded(process, &mut workshop)?;
+        let mut traced = {
+            let mut stopped = Stopped::stop(process, PATIENCE)?;
+            let thread = stopped
+                .threads_mut()
+                .first_mut()
+                .context("no thread of the process can be stopped")?;
+            let mut traced = Traced::begin(thread, &modules, &mut workshop)?;
+            traced.make_room(&modules, thread, &mut workshop)?;
+            traced
+        };
+        let changes = traced.add_modules(modules, &mut workshop)?;
+        // Before the first jump: what is not known cannot be undone.
+        traced.changes.clone_from(&changes);
+        let watched = self.guardian.watch(&mut traced);
+        traced.changes.clear();
+        self.shared.add_region(traced.region.clone());
+        let inserted = watched.and_then(|()| insert(&mut traced, changes, &mut workshop));
+        self.traced.insert(process, traced);
+        inserted?;
+        self.something_is_chosen()
+    }
+}
+
+fn insert(traced: &mut Traced, mut changes: Vec<Change>, workshop: &mut Workshop) -> Result<()> {
+    for _ in 0..ATTEMPTS {
+        let mut stopped = Stopped::stop(traced.process, PATIENCE)?;
+        control_block::verify(&stopped, &traced.memory, &traced.places)?;
+        changes = traced.insert_stopped(&mut stopped, changes, workshop)?;
+        stopped.detach_all();
+        if changes.is_empty() {
+            return Ok(());
+        }
+        std::thread::sleep(PAUSE);
+    }
+    workshop.warnings.push(format!(
+        "{} functions not traced: a signal handler would return into their first instructions",
+        changes.len()
+    ));
+    Ok(())
+}

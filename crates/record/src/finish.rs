@@ -1,0 +1,109 @@
+//! The end of a session.
+
+use crate::drain::Drain;
+use crate::notes::{self, counter, snapshot};
+use crate::options::{Ended, Outcome};
+use crate::remove;
+use crate::session::Session;
+use anyhow::{Context, Result};
+use nopal_trace::{Note, Writer};
+
+impl Session {
+    /// Lets go of what still runs, and completes the trace.
+    pub(crate) fn finish(mut self, ended: Ended, left: &[i32], drain: Drain) -> Result<Outcome> {
+        for process in left {
+            let region = self
+                .shared
+                .regions()
+                .into_iter()
+                .find(|region| remove::has_mapped(*process, region));
+            let removed = region
+                .context("its memory is not known")
+                .and_then(|region| self.asker(&region, *process).and_then(remove::remove));
+            if let Err(error) = removed {
+                self.warnings.push(format!("process {process}: {error:#}"));
+            }
+        }
+        let own = self
+            .attached
+            .iter()
+            .filter(|own| left.contains(own))
+            .count();
+        let count = left.len() - own;
+        if count > 0 {
+            self.warnings.push(format!(
+                "{count} processes that the program started still run; they are traced no more"
+            ));
+        }
+        let mut collector = drain.stop()?;
+        let regions = self.shared.regions();
+        let mut writer = notes::lock(&self.shared.writer);
+        let mut lost = 0;
+        let (mut threads, mut stacks) = (0, 0);
+        for region in &regions {
+            region.say_gone();
+            collector.finish(region, &mut writer)?;
+            lost += region.lost();
+            threads += u64::from(region.threads_untraced());
+            stacks += u64::from(region.stacks_unmirrored());
+        }
+        lost += collector.totals.given_up;
+        self.warnings.extend(collector.stopped.take());
+        if threads > 0 {
+            self.warnings.push(format!(
+                "{threads} threads were not traced: more than can be told apart"
+            ));
+        }
+        if stacks > 0 {
+            self.warnings.push(format!(
+                "{stacks} parts of stacks could not be mirrored: entries only were recorded there"
+            ));
+        }
+        let main = 0;
+        let complete = lost == 0 && self.warnings.is_empty();
+        let why = match self.warnings.as_slice() {
+            [] if lost > 0 => format!("{lost} events were lost"),
+            [] if ended == Ended::RunsOn => "the process goes on untraced".to_owned(),
+            [] => "the program ended".to_owned(),
+            warnings => warnings.join("; "),
+        };
+        for last in [
+            snapshot(),
+            Note::Lost {
+                process: main,
+                events: lost,
+            },
+            Note::Untraced {
+                process: main,
+                threads,
+                stacks,
+            },
+            Note::End {
+                counter: counter(),
+                complete,
+                why,
+            },
+        ] {
+            match writer.note(&last) {
+                Err(error) if Writer::is_full(&error) => {}
+                other => other?,
+            }
+        }
+        match writer.sync_metadata() {
+            Err(error) if Writer::is_full(&error) => {}
+            other => other?,
+        }
+        drop(writer);
+        self.guardian.dismiss();
+        Ok(Outcome {
+            ended,
+            directory: self.options.directory.clone(),
+            functions: self.files.traced.values().sum(),
+            refused: self.files.refused.len() as u64,
+            events: collector.totals.events,
+            lost,
+            bytes: collector.totals.bytes,
+            warnings: self.warnings,
+        })
+    }
+}

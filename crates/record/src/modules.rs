@@ -1,0 +1,78 @@
+//! The modules of a process: what it has loaded, and the files behind them.
+
+use crate::choose::Loaded;
+use crate::traced::Workshop;
+use anyhow::Result;
+use nopal_process::Module;
+use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+pub fn extent(module: &Loaded) -> Range<u64> {
+    let extent = module.file.extent();
+    module.base.wrapping_add(extent.start)..module.base.wrapping_add(extent.end)
+}
+
+pub const COPIES_STACKS: &str =
+    "this program copies stacks away and back: its entries only are recorded";
+
+/// Whether a process has loaded a library that does.
+pub fn process_copies_stacks(process: i32) -> Result<bool> {
+    let modules = nopal_process::modules(process)?;
+    let mut names = modules.iter().map(|module| module.path.to_string_lossy());
+    Ok(names.any(|name| copies_stacks(&name)))
+}
+
+/// Libraries that move live frames: wrapped return addresses would come back to other calls' mirrors.
+pub fn copies_stacks(name: &str) -> bool {
+    name.rsplit('/')
+        .next()
+        .is_some_and(|file| file.contains("greenlet"))
+}
+
+/// The files with code that a process has mapped, opened and planned; its executable first.
+pub fn loaded(process: i32, workshop: &mut Workshop) -> Result<Vec<Loaded>> {
+    let executable = nopal_process::executable(process)?;
+    let modules: Vec<_> = nopal_process::modules(process)?
+        .into_iter()
+        .filter(Module::executable)
+        .collect();
+    let paths: Vec<(PathBuf, PathBuf)> = modules
+        .iter()
+        .map(|module| (openable(process, module), module.path.clone()))
+        .collect();
+    let mut loaded = Vec::new();
+    for (file, module) in workshop
+        .files
+        .open(&paths, workshop.writer)
+        .into_iter()
+        .zip(&modules)
+    {
+        let Ok(file) = file else { continue };
+        let base = module.base.wrapping_sub(file.extent().start);
+        loaded.push(Loaded {
+            executable: module.path == executable,
+            name: module.path.display().to_string(),
+            base,
+            file,
+        });
+    }
+    loaded.sort_by_key(|module| !module.executable);
+    Ok(loaded)
+}
+
+/// A path by which the tool opens the very file that is mapped, also in another mount namespace.
+pub fn openable(process: i32, module: &Module) -> PathBuf {
+    let is_it = |path: &PathBuf| {
+        path.metadata()
+            .is_ok_and(|metadata| metadata.ino() == module.inode)
+    };
+    let below_root = module.path.strip_prefix("/").unwrap_or(&module.path);
+    [
+        module.path.clone(),
+        PathBuf::from(format!("/proc/{process}/root")).join(below_root),
+    ]
+    .into_iter()
+    .find(is_it)
+    .unwrap_or_else(|| module.path.clone())
+}

@@ -1,0 +1,174 @@
+//! A recording from its beginning to the trace's end.
+
+use crate::attach;
+use crate::choose::Wanted;
+use crate::collect::{Collector, Keep};
+use crate::drain::{Drain, Shared};
+use crate::files::Files;
+use crate::guardian::Guardian;
+use crate::launch;
+use crate::notes::{self, snapshot};
+use crate::options::{Options, Outcome, Target, WhenFull};
+use crate::session::Session;
+use crate::signals::{Signals, send_signal};
+use crate::steer::Handle;
+use crate::traced::Settings;
+use anyhow::{Result, ensure};
+use nopal_abi::{WHEN_FULL_BLOCK, WHEN_FULL_DROP};
+use nopal_agent::{DEPTH_LIMIT, Recorder};
+use nopal_process::ExitWatch;
+use nopal_symbols::{Selection, demangle};
+use nopal_trace::Writer;
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::sync::Arc;
+
+/// Records a program that it starts, or a process that runs. `started` gets the session when all is in place: before
+/// the program runs, or when the process is traced. The calling process must have one thread only.
+pub fn record(options: &Options, started: impl FnOnce(Handle)) -> Result<Outcome> {
+    let settings = settings(options)?;
+    match &options.target {
+        Target::Program { program, arguments } => {
+            record_program(options, settings, program, arguments, started)
+        }
+        Target::Process(process) => record_process(options, settings, *process, started),
+    }
+}
+
+fn record_program(
+    options: &Options,
+    settings: Settings,
+    program: &OsString,
+    arguments: &[OsString],
+    started: impl FnOnce(Handle),
+) -> Result<Outcome> {
+    launch::refuse_damaged(program)?;
+    let words: Vec<OsString> = std::iter::once(program).chain(arguments).cloned().collect();
+    let signals = Signals::before_launch()?;
+    let mut guardian = Guardian::start(&options.directory)?;
+    let mut launched = launch::launch(program, &words).inspect_err(|_| guardian.dismiss())?;
+    // Before the program runs, and before there are other threads, which get the signal mask of this one.
+    signals.after_launch()?;
+    // Only now: what cannot be run leaves an older trace where it is.
+    let created = create(options, &words).inspect_err(|_| {
+        send_signal(launched.pid, libc::SIGKILL);
+        guardian.dismiss();
+    });
+    let main = ExitWatch::new(launched.pid)?;
+    let (mut session, handle) = session(options, settings, created?, guardian);
+    let begun = session
+        .begin(&mut launched.thread)
+        .and_then(|()| session.something_is_chosen());
+    if let Err(error) = begun {
+        // It has not run an instruction of its own.
+        send_signal(launched.pid, libc::SIGKILL);
+        session.guardian.dismiss();
+        return Err(error);
+    }
+    started(handle);
+    let _ = launched.thread.detach();
+    let drain = drain(&session);
+    let (ended, left) = session.run(main, &signals, &drain)?;
+    session.finish(ended, &left, drain)
+}
+
+fn record_process(
+    options: &Options,
+    settings: Settings,
+    process: i32,
+    started: impl FnOnce(Handle),
+) -> Result<Outcome> {
+    attach::refuse_what_cannot_be(process)?;
+    let main = ExitWatch::new(process)?;
+    let signals = Signals::before_launch()?;
+    let mut guardian = Guardian::start(&options.directory)?;
+    signals.after_launch()?;
+    let command = nopal_process::arguments(process).unwrap_or_default();
+    let created = create(options, &command).inspect_err(|_| guardian.dismiss())?;
+    let (mut session, handle) = session(options, settings, created, guardian);
+    session.attached = Some(process);
+    let drain = drain(&session);
+    if let Err(error) = session.attach(process) {
+        let _ = drain.stop();
+        session.guardian.dismiss();
+        return Err(error);
+    }
+    started(handle);
+    let (ended, left) = session.run(main, &signals, &drain)?;
+    session.finish(ended, &left, drain)
+}
+
+fn session(
+    options: &Options,
+    settings: Settings,
+    writer: Writer,
+    guardian: Guardian,
+) -> (Session, Handle) {
+    let shared = Arc::new(Shared::new(writer));
+    let (handle, asked) = Handle::new(shared.clone());
+    let session = Session {
+        options: options.clone(),
+        settings,
+        shared,
+        files: Files::new(),
+        traced: HashMap::new(),
+        guardian,
+        warnings: Vec::new(),
+        asked,
+        attached: None,
+        enough: false,
+    };
+    (session, handle)
+}
+
+fn drain(session: &Session) -> Drain {
+    let keep = if session.options.when_full == WhenFull::Flight {
+        Keep::Newest
+    } else {
+        Keep::All
+    };
+    let collector = Collector::new(keep, session.options.max_bytes);
+    Drain::start(session.shared.clone(), collector)
+}
+
+fn create(options: &Options, command: &[OsString]) -> Result<Writer> {
+    let words = command
+        .iter()
+        .map(|word| word.to_string_lossy().into_owned());
+    let session = notes::session(words.collect(), Vec::new());
+    let mut writer = Writer::create(&options.directory, session)?;
+    writer.set_readable(demangle);
+    writer.note(&snapshot())?;
+    Ok(writer)
+}
+
+fn settings(options: &Options) -> Result<Settings> {
+    if let Some(depth) = options.depth {
+        ensure!(
+            (1..=DEPTH_LIMIT).contains(&depth),
+            "the depth must be from 1 to {DEPTH_LIMIT}"
+        );
+        ensure!(
+            !options.entry_only,
+            "a depth is counted by exits: it does not go with entries only"
+        );
+    }
+    Ok(Settings {
+        wanted: Wanted {
+            selection: Selection::new(&options.only, &options.not)?,
+            libraries: options.libraries,
+        },
+        recorder: Recorder {
+            arguments: options.record_arguments,
+            wraps: !options.entry_only,
+            limits_depth: options.depth.is_some(),
+        },
+        buffer: options.buffer_bytes,
+        // The flight recorder gives up the oldest records: threads wait for that, rather than lose the newest.
+        when_full: match options.when_full {
+            WhenFull::Drop => WHEN_FULL_DROP,
+            WhenFull::Block | WhenFull::Flight => WHEN_FULL_BLOCK,
+        },
+        depth: options.depth.unwrap_or(0),
+    })
+}
