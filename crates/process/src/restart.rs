@@ -10,8 +10,9 @@ const ERESTARTNOHAND: i64 = 514;
 const SYS_IO_PGETEVENTS: i64 = 333;
 
 /// These give `EINTR` whenever a signal is pending, whether or not a handler runs for it: those of signal(7) which fail
-/// after `SIGCONT`, and those on sockets with a timeout. `close` is not among them: it has closed.
-const NEVER_REPEATED: [i64; 22] = [
+/// after `SIGCONT`, those on sockets with a timeout, and those that could not say which time was left, because that is in
+/// memory which may not be written. `close` is not among them: it has closed.
+const NEVER_REPEATED: [i64; 25] = [
     libc::SYS_accept,
     libc::SYS_accept4,
     libc::SYS_connect,
@@ -21,12 +22,15 @@ const NEVER_REPEATED: [i64; 22] = [
     libc::SYS_io_getevents,
     SYS_IO_PGETEVENTS,
     libc::SYS_io_uring_enter,
+    libc::SYS_ppoll,
+    libc::SYS_pselect6,
     libc::SYS_read,
     libc::SYS_readv,
     libc::SYS_recvfrom,
     libc::SYS_recvmmsg,
     libc::SYS_recvmsg,
     libc::SYS_rt_sigtimedwait,
+    libc::SYS_select,
     libc::SYS_semop,
     libc::SYS_semtimedop,
     libc::SYS_sendmmsg,
@@ -49,6 +53,14 @@ pub(crate) fn wind_back(thread: &mut Thread) -> Result<()> {
         thread.set_registers(&registers)?;
     }
     Ok(())
+}
+
+/// Whether the thread's system call was made to be repeated.
+pub(crate) fn is_wound_back(thread: &Thread) -> bool {
+    thread.registers().is_ok_and(|registers| {
+        registers.rax as i64 == -ERESTARTNOHAND
+            && NEVER_REPEATED.contains(&(registers.orig_rax as i64))
+    })
 }
 
 /// Numbers differ for the 32-bit `int 0x80`.

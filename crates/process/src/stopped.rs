@@ -7,7 +7,7 @@ use crate::blocked::vfork_children;
 use crate::information::{alive, thread_status, threads};
 use crate::reaper::Reaper;
 use crate::refusal::{barrier, traced_by};
-use crate::restart::wind_back;
+use crate::restart::{is_wound_back, wind_back};
 use crate::thread::{Pause, is_gone, own_thread};
 use crate::{Ending, Event, Options, Stop, StopError, Thread};
 
@@ -21,7 +21,8 @@ use crate::{Ending, Event, Options, Stop, StopError, Thread};
 ///
 /// System calls that are woken by the stop are repeated afterwards: most by the kernel, `poll` and `nanosleep` with the
 /// time that is left. `epoll_wait`, `sigtimedwait`, `semtimedop`, `io_getevents` and calls on sockets with a timeout
-/// would fail with `EINTR`; they are made to be repeated, too, but their timeouts start over.
+/// would fail with `EINTR`; they are made to be repeated, too, but their timeouts start over; so does `pselect` if its
+/// timeout is constant.
 #[derive(Debug)]
 pub struct Stopped {
     pid: i32,
@@ -85,6 +86,8 @@ impl Stopped {
         Ok(stopped)
     }
 
+    /// Seizes first and interrupts then. A signal that the process ignores is not thrown away by the kernel while the
+    /// thread that it is sent to is traced, and wakes another that does not stand still: which must be one that we see wake.
     fn seize_new(&mut self, known: &mut HashSet<i32>, reaper: &Reaper) -> Result<Found> {
         let mut found = Found::default();
         for tid in threads(self.pid).map_err(|_| StopError::Ended)? {
@@ -93,13 +96,15 @@ impl Stopped {
             }
             match reaper.watch(self.pid, tid, || seize(self.pid, tid))? {
                 Some(thread) => {
-                    thread.interrupt()?;
                     self.late.push(thread);
                     known.insert(tid);
                     found.new = true;
                 }
                 None => found.dying |= tid != self.pid,
             }
+        }
+        if found.new {
+            self.late.iter().try_for_each(Thread::interrupt)?;
         }
         Ok(found)
     }
@@ -202,6 +207,9 @@ impl Stopped {
         let mut threads = std::mem::take(&mut self.threads);
         threads.append(&mut self.late);
         threads.extend(self.first.take());
+        // Those whose calls an ignored signal could make fail go last: see `seize_new`. Signals are mostly sent to the first.
+        threads.sort_by_key(|thread| (is_wound_back(thread), thread.tid() != self.pid));
+        threads.retain_mut(|thread| !thread.leave_if_stopped());
         // If they have been killed, the first thread's end is told when all others have been waited for.
         threads.sort_by_key(|thread| thread.tid() == self.pid);
         threads

@@ -333,6 +333,12 @@ impl Thread {
         }
     }
 
+    /// Whether the thread stood still, lives, and is let go now.
+    pub(crate) fn leave_if_stopped(&mut self) -> bool {
+        self.stop
+            .is_some_and(|stop| self.leave(stop).unwrap_or(false))
+    }
+
     /// False if the thread has been killed, or replaced by `execve`. It must then be waited for, or its parent does not
     /// learn of its end.
     fn leave(&mut self, stop: Stop) -> Result<bool> {
