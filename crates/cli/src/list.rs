@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use nopal_analysis::text::{Align, Table, count};
 use nopal_plan::{How, Plan, Refused, Site};
-use nopal_symbols::{Image, demangle};
+use nopal_symbols::{BadMarker, Image, Marker, Switch, demangle};
 use serde_json::{Value, json};
 
 use crate::arguments::List;
@@ -19,10 +19,11 @@ pub fn run(list: &List) -> Result<()> {
     let image = Image::open(&path)?;
     let plan = Plan::make(&image).with_context(|| path.display().to_string())?;
     let names = Names(&image);
+    let markers = image.markers();
     let mut out = output::stdout()?;
     let written = match list.json {
-        true => write_json(&mut out, &path, &plan, &names),
-        false => write_text(&mut out, &path, &plan, &names),
+        true => write_json(&mut out, &path, &plan, &names, &markers),
+        false => write_text(&mut out, &path, &plan, &names, &markers),
     };
     finish(out, written.map_err(Into::into))
 }
@@ -49,7 +50,13 @@ fn how(site: &Site) -> &'static str {
     }
 }
 
-fn write_text(out: &mut dyn Write, path: &Path, plan: &Plan, names: &Names) -> io::Result<()> {
+fn write_text(
+    out: &mut dyn Write,
+    path: &Path,
+    plan: &Plan,
+    names: &Names,
+    markers: &Markers,
+) -> io::Result<()> {
     let columns = [
         ("address", Align::Right),
         ("size", Align::Right),
@@ -86,7 +93,53 @@ fn write_text(out: &mut dyn Write, path: &Path, plan: &Plan, names: &Names) -> i
         writeln!(out)?;
         table.write(out, usize::MAX)?;
     }
-    writeln!(out, "\n{}: {}", path.display(), summary(plan))
+    write_markers(out, markers)?;
+    write!(out, "\n{}: {}", path.display(), summary(plan))?;
+    match markers.0.len() {
+        0 => writeln!(out),
+        number => writeln!(out, "; {} markers", count(number as u64)),
+    }
+}
+
+/// Markers that can be traced, and those that cannot.
+type Markers = (Vec<Marker>, Vec<BadMarker>);
+
+fn write_markers(out: &mut dyn Write, (markers, bad): &Markers) -> io::Result<()> {
+    if !markers.is_empty() {
+        let columns = ["marker", "how", "format", "place"].map(|name| (name, Align::Left));
+        let mut table = Table::new(&columns);
+        for marker in markers {
+            table.row(vec![
+                marker.name.clone(),
+                switch(marker).into(),
+                format!("{:?}", marker.format),
+                format!("{}:{}", marker.file, marker.line),
+            ]);
+        }
+        writeln!(out)?;
+        table.write(out, usize::MAX)?;
+    }
+    if !bad.is_empty() {
+        let columns = ["refused marker", "place", "why"].map(|name| (name, Align::Left));
+        let mut table = Table::new(&columns);
+        for marker in bad {
+            table.row(vec![
+                marker.name.clone(),
+                format!("{}:{}", marker.file, marker.line),
+                marker.why.clone(),
+            ]);
+        }
+        writeln!(out)?;
+        table.write(out, usize::MAX)?;
+    }
+    Ok(())
+}
+
+fn switch(marker: &Marker) -> &'static str {
+    match marker.places.first().map(|place| place.switch) {
+        Some(Switch::Tested) => "test",
+        _ => "nop",
+    }
 }
 
 fn hexadecimal(address: u64) -> String {
@@ -113,7 +166,13 @@ fn summary(plan: &Plan) -> String {
     format!("{traced} functions can be traced{ways}, {refused} refused")
 }
 
-fn write_json(out: &mut dyn Write, path: &Path, plan: &Plan, names: &Names) -> io::Result<()> {
+fn write_json(
+    out: &mut dyn Write,
+    path: &Path,
+    plan: &Plan,
+    names: &Names,
+    (markers, bad): &Markers,
+) -> io::Result<()> {
     let function = |site: &Site| -> Value {
         json!({"function": names.of(site.address), "address": site.address, "size": site.size, "how": how(site)})
     };
@@ -121,11 +180,26 @@ fn write_json(out: &mut dyn Write, path: &Path, plan: &Plan, names: &Names) -> i
         let (address, reason) = (refused.address, refused.reason.text());
         json!({"function": names.of(address), "address": address, "size": refused.size, "reason": reason})
     };
+    let marker = |marker: &Marker| -> Value {
+        let fields: Vec<&str> = marker
+            .fields
+            .iter()
+            .map(|field| field.name.as_str())
+            .collect();
+        let addresses: Vec<u64> = marker.places.iter().map(|place| place.address).collect();
+        json!({"name": marker.name, "format": marker.format, "fields": fields, "file": marker.file,
+            "line": marker.line, "how": switch(marker), "addresses": addresses})
+    };
+    let bad_marker = |marker: &BadMarker| -> Value {
+        json!({"name": marker.name, "file": marker.file, "line": marker.line, "reason": marker.why})
+    };
     let all = json!({
         "program": path.display().to_string(),
         "identity": plan.identity,
         "functions": plan.sites.iter().map(function).collect::<Vec<_>>(),
         "refused": plan.refused.iter().map(refused).collect::<Vec<_>>(),
+        "markers": markers.iter().map(marker).collect::<Vec<_>>(),
+        "refused_markers": bad.iter().map(bad_marker).collect::<Vec<_>>(),
     });
     serde_json::to_writer_pretty(&mut *out, &all)?;
     writeln!(out)

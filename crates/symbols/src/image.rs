@@ -11,6 +11,7 @@ use crate::dynamic::Dynamic;
 use crate::elf::{Elf, LONGEST_PATH, string_at};
 use crate::functions::{self, Function};
 use crate::imports::{self, Import};
+use crate::markers::{self, BadMarker, Marker};
 use crate::stamp::Stamp;
 use crate::table::{ByName, SymbolTable};
 use crate::unwind::{CfaChange, Frames, UnwindEntry};
@@ -267,6 +268,11 @@ impl Image {
         Ok(functions[..after]
             .last()
             .filter(|function| address - function.address < function.size.max(1)))
+    }
+
+    /// The markers that the file's authors placed, by name, and those that its notes describe wrongly.
+    pub fn markers(&self) -> (Vec<Marker>, Vec<BadMarker>) {
+        markers::of(self)
     }
 
     /// What the file takes from other files, and where the loader puts each address.

@@ -1,0 +1,293 @@
+//! Markers: what `include/nopal.h` writes into a file about the places that can be traced by name.
+
+use std::collections::{BTreeMap, HashMap};
+
+use anyhow::{Context, Result, ensure};
+use object::LittleEndian as LE;
+use object::elf::{self, FileHeader64};
+use object::read::elf::NoteIterator;
+
+use crate::Image;
+use crate::elf::text;
+use crate::format::{Field, Type, fields};
+
+const OWNER: &[u8] = b"nopal";
+const NOTE_PLACE: u32 = 1;
+const NOTE_MARKER: u32 = 2;
+const PLACE_PATCHED: u32 = 1;
+const PLACE_TESTED: u32 = 2;
+
+/// What `struct nopal_marker` takes.
+pub const MARKER_BYTES: u64 = 40;
+/// What stands at a place that is patched, while it is off.
+pub const MARKER_NOP: [u8; 5] = [0x0f, 0x1f, 0x44, 0x00, 0x00];
+
+const LONGEST_TEXT: usize = 4096;
+/// More is not believed.
+const MOST_NOTES: usize = 1 << 20;
+
+/// A marker of one name, format and line. A place of an inline function or a loop may be there several times.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Marker {
+    pub name: String,
+    pub format: String,
+    pub fields: Vec<Field>,
+    pub file: String,
+    pub line: u32,
+    pub places: Vec<Place>,
+    /// Addresses of its `struct nopal_marker`s.
+    pub states: Vec<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub address: u64,
+    /// The code that runs when it is on.
+    pub on: u64,
+    pub switch: Switch,
+}
+
+/// How a place is switched on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Switch {
+    /// Its NOP becomes a jump.
+    Patched,
+    /// Its byte becomes 1.
+    Tested,
+}
+
+/// A marker that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadMarker {
+    pub name: String,
+    pub file: String,
+    pub line: u32,
+    pub why: String,
+}
+
+/// Where in the source a marker stands, which its two notes have in common.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Key {
+    name: String,
+    file: String,
+    line: u32,
+}
+
+pub(crate) fn of(image: &Image) -> (Vec<Marker>, Vec<BadMarker>) {
+    let mut found = Found::default();
+    let elf = image.elf();
+    let headers = elf
+        .headers
+        .iter()
+        .filter(|header| header.kind == elf::PT_NOTE);
+    for header in headers {
+        let Some(bytes) = elf.range(header.offset, header.file_size) else {
+            continue;
+        };
+        let Ok(mut notes) = NoteIterator::<FileHeader64<LE>>::new(LE, header.align, bytes) else {
+            continue;
+        };
+        while let Ok(Some(note)) = notes.next() {
+            if note.name() != OWNER || found.count == MOST_NOTES {
+                continue;
+            }
+            found.count += 1;
+            let inside = note.desc().as_ptr() as usize - bytes.as_ptr() as usize;
+            let fields = Fields {
+                image,
+                bytes: note.desc(),
+                address: header.address.wrapping_add(inside as u64),
+            };
+            // A note that cannot be read has no name to be told by.
+            let _ = match note.n_type(LE).0 {
+                NOTE_PLACE => found.place(&fields),
+                NOTE_MARKER => found.marker(&fields),
+                _ => Ok(()),
+            };
+        }
+    }
+    found.join()
+}
+
+#[derive(Default)]
+struct Found {
+    count: usize,
+    places: HashMap<Key, Vec<Place>>,
+    /// By key, format and types: the states.
+    markers: BTreeMap<(Key, String, [u32; 2]), Vec<u64>>,
+    bad: Vec<BadMarker>,
+}
+
+impl Found {
+    fn place(&mut self, fields: &Fields) -> Result<()> {
+        let key = fields.key(2)?;
+        match fields.place() {
+            Ok(place) => self.places.entry(key).or_default().push(place),
+            Err(error) => self.refuse(&key, &error),
+        }
+        Ok(())
+    }
+
+    fn marker(&mut self, fields: &Fields) -> Result<()> {
+        let key = Key {
+            name: fields.text(1)?,
+            file: fields.text(3)?,
+            line: fields.word(4)?,
+        };
+        let types = [fields.word(5)?, fields.word(6)?];
+        match fields.state() {
+            Ok(state) => {
+                let format = fields.text(2)?;
+                self.markers
+                    .entry((key, format, types))
+                    .or_default()
+                    .push(state);
+            }
+            Err(error) => self.refuse(&key, &error),
+        }
+        Ok(())
+    }
+
+    fn refuse(&mut self, key: &Key, error: &anyhow::Error) {
+        self.bad.push(BadMarker {
+            name: key.name.clone(),
+            file: key.file.clone(),
+            line: key.line,
+            why: format!("{error:#}"),
+        });
+    }
+
+    fn join(mut self) -> (Vec<Marker>, Vec<BadMarker>) {
+        let mut markers = Vec::new();
+        for ((key, format, types), states) in std::mem::take(&mut self.markers) {
+            // The code at the place was dropped, and its note with it.
+            let Some(places) = self.places.get(&key) else {
+                continue;
+            };
+            let places = places.clone();
+            match unpack(types).and_then(|types| fields(&format, &types)) {
+                Ok(fields) => markers.push(Marker {
+                    name: key.name,
+                    format,
+                    fields,
+                    file: key.file,
+                    line: key.line,
+                    places,
+                    states,
+                }),
+                Err(error) => self.refuse(&key, &error),
+            }
+        }
+        (markers, self.bad)
+    }
+}
+
+/// Four bits a value, as `NOPAL_TYPE_*`; none ends them.
+fn unpack(types: [u32; 2]) -> Result<Vec<Type>> {
+    let nibbles = (0..12).map(|index| types[index / 6] >> (index % 6 * 4) & 15);
+    let mut unpacked = Vec::new();
+    for nibble in nibbles.take_while(|nibble| *nibble != 0) {
+        unpacked.push(match nibble {
+            1..=4 => Type::Signed(8 << (nibble - 1)),
+            5..=8 => Type::Unsigned(8 << (nibble - 5)),
+            9 => Type::Double,
+            10 => Type::Pointer,
+            11 => Type::String,
+            12 => Type::Bytes,
+            _ => anyhow::bail!("a value has an unknown type"),
+        });
+    }
+    Ok(unpacked)
+}
+
+/// The 32-bit fields of a note, at their address.
+struct Fields<'a> {
+    image: &'a Image,
+    bytes: &'a [u8],
+    address: u64,
+}
+
+impl Fields<'_> {
+    fn word(&self, index: usize) -> Result<u32> {
+        let bytes = self.bytes.get(index * 4..).and_then(<[u8]>::first_chunk);
+        Ok(u32::from_le_bytes(*bytes.context("its note is cut short")?))
+    }
+
+    /// What a field points to, relative to itself.
+    fn target(&self, index: usize) -> Result<u64> {
+        let distance = i64::from(self.word(index)?.cast_signed());
+        Ok(self
+            .address
+            .wrapping_add(index as u64 * 4)
+            .wrapping_add_signed(distance))
+    }
+
+    fn text(&self, index: usize) -> Result<String> {
+        let bytes = self.image.bytes_from(self.target(index)?);
+        let bytes = bytes.context("its text is not in the file")?;
+        let bytes = &bytes[..bytes.len().min(LONGEST_TEXT)];
+        let end = bytes.iter().position(|byte| *byte == 0);
+        Ok(text(&bytes[..end.context("its text does not end")?]))
+    }
+
+    fn key(&self, index: usize) -> Result<Key> {
+        Ok(Key {
+            name: self.text(index)?,
+            file: self.text(index + 1)?,
+            line: self.word(index + 2)?,
+        })
+    }
+
+    fn place(&self) -> Result<Place> {
+        let (address, on) = (self.target(0)?, self.target(1)?);
+        let switch = match self.word(5)? {
+            PLACE_PATCHED => Switch::Patched,
+            PLACE_TESTED => Switch::Tested,
+            _ => anyhow::bail!("it is of an unknown kind"),
+        };
+        match switch {
+            Switch::Patched => {
+                ensure!(
+                    self.image.code().end(address).is_some()
+                        && self.image.bytes(address, MARKER_NOP.len()) == Some(&MARKER_NOP)
+                        && address % 8 <= 3,
+                    "its place at {address:#x} holds something else"
+                );
+                ensure!(
+                    self.image.code().end(on).is_some(),
+                    "what it would jump to at {on:#x} is not code"
+                );
+                let distance = on.wrapping_sub(address + 5).cast_signed();
+                ensure!(i32::try_from(distance).is_ok(), "its code is out of reach");
+            }
+            Switch::Tested => ensure!(
+                self.is_data(address, 1),
+                "its byte at {address:#x} is not in memory that can be written"
+            ),
+        }
+        Ok(Place {
+            address,
+            on,
+            switch,
+        })
+    }
+
+    fn state(&self) -> Result<u64> {
+        let state = self.target(0)?;
+        ensure!(
+            state.is_multiple_of(8) && self.is_data(state, MARKER_BYTES),
+            "its state at {state:#x} is not in memory that can be written"
+        );
+        Ok(state)
+    }
+
+    fn is_data(&self, address: u64, bytes: u64) -> bool {
+        self.image.segments().iter().any(|segment| {
+            segment.writable
+                && address
+                    .checked_sub(segment.address)
+                    .and_then(|inside| inside.checked_add(bytes))
+                    .is_some_and(|end| end <= segment.memory_size)
+        })
+    }
+}
