@@ -251,13 +251,16 @@ bool nopal_control_parse(const char *line, uint32_t length, struct nopal_control
 
 #define LONG_ADDRESS 8  /* hexadecimal digits: from here on they need no 0x to be told from a name */
 
+static bool marked_address(const char *text, uint32_t length, uint64_t *value)
+{
+	return length > 2 && text[0] == '0' && text[1] == 'x' && number(text + 2, length - 2, 16, UINT64_MAX, value);
+}
+
 static bool address(const char *text, uint32_t length, uint64_t *value)
 {
-	bool marked = length > 2 && text[0] == '0' && text[1] == 'x';
-	if (!marked && length < LONG_ADDRESS && !(length && digit(text[0]) < 10))
-		return false;
-	uint32_t skipped = marked ? 2 : 0;
-	return number(text + skipped, length - skipped, 16, UINT64_MAX, value);
+	if (marked_address(text, length, value))
+		return true;
+	return (length >= LONG_ADDRESS || (length && digit(text[0]) < 10)) && number(text, length, 16, UINT64_MAX, value);
 }
 
 /* Where the last `character` of the text is; its length where there is none. */
@@ -269,13 +272,18 @@ static uint32_t last_of(const char *text, uint32_t length, char character)
 	return at ? at - 1 : length;
 }
 
-/* MODULE+0xADDRESS */
-static bool in_module(const char *text, uint32_t length, uint32_t *module, uint64_t *value)
+/* MODULE+0xADDRESS, or MODULE+0xSTART-0xEND: then *last is not 0. */
+static bool in_module(const char *text, uint32_t length, uint32_t *module, uint64_t *first, uint64_t *last)
 {
 	*module = last_of(text, length, '+');
 	uint32_t from = *module + 1;
-	return *module && from + 2 < length && text[from] == '0' && text[from + 1] == 'x' &&
-	       address(text + from, length - from, value);
+	if (!*module || from >= length)
+		return false;
+	uint32_t dash = last_of(text + from, length - from, '-') + from;
+	*last = 0;
+	if (dash < length && !(marked_address(text + dash + 1, length - dash - 1, last) && *last))
+		return false;
+	return marked_address(text + from, dash - from, first);
 }
 
 /* FILE:LINE, which no name of C++ with its two colons is. */
@@ -294,15 +302,16 @@ static struct nopal_place place_of(struct word word, uint32_t begin)
 	uint32_t named;
 	if (!word.quoted && address(word.text, word.length, &place.first)) {
 		place.kind = NOPAL_PLACE_ADDRESS;
-	} else if (in_module(word.text, word.length, &named, &place.first)) {
-		place.kind = NOPAL_PLACE_IN_MODULE;
+	} else if (in_module(word.text, word.length, &named, &place.first, &place.last)) {
+		place.kind = place.last ? NOPAL_PLACE_RANGE_IN_MODULE : NOPAL_PLACE_IN_MODULE;
 		place.text.end = begin + named;
 	} else if (in_file(word.text, word.length, &named, &place.first)) {
 		place.kind = NOPAL_PLACE_LINE;
+		place.last = 0;
 		place.text.end = begin + named;
 	} else {
 		place.kind = NOPAL_PLACE_NAMES;
-		place.first = 0;
+		place.first = place.last = 0;
 	}
 	return place;
 }
@@ -320,15 +329,10 @@ bool nopal_place_next(const char *line, struct nopal_span *rest, struct nopal_pl
 	place->excluded = excluded;
 
 	struct word end = word_at(line, *rest);
-	if (!end.present || place->kind > NOPAL_PLACE_RANGE_IN_MODULE)
-		return true;
-	struct nopal_place behind = place_of(end, (uint32_t)(end.text - line));
-	struct word module = { .text = line + behind.text.begin, .length = behind.text.end - behind.text.begin };
-	bool same_module = place->kind == NOPAL_PLACE_ADDRESS ||
-			   same_text(module, line + place->text.begin, place->text.end - place->text.begin);
-	if (behind.kind == place->kind && same_module) {
-		place->kind++;
-		place->last = behind.first;
+	uint64_t last;
+	if (place->kind == NOPAL_PLACE_ADDRESS && !end.quoted && address(end.text, end.length, &last)) {
+		place->kind = NOPAL_PLACE_RANGE;
+		place->last = last;
 		rest->begin = end.whole.end;
 	}
 	return true;

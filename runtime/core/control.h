@@ -46,6 +46,7 @@ struct nopal_control {
 	struct nopal_span bad;
 	char expected[NOPAL_CONTROL_EXPECTED];
 };
+_Static_assert(sizeof(struct nopal_control) == 292, "as in crates/control");
 
 /* Parses one line of `length` bytes, without its end of line. False: it is no command. */
 bool nopal_control_parse(const char *line, uint32_t length, struct nopal_control *parsed);
@@ -64,11 +65,12 @@ enum nopal_place_kind {
 
 struct nopal_place {
 	uint32_t kind;          /* enum nopal_place_kind */
-	bool excluded;          /* written with a `!`: taken out of what the places before it mean */
+	bool excluded;          /* written with a `!`: taken out of what the others mean */
 	struct nopal_span text;
 	uint64_t first;
 	uint64_t last;
 };
+_Static_assert(sizeof(struct nopal_place) == 32, "as in crates/control");
 
 /* Takes the first place from `rest`, at first the argument WHAT of a parsed line. False at its end. */
 bool nopal_place_next(const char *line, struct nopal_span *rest, struct nopal_place *place);

@@ -155,7 +155,10 @@ static void every_place(void)
 	place("\"17a099\"", NOPAL_PLACE_NAMES, "17a099", 0, 0);
 	place("prog+0x11e0", NOPAL_PLACE_IN_MODULE, "prog", 0x11e0, 0);
 	place("libstdc++.so.6+0x11e0", NOPAL_PLACE_IN_MODULE, "libstdc++.so.6", 0x11e0, 0);
-	place("prog+0x11e0 prog+0x1250", NOPAL_PLACE_RANGE_IN_MODULE, "prog", 0x11e0, 0x1250);
+	place("prog+0x11e0-0x1250", NOPAL_PLACE_RANGE_IN_MODULE, "prog", 0x11e0, 0x1250);
+	place("a-b+0x1-0x2", NOPAL_PLACE_RANGE_IN_MODULE, "a-b", 1, 2);
+	place("prog+0x1-2", NOPAL_PLACE_NAMES, "prog+0x1-2", 0, 0);
+	place("prog+0x1-0x0", NOPAL_PLACE_NAMES, "prog+0x1-0x0", 0, 0);
 	place("prog+11e0", NOPAL_PLACE_NAMES, "prog+11e0", 0, 0);
 	place("operator++", NOPAL_PLACE_NAMES, "operator++", 0, 0);
 	place("src/main.c:120", NOPAL_PLACE_LINE, "src/main.c", 120, 0);
@@ -170,7 +173,7 @@ static void every_place(void)
 
 static void several_places(void)
 {
-	const char line[] = "17a099 17a0a2 17a2cf main a+0x1 b+0x2 !x.c:1";
+	const char line[] = "17a099 17a0a2 17a2cf main a+0x1 a+0x2 !x.c:1";
 	const uint32_t kinds[] = { NOPAL_PLACE_RANGE,     NOPAL_PLACE_ADDRESS,   NOPAL_PLACE_NAMES,
 				   NOPAL_PLACE_IN_MODULE, NOPAL_PLACE_IN_MODULE, NOPAL_PLACE_LINE };
 	struct nopal_span rest = { 0, sizeof line - 1 };
@@ -198,7 +201,7 @@ static bool within(struct nopal_span span, uint32_t length)
 static void random_lines(void)
 {
 	static const char *const pieces[] = { "trace", "new",   "on",   " ", " ", " ",    "\"", "!",  "#",   "0x",   "f0004944",
-					      "watch", "12",    "size", ":", "+", "main", "@",  "\t", "off", "remove",
+					      "watch", "12",    "size", ":", "+", "main", "lib+0x1", "-0x2", "@",  "\t", "off", "remove",
 					      "query", "child", "ren",  "",  "1", "a.c:", "*",  "uniform" };
 	unsigned seed = (unsigned)time(0);
 	printf("seed %u\n", seed);

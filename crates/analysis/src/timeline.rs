@@ -27,10 +27,9 @@ pub struct Telling<'a, T> {
 }
 
 impl<'a, T: Teller> Telling<'a, T> {
-    pub fn new(thread: &ThreadInfo<'a>, teller: T) -> Telling<'a, T> {
-        let packets = thread.packets().collect::<Vec<_>>().into_iter();
+    pub fn new(packets: impl Iterator<Item = Packet<'a>>, teller: T) -> Telling<'a, T> {
         Telling {
-            packets,
+            packets: packets.collect::<Vec<_>>().into_iter(),
             packet: None,
             rest: &[],
             machine: Machine::default(),

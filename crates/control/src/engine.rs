@@ -18,7 +18,7 @@ pub enum Place {
     Range { start: u64, end: u64 },
     /// `MODULE+0xADDRESS`: the same as `Address`, by the address in the file.
     InModule { module: String, address: u64 },
-    /// `MODULE+0xSTART MODULE+0xEND`: the same as `Range`, by addresses in the file.
+    /// `MODULE+0xSTART-0xEND`: the same as `Range`, by addresses in the file.
     RangeInModule {
         module: String,
         start: u64,
@@ -43,10 +43,10 @@ pub struct FoundSite {
     pub name: String,
     /// File name of the module, without folders.
     pub module: String,
+    /// Whether the module is the program itself, no library.
+    pub executable: bool,
     /// Why it can never be traced, as `nopal list` says it.
     pub refused: Option<String>,
-    /// Where its thunk is, in the same process as `address`, if the site is inserted there.
-    pub thunk: Option<u64>,
 }
 
 /// An address of the process, by what does not change when the program is started again.
@@ -112,6 +112,9 @@ pub trait Engine {
     /// Puts the jumps of sites into the text, switched to [`Mode::Off`]. Sites that are inserted already stay as they
     /// are. Gives those that could not be inserted; the others all are.
     fn insert(&mut self, sites: &[SiteKey]) -> Result<Vec<Refused>>;
+
+    /// Where the thunk of a site is, in the session's first process that has it; `None` if it is not inserted.
+    fn thunk(&mut self, site: SiteKey) -> Option<u64>;
 
     /// Has taken effect on all threads of all processes when it returns. Sites that are not inserted are passed over.
     fn switch(&mut self, sites: &[SiteKey], mode: Mode) -> Result<()>;

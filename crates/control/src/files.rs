@@ -1,14 +1,13 @@
-//! The files of a session: `ctl`, `trace`, and those of the tracing directory.
+//! The files of a session, as whoever serves them sees them: opened, read and written in pieces, closed.
 
 use std::fmt;
 
-use anyhow::Result;
-
 use crate::engine::Engine;
-
-/// The state of a session. All changes go through [`Control::command`] and [`Control::write`].
-#[derive(Default)]
-pub struct Control {}
+use crate::grammar::{parse, quoted};
+use crate::state::Control;
+use crate::stream::Stream;
+use crate::table::{FILES, FOLDER, Role, Row};
+use crate::what::Part;
 
 /// A name in a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +29,21 @@ pub struct Access {
 
 /// A file that somebody has open. It holds what it showed when it was opened, and what was written of a line that has
 /// not ended yet.
-pub struct File {}
+pub struct File {
+    pub(crate) role: Role,
+    pub(crate) shown: Shown,
+    /// The begin of a line whose end has not been written.
+    pending: Vec<u8>,
+    /// What a list of places will be, where one is being written.
+    pub(crate) places: Option<Vec<Part>>,
+}
+
+pub(crate) enum Shown {
+    Text(Vec<u8>),
+    Stream(Stream),
+    /// What has been recorded since it was last looked for, if it has been.
+    Pipe(Option<Stream>),
+}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
@@ -47,6 +60,22 @@ pub struct Error {
     pub message: String,
 }
 
+impl Error {
+    pub(crate) fn new(number: i32, message: impl fmt::Display) -> Error {
+        // Names of functions are in it, which may be anything.
+        let message = message.to_string();
+        let harmless = |char: char| if char.is_control() { '\u{fffd}' } else { char };
+        Error {
+            number,
+            message: message.chars().map(harmless).collect(),
+        }
+    }
+
+    pub(crate) fn invalid(message: impl fmt::Display) -> Error {
+        Error::new(libc::EINVAL, message)
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(&self.message)
@@ -55,69 +84,213 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-impl Control {
-    pub fn new() -> Control {
-        Control::default()
-    }
+/// A write that fills blocks may have been cut anywhere by who copies a file; any other one ends where its writer
+/// meant it to, with an end of line or without.
+const BLOCK: usize = 4096;
+/// A line that is longer is no command.
+const LONGEST_LINE: usize = 1 << 20;
 
+impl Control {
     /// What is in a folder: `""`, or `"tracing"`.
-    pub fn list(&self, _folder: &str) -> Result<Vec<Entry>, Error> {
-        Err(absent())
+    pub fn list(&self, folder: &str) -> Result<Vec<Entry>, Error> {
+        let entry = |row: &Row| Entry {
+            name: row.name,
+            folder: false,
+            mode: row.mode,
+        };
+        let mut entries: Vec<Entry> = FILES
+            .iter()
+            .filter(|row| row.folder == folder)
+            .map(entry)
+            .collect();
+        match folder {
+            "" => entries.push(Entry {
+                name: FOLDER,
+                folder: true,
+                mode: 0o700,
+            }),
+            FOLDER => {}
+            _ => {
+                return Err(Error::new(
+                    libc::ENOENT,
+                    format_args!("{folder}: no such folder"),
+                ));
+            }
+        }
+        Ok(entries)
     }
 
     /// Opens a file: `"ctl"`, `"trace"`, `"tracing/current_tracer"`, … What it shows is what holds now.
     pub fn open(
         &mut self,
-        _engine: &mut dyn Engine,
-        _path: &str,
-        _access: Access,
+        engine: &mut dyn Engine,
+        path: &str,
+        access: Access,
     ) -> Result<File, Error> {
-        Err(absent())
+        let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let row = FILES
+            .iter()
+            .find(|row| row.folder == folder && row.name == name)
+            .ok_or_else(|| Error::new(libc::ENOENT, format_args!("{path}: no such file")))?;
+        let denied = (access.read && row.mode & 0o400 == 0)
+            || ((access.write || access.truncate) && row.mode & 0o200 == 0);
+        if denied {
+            let verb = if row.mode & 0o200 == 0 {
+                "written"
+            } else {
+                "read"
+            };
+            return Err(Error::new(
+                libc::EACCES,
+                format_args!("{path} cannot be {verb}"),
+            ));
+        }
+        let shown = if access.read {
+            self.show(engine, row.role)?
+        } else {
+            Shown::Text(Vec::new())
+        };
+        let mut file = File {
+            role: row.role,
+            shown,
+            pending: Vec::new(),
+            places: None,
+        };
+        if access.truncate {
+            self.truncate(engine, &mut file)?;
+        }
+        Ok(file)
     }
 
     /// Obeys the lines in `bytes`, in order, up to the first that fails, which the error quotes. A line that the end of
     /// `bytes` may have cut waits for the next write, or for [`Control::close`].
     pub fn write(
         &mut self,
-        _engine: &mut dyn Engine,
-        _file: &mut File,
-        _bytes: &[u8],
+        engine: &mut dyn Engine,
+        file: &mut File,
+        bytes: &[u8],
     ) -> Result<(), Error> {
-        Err(absent())
+        file.pending.extend_from_slice(bytes);
+        let cut = bytes.len().is_multiple_of(BLOCK) && !bytes.is_empty();
+        let whole = match file.pending.iter().rposition(|byte| *byte == b'\n') {
+            _ if !cut => file.pending.len(),
+            Some(end) => end + 1,
+            None => 0,
+        };
+        if file.pending.len() - whole > LONGEST_LINE {
+            file.pending.clear();
+            return Err(self.failed(Error::invalid("a line of more than a MiB is no command")));
+        }
+        let rest = file.pending.split_off(whole);
+        let lines = std::mem::replace(&mut file.pending, rest);
+        let written = self.write_lines(engine, file, &lines);
+        if written.is_err() {
+            file.pending.clear();
+        }
+        written
     }
 
     /// Gives `trace_pipe` what has been recorded since; does nothing to other files.
-    pub fn refill(&mut self, _engine: &mut dyn Engine, _file: &mut File) -> Result<(), Error> {
-        Err(absent())
+    pub fn refill(&mut self, engine: &mut dyn Engine, file: &mut File) -> Result<(), Error> {
+        match &mut file.shown {
+            Shown::Pipe(stream @ None) => {
+                *stream = self.take_recorded(engine)?;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
     }
 
-    pub fn close(&mut self, _engine: &mut dyn Engine, _file: File) -> Result<(), Error> {
-        Err(absent())
+    pub fn close(&mut self, engine: &mut dyn Engine, mut file: File) -> Result<(), Error> {
+        let rest = std::mem::take(&mut file.pending);
+        let written = self.write_lines(engine, &mut file, &rest);
+        written.and(self.finish(engine, &mut file))
     }
 
     /// Obeys one or more lines, as a write to `ctl`, and gives what they answer: text for a person, often none.
-    pub fn command(&mut self, _engine: &mut dyn Engine, _text: &str) -> Result<String, Error> {
-        Err(absent())
+    pub fn command(&mut self, engine: &mut dyn Engine, text: &str) -> Result<String, Error> {
+        let mut answers = String::new();
+        let several = text.trim_end().contains('\n');
+        for (number, line) in (1..).zip(text.lines()) {
+            let answer = self.line(engine, line).map_err(|error| {
+                if several {
+                    Error::new(error.number, format_args!("line {number}: {error}"))
+                } else {
+                    error
+                }
+            });
+            answers.push_str(&answer.map_err(|error| self.failed(error))?);
+            if !answers.is_empty() && !answers.ends_with('\n') {
+                answers.push('\n');
+            }
+        }
+        Ok(answers)
     }
 
-    /// Finds all places again, inserts and switches what is new. To be called before new code runs.
-    pub fn refresh(&mut self, _engine: &mut dyn Engine) -> Result<(), Error> {
-        Err(absent())
+    fn line(&mut self, engine: &mut dyn Engine, line: &str) -> Result<String, Error> {
+        let Some(command) = parse(line).map_err(Error::invalid)? else {
+            return Ok(String::new());
+        };
+        self.obey(engine, command)
+            .map_err(|error| Error::invalid(format_args!("{}: {error:#}", quoted(line.trim()))))
+    }
+
+    fn write_lines(
+        &mut self,
+        engine: &mut dyn Engine,
+        file: &mut File,
+        bytes: &[u8],
+    ) -> Result<(), Error> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let text = std::str::from_utf8(bytes)
+            .map_err(|_| self.failed(Error::invalid("what was written is not text (UTF-8)")))?;
+        if file.role == Role::Control {
+            return self.command(engine, text).map(drop);
+        }
+        for line in text.lines() {
+            self.write_line(engine, file, line)
+                .map_err(|error| self.failed(error))?;
+        }
+        Ok(())
     }
 }
 
 impl File {
     /// At most `length` bytes from `offset` on. It may wait for the disk, but for nothing that takes a lock: it need
     /// not be called by the thread that has the [`Control`].
-    pub fn read(&mut self, _offset: u64, _length: usize) -> Result<Content, Error> {
-        Err(absent())
+    pub fn read(&mut self, offset: u64, length: usize) -> Result<Content, Error> {
+        let failed = |error| Error::new(libc::EIO, format_args!("{error:#}"));
+        match &mut self.shown {
+            Shown::Text(text) => {
+                let from = usize::try_from(offset)
+                    .unwrap_or(usize::MAX)
+                    .min(text.len());
+                let end = from.saturating_add(length).min(text.len());
+                Ok(Content::Bytes(text[from..end].to_vec()))
+            }
+            Shown::Stream(stream) => {
+                let bytes = stream.read(offset, length).map_err(failed)?;
+                Ok(Content::Bytes(bytes))
+            }
+            Shown::Pipe(stream) => {
+                let Some(running) = stream else {
+                    return Ok(Content::Later);
+                };
+                // What a pipe gives does not depend on where its reader believes to be.
+                let bytes = running.next(length).map_err(failed)?;
+                if bytes.is_empty() {
+                    *stream = None;
+                    return Ok(Content::Later);
+                }
+                Ok(Content::Bytes(bytes))
+            }
+        }
     }
-}
 
-/// No such file.
-fn absent() -> Error {
-    Error {
-        number: 2,
-        message: "no such file".into(),
+    /// Whether what one reader has got, no other gets: `trace_pipe`.
+    pub fn is_pipe(&self) -> bool {
+        matches!(self.shown, Shown::Pipe(_))
     }
 }

@@ -1,9 +1,23 @@
 //! Control of a session by text: its state, the commands that change it, and the files that show it.
 //!
-//! [`engine`] is all that it asks of a recording; [`files`] what it shows to whoever serves the files.
+//! `engine` is all that it asks of a recording. `grammar` reads commands, `what` the places in them; `state` obeys,
+//! with `sites` counting which traces want which functions; `text` shows the state as commands. `files` are `ctl`,
+//! `trace` and those of `tracing`, all of them listed in `table`, from which `manual` tells of them; `stream` makes the text of a trace while it is read.
 
-pub mod engine;
-pub mod files;
+mod engine;
+mod files;
+mod grammar;
+mod manual;
+mod sites;
+mod state;
+mod stream;
+mod table;
+mod text;
+mod tracing;
+mod what;
 
 pub use engine::{Calls, Counts, Engine, FoundSite, Location, Mode, Place, Refused, SiteKey};
-pub use files::{Access, Content, Control, Entry, Error, File};
+pub use files::{Access, Content, Entry, Error, File};
+pub use manual::manual;
+pub use state::Control;
+pub use what::{Part, What};

@@ -3,18 +3,21 @@
 use std::io::Write;
 
 use anyhow::Result;
-use nopal_trace::{Event, Record, ThreadInfo, Trace};
+use nopal_trace::{Event, Packet, Record, Trace};
 
-use super::Lines;
+use super::{Excerpt, Lines};
 use crate::addresses::Addresses;
 use crate::text::push_hex;
 use crate::timeline::timeline;
 
-pub fn dump(trace: &Trace, out: &mut dyn Write) -> Result<()> {
+pub fn dump(trace: &Trace, excerpt: Excerpt, out: &mut dyn Write) -> Result<()> {
     let addresses = Addresses::new(trace);
     let threads = trace.threads();
     let mut lines = Lines::new(out);
-    for (stream, clock, event) in timeline(&threads, |_, thread| events(thread)) {
+    for (stream, clock, event) in timeline(&threads, |_, thread| events(excerpt.packets(thread))) {
+        if !excerpt.holds(clock) {
+            continue;
+        }
         let (letter, site, values) = match event {
             Event::Entry {
                 site, arguments, ..
@@ -40,9 +43,11 @@ pub fn dump(trace: &Trace, out: &mut dyn Write) -> Result<()> {
     Ok(lines.flush()?)
 }
 
-/// All records of a thread.
-pub fn events<'a>(thread: &ThreadInfo<'a>) -> impl Iterator<Item = (u64, Event<'a>)> + use<'a> {
-    let records = thread.packets().flat_map(|packet| {
+/// All records of packets.
+pub fn events<'a>(
+    packets: impl Iterator<Item = Packet<'a>>,
+) -> impl Iterator<Item = (u64, Event<'a>)> {
+    let records = packets.flat_map(|packet| {
         let end = std::iter::from_fn(move || {
             packet.release();
             None

@@ -6,21 +6,26 @@ use std::io::Write;
 use anyhow::Result;
 use nopal_trace::Trace;
 
-use super::Lines;
+use super::{Excerpt, Lines};
+use crate::addresses::Addresses;
 use crate::calls::{Ending, Frame, Sink};
 use crate::names::{Names, ThreadNames};
 use crate::text::{push_hex_short, push_u64};
 use crate::timeline::{Teller, Telling, timeline};
 
-pub fn dump(trace: &Trace, out: &mut dyn Write) -> Result<()> {
+pub fn dump(trace: &Trace, excerpt: Excerpt, addresses: bool, out: &mut dyn Write) -> Result<()> {
     let names = Names::new(trace);
+    let places = addresses.then(|| Addresses::new(trace));
     let thread_names = ThreadNames::new(trace);
     let threads = trace.threads();
     let mut comms: Vec<Option<String>> = vec![None; threads.len()];
     let mut lines = Lines::new(out);
-    for (stream, _, entry) in timeline(&threads, |_, thread| {
-        Telling::new(thread, Entries::default())
+    for (stream, clock, entry) in timeline(&threads, |_, thread| {
+        Telling::new(excerpt.packets(thread), Entries::default())
     }) {
+        if !excerpt.holds(clock) {
+            continue;
+        }
         let thread = &threads[stream];
         let comm = comms[stream].get_or_insert_with(|| thread_names.of(thread));
         let text = &mut lines.text;
@@ -28,10 +33,18 @@ pub fn dump(trace: &Trace, out: &mut dyn Write) -> Result<()> {
         text.extend_from_slice(comm.as_bytes());
         text.push(b':');
         push_u64(text, u64::from(thread.thread));
-        push_place(text, &names, entry.site, "+0x0/0x");
+        let push_place = |text: &mut Vec<u8>, site, offset| {
+            push_place(text, &names, site, offset);
+            if let Some(places) = &places {
+                text.extend_from_slice(b" <");
+                push_hex_short(text, places.address(thread.process, site, clock));
+                text.push(b'>');
+            }
+        };
+        push_place(text, entry.site, "+0x0/0x");
         text.extend_from_slice(b" <--");
         match entry.caller {
-            Some(caller) => push_place(text, &names, caller, "+-/0x"),
+            Some(caller) => push_place(text, caller, "+-/0x"),
             None => text.extend_from_slice(b" -"),
         }
         lines.end_line()?;

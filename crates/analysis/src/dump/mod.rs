@@ -10,7 +10,7 @@ mod raw;
 use std::io::{self, Write};
 
 use anyhow::Result;
-use nopal_trace::Trace;
+use nopal_trace::{Packet, ThreadInfo, Trace};
 
 use crate::drive::Drive;
 
@@ -47,10 +47,53 @@ impl Format {
     }
 }
 
+/// A part of a trace. A call that began before it is not known as the caller of others.
+#[derive(Clone, Copy, Debug)]
+pub struct Excerpt {
+    /// The records with a greater counter than this, …
+    pub after: u64,
+    /// … and none with a greater one than this.
+    pub until: u64,
+}
+
+impl Excerpt {
+    pub const ALL: Excerpt = Excerpt {
+        after: 0,
+        until: u64::MAX,
+    };
+
+    fn holds(&self, clock: u64) -> bool {
+        clock > self.after && clock <= self.until
+    }
+
+    /// The packets that may hold some of its records.
+    fn packets<'a>(self, thread: &ThreadInfo<'a>) -> impl Iterator<Item = Packet<'a>> + use<'a> {
+        let packets = thread.packets();
+        packets.filter(move |packet| {
+            packet.clock_end() > self.after && packet.clock_begin() <= self.until
+        })
+    }
+}
+
+/// As [`Format::Devtrace`].
+pub fn devtrace(trace: &Trace, excerpt: Excerpt, out: &mut dyn Write) -> Result<()> {
+    devtrace::dump(trace, excerpt, out)
+}
+
+/// As [`Format::Function`]; with `addresses`, each function's own behind it: ` <address>`.
+pub fn function(
+    trace: &Trace,
+    excerpt: Excerpt,
+    addresses: bool,
+    out: &mut dyn Write,
+) -> Result<()> {
+    function::dump(trace, excerpt, addresses, out)
+}
+
 pub fn dump(trace: &Trace, format: Format, drive: &Drive, out: &mut dyn Write) -> Result<()> {
     match format {
-        Format::Devtrace => devtrace::dump(trace, out),
-        Format::Function => function::dump(trace, out),
+        Format::Devtrace => devtrace::dump(trace, Excerpt::ALL, out),
+        Format::Function => function::dump(trace, Excerpt::ALL, false, out),
         Format::Chrome => chrome::dump(trace, drive, out),
         Format::Folded(weight) => folded::dump(trace, weight, drive, out),
         Format::Raw => raw::dump(trace, out),

@@ -17,7 +17,7 @@ pub fn dump(trace: &Trace, out: &mut dyn Write) -> Result<()> {
     let names = Names::new(trace);
     let threads = trace.threads();
     let mut lines = Lines::new(out);
-    for (stream, clock, event) in timeline(&threads, |_, thread| events(thread)) {
+    for (stream, clock, event) in timeline(&threads, |_, thread| events(thread.packets())) {
         let text = &mut lines.text;
         push_u64(text, clock);
         for number in [threads[stream].process, threads[stream].thread] {

@@ -48,9 +48,9 @@ pub fn replay(trace: &Trace, look: Look, out: &mut dyn Write) -> Result<()> {
     };
     let mut introduced = vec![false; threads.len()];
     writer.heading();
-    for (stream, clock, line) in
-        timeline(&threads, |_, thread| Telling::new(thread, Lines::default()))
-    {
+    for (stream, clock, line) in timeline(&threads, |_, thread| {
+        Telling::new(thread.packets(), Lines::default())
+    }) {
         let thread = &threads[stream];
         if !std::mem::replace(&mut introduced[stream], true) {
             writer.introduce(thread.process, thread.thread, &thread_names.of(thread));

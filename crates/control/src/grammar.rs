@@ -1,0 +1,239 @@
+//! The parser of `runtime/core/control.c`, from Rust.
+
+use std::ffi::{CStr, c_char};
+
+use crate::engine::Place;
+use crate::what::{Part, What};
+
+/// What a line asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    New {
+        what: What,
+        name: String,
+    },
+    Switch {
+        name: String,
+        on: bool,
+    },
+    Remove {
+        name: String,
+    },
+    /// The buffer has room for two to the power of this many records.
+    Size(u32),
+    Watch {
+        ids: Vec<u32>,
+        children: bool,
+    },
+    Start,
+    Stop,
+    Reset,
+    Query(What),
+    Simulate(What),
+    Uniform(bool),
+}
+
+/// What a line asks for; `None` if it is empty or a comment. An error quotes the line and says what was expected.
+pub fn parse(line: &str) -> Result<Option<Command>, String> {
+    let parsed = parsed(line)?;
+    let text = |argument: usize| slice(line, parsed.arguments[argument]).to_owned();
+    let what = || What::parsed(places(line, parsed.arguments[0]));
+    let numbers = || numbers(line, parsed.arguments[0]);
+    let switch = |on| Command::Switch { name: text(0), on };
+    let watch = |children| Command::Watch {
+        ids: numbers(),
+        children,
+    };
+    // In the order of `enum nopal_command`.
+    Ok(Some(match parsed.command {
+        0 => return Ok(None),
+        1 => Command::New {
+            what: what(),
+            name: text(1),
+        },
+        2 => switch(true),
+        3 => switch(false),
+        4 => Command::Remove { name: text(0) },
+        5 => Command::Size(numbers().first().copied().unwrap_or(0)),
+        6 => watch(false),
+        7 => watch(true),
+        8 => Command::Start,
+        9 => Command::Stop,
+        10 => Command::Reset,
+        11 => Command::Query(what()),
+        12 => Command::Simulate(what()),
+        13 => Command::Uniform(true),
+        14 => Command::Uniform(false),
+        other => return Err(format!("{line:?}: unknown command {other}")),
+    }))
+}
+
+/// The forms of all commands, in the order in which people are told of them.
+pub fn forms() -> impl Iterator<Item = &'static str> {
+    // SAFETY: the function takes any number, and gives a text that lasts for ever or null.
+    let form = |row| unsafe {
+        let form = nopal_control_form(row);
+        (!form.is_null()).then(|| CStr::from_ptr(form).to_str().unwrap_or_default())
+    };
+    (0..).map_while(form)
+}
+
+/// The places in the words of `text`, such as those that are written to `set_ftrace_filter`.
+pub fn places_in(text: &str) -> Vec<Part> {
+    let length = u32::try_from(text.len()).unwrap_or(0);
+    places(
+        text,
+        Span {
+            begin: 0,
+            end: length,
+        },
+    )
+}
+
+/// The numbers that `text` begins with.
+pub fn numbers_in(text: &str) -> Vec<u32> {
+    let length = u32::try_from(text.len()).unwrap_or(0);
+    numbers(
+        text,
+        Span {
+            begin: 0,
+            end: length,
+        },
+    )
+}
+
+fn parsed(line: &str) -> Result<Parsed, String> {
+    let length = u32::try_from(line.len()).map_err(|_| "a line of 4 GiB".to_string())?;
+    let mut parsed = Parsed::default();
+    // SAFETY: the line has this many bytes, which the function only reads, and it fills in the structure.
+    let is_command = unsafe { nopal_control_parse(line.as_ptr().cast(), length, &mut parsed) };
+    if is_command {
+        return Ok(parsed);
+    }
+    let expected = CStr::from_bytes_until_nul(&parsed.expected).unwrap_or_default();
+    let expected = expected.to_string_lossy();
+    let found = match slice(line, parsed.bad) {
+        "" => "its end".to_string(),
+        word => quoted(word),
+    };
+    Err(format!(
+        "{}: expected {expected}, found {found}",
+        quoted(line.trim())
+    ))
+}
+
+/// In quotes, with nothing in it that a terminal would obey.
+pub fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for char in text.chars() {
+        match char {
+            '"' | '\\' => quoted.push(char),
+            _ => quoted.extend(char.escape_debug()),
+        }
+    }
+    quoted + "\""
+}
+
+fn places(line: &str, mut rest: Span) -> Vec<Part> {
+    let mut places = Vec::new();
+    let mut found = RawPlace::default();
+    // SAFETY: `rest` lies in the line; the functions only read that, and fill in the structure.
+    while unsafe { nopal_place_next(line.as_ptr().cast(), &mut rest, &mut found) } {
+        let text = || slice(line, found.text).to_owned();
+        let (first, last) = (found.first, found.last);
+        // In the order of `enum nopal_place_kind`.
+        let place = match found.kind {
+            0 => Place::Address(first),
+            1 => Place::Range {
+                start: first,
+                end: last,
+            },
+            2 => Place::InModule {
+                module: text(),
+                address: first,
+            },
+            3 => Place::RangeInModule {
+                module: text(),
+                start: first,
+                end: last,
+            },
+            4 => Place::Line {
+                file: text(),
+                line: u32::try_from(first).unwrap_or(0),
+            },
+            _ => Place::Names(text()),
+        };
+        places.push(Part {
+            place,
+            excluded: found.excluded,
+        });
+    }
+    places
+}
+
+fn numbers(line: &str, mut rest: Span) -> Vec<u32> {
+    let mut numbers = Vec::new();
+    let mut number = 0;
+    // SAFETY: as in `places`.
+    while unsafe { nopal_number_next(line.as_ptr().cast(), &mut rest, &mut number) } {
+        numbers.push(number);
+    }
+    numbers
+}
+
+fn slice(line: &str, span: Span) -> &str {
+    line.get(span.begin as usize..span.end as usize)
+        .unwrap_or_default()
+}
+
+/// `struct nopal_span`
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Span {
+    begin: u32,
+    end: u32,
+}
+
+const ARGUMENTS: usize = 3;
+const EXPECTED: usize = 256;
+
+/// `struct nopal_control`
+#[repr(C)]
+struct Parsed {
+    command: u32,
+    arguments: [Span; ARGUMENTS],
+    bad: Span,
+    expected: [u8; EXPECTED],
+}
+
+impl Default for Parsed {
+    fn default() -> Parsed {
+        Parsed {
+            command: 0,
+            arguments: [Span::default(); ARGUMENTS],
+            bad: Span::default(),
+            expected: [0; EXPECTED],
+        }
+    }
+}
+
+/// `struct nopal_place`
+#[repr(C)]
+#[derive(Default)]
+struct RawPlace {
+    kind: u32,
+    excluded: bool,
+    text: Span,
+    first: u64,
+    last: u64,
+}
+
+// control.h asserts the same.
+const _: () = assert!(size_of::<Parsed>() == 292 && size_of::<RawPlace>() == 32);
+
+unsafe extern "C" {
+    fn nopal_control_parse(line: *const c_char, length: u32, parsed: *mut Parsed) -> bool;
+    fn nopal_control_form(row: u32) -> *const c_char;
+    fn nopal_place_next(line: *const c_char, rest: *mut Span, place: *mut RawPlace) -> bool;
+    fn nopal_number_next(line: *const c_char, rest: *mut Span, number: *mut u32) -> bool;
+}

@@ -1,0 +1,201 @@
+//! The manual of the control language and its files.
+
+use roff::{Inline, Roff, bold, italic, roman};
+
+use crate::grammar::forms;
+use crate::table::{COMMANDS, Description, FILES, FOLDER, PLACES, Row};
+
+/// The page nopal-ctl(5), for man(1).
+pub fn manual() -> String {
+    let mut page = Roff::new();
+    page.control("TH", ["NOPAL-CTL", "5"]);
+    section(&mut page, "NAME");
+    page.text([roman("nopal-ctl - control of a nopal session by text")]);
+
+    section(&mut page, "DESCRIPTION");
+    page.text([
+        roman("A session of "),
+        bold("nopal"),
+        roman(" is controlled by commands in text, and shows its state and its trace as text. "),
+        bold("nopal ctl"),
+        roman(" sends commands to it; "),
+        bold("nopal mount"),
+        roman(" shows each session as files, in a folder that has the name of its process."),
+    ]);
+    paragraph(&mut page, RULES);
+
+    section(&mut page, "COMMANDS");
+    for (form, description) in described() {
+        entry(
+            &mut page,
+            form_of(form),
+            description.about,
+            description.example,
+        );
+    }
+    paragraph(&mut page, "WHAT is one place or more:");
+    for (place, about) in PLACES {
+        page.control("TP", []);
+        page.text([bold(*place)]);
+        page.text([roman(*about)]);
+    }
+
+    section(&mut page, "FILES");
+    for row in FILES {
+        let name = vec![bold(path(row)), roman(format!(" ({})", access(row)))];
+        entry(&mut page, name, row.about, row.example);
+    }
+
+    section(&mut page, "EXAMPLES");
+    for (about, commands) in EXAMPLES {
+        page.text([roman(*about)]);
+        page.control("nf", []);
+        page.control("RS", []);
+        for command in commands.lines() {
+            page.text([roman(command)]);
+        }
+        page.control("RE", []);
+        page.control("fi", []);
+        page.control("PP", []);
+    }
+    section(&mut page, "SEE ALSO");
+    page.text([bold("nopal"), roman("(1)")]);
+    page.to_roff()
+}
+
+const RULES: &str = "A command is a line; words are separated by blanks, and a word with blanks in it is written in \
+                     double quotes. # begins a comment where a word could begin. A line that is no command, or cannot \
+                     be obeyed, changes nothing, and the error says what was expected; of several lines, those before \
+                     it have been obeyed.";
+
+const EXAMPLES: &[(&str, &str)] = &[
+    (
+        "Count the calls of a function while something happens:",
+        "nopal ctl PID 'trace parse_line new p' 'trace p on' start\nnopal ctl PID | grep -A 3 'new p'",
+    ),
+    (
+        "Save the state, and bring another process of the same program into it:",
+        "nopal ctl PID > save\nnopal ctl OTHER < save",
+    ),
+    (
+        "Watch calls as they come, by the names of the kernel's tracing directory:",
+        "nopal mount /tmp/n; cd /tmp/n/PID/tracing\necho 'parse_*' > set_ftrace_filter\necho function > current_tracer\n\
+         cat trace_pipe",
+    ),
+];
+
+/// All commands of the grammar.
+fn described() -> impl Iterator<Item = (&'static str, &'static Description)> {
+    forms().filter_map(|form| {
+        let description = COMMANDS.iter().find(|command| command.form == form);
+        Some((form, description?))
+    })
+}
+
+fn section(page: &mut Roff, name: &str) {
+    page.control("SH", [name]);
+}
+
+fn paragraph(page: &mut Roff, text: &str) {
+    page.control("PP", []);
+    page.text([roman(text)]);
+}
+
+fn entry(page: &mut Roff, name: Vec<Inline>, about: &str, example: &str) {
+    page.control("TP", []);
+    page.text(name);
+    page.text([roman(about)]);
+    page.control("RS", []);
+    page.control("PP", []);
+    page.text([roman("Example: "), bold(example)]);
+    page.control("RE", []);
+}
+
+/// Arguments in italics.
+fn form_of(form: &str) -> Vec<Inline> {
+    let mut inlines = Vec::new();
+    for word in form.split(' ') {
+        if !inlines.is_empty() {
+            inlines.push(roman(" "));
+        }
+        let argument = word.starts_with(|char: char| char.is_ascii_uppercase());
+        inlines.push(if argument { italic(word) } else { bold(word) });
+    }
+    inlines
+}
+
+fn path(row: &Row) -> String {
+    match row.folder {
+        "" => row.name.to_owned(),
+        _ => format!("{FOLDER}/{}", row.name),
+    }
+}
+
+fn access(row: &Row) -> &'static str {
+    match row.mode {
+        0o400 => "read",
+        0o200 => "write",
+        _ => "read and write",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fmt::Write;
+
+    /// The same tables, for docs/control.md.
+    fn markdown() -> String {
+        let mut text = String::from("## Commands\n\n");
+        for (form, description) in described() {
+            let _ = writeln!(
+                text,
+                "- **`{form}`** {} `{}`",
+                description.about, description.example
+            );
+        }
+        text.push_str("\n`WHAT` is one place or more:\n\n| place | means |\n| --- | --- |\n");
+        for (place, about) in PLACES {
+            let about = about.replace('*', "\\*");
+            let _ = writeln!(text, "| `{place}` | {about} |");
+        }
+        text.push_str("\n## Files\n\n");
+        for row in FILES {
+            let _ = writeln!(
+                text,
+                "- **`{}`** ({}) {} `{}`",
+                path(row),
+                access(row),
+                row.about,
+                row.example
+            );
+        }
+        text
+    }
+
+    #[test]
+    fn every_command_is_described() {
+        let forms: Vec<&str> = forms().collect();
+        let described: Vec<&str> = described().map(|(form, _)| form).collect();
+        assert_eq!(forms, described);
+        assert_eq!(forms.len(), COMMANDS.len());
+        for command in COMMANDS {
+            let parsed = crate::grammar::parse(command.example);
+            assert!(
+                parsed.is_ok_and(|command| command.is_some()),
+                "{}",
+                command.example
+            );
+        }
+    }
+
+    #[test]
+    fn the_page_in_docs_tells_the_same() {
+        let page = include_str!("../../../docs/control.md");
+        let text = markdown();
+        assert!(
+            page.ends_with(&text),
+            "docs/control.md should end with:\n\n{text}"
+        );
+    }
+}

@@ -1,0 +1,529 @@
+//! The state of a session, and what commands do to it. Each command is done as a whole or not at all.
+
+use std::collections::HashSet;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::engine::{Engine, FoundSite, Mode, Place, Refused, SiteKey};
+use crate::grammar::{Command, quoted};
+use crate::sites::Sites;
+use crate::tracing::Tracing;
+use crate::what::{Part, What, word};
+
+/// The state of a session: its traces, and whether they record. Changes go through [`Control::command`] and
+/// [`Control::write`].
+#[derive(Default)]
+pub struct Control {
+    pub(crate) traces: Vec<Trace>,
+    pub(crate) sites: Sites,
+    pub(crate) started: bool,
+    /// All sites that can be traced, held while `uniform` is on.
+    pub(crate) uniform: Option<Vec<usize>>,
+    pub(crate) watched: Vec<u32>,
+    pub(crate) children: bool,
+    /// What the last `query` or `testtracein` found out.
+    pub(crate) answer: Vec<String>,
+    pub(crate) tracing: Tracing,
+}
+
+/// A named set of sites.
+pub(crate) struct Trace {
+    pub name: String,
+    pub what: What,
+    pub on: bool,
+    /// Numbers in [`Sites`].
+    pub sites: Vec<usize>,
+    /// The first of the functions that it means; `None` while there are none.
+    pub first: Option<(SiteKey, u64)>,
+    /// Functions that it means and that cannot be traced.
+    pub refused: usize,
+}
+
+/// Records that a buffer may have room for, as a power of two.
+const SIZES: std::ops::RangeInclusive<u32> = 10..=40;
+const RECORD_BYTES: u64 = 8;
+/// Refused functions that are told of by name.
+const MOST_TOLD: usize = 3;
+
+impl Control {
+    pub fn new() -> Control {
+        Control::default()
+    }
+
+    /// What the command answers: text for a person.
+    pub(crate) fn obey(&mut self, engine: &mut dyn Engine, command: Command) -> Result<String> {
+        match command {
+            Command::New { what, name } => self.make(engine, what, name),
+            Command::Switch { name, on } => {
+                let at = self.at(&name)?;
+                self.switch(engine, at, on)?;
+                Ok(String::new())
+            }
+            Command::Remove { name } => {
+                let at = self.at(&name)?;
+                self.remove(engine, at)?;
+                Ok(String::new())
+            }
+            Command::Size(size) => {
+                ensure!(
+                    SIZES.contains(&size),
+                    "expected a number from {} to {}: the buffer holds 2 to its power of records",
+                    SIZES.start(),
+                    SIZES.end()
+                );
+                engine.resize(RECORD_BYTES << size)?;
+                Ok(String::new())
+            }
+            Command::Watch { ids, children } => self.watch(engine, ids, children),
+            Command::Start => self.start(engine),
+            Command::Stop => self.stop(engine),
+            Command::Reset => self.reset(engine),
+            Command::Query(what) => self.query(engine, &what),
+            Command::Simulate(what) => self.simulate(engine, &what),
+            Command::Uniform(true) => self.uniform_on(engine),
+            Command::Uniform(false) => self.uniform_off(engine),
+        }
+    }
+
+    pub(crate) fn logsize(engine: &dyn Engine) -> u32 {
+        (engine.buffer() / RECORD_BYTES).max(1).ilog2()
+    }
+
+    pub(crate) fn trace(&self, name: &str) -> Option<&Trace> {
+        self.traces.iter().find(|trace| trace.name == name)
+    }
+
+    fn at(&self, name: &str) -> Result<usize> {
+        if let Some(at) = self.traces.iter().position(|trace| trace.name == name) {
+            return Ok(at);
+        }
+        let names: Vec<&str> = self.traces.iter().map(|trace| &*trace.name).collect();
+        match names[..] {
+            [] => bail!("there is no trace {}: none has been made", quoted(name)),
+            [..] if names.len() <= 8 => {
+                bail!(
+                    "there is no trace {}, only {}",
+                    quoted(name),
+                    names.join(", ")
+                )
+            }
+            _ => bail!("there is no trace {}", quoted(name)),
+        }
+    }
+
+    // ---- traces ----
+
+    fn make(&mut self, engine: &mut dyn Engine, what: What, name: String) -> Result<String> {
+        let what = portable(engine, what);
+        if let Some(trace) = self.trace(&name) {
+            ensure!(
+                trace.what == what,
+                "there is a trace {} already, of {}",
+                quoted(&name),
+                trace.what
+            );
+            return Ok(String::new());
+        }
+        let (trace, told) = self.hold(engine, what, name)?;
+        self.traces.push(trace);
+        Ok(told)
+    }
+
+    /// Inserts the sites of a trace, which is off, and says which cannot be.
+    pub(crate) fn hold(
+        &mut self,
+        engine: &mut dyn Engine,
+        what: What,
+        name: String,
+    ) -> Result<(Trace, String)> {
+        let found = found_or_waiting(engine, &what)?;
+        let able: Vec<SiteKey> = able(&found).collect();
+        let refused = if able.is_empty() {
+            Vec::new()
+        } else {
+            engine.insert(&able)?
+        };
+        let told = refusals(&found, &refused);
+        let without: HashSet<SiteKey> = refused.iter().map(|refused| refused.key).collect();
+        if !found.is_empty() && without.len() == able.len() {
+            bail!("{told}");
+        }
+        let numbers: Vec<usize> = able
+            .iter()
+            .filter(|key| !without.contains(key))
+            .map(|key| self.sites.number(*key))
+            .collect();
+        self.sites.hold(&numbers);
+        if self.idle() == Mode::Silent {
+            // Of those that could not be inserted when `uniform on` was written.
+            let idle = self.sites.not_enabled(&numbers);
+            if let Err(error) = engine.switch(&idle, Mode::Silent) {
+                engine.remove(&self.sites.held_once(&numbers))?;
+                self.sites.release(&numbers);
+                return Err(error);
+            }
+        }
+        let trace = Trace {
+            on: false,
+            first: found.first().map(|site| (site.key, site.address)),
+            refused: found.len() - numbers.len(),
+            sites: numbers,
+            name,
+            what,
+        };
+        Ok((trace, told))
+    }
+
+    /// What a site does that no trace has on.
+    fn idle(&self) -> Mode {
+        if self.started && self.uniform.is_some() {
+            Mode::Silent
+        } else {
+            Mode::Off
+        }
+    }
+
+    pub(crate) fn switch(&mut self, engine: &mut dyn Engine, at: usize, on: bool) -> Result<()> {
+        let trace = &self.traces[at];
+        if trace.on == on {
+            return Ok(());
+        }
+        if on {
+            if self.started {
+                engine.switch(&self.sites.not_enabled(&trace.sites), Mode::On)?;
+            }
+            self.sites.enable(&trace.sites);
+        } else {
+            if self.started {
+                engine.switch(&self.sites.enabled_once(&trace.sites), self.idle())?;
+            }
+            self.sites.disable(&trace.sites);
+        }
+        self.traces[at].on = on;
+        Ok(())
+    }
+
+    pub(crate) fn remove(&mut self, engine: &mut dyn Engine, at: usize) -> Result<()> {
+        let was_on = self.traces[at].on;
+        self.switch(engine, at, false)?;
+        let removed = engine.remove(&self.sites.held_once(&self.traces[at].sites));
+        if removed.is_err() && was_on {
+            self.switch(engine, at, true)
+                .context("the trace is off now and not removed")?;
+        }
+        removed?;
+        let trace = self.traces.remove(at);
+        self.sites.release(&trace.sites);
+        Ok(())
+    }
+
+    // ---- the session ----
+
+    fn watch(&mut self, engine: &mut dyn Engine, ids: Vec<u32>, children: bool) -> Result<String> {
+        let all = ids == [0];
+        ensure!(
+            all || !ids.contains(&0),
+            "0 means all processes: expected it alone"
+        );
+        let ids = if all { Vec::new() } else { ids };
+        engine.watch(&ids, children)?;
+        self.watched = ids;
+        self.children = children;
+        Ok(String::new())
+    }
+
+    pub(crate) fn start(&mut self, engine: &mut dyn Engine) -> Result<String> {
+        if !self.started {
+            let uniform = self.uniform.is_some();
+            engine.switch(&self.sites.in_mode(Mode::Silent, uniform), Mode::Silent)?;
+            let recorded = self.sites.in_mode(Mode::On, uniform);
+            if let Err(error) = engine.switch(&recorded, Mode::On) {
+                engine.switch(&self.sites.held(), Mode::Off)?;
+                return Err(error);
+            }
+            self.started = true;
+        }
+        Ok(String::new())
+    }
+
+    pub(crate) fn stop(&mut self, engine: &mut dyn Engine) -> Result<String> {
+        if self.started {
+            engine.switch(&self.sites.held(), Mode::Off)?;
+            self.started = false;
+        }
+        Ok(String::new())
+    }
+
+    /// Leaves nothing in the processes, and nothing but the buffer's size of the state.
+    fn reset(&mut self, engine: &mut dyn Engine) -> Result<String> {
+        engine.watch(&[], false)?;
+        if let Err(error) = engine.remove(&self.sites.held()) {
+            engine.watch(&self.watched, self.children)?;
+            return Err(error);
+        }
+        engine.clear_counts();
+        *self = Control {
+            tracing: std::mem::take(&mut self.tracing).after_reset(),
+            ..Control::default()
+        };
+        Ok(String::new())
+    }
+
+    fn uniform_on(&mut self, engine: &mut dyn Engine) -> Result<String> {
+        if self.uniform.is_some() {
+            return Ok(String::new());
+        }
+        let (trace, _) = self.hold(engine, What::of_names(&["*@*"], &[]), String::new())?;
+        if self.started {
+            let idle = self.sites.not_enabled(&trace.sites);
+            if let Err(error) = engine.switch(&idle, Mode::Silent) {
+                engine.remove(&self.sites.held_once(&trace.sites))?;
+                self.sites.release(&trace.sites);
+                return Err(error);
+            }
+        }
+        self.uniform = Some(trace.sites);
+        Ok(String::new())
+    }
+
+    fn uniform_off(&mut self, engine: &mut dyn Engine) -> Result<String> {
+        let Some(sites) = &self.uniform else {
+            return Ok(String::new());
+        };
+        if self.started {
+            engine.switch(&self.sites.not_enabled(sites), Mode::Off)?;
+        }
+        if let Err(error) = engine.remove(&self.sites.held_once(sites)) {
+            if self.started {
+                engine.switch(&self.sites.not_enabled(sites), Mode::Silent)?;
+            }
+            return Err(error);
+        }
+        self.sites.release(sites);
+        self.uniform = None;
+        Ok(String::new())
+    }
+
+    /// Finds all places again, inserts and switches what is new. To be called when a process has loaded a library or
+    /// executed another program, before that runs.
+    pub fn refresh(&mut self, engine: &mut dyn Engine) -> Result<()> {
+        for at in 0..self.traces.len() {
+            let found = find(engine, &self.traces[at].what)?;
+            let new = self.new_sites(&found, &self.traces[at].sites.clone());
+            let trace = &mut self.traces[at];
+            trace.first = found
+                .first()
+                .map(|site| (site.key, site.address))
+                .or(trace.first);
+            trace.refused = found.iter().filter(|site| site.refused.is_some()).count();
+            self.sites.hold(&new);
+            if trace.on {
+                self.sites.enable(&new);
+            }
+            trace.sites.extend(new);
+        }
+        if let Some(sites) = &self.uniform {
+            let sites = sites.clone();
+            let found = find(engine, &What::of_names(&["*@*"], &[]))?;
+            let new = self.new_sites(&found, &sites);
+            self.sites.hold(&new);
+            self.uniform = Some([sites, new].concat());
+        }
+        engine.insert(&self.sites.held())?;
+        if self.started {
+            let uniform = self.uniform.is_some();
+            engine.switch(&self.sites.in_mode(Mode::On, uniform), Mode::On)?;
+            engine.switch(&self.sites.in_mode(Mode::Silent, uniform), Mode::Silent)?;
+        }
+        Ok(())
+    }
+
+    fn new_sites(&mut self, found: &[FoundSite], known: &[usize]) -> Vec<usize> {
+        let known: HashSet<usize> = known.iter().copied().collect();
+        let numbers = able(found).map(|key| self.sites.number(key));
+        numbers.filter(|number| !known.contains(number)).collect()
+    }
+
+    // ---- questions ----
+
+    fn query(&mut self, engine: &mut dyn Engine, what: &What) -> Result<String> {
+        let found = find_some(engine, what)?;
+        self.answer = found.iter().map(|site| self.told_of(site)).collect();
+        Ok(self.answered())
+    }
+
+    fn told_of(&self, site: &FoundSite) -> String {
+        let (address, name) = (site.address, printable(site));
+        if let Some(reason) = &site.refused {
+            return format!("{address:08x} {name}: cannot be traced: {reason}");
+        }
+        let number = self.sites.known(site.key);
+        let mut traces = Vec::new();
+        for trace in &self.traces {
+            if number.is_some_and(|number| trace.sites.contains(&number)) {
+                traces.push(format!(
+                    "{} ({})",
+                    word(&trace.name),
+                    if trace.on { "on" } else { "off" }
+                ));
+            }
+        }
+        let traced = match (self.sites.is_enabled(site.key), self.started) {
+            _ if traces.is_empty() => return format!("{address:08x} {name}: not traced"),
+            (true, true) => "traced",
+            (true, false) => "not traced until start",
+            (false, _) => "not traced",
+        };
+        format!("{address:08x} {name}: {traced}: {}", traces.join(", "))
+    }
+
+    fn simulate(&mut self, engine: &mut dyn Engine, what: &What) -> Result<String> {
+        let found = find_some(engine, what)?;
+        let mut told = Vec::new();
+        for site in &found {
+            if self.started && self.sites.is_enabled(site.key) {
+                engine.simulate(site.key)?;
+                told.push(format!("{:08x} {}: entered", site.address, printable(site)));
+            } else {
+                told.push(self.told_of(site));
+            }
+        }
+        self.answer = told;
+        Ok(self.answered())
+    }
+
+    fn answered(&self) -> String {
+        self.answer.iter().map(|line| format!("{line}\n")).collect()
+    }
+}
+
+/// `NAME@MODULE`, with nothing in it that a terminal would obey.
+fn printable(site: &FoundSite) -> String {
+    let text = format!("{}@{}", site.name, site.module);
+    text.replace(char::is_control, "\u{fffd}")
+}
+
+fn able(found: &[FoundSite]) -> impl Iterator<Item = SiteKey> {
+    found
+        .iter()
+        .filter(|site| site.refused.is_none())
+        .map(|site| site.key)
+}
+
+/// The functions that are meant, each once.
+pub(crate) fn find(engine: &mut dyn Engine, what: &What) -> Result<Vec<FoundSite>> {
+    let mut excluded = HashSet::new();
+    for part in what.parts().iter().filter(|part| part.excluded) {
+        excluded.extend(engine.find(&part.place)?.into_iter().map(|site| site.key));
+    }
+    let mut found = Vec::new();
+    let mut known = HashSet::new();
+    for part in what.parts().iter().filter(|part| !part.excluded) {
+        let sites = engine.find(&part.place)?.into_iter();
+        found.extend(sites.filter(|site| !excluded.contains(&site.key) && known.insert(site.key)));
+    }
+    Ok(found)
+}
+
+fn find_some(engine: &mut dyn Engine, what: &What) -> Result<Vec<FoundSite>> {
+    let found = find(engine, what)?;
+    if found.is_empty() {
+        nothing_found(engine, what)?;
+    }
+    Ok(found)
+}
+
+/// The functions that are meant; none only where one of the places may come to be.
+pub(crate) fn found_or_waiting(engine: &mut dyn Engine, what: &What) -> Result<Vec<FoundSite>> {
+    let found = find(engine, what)?;
+    if found.is_empty() && !waits(engine, what)? {
+        nothing_found(engine, what)?;
+    }
+    Ok(found)
+}
+
+/// Whether one of the places is in a module that is not loaded, and may be later.
+fn waits(engine: &mut dyn Engine, what: &What) -> Result<bool> {
+    for part in what.parts().iter().filter(|part| !part.excluded) {
+        let module = match &part.place {
+            Place::Names(names) => names.rsplit_once('@').map(|(_, module)| module),
+            Place::InModule { module, .. } | Place::RangeInModule { module, .. } => Some(&**module),
+            _ => None,
+        };
+        if let Some(module) = module
+            && engine.find(&Place::Names(format!("@{module}")))?.is_empty()
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn nothing_found(engine: &mut dyn Engine, what: &What) -> Result<()> {
+    for Part { place, .. } in what.parts() {
+        if let Place::Range { start, end } | Place::RangeInModule { start, end, .. } = place {
+            ensure!(
+                start < end,
+                "the range is empty: its end is not behind its start"
+            );
+        }
+    }
+    let wanted = what.parts().iter().find(|part| !part.excluded);
+    let nearest = wanted.map_or_else(Vec::new, |part| engine.nearest(&part.place));
+    ensure!(
+        nearest.is_empty(),
+        "no function matches {what}; the nearest are {}",
+        nearest.join(", ")
+    );
+    bail!("no function matches {what}")
+}
+
+/// What cannot be traced and why, in a line; empty if all can.
+fn refusals(found: &[FoundSite], refused: &[Refused]) -> String {
+    let reasons = found.iter().filter_map(|site| {
+        let now = refused.iter().find(|refused| refused.key == site.key);
+        let reason = site
+            .refused
+            .as_ref()
+            .or(now.map(|refused| &refused.reason))?;
+        Some(format!("{} ({reason})", printable(site)))
+    });
+    let reasons: Vec<String> = reasons.collect();
+    if reasons.is_empty() {
+        return String::new();
+    }
+    let more = match reasons.len() - reasons.len().min(MOST_TOLD) {
+        0 => String::new(),
+        more => format!(", and {more} more"),
+    };
+    format!(
+        "{} of {} functions cannot be traced: {}{more}",
+        reasons.len(),
+        found.len(),
+        reasons[..reasons.len().min(MOST_TOLD)].join(", ")
+    )
+}
+
+/// With addresses as they are in the files, which other processes of the same program share.
+fn portable(engine: &mut dyn Engine, what: What) -> What {
+    what.map_places(|place| match place {
+        Place::Address(address) => match engine.locate(address) {
+            Some(at) => Place::InModule {
+                module: at.module,
+                address: at.address,
+            },
+            None => place,
+        },
+        Place::Range { start, end } if start < end => {
+            match (engine.locate(start), engine.locate(end - 1)) {
+                (Some(first), Some(last)) if first.module == last.module => Place::RangeInModule {
+                    module: first.module,
+                    start: first.address,
+                    end: last.address + 1,
+                },
+                _ => place,
+            }
+        }
+        other => other,
+    })
+}

@@ -1,0 +1,309 @@
+//! All files and all commands, each with what it is for: what is served, and the manual, come from here.
+
+/// The folder with the names of the kernel's tracing directory.
+pub const FOLDER: &str = "tracing";
+
+pub struct Row {
+    pub folder: &'static str,
+    pub name: &'static str,
+    /// Permission bits for the owner.
+    pub mode: u32,
+    pub role: Role,
+    pub about: &'static str,
+    pub example: &'static str,
+}
+
+/// What a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    Control,
+    Devtrace,
+    AvailableTracers,
+    CurrentTracer,
+    TracingOn,
+    Trace,
+    TracePipe,
+    Filter { excluded: bool },
+    AvailableFunctions,
+    Processes,
+    BufferSize,
+    Options,
+    Marker,
+    Errors,
+    Readme,
+}
+
+const READ: u32 = 0o400;
+const WRITE: u32 = 0o200;
+const BOTH: u32 = READ | WRITE;
+
+pub const FILES: &[Row] = &[
+    Row {
+        folder: "",
+        name: "ctl",
+        mode: BOTH,
+        role: Role::Control,
+        about: "Takes commands, a line each, and shows the state of the session as commands that restore it, with \
+                counters as comments.",
+        example: "echo 'trace parse_* new p' > ctl",
+    },
+    Row {
+        folder: "",
+        name: "trace",
+        mode: READ,
+        role: Role::Devtrace,
+        about: "All that has been recorded, in order of time, a line a record: E for an entry or X for an exit, the \
+                address of the function, the time stamp counter, the thread id, then the first four arguments or the \
+                result. Numbers have 16 hexadecimal digits; arguments and results are 0 unless the session records \
+                them. Reading does not consume.",
+        example: "grep ^E trace | head",
+    },
+    Row {
+        folder: FOLDER,
+        name: "README",
+        mode: READ,
+        role: Role::Readme,
+        about: "What the files of this folder are for.",
+        example: "cat README",
+    },
+    Row {
+        folder: FOLDER,
+        name: "available_tracers",
+        mode: READ,
+        role: Role::AvailableTracers,
+        about: "What current_tracer takes.",
+        example: "cat available_tracers",
+    },
+    Row {
+        folder: FOLDER,
+        name: "current_tracer",
+        mode: BOTH,
+        role: Role::CurrentTracer,
+        about: "function records the functions that the filters choose: it makes the trace named function and \
+                switches it on. nop, or disable, removes that trace; others stay.",
+        example: "echo function > current_tracer",
+    },
+    Row {
+        folder: FOLDER,
+        name: "tracing_on",
+        mode: BOTH,
+        role: Role::TracingOn,
+        about: "1 as the command start, 0 as stop.",
+        example: "echo 0 > tracing_on",
+    },
+    Row {
+        folder: FOLDER,
+        name: "trace",
+        mode: BOTH,
+        role: Role::Trace,
+        about: "The entries that have been recorded, a line each: function and caller. Reading does not consume. \
+                Emptying the file leaves out what has been recorded until then; the trace directory keeps it.",
+        example: "head trace; > trace",
+    },
+    Row {
+        folder: FOLDER,
+        name: "trace_pipe",
+        mode: READ,
+        role: Role::TracePipe,
+        about: "As trace, but each line is given to one reader once, and a reader waits for more.",
+        example: "cat trace_pipe",
+    },
+    Row {
+        folder: FOLDER,
+        name: "set_ftrace_filter",
+        mode: BOTH,
+        role: Role::Filter { excluded: false },
+        about: "The functions that the function tracer records; empty means all. Takes places as the command trace \
+                does; >> adds to them, and !PLACE takes one out again.",
+        example: "echo 'parse_*' > set_ftrace_filter",
+    },
+    Row {
+        folder: FOLDER,
+        name: "set_ftrace_notrace",
+        mode: BOTH,
+        role: Role::Filter { excluded: true },
+        about: "The functions that the function tracer leaves out of those.",
+        example: "echo 'parse_char' >> set_ftrace_notrace",
+    },
+    Row {
+        folder: FOLDER,
+        name: "available_filter_functions",
+        mode: READ,
+        role: Role::AvailableFunctions,
+        about: "All functions that can be traced, a line each. Those of libraries are written FUNCTION@LIBRARY.",
+        example: "grep parse available_filter_functions",
+    },
+    Row {
+        folder: FOLDER,
+        name: "set_ftrace_pid",
+        mode: BOTH,
+        role: Role::Processes,
+        about: "As the command watch: process and thread ids; empty means all.",
+        example: "echo 4711 > set_ftrace_pid",
+    },
+    Row {
+        folder: FOLDER,
+        name: "buffer_size_kb",
+        mode: BOTH,
+        role: Role::BufferSize,
+        about: "Memory for records that are not written out yet, of all threads together, in KiB.",
+        example: "echo 65536 > buffer_size_kb",
+    },
+    Row {
+        folder: FOLDER,
+        name: "trace_options",
+        mode: BOTH,
+        role: Role::Options,
+        about: "symonly or nosymonly: whether trace and trace_pipe show names only, or addresses behind them. \
+                verbose or noverbose: whether they show the lines of the verbose latency format.",
+        example: "echo nosymonly > trace_options",
+    },
+    Row {
+        folder: FOLDER,
+        name: "trace_marker",
+        mode: WRITE,
+        role: Role::Marker,
+        about: "What is written here becomes a note in the trace, at the time of writing.",
+        example: "echo 'request 17 begins' > trace_marker",
+    },
+    Row {
+        folder: FOLDER,
+        name: "error_log",
+        mode: BOTH,
+        role: Role::Errors,
+        about: "The last commands and writes that were refused, and why, which an error number cannot tell. Emptying \
+                the file forgets them.",
+        example: "cat error_log",
+    },
+];
+
+/// What is told of a command. The forms themselves are the parser's.
+pub struct Description {
+    /// The begins of the forms that it describes.
+    pub form: &'static str,
+    pub about: &'static str,
+    pub example: &'static str,
+}
+
+pub const COMMANDS: &[Description] = &[
+    Description {
+        form: "trace WHAT new NAME",
+        about: "Makes a trace: a named set of functions. Jumps are put into their code, switched off. Functions that \
+                cannot be traced are told of with the reason, and left alone; if none can be, it is an error. Where \
+                WHAT names a library that is not loaded, the trace waits for it. The same command again does nothing.",
+        example: "trace parse_* !parse_char new p",
+    },
+    Description {
+        form: "trace NAME on",
+        about: "Switches a trace on: its functions are recorded while the session is started. A function that several \
+                traces hold is recorded while any of them is on. Takes effect on all threads at once and stops none.",
+        example: "trace p on",
+    },
+    Description {
+        form: "trace NAME off",
+        about: "Switches a trace off. Its jumps stay, which costs a call two jumps.",
+        example: "trace p off",
+    },
+    Description {
+        form: "trace NAME remove",
+        about: "Forgets a trace, and takes the jumps that no other trace holds out of the code.",
+        example: "trace p remove",
+    },
+    Description {
+        form: "size NUMBER",
+        about: "Gives the buffer room for 2 to the power of NUMBER records of 8 bytes.",
+        example: "size 23",
+    },
+    Description {
+        form: "logsize NUMBER",
+        about: "The same: the state is shown by this word.",
+        example: "logsize 23",
+    },
+    Description {
+        form: "watch IDS",
+        about: "Records only these processes and threads; 0 means all.",
+        example: "watch 4711 4715",
+    },
+    Description {
+        form: "watch IDS children",
+        about: "Records also what these processes fork from now on.",
+        example: "watch 4711 children",
+    },
+    Description {
+        form: "start",
+        about: "Records the traces that are on.",
+        example: "start",
+    },
+    Description {
+        form: "stop",
+        about: "Records nothing. The jumps stay, switched off: a call costs two jumps, as with off.",
+        example: "stop",
+    },
+    Description {
+        form: "reset",
+        about: "Removes all traces and all jumps, watches all processes, sets uniform off, stops, and counts from 0: \
+                the processes run as if they had never been traced. The buffer keeps its size.",
+        example: "reset",
+    },
+    Description {
+        form: "query WHAT",
+        about: "Tells of each function whether it is traced, and by which traces, or why it cannot be. The answer is \
+                also in ctl, as comments.",
+        example: "query main.c:120",
+    },
+    Description {
+        form: "testtracein WHAT",
+        about: "Records an entry of each of these functions that is being traced, as if it had been called by the \
+                tool: a test of traces, and of programs that read them.",
+        example: "testtracein parse_line",
+    },
+    Description {
+        form: "uniform on",
+        about: "Lets every function that can be traced pay what a recorded one pays, recorded or not, so that their \
+                times compare as they do without tracing.",
+        example: "uniform on",
+    },
+    Description {
+        form: "uniform off",
+        about: "Takes that back.",
+        example: "uniform off",
+    },
+];
+
+/// What WHAT may be.
+pub const PLACES: &[(&str, &str)] = &[
+    (
+        "NAME",
+        "a function, by its name as the file has it, as C++ or Rust write it, or so without parameters",
+    ),
+    (
+        "GLOB",
+        "all functions of the program that match, and of the library functions that it imports: * ? [a-z] {a,b}",
+    ),
+    (
+        "GLOB@LIBRARY",
+        "those of a library, by its file name, whole or up to .so, or a glob: *@libz, malloc@libc*",
+    ),
+    (
+        "FILE:LINE",
+        "the function with code of this line, where the file has debug information",
+    ),
+    (
+        "ADDRESS",
+        "the function that has the address: hexadecimal, with 0x, or with a digit first, or with eight digits",
+    ),
+    (
+        "START END",
+        "two addresses: the functions that begin from START on and before END",
+    ),
+    (
+        "MODULE+0xADDRESS",
+        "the function that has the address in the file",
+    ),
+    (
+        "MODULE+0xSTART-0xEND",
+        "the functions that begin there in the file; so are addresses shown, for other processes of the program",
+    ),
+    ("!PLACE", "without these; alone, all others"),
+    ("\"WORDS\"", "a place with blanks in it: \"operator new*\""),
+];

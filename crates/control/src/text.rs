@@ -1,0 +1,99 @@
+//! What `ctl` shows: the state as commands that restore it, and counters as comments.
+
+use std::fmt::Write;
+
+use crate::engine::{Engine, SiteKey};
+use crate::state::{Control, Trace};
+use crate::what::word;
+
+impl Control {
+    /// In the manner of Plan 9's devtrace.
+    pub(crate) fn text(&self, engine: &mut dyn Engine) -> String {
+        let mut out = String::new();
+        line(
+            &mut out,
+            format_args!("logsize {}", Control::logsize(engine)),
+        );
+        for trace in &self.traces {
+            self.push_trace(&mut out, engine, trace);
+        }
+        let counts = engine.counts();
+        let queued = counts.records.saturating_sub(self.tracing.taken());
+        line(
+            &mut out,
+            format_args!("#tracehits {}, in queue {queued}", counts.records),
+        );
+        line(
+            &mut out,
+            format_args!("#tracelog {}", engine.directory().display()),
+        );
+        line(
+            &mut out,
+            format_args!("#traceactive {}", u32::from(self.started)),
+        );
+        line(
+            &mut out,
+            format_args!("#slothits {}", counts.records.saturating_add(counts.lost)),
+        );
+        line(&mut out, format_args!("#traceinhits {}", counts.entries));
+        out.push_str("watch");
+        for id in &self.watched {
+            let _ = write!(out, " {id}");
+        }
+        out.push_str(match (self.watched.is_empty(), self.children) {
+            (true, _) => " 0\n",
+            (false, true) => " children\n",
+            (false, false) => "\n",
+        });
+        line(
+            &mut out,
+            format_args!("uniform {}", on_or_off(self.uniform.is_some())),
+        );
+        out.push_str(if self.started { "start\n" } else { "stop\n" });
+        for answer in &self.answer {
+            line(&mut out, format_args!("#{answer}"));
+        }
+        out
+    }
+
+    fn push_trace(&self, out: &mut String, engine: &mut dyn Engine, trace: &Trace) {
+        let name = word(&trace.name);
+        line(out, format_args!("trace {} new {name}", trace.what));
+        if let Some((site, address)) = trace.first {
+            let thunk = engine.thunk(site).unwrap_or(0);
+            line(
+                out,
+                format_args!("#trace {address:08x} traced? {thunk:08x}"),
+            );
+        }
+        line(out, format_args!("trace {name} {}", on_or_off(trace.on)));
+        let keys: Vec<SiteKey> = self.sites.keys(&trace.sites);
+        let (mut entries, mut exits) = (0, 0);
+        for calls in engine.calls(&keys) {
+            entries += calls.entries;
+            exits += calls.exits;
+        }
+        line(
+            out,
+            format_args!(
+                "#functions {}, refused {}, entries {entries}, exits {exits}",
+                keys.len(),
+                trace.refused
+            ),
+        );
+    }
+}
+
+fn on_or_off(on: bool) -> &'static str {
+    if on { "on" } else { "off" }
+}
+
+/// A line, with nothing in it that would end it or that a terminal would obey.
+fn line(out: &mut String, text: std::fmt::Arguments) {
+    let text = text.to_string();
+    out.extend(
+        text.chars()
+            .map(|char| if char.is_control() { '\u{fffd}' } else { char }),
+    );
+    out.push('\n');
+}

@@ -1,0 +1,444 @@
+//! The names and habits of the kernel's tracing directory, over the same state. Its function tracer is a trace named
+//! `function`.
+
+use anyhow::{Result, bail, ensure};
+use nopal_analysis::dump::Excerpt;
+
+use crate::engine::{Engine, FoundSite, Place};
+use crate::files::{Error, File, Shown};
+use crate::grammar::{Command, numbers_in, places_in, quoted};
+use crate::state::{Control, find, found_or_waiting};
+use crate::stream::{Format, Show, Stream};
+use crate::table::{FILES, FOLDER, Role};
+use crate::what::{Part, What};
+
+/// What the tracing directory knows beside the traces.
+pub(crate) struct Tracing {
+    /// What the function tracer records, where there is no trace of that name.
+    functions: What,
+    /// Up to which counter the reader of `trace` wants to see nothing.
+    emptied: u64,
+    /// Up to which counter `trace_pipe` has given all, and how many records there were then.
+    piped: u64,
+    taken: u64,
+    show_addresses: bool,
+    verbose: bool,
+    errors: Vec<String>,
+}
+
+const FUNCTION: &str = "function";
+const MOST_ERRORS: usize = 8;
+
+impl Default for Tracing {
+    fn default() -> Tracing {
+        Tracing {
+            functions: What::of_names(&["*"], &[]),
+            emptied: 0,
+            piped: 0,
+            taken: 0,
+            show_addresses: false,
+            verbose: false,
+            errors: Vec::new(),
+        }
+    }
+}
+
+impl Tracing {
+    /// Records that `trace_pipe` has given.
+    pub fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// Counts have begun at 0 again; what has been recorded has not gone.
+    pub fn after_reset(self) -> Tracing {
+        Tracing { taken: 0, ..self }
+    }
+}
+
+impl Control {
+    /// Keeps an error for `error_log`.
+    pub(crate) fn failed(&mut self, error: Error) -> Error {
+        let errors = &mut self.tracing.errors;
+        if errors.len() == MOST_ERRORS {
+            errors.remove(0);
+        }
+        errors.push(error.message.clone());
+        error
+    }
+
+    /// What the function tracer records, or would.
+    fn functions(&self) -> &What {
+        self.trace(FUNCTION)
+            .map_or(&self.tracing.functions, |trace| &trace.what)
+    }
+
+    /// Records these functions by the function tracer, and starts. What it answers is for a person: functions that
+    /// cannot be traced.
+    pub fn begin(&mut self, engine: &mut dyn Engine, what: What) -> Result<String> {
+        self.tracing.functions = what;
+        let told = self.set_tracer(engine, FUNCTION)?;
+        self.start(engine)?;
+        Ok(told)
+    }
+
+    pub(crate) fn show(&mut self, engine: &mut dyn Engine, role: Role) -> Result<Shown, Error> {
+        let failed = |error: anyhow::Error| Error::new(libc::EIO, format_args!("{error:#}"));
+        let text = match role {
+            Role::Control => self.text(engine),
+            Role::Devtrace => return self.stream(engine, Format::Devtrace, "").map_err(failed),
+            Role::Trace => {
+                return self
+                    .stream(engine, self.format(), "# tracer: function\n#\n")
+                    .map_err(failed);
+            }
+            Role::TracePipe => return Ok(Shown::Pipe(None)),
+            Role::AvailableTracers => "function nop disable\n".into(),
+            Role::CurrentTracer => format!("{}\n", self.tracer()),
+            Role::TracingOn => format!("{}\n", u32::from(self.started)),
+            Role::Filter { excluded } => self.filter(engine, excluded).map_err(failed)?,
+            Role::AvailableFunctions => {
+                let all = engine.find(&Place::Names("*@*".into())).map_err(failed)?;
+                lines(&all)
+            }
+            Role::Processes if self.watched.is_empty() => "no pid\n".into(),
+            Role::Processes => self.watched.iter().map(|id| format!("{id}\n")).collect(),
+            Role::BufferSize => format!("{}\n", engine.buffer() >> 10),
+            Role::Options => format!(
+                "{}symonly\n{}verbose\n",
+                no(self.tracing.show_addresses),
+                no(!self.tracing.verbose)
+            ),
+            Role::Errors => self
+                .tracing
+                .errors
+                .iter()
+                .map(|error| format!("{error}\n"))
+                .collect(),
+            Role::Readme => readme(),
+            Role::Marker => String::new(),
+        };
+        Ok(Shown::Text(text.into_bytes()))
+    }
+
+    fn tracer(&self) -> &'static str {
+        match self.trace(FUNCTION) {
+            Some(trace) if trace.on => FUNCTION,
+            _ => "nop",
+        }
+    }
+
+    fn format(&self) -> Format {
+        Format::Function {
+            addresses: self.tracing.show_addresses,
+        }
+    }
+
+    fn stream(&self, engine: &mut dyn Engine, format: Format, head: &'static str) -> Result<Shown> {
+        engine.flush()?;
+        let show = Show {
+            directory: engine.directory().to_owned(),
+            excerpt: Excerpt {
+                after: self.tracing.emptied,
+                until: u64::MAX,
+            },
+            format,
+            head,
+        };
+        Ok(Shown::Stream(Stream::new(show)))
+    }
+
+    /// What has been recorded since this was asked last; `None` if nothing has.
+    pub(crate) fn take_recorded(
+        &mut self,
+        engine: &mut dyn Engine,
+    ) -> Result<Option<Stream>, Error> {
+        let until = engine.clock();
+        engine
+            .flush()
+            .map_err(|error| Error::new(libc::EIO, format_args!("{error:#}")))?;
+        let records = engine.counts().records;
+        if records == self.tracing.taken {
+            return Ok(None);
+        }
+        let show = Show {
+            directory: engine.directory().to_owned(),
+            excerpt: Excerpt {
+                after: self.tracing.piped.max(self.tracing.emptied),
+                until,
+            },
+            format: self.format(),
+            head: "",
+        };
+        self.tracing.taken = records;
+        self.tracing.piped = until;
+        Ok(Some(Stream::new(show)))
+    }
+
+    fn filter(&self, engine: &mut dyn Engine, excluded: bool) -> Result<String> {
+        let parts = self.functions().parts().iter();
+        let parts: Vec<Part> = parts
+            .filter(|part| part.excluded == excluded)
+            .cloned()
+            .collect();
+        let everything = [Part::named("*", false)];
+        if parts.is_empty() || parts == everything {
+            let all = if excluded {
+                "no functions disabled"
+            } else {
+                "all functions enabled"
+            };
+            return Ok(format!("#### {all} ####\n"));
+        }
+        let parts = parts.into_iter().map(|part| Part {
+            excluded: false,
+            ..part
+        });
+        Ok(lines(&find(engine, &What::parsed(parts.collect()))?))
+    }
+
+    /// What a shell's `>` does before it writes.
+    pub(crate) fn truncate(
+        &mut self,
+        engine: &mut dyn Engine,
+        file: &mut File,
+    ) -> Result<(), Error> {
+        match file.role {
+            Role::Trace => self.tracing.emptied = engine.clock(),
+            Role::Errors => self.tracing.errors.clear(),
+            // What is to come in its place is not known yet.
+            Role::Filter { .. } | Role::Processes => file.places = Some(Vec::new()),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    pub(crate) fn write_line(
+        &mut self,
+        engine: &mut dyn Engine,
+        file: &mut File,
+        line: &str,
+    ) -> Result<(), Error> {
+        let told = match file.role {
+            Role::CurrentTracer => self.set_tracer(engine, line.trim()).map(drop),
+            Role::TracingOn => self.set_on(engine, line.trim()),
+            Role::Filter { excluded } => self.edit_filter(engine, file, line, excluded),
+            Role::Processes => self.edit_watched(engine, file, line),
+            Role::BufferSize => self.set_buffer(engine, line.trim()),
+            Role::Options => self.set_options(line),
+            Role::Marker => engine.write_text(line),
+            _ => Ok(()),
+        };
+        told.map_err(|error| Error::invalid(format_args!("{}: {error:#}", quoted(line.trim()))))
+    }
+
+    /// What emptying a file means if nothing was written into it then.
+    pub(crate) fn finish(&mut self, engine: &mut dyn Engine, file: &mut File) -> Result<(), Error> {
+        let emptied = file.places.take().is_some_and(|places| places.is_empty());
+        let done = match file.role {
+            Role::Filter { excluded } if emptied => self.set_filter(engine, excluded, Vec::new()),
+            Role::Processes if emptied => self
+                .obey(
+                    engine,
+                    Command::Watch {
+                        ids: vec![0],
+                        children: false,
+                    },
+                )
+                .map(drop),
+            _ => Ok(()),
+        };
+        done.map_err(|error| self.failed(Error::invalid(format_args!("{error:#}"))))
+    }
+
+    fn set_tracer(&mut self, engine: &mut dyn Engine, name: &str) -> Result<String> {
+        let at = self.traces.iter().position(|trace| trace.name == FUNCTION);
+        match (name, at) {
+            (FUNCTION, Some(at)) => {
+                self.switch(engine, at, true)?;
+                Ok(String::new())
+            }
+            (FUNCTION, None) => {
+                let what = self.tracing.functions.clone();
+                let (trace, told) = self.hold(engine, what, FUNCTION.into())?;
+                self.traces.push(trace);
+                let at = self.traces.len() - 1;
+                if let Err(error) = self.switch(engine, at, true) {
+                    self.remove(engine, at)?;
+                    return Err(error);
+                }
+                Ok(told)
+            }
+            ("nop" | "disable", Some(at)) => {
+                let what = self.traces[at].what.clone();
+                self.remove(engine, at)?;
+                self.tracing.functions = what;
+                Ok(String::new())
+            }
+            ("nop" | "disable", None) => Ok(String::new()),
+            _ => bail!("expected function, nop or disable"),
+        }
+    }
+
+    fn set_on(&mut self, engine: &mut dyn Engine, word: &str) -> Result<()> {
+        match word {
+            "1" => self.start(engine),
+            "0" => self.stop(engine),
+            _ => bail!("expected 0 or 1"),
+        }
+        .map(drop)
+    }
+
+    fn set_buffer(&mut self, engine: &mut dyn Engine, word: &str) -> Result<()> {
+        let kilobytes: Option<u64> = word.parse().ok();
+        let bytes = kilobytes.and_then(|kilobytes| kilobytes.checked_mul(1024));
+        match bytes {
+            Some(bytes) if bytes > 0 => engine.resize(bytes),
+            _ => bail!("expected a number of KiB"),
+        }
+    }
+
+    fn set_options(&mut self, line: &str) -> Result<()> {
+        let (mut show_addresses, mut verbose) = (self.tracing.show_addresses, self.tracing.verbose);
+        for word in line.split_whitespace() {
+            match word {
+                "symonly" => show_addresses = false,
+                "nosymonly" => show_addresses = true,
+                "verbose" => verbose = true,
+                "noverbose" => verbose = false,
+                _ => bail!("expected symonly, nosymonly, verbose or noverbose"),
+            }
+        }
+        self.tracing.show_addresses = show_addresses;
+        self.tracing.verbose = verbose;
+        Ok(())
+    }
+
+    fn edit_watched(&mut self, engine: &mut dyn Engine, file: &mut File, line: &str) -> Result<()> {
+        let mut ids = if file.places.is_some() {
+            Vec::new()
+        } else {
+            self.watched.clone()
+        };
+        let new = numbers_in(line);
+        ensure!(
+            new.len() == line.split_whitespace().count(),
+            "expected process and thread ids"
+        );
+        if new.is_empty() {
+            return Ok(());
+        }
+        ids.extend(new.iter().filter(|id| !self.watched.contains(id)));
+        self.obey(
+            engine,
+            Command::Watch {
+                ids,
+                children: self.children,
+            },
+        )?;
+        file.places = None;
+        Ok(())
+    }
+
+    fn edit_filter(
+        &mut self,
+        engine: &mut dyn Engine,
+        file: &mut File,
+        line: &str,
+        excluded: bool,
+    ) -> Result<()> {
+        let written = places_in(line);
+        if written.is_empty() {
+            return Ok(());
+        }
+        let mut places = match &file.places {
+            Some(places) => places.clone(),
+            None => self.filtered(excluded),
+        };
+        for part in written {
+            let place = Part {
+                excluded,
+                place: part.place,
+            };
+            if part.excluded {
+                places.retain(|other| *other != place);
+            } else if !places.contains(&place) {
+                places.push(place);
+            }
+        }
+        self.set_filter(engine, excluded, places.clone())?;
+        file.places = Some(places);
+        Ok(())
+    }
+
+    /// The places that one of the two filters lists.
+    fn filtered(&self, excluded: bool) -> Vec<Part> {
+        let parts = self.functions().parts().iter();
+        let everything = Part::named("*", false);
+        parts
+            .filter(|part| part.excluded == excluded && **part != everything)
+            .cloned()
+            .collect()
+    }
+
+    fn set_filter(
+        &mut self,
+        engine: &mut dyn Engine,
+        excluded: bool,
+        places: Vec<Part>,
+    ) -> Result<()> {
+        let mut parts = self.filtered(!excluded);
+        parts.extend(places);
+        parts.sort_by_key(|part| part.excluded);
+        let what = What::parsed(parts);
+        match self.traces.iter().position(|trace| trace.name == FUNCTION) {
+            Some(old) => self.replace(engine, old, what.clone())?,
+            None => drop(found_or_waiting(engine, &what)?),
+        }
+        self.tracing.functions = what;
+        Ok(())
+    }
+
+    /// Gives a trace other functions. What both have is never without its jump, or off.
+    fn replace(&mut self, engine: &mut dyn Engine, old: usize, what: What) -> Result<()> {
+        let name = self.traces[old].name.clone();
+        let (trace, _) = self.hold(engine, what, name)?;
+        self.traces.push(trace);
+        let new = self.traces.len() - 1;
+        let on = self.traces[old].on;
+        let changed = self
+            .switch(engine, new, on)
+            .and_then(|()| self.remove(engine, old));
+        if changed.is_err() {
+            self.remove(engine, new)?;
+            return changed;
+        }
+        let new = self.traces.remove(new - 1);
+        self.traces.insert(old, new);
+        Ok(())
+    }
+}
+
+/// A function a line, as a filter takes it.
+fn lines(sites: &[FoundSite]) -> String {
+    let traced = sites.iter().filter(|site| site.refused.is_none());
+    let mut text = String::new();
+    for site in traced {
+        text.extend(site.name.chars().filter(|char| !char.is_control()));
+        if !site.executable {
+            text.push('@');
+            text.push_str(&site.module);
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn no(not: bool) -> &'static str {
+    if not { "no" } else { "" }
+}
+
+fn readme() -> String {
+    let rows = FILES.iter().filter(|row| row.folder == FOLDER);
+    rows.map(|row| format!("{}\n    {}\n    {}\n", row.name, row.about, row.example))
+        .collect()
+}

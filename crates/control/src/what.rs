@@ -1,0 +1,111 @@
+//! Which functions are meant: places, and places to leave out.
+
+use std::fmt;
+
+use crate::engine::Place;
+
+/// The functions at some places, without those at others. It is written as in a command, and reads back the same.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct What {
+    parts: Vec<Part>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    pub place: Place,
+    pub excluded: bool,
+}
+
+impl Part {
+    /// By a pattern `GLOB[@MODULE]`.
+    pub fn named(pattern: &str, excluded: bool) -> Part {
+        Part {
+            place: Place::Names(pattern.to_owned()),
+            excluded,
+        }
+    }
+}
+
+impl What {
+    /// Places to leave out alone leave all others.
+    pub fn parsed(mut parts: Vec<Part>) -> What {
+        if parts.iter().all(|part| part.excluded) {
+            parts.insert(0, Part::named("*", false));
+        }
+        What { parts }
+    }
+
+    /// By patterns `GLOB[@MODULE]`: those that match any of `only`, or all, but none of `not`.
+    pub fn of_names(only: &[&str], not: &[&str]) -> What {
+        let only = only.iter().map(|pattern| Part::named(pattern, false));
+        let not = not.iter().map(|pattern| Part::named(pattern, true));
+        What::parsed(only.chain(not).collect())
+    }
+
+    pub fn map_places(self, mut change: impl FnMut(Place) -> Place) -> What {
+        let parts = self.parts.into_iter().map(|part| Part {
+            place: change(part.place),
+            ..part
+        });
+        What {
+            parts: parts.collect(),
+        }
+    }
+
+    pub fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, part) in self.parts.iter().enumerate() {
+            if number > 0 {
+                out.write_str(" ")?;
+            }
+            part.fmt(out)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let not = if self.excluded { "!" } else { "" };
+        // Eight digits or more are an address without 0x.
+        match &self.place {
+            Place::Address(address) => write!(out, "{not}{address:08x}"),
+            Place::Range { start, end } => write!(out, "{not}{start:08x} {end:08x}"),
+            Place::InModule { module, address } => {
+                out.write_str(&word(&format!("{not}{module}+{address:#x}")))
+            }
+            Place::RangeInModule { module, start, end } => {
+                out.write_str(&word(&format!("{not}{module}+{start:#x}-{end:#x}")))
+            }
+            Place::Line { file, line } => out.write_str(&word(&format!("{not}{file}:{line}"))),
+            Place::Names(names) if is_address(names) => write!(out, "\"{not}{names}\""),
+            Place::Names(names) => out.write_str(&word(&format!("{not}{names}"))),
+        }
+    }
+}
+
+/// Whether a name would be taken for an address. It may say so of a few others.
+fn is_address(name: &str) -> bool {
+    let digits = name.strip_prefix("0x").unwrap_or(name);
+    let short = name.len() < 8 && !name.starts_with(|char: char| char.is_ascii_digit());
+    !short && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// A word as it is written in a command: in quotes where it would be taken for something else.
+pub fn word(text: &str) -> String {
+    let plain = !text.is_empty()
+        && text != "new"
+        && !text.starts_with(['#', '"'])
+        && !text.contains([' ', '\t', '\r']);
+    if plain {
+        text.to_owned()
+    } else {
+        // There is no way to write a quote between quotes; in a glob, `?` matches it.
+        format!("\"{}\"", text.replace('"', "?"))
+    }
+}
