@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
+use anyhow::{Result, bail};
 use nopal_abi::SITE_LIMIT;
-use nopal_symbols::demangle;
+use nopal_symbols::{Selection, demangle, nearest};
 use nopal_trace::{Note, ProcessInfo, ThreadInfo, Trace};
 
 /// A function as it is shown.
@@ -88,23 +89,37 @@ impl Names {
         &self.functions[self.number(site) as usize]
     }
 
-    /// The functions that `pattern` means: by name, by raw name, or by name without its parameters; `@MODULE` at its
-    /// end chooses one module.
+    /// The functions that `GLOB[@MODULE]` means, by number: by name, by raw name, or by name without its parameters.
     pub fn matching(&self, pattern: &str) -> Vec<u32> {
-        let (name, module) = match pattern.rsplit_once('@') {
-            Some((name, module)) if !name.is_empty() => (name, Some(module)),
-            _ => (pattern, None),
-        };
+        let selection = Selection::new(&[pattern.to_owned()], &[]).ok();
         let means = |function: &Function| {
-            let short = function.name.split('(').next().unwrap_or_default();
-            let named = |name: &str| function.name == name || function.raw == name || short == name;
-            named(pattern) || named(name) && module.is_none_or(|module| function.module == module)
+            let Function {
+                name, raw, module, ..
+            } = function;
+            let chosen = |selection: &Selection| selection.chooses(raw, name, module);
+            name == pattern || raw == pattern || selection.as_ref().is_some_and(chosen)
         };
         (1..)
             .zip(&self.functions[1..])
             .filter(|(_, function)| means(function))
             .map(|(number, _)| number)
             .collect()
+    }
+
+    /// The functions that `pattern` means, at least one.
+    pub fn wanted(&self, pattern: &str) -> Result<Vec<u32>> {
+        let wanted = self.matching(pattern);
+        if wanted.is_empty() {
+            let names = self.functions.iter().map(|function| function.name.as_str());
+            match nearest(names, pattern).as_slice() {
+                [] => bail!("no function of this trace is called {pattern:?}"),
+                nearest => bail!(
+                    "no function of this trace is called {pattern:?}; the nearest are {}",
+                    nearest.join(", ")
+                ),
+            }
+        }
+        Ok(wanted)
     }
 }
 

@@ -8,10 +8,13 @@ use std::path::PathBuf;
 use anyhow::Result;
 use nopal_analysis::drive::Drive;
 use nopal_analysis::dump::{Format, Weight, dump};
+use nopal_analysis::filter::Filter;
 use nopal_analysis::graph::{self, Shown};
+use nopal_analysis::hist::{self, By, Group, Scale};
 use nopal_analysis::names::Names;
 use nopal_analysis::replay::{Look, replay};
 use nopal_analysis::report::{self, Relation, Sort};
+use nopal_analysis::values::What;
 use nopal_analysis::{info, text};
 use nopal_trace::Trace;
 
@@ -135,6 +138,95 @@ fn graph_of_one_function() {
             shown,
         )?)
     });
+}
+
+fn histograms(trace: &Trace, text: &str, by: By) -> Result<(What, Vec<Group>)> {
+    let names = Names::new(trace);
+    let what = What::new(Some(text), &names)?;
+    let filter = Filter::default();
+    let groups = hist::distributions(trace, &names, &what, &filter, by, &drive())?;
+    Ok((what, groups))
+}
+
+#[test]
+fn histograms_of_durations_and_results() {
+    check("hist.txt", |trace, out| {
+        for (text, by, scale) in [
+            ("read", By::Nothing, Scale::Log2),
+            ("read", By::Thread, Scale::Hdr),
+            ("*@libmade*", By::Function, Scale::Linear),
+            ("read.int(result)", By::Process, Scale::Log2),
+            ("main.arg2 >> 12", By::Nothing, Scale::Linear),
+        ] {
+            let (what, groups) = histograms(trace, text, by)?;
+            hist::write_text(out, &what, &groups, scale, WIDTH)?;
+            out.push(b'\n');
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn histograms_as_json() {
+    check("hist.json", |trace, out| {
+        let (what, groups) = histograms(trace, "read", By::Thread)?;
+        Ok(hist::write_json(out, &what, &groups, Scale::Log2)?)
+    });
+}
+
+#[test]
+fn what_has_no_values_says_why() {
+    let directory = tempfile::tempdir().unwrap();
+    let trace = made::trace(&directory.path().join("made.data"));
+    let names = Names::new(&trace);
+    let why = |text: &str, filter: Filter| {
+        let what = What::new(Some(text), &names)?;
+        hist::distributions(&trace, &names, &what, &filter, By::Nothing, &drive()).map(drop)
+    };
+    let filter = |threads: &[u32], least_ns| Filter {
+        threads: threads.to_vec(),
+        least_ns,
+        ..Filter::default()
+    };
+    let late = Filter {
+        from_ns: Some(1 << 40),
+        ..Filter::default()
+    };
+    for (text, filter, expected) in [
+        (
+            "read",
+            filter(&[7], 0),
+            "read: all 6 calls are left out: 6 of other threads",
+        ),
+        (
+            "read",
+            filter(&[102], 1_000_000_000),
+            "read: all 6 calls are left out: 5 of other threads, 1 shorter than 1.00 s",
+        ),
+        (
+            "read",
+            late,
+            "read: all 6 calls are left out: 6 outside the time",
+        ),
+        (
+            "made::parse.arg1",
+            filter(&[], 0),
+            "made::parse.arg1: the calls were recorded without arguments and results: record with --args",
+        ),
+        (
+            "yield_too",
+            filter(&[], 0),
+            "no function of this trace is called \"yield_too\"; the nearest are yield_to",
+        ),
+        (
+            "read.arg9",
+            filter(&[], 0),
+            "\"arg9\" is no value: there are arg1 to arg6, result, duration, self, numbers and int(…)",
+        ),
+    ] {
+        let error = why(text, filter).unwrap_err();
+        assert_eq!(format!("{error:#}"), expected);
+    }
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! The command line: parser, help and manual pages all come from here.
 
+mod calls;
+
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
@@ -11,6 +13,8 @@ use nopal_analysis::report::Sort;
 use nopal_record::{Options, Target, WhenFull};
 
 use crate::{size, time};
+use calls::subject_and_trace;
+pub use calls::{ByArgument, Hist};
 
 /// Trace any Linux program: every call of every function, without recompiling.
 #[derive(Debug, Parser)]
@@ -46,6 +50,7 @@ pub enum Command {
     Report(Report),
     Replay(Replay),
     Graph(Graph),
+    Hist(Hist),
     Dump(Dump),
     Info(Info),
     List(List),
@@ -354,14 +359,8 @@ impl Dump {
 impl Graph {
     /// The trace, and the function.
     pub fn parts(&self) -> (Input, Option<&str>) {
-        let function = self.function.as_deref();
-        let (directory, function) = match (function, &self.directory) {
-            (Some(word), None) if Path::new(word).join("metadata").exists() => {
-                (PathBuf::from(word), None)
-            }
-            (function, None) => (PathBuf::from(Options::DIRECTORY), function),
-            (function, Some(directory)) => (directory.clone(), function),
-        };
+        let (function, directory) =
+            subject_and_trace(self.function.as_deref(), self.directory.as_deref());
         (Input { directory }, function)
     }
 }

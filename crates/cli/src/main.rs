@@ -5,6 +5,7 @@ mod arguments;
 mod doctor;
 mod dump;
 mod graph;
+mod hist;
 mod info;
 mod list;
 mod manual;
@@ -72,6 +73,7 @@ fn run(command: Command) -> Result<i32> {
         Command::Report(report) => report::run(&report)?,
         Command::Replay(replay) => replay::run(&replay)?,
         Command::Graph(graph) => graph::run(&graph)?,
+        Command::Hist(hist) => hist::run(&hist)?,
         Command::Dump(dump) => dump::run(&dump)?,
         Command::Info(info) => info::run(&info)?,
         Command::List(list) => list::run(&list)?,

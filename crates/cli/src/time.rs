@@ -2,18 +2,20 @@
 
 use std::time::Duration;
 
-/// `10`, `10s`, `500ms`, `1.5m`, `2h`; seconds without a unit.
+/// `10`, `10s`, `500ms`, `20us`, `100ns`, `1.5m`, `2h`; seconds without a unit.
 pub fn parse(text: &str) -> Result<Duration, String> {
     let digits = text
         .find(|letter: char| !letter.is_ascii_digit() && letter != '.')
         .unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let seconds = match unit {
-        "ms" => 0.001,
+        "ns" => 1e-9,
+        "us" => 1e-6,
+        "ms" => 1e-3,
         "" | "s" => 1.0,
         "m" => 60.0,
         "h" => 3600.0,
-        _ => return Err(format!("{unit:?} is none of ms, s, m and h")),
+        _ => return Err(format!("{unit:?} is none of ns, us, ms, s, m and h")),
     };
     number
         .parse::<f64>()
@@ -30,6 +32,8 @@ mod tests {
     #[test]
     fn units_are_understood() {
         for (text, milliseconds) in [
+            ("5000000ns", 5),
+            ("7000us", 7),
             ("250ms", 250),
             ("10", 10_000),
             ("1.5s", 1500),

@@ -27,6 +27,11 @@ impl Rate {
         let ns = (u128::from(ticks) * u128::from(self.0)) >> 32;
         u64::try_from(ns).unwrap_or(u64::MAX)
     }
+
+    fn ticks(self, ns: u64) -> u64 {
+        let ticks = (u128::from(ns) << 32) / u128::from(self.0.max(1));
+        u64::try_from(ticks).unwrap_or(u64::MAX)
+    }
 }
 
 /// Snapshots in order of time, and the rates between them.
@@ -99,6 +104,24 @@ impl Clocks {
         }
     }
 
+    /// The counter at a time of CLOCK_MONOTONIC.
+    pub fn counter(&self, monotonic_ns: u64) -> u64 {
+        let after = self
+            .snapshots
+            .partition_point(|snapshot| snapshot.monotonic_ns <= monotonic_ns);
+        let index = after.saturating_sub(1);
+        let (Some(snapshot), Some(rate)) = (self.snapshots.get(index), self.rates.get(index))
+        else {
+            return monotonic_ns;
+        };
+        match monotonic_ns.checked_sub(snapshot.monotonic_ns) {
+            Some(ns) => snapshot.counter.saturating_add(rate.ticks(ns)),
+            None => snapshot
+                .counter
+                .saturating_sub(rate.ticks(snapshot.monotonic_ns - monotonic_ns)),
+        }
+    }
+
     /// CLOCK_REALTIME at a value of the counter: it steps where a snapshot saw that it had stepped.
     pub fn realtime_ns(&self, counter: u64) -> u64 {
         let monotonic = self.monotonic_ns(counter);
@@ -146,6 +169,7 @@ mod tests {
             times.map(|counter| clocks.realtime_ns(counter)),
             monotonic.map(|ns| ns + 500_000)
         );
+        assert_eq!(monotonic.map(|ns| clocks.counter(ns)), times);
         assert_eq!(clocks.frequency(), 3_000_000_000);
         assert_eq!(clocks.duration_ns(3_000_000), 999_999, "rounded down");
     }

@@ -99,8 +99,8 @@ pub trait Sink {
     /// Whether runs of plain calls are told by `plain`, instead of `enter` and `leave` for each.
     const RUNS: bool = false;
     /// A call of `site` has begun, with `exit` 0 and nothing in the rest, or has ended, with `exit` 1 and the ticks in
-    /// it, and in it alone. At most [`super::RUN`] of these come before the next `end_run`.
-    fn plain(&mut self, _site: u32, _exit: u64, _ticks: u64, _own: u64) {}
+    /// it, and in it alone, at `clock`. At most [`super::RUN`] of these come before the next `end_run`.
+    fn plain(&mut self, _site: u32, _exit: u64, _clock: u64, _ticks: u64, _own: u64) {}
     fn end_run(&mut self) {}
     /// The thread has left these frames, perhaps for good.
     fn aside(&mut self, _frames: &[Frame]) {}

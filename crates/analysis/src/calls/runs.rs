@@ -63,7 +63,8 @@ impl Machine {
             let ticks = clock.wrapping_sub(top.clock);
             under.child = under.child.wrapping_add(ticks & is_exit);
             cursor = (top.slot & is_exit) | (slot & !is_exit);
-            sink.plain(site_of(key), exit, ticks, ticks.saturating_sub(top.child));
+            let own = ticks.saturating_sub(top.child);
+            sink.plain(site_of(key), exit, clock, ticks, own);
             *next = Frame::new(clock, slot, key, Style::Wrapped);
             depth = (depth + 1).wrapping_sub(2 * exit as usize);
             taken += 1;

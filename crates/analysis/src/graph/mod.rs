@@ -6,7 +6,7 @@ mod write;
 pub use tree::{Node, ROOT, Tree};
 pub use write::{Shown, write_tree};
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use nopal_trace::Trace;
 
 use crate::drive::Drive;
@@ -29,9 +29,6 @@ pub fn tree(trace: &Trace, names: &Names, drive: &Drive) -> Result<Tree> {
 
 /// What the functions that `pattern` means did, wherever they were called.
 pub fn tree_of(trace: &Trace, names: &Names, pattern: &str, drive: &Drive) -> Result<Tree> {
-    let wanted = names.matching(pattern);
-    if wanted.is_empty() {
-        bail!("no function of this trace is called {pattern:?}");
-    }
+    let wanted = names.wanted(pattern)?;
     Ok(tree(trace, names, drive)?.under(&wanted))
 }

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use nopal_trace::Trace;
 
 use crate::calls::{Ending, Frame, Sink};
@@ -100,11 +100,8 @@ pub fn related(
 ) -> Result<Vec<Related>> {
     let names = Names::new(trace);
     let mut wanted = vec![false; names.functions().len()];
-    for number in names.matching(pattern) {
+    for number in names.wanted(pattern)? {
         wanted[number as usize] = true;
-    }
-    if !wanted.contains(&true) {
-        bail!("no function of this trace is called {pattern:?}");
     }
     let sums = vec![Sum::default(); wanted.len() + 1];
     let worker = |_| Pairs {

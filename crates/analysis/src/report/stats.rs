@@ -128,7 +128,7 @@ impl Sink for Stats {
     const RUNS: bool = true;
 
     #[inline(always)]
-    fn plain(&mut self, site: u32, exit: u64, ticks: u64, own: u64) {
+    fn plain(&mut self, site: u32, exit: u64, _clock: u64, ticks: u64, own: u64) {
         let at = self.place(site);
         let live = &mut self.live[at];
         live.calls += 1 - exit;

@@ -55,6 +55,13 @@ pub fn count(value: u64) -> String {
     text
 }
 
+/// A duration, or a number that is nothing else.
+pub fn amount(value: i64, is_time: bool) -> String {
+    let size = value.unsigned_abs();
+    let text = if is_time { duration(size) } else { count(size) };
+    if value < 0 { format!("-{text}") } else { text }
+}
+
 /// `12.3 %`; nothing of nothing is nothing.
 pub fn percent(part: u64, whole: u64) -> String {
     let value = if whole == 0 {

@@ -52,7 +52,7 @@ struct Runs {
 impl Sink for Runs {
     const RUNS: bool = true;
 
-    fn plain(&mut self, site: u32, exit: u64, ticks: u64, own: u64) {
+    fn plain(&mut self, site: u32, exit: u64, _clock: u64, ticks: u64, own: u64) {
         let told = if exit == 0 {
             Told::Entered(site)
         } else {

@@ -1,0 +1,227 @@
+//! `nopal hist`: how values of calls are distributed.
+
+mod bars;
+mod write;
+
+use std::collections::HashMap;
+
+use anyhow::{Context, Result};
+use hdrhistogram::Histogram;
+use nopal_trace::{ThreadInfo, Trace};
+
+use crate::drive::Drive;
+use crate::filter::Filter;
+use crate::names::{Names, ThreadNames};
+use crate::values::{Tally, Value, What, tally};
+pub use bars::{Bar, Scale};
+pub use write::{write_json, write_text};
+
+/// What has a histogram of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum By {
+    #[default]
+    Nothing,
+    Thread,
+    Process,
+    Function,
+}
+
+/// Significant digits of one histogram, and of many, which would take too much memory else.
+const DIGITS: u8 = 3;
+const DIGITS_OF_MANY: u8 = 2;
+
+/// The distribution of some values. Quantiles are right to three digits, or two of several histograms.
+pub struct Distribution {
+    /// Values from 0 on.
+    histogram: Histogram<u64>,
+    /// Values below 0, turned around.
+    negative: Histogram<u64>,
+    sum: i128,
+    least: i64,
+    most: i64,
+}
+
+impl Distribution {
+    fn new(digits: u8) -> Result<Distribution> {
+        let new = || Histogram::new(digits).context("cannot make a histogram");
+        Ok(Distribution {
+            histogram: new()?,
+            negative: new()?,
+            sum: 0,
+            least: i64::MAX,
+            most: i64::MIN,
+        })
+    }
+
+    #[inline]
+    fn add(&mut self, value: i64) {
+        let histogram = if value < 0 {
+            &mut self.negative
+        } else {
+            &mut self.histogram
+        };
+        // It grows for any value, so nothing fails.
+        let _ = histogram.record(value.unsigned_abs());
+        self.sum += i128::from(value);
+        self.least = self.least.min(value);
+        self.most = self.most.max(value);
+    }
+
+    fn merge(&mut self, other: &Distribution) -> Result<()> {
+        self.histogram.add(&other.histogram)?;
+        self.negative.add(&other.negative)?;
+        self.sum += other.sum;
+        self.least = self.least.min(other.least);
+        self.most = self.most.max(other.most);
+        Ok(())
+    }
+
+    pub fn count(&self) -> u64 {
+        self.histogram.len() + self.negative.len()
+    }
+
+    pub fn least(&self) -> i64 {
+        self.least
+    }
+
+    pub fn most(&self) -> i64 {
+        self.most
+    }
+
+    pub fn mean(&self) -> f64 {
+        self.sum as f64 / self.count().max(1) as f64
+    }
+
+    /// The value that this part of all values, between 0 and 1, does not exceed.
+    pub fn quantile(&self, quantile: f64) -> i64 {
+        let rank = ((self.count() as f64 * quantile).ceil() as u64).clamp(1, self.count().max(1));
+        let mut seen = 0;
+        let reached = self.values().find(|(_, count)| {
+            seen += count;
+            seen >= rank
+        });
+        let value = reached.map_or(self.most, |(value, _)| value);
+        value.clamp(self.least, self.most)
+    }
+
+    /// Values that occurred, ascending, each as near as its histogram tells, and how often.
+    pub fn values(&self) -> impl Iterator<Item = (i64, u64)> {
+        let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        let negative: Vec<(i64, u64)> = self
+            .negative
+            .iter_recorded()
+            .map(|at| (-signed(at.value_iterated_to()), at.count_at_value()))
+            .collect();
+        let positive = self
+            .histogram
+            .iter_recorded()
+            .map(move |at| (signed(at.value_iterated_to()), at.count_at_value()));
+        negative.into_iter().rev().chain(positive)
+    }
+}
+
+/// A distribution and what it is of: nothing where it is of all.
+pub struct Group {
+    pub name: String,
+    pub distribution: Distribution,
+}
+
+/// The distributions of `what`, those of most values first.
+pub fn distributions(
+    trace: &Trace,
+    names: &Names,
+    what: &What,
+    filter: &Filter,
+    by: By,
+    drive: &Drive,
+) -> Result<Vec<Group>> {
+    let digits = if by == By::Nothing {
+        DIGITS
+    } else {
+        DIGITS_OF_MANY
+    };
+    let new = || Distributions {
+        by,
+        digits,
+        thread: 0,
+        process: 0,
+        known: HashMap::new(),
+        last: (u64::MAX, 0),
+        of: Vec::new(),
+    };
+    let tallies = tally(trace, names, what, filter, drive, new)?.into_iter();
+    let mut all: HashMap<u64, Distribution> = HashMap::new();
+    for (key, distribution) in tallies.flat_map(|tally| tally.of) {
+        match all.get_mut(&key) {
+            Some(sum) => sum.merge(&distribution)?,
+            None => {
+                all.insert(key, distribution);
+            }
+        }
+    }
+    let mut all: Vec<(u64, Distribution)> = all.into_iter().collect();
+    all.sort_by_key(|(key, distribution)| (std::cmp::Reverse(distribution.count()), *key));
+    let threads = trace.threads();
+    let thread_names = ThreadNames::new(trace);
+    let name = |key: u64| match by {
+        By::Nothing => String::new(),
+        By::Function => names.functions()[key as usize].name.clone(),
+        By::Process => format!("process {key}"),
+        By::Thread => {
+            let thread = &threads[key as usize];
+            format!("thread {} {}", thread.thread, thread_names.of(thread))
+        }
+    };
+    let groups = all.into_iter().map(|(key, distribution)| Group {
+        name: name(key),
+        distribution,
+    });
+    Ok(groups.collect())
+}
+
+struct Distributions {
+    by: By,
+    digits: u8,
+    thread: u64,
+    process: u64,
+    known: HashMap<u64, usize>,
+    /// The last key, and where its distribution is.
+    last: (u64, usize),
+    of: Vec<(u64, Distribution)>,
+}
+
+impl Distributions {
+    #[cold]
+    fn find(&mut self, key: u64) -> Option<usize> {
+        if let Some(&at) = self.known.get(&key) {
+            return Some(at);
+        }
+        let at = self.of.len();
+        self.of.push((key, Distribution::new(self.digits).ok()?));
+        self.known.insert(key, at);
+        Some(at)
+    }
+}
+
+impl Tally for Distributions {
+    fn begin(&mut self, stream: usize, thread: &ThreadInfo) {
+        self.thread = stream as u64;
+        self.process = u64::from(thread.process);
+    }
+
+    fn add(&mut self, value: Value) {
+        let key = match self.by {
+            By::Nothing => 0,
+            By::Thread => self.thread,
+            By::Process => self.process,
+            By::Function => u64::from(value.function),
+        };
+        if self.last.0 != key {
+            match self.find(key) {
+                Some(at) => self.last = (key, at),
+                None => return,
+            }
+        }
+        self.of[self.last.1].1.add(value.value);
+    }
+}

@@ -1,0 +1,305 @@
+//! Values of calls: how long each took, or what is computed of its arguments and its result.
+
+mod expression;
+
+use anyhow::{Result, bail};
+use nopal_trace::{Clocks, ThreadInfo, Trace};
+
+use crate::calls::{Ending, Frame, Sink, Style};
+use crate::drive::{Drive, Worker};
+use crate::filter::{Filter, LeftOut, Sieve};
+use crate::names::Names;
+pub use expression::Expression;
+use expression::Inputs;
+
+/// Which value of which functions: `read`, `read.result`, `read.arg1 >> 12`.
+pub struct What {
+    /// As the user wrote it.
+    pub text: String,
+    /// By number of the function.
+    functions: Vec<bool>,
+    pub expression: Expression,
+    needs: Needs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Needs {
+    arguments: bool,
+    result: bool,
+    end: bool,
+}
+
+impl What {
+    /// `FUNCTION`, which means its duration, or `FUNCTION.EXPRESSION`. Without any text, the durations of all calls.
+    pub fn new(text: Option<&str>, names: &Names) -> Result<What> {
+        let Some(text) = text else {
+            let all = vec![true; names.functions().len()];
+            return Ok(What::of("all calls", all, Expression::Duration));
+        };
+        let mut functions = vec![false; names.functions().len()];
+        let mut choose = |numbers: Vec<u32>| {
+            for number in numbers {
+                functions[number as usize] = true;
+            }
+        };
+        let whole = names.matching(text);
+        let expression = match text.rsplit_once('.') {
+            _ if !whole.is_empty() => {
+                choose(whole);
+                Expression::Duration
+            }
+            Some((function, expression)) => {
+                choose(names.wanted(function)?);
+                Expression::parse(expression)?
+            }
+            None => {
+                choose(names.wanted(text)?);
+                Expression::Duration
+            }
+        };
+        Ok(What::of(text, functions, expression))
+    }
+
+    fn of(text: &str, functions: Vec<bool>, expression: Expression) -> What {
+        let needs = Needs {
+            arguments: expression.has(|part| matches!(part, Expression::Argument(_))),
+            result: expression.has(|part| *part == Expression::Result),
+            end: expression.has(|part| matches!(part, Expression::Duration | Expression::Own)),
+        };
+        What {
+            text: text.to_string(),
+            functions,
+            expression,
+            needs,
+        }
+    }
+
+    /// Whether the values are nanoseconds.
+    pub fn is_time(&self) -> bool {
+        matches!(self.expression, Expression::Duration | Expression::Own)
+    }
+}
+
+/// One call and its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Value {
+    pub function: u32,
+    /// The counter when the call began.
+    pub begin: u64,
+    pub value: i64,
+}
+
+/// Takes values, each worker those of some threads.
+pub trait Tally: Send {
+    /// The values that follow are of this thread, `stream` among the trace's.
+    fn begin(&mut self, _stream: usize, _thread: &ThreadInfo) {}
+    fn add(&mut self, value: Value);
+}
+
+/// Gives the values of all calls that pass the filter, at least one, to a tally for each worker.
+pub fn tally<T: Tally>(
+    trace: &Trace,
+    names: &Names,
+    what: &What,
+    filter: &Filter,
+    drive: &Drive,
+    new: impl Fn() -> T,
+) -> Result<Vec<T>> {
+    let tallies = (0..drive.workers.max(1)).map(|_| new());
+    if what.needs.arguments || what.needs.result {
+        run::<T, false>(trace, names, what, filter, drive, tallies)
+    } else {
+        run::<T, true>(trace, names, what, filter, drive, tallies)
+    }
+}
+
+fn run<T: Tally, const PLAIN: bool>(
+    trace: &Trace,
+    names: &Names,
+    what: &What,
+    filter: &Filter,
+    drive: &Drive,
+    tallies: impl Iterator<Item = T>,
+) -> Result<Vec<T>> {
+    let sieve = Sieve::new(filter, trace);
+    let reader = |tally| Reader::<T, PLAIN> {
+        sites: (0..names.sites() as u32)
+            .map(|site| match names.number(site) {
+                number if what.functions[number as usize] => number,
+                _ => NONE,
+            })
+            .collect(),
+        what,
+        clocks: trace.clocks(),
+        sieve: sieve.clone(),
+        arguments: Vec::new(),
+        free: Vec::new(),
+        unknown: 0,
+        found: 0,
+        tally,
+    };
+    let mut readers: Vec<_> = tallies.map(reader).collect();
+    drive.run(trace, &mut readers)?;
+    let mut left_out = LeftOut::default();
+    let (mut unknown, mut found) = (0, 0);
+    for reader in &readers {
+        left_out.add(&reader.sieve.left_out);
+        unknown += reader.unknown;
+        found += reader.found;
+    }
+    if found == 0 && unknown > 0 {
+        bail!(
+            "{}: the calls were recorded without arguments and results: record with --args",
+            what.text
+        );
+    }
+    if found == 0 {
+        bail!("{}: {}", what.text, left_out.why(filter));
+    }
+    Ok(readers.into_iter().map(|reader| reader.tally).collect())
+}
+
+const NONE: u32 = u32::MAX;
+
+/// Makes values of calls. A frame's note is where its arguments are, and 1 more; 0 where they are not known.
+struct Reader<'a, T, const PLAIN: bool> {
+    /// By site: the function, if it is wanted.
+    sites: Vec<u32>,
+    what: &'a What,
+    clocks: &'a Clocks,
+    sieve: Sieve<'a>,
+    arguments: Vec<[u64; 6]>,
+    free: Vec<u32>,
+    /// Calls whose arguments or result are needed, but not known.
+    unknown: u64,
+    found: u64,
+    tally: T,
+}
+
+impl<T: Tally, const PLAIN: bool> Reader<'_, T, PLAIN> {
+    #[inline(always)]
+    fn function(&self, site: u32) -> u32 {
+        self.sites.get(site as usize).copied().unwrap_or(NONE)
+    }
+
+    #[inline(always)]
+    fn ended(&mut self, function: u32, clock: u64, ticks: u64, own: u64, known: Inputs) {
+        let begin = clock.saturating_sub(ticks);
+        if !self.sieve.passes(begin, ticks) {
+            return;
+        }
+        let inputs = Inputs {
+            duration_ns: self.clocks.duration_ns(ticks),
+            self_ns: self.clocks.duration_ns(own),
+            ..known
+        };
+        self.found += 1;
+        self.tally.add(Value {
+            function,
+            begin,
+            value: self.what.expression.value(&inputs),
+        });
+    }
+
+    fn keep(&mut self, arguments: [u64; 6]) -> u32 {
+        match self.free.pop() {
+            Some(note) => {
+                self.arguments[note as usize - 1] = arguments;
+                note
+            }
+            None => {
+                self.arguments.push(arguments);
+                self.arguments.len() as u32
+            }
+        }
+    }
+
+    fn kept(&mut self, note: u32) -> Option<[u64; 6]> {
+        let arguments = *self.arguments.get((note as usize).checked_sub(1)?)?;
+        self.free.push(note);
+        Some(arguments)
+    }
+
+    /// A call whose end is not needed, or not known: its value is that of its beginning.
+    fn entered(&mut self, function: u32, clock: u64, arguments: Option<[u64; 6]>) {
+        let Some(arguments) = arguments else {
+            self.unknown += 1;
+            return;
+        };
+        let known = Inputs {
+            arguments,
+            ..Inputs::default()
+        };
+        self.ended(function, clock, 0, 0, known);
+    }
+
+    fn needs_end(&self) -> bool {
+        self.what.needs.end || self.what.needs.result || self.sieve.needs_end()
+    }
+}
+
+impl<T: Tally, const PLAIN: bool> Sink for Reader<'_, T, PLAIN> {
+    const RUNS: bool = PLAIN;
+
+    #[inline(always)]
+    fn plain(&mut self, site: u32, exit: u64, clock: u64, ticks: u64, own: u64) {
+        let function = self.function(site);
+        if exit != 0 && function != NONE {
+            self.ended(function, clock, ticks, own, Inputs::default());
+        }
+    }
+
+    fn enter(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32 {
+        let Some(frame) = frames.last() else {
+            return 0;
+        };
+        let function = self.function(frame.site());
+        if function == NONE {
+            return 0;
+        }
+        if !self.needs_end() {
+            self.entered(function, frame.clock, arguments);
+            return 0;
+        }
+        match arguments {
+            Some(arguments) if self.what.needs.arguments && frame.style() != Style::Only => {
+                self.keep(arguments)
+            }
+            _ => 0,
+        }
+    }
+
+    fn leave(&mut self, frame: &Frame, ending: Ending, _frames: &[Frame]) {
+        let function = self.function(frame.site());
+        if function == NONE || !self.needs_end() {
+            return;
+        }
+        let needs = self.what.needs;
+        let arguments = self.kept(frame.note);
+        if (needs.arguments && arguments.is_none()) || (needs.result && ending.result.is_none()) {
+            self.unknown += 1;
+            return;
+        }
+        let ticks = ending.clock.saturating_sub(frame.clock);
+        let known = Inputs {
+            arguments: arguments.unwrap_or_default(),
+            result: ending.result.unwrap_or(0),
+            ..Inputs::default()
+        };
+        let own = ticks.saturating_sub(frame.child);
+        self.ended(function, ending.clock, ticks, own, known);
+    }
+
+    fn lose(&mut self, frame: &Frame, _clock: u64, _counted: bool) {
+        self.kept(frame.note);
+    }
+
+    fn stray(&mut self, _key: u32, _ending: Ending) {}
+}
+
+impl<T: Tally, const PLAIN: bool> Worker for Reader<'_, T, PLAIN> {
+    fn begin(&mut self, stream: usize, thread: &ThreadInfo) {
+        self.sieve.begin(thread);
+        self.tally.begin(stream, thread);
+    }
+}

@@ -1,0 +1,146 @@
+//! Which calls, which of their values, and which trace.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use nopal_analysis::filter::Filter;
+use nopal_analysis::hist::{By, Scale};
+use nopal_record::Options;
+
+use super::Input;
+use crate::time;
+
+/// Which calls are looked at.
+#[derive(Debug, Args)]
+pub struct FilterArguments {
+    /// Only calls of this thread or process [may be repeated]
+    #[arg(long = "tid", value_name = "ID")]
+    threads: Vec<u32>,
+
+    /// Only calls that took this long or longer, such as 10us
+    #[arg(short = 't', long = "longer", value_name = "TIME", value_parser = time::parse)]
+    least: Option<Duration>,
+
+    /// Only calls from this time on, counted from the trace's beginning
+    #[arg(long, value_name = "TIME", value_parser = time::parse)]
+    from: Option<Duration>,
+
+    /// Only calls up to this time
+    #[arg(long, value_name = "TIME", value_parser = time::parse)]
+    until: Option<Duration>,
+}
+
+impl FilterArguments {
+    pub fn filter(&self) -> Filter {
+        Filter {
+            threads: self.threads.clone(),
+            least_ns: self.least.map_or(0, nanoseconds),
+            from_ns: self.from.map(nanoseconds),
+            until_ns: self.until.map(nanoseconds),
+        }
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// A function, or a value of its calls, and a trace. Either may be left out.
+#[derive(Debug, Args)]
+pub struct Subject {
+    /// A function, which means how long its calls took, or a value of them: `read.result`, `'read.arg1 >> 12'`
+    ///
+    /// After the dot comes an expression of arg1 to arg6, result, duration and self (nanoseconds), numbers, int(…),
+    /// which takes 32 bits with their sign, and the operators | ^ & << >> + - * / % ~, as in C. Arguments and results
+    /// are those that `nopal record --args` recorded.
+    #[arg(value_name = "FUNCTION[.VALUE]")]
+    what: Option<String>,
+
+    /// The trace [default: nopal.data]
+    #[arg(value_name = "DIR")]
+    directory: Option<PathBuf>,
+}
+
+impl Subject {
+    /// What is asked for, and the trace.
+    pub fn parts(&self) -> (Option<&str>, Input) {
+        let (what, directory) = subject_and_trace(self.what.as_deref(), self.directory.as_deref());
+        (what, Input { directory })
+    }
+}
+
+/// Of two words that may be left out, which is the trace. A single word that names a trace is that.
+pub fn subject_and_trace<'a>(
+    subject: Option<&'a str>,
+    directory: Option<&Path>,
+) -> (Option<&'a str>, PathBuf) {
+    match (subject, directory) {
+        (Some(word), None) if Path::new(word).join("metadata").exists() => (None, word.into()),
+        (subject, None) => (subject, Options::DIRECTORY.into()),
+        (subject, Some(directory)) => (subject, directory.to_owned()),
+    }
+}
+
+/// How values are distributed, in the terminal
+///
+/// Without a function, it is the durations of all calls. A single word that names a trace is the trace.
+#[derive(Debug, Args)]
+pub struct Hist {
+    #[command(flatten)]
+    pub subject: Subject,
+
+    #[command(flatten)]
+    pub filter: FilterArguments,
+
+    /// How wide the bars are
+    #[arg(long, value_enum, default_value_t)]
+    pub scale: ScaleArgument,
+
+    /// A histogram for each
+    #[arg(long, value_enum)]
+    pub by: Option<ByArgument>,
+
+    /// As a JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+pub enum ScaleArgument {
+    /// All the same
+    Linear,
+    /// Each twice the one before
+    #[default]
+    Log2,
+    /// By the part of all values, up to the last 1 in 100,000
+    Hdr,
+}
+
+impl ScaleArgument {
+    pub fn scale(self) -> Scale {
+        match self {
+            ScaleArgument::Linear => Scale::Linear,
+            ScaleArgument::Log2 => Scale::Log2,
+            ScaleArgument::Hdr => Scale::Hdr,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum ByArgument {
+    Thread,
+    Process,
+    Function,
+}
+
+impl ByArgument {
+    pub fn by(argument: Option<ByArgument>) -> By {
+        match argument {
+            None => By::Nothing,
+            Some(ByArgument::Thread) => By::Thread,
+            Some(ByArgument::Process) => By::Process,
+            Some(ByArgument::Function) => By::Function,
+        }
+    }
+}
