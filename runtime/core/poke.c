@@ -30,7 +30,6 @@ struct step {
 
 static const struct step orders[][8] = {
 	[NOPAL_POKE_SWITCH] = {
-		{ CHECK, NOTHING, 0, ARCH_SWITCH_BYTES },
 		/* Both are whole instructions, and either leads to what may run: who sees the old one is right too. */
 		{ STORE, AFTER, 0, ARCH_SWITCH_BYTES },
 	},

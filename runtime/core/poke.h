@@ -28,8 +28,8 @@ enum nopal_poke_order {
 /* One site. Filled in by the caller, but for `left_alone`. */
 struct nopal_poke {
 	uint64_t site;                          /* address of the window */
-	uint8_t before[ARCH_JUMP_BYTES];        /* what must stand there; for a switch, the first two bytes count */
-	uint8_t after[ARCH_JUMP_BYTES];         /* what shall */
+	uint8_t before[ARCH_JUMP_BYTES];        /* what must stand there; nobody looks for a switch */
+	uint8_t after[ARCH_JUMP_BYTES];          /* what shall; of a switch, the first two bytes */
 	bool left_alone;                        /* something else stood there, or a saved place was inside */
 	uint64_t fixup;                         /* BREAKPOINT: where those go on who come meanwhile */
 	uint64_t body;                          /* INSERT: the displaced instructions */

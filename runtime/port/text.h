@@ -34,7 +34,7 @@ struct port_place {
 	uint64_t caller;        /* of a wrapped frame: the return address that its mirror holds */
 };
 
-/* Place number `number`, from 0; false behind the last. */
+/* Place number `number`, from 0; false behind the last. A place keeps its number until port_text_go. */
 bool port_text_place(uint32_t number, struct port_place *place);
 void port_text_move(uint32_t number, uint64_t address);
 

@@ -100,5 +100,5 @@ fn protocols_hold_whatever_comes_in_between() {
     let mut sources = EXPLORED.map(|file| runtime().join(file)).to_vec();
     sources.extend(sources_in("tests/explore"));
     compile(&program, &[], &sources);
-    run_all(&program, 4);
+    run_all(&program, 8);
 }

@@ -13,6 +13,7 @@ struct sim_text sim_text;
 struct sim_processor sim_processors[SIM_PROCESSORS];
 bool (*sim_text_place)(uint32_t number, struct port_place *place);
 void (*sim_text_move)(uint32_t number, uint64_t address);
+bool sim_text_goes_on_stale;
 
 /* The values that a pair was ever found to have, numbered as they come; no part of the state. */
 static struct {
@@ -61,6 +62,10 @@ void port_text_store(uint64_t address, const uint8_t *bytes, uint32_t count)
 {
 	uint32_t at = (uint32_t)(address - sim_text_address(0));
 	uint32_t piece = count == 2 && at % 2 == 0 ? 2 : 1;
+	uint8_t turn = 0;
+	for (uint32_t slot = 0; slot < SIM_STORES; slot++)
+		if (sim_text.stores[slot].count && sim_text.stores[slot].turn >= turn)
+			turn = sim_text.stores[slot].turn + 1;
 	for (uint32_t i = 0, slot = 0; i < count; slot++) {
 		if (slot == SIM_STORES) {
 			puts("too many stores at once");
@@ -71,6 +76,7 @@ void port_text_store(uint64_t address, const uint8_t *bytes, uint32_t count)
 			continue;
 		store->at = (uint8_t)(at + i);
 		store->count = (uint8_t)piece;
+		store->turn = turn;
 		memcpy(store->bytes, bytes + i, piece);
 		i += piece;
 	}
@@ -121,15 +127,30 @@ bool sim_text_is_busy(void)
 	return is_storing() || sim_text.going;
 }
 
-static bool do_store(struct sim_store *store)
+static void store_now(struct sim_store *store)
 {
-	if (!store->count)
-		return false;
 	memcpy(&sim_text.bytes[store->at], store->bytes, store->count);
 	sim_tell("text %u.. becomes %02x%s", store->at, store->bytes[0], store->count == 2 ? " and one more, at once" : "");
 	for (uint32_t i = 0; i < SIM_PROCESSORS; i++)
 		sim_processors[i].sees[store->at / 2] |= (uint16_t)(1 << value_number(store->at / 2));
 	*store = (struct sim_store){ 0 };
+}
+
+/* While nobody runs, it does not matter in which order. */
+static bool do_store(uint32_t number)
+{
+	struct sim_store *stores = sim_text.stores;
+	bool all_stopped = true;
+	if (!stores[number].count)
+		return false;
+	for (uint32_t i = 0; i < SIM_PROCESSORS; i++)
+		all_stopped &= sim_processors[i].stopped;
+	for (uint32_t i = 0; i < SIM_STORES; i++)
+		if (stores[i].count && (all_stopped ? i < number : stores[i].turn < stores[number].turn))
+			return false;
+	for (uint32_t i = number; i < SIM_STORES; i++)
+		if (i == number || (all_stopped && stores[i].count))
+			store_now(&stores[i]);
 	return true;
 }
 
@@ -153,7 +174,8 @@ static bool go(void)
 		return false;
 	sim_tell("all go on");
 	for (uint32_t i = 0; i < SIM_PROCESSORS; i++) {
-		synchronise(&sim_processors[i]);
+		if (!sim_text_goes_on_stale)
+			synchronise(&sim_processors[i]);
 		sim_processors[i].stopped = false;
 	}
 	sim_text.going = false;
@@ -163,7 +185,7 @@ static bool go(void)
 bool sim_text_step(uint32_t number)
 {
 	if (number < SIM_STORES)
-		return do_store(&sim_text.stores[number]);
+		return do_store(number);
 	if (is_storing())
 		return false;
 	return number < SIM_STORES + SIM_PROCESSORS ? interrupt(number - SIM_STORES) : go();

@@ -22,6 +22,7 @@ struct sim_text {
 	uint8_t bytes[SIM_TEXT_BYTES];
 	struct sim_store {
 		uint8_t at, count, bytes[2];
+		uint8_t turn;           /* those of one call may come in any order, but after those of calls before */
 	} stores[SIM_STORES];           /* to come; count 0: none */
 	bool going;                     /* all are to go on again */
 };
@@ -64,7 +65,10 @@ bool sim_text_step(uint32_t number);
 bool sim_text_fetch(const struct sim_processor *processor, uint32_t at, uint32_t count, uint32_t way, uint32_t ways,
 		    uint8_t *bytes);
 
-/* How the model of a thread says where it is. Number of places, and moving one: see port_text_place. */
+/* A mistake to plant: processors that were stopped do not synchronise. */
+extern bool sim_text_goes_on_stale;
+
+/* How the model of a thread says where it is: see port_text_place. */
 extern bool (*sim_text_place)(uint32_t number, struct port_place *place);
 extern void (*sim_text_move)(uint32_t number, uint64_t address);
 
