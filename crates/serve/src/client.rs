@@ -88,24 +88,33 @@ impl Client {
 
     fn ask(&mut self, request: &Request, bytes: &[u8]) -> Result<Vec<u8>> {
         self.send(request, bytes)?;
-        self.line.wait(None)?;
         self.answer()
     }
 
-    /// Asks without waiting. What comes must be taken by [`Client::answer`] before anything else is asked.
+    /// Asks without waiting. What comes must be taken before anything else is asked.
     pub fn send(&mut self, request: &Request, bytes: &[u8]) -> Result<()> {
         let mut all = request.line().into_bytes();
         all.extend_from_slice(bytes);
         self.line.send(&all, PATIENCE)
     }
 
-    /// Whether an answer has come within a time.
-    pub fn has_answer(&self, time: Duration) -> Result<bool> {
-        self.line.wait(Some(time))
+    /// The answer to what was sent, as long as it is wanted; that is asked `often`. `None`: it is still to come.
+    pub fn answer_while(
+        &mut self,
+        wanted: impl Fn() -> bool,
+        often: Duration,
+    ) -> Result<Option<Vec<u8>>> {
+        while !self.line.wait(Some(often))? {
+            if !wanted() {
+                return Ok(None);
+            }
+        }
+        self.answer().map(Some)
     }
 
     /// The answer to what was sent.
     pub fn answer(&mut self) -> Result<Vec<u8>> {
+        self.line.wait(None)?;
         let line = self.line.line(LONGEST_LINE, PATIENCE)?;
         let line = line.context("the session has ended")?;
         match Answer::parse(&line).context("the session's answer is not understood")? {

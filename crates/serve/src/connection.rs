@@ -1,9 +1,9 @@
 //! One client's requests, answered on a thread of their own.
 
 use crate::line::Line;
-use crate::protocol::{LONGEST_LINE, Request, VERSION, answer, list_text};
+use crate::protocol::{LONGEST_LINE, Request, STREAM, VERSION, answer, list_text};
 use crate::tree::{Access, Content, Failure, File, Tree};
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, ensure};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -28,8 +28,9 @@ struct Open {
     path: String,
     access: Access,
     file: Box<dyn File>,
-    /// The offset and the length of what was read last.
-    answered: Option<(u64, usize)>,
+    was_read: bool,
+    /// Where the reader was told that it ends.
+    end: Option<u64>,
     /// What was written last has no end of line.
     unended: bool,
 }
@@ -37,8 +38,7 @@ struct Open {
 impl Open {
     /// From its start, or past an end that was told: the reader wants to know what the file shows by now.
     fn is_read_again(&self, offset: u64) -> bool {
-        self.answered
-            .is_some_and(|(at, length)| offset == 0 || offset == at && length == 0)
+        self.end == Some(offset) || offset == 0 && self.was_read
     }
 }
 
@@ -80,6 +80,9 @@ impl<'a> Connection<'a> {
                 }
                 _ => Vec::new(),
             };
+            if request == Request::Cancel {
+                continue;
+            }
             let result = self.answer(request, &bytes)?;
             self.line.send(&answer(result), PATIENCE)?;
         }
@@ -103,6 +106,7 @@ impl<'a> Connection<'a> {
                 length,
                 wait,
             } => self.read(offset, length, wait)?,
+            Request::Cancel => Ok(Vec::new()),
             Request::Write { .. } => self.write(bytes),
             Request::Flush => self.flush(),
             Request::Command { .. } => self.command(bytes),
@@ -114,15 +118,21 @@ impl<'a> Connection<'a> {
             return Err(Failure::new(libc::EBUSY, "a file is open already"));
         }
         let file = self.tree.open(&path, access)?;
+        let kind = if file.is_stream() {
+            STREAM
+        } else {
+            b"".as_slice()
+        };
         self.streams.store(file.is_stream(), Ordering::Release);
         self.open = Some(Open {
             file,
             path,
             access,
-            answered: None,
+            was_read: false,
+            end: None,
             unended: false,
         });
-        Ok(Vec::new())
+        Ok(kind.into())
     }
 
     fn read(&mut self, offset: u64, length: usize, wait: bool) -> Result<Result<Vec<u8>, Failure>> {
@@ -135,7 +145,7 @@ impl<'a> Connection<'a> {
                 ..open.access
             };
             match self.tree.open(&open.path, access) {
-                Ok(again) => open.file = again,
+                Ok(again) => (open.file, open.end) = (again, None),
                 Err(failure) => return Ok(Err(failure)),
             }
         }
@@ -144,7 +154,10 @@ impl<'a> Connection<'a> {
             match open.file.read(offset, length) {
                 Ok(Content::Later) => {}
                 Ok(Content::Bytes(bytes)) => {
-                    open.answered = Some((offset, bytes.len()));
+                    open.was_read = true;
+                    if bytes.is_empty() {
+                        open.end = Some(offset);
+                    }
                     return Ok(Ok(bytes));
                 }
                 Err(failure) => return Ok(Err(failure)),
@@ -155,9 +168,14 @@ impl<'a> Connection<'a> {
             if looked && !wait {
                 return Ok(Err(Failure::new(libc::EAGAIN, "nothing is there yet")));
             }
-            if looked && self.line.has_changed(LOOK_AGAIN)? && !self.ending.load(Ordering::Acquire)
-            {
-                bail!("the client has gone");
+            if looked && self.line.has_changed(LOOK_AGAIN)? {
+                let said = self.line.line(LONGEST_LINE, PATIENCE)?;
+                let said = said.context("the client has gone")?;
+                ensure!(
+                    Request::parse(&said) == Some(Request::Cancel),
+                    "a request came before the last was answered"
+                );
+                return Ok(Err(Failure::new(libc::EINTR, "cancelled")));
             }
             // Before the look: what was there when the session ended is seen by it.
             last = self.ending.load(Ordering::Acquire);

@@ -13,7 +13,7 @@ mod sockets;
 mod tree;
 
 pub use client::Client;
-pub use protocol::Request;
+pub use protocol::{LONGEST_READ, LONGEST_WRITE, Request, STREAM, parse_list};
 pub use server::Server;
 pub use sockets::{NotTraced, is_traced, processes};
 pub use tree::{Access, Content, Entry, Failure, File, Tree};

@@ -30,8 +30,11 @@ impl Line {
         self.ready(PollFlags::IN, time)
     }
 
-    /// Whether the other end has closed the connection, or has sent what it was not asked for.
+    /// Whether within a time the other end has closed the connection, or said something.
     pub fn has_changed(&self, time: Duration) -> Result<bool> {
+        if !self.received.is_empty() {
+            return Ok(true);
+        }
         self.ready(PollFlags::IN | PollFlags::RDHUP, Some(time))
     }
 

@@ -5,10 +5,12 @@
 //! ```text
 //! nopal 1                 the first request: the version that the client speaks
 //! list [FOLDER]           a mode, in octal, `d` or `f`, and a name a line
-//! open rwt PATH           the connection becomes this file, to be read, written, truncated; or some of these
+//! open rwt PATH           the connection becomes this file, to be read, written, truncated; or some of these;
+//!                         the answer says `stream` if it is one, and is empty if not
 //! read OFFSET LENGTH      what the file showed when it was opened; from offset 0 again, what it shows now;
 //!                         a stream gives what comes next, and waits for it
 //! try OFFSET LENGTH       the same, but EAGAIN in place of waiting
+//! cancel                  has no answer of its own: a `read` that waits for a stream gives EINTR, or what it has got
 //! write LENGTH            and that many bytes: lines, each obeyed when it is complete
 //! flush                   a line that has no end yet is complete
 //! command LENGTH          and that many bytes: lines as for the file ctl, without opening it
@@ -22,6 +24,9 @@
 use crate::tree::{Access, Entry, Failure};
 
 pub const VERSION: u32 = 1;
+
+/// What the answer to `open` says of a file that each byte can be read from only once.
+pub const STREAM: &[u8] = b"stream";
 
 /// Of a line, its end included.
 pub const LONGEST_LINE: usize = 1024;
@@ -50,6 +55,7 @@ pub enum Request {
     Write {
         length: usize,
     },
+    Cancel,
     Flush,
     Command {
         length: usize,
@@ -82,6 +88,7 @@ impl Request {
             "write" => Request::Write {
                 length: length(rest, LONGEST_WRITE)?,
             },
+            "cancel" if rest.is_empty() => Request::Cancel,
             "flush" if rest.is_empty() => Request::Flush,
             "command" => Request::Command {
                 length: length(rest, LONGEST_WRITE)?,
@@ -104,6 +111,7 @@ impl Request {
                 format!("{verb} {offset} {length}\n")
             }
             Request::Write { length } => format!("write {length}\n"),
+            Request::Cancel => "cancel\n".into(),
             Request::Flush => "flush\n".into(),
             Request::Command { length } => format!("command {length}\n"),
         }
@@ -247,6 +255,7 @@ mod tests {
             read(u64::MAX, 5, true),
             read(0, LONGEST_READ, false),
             Request::Write { length: 0 },
+            Request::Cancel,
             Request::Flush,
             Request::Command {
                 length: LONGEST_WRITE,

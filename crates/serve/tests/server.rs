@@ -1,6 +1,9 @@
 //! A server as its clients meet it: those that behave, those that do not, and those that may not.
 
-use nopal_serve::{Access, Client, Content, Entry, Failure, File, NotTraced, Server, Tree};
+mod fake;
+
+use fake::{LONG, runtime, session};
+use nopal_serve::{Access, Client, Failure, NotTraced};
 use std::fs::Permissions;
 use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -8,10 +11,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
-use tempfile::TempDir;
 
 const READ: Access = Access {
     read: true,
@@ -23,141 +23,8 @@ const WRITE: Access = Access {
     write: true,
     truncate: false,
 };
-const LONG: usize = 1_000_000;
-
-/// A session that remembers what it was told.
-#[derive(Clone, Default)]
-struct Fake(Arc<Mutex<State>>);
-
-#[derive(Default)]
-struct State {
-    told: Vec<String>,
-    stream: Vec<u8>,
-}
-
-impl Fake {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap()
-    }
-
-    fn told(&self) -> String {
-        self.state().told.join("|")
-    }
-}
-
-impl Tree for Fake {
-    fn list(&self, folder: &str) -> Result<Vec<Entry>, Failure> {
-        let names: &[(&str, bool, u32)] = match folder {
-            "" => &[("ctl", false, 0o600), ("tracing", true, 0o700)],
-            "tracing" => &[("trace_pipe", false, 0o400)],
-            _ => return Err(Failure::new(libc::ENOENT, "no such folder")),
-        };
-        let entry = |&(name, folder, mode): &(&str, bool, u32)| Entry {
-            name: name.into(),
-            folder,
-            mode,
-        };
-        Ok(names.iter().map(entry).collect())
-    }
-
-    fn open(&self, path: &str, access: Access) -> Result<Box<dyn File>, Failure> {
-        if access.truncate {
-            self.state().told.clear();
-        }
-        let shown = match path {
-            "ctl" => self.told().into_bytes(),
-            "long" => (0..LONG).map(|at| at as u8).collect(),
-            "tracing/trace_pipe" => Vec::new(),
-            _ => return Err(Failure::new(libc::ENOENT, format!("{path}: no such file"))),
-        };
-        Ok(Box::new(FakeFile {
-            session: self.clone(),
-            stream: path.ends_with("pipe"),
-            shown,
-            line: Vec::new(),
-        }))
-    }
-
-    fn command(&self, text: &str) -> Result<String, Failure> {
-        self.state().told.push(text.into());
-        Ok(format!("heard {text}"))
-    }
-}
-
-struct FakeFile {
-    session: Fake,
-    stream: bool,
-    shown: Vec<u8>,
-    line: Vec<u8>,
-}
-
-impl File for FakeFile {
-    fn is_stream(&self) -> bool {
-        self.stream
-    }
-
-    fn read(&mut self, offset: u64, length: usize) -> Result<Content, Failure> {
-        if self.stream {
-            let length = length.min(self.shown.len());
-            let bytes: Vec<u8> = self.shown.drain(..length).collect();
-            return Ok(match bytes.is_empty() {
-                true => Content::Later,
-                false => Content::Bytes(bytes),
-            });
-        }
-        let start = (offset as usize).min(self.shown.len());
-        let end = (start + length).min(self.shown.len());
-        Ok(Content::Bytes(self.shown[start..end].to_vec()))
-    }
-
-    fn refill(&mut self) -> Result<(), Failure> {
-        self.shown.append(&mut self.session.state().stream);
-        Ok(())
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        for byte in bytes {
-            if *byte != b'\n' {
-                self.line.push(*byte);
-                continue;
-            }
-            let line = String::from_utf8(std::mem::take(&mut self.line)).unwrap();
-            if line.starts_with("bad") {
-                let message = format!("'{line}': no such command");
-                return Err(Failure::new(libc::EINVAL, message));
-            }
-            self.session.state().told.push(line);
-        }
-        Ok(())
-    }
-}
-
-/// The one directory of this test's process, below which all sockets are.
-fn runtime() -> &'static Path {
-    static RUNTIME: OnceLock<TempDir> = OnceLock::new();
-    let made = RUNTIME.get_or_init(|| {
-        let made = tempfile::tempdir().unwrap();
-        std::fs::set_permissions(made.path(), Permissions::from_mode(0o700)).unwrap();
-        // SAFETY: each test comes here before it does anything else, and the others wait for this.
-        unsafe { std::env::set_var("XDG_RUNTIME_DIR", made.path()) };
-        made
-    });
-    made.path()
-}
-
 fn sockets() -> PathBuf {
     runtime().join("nopal")
-}
-
-/// A session of a process that exists only by its number.
-fn session() -> (Fake, Server, i32) {
-    static NEXT: AtomicI32 = AtomicI32::new(1_000_000);
-    runtime();
-    let fake = Fake::default();
-    let mut server = Server::start(Arc::new(fake.clone())).unwrap();
-    let process = NEXT.fetch_add(1, Ordering::Relaxed);
-    server.add(process).unwrap();
-    (fake, server, process)
 }
 
 fn opened(process: i32, path: &str, access: Access) -> Client {
@@ -190,7 +57,7 @@ fn files_are_listed_read_and_written() {
         .into_iter()
         .map(|entry| entry.name)
         .collect();
-    assert_eq!(names, ["ctl", "tracing"]);
+    assert_eq!(names, ["ctl", "long", "tracing"]);
     assert_eq!(failure(client.list("nothing")).0, libc::ENOENT);
     assert_eq!(failure(client.open("nothing", READ)).0, libc::ENOENT);
     assert_eq!(client.command("query x").unwrap(), "heard query x");
@@ -273,9 +140,9 @@ fn who_leaves_a_stream_takes_nothing_from_it() {
     client
         .write_all(b"nopal 1\nopen r tracing/trace_pipe\nread 0 10\n")
         .unwrap();
-    let mut answers = [0; 10];
+    let mut answers = [0; 16];
     client.read_exact(&mut answers).unwrap();
-    assert_eq!(&answers, b"ok 0\nok 0\n");
+    assert_eq!(&answers, b"ok 0\nok 6\nstream");
     drop(client);
     // Longer than it takes to be seen.
     std::thread::sleep(Duration::from_millis(200));
@@ -291,9 +158,9 @@ fn nothing_to_read_yet_is_told_to_who_does_not_wait() {
     client
         .write_all(b"nopal 1\nopen r tracing/trace_pipe\ntry 0 10\n")
         .unwrap();
-    let mut answers = [0; 19];
+    let mut answers = [0; 25];
     client.read_exact(&mut answers).unwrap();
-    assert_eq!(&answers, b"ok 0\nok 0\nerror 11 ");
+    assert_eq!(&answers, b"ok 0\nok 6\nstreamerror 11 ");
 }
 
 #[test]
@@ -343,7 +210,7 @@ fn another_version_is_told_which_one_it_is() {
     client.read_to_string(&mut answers).unwrap();
     assert!(answers.starts_with("error 71 "), "{answers:?}");
     assert!(
-        answers.ends_with("600 f ctl\n700 d tracing\n"),
+        answers.ends_with("600 f ctl\n400 f long\n700 d tracing\n"),
         "{answers:?}"
     );
 }

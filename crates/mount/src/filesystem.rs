@@ -1,0 +1,508 @@
+//! The kernel's requests. None is answered here that has to wait for a session: those go to threads of their own.
+
+use crate::nodes::{FOLDER, Kind, Nodes, Place, ROOT};
+use crate::open::{OpenFile, Refusal};
+use crate::reader::Reader;
+use crate::sessions::Lines;
+use fuser::{
+    BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation,
+    INodeNo, InitFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request,
+    TimeOrNow, WriteFlags,
+};
+use nopal_serve::{Access, LONGEST_WRITE};
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+/// How long the kernel may keep what it was told: sessions come and go.
+const KEEP: Duration = Duration::ZERO;
+const NO_GENERATION: Generation = Generation(0);
+const BLOCK: u32 = 4096;
+
+#[derive(Default)]
+pub struct Sessions {
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    nodes: Mutex<Nodes>,
+    lines: Lines,
+    files: Mutex<HashMap<u64, Arc<Opened>>>,
+    folders: Mutex<HashMap<u64, Arc<Listing>>>,
+    /// Why the last write to a file of a session failed.
+    errors: Mutex<HashMap<i32, String>>,
+    next: AtomicU64,
+}
+
+/// Names, as a folder had them when it was opened.
+type Listing = Vec<(String, Kind)>;
+
+/// What a file handle is.
+enum Opened {
+    File {
+        number: u64,
+        writable: bool,
+        file: Mutex<OpenFile>,
+    },
+    Text(String),
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Sessions {
+    /// Does what may wait for a session.
+    fn aside(&self, request: &Request, work: impl FnOnce(&Shared, Reader) + Send + 'static) {
+        let (shared, reader) = (self.shared.clone(), Reader(request.pid()));
+        // Without a thread the reply is dropped, and the caller gets EIO.
+        let _ = std::thread::Builder::new().spawn(move || work(&shared, reader));
+    }
+}
+
+impl Shared {
+    fn node(&self, number: INodeNo) -> Result<(Place, Kind), Errno> {
+        lock(&self.nodes).get(number.0).ok_or(Errno::ESTALE)
+    }
+
+    fn new_handle(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn file(&self, handle: FileHandle) -> Result<Arc<Opened>, Errno> {
+        lock(&self.files)
+            .get(&handle.0)
+            .cloned()
+            .ok_or(Errno::EBADF)
+    }
+
+    fn open(
+        &self,
+        number: INodeNo,
+        access: Access,
+        reader: Reader,
+    ) -> Result<(u64, FopenFlags), Refusal> {
+        let (place, kind) = self.node(number)?;
+        let wanted = [
+            (access.read, 0o400),
+            (access.write || access.truncate, 0o200),
+        ];
+        if kind.folder {
+            return Err(Errno::EISDIR.into());
+        }
+        if wanted
+            .iter()
+            .any(|(wanted, bit)| *wanted && kind.mode & bit == 0)
+        {
+            return Err(Errno::EACCES.into());
+        }
+        let mut flags = FopenFlags::FOPEN_DIRECT_IO;
+        let opened = match place {
+            Place::Root => return Err(Errno::EISDIR.into()),
+            Place::Error { process } => Opened::Text(
+                lock(&self.errors)
+                    .get(&process)
+                    .cloned()
+                    .unwrap_or_default(),
+            ),
+            Place::Session { process, path } => {
+                let file = OpenFile::open(process, &path, access, reader)
+                    .inspect_err(|refusal| self.remember(process, refusal))?;
+                if file.is_stream() {
+                    flags |= FopenFlags::FOPEN_STREAM | FopenFlags::FOPEN_NONSEEKABLE;
+                }
+                Opened::File {
+                    number: number.0,
+                    writable: file.writable(),
+                    file: Mutex::new(file),
+                }
+            }
+        };
+        let handle = self.new_handle();
+        lock(&self.files).insert(handle, Arc::new(opened));
+        Ok((handle, flags))
+    }
+
+    fn change<T>(
+        &self,
+        handle: FileHandle,
+        change: impl FnOnce(&mut OpenFile) -> Result<T, Refusal>,
+    ) -> Result<T, Errno> {
+        match &*self.file(handle)? {
+            Opened::Text(_) => Err(Errno::EBADF),
+            Opened::File { file, .. } => {
+                let mut file = lock(file);
+                change(&mut file).map_err(|refusal| {
+                    self.remember(file.process, &refusal);
+                    refusal.number
+                })
+            }
+        }
+    }
+
+    fn remember(&self, process: i32, refusal: &Refusal) {
+        if let Some(words) = &refusal.words {
+            lock(&self.errors).insert(process, format!("{words}\n"));
+        }
+    }
+
+    /// No file has a size, as in `/proc`, but one whose end a reader has seen, and which `tail -f` follows.
+    fn attributes(&self, number: u64, kind: Kind, look: Option<Reader>) -> FileAttr {
+        let of_number = |opened: &&Arc<Opened>| matches!(&***opened, Opened::File { number: of, .. } if *of == number);
+        let opened: Vec<Arc<Opened>> = lock(&self.files)
+            .values()
+            .filter(of_number)
+            .cloned()
+            .collect();
+        let sizes = opened.iter().filter_map(|opened| match &**opened {
+            Opened::File { file, .. } => {
+                // One that is being used is not waited for.
+                let mut file = file.try_lock().ok()?;
+                if let Some(reader) = look {
+                    // What it had is its size still.
+                    let _ = file.look(reader);
+                }
+                Some(file.size())
+            }
+            Opened::Text(_) => None,
+        });
+        attributes(number, kind, sizes.max().unwrap_or(0))
+    }
+
+    fn look_up(&self, folder: INodeNo, name: &OsStr, reader: Reader) -> Result<FileAttr, Errno> {
+        let (place, kind) = self.node(folder)?;
+        let name = name.to_str().ok_or(Errno::ENOENT)?;
+        if !kind.folder {
+            return Err(Errno::ENOTDIR);
+        }
+        let (place, kind) = self.lines.find(&place, name, reader)?;
+        let number = lock(&self.nodes).look_up(place, kind);
+        Ok(self.attributes(number, kind, None))
+    }
+}
+
+/// The kernel checks nothing but whose mount it is: it is the user's alone.
+fn attributes(number: u64, kind: Kind, size: u64) -> FileAttr {
+    // What a file shows may have changed at any moment, which `tail -f` wants to know.
+    let now = SystemTime::now();
+    FileAttr {
+        ino: INodeNo(number),
+        size,
+        // No holes to look for.
+        blocks: size.div_ceil(512),
+        atime: now,
+        mtime: now,
+        ctime: now,
+        crtime: now,
+        kind: file_type(kind),
+        perm: kind.mode as u16,
+        nlink: if kind.folder { 2 } else { 1 },
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+        rdev: 0,
+        blksize: BLOCK,
+        flags: 0,
+    }
+}
+
+fn file_type(kind: Kind) -> FileType {
+    match kind.folder {
+        true => FileType::Directory,
+        false => FileType::RegularFile,
+    }
+}
+
+impl Filesystem for Sessions {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
+        // O_TRUNC comes with `open`, which fails with it or not at all.
+        let wanted = InitFlags::FUSE_ATOMIC_O_TRUNC | InitFlags::FUSE_PARALLEL_DIROPS;
+        // Kernels since 4.7 can do both.
+        let _ = config.add_capabilities(wanted);
+        let _ = config.set_max_write(LONGEST_WRITE as u32);
+        Ok(())
+    }
+
+    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let name = name.to_owned();
+        self.aside(request, move |shared, reader| {
+            match shared.look_up(parent, &name, reader) {
+                Ok(attributes) => reply.entry(&KEEP, &attributes, NO_GENERATION),
+                Err(error) => reply.error(error),
+            }
+        });
+    }
+
+    fn forget(&self, _: &Request, number: INodeNo, lookups: u64) {
+        lock(&self.shared.nodes).forget(number.0, lookups);
+    }
+
+    fn getattr(&self, request: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        match self.shared.node(number) {
+            Err(error) => reply.error(error),
+            Ok((_, kind)) if kind.folder => {
+                reply.attr(&KEEP, &self.shared.attributes(number.0, kind, None));
+            }
+            Ok((_, kind)) => self.aside(request, move |shared, reader| {
+                reply.attr(&KEEP, &shared.attributes(number.0, kind, Some(reader)));
+            }),
+        }
+    }
+
+    /// Only `truncate` to nothing, and what `touch` does, which is nothing.
+    fn setattr(
+        &self,
+        request: &Request,
+        number: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        _: Option<TimeOrNow>,
+        _: Option<TimeOrNow>,
+        _: Option<SystemTime>,
+        _: Option<FileHandle>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        if mode.is_some() || uid.is_some() || gid.is_some() {
+            return reply.error(Errno::EPERM);
+        }
+        self.aside(request, move |shared, reader| {
+            let access = Access {
+                read: false,
+                write: false,
+                truncate: true,
+            };
+            let truncated = match size {
+                None => Ok(()),
+                Some(0) => shared.open(number, access, reader).map(|(handle, _)| {
+                    lock(&shared.files).remove(&handle);
+                }),
+                Some(_) => Err(Errno::EINVAL.into()),
+            };
+            let result = truncated.map_err(|refusal| refusal.number);
+            match result.and_then(|()| shared.node(number)) {
+                Ok((_, kind)) => reply.attr(&KEEP, &shared.attributes(number.0, kind, None)),
+                Err(error) => reply.error(error),
+            }
+        });
+    }
+
+    fn open(&self, request: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let mode = flags.acc_mode();
+        let access = Access {
+            read: mode != OpenAccMode::O_WRONLY,
+            write: mode != OpenAccMode::O_RDONLY,
+            truncate: flags.0 & libc::O_TRUNC != 0,
+        };
+        self.aside(request, move |shared, reader| {
+            match shared.open(number, access, reader) {
+                Ok((handle, flags)) => reply.opened(FileHandle(handle), flags),
+                Err(refusal) => reply.error(refusal.number),
+            }
+        });
+    }
+
+    fn read(
+        &self,
+        request: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        size: u32,
+        flags: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let wait = flags.0 & libc::O_NONBLOCK == 0;
+        self.aside(request, move |shared, reader| {
+            let read = shared.file(handle).and_then(|opened| match &*opened {
+                Opened::Text(text) => {
+                    let from = (offset as usize).min(text.len());
+                    let to = (from + size as usize).min(text.len());
+                    Ok(text.as_bytes()[from..to].to_vec())
+                }
+                Opened::File { .. } => shared.change(handle, |file| {
+                    file.read(offset, size as usize, wait, reader)
+                }),
+            });
+            match read {
+                Ok(bytes) => reply.data(&bytes),
+                Err(error) => reply.error(error),
+            }
+        });
+    }
+
+    /// Where in the file makes no difference: what is written is commands, one after the other.
+    fn write(
+        &self,
+        request: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        _: u64,
+        data: &[u8],
+        _: WriteFlags,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let data = data.to_vec();
+        self.aside(request, move |shared, reader| {
+            match shared.change(handle, |file| file.write(&data, reader)) {
+                Ok(()) => reply.written(data.len() as u32),
+                Err(error) => reply.error(error),
+            }
+        });
+    }
+
+    /// Each close of a descriptor, also of one that others share.
+    fn flush(
+        &self,
+        request: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        _: LockOwner,
+        reply: ReplyEmpty,
+    ) {
+        match self.shared.file(handle) {
+            // Who closes a file must not wait for another who reads it.
+            Ok(opened) if matches!(*opened, Opened::File { writable: true, .. }) => {}
+            _ => return reply.ok(),
+        }
+        self.aside(request, move |shared, reader| {
+            match shared.change(handle, |file| file.flush(reader)) {
+                Ok(()) => reply.ok(),
+                Err(error) => reply.error(error),
+            }
+        });
+    }
+
+    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        reply.ok();
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        lock(&self.shared.files).remove(&handle.0);
+        reply.ok();
+    }
+
+    /// Reads the folder as a whole: what is found in pieces stays together.
+    fn opendir(&self, request: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        self.aside(request, move |shared, reader| {
+            let all = shared
+                .node(number)
+                .and_then(|(place, _)| shared.lines.all(&place, reader));
+            match all {
+                Ok(mut names) => {
+                    names.splice(0..0, [(".".into(), FOLDER), ("..".into(), FOLDER)]);
+                    let handle = shared.new_handle();
+                    lock(&shared.folders).insert(handle, Arc::new(names));
+                    reply.opened(FileHandle(handle), FopenFlags::empty());
+                }
+                Err(error) => reply.error(error),
+            }
+        });
+    }
+
+    fn readdir(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        let Some(names) = lock(&self.shared.folders).get(&handle.0).cloned() else {
+            return reply.error(Errno::EBADF);
+        };
+        for (index, (name, kind)) in names.iter().enumerate().skip(offset as usize) {
+            // Numbers are given out by `lookup`; any but 0 will do here.
+            let number = INodeNo(ROOT + 1);
+            if reply.add(number, index as u64 + 1, file_type(*kind), name) {
+                break;
+            }
+        }
+        reply.ok();
+    }
+
+    fn releasedir(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        _: OpenFlags,
+        reply: ReplyEmpty,
+    ) {
+        lock(&self.shared.folders).remove(&handle.0);
+        reply.ok();
+    }
+
+    // Sessions make and remove files, nobody else.
+
+    fn create(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: &OsStr,
+        _: u32,
+        _: u32,
+        _: i32,
+        reply: ReplyCreate,
+    ) {
+        reply.error(Errno::EPERM);
+    }
+
+    fn mknod(&self, _: &Request, _: INodeNo, _: &OsStr, _: u32, _: u32, _: u32, reply: ReplyEntry) {
+        reply.error(Errno::EPERM);
+    }
+
+    fn mkdir(&self, _: &Request, _: INodeNo, _: &OsStr, _: u32, _: u32, reply: ReplyEntry) {
+        reply.error(Errno::EPERM);
+    }
+
+    fn symlink(&self, _: &Request, _: INodeNo, _: &OsStr, _: &Path, reply: ReplyEntry) {
+        reply.error(Errno::EPERM);
+    }
+
+    fn link(&self, _: &Request, _: INodeNo, _: INodeNo, _: &OsStr, reply: ReplyEntry) {
+        reply.error(Errno::EPERM);
+    }
+
+    fn unlink(&self, _: &Request, _: INodeNo, _: &OsStr, reply: ReplyEmpty) {
+        reply.error(Errno::EPERM);
+    }
+
+    fn rmdir(&self, _: &Request, _: INodeNo, _: &OsStr, reply: ReplyEmpty) {
+        reply.error(Errno::EPERM);
+    }
+
+    fn rename(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: &OsStr,
+        _: INodeNo,
+        _: &OsStr,
+        _: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        reply.error(Errno::EPERM);
+    }
+}

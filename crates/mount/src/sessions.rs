@@ -1,0 +1,111 @@
+//! What sessions are asked about their files, apart from what an open file is asked.
+
+use crate::nodes::{FOLDER, Kind, Place};
+use crate::reader::{LOOK, Reader};
+use anyhow::Result;
+use fuser::Errno;
+use nopal_serve::{Client, Entry, Failure, Request};
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+/// The name of [`Place::Error`].
+pub const ERROR: &str = "error";
+pub const ERROR_KIND: Kind = Kind {
+    folder: false,
+    mode: 0o400,
+};
+
+/// Connections that wait for the next question, one a session.
+#[derive(Default)]
+pub struct Lines {
+    idle: Mutex<HashMap<i32, Client>>,
+}
+
+impl Lines {
+    /// What is in a folder of a session. An error is ENOENT where the session has gone.
+    pub fn list(&self, process: i32, folder: &str, reader: Reader) -> Result<Vec<Entry>, Errno> {
+        let kept = self.idle().remove(&process);
+        // One that was kept may be a session's that has ended, and the process have another by now.
+        let listed = kept.and_then(|client| list(client, folder, reader).ok());
+        let (client, entries) = match listed {
+            Some(listed) => listed,
+            None => Client::connect(process)
+                .and_then(|client| list(client, folder, reader))
+                .map_err(|error| match error.downcast_ref::<Failure>() {
+                    Some(failure) => Errno::from_i32(failure.number),
+                    None => Errno::ENOENT,
+                })?,
+        };
+        self.idle().insert(process, client);
+        Ok(entries)
+    }
+
+    /// What a name in a folder is.
+    pub fn find(&self, folder: &Place, name: &str, reader: Reader) -> Result<(Place, Kind), Errno> {
+        match folder {
+            Place::Root => {
+                let process: i32 = name.parse().map_err(|_| Errno::ENOENT)?;
+                let exists = process.to_string() == name && nopal_serve::is_traced(process);
+                let path = String::new();
+                exists
+                    .then_some((Place::Session { process, path }, FOLDER))
+                    .ok_or(Errno::ENOENT)
+            }
+            Place::Session { process, path } if path.is_empty() && name == ERROR => {
+                Ok((Place::Error { process: *process }, ERROR_KIND))
+            }
+            Place::Session { process, path } => {
+                let entries = self.list(*process, path, reader)?;
+                let found = entries.iter().find(|entry| entry.name == name);
+                let kind = kind(found.ok_or(Errno::ENOENT)?);
+                let path = match path.as_str() {
+                    "" => name.into(),
+                    folder => format!("{folder}/{name}"),
+                };
+                let process = *process;
+                Ok((Place::Session { process, path }, kind))
+            }
+            Place::Error { .. } => Err(Errno::ENOTDIR),
+        }
+    }
+
+    /// Names and kinds of all that is in a folder.
+    pub fn all(&self, folder: &Place, reader: Reader) -> Result<Vec<(String, Kind)>, Errno> {
+        match folder {
+            Place::Root => Ok(nopal_serve::processes()
+                .into_iter()
+                .map(|process| (process.to_string(), FOLDER))
+                .collect()),
+            Place::Session { process, path } => {
+                let entries = self.list(*process, path, reader)?;
+                let error = path.is_empty().then(|| (ERROR.to_string(), ERROR_KIND));
+                let theirs = entries.into_iter().map(|entry| {
+                    let kind = kind(&entry);
+                    (entry.name, kind)
+                });
+                Ok(theirs.chain(error).collect())
+            }
+            Place::Error { .. } => Err(Errno::ENOTDIR),
+        }
+    }
+
+    fn idle(&self) -> std::sync::MutexGuard<'_, HashMap<i32, Client>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn list(mut client: Client, folder: &str, reader: Reader) -> Result<(Client, Vec<Entry>)> {
+    client.send(&Request::List(folder.into()), &[])?;
+    let text = client.answer_while(|| !reader.is_killed(), LOOK)?;
+    let text = text.ok_or_else(|| Failure::new(libc::EINTR, "interrupted"))?;
+    let entries = nopal_serve::parse_list(&text)
+        .ok_or_else(|| Failure::new(libc::EIO, "the session's answer is no list of files"))?;
+    Ok((client, entries))
+}
+
+fn kind(entry: &Entry) -> Kind {
+    Kind {
+        folder: entry.folder,
+        mode: entry.mode,
+    }
+}
