@@ -54,6 +54,7 @@
 #define NOPAL_RESYNC_CLOCK 2        /* the upper half of the counter changed */
 #define NOPAL_RESYNC_STACK 3        /* another stack, or a part of it not seen before */
 #define NOPAL_RESYNC_JUMP 4         /* after longjmp, a switch of contexts, or a landing pad */
+#define NOPAL_RESYNC_PART 5         /* put by the tool where it has written the chunk's records before this already */
 
 #define NOPAL_RESYNC_BYTES 48
 

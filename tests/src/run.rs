@@ -184,6 +184,13 @@ impl Running {
         }
     }
 
+    /// Until something is so while it runs; panics when that takes too long.
+    pub fn wait_until(&mut self, mut done: impl FnMut() -> bool) {
+        while !done() {
+            self.check_deadline("what it should do");
+        }
+    }
+
     /// Waits for the command, and until nobody holds its output open.
     pub fn wait(&mut self) -> Ended {
         let status = loop {

@@ -24,6 +24,7 @@ pub const RESYNC_CHUNK: u32 = 1;
 pub const RESYNC_CLOCK: u32 = 2;
 pub const RESYNC_STACK: u32 = 3;
 pub const RESYNC_JUMP: u32 = 4;
+pub const RESYNC_PART: u32 = 5;
 
 pub const RESYNC_BYTES: usize = 48;
 

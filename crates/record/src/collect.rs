@@ -5,7 +5,7 @@ use crate::region::Region;
 use anyhow::Result;
 use nopal_abi::*;
 use nopal_process::thread_alive;
-use nopal_trace::{Chunk, Note, ThreadKey, Writer};
+use nopal_trace::{Chunk, Note, State, Taken, ThreadKey, Writer};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// What has been collected so far.
@@ -33,6 +33,9 @@ pub struct Collector {
     buffer: Box<[u64; CHUNK_BYTES / 8]>,
     /// The number that each thread's next chunk has.
     threads: HashMap<ThreadKey, u64>,
+    /// What is written of chunks that threads still fill, by thread and number.
+    taken: HashMap<(ThreadKey, u64), Taken>,
+    named: HashSet<ThreadKey>,
     /// Processes that have been told of as forked.
     forked: HashSet<u32>,
     pub totals: Totals,
@@ -47,6 +50,8 @@ impl Collector {
             limit,
             buffer: Box::new([0; CHUNK_BYTES / 8]),
             threads: HashMap::new(),
+            taken: HashMap::new(),
+            named: HashSet::new(),
             forked: HashSet::new(),
             totals: Totals::default(),
             stopped: None,
@@ -59,6 +64,32 @@ impl Collector {
             Keep::All => self.write(region, writer, false),
             Keep::Newest => Ok(self.give_up_oldest(region)),
         }
+    }
+
+    /// Writes what threads have recorded so far in chunks that they still fill. The flight recorder has no use for that.
+    pub fn flush(&mut self, region: &Region, writer: &mut Writer) -> Result<()> {
+        if self.keep == Keep::Newest {
+            return Ok(());
+        }
+        self.round(region, writer)?;
+        for chunk in 0..region.chunks() {
+            if region.chunk_state(chunk) != CHUNK_OWNED || self.stopped.is_some() {
+                continue;
+            }
+            let number = |header: ChunkHeader| (ThreadKey::of(&header), header.sequence);
+            let (key, sequence) = number(region.header(chunk));
+            let next = self.threads.get(&key).copied().unwrap_or(0);
+            // A thread that has just taken the chunk has not filled in the header.
+            if key.thread == 0 || next != sequence {
+                continue;
+            }
+            let used = region.copy_growing(chunk, bytes_of(&mut self.buffer));
+            // It may have given the chunk back unused, and another have taken it.
+            if number(region.header(chunk)) == (key, sequence) {
+                self.write_rest(region, (key, sequence), used, State::Growing, writer)?;
+            }
+        }
+        Ok(())
     }
 
     /// Where chunks are short, takes those that ended threads still hold. `ended` is asked of a process and thread, and
@@ -104,7 +135,14 @@ impl Collector {
             let used = if missing {
                 None
             } else {
-                self.write_chunk(region, chunk, key, writer, settled)?
+                let used = load(&mut self.buffer, region, chunk).len();
+                let state = if settled {
+                    State::Settled
+                } else {
+                    State::HandedOver
+                };
+                self.write_rest(region, (key, sequence), used, state, writer)?
+                    .then_some(used)
             };
             let Some(used) = used else {
                 while threads.next_if(|((other, _), _)| *other == key).is_some() {}
@@ -113,6 +151,7 @@ impl Collector {
             region.free(chunk, used);
             freed += 1;
             self.threads.insert(key, sequence + 1);
+            self.taken.remove(&(key, sequence));
             let last = threads.peek().is_none_or(|((other, _), _)| *other != key);
             if last
                 && !owners.contains(&key)
@@ -124,28 +163,35 @@ impl Collector {
         Ok(freed)
     }
 
-    /// Returns how much of the chunk was used. `None`: a record in it is still to be stored.
-    fn write_chunk(
+    /// Writes what is in the buffer of a chunk, and not in the trace. False: a record in it is still to be stored.
+    fn write_rest(
         &mut self,
         region: &Region,
-        chunk: usize,
-        key: ThreadKey,
+        (key, sequence): (ThreadKey, u64),
+        used: usize,
+        state: State,
         writer: &mut Writer,
-        settled: bool,
-    ) -> Result<Option<usize>> {
+    ) -> Result<bool> {
         self.name(region, writer, key)?;
-        let bytes = load(&mut self.buffer, region, chunk);
-        let used = bytes.len();
+        let bytes = &mut bytes_of(&mut self.buffer)[..used];
+        let before = self.taken.get(&(key, sequence)).copied();
+        let mut taken = before.unwrap_or_default();
+        let rest = taken.bytes();
+        let given_up = |bytes: &[u8]| match state {
+            State::Growing => 0,
+            _ => count_events(bytes.get(rest..).unwrap_or_default()),
+        };
         if self.stopped.is_some() {
-            self.totals.given_up += count_events(bytes);
-            return Ok(Some(used));
+            self.totals.given_up += given_up(bytes);
+            return Ok(true);
         }
-        match writer.chunk(bytes, settled) {
+        match writer.rest(bytes, state, &mut taken) {
             Ok(Chunk::Written {
                 events,
                 holes,
                 damage,
             }) => {
+                self.taken.insert((key, sequence), taken);
                 self.totals.events += events;
                 self.totals.holes += holes;
                 self.totals.damage += damage;
@@ -153,16 +199,16 @@ impl Collector {
                 if self.limit.is_some_and(|limit| self.totals.bytes >= limit) {
                     self.stopped = Some("the trace has grown to its limit (--max-size)".into());
                 }
-                Ok(Some(used))
+                Ok(true)
             }
-            Ok(Chunk::Empty | Chunk::Repeated) => Ok(Some(used)),
-            Ok(Chunk::Unfinished) => Ok(None),
+            Ok(Chunk::Empty | Chunk::Repeated) => Ok(true),
+            Ok(Chunk::Unfinished) => Ok(false),
             Err(error) if Writer::is_full(&error) => {
-                self.totals.given_up += count_events(bytes);
+                self.totals.given_up += given_up(bytes);
                 self.stopped = Some(format!(
                     "{error:#}: the trace ends here, the program goes on"
                 ));
-                Ok(Some(used))
+                Ok(true)
             }
             Err(error) => Err(error),
         }
@@ -184,7 +230,7 @@ impl Collector {
         full.sort_unstable();
         for (_, chunk) in full.iter().take(missing) {
             let bytes = load(&mut self.buffer, region, *chunk);
-            self.totals.given_up += count_events(bytes);
+            self.totals.given_up += count_events(&bytes[size_of::<ChunkHeader>()..]);
             region.free(*chunk, bytes.len());
         }
         missing.min(full.len())
@@ -192,7 +238,7 @@ impl Collector {
 
     /// Notes a thread's name when its first chunk comes, while it may still be asked for it.
     fn name(&mut self, region: &Region, writer: &mut Writer, key: ThreadKey) -> Result<()> {
-        if self.threads.contains_key(&key) {
+        if !self.named.insert(key) {
             return Ok(());
         }
         let ancestor = region.process() as u32;
@@ -212,10 +258,14 @@ impl Collector {
 
 /// Copies the used part of a chunk, which is at least its header.
 fn load<'a>(buffer: &'a mut [u64; CHUNK_BYTES / 8], region: &Region, chunk: usize) -> &'a mut [u8] {
-    // SAFETY: the buffer is CHUNK_BYTES long, and bytes have no invalid values.
-    let bytes = unsafe { &mut *buffer.as_mut_ptr().cast::<[u8; CHUNK_BYTES]>() };
+    let bytes = bytes_of(buffer);
     let used = region.copy(chunk, bytes);
     &mut bytes[..used]
+}
+
+fn bytes_of(buffer: &mut [u64; CHUNK_BYTES / 8]) -> &mut [u8; CHUNK_BYTES] {
+    // SAFETY: the buffer is CHUNK_BYTES long, and bytes have no invalid values.
+    unsafe { &mut *buffer.as_mut_ptr().cast::<[u8; CHUNK_BYTES]>() }
 }
 
 /// The chunks that threads have handed over, each thread's in order.
@@ -237,10 +287,9 @@ fn owners(region: &Region) -> HashSet<ThreadKey> {
         .collect()
 }
 
-/// Calls and returns in a chunk that is not written out. Reads it as the writer does, and stops where it makes no
+/// Calls and returns in records that are not written out. Reads them as the writer does, and stops where they make no
 /// sense.
-fn count_events(chunk: &[u8]) -> u64 {
-    let records = chunk.get(size_of::<ChunkHeader>()..).unwrap_or_default();
+fn count_events(records: &[u8]) -> u64 {
     let mut words = records.as_chunks::<8>().0.iter();
     let mut events = 0;
     while let Some(word) = words.next() {

@@ -1,14 +1,15 @@
-//! The thread that empties the regions while the program runs.
+//! The thread that empties the regions while the program runs, and once a second writes what is in chunks that are not
+//! full.
 
 use crate::collect::Collector;
 use crate::notes::{lock, note, snapshot};
 use crate::region::Region;
 use crate::remove::processes_with;
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use nopal_trace::Writer;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,8 @@ pub struct Shared {
     pub writer: Mutex<Writer>,
     pub regions: Mutex<Vec<Arc<Region>>>,
     stop: AtomicBool,
+    flushes: Mutex<Flushes>,
+    flushed: Condvar,
 }
 
 impl Shared {
@@ -32,7 +35,33 @@ impl Shared {
             writer: Mutex::new(writer),
             regions: Mutex::default(),
             stop: AtomicBool::new(false),
+            flushes: Mutex::default(),
+            flushed: Condvar::new(),
         }
+    }
+
+    /// Has all that is recorded at this moment written, and waits for it: a few milliseconds. An error: nobody writes any
+    /// more.
+    pub fn flush(&self) -> Result<()> {
+        let mut flushes = self.flushes.lock().unwrap_or_else(PoisonError::into_inner);
+        flushes.asked += 1;
+        let mine = flushes.asked;
+        let flushes = self
+            .flushed
+            .wait_while(flushes, |flushes| flushes.done < mine && !flushes.over);
+        let flushes = flushes.unwrap_or_else(PoisonError::into_inner);
+        ensure!(flushes.done >= mine, "the recording is over");
+        Ok(())
+    }
+
+    fn asked_flush(&self) -> Option<u64> {
+        let flushes = self.flushes.lock().unwrap_or_else(PoisonError::into_inner);
+        (flushes.asked > flushes.done).then_some(flushes.asked)
+    }
+
+    fn change_flushes(&self, change: impl FnOnce(&mut Flushes)) {
+        change(&mut self.flushes.lock().unwrap_or_else(PoisonError::into_inner));
+        self.flushed.notify_all();
     }
 
     pub fn regions(&self) -> Vec<Arc<Region>> {
@@ -57,6 +86,23 @@ impl Shared {
     }
 }
 
+/// How often a flush was asked for, and which of these are done.
+#[derive(Default)]
+struct Flushes {
+    asked: u64,
+    done: u64,
+    over: bool,
+}
+
+/// However it ends, nobody waits for it any more.
+struct Over<'a>(&'a Shared);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.change_flushes(|flushes| flushes.over = true);
+    }
+}
+
 pub struct Drain {
     shared: Arc<Shared>,
     thread: JoinHandle<Result<Collector>>,
@@ -67,7 +113,10 @@ impl Drain {
         let theirs = shared.clone();
         Drain {
             shared,
-            thread: std::thread::spawn(move || run(&theirs, collector)),
+            thread: std::thread::spawn(move || {
+                let _over = Over(&theirs);
+                run(&theirs, collector)
+            }),
         }
     }
 
@@ -110,9 +159,15 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
                 });
             }
         }
-        if Instant::now() >= next_snapshot {
-            next_snapshot = Instant::now() + SECOND;
-            note(&shared.writer, &snapshot())?;
+        let asked = shared.asked_flush();
+        if asked.is_some() || Instant::now() >= next_snapshot {
+            if Instant::now() >= next_snapshot {
+                next_snapshot = Instant::now() + SECOND;
+                note(&shared.writer, &snapshot())?;
+            }
+            for region in shared.regions() {
+                collector.flush(&region, &mut lock(&shared.writer))?;
+            }
             let synced = lock(&shared.writer).sync_metadata();
             synced.or_else(|error| {
                 if Writer::is_full(&error) {
@@ -121,6 +176,9 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
                     Err(error)
                 }
             })?;
+            if let Some(asked) = asked {
+                shared.change_flushes(|flushes| flushes.done = asked);
+            }
         }
         nap = if freed > 0 {
             SHORTEST_NAP

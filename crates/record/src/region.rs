@@ -4,8 +4,8 @@
 use anyhow::{Result, ensure};
 use nopal_abi::{
     ABI_VERSION, CHUNK_BYTES, CHUNK_FREE, CHUNK_FULL, CHUNK_OWNED, CHUNK_STATE_MASK, ChunkHeader,
-    LOST_COUNTERS, REQUEST_DONE, REQUEST_GRANTED, REQUEST_WAITING, REQUESTS, Region as Layout,
-    Request,
+    LOST_COUNTERS, REQUEST_DONE, REQUEST_GRANTED, REQUEST_WAITING, REQUESTS, RESYNC_BYTES,
+    Region as Layout, Request,
 };
 use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -330,6 +330,31 @@ impl Region {
             }
             used += PAGE;
         }
+        used
+    }
+
+    /// Copies a chunk that its thread still fills, up to the first page of zeroes. Words are read in the order in which
+    /// threads store them, so that of what is seen complete nothing is missing.
+    pub fn copy_growing(&self, chunk: usize, into: &mut [u8; CHUNK_BYTES]) -> usize {
+        let from = self.chunk_offset + chunk * CHUNK_BYTES;
+        let load = |words: &mut [[u8; 8]], from: usize| {
+            let mut any = 0;
+            for (index, word) in words.iter_mut().enumerate() {
+                // Acquire pairs with the releases of words that complete a record.
+                let value = self.long(from + index * 8).load(Ordering::Acquire);
+                *word = value.to_ne_bytes();
+                any |= value;
+            }
+            any != 0
+        };
+        let used = into
+            .chunks_exact_mut(PAGE)
+            .enumerate()
+            .position(|(page, bytes)| !load(bytes.as_chunks_mut().0, from + page * PAGE))
+            .map_or(CHUNK_BYTES, |page| page.max(1) * PAGE);
+        // The header and the first record are stored in any order, but before there is a second record.
+        let first = size_of::<ChunkHeader>() + RESYNC_BYTES;
+        load(into[..first].as_chunks_mut().0, from);
         used
     }
 

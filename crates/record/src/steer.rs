@@ -22,6 +22,12 @@ impl Handle {
         (Handle { work, shared }, asked)
     }
 
+    /// Has all that is recorded at this moment written to the trace, and waits for it: a few milliseconds. An error: the
+    /// session is over.
+    pub fn flush(&self) -> Result<()> {
+        self.shared.flush()
+    }
+
     /// Has the session do something, which begins at once unless it does something else at the moment, and waits for
     /// the result. An error: the session is over.
     pub fn ask<T: Send + 'static>(

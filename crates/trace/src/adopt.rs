@@ -7,6 +7,7 @@ use crate::packet::Packet;
 use crate::scan::{Known, scan};
 use crate::session::{self, Notes};
 use crate::streams::Stream;
+use crate::taken::State;
 use crate::writer::Writer;
 use anyhow::{Context, Result, bail};
 use std::fs;
@@ -89,12 +90,15 @@ impl Writer {
         let thread = self.streams.thread(packet.thread());
         thread.discarded = thread.discarded.saturating_add(packet.lost_before());
         thread.next_sequence = None;
-        self.streams.adopted.insert((packet.thread(), begin));
+        self.streams.adopted.insert(
+            (packet.thread(), begin),
+            (packet.words().len(), packet.clock_end()),
+        );
         let known = Known {
             reserved: 0,
             begin,
             future: u64::MAX,
-            settled: true,
+            state: State::Settled,
         };
         let _ = scan(&mut packet.words().to_vec(), known, &mut self.occurring);
     }

@@ -26,6 +26,7 @@ mod scan;
 mod session;
 mod streams;
 pub mod synthetic;
+mod taken;
 mod trace;
 mod writer;
 
@@ -35,5 +36,6 @@ pub use note::{Note, Session};
 pub use packet::Packet;
 pub use records::{Event, Record, Records, Style};
 pub use streams::ThreadKey;
+pub use taken::{State, Taken};
 pub use trace::Trace;
 pub use writer::{Chunk, Writer};

@@ -5,6 +5,7 @@
 
 use crate::layout::*;
 use crate::occurrences::Occurrences;
+use crate::taken::State;
 use nopal_abi::*;
 
 /// What a scan found.
@@ -34,11 +35,10 @@ pub struct Known {
     pub begin: u64,
     /// A clock that cannot have been reached yet.
     pub future: u64,
-    /// Nothing in it will be completed any more, and holes are filled.
-    pub settled: bool,
+    pub state: State,
 }
 
-/// Scans the records of a chunk.
+/// Scans the records of a chunk. One that grows is never unfinished; what is left of it counts the next time.
 pub fn scan(
     words: &mut [u64],
     known: Known,
@@ -58,8 +58,10 @@ pub fn scan(
             end: begin,
         },
     };
-    scan.begin()?;
-    scan.run(occurrences)?;
+    let whole = scan.begin().and_then(|()| scan.run(occurrences));
+    if known.state != State::Growing {
+        whole?;
+    }
     Ok(Content {
         words: scan.position,
         ..scan.content
@@ -76,14 +78,10 @@ struct Scan<'a> {
 impl Scan<'_> {
     /// The first record gives the clock; the header's is only what is left when that record was never written.
     fn begin(&mut self) -> Result<(), Unfinished> {
-        if let Some(clock) = self
-            .words
-            .get(..RESYNC_WORDS)
-            .and_then(|record| self.clock(record))
-        {
+        if let Some(clock) = first_clock(self.words, self.known.future) {
             self.content.begin = clock;
             self.content.end = clock;
-        } else if !self.known.settled {
+        } else if self.known.state != State::Settled {
             return Err(Unfinished);
         } else if self.content.begin == 0 || self.content.begin >= self.known.future {
             self.cut();
@@ -133,8 +131,13 @@ impl Scan<'_> {
                 self.position += 1;
             }
             KIND_EXTENDED if event(word) == EVENT_RESYNC => return self.resync(),
-            _ if length == 0 || self.words.len() - self.position < length => self.cut(),
-            KIND_PENDING_ARGS | KIND_PENDING_RESULT if !self.known.settled => {
+            _ if length == 0 || self.words.len() - self.position < length => {
+                if self.known.state == State::Growing {
+                    return Err(Unfinished);
+                }
+                self.cut();
+            }
+            KIND_PENDING_ARGS | KIND_PENDING_RESULT if self.known.state != State::Settled => {
                 return Err(Unfinished);
             }
             _ => {
@@ -159,10 +162,13 @@ impl Scan<'_> {
 
     fn resync(&mut self) -> Result<(), Unfinished> {
         let Some(record) = self.words.get(self.position..self.position + RESYNC_WORDS) else {
+            if self.known.state == State::Growing {
+                return Err(Unfinished);
+            }
             self.cut();
             return Ok(());
         };
-        match self.clock(record) {
+        match resync_clock(record, self.known.future) {
             Some(clock) if clock >= self.content.end => {
                 self.content.end = clock;
                 self.position += RESYNC_WORDS;
@@ -170,7 +176,7 @@ impl Scan<'_> {
             clock => {
                 // Its clock is stored last: 0 where the thread did not come to it.
                 if record[1] == 0 && clock.is_none() {
-                    if !self.known.settled {
+                    if self.known.state != State::Settled {
                         return Err(Unfinished);
                     }
                 } else {
@@ -186,7 +192,7 @@ impl Scan<'_> {
     fn unwritten(&mut self) -> Result<(), Unfinished> {
         let rest = &self.words[self.position..];
         match rest.iter().position(|&word| is_written(word)) {
-            _ if !self.known.settled && self.is_reserved(rest) => Err(Unfinished),
+            _ if self.known.state != State::Settled && self.is_reserved(rest) => Err(Unfinished),
             Some(length) => {
                 self.fill(self.position + length);
                 Ok(())
@@ -220,16 +226,21 @@ impl Scan<'_> {
         let words = std::mem::take(&mut self.words);
         self.words = &mut words[..self.position];
     }
+}
 
-    /// The clock of a RESYNC record, when `record` is a whole one.
-    fn clock(&self, record: &[u64]) -> Option<u64> {
-        let &[first, clock, ..] = record else {
-            return None;
-        };
-        let is_resync = kind(first) == KIND_EXTENDED && event(first) == EVENT_RESYNC;
-        let is_possible = clock != 0 && clock < self.known.future && same_low_half(first, clock);
-        (is_resync && is_possible).then_some(clock)
-    }
+/// The clock of the RESYNC that a chunk begins with.
+pub fn first_clock(words: &[u64], future: u64) -> Option<u64> {
+    resync_clock(words.get(..RESYNC_WORDS)?, future)
+}
+
+/// The clock of a RESYNC record, when `record` is a whole one.
+fn resync_clock(record: &[u64], future: u64) -> Option<u64> {
+    let &[first, clock, ..] = record else {
+        return None;
+    };
+    let is_resync = kind(first) == KIND_EXTENDED && event(first) == EVENT_RESYNC;
+    let is_possible = clock != 0 && clock < future && same_low_half(first, clock);
+    (is_resync && is_possible).then_some(clock)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use crate::append::append;
 use crate::directory;
 use anyhow::Result;
 use nopal_abi::ChunkHeader;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -60,8 +60,9 @@ pub struct Streams {
     directory: PathBuf,
     pub files: Vec<Stream>,
     pub threads: HashMap<ThreadKey, Thread>,
-    /// Packets that another writer wrote, by thread and first clock. It may not have come to say so.
-    pub adopted: HashSet<(ThreadKey, u64)>,
+    /// Packets that another writer wrote, by thread and first clock: their words of records, and last clock. It may not
+    /// have come to say so.
+    pub adopted: HashMap<(ThreadKey, u64), (usize, u64)>,
     /// Files of ended threads, by their last clock.
     free: BTreeSet<(u64, usize)>,
     open: usize,
@@ -73,7 +74,7 @@ impl Streams {
             directory: directory.to_owned(),
             files: Vec::new(),
             threads: HashMap::new(),
-            adopted: HashSet::new(),
+            adopted: HashMap::new(),
             free: BTreeSet::new(),
             open: 0,
         }
@@ -109,13 +110,15 @@ impl Streams {
         Ok(index)
     }
 
-    /// Appends a packet. `chunk` is its header as the thread left it, `packet` the placed one, `bytes` the whole.
+    /// Appends a packet. `chunk` is its header as the thread left it, `packet` the placed one, `bytes` the whole. `last`:
+    /// no other packet will be made of the chunk.
     pub fn append(
         &mut self,
         index: usize,
         chunk: &ChunkHeader,
         packet: &ChunkHeader,
         bytes: &[u8],
+        last: bool,
     ) -> Result<()> {
         self.open(index, false)?;
         let stream = &mut self.files[index];
@@ -127,7 +130,7 @@ impl Streams {
         stream.sequence = Some(packet.sequence);
         stream.discarded = packet.discarded;
         let thread = self.thread(ThreadKey::of(chunk));
-        thread.next_sequence = chunk.sequence.checked_add(1);
+        thread.next_sequence = chunk.sequence.checked_add(u64::from(last));
         thread.discarded = chunk.discarded;
         Ok(())
     }

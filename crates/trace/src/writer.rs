@@ -9,8 +9,9 @@ use crate::layout::*;
 use crate::metadata::{self, Function};
 use crate::note::{Note, Session};
 use crate::occurrences::Occurrences;
-use crate::scan::{Known, Unfinished, scan};
+use crate::scan::{Known, Unfinished, first_clock, scan};
 use crate::streams::{Streams, ThreadKey};
+use crate::taken::{State, Taken};
 use anyhow::{Context, Result, bail};
 use nopal_abi::*;
 use std::borrow::Cow;
@@ -35,9 +36,9 @@ pub enum Chunk {
         holes: u64,
         damage: u64,
     },
-    /// It holds no event.
+    /// It holds no event that is not written.
     Empty,
-    /// It was written before, by the writer whose trace was adopted.
+    /// All of it was written before, by the writer whose trace was adopted.
     Repeated,
     /// A record is reserved and not stored. Nothing was written; try again later.
     Unfinished,
@@ -186,10 +187,20 @@ impl Writer {
         }
     }
 
-    /// Writes a chunk as a packet: finds its end, fills in its header and appends it. `chunk` is as the runtime left
-    /// it, aligned to 8 bytes. Its header's `content_bits` may tell how much its thread had reserved. When it is
-    /// `settled`, nothing in it is completed any more, and holes become HOLE records.
+    /// Writes a whole chunk as a packet: see [`Writer::rest`].
     pub fn chunk(&mut self, chunk: &mut [u8], settled: bool) -> Result<Chunk> {
+        let state = if settled {
+            State::Settled
+        } else {
+            State::HandedOver
+        };
+        self.rest(chunk, state, &mut Taken::default())
+    }
+
+    /// Writes what a chunk holds beyond what is `taken` as a packet: finds its end, fills in a header and appends it.
+    /// `chunk` is as the runtime left it, aligned to 8 bytes; what it holds when it is written is of no use. Its
+    /// header's `content_bits` may tell how much its thread had reserved. If the chunk is settled, holes become HOLE records.
+    pub fn rest(&mut self, chunk: &mut [u8], state: State, taken: &mut Taken) -> Result<Chunk> {
         let words = words_mut(chunk).filter(|words| words.len() <= CHUNK_BYTES / 8);
         let Some((first, records)) =
             words.and_then(|words| words.split_first_chunk_mut::<HEADER_WORDS>())
@@ -197,28 +208,34 @@ impl Writer {
             bail!("a chunk is not aligned, or has a wrong size");
         };
         let header = header::read(first);
+        let repeated = self.skip_adopted(&header, records, taken);
         let reserved = (header.content_bits / 64).saturating_sub(HEADER_WORDS as u64);
         let reserved = usize::try_from(reserved).unwrap_or(0).min(records.len());
+        let Some(records) = records.get_mut(taken.start()..) else {
+            bail!("more of a chunk is taken than it has");
+        };
+        taken.resume(records, &header);
         let known = Known {
-            reserved,
-            begin: header.clock_begin,
+            reserved: reserved.saturating_sub(taken.start()),
+            begin: taken.clock().unwrap_or(header.clock_begin),
             future: self.future(),
-            settled,
+            state,
         };
         let content = match scan(records, known, &mut self.occurring) {
             Ok(content) => content,
             Err(Unfinished) => return Ok(Chunk::Unfinished),
         };
-        if content.events == 0 && content.holes == 0 {
-            self.streams.skip(&header);
-            return Ok(Chunk::Empty);
-        }
-        if self
-            .streams
-            .adopted
-            .contains(&(ThreadKey::of(&header), content.begin))
-        {
-            return Ok(Chunk::Repeated);
+        let grows = state == State::Growing;
+        // Packets of a thread are told apart by their first clocks.
+        if content.events == 0 && content.holes == 0 || grows && content.end <= content.begin {
+            if !grows {
+                self.streams.skip(&header);
+            }
+            return Ok(if repeated {
+                Chunk::Repeated
+            } else {
+                Chunk::Empty
+            });
         }
         let bytes = HEADER_BYTES + content.words * 8;
         let mut packet = ChunkHeader {
@@ -232,21 +249,44 @@ impl Writer {
             ..header
         };
         let stream = self.streams.place(&mut packet)?;
-        header::write(&packet, first);
+        let Some(piece) = chunk.get_mut(taken.start() * 8..) else {
+            bail!("a chunk is too short");
+        };
+        put_header(&packet, piece);
         if let Err(error) = self
             .streams
-            .append(stream, &header, &packet, &chunk[..bytes])
+            .append(stream, &header, &packet, &piece[..bytes], !grows)
         {
-            if let Some(first) = words_mut(chunk).and_then(|words| words.first_chunk_mut()) {
-                header::write(&header, first);
-            }
+            put_header(&header, piece);
             return Err(error);
         }
+        *taken = taken.and(content.words, content.end);
         Ok(Chunk::Written {
             events: content.events,
             holes: content.holes,
             damage: content.damage,
         })
+    }
+
+    /// Leaves out what another writer wrote of the chunk. Whether it did.
+    fn skip_adopted(&self, header: &ChunkHeader, records: &[u64], taken: &mut Taken) -> bool {
+        let key = ThreadKey::of(header);
+        let mut skipped = false;
+        loop {
+            let first = || first_clock(records, self.future()).unwrap_or(header.clock_begin);
+            let begin = taken.clock().unwrap_or_else(first);
+            let before = match self.streams.adopted.get(&(key, begin)) {
+                Some(&(words, end)) => taken.and(words, end),
+                None => return skipped,
+            };
+            // What another writer has written is in files, which anybody may have changed.
+            if before.bytes() <= taken.bytes() || before.bytes() > HEADER_BYTES + records.len() * 8
+            {
+                return skipped;
+            }
+            *taken = before;
+            skipped = true;
+        }
     }
 
     /// A thread has ended, and all its chunks are written.
@@ -337,6 +377,12 @@ impl Writer {
     /// failed may be tried again.
     pub fn is_full(error: &anyhow::Error) -> bool {
         append::is_full(error)
+    }
+}
+
+fn put_header(header: &ChunkHeader, chunk: &mut [u8]) {
+    if let Some(first) = words_mut(chunk).and_then(|words| words.first_chunk_mut()) {
+        header::write(header, first);
     }
 }
 

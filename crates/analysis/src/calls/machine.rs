@@ -183,10 +183,13 @@ impl Machine {
         let Some([clock, slot, _stack, _who, reason]) = take_words::<WORDS>(rest) else {
             return false;
         };
+        self.last_clock = self.last_clock.max(clock);
+        if reason as u32 == abi::RESYNC_PART {
+            return true;
+        }
         let elsewhere = matches!(reason as u32, abi::RESYNC_STACK | abi::RESYNC_JUMP) || self.lossy;
         let before = self.arrival.is_some_and(|arrival| arrival.elsewhere);
         self.lossy = false;
-        self.last_clock = self.last_clock.max(clock);
         self.cursor = slot >> 4;
         self.arrival = Some(Arrival {
             slot: slot >> 4,

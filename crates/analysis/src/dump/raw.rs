@@ -69,6 +69,7 @@ pub fn dump(trace: &Trace, out: &mut dyn Write) -> Result<()> {
                     abi::RESYNC_CLOCK => text.extend_from_slice(b" clock"),
                     abi::RESYNC_STACK => text.extend_from_slice(b" stack"),
                     abi::RESYNC_JUMP => text.extend_from_slice(b" jump"),
+                    abi::RESYNC_PART => text.extend_from_slice(b" part"),
                     other => push_labelled(text, "reason ", u64::from(other)),
                 }
                 push_labelled(text, "slot ", slot);

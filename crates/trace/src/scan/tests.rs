@@ -29,12 +29,17 @@ const KNOWN: Known = Known {
     reserved: 0,
     begin: BEGIN,
     future: 9 << 32,
-    settled: false,
+    state: State::HandedOver,
 };
 
 fn scan_all(words: &mut [u64], settled: bool) -> (Result<Content, Unfinished>, Vec<(u32, u16)>) {
     let mut occurrences = Occurrences::new();
-    let content = scan(words, Known { settled, ..KNOWN }, &mut occurrences);
+    let state = if settled {
+        State::Settled
+    } else {
+        State::HandedOver
+    };
+    let content = scan(words, Known { state, ..KNOWN }, &mut occurrences);
     (content, occurrences.iter().collect())
 }
 
@@ -227,7 +232,7 @@ fn a_chunk_that_was_not_begun_has_nothing() {
     for begin in [0, KNOWN.future] {
         let known = Known {
             begin,
-            settled: true,
+            state: State::Settled,
             ..KNOWN
         };
         let content = scan(&mut records, known, &mut Occurrences::new()).unwrap();

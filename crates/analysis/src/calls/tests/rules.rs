@@ -117,6 +117,29 @@ fn a_jump_kills_the_frames_that_the_next_entry_overwrites() {
     assert_eq!(tape.told(), "+1 .+2 ..+3 ?3 ?2 .+4 .-4:1/1 -1:5/0");
 }
 
+/// Between an entry and its exit, after a jump, and where a tail call has just been made.
+#[test]
+fn a_packet_that_goes_on_with_a_chunk_changes_nothing() {
+    let mut pieces = [Tape::default(), Tape::default()];
+    for (tape, part) in pieces.iter_mut().zip([false, true]) {
+        let resume = |tape: &mut Tape| {
+            if part {
+                tape.resync(abi::RESYNC_PART, 0);
+            }
+        };
+        tape.resync(abi::RESYNC_CHUNK, TOP).entry(1, TOP).wait(1);
+        resume(tape);
+        tape.entry(2, TOP - 0x40).wait(1).tail(3, TOP - 0x40);
+        resume(tape);
+        tape.wait(1).entry(4, TOP - 0x80).jump(TOP - 0x40);
+        resume(tape);
+        tape.exit(2, TOP - 0x40).wait(1).exit(1, TOP);
+    }
+    let [whole, parts] = pieces.map(|tape| tape.told());
+    assert_eq!(whole, parts);
+    assert!(whole.contains("-1:4/"), "{whole}");
+}
+
 #[test]
 fn a_jump_through_recursion_returns_from_the_right_level() {
     let mut tape = Tape::default();

@@ -1,0 +1,216 @@
+//! Chunks that are written while their threads still fill them.
+
+mod support;
+
+use nopal_abi::*;
+use nopal_trace::synthetic::{Random, Recorder, bytes_mut};
+use nopal_trace::{Chunk, Event, Record, State, Taken, Trace, Writer};
+use std::path::Path;
+use support::*;
+
+/// A chunk of calls of all kinds, over a change of the counter's upper half.
+fn chunk(random: &mut Random) -> Vec<u64> {
+    let mut recorder = Recorder::new(10, 11, BEGIN);
+    recorder.lose(3);
+    let mut clock = BEGIN;
+    for call in 0..1 + random.below(1500) {
+        clock += random.below(3000);
+        let (site, slot) = (
+            1 + random.below(3) as u32,
+            0x7ffd_0000_f008 - 16 * (call % 50),
+        );
+        match random.below(12) {
+            0 => recorder.record(
+                clock,
+                KIND_ENTRY_ARGS,
+                site,
+                slot,
+                &[0, 1, 0, u64::MAX, 13, 0],
+            ),
+            1 => recorder.record(clock, KIND_EXIT_RESULT, site, slot, &[0]),
+            2 => recorder.resync(clock, slot, RESYNC_JUMP),
+            3 => recorder.record(clock, KIND_TAIL, site, slot, &[]),
+            4..8 => recorder.exit(clock, site, slot),
+            _ => recorder.entry(clock, site, slot),
+        }
+    }
+    recorder.end_chunk();
+    recorder.take_full().remove(0)
+}
+
+/// Where the records of a chunk begin, but for the first.
+fn starts(chunk: &[u64]) -> Vec<usize> {
+    let mut starts = vec![CHUNK_HEADER_BYTES / 8 + RESYNC_BYTES / 8];
+    loop {
+        let start = starts[starts.len() - 1];
+        let length = match (chunk.get(start).unwrap_or(&0) >> 32) as u32 & 15 {
+            0 => return starts,
+            KIND_ENTRY_ARGS => 1 + ARGUMENTS,
+            KIND_EXIT_RESULT => 2,
+            KIND_EXTENDED => RESYNC_BYTES / 8,
+            _ => 1,
+        };
+        starts.push(start + length);
+    }
+}
+
+/// The chunk as it is when its thread has stored so many records, with one that it has reserved only, or half stored.
+fn grown(chunk: &[u64], starts: &[usize], records: usize, random: &mut Random) -> Vec<u64> {
+    let mut grown = chunk.to_vec();
+    grown[starts[records]..].fill(0);
+    if records > 20 && random.below(2) == 0 {
+        let half = records - 1 - random.below(12) as usize;
+        let first = grown[starts[half]];
+        grown[starts[half]..starts[half + 1]].fill(0);
+        // The lower half of the clock is stored first; of records of several words, the first word with another kind.
+        let kind = match (first >> 32) as u32 & 15 {
+            KIND_ENTRY_ARGS => KIND_PENDING_ARGS,
+            KIND_EXIT_RESULT => KIND_PENDING_RESULT,
+            KIND_EXTENDED => KIND_EXTENDED,
+            _ => 0,
+        };
+        let upper = match kind {
+            0 => 0,
+            kind => first >> 36 << 36 | u64::from(kind) << 32,
+        };
+        grown[starts[half]] = [0, first & 0xffff_ffff | upper][random.below(2) as usize];
+    }
+    grown
+}
+
+/// Records without those that say that a packet begins.
+fn records(path: &Path) -> Vec<(u64, String)> {
+    let trace = Trace::open(path).unwrap();
+    assert_eq!(trace.damage(), []);
+    let [thread] = &trace.threads()[..] else {
+        panic!("one thread")
+    };
+    let first = thread.packets().next().unwrap();
+    assert_eq!(first.lost_before(), 3);
+    for packet in thread.packets().skip(1) {
+        assert_eq!((packet.lost_before(), packet.missing_before()), (0, 0));
+    }
+    let own = |record: &Record| {
+        !matches!(
+            record.event,
+            Event::Resync {
+                reason: RESYNC_PART,
+                ..
+            }
+        )
+    };
+    thread
+        .packets()
+        .flat_map(|packet| packet.records().filter(own).collect::<Vec<_>>())
+        .map(|record| (record.clock, format!("{:?}", record.event)))
+        .collect()
+}
+
+fn whole(path: &Path, chunk: &[u64]) -> Vec<(u64, String)> {
+    let mut writer = writer(path, &["one", "two", "three"]);
+    writer.chunk(bytes_mut(&mut chunk.to_vec()), false).unwrap();
+    records(path)
+}
+
+/// Writes parts of a chunk as it grows, up to some size of it. Returns how many events they have.
+fn write_parts(writer: &mut Writer, chunk: &[u64], random: &mut Random, taken: &mut Taken) -> u64 {
+    let starts = starts(chunk);
+    let mut records = 0;
+    let mut sum = 0;
+    while records < starts.len() - 1 && random.below(20) > 0 {
+        records = (records + random.below(300) as usize).min(starts.len() - 1);
+        let mut grown = grown(chunk, &starts, records, random);
+        match writer.rest(bytes_mut(&mut grown), State::Growing, taken) {
+            Ok(Chunk::Written {
+                events,
+                holes: 0,
+                damage: 0,
+            }) => sum += events,
+            Ok(Chunk::Empty) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    sum
+}
+
+#[test]
+fn parts_make_up_the_whole() {
+    let place = tempfile::tempdir().unwrap();
+    let (mut parts, mut with_parts) = (0, 0);
+    for seed in 1..60 {
+        println!("seed {seed}");
+        let mut random = Random::new(seed);
+        let chunk = chunk(&mut random);
+        let expected = whole(&place.path().join(format!("whole {seed}")), &chunk);
+        let path = place.path().join(format!("parts {seed}"));
+        let mut writer = writer(&path, &["one", "two", "three"]);
+        let mut taken = Taken::default();
+        let early = write_parts(&mut writer, &chunk, &mut random, &mut taken);
+        let before = taken;
+        let rest = writer.rest(bytes_mut(&mut chunk.clone()), State::HandedOver, &mut taken);
+        let late = match rest.unwrap() {
+            Chunk::Written { events, .. } => events,
+            Chunk::Empty => 0,
+            other => panic!("{other:?}"),
+        };
+        assert!(before.bytes() <= taken.bytes());
+        end(&mut writer, BEGIN + (1 << 33));
+        drop(writer);
+        assert_eq!(records(&path), expected);
+        let resyncs = |(_, event): &&(u64, String)| !event.starts_with("Resync");
+        assert_eq!(expected.iter().filter(resyncs).count() as u64, early + late);
+        let trace = Trace::open(&path).unwrap();
+        parts += trace.threads()[0].packets().len();
+        with_parts += u64::from(early > 0);
+    }
+    assert!(with_parts > 30 && parts > 150, "{with_parts} {parts}");
+}
+
+/// The writer that takes over knows nothing of parts but what is in the files.
+#[test]
+fn the_rest_of_a_chunk_is_written_by_who_takes_over() {
+    let place = tempfile::tempdir().unwrap();
+    for seed in 1..60 {
+        println!("seed {seed}");
+        let mut random = Random::new(seed);
+        let chunk = chunk(&mut random);
+        let expected = whole(&place.path().join(format!("whole {seed}")), &chunk);
+        let path = place.path().join(format!("parts {seed}"));
+        let mut first = writer(&path, &["one", "two", "three"]);
+        write_parts(&mut first, &chunk, &mut random, &mut Taken::default());
+        drop(first);
+        let mut second = Writer::adopt(&path).unwrap();
+        second.chunk(bytes_mut(&mut chunk.clone()), true).unwrap();
+        // Once more: it may be killed before it can say that the chunk is written.
+        drop(second);
+        let mut third = Writer::adopt(&path).unwrap();
+        let again = third.chunk(bytes_mut(&mut chunk.clone()), true).unwrap();
+        assert_eq!(again, Chunk::Repeated);
+        end(&mut third, BEGIN + (1 << 33));
+        assert_eq!(records(&path), expected);
+    }
+}
+
+#[test]
+fn a_part_needs_an_event_and_time() {
+    let place = tempfile::tempdir().unwrap();
+    let mut writer = writer(&place.path().join("trace"), &["one"]);
+    let mut recorder = Recorder::new(10, 11, BEGIN);
+    recorder.entry(BEGIN, 1, 0x7ffd_0000_f008);
+    recorder.entry(BEGIN, 1, 0x7ffd_0000_f008);
+    recorder.entry(BEGIN + 1, 1, 0x7ffd_0000_f008);
+    recorder.end_chunk();
+    let chunk = recorder.take_full().remove(0);
+    let header = CHUNK_HEADER_BYTES / 8;
+    let mut taken = Taken::default();
+    for words in [header, header + 3, header + 6, header + 7, header + 8] {
+        let mut grown = chunk.clone();
+        grown[words..].fill(0);
+        let part = writer.rest(bytes_mut(&mut grown), State::Growing, &mut taken);
+        assert_eq!(part.unwrap(), Chunk::Empty);
+    }
+    let part = writer.rest(bytes_mut(&mut chunk.clone()), State::Growing, &mut taken);
+    assert!(matches!(part.unwrap(), Chunk::Written { events: 3, .. }));
+    let part = writer.rest(bytes_mut(&mut chunk.clone()), State::HandedOver, &mut taken);
+    assert_eq!(part.unwrap(), Chunk::Empty);
+}
