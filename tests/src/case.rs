@@ -1,5 +1,6 @@
 //! One program, run untraced and traced.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -135,22 +136,37 @@ impl Case {
         }
     }
 
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// What a tracer does not see, by the program's own word: functions too short to trace.
+    pub fn refuses(&self, function: &str) -> bool {
+        self.refused.contains(&function)
+    }
+
+    pub fn input_text(&self) -> &str {
+        &self.input
+    }
+
     /// Starts it traced, into `trace`.
     pub fn spawn(&self, trace: &Path) -> Running {
         self.traced_start(trace).spawn()
+    }
+
+    /// The numbers of calls that the source and the output state.
+    pub fn expected(&self, ended: &Ended) -> BTreeMap<String, u64> {
+        let source = self.program.source.as_deref();
+        let mut expected = source.map(expected_calls).unwrap_or_default();
+        expected.extend(announced_calls(&ended.stdout).1);
+        expected
     }
 
     /// The program does the same traced and untraced, and makes the calls that its source and its output state.
     pub fn check(&self) -> Traced {
         let (untraced, traced) = (self.untraced(), self.traced());
         assert_same(&untraced, &traced.ended);
-        let mut expected = self
-            .program
-            .source
-            .as_deref()
-            .map(expected_calls)
-            .unwrap_or_default();
-        expected.extend(announced_calls(&traced.ended.stdout).1);
+        let mut expected = self.expected(&traced.ended);
         for function in &self.refused {
             assert!(expected.remove(*function).is_some(), "{function} is called");
             assert_eq!(traced.report.calls(function), 0, "{function}");
@@ -160,20 +176,30 @@ impl Case {
     }
 }
 
-/// Lets go of the numbers of calls, which may be others in every run.
 fn assert_same(untraced: &Ended, traced: &Ended) {
+    if let Some(difference) = difference(untraced, traced) {
+        panic!("{difference}");
+    }
+}
+
+/// What a program did otherwise than without a tracer. Numbers of calls that it printed may differ in every run.
+pub fn difference(untraced: &Ended, traced: &Ended) -> Option<String> {
     let [before, after] = [untraced, traced].map(|ended| announced_calls(&ended.stdout).0);
-    assert_eq!(
-        traced.end, untraced.end,
-        "another end; output:\n{after}\nerrors:\n{}",
-        traced.stderr
-    );
-    assert_eq!(after, before, "another output");
-    assert_eq!(traced.stderr, untraced.stderr, "other errors");
+    if traced.end != untraced.end {
+        let end = (traced.end, untraced.end);
+        return Some(format!(
+            "another end, {:?} instead of {:?}; output:\n{after}\nerrors:\n{}",
+            end.0, end.1, traced.stderr
+        ));
+    }
+    if after != before {
+        return Some(format!("another output:\n{after}\ninstead of:\n{before}"));
+    }
+    (traced.stderr != untraced.stderr).then(|| format!("other errors:\n{}", traced.stderr))
 }
 
 /// nopal's own lines begin with its name; the rest is the program's.
-fn without_own_words(mut ended: Ended) -> (Ended, String) {
+pub fn without_own_words(mut ended: Ended) -> (Ended, String) {
     let (own, program): (Vec<&str>, Vec<&str>) = ended
         .stderr
         .split_inclusive('\n')

@@ -9,7 +9,7 @@ mod report;
 mod run;
 pub mod terminal;
 
-pub use case::{Case, Traced};
+pub use case::{Case, Traced, difference, without_own_words};
 pub use compile::{Program, c, compile, cxx, library, rust};
 pub use places::{nopal, scratch};
 pub use report::{Report, announced_calls, expected_calls};

@@ -151,3 +151,17 @@ fn with_sections_collected_and_link_time_optimisation() {
         "jump",
     );
 }
+
+#[test]
+fn sanitizers_by_gcc() {
+    for sanitizer in ["address", "undefined", "thread"] {
+        let flag = format!("-fsanitize={sanitizer}");
+        Case::new(c("calls", &[&flag, "-lm"])).check();
+    }
+}
+
+#[test]
+fn the_memory_sanitizer() {
+    let command = ["clang", "-std=gnu17", "-O2", "-g", "-fsanitize=memory"];
+    Case::new(compile("calls.c", &command, &["-lm"])).check();
+}

@@ -200,3 +200,9 @@ fn a_script_is_traced_as_its_interpreter() {
 fn functions_that_ask_for_their_caller() {
     Case::new(c("caller", &[])).check();
 }
+
+/// Known by a name that it exports, as V8 is.
+#[test]
+fn a_program_that_walks_its_own_stack() {
+    Case::new(c("walks_stack", &["-rdynamic"])).check();
+}

@@ -13,21 +13,37 @@ pub fn extent(module: &Loaded) -> Range<u64> {
     module.base.wrapping_add(extent.start)..module.base.wrapping_add(extent.end)
 }
 
-pub const COPIES_STACKS: &str =
-    "this program copies stacks away and back: its entries only are recorded";
+pub const HANDLES_STACKS: &str =
+    "this program copies or walks its stacks itself: its entries only are recorded";
 
-/// Whether a process has loaded a library that does.
-pub fn process_copies_stacks(process: i32) -> Result<bool> {
+/// Whether a process has loaded a library of which the name tells that it does.
+pub fn process_handles_stacks(process: i32) -> Result<bool> {
     let modules = nopal_process::modules(process)?;
     let mut names = modules.iter().map(|module| module.path.to_string_lossy());
-    Ok(names.any(|name| copies_stacks(&name)))
+    Ok(names.any(|name| name_tells(&name)))
 }
 
-/// Libraries that move live frames: wrapped return addresses would come back to other calls' mirrors.
-pub fn copies_stacks(name: &str) -> bool {
-    name.rsplit('/')
-        .next()
-        .is_some_and(|file| file.contains("greenlet"))
+const SANITIZED: &str =
+    "this program's sanitizer leaves no room for return addresses: its entries only are recorded";
+
+/// Why nothing may be wrapped in a process with this module, if so: its code moves live frames, whose wrapped return
+/// addresses would come back to other calls' mirrors; or looks for return addresses where calls leave them, as V8 does
+/// for each exception and each collection of garbage; or takes nearly the whole address space for its shadow.
+pub fn entries_only(module: &Loaded) -> Option<&'static str> {
+    const OF_V8: &str = "_ZN2v87Isolate10GetCurrentEv";
+    let exports = |name| module.file.image.exported(name).is_some();
+    if name_tells(&module.name) || exports(OF_V8) {
+        Some(HANDLES_STACKS)
+    } else {
+        (exports("__tsan_init") || exports("__msan_init")).then_some(SANITIZED)
+    }
+}
+
+fn name_tells(name: &str) -> bool {
+    let file = name.rsplit('/').next().unwrap_or(name);
+    ["greenlet", "libnode", "libv8"]
+        .iter()
+        .any(|part| file.contains(part))
 }
 
 /// The files with code that a process has mapped, opened and planned; its executable first.

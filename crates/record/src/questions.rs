@@ -2,7 +2,7 @@
 
 use crate::launch;
 use crate::lock;
-use crate::modules::{COPIES_STACKS, process_copies_stacks};
+use crate::modules::{HANDLES_STACKS, process_handles_stacks};
 use crate::region::{Question, Region};
 use crate::remove;
 use crate::session::Session;
@@ -67,7 +67,7 @@ impl Session {
 
     fn libraries_changed(&mut self, region: &Arc<Region>, question: &Question) -> Result<()> {
         if !self.asker(region, question.process)?.entry_only
-            && process_copies_stacks(question.process)?
+            && process_handles_stacks(question.process)?
         {
             self.wrap_nothing_more(region)?;
         }
@@ -107,7 +107,7 @@ impl Session {
             .iter()
             .map(|question| question.thread)
             .collect();
-        self.warnings.push(COPIES_STACKS.into());
+        self.warnings.push(HANDLES_STACKS.into());
         unwrap::wrap_nothing_more(&mut processes, &waiting)
     }
 

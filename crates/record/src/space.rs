@@ -11,8 +11,9 @@ const LOWEST: u64 = 0x1_0000;
 /// How far apart an arena and what its code refers to may be: 2 GiB less room for the operand.
 const REACH: u64 = (2 << 30) - (1 << 20);
 
-/// Regions and process structures go here: a part of the address space that neither the kernel nor loaders choose.
-const OWN_MEMORY: u64 = 0x2000_0000_0000;
+/// Regions and process structures go here: a part of the address space that neither the kernel nor loaders choose, and
+/// that the address, thread and memory sanitizers take for a program's own.
+const OWN_MEMORY: u64 = 0x5500_0000_0000;
 
 const MARK_SHIFT: u32 = MARK_MASK.trailing_zeros();
 const MARKS: u32 = 32;

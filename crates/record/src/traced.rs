@@ -7,7 +7,7 @@ use crate::control_block::thread_words;
 use crate::files::Files;
 use crate::hooks;
 use crate::inject::Injector;
-use crate::modules::{self, COPIES_STACKS, copies_stacks, extent};
+use crate::modules::{self, entries_only, extent};
 use crate::notes::{counter, note};
 use crate::region::Region;
 use crate::remove::{Journal, mirrored_parts};
@@ -107,9 +107,13 @@ impl Traced {
         let mark = space
             .mark(&extents)
             .context("no room for generated code near the program")?;
-        let mirror = space
-            .mirror(&stacks(&maps))
-            .context("no room for a mirror of the stacks")?;
+        let mirror = if modules.iter().any(|module| entries_only(module).is_some()) {
+            NO_MIRROR
+        } else {
+            space
+                .mirror(&stacks(&maps))
+                .context("no room for a mirror of the stacks")?
+        };
         let pointer = thread.fs_base()?;
         let (context_slot, thread_slot) = thread_words(&memory, pointer, thread.tid())?;
 
@@ -301,9 +305,11 @@ impl Traced {
         new: Vec<Loaded>,
         workshop: &mut Workshop,
     ) -> Result<Vec<Change>> {
-        if !self.entry_only && new.iter().any(|module| copies_stacks(&module.name)) {
+        if !self.entry_only
+            && let Some(reason) = new.iter().find_map(entries_only)
+        {
             self.entry_only = true;
-            workshop.warnings.push(COPIES_STACKS.into());
+            workshop.warnings.push(reason.into());
         }
         let imports = self.imports(&new);
         let mut changes = Vec::new();
@@ -508,6 +514,9 @@ impl Traced {
         }
     }
 }
+
+/// A distance at which no stack has a mirror: beyond user addresses, where nothing can be mapped.
+const NO_MIRROR: i64 = 1 << 47;
 
 /// The process structure, and the name of our memory behind it.
 const fn head_bytes() -> u64 {
