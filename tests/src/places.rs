@@ -6,13 +6,15 @@ use std::sync::OnceLock;
 
 use tempfile::TempDir;
 
-/// `target/PROFILE`, which this test was built into.
+/// `target/PROFILE`, which this was built into: a program right there, a test in `deps` below it.
 fn profile_directory() -> PathBuf {
-    let test = std::env::current_exe().expect("a test knows its own path");
-    let deps = test.parent().expect("a test lies in a directory");
-    deps.parent()
-        .expect("the directory deps lies in that of the profile")
-        .to_path_buf()
+    let own = std::env::current_exe().expect("a process knows its own path");
+    let directory = own.parent().expect("a program lies in a directory");
+    match directory.file_name() {
+        Some(name) if name == "deps" => directory.parent().expect("it is not the root"),
+        _ => directory,
+    }
+    .to_path_buf()
 }
 
 pub fn target_directory() -> PathBuf {

@@ -1,0 +1,147 @@
+//! `make hard`: programs that break tracers, each untraced, under nopal, and under the tracers that this machine has.
+//!
+//! A row passes where output, exit status and numbers of calls are what they are untraced. Words on the command line
+//! choose the rows whose names hold one of them. Ends with 1 if nopal itself fails anywhere.
+
+mod peers;
+mod rows;
+
+use nopal_tests::{Case, End, Report, difference, scratch, without_own_words};
+use peers::PEERS;
+use rows::ROWS;
+use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+
+/// How a program fared.
+pub enum Verdict {
+    Same,
+    /// The tracer said that it will not, and why.
+    Refused(String),
+    /// It was harmed, or its calls were miscounted.
+    Harmed(String),
+    /// Not tried, and why.
+    Absent(String),
+}
+
+impl Verdict {
+    fn word(&self) -> &'static str {
+        match self {
+            Verdict::Same => "same",
+            Verdict::Refused(_) => "refused",
+            Verdict::Harmed(_) => "FAILS",
+            Verdict::Absent(_) => "-",
+        }
+    }
+
+    fn why(&self) -> Option<&str> {
+        match self {
+            Verdict::Same => None,
+            Verdict::Refused(why) | Verdict::Harmed(why) | Verdict::Absent(why) => Some(why),
+        }
+    }
+}
+
+/// Panics are how the pieces below say that something went otherwise.
+fn guarded(run: impl FnOnce() -> Verdict) -> Verdict {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        Verdict::Harmed(text.unwrap_or_default())
+    })
+}
+
+fn launched(case: &Case) -> Verdict {
+    let scratch = scratch();
+    let trace = scratch.path().join("trace");
+    let untraced = case.untraced();
+    let ended = case.traced_start(&trace).run(case.input_text());
+    let (ended, said) = without_own_words(ended);
+    let did_nothing = ended.stdout.is_empty() && ended.stderr.is_empty();
+    if did_nothing && ended.end == End::Code(1) && !said.is_empty() {
+        return Verdict::Refused(said);
+    }
+    if let Some(difference) = difference(&untraced, &ended) {
+        return Verdict::Harmed(difference);
+    }
+    let report = Report::of(&trace);
+    miscounted(case, &ended, |function| report.calls(function))
+        .map_or(Verdict::Same, Verdict::Harmed)
+}
+
+/// What is counted otherwise than the program says.
+pub fn miscounted(
+    case: &Case,
+    ended: &nopal_tests::Ended,
+    calls: impl Fn(&str) -> u64,
+) -> Option<String> {
+    let wrong: Vec<String> = case
+        .expected(ended)
+        .iter()
+        .filter(|(function, _)| !case.refuses(function))
+        .filter(|(function, expected)| calls(function) != **expected)
+        .map(|(function, expected)| format!("{function}: {} of {expected}", calls(function)))
+        .collect();
+    (!wrong.is_empty()).then(|| format!("calls differ: {}", wrong.join(", ")))
+}
+
+fn main() -> ExitCode {
+    std::panic::set_hook(Box::new(|_| ()));
+    let chosen: Vec<String> = std::env::args().skip(1).collect();
+    let rows = ROWS
+        .iter()
+        .filter(|row| chosen.is_empty() || chosen.iter().any(|word| row.name.contains(word)));
+    let mut remarks = Vec::new();
+    let mut fails = false;
+    let mut out = std::io::stdout();
+    let _ = write!(out, "{:<40}{:<10}", "program", "nopal");
+    PEERS.iter().for_each(|peer| {
+        let _ = write!(out, "{:<10}", peer.name);
+    });
+    let _ = writeln!(out);
+    for row in rows {
+        let case = catch_unwind(row.case);
+        let verdict = |run: &dyn Fn(&Case) -> Verdict| match &case {
+            Ok(case) => guarded(|| run(case)),
+            Err(_) => Verdict::Absent("it cannot be built here".into()),
+        };
+        let own = verdict(&launched);
+        fails |= matches!(own, Verdict::Harmed(_));
+        let _ = write!(out, "{:<40}{:<10}", row.name, own.word());
+        let _ = out.flush();
+        remarks.extend(own.why().map(|why| (row.name, "nopal", why.to_owned())));
+        for peer in PEERS {
+            let theirs = verdict(&peer.run);
+            let _ = write!(out, "{:<10}", theirs.word());
+            let _ = out.flush();
+            remarks.extend(
+                theirs
+                    .why()
+                    .map(|why| (row.name, peer.name, why.to_owned())),
+            );
+        }
+        let _ = writeln!(out);
+    }
+    let _ = writeln!(out);
+    for (row, tracer, why) in remarks {
+        let line = why
+            .lines()
+            .find(|line| !line.is_empty())
+            .unwrap_or_default();
+        let _ = writeln!(
+            out,
+            "{row}, {tracer}: {}",
+            line.chars().take(160).collect::<String>()
+        );
+    }
+    if fails {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    }
+}
+
+/// Whether a tracer ended as the program would have, for a peer that hides how.
+pub fn ended_well(end: End) -> bool {
+    end == End::Code(0)
+}

@@ -1,0 +1,222 @@
+//! Other tracers that this machine has, on the same programs.
+
+use crate::{Verdict, miscounted};
+use nopal_tests::{Case, Ended, Start, difference, scratch};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
+
+pub struct Peer {
+    pub name: &'static str,
+    pub run: fn(&Case) -> Verdict,
+}
+
+pub const PEERS: &[Peer] = &[
+    Peer {
+        name: "uftrace",
+        run: uftrace,
+    },
+    Peer {
+        name: "frida",
+        run: frida,
+    },
+    Peer {
+        name: "uprobes",
+        run: uprobes,
+    },
+];
+
+/// The functions whose calls the program states: a peer traces these, where it cannot take all.
+fn functions(case: &Case) -> Vec<String> {
+    let ended = case.untraced();
+    case.expected(&ended).into_keys().collect()
+}
+
+/// The program's start with words of a tracer before it.
+fn under(case: &Case, words: &[&str]) -> Start {
+    let mut start = case.untraced_start();
+    let before = words.iter().map(OsString::from);
+    start.words = before.chain(start.words).collect();
+    start
+}
+
+fn compared(case: &Case, ended: &Ended, calls: impl Fn(&str) -> u64) -> Verdict {
+    if let Some(difference) = difference(&case.untraced(), ended) {
+        return Verdict::Harmed(difference);
+    }
+    miscounted(case, ended, calls).map_or(Verdict::Same, Verdict::Harmed)
+}
+
+fn is_installed(command: &str) -> bool {
+    let found = Command::new(command).arg("--version").output();
+    found.is_ok_and(|output| output.status.success())
+}
+
+/// All functions of the program, by patching.
+fn uftrace(case: &Case) -> Verdict {
+    if !is_installed("uftrace") {
+        return Verdict::Absent("not installed".into());
+    }
+    let scratch = scratch();
+    let directory = scratch.path().join("trace");
+    let directory = directory.to_str().expect("a plain path");
+    let record = [
+        "uftrace",
+        "record",
+        "--no-pager",
+        "-P",
+        ".",
+        "-d",
+        directory,
+    ];
+    let ended = under(case, &record).run(case.input_text());
+    let report = [
+        "uftrace",
+        "report",
+        "--no-pager",
+        "-f",
+        "call",
+        "-d",
+        directory,
+    ];
+    let report = Start::new(report).run("").stdout;
+    let calls: BTreeMap<&str, u64> = report
+        .lines()
+        .filter_map(|line| line.trim().split_once(' '))
+        .filter_map(|(calls, function)| Some((function.trim(), calls.parse().ok()?)))
+        .collect();
+    compared(case, &ended, |function| {
+        calls.get(function).copied().unwrap_or(0)
+    })
+}
+
+/// Counts calls with a function in JavaScript, as its handbook does.
+const FRIDA: &str = r#"
+import frida, json, os, sys
+names, program = json.loads(sys.argv[1]), sys.argv[2:]
+counts = {}
+device = frida.get_local_device()
+pid = device.spawn(program, stdio="inherit")
+session = device.attach(pid)
+script = session.create_script("""
+const counts = {};
+for (const name of %s) {
+  const found = Process.mainModule.enumerateSymbols().find(s => s.name === name && s.type === 'function');
+  if (found) { counts[name] = 0; Interceptor.attach(found.address, { onEnter() { counts[name]++; } }); }
+}
+for (const name of ['_exit', 'exit_group'])  {
+  const exit = Module.findGlobalExportByName(name);
+  if (exit) Interceptor.attach(exit, { onEnter() { send(counts); recv('go', () => {}).wait(); } });
+}
+""" % json.dumps(names))
+def message(m, _):
+    if m["type"] == "send":
+        with open(os.environ["COUNTS"], "w") as file: json.dump(m["payload"], file)
+        script.post({"type": "go"})
+script.on("message", message)
+script.load()
+fd = os.pidfd_open(pid)
+device.resume(pid)
+import select
+select.select([fd], [], [], 25)
+"#;
+
+fn frida(case: &Case) -> Verdict {
+    let has = Command::new("python3")
+        .args(["-c", "import frida"])
+        .output();
+    if !has.is_ok_and(|output| output.status.success()) {
+        return Verdict::Absent("not installed (pip install frida)".into());
+    }
+    let scratch = scratch();
+    let counts = scratch.path().join("counts");
+    let names = format!("{:?}", functions(case));
+    let mut start = under(case, &["python3", "-c", FRIDA, &names]);
+    start
+        .environment
+        .push(("COUNTS".into(), counts.clone().into()));
+    let mut ended = start.run(case.input_text());
+    let counts = fs::read_to_string(&counts).unwrap_or_default();
+    let counts: BTreeMap<String, u64> = serde_json::from_str(&counts).unwrap_or_default();
+    // The status is the script's own: only what the program wrote is compared.
+    let untraced = case.untraced();
+    if crate::ended_well(ended.end) {
+        ended.end = untraced.end;
+    }
+    compared(case, &ended, |function| {
+        counts.get(function).copied().unwrap_or(0)
+    })
+}
+
+const TRACING: &str = "/sys/kernel/tracing";
+
+/// The kernel's breakpoints, one at each function, counted by the kernel.
+fn uprobes(case: &Case) -> Verdict {
+    let events = Path::new(TRACING).join("uprobe_events");
+    if !events.exists() {
+        return Verdict::Absent("the kernel has none, or tracefs is not mounted".into());
+    }
+    let Some(offsets) = offsets(&case.program().path, &functions(case)) else {
+        return Verdict::Absent("no symbols to find its functions by".into());
+    };
+    let path = case.program().path.display();
+    let probes: String = offsets
+        .iter()
+        .enumerate()
+        .map(|(index, (_, offset))| format!("p:nopal_hard/f{index} {path}:{offset:#x}\n"))
+        .collect();
+    if let Err(error) = fs::write(&events, probes) {
+        return Verdict::Refused(format!("uprobe_events: {error}"));
+    }
+    let probes = Probes;
+    probes.enable("1");
+    let ended = case.untraced_start().run(case.input_text());
+    let profile = fs::read_to_string(Path::new(TRACING).join("uprobe_profile")).unwrap_or_default();
+    let hits = |function: &str| {
+        let index = offsets.iter().position(|(name, _)| name == function)?;
+        let name = format!("f{index}");
+        let mut lines = profile.lines().map(str::split_whitespace);
+        lines.find_map(|mut words| {
+            words.by_ref().find(|word| *word == name)?;
+            words.next()?.parse().ok()
+        })
+    };
+    compared(case, &ended, |function| hits(function).unwrap_or(0))
+}
+
+/// Takes the probes out with the value, also where a program hangs.
+struct Probes;
+
+impl Probes {
+    fn enable(&self, word: &str) {
+        let _ = fs::write(Path::new(TRACING).join("events/nopal_hard/enable"), word);
+    }
+}
+
+impl Drop for Probes {
+    fn drop(&mut self) {
+        self.enable("0");
+        let _ = fs::OpenOptions::new()
+            .append(true)
+            .open(Path::new(TRACING).join("uprobe_events"))
+            .and_then(|mut file| file.write_all(b"-:nopal_hard/\n"));
+    }
+}
+
+/// Where functions are in a file, by its symbols.
+fn offsets(program: &Path, functions: &[String]) -> Option<Vec<(String, u64)>> {
+    let image = nopal_symbols::Image::open(program).ok()?;
+    let at = |name: &String| {
+        let address = image.symbol(name)?;
+        let mut segments = image.segments().iter();
+        let segment = segments.find(|segment| {
+            (segment.address..segment.address + segment.memory_size).contains(&address)
+        })?;
+        Some((name.clone(), address - segment.address + segment.offset))
+    };
+    let found: Vec<_> = functions.iter().filter_map(at).collect();
+    (!found.is_empty()).then_some(found)
+}

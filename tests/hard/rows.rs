@@ -1,0 +1,179 @@
+//! The programs, by what makes them hard.
+
+use nopal_tests::{Case, Program, c, compile, cxx, library, rust};
+
+/// A program that breaks tracers. `case` panics where it cannot be built here.
+pub struct Row {
+    pub name: &'static str,
+    pub case: fn() -> Case,
+}
+
+const fn row(name: &'static str, case: fn() -> Case) -> Row {
+    Row { name, case }
+}
+
+pub const ROWS: &[Row] = &[
+    row("exceptions, also across libraries", || exceptions(&[])),
+    row("exceptions out of signal handlers", || {
+        let flags = ["-fnon-call-exceptions"];
+        Case::new(cxx("non_call_exceptions", &flags)).refused("fault")
+    }),
+    row("an exception that meets noexcept", || terminate("noexcept")),
+    row("an exception that ends a thread", || terminate("thread")),
+    row("coroutines of C++20", || {
+        Case::new(cxx("coroutines20", &["-std=c++20"]))
+    }),
+    row("longjmp", || plain("longjmp")),
+    row("siglongjmp out of handlers", || plain("siglongjmp")),
+    row("coroutines by ucontext", || plain("ucontext")),
+    row("coroutines by hand", || plain("coroutines")),
+    row("split stacks", || {
+        Case::new(c("calls", &["-fsplit-stack", "-lm"]))
+    }),
+    row("handlers on sigaltstack", || plain("sigaltstack")),
+    row("stacks of 16 KiB with guards", || plain("small_stacks")),
+    row("recursion 100,000 deep", || {
+        plain("deep").options(["--block"])
+    }),
+    row("tail calls, mutual ones too", || plain("tail")),
+    row("10,000 threads", || {
+        plain("threads")
+            .arguments(["10000", "200"])
+            .options(["--block"])
+    }),
+    row("pthread_exit and cancellation", || {
+        plain("cancel").options(["--block"])
+    }),
+    row("fork, of children too", || {
+        plain("fork").options(["--block"])
+    }),
+    row("vfork", || plain("exec").arguments(["vfork", "100"])),
+    row("posix_spawn", || plain("exec").arguments(["spawn", "100"])),
+    row("clone with shared memory", || plain("shared_clone")),
+    row("exec from a thread", || {
+        plain("exec").arguments(["thread", "1"])
+    }),
+    row("a chain of exec", || {
+        plain("exec").arguments(["chain", "10"])
+    }),
+    row("dlopen and dlclose in a loop", || {
+        let (_, library) = library("library.c");
+        plain("dlopen")
+            .arguments([library.as_os_str(), "300".as_ref()])
+            .options(["--libs"])
+    }),
+    row("SIGTRAP, SIGSEGV, SIGPROF of its own", || {
+        plain("own_traps").refused("trap")
+    }),
+    row("all signals blocked in handlers", || plain("signals")),
+    row("all descriptors closed", || plain("close_all")),
+    row("strict seccomp", || plain("seccomp").arguments(["strict"])),
+    row("a seccomp filter for all threads", || {
+        plain("seccomp").arguments(["threads"])
+    }),
+    row("setuid, unshare", || plain("credentials")),
+    row("not dumpable", || plain("undumpable")),
+    row("mlockall", || plain("mlockall")),
+    row("RLIMIT_AS", || plain("address_space").arguments(["exec"])),
+    row("huge pages in text", || plain("huge_text")),
+    row("asks for its caller", || plain("caller")),
+    row("retpolines", || {
+        Case::new(c(
+            "calls",
+            &["-mindirect-branch=thunk", "-mfunction-return=thunk", "-lm"],
+        ))
+    }),
+    row("-O0", || calls(&["-O0"])),
+    row("-O3 -flto", || calls(&["-O3", "-flto"])),
+    row("-fomit-frame-pointer", || calls(&["-fomit-frame-pointer"])),
+    row("-fcf-protection", || calls(&["-fcf-protection=full"])),
+    row("-z relro -z now", || calls(&["-Wl,-z,relro,-z,now"])),
+    row("linked by mold", || calls(&["-fuse-ld=mold"])),
+    row("linked by lld", || calls(&["-fuse-ld=lld"])),
+    row("stripped", || {
+        Case::new(c("stripped", &["-s", "-rdynamic"]))
+    }),
+    row("IFUNC", || plain("indirect")),
+    row("-static", || calls(&["-static"])),
+    row("-static-pie", || calls(&["-static-pie"])),
+    row("musl", || musl(&[])),
+    row("musl, static", || musl(&["-static"])),
+    row("address sanitizer", || calls(&["-fsanitize=address"])),
+    row("thread sanitizer", || calls(&["-fsanitize=thread"])),
+    row("undefined-behaviour sanitizer", || {
+        calls(&["-fsanitize=undefined"])
+    }),
+    row("Rust, panics caught", || Case::new(rust("panics", &[]))),
+    row("Rust, a panic that ends it", || {
+        Case::new(rust("panics", &[])).arguments(["end"])
+    }),
+    row("Go", || {
+        let go = compile_go();
+        Case::new(Program {
+            path: go,
+            source: None,
+        })
+    }),
+    row("Node.js", || {
+        installed("node").arguments(["-e", JAVASCRIPT])
+    }),
+    row("LuaJIT", || {
+        installed("luajit").arguments([
+            "-e",
+            "local s = 0; for i = 1, 1e7 do s = (s + i * i) % 1000003 end; print(s)",
+        ])
+    }),
+    row("Java", || {
+        installed("java").arguments(["-XX:+UseSerialGC", "-version"])
+    }),
+    row("greenlet", || {
+        python("import greenlet\ng = greenlet.greenlet(lambda: print(sum(range(10))))\ng.switch()")
+    }),
+    row("gevent", || {
+        python(
+            "import gevent\njobs = [gevent.spawn(lambda n: (gevent.sleep(0), n * n)[1], n) \
+             for n in range(100)]\ngevent.joinall(jobs)\nprint(sum(job.value for job in jobs))",
+        )
+    }),
+];
+
+const JAVASCRIPT: &str = "function fib(n) { return n < 2 ? n : fib(n - 1) + fib(n - 2) } \
+     try { null.x } catch (e) { console.log(e.constructor.name, fib(24)) }";
+
+fn plain(name: &str) -> Case {
+    Case::new(c(name, &[]))
+}
+
+fn calls(flags: &[&str]) -> Case {
+    let flags = [flags, &["-lm"]].concat();
+    Case::new(c("calls", &flags))
+}
+
+fn musl(flags: &[&str]) -> Case {
+    let command = ["musl-gcc", "-std=gnu17", "-O2", "-g", "-pthread"];
+    Case::new(compile("tail.c", &command, flags))
+}
+
+fn terminate(way: &str) -> Case {
+    Case::new(cxx("terminate", &[])).arguments([way])
+}
+
+fn exceptions(flags: &[&str]) -> Case {
+    let (directory, _) = library("throws_through.cc");
+    let directory = directory.to_str().expect("a plain path").to_owned();
+    let (search, run) = (format!("-L{directory}"), format!("-Wl,-rpath,{directory}"));
+    let library = [search.as_str(), "-lthrows_through", run.as_str()];
+    Case::new(cxx("exceptions", &[&library, flags].concat()))
+}
+
+fn installed(name: &str) -> Case {
+    Case::new(Program::installed(format!("/usr/bin/{name}")))
+}
+
+fn python(script: &str) -> Case {
+    installed("python3").arguments(["-c", script])
+}
+
+fn compile_go() -> std::path::PathBuf {
+    compile("sums.go", &["sh", "-c", "go build -o \"$2\" \"$0\""], &[]).path
+}
