@@ -5,7 +5,7 @@ mod common;
 
 use libfuzzer_sys::fuzz_target;
 use nopal_plan::Plan;
-use nopal_symbols::{Image, Selection, demangle};
+use nopal_symbols::{Image, Selection};
 
 fuzz_target!(|data: &[u8]| {
     let file = common::File::with(data);
@@ -26,7 +26,7 @@ fuzz_target!(|data: &[u8]| {
     let selection = Selection::new(&["a*@b*".into()], &["*c".into()]).unwrap();
     for function in image.functions().into_iter().flatten() {
         let end = function.address.checked_add(function.size).unwrap();
-        selection.chooses(&function.name, &demangle(&function.name), "file");
+        selection.chooses(&[&function.name], "file");
         image.unwind_rows(function.address);
         image.cfa_changes(function.address..end.min(function.address.saturating_add(64)));
     }

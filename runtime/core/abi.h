@@ -147,7 +147,8 @@ struct nopal_region {
 	uint32_t bell;              /* a futex: threads add 1 and wake when a request waits */
 	uint32_t threads_untraced;  /* threads that found no context free */
 	uint32_t stacks_unmirrored; /* stack parts that are traced entry only */
-	uint64_t reserved[2];
+	uint64_t threads_muted;     /* threads that may not read the clock: their events count as lost */
+	uint64_t reserved;
 	struct { uint64_t lost; uint64_t pad[7]; } lost[NOPAL_LOST_COUNTERS]; /* exact, summed: events that were not recorded */
 	struct nopal_request requests[NOPAL_REQUESTS];
 };

@@ -60,6 +60,8 @@ static void begin(struct nopal_process *process, struct nopal_context *context, 
 		if (process->tracer && context->process != process->process)
 			port_allow_tracer(process->tracer);
 	}
+	if (context->muted)
+		__atomic_add_fetch(&process->region->threads_muted, 1, __ATOMIC_RELAXED);
 	context->begin = context->muted ? 0 : port_clock();
 }
 

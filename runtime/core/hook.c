@@ -76,6 +76,8 @@ int nopal_lock_all(uint64_t flags, uint64_t unused, nopal_lock_all_function *ori
 
 static void mute_thread(struct nopal_context *context)
 {
+	if (!context->muted)
+		__atomic_add_fetch(&nopal_process->region->threads_muted, 1, __ATOMIC_RELAXED);
 	context->muted = 1;
 	forget_stack(context);
 }

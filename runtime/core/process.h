@@ -22,7 +22,7 @@
 #define NOPAL_STACK_PARTS 65536     /* a power of two */
 #define NOPAL_STACK_PART_SHIFT 16   /* stacks are mirrored 64 KiB at a time */
 #define NOPAL_BLOCKS 1024
-#define NOPAL_UNWINDERS 8
+#define NOPAL_UNWINDERS 64         /* at most 128: see NOPAL_UNWINDER_SHIFT */
 #define NOPAL_DEPTH_LIMIT 256
 #define NOPAL_UNWINDER_RESUME 32    /* offset in struct nopal_unwinder */
 #define NOPAL_UNWINDER_BYTES 48

@@ -56,7 +56,8 @@ pub struct Region {
     pub bell: u32,
     pub threads_untraced: u32,
     pub stacks_unmirrored: u32,
-    pub reserved: [u64; 2],
+    pub threads_muted: u64,
+    pub reserved: u64,
     pub lost: [LostCounter; LOST_COUNTERS],
     pub requests: [Request; REQUESTS],
 }

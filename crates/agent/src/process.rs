@@ -42,7 +42,7 @@ pub struct UnwinderEntry {
 }
 
 pub const BLOCKS: usize = 1024;
-pub const UNWINDERS: usize = 8;
+pub const UNWINDERS: usize = 64;
 pub const CONTEXTS: usize = 8192;
 pub const CONTEXT_BYTES: usize = 2144;
 pub const STACK_PARTS: usize = 65536;

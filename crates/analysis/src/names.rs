@@ -96,7 +96,7 @@ impl Names {
             let Function {
                 name, raw, module, ..
             } = function;
-            let chosen = |selection: &Selection| selection.chooses(raw, name, module);
+            let chosen = |selection: &Selection| selection.chooses(&[raw], module);
             name == pattern || raw == pattern || selection.as_ref().is_some_and(chosen)
         };
         (1..)

@@ -3,7 +3,7 @@
 use anstream::eprintln;
 use anyhow::Result;
 use nopal_analysis::text::{bytes, count};
-use nopal_record::{Ended, Options, Outcome};
+use nopal_record::{Ended, Options, Outcome, WhenFull};
 
 /// Gives the status to end with; ends by the program's signal where there was one.
 pub fn run(options: &Options) -> Result<i32> {
@@ -11,7 +11,7 @@ pub fn run(options: &Options) -> Result<i32> {
     // The program has ended: that nobody reads these lines any more must not change the status.
     // SAFETY: no handler is installed, only ignored.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
-    for line in summary(&outcome) {
+    for line in summary(&outcome, options) {
         eprintln!("nopal: {line}");
     }
     match outcome.ended {
@@ -21,7 +21,7 @@ pub fn run(options: &Options) -> Result<i32> {
     }
 }
 
-fn summary(outcome: &Outcome) -> Vec<String> {
+fn summary(outcome: &Outcome, options: &Options) -> Vec<String> {
     let [events, functions, refused, lost] = [
         outcome.events,
         outcome.functions,
@@ -44,9 +44,29 @@ fn summary(outcome: &Outcome) -> Vec<String> {
         ));
     }
     if outcome.lost > 0 {
-        lines.push(format!(
-            "{lost} events were lost for want of room (a larger --buffer, --block or -F keeps them)"
-        ));
+        let remedy = match options.when_full {
+            WhenFull::Drop => "a larger --buffer, --block or -F keeps them",
+            WhenFull::Block => {
+                "they waited as long as they may; a larger --buffer or -F keeps them"
+            }
+            WhenFull::Flight => "-F leaves more room for the others",
+        };
+        lines.push(match outcome.muted {
+            0 => format!("{lost} events were lost for want of room ({remedy})"),
+            _ => format!(
+                "{lost} events were lost, of threads that may not read the clock (seccomp or PR_SET_TSC), or for want of \
+                 room"
+            ),
+        });
+    }
+    if outcome.given_up > 0 {
+        let given_up = count(outcome.given_up);
+        lines.push(match options.when_full {
+            WhenFull::Flight => {
+                format!("{given_up} older events were given up (a larger --buffer keeps more)")
+            }
+            _ => format!("{given_up} events came after the trace's end"),
+        });
     }
     lines.extend(outcome.warnings.iter().cloned());
     lines
@@ -77,6 +97,7 @@ fn end_by(signal: i32) -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nopal_record::Target;
 
     fn outcome() -> Outcome {
         Outcome {
@@ -86,27 +107,57 @@ mod tests {
             refused: 0,
             events: 3456,
             lost: 0,
+            given_up: 0,
+            muted: 0,
             bytes: 65536,
             warnings: Vec::new(),
         }
     }
 
+    fn options() -> Options {
+        Options::new(Target::Process(1))
+    }
+
+    #[test]
+    fn what_helps_against_loss_depends_on_what_was_asked_for() {
+        let said = |when_full, lost, given_up, muted| {
+            let outcome = Outcome {
+                lost,
+                given_up,
+                muted,
+                ..outcome()
+            };
+            let options = Options {
+                when_full,
+                ..options()
+            };
+            summary(&outcome, &options)[1..].join("\n")
+        };
+        let buffer = "a larger --buffer";
+        assert!(said(WhenFull::Drop, 5, 0, 0).contains("--block"));
+        assert!(!said(WhenFull::Block, 5, 0, 0).contains("--block"));
+        assert!(!said(WhenFull::Drop, 5, 0, 2).contains(buffer));
+        assert!(said(WhenFull::Flight, 0, 5, 0).starts_with("5 older events"));
+        assert!(!said(WhenFull::Drop, 0, 5, 0).contains(buffer));
+    }
+
     #[test]
     fn a_recording_without_trouble_is_one_line() {
         assert_eq!(
-            summary(&outcome()),
+            summary(&outcome(), &options()),
             ["3,456 events of 12 functions, 64.0 KiB in nopal.data"]
         );
     }
 
     #[test]
     fn trouble_is_told() {
-        let lines = summary(&Outcome {
+        let outcome = Outcome {
             refused: 7,
             lost: 1000,
             warnings: vec!["disk full".into()],
             ..outcome()
-        });
+        };
+        let lines = summary(&outcome, &options());
         assert_eq!(lines.len(), 4);
         assert!(
             lines[1].starts_with("7 functions")

@@ -4,7 +4,7 @@
 use crate::files::File;
 use nopal_plan::{Refused, Site};
 use nopal_process::Memory;
-use nopal_symbols::{Import, Relocation, Selection, demangle};
+use nopal_symbols::{Import, Relocation, Selection};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -52,11 +52,11 @@ impl Wanted {
 
     fn matches(&self, module: &Loaded, address: u64, file_name: &str) -> bool {
         let Ok(Some(function)) = module.file.image.function_at(address) else {
-            return self.selection.chooses("", "", file_name);
+            return self.selection.chooses(&[], file_name);
         };
-        std::iter::once(&function.name)
-            .chain(&function.aliases)
-            .any(|name| self.selection.chooses(name, &demangle(name), file_name))
+        let names = std::iter::once(&function.name).chain(&function.aliases);
+        let names: Vec<&str> = names.map(String::as_str).collect();
+        self.selection.chooses(&names, file_name)
     }
 }
 

@@ -7,6 +7,7 @@ use nopal_plan::{Plan, Refused, Site};
 use nopal_symbols::Image;
 use nopal_trace::{Note, Writer};
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -43,6 +44,8 @@ impl File {
 pub struct Files {
     cache: Option<PathBuf>,
     by_identity: HashMap<String, Arc<File>>,
+    /// The same, by what tells that a file has not changed since: it need not be opened again.
+    by_facts: HashMap<Facts, Arc<File>>,
     numbers: HashMap<(u32, u64), u32>,
     next_number: u32,
     /// How many sites each file has.
@@ -56,6 +59,7 @@ impl Files {
         Files {
             cache: cache_directory(),
             by_identity: HashMap::new(),
+            by_facts: HashMap::new(),
             numbers: HashMap::new(),
             next_number: 1,
             traced: BTreeMap::new(),
@@ -72,28 +76,40 @@ impl Files {
     ) -> Vec<Result<Arc<File>>> {
         let cache = self.cache.as_deref();
         let known = &self.by_identity;
+        let facts: Vec<Option<Facts>> = paths.iter().map(|(path, _)| facts(path)).collect();
         let opened: Vec<Result<Opened>> = std::thread::scope(|scope| {
+            let known_by_facts =
+                |facts: &Option<Facts>| self.by_facts.get(facts.as_ref()?).cloned();
             let threads: Vec<_> = paths
                 .iter()
-                .map(|(path, _)| scope.spawn(move || Opened::new(path, cache, known)))
+                .zip(&facts)
+                .map(|((path, _), facts)| match known_by_facts(facts) {
+                    Some(file) => Ok(file),
+                    None => Err(scope.spawn(move || Opened::new(path, cache, known))),
+                })
                 .collect();
             threads
                 .into_iter()
-                .map(|thread| {
-                    thread
+                .map(|file| match file {
+                    Ok(file) => Ok(Opened::Known(file)),
+                    Err(thread) => thread
                         .join()
-                        .unwrap_or_else(|_| Err(anyhow::anyhow!("planning failed")))
+                        .unwrap_or_else(|_| Err(anyhow::anyhow!("planning failed"))),
                 })
                 .collect()
         });
-        opened
-            .into_iter()
-            .zip(paths)
-            .map(|(opened, (_, name))| match opened? {
+        let mut files = Vec::with_capacity(paths.len());
+        for ((opened, (_, name)), facts) in opened.into_iter().zip(paths).zip(facts) {
+            let file = opened.and_then(|opened| match opened {
                 Opened::Known(file) => Ok(file),
                 Opened::New(image, plan) => self.add(*image, plan, name, writer),
-            })
-            .collect()
+            });
+            if let (Ok(file), Some(facts)) = (&file, facts) {
+                self.by_facts.insert(facts, file.clone());
+            }
+            files.push(file);
+        }
+        files
     }
 
     fn add(
@@ -190,6 +206,20 @@ impl Files {
         });
         (numbers, note)
     }
+}
+
+/// Device, inode, size, and when content and inode were changed, to the nanosecond.
+type Facts = (u64, u64, u64, [i64; 4]);
+
+fn facts(path: &Path) -> Option<Facts> {
+    let file = path.metadata().ok()?;
+    let times = [
+        file.mtime(),
+        file.mtime_nsec(),
+        file.ctime(),
+        file.ctime_nsec(),
+    ];
+    Some((file.dev(), file.ino(), file.size(), times))
 }
 
 enum Opened {

@@ -39,15 +39,16 @@ impl Session {
         let regions = self.shared.regions();
         let mut writer = notes::lock(&self.shared.writer);
         let mut lost = 0;
-        let (mut threads, mut stacks) = (0, 0);
+        let (mut threads, mut muted, mut stacks) = (0, 0, 0);
         for region in &regions {
             region.say_gone();
             collector.finish(region, &mut writer)?;
             lost += region.lost();
             threads += u64::from(region.threads_untraced());
+            muted += region.threads_muted();
             stacks += u64::from(region.stacks_unmirrored());
         }
-        lost += collector.totals.given_up;
+        let given_up = collector.totals.given_up;
         self.warnings.extend(collector.stopped.take());
         if threads > 0 {
             self.warnings.push(format!(
@@ -60,9 +61,9 @@ impl Session {
             ));
         }
         let main = 0;
-        let complete = lost == 0 && self.warnings.is_empty();
+        let complete = lost + given_up == 0 && self.warnings.is_empty();
         let why = match self.warnings.as_slice() {
-            [] if lost > 0 => format!("{lost} events were lost"),
+            [] if lost + given_up > 0 => format!("{} events were lost", lost + given_up),
             [] if ended == Ended::RunsOn => "the process goes on untraced".to_owned(),
             [] => "the program ended".to_owned(),
             warnings => warnings.join("; "),
@@ -71,7 +72,7 @@ impl Session {
             snapshot(),
             Note::Lost {
                 process: main,
-                events: lost,
+                events: lost + given_up,
             },
             Note::Untraced {
                 process: main,
@@ -102,6 +103,8 @@ impl Session {
             refused: self.files.refused.len() as u64,
             events: collector.totals.events,
             lost,
+            given_up,
+            muted,
             bytes: collector.totals.bytes,
             warnings: self.warnings,
         })

@@ -61,6 +61,34 @@ impl Options {
     pub const DIRECTORY: &str = "nopal.data";
     pub const BUFFER_BYTES: u64 = 64 << 20;
 
+    /// The options as the command line takes them, without those that are its defaults.
+    pub fn as_given(&self) -> Vec<String> {
+        let patterns = |option: &str, patterns: &[String]| -> Vec<String> {
+            let both = patterns.iter().map(|pattern| format!("{option} {pattern}"));
+            both.collect()
+        };
+        let mut given = patterns("-F", &self.only);
+        given.extend(patterns("-N", &self.not));
+        let mut flag = |is_given: bool, option: &str| {
+            given.extend(is_given.then(|| option.to_owned()));
+        };
+        flag(self.libraries, "--libs");
+        flag(self.record_arguments, "--args");
+        flag(self.entry_only, "--entry-only");
+        flag(self.when_full == WhenFull::Block, "--block");
+        flag(self.when_full == WhenFull::Flight, "--flight");
+        flag(!self.follow_exec, "--no-follow");
+        let mut value = |option: &str, value: Option<String>| {
+            given.extend(value.map(|value| format!("{option} {value}")));
+        };
+        value("-D", self.depth.map(|depth| depth.to_string()));
+        let is_usual = self.buffer_bytes == Self::BUFFER_BYTES;
+        let buffer = (!is_usual).then(|| self.buffer_bytes.to_string());
+        value("--buffer", buffer);
+        value("--max-size", self.max_bytes.map(|size| size.to_string()));
+        given
+    }
+
     /// `target` with the defaults of the command line.
     pub fn new(target: Target) -> Options {
         Options {
@@ -102,8 +130,13 @@ pub struct Outcome {
     /// Functions that were refused, over all files.
     pub refused: u64,
     pub events: u64,
-    /// Events that were not recorded because no room was left.
+    /// Events that were not recorded because no room was left, or the thread could not be recorded any more.
     pub lost: u64,
+    /// Events that were recorded and not written: older ones than `WhenFull::Flight` keeps, or those after the trace's
+    /// end.
+    pub given_up: u64,
+    /// Threads that may not read the clock, whose events are among those lost.
+    pub muted: u64,
     pub bytes: u64,
     /// Whatever else the user must know, a line each: stacks without mirror, a disk that filled up, …
     pub warnings: Vec<String>,

@@ -69,6 +69,7 @@ impl Session {
         if !self.asker(region, question.process)?.entry_only
             && process_handles_stacks(question.process)?
         {
+            self.warnings.push(HANDLES_STACKS.into());
             self.wrap_nothing_more(region)?;
         }
         let Some(mut traced) = self.traced.remove(&question.process) else {
@@ -80,15 +81,20 @@ impl Session {
             writer: &self.shared.writer,
             warnings: &mut self.warnings,
         };
+        let wrapped = !traced.entry_only;
         let changed = with_thread(question, |thread| {
             traced.libraries_changed(thread, &mut workshop)
         });
         let watched = self.guardian.watch(&mut traced);
+        let wraps = !traced.entry_only;
         self.traced.insert(question.process, traced);
+        if wrapped && !wraps {
+            self.wrap_nothing_more(region)?;
+        }
         changed.and(watched)
     }
 
-    /// A library was loaded that copies stacks. All processes with this region run the same thunks.
+    /// A library was loaded that wrapping calls does not go with. All processes with this region run the same thunks.
     fn wrap_nothing_more(&mut self, region: &Arc<Region>) -> Result<()> {
         let ours = [std::process::id() as i32, self.guardian.process()];
         for process in remove::processes_with(std::slice::from_ref(region), &ours) {
@@ -107,7 +113,6 @@ impl Session {
             .iter()
             .map(|question| question.thread)
             .collect();
-        self.warnings.push(HANDLES_STACKS.into());
         unwrap::wrap_nothing_more(&mut processes, &waiting)
     }
 

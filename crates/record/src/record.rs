@@ -135,7 +135,7 @@ fn create(options: &Options, command: &[OsString]) -> Result<Writer> {
     let words = command
         .iter()
         .map(|word| word.to_string_lossy().into_owned());
-    let session = notes::session(words.collect(), Vec::new());
+    let session = notes::session(words.collect(), options.as_given());
     let mut writer = Writer::create(&options.directory, session)?;
     writer.set_readable(demangle);
     writer.note(&snapshot())?;

@@ -206,6 +206,11 @@ impl Region {
             .load(Ordering::Relaxed)
     }
 
+    pub fn threads_muted(&self) -> u64 {
+        self.long(offset_of!(Layout, threads_muted))
+            .load(Ordering::Relaxed)
+    }
+
     pub fn stacks_unmirrored(&self) -> u32 {
         self.word(offset_of!(Layout, stacks_unmirrored))
             .load(Ordering::Relaxed)

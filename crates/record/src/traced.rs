@@ -21,7 +21,7 @@ use nopal_agent::{
 use nopal_plan::{Body, FrameChange, Site};
 use nopal_process::{Mapping, Memory, Thread};
 use nopal_trace::{Note, Writer};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
@@ -45,7 +45,7 @@ pub struct Places {
     pub immediates: Immediates,
     arenas: Vec<Arena>,
     blocks: usize,
-    unwinders: usize,
+    unwinders: Vec<UnwinderEntry>,
 }
 
 pub struct Traced {
@@ -55,6 +55,8 @@ pub struct Traced {
     pub places: Places,
     pub modules: Vec<Loaded>,
     pub changes: Vec<Change>,
+    /// The changes to libraries that were unloaded, by file and base: loaded there again, they find their thunks.
+    resting: HashMap<(u32, u64), Vec<Change>>,
     /// The blocks with thunks that wrap calls, unless `entry_only`.
     wrapping: Vec<Wrapping>,
     pub entry_only: bool,
@@ -165,7 +167,7 @@ impl Traced {
             immediates,
             arenas: Vec::new(),
             blocks: 0,
-            unwinders: 0,
+            unwinders: Vec::new(),
         };
         Ok(Traced {
             process,
@@ -174,6 +176,7 @@ impl Traced {
             places,
             modules: Vec::new(),
             changes: Vec::new(),
+            resting: HashMap::new(),
             wrapping: Vec::new(),
             entry_only: !workshop.settings.recorder.wraps,
         })
@@ -190,6 +193,7 @@ impl Traced {
             places,
             modules: self.modules.clone(),
             changes: self.changes.clone(),
+            resting: self.resting.clone(),
             wrapping: self.wrapping.clone(),
             entry_only: self.entry_only,
         })
@@ -211,8 +215,11 @@ impl Traced {
             .collect();
         for module in &gone {
             let range = extent(module);
-            self.changes
-                .retain(|change| !range.contains(&change.address));
+            let gone = self
+                .changes
+                .extract_if(.., |change| range.contains(&change.address));
+            self.resting
+                .insert((module.file.index, module.base), gone.collect());
             note(
                 workshop.writer,
                 &Note::Unload {
@@ -249,7 +256,11 @@ impl Traced {
         let mut injector = Injector::new(thread)?;
         injector.name = self.places.head + nopal_agent::process_bytes();
         for module in new {
-            let bytes = choose(module, &imports, workshop.settings).bound();
+            let chosen = choose(module, &imports, workshop.settings);
+            if self.rests(module, &chosen) {
+                continue;
+            }
+            let bytes = chosen.bound();
             if let Err(error) = self.make_room_for(module, bytes, &mut injector, &mut space) {
                 workshop
                     .warnings
@@ -305,12 +316,7 @@ impl Traced {
         new: Vec<Loaded>,
         workshop: &mut Workshop,
     ) -> Result<Vec<Change>> {
-        if !self.entry_only
-            && let Some(reason) = new.iter().find_map(entries_only)
-        {
-            self.entry_only = true;
-            workshop.warnings.push(reason.into());
-        }
+        self.wrap_for(&new, workshop.warnings);
         let imports = self.imports(&new);
         let mut changes = Vec::new();
         for module in new {
@@ -351,6 +357,11 @@ impl Traced {
         if chosen.is_empty() {
             return Ok(Vec::new());
         }
+        if self.rests(module, chosen)
+            && let Some(changes) = self.resting.remove(&(module.file.index, module.base))
+        {
+            return Ok(changes);
+        }
         ensure!(
             self.places.blocks < BLOCKS,
             "too many libraries were loaded"
@@ -363,14 +374,15 @@ impl Traced {
         let writer = workshop.writer;
         let (block, changes) = std::thread::scope(|scope| {
             let told = new.map(|new| scope.spawn(move || note(writer, &new)));
-            let made = self.make_block(arena, module, chosen, &numbers, workshop.settings);
+            let (block, changes) =
+                self.make_block(arena, module, chosen, &numbers, workshop.settings)?;
+            self.places.arenas[arena].put(&block.bytes)?;
             if let Some(told) = told {
                 told.join().unwrap_or_else(|_| bail!("writing failed"))?;
             }
-            made
+            anyhow::Ok((block, changes))
         })?;
-        let arena = &mut self.places.arenas[arena];
-        arena.put(&block.bytes)?;
+        let arena = &self.places.arenas[arena];
         if !block.entries_only.is_empty() {
             let code = arena.piece(block.low, block.bytes.len())?;
             self.wrapping
@@ -382,6 +394,18 @@ impl Traced {
             header: block.header,
         })?;
         Ok(changes)
+    }
+
+    /// Whether all that is `chosen` of a module has its thunks, since it was loaded at the same place before.
+    fn rests(&self, module: &Loaded, chosen: &Chosen) -> bool {
+        let key = (module.file.index, module.base);
+        let Some(changes) = self.resting.get(&key) else {
+            return false;
+        };
+        let hooks = chosen.hooks.iter().map(|(site, _)| *site);
+        let sites = chosen.sites.iter().copied().chain(hooks);
+        let sites = sites.map(|site| module.base.wrapping_add(site.address));
+        changes.iter().map(|change| change.address).eq(sites)
     }
 
     fn make_block(
@@ -451,33 +475,42 @@ impl Traced {
 
     /// Tells the runtime of a module that unwinds, whether or not any of its functions are traced.
     fn add_unwinder(&mut self, module: &Loaded) -> Result<()> {
-        let symbol = |name| Some(module.base.wrapping_add(module.file.image.symbol(name)?));
-        let unwinder = || {
-            let range = extent(module);
-            Some(UnwinderEntry {
-                low: range.start,
-                high: range.end,
-                set_register: symbol("_Unwind_SetGR")?,
-                set_address: symbol("_Unwind_SetIP")?,
-                resume: symbol("_Unwind_Resume")?,
-                get_address: symbol("_Unwind_GetIP")?,
-            })
-        };
-        let Some(entry) = unwinder() else {
+        // One that was unloaded keeps its place: nothing calls from there any more.
+        let Some(entry) = unwinder(module).filter(|entry| !self.places.unwinders.contains(entry))
+        else {
             return Ok(());
         };
-        // One that was unloaded keeps its place: nothing calls from there any more.
-        if self.places.unwinders == UNWINDERS {
-            bail!("too many unwinders are loaded");
+        let count = self.places.unwinders.len();
+        if count == UNWINDERS {
+            // It finds no thunk, and need not: see `wrap_for`.
+            return Ok(());
         }
-        let at = nopal_agent::unwinders_offset()
-            + (self.places.unwinders * size_of::<UnwinderEntry>()) as u64;
+        let at = nopal_agent::unwinders_offset() + (count * size_of::<UnwinderEntry>()) as u64;
         self.memory.write(self.places.head + at, as_bytes(&entry))?;
-        self.places.unwinders += 1;
+        self.places.unwinders.push(entry);
         self.write_head_word(
             std::mem::offset_of!(ProcessHead, unwinder_count),
-            self.places.unwinders as u32,
+            count as u32 + 1,
         )
+    }
+
+    /// Wraps no more calls where `new` modules would come back to other calls' mirrors, or could not unwind through
+    /// thunks.
+    fn wrap_for(&mut self, new: &[Loaded], warnings: &mut Vec<String>) {
+        if self.entry_only {
+            return;
+        }
+        let unknown = new.iter().filter_map(unwinder);
+        let unknown = unknown.filter(|entry| !self.places.unwinders.contains(entry));
+        let why = if let Some(reason) = new.iter().find_map(entries_only) {
+            reason
+        } else if self.places.unwinders.len() + unknown.count() > UNWINDERS {
+            MANY_UNWINDERS
+        } else {
+            return;
+        };
+        self.entry_only = true;
+        warnings.push(why.into());
     }
 
     /// Makes the thunks that there are wrap no call. The process, and all that share its memory, stand still.
@@ -527,6 +560,22 @@ const MEMORY_NAME: &[u8] = b"nopal\0";
 const NAME_BYTES: u64 = 8;
 
 /// What is to be traced in `module`. `imports` are the addresses that the executable calls.
+const MANY_UNWINDERS: &str = "more copies of the unwinder are loaded than nopal can tell of its thunks: entries only are recorded";
+
+/// The functions of a module that unwinds.
+fn unwinder(module: &Loaded) -> Option<UnwinderEntry> {
+    let symbol = |name| Some(module.base.wrapping_add(module.file.image.symbol(name)?));
+    let range = extent(module);
+    Some(UnwinderEntry {
+        low: range.start,
+        high: range.end,
+        set_register: symbol("_Unwind_SetGR")?,
+        set_address: symbol("_Unwind_SetIP")?,
+        resume: symbol("_Unwind_Resume")?,
+        get_address: symbol("_Unwind_GetIP")?,
+    })
+}
+
 fn choose<'a>(module: &'a Loaded, imports: &HashSet<u64>, settings: &Settings) -> Chosen<'a> {
     Chosen {
         sites: settings.wanted.sites(module, imports),

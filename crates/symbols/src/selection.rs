@@ -1,7 +1,7 @@
 use anyhow::{Context, Result};
 use globset::{GlobBuilder, GlobMatcher};
 
-use crate::without_parameters;
+use crate::{demangle, without_parameters};
 
 /// Which functions are meant: those that match any of some patterns, or all, but none of others.
 ///
@@ -42,8 +42,13 @@ impl Selection {
         self.only.is_empty() && self.not.is_empty()
     }
 
-    pub fn chooses(&self, raw: &str, demangled: &str, module: &str) -> bool {
-        let matches = |pattern: &Pattern| pattern.matches(raw, demangled, module);
+    /// Whether a function is meant that has all of these raw `names`.
+    pub fn chooses(&self, names: &[&str], module: &str) -> bool {
+        let names: Vec<_> = names.iter().map(|name| (*name, demangle(name))).collect();
+        let matches = |pattern: &Pattern| {
+            let mut names = names.iter();
+            names.any(|(raw, demangled)| pattern.matches(raw, demangled, module))
+        };
         (self.only.is_empty() || self.only.iter().any(matches)) && !self.not.iter().any(matches)
     }
 
@@ -109,7 +114,6 @@ fn matches_module(glob: &Glob, module: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::Selection;
-    use crate::demangle;
 
     fn selection(only: &[&str], not: &[&str]) -> Selection {
         let owned = |patterns: &[&str]| {
@@ -122,7 +126,7 @@ mod tests {
     }
 
     fn chooses(only: &[&str], not: &[&str], raw: &str, module: &str) -> bool {
-        selection(only, not).chooses(raw, &demangle(raw), module)
+        selection(only, not).chooses(&[raw], module)
     }
 
     #[test]
@@ -164,6 +168,20 @@ mod tests {
         ));
         assert!(!chooses(&[], &["parse_*"], "parse_line", "prog"));
         assert!(!chooses(&["parse_*", "main"], &[], "run", "prog"));
+    }
+
+    #[test]
+    fn any_name_of_a_function_chooses_it_and_any_takes_it_out() {
+        let names = ["__libc_free", "free", "cfree"];
+        let chooses =
+            |only: &[&str], not: &[&str]| selection(only, not).chooses(&names, "libc.so.6");
+        for name in names {
+            assert!(chooses(&[name], &[]), "{name}");
+            assert!(!chooses(&[], &[name]), "{name}");
+            assert!(!chooses(&["free"], &[name]), "{name}");
+        }
+        assert!(!chooses(&["malloc"], &[]));
+        assert!(chooses(&[], &["malloc"]));
     }
 
     #[test]

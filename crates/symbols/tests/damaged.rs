@@ -84,7 +84,7 @@ fn read_everything(image: &Image) {
             image.cfa_changes(function.address..end);
             let demangled = demangle(&function.name);
             without_parameters(&demangled);
-            selection.chooses(&function.name, &demangled, "a");
+            selection.chooses(&[&function.name], "a");
             names.push(function.name.as_str());
         }
     }
