@@ -201,9 +201,14 @@ impl Control {
         }
     }
 
-    pub fn close(&mut self, engine: &mut dyn Engine, mut file: File) -> Result<(), Error> {
+    /// Obeys the line that was written last, if its end has not come: nothing more of it will.
+    pub fn flush(&mut self, engine: &mut dyn Engine, file: &mut File) -> Result<(), Error> {
         let rest = std::mem::take(&mut file.pending);
-        let written = self.write_lines(engine, &mut file, &rest);
+        self.write_lines(engine, file, &rest)
+    }
+
+    pub fn close(&mut self, engine: &mut dyn Engine, mut file: File) -> Result<(), Error> {
+        let written = self.flush(engine, &mut file);
         written.and(self.finish(engine, &mut file))
     }
 

@@ -1,7 +1,7 @@
 //! The kernel's requests. None is answered here that has to wait for a session: those go to threads of their own.
 
 use crate::nodes::{FOLDER, Kind, Nodes, Place, ROOT};
-use crate::open::{OpenFile, Refusal};
+use crate::open::{self, OpenFile};
 use crate::reader::Reader;
 use crate::sessions::Lines;
 use fuser::{
@@ -15,11 +15,13 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 /// How long the kernel may keep what it was told: sessions come and go.
 const KEEP: Duration = Duration::ZERO;
+/// How long a file that is opened waits for one to be closed.
+const CLOSING: Duration = Duration::from_millis(500);
 const NO_GENERATION: Generation = Generation(0);
 const BLOCK: u32 = 4096;
 
@@ -33,23 +35,22 @@ struct Shared {
     nodes: Mutex<Nodes>,
     lines: Lines,
     files: Mutex<HashMap<u64, Arc<Opened>>>,
+    /// Sessions of files that are being closed, once for each.
+    closing: Mutex<Vec<i32>>,
+    closed: Condvar,
     folders: Mutex<HashMap<u64, Arc<Listing>>>,
-    /// Why the last write to a file of a session failed.
-    errors: Mutex<HashMap<i32, String>>,
     next: AtomicU64,
 }
 
 /// Names, as a folder had them when it was opened.
 type Listing = Vec<(String, Kind)>;
 
-/// What a file handle is.
-enum Opened {
-    File {
-        number: u64,
-        writable: bool,
-        file: Mutex<OpenFile>,
-    },
-    Text(String),
+struct Opened {
+    number: u64,
+    process: i32,
+    /// It is written, or truncated.
+    changes: bool,
+    file: Mutex<OpenFile>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -86,90 +87,90 @@ impl Shared {
         number: INodeNo,
         access: Access,
         reader: Reader,
-    ) -> Result<(u64, FopenFlags), Refusal> {
+    ) -> Result<(u64, FopenFlags), Errno> {
         let (place, kind) = self.node(number)?;
+        let Place::Session { process, path } = place else {
+            return Err(Errno::EISDIR);
+        };
         let wanted = [
             (access.read, 0o400),
             (access.write || access.truncate, 0o200),
         ];
         if kind.folder {
-            return Err(Errno::EISDIR.into());
+            return Err(Errno::EISDIR);
         }
         if wanted
             .iter()
             .any(|(wanted, bit)| *wanted && kind.mode & bit == 0)
         {
-            return Err(Errno::EACCES.into());
+            return Err(Errno::EACCES);
         }
+        self.wait_for_closing(process);
+        let file = OpenFile::open(process, &path, access, reader);
+        let file = file.map_err(|error| open::number(&error))?;
         let mut flags = FopenFlags::FOPEN_DIRECT_IO;
-        let opened = match place {
-            Place::Root => return Err(Errno::EISDIR.into()),
-            Place::Error { process } => Opened::Text(
-                lock(&self.errors)
-                    .get(&process)
-                    .cloned()
-                    .unwrap_or_default(),
-            ),
-            Place::Session { process, path } => {
-                let file = OpenFile::open(process, &path, access, reader)
-                    .inspect_err(|refusal| self.remember(process, refusal))?;
-                if file.is_stream() {
-                    flags |= FopenFlags::FOPEN_STREAM | FopenFlags::FOPEN_NONSEEKABLE;
-                }
-                Opened::File {
-                    number: number.0,
-                    writable: file.writable(),
-                    file: Mutex::new(file),
-                }
-            }
+        if file.is_stream() {
+            flags |= FopenFlags::FOPEN_STREAM | FopenFlags::FOPEN_NONSEEKABLE;
+        }
+        let opened = Opened {
+            number: number.0,
+            process,
+            changes: file.changes(),
+            file: Mutex::new(file),
         };
         let handle = self.new_handle();
         lock(&self.files).insert(handle, Arc::new(opened));
         Ok((handle, flags))
     }
 
+    /// The kernel does not wait for the last close of a file, which may change what other files show: whoever opens one
+    /// afterwards is to see it.
+    fn wait_for_closing(&self, process: i32) {
+        let closing = lock(&self.closing);
+        // One that takes longer is not worth more waiting; then a poisoned lock is none either.
+        let _ = self
+            .closed
+            .wait_timeout_while(closing, CLOSING, |closing| closing.contains(&process));
+    }
+
+    fn close(&self, opened: &Opened, reader: Reader) {
+        // Nobody is told of its errors any more.
+        let _ = lock(&opened.file).close(reader);
+        let mut closing = lock(&self.closing);
+        if let Some(at) = closing
+            .iter()
+            .position(|process| *process == opened.process)
+        {
+            closing.swap_remove(at);
+        }
+        self.closed.notify_all();
+    }
+
     fn change<T>(
         &self,
         handle: FileHandle,
-        change: impl FnOnce(&mut OpenFile) -> Result<T, Refusal>,
+        change: impl FnOnce(&mut OpenFile) -> anyhow::Result<T>,
     ) -> Result<T, Errno> {
-        match &*self.file(handle)? {
-            Opened::Text(_) => Err(Errno::EBADF),
-            Opened::File { file, .. } => {
-                let mut file = lock(file);
-                change(&mut file).map_err(|refusal| {
-                    self.remember(file.process, &refusal);
-                    refusal.number
-                })
-            }
-        }
-    }
-
-    fn remember(&self, process: i32, refusal: &Refusal) {
-        if let Some(words) = &refusal.words {
-            lock(&self.errors).insert(process, format!("{words}\n"));
-        }
+        let opened = self.file(handle)?;
+        let mut file = lock(&opened.file);
+        change(&mut file).map_err(|error| open::number(&error))
     }
 
     /// No file has a size, as in `/proc`, but one whose end a reader has seen, and which `tail -f` follows.
     fn attributes(&self, number: u64, kind: Kind, look: Option<Reader>) -> FileAttr {
-        let of_number = |opened: &&Arc<Opened>| matches!(&***opened, Opened::File { number: of, .. } if *of == number);
         let opened: Vec<Arc<Opened>> = lock(&self.files)
             .values()
-            .filter(of_number)
+            .filter(|opened| opened.number == number)
             .cloned()
             .collect();
-        let sizes = opened.iter().filter_map(|opened| match &**opened {
-            Opened::File { file, .. } => {
-                // One that is being used is not waited for.
-                let mut file = file.try_lock().ok()?;
-                if let Some(reader) = look {
-                    // What it had is its size still.
-                    let _ = file.look(reader);
-                }
-                Some(file.size())
+        let sizes = opened.iter().filter_map(|opened| {
+            // One that is being used is not waited for.
+            let mut file = opened.file.try_lock().ok()?;
+            if let Some(reader) = look {
+                // What it had is its size still.
+                let _ = file.look(reader);
             }
-            Opened::Text(_) => None,
+            Some(file.size())
         });
         attributes(number, kind, sizes.max().unwrap_or(0))
     }
@@ -281,14 +282,16 @@ impl Filesystem for Sessions {
                 write: false,
                 truncate: true,
             };
-            let truncated = match size {
+            let result = match size {
                 None => Ok(()),
                 Some(0) => shared.open(number, access, reader).map(|(handle, _)| {
-                    lock(&shared.files).remove(&handle);
+                    let opened = lock(&shared.files).remove(&handle);
+                    if let Some(opened) = opened {
+                        shared.close(&opened, reader);
+                    }
                 }),
-                Some(_) => Err(Errno::EINVAL.into()),
+                Some(_) => Err(Errno::EINVAL),
             };
-            let result = truncated.map_err(|refusal| refusal.number);
             match result.and_then(|()| shared.node(number)) {
                 Ok((_, kind)) => reply.attr(&KEEP, &shared.attributes(number.0, kind, None)),
                 Err(error) => reply.error(error),
@@ -306,7 +309,7 @@ impl Filesystem for Sessions {
         self.aside(request, move |shared, reader| {
             match shared.open(number, access, reader) {
                 Ok((handle, flags)) => reply.opened(FileHandle(handle), flags),
-                Err(refusal) => reply.error(refusal.number),
+                Err(error) => reply.error(error),
             }
         });
     }
@@ -324,15 +327,8 @@ impl Filesystem for Sessions {
     ) {
         let wait = flags.0 & libc::O_NONBLOCK == 0;
         self.aside(request, move |shared, reader| {
-            let read = shared.file(handle).and_then(|opened| match &*opened {
-                Opened::Text(text) => {
-                    let from = (offset as usize).min(text.len());
-                    let to = (from + size as usize).min(text.len());
-                    Ok(text.as_bytes()[from..to].to_vec())
-                }
-                Opened::File { .. } => shared.change(handle, |file| {
-                    file.read(offset, size as usize, wait, reader)
-                }),
+            let read = shared.change(handle, |file| {
+                file.read(offset, size as usize, wait, reader)
             });
             match read {
                 Ok(bytes) => reply.data(&bytes),
@@ -374,7 +370,7 @@ impl Filesystem for Sessions {
     ) {
         match self.shared.file(handle) {
             // Who closes a file must not wait for another who reads it.
-            Ok(opened) if matches!(*opened, Opened::File { writable: true, .. }) => {}
+            Ok(opened) if opened.changes => {}
             _ => return reply.ok(),
         }
         self.aside(request, move |shared, reader| {
@@ -391,7 +387,7 @@ impl Filesystem for Sessions {
 
     fn release(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         handle: FileHandle,
         _: OpenFlags,
@@ -399,8 +395,13 @@ impl Filesystem for Sessions {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        lock(&self.shared.files).remove(&handle.0);
+        let opened = lock(&self.shared.files).remove(&handle.0);
         reply.ok();
+        if let Some(opened) = opened.filter(|opened| opened.changes) {
+            // Before the next request is looked at.
+            lock(&self.shared.closing).push(opened.process);
+            self.aside(request, move |shared, reader| shared.close(&opened, reader));
+        }
     }
 
     /// Reads the folder as a whole: what is found in pieces stays together.

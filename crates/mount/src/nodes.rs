@@ -11,10 +11,6 @@ pub enum Place {
         process: i32,
         path: String,
     },
-    /// Why the last write to a file of a session failed.
-    Error {
-        process: i32,
-    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,12 +1,11 @@
 //! An open file: a connection to its session.
 
 use crate::reader::{LOOK, Reader};
-use anyhow::Result;
+use anyhow::{Context, Result};
 use fuser::Errno;
 use nopal_serve::{Access, Client, Failure, LONGEST_READ, NotTraced, Request, STREAM};
 
 pub struct OpenFile {
-    pub process: i32,
     client: Client,
     access: Access,
     is_stream: bool,
@@ -18,46 +17,22 @@ pub struct OpenFile {
     more: Vec<u8>,
 }
 
-/// Why a file could not do what it should: a number of errno(3), and the session's own words, if it had any.
-pub struct Refusal {
-    pub number: Errno,
-    pub words: Option<String>,
-}
-
-impl From<anyhow::Error> for Refusal {
-    fn from(error: anyhow::Error) -> Refusal {
-        match error.downcast::<Failure>() {
-            Ok(failure) => Refusal {
-                number: Errno::from_i32(failure.number),
-                words: Some(failure.message),
-            },
-            Err(error) => Refusal {
-                number: match error.is::<NotTraced>() {
-                    true => Errno::ENOENT,
-                    false => Errno::EIO,
-                },
-                words: None,
-            },
-        }
+/// What an error of a session is to the kernel. A session that has gone is EIO for its open files.
+pub fn number(error: &anyhow::Error) -> Errno {
+    match error.downcast_ref::<Failure>() {
+        Some(failure) => Errno::from_i32(failure.number),
+        None if error.is::<NotTraced>() => Errno::ENOENT,
+        None => Errno::EIO,
     }
 }
 
-impl From<Errno> for Refusal {
-    fn from(number: Errno) -> Refusal {
-        let words = None;
-        Refusal { number, words }
-    }
+pub fn interrupted() -> Failure {
+    Failure::new(libc::EINTR, "interrupted")
 }
 
 impl OpenFile {
-    pub fn open(
-        process: i32,
-        path: &str,
-        access: Access,
-        reader: Reader,
-    ) -> Result<OpenFile, Refusal> {
+    pub fn open(process: i32, path: &str, access: Access, reader: Reader) -> Result<OpenFile> {
         let mut file = OpenFile {
-            process,
             client: Client::connect(process)?,
             access,
             is_stream: false,
@@ -74,8 +49,8 @@ impl OpenFile {
         self.is_stream
     }
 
-    pub fn writable(&self) -> bool {
-        self.access.write
+    pub fn changes(&self) -> bool {
+        self.access.write || self.access.truncate
     }
 
     /// How long the file is, as far as its reader cares: one that has not come to an end cares not.
@@ -84,19 +59,11 @@ impl OpenFile {
     }
 
     /// Looks whether the file has grown since its reader came to the end, or is shorter than it was.
-    pub fn look(&mut self, reader: Reader) -> Result<(), Refusal> {
+    pub fn look(&mut self, reader: Reader) -> Result<()> {
         let Some(end) = self.end.filter(|_| self.more.is_empty()) else {
             return Ok(());
         };
-        let mut part = |offset, length| {
-            let wait = false;
-            let request = Request::Read {
-                offset,
-                length,
-                wait,
-            };
-            self.ask(&request, &[], reader)
-        };
+        let mut part = |offset, length| self.ask(&read(offset, length, false), &[], reader);
         let more = part(end, LONGEST_READ)?;
         if more.is_empty() && end > 0 && part(end - 1, 1)?.is_empty() {
             self.more = part(0, LONGEST_READ)?;
@@ -114,52 +81,51 @@ impl OpenFile {
         length: usize,
         wait: bool,
         reader: Reader,
-    ) -> Result<Vec<u8>, Refusal> {
-        let length = length.min(LONGEST_READ);
+    ) -> Result<Vec<u8>> {
         if self.end == Some(offset) && !self.more.is_empty() {
             let rest = self.more.split_off(length.min(self.more.len()));
             self.end = Some(offset + self.more.len() as u64);
             return Ok(std::mem::replace(&mut self.more, rest));
         }
-        let request = Request::Read {
-            offset,
-            length,
-            wait,
-        };
-        let bytes = if self.is_stream {
-            self.settle(reader)?;
-            self.client.send(&request, &[])?;
-            match self
-                .client
-                .answer_while(|| !reader.is_interrupted(), LOOK)?
-            {
-                Some(bytes) => bytes,
-                None => {
-                    // So that nothing is taken from the stream for a reader that may be no more.
-                    self.client.send(&Request::Cancel, &[])?;
-                    self.client.answer()?
-                }
-            }
-        } else {
-            self.ask(&request, &[], reader)?
-        };
+        let request = read(offset, length.min(LONGEST_READ), wait);
+        if self.is_stream {
+            return self.read_stream(&request, reader);
+        }
+        let bytes = self.ask(&request, &[], reader)?;
         self.more.clear();
-        self.end = (bytes.is_empty() && !self.is_stream).then_some(offset);
+        self.end = bytes.is_empty().then_some(offset);
         Ok(bytes)
     }
 
-    pub fn write(&mut self, bytes: &[u8], reader: Reader) -> Result<(), Refusal> {
+    fn read_stream(&mut self, request: &Request, reader: Reader) -> Result<Vec<u8>> {
+        self.settle(reader)?;
+        self.client.send(request, &[])?;
+        let answer = self
+            .client
+            .answer_while(|| !reader.is_interrupted(), LOOK)?;
+        if let Some(bytes) = answer {
+            return Ok(bytes);
+        }
+        // So that nothing is taken from the stream for a reader that may be no more.
+        self.client.send(&Request::Cancel, &[])?;
+        self.client.answer()
+    }
+
+    pub fn write(&mut self, bytes: &[u8], reader: Reader) -> Result<()> {
         let length = bytes.len();
-        self.ask(&Request::Write { length }, bytes, reader)?;
-        Ok(())
+        self.ask(&Request::Write { length }, bytes, reader)
+            .map(drop)
     }
 
-    pub fn flush(&mut self, reader: Reader) -> Result<(), Refusal> {
-        self.ask(&Request::Flush, &[], reader)?;
-        Ok(())
+    pub fn flush(&mut self, reader: Reader) -> Result<()> {
+        self.ask(&Request::Flush, &[], reader).map(drop)
     }
 
-    fn ask(&mut self, request: &Request, bytes: &[u8], reader: Reader) -> Result<Vec<u8>, Refusal> {
+    pub fn close(&mut self, reader: Reader) -> Result<()> {
+        self.ask(&Request::Close, &[], reader).map(drop)
+    }
+
+    fn ask(&mut self, request: &Request, bytes: &[u8], reader: Reader) -> Result<Vec<u8>> {
         self.settle(reader)?;
         self.client.send(request, bytes)?;
         self.owed = true;
@@ -167,23 +133,31 @@ impl OpenFile {
     }
 
     /// Takes an answer that nobody waits for any more.
-    fn settle(&mut self, reader: Reader) -> Result<(), Refusal> {
+    fn settle(&mut self, reader: Reader) -> Result<()> {
         if self.owed {
             // That it failed was for another to know. That the session is gone shows in what is asked next.
             match self.take(reader) {
-                Err(refusal) if self.owed => return Err(refusal),
+                Err(error) if self.owed => return Err(error),
                 _ => {}
             }
         }
         Ok(())
     }
 
-    fn take(&mut self, reader: Reader) -> Result<Vec<u8>, Refusal> {
+    fn take(&mut self, reader: Reader) -> Result<Vec<u8>> {
         let answer = self.client.answer_while(|| !reader.is_killed(), LOOK);
         if let Ok(None) = answer {
-            return Err(Errno::EINTR.into());
+            return Err(interrupted().into());
         }
         self.owed = false;
-        Ok(answer?.unwrap_or_default())
+        answer?.context("there is an answer")
+    }
+}
+
+fn read(offset: u64, length: usize, wait: bool) -> Request {
+    Request::Read {
+        offset,
+        length,
+        wait,
     }
 }

@@ -1,19 +1,13 @@
 //! What sessions are asked about their files, apart from what an open file is asked.
 
 use crate::nodes::{FOLDER, Kind, Place};
+use crate::open;
 use crate::reader::{LOOK, Reader};
 use anyhow::Result;
 use fuser::Errno;
 use nopal_serve::{Client, Entry, Failure, Request};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
-
-/// The name of [`Place::Error`].
-pub const ERROR: &str = "error";
-pub const ERROR_KIND: Kind = Kind {
-    folder: false,
-    mode: 0o400,
-};
 
 /// Connections that wait for the next question, one a session.
 #[derive(Default)]
@@ -31,9 +25,9 @@ impl Lines {
             Some(listed) => listed,
             None => Client::connect(process)
                 .and_then(|client| list(client, folder, reader))
-                .map_err(|error| match error.downcast_ref::<Failure>() {
-                    Some(failure) => Errno::from_i32(failure.number),
-                    None => Errno::ENOENT,
+                .map_err(|error| match error.is::<Failure>() {
+                    true => open::number(&error),
+                    false => Errno::ENOENT,
                 })?,
         };
         self.idle().insert(process, client);
@@ -51,9 +45,6 @@ impl Lines {
                     .then_some((Place::Session { process, path }, FOLDER))
                     .ok_or(Errno::ENOENT)
             }
-            Place::Session { process, path } if path.is_empty() && name == ERROR => {
-                Ok((Place::Error { process: *process }, ERROR_KIND))
-            }
             Place::Session { process, path } => {
                 let entries = self.list(*process, path, reader)?;
                 let found = entries.iter().find(|entry| entry.name == name);
@@ -65,7 +56,6 @@ impl Lines {
                 let process = *process;
                 Ok((Place::Session { process, path }, kind))
             }
-            Place::Error { .. } => Err(Errno::ENOTDIR),
         }
     }
 
@@ -78,14 +68,14 @@ impl Lines {
                 .collect()),
             Place::Session { process, path } => {
                 let entries = self.list(*process, path, reader)?;
-                let error = path.is_empty().then(|| (ERROR.to_string(), ERROR_KIND));
-                let theirs = entries.into_iter().map(|entry| {
-                    let kind = kind(&entry);
-                    (entry.name, kind)
-                });
-                Ok(theirs.chain(error).collect())
+                Ok(entries
+                    .into_iter()
+                    .map(|entry| {
+                        let kind = kind(&entry);
+                        (entry.name, kind)
+                    })
+                    .collect())
             }
-            Place::Error { .. } => Err(Errno::ENOTDIR),
         }
     }
 
@@ -97,7 +87,7 @@ impl Lines {
 fn list(mut client: Client, folder: &str, reader: Reader) -> Result<(Client, Vec<Entry>)> {
     client.send(&Request::List(folder.into()), &[])?;
     let text = client.answer_while(|| !reader.is_killed(), LOOK)?;
-    let text = text.ok_or_else(|| Failure::new(libc::EINTR, "interrupted"))?;
+    let text = text.ok_or_else(open::interrupted)?;
     let entries = nopal_serve::parse_list(&text)
         .ok_or_else(|| Failure::new(libc::EIO, "the session's answer is no list of files"))?;
     Ok((client, entries))

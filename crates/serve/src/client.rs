@@ -76,6 +76,12 @@ impl Client {
         Ok(())
     }
 
+    /// Makes this connection one without a file.
+    pub fn close(&mut self) -> Result<()> {
+        self.ask(&Request::Close, &[])?;
+        Ok(())
+    }
+
     /// Has lines obeyed, and gives what they answer.
     pub fn command(&mut self, text: &str) -> Result<String> {
         let length = text.len();

@@ -31,8 +31,6 @@ struct Open {
     was_read: bool,
     /// Where the reader was told that it ends.
     end: Option<u64>,
-    /// What was written last has no end of line.
-    unended: bool,
 }
 
 impl Open {
@@ -61,6 +59,13 @@ impl<'a> Connection<'a> {
 
     /// Serves until the client or the session has had enough.
     pub fn run(mut self) -> Result<()> {
+        let served = self.serve();
+        // A client that just goes has closed its file, too.
+        let _ = self.close();
+        served
+    }
+
+    fn serve(&mut self) -> Result<()> {
         loop {
             self.line.wait(None)?;
             let Some(line) = self.line.line(LONGEST_LINE, PATIENCE)? else {
@@ -109,6 +114,7 @@ impl<'a> Connection<'a> {
             Request::Cancel => Ok(Vec::new()),
             Request::Write { .. } => self.write(bytes),
             Request::Flush => self.flush(),
+            Request::Close => self.close(),
             Request::Command { .. } => self.command(bytes),
         })
     }
@@ -130,7 +136,6 @@ impl<'a> Connection<'a> {
             access,
             was_read: false,
             end: None,
-            unended: false,
         });
         Ok(kind.into())
     }
@@ -190,22 +195,18 @@ impl<'a> Connection<'a> {
     fn write(&mut self, bytes: &[u8]) -> Result<Vec<u8>, Failure> {
         let open = self.open.as_mut().filter(|open| open.access.write);
         let open = open.ok_or_else(not_open)?;
-        let Some(last) = bytes.last() else {
-            return Ok(Vec::new());
-        };
-        let written = open.file.write(bytes);
-        open.unended = *last != b'\n' && written.is_ok();
-        written.map(|()| Vec::new())
+        open.file.write(bytes).map(|()| Vec::new())
     }
 
     fn flush(&mut self) -> Result<Vec<u8>, Failure> {
-        match self.open.as_mut().filter(|open| open.unended) {
-            Some(open) => {
-                open.unended = false;
-                open.file.write(b"\n").map(|()| Vec::new())
-            }
-            None => Ok(Vec::new()),
-        }
+        let open = self.open.as_mut().ok_or_else(not_open)?;
+        open.file.flush().map(|()| Vec::new())
+    }
+
+    fn close(&mut self) -> Result<Vec<u8>, Failure> {
+        let open = self.open.take().ok_or_else(not_open)?;
+        self.streams.store(false, Ordering::Release);
+        open.file.close().map(|()| Vec::new())
     }
 
     fn command(&mut self, bytes: &[u8]) -> Result<Vec<u8>, Failure> {

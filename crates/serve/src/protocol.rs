@@ -11,8 +11,9 @@
 //!                         a stream gives what comes next, and waits for it
 //! try OFFSET LENGTH       the same, but EAGAIN in place of waiting
 //! cancel                  has no answer of its own: a `read` that waits for a stream gives EINTR, or what it has got
-//! write LENGTH            and that many bytes: lines, each obeyed when it is complete
-//! flush                   a line that has no end yet is complete
+//! write LENGTH            and that many bytes: lines, which are obeyed
+//! flush                   a line whose end may have been to come is obeyed too
+//! close                   the connection is no file any more
 //! command LENGTH          and that many bytes: lines as for the file ctl, without opening it
 //!
 //! ok LENGTH               and that many bytes
@@ -57,6 +58,7 @@ pub enum Request {
     },
     Cancel,
     Flush,
+    Close,
     Command {
         length: usize,
     },
@@ -90,6 +92,7 @@ impl Request {
             },
             "cancel" if rest.is_empty() => Request::Cancel,
             "flush" if rest.is_empty() => Request::Flush,
+            "close" if rest.is_empty() => Request::Close,
             "command" => Request::Command {
                 length: length(rest, LONGEST_WRITE)?,
             },
@@ -113,6 +116,7 @@ impl Request {
             Request::Write { length } => format!("write {length}\n"),
             Request::Cancel => "cancel\n".into(),
             Request::Flush => "flush\n".into(),
+            Request::Close => "close\n".into(),
             Request::Command { length } => format!("command {length}\n"),
         }
     }
@@ -257,6 +261,7 @@ mod tests {
             Request::Write { length: 0 },
             Request::Cancel,
             Request::Flush,
+            Request::Close,
             Request::Command {
                 length: LONGEST_WRITE,
             },

@@ -25,8 +25,14 @@ pub trait File: Send {
     /// Looks for what is new after [`Content::Later`].
     fn refill(&mut self) -> Result<(), Failure>;
 
-    /// Obeys the lines that are complete, up to the first that fails.
+    /// Obeys the lines in `bytes`, up to the first that fails.
     fn write(&mut self, bytes: &[u8]) -> Result<(), Failure>;
+
+    /// Obeys a line whose end may still have been to come.
+    fn flush(&mut self) -> Result<(), Failure>;
+
+    /// Nothing more is written: what that means, if anything, has taken effect afterwards.
+    fn close(self: Box<Self>) -> Result<(), Failure>;
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

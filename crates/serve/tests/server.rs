@@ -68,6 +68,7 @@ fn files_are_listed_read_and_written() {
     writer.write(b"o\nthree").unwrap();
     writer.flush().unwrap();
     writer.flush().unwrap();
+    assert_eq!(fake.state().closed, 0);
     assert_eq!(fake.told(), "query x|one|two|three");
     assert_eq!(
         failure(writer.write(b"four\nbad\nfive\n")),
@@ -76,12 +77,22 @@ fn files_are_listed_read_and_written() {
     assert_eq!(fake.told(), "query x|one|two|three|four");
     assert_eq!(failure(writer.read(0, 10)).0, libc::EBADF);
 
+    writer.close().unwrap();
+    assert_eq!(fake.state().closed, 1);
+    assert_eq!(failure(writer.flush()).0, libc::EBADF);
+
     let truncate = Access {
         truncate: true,
         ..WRITE
     };
-    drop(opened(process, "ctl", truncate));
+    let mut writer = opened(process, "ctl", truncate);
     assert_eq!(fake.told(), "");
+    writer.write(b"unended").unwrap();
+    drop(writer);
+    while fake.state().closed < 2 {
+        std::thread::yield_now();
+    }
+    assert_eq!(fake.told(), "unended", "closed by going");
 }
 
 #[test]

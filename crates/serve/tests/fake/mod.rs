@@ -18,6 +18,8 @@ pub struct Fake(Arc<Mutex<State>>);
 pub struct State {
     pub told: Vec<String>,
     pub stream: Vec<u8>,
+    /// How many files that were opened to be written.
+    pub closed: usize,
 }
 
 impl Fake {
@@ -64,6 +66,7 @@ impl Tree for Fake {
             stream: path.ends_with("pipe"),
             shown,
             line: Vec::new(),
+            written: access.write,
         }))
     }
 
@@ -78,6 +81,7 @@ struct FakeFile {
     stream: bool,
     shown: Vec<u8>,
     line: Vec<u8>,
+    written: bool,
 }
 
 impl File for FakeFile {
@@ -118,6 +122,19 @@ impl File for FakeFile {
             self.session.state().told.push(line);
         }
         Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), Failure> {
+        match self.line.is_empty() {
+            true => Ok(()),
+            false => self.write(b"\n"),
+        }
+    }
+
+    fn close(mut self: Box<Self>) -> Result<(), Failure> {
+        let flushed = self.flush();
+        self.session.state().closed += usize::from(self.written);
+        flushed
     }
 }
 
