@@ -52,6 +52,8 @@ install: man
 	install -D -m 755 $(NOPAL) $(DESTDIR)$(PREFIX)/bin/nopal
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 644 target/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1
+	install -d $(DESTDIR)$(PREFIX)/share/man/man5
+	install -m 644 target/man/*.5 $(DESTDIR)$(PREFIX)/share/man/man5
 
 clean:
 	$(CARGO) clean

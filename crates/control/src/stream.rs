@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, Result};
-use nopal_analysis::dump::{self, Excerpt};
+use nopal_analysis::dump::{self, Excerpt, Look};
 use nopal_trace::Trace;
 
 /// Blocks of text under way.
@@ -25,7 +25,7 @@ pub struct Show {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     Devtrace,
-    Function { addresses: bool },
+    Function(Look),
 }
 
 /// A text from its begin to its end. Reading backwards makes it anew.
@@ -118,7 +118,7 @@ fn write(show: &Show, out: &mut Sender) -> Result<()> {
     let trace = Trace::open(&show.directory)?;
     match show.format {
         Format::Devtrace => dump::devtrace(&trace, show.excerpt, out),
-        Format::Function { addresses } => dump::function(&trace, show.excerpt, addresses, out),
+        Format::Function(look) => dump::function(&trace, show.excerpt, look, out),
     }
 }
 

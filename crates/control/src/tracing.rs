@@ -2,7 +2,7 @@
 //! `function`.
 
 use anyhow::{Result, bail, ensure};
-use nopal_analysis::dump::Excerpt;
+use nopal_analysis::dump::{Excerpt, Look};
 
 use crate::engine::{Engine, FoundSite, Place};
 use crate::files::{Error, File, Shown};
@@ -21,8 +21,7 @@ pub(crate) struct Tracing {
     /// Up to which counter `trace_pipe` has given all, and how many records there were then.
     piped: u64,
     taken: u64,
-    show_addresses: bool,
-    verbose: bool,
+    look: Look,
     errors: Vec<String>,
 }
 
@@ -36,8 +35,7 @@ impl Default for Tracing {
             emptied: 0,
             piped: 0,
             taken: 0,
-            show_addresses: false,
-            verbose: false,
+            look: Look::default(),
             errors: Vec::new(),
         }
     }
@@ -88,7 +86,11 @@ impl Control {
             Role::Devtrace => return self.stream(engine, Format::Devtrace, "").map_err(failed),
             Role::Trace => {
                 return self
-                    .stream(engine, self.format(), "# tracer: function\n#\n")
+                    .stream(
+                        engine,
+                        Format::Function(self.tracing.look),
+                        "# tracer: function\n#\n",
+                    )
                     .map_err(failed);
             }
             Role::TracePipe => return Ok(Shown::Pipe(None)),
@@ -103,11 +105,10 @@ impl Control {
             Role::Processes if self.watched.is_empty() => "no pid\n".into(),
             Role::Processes => self.watched.iter().map(|id| format!("{id}\n")).collect(),
             Role::BufferSize => format!("{}\n", engine.buffer() >> 10),
-            Role::Options => format!(
-                "{}symonly\n{}verbose\n",
-                no(self.tracing.show_addresses),
-                no(!self.tracing.verbose)
-            ),
+            Role::Options => {
+                let Look { addresses, verbose } = self.tracing.look;
+                format!("{}symonly\n{}verbose\n", no(addresses), no(!verbose))
+            }
             Role::Errors => self
                 .tracing
                 .errors
@@ -124,12 +125,6 @@ impl Control {
         match self.trace(FUNCTION) {
             Some(trace) if trace.on => FUNCTION,
             _ => "nop",
-        }
-    }
-
-    fn format(&self) -> Format {
-        Format::Function {
-            addresses: self.tracing.show_addresses,
         }
     }
 
@@ -166,7 +161,7 @@ impl Control {
                 after: self.tracing.piped.max(self.tracing.emptied),
                 until,
             },
-            format: self.format(),
+            format: Format::Function(self.tracing.look),
             head: "",
         };
         self.tracing.taken = records;
@@ -298,18 +293,17 @@ impl Control {
     }
 
     fn set_options(&mut self, line: &str) -> Result<()> {
-        let (mut show_addresses, mut verbose) = (self.tracing.show_addresses, self.tracing.verbose);
+        let mut look = self.tracing.look;
         for word in line.split_whitespace() {
             match word {
-                "symonly" => show_addresses = false,
-                "nosymonly" => show_addresses = true,
-                "verbose" => verbose = true,
-                "noverbose" => verbose = false,
+                "symonly" => look.addresses = false,
+                "nosymonly" => look.addresses = true,
+                "verbose" => look.verbose = true,
+                "noverbose" => look.verbose = false,
                 _ => bail!("expected symonly, nosymonly, verbose or noverbose"),
             }
         }
-        self.tracing.show_addresses = show_addresses;
-        self.tracing.verbose = verbose;
+        self.tracing.look = look;
         Ok(())
     }
 
@@ -319,7 +313,7 @@ impl Control {
         } else {
             self.watched.clone()
         };
-        let new = numbers_in(line);
+        let mut new = numbers_in(line);
         ensure!(
             new.len() == line.split_whitespace().count(),
             "expected process and thread ids"
@@ -327,7 +321,8 @@ impl Control {
         if new.is_empty() {
             return Ok(());
         }
-        ids.extend(new.iter().filter(|id| !self.watched.contains(id)));
+        new.retain(|id| !ids.contains(id));
+        ids.extend(new);
         self.obey(
             engine,
             Command::Watch {

@@ -80,20 +80,24 @@ pub fn devtrace(trace: &Trace, excerpt: Excerpt, out: &mut dyn Write) -> Result<
     devtrace::dump(trace, excerpt, out)
 }
 
-/// As [`Format::Function`]; with `addresses`, each function's own behind it: ` <address>`.
-pub fn function(
-    trace: &Trace,
-    excerpt: Excerpt,
-    addresses: bool,
-    out: &mut dyn Write,
-) -> Result<()> {
-    function::dump(trace, excerpt, addresses, out)
+/// How the lines of [`function`] look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Look {
+    /// The address of each function behind it: ` <address>`.
+    pub addresses: bool,
+    /// The lines of the verbose latency format, with times. What a `-` stands for is not recorded.
+    pub verbose: bool,
+}
+
+/// As [`Format::Function`], or as `look` says.
+pub fn function(trace: &Trace, excerpt: Excerpt, look: Look, out: &mut dyn Write) -> Result<()> {
+    function::dump(trace, excerpt, look, out)
 }
 
 pub fn dump(trace: &Trace, format: Format, drive: &Drive, out: &mut dyn Write) -> Result<()> {
     match format {
         Format::Devtrace => devtrace::dump(trace, Excerpt::ALL, out),
-        Format::Function => function::dump(trace, Excerpt::ALL, false, out),
+        Format::Function => function::dump(trace, Excerpt::ALL, Look::default(), out),
         Format::Chrome => chrome::dump(trace, drive, out),
         Format::Folded(weight) => folded::dump(trace, weight, drive, out),
         Format::Raw => raw::dump(trace, out),

@@ -1,0 +1,488 @@
+//! A recording of a program that does not run: it checks that it is asked for nothing impossible, and writes a real
+//! trace of calls that tests make.
+
+#![allow(dead_code)]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail, ensure};
+use nopal_control::{
+    Access, Calls, Content, Control, Counts, Engine, Error, File, FoundSite, Location, Mode, Place,
+    Refused, SiteKey,
+};
+use nopal_symbols::{Selection, demangle, nearest};
+use nopal_trace::synthetic::Recorder;
+use nopal_trace::{Note, Session, Writer};
+
+pub const PROCESS: u32 = 4711;
+const SLOT: u64 = 0x7ffd_0000_8008;
+const BEGIN: u64 = 1 << 32;
+/// A tenth of a millisecond.
+const CALL_TICKS: u64 = 100_000;
+const FUNCTION_BYTES: u64 = 0x40;
+
+pub struct Module {
+    pub name: &'static str,
+    pub base: u64,
+    pub loaded: bool,
+}
+
+pub struct Function {
+    pub name: &'static str,
+    module: usize,
+    address: u64,
+    /// Chosen without naming its module.
+    near: bool,
+    refused: Option<&'static str>,
+    /// The reason, if its site cannot be inserted now.
+    pub busy: Option<&'static str>,
+    line: u32,
+}
+
+pub struct Fake {
+    pub modules: Vec<Module>,
+    pub functions: Vec<Function>,
+    /// What each inserted site does.
+    pub inserted: BTreeMap<SiteKey, Mode>,
+    pub watched: Vec<u32>,
+    pub children: bool,
+    pub texts: Vec<String>,
+    buffer: u64,
+    counts: Counts,
+    calls: Vec<Calls>,
+    clock: u64,
+    /// After this many changes that work, one fails.
+    pub fails_after: Option<u32>,
+    _folder: tempfile::TempDir,
+    trace: PathBuf,
+    writer: Option<Writer>,
+    recorder: Recorder,
+}
+
+impl Fake {
+    pub fn new() -> Fake {
+        let modules = [
+            ("prog", 0x55d0_e4c0_0000),
+            ("libc.so.6", 0x7f00_1000_0000),
+            ("libz.so.1", 0x7f00_2000_0000),
+        ];
+        let modules = modules.map(|(name, base)| Module {
+            name,
+            base,
+            loaded: true,
+        });
+        let mut functions = Vec::new();
+        let mut add = |module, address, name, near, refused| {
+            functions.push(Function {
+                name,
+                module,
+                address,
+                near,
+                refused,
+                busy: None,
+                line: 10 * (functions.len() as u32 + 1),
+            });
+        };
+        add(
+            0,
+            0x1000,
+            "_start",
+            true,
+            Some("the program's entry: nothing called it"),
+        );
+        add(0, 0x11e0, "main", true, None);
+        add(0, 0x1220, "parse_line", true, None);
+        add(0, 0x1260, "parse_file", true, None);
+        add(0, 0x12a0, "parse_char", true, None);
+        add(0, 0x12e0, "_ZN2ns1fEi", true, None);
+        add(0, 0x1320, "new", true, None);
+        add(1, 0x2000, "malloc", true, None);
+        add(1, 0x2040, "free", true, None);
+        add(1, 0x2080, "strlen", false, None);
+        add(2, 0x3000, "deflate", false, None);
+        add(2, 0x3040, "inflate", false, None);
+        let folder = tempfile::tempdir().unwrap();
+        let trace = folder.path().join("nopal.data");
+        Fake {
+            modules: modules.into(),
+            calls: vec![Calls::default(); functions.len()],
+            functions,
+            inserted: BTreeMap::new(),
+            watched: Vec::new(),
+            children: false,
+            texts: Vec::new(),
+            buffer: 64 << 20,
+            counts: Counts::default(),
+            clock: BEGIN,
+            fails_after: None,
+            _folder: folder,
+            trace,
+            writer: None,
+            recorder: Recorder::new(PROCESS, PROCESS, BEGIN),
+        }
+    }
+
+    pub fn key(&self, name: &str) -> SiteKey {
+        let at = self
+            .functions
+            .iter()
+            .position(|function| function.name == name);
+        SiteKey(at.unwrap() as u64)
+    }
+
+    pub fn mode(&self, name: &str) -> Option<Mode> {
+        self.inserted.get(&self.key(name)).copied()
+    }
+
+    pub fn address(&self, name: &str) -> u64 {
+        let function = &self.functions[self.key(name).0 as usize];
+        self.modules[function.module].base + function.address
+    }
+
+    /// Names of the functions in a mode.
+    pub fn in_mode(&self, mode: Mode) -> Vec<&'static str> {
+        let found = self.inserted.iter().filter(|(_, found)| **found == mode);
+        found
+            .map(|(key, _)| self.functions[key.0 as usize].name)
+            .collect()
+    }
+
+    /// The program calls these functions, each from the one before it.
+    pub fn call(&mut self, names: &[&str]) {
+        for (depth, name) in (0..).zip(names) {
+            self.event(name, depth, true);
+        }
+        for (depth, name) in (0..).zip(names).collect::<Vec<_>>().into_iter().rev() {
+            self.event(name, depth, false);
+        }
+    }
+
+    fn event(&mut self, name: &str, depth: u64, entry: bool) {
+        self.clock += CALL_TICKS;
+        let key = self.key(name);
+        if self.inserted.get(&key) != Some(&Mode::On) {
+            return;
+        }
+        let (site, slot) = (key.0 as u32 + 1, SLOT - 32 * depth);
+        let calls = &mut self.calls[key.0 as usize];
+        self.counts.records += 1;
+        if entry {
+            self.recorder.entry(self.clock, site, slot);
+            self.counts.entries += 1;
+            calls.entries += 1;
+        } else {
+            self.recorder.exit(self.clock, site, slot);
+            calls.exits += 1;
+        }
+    }
+
+    fn may_change(&mut self) -> Result<()> {
+        match &mut self.fails_after {
+            Some(0) => {
+                self.fails_after = None;
+                bail!("no memory for a thunk")
+            }
+            Some(left) => *left -= 1,
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn found(&self, place: &Place, number: usize) -> bool {
+        let function = &self.functions[number];
+        let module = &self.modules[function.module];
+        let address = module.base + function.address;
+        let at = |base: u64, wanted: u64| {
+            let begin = base + function.address;
+            (begin..begin + FUNCTION_BYTES).contains(&wanted)
+        };
+        match place {
+            Place::Address(wanted) => at(module.base, *wanted),
+            Place::Range { start, end } => (*start..*end).contains(&address),
+            Place::InModule {
+                module: name,
+                address,
+            } => module.name == name && at(0, *address),
+            Place::RangeInModule {
+                module: name,
+                start,
+                end,
+            } => module.name == name && (*start..*end).contains(&function.address),
+            Place::Names(names) => {
+                let Ok(selection) = Selection::new(std::slice::from_ref(names), &[]) else {
+                    return false;
+                };
+                (function.near || selection.names_module(module.name))
+                    && selection.chooses(function.name, &demangle(function.name), module.name)
+            }
+            Place::Line { file, line } => {
+                file == "main.c" && function.module == 0 && function.line == *line
+            }
+        }
+    }
+}
+
+fn notes(modules: &[Module], functions: &[Function]) -> Vec<Note> {
+    let mut notes = vec![
+        Note::Clock {
+            counter: BEGIN,
+            monotonic_ns: 0,
+            realtime_ns: 0,
+        },
+        Note::Clock {
+            counter: BEGIN + 1_000_000_000,
+            monotonic_ns: 1_000_000_000,
+            realtime_ns: 1_000_000_000,
+        },
+        Note::Process {
+            process: PROCESS,
+            parent: 1,
+            counter: BEGIN,
+            name: "prog".into(),
+            executable: "/usr/bin/prog".into(),
+            arguments: Vec::new(),
+        },
+        Note::Thread {
+            process: PROCESS,
+            thread: PROCESS,
+            begin: BEGIN,
+            name: "prog".into(),
+        },
+    ];
+    for (image, module) in (0..).zip(modules) {
+        let path = format!("/usr/lib/{}", module.name);
+        notes.push(Note::Image {
+            image,
+            path: path.clone(),
+            identity: module.name.into(),
+        });
+        notes.push(Note::Module {
+            process: PROCESS,
+            image,
+            counter: BEGIN,
+            base: module.base,
+            path,
+        });
+        let sites = (1..)
+            .zip(functions)
+            .filter(|(_, function)| function.module == image as usize)
+            .map(|(site, function)| {
+                let name = function.name.to_owned();
+                (site, function.address, FUNCTION_BYTES, name)
+            });
+        notes.push(Note::Sites {
+            image,
+            sites: sites.collect(),
+        });
+    }
+    notes
+}
+
+impl Engine for Fake {
+    fn find(&mut self, place: &Place) -> Result<Vec<FoundSite>> {
+        let all = (0..self.functions.len()).filter(|number| {
+            self.modules[self.functions[*number].module].loaded && self.found(place, *number)
+        });
+        let found = all.map(|number| {
+            let function = &self.functions[number];
+            let module = &self.modules[function.module];
+            FoundSite {
+                key: SiteKey(number as u64),
+                address: module.base + function.address,
+                size: FUNCTION_BYTES,
+                name: function.name.into(),
+                module: module.name.into(),
+                executable: function.module == 0,
+                refused: function.refused.map(Into::into),
+            }
+        });
+        Ok(found.collect())
+    }
+
+    fn nearest(&mut self, place: &Place) -> Vec<String> {
+        let Place::Names(wanted) = place else {
+            return Vec::new();
+        };
+        let names = self.functions.iter().map(|function| function.name);
+        nearest(names, wanted).into_iter().map(Into::into).collect()
+    }
+
+    fn locate(&mut self, address: u64) -> Option<Location> {
+        let module = self
+            .modules
+            .iter()
+            .find(|module| (module.base..module.base + 0x10000).contains(&address))?;
+        Some(Location {
+            module: module.name.into(),
+            address: address - module.base,
+        })
+    }
+
+    fn insert(&mut self, sites: &[SiteKey]) -> Result<Vec<Refused>> {
+        self.may_change()?;
+        let mut refused = Vec::new();
+        for &key in sites {
+            let function = &self.functions[key.0 as usize];
+            ensure!(
+                function.refused.is_none(),
+                "{} cannot be traced",
+                function.name
+            );
+            match function.busy {
+                Some(reason) => refused.push(Refused {
+                    key,
+                    reason: reason.into(),
+                }),
+                None => {
+                    self.inserted.entry(key).or_insert(Mode::Off);
+                }
+            }
+        }
+        Ok(refused)
+    }
+
+    fn thunk(&mut self, site: SiteKey) -> Option<u64> {
+        self.inserted
+            .get(&site)
+            .map(|_| 0x55d0_e3c0_0040 + 0x40 * site.0)
+    }
+
+    fn switch(&mut self, sites: &[SiteKey], mode: Mode) -> Result<()> {
+        self.may_change()?;
+        for site in sites {
+            if let Some(is) = self.inserted.get_mut(site) {
+                *is = mode;
+            }
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, sites: &[SiteKey]) -> Result<()> {
+        self.may_change()?;
+        for site in sites {
+            self.inserted.remove(site);
+        }
+        Ok(())
+    }
+
+    fn watch(&mut self, ids: &[u32], children: bool) -> Result<()> {
+        self.may_change()?;
+        for id in ids {
+            ensure!(
+                (PROCESS..PROCESS + 4).contains(id),
+                "no thread or process {id} in this session"
+            );
+        }
+        self.watched = ids.to_vec();
+        self.children = children;
+        Ok(())
+    }
+
+    fn buffer(&self) -> u64 {
+        self.buffer
+    }
+
+    fn resize(&mut self, bytes: u64) -> Result<()> {
+        self.may_change()?;
+        ensure!(
+            (1 << 20..=1 << 34).contains(&bytes),
+            "the buffer has from 1 MiB to 16 GiB"
+        );
+        self.buffer = bytes;
+        Ok(())
+    }
+
+    fn counts(&mut self) -> Counts {
+        self.counts
+    }
+
+    fn calls(&mut self, sites: &[SiteKey]) -> Vec<Calls> {
+        sites
+            .iter()
+            .map(|site| self.calls[site.0 as usize])
+            .collect()
+    }
+
+    fn simulate(&mut self, site: SiteKey) -> Result<()> {
+        let name = self.functions[site.0 as usize].name;
+        self.event(name, 0, true);
+        Ok(())
+    }
+
+    fn write_text(&mut self, text: &str) -> Result<()> {
+        self.texts.push(text.into());
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        let writer = self.writer.get_or_insert_with(|| {
+            let mut writer = Writer::create(&self.trace, Session::default()).unwrap();
+            for note in notes(&self.modules, &self.functions) {
+                writer.note(&note).unwrap();
+            }
+            writer
+        });
+        self.recorder.end_chunk();
+        self.recorder.write_full(writer)?;
+        Ok(())
+    }
+
+    fn clear_counts(&mut self) {
+        self.counts = Counts::default();
+        self.calls.fill(Calls::default());
+    }
+
+    fn clock(&self) -> u64 {
+        self.clock
+    }
+
+    fn directory(&self) -> &Path {
+        &self.trace
+    }
+}
+
+// ---- what a shell does ----
+
+/// `cat`
+pub fn cat(control: &mut Control, fake: &mut Fake, path: &str) -> String {
+    let access = Access {
+        read: true,
+        ..Access::default()
+    };
+    let mut file = control.open(fake, path, access).unwrap();
+    let text = read_all(&mut file, 1000);
+    control.close(fake, file).unwrap();
+    text
+}
+
+/// All that can be read now, in pieces.
+pub fn read_all(file: &mut File, piece: usize) -> String {
+    let mut bytes = Vec::new();
+    loop {
+        match file.read(bytes.len() as u64, piece).unwrap() {
+            Content::Bytes(more) if more.is_empty() => break,
+            Content::Bytes(more) => bytes.extend(more),
+            Content::Later => break,
+        }
+    }
+    String::from_utf8(bytes).unwrap()
+}
+
+/// `echo TEXT >`, or with `append` `>>`
+pub fn echo(
+    control: &mut Control,
+    fake: &mut Fake,
+    text: &str,
+    path: &str,
+    append: bool,
+) -> Result<(), Error> {
+    let access = Access {
+        write: true,
+        truncate: !append,
+        ..Access::default()
+    };
+    let mut file = control.open(fake, path, access)?;
+    let written = control.write(fake, &mut file, format!("{text}\n").as_bytes());
+    written.and(control.close(fake, file))
+}

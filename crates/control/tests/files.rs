@@ -1,0 +1,447 @@
+//! The files, used as a shell and other programs use them.
+
+mod common;
+
+use common::{Fake, PROCESS, cat, echo, read_all};
+use nopal_control::{Access, Content, Control, File, Mode};
+
+const READ: Access = Access {
+    read: true,
+    write: false,
+    truncate: false,
+};
+const WRITE: Access = Access {
+    read: false,
+    write: true,
+    truncate: false,
+};
+
+struct Desk {
+    control: Control,
+    fake: Fake,
+}
+
+impl Desk {
+    fn new() -> Desk {
+        Desk {
+            control: Control::new(),
+            fake: Fake::new(),
+        }
+    }
+
+    fn cat(&mut self, path: &str) -> String {
+        cat(&mut self.control, &mut self.fake, path)
+    }
+
+    fn echo(&mut self, text: &str, path: &str) {
+        echo(&mut self.control, &mut self.fake, text, path, false)
+            .unwrap_or_else(|error| panic!("echo {text} > {path}: {error}"));
+    }
+
+    fn append(&mut self, text: &str, path: &str) {
+        echo(&mut self.control, &mut self.fake, text, path, true).unwrap();
+    }
+
+    fn refused(&mut self, text: &str, path: &str) -> String {
+        let error = echo(&mut self.control, &mut self.fake, text, path, false).unwrap_err();
+        error.message
+    }
+
+    fn open(&mut self, path: &str, access: Access) -> File {
+        self.control.open(&mut self.fake, path, access).unwrap()
+    }
+
+    fn write(&mut self, file: &mut File, bytes: &[u8]) {
+        self.control.write(&mut self.fake, file, bytes).unwrap();
+    }
+}
+
+#[test]
+fn all_that_is_listed_opens() {
+    let mut desk = Desk::new();
+    let mut names = Vec::new();
+    for folder in ["", "tracing"] {
+        for entry in desk.control.list(folder).unwrap() {
+            let path = format!("{folder}/{}", entry.name);
+            let path = path.trim_start_matches('/');
+            if entry.folder {
+                assert_eq!((path, entry.mode), ("tracing", 0o700));
+                continue;
+            }
+            for (access, bit) in [(READ, 0o400), (WRITE, 0o200)] {
+                let opened = desk.control.open(&mut desk.fake, path, access);
+                assert_eq!(opened.is_ok(), entry.mode & bit != 0, "{path}");
+                assert!(opened.is_ok_and(|_| true) || entry.mode & bit == 0);
+            }
+            names.push(path.to_owned());
+        }
+    }
+    for name in [
+        "ctl",
+        "trace",
+        "tracing/trace_pipe",
+        "tracing/set_ftrace_filter",
+    ] {
+        assert!(names.iter().any(|known| known == name), "{name}");
+    }
+    for name in [
+        "tracing/latency_trace",
+        "tracing/tracing_thresh",
+        "clt",
+        "tracing",
+        "../ctl",
+    ] {
+        let error = desk.control.open(&mut desk.fake, name, READ).err().unwrap();
+        assert_eq!(error.number, libc::ENOENT, "{name}");
+    }
+    assert!(desk.control.list("events").is_err());
+    assert_eq!(
+        desk.control
+            .open(&mut desk.fake, "trace", WRITE)
+            .err()
+            .unwrap()
+            .number,
+        libc::EACCES
+    );
+}
+
+#[test]
+fn devtrace_lines() {
+    let mut desk = Desk::new();
+    desk.echo("trace main parse_line new p", "ctl");
+    desk.echo("trace p on", "ctl");
+    desk.echo("start", "ctl");
+    desk.fake.call(&["main", "parse_line"]);
+    let zeroes = ["0000000000000000"; 4].join(" ");
+    let expected = format!(
+        "E 000055d0e4c011e0 00000001000186a0 0000000000001267 {zeroes}\n\
+         E 000055d0e4c01220 0000000100030d40 0000000000001267 {zeroes}\n\
+         X 000055d0e4c01220 00000001000493e0 0000000000001267 {zeroes}\n\
+         X 000055d0e4c011e0 0000000100061a80 0000000000001267 {zeroes}\n"
+    );
+    assert_eq!(desk.cat("trace"), expected);
+    assert_eq!(desk.cat("trace"), expected, "reading does not consume");
+    desk.fake.call(&["main"]);
+    assert_eq!(desk.cat("trace").lines().count(), 6);
+}
+
+#[test]
+fn reading_in_any_pieces_gives_the_same() {
+    let mut desk = Desk::new();
+    desk.echo("function", "tracing/current_tracer");
+    desk.echo("1", "tracing/tracing_on");
+    for _ in 0..1000 {
+        desk.fake.call(&["main", "parse_line", "malloc"]);
+    }
+    for path in ["ctl", "trace", "tracing/trace"] {
+        let whole = desk.cat(path);
+        let mut file = desk.open(path, READ);
+        assert_eq!(read_all(&mut file, 1 << 20), whole);
+        assert_eq!(read_all(&mut file, 77), whole, "from the begin once more");
+        let middle = whole.len() as u64 / 2;
+        let at = |file: &mut File, offset| match file.read(offset, 10).unwrap() {
+            Content::Bytes(bytes) => bytes,
+            Content::Later => panic!("{path}"),
+        };
+        for offset in [
+            middle,
+            3,
+            middle,
+            whole.len() as u64,
+            whole.len() as u64 + 9,
+            u64::MAX - 20,
+        ] {
+            let from = (offset as usize).min(whole.len());
+            let end = (from + 10).min(whole.len());
+            assert_eq!(
+                at(&mut file, offset),
+                whole.as_bytes()[from..end],
+                "{path} at {offset}"
+            );
+        }
+    }
+    // Nobody reads the rest.
+    let mut file = desk.open("trace", READ);
+    file.read(0, 10).unwrap();
+}
+
+#[test]
+fn a_file_shows_what_held_when_it_was_opened() {
+    let mut desk = Desk::new();
+    let mut file = desk.open("ctl", READ);
+    let before = desk.cat("ctl");
+    desk.echo("trace main new m", "ctl");
+    assert_eq!(read_all(&mut file, 10), before);
+    assert_ne!(desk.cat("ctl"), before);
+}
+
+#[test]
+fn lines_that_a_copy_cuts_are_put_together() {
+    let mut desk = Desk::new();
+    let mut commands = String::new();
+    for number in 0..1000 {
+        commands += &format!("trace parse_line new number_{number}\n");
+    }
+    // As `cp` does: whole blocks, and a rest.
+    let mut file = desk.open("ctl", WRITE);
+    for block in commands.as_bytes().chunks(4096) {
+        desk.write(&mut file, block);
+    }
+    desk.control.close(&mut desk.fake, file).unwrap();
+    assert_eq!(desk.cat("ctl").matches("new number_").count(), 1000);
+
+    // As a program that counts on `write` alone: no end of line, and it holds at once.
+    let mut file = desk.open("ctl", WRITE);
+    desk.write(&mut file, b"start");
+    assert!(desk.cat("ctl").ends_with("\nstart\n"));
+    desk.write(&mut file, b"stop");
+    assert!(desk.cat("ctl").ends_with("\nstop\n"));
+    desk.control.close(&mut desk.fake, file).unwrap();
+
+    // A last block that is full, without an end of line.
+    let mut file = desk.open("ctl", WRITE);
+    let block = format!("{:>4096}", "start");
+    desk.write(&mut file, block.as_bytes());
+    assert!(desk.cat("ctl").ends_with("\nstop\n"));
+    desk.control.close(&mut desk.fake, file).unwrap();
+    assert!(desk.cat("ctl").ends_with("\nstart\n"));
+}
+
+#[test]
+fn errors_are_kept_to_be_read() {
+    let mut desk = Desk::new();
+    assert_eq!(desk.cat("tracing/error_log"), "");
+    let message = desk.refused("trace p onn", "ctl");
+    assert_eq!(desk.cat("tracing/error_log"), format!("{message}\n"));
+    for (text, path, expected) in [
+        (
+            "wakeup",
+            "tracing/current_tracer",
+            "\"wakeup\": expected function, nop or disable",
+        ),
+        ("2", "tracing/tracing_on", "\"2\": expected 0 or 1"),
+        (
+            "symnly",
+            "tracing/trace_options",
+            "\"symnly\": expected symonly, nosymonly, verbose or noverbose",
+        ),
+        (
+            "-1",
+            "tracing/buffer_size_kb",
+            "\"-1\": expected a number of KiB",
+        ),
+        (
+            "4711 x",
+            "tracing/set_ftrace_pid",
+            "\"4711 x\": expected process and thread ids",
+        ),
+        (
+            "parse_lien",
+            "tracing/set_ftrace_filter",
+            "\"parse_lien\": no function matches parse_lien; the nearest are parse_line, parse_file, parse_char",
+        ),
+    ] {
+        assert_eq!(desk.refused(text, path), expected);
+        assert!(
+            desk.cat("tracing/error_log")
+                .ends_with(&format!("{expected}\n"))
+        );
+    }
+    desk.control
+        .open(
+            &mut desk.fake,
+            "tracing/error_log",
+            Access {
+                truncate: true,
+                ..WRITE
+            },
+        )
+        .unwrap();
+    assert_eq!(desk.cat("tracing/error_log"), "");
+    let mut file = desk.open("ctl", WRITE);
+    let error = desk
+        .control
+        .write(&mut desk.fake, &mut file, b"st\xffart\n")
+        .unwrap_err();
+    assert_eq!(error.number, libc::EINVAL);
+}
+
+#[test]
+fn the_function_tracer() {
+    let mut desk = Desk::new();
+    assert_eq!(
+        desk.cat("tracing/available_tracers"),
+        "function nop disable\n"
+    );
+    assert_eq!(desk.cat("tracing/current_tracer"), "nop\n");
+    assert_eq!(
+        desk.cat("tracing/set_ftrace_filter"),
+        "#### all functions enabled ####\n"
+    );
+    assert_eq!(
+        desk.cat("tracing/set_ftrace_notrace"),
+        "#### no functions disabled ####\n"
+    );
+    desk.echo("parse_*", "tracing/set_ftrace_filter");
+    assert!(desk.fake.inserted.is_empty());
+    desk.echo("1", "tracing/tracing_on");
+    desk.echo("function", "tracing/current_tracer");
+    assert_eq!(
+        desk.fake.in_mode(Mode::On),
+        ["parse_line", "parse_file", "parse_char"]
+    );
+    assert_eq!(desk.cat("tracing/current_tracer"), "function\n");
+    assert!(desk.cat("ctl").contains("\ntrace parse_* new function\n"));
+
+    desk.append("malloc main", "tracing/set_ftrace_filter");
+    assert_eq!(
+        desk.cat("tracing/set_ftrace_filter"),
+        "parse_line\nparse_file\nparse_char\nmalloc@libc.so.6\nmain\n"
+    );
+    desk.append("!malloc", "tracing/set_ftrace_filter");
+    desk.echo("parse_char", "tracing/set_ftrace_notrace");
+    assert_eq!(desk.cat("tracing/set_ftrace_notrace"), "parse_char\n");
+    assert_eq!(
+        desk.fake.in_mode(Mode::On),
+        ["main", "parse_line", "parse_file"]
+    );
+    assert_eq!(desk.fake.inserted.len(), 3);
+
+    for tracer in ["nop", "disable"] {
+        desk.echo(tracer, "tracing/current_tracer");
+        assert!(desk.fake.inserted.is_empty());
+        assert_eq!(desk.cat("tracing/current_tracer"), "nop\n");
+        desk.echo("function", "tracing/current_tracer");
+        assert_eq!(
+            desk.fake.in_mode(Mode::On),
+            ["main", "parse_line", "parse_file"],
+            "the filters stay"
+        );
+    }
+    // `> file`
+    for path in ["tracing/set_ftrace_filter", "tracing/set_ftrace_notrace"] {
+        let file = desk.open(
+            path,
+            Access {
+                truncate: true,
+                ..WRITE
+            },
+        );
+        desk.control.close(&mut desk.fake, file).unwrap();
+    }
+    assert_eq!(desk.fake.in_mode(Mode::On).len(), 8);
+    desk.echo("0", "tracing/tracing_on");
+    assert_eq!(desk.fake.in_mode(Mode::Off).len(), 8);
+    assert_eq!(desk.cat("tracing/tracing_on"), "0\n");
+}
+
+#[test]
+fn filters_take_what_is_listed() {
+    let mut desk = Desk::new();
+    let available = desk.cat("tracing/available_filter_functions");
+    assert_eq!(
+        available,
+        "main\nparse_line\nparse_file\nparse_char\n_ZN2ns1fEi\nnew\nmalloc@libc.so.6\nfree@libc.so.6\n\
+         strlen@libc.so.6\ndeflate@libz.so.1\ninflate@libz.so.1\n"
+    );
+    desk.echo(available.trim_end(), "tracing/set_ftrace_filter");
+    assert_eq!(desk.cat("tracing/set_ftrace_filter"), available);
+}
+
+#[test]
+fn the_trace_in_lines_of_the_function_tracer() {
+    let mut desk = Desk::new();
+    desk.echo("1", "tracing/tracing_on");
+    desk.echo("function", "tracing/current_tracer");
+    desk.fake.call(&["main", "parse_line"]);
+    assert_eq!(
+        desk.cat("tracing/trace"),
+        "# tracer: function\n#\n\
+         CPU -: prog:4711 main+0x0/0x40 <-- -\n\
+         CPU -: prog:4711 parse_line+0x0/0x40 <-- main+-/0x40\n"
+    );
+    assert_eq!(desk.cat("tracing/trace_options"), "symonly\nnoverbose\n");
+    desk.echo("nosymonly", "tracing/trace_options");
+    assert_eq!(desk.cat("tracing/trace_options"), "nosymonly\nnoverbose\n");
+    assert_eq!(
+        desk.cat("tracing/trace"),
+        "# tracer: function\n#\n\
+         CPU -: prog:4711 main+0x0/0x40 <55d0e4c011e0> <-- -\n\
+         CPU -: prog:4711 parse_line+0x0/0x40 <55d0e4c01220> <-- main+-/0x40 <55d0e4c011e0>\n"
+    );
+    desk.open(
+        "tracing/trace",
+        Access {
+            truncate: true,
+            ..WRITE
+        },
+    );
+    assert_eq!(desk.cat("tracing/trace"), "# tracer: function\n#\n");
+    desk.fake.call(&["free"]);
+    assert_eq!(desk.cat("tracing/trace").lines().count(), 3);
+}
+
+#[test]
+fn a_pipe_gives_each_line_once() {
+    let mut desk = Desk::new();
+    desk.echo("1", "tracing/tracing_on");
+    desk.echo("function", "tracing/current_tracer");
+    desk.fake.call(&["main", "parse_line"]);
+    let (mut first, mut second) = (
+        desk.open("tracing/trace_pipe", READ),
+        desk.open("tracing/trace_pipe", READ),
+    );
+    assert!(first.is_pipe());
+    assert_eq!(first.read(0, 100).unwrap(), Content::Later);
+    desk.control.refill(&mut desk.fake, &mut first).unwrap();
+    let line = "CPU -: prog:4711 main+0x0/0x40 <-- -\n";
+    assert_eq!(
+        first.read(0, line.len()).unwrap(),
+        Content::Bytes(line.into())
+    );
+    assert!(desk.cat("ctl").contains("\n#tracehits 4, in queue 0\n"));
+    desk.fake.call(&["malloc"]);
+    assert!(desk.cat("ctl").contains("\n#tracehits 6, in queue 2\n"));
+    desk.control.refill(&mut desk.fake, &mut second).unwrap();
+    let rest = "CPU -: prog:4711 malloc+0x0/0x40 <-- -\n";
+    assert_eq!(read_all(&mut second, 7), rest);
+    let rest = "CPU -: prog:4711 parse_line+0x0/0x40 <-- main+-/0x40\n";
+    assert_eq!(first.read(5, 1000).unwrap(), Content::Bytes(rest.into()));
+    for file in [&mut first, &mut second] {
+        desk.control.refill(&mut desk.fake, file).unwrap();
+        assert_eq!(file.read(0, 100).unwrap(), Content::Later);
+    }
+    assert_eq!(desk.cat("tracing/trace").lines().count(), 5);
+}
+
+#[test]
+fn the_other_files() {
+    let mut desk = Desk::new();
+    assert_eq!(desk.cat("tracing/buffer_size_kb"), "65536\n");
+    desk.echo("2048", "tracing/buffer_size_kb");
+    assert_eq!(desk.cat("tracing/buffer_size_kb"), "2048\n");
+    assert!(desk.cat("ctl").starts_with("logsize 18\n"));
+
+    assert_eq!(desk.cat("tracing/set_ftrace_pid"), "no pid\n");
+    desk.echo(&PROCESS.to_string(), "tracing/set_ftrace_pid");
+    desk.append("4712", "tracing/set_ftrace_pid");
+    assert_eq!(desk.cat("tracing/set_ftrace_pid"), "4711\n4712\n");
+    desk.echo("4712 4713", "tracing/set_ftrace_pid");
+    assert_eq!(desk.fake.watched, [4712, 4713]);
+    let file = desk.open(
+        "tracing/set_ftrace_pid",
+        Access {
+            truncate: true,
+            ..WRITE
+        },
+    );
+    desk.control.close(&mut desk.fake, file).unwrap();
+    assert!(desk.fake.watched.is_empty());
+
+    desk.echo("request 17 begins", "tracing/trace_marker");
+    assert_eq!(desk.fake.texts, ["request 17 begins"]);
+    assert!(
+        desk.cat("tracing/README")
+            .contains("\ntrace_pipe\n    As trace, but")
+    );
+}
