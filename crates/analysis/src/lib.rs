@@ -12,6 +12,7 @@ pub mod graph;
 pub mod hist;
 pub mod info;
 pub mod names;
+pub mod ongoing;
 pub mod replay;
 pub mod report;
 pub mod text;

@@ -20,6 +20,20 @@ pub struct Function {
     pub size: u64,
 }
 
+impl Function {
+    /// Of a file; `raw` is its name there.
+    pub fn new(path: &str, address: u64, size: u64, raw: &str) -> Function {
+        Function {
+            name: printable(&demangle(raw)),
+            raw: printable(raw),
+            module: printable(path.rsplit('/').next().unwrap_or(path)),
+            path: printable(path),
+            address,
+            size,
+        }
+    }
+}
+
 /// The functions of a trace. Sites of the same function (a file that several programs use) are one function.
 pub struct Names {
     functions: Vec<Function>,
@@ -52,14 +66,7 @@ impl Names {
             let path = images.get(&site.image).copied().unwrap_or("?");
             let functions = &mut names.functions;
             let number = *known.entry((path, site.address)).or_insert_with(|| {
-                functions.push(Function {
-                    name: printable(&demangle(site.name)),
-                    raw: printable(site.name),
-                    module: printable(path.rsplit('/').next().unwrap_or(path)),
-                    path: printable(path),
-                    address: site.address,
-                    size: site.size,
-                });
+                functions.push(Function::new(path, site.address, site.size, site.name));
                 functions.len() as u32 - 1
             });
             let at = site.site as usize;

@@ -1,8 +1,9 @@
 //! Generated code that runs in processes, as the tool sees it: the same memory, which only the tool may write.
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use std::fs::File;
 use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicU16, Ordering};
 
 /// A piece of memory with generated code. A mapping, not a descriptor: there may be more pieces than a process may have
 /// files open.
@@ -55,10 +56,22 @@ impl Code {
     pub fn write(&self, address: u64, code: &[u8]) -> Result<()> {
         let offset = self.offset(address, code.len());
         let Some(offset) = offset else {
-            anyhow::bail!("generated code outside of its memory");
+            bail!("generated code outside of its memory");
         };
         // SAFETY: within the mapping, as `offset` has made sure; no reference to it exists.
         unsafe { std::ptr::copy_nonoverlapping(code.as_ptr(), self.base.add(offset), code.len()) };
+        Ok(())
+    }
+
+    /// Changes two bytes at an even address at once. Threads may run there.
+    pub fn store_pair(&self, address: u64, pair: [u8; 2]) -> Result<()> {
+        let offset = self.offset(address, 2).filter(|_| address % 2 == 0);
+        let Some(offset) = offset else {
+            bail!("generated code outside of its memory, or at an odd address");
+        };
+        // SAFETY: aligned, within the mapping, and only accessed as an atomic while threads may run there.
+        let place = unsafe { AtomicU16::from_ptr(self.base.add(offset).cast()) };
+        place.store(u16::from_ne_bytes(pair), Ordering::Release);
         Ok(())
     }
 }

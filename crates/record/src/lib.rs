@@ -3,7 +3,8 @@
 //! `record` is the whole from start to end; `session` serves the traced processes (`questions` of theirs, `steer` for
 //! what other threads of the tool want). `launch` brings a program to its first instruction, `attach` finds a process
 //! that runs; `traced` gives it nopal's memory (`choose` says which functions, `space` where memory goes, `inject` gets
-//! it, `arena` holds the generated code), `insert` puts jumps into its text. `drain` and `collect` empty the buffers
+//! it, `arena` holds the generated code), `insert` puts jumps into its text, `switch`
+//! says whose calls are recorded. `drain` and `collect` empty the buffers
 //! that the runtime fills, `remove` takes everything out again, and `guardian` does so when the tool is killed.
 
 mod arena;
@@ -33,12 +34,14 @@ mod session;
 mod signals;
 mod space;
 mod steer;
+mod switch;
 mod traced;
 mod unwrap;
 
 pub use collect::{Collector, Keep};
+pub use notes::counter;
 pub use options::{Ended, Options, Outcome, Target, WhenFull};
-pub use record::record;
+pub use record::{record, watch};
 pub use region::Region;
 pub use session::Session;
 pub use steer::Handle;

@@ -18,7 +18,7 @@ use nopal_abi::{WHEN_FULL_BLOCK, WHEN_FULL_DROP};
 use nopal_agent::{DEPTH_LIMIT, Recorder};
 use nopal_process::ExitWatch;
 use nopal_symbols::{Selection, demangle};
-use nopal_trace::Writer;
+use nopal_trace::{Audience, Writer};
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -26,12 +26,29 @@ use std::sync::Arc;
 /// Records a program that it starts, or a process that runs. `started` gets the session when all is in place: before
 /// the program runs, or when the process is traced. The calling process must have one thread only.
 pub fn record(options: &Options, started: impl FnOnce(Handle)) -> Result<Outcome> {
+    begin(options, None, started)
+}
+
+/// The same, but the records go to an audience, and no file gets them. What else the trace tells goes to both.
+pub fn watch(
+    options: &Options,
+    audience: Box<dyn Audience>,
+    started: impl FnOnce(Handle),
+) -> Result<Outcome> {
+    begin(options, Some(audience), started)
+}
+
+fn begin(
+    options: &Options,
+    audience: Option<Box<dyn Audience>>,
+    started: impl FnOnce(Handle),
+) -> Result<Outcome> {
     let settings = settings(options)?;
     match &options.target {
         Target::Program { program, arguments } => {
-            record_program(options, settings, program, arguments, started)
+            record_program(options, settings, program, arguments, audience, started)
         }
-        Target::Process(process) => record_process(options, settings, *process, started),
+        Target::Process(process) => record_process(options, settings, *process, audience, started),
     }
 }
 
@@ -40,6 +57,7 @@ fn record_program(
     settings: Settings,
     program: &OsString,
     arguments: &[OsString],
+    audience: Option<Box<dyn Audience>>,
     started: impl FnOnce(Handle),
 ) -> Result<Outcome> {
     launch::refuse_damaged(program)?;
@@ -50,7 +68,7 @@ fn record_program(
     // Before the program runs, and before there are other threads, which get the signal mask of this one.
     signals.after_launch()?;
     // Only now: what cannot be run leaves an older trace where it is.
-    let created = create(options, &words).inspect_err(|_| {
+    let created = create(options, &words, audience).inspect_err(|_| {
         send_signal(launched.pid, libc::SIGKILL);
         guardian.dismiss();
     });
@@ -76,6 +94,7 @@ fn record_process(
     options: &Options,
     settings: Settings,
     process: i32,
+    audience: Option<Box<dyn Audience>>,
     started: impl FnOnce(Handle),
 ) -> Result<Outcome> {
     attach::refuse_what_cannot_be(process)?;
@@ -84,7 +103,7 @@ fn record_process(
     let mut guardian = Guardian::start(&options.directory)?;
     signals.after_launch()?;
     let command = nopal_process::arguments(process).unwrap_or_default();
-    let created = create(options, &command).inspect_err(|_| guardian.dismiss())?;
+    let created = create(options, &command, audience).inspect_err(|_| guardian.dismiss())?;
     let (mut session, handle) = session(options, settings, created, guardian);
     session.attached = Some(process);
     let drain = drain(&session);
@@ -131,13 +150,20 @@ fn drain(session: &Session) -> Drain {
     Drain::start(session.shared.clone(), collector)
 }
 
-fn create(options: &Options, command: &[OsString]) -> Result<Writer> {
+fn create(
+    options: &Options,
+    command: &[OsString],
+    audience: Option<Box<dyn Audience>>,
+) -> Result<Writer> {
     let words = command
         .iter()
         .map(|word| word.to_string_lossy().into_owned());
     let session = notes::session(words.collect(), options.as_given());
     let mut writer = Writer::create(&options.directory, session)?;
     writer.set_readable(demangle);
+    if let Some(audience) = audience {
+        writer.set_audience(audience);
+    }
     writer.note(&snapshot())?;
     Ok(writer)
 }

@@ -68,6 +68,11 @@ impl Session {
         Ok(())
     }
 
+    /// Ends the session as soon as it serves again. Processes that ran before are let go.
+    pub fn end(&mut self) {
+        self.enough = true;
+    }
+
     /// A choice that fits nothing is a mistake, unless it waits for a library that may be loaded later.
     pub(crate) fn something_is_chosen(&self) -> Result<()> {
         let waits = self

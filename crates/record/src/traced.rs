@@ -43,7 +43,7 @@ pub struct Places {
     /// The process structure, the contexts and the region.
     memory: Vec<Range<u64>>,
     pub immediates: Immediates,
-    arenas: Vec<Arena>,
+    pub(crate) arenas: Vec<Arena>,
     blocks: usize,
     unwinders: Vec<UnwinderEntry>,
 }

@@ -8,6 +8,7 @@ compile_error!("records are little-endian, and are read in place");
 
 mod adopt;
 mod append;
+mod audience;
 mod clocks;
 mod directory;
 mod header;
@@ -30,6 +31,7 @@ mod taken;
 mod trace;
 mod writer;
 
+pub use audience::{Audience, Heard};
 pub use clocks::{Clocks, Snapshot};
 pub use info::{Damage, ProcessInfo, SiteInfo, ThreadInfo};
 pub use note::{Note, Session};

@@ -93,6 +93,18 @@ impl Streams {
         self.thread(ThreadKey::of(header)).next_sequence = header.sequence.checked_add(1);
     }
 
+    /// A chunk, or a part of it that is not the `last`, is written nowhere. Whether records before it are missing.
+    pub fn pass(&mut self, chunk: &ChunkHeader, last: bool) -> bool {
+        let thread = self.thread(ThreadKey::of(chunk));
+        let missing = thread
+            .next_sequence
+            .map_or(0, |next| gap(next, chunk.sequence));
+        let lost = gap(thread.discarded, chunk.discarded);
+        thread.next_sequence = chunk.sequence.checked_add(u64::from(last));
+        thread.discarded = chunk.discarded;
+        missing + lost > 0
+    }
+
     /// Chooses the file for a packet, and makes the numbers in its header those of the file.
     pub fn place(&mut self, header: &mut ChunkHeader) -> Result<usize> {
         let key = ThreadKey::of(header);

@@ -1,6 +1,7 @@
 //! Writes a trace directory.
 
 use crate::append::{self, append};
+use crate::audience::{Audience, Heard};
 use crate::clocks::{Clocks, Snapshot};
 use crate::directory::{self, METADATA, NEW_METADATA};
 use crate::header;
@@ -9,7 +10,7 @@ use crate::layout::*;
 use crate::metadata::{self, Function};
 use crate::note::{Note, Session};
 use crate::occurrences::Occurrences;
-use crate::scan::{Known, Unfinished, first_clock, scan};
+use crate::scan::{Content, Known, Unfinished, first_clock, scan};
 use crate::streams::{Streams, ThreadKey};
 use crate::taken::{State, Taken};
 use anyhow::{Context, Result, bail};
@@ -64,6 +65,7 @@ pub struct Writer {
     snapshots: Vec<Snapshot>,
     described: Described,
     readable: fn(&str) -> Cow<'_, str>,
+    audience: Option<Box<dyn Audience>>,
 }
 
 /// What `metadata` tells.
@@ -121,12 +123,18 @@ impl Writer {
             snapshots: Vec::new(),
             described: Described::default(),
             readable: |name| Cow::Borrowed(name),
+            audience: None,
         })
     }
 
     /// How names are made readable for `metadata`, for instance demangled.
     pub fn set_readable(&mut self, readable: fn(&str) -> Cow<'_, str>) {
         self.readable = readable;
+    }
+
+    /// From now on records go to an audience, and not into files. It is told of the notes, too, but for the session's.
+    pub fn set_audience(&mut self, audience: Box<dyn Audience>) {
+        self.audience = Some(audience);
     }
 
     pub fn directory(&self) -> &Path {
@@ -149,6 +157,9 @@ impl Writer {
         append(&self.notes, self.notes_length, &line).context("cannot write a note")?;
         self.notes_length += line.len() as u64;
         self.learn(note);
+        if let Some(audience) = &mut self.audience {
+            audience.note(note);
+        }
         Ok(())
     }
 
@@ -237,6 +248,16 @@ impl Writer {
                 Chunk::Empty
             });
         }
+        if let Some(audience) = &mut self.audience {
+            audience.records(Heard {
+                thread: ThreadKey::of(&header),
+                clock: content.begin,
+                words: &records[..content.words],
+                lossy: self.streams.pass(&header, !grows),
+            });
+            *taken = taken.and(content.words, content.end);
+            return Ok(content.written());
+        }
         let bytes = HEADER_BYTES + content.words * 8;
         let mut packet = ChunkHeader {
             magic: MAGIC,
@@ -261,11 +282,7 @@ impl Writer {
             return Err(error);
         }
         *taken = taken.and(content.words, content.end);
-        Ok(Chunk::Written {
-            events: content.events,
-            holes: content.holes,
-            damage: content.damage,
-        })
+        Ok(content.written())
     }
 
     /// Leaves out what another writer wrote of the chunk. Whether it did.
@@ -291,11 +308,15 @@ impl Writer {
 
     /// A thread has ended, and all its chunks are written.
     pub fn thread_ended(&mut self, process: u32, thread: u32, begin: u64) {
-        self.streams.ended(ThreadKey {
+        let thread = ThreadKey {
             process,
             thread,
             begin,
-        });
+        };
+        self.streams.ended(thread);
+        if let Some(audience) = &mut self.audience {
+            audience.thread_ended(thread);
+        }
     }
 
     /// All threads of a process have ended, and all their chunks are written.
@@ -377,6 +398,16 @@ impl Writer {
     /// failed may be tried again.
     pub fn is_full(error: &anyhow::Error) -> bool {
         append::is_full(error)
+    }
+}
+
+impl Content {
+    fn written(&self) -> Chunk {
+        Chunk::Written {
+            events: self.events,
+            holes: self.holes,
+            damage: self.damage,
+        }
     }
 }
 

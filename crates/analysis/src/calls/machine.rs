@@ -60,6 +60,12 @@ impl Machine {
         self.words(rest, sink);
     }
 
+    /// Takes records that come from no file. `lossy`: records before these are missing.
+    pub fn records<S: Sink>(&mut self, words: &[u64], clock: u64, lossy: bool, sink: &mut S) {
+        self.begin_words(words, clock, lossy);
+        self.words(words, sink);
+    }
+
     pub(super) fn words<S: Sink>(&mut self, mut rest: &[u64], sink: &mut S) {
         loop {
             if S::RUNS {

@@ -1,0 +1,23 @@
+//! Who hears of a trace while it is made, in place of its stream files.
+
+use crate::note::Note;
+use crate::streams::ThreadKey;
+
+/// Records of one thread, checked as a reader would check them.
+#[derive(Clone, Copy, Debug)]
+pub struct Heard<'a> {
+    pub thread: ThreadKey,
+    /// The counter at the first record.
+    pub clock: u64,
+    /// As [`crate::Packet::words`] has them.
+    pub words: &'a [u64],
+    /// Whether records of the thread are missing before these.
+    pub lossy: bool,
+}
+
+/// Is told in the order in which a trace would be written.
+pub trait Audience: Send {
+    fn note(&mut self, note: &Note);
+    fn records(&mut self, heard: Heard);
+    fn thread_ended(&mut self, thread: ThreadKey);
+}
