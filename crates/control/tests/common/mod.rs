@@ -11,7 +11,7 @@ use nopal_control::{
     Access, Calls, Content, Control, Counts, Engine, Error, File, FoundSite, Location, Mode, Place,
     Refused, SiteKey,
 };
-use nopal_symbols::{Selection, demangle, nearest};
+use nopal_symbols::{Selection, nearest};
 use nopal_trace::synthetic::Recorder;
 use nopal_trace::{Note, Session, Writer};
 
@@ -214,7 +214,7 @@ impl Fake {
                     return false;
                 };
                 (function.near || selection.names_module(module.name))
-                    && selection.chooses(function.name, &demangle(function.name), module.name)
+                    && selection.chooses(&[function.name], module.name)
             }
             Place::Line { file, line } => {
                 file == "main.c" && function.module == 0 && function.line == *line
