@@ -6,23 +6,47 @@ use crate::modules;
 use crate::notes::{self, note};
 use crate::remove::PATIENCE;
 use crate::session::Session;
-use crate::traced::{Traced, Workshop};
+use crate::traced::{Traced, Workshop, under_new_filter};
 use anyhow::{Context, Result, ensure};
 use nopal_process::Stopped;
+use nopal_symbols::Image;
+use std::path::Path;
 use std::time::Duration;
 
 /// How often sites are tried into whose windows a thread is about to return, and how long it gets for that.
 const ATTEMPTS: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(5);
 
+/// As `/proc/PID/status` has it.
+const STRICT: u32 = 1;
+
 /// Says what will not work before anything is touched.
 pub fn refuse_what_cannot_be(process: i32) -> Result<()> {
+    nopal_process::examine(process)?;
+    let mut threads = nopal_process::threads(process)?.into_iter();
+    let strict = |thread| {
+        nopal_process::thread_status(process, thread).is_ok_and(|status| status.seccomp == STRICT)
+    };
     ensure!(
-        process != std::process::id() as i32,
-        "nopal cannot trace itself"
+        !threads.any(strict),
+        "a thread is under strict seccomp, where the clock may not be read"
     );
-    ensure!(nopal_process::alive(process), "no process {process}");
+    ensure!(
+        !under_new_filter(process) || is_root(),
+        "a seccomp filter decides on the system calls of the process, and may kill it for those that nopal needs; \
+         root can suspend the filter meanwhile"
+    );
+    let image = Image::open(Path::new(&format!("/proc/{process}/exe")))?;
+    ensure!(
+        !image.is_go(),
+        "this is a Go program: its stacks move, and its functions jump back to their own entries"
+    );
     Ok(())
+}
+
+fn is_root() -> bool {
+    // SAFETY: geteuid cannot fail.
+    unsafe { libc::geteuid() == 0 }
 }
 
 impl Session {
@@ -47,6 +71,9 @@ impl Session {
                 .threads_mut()
                 .first_mut()
                 .context("no thread of the process can be stopped")?;
+            if under_new_filter(process) {
+                thread.suspend_seccomp(true)?;
+            }
             let mut traced = Traced::begin(thread, &modules, &mut workshop)?;
             traced.make_room(&modules, thread, &mut workshop)?;
             traced

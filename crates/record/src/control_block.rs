@@ -2,6 +2,7 @@
 
 use crate::traced::Places;
 use anyhow::{Context, Result, ensure};
+use nopal_agent::Immediates;
 use nopal_process::{Memory, Stopped};
 use std::ops::Range;
 
@@ -28,19 +29,30 @@ pub fn thread_words(memory: &Memory, pointer: u64, thread: i32) -> Result<(i32, 
     ))
 }
 
+/// What a thread is called in its own PID namespace, and in its control block.
+pub fn own_number(process: i32, thread: i32) -> Result<i32> {
+    let status = nopal_process::thread_status(process, thread)?;
+    Ok(status.namespace_ids.last().copied().unwrap_or(thread))
+}
+
 /// Refuses a process whose threads are not all as the first one was: their contexts would not be told apart.
 pub fn verify(stopped: &Stopped, memory: &Memory, places: &Places) -> Result<()> {
-    let (context_slot, thread_slot) = (
-        i64::from(places.immediates.context_slot),
-        i64::from(places.immediates.thread_slot),
-    );
+    let Immediates {
+        context_slot,
+        thread_slot,
+        ..
+    } = places.immediates;
     for thread in stopped.threads() {
+        // The child of a vfork has its parent's control block.
+        if thread.pid() != stopped.pid() {
+            continue;
+        }
         let pointer = thread.fs_base()?;
-        let context = memory.read_word(pointer.wrapping_add_signed(context_slot))?;
-        let id = memory.read_word(pointer.wrapping_add_signed(thread_slot))? as u32;
+        let word = |slot: i32| memory.read_word(pointer.wrapping_add_signed(slot.into()));
+        let number = own_number(thread.pid(), thread.tid())?;
         ensure!(
-            context == 0 && id == thread.tid() as u32,
-            "the control block of thread {} is not like that of the others",
+            word(context_slot)? == 0 && word(thread_slot)? as u32 == number as u32,
+            "thread {} has no control block like the others",
             thread.tid()
         );
     }

@@ -1,10 +1,9 @@
 //! Puts jumps into the text of a process: where none of its code runs, or with all threads stopped.
 
 use crate::change::{Change, Patches};
-use crate::remove::words;
 use crate::traced::{Traced, Workshop};
 use anyhow::Result;
-use nopal_process::{Memory, Outcome, Stopped};
+use nopal_process::{Outcome, Stopped};
 use std::collections::{BTreeMap, HashSet};
 
 impl Traced {
@@ -35,7 +34,8 @@ impl Traced {
     }
 
     /// Puts jumps into the text while all threads stand still. A thread that stands in a window goes on in the displaced
-    /// instructions. Returns the changes that must wait: a thread will return into their windows.
+    /// instructions. Returns the changes that must wait: a thread will return into their windows, most of all from a
+    /// signal handler.
     pub fn insert_stopped(
         &mut self,
         stopped: &mut Stopped,
@@ -43,86 +43,37 @@ impl Traced {
         workshop: &mut Workshop,
     ) -> Result<Vec<Change>> {
         changes.sort_unstable_by_key(|change| change.address);
-        let windows = Windows(&changes);
-        let mut waiting = windows.returned_into(stopped, &self.memory)?;
-        let mut moves = Vec::new();
-        for (index, thread) in stopped.threads().iter().enumerate() {
-            let at = thread.registers()?.rip;
-            // A system call that is to be repeated begins two bytes before: the end of a window belongs to it.
-            let Some(entered) = windows.entered(at) else {
-                continue;
-            };
-            let change = &changes[entered];
-            let map = self.site_of(change).map(|site| &site.body.map[..]);
-            let offset = (at - change.address) as u8;
-            let place = map
-                .unwrap_or_default()
-                .iter()
-                .find(|(from, _)| *from == offset);
-            match place {
-                Some((_, to)) => moves.push((index, entered, change.body + u64::from(*to))),
-                None if at == change.window().end => {}
-                None => {
-                    waiting.insert(entered);
-                }
-            }
+        let windows: Vec<_> = changes.iter().map(Change::window).collect();
+        let remain = stopped.move_threads(&windows, |address| self.displaced(&changes, address))?;
+        let mut waiting: HashSet<usize> = remain.into_iter().collect();
+        // Whoever returns to the first byte calls anew.
+        let behind: Vec<_> = windows.iter().map(|one| one.start + 1..one.end).collect();
+        for (_, word) in stopped.search_stacks(&behind, 0)?.found {
+            waiting.extend(enclosing(&changes, word));
         }
-        let (mut now, mut later) = (Vec::with_capacity(changes.len()), Vec::new());
-        for (index, change) in changes.iter().enumerate() {
-            if waiting.contains(&index) {
-                later.push(*change);
-            } else {
-                now.push(*change);
-            }
+        let mut now = Vec::with_capacity(changes.len());
+        let mut later = Vec::new();
+        for (index, change) in changes.into_iter().enumerate() {
+            let wait = waiting.contains(&index);
+            if wait { &mut later } else { &mut now }.push(change);
         }
         self.insert_at_rest(now, workshop)?;
-        for (thread, entered, to) in moves {
-            let inserted = |change: &Change| change.address == changes[entered].address;
-            if waiting.contains(&entered) || !self.changes.iter().any(inserted) {
-                continue;
-            }
-            let thread = &mut stopped.threads_mut()[thread];
-            let mut registers = thread.registers()?;
-            registers.rip = to;
-            thread.set_registers(&registers)?;
-        }
         Ok(later)
+    }
+
+    /// Where the instruction at `address`, in a window or right behind it, is among the displaced ones.
+    fn displaced(&self, changes: &[Change], address: u64) -> Option<u64> {
+        let change = changes.get(enclosing(changes, address)?)?;
+        let offset = u8::try_from(address - change.address).ok()?;
+        let map = &self.site_of(change)?.body.map;
+        let (_, to) = map.iter().find(|(from, _)| *from == offset)?;
+        Some(change.body + u64::from(*to))
     }
 }
 
-/// The windows of changes that are sorted by address.
-struct Windows<'a>(&'a [Change]);
-
-impl Windows<'_> {
-    /// Whose window `address` lies in behind its first byte, or ends.
-    fn entered(&self, address: u64) -> Option<usize> {
-        let index = self.0.partition_point(|change| change.address < address);
-        let change = self.0.get(index.checked_sub(1)?)?;
-        (address <= change.window().end).then_some(index - 1)
-    }
-
-    /// Whose windows a word on a stack points into, behind the first byte: most of all a signal handler's return.
-    fn returned_into(&self, stopped: &Stopped, memory: &Memory) -> Result<HashSet<usize>> {
-        let mut found = HashSet::new();
-        let maps = nopal_process::maps(stopped.pid())?;
-        let mut piece = vec![0; 64 << 10];
-        for thread in stopped.threads() {
-            let low = thread.registers()?.rsp & !7;
-            let stack = maps.iter().find(|map| (map.start..map.end).contains(&low));
-            let Some(stack) = stack.filter(|map| map.readable) else {
-                continue;
-            };
-            let mut at = low;
-            while at < stack.end {
-                let length = piece.len().min((stack.end - at) as usize);
-                memory.read(at, &mut piece[..length])?;
-                for word in words(&piece[..length]) {
-                    let inside = |index: &usize| word < self.0[*index].window().end;
-                    found.extend(self.entered(word).filter(inside));
-                }
-                at += length as u64;
-            }
-        }
-        Ok(found)
-    }
+/// Whose window, of changes in the order of addresses, begins before `address` and reaches to it at least.
+fn enclosing(changes: &[Change], address: u64) -> Option<usize> {
+    let after = changes.partition_point(|change| change.address < address);
+    let index = after.checked_sub(1)?;
+    (address <= changes[index].window().end).then_some(index)
 }

@@ -134,7 +134,7 @@ impl Journal {
     }
 }
 
-pub fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
+fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
     bytes
         .as_chunks::<8>()
         .0

@@ -3,7 +3,7 @@
 use crate::arena::{Arena, Wrapping};
 use crate::change::Change;
 use crate::choose::{Loaded, Wanted, imported};
-use crate::control_block::thread_words;
+use crate::control_block::{own_number, thread_words};
 use crate::files::Files;
 use crate::hooks;
 use crate::inject::Injector;
@@ -117,7 +117,8 @@ impl Traced {
                 .context("no room for a mirror of the stacks")?
         };
         let pointer = thread.fs_base()?;
-        let (context_slot, thread_slot) = thread_words(&memory, pointer, thread.tid())?;
+        let number = own_number(process, thread.tid())?;
+        let (context_slot, thread_slot) = thread_words(&memory, pointer, number)?;
 
         let mut injector = Injector::new(thread)?;
         let contexts_bytes = (CONTEXTS * CONTEXT_BYTES) as u64;
@@ -151,7 +152,7 @@ impl Traced {
             context_slot,
             thread_slot,
             quiet: u32::from(under_new_filter(process)),
-            process: process as u32,
+            process: own_number(process, process)? as u32,
             depth_limit,
             tracer: tracer_to_allow(),
             ..ProcessHead::default()
@@ -618,7 +619,7 @@ fn stacks(maps: &[Mapping]) -> Vec<Range<u64>> {
 }
 
 /// Whether the process is under a seccomp filter that the tool is not under itself.
-fn under_new_filter(process: i32) -> bool {
+pub fn under_new_filter(process: i32) -> bool {
     let filters = |process| {
         nopal_process::status(process).map(|status| (status.seccomp, status.seccomp_filters))
     };
