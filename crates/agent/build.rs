@@ -134,6 +134,12 @@ fn describe(data: &[u8], out: &Path) -> Result<(), Failure> {
                 name.to_uppercase(),
                 symbol.address()
             )?;
+            writeln!(
+                text,
+                "#[allow(dead_code)]\npub const {}_BYTES: usize = {:#x};",
+                name.to_uppercase(),
+                symbol.size()
+            )?;
         }
     }
     let header = file

@@ -148,7 +148,9 @@ struct nopal_region {
 	uint32_t threads_untraced;  /* threads that found no context free */
 	uint32_t stacks_unmirrored; /* stack parts that are traced entry only */
 	uint64_t threads_muted;     /* threads that may not read the clock: their events count as lost */
-	uint64_t reserved;
+	uint64_t head;              /* address of the process structure, for who finds the region when the tool is gone (tool) */
+	uint32_t tool;              /* process ids of those that collect and guard (tool) */
+	uint32_t guardian;
 	struct { uint64_t lost; uint64_t pad[7]; } lost[NOPAL_LOST_COUNTERS]; /* exact, summed: events that were not recorded */
 	struct nopal_request requests[NOPAL_REQUESTS];
 };

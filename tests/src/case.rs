@@ -149,6 +149,23 @@ impl Case {
         &self.input
     }
 
+    /// Starts `nopal attach`, into `trace`, and waits until it traces `process`.
+    pub fn attach(&self, process: i32, trace: &Path) -> Running {
+        let mut start = self.start.clone();
+        let number = process.to_string();
+        start.words.extend([
+            nopal().into(),
+            "attach".into(),
+            number.into(),
+            "-o".into(),
+            trace.into(),
+        ]);
+        start.words.extend(self.options.iter().cloned());
+        let mut running = start.spawn();
+        running.wait_for_error(|text| text.contains("nopal: tracing process"));
+        running
+    }
+
     /// Starts it traced, into `trace`.
     pub fn spawn(&self, trace: &Path) -> Running {
         self.traced_start(trace).spawn()

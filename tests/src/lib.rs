@@ -5,6 +5,7 @@
 mod case;
 mod compile;
 mod places;
+pub mod process;
 mod report;
 mod run;
 pub mod terminal;

@@ -191,6 +191,17 @@ impl Running {
         }
     }
 
+    /// The same of standard error.
+    pub fn wait_for_error(&mut self, done: impl Fn(&str) -> bool) -> String {
+        loop {
+            let text = self.stderr();
+            if done(&text) {
+                return text;
+            }
+            self.check_deadline("what it says");
+        }
+    }
+
     /// Waits for the command, and until nobody holds its output open.
     pub fn wait(&mut self) -> Ended {
         let status = loop {

@@ -2,8 +2,8 @@
 
 use std::io::Write;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
+use nopal_tests::process::{assert_text_restored, is_text_changed, wait_until};
 use nopal_tests::terminal::Terminal;
 use nopal_tests::{Case, End, Report, Running, announced_calls, c, scratch};
 
@@ -74,52 +74,6 @@ fn process(output: &str) -> i32 {
         .find_map(|line| line.strip_prefix("process "))
         .expect("it says who it is");
     line.parse().expect("a number")
-}
-
-/// Code of the files that are mapped into the process is as it is in the files.
-fn assert_text_restored(process: i32) {
-    let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).expect("the process lives");
-    let memory = std::fs::File::open(format!("/proc/{process}/mem")).expect("it may be looked at");
-    let mut compared = 0;
-    for line in maps.lines() {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let &[range, permissions, offset, _, _, path] = &fields[..] else {
-            continue;
-        };
-        if !permissions.contains('x') || !path.starts_with('/') || path.starts_with("/memfd:") {
-            continue;
-        }
-        let number = |text: &str| u64::from_str_radix(text, 16).expect("hexadecimal");
-        let (start, end) = range
-            .split_once('-')
-            .map(|(start, end)| (number(start), number(end)))
-            .expect("a range");
-        let mut mapped = vec![0; (end - start) as usize];
-        std::os::unix::fs::FileExt::read_exact_at(&memory, &mut mapped, start)
-            .expect("mapped memory");
-        let file = std::fs::read(path).expect("a mapped file");
-        let there = &file[number(offset) as usize..];
-        let length = there.len().min(mapped.len());
-        assert!(
-            mapped[..length] == there[..length],
-            "the code of {path} is not what it was"
-        );
-        compared += 1;
-    }
-    assert!(compared >= 2, "there is code to compare");
-}
-
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !done() {
-        assert!(Instant::now() < deadline, "waited in vain: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// Something of nopal's is still in the code.
-fn is_text_changed(process: i32) -> bool {
-    std::panic::catch_unwind(|| assert_text_restored(process)).is_err()
 }
 
 fn kill(process: i32) {

@@ -57,7 +57,9 @@ pub struct Region {
     pub threads_untraced: u32,
     pub stacks_unmirrored: u32,
     pub threads_muted: u64,
-    pub reserved: u64,
+    pub head: u64,
+    pub tool: u32,
+    pub guardian: u32,
     pub lost: [LostCounter; LOST_COUNTERS],
     pub requests: [Request; REQUESTS],
 }

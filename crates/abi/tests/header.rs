@@ -61,7 +61,7 @@ fn rust_structures() -> Numbers {
         state what process thread word descriptor reserved);
     structure!(numbers, Region, "nopal_region":
         version chunk_count state_offset chunk_offset when_full tool_gone heartbeat bell threads_untraced
-        stacks_unmirrored threads_muted reserved lost requests);
+        stacks_unmirrored threads_muted head tool guardian lost requests);
     numbers
 }
 

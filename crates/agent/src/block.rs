@@ -94,7 +94,7 @@ pub struct EntryOnly {
 /// The record word, then the call that records: the operand of `mov imm32, %ecx`, then `e8 rel32`.
 const ENTRY_BYTES: usize = image::THUNK_ENTRY_CALL - image::THUNK_ENTRY_WORD + 4;
 
-/// What a thunk or hook adds to its block at most, unwind table included: for `body` bytes of displaced instructions,
+/// What a thunk or hook adds to its block at most, unwind table included, `undo` not: for `body` bytes of displaced instructions,
 /// and `rows` of unwinding.
 pub const fn thunk_bound(body: usize, rows: usize) -> usize {
     // A row: DW_CFA_advance_loc2, then an instruction with two operands of up to 5 bytes.
@@ -275,8 +275,9 @@ impl BlockBuilder {
         Ok(i32::try_from(distance)?.to_le_bytes())
     }
 
-    /// Appends the unwind table.
-    pub fn finish(mut self) -> Result<Block> {
+    /// Appends the unwind table, and before its header `undo`: whatever the tool must know to take the block's sites out
+    /// again, with its length in the 8 bytes behind it, aligned to 8.
+    pub fn finish(mut self, undo: &[u8]) -> Result<Block> {
         let high = self.at + self.bytes.len() as u64;
         let frames = std::mem::take(&mut self.frames);
         self.align(8);
@@ -289,6 +290,10 @@ impl BlockBuilder {
         }
         self.bytes.extend_from_slice(&[0; 4]);
         self.align(8);
+        self.bytes.extend_from_slice(undo);
+        self.align(8);
+        self.bytes
+            .extend_from_slice(&(undo.len() as u64).to_le_bytes());
         let header = self.bytes.len();
         self.bytes
             .extend_from_slice(&[1, PC_RELATIVE_4, UNSIGNED_4, DATA_RELATIVE_4]);

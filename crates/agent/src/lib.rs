@@ -12,6 +12,8 @@ pub use process::{
     UNWINDERS, UnwinderEntry, blocks_offset, process_bytes, unwinders_offset,
 };
 
+use std::ops::Range;
+
 mod image {
     include!(concat!(env!("OUT_DIR"), "/image.rs"));
 }
@@ -78,6 +80,17 @@ pub fn image(immediates: &Immediates) -> Vec<u8> {
     }
     put_mirror(&mut bytes[image::EH_FRAME_HEADER..], immediates.mirror);
     bytes
+}
+
+/// Where in the image the functions are that call the program while they wait: a thread may be about to return there
+/// for as long as it likes. From all others it returns at once.
+pub fn calls_out() -> [Range<u64>; 3] {
+    let range = |start: usize, bytes: usize| start as u64..(start + bytes) as u64;
+    [
+        range(image::FIND_OBJECT, image::FIND_OBJECT_BYTES),
+        range(image::ITERATE_OBJECTS, image::ITERATE_OBJECTS_BYTES),
+        range(image::LOCK_ALL, image::LOCK_ALL_BYTES),
+    ]
 }
 
 /// Offset in the image of its own `.eh_frame_hdr`.

@@ -118,7 +118,7 @@ fn thunks_are_as_their_layout_says() {
                 .thunk(site, recorder, BODY.len(), &[], write_body)
                 .unwrap()
         });
-        let block = block.finish().unwrap();
+        let block = block.finish(&[]).unwrap();
         assert_eq!((block.low, block.header > block.high), (BLOCK_AT, true));
         let mut memory = Memory::default();
         memory.add(block.low, block.bytes);
@@ -183,7 +183,7 @@ fn hooks_are_as_their_layout_says() {
     let mut block = builder();
     let hooks =
         stubs.map(|(stub, name)| (block.hook(stub, BODY.len(), &[], write_body).unwrap(), name));
-    let block = block.finish().unwrap();
+    let block = block.finish(&[]).unwrap();
     let mut memory = Memory::default();
     memory.add(block.low, block.bytes);
     for (hook, name) in hooks {

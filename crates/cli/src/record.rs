@@ -3,11 +3,11 @@
 use anstream::eprintln;
 use anyhow::Result;
 use nopal_analysis::text::{bytes, count};
-use nopal_record::{Ended, Options, Outcome, WhenFull};
+use nopal_record::{Ended, Options, Outcome, Target, WhenFull};
 
 /// Gives the status to end with; ends by the program's signal where there was one.
 pub fn run(options: &Options) -> Result<i32> {
-    let outcome = nopal_record::record(options, |_| {})?;
+    let outcome = nopal_record::record(options, |_| say_attached(&options.target))?;
     // The program has ended: that nobody reads these lines any more must not change the status.
     // SAFETY: no handler is installed, only ignored.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
@@ -15,9 +15,18 @@ pub fn run(options: &Options) -> Result<i32> {
         eprintln!("nopal: {line}");
     }
     match outcome.ended {
+        // How a process ends that is not ours is nobody's business here.
+        _ if matches!(options.target, Target::Process(_)) => Ok(0),
         Ended::RunsOn => Ok(0),
         Ended::Exited(status) => Ok(status),
         Ended::Killed { signal } => Ok(end_by(signal)),
+    }
+}
+
+/// For one who waits until it has begun, or wonders how to end it.
+fn say_attached(target: &Target) {
+    if let Target::Process(process) = target {
+        eprintln!("nopal: tracing process {process}; Ctrl-C ends it");
     }
 }
 

@@ -75,16 +75,13 @@ impl Session {
                 thread.suspend_seccomp(true)?;
             }
             let mut traced = Traced::begin(thread, &modules, &mut workshop)?;
+            self.guardian.watch(&traced.region);
+            self.shared.add_region(traced.region.clone());
             traced.make_room(&modules, thread, &mut workshop)?;
             traced
         };
         let changes = traced.add_modules(modules, &mut workshop)?;
-        // Before the first jump: what is not known cannot be undone.
-        traced.changes.clone_from(&changes);
-        let watched = self.guardian.watch(&mut traced);
-        traced.changes.clear();
-        self.shared.add_region(traced.region.clone());
-        let inserted = watched.and_then(|()| insert(&mut traced, changes, &mut workshop));
+        let inserted = insert(&mut traced, changes, &mut workshop);
         self.traced.insert(process, traced);
         inserted?;
         self.something_is_chosen()
@@ -92,9 +89,11 @@ impl Session {
 }
 
 fn insert(traced: &mut Traced, mut changes: Vec<Change>, workshop: &mut Workshop) -> Result<()> {
-    for _ in 0..ATTEMPTS {
+    for attempt in 0..ATTEMPTS {
         let mut stopped = Stopped::stop(traced.process, PATIENCE)?;
-        control_block::verify(&stopped, &traced.memory, &traced.places)?;
+        if attempt == 0 {
+            control_block::verify(&stopped, &traced.memory, &traced.places)?;
+        }
         changes = traced.insert_stopped(&mut stopped, changes, workshop)?;
         stopped.detach_all();
         if changes.is_empty() {

@@ -4,22 +4,26 @@ use anyhow::{Context, Result};
 use nopal_agent::Thunk;
 use nopal_plan::{JUMP, LONGEST_WINDOW, Site};
 use nopal_process::Patch;
-use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
-/// A jump at a site, to its thunk or hook.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// A jump at a site, to its thunk or hook. Generated code holds it as these bytes, so that it can be undone by who knows
+/// nothing else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
 pub struct Change {
     pub address: u64,
-    window: u8,
-    before: [u8; LONGEST_WINDOW],
     /// Where the jump goes; a thunk's switch is its first two bytes.
     pub entry: u64,
     /// Where the displaced instructions went.
     pub body: u64,
     /// In the trace; 0 for a hook.
     pub number: u32,
+    window: u8,
+    before: [u8; LONGEST_WINDOW],
 }
+
+const BYTES: usize = size_of::<Change>();
+const _: () = assert!(BYTES == 3 * 8 + 4 + 1 + LONGEST_WINDOW, "no padding");
 
 impl Change {
     pub fn new(base: u64, site: &Site, thunk: &Thunk, number: u32) -> Result<Change> {
@@ -35,8 +39,30 @@ impl Change {
         Ok(change)
     }
 
+    /// As generated code holds changes.
+    pub fn to_bytes(changes: &[Change]) -> &[u8] {
+        // SAFETY: no padding, as the assertion above has it; bytes have no invalid values.
+        unsafe { std::slice::from_raw_parts(changes.as_ptr().cast(), size_of_val(changes)) }
+    }
+
+    /// From memory that anybody may have written. Those that no window and jump can be are left out.
+    pub fn from_bytes(bytes: &[u8]) -> Vec<Change> {
+        let read = |bytes: &[u8; BYTES]| {
+            // SAFETY: as many bytes as are read; any are a valid Change.
+            unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast::<Change>()) }
+        };
+        let possible = |change: &Change| {
+            (JUMP..=LONGEST_WINDOW).contains(&change.window.into())
+                && change.address < 1 << 47
+                && i32::try_from(change.distance()).is_ok()
+        };
+        let all = bytes.as_chunks::<BYTES>().0.iter().map(read);
+        all.filter(possible).collect()
+    }
+
     fn distance(&self) -> i64 {
-        self.entry.wrapping_sub(self.address + JUMP as u64) as i64
+        let end = self.address.wrapping_add(JUMP as u64);
+        self.entry.wrapping_sub(end) as i64
     }
 
     /// The bytes that the jump displaces.

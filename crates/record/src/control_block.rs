@@ -35,7 +35,8 @@ pub fn own_number(process: i32, thread: i32) -> Result<i32> {
     Ok(status.namespace_ids.last().copied().unwrap_or(thread))
 }
 
-/// Refuses a process whose threads are not all as the first one was: their contexts would not be told apart.
+/// Refuses a process whose threads are not all as the first one was, before anything is recorded: their contexts would
+/// not be told apart.
 pub fn verify(stopped: &Stopped, memory: &Memory, places: &Places) -> Result<()> {
     let Immediates {
         context_slot,

@@ -1,28 +1,21 @@
 //! The end of a session.
 
 use crate::drain::Drain;
+use crate::journal::Journal;
 use crate::notes::{self, counter, snapshot};
 use crate::options::{Ended, Outcome};
+use crate::region::Region;
 use crate::remove;
 use crate::session::Session;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use nopal_trace::{Note, Writer};
+use std::sync::Arc;
 
 impl Session {
     /// Lets go of what still runs, and completes the trace.
     pub(crate) fn finish(mut self, ended: Ended, left: &[i32], drain: Drain) -> Result<Outcome> {
         for process in left {
-            let region = self
-                .shared
-                .regions()
-                .into_iter()
-                .find(|region| remove::has_mapped(*process, region));
-            let removed = region
-                .context("its memory is not known")
-                .and_then(|region| self.asker(&region, *process).and_then(remove::remove));
-            if let Err(error) = removed {
-                self.warnings.push(format!("process {process}: {error:#}"));
-            }
+            self.let_go(*process);
         }
         let own = self
             .attached
@@ -108,5 +101,18 @@ impl Session {
             bytes: collector.totals.bytes,
             warnings: self.warnings,
         })
+    }
+    /// Takes out of a process what this session has put into it.
+    pub(crate) fn let_go(&mut self, process: i32) {
+        let regions = self.shared.regions();
+        for journal in Journal::read_all(process).unwrap_or_default() {
+            let ours = |region: &Arc<Region>| region.inode() == journal.inode;
+            if !regions.iter().any(ours) {
+                continue;
+            }
+            if let Err(error) = remove::remove(&journal) {
+                self.warnings.push(format!("process {process}: {error:#}"));
+            }
+        }
     }
 }

@@ -2,16 +2,13 @@
 //! the tool dies before it has.
 
 use crate::collect::{Collector, Keep};
+use crate::journal::Journal;
 use crate::notes::{counter, snapshot};
-use crate::region::{Region, memory_file};
-use crate::remove::{Journal, has_mapped, processes_with, remove_by};
-use crate::traced::Traced;
+use crate::region::Region;
+use crate::remove::{processes_with, remove};
 use anyhow::{Context, Result, ensure};
 use nopal_trace::{Note, Writer};
-use std::fs::File;
-use std::io::Write;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::FileExt;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -21,8 +18,8 @@ pub struct Guardian {
     process: i32,
 }
 
-const DISMISSED: u8 = b'd';
-const WATCH: u8 = b'w';
+/// In place of the number of a process.
+const DISMISSED: i32 = 0;
 
 impl Guardian {
     /// Starts it. The tool must have one thread only.
@@ -58,18 +55,11 @@ impl Guardian {
         }
     }
 
-    /// Tells of a process, or of what has changed in it since.
-    pub fn watch(&mut self, traced: &mut Traced) -> Result<()> {
-        let journal = traced.journal();
-        let mut file = File::from(memory_file(c"nopal-journal")?);
-        file.write_all(&postcard::to_stdvec(&journal)?)?;
+    /// Tells of memory that a process has; what else there is to know stands in the process.
+    pub fn watch(&mut self, region: &Region) {
+        region.set_owners(std::process::id() as i32, self.process);
         // A guardian that is gone guards no more, but the recording goes on.
-        let _ = send(
-            &self.line,
-            WATCH,
-            &[file.as_raw_fd(), traced.region.file().as_raw_fd()],
-        );
-        Ok(())
+        let _ = send(&self.line, region.process(), Some(region.file()));
     }
 
     /// Its process.
@@ -79,17 +69,17 @@ impl Guardian {
 
     /// Everything is in order.
     pub fn dismiss(&mut self) {
-        let _ = send(&self.line, DISMISSED, &[]);
+        let _ = send(&self.line, DISMISSED, None);
         // SAFETY: waits for our own child; the status is not wanted.
         unsafe { libc::waitpid(self.process, std::ptr::null_mut(), 0) };
     }
 }
 
-fn send(line: &OwnedFd, word: u8, files: &[i32]) -> Result<()> {
-    let mut byte = [word];
+fn send(line: &OwnedFd, process: i32, region: Option<BorrowedFd>) -> Result<()> {
+    let mut number = process.to_ne_bytes();
     let mut part = libc::iovec {
-        iov_base: byte.as_mut_ptr().cast(),
-        iov_len: 1,
+        iov_base: number.as_mut_ptr().cast(),
+        iov_len: number.len(),
     };
     let mut control = [0u64; 8];
     // SAFETY: the message and all it points to live through the call; CMSG_* stay within `control`.
@@ -97,36 +87,38 @@ fn send(line: &OwnedFd, word: u8, files: &[i32]) -> Result<()> {
         let mut message: libc::msghdr = std::mem::zeroed();
         message.msg_iov = &mut part;
         message.msg_iovlen = 1;
-        if !files.is_empty() {
-            let bytes = size_of_val(files) as u32;
+        if let Some(region) = region {
+            let bytes = size_of::<i32>() as u32;
             message.msg_control = control.as_mut_ptr().cast();
             message.msg_controllen = libc::CMSG_SPACE(bytes) as usize;
             let header = libc::CMSG_FIRSTHDR(&message);
             (*header).cmsg_level = libc::SOL_SOCKET;
             (*header).cmsg_type = libc::SCM_RIGHTS;
             (*header).cmsg_len = libc::CMSG_LEN(bytes) as usize;
-            std::ptr::copy_nonoverlapping(
-                files.as_ptr(),
-                libc::CMSG_DATA(header).cast(),
-                files.len(),
-            );
+            libc::CMSG_DATA(header)
+                .cast::<i32>()
+                .write_unaligned(region.as_raw_fd());
         }
         libc::sendmsg(line.as_raw_fd(), &message, libc::MSG_NOSIGNAL)
     };
-    ensure!(sent == 1, "{}", std::io::Error::last_os_error());
+    ensure!(
+        sent == number.len() as isize,
+        "{}",
+        std::io::Error::last_os_error()
+    );
     Ok(())
 }
 
-/// A word and the descriptors that came with it; `None` when the other end is closed.
-fn receive(line: &OwnedFd) -> Option<(u8, Vec<OwnedFd>)> {
-    let mut byte = [0u8];
+/// The number of a process and the descriptor that came with it; `None` when the other end is closed.
+fn receive(line: &OwnedFd) -> Option<(i32, Option<OwnedFd>)> {
+    let mut number = [0u8; 4];
     let mut part = libc::iovec {
-        iov_base: byte.as_mut_ptr().cast(),
-        iov_len: 1,
+        iov_base: number.as_mut_ptr().cast(),
+        iov_len: number.len(),
     };
     let mut control = [0u64; 8];
-    // SAFETY: as in `send`; descriptors that arrive are new and ours.
-    unsafe {
+    // SAFETY: as in `send`; a descriptor that arrives is new and ours.
+    let file = unsafe {
         let mut message: libc::msghdr = std::mem::zeroed();
         message.msg_iov = &mut part;
         message.msg_iovlen = 1;
@@ -135,53 +127,26 @@ fn receive(line: &OwnedFd) -> Option<(u8, Vec<OwnedFd>)> {
         if libc::recvmsg(line.as_raw_fd(), &mut message, libc::MSG_CMSG_CLOEXEC) <= 0 {
             return None;
         }
-        let mut files = Vec::new();
         let header = libc::CMSG_FIRSTHDR(&message);
-        if !header.is_null() && (*header).cmsg_type == libc::SCM_RIGHTS {
-            let count = ((*header).cmsg_len - libc::CMSG_LEN(0) as usize) / size_of::<i32>();
-            let numbers = libc::CMSG_DATA(header).cast::<i32>();
-            files.extend((0..count).map(|i| OwnedFd::from_raw_fd(numbers.add(i).read_unaligned())));
-        }
-        Some((byte[0], files))
-    }
-}
-
-/// What the guardian knows of one process image and its forks.
-struct Watched {
-    journal: Journal,
-    region: Arc<Region>,
+        let came = !header.is_null() && (*header).cmsg_type == libc::SCM_RIGHTS;
+        came.then(|| OwnedFd::from_raw_fd(libc::CMSG_DATA(header).cast::<i32>().read_unaligned()))
+    };
+    Some((i32::from_ne_bytes(number), file))
 }
 
 /// The guardian's life. Nobody listens to its errors: it does what it can.
 fn guard(line: OwnedFd, directory: &Path) {
     leave_the_program_alone();
-    let mut watched: Vec<Watched> = Vec::new();
-    while let Some((word, files)) = receive(&line) {
-        if word == DISMISSED {
+    let mut regions: Vec<Arc<Region>> = Vec::new();
+    while let Some((process, file)) = receive(&line) {
+        if process == DISMISSED {
             return;
         }
-        let Some(new) = read_watched(files) else {
-            continue;
-        };
-        match watched.iter_mut().find(|old| {
-            old.journal.process == new.journal.process && old.region.inode() == new.region.inode()
-        }) {
-            Some(old) => *old = new,
-            None => watched.push(new),
-        }
+        let region = file.map(|file| Region::open(file, process));
+        regions.extend(region.and_then(Result::ok).map(Arc::new));
     }
-    clean_up(&watched);
-    let _ = complete(directory, &watched);
-}
-
-fn read_watched(files: Vec<OwnedFd>) -> Option<Watched> {
-    let [journal, region] = <[OwnedFd; 2]>::try_from(files).ok()?;
-    let journal = File::from(journal);
-    let mut bytes = vec![0; journal.metadata().ok()?.len() as usize];
-    journal.read_exact_at(&mut bytes, 0).ok()?;
-    let journal: Journal = postcard::from_bytes(&bytes).ok()?;
-    let region = Arc::new(Region::open(region, journal.process).ok()?);
-    Some(Watched { journal, region })
+    clean_up(&regions);
+    let _ = complete(directory, &regions);
 }
 
 /// Out of the terminal's reach, and without the program's input and output.
@@ -208,39 +173,26 @@ fn leave_the_program_alone() {
     }
 }
 
-fn clean_up(watched: &[Watched]) {
-    let regions: Vec<_> = watched
-        .iter()
-        .map(|watched| watched.region.clone())
-        .collect();
-    for process in processes_with(&regions, &[std::process::id() as i32]) {
-        let own = |watched: &&Watched| watched.journal.process == process;
-        let has = |watched: &&Watched| has_mapped(process, &watched.region);
-        let Some(known) = watched
-            .iter()
-            .filter(has)
-            .find(own)
-            .or_else(|| watched.iter().find(has))
-        else {
-            continue;
-        };
-        let journal = Journal {
-            process,
-            ..known.journal.clone()
-        };
-        let _ = remove_by(&journal, &known.region);
+fn clean_up(regions: &[Arc<Region>]) {
+    for process in processes_with(regions, &[std::process::id() as i32]) {
+        for journal in Journal::read_all(process).unwrap_or_default() {
+            let ours = |region: &Arc<Region>| region.inode() == journal.inode;
+            if regions.iter().any(ours) {
+                let _ = remove(&journal);
+            }
+        }
     }
 }
 
 /// Writes what the tool had not written yet, and how the trace came to end.
-fn complete(directory: &Path, watched: &[Watched]) -> Result<()> {
+fn complete(directory: &Path, regions: &[Arc<Region>]) -> Result<()> {
     let mut writer = Writer::adopt(directory)?;
     writer.set_readable(nopal_symbols::demangle);
     let mut collector = Collector::new(Keep::All, None);
     let mut lost = 0;
-    for watched in watched {
-        collector.finish(&watched.region, &mut writer)?;
-        lost += watched.region.lost();
+    for region in regions {
+        collector.finish(region, &mut writer)?;
+        lost += region.lost();
     }
     writer.note(&snapshot())?;
     writer.note(&Note::Lost {

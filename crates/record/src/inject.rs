@@ -5,6 +5,7 @@ use crate::space::Space;
 use anyhow::{Context, Result, ensure};
 use nopal_process::Thread;
 use std::fs::File;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 
 const READ: u64 = libc::PROT_READ as u64;
@@ -91,6 +92,16 @@ impl<'a> Injector<'a> {
                 Err(error).with_context(|| format!("cannot open {path}"))
             }
         }
+    }
+
+    /// Drops the process's own copies of pages of a file.
+    pub fn give_back(&mut self, pages: &Range<u64>) -> Result<()> {
+        self.advise(pages.start, pages.end - pages.start, libc::MADV_DONTNEED)
+    }
+
+    pub fn unmap(&mut self, range: &Range<u64>) -> Result<()> {
+        let words = [range.start, range.end - range.start, 0, 0, 0, 0];
+        self.call("munmap", libc::SYS_munmap, words).map(|_| ())
     }
 
     pub fn close(&mut self, number: u64) -> Result<()> {

@@ -85,13 +85,12 @@ impl Session {
         let changed = with_thread(question, |thread| {
             traced.libraries_changed(thread, &mut workshop)
         });
-        let watched = self.guardian.watch(&mut traced);
         let wraps = !traced.entry_only;
         self.traced.insert(question.process, traced);
         if wrapped && !wraps {
             self.wrap_nothing_more(region)?;
         }
-        changed.and(watched)
+        changed
     }
 
     /// A library was loaded that wrapping calls does not go with. All processes with this region run the same thunks.

@@ -108,6 +108,7 @@ fn record_process(
     session.attached = Some(process);
     let drain = drain(&session);
     if let Err(error) = session.attach(process) {
+        session.let_go(process);
         let _ = drain.stop();
         session.guardian.dismiss();
         return Err(error);

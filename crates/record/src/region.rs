@@ -278,6 +278,19 @@ impl Region {
         );
     }
 
+    /// Notes where the process structure is, for whoever cleans up.
+    pub fn set_head(&self, head: u64) {
+        self.long(offset_of!(Layout, head))
+            .store(head, Ordering::Relaxed);
+    }
+
+    /// Notes who collects, and who guards.
+    pub fn set_owners(&self, tool: i32, guardian: i32) {
+        let set = |offset, process: i32| self.word(offset).store(process as u32, Ordering::Relaxed);
+        set(offset_of!(Layout, tool), tool);
+        set(offset_of!(Layout, guardian), guardian);
+    }
+
     /// Wakes who waits for the bell.
     pub fn ring(&self) {
         let bell = self.word(offset_of!(Layout, bell));
@@ -411,17 +424,4 @@ fn futex(word: &AtomicU32, operation: i32, value: u32, time: Option<Duration>) {
             0,
         )
     };
-}
-
-/// New anonymous shared memory of ours.
-pub fn memory_file(name: &std::ffi::CStr) -> Result<OwnedFd> {
-    // SAFETY: a system call with a valid string; the descriptor is new and ours.
-    let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
-    ensure!(
-        fd >= 0,
-        "no shared memory: {}",
-        std::io::Error::last_os_error()
-    );
-    // SAFETY: as above.
-    Ok(unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(fd) })
 }

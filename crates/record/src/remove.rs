@@ -1,33 +1,19 @@
-//! Takes nopal out of a running process: the text is what it was, and no frame returns into generated code.
+//! Takes nopal out of a running process: the text is what it was, no frame returns into generated code, and memory is
+//! given back.
 
 use crate::change::{Change, Patches};
+use crate::inject::Injector;
+use crate::journal::{Journal, words};
 use crate::region::Region;
-use crate::traced::Traced;
-use anyhow::{Context, Result};
-use nopal_agent::{STACK_PART_BYTES, STACK_PARTS};
+use crate::restore;
+use crate::traced::under_new_filter;
+use anyhow::Result;
+use nopal_agent::STACK_PART_BYTES;
 use nopal_process::{Memory, Stopped};
-use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// All that must be known of a process to take nopal out of it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Journal {
-    pub process: i32,
-    /// Address of the table of mirrored stack parts.
-    pub stack_parts: u64,
-    pub mirror: i64,
-    /// Where generated code may be.
-    pub arenas: Vec<Range<u64>>,
-    pub changes: Vec<Change>,
-}
-
-/// A stack part's word in the runtime's table is its number times the count of states, plus its state, as
-/// `runtime/core/stack.c` has them.
-const PART_STATES: u64 = 4;
-const PART_MIRRORED: u64 = 2;
 
 /// lea -8(%rsp), %rsp: where a wrapped function returns to in its thunk.
 const AFTER_CALL: [u8; 5] = [0x48, 0x8d, 0x64, 0x24, 0xf8];
@@ -38,26 +24,90 @@ pub const PATIENCE: Duration = Duration::from_secs(2);
 /// Steps after which a thread that has not left generated code is left in it.
 const MOST_STEPS: usize = 20_000;
 
-pub fn remove(traced: &mut Traced) -> Result<()> {
-    remove_by(&traced.journal(), &traced.region)
+/// How often threads are let go that could not be brought out of generated code, and for how long at first.
+const ATTEMPTS: u32 = 8;
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// How much memory is searched for stacks that no thread is on.
+const ELSEWHERE: u64 = 8 << 20;
+
+/// 1. no thread waits for the tool any more
+/// 2. stop all threads
+/// 3. let those in generated code run out of it, instruction by instruction
+/// 4. put the text back, but for the hooks; no new frame is wrapped by threads that are out
+/// 5. unwrap the frames that are: `*slot = mirror[slot]`; but not those of threads that unwind: an unwinder has copies of
+///    slots on its stack, and still has to be told of thunks by the hooks
+/// 6. where no frame is wrapped any more, put back the rest of the text
+/// 7. where nothing can return into generated code either, give back its memory and the pages of text
+/// 8. let go; again from 2 where something is left to do
+///
+/// What cannot be given back stays mapped, for a signal handler that will return into it. It does what is right: run
+/// the body, and return to the caller by the mirror.
+pub fn remove(journal: &Journal) -> Result<()> {
+    let memory = Memory::open(journal.process)?;
+    journal.say_gone(&memory)?;
+    let (hooks, sites): (Vec<Change>, Vec<Change>) = journal
+        .changes
+        .iter()
+        .partition(|change| change.number == 0);
+    for attempt in 0..ATTEMPTS {
+        let mut stopped = Stopped::stop(journal.process, PATIENCE)?;
+        let out = step_out(journal, &mut stopped, &[])?;
+        memory.write_patches(&Patches::of(&sites).removal())?;
+        let found = stopped.search_stacks(&journal.code, ELSEWHERE)?.found;
+        let careful = attempt + 1 < ATTEMPTS;
+        let unwinding = unwinding(journal, &stopped, &memory, &found, careful)?;
+        let wrapped = unwrap_frames(journal, &memory, &unwinding)?;
+        if out && !wrapped {
+            memory.write_patches(&Patches::of(&hooks).removal())?;
+            forget_contexts(journal, &stopped, &memory)?;
+            if unwinding.is_empty() && !is_needed(journal, &stopped, &memory, &found) {
+                return give_back(journal, &mut stopped, &memory);
+            }
+        }
+        stopped.detach_all();
+        std::thread::sleep(PAUSE * (1 << attempt));
+    }
+    Ok(())
 }
 
-/// 1. stop all threads
-/// 2. let those in generated code run out of it, instruction by instruction
-/// 3. put the text back; no new frame is wrapped from here on
-/// 4. unwrap the frames that are: `*slot = mirror[slot]`
-/// 5. let go
-///
-/// The generated code stays mapped, for what cannot be found: an address of it in a signal frame, or in data.
-pub fn remove_by(journal: &Journal, region: &Region) -> Result<()> {
-    let mut stopped = Stopped::stop(journal.process, PATIENCE)?;
-    let memory = Memory::open(journal.process)?;
-    step_out(journal, &mut stopped, &[])?;
-    region.say_gone();
-    memory.write_patches(&Patches::of(&journal.changes).removal())?;
-    journal.unwrap_frames(&memory)?;
-    stopped.detach_all();
-    Ok(())
+/// The mappings with the stacks of threads that are in an unwinder, or called by it, and may be on their way through
+/// generated code, of which words were `found` on their stacks. What a stack holds may be left from calls that are over;
+/// so a thread that waits in a system call is only taken for one that unwinders have called if one is `careful`.
+fn unwinding(
+    journal: &Journal,
+    stopped: &Stopped,
+    memory: &Memory,
+    found: &[(u64, u64)],
+    careful: bool,
+) -> Result<Vec<Range<u64>>> {
+    if journal.unwinders.is_empty() {
+        return Ok(Vec::new());
+    }
+    let maps = nopal_process::maps(journal.process)?;
+    let called = stopped.search_stacks(&journal.unwinders, 0)?.found;
+    let mut stacks = Vec::new();
+    for thread in stopped.threads() {
+        let registers = thread.registers()?;
+        let mut stack = maps.iter().map(|map| map.start..map.end);
+        let Some(stack) = stack.find(|map| map.contains(&registers.rsp)) else {
+            continue;
+        };
+        let mut unwinders = journal.unwinders.iter();
+        let within = unwinders.any(|unwinder| unwinder.contains(&registers.rip));
+        let waits = registers.orig_rax as i64 >= 0 && is_after_system_call(memory, registers.rip);
+        let holds = |words: &[(u64, u64)]| words.iter().any(|(at, _)| stack.contains(at));
+        let unwinds = within || holds(&called) && (careful || !waits);
+        if unwinds && holds(found) {
+            stacks.push(stack);
+        }
+    }
+    Ok(stacks)
+}
+
+fn is_after_system_call(memory: &Memory, address: u64) -> bool {
+    let mut code = [0; 2];
+    memory.read(address.wrapping_sub(2), &mut code).is_ok() && code == [0x0f, 0x05]
 }
 
 /// Lets threads that are in generated code run out of it, but for those that are `waiting` in the runtime. Whether all
@@ -80,66 +130,103 @@ pub fn step_out(journal: &Journal, stopped: &mut Stopped, waiting: &[i32]) -> Re
     Ok(all_out)
 }
 
-/// The stack parts that were ever mirrored, by the runtime's table at `table`.
-pub fn mirrored_parts(memory: &Memory, table: u64) -> Result<Vec<u64>> {
-    let mut bytes = vec![0; STACK_PARTS * 8];
-    memory
-        .read(table, &mut bytes)
-        .context("the table of stacks cannot be read")?;
-    Ok(words(&bytes)
-        .filter(|word| word % PART_STATES == PART_MIRRORED)
-        .map(|word| (word / PART_STATES).wrapping_mul(STACK_PART_BYTES))
-        .collect())
-}
-
-impl Journal {
-    fn is_generated(&self, address: u64) -> bool {
-        self.arenas.iter().any(|arena| arena.contains(&address))
-    }
-
-    /// Looks through all stacks that were ever mirrored. A slot is known by what it holds: the address behind the call
-    /// in a thunk. Its mirror must hold an address too, of code that is not ours.
-    pub fn unwrap_frames(&self, memory: &Memory) -> Result<()> {
-        let mut stack = vec![0; STACK_PART_BYTES as usize];
-        let mut mirror = vec![0; STACK_PART_BYTES as usize];
-        for at in mirrored_parts(memory, self.stack_parts)? {
-            // A part may be half mapped: page by page.
-            for page in (0..STACK_PART_BYTES).step_by(4096) {
-                let range = page as usize..page as usize + 4096;
-                let (stack, mirror) = (&mut stack[range.clone()], &mut mirror[range]);
-                let there = at.wrapping_add(page).wrapping_add_signed(self.mirror);
-                if memory.read(at.wrapping_add(page), stack).is_err()
-                    || memory.read(there, mirror).is_err()
-                {
-                    continue;
-                }
-                for (index, (held, kept)) in words(stack).zip(words(mirror)).enumerate() {
-                    let slot = at + page + index as u64 * 8;
-                    if self.is_generated(held)
-                        && self.is_after_call(memory, held)
-                        && !self.is_generated(kept)
-                        && kept != 0
-                    {
-                        memory.write(slot, &kept.to_le_bytes())?;
-                    }
+/// Looks through all stacks that were ever mirrored. A slot is known by what it holds: the address behind the call in a
+/// thunk. Its mirror must hold an address too, of code that is not ours. Slots in the ranges `left` are left as they
+/// are; returns whether there may be any.
+pub fn unwrap_frames(journal: &Journal, memory: &Memory, left: &[Range<u64>]) -> Result<bool> {
+    let mut some_left = false;
+    let mut stack = vec![0; STACK_PART_BYTES as usize];
+    let mut mirror = vec![0; STACK_PART_BYTES as usize];
+    for at in journal.mirrored_parts(memory)? {
+        // A part may be half mapped: page by page.
+        for page in (0..STACK_PART_BYTES).step_by(4096) {
+            let range = page as usize..page as usize + 4096;
+            let (stack, mirror) = (&mut stack[range.clone()], &mut mirror[range]);
+            let page = at.wrapping_add(page);
+            let there = page.wrapping_add_signed(journal.mirror);
+            if memory.read(page, stack).is_err() || memory.read(there, mirror).is_err() {
+                continue;
+            }
+            let is_left = left.iter().any(|range| range.contains(&page));
+            for (index, (held, kept)) in words(stack).zip(words(mirror)).enumerate() {
+                let wrapped = journal.is_generated(held)
+                    && is_after_call(memory, held)
+                    && !journal.is_generated(kept)
+                    && kept != 0;
+                some_left |= wrapped && is_left;
+                if wrapped && !is_left {
+                    memory.write(page + index as u64 * 8, &kept.to_le_bytes())?;
                 }
             }
         }
-        Ok(())
     }
-
-    fn is_after_call(&self, memory: &Memory, address: u64) -> bool {
-        let mut code = [0; AFTER_CALL.len()];
-        memory.read(address, &mut code).is_ok() && code == AFTER_CALL
-    }
+    Ok(some_left)
 }
 
-fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
-    bytes
-        .as_chunks::<8>()
-        .0
+fn is_after_call(memory: &Memory, address: u64) -> bool {
+    let mut code = [0; AFTER_CALL.len()];
+    memory.read(address, &mut code).is_ok() && code == AFTER_CALL
+}
+
+/// Makes threads without contexts of them all.
+fn forget_contexts(journal: &Journal, stopped: &Stopped, memory: &Memory) -> Result<()> {
+    let slot = i64::from(journal.context_slot);
+    for thread in stopped.threads() {
+        let word = thread.fs_base()?.wrapping_add_signed(slot);
+        memory.write(word, &0u64.to_le_bytes())?;
+    }
+    Ok(())
+}
+
+/// Whether a thread will return into generated code, of which words were `found` on stacks. Most of them are left from
+/// calls that are over. Of those that count, two kinds can wait for long: what a signal handler returns to, and what a
+/// function returns to that the runtime has called.
+fn is_needed(journal: &Journal, stopped: &Stopped, memory: &Memory, found: &[(u64, u64)]) -> bool {
+    if !stopped.late().is_empty() {
+        return true;
+    }
+    let calls_out: Vec<Range<u64>> = journal
+        .code
         .iter()
-        .map(|word| u64::from_le_bytes(*word))
+        .flat_map(|code| {
+            nopal_agent::calls_out().map(|call| code.start + call.start..code.start + call.end)
+        })
+        .collect();
+    found.iter().any(|(at, word)| {
+        calls_out.iter().any(|call| call.contains(word)) || is_interrupted(memory, *at)
+    })
+}
+
+/// Whether the word at an address is the instruction pointer that a signal handler returns to: then the flags come
+/// next, which fit into 22 bits, and after them the code segment of 64-bit programs.
+fn is_interrupted(memory: &Memory, at: u64) -> bool {
+    const USER_CODE: u64 = 0x33;
+    let word = |offset| memory.read_word(at.wrapping_add(offset));
+    word(8).is_ok_and(|flags| flags < 1 << 22)
+        && word(16).is_ok_and(|segments| segments & 0xffff == USER_CODE)
+}
+
+fn give_back(journal: &Journal, stopped: &mut Stopped, memory: &Memory) -> Result<()> {
+    let pid = stopped.pid();
+    let own = |thread: &&mut nopal_process::Thread| thread.pid() == pid;
+    let Some(thread) = stopped.threads_mut().iter_mut().find(own) else {
+        return Ok(());
+    };
+    if under_new_filter(pid) && thread.suspend_seccomp(true).is_err() {
+        return Ok(());
+    }
+    let pages = restore::unchanged_text(journal, memory)?;
+    let ours = journal.memory(memory)?;
+    let maps = nopal_process::maps(pid)?;
+    let mut injector = Injector::new(thread)?;
+    for text in pages {
+        // Refused for memory that is locked: it stays the process's own copy.
+        let _ = injector.give_back(&text);
+    }
+    for range in restore::joined(ours, &maps) {
+        injector.unmap(&range)?;
+    }
+    Ok(())
 }
 
 /// Living processes that have one of these regions mapped: forks of traced ones, which nobody else may know of.

@@ -44,7 +44,7 @@ impl Session {
     /// Makes a process traced that stands at the start of a new program.
     pub(crate) fn begin(&mut self, thread: &mut Thread) -> Result<()> {
         let process = thread.pid();
-        let mut traced = match launch::to_first_code(thread)? {
+        let traced = match launch::to_first_code(thread)? {
             Start::Ready => {
                 let mut workshop = Workshop {
                     settings: &self.settings,
@@ -56,13 +56,13 @@ impl Session {
                 let modules = modules::loaded(process, &mut workshop)?;
                 let mut traced = Traced::begin(thread, &modules, &mut workshop)?;
                 traced.make_room(&modules, thread, &mut workshop)?;
+                self.guardian.watch(&traced.region);
                 let changes = traced.add_modules(modules, &mut workshop)?;
                 traced.insert_at_rest(changes, &mut workshop)?;
                 traced
             }
             Start::Ended => return Ok(()),
         };
-        self.guardian.watch(&mut traced)?;
         self.shared.add_region(traced.region.clone());
         self.traced.insert(process, traced);
         Ok(())

@@ -7,10 +7,10 @@ use crate::control_block::{own_number, thread_words};
 use crate::files::Files;
 use crate::hooks;
 use crate::inject::Injector;
+use crate::journal::mirrored_parts;
 use crate::modules::{self, entries_only, extent};
 use crate::notes::{counter, note};
 use crate::region::Region;
-use crate::remove::{Journal, mirrored_parts};
 use crate::space::{Space, mark_of, reaches};
 use anyhow::{Context, Result, bail, ensure};
 use nopal_agent::{
@@ -81,7 +81,9 @@ impl Chosen<'_> {
     fn bound(&self) -> u64 {
         let hooks = self.hooks.iter().map(|(site, _)| *site);
         let sites = self.sites.iter().copied().chain(hooks);
-        let bound = |site: &Site| thunk_bound(site.body.code.len(), site.body.rows.len());
+        let bound = |site: &Site| {
+            thunk_bound(site.body.code.len(), site.body.rows.len()) + size_of::<Change>()
+        };
         (BLOCK_BOUND + sites.map(bound).sum::<usize>()) as u64
     }
 
@@ -122,8 +124,8 @@ impl Traced {
 
         let mut injector = Injector::new(thread)?;
         let contexts_bytes = (CONTEXTS * CONTEXT_BYTES) as u64;
-        let parts_bytes = (STACK_PARTS * 8) as u64;
-        let head = injector.private_memory(&mut space, head_bytes() + parts_bytes, false)?;
+        let head_end = head_bytes() + parts_bytes();
+        let head = injector.private_memory(&mut space, head_end, false)?;
         let contexts =
             injector.private_memory(&mut space, contexts_bytes.next_multiple_of(PAGE), true)?;
         memory.write(head + nopal_agent::process_bytes(), MEMORY_NAME)?;
@@ -158,10 +160,11 @@ impl Traced {
             ..ProcessHead::default()
         };
         memory.write(head, as_bytes(&fields))?;
+        region.set_head(head);
         let places = Places {
             head,
             memory: vec![
-                head..head + head_bytes() + parts_bytes,
+                head..head + head_end,
                 contexts..contexts + contexts_bytes.next_multiple_of(PAGE),
                 region_at..region_at + region.bytes(),
             ],
@@ -440,7 +443,7 @@ impl Traced {
             })?;
             changes.push(Change::new(module.base, site, &hook, 0)?);
         }
-        Ok((block.finish()?, changes))
+        Ok((block.finish(Change::to_bytes(&changes))?, changes))
     }
 
     /// The module that an address of the process lies in.
@@ -536,17 +539,6 @@ impl Traced {
     fn arenas(&self) -> impl Iterator<Item = Range<u64>> {
         self.places.arenas.iter().map(Arena::range)
     }
-
-    /// What must be known to undo all this.
-    pub fn journal(&self) -> Journal {
-        Journal {
-            process: self.process,
-            stack_parts: self.places.head + head_bytes(),
-            mirror: self.places.immediates.mirror,
-            arenas: self.arenas().collect(),
-            changes: self.changes.clone(),
-        }
-    }
 }
 
 /// A distance at which no stack has a mirror: beyond user addresses, where nothing can be mapped.
@@ -555,6 +547,11 @@ const NO_MIRROR: i64 = 1 << 47;
 /// The process structure, and the name of our memory behind it.
 const fn head_bytes() -> u64 {
     (nopal_agent::process_bytes() + NAME_BYTES).next_multiple_of(PAGE)
+}
+
+/// The table of stack parts.
+pub const fn parts_bytes() -> u64 {
+    (STACK_PARTS * 8) as u64
 }
 
 const MEMORY_NAME: &[u8] = b"nopal\0";
@@ -650,6 +647,11 @@ fn affordable(process: i32, buffer: u64) -> u64 {
     } else {
         buffer.min(limit / 16)
     }
+}
+
+pub fn as_bytes_mut<T: Copy>(value: &mut T) -> &mut [u8] {
+    // SAFETY: used for #[repr(C)] structures of integers, for which any bytes are valid.
+    unsafe { std::slice::from_raw_parts_mut(std::ptr::from_mut(value).cast(), size_of::<T>()) }
 }
 
 pub fn as_bytes<T: Copy>(value: &T) -> &[u8] {

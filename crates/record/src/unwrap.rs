@@ -1,7 +1,8 @@
 //! The end of wrapping, in processes that copy stacks away and back: a frame that is wrapped would come back where the
 //! mirror is another call's by now.
 
-use crate::remove::{PATIENCE, step_out};
+use crate::journal::Journal;
+use crate::remove::{PATIENCE, step_out, unwrap_frames};
 use crate::traced::Traced;
 use anyhow::Result;
 use nopal_process::{StopError, Stopped};
@@ -21,14 +22,15 @@ pub fn wrap_nothing_more(processes: &mut [&mut Traced], waiting: &[i32]) -> Resu
             let Some(mut threads) = stop(traced.process)? else {
                 continue;
             };
-            all_out &= step_out(&traced.journal(), &mut threads, waiting)?;
-            stopped.push((&**traced, threads));
+            let journal = Journal::read(traced.process, traced.region.inode())?;
+            all_out &= step_out(&journal, &mut threads, waiting)?;
+            stopped.push((&**traced, journal, threads));
         }
-        for (traced, _) in &stopped {
+        for (traced, ..) in &stopped {
             traced.record_entries_only()?;
         }
-        for (traced, _) in &stopped {
-            traced.journal().unwrap_frames(&traced.memory)?;
+        for (traced, journal, _) in &stopped {
+            unwrap_frames(journal, &traced.memory, &[])?;
         }
         drop(stopped);
         if all_out {

@@ -339,7 +339,7 @@ fn blocks_are_described_at_every_instruction() {
         let stub = [Stub::Jump, Stub::FindObject, Stub::SystemCall][site as usize % 3];
         thunks.push(block.hook(stub, code.len(), &rows, write).unwrap());
     }
-    world.add_block(block.finish().unwrap());
+    world.add_block(block.finish(&[]).unwrap());
     for thunk in &thunks {
         world.explore(thunk.entry, State::entered(8, false));
         world.explore(thunk.body, State::entered(8, false));
@@ -388,7 +388,7 @@ fn rows_of_bodies_come_out_as_they_went_in() {
     };
     let thunk = block.thunk(1, recorder, 700, &rows, write).unwrap();
     let mut world = World::new();
-    world.add_block(block.finish().unwrap());
+    world.add_block(block.finish(&[]).unwrap());
     let table = &world.tables[1];
     for pair in rows.windows(2) {
         let (Row::Cfa { register, offset }, next) = (pair[0].1, pair[1].0) else {

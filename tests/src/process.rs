@@ -1,0 +1,56 @@
+//! What a running process looks like from outside.
+
+use std::time::{Duration, Instant};
+
+/// Code of the files that are mapped into the process is as it is in the files.
+pub fn assert_text_restored(process: i32) {
+    let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).expect("the process lives");
+    let memory = std::fs::File::open(format!("/proc/{process}/mem")).expect("it may be looked at");
+    let mut compared = 0;
+    for line in maps.lines() {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let &[range, permissions, offset, _, _, path] = &fields[..] else {
+            continue;
+        };
+        if !permissions.contains('x') || !path.starts_with('/') || path.starts_with("/memfd:") {
+            continue;
+        }
+        let number = |text: &str| u64::from_str_radix(text, 16).expect("hexadecimal");
+        let (start, end) = range
+            .split_once('-')
+            .map(|(start, end)| (number(start), number(end)))
+            .expect("a range");
+        let mut mapped = vec![0; (end - start) as usize];
+        std::os::unix::fs::FileExt::read_exact_at(&memory, &mut mapped, start)
+            .expect("mapped memory");
+        let file = std::fs::read(path).expect("a mapped file");
+        let there = &file[number(offset) as usize..];
+        let length = there.len().min(mapped.len());
+        assert!(
+            mapped[..length] == there[..length],
+            "the code of {path} is not what it was"
+        );
+        compared += 1;
+    }
+    assert!(compared >= 2, "there is code to compare");
+}
+
+pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !done() {
+        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Something of nopal's is still in the code.
+pub fn is_text_changed(process: i32) -> bool {
+    std::panic::catch_unwind(|| assert_text_restored(process)).is_err()
+}
+
+/// Nothing of nopal's is mapped.
+pub fn assert_nothing_left(process: i32) {
+    let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).expect("the process lives");
+    assert!(!maps.contains("nopal"), "memory is left behind:\n{maps}");
+    assert_text_restored(process);
+}

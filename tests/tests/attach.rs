@@ -1,0 +1,133 @@
+//! Processes that run already: traced, steered, and let go of.
+
+use std::io::Write;
+
+use nopal_tests::process::{assert_nothing_left, is_text_changed, wait_until};
+use nopal_tests::{Case, End, Ended, Report, Running, Start, c, cxx, nopal, scratch};
+
+/// Starts `case` untraced and waits for the line `begun`.
+fn running(case: &Case, begun: &str) -> Running {
+    let mut running = case.untraced_start().spawn();
+    let line = format!("{begun}\n");
+    running.wait_for(|text| text.contains(&line));
+    running
+}
+
+/// Ctrl-C.
+fn interrupt(mut tool: Running) -> Ended {
+    tool.signal_group(libc::SIGINT);
+    let ended = tool.wait();
+    assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+    ended
+}
+
+#[test]
+fn what_a_process_calls_meanwhile_is_recorded_exactly() {
+    let scratch = scratch();
+    let trace = scratch.path().join("trace");
+    let case = Case::new(c("phases", &[]));
+    let mut program = running(&case, "phase 0");
+    let mut stdin = program.stdin();
+    let tool = case.attach(program.id(), &trace);
+    assert!(is_text_changed(program.id()), "there are jumps in the code");
+    stdin.write_all(b"on\n").unwrap();
+    program.wait_for(|text| text.contains("phase 1\n"));
+    interrupt(tool);
+    assert_nothing_left(program.id());
+    stdin.write_all(b"on\n").unwrap();
+    program.wait_for(|text| text.contains("phase 2\n"));
+    drop(stdin);
+    let ended = program.wait();
+    assert_eq!(ended.end, End::Code(5));
+    assert!(ended.stdout.ends_with("phase 2\nend\n"));
+    let report = Report::of(&trace);
+    // One phase, and the frames of the next wait.
+    let calls = ["descend", "leaf", "waits"].map(|function| report.calls(function));
+    assert_eq!(calls, [1100, 1000, 21]);
+}
+
+#[test]
+fn a_busy_process_is_attached_to_again_and_again() {
+    let scratch = scratch();
+    let case = Case::new(c("phases", &[])).arguments(["busy"]);
+    let mut program = running(&case, "phase 0");
+    for round in 0..10 {
+        let trace = scratch.path().join("trace");
+        let tool = case.attach(program.id(), &trace);
+        interrupt(tool);
+        assert_nothing_left(program.id());
+        let calls = Report::of(&trace).calls("leaf");
+        assert!(calls > 0, "nothing recorded in round {round}");
+    }
+    drop(program.stdin());
+    let ended = program.wait();
+    assert_eq!((ended.end, &*ended.stderr), (End::Code(5), ""));
+}
+
+#[test]
+fn exceptions_pass_through_frames_that_are_traced_since() {
+    let scratch = scratch();
+    let trace = scratch.path().join("trace");
+    let case = Case::new(cxx("attach_throw", &[]));
+    let mut program = running(&case, "ready");
+    for _ in 0..3 {
+        let tool = case.attach(program.id(), &trace);
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        interrupt(tool);
+        let report = Report::of(&trace);
+        assert!(report.calls("thrower(long, long*)") > 0);
+    }
+    drop(program.stdin());
+    let ended = program.wait();
+    assert_eq!((ended.end, &*ended.stdout), (End::Code(7), "ready\nend\n"));
+}
+
+#[test]
+fn the_end_of_the_process_ends_the_recording() {
+    let scratch = scratch();
+    let trace = scratch.path().join("trace");
+    let case = Case::new(c("phases", &[]));
+    let mut program = running(&case, "phase 0");
+    let mut tool = case.attach(program.id(), &trace);
+    drop(program.stdin());
+    assert_eq!(program.wait().end, End::Code(5));
+    let ended = tool.wait();
+    assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+    assert!(trace.join("metadata").exists());
+}
+
+#[test]
+fn the_tool_killed_while_attached_leaves_the_process_as_it_was() {
+    let scratch = scratch();
+    let trace = scratch.path().join("trace");
+    let case = Case::new(c("phases", &[])).arguments(["busy"]);
+    let mut program = running(&case, "phase 0");
+    let mut tool = case.attach(program.id(), &trace);
+    // SAFETY: a plain system call.
+    assert_eq!(unsafe { libc::kill(tool.id(), libc::SIGKILL) }, 0);
+    assert_eq!(tool.wait().end, End::Signal(libc::SIGKILL));
+    wait_until("the code is put back", || !is_text_changed(program.id()));
+    drop(program.stdin());
+    assert_eq!(program.wait().end, End::Code(5));
+}
+
+#[test]
+fn what_cannot_be_attached_to_is_refused_with_the_reason() {
+    let said = |process: i32| {
+        let scratch = scratch();
+        let trace = scratch.path().join("trace");
+        let words = ["attach".into(), process.to_string(), "-o".into()];
+        let start = Start::new(
+            [nopal().as_os_str().to_owned()]
+                .into_iter()
+                .chain(words.map(Into::into))
+                .chain([trace.clone().into_os_string()]),
+        );
+        let ended = start.run("");
+        assert_eq!(ended.end, End::Code(1), "{}", ended.stderr);
+        assert!(!trace.exists(), "an older trace would have been moved");
+        ended.stderr
+    };
+    assert!(said(i32::MAX).contains("no such process") || said(i32::MAX).contains("has ended"));
+    assert!(said(2).contains("thread of the kernel"));
+}
