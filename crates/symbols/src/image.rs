@@ -15,7 +15,7 @@ use crate::markers::{self, BadMarker, Marker};
 use crate::stamp::Stamp;
 use crate::table::{ByName, SymbolTable};
 use crate::unwind::{CfaChange, Frames, UnwindEntry};
-use crate::{debug, table};
+use crate::{debug, lines, table};
 
 /// How the kernel and the loader place a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -268,6 +268,24 @@ impl Image {
         Ok(functions[..after]
             .last()
             .filter(|function| address - function.address < function.size.max(1)))
+    }
+
+    /// The functions with code of a line of source, by address; if it has none, of the next line that has. None where
+    /// the file has no debug information that can be read. `file` is the end of a path, whole components of it.
+    pub fn functions_at_line(&self, file: &str, line: u32) -> Result<Vec<&Function>> {
+        let addresses = if lines::has(&self.elf) {
+            lines::addresses(&self.elf, file, line)
+        } else {
+            debug::file(self, &self.debug_directories)
+                .map_or_else(Vec::new, |elf| lines::addresses(&elf, file, line))
+        };
+        let mut functions = Vec::new();
+        for address in addresses {
+            functions.extend(self.function_at(address)?);
+        }
+        functions.sort_unstable_by_key(|function| function.address);
+        functions.dedup_by_key(|function| function.address);
+        Ok(functions)
     }
 
     /// The markers that the file's authors placed, by name, and those that its notes describe wrongly.

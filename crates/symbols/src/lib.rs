@@ -9,6 +9,7 @@ mod format;
 mod functions;
 mod image;
 mod imports;
+mod lines;
 mod markers;
 mod nearest;
 mod selection;

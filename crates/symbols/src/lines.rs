@@ -1,0 +1,111 @@
+//! Lines of source, from DWARF's line tables. They may be damaged or made to harm: what cannot be read tells nothing.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use gimli::{
+    AttributeValue, DebugLine, DebugLineOffset, DebugLineStr, DebugStr, EndianSlice,
+    IncompleteLineProgram, LineProgramHeader, LittleEndian,
+};
+use object::elf::SHF_COMPRESSED;
+
+use crate::elf::Elf;
+
+type Slice<'a> = EndianSlice<'a, LittleEndian>;
+
+const ADDRESS_BYTES: u8 = 8;
+const LINE_TABLES: &str = ".debug_line";
+
+/// Whether a file tells of lines.
+pub fn has(elf: &Elf) -> bool {
+    readable(elf, LINE_TABLES).is_some()
+}
+
+/// Where there is code of a line; if it has none, of the first line behind it in the same file that has. `file` is the
+/// end of a path, whole components of it.
+pub fn addresses(elf: &Elf, file: &str, line: u32) -> Vec<u64> {
+    let strings = Strings {
+        line_strings: DebugLineStr::from(slice(elf, ".debug_line_str")),
+        strings: DebugStr::from(slice(elf, ".debug_str")),
+    };
+    let mut best = u64::MAX;
+    let mut found = Vec::new();
+    for program in programs(elf) {
+        let files = strings.files(program.header(), file);
+        if files.is_empty() {
+            continue;
+        }
+        let mut rows = program.rows();
+        while let Ok(Some((_, row))) = rows.next_row() {
+            let Some(at) = row.line().map(u64::from) else {
+                continue;
+            };
+            let reached = (u64::from(line)..=best).contains(&at) && !row.end_sequence();
+            if !reached || !files.contains(&row.file_index()) {
+                continue;
+            }
+            if at < best {
+                best = at;
+                found.clear();
+            }
+            found.push(row.address());
+        }
+    }
+    found
+}
+
+fn slice<'a>(elf: &'a Elf, name: &str) -> Slice<'a> {
+    Slice::new(readable(elf, name).unwrap_or_default(), LittleEndian)
+}
+
+fn readable<'a>(elf: &'a Elf, name: &str) -> Option<&'a [u8]> {
+    let section = elf.section(name)?;
+    let compressed = section.flags.0 & u64::from(SHF_COMPRESSED.0) != 0;
+    elf.section_bytes(section).filter(|_| !compressed)
+}
+
+/// The tables of all units. The first that cannot be read ends them: nothing tells where the next would begin.
+fn programs(elf: &Elf) -> impl Iterator<Item = IncompleteLineProgram<Slice<'_>>> {
+    let section = slice(elf, LINE_TABLES);
+    let lines = DebugLine::from(section);
+    let mut offset = 0;
+    std::iter::from_fn(move || {
+        let begin = DebugLineOffset(offset);
+        let program = (offset < section.len())
+            .then(|| lines.program(begin, ADDRESS_BYTES, None, None).ok())??;
+        let header = program.header();
+        let length = usize::from(header.format().initial_length_size());
+        offset += length + header.unit_length();
+        Some(program)
+    })
+}
+
+struct Strings<'a> {
+    line_strings: DebugLineStr<Slice<'a>>,
+    strings: DebugStr<Slice<'a>>,
+}
+
+impl<'a> Strings<'a> {
+    /// The numbers that rows give the files whose path ends with `wanted`.
+    fn files(&self, header: &LineProgramHeader<Slice<'a>>, wanted: &str) -> HashSet<u64> {
+        let first = u64::from(header.version() < 5);
+        let numbered = (first..).zip(header.file_names());
+        let chosen = numbered.filter(|(_, file)| {
+            let directory = file.directory(header).and_then(|text| self.text(text));
+            let name = self.text(file.path_name());
+            let path = Path::new(directory.unwrap_or_default()).join(name.unwrap_or_default());
+            path.ends_with(wanted)
+        });
+        chosen.map(|(number, _)| number).collect()
+    }
+
+    fn text(&self, value: AttributeValue<Slice<'a>>) -> Option<&'a str> {
+        let text = match value {
+            AttributeValue::String(text) => text,
+            AttributeValue::DebugLineStrRef(at) => self.line_strings.get_str(at).ok()?,
+            AttributeValue::DebugStrRef(at) => self.strings.get_str(at).ok()?,
+            _ => return None,
+        };
+        str::from_utf8(text.slice()).ok()
+    }
+}
