@@ -65,7 +65,9 @@ impl Code {
 
     /// Changes two bytes at an even address at once. Threads may run there.
     pub fn store_pair(&self, address: u64, pair: [u8; 2]) -> Result<()> {
-        let offset = self.offset(address, 2).filter(|_| address.is_multiple_of(2));
+        let offset = self
+            .offset(address, 2)
+            .filter(|_| address.is_multiple_of(2));
         let Some(offset) = offset else {
             bail!("generated code outside of its memory, or at an odd address");
         };

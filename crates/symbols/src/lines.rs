@@ -60,7 +60,7 @@ fn slice<'a>(elf: &'a Elf, name: &str) -> Slice<'a> {
 
 fn readable<'a>(elf: &'a Elf, name: &str) -> Option<&'a [u8]> {
     let section = elf.section(name)?;
-    let compressed = section.flags.0 & u64::from(SHF_COMPRESSED.0) != 0;
+    let compressed = section.flags.0 & SHF_COMPRESSED.0 != 0;
     elf.section_bytes(section).filter(|_| !compressed)
 }
 
