@@ -47,6 +47,9 @@ pub enum Color {
 pub enum Command {
     Record(Record),
     Attach(Attach),
+    Detach(Detach),
+    Ctl(Ctl),
+    Mount(Mount),
     Report(Report),
     Replay(Replay),
     Graph(Graph),
@@ -105,6 +108,42 @@ pub struct Attach {
     /// End after this time, such as 500ms, 10s, 5m, 1h
     #[arg(long = "for", value_name = "TIME", value_parser = time::parse)]
     time: Option<Duration>,
+}
+
+/// End the tracing of a process, as Ctrl-C at its `nopal attach` does
+///
+/// The process is as it was before when this returns.
+#[derive(Debug, Args)]
+pub struct Detach {
+    /// The process
+    #[arg(value_parser = clap::value_parser!(i32).range(1..))]
+    pub pid: i32,
+}
+
+/// Control the tracing of a process by commands
+///
+/// Without commands, and with a terminal or nothing at standard input, prints the state, as commands: saved and given
+/// to `nopal ctl` of the same program again, they restore it.
+#[derive(Debug, Args)]
+pub struct Ctl {
+    /// A process that `nopal record` or `nopal attach` traces
+    #[arg(value_parser = clap::value_parser!(i32).range(1..))]
+    pub pid: i32,
+
+    /// The words of a command; or commands, where one of them has a space [default: from standard input]
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub command: Vec<String>,
+}
+
+/// Show all tracing sessions as files
+///
+/// DIR/PID/ctl and DIR/PID/trace are as in Plan 9, DIR/PID/tracing/… as in the kernel's tracing directory. Ctrl-C or
+/// `fusermount3 -u DIR` unmounts them.
+#[derive(Debug, Args)]
+pub struct Mount {
+    /// A directory
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
 }
 
 /// What to record, and where to.

@@ -2,6 +2,7 @@
 #![cfg_attr(not(test), no_main)]
 
 mod arguments;
+mod ctl;
 mod doctor;
 mod dump;
 mod graph;
@@ -9,6 +10,7 @@ mod hist;
 mod info;
 mod list;
 mod manual;
+mod mount;
 mod open;
 mod output;
 mod program;
@@ -70,6 +72,9 @@ fn run(command: Command) -> Result<i32> {
     match command {
         Command::Record(record) => return record::run(&record.options()),
         Command::Attach(attach) => return record::run(&attach.options()),
+        Command::Detach(detach) => ctl::detach(&detach)?,
+        Command::Ctl(ctl) => ctl::run(&ctl)?,
+        Command::Mount(mount) => mount::run(&mount)?,
         Command::Report(report) => report::run(&report)?,
         Command::Replay(replay) => replay::run(&replay)?,
         Command::Graph(graph) => graph::run(&graph)?,

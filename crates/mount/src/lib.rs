@@ -17,8 +17,12 @@ use rustix::mount::{UnmountFlags, unmount};
 use std::path::Path;
 use std::sync::mpsc::channel;
 
-/// Serves until one of `signals` comes or somebody unmounts the directory. `signals` waits for one.
-pub fn mount(directory: &Path, signals: impl FnOnce() + Send + 'static) -> Result<()> {
+/// Serves until somebody unmounts the directory, or `wait` returns. `mounted` is called when all is in place.
+pub fn mount(
+    directory: &Path,
+    mounted: impl FnOnce(),
+    wait: impl FnOnce() + Send + 'static,
+) -> Result<()> {
     let shown = directory.display();
     match directory.metadata() {
         Ok(about) => ensure!(about.is_dir(), "{shown} is not a directory"),
@@ -38,12 +42,13 @@ pub fn mount(directory: &Path, signals: impl FnOnce() + Send + 'static) -> Resul
     let mut session = Session::new(Sessions::default(), directory, &config)
         .with_context(|| format!("{shown} cannot be mounted (`nopal doctor` tells more)"))?;
     let mut unmounter = session.unmount_callable();
+    mounted();
     let (over, either) = channel();
     let unmounted = over.clone();
     std::thread::spawn(move || unmounted.send(session.run().context("the mount has failed")));
     let path = directory.to_path_buf();
     std::thread::spawn(move || {
-        signals();
+        wait();
         // Files may be in use: they fail from now on.
         let result = unmounter
             .unmount()

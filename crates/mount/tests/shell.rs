@@ -29,9 +29,13 @@ impl Mount {
         let (said, ended) = channel();
         let path = directory.path().to_path_buf();
         std::thread::spawn(move || {
-            said.send(nopal_mount::mount(&path, move || {
-                let _ = asked.recv();
-            }))
+            said.send(nopal_mount::mount(
+                &path,
+                || (),
+                move || {
+                    let _ = asked.recv();
+                },
+            ))
         });
         let mount = Mount {
             directory,
@@ -296,7 +300,7 @@ fn a_reader_of_a_stream_waits_and_can_be_interrupted() {
 #[test]
 fn readers_see_the_end_of_a_session() {
     let mount = Mount::new();
-    let (fake, server, process) = session();
+    let (fake, mut server, process) = session();
     let mut reader = mount.background(&format!("cat {process}/tracing/trace_pipe"));
     fake.state().stream.extend(b"one\n");
     assert_eq!(line(&mut reader), "one");
@@ -304,6 +308,7 @@ fn readers_see_the_end_of_a_session() {
     let mut open = mount.background(&format!("bash -c 'cd {process}; {script}'"));
     assert_eq!(line(&mut open), "ready");
     server.end(|| ());
+    drop(server);
     assert!(reader.wait().unwrap().success(), "a stream just ends");
     assert!(!open.wait().unwrap().success(), "a file does not");
 }
@@ -379,8 +384,8 @@ fn others_see_nothing() {
 fn what_cannot_be_mounted_is_said() {
     runtime();
     let never = || {};
-    let error = nopal_mount::mount(Path::new("/nothing/here"), never).unwrap_err();
+    let error = nopal_mount::mount(Path::new("/nothing/here"), never, never).unwrap_err();
     assert!(format!("{error:#}").contains("/nothing/here"), "{error:#}");
-    let error = nopal_mount::mount(Path::new("/etc/passwd"), never).unwrap_err();
+    let error = nopal_mount::mount(Path::new("/etc/passwd"), never, never).unwrap_err();
     assert!(error.to_string().contains("not a directory"), "{error}");
 }

@@ -1,10 +1,13 @@
 //! The other end of a session's socket.
 
 use crate::line::Line;
-use crate::protocol::{Answer, LONGEST_LINE, LONGEST_WRITE, Request, VERSION, parse_list};
+use crate::protocol::{
+    Answer, LONGEST_COMMAND, LONGEST_LINE, LONGEST_READ, LONGEST_WRITE, Request, VERSION,
+    parse_list,
+};
 use crate::sockets;
 use crate::tree::{Access, Entry, Failure};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use std::time::Duration;
 
 /// How long a session may take to send an answer that it has begun, or to take a request.
@@ -54,7 +57,7 @@ impl Client {
     pub fn read_all(&mut self) -> Result<Vec<u8>> {
         let mut all = Vec::new();
         loop {
-            let part = self.read(all.len() as u64, LONGEST_WRITE)?;
+            let part = self.read(all.len() as u64, LONGEST_READ)?;
             if part.is_empty() {
                 return Ok(all);
             }
@@ -85,11 +88,21 @@ impl Client {
     /// Has lines obeyed, and gives what they answer.
     pub fn command(&mut self, text: &str) -> Result<String> {
         let length = text.len();
-        if length > LONGEST_WRITE {
-            bail!("more than {LONGEST_WRITE} bytes of commands at once");
-        }
+        ensure!(
+            length <= LONGEST_COMMAND,
+            "more than {LONGEST_COMMAND} bytes of commands at once"
+        );
         let answer = self.ask(&Request::Command { length }, text.as_bytes())?;
         Ok(String::from_utf8_lossy(&answer).into_owned())
+    }
+
+    /// Has the session end, and waits until it has.
+    pub fn detach(mut self) -> Result<()> {
+        self.ask(&Request::Detach, &[])?;
+        self.line.wait(None)?;
+        // Closed or cut: it has ended either way.
+        let _ = self.line.line(LONGEST_LINE, PATIENCE);
+        Ok(())
     }
 
     fn ask(&mut self, request: &Request, bytes: &[u8]) -> Result<Vec<u8>> {

@@ -18,10 +18,18 @@ pub struct Connection<'a> {
     tree: &'a dyn Tree,
     /// The session ends: a stream that has nothing is at its end.
     ending: &'a AtomicBool,
-    /// A stream is open.
-    streams: &'a AtomicBool,
+    stays: &'a Stays,
     greeted: bool,
     open: Option<Open>,
+}
+
+/// Why a client is still listened to when the session ends.
+#[derive(Default)]
+pub struct Stays {
+    /// It reads a stream, and is to see its end.
+    pub to_read: AtomicBool,
+    /// It wants to know when the session has ended.
+    pub to_the_end: AtomicBool,
 }
 
 struct Open {
@@ -45,13 +53,13 @@ impl<'a> Connection<'a> {
         line: Line,
         tree: &'a dyn Tree,
         ending: &'a AtomicBool,
-        streams: &'a AtomicBool,
+        stays: &'a Stays,
     ) -> Connection<'a> {
         Connection {
             line,
             tree,
             ending,
-            streams,
+            stays,
             greeted: false,
             open: None,
         }
@@ -116,6 +124,10 @@ impl<'a> Connection<'a> {
             Request::Flush => self.flush(),
             Request::Close => self.close(),
             Request::Command { .. } => self.command(bytes),
+            Request::Detach => {
+                self.stays.to_the_end.store(true, Ordering::Release);
+                self.tree.detach().map(|()| Vec::new())
+            }
         })
     }
 
@@ -129,7 +141,9 @@ impl<'a> Connection<'a> {
         } else {
             b"".as_slice()
         };
-        self.streams.store(file.is_stream(), Ordering::Release);
+        self.stays
+            .to_read
+            .store(file.is_stream(), Ordering::Release);
         self.open = Some(Open {
             file,
             path,
@@ -205,7 +219,7 @@ impl<'a> Connection<'a> {
 
     fn close(&mut self) -> Result<Vec<u8>, Failure> {
         let open = self.open.take().ok_or_else(not_open)?;
-        self.streams.store(false, Ordering::Release);
+        self.stays.to_read.store(false, Ordering::Release);
         open.file.close().map(|()| Vec::new())
     }
 

@@ -15,6 +15,7 @@
 //! flush                   a line whose end may have been to come is obeyed too
 //! close                   the connection is no file any more
 //! command LENGTH          and that many bytes: lines as for the file ctl, without opening it
+//! detach                  the session is to end; when it has, the connection is closed
 //!
 //! ok LENGTH               and that many bytes
 //! error NUMBER LENGTH     errno(3), and as many bytes of text for people
@@ -33,8 +34,10 @@ pub const STREAM: &[u8] = b"stream";
 pub const LONGEST_LINE: usize = 1024;
 /// Of what one `read` gives.
 pub const LONGEST_READ: usize = 1 << 17;
-/// Of what one `write` or `command` takes.
+/// Of what one `write` takes.
 pub const LONGEST_WRITE: usize = 1 << 17;
+/// Of what one `command` takes: the state of a session with many traces.
+pub const LONGEST_COMMAND: usize = 1 << 24;
 /// Of an answer: a folder may be long.
 pub const LONGEST_ANSWER: usize = 1 << 24;
 const LONGEST_PATH: usize = 512;
@@ -62,6 +65,7 @@ pub enum Request {
     Command {
         length: usize,
     },
+    Detach,
 }
 
 impl Request {
@@ -94,8 +98,9 @@ impl Request {
             "flush" if rest.is_empty() => Request::Flush,
             "close" if rest.is_empty() => Request::Close,
             "command" => Request::Command {
-                length: length(rest, LONGEST_WRITE)?,
+                length: length(rest, LONGEST_COMMAND)?,
             },
+            "detach" if rest.is_empty() => Request::Detach,
             _ => return None,
         })
     }
@@ -118,6 +123,7 @@ impl Request {
             Request::Flush => "flush\n".into(),
             Request::Close => "close\n".into(),
             Request::Command { length } => format!("command {length}\n"),
+            Request::Detach => "detach\n".into(),
         }
     }
 }
@@ -263,8 +269,9 @@ mod tests {
             Request::Flush,
             Request::Close,
             Request::Command {
-                length: LONGEST_WRITE,
+                length: LONGEST_COMMAND,
             },
+            Request::Detach,
         ];
         for bits in 1..8 {
             requests.push(Request::Open {

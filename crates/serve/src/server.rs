@@ -1,6 +1,6 @@
 //! The threads in a session that wait for clients: one for all that come, and one for each that is there.
 
-use crate::connection::Connection;
+use crate::connection::{Connection, Stays};
 use crate::line::Line;
 use crate::sockets::{Names, is_trusted};
 use crate::tree::Tree;
@@ -40,8 +40,7 @@ struct Shared {
 
 struct Connected {
     socket: OwnedFd,
-    /// Reads a stream, whose end it is to see.
-    streams: Arc<AtomicBool>,
+    stays: Arc<Stays>,
 }
 
 impl Server {
@@ -74,20 +73,23 @@ impl Server {
         self.names.remove(process);
     }
 
-    /// Ends it, while `work` goes on doing what clients ask of the session: readers of streams get what is left, all
-    /// others their answers. Those that take their time are not waited for.
-    pub fn end(mut self, mut work: impl FnMut()) {
+    /// Nobody new is served any more, while `work` goes on doing what clients ask of the session: readers of streams get
+    /// what is left, all others their answers. Those that take their time are not waited for.
+    ///
+    /// Who has asked for the session's end sees it when the server is dropped.
+    pub fn end(&mut self, mut work: impl FnMut()) {
         self.turn_away();
-        self.shared
-            .hear_no_more(|connected| !connected.streams.load(Ordering::Acquire));
+        let stays = |connected: &Connected| connected.stays.to_the_end.load(Ordering::Acquire);
+        self.shared.hear_no_more(|connected| {
+            !stays(connected) && !connected.stays.to_read.load(Ordering::Acquire)
+        });
         let until = Instant::now() + GRACE;
-        while !self.shared.connections().is_empty() && Instant::now() < until {
+        while !self.shared.connections().values().all(stays) && Instant::now() < until {
             work();
             std::thread::sleep(PAUSE);
         }
     }
 
-    /// Nobody new is served any more.
     fn turn_away(&mut self) {
         self.names.remove_all();
         self.shared.ending.store(true, Ordering::Release);
@@ -153,17 +155,17 @@ impl Shared {
         }
         let line = Line::new(socket.as_fd().try_clone_to_owned()?);
         let theirs = self.clone();
-        let streams = Arc::new(AtomicBool::new(false));
-        let reads_stream = streams.clone();
+        let stays = Arc::new(Stays::default());
+        let their_stays = stays.clone();
         Builder::new()
             .name("client".into())
             .spawn(move || {
                 // A client that did not keep to the protocol needs no more than to be let go.
-                let _ = Connection::new(line, &*theirs.tree, &theirs.ending, &reads_stream).run();
+                let _ = Connection::new(line, &*theirs.tree, &theirs.ending, &their_stays).run();
                 theirs.connections().remove(&number);
             })
             .context("no thread for a client")?;
-        connections.insert(number, Connected { socket, streams });
+        connections.insert(number, Connected { socket, stays });
         Ok(())
     }
 }

@@ -12,6 +12,9 @@ pub trait Tree: Send + Sync + 'static {
 
     /// Obeys lines as a write to `ctl` does, and gives what they answer.
     fn command(&self, text: &str) -> Result<String, Failure>;
+
+    /// Has the session end, which it does afterwards.
+    fn detach(&self) -> Result<(), Failure>;
 }
 
 /// An open file.

@@ -115,7 +115,7 @@ fn a_file_is_read_in_pieces_and_again() {
 
 #[test]
 fn a_stream_waits_and_ends_with_the_session() {
-    let (fake, server, process) = session();
+    let (fake, mut server, process) = session();
     let mut reader = opened(process, "tracing/trace_pipe", READ);
     let (said, heard) = std::sync::mpsc::channel();
     let thread = std::thread::spawn(move || {
@@ -142,6 +142,25 @@ fn a_stream_waits_and_ends_with_the_session() {
     assert_eq!(rest, b"last");
     let error = Client::connect(process).err().unwrap();
     assert!(error.is::<NotTraced>(), "{error}");
+}
+
+#[test]
+fn who_ends_a_session_waits_for_its_end() {
+    let (fake, mut server, process) = session();
+    let client = Client::connect(process).unwrap();
+    let (said, heard) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || said.send(client.detach()));
+    while fake.told() != "detach" {
+        std::thread::yield_now();
+    }
+    server.end(|| ());
+    assert!(heard.recv_timeout(Duration::from_millis(50)).is_err());
+    drop(server);
+    heard
+        .recv_timeout(Duration::from_secs(20))
+        .unwrap()
+        .unwrap();
+    thread.join().unwrap().unwrap();
 }
 
 #[test]

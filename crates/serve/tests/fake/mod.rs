@@ -74,6 +74,11 @@ impl Tree for Fake {
         self.state().told.push(text.into());
         Ok(format!("heard {text}"))
     }
+
+    fn detach(&self) -> Result<(), Failure> {
+        self.state().told.push("detach".into());
+        Ok(())
+    }
 }
 
 struct FakeFile {

@@ -1,0 +1,104 @@
+//! `nopal ctl` and `nopal detach`: what is asked of the session that traces a process.
+
+use std::io::{self, IsTerminal, Read, Write};
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use nopal_serve::{Access, Client, NotTraced};
+
+use crate::arguments::{Ctl, Detach};
+use crate::output;
+
+pub fn run(ctl: &Ctl) -> Result<()> {
+    let mut client = connect(ctl.pid)?;
+    let commands = match ctl.command.is_empty() {
+        false => Some(lines(&ctl.command)),
+        true => from_standard_input()?,
+    };
+    let answer = match commands {
+        Some(commands) => client.command(&commands)?.into_bytes(),
+        None => {
+            let access = Access {
+                read: true,
+                ..Access::default()
+            };
+            client.open("ctl", access)?;
+            client.read_all()?
+        }
+    };
+    let mut out = output::stdout()?;
+    let written = out.write_all(&answer).map_err(Into::into);
+    output::finish(out, written)
+}
+
+pub fn detach(detach: &Detach) -> Result<()> {
+    connect(detach.pid)?.detach()
+}
+
+fn connect(process: i32) -> Result<Client> {
+    Client::connect(process).map_err(|error| match error.downcast_ref::<NotTraced>() {
+        Some(_) => not_traced(error, process),
+        None => error,
+    })
+}
+
+/// With what the user may have meant.
+fn not_traced(error: anyhow::Error, process: i32) -> anyhow::Error {
+    if !Path::new(&format!("/proc/{process}")).exists() {
+        return anyhow::anyhow!("there is no process {process}");
+    }
+    let traced: Vec<String> = nopal_serve::processes()
+        .iter()
+        .map(i32::to_string)
+        .collect();
+    match traced.is_empty() {
+        true => anyhow::anyhow!("{error}; `nopal attach {process}` traces it"),
+        false => anyhow::anyhow!("{error}; these are: {}", traced.join(" ")),
+    }
+}
+
+/// Words make one command, unless a word is several itself.
+fn lines(words: &[String]) -> String {
+    let several = words.iter().any(|word| word.contains(char::is_whitespace));
+    words.join(if several { "\n" } else { " " })
+}
+
+/// `None`: nothing was said there.
+fn from_standard_input() -> Result<Option<String>> {
+    if io::stdin().is_terminal() {
+        return Ok(None);
+    }
+    let mut text = Vec::new();
+    io::stdin()
+        .read_to_end(&mut text)
+        .context("standard input")?;
+    if text.is_empty() {
+        return Ok(None);
+    }
+    match String::from_utf8(text) {
+        Ok(text) => Ok(Some(text)),
+        Err(_) => bail!("standard input is not text (UTF-8)"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_a_command_or_commands() {
+        let words = |words: &[&str]| {
+            lines(
+                &words
+                    .iter()
+                    .map(|word| word.to_string())
+                    .collect::<Vec<_>>(),
+            )
+        };
+        assert_eq!(words(&["trace", "main", "new", "m"]), "trace main new m");
+        assert_eq!(
+            words(&["trace main new m", "start"]),
+            "trace main new m\nstart"
+        );
+    }
+}
