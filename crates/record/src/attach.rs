@@ -22,6 +22,10 @@ const STRICT: u32 = 1;
 
 /// Says what will not work before anything is touched.
 pub fn refuse_what_cannot_be(process: i32) -> Result<()> {
+    ensure!(
+        !nopal_serve::is_traced(process),
+        "process {process} is traced by nopal already: `nopal ctl {process}` controls that, `nopal detach {process}` ends it"
+    );
     nopal_process::examine(process)?;
     let mut threads = nopal_process::threads(process)?.into_iter();
     let strict = |thread| {

@@ -89,6 +89,8 @@ impl Session {
         }
         drop(writer);
         self.guardian.dismiss();
+        // It is nothing that the trace lacks.
+        self.warnings.extend(self.not_served.take());
         Ok(Outcome {
             ended,
             directory: self.options.directory.clone(),

@@ -33,6 +33,7 @@ mod record;
 mod region;
 mod remove;
 mod restore;
+mod serve;
 mod session;
 mod signals;
 mod space;

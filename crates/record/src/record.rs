@@ -83,10 +83,12 @@ fn record_program(
         session.guardian.dismiss();
         return Err(error);
     }
-    started(handle);
+    started(handle.clone());
     let _ = launched.thread.detach();
+    session.serve(handle);
     let drain = drain(&session);
     let (ended, left) = session.run(main, &signals, &drain)?;
+    session.serve_no_more();
     session.finish(ended, &left, drain)
 }
 
@@ -113,8 +115,10 @@ fn record_process(
         session.guardian.dismiss();
         return Err(error);
     }
-    started(handle);
+    started(handle.clone());
+    session.serve(handle);
     let (ended, left) = session.run(main, &signals, &drain)?;
+    session.serve_no_more();
     session.finish(ended, &left, drain)
 }
 
@@ -137,6 +141,8 @@ fn session(
         asked,
         attached: None,
         enough: false,
+        server: None,
+        not_served: None,
     };
     (session, handle)
 }

@@ -13,6 +13,7 @@ use crate::steer::Work;
 use crate::traced::{Settings, Traced, Workshop};
 use anyhow::{Result, bail, ensure};
 use nopal_process::{Ending, ExitWatch, Thread};
+use nopal_serve::Server;
 use nopal_trace::Note;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -38,6 +39,9 @@ pub struct Session {
     pub(crate) attached: Option<i32>,
     /// Wanted from outside.
     pub(crate) enough: bool,
+    pub(crate) server: Option<Server>,
+    /// Why nobody can control the session.
+    pub(crate) not_served: Option<String>,
 }
 
 impl Session {
@@ -115,6 +119,7 @@ impl Session {
                     self.answer(region, &question);
                 }
             }
+            self.name_processes();
             self.work();
             if ended.is_none() {
                 ended = main.poll()?.map(ended_as);

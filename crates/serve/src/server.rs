@@ -73,6 +73,16 @@ impl Server {
         self.names.remove(process);
     }
 
+    /// Adds and removes, so that clients find the session by these processes and no others. One that another session
+    /// has is that one's.
+    pub fn name(&mut self, processes: impl Iterator<Item = i32> + Clone) {
+        self.names
+            .keep(|named| processes.clone().any(|process| process == named));
+        for process in processes {
+            self.names.try_add(process);
+        }
+    }
+
     /// Nobody new is served any more, while `work` goes on doing what clients ask of the session: readers of streams get
     /// what is left, all others their answers. Those that take their time are not waited for.
     ///

@@ -23,6 +23,8 @@ pub struct Names {
     directory: Directory,
     socket: String,
     processes: Vec<i32>,
+    /// Processes that cannot be had.
+    without: Vec<i32>,
 }
 
 impl Names {
@@ -37,6 +39,7 @@ impl Names {
             directory,
             socket,
             processes: Vec::new(),
+            without: Vec::new(),
         };
         Ok((names, listener))
     }
@@ -64,6 +67,23 @@ impl Names {
         if let Some(at) = self.processes.iter().position(|known| *known == process) {
             self.processes.swap_remove(at);
             self.directory.remove(&process.to_string());
+        }
+    }
+
+    /// As `add`, but once only.
+    pub fn try_add(&mut self, process: i32) {
+        if !self.without.contains(&process) && self.add(process).is_err() {
+            self.without.push(process);
+        }
+    }
+
+    /// Removes all but some.
+    pub fn keep(&mut self, keeps: impl Fn(i32) -> bool) {
+        self.without.retain(|process| keeps(*process));
+        let gone = self.processes.iter().copied();
+        let gone: Vec<i32> = gone.filter(|process| !keeps(*process)).collect();
+        for process in gone {
+            self.remove(process);
         }
     }
 

@@ -380,6 +380,15 @@ fn a_process_has_one_session_and_a_dead_one_none() {
     second.remove(process);
     assert!(!nopal_serve::is_traced(process));
 
+    second.name([process, another].into_iter());
+    second.name([another].into_iter());
+    assert!(!nopal_serve::is_traced(process) && nopal_serve::is_traced(another));
+    let (_third, mut third, taken) = session();
+    second.name([another, taken].into_iter());
+    drop(second);
+    assert!(nopal_serve::is_traced(taken), "not the second's to remove");
+    let second = &mut third;
+
     // Left by a tool that was killed.
     let dead = sockets().join("session-1.0");
     drop(UnixListener::bind(&dead).unwrap());
