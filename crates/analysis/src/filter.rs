@@ -31,6 +31,15 @@ pub fn begin(trace: &Trace) -> u64 {
     first.map(|packet| packet.clock_begin()).min().unwrap_or(0)
 }
 
+/// The counter at its last record.
+pub fn end(trace: &Trace) -> u64 {
+    let threads = trace.threads();
+    let last = threads
+        .iter()
+        .filter_map(|thread| thread.packets().next_back());
+    last.map(|packet| packet.clock_end()).max().unwrap_or(0)
+}
+
 /// A filter at work on one thread after the other.
 #[derive(Clone)]
 pub struct Sieve<'a> {

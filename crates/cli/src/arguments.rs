@@ -1,6 +1,7 @@
 //! The command line: parser, help and manual pages all come from here.
 
 mod calls;
+mod pictures;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -14,7 +15,8 @@ use nopal_record::{Options, Target, WhenFull};
 
 use crate::{size, time};
 use calls::subject_and_trace;
-pub use calls::{ByArgument, Hist};
+pub use calls::{ByArgument, Hist, Subject};
+pub use pictures::{Cdf, Curve, Flame, Kind, PictureOutput, Plot, Table, Timeline};
 
 /// Trace any Linux program: every call of every function, without recompiling.
 #[derive(Debug, Parser)]
@@ -54,6 +56,8 @@ pub enum Command {
     Replay(Replay),
     Graph(Graph),
     Hist(Hist),
+    Plot(Plot),
+    Flame(Flame),
     Dump(Dump),
     Info(Info),
     List(List),

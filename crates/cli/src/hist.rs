@@ -2,18 +2,13 @@
 
 use anyhow::Result;
 use nopal_analysis::hist;
-use nopal_analysis::names::Names;
-use nopal_analysis::values::What;
 
 use crate::arguments::{ByArgument, Hist};
 use crate::open::driven;
 use crate::output::{self, finish, width};
 
 pub fn run(arguments: &Hist) -> Result<()> {
-    let (text, input) = arguments.subject.parts();
-    let trace = input.open()?;
-    let names = Names::new(&trace);
-    let what = What::new(text, &names)?;
+    let (trace, names, what) = arguments.subject.open()?;
     let (filter, by) = (arguments.filter.filter(), ByArgument::by(arguments.by));
     let groups = driven("reading calls", |drive| {
         hist::distributions(&trace, &names, &what, &filter, by, drive)

@@ -5,6 +5,7 @@ mod arguments;
 mod ctl;
 mod doctor;
 mod dump;
+mod flame;
 mod graph;
 mod hist;
 mod info;
@@ -13,6 +14,8 @@ mod manual;
 mod mount;
 mod open;
 mod output;
+mod picture;
+mod plot;
 mod program;
 mod progress;
 mod record;
@@ -79,6 +82,8 @@ fn run(command: Command) -> Result<i32> {
         Command::Replay(replay) => replay::run(&replay)?,
         Command::Graph(graph) => graph::run(&graph)?,
         Command::Hist(hist) => hist::run(&hist)?,
+        Command::Plot(plot) => plot::run(&plot)?,
+        Command::Flame(flame) => flame::run(&flame)?,
         Command::Dump(dump) => dump::run(&dump)?,
         Command::Info(info) => info::run(&info)?,
         Command::List(list) => list::run(&list)?,

@@ -3,9 +3,11 @@
 use anstream::eprintln;
 use anyhow::{Result, bail};
 use nopal_analysis::drive::Drive;
+use nopal_analysis::names::Names;
+use nopal_analysis::values::What;
 use nopal_trace::Trace;
 
-use crate::arguments::Input;
+use crate::arguments::{Input, Subject};
 use crate::progress::Progress;
 
 impl Input {
@@ -27,6 +29,17 @@ impl Input {
             eprintln!("nopal: the trace is damaged: {file} at {offset}: {what}{more}");
         }
         Ok(trace)
+    }
+}
+
+impl Subject {
+    /// The trace, and which of its calls' values are asked for.
+    pub fn open(&self) -> Result<(Trace, Names, What)> {
+        let (text, input) = self.parts();
+        let trace = input.open()?;
+        let names = Names::new(&trace);
+        let what = What::new(text, &names)?;
+        Ok((trace, names, what))
     }
 }
 

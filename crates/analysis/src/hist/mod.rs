@@ -13,7 +13,7 @@ use crate::drive::Drive;
 use crate::filter::Filter;
 use crate::names::{Names, ThreadNames};
 use crate::values::{Tally, Value, What, tally};
-pub use bars::{Bar, Scale};
+pub use bars::{Bar, Scale, bars};
 pub use write::{write_json, write_text};
 
 /// What has a histogram of its own.
@@ -42,7 +42,8 @@ pub struct Distribution {
 }
 
 impl Distribution {
-    fn new(digits: u8) -> Result<Distribution> {
+    /// `digits` are significant.
+    pub fn new(digits: u8) -> Result<Distribution> {
         let new = || Histogram::new(digits).context("cannot make a histogram");
         Ok(Distribution {
             histogram: new()?,
@@ -54,7 +55,7 @@ impl Distribution {
     }
 
     #[inline]
-    fn add(&mut self, value: i64) {
+    pub fn add(&mut self, value: i64) {
         let histogram = if value < 0 {
             &mut self.negative
         } else {
@@ -67,7 +68,7 @@ impl Distribution {
         self.most = self.most.max(value);
     }
 
-    fn merge(&mut self, other: &Distribution) -> Result<()> {
+    pub fn merge(&mut self, other: &Distribution) -> Result<()> {
         self.histogram.add(&other.histogram)?;
         self.negative.add(&other.negative)?;
         self.sum += other.sum;

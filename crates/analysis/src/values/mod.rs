@@ -74,6 +74,11 @@ impl What {
         }
     }
 
+    /// Whether the values are how long calls took.
+    pub fn is_duration(&self) -> bool {
+        self.expression == Expression::Duration
+    }
+
     /// Whether the values are nanoseconds.
     pub fn is_time(&self) -> bool {
         matches!(self.expression, Expression::Duration | Expression::Own)

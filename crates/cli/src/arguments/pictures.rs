@@ -1,0 +1,179 @@
+//! What is drawn, how, and where to.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+use nopal_plot::AxisScale;
+use nopal_plot::flame::Weight;
+
+use super::Input;
+use super::calls::{ByArgument, FilterArguments, Subject};
+
+/// Pictures of a trace, as SVG or PNG
+#[derive(Debug, Args)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+pub struct Plot {
+    #[command(subcommand)]
+    pub kind: Kind,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Kind {
+    Timeline(Timeline),
+    /// How a value of calls changes over time: median, 99th percentile, largest
+    ///
+    /// `nopal plot latency read` draws the durations of `read`.
+    Latency(Curve),
+    Cdf(Cdf),
+    /// A histogram of a value of calls
+    Hist(Curve),
+    Table(Table),
+}
+
+/// A row a function, with a bar from entry to exit of each call
+///
+/// Rows are in order of the first call. Where there are more functions than rows, those with the longest calls are
+/// shown.
+#[derive(Debug, Args)]
+pub struct Timeline {
+    #[command(flatten)]
+    pub input: Input,
+
+    #[command(flatten)]
+    pub output: PictureOutput,
+
+    /// Only functions that match [may be repeated]
+    #[arg(short = 'F', long = "only", value_name = "GLOB[@MODULE]")]
+    pub only: Vec<String>,
+
+    /// Leave out functions that match [may be repeated]
+    #[arg(short = 'N', long = "not", value_name = "GLOB[@MODULE]")]
+    pub not: Vec<String>,
+
+    #[command(flatten)]
+    pub filter: FilterArguments,
+
+    /// Functions that are shown, at most
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 60, value_parser = rows())]
+    pub rows: u64,
+}
+
+/// A value of calls, drawn as a curve or as bars.
+#[derive(Debug, Args)]
+pub struct Curve {
+    #[command(flatten)]
+    pub subject: Subject,
+
+    #[command(flatten)]
+    pub output: PictureOutput,
+
+    #[command(flatten)]
+    pub filter: FilterArguments,
+
+    /// The axis of the values
+    #[arg(long, value_enum, default_value_t)]
+    pub axis: AxisArgument,
+}
+
+/// How many calls have a value up to each: a cumulative distribution
+#[derive(Debug, Args)]
+pub struct Cdf {
+    #[command(flatten)]
+    pub curve: Curve,
+
+    /// A curve for each
+    #[arg(long, value_enum)]
+    pub by: Option<ByArgument>,
+}
+
+/// How often each value occurred in each process
+///
+/// `nopal plot table 'copy.arg1 >> 12'` counts the pages that a first argument points to.
+/// Without -o, the table is text.
+#[derive(Debug, Args)]
+pub struct Table {
+    #[command(flatten)]
+    pub subject: Subject,
+
+    #[command(flatten)]
+    pub output: PictureOutput,
+
+    #[command(flatten)]
+    pub filter: FilterArguments,
+
+    /// Rows that are shown, at most: the most frequent
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 100, value_parser = rows())]
+    pub rows: u64,
+}
+
+fn rows() -> clap::builder::RangedU64ValueParser {
+    clap::value_parser!(u64).range(1..=10_000)
+}
+
+/// A flame graph as SVG, which a browser searches
+///
+/// A box is a function on one path of calls, as wide as the time spent there, with all that it called. Threads are summed
+/// up.
+#[derive(Debug, Args)]
+pub struct Flame {
+    #[command(flatten)]
+    pub input: Input,
+
+    #[command(flatten)]
+    pub output: PictureOutput,
+
+    /// What boxes are as wide as
+    #[arg(long, value_enum, default_value_t)]
+    pub by: FlameBy,
+
+    /// Callers above, as icicles hang
+    #[arg(long)]
+    pub icicle: bool,
+}
+
+#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+pub enum FlameBy {
+    /// The time by the clock, from entry to exit
+    #[default]
+    Wall,
+    /// The time in functions themselves: they stand at the base, with their callers on top
+    #[value(name = "self")]
+    Own,
+    Calls,
+}
+
+impl FlameBy {
+    pub fn weight(self) -> Weight {
+        match self {
+            FlameBy::Wall => Weight::Wall,
+            FlameBy::Own => Weight::Own,
+            FlameBy::Calls => Weight::Calls,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct PictureOutput {
+    /// A file that ends in .svg or .png [default: SVG on standard output]
+    #[arg(short = 'o', long = "output", value_name = "FILE")]
+    pub file: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+pub enum AxisArgument {
+    /// Logarithmic where values differ much
+    #[default]
+    Auto,
+    Linear,
+    Log,
+}
+
+impl AxisArgument {
+    pub fn scale(self) -> AxisScale {
+        match self {
+            AxisArgument::Auto => AxisScale::Auto,
+            AxisArgument::Linear => AxisScale::Linear,
+            AxisArgument::Log => AxisScale::Log,
+        }
+    }
+}

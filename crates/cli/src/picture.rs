@@ -1,0 +1,53 @@
+//! Where pictures go.
+
+use std::io::{self, IsTerminal, Write};
+
+use anyhow::{Context, Result, bail};
+use nopal_plot::{Picture, png};
+
+use crate::arguments::PictureOutput;
+use crate::output::{self, finish};
+
+/// What a file's name says about its content.
+#[derive(Clone, Copy)]
+enum Format {
+    Svg,
+    Png,
+}
+
+impl PictureOutput {
+    /// To be called before long work: a name that is not possible is told at once.
+    pub fn check(&self) -> Result<()> {
+        self.format()?;
+        if self.file.is_none() && io::stdout().is_terminal() {
+            bail!("a picture is nothing for a terminal: name a file with -o");
+        }
+        Ok(())
+    }
+
+    fn format(&self) -> Result<Format> {
+        let Some(file) = &self.file else {
+            return Ok(Format::Svg);
+        };
+        match file.extension().and_then(|extension| extension.to_str()) {
+            Some("svg") => Ok(Format::Svg),
+            Some("png") => Ok(Format::Png),
+            _ => bail!("{}: a picture's name ends in .svg or .png", file.display()),
+        }
+    }
+
+    pub fn write(&self, picture: &Picture) -> Result<()> {
+        let bytes = match self.format()? {
+            Format::Svg => picture.svg.clone(),
+            Format::Png => png(&picture.svg)?,
+        };
+        match &self.file {
+            Some(file) => std::fs::write(file, bytes).with_context(|| file.display().to_string()),
+            None => {
+                let mut out = output::stdout()?;
+                let written = out.write_all(&bytes);
+                finish(out, written.map_err(Into::into))
+            }
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! `nopal plot`: pictures of a trace.
+
+use anyhow::Result;
+use nopal_analysis::names::Names;
+use nopal_plot::table::Counts;
+use nopal_plot::timeline::{self, Shown};
+use nopal_plot::{bars, cdf, latency};
+use nopal_symbols::Selection;
+
+use crate::arguments::{ByArgument, Cdf, Curve, Kind, Plot, Table, Timeline};
+use crate::open::driven;
+use crate::output::{self, finish, width};
+
+const READING: &str = "reading calls";
+
+pub fn run(arguments: &Plot) -> Result<()> {
+    match &arguments.kind {
+        Kind::Timeline(arguments) => draw_timeline(arguments),
+        Kind::Latency(arguments) => draw_latency(arguments),
+        Kind::Cdf(arguments) => draw_cdf(arguments),
+        Kind::Hist(arguments) => draw_hist(arguments),
+        Kind::Table(arguments) => draw_table(arguments),
+    }
+}
+
+fn draw_timeline(arguments: &Timeline) -> Result<()> {
+    arguments.output.check()?;
+    let shown = Shown {
+        selection: Selection::new(&arguments.only, &arguments.not)?,
+        filter: arguments.filter.filter(),
+        rows: arguments.rows as usize,
+    };
+    let trace = arguments.input.open()?;
+    let names = Names::new(&trace);
+    let picture = driven(READING, |drive| {
+        timeline::draw(&trace, &names, &shown, drive)
+    })?;
+    arguments.output.write(&picture)
+}
+
+fn draw_latency(arguments: &Curve) -> Result<()> {
+    arguments.output.check()?;
+    let (trace, names, what) = arguments.subject.open()?;
+    let (filter, scale) = (arguments.filter.filter(), arguments.axis.scale());
+    let picture = driven(READING, |drive| {
+        latency::draw(&trace, &names, &what, &filter, scale, drive)
+    })?;
+    arguments.output.write(&picture)
+}
+
+fn draw_cdf(Cdf { curve, by }: &Cdf) -> Result<()> {
+    curve.output.check()?;
+    let (trace, names, what) = curve.subject.open()?;
+    let (filter, scale) = (curve.filter.filter(), curve.axis.scale());
+    let by = ByArgument::by(*by);
+    let picture = driven(READING, |drive| {
+        cdf::draw(&trace, &names, &what, &filter, by, scale, drive)
+    })?;
+    curve.output.write(&picture)
+}
+
+fn draw_hist(arguments: &Curve) -> Result<()> {
+    arguments.output.check()?;
+    let (trace, names, what) = arguments.subject.open()?;
+    let (filter, scale) = (arguments.filter.filter(), arguments.axis.scale());
+    let picture = driven(READING, |drive| {
+        bars::draw(&trace, &names, &what, &filter, scale, drive)
+    })?;
+    arguments.output.write(&picture)
+}
+
+fn draw_table(arguments: &Table) -> Result<()> {
+    let (trace, names, what) = arguments.subject.open()?;
+    let (filter, rows) = (arguments.filter.filter(), arguments.rows as usize);
+    let counts = driven(READING, |drive| {
+        Counts::new(&trace, &names, &what, &filter, rows, drive)
+    })?;
+    if arguments.output.file.is_some() {
+        arguments.output.check()?;
+        return arguments.output.write(&counts.draw());
+    }
+    let mut out = output::stdout()?;
+    let written = counts.write_text(&mut out, width());
+    finish(out, written.map_err(Into::into))
+}

@@ -1,0 +1,105 @@
+//! How many calls have a value up to each.
+
+use anyhow::Result;
+use nopal_analysis::drive::Drive;
+use nopal_analysis::filter::Filter;
+use nopal_analysis::hist::{By, Group, distributions};
+use nopal_analysis::names::Names;
+use nopal_analysis::text::count;
+use nopal_analysis::values::What;
+use nopal_trace::Trace;
+
+use crate::Picture;
+use crate::axis::{Axis, AxisScale, Unit};
+use crate::canvas::COLORS;
+use crate::lines::{Field, Labels};
+
+/// A curve a group, as many as have colours.
+pub fn draw(
+    trace: &Trace,
+    names: &Names,
+    what: &What,
+    filter: &Filter,
+    by: By,
+    scale: AxisScale,
+    drive: &Drive,
+) -> Result<Picture> {
+    let all = distributions(trace, names, what, filter, by, drive)?;
+    let groups = &all[..all.len().min(COLORS.len())];
+    let caption = vec![of_which(trace, groups, all.len())];
+    let legend = match groups {
+        [_] => Vec::new(),
+        groups => groups.iter().map(|group| group.name.clone()).collect(),
+    };
+    let (x, label) = value_axis(what, groups, scale);
+    // A single curve counts calls; several are compared by parts.
+    let whole = match groups {
+        [group] => group.distribution.count() as f64,
+        _ => 100.0,
+    };
+    let y_label = match groups {
+        [_] => "calls up to this value",
+        _ => "percent of calls up to this value",
+    };
+    let y = Axis::counts(whole);
+    let mut field = Field::new(
+        x,
+        y,
+        &Labels {
+            title: &format!("{}: cumulative distribution", what.text),
+            x: &label,
+            y: y_label,
+            legend,
+            caption,
+        },
+    );
+    for (number, group) in groups.iter().enumerate() {
+        let scale = whole / group.distribution.count() as f64;
+        let mut points = vec![(group.distribution.least() as f64, 0.0)];
+        let mut below = 0;
+        for (value, count) in group.distribution.values() {
+            below += count;
+            points.push((value as f64, below as f64 * scale));
+        }
+        field.steps(&points, number);
+    }
+    Ok(field.finish())
+}
+
+/// What is shown of a trace, in one line.
+pub fn of_which(trace: &Trace, groups: &[Group], all: usize) -> String {
+    let calls: u64 = groups.iter().map(|group| group.distribution.count()).sum();
+    let more = match all - groups.len() {
+        0 => String::new(),
+        more => format!("; {more} groups with fewer calls are left out"),
+    };
+    let command = trace.session().command.join(" ");
+    format!("{} calls{more}. {command}", count(calls))
+}
+
+/// An axis for the values of some groups, and its label.
+pub fn value_axis(what: &What, groups: &[Group], scale: AxisScale) -> (Axis, String) {
+    let least = groups.iter().map(|group| group.distribution.least()).min();
+    let most = groups.iter().map(|group| group.distribution.most()).max();
+    let (least, most) = (least.unwrap_or(0), most.unwrap_or(0));
+    let unit = unit_of(what);
+    let axis = Axis::values(least as f64, most as f64, scale, unit);
+    let scale = if axis.is_log() { " (logarithmic)" } else { "" };
+    (axis, format!("{}{scale}", name_of(what)))
+}
+
+pub fn unit_of(what: &What) -> Unit {
+    if what.is_time() {
+        Unit::Nanoseconds
+    } else {
+        Unit::Number
+    }
+}
+
+/// `duration of read`, `read.result`.
+pub fn name_of(what: &What) -> String {
+    match what.is_duration() {
+        true => format!("duration of {}", what.text.trim_end_matches(".duration")),
+        false => what.text.clone(),
+    }
+}

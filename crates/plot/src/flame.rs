@@ -1,0 +1,82 @@
+//! Flame graphs: a box a path of calls, as wide as its weight.
+
+use anyhow::{Context, Result, ensure};
+use inferno::flamegraph::color::{BackgroundColor, Color};
+use inferno::flamegraph::{self, Direction, Options};
+use nopal_analysis::drive::Drive;
+use nopal_analysis::dump::{self as folded, Format, dump};
+use nopal_trace::Trace;
+
+use crate::Picture;
+
+/// How a flame graph looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Look {
+    /// Callers above, as icicles hang.
+    pub icicle: bool,
+    pub weight: Weight,
+}
+
+/// What boxes are as wide as.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Weight {
+    #[default]
+    Wall,
+    /// The time in functions themselves, which stand at the base, with their callers on top.
+    Own,
+    Calls,
+}
+
+const WHITE: Color = Color {
+    r: 255,
+    g: 255,
+    b: 255,
+};
+
+/// Boxes narrower than this part of the picture, in percent, are left out.
+const NARROWEST: f64 = 0.02;
+
+pub fn draw(trace: &Trace, look: Look, drive: &Drive) -> Result<Picture> {
+    let (weight, unit, factor, meaning) = match look.weight {
+        Weight::Wall => (
+            folded::Weight::Time,
+            "us",
+            1e-3,
+            "width: time by the clock from entry to exit",
+        ),
+        Weight::Own => (
+            folded::Weight::Time,
+            "us",
+            1e-3,
+            "width: time in the function at the base itself, by who called it",
+        ),
+        Weight::Calls => (
+            folded::Weight::Calls,
+            "calls",
+            1.0,
+            "width: calls, with those made in them",
+        ),
+    };
+    let mut folded = Vec::new();
+    dump(trace, Format::Folded(weight), drive, &mut folded)?;
+    ensure!(!folded.is_empty(), "no calls were recorded");
+    let folded = String::from_utf8(folded).context("a name that is no text")?;
+    let mut options = Options::default();
+    options.title = trace.session().command.join(" ");
+    options.subtitle = Some(meaning.into());
+    options.name_type = "function:".into();
+    options.count_name = unit.into();
+    options.factor = factor;
+    options.reverse_stack_order = look.weight == Weight::Own;
+    options.min_width = NARROWEST;
+    options.deterministic = true;
+    options.font_type = "monospace".into();
+    options.bgcolors = Some(BackgroundColor::Flat(WHITE));
+    if look.icicle {
+        options.direction = Direction::Inverted;
+    }
+    let mut svg = Vec::new();
+    flamegraph::from_lines(&mut options, folded.lines(), &mut svg)
+        .context("cannot draw the flame graph")?;
+    Ok(Picture { svg })
+}

@@ -1,0 +1,134 @@
+//! How values of calls change over time.
+
+use anyhow::{Context, Result};
+use nopal_analysis::drive::Drive;
+use nopal_analysis::filter::{Filter, begin, end};
+use nopal_analysis::hist::Distribution;
+use nopal_analysis::names::Names;
+use nopal_analysis::text::count;
+use nopal_analysis::values::{Tally, Value, What, tally};
+use nopal_trace::Trace;
+
+use crate::Picture;
+use crate::axis::{Axis, AxisScale, Unit};
+use crate::cdf::{name_of, unit_of};
+use crate::lines::{Field, Labels};
+
+/// Parts of the time whose calls are summed up.
+const COLUMNS: usize = 200;
+const DIGITS: u8 = 2;
+const SERIES: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("max", 1.0)];
+
+/// The median and the 99th percentile as curves, with the band between them, and the largest values as dots.
+pub fn draw(
+    trace: &Trace,
+    names: &Names,
+    what: &What,
+    filter: &Filter,
+    scale: AxisScale,
+    drive: &Drive,
+) -> Result<Picture> {
+    let clocks = trace.clocks();
+    let start = clocks.monotonic_ns(begin(trace));
+    let from = start.saturating_add(filter.from_ns.unwrap_or(0));
+    let until = match filter.until_ns {
+        Some(until) => start.saturating_add(until),
+        None => clocks.monotonic_ns(end(trace)),
+    };
+    let until = until.max(from.saturating_add(1));
+    let column = |counter: u64| {
+        let ns = clocks.monotonic_ns(counter).saturating_sub(from);
+        let at = u128::from(ns) * COLUMNS as u128 / u128::from(until - from);
+        (at as usize).min(COLUMNS - 1)
+    };
+    let new = || Columns {
+        column,
+        columns: (0..COLUMNS).map(|_| None).collect(),
+    };
+    let mut columns: Vec<Option<Distribution>> = (0..COLUMNS).map(|_| None).collect();
+    for tally in tally(trace, names, what, filter, drive, new)? {
+        for (sum, column) in columns.iter_mut().zip(tally.columns) {
+            match (sum.as_mut(), column) {
+                (Some(sum), Some(column)) => sum.merge(&column)?,
+                (None, column) => *sum = column,
+                (_, None) => {}
+            }
+        }
+    }
+    let found = || columns.iter().flatten();
+    let least = found().map(Distribution::least).min();
+    let most = found().map(Distribution::most).max();
+    let (least, most) = least.zip(most).context("no values")?;
+    let seconds = |ns: u64| (ns - start) as f64;
+    let x = Axis::new(
+        seconds(from),
+        seconds(until),
+        AxisScale::Linear,
+        Unit::Nanoseconds,
+    );
+    let y = Axis::values(least as f64, most as f64, scale, unit_of(what));
+    let note = if y.is_log() { " (logarithmic)" } else { "" };
+    let calls: u64 = found().map(Distribution::count).sum();
+    let mut field = Field::new(
+        x,
+        y,
+        &Labels {
+            title: &format!("{} over time", what.text),
+            x: "begin of the call, since the trace's beginning",
+            y: &format!("{}{note}", name_of(what)),
+            legend: SERIES.map(|(name, _)| name.to_string()).into(),
+            caption: vec![format!(
+                "{} calls, in {COLUMNS} parts of the time. {}",
+                count(calls),
+                trace.session().command.join(" ")
+            )],
+        },
+    );
+    let width = (until - from) as f64 / COLUMNS as f64;
+    // Curves end where nothing was called.
+    let mut parts: Vec<[Vec<(f64, f64)>; 3]> = Vec::new();
+    let mut gap = true;
+    for (at, column) in columns.iter().enumerate() {
+        let Some(column) = column else {
+            gap = true;
+            continue;
+        };
+        if std::mem::take(&mut gap) {
+            parts.push(Default::default());
+        }
+        let middle = seconds(from) + (at as f64 + 0.5) * width;
+        if let Some(part) = parts.last_mut() {
+            for (points, (_, quantile)) in part.iter_mut().zip(SERIES) {
+                points.push((middle, column.quantile(quantile) as f64));
+            }
+        }
+    }
+    for [half, most, all] in &parts {
+        field.band(half, most, 0);
+        for (number, points) in [half, most].into_iter().enumerate() {
+            match points.as_slice() {
+                [(x, y)] => field.dot(*x, *y, number),
+                points => field.curve(points, number),
+            }
+        }
+        all.iter().for_each(|(x, y)| field.dot(*x, *y, 2));
+    }
+    Ok(field.finish())
+}
+
+struct Columns<F> {
+    column: F,
+    columns: Vec<Option<Distribution>>,
+}
+
+impl<F: Fn(u64) -> usize + Send> Tally for Columns<F> {
+    fn add(&mut self, value: Value) {
+        let at = (self.column)(value.begin);
+        if self.columns[at].is_none() {
+            self.columns[at] = Distribution::new(DIGITS).ok();
+        }
+        if let Some(column) = &mut self.columns[at] {
+            column.add(value.value);
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! A row a function, with a bar from the entry of each call to its exit.
+
+mod gather;
+
+use std::collections::HashMap;
+
+use anyhow::{Result, bail};
+use nopal_analysis::drive::Drive;
+use nopal_analysis::filter::{Filter, LeftOut, begin};
+use nopal_analysis::names::{Names, ThreadNames};
+use nopal_analysis::text::{count, duration};
+use nopal_symbols::Selection;
+use nopal_trace::Trace;
+
+use crate::Picture;
+use crate::axis::{Axis, AxisScale, Unit};
+use crate::canvas::{
+    Anchor, COLORS, Canvas, Caption, FAINT, FONT, INK, PLAIN, SMALL, TITLE, WIDTH, Words, fitting,
+    round, text_width,
+};
+use crate::lines::{color, legend_lines};
+use gather::{Painter, Rows, Surveyor};
+
+/// What is shown.
+pub struct Shown {
+    pub selection: Selection,
+    pub filter: Filter,
+    /// Functions, at most.
+    pub rows: usize,
+}
+
+/// Places in a row that a bar may begin or end at.
+const COLUMNS: usize = 2000;
+const ROW: f64 = 14.0;
+const LONGEST_NAME: f64 = 280.0;
+
+/// A function that has a row.
+struct Row {
+    function: u32,
+    first: u64,
+}
+
+/// What all rows show.
+struct Extent {
+    begin: u64,
+    end: u64,
+}
+
+pub fn draw(trace: &Trace, names: &Names, shown: &Shown, drive: &Drive) -> Result<Picture> {
+    let survey = Survey::of(trace, names, shown, drive)?;
+    let lanes = lanes(trace, &survey.threads);
+    let row_of: HashMap<u32, usize> = survey
+        .rows
+        .iter()
+        .enumerate()
+        .map(|(at, row)| (row.function, at))
+        .collect();
+    let by_site: Vec<u32> = (0..names.sites() as u32)
+        .map(|site| {
+            let row = row_of.get(&names.number(site));
+            row.map_or(u32::MAX, |row| *row as u32)
+        })
+        .collect();
+    let new = |_| {
+        Painter::new(
+            trace,
+            &shown.filter,
+            &by_site,
+            &lanes.of_thread,
+            Rows::new(survey.rows.len(), lanes.names.len(), &survey.extent),
+        )
+    };
+    let mut painters: Vec<Painter> = (0..drive.workers.max(1)).map(new).collect();
+    drive.run(trace, &mut painters)?;
+    let mut painted = painters.into_iter().map(Painter::into_rows);
+    let mut rows = painted
+        .next()
+        .unwrap_or_else(|| Rows::new(0, 0, &survey.extent));
+    painted.for_each(|other| rows.add(&other));
+    Ok(picture(trace, names, shown, &survey, &lanes, &rows))
+}
+
+/// What is known of the calls before any is drawn.
+struct Survey {
+    /// In order of their first calls.
+    rows: Vec<Row>,
+    extent: Extent,
+    /// By thread: how many calls.
+    threads: Vec<u64>,
+    functions: usize,
+    /// The shortest of the longest calls of the functions that are shown, where not all are.
+    cut_ns: Option<u64>,
+    unfinished: u64,
+}
+
+impl Survey {
+    fn of(trace: &Trace, names: &Names, shown: &Shown, drive: &Drive) -> Result<Survey> {
+        let wanted = wanted(names, &shown.selection);
+        if !wanted.contains(&true) {
+            bail!("no function of this trace matches -F and -N");
+        }
+        let new = |_| Surveyor::new(trace, names, &shown.filter, &wanted);
+        let mut surveyors: Vec<Surveyor> = (0..drive.workers.max(1)).map(new).collect();
+        drive.run(trace, &mut surveyors)?;
+        let mut left_out = LeftOut::default();
+        let mut surveyors = surveyors.into_iter();
+        let mut sum = surveyors.next().map(|surveyor| {
+            left_out = *surveyor.left_out();
+            surveyor.into_found()
+        });
+        for surveyor in surveyors {
+            left_out.add(surveyor.left_out());
+            if let Some(sum) = &mut sum {
+                sum.add(&surveyor.into_found());
+            }
+        }
+        let Some(found) = sum.filter(|found| found.begin <= found.end) else {
+            bail!("nothing to draw: {}", left_out.why(&shown.filter));
+        };
+        let mut functions: Vec<_> = (0..)
+            .zip(&found.functions)
+            .filter(|(_, found)| found.calls > 0)
+            .collect();
+        let all = functions.len();
+        functions.sort_by_key(|(_, found)| std::cmp::Reverse(found.longest));
+        functions.truncate(shown.rows.max(1));
+        let cut = functions.last().map_or(0, |(_, found)| found.longest);
+        let clocks = trace.clocks();
+        let mut rows: Vec<Row> = functions
+            .iter()
+            .map(|(function, found)| Row {
+                function: *function,
+                first: found.first,
+            })
+            .collect();
+        rows.sort_by_key(|row| row.first);
+        let counter = |ns| clocks.counter(clocks.monotonic_ns(begin(trace)).saturating_add(ns));
+        let nearly_all = found.begin.saturating_sub(begin(trace)) <= (found.end - found.begin) / 20;
+        let first = if nearly_all {
+            begin(trace)
+        } else {
+            found.begin
+        };
+        Ok(Survey {
+            rows,
+            extent: Extent {
+                begin: shown.filter.from_ns.map_or(first, counter),
+                end: shown.filter.until_ns.map_or(found.end, counter),
+            },
+            threads: found.threads,
+            functions: all,
+            cut_ns: (all > functions.len()).then(|| clocks.duration_ns(cut)),
+            unfinished: found.unfinished,
+        })
+    }
+}
+
+/// By function.
+fn wanted(names: &Names, selection: &Selection) -> Vec<bool> {
+    let chosen = names.functions().iter().map(|function| {
+        selection.is_everything()
+            || selection.chooses(&function.raw, &function.name, &function.module)
+    });
+    chosen.collect()
+}
+
+/// Threads of different colours.
+struct Lanes {
+    names: Vec<String>,
+    of_thread: Vec<u32>,
+}
+
+/// The threads with most calls have a lane each; all others share the last one.
+fn lanes(trace: &Trace, calls: &[u64]) -> Lanes {
+    let threads = trace.threads();
+    let thread_names = ThreadNames::new(trace);
+    let mut by_calls: Vec<usize> = (0..threads.len()).filter(|at| calls[*at] > 0).collect();
+    by_calls.sort_by_key(|at| std::cmp::Reverse(calls[*at]));
+    let own = if by_calls.len() > COLORS.len() {
+        COLORS.len() - 1
+    } else {
+        by_calls.len()
+    };
+    let mut shown: Vec<usize> = by_calls[..own].to_vec();
+    shown.sort_unstable();
+    let mut names: Vec<String> = shown
+        .iter()
+        .map(|at| {
+            let thread = &threads[*at];
+            format!("thread {} {}", thread.thread, thread_names.of(thread))
+        })
+        .collect();
+    if by_calls.len() > own {
+        names.push(format!("{} other threads", by_calls.len() - own));
+    }
+    let last = names.len().saturating_sub(1) as u32;
+    let of_thread = (0..threads.len()).map(|at| match shown.binary_search(&at) {
+        Ok(lane) => lane as u32,
+        Err(_) => last,
+    });
+    Lanes {
+        of_thread: of_thread.collect(),
+        names,
+    }
+}
+
+fn picture(
+    trace: &Trace,
+    names: &Names,
+    shown: &Shown,
+    survey: &Survey,
+    lanes: &Lanes,
+    rows: &Rows,
+) -> Picture {
+    let caption = Caption::new(&caption(trace, shown, survey), WIDTH);
+    let mono = Words {
+        mono: true,
+        size: SMALL,
+        anchor: Anchor::End,
+        ..PLAIN
+    };
+    let labels: Vec<String> = survey
+        .rows
+        .iter()
+        .map(|row| {
+            let name = &names.functions()[row.function as usize].name;
+            fitting(name, LONGEST_NAME, mono)
+        })
+        .collect();
+    let widest = labels.iter().map(|label| text_width(label, mono));
+    let left = widest.fold(40.0, f64::max) + 20.0;
+    let width = WIDTH - left - 30.0;
+    let legend = match lanes.names.as_slice() {
+        [_] => Vec::new(),
+        names => legend_lines(names, WIDTH - 40.0),
+    };
+    let top = TITLE + legend.len() as f64 * 18.0 + 4.0;
+    let bottom = top + survey.rows.len() as f64 * ROW;
+    let mut canvas = Canvas::new(WIDTH, bottom + 50.0 + caption.height());
+    canvas.label("calls over time", &caption);
+    for (line, entries) in legend.iter().enumerate() {
+        let y = TITLE + line as f64 * 18.0;
+        let mut x = 20.0;
+        for (number, name) in entries {
+            canvas.rectangle(x, y, 14.0, 8.0, color(*number));
+            canvas.text(x + 19.0, y + 8.5, name, PLAIN);
+            x += 19.0 + text_width(name, PLAIN) + 18.0;
+        }
+    }
+    draw_time(trace, &mut canvas, survey, (left, top, width, bottom));
+    let lane_height = (ROW - 4.0) / lanes.names.len().max(1) as f64;
+    for (at, label) in labels.iter().enumerate() {
+        let y = top + at as f64 * ROW;
+        canvas.text(left - 6.0, y + ROW / 2.0 + 3.5, label, mono);
+        canvas.line((left, y + ROW), (left + width, y + ROW), FAINT);
+        for lane in 0..lanes.names.len() {
+            let middle = y + 2.0 + (lane as f64 + 0.5) * lane_height;
+            let data = bars(&rows.covered(at, lane), left, width, middle);
+            if !data.is_empty() {
+                canvas.curve(data, color(lane), lane_height);
+            }
+        }
+    }
+    canvas.finish()
+}
+
+fn draw_time(
+    trace: &Trace,
+    canvas: &mut Canvas,
+    survey: &Survey,
+    (left, top, width, bottom): (f64, f64, f64, f64),
+) {
+    let clocks = trace.clocks();
+    let start = clocks.monotonic_ns(begin(trace));
+    let [from, until] = [survey.extent.begin, survey.extent.end]
+        .map(|counter| clocks.monotonic_ns(counter).saturating_sub(start) as f64);
+    let x = Axis::new(from, until, AxisScale::Linear, Unit::Nanoseconds);
+    let middle = Words {
+        anchor: Anchor::Middle,
+        ..PLAIN
+    };
+    for (value, name) in x.ticks((width / 100.0) as usize) {
+        let at = left + x.place(value) * width;
+        canvas.line((at, top), (at, bottom + 4.0), FAINT);
+        canvas.text(at, bottom + FONT + 6.0, &name, middle);
+    }
+    canvas.line((left, bottom), (left + width, bottom), INK);
+    canvas.line((left, top), (left, bottom), INK);
+    let label = "time since the trace's beginning";
+    canvas.text(left + width / 2.0, bottom + 38.0, label, middle);
+}
+
+/// A path of level lines over runs of covered columns.
+fn bars(covered: &[bool], left: f64, width: f64, y: f64) -> String {
+    let at = |column: usize| round(left + column as f64 * width / COLUMNS as f64);
+    let mut data = String::new();
+    let mut column = 0;
+    for run in covered.chunk_by(|a, b| a == b) {
+        if run[0] {
+            let (from, to) = (at(column), at(column + run.len()));
+            data.push_str(&format!("M{from} {}H{}", round(y), to.max(from + 0.5)));
+        }
+        column += run.len();
+    }
+    data
+}
+
+fn caption(trace: &Trace, shown: &Shown, survey: &Survey) -> Vec<String> {
+    let mut first = match survey.cut_ns {
+        Some(cut) => format!(
+            "{} of {} functions: those whose longest call took {} or more",
+            survey.rows.len(),
+            count(survey.functions as u64),
+            duration(cut)
+        ),
+        None => format!("{} functions", survey.rows.len()),
+    };
+    if shown.filter.least_ns > 0 {
+        let least = duration(shown.filter.least_ns);
+        first.push_str(&format!("; calls of {least} or longer"));
+    }
+    if survey.unfinished > 0 {
+        let calls = count(survey.unfinished);
+        first.push_str(&format!(
+            "; {calls} calls did not end, and are shown as long as they were known to be alive"
+        ));
+    }
+    vec![format!("{first}."), trace.session().command.join(" ")]
+}
