@@ -92,7 +92,7 @@ const LONGEST_LINE: usize = 1 << 20;
 
 impl Control {
     /// What is in a folder: `""`, or `"tracing"`.
-    pub fn list(&self, folder: &str) -> Result<Vec<Entry>, Error> {
+    pub fn list(folder: &str) -> Result<Vec<Entry>, Error> {
         let entry = |row: &Row| Entry {
             name: row.name,
             folder: false,
@@ -163,7 +163,7 @@ impl Control {
     }
 
     /// Obeys the lines in `bytes`, in order, up to the first that fails, which the error quotes. A line that the end of
-    /// `bytes` may have cut waits for the next write, or for [`Control::close`].
+    /// `bytes` may have cut waits for the next write, or for [`Control::flush`].
     pub fn write(
         &mut self,
         engine: &mut dyn Engine,

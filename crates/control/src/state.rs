@@ -273,7 +273,7 @@ impl Control {
         if self.uniform.is_some() {
             return Ok(String::new());
         }
-        let (trace, _) = self.hold(engine, What::of_names(&["*@*"], &[]), String::new())?;
+        let (trace, _) = self.hold(engine, What::of_names([], [], true), String::new())?;
         if self.started {
             let idle = self.sites.not_enabled(&trace.sites);
             if let Err(error) = engine.switch(&idle, Mode::Silent) {
@@ -324,7 +324,7 @@ impl Control {
         }
         if let Some(sites) = &self.uniform {
             let sites = sites.clone();
-            let found = find(engine, &What::of_names(&["*@*"], &[]))?;
+            let found = find(engine, &What::of_names([], [], true))?;
             let new = self.new_sites(&found, &sites);
             self.sites.hold(&new);
             self.uniform = Some([sites, new].concat());
@@ -414,7 +414,8 @@ fn able(found: &[FoundSite]) -> impl Iterator<Item = SiteKey> {
 pub(crate) fn find(engine: &mut dyn Engine, what: &What) -> Result<Vec<FoundSite>> {
     let mut excluded = HashSet::new();
     for part in what.parts().iter().filter(|part| part.excluded) {
-        excluded.extend(engine.find(&part.place)?.into_iter().map(|site| site.key));
+        let place = anywhere(&part.place);
+        excluded.extend(engine.find(&place)?.into_iter().map(|site| site.key));
     }
     let mut found = Vec::new();
     let mut known = HashSet::new();
@@ -423,6 +424,14 @@ pub(crate) fn find(engine: &mut dyn Engine, what: &What) -> Result<Vec<FoundSite
         found.extend(sites.filter(|site| !excluded.contains(&site.key) && known.insert(site.key)));
     }
     Ok(found)
+}
+
+/// Names to leave out are left out of all that is chosen, libraries too.
+fn anywhere(place: &Place) -> Place {
+    match place {
+        Place::Names(names) if !names.contains('@') => Place::Names(format!("{names}@*")),
+        other => other.clone(),
+    }
 }
 
 fn find_some(engine: &mut dyn Engine, what: &What) -> Result<Vec<FoundSite>> {

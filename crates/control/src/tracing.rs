@@ -31,7 +31,7 @@ const MOST_ERRORS: usize = 8;
 impl Default for Tracing {
     fn default() -> Tracing {
         Tracing {
-            functions: What::of_names(&["*"], &[]),
+            functions: What::of_names([], [], false),
             emptied: 0,
             piped: 0,
             taken: 0,

@@ -35,11 +35,30 @@ impl What {
         What { parts }
     }
 
-    /// By patterns `GLOB[@MODULE]`: those that match any of `only`, or all, but none of `not`.
-    pub fn of_names(only: &[&str], not: &[&str]) -> What {
-        let only = only.iter().map(|pattern| Part::named(pattern, false));
-        let not = not.iter().map(|pattern| Part::named(pattern, true));
-        What::parsed(only.chain(not).collect())
+    /// By patterns `GLOB[@MODULE]`: those that match any of `only`, or all, but none of `not`. With `libraries`, a
+    /// pattern without a module means all modules, not only what the program has or imports.
+    pub fn of_names<'a>(
+        only: impl IntoIterator<Item = &'a str>,
+        not: impl IntoIterator<Item = &'a str>,
+        libraries: bool,
+    ) -> What {
+        let mut parts: Vec<Part> = only
+            .into_iter()
+            .map(|name| Part::named(name, false))
+            .collect();
+        if parts.is_empty() {
+            parts.push(Part::named("*", false));
+        }
+        for part in &mut parts {
+            if let Place::Names(names) = &mut part.place
+                && libraries
+                && !names.contains('@')
+            {
+                names.push_str("@*");
+            }
+        }
+        parts.extend(not.into_iter().map(|name| Part::named(name, true)));
+        What { parts }
     }
 
     pub fn map_places(self, mut change: impl FnMut(Place) -> Place) -> What {

@@ -402,7 +402,7 @@ fn a_recording_begins_with_the_function_tracer() {
     let told = control
         .begin(
             &mut fake,
-            What::of_names(&["parse_*", "_start"], &["parse_char"]),
+            What::of_names(["parse_*", "_start"], ["parse_char"], false),
         )
         .unwrap();
     assert!(
@@ -415,4 +415,13 @@ fn a_recording_begins_with_the_function_tracer() {
         shown.contains("trace parse_* _start !parse_char new function\n"),
         "{shown}"
     );
+}
+
+#[test]
+fn what_is_left_out_is_left_out_of_libraries_too() {
+    let (mut control, mut fake) = new();
+    obey(&mut control, &mut fake, "trace *@libz* !deflate new z");
+    assert_eq!(fake.in_mode(Mode::Off), ["inflate"]);
+    let what = What::of_names(["parse_*", "*late"], ["inflate"], true);
+    assert_eq!(what.to_string(), "parse_*@* *late@* !inflate");
 }

@@ -61,7 +61,7 @@ fn all_that_is_listed_opens() {
     let mut desk = Desk::new();
     let mut names = Vec::new();
     for folder in ["", "tracing"] {
-        for entry in desk.control.list(folder).unwrap() {
+        for entry in Control::list(folder).unwrap() {
             let path = format!("{folder}/{}", entry.name);
             let path = path.trim_start_matches('/');
             if entry.folder {
@@ -94,7 +94,7 @@ fn all_that_is_listed_opens() {
         let error = desk.control.open(&mut desk.fake, name, READ).err().unwrap();
         assert_eq!(error.number, libc::ENOENT, "{name}");
     }
-    assert!(desk.control.list("events").is_err());
+    assert!(Control::list("events").is_err());
     assert_eq!(
         desk.control
             .open(&mut desk.fake, "trace", WRITE)

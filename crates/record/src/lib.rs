@@ -16,7 +16,6 @@ mod collect;
 mod control_block;
 mod drain;
 mod files;
-mod find;
 mod finish;
 mod guardian;
 mod hooks;
