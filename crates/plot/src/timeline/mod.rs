@@ -158,8 +158,7 @@ impl Survey {
 /// By function.
 fn wanted(names: &Names, selection: &Selection) -> Vec<bool> {
     let chosen = names.functions().iter().map(|function| {
-        selection.is_everything()
-            || selection.chooses(&function.raw, &function.name, &function.module)
+        selection.is_everything() || selection.chooses(&[&function.raw], &function.module)
     });
     chosen.collect()
 }
