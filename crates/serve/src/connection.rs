@@ -9,9 +9,10 @@ use std::time::Duration;
 
 /// How long a client may take to send a request that it has begun, or to take an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often a stream that has nothing is looked at again. Nobody tells that a traced thread has recorded something:
-/// that would cost it a system call.
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
+/// When a stream that has nothing is looked at again, at first and after it has had nothing for long. Nobody tells that
+/// a traced thread has recorded something: that would cost it a system call.
+const LOOK_SOON: Duration = Duration::from_millis(10);
+const LOOK_LATE: Duration = Duration::from_millis(80);
 
 pub struct Connection<'a> {
     line: Line,
@@ -169,6 +170,7 @@ impl<'a> Connection<'a> {
             }
         }
         let (mut looked, mut last) = (false, false);
+        let mut pause = LOOK_SOON;
         loop {
             match open.file.read(offset, length) {
                 Ok(Content::Later) => {}
@@ -187,7 +189,7 @@ impl<'a> Connection<'a> {
             if looked && !wait {
                 return Ok(Err(Failure::new(libc::EAGAIN, "nothing is there yet")));
             }
-            if looked && self.line.has_changed(LOOK_AGAIN)? {
+            if looked && self.line.has_changed(pause)? {
                 let said = self.line.line(LONGEST_LINE, PATIENCE)?;
                 let said = said.context("the client has gone")?;
                 ensure!(
@@ -196,6 +198,7 @@ impl<'a> Connection<'a> {
                 );
                 return Ok(Err(Failure::new(libc::EINTR, "cancelled")));
             }
+            pause = (pause * 2).min(LOOK_LATE);
             // Before the look: what was there when the session ended is seen by it.
             last = self.ending.load(Ordering::Acquire);
             match open.file.refill() {
