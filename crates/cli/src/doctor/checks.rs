@@ -37,16 +37,17 @@ pub const ALL: [(&str, Check); 15] = [
     ("rdtsc", rdtsc),
     ("container", container),
     ("fuse", || {
-        optional(
-            "/dev/fuse",
-            "the tracing directory cannot be mounted; recording does not need it",
-        )
+        // SAFETY: geteuid cannot fail.
+        let root = unsafe { libc::geteuid() } == 0;
+        fuse(opened("/dev/fuse"), root || has_program("fusermount3"))
     }),
-    ("tracefs", || {
-        optional(
-            "/sys/kernel/tracing/trace",
+    ("tracefs", || match opened("/sys/kernel/tracing/trace") {
+        Ok(()) => Finding::good("the kernel's own events can be read"),
+        Err(error) => Finding::new(
+            State::Note,
+            format!("/sys/kernel/tracing/trace: {error}"),
             "the kernel's own events cannot be read; recording does not need them",
-        )
+        ),
     }),
 ];
 
@@ -288,10 +289,26 @@ fn container() -> Finding {
     }
 }
 
-fn optional(path: &str, otherwise: &str) -> Finding {
-    match fs::File::open(path) {
-        Ok(_) => Finding::good(format!("{path} can be opened")),
-        Err(error) => Finding::new(State::Note, format!("{path}: {error}"), otherwise),
+fn opened(path: &str) -> io::Result<()> {
+    fs::File::open(path).map(drop)
+}
+
+fn has_program(name: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
+}
+
+/// `may_mount`: by itself, or by the program that mounts for users.
+fn fuse(device: io::Result<()>, may_mount: bool) -> Finding {
+    const WITHOUT: &str = "`nopal mount` cannot work; `nopal ctl` and recording do not need it";
+    match device {
+        Err(error) => Finding::new(State::Note, format!("/dev/fuse: {error}"), WITHOUT),
+        Ok(()) if !may_mount => Finding::new(
+            State::Note,
+            "fusermount3, by which users mount, is not in PATH",
+            format!("install it (package fuse3): until then {WITHOUT}"),
+        ),
+        Ok(()) => Finding::good("sessions can be mounted as files"),
     }
 }
 
@@ -350,6 +367,14 @@ mod tests {
             (memfd(Some("1")).state, memfd(Some("2")).state),
             (State::Good, State::Bad)
         );
+    }
+
+    #[test]
+    fn what_mounting_needs() {
+        let lacking = || Err(io::Error::from_raw_os_error(libc::ENOENT));
+        assert_eq!(fuse(Ok(()), true).state, State::Good);
+        assert_eq!(fuse(lacking(), true).state, State::Note);
+        assert!(fuse(Ok(()), false).what.contains("fusermount3"));
     }
 
     #[test]
