@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use nopal_analysis::drive::Drive;
-use nopal_analysis::dump::{Format, Weight, dump};
+use nopal_analysis::dump::{Format, Latency, Weight, dump};
 use nopal_analysis::filter::Filter;
 use nopal_analysis::graph::{self, Shown};
 use nopal_analysis::hist::{self, By, Group, Scale};
@@ -229,12 +229,38 @@ fn what_has_no_values_says_why() {
     }
 }
 
+fn latency(of: &str, verbose: bool) -> Format {
+    Format::Latency(Latency {
+        of: Some(of.into()),
+        verbose,
+    })
+}
+
+#[test]
+fn a_latency_needs_a_call_that_ended() {
+    let directory = tempfile::tempdir().unwrap();
+    let trace = made::trace(&directory.path().join("made.data"));
+    for (of, expected) in [
+        ("once", "once: no such call was recorded to its end"),
+        (
+            "read.result",
+            "read.result: a latency is how long a function took",
+        ),
+        ("nothing", "no function of this trace is called \"nothing\""),
+    ] {
+        let error = dump(&trace, latency(of, false), &drive(), &mut Vec::new()).unwrap_err();
+        assert_eq!(format!("{error:#}"), expected);
+    }
+}
+
 #[test]
 fn dumps() {
     let formats = [
         ("devtrace.txt", Format::Devtrace),
         ("function.txt", Format::Function),
         ("chrome.json", Format::Chrome),
+        ("latency.txt", latency("made::parse", false)),
+        ("latency-verbose.txt", latency("made::parse", true)),
         ("folded.txt", Format::Folded(Weight::Time)),
         ("folded-calls.txt", Format::Folded(Weight::Calls)),
         ("raw.txt", Format::Raw),

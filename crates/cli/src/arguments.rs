@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use nopal_analysis::dump::{Format, Weight};
+use nopal_analysis::dump::{Format, Latency, Weight};
 use nopal_analysis::report::Sort;
 use nopal_record::{Options, Target, WhenFull};
 
@@ -291,6 +291,14 @@ pub struct Dump {
     /// Weigh stacks by the number of calls, not by time [with --as folded]
     #[arg(long)]
     calls: bool,
+
+    /// The function whose longest call it is; of all calls without it [with --as latency]
+    #[arg(long, value_name = "FUNCTION")]
+    of: Option<String>,
+
+    /// The verbose version [with --as latency]
+    #[arg(long)]
+    verbose: bool,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -299,6 +307,8 @@ pub enum DumpFormat {
     Devtrace,
     /// As the kernel's function tracer writes
     Function,
+    /// The longest call and all calls in it, as the kernel's latency tracers write
+    Latency,
     /// JSON for chrome://tracing and Perfetto
     Chrome,
     /// One line a stack, for flame graphs
@@ -391,6 +401,10 @@ impl Dump {
         match self.format {
             DumpFormat::Devtrace => Format::Devtrace,
             DumpFormat::Function => Format::Function,
+            DumpFormat::Latency => Format::Latency(Latency {
+                of: self.of.clone(),
+                verbose: self.verbose,
+            }),
             DumpFormat::Chrome => Format::Chrome,
             DumpFormat::Folded if self.calls => Format::Folded(Weight::Calls),
             DumpFormat::Folded => Format::Folded(Weight::Time),

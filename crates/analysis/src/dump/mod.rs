@@ -5,6 +5,8 @@ mod chrome;
 mod devtrace;
 mod folded;
 mod function;
+mod latency;
+mod linux;
 mod raw;
 
 use std::io::{self, Write};
@@ -15,8 +17,9 @@ use nopal_trace::{Packet, ThreadInfo, Trace};
 use crate::drive::Drive;
 
 pub use folded::Weight;
+pub use latency::Latency;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Format {
     /// A line a record: `E` or `X`, address of the function, counter, thread, then four arguments or the result, each
     /// of 16 hexadecimal digits. Values that were not recorded are 0.
@@ -24,27 +27,14 @@ pub enum Format {
     /// A line an entry: `CPU -: comm:pid function+0x0/size <-- parent+-/size`. Which CPU ran the thread, and where in
     /// the parent the call is, are not recorded: `-` stands for them.
     Function,
+    /// The longest call of a function, as a latency trace.
+    Latency(Latency),
     /// JSON for Perfetto and chrome://tracing. Times are microseconds since the trace began.
     Chrome,
     /// A line a path of calls, and its weight.
     Folded(Weight),
     /// A line a record.
     Raw,
-}
-
-impl Format {
-    pub const NAMES: [&str; 5] = ["devtrace", "function", "chrome", "folded", "raw"];
-
-    pub fn named(name: &str) -> Option<Format> {
-        Some(match name {
-            "devtrace" => Format::Devtrace,
-            "function" => Format::Function,
-            "chrome" => Format::Chrome,
-            "folded" => Format::Folded(Weight::Time),
-            "raw" => Format::Raw,
-            _ => return None,
-        })
-    }
 }
 
 /// A part of a trace. A call that began before it is not known as the caller of others.
@@ -98,6 +88,7 @@ pub fn dump(trace: &Trace, format: Format, drive: &Drive, out: &mut dyn Write) -
     match format {
         Format::Devtrace => devtrace::dump(trace, Excerpt::ALL, out),
         Format::Function => function::dump(trace, Excerpt::ALL, Look::default(), out),
+        Format::Latency(latency) => latency::dump(trace, &latency, drive, out),
         Format::Chrome => chrome::dump(trace, drive, out),
         Format::Folded(weight) => folded::dump(trace, weight, drive, out),
         Format::Raw => raw::dump(trace, out),

@@ -1,0 +1,143 @@
+//! Lines as tracers of Linux write them. What a `-` stands for is not recorded.
+
+use nopal_trace::{Clocks, ThreadInfo, Trace};
+
+use super::Look;
+use crate::addresses::Addresses;
+use crate::names::Names;
+use crate::text::{push_fraction, push_hex, push_hex_short, push_padded, push_u64};
+
+/// Where in a function something is, before the function's size.
+pub const AT_ENTRY: &str = "+0x0/0x";
+pub const SOMEWHERE: &str = "+-/0x";
+
+/// A call that begins: of a site, by another one.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    pub site: u32,
+    pub caller: Option<u32>,
+}
+
+/// When and where a line is from.
+pub struct Moment<'a> {
+    pub comm: &'a str,
+    pub thread: &'a ThreadInfo<'a>,
+    /// Of the line, from 0.
+    pub number: u64,
+    pub clock: u64,
+    /// The clock of the next line.
+    pub next: u64,
+}
+
+pub struct LineWriter<'a> {
+    look: Look,
+    names: Names,
+    addresses: Addresses,
+    clocks: &'a Clocks,
+    begin_ns: u64,
+    /// The file whose functions need no module behind their names. Without it, none have one.
+    pub executable: Option<String>,
+}
+
+impl<'a> LineWriter<'a> {
+    /// Times count from `begin_ns` of CLOCK_MONOTONIC.
+    pub fn new(trace: &'a Trace, look: Look, begin_ns: u64) -> LineWriter<'a> {
+        LineWriter {
+            look,
+            names: Names::new(trace),
+            addresses: Addresses::new(trace),
+            clocks: trace.clocks(),
+            begin_ns,
+            executable: None,
+        }
+    }
+
+    pub fn simple(&self, text: &mut Vec<u8>, moment: &Moment, entry: &Entry) {
+        text.extend_from_slice(b"CPU -: ");
+        text.extend_from_slice(moment.comm.as_bytes());
+        text.push(b':');
+        push_u64(text, u64::from(moment.thread.thread));
+        text.push(b' ');
+        self.push_place(text, moment, entry.site, AT_ENTRY);
+        text.extend_from_slice(b" <-- ");
+        self.push_caller(text, moment, entry);
+    }
+
+    /// `comm pid CPU flags preemption number [microseconds] since the begin (+until the next): function (caller)`.
+    pub fn verbose(&self, text: &mut Vec<u8>, moment: &Moment, entry: &Entry, offset: &str) {
+        push_padded(text, 16, |text| {
+            text.extend_from_slice(moment.comm.as_bytes());
+        });
+        text.push(b' ');
+        push_padded(text, 5, |text| {
+            push_u64(text, u64::from(moment.thread.thread))
+        });
+        text.extend_from_slice(b" - - - ");
+        push_hex_digits(text, moment.number);
+        let now = self.clocks.monotonic_ns(moment.clock);
+        let next = self.clocks.monotonic_ns(moment.next);
+        text.extend_from_slice(b" [");
+        push_hex_digits(text, now / 1000);
+        text.extend_from_slice(b"] ");
+        push_fraction(text, now.saturating_sub(self.begin_ns) / 1000);
+        text.extend_from_slice(b"ms (+");
+        push_fraction(text, next.saturating_sub(now) / 1000);
+        text.extend_from_slice(b"ms): ");
+        self.push_place(text, moment, entry.site, offset);
+        text.extend_from_slice(b" (");
+        self.push_caller(text, moment, entry);
+        text.push(b')');
+    }
+
+    /// `comm-pid flags time and mark: function (caller)`: the mark tells that the next line comes more than 1 us (`+`) or
+    /// 100 us (`!`) later.
+    pub fn short(&self, text: &mut Vec<u8>, moment: &Moment, entry: &Entry, offset: &str) {
+        let comm: String = moment.comm.chars().take(8).collect();
+        let thread = moment.thread.thread;
+        let [now, next] = [moment.clock, moment.next].map(|clock| self.clocks.monotonic_ns(clock));
+        let mark = match next.saturating_sub(now) / 1000 {
+            101.. => '!',
+            2.. => '+',
+            _ => ' ',
+        };
+        let time = now.saturating_sub(self.begin_ns) / 1000;
+        let columns = format!("{comm:>8}-{thread:<5} ----- {time:>4}us{mark}: ");
+        text.extend_from_slice(columns.as_bytes());
+        self.push_place(text, moment, entry.site, offset);
+        text.extend_from_slice(b" (");
+        self.push_caller(text, moment, entry);
+        text.push(b')');
+    }
+
+    fn push_caller(&self, text: &mut Vec<u8>, moment: &Moment, entry: &Entry) {
+        match entry.caller {
+            Some(caller) => self.push_place(text, moment, caller, SOMEWHERE),
+            None => text.push(b'-'),
+        }
+    }
+
+    pub fn push_place(&self, text: &mut Vec<u8>, moment: &Moment, site: u32, offset: &str) {
+        let function = self.names.function(site);
+        text.extend_from_slice(function.name.as_bytes());
+        text.extend_from_slice(offset.as_bytes());
+        push_hex_short(text, function.size);
+        if let Some(executable) = &self.executable
+            && function.path != *executable
+        {
+            text.extend_from_slice(format!(" [{}]", function.module).as_bytes());
+        }
+        if self.look.addresses {
+            let process = moment.thread.process;
+            text.extend_from_slice(b" <");
+            push_hex_short(text, self.addresses.address(process, site, moment.clock));
+            text.push(b'>');
+        }
+    }
+}
+
+/// Eight hexadecimal digits, the lower ones.
+fn push_hex_digits(text: &mut Vec<u8>, value: u64) {
+    let begin = text.len();
+    push_hex(text, value);
+    text.drain(begin..begin + 8);
+}
