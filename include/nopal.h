@@ -49,7 +49,7 @@
 #define NOPAL_NOTE_PLACE 1
 #define NOPAL_NOTE_MARKER 2
 #define NOPAL_PLACE_PATCHED 1   /* `place` is a 5-byte NOP, all of it in one aligned word of 8 bytes */
-#define NOPAL_PLACE_TESTED 2    /* `place` is a byte: not 0 is on */
+#define NOPAL_PLACE_TESTED 2    /* `place` is a word of 8 bytes: its first byte is tested, and not 0 is on */
 
 /* Where a marker is passed. Its marker is the one of the same name, file and line. */
 struct nopal_place_note {
@@ -63,6 +63,7 @@ struct nopal_place_note {
 
 struct nopal_marker_note {
 	int32_t marker;         /* struct nopal_marker */
+	int32_t idle;           /* a return instruction: what `call` is when nobody is connected any more */
 	int32_t name;
 	int32_t format;
 	int32_t file;
@@ -72,8 +73,10 @@ struct nopal_marker_note {
 
 /* What is connected to a marker. All zero until somebody switches it on, who first fills in `call`. */
 struct nopal_marker {
-	/* Called with %rax = the values, a word of 64 bits each, and %r11 = this. Preserves all registers, of whatever
-	 * kind, but the flags; leaves alone the 120 bytes below its return address. */
+	/* Called with %rax = the values, a word of 64 bits each; %r11 = this; and %r10 = the word that stood where the
+	 * return address is now, which may be one of the values. Preserves all registers, of whatever kind, but the
+	 * flags; leaves alone the 120 bytes below its return address. Once set it is never 0 again, as a thread may be
+	 * about to call it. */
 	void (*call)(void);
 	void (*record)(void);   /* the tool's; by the same rules */
 	uint64_t event;         /* the tool's */
@@ -321,7 +324,8 @@ NOPAL_C_LINKAGE void nopal_format_fits(const char *format, ...) __attribute__((f
 
 #define NOPAL_TESTED                                                                                                   \
 	".pushsection .bss.nopal, \"aw?\", @nobits\n"                                                                  \
-	"7701:\t.zero 1\n\t"                                                                                          \
+	".balign 8\n"                                                                                                 \
+	"7701:\t.zero 8\n\t"                                                                                          \
 	".popsection\n\t"                                                                                             \
 	"cmpb $0, 7701b(%%rip)\n\t"                                                                                   \
 	"jne %l[nopal_on]\n\t"
@@ -360,11 +364,14 @@ NOPAL_C_LINKAGE void nopal_format_fits(const char *format, ...) __attribute__((f
 			 "lea 7704f(%%rip), %%r11\n\t"                                                                \
 			 "call *(%%r11)\n\t"                                                                          \
 			 "mov %%r10, -8(%%rsp)\n\t"                                                                   \
+			 ".byte 0x0f, 0x1f, 0x40\n" /* a NOP whose last byte is a ret */                              \
+			 "7705:\t.byte 0xc3\n\t"                                                                      \
 			 ".pushsection .bss.nopal, \"aw?\", @nobits\n\t"                                              \
 			 ".balign 8\n"                                                                                \
 			 "7704:\t.zero 40\n\t"                                                                        \
-			 ".popsection\n\t" NOPAL_NOTE(NOPAL_NOTE_MARKER, "7704b - ., %c[name] - ., %c[format] - ., "   \
-									  "%c[file] - ., %c[line], %c[low], %c[high]") \
+			 ".popsection\n\t" NOPAL_NOTE(NOPAL_NOTE_MARKER, "7704b - ., 7705b - ., %c[name] - ., "        \
+									  "%c[format] - ., %c[file] - ., %c[line], "   \
+									  "%c[low], %c[high]")                         \
 			 :                                                                                             \
 			 : "a"(nopal_values), [name] "i"(name_), [format] "i"(NOPAL_FORMAT(__VA_ARGS__)),              \
 			   [file] "i"(__FILE__), [line] "i"(__LINE__), [low] "i"(NOPAL_TYPES_LOW(__VA_ARGS__)),        \

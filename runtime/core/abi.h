@@ -47,8 +47,19 @@
 #define NOPAL_SITE_LIMIT 0x100000
 #define NOPAL_ARGUMENTS 6
 
-/* Extended events. */
+/* Extended events. An event's number has two parts: bits 0..19 tell which event it is, bits 20..27 how long its records
+ * are: 0, as the event's own definition says; 1 .. 254, one less is the number of words that follow the clock;
+ * NOPAL_EVENT_VARIABLE, the word that follows the clock holds how many do, itself included, in its lower half. */
 #define NOPAL_EVENT_RESYNC 16
+#define NOPAL_EVENT_DEFINED 32      /* from here on: events that a note of the trace defines, as those of markers */
+#define NOPAL_EVENT_LIMIT 0x100000
+#define NOPAL_EVENT_WORDS_SHIFT 20
+#define NOPAL_EVENT_VARIABLE 255
+
+/* Text and bytes in a record: a word that holds how many bytes follow in its lower half and how many were left out in
+ * its upper half, then the bytes, in whole words. Of text that ends with NUL, no more are counted than this limit. */
+#define NOPAL_TEXT_LIMIT 4096       /* bytes of one text in a record */
+#define NOPAL_TEXT_COUNTED 65536
 
 #define NOPAL_RESYNC_CHUNK 1        /* first record of a chunk */
 #define NOPAL_RESYNC_CLOCK 2        /* the upper half of the counter changed */

@@ -22,7 +22,7 @@ void nopal_lose(struct nopal_process *process, struct nopal_context *context);
 
 /* Called by a thunk whose fast path cannot record the event of `word` (kind | site << 4) at `slot`, for a record of
  * `bytes`. Returns 0: try again, what was missing is there, or was; 1: the event is dealt with or lost, and an entry
- * must not be wrapped. */
+ * must not be wrapped. With a `word` of 0 nothing is recorded, also where there is no mirror: then 0, with span 0. */
 int nopal_prepare(uint64_t slot, uint32_t word, uint32_t bytes);
 
 /* ---- chunk.c ---- */

@@ -98,7 +98,7 @@ int nopal_prepare(uint64_t slot, uint32_t word, uint32_t bytes)
 		port_race_point("stack forgotten");
 	}
 	bool wraps = range.span;
-	if (!wraps)
+	if (!wraps && word)
 		bytes = 8;
 
 	if (!reason && (uint32_t)(port_clock() >> 32) != context->clock_high)
@@ -121,5 +121,5 @@ int nopal_prepare(uint64_t slot, uint32_t word, uint32_t bytes)
 			return 0;
 		port_race_point("stack known");
 	}
-	return !wraps && record_unwrapped(context, slot, word);
+	return !wraps && word && record_unwrapped(context, slot, word);
 }

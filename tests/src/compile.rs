@@ -118,7 +118,11 @@ fn compile_to(output: &str, source: &str, command: &[&str], flags: &[&str]) -> P
 /// Names everything that the result depends on.
 fn key(source: &Path, command: &[&str], flags: &[&str]) -> String {
     let mut hash = Xxh3::new();
-    for file in [source, &sources().join("hard.h")] {
+    for file in [
+        source,
+        &sources().join("hard.h"),
+        &sources().join("../../include/nopal.h"),
+    ] {
         hash.update(
             &std::fs::read(file).unwrap_or_else(|error| panic!("{}: {error}", file.display())),
         );

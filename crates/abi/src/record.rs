@@ -19,6 +19,13 @@ pub const SITE_LIMIT: u32 = 0x10_0000;
 pub const ARGUMENTS: usize = 6;
 
 pub const EVENT_RESYNC: u32 = 16;
+pub const EVENT_DEFINED: u32 = 32;
+pub const EVENT_LIMIT: u32 = 0x10_0000;
+pub const EVENT_WORDS_SHIFT: u32 = 20;
+pub const EVENT_VARIABLE: u32 = 255;
+
+pub const TEXT_LIMIT: usize = 4096;
+pub const TEXT_COUNTED: usize = 65536;
 
 pub const RESYNC_CHUNK: u32 = 1;
 pub const RESYNC_CLOCK: u32 = 2;

@@ -96,6 +96,9 @@ pub fn calls_out() -> [Range<u64>; 3] {
 /// Offset in the image of its own `.eh_frame_hdr`.
 pub const IMAGE_UNWIND_HEADER: u64 = image::EH_FRAME_HEADER as u64;
 
+/// Offset in the image of what a marker calls that is on.
+pub const IMAGE_MARK: u64 = image::STUB_MARK as u64;
+
 fn put(bytes: &mut [u8], offset: usize, value: &[u8]) {
     bytes[offset..offset + value.len()].copy_from_slice(value);
 }

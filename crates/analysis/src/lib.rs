@@ -11,6 +11,7 @@ pub mod filter;
 pub mod graph;
 pub mod hist;
 pub mod info;
+pub mod markers;
 pub mod names;
 pub mod ongoing;
 pub mod replay;

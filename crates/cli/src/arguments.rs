@@ -165,6 +165,10 @@ struct Recording {
     #[arg(short = 'N', long = "notrace", value_name = "GLOB[@MODULE]")]
     not: Vec<String>,
 
+    /// Record markers that match; without -F, nothing else [may be repeated]
+    #[arg(short = 'M', long = "markers", value_name = "GLOB[@MODULE]")]
+    markers: Vec<String>,
+
     /// Record every function of every library too
     #[arg(long)]
     libs: bool,
@@ -375,6 +379,7 @@ impl Recording {
             directory: self.output,
             only: self.only,
             not: self.not,
+            markers: self.markers,
             libraries: self.libs,
             depth: self.depth,
             record_arguments: self.args,

@@ -4,6 +4,7 @@ use anyhow::{Context, Result};
 use nopal_agent::Thunk;
 use nopal_plan::{JUMP, LONGEST_WINDOW, Site};
 use nopal_process::Patch;
+use nopal_symbols::MARKER_NOP;
 use std::ops::Range;
 
 /// A jump at a site, to its thunk or hook. Generated code holds it as these bytes, so that it can be undone by who knows
@@ -21,6 +22,9 @@ pub struct Change {
     window: u8,
     before: [u8; LONGEST_WINDOW],
 }
+
+/// The number of a word of data.
+const WORD: u32 = u32::MAX;
 
 const BYTES: usize = size_of::<Change>();
 const _: () = assert!(BYTES == 3 * 8 + 4 + 1 + LONGEST_WINDOW, "no padding");
@@ -54,10 +58,51 @@ impl Change {
         let possible = |change: &Change| {
             (JUMP..=LONGEST_WINDOW).contains(&change.window.into())
                 && change.address < 1 << 47
-                && i32::try_from(change.distance()).is_ok()
+                && (change.is_word() || i32::try_from(change.distance()).is_ok())
         };
         let all = bytes.as_chunks::<BYTES>().0.iter().map(read);
         all.filter(possible).collect()
+    }
+
+    /// A word of data that is an address in generated code, and `idle` without: it is written by other means.
+    pub fn of_word(address: u64, idle: u64, value: u64) -> Change {
+        let mut before = [0; LONGEST_WINDOW];
+        before[..8].copy_from_slice(&idle.to_le_bytes());
+        Change {
+            address,
+            entry: value,
+            body: value,
+            number: WORD,
+            window: 8,
+            before,
+        }
+    }
+
+    /// Whether it leads to code that is not generated: the marker's own.
+    pub fn is_of_marker(&self) -> bool {
+        let off = [MARKER_NOP, [0; JUMP]];
+        off.iter().any(|off| off == self.before())
+    }
+
+    pub fn is_word(&self) -> bool {
+        self.number == WORD
+    }
+
+    /// What switches a marker on: a jump to `on` in place of its NOP; or, where it tests a word, the same bytes, which
+    /// are not 0.
+    pub fn of_marker(address: u64, off: [u8; JUMP], on: u64) -> Result<Change> {
+        let mut before = [0; LONGEST_WINDOW];
+        before[..JUMP].copy_from_slice(&off);
+        let change = Change {
+            address,
+            window: JUMP as u8,
+            before,
+            entry: on,
+            body: on,
+            number: 0,
+        };
+        i32::try_from(change.distance()).context("the code of a marker is out of reach")?;
+        Ok(change)
     }
 
     fn distance(&self) -> i64 {
@@ -79,9 +124,34 @@ impl Change {
         &self.before[..self.bytes()]
     }
 
+    /// Whether the window of `other` lies in this one.
+    pub fn displaces(&self, other: &Change) -> bool {
+        self.window().start <= other.address && other.window().end <= self.window().end
+    }
+
+    /// Makes the change in displaced instructions that hold its window at `at`, of a body that runs at `body`. False
+    /// where they hold something else.
+    pub fn make_in_body(&self, code: &mut [u8], at: usize, body: u64) -> bool {
+        let place = body.wrapping_add(at as u64 + JUMP as u64);
+        let distance = i32::try_from(self.entry.wrapping_sub(place) as i64);
+        let (Some(window), Ok(distance)) = (code.get_mut(at..at + self.bytes()), distance) else {
+            return false;
+        };
+        let fits = *window == *self.before();
+        if fits {
+            window[0] = 0xe9;
+            window[1..JUMP].copy_from_slice(&distance.to_le_bytes());
+        }
+        fits
+    }
+
     /// What it holds with it, in its first bytes: only those of the jump differ.
     fn after(&self) -> [u8; LONGEST_WINDOW] {
         let mut after = self.before;
+        if self.is_word() {
+            after[..8].copy_from_slice(&self.entry.to_le_bytes());
+            return after;
+        }
         after[0] = 0xe9;
         after[1..JUMP].copy_from_slice(&(self.distance() as i32).to_le_bytes());
         after

@@ -20,6 +20,8 @@ pub struct Loaded {
 
 /// What the user asked for.
 pub struct Wanted {
+    /// None but markers, if false.
+    pub functions: bool,
     pub selection: Selection,
     pub libraries: bool,
 }
@@ -45,7 +47,8 @@ impl Wanted {
         let all = module.executable || self.libraries || self.selection.names_module(file_name);
         let everything = self.selection.is_everything();
         move |address| {
-            let reached = all || imports.contains(&module.base.wrapping_add(address));
+            let reached =
+                self.functions && (all || imports.contains(&module.base.wrapping_add(address)));
             reached && (everything || self.matches(module, address, file_name))
         }
     }

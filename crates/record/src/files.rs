@@ -1,6 +1,7 @@
 //! The files whose functions are traced: opened, planned and numbered once in a session, however many processes load
 //! them.
 
+use crate::markers;
 use crate::notes::note;
 use anyhow::{Context, Result};
 use nopal_plan::{Plan, Refused, Site};
@@ -48,6 +49,7 @@ pub struct Files {
     by_facts: HashMap<Facts, Arc<File>>,
     numbers: HashMap<(u32, u64), u32>,
     next_number: u32,
+    pub markers: markers::Numbers,
     /// How many sites each file has.
     pub traced: BTreeMap<u32, u64>,
     /// By file and address.
@@ -62,6 +64,7 @@ impl Files {
             by_facts: HashMap::new(),
             numbers: HashMap::new(),
             next_number: 1,
+            markers: markers::Numbers::default(),
             traced: BTreeMap::new(),
             refused: HashSet::new(),
         }

@@ -223,7 +223,9 @@ fn undo(block: &BlockEntry, memory: &Memory) -> Result<Vec<Change>> {
     }
     let mut bytes = vec![0; length as usize];
     memory.read(end - length, &mut bytes)?;
-    let inside = |change: &Change| (block.low..block.high).contains(&change.entry);
+    let inside = |change: &Change| {
+        (block.low..block.high).contains(&change.entry) || change.is_word() || change.is_of_marker()
+    };
     Ok(Change::from_bytes(&bytes)
         .into_iter()
         .filter(inside)

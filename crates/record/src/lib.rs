@@ -24,6 +24,7 @@ mod insert;
 mod journal;
 mod launch;
 mod lock;
+mod markers;
 mod modules;
 mod notes;
 mod options;

@@ -27,6 +27,8 @@ pub struct Options {
     pub only: Vec<String>,
     /// `GLOB[@MODULE]`, taken out of what `only` chose.
     pub not: Vec<String>,
+    /// Markers to record, `GLOB[@MODULE]`. With no functions chosen, they are all that is recorded.
+    pub markers: Vec<String>,
     /// Every function of every library, not only those that the executable imports.
     pub libraries: bool,
     /// Calls nested deeper than this are not recorded.
@@ -96,6 +98,7 @@ impl Options {
             directory: PathBuf::from(Self::DIRECTORY),
             only: Vec::new(),
             not: Vec::new(),
+            markers: Vec::new(),
             libraries: false,
             depth: None,
             record_arguments: false,

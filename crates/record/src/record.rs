@@ -7,6 +7,7 @@ use crate::drain::{Drain, Shared};
 use crate::files::Files;
 use crate::guardian::Guardian;
 use crate::launch;
+use crate::markers;
 use crate::notes::{self, snapshot};
 use crate::options::{Options, Outcome, Target, WhenFull};
 use crate::session::Session;
@@ -188,9 +189,11 @@ fn settings(options: &Options) -> Result<Settings> {
     }
     Ok(Settings {
         wanted: Wanted {
+            functions: options.markers.is_empty() || !options.only.is_empty(),
             selection: Selection::new(&options.only, &options.not)?,
             libraries: options.libraries,
         },
+        markers: markers::Wanted::new(&options.markers)?,
         recorder: Recorder {
             arguments: options.record_arguments,
             wraps: !options.entry_only,

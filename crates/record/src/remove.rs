@@ -46,10 +46,11 @@ const ELSEWHERE: u64 = 8 << 20;
 pub fn remove(journal: &Journal) -> Result<()> {
     let memory = Memory::open(journal.process)?;
     journal.say_gone(&memory)?;
+    // Markers go with the hooks: what they call is there until nothing calls it.
     let (hooks, sites): (Vec<Change>, Vec<Change>) = journal
         .changes
         .iter()
-        .partition(|change| change.number == 0);
+        .partition(|change| change.number == 0 || change.is_word());
     for attempt in 0..ATTEMPTS {
         let mut stopped = Stopped::stop(journal.process, PATIENCE)?;
         let out = step_out(journal, &mut stopped, &[])?;

@@ -79,12 +79,13 @@ impl Session {
 
     /// A choice that fits nothing is a mistake, unless it waits for a library that may be loaded later.
     pub(crate) fn something_is_chosen(&self) -> Result<()> {
-        let waits = self
-            .options
-            .only
-            .iter()
-            .any(|pattern| pattern.contains('@'));
-        if waits
+        let waits = |patterns: &[String]| patterns.iter().any(|pattern| pattern.contains('@'));
+        if !self.options.markers.is_empty() && !waits(&self.options.markers) {
+            self.files
+                .markers
+                .something_is_chosen(&self.options.markers)?;
+        }
+        if waits(&self.options.only)
             || self.options.only.is_empty()
             || self.files.traced.values().any(|count| *count > 0)
         {

@@ -8,6 +8,7 @@ use crate::files::Files;
 use crate::hooks;
 use crate::inject::Injector;
 use crate::journal::mirrored_parts;
+use crate::markers;
 use crate::modules::{self, entries_only, extent};
 use crate::notes::{counter, note};
 use crate::region::Region;
@@ -30,6 +31,7 @@ const PAGE: u64 = 4096;
 /// What recording is asked for, the same for all processes of a session.
 pub struct Settings {
     pub wanted: Wanted,
+    pub markers: markers::Wanted,
     pub recorder: Recorder,
     pub buffer: u64,
     pub when_full: u32,
@@ -46,6 +48,13 @@ pub struct Places {
     pub(crate) arenas: Vec<Arena>,
     blocks: usize,
     unwinders: Vec<UnwinderEntry>,
+}
+
+impl Places {
+    /// Where the agent's image is; none before there is room for any code.
+    pub fn first_arena(&self) -> Option<u64> {
+        self.arenas.first().map(|arena| arena.base)
+    }
 }
 
 pub struct Traced {
@@ -74,6 +83,10 @@ pub struct Workshop<'a> {
 struct Chosen<'a> {
     sites: Vec<&'a Site>,
     hooks: Vec<(&'a Site, Stub)>,
+    /// What switches its markers on.
+    markers: Vec<Change>,
+    /// And the words of data that their code looks at, with the addresses that they will hold once these are known.
+    marker_words: Vec<Change>,
 }
 
 impl Chosen<'_> {
@@ -84,11 +97,12 @@ impl Chosen<'_> {
         let bound = |site: &Site| {
             thunk_bound(site.body.code.len(), site.body.rows.len()) + size_of::<Change>()
         };
-        (BLOCK_BOUND + sites.map(bound).sum::<usize>()) as u64
+        let markers = (self.markers.len() + self.marker_words.len()) * size_of::<Change>();
+        (BLOCK_BOUND + markers + sites.map(bound).sum::<usize>()) as u64
     }
 
     fn is_empty(&self) -> bool {
-        self.sites.is_empty() && self.hooks.is_empty()
+        self.sites.is_empty() && self.hooks.is_empty() && self.markers.is_empty()
     }
 }
 
@@ -339,8 +353,13 @@ impl Traced {
             workshop
                 .files
                 .refuse(&module.file, &refused, workshop.writer)?;
-            let chosen = choose(&module, &imports, workshop.settings);
-            match self.add_sites(&module, &chosen, workshop) {
+            let mut chosen = choose(&module, &imports, workshop.settings);
+            let filled_in = self.fill_in_markers(&module, workshop);
+            let added = filled_in.and_then(|words| {
+                chosen.marker_words = words;
+                self.add_sites(&module, &chosen, workshop)
+            });
+            match added {
                 Ok(new) => changes.extend(new),
                 Err(error) => workshop
                     .warnings
@@ -433,17 +452,27 @@ impl Traced {
                 recorder,
                 site.body.code.len(),
                 &rows(&site.body),
-                |at, out| Ok(site.body.place(module.base, at, out)?),
+                |at, out| place(module, site, &chosen.markers, at, out),
             )?;
             changes.push(Change::new(module.base, site, &thunk, *number)?);
         }
         for (site, stub) in &chosen.hooks {
             let hook = block.hook(*stub, site.body.code.len(), &rows(&site.body), |at, out| {
-                Ok(site.body.place(module.base, at, out)?)
+                place(module, site, &chosen.markers, at, out)
             })?;
             changes.push(Change::new(module.base, site, &hook, 0)?);
         }
-        Ok((block.finish(Change::to_bytes(&changes))?, changes))
+        // What a marker in a window needs has been done where its NOP went.
+        let displaced = |marker: &&Change| changes.iter().any(|change| change.displaces(marker));
+        let markers: Vec<Change> = chosen
+            .markers
+            .iter()
+            .filter(|marker| !displaced(marker))
+            .copied()
+            .collect();
+        changes.extend(markers);
+        let all = [&changes[..], &chosen.marker_words].concat();
+        Ok((block.finish(Change::to_bytes(&all))?, changes))
     }
 
     /// The module that an address of the process lies in.
@@ -578,7 +607,15 @@ fn choose<'a>(module: &'a Loaded, imports: &HashSet<u64>, settings: &Settings) -
     Chosen {
         sites: settings.wanted.sites(module, imports),
         hooks: hooks::of(&module.file),
+        markers: settings.markers.changes(module),
+        marker_words: settings.markers.words(module),
     }
+}
+
+/// The displaced instructions as they must be at `at`.
+fn place(module: &Loaded, site: &Site, markers: &[Change], at: u64, out: &mut [u8]) -> Result<()> {
+    site.body.place(module.base, at, out)?;
+    markers::switch_on_displaced(markers, site, module.base, at, out)
 }
 
 fn rows(body: &Body) -> Vec<(u16, Row)> {

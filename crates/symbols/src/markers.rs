@@ -35,8 +35,7 @@ pub struct Marker {
     pub file: String,
     pub line: u32,
     pub places: Vec<Place>,
-    /// Addresses of its `struct nopal_marker`s.
-    pub states: Vec<u64>,
+    pub states: Vec<State>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,12 +46,19 @@ pub struct Place {
     pub switch: Switch,
 }
 
+/// A `struct nopal_marker`, and a return instruction that its `call` may be set to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State {
+    pub address: u64,
+    pub idle: u64,
+}
+
 /// How a place is switched on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Switch {
     /// Its NOP becomes a jump.
     Patched,
-    /// Its byte becomes 1.
+    /// Its word, which is 0, becomes another one in its first byte.
     Tested,
 }
 
@@ -113,8 +119,8 @@ pub(crate) fn of(image: &Image) -> (Vec<Marker>, Vec<BadMarker>) {
 struct Found {
     count: usize,
     places: HashMap<Key, Vec<Place>>,
-    /// By key, format and types: the states.
-    markers: BTreeMap<(Key, String, [u32; 2]), Vec<u64>>,
+    /// By key, format and types.
+    markers: BTreeMap<(Key, String, [u32; 2]), Vec<State>>,
     bad: Vec<BadMarker>,
 }
 
@@ -130,14 +136,14 @@ impl Found {
 
     fn marker(&mut self, fields: &Fields) -> Result<()> {
         let key = Key {
-            name: fields.text(1)?,
-            file: fields.text(3)?,
-            line: fields.word(4)?,
+            name: fields.text(2)?,
+            file: fields.text(4)?,
+            line: fields.word(5)?,
         };
-        let types = [fields.word(5)?, fields.word(6)?];
+        let types = [fields.word(6)?, fields.word(7)?];
         match fields.state() {
             Ok(state) => {
-                let format = fields.text(2)?;
+                let format = fields.text(3)?;
                 self.markers
                     .entry((key, format, types))
                     .or_default()
@@ -261,8 +267,8 @@ impl Fields<'_> {
                 ensure!(i32::try_from(distance).is_ok(), "its code is out of reach");
             }
             Switch::Tested => ensure!(
-                self.is_data(address, 1),
-                "its byte at {address:#x} is not in memory that can be written"
+                address.is_multiple_of(8) && self.is_data(address, 8),
+                "its word at {address:#x} is not in memory that can be written"
             ),
         }
         Ok(Place {
@@ -272,13 +278,18 @@ impl Fields<'_> {
         })
     }
 
-    fn state(&self) -> Result<u64> {
-        let state = self.target(0)?;
+    fn state(&self) -> Result<State> {
+        const RETURN: u8 = 0xc3;
+        let (address, idle) = (self.target(0)?, self.target(1)?);
         ensure!(
-            state.is_multiple_of(8) && self.is_data(state, MARKER_BYTES),
-            "its state at {state:#x} is not in memory that can be written"
+            address.is_multiple_of(8) && self.is_data(address, MARKER_BYTES),
+            "its state at {address:#x} is not in memory that can be written"
         );
-        Ok(state)
+        ensure!(
+            self.image.code().end(idle).is_some() && self.image.bytes(idle, 1) == Some(&[RETURN]),
+            "there is no return instruction at {idle:#x}"
+        );
+        Ok(State { address, idle })
     }
 
     fn is_data(&self, address: u64, bytes: u64) -> bool {

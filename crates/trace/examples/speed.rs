@@ -110,6 +110,7 @@ fn checksum(packet: &Packet) -> u64 {
             Event::Entry { site, tag, .. } => u64::from(site) + u64::from(tag),
             Event::Exit { site, tag, .. } => u64::from(site) ^ u64::from(tag),
             Event::Resync { slot, .. } => slot,
+            Event::Marker { event, .. } => u64::from(event),
             Event::Hole => 1,
         };
         sum.wrapping_add(part ^ record.clock)

@@ -100,6 +100,7 @@ impl Writer {
             future: u64::MAX,
             state: State::Settled,
         };
-        let _ = scan(&mut packet.words().to_vec(), known, &mut self.occurring);
+        let words = &mut packet.words().to_vec();
+        let _ = scan(words, known, &self.markers, &mut self.occurring);
     }
 }

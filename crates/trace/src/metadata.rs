@@ -2,6 +2,7 @@
 
 use crate::clocks::Clocks;
 use crate::labels::{Named, labels, quote};
+use crate::markers::{Field, FieldKind, Marker, Markers};
 use crate::note::Session;
 use nopal_abi::*;
 use uuid::Uuid;
@@ -20,7 +21,13 @@ pub struct Function<'a> {
 }
 
 /// The whole text.
-pub fn text(session: &Session, uuid: Uuid, clocks: &Clocks, functions: &[Function]) -> String {
+pub fn text(
+    session: &Session,
+    uuid: Uuid,
+    clocks: &Clocks,
+    functions: &[Function],
+    markers: &Markers,
+) -> String {
     let mut text = String::from(BEGINNING);
     text += TYPES;
     text += &trace(uuid);
@@ -28,6 +35,9 @@ pub fn text(session: &Session, uuid: Uuid, clocks: &Clocks, functions: &[Functio
     text += &clock(clocks);
     text += STREAM;
     text += &events(functions);
+    for (event, marker) in markers.iter() {
+        text += &marker_event(event, marker);
+    }
     text
 }
 
@@ -168,6 +178,79 @@ event {{
     text
 }
 
+/// An event of a marker. Its values begin at whole words, so that a narrow one has its word to itself, and the last one
+/// has all of its word: babeltrace2 refuses what is left over at the end of a packet. Names begin with an underscore,
+/// which readers take away, so that none is a word of TSDL's.
+fn marker_event(event: u32, marker: &Marker) -> String {
+    let mut fields = String::new();
+    if event >> EVENT_WORDS_SHIFT == EVENT_VARIABLE {
+        fields += "\t\tinteger { size = 64; align = 64; signed = false; } _words;\n";
+    }
+    for (index, field) in marker.fields.iter().enumerate() {
+        let is_last = index + 1 == marker.fields.len();
+        let name = field
+            .name
+            .replace(|c: char| !c.is_ascii_alphanumeric(), "_");
+        let integer = |bits: u8, signed: bool, base: u8| {
+            let size = if is_last { 64 } else { bits };
+            let integer = format!(
+                "integer {{ size = {size}; align = 64; signed = {signed}; base = {base}; }}"
+            );
+            match labels_of(field, bits, signed) {
+                labels if labels.is_empty() => format!("\t\t{integer} _{name};\n"),
+                labels => format!("\t\tenum : {integer} {{ {labels} }} _{name};\n"),
+            }
+        };
+        let sequence = |byte: &str| {
+            format!(
+                "\t\tinteger {{ size = 32; align = 64; signed = false; }} _{name}_length;
+\t\tinteger {{ size = 32; align = 32; signed = false; }} _{name}_cut;
+\t\tinteger {{ size = 8; align = 8; signed = false; {byte} }} _{name}[_{name}_length];\n"
+            )
+        };
+        fields += &match field.kind {
+            FieldKind::Signed(bits) => integer(bits, true, 10),
+            FieldKind::Unsigned(bits) => integer(bits, false, 10),
+            FieldKind::Octal(bits) => integer(bits, false, 8),
+            FieldKind::Hexadecimal(bits) => integer(bits, false, 16),
+            FieldKind::Character => integer(8, false, 10),
+            FieldKind::Double => format!(
+                "\t\tfloating_point {{ exp_dig = 11; mant_dig = 53; align = 64; }} _{name};\n"
+            ),
+            FieldKind::Text => sequence("encoding = UTF8;"),
+            FieldKind::Bytes => sequence("base = 16;"),
+        };
+        if is_last && field.kind.has_length() {
+            fields += "\t\tstruct { } align(64) _end;\n";
+        }
+    }
+    format!(
+        "
+event {{
+	name = {};
+	id = {event};
+	stream_id = 0;
+	fields := struct {{
+{fields}\t}};
+}};
+",
+        quote(&marker.name)
+    )
+}
+
+/// The labels that a value of so many bits can have.
+fn labels_of(field: &Field, bits: u8, signed: bool) -> String {
+    let fits = |value: &i64| match signed {
+        true => bits >= 64 || (-1i64 << (bits - 1)..1 << (bits - 1)).contains(value),
+        false => *value >= 0 && (bits >= 63 || *value < 1 << bits),
+    };
+    let labels = field.labels.iter().filter(|(value, _)| fits(value));
+    let labels: Vec<String> = labels
+        .map(|(value, label)| format!("{} = {value}", quote(label)))
+        .collect();
+    labels.join(", ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -238,7 +321,13 @@ mod tests {
                 kinds: 0b1100,
             },
         ];
-        let text = text(&session, Uuid::from_u128(0x1234), &clocks, &functions);
+        let text = text(
+            &session,
+            Uuid::from_u128(0x1234),
+            &clocks,
+            &functions,
+            &Markers::default(),
+        );
         let golden =
             include_str!("../tests/golden/metadata").replace("VERSION", env!("CARGO_PKG_VERSION"));
         assert_eq!(text, golden);

@@ -1,5 +1,6 @@
 //! The file `session/notes`: what is known about a trace besides its records, one JSON object a line.
 
+use crate::markers::Field;
 use serde::{Deserialize, Serialize};
 
 /// One line of `session/notes`.
@@ -54,6 +55,16 @@ pub enum Note {
     Sites {
         image: u32,
         sites: Vec<(u32, u64, u64, String)>,
+    },
+    /// A marker that may occur, and the number of its events. Written before it is switched on.
+    Marker {
+        event: u32,
+        image: u32,
+        name: String,
+        format: String,
+        fields: Vec<Field>,
+        file: String,
+        line: u32,
     },
     /// How many functions of an image are not traced, and why.
     Refused {

@@ -1,6 +1,7 @@
 //! Decodes records.
 
 use crate::layout::*;
+use crate::markers::payload_words;
 use nopal_abi::*;
 
 /// How a function was entered.
@@ -32,6 +33,11 @@ pub enum Event<'a> {
         slot: u64,
         stack: u64,
         reason: u32,
+    },
+    /// An event that a note defines; all of its record behind the clock.
+    Marker {
+        event: u32,
+        payload: &'a [u64],
     },
     Hole,
 }
@@ -107,6 +113,14 @@ impl<'a> Records<'a> {
                     },
                     rest,
                 )
+            }
+            KIND_EXTENDED => {
+                let words = payload_words(word, rest)?;
+                let (&whole, rest) = rest.split_first()?;
+                let (payload, rest) = rest.split_at_checked(words)?;
+                clock = whole;
+                let event = event(word);
+                (Event::Marker { event, payload }, rest)
             }
             _ => return None,
         };

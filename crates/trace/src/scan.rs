@@ -4,6 +4,7 @@
 //! records of known kinds whose clocks never go back.
 
 use crate::layout::*;
+use crate::markers::{Markers, payload_words};
 use crate::occurrences::Occurrences;
 use crate::taken::State;
 use nopal_abi::*;
@@ -42,12 +43,14 @@ pub struct Known {
 pub fn scan(
     words: &mut [u64],
     known: Known,
+    markers: &Markers,
     occurrences: &mut Occurrences,
 ) -> Result<Content, Unfinished> {
     let begin = known.begin;
     let mut scan = Scan {
         words,
         known,
+        markers,
         position: 0,
         content: Content {
             words: 0,
@@ -71,6 +74,7 @@ pub fn scan(
 struct Scan<'a> {
     words: &'a mut [u64],
     known: Known,
+    markers: &'a Markers,
     position: usize,
     content: Content,
 }
@@ -131,6 +135,7 @@ impl Scan<'_> {
                 self.position += 1;
             }
             KIND_EXTENDED if event(word) == EVENT_RESYNC => return self.resync(),
+            KIND_EXTENDED => return self.defined(word, occurrences),
             _ if length == 0 || self.words.len() - self.position < length => {
                 if self.known.state == State::Growing {
                     return Err(Unfinished);
@@ -184,6 +189,47 @@ impl Scan<'_> {
                 }
                 self.fill(self.position + RESYNC_WORDS);
             }
+        }
+        Ok(())
+    }
+
+    /// A record of an event that a note defines. Its clock is stored last, and its length before all else that follows.
+    fn defined(&mut self, word: u64, occurrences: &mut Occurrences) -> Result<(), Unfinished> {
+        let record = &self.words[self.position..];
+        let clock = record.get(1).copied().unwrap_or(0);
+        let length = payload_words(word, &record[1..]);
+        let may_be_begun = length.is_some() || event(word) >> EVENT_WORDS_SHIFT == EVENT_VARIABLE;
+        if clock == 0 && may_be_begun && self.known.state != State::Settled {
+            return Err(Unfinished);
+        }
+        let Some(words) = length else {
+            match clock {
+                0 if may_be_begun => self.fill(self.position + 1),
+                _ => self.cut(),
+            }
+            return Ok(());
+        };
+        let Some(payload) = record.get(2..).and_then(|rest| rest.get(..words)) else {
+            if self.known.state == State::Growing {
+                return Err(Unfinished);
+            }
+            self.cut();
+            return Ok(());
+        };
+        let marker = self.markers.get(event(word));
+        let makes_sense = marker.is_some_and(|marker| marker.values(payload).is_some());
+        let is_possible =
+            same_low_half(word, clock) && (self.content.end..self.known.future).contains(&clock);
+        if makes_sense && is_possible {
+            self.content.end = clock;
+            self.content.events += 1;
+            occurrences.insert(word);
+            self.position += 2 + words;
+        } else {
+            if clock != 0 {
+                self.content.damage += 2 + words as u64;
+            }
+            self.fill(self.position + 2 + words);
         }
         Ok(())
     }

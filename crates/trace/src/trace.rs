@@ -5,6 +5,7 @@ use crate::directory::{self, METADATA, SESSION};
 use crate::index::{self, Entry, Expected};
 use crate::info::{Damage, ProcessInfo, SiteInfo, ThreadInfo};
 use crate::mapping::Mapping;
+use crate::markers::Markers;
 use crate::note::{Note, Session};
 use crate::packet::Packet;
 use crate::processes;
@@ -50,6 +51,7 @@ pub struct Trace {
     /// The notes that name threads, and images.
     names: HashMap<ThreadKey, u32>,
     images: HashMap<u32, u32>,
+    markers: Markers,
     damage: Vec<Damage>,
     damage_count: u64,
 }
@@ -81,6 +83,7 @@ impl Trace {
             clocks: clocks(&notes),
             names: thread_names(&notes),
             images: images(&notes),
+            markers: markers(&notes),
             notes,
             streams: Vec::new(),
             threads: Vec::new(),
@@ -193,6 +196,11 @@ impl Trace {
             size: *size,
             name,
         })
+    }
+
+    /// The markers that may occur.
+    pub fn markers(&self) -> &Markers {
+        &self.markers
     }
 
     /// The path of an image.
@@ -315,6 +323,12 @@ fn thread_names(notes: &[Note]) -> HashMap<ThreadKey, u32> {
         _ => None,
     });
     names.collect()
+}
+
+fn markers(notes: &[Note]) -> Markers {
+    let mut markers = Markers::default();
+    notes.iter().for_each(|note| markers.learn(note));
+    markers
 }
 
 fn images(notes: &[Note]) -> HashMap<u32, u32> {

@@ -7,6 +7,7 @@ use crate::directory::{self, METADATA, NEW_METADATA};
 use crate::header;
 use crate::labels::Named;
 use crate::layout::*;
+use crate::markers::Markers;
 use crate::metadata::{self, Function};
 use crate::note::{Note, Session};
 use crate::occurrences::Occurrences;
@@ -61,6 +62,7 @@ pub struct Writer {
     pub(crate) streams: Streams,
     pub(crate) occurring: Occurrences,
     sites: BTreeMap<u32, Site>,
+    pub(crate) markers: Markers,
     images: HashMap<u32, String>,
     snapshots: Vec<Snapshot>,
     described: Described,
@@ -72,6 +74,7 @@ pub struct Writer {
 #[derive(Default)]
 struct Described {
     occurring: usize,
+    markers: usize,
     frequency: u64,
 }
 
@@ -119,6 +122,7 @@ impl Writer {
             notes_length: 0,
             occurring: Occurrences::new(),
             sites: BTreeMap::new(),
+            markers: Markers::default(),
             images: HashMap::new(),
             snapshots: Vec::new(),
             described: Described::default(),
@@ -194,7 +198,7 @@ impl Writer {
                     });
                 }
             }
-            _ => {}
+            _ => self.markers.learn(note),
         }
     }
 
@@ -232,7 +236,7 @@ impl Writer {
             future: self.future(),
             state,
         };
-        let content = match scan(records, known, &mut self.occurring) {
+        let content = match scan(records, known, &self.markers, &mut self.occurring) {
             Ok(content) => content,
             Err(Unfinished) => return Ok(Chunk::Unfinished),
         };
@@ -328,7 +332,10 @@ impl Writer {
     pub fn sync_metadata(&mut self) -> Result<()> {
         let frequency = self.clocks().frequency();
         let drift = frequency.abs_diff(self.described.frequency);
-        if self.described.occurring == self.occurring.len() && drift <= frequency / RATE_PRECISION {
+        if self.described.occurring == self.occurring.len()
+            && self.described.markers == self.markers.len()
+            && drift <= frequency / RATE_PRECISION
+        {
             return Ok(());
         }
         self.write_metadata()
@@ -349,6 +356,7 @@ impl Writer {
         let clocks = self.clocks();
         let described = Described {
             occurring: self.occurring.len(),
+            markers: self.markers.len(),
             frequency: clocks.frequency(),
         };
         let known = self
@@ -374,7 +382,7 @@ impl Writer {
                 }
             })
             .collect();
-        let text = metadata::text(&self.session, self.uuid, &clocks, &functions);
+        let text = metadata::text(&self.session, self.uuid, &clocks, &functions, &self.markers);
         self.replace_metadata(&text)
             .context("cannot write the trace's metadata")?;
         self.described = described;

@@ -73,6 +73,7 @@ fn name(event: Event) -> (&'static str, u32) {
     match event {
         Event::Resync { .. } => ("resync", 0),
         Event::Hole => ("hole", 0),
+        Event::Marker { event, .. } => ("marker", event),
         Event::Entry {
             site,
             style,

@@ -45,7 +45,7 @@ fn truth(trace: &Trace, functions: u32) -> Truth {
                     totals.own += duration - inside;
                 }
                 Event::Resync { .. } => continue,
-                Event::Hole => panic!("a hole"),
+                Event::Marker { .. } | Event::Hole => panic!("a marker or a hole"),
             }
             truth.events += 1;
         }

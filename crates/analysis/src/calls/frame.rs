@@ -102,6 +102,8 @@ pub trait Sink {
     /// it, and in it alone, at `clock`. At most [`super::RUN`] of these come before the next `end_run`.
     fn plain(&mut self, _site: u32, _exit: u64, _clock: u64, _ticks: u64, _own: u64) {}
     fn end_run(&mut self) {}
+    /// A marker was passed in the last of `frames`: its event, and its record behind the clock.
+    fn mark(&mut self, _clock: u64, _event: u32, _payload: &[u64], _frames: &[Frame]) {}
     /// The thread has left these frames, perhaps for good.
     fn aside(&mut self, _frames: &[Frame]) {}
     /// The thread is back in these frames.

@@ -1,7 +1,7 @@
 //! The state of one thread between two records.
 
 use nopal_abi as abi;
-use nopal_trace::Packet;
+use nopal_trace::{Packet, payload_words};
 
 use super::credit::Credit;
 use super::fibers::Fibers;
@@ -175,17 +175,42 @@ impl Machine {
             abi::KIND_HOLE => {
                 self.tick(word);
             }
-            abi::KIND_EXTENDED => return self.resync(word, rest),
+            abi::KIND_EXTENDED if key_of(word) == abi::EVENT_RESYNC => return self.resync(rest),
+            abi::KIND_EXTENDED => return self.mark(word, rest, sink),
             _ => return false,
         }
         true
     }
 
-    fn resync(&mut self, word: u64, rest: &mut &[u64]) -> bool {
-        const WORDS: usize = abi::RESYNC_BYTES / 8 - 1;
-        if key_of(word) != abi::EVENT_RESYNC {
+    /// A marker is passed where the thread is, which after a jump is not in the frames below the place it came to.
+    fn mark<S: Sink>(&mut self, word: u64, rest: &mut &[u64], sink: &mut S) -> bool {
+        let Some(words) = payload_words(word, rest) else {
             return false;
-        }
+        };
+        let Some((payload, after)) = rest.get(1..).and_then(|all| all.split_at_checked(words))
+        else {
+            return false;
+        };
+        self.last_clock = self.last_clock.max(rest[0]);
+        *rest = after;
+        let alive = match self.arrival {
+            Some(arrival) if arrival.elsewhere => {
+                let left = |frame: &&Frame| frame.slot < arrival.slot;
+                self.frames.len() - self.frames.iter().rev().take_while(left).count()
+            }
+            _ => self.frames.len(),
+        };
+        sink.mark(
+            self.last_clock,
+            key_of(word),
+            payload,
+            &self.frames[..alive],
+        );
+        true
+    }
+
+    fn resync(&mut self, rest: &mut &[u64]) -> bool {
+        const WORDS: usize = abi::RESYNC_BYTES / 8 - 1;
         let Some([clock, slot, _stack, _who, reason]) = take_words::<WORDS>(rest) else {
             return false;
         };

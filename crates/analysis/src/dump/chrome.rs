@@ -7,11 +7,12 @@ use std::io::Write;
 use std::thread;
 
 use anyhow::Result;
-use nopal_trace::{Clocks, ThreadInfo, Trace};
+use nopal_trace::{Clocks, Markers, ThreadInfo, Trace};
 
 use super::blocks::{Blocks, Port};
 use crate::calls::{Ending, Frame, Sink, Style};
 use crate::drive::{Drive, Worker};
+use crate::markers::push_value;
 use crate::names::{Names, ThreadNames};
 use crate::text::{push_fraction, push_hex_short, push_json_string, push_u64};
 
@@ -36,6 +37,7 @@ pub fn dump(trace: &Trace, drive: &Drive, out: &mut dyn Write) -> Result<()> {
     let (port, blocks) = Blocks::open();
     let worker = |_| Formatter {
         names: &names,
+        markers: trace.markers(),
         labels: &labels,
         clocks,
         begin_ns: clocks.monotonic_ns(begin),
@@ -116,6 +118,7 @@ fn label(function: &str, module: &str) -> Vec<u8> {
 /// Formats threads. A frame's note tells whether its beginning has been written already.
 struct Formatter<'a> {
     names: &'a Names,
+    markers: &'a Markers,
     labels: &'a [Vec<u8>],
     clocks: &'a Clocks,
     begin_ns: u64,
@@ -220,6 +223,29 @@ impl Sink for Formatter<'_> {
     }
 
     fn stray(&mut self, _key: u32, _ending: Ending) {}
+
+    fn mark(&mut self, clock: u64, event: u32, payload: &[u64], _frames: &[Frame]) {
+        let Some(marker) = self.markers.get(event) else {
+            return;
+        };
+        self.open(b'i', clock);
+        self.text
+            .extend_from_slice(b",\"s\":\"t\",\"cat\":\"marker\",\"name\":");
+        push_json_string(&mut self.text, &marker.name);
+        self.text.extend_from_slice(b",\"args\":{");
+        let values = marker.values(payload).into_iter().flatten();
+        for (index, (field, value)) in marker.fields.iter().zip(values).enumerate() {
+            if index > 0 {
+                self.text.push(b',');
+            }
+            push_json_string(&mut self.text, &field.name);
+            self.text.push(b':');
+            let mut shown = Vec::new();
+            push_value(&mut shown, field, value);
+            push_json_string(&mut self.text, &String::from_utf8_lossy(&shown));
+        }
+        self.text.extend_from_slice(b"}}");
+    }
 }
 
 impl Worker for Formatter<'_> {

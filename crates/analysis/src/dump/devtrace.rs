@@ -26,7 +26,7 @@ pub fn dump(trace: &Trace, excerpt: Excerpt, out: &mut dyn Write) -> Result<()> 
                 (b'E', site, [a, b, c, d])
             }
             Event::Exit { site, result, .. } => (b'X', site, [result.unwrap_or(0), 0, 0, 0]),
-            Event::Resync { .. } | Event::Hole => continue,
+            Event::Resync { .. } | Event::Marker { .. } | Event::Hole => continue,
         };
         let thread = &threads[stream];
         let address = addresses.address(thread.process, site, clock);

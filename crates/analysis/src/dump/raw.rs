@@ -8,6 +8,7 @@ use nopal_trace::{Event, Style, Trace};
 
 use super::Lines;
 use super::devtrace::events;
+use crate::markers::push_marker;
 use crate::names::Names;
 use crate::text::{push_hex_short, push_u64};
 use crate::timeline::timeline;
@@ -74,6 +75,10 @@ pub fn dump(trace: &Trace, out: &mut dyn Write) -> Result<()> {
                 }
                 push_labelled(text, "slot ", slot);
                 push_labelled(text, "stack ", stack);
+            }
+            Event::Marker { event, payload } => {
+                text.extend_from_slice(b" marker ");
+                push_marker(text, trace.markers().get(event), payload);
             }
             Event::Hole => text.extend_from_slice(b" hole"),
         }

@@ -6,7 +6,7 @@ use crate::calls::{Ending, Frame, Sink, Style, site_of};
 use crate::timeline::Teller;
 
 /// How a call is shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     pub what: What,
     pub site: u32,
@@ -17,7 +17,7 @@ pub struct Line {
 }
 
 /// With durations in ticks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
     Open,
     /// A call in which nothing was called.
@@ -35,6 +35,8 @@ pub enum What {
     Unfinished,
     /// The exit of a call that began before tracing.
     Stray,
+    /// A marker: its event, and its record behind the clock.
+    Mark(u32, Box<[u64]>),
 }
 
 /// Calls without an end that are shown, a thread.
@@ -140,6 +142,18 @@ impl Sink for Lines {
                 result,
             },
         ));
+    }
+
+    fn mark(&mut self, clock: u64, event: u32, payload: &[u64], frames: &[Frame]) {
+        self.let_go();
+        let line = Line {
+            what: What::Mark(event, payload.into()),
+            site: 0,
+            depth: frames.len(),
+            arguments: None,
+            result: None,
+        };
+        self.lines.push_back((clock, line));
     }
 
     fn aside(&mut self, _frames: &[Frame]) {

@@ -4,9 +4,10 @@ use std::io::Write;
 
 use anstyle::{AnsiColor, Style};
 use anyhow::Result;
-use nopal_trace::{Clocks, Trace};
+use nopal_trace::{Clocks, Markers, Trace};
 
 use super::teller::{Line, Lines, What};
+use crate::markers::push_marker;
 use crate::names::{Names, ThreadNames};
 use crate::text::{duration, push_decimal, push_hex_short, push_padded, push_u64};
 use crate::timeline::{Telling, timeline};
@@ -26,6 +27,7 @@ const SLOW: Style = AnsiColor::Yellow.on_default();
 const SLOWER: Style = AnsiColor::Red.on_default();
 const SLOWEST: Style = AnsiColor::Red.on_default().bold();
 const FUNCTION: Style = AnsiColor::Cyan.on_default();
+const MARKER: Style = AnsiColor::Green.on_default();
 
 /// A line for each call in which nothing was called, and two for the others. Columns: seconds since the trace began,
 /// thread, duration, and a mark: `+` over 10 microseconds, `!` over 100, `#` over 1000.
@@ -41,6 +43,7 @@ pub fn replay(trace: &Trace, look: Look, out: &mut dyn Write) -> Result<()> {
     let clocks = trace.clocks();
     let mut writer = Writer {
         names: &names,
+        markers: trace.markers(),
         clocks,
         look,
         begin: begin.unwrap_or(0),
@@ -67,6 +70,7 @@ pub fn replay(trace: &Trace, look: Look, out: &mut dyn Write) -> Result<()> {
 
 struct Writer<'a> {
     names: &'a Names,
+    markers: &'a Markers,
     clocks: &'a Clocks,
     look: Look,
     begin: u64,
@@ -111,7 +115,7 @@ impl Writer<'_> {
             push_padded(text, 8, |text| push_u64(text, u64::from(thread)));
         });
         self.text.extend_from_slice(b"  ");
-        self.duration(line.what);
+        self.duration(&line.what);
         if line.depth > DEEPEST_INDENT {
             self.text
                 .extend_from_slice(format!("[{}] ", line.depth).as_bytes());
@@ -124,7 +128,7 @@ impl Writer<'_> {
         self.text.push(b'\n');
     }
 
-    fn duration(&mut self, what: What) {
+    fn duration(&mut self, what: &What) {
         let (What::Leaf {
             duration: ticks, ..
         }
@@ -135,7 +139,7 @@ impl Writer<'_> {
             self.text.extend_from_slice(b"             ");
             return;
         };
-        let ns = self.clocks.duration_ns(ticks);
+        let ns = self.clocks.duration_ns(*ticks);
         let (mark, style) = match ns {
             1_000_001.. => (b'#', SLOWEST),
             100_001.. => (b'!', SLOWER),
@@ -157,7 +161,15 @@ impl Writer<'_> {
             line.what,
             What::Leaf { unwound: true, .. } | What::Close { unwound: true, .. }
         );
-        match line.what {
+        match &line.what {
+            What::Mark(event, payload) => {
+                let marker = self.markers.get(*event);
+                self.styled(MARKER, |text| {
+                    text.extend_from_slice(b"/* ");
+                    push_marker(text, marker, payload);
+                    text.extend_from_slice(b" */");
+                });
+            }
             What::Open | What::Leaf { .. } | What::Only => {
                 self.styled(FUNCTION, |text| text.extend_from_slice(name.as_bytes()));
                 push_arguments(&mut self.text, name, line.arguments);

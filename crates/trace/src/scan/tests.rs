@@ -1,4 +1,6 @@
 use super::*;
+use crate::markers::{Field, FieldKind, Markers, event_number};
+use crate::note::Note;
 
 const BEGIN: u64 = 5 << 32 | 1000;
 
@@ -39,7 +41,12 @@ fn scan_all(words: &mut [u64], settled: bool) -> (Result<Content, Unfinished>, V
     } else {
         State::HandedOver
     };
-    let content = scan(words, Known { state, ..KNOWN }, &mut occurrences);
+    let content = scan(
+        words,
+        Known { state, ..KNOWN },
+        &Markers::default(),
+        &mut occurrences,
+    );
     (content, occurrences.iter().collect())
 }
 
@@ -141,6 +148,7 @@ fn the_content_ends_with_the_last_record_that_is_written() {
             reserved: 8,
             ..KNOWN
         },
+        &Markers::default(),
         &mut occurrences,
     );
     assert_eq!(
@@ -154,6 +162,7 @@ fn the_content_ends_with_the_last_record_that_is_written() {
             reserved: 7,
             ..KNOWN
         },
+        &Markers::default(),
         &mut occurrences,
     );
     assert_eq!(content.map(|content| content.words), Ok(7));
@@ -235,7 +244,13 @@ fn a_chunk_that_was_not_begun_has_nothing() {
             state: State::Settled,
             ..KNOWN
         };
-        let content = scan(&mut records, known, &mut Occurrences::new()).unwrap();
+        let content = scan(
+            &mut records,
+            known,
+            &Markers::default(),
+            &mut Occurrences::new(),
+        )
+        .unwrap();
         assert_eq!(
             (content.words, content.damage),
             (0, 1),
@@ -254,4 +269,119 @@ fn scanning_again_finds_the_same() {
     let first = scan_all(&mut records, true).0.unwrap();
     let second = scan_all(&mut records, true).0.unwrap();
     assert_eq!(second, Content { damage: 0, ..first });
+}
+
+fn markers() -> (Markers, u32, u32) {
+    let field = |kind| Field {
+        name: "field".into(),
+        kind,
+        labels: Vec::new(),
+    };
+    let mut markers = Markers::default();
+    let mut learn = |which, kind| {
+        let fields = vec![field(kind)];
+        let event = event_number(which, &fields);
+        markers.learn(&Note::Marker {
+            event,
+            image: 0,
+            name: "marker".into(),
+            format: String::new(),
+            fields,
+            file: String::new(),
+            line: 0,
+        });
+        event
+    };
+    let fixed = learn(32, FieldKind::Signed(32));
+    let variable = learn(33, FieldKind::Text);
+    (markers, fixed, variable)
+}
+
+fn scan_markers(records: &[u64], settled: bool) -> (Result<Content, Unfinished>, Vec<u64>) {
+    let mut words = resync(BEGIN).to_vec();
+    words.extend_from_slice(records);
+    let content = scan(
+        &mut words,
+        Known {
+            state: if settled {
+                State::Settled
+            } else {
+                State::HandedOver
+            },
+            ..KNOWN
+        },
+        &markers().0,
+        &mut Occurrences::new(),
+    );
+    (content, words[RESYNC_WORDS..].to_vec())
+}
+
+fn extended(clock: u64, event: u32) -> u64 {
+    clock & 0xffff_ffff | u64::from(KIND_EXTENDED | event << 4) << 32
+}
+
+#[test]
+fn markers_are_events() {
+    let (_, fixed, variable) = markers();
+    let text = u64::from_le_bytes(*b"text\0\0\0\0");
+    let (first, second) = (BEGIN + 1, BEGIN + 2);
+    let records = [
+        extended(first, fixed),
+        first,
+        7,
+        extended(second, variable),
+        second,
+        3,
+        4,
+        text,
+    ];
+    let (content, words) = scan_markers(&records, false);
+    let content = content.unwrap();
+    assert_eq!(
+        (content.events, content.damage, content.end),
+        (2, 0, second)
+    );
+    assert_eq!(words, records);
+}
+
+#[test]
+fn a_marker_without_a_clock_may_yet_be_finished() {
+    let (_, fixed, variable) = markers();
+    for record in [
+        &[extended(BEGIN + 1, fixed), 0, 0][..],
+        &[extended(BEGIN + 1, variable), 0, 0, 0],
+        &[extended(BEGIN + 1, variable), 0, 3, 4, 0],
+    ] {
+        let mut records = record.to_vec();
+        records.push(word(BEGIN + 9, KIND_ENTRY, 3));
+        assert_eq!(scan_markers(&records, false).0, Err(Unfinished));
+        let (content, words) = scan_markers(&records, true);
+        let content = content.unwrap();
+        assert_eq!((content.events, content.holes), (1, record.len() as u64));
+        assert!(
+            words[..record.len()]
+                .iter()
+                .all(|word| kind(*word) == KIND_HOLE)
+        );
+    }
+}
+
+#[test]
+fn markers_that_make_no_sense_are_not_let_through() {
+    let (_, fixed, variable) = markers();
+    let clock = BEGIN + 1;
+    for record in [
+        &[extended(clock, fixed + 2), clock, 7][..],
+        &[extended(clock, fixed), BEGIN - 1, 7],
+        &[extended(clock, variable), clock, 2, 4],
+        &[extended(clock, variable), clock, 3, 400, 0],
+        &[extended(clock, variable), clock, 300, 4, 0],
+        &[extended(clock, variable), clock, 0, 4, 0],
+        &[extended(clock, 40), clock],
+    ] {
+        let (content, _) = scan_markers(record, true);
+        let content = content.unwrap();
+        assert_eq!(content.events, 0, "{record:x?}");
+        assert!(content.damage > 0, "{record:x?}");
+    }
 }

@@ -1,0 +1,194 @@
+//! Markers of `include/nopal.h`, recorded: nothing that the program does changes, and every one is in the trace with its
+//! values.
+
+use nopal_tests::process::assert_nothing_left;
+use nopal_tests::{Case, End, Program, Traced, compile, nopal, scratch};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+fn program(compiler: &str, flags: &[&str]) -> Program {
+    let include = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/../include");
+    let mut all = vec!["-pthread", include];
+    all.extend(flags);
+    compile("markers.c", &[compiler, "-std=gnu17", "-g"], &all)
+}
+
+fn output(words: &[&str], trace: &Path) -> String {
+    let output = Command::new(words[0])
+        .args(&words[1..])
+        .arg(trace)
+        .output()
+        .unwrap_or_else(|error| panic!("{} must be installed: {error}", words[0]));
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && error.is_empty(), "{error}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// What stands behind ` marker ` in the raw dump.
+fn markers(traced: &Traced) -> Vec<String> {
+    markers_in(&traced.directory())
+}
+
+fn markers_in(trace: &Path) -> Vec<String> {
+    let nopal = nopal();
+    let raw = output(&[nopal.to_str().unwrap(), "dump", "--as", "raw"], trace);
+    let all = raw.lines().filter_map(|line| line.split_once(" marker "));
+    all.map(|(_, marker)| marker.to_owned()).collect()
+}
+
+fn check(traced: &Traced, how: &str) {
+    let markers = markers(traced);
+    let mut count: BTreeMap<&str, usize> = BTreeMap::new();
+    for marker in &markers {
+        *count.entry(marker.split(' ').next().unwrap()).or_default() += 1;
+    }
+    let expected = [
+        ("after_exit", 1),
+        ("before_main", 1),
+        ("generic", 1),
+        ("leaf", 4100),
+        ("numbers", 1),
+        ("on_signal", 1),
+        ("starts_with_one", 100),
+        ("texts", 1),
+        ("thread", 4000),
+    ];
+    assert_eq!(count, expected.into(), "{how}");
+    let has = |text: &str| assert!(markers.iter().any(|marker| marker == text), "{how}: {text}");
+    has("before_main pid=1");
+    has("leaf a=99 b=100 x=99");
+    has("starts_with_one n=7");
+    has("on_signal number=10");
+    has("thread i=999 of=0x0");
+    has("generic n=42");
+    has(
+        "numbers argument1=-1 i16=-2 u8=255 hex=0xdeadbeef u64=18446744073709551615 state=busy f=1.5",
+    );
+    let texts = markers
+        .iter()
+        .find(|marker| marker.starts_with("texts"))
+        .unwrap();
+    let long = "x".repeat(4096);
+    let expected = format!(
+        r#"texts text="a \"text\"" none="(null)" part="a " bytes=<00 01 ff> long="{long}"+61440 last=7"#
+    );
+    assert_eq!(*texts, expected, "{how}");
+}
+
+#[test]
+fn markers_alone() {
+    for (compiler, flags) in [
+        ("gcc", &["-O0"][..]),
+        ("gcc", &["-O2"]),
+        ("gcc", &["-O3", "-fno-omit-frame-pointer"]),
+        ("gcc", &["-Os", "-fcf-protection=full"]),
+        ("gcc", &["-O2", "-fno-pie", "-no-pie"]),
+        ("clang", &["-O0"]),
+        ("clang", &["-O2"]),
+        ("clang", &["-O3", "-mno-red-zone"]),
+    ] {
+        let how = format!("{compiler} {flags:?}");
+        let case = Case::new(program(compiler, flags)).options(["-M", "*", "--block"]);
+        let (untraced, traced) = (case.untraced(), case.traced());
+        assert_eq!(traced.ended.stdout, untraced.stdout, "{how}");
+        assert_eq!(traced.ended.end, untraced.end, "{how}");
+        check(&traced, &how);
+        assert!(traced.report.rows.is_empty(), "{how}: no functions");
+    }
+}
+
+#[test]
+fn markers_inside_calls() {
+    for compiler in ["gcc", "clang"] {
+        let case = Case::new(program(compiler, &["-O2"]));
+        let traced = case.options(["-M", "*", "-F", "*", "--block"]).check();
+        check(&traced, compiler);
+        assert_eq!(traced.report.calls("starts_with_one"), 100);
+        let replay = output(&[nopal().to_str().unwrap(), "replay"], &traced.directory());
+        let mut lines = replay
+            .lines()
+            .skip_while(|line| !line.contains("/* starts_with_one n=0 */"));
+        let marker = lines.next().expect("the marker is shown");
+        let end = lines.next().expect("the call that it is in ends");
+        assert!(end.contains("} /* starts_with_one */"), "{compiler}: {end}");
+        let depth = |line: &str| {
+            line.len()
+                - line
+                    .trim_start_matches(|c: char| c != '/' && c != '}')
+                    .len()
+        };
+        assert_eq!(depth(marker), depth(end) + 2, "{compiler}");
+    }
+}
+
+#[test]
+fn babeltrace_shows_fields_by_name() {
+    let case = Case::new(program("gcc", &["-O2"])).options(["-M", "*", "--block"]);
+    let traced = case.traced();
+    let shown = output(&["babeltrace2"], &traced.directory());
+    for event in [
+        " leaf: { ",
+        "{ a = 99, b = 100, x = 99 }",
+        "{ argument1 = -1, i16 = -2, u8 = 255, hex = 0xDEADBEEF, u64 = 18446744073709551615, state = ( \"busy\" : container = 4 ), f = 1.5 }",
+        "text = \"a \\\"text\\\"\", none_length = 6, none_cut = 0, none = \"(null)\"",
+        "bytes_length = 3, bytes_cut = 0, bytes = [ [0] = 0x0, [1] = 0x1, [2] = 0xFF ]",
+        "long_cut = 61440",
+        "last = 7 }",
+    ] {
+        assert!(shown.contains(event), "{event}");
+    }
+}
+
+#[test]
+fn markers_of_a_process_that_runs() {
+    let scratch = scratch();
+    let trace = scratch.path().join("trace");
+    let case = Case::new(program("gcc", &["-O2"])).arguments(["busy"]);
+    let mut program = case.untraced_start().spawn();
+    program.wait_for(|text| text.contains("ready\n"));
+    for round in 0..6 {
+        let choice: &[&str] = match round % 2 {
+            0 => &["-M", "*", "--flight", "--buffer", "1M"],
+            _ => &["-M", "*", "-F", "*", "--flight", "--buffer", "1M"],
+        };
+        let attached = Case::new(case.program().clone()).options(choice.iter().copied());
+        let mut tool = attached.attach(program.id(), &trace);
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        tool.signal_group(libc::SIGINT);
+        let ended = tool.wait();
+        assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+        assert_nothing_left(program.id());
+        let recorded = markers_in(&trace);
+        for name in ["busy i=", "tested i=", "leaf a=", "starts_with_one n="] {
+            let found = recorded.iter().any(|marker| marker.starts_with(name));
+            assert!(found, "round {round}: {name}");
+        }
+    }
+    drop(program.stdin());
+    let ended = program.wait();
+    assert_eq!((ended.end, &*ended.stderr), (End::Code(0), ""));
+}
+
+#[test]
+fn only_what_was_asked_for() {
+    let case = Case::new(program("gcc", &["-O2"])).options(["-M", "on_*", "-M", "nothing@lib*"]);
+    assert_eq!(markers(&case.traced()), ["on_signal number=10"]);
+}
+
+#[test]
+fn a_marker_that_is_not_there() {
+    let program = program("gcc", &["-O2"]);
+    let ended = Case::new(program)
+        .options(["-M", "leav"])
+        .traced_start(&scratch().path().join("trace"))
+        .run("");
+    assert!(
+        ended
+            .stderr
+            .contains("no marker matches leav; the nearest are leaf"),
+        "{}",
+        ended.stderr
+    );
+    assert_eq!(ended.stdout, "", "the program has not run");
+}
