@@ -15,6 +15,13 @@ pub struct Filter {
     pub until_ns: Option<u64>,
 }
 
+impl Filter {
+    pub fn has(&self, thread: &ThreadInfo) -> bool {
+        let is = |number: &u32| [thread.thread, thread.process].contains(number);
+        self.threads.is_empty() || self.threads.iter().any(is)
+    }
+}
+
 /// How many calls there were, and how many of them each part of a filter left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
@@ -69,9 +76,7 @@ impl<'a> Sieve<'a> {
     }
 
     pub fn begin(&mut self, thread: &ThreadInfo) {
-        let threads = &self.filter.threads;
-        let is = |number: &u32| [thread.thread, thread.process].contains(number);
-        self.is_other_thread = !threads.is_empty() && !threads.iter().any(is);
+        self.is_other_thread = !self.filter.has(thread);
     }
 
     /// Whether a call's end must be known.

@@ -16,6 +16,7 @@ use nopal_analysis::replay::{Look, replay};
 use nopal_analysis::report::{self, Relation, Sort};
 use nopal_analysis::values::What;
 use nopal_analysis::{info, text};
+use nopal_symbols::Selection;
 use nopal_trace::Trace;
 
 const WIDTH: usize = 120;
@@ -95,14 +96,58 @@ fn report_callers_and_callees() {
 #[test]
 fn replay_plain() {
     check("replay.txt", |trace, out| {
-        replay(trace, Look { color: false }, out)
+        replay(trace, &Look::default(), out)
     });
 }
 
 #[test]
 fn replay_in_colour() {
     check("replay-colour.txt", |trace, out| {
-        replay(trace, Look { color: true }, out)
+        let look = Look {
+            color: true,
+            ..Look::default()
+        };
+        replay(trace, &look, out)
+    });
+}
+
+#[test]
+fn replay_of_some_calls() {
+    let select = |pattern: &str| Some(Selection::new(&[pattern.to_string()], &[]).unwrap());
+    check("replay-some.txt", |trace, out| {
+        for look in [
+            Look {
+                only: select("made::parse"),
+                ..Look::default()
+            },
+            Look {
+                not: select("made::parse"),
+                filter: Filter {
+                    threads: vec![102],
+                    ..Filter::default()
+                },
+                ..Look::default()
+            },
+            Look {
+                filter: Filter {
+                    least_ns: 10_000,
+                    ..Filter::default()
+                },
+                ..Look::default()
+            },
+            Look {
+                filter: Filter {
+                    from_ns: Some(2_000),
+                    until_ns: Some(4_000),
+                    ..Filter::default()
+                },
+                ..Look::default()
+            },
+        ] {
+            replay(trace, &look, out)?;
+            out.push(b'\n');
+        }
+        Ok(())
     });
 }
 

@@ -41,7 +41,7 @@ fn everything(trace: &Trace, out: &mut dyn Write) -> anyhow::Result<()> {
     let names = Names::new(trace);
     let tree = graph::tree(trace, &names, &drive)?;
     graph::write_tree(out, &tree, &names, trace.clocks(), Shown::default())?;
-    replay(trace, Look::default(), out)?;
+    replay(trace, &Look::default(), out)?;
     info(trace, out, 100)?;
     for format in FORMATS {
         dump(trace, format, &drive, out)?;
@@ -215,7 +215,7 @@ fn a_broken_pipe_comes_back_as_one() {
     };
     for bytes in [0, 10, 100_000] {
         let results = FORMATS.map(|format| dump(&trace, format, &drive, &mut Breaking(bytes)));
-        let replayed = replay(&trace, Look::default(), &mut Breaking(bytes));
+        let replayed = replay(&trace, &Look::default(), &mut Breaking(bytes));
         // Folded stacks of this trace may be short.
         for result in results
             .into_iter()

@@ -14,6 +14,7 @@ use nopal_analysis::report::Sort;
 use nopal_record::{Options, Target, WhenFull};
 
 use crate::{size, time};
+use calls::FilterArguments;
 use calls::subject_and_trace;
 pub use calls::{ByArgument, Hist, Subject};
 pub use pictures::{Cdf, Curve, Flame, Kind, PictureOutput, Plot, Table, Timeline};
@@ -259,6 +260,17 @@ pub struct Report {
 pub struct Replay {
     #[command(flatten)]
     pub input: Input,
+
+    /// Only functions that match, and calls in them [may be repeated]
+    #[arg(short = 'F', long = "filter", value_name = "GLOB[@MODULE]")]
+    pub only: Vec<String>,
+
+    /// Leave out functions that match, and calls in them [may be repeated]
+    #[arg(short = 'N', long = "notrace", value_name = "GLOB[@MODULE]")]
+    pub not: Vec<String>,
+
+    #[command(flatten)]
+    pub filter: FilterArguments,
 }
 
 /// The calls summed up as a tree

@@ -2,12 +2,22 @@
 
 use anyhow::Result;
 use nopal_analysis::replay::{self, Look};
+use nopal_symbols::Selection;
 
 use crate::arguments::Replay;
 use crate::output::{colors, paged};
 
 pub fn run(arguments: &Replay) -> Result<()> {
+    let selection = |patterns: &[String]| match patterns {
+        [] => Ok(None),
+        patterns => Selection::new(patterns, &[]).map(Some),
+    };
+    let look = Look {
+        color: colors(),
+        only: selection(&arguments.only)?,
+        not: selection(&arguments.not)?,
+        filter: arguments.filter.filter(),
+    };
     let trace = arguments.input.open()?;
-    let look = Look { color: colors() };
-    paged(|out| replay::replay(&trace, look, out))
+    paged(|out| replay::replay(&trace, &look, out))
 }

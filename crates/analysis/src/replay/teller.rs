@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use nopal_trace::Clocks;
+
 use crate::calls::{Ending, Frame, Sink, Style, site_of};
 use crate::timeline::Teller;
 
@@ -39,38 +41,119 @@ pub enum What {
     Mark(u32, Box<[u64]>),
 }
 
-/// Calls without an end that are shown, a thread.
-const LOST_LIMIT: usize = 1 << 16;
-
-/// Holds an entry back until it is known whether its exit is next.
-#[derive(Default)]
-pub struct Lines {
-    lines: VecDeque<(u64, Line)>,
-    held: Option<(u64, Line)>,
-    lost: Vec<Line>,
+/// Which calls are shown.
+pub struct Shown<'a> {
+    /// By site.
+    pub chosen: Vec<Choice>,
+    /// Whether what is outside of all calls is shown.
+    pub of_all: bool,
+    pub least_ns: u64,
+    pub clocks: &'a Clocks,
 }
 
-impl Lines {
-    fn let_go(&mut self) {
-        self.lines.extend(self.held.take());
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// With all calls in it.
+    Yes,
+    /// In a call that is shown, only.
+    Inside,
+    /// Neither it nor the calls in it.
+    No,
+}
+
+impl Shown<'_> {
+    /// How deep a call is shown in one that is: the frames' notes.
+    fn note(&self, site: u32, caller: Option<u32>) -> u32 {
+        let choice = self.chosen.get(site as usize).copied();
+        match (choice.unwrap_or(Choice::Inside), caller) {
+            (Choice::No, _) | (_, Some(NEVER)) => NEVER,
+            (Choice::Inside, None | Some(NOT_YET)) => NOT_YET,
+            (Choice::Yes, None | Some(NOT_YET)) => 0,
+            (_, Some(depth)) => (depth + 1).min(NOT_YET - 1),
+        }
+    }
+
+    /// How deep a marker is shown in a call, or outside of all calls.
+    fn depth_in(&self, caller: Option<u32>) -> Option<usize> {
+        match caller {
+            None => self.of_all.then_some(0),
+            Some(NEVER | NOT_YET) => None,
+            Some(depth) => Some(depth as usize + 1),
+        }
+    }
+
+    fn is_long(&self, ticks: u64) -> bool {
+        self.least_ns == 0 || self.clocks.duration_ns(ticks) >= self.least_ns
     }
 }
 
-impl Sink for Lines {
+/// Notes of frames that are not shown, nor any in them.
+const NEVER: u32 = u32::MAX;
+/// Notes of frames that are not shown, while those in them may be.
+const NOT_YET: u32 = u32::MAX - 1;
+
+/// Calls without an end that are shown, a thread.
+const LOST_LIMIT: usize = 1 << 16;
+
+/// Holds entries back until it is known whether they are shown, and whether the exit of the last is next.
+pub struct Lines<'a> {
+    shown: &'a Shown<'a>,
+    lines: VecDeque<(u64, Line)>,
+    /// The innermost calls, outermost first.
+    held: Vec<(u64, Line)>,
+    lost: Vec<Line>,
+}
+
+impl<'a> Lines<'a> {
+    pub fn new(shown: &'a Shown<'a>) -> Lines<'a> {
+        Lines {
+            shown,
+            lines: VecDeque::new(),
+            held: Vec::new(),
+            lost: Vec::new(),
+        }
+    }
+
+    /// Shows the entries of calls that are alive at `clock` and long enough by then.
+    fn let_go(&mut self, clock: u64) {
+        let shown = self.shown;
+        let is_long = |(begin, _): &(u64, Line)| shown.is_long(clock.saturating_sub(*begin));
+        let count = self.held.iter().take_while(|held| is_long(held)).count();
+        self.lines.extend(self.held.drain(..count));
+    }
+
+    /// Takes the entry of a frame, and those of calls in it, which have not been shown.
+    fn take_held(&mut self, frame: &Frame) -> Option<Line> {
+        let (clock, site, depth) = (frame.clock, frame.site(), frame.note as usize);
+        let at = self
+            .held
+            .iter()
+            .rposition(|(begin, line)| (*begin, line.site, line.depth) == (clock, site, depth))?;
+        self.held.drain(at..).next().map(|(_, line)| line)
+    }
+}
+
+impl Sink for Lines<'_> {
     fn enter(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32 {
-        self.let_go();
-        let Some(frame) = frames.last() else {
-            return 0;
+        let [under @ .., frame] = frames else {
+            return NEVER;
         };
-        let depth = frames.len() - 1;
+        self.let_go(frame.clock);
+        let note = self
+            .shown
+            .note(frame.site(), under.last().map(|under| under.note));
+        if note >= NOT_YET {
+            return note;
+        }
         let line = Line {
             what: What::Open,
             site: frame.site(),
-            depth,
+            depth: note as usize,
             arguments,
             result: None,
         };
         match frame.style() {
+            Style::Only if self.shown.least_ns > 0 => {}
             Style::Only => self.lines.push_back((
                 frame.clock,
                 Line {
@@ -78,19 +161,22 @@ impl Sink for Lines {
                     ..line
                 },
             )),
-            Style::Wrapped | Style::Tail => self.held = Some((frame.clock, line)),
+            Style::Wrapped | Style::Tail => self.held.push((frame.clock, line)),
         }
-        u32::try_from(depth).unwrap_or(u32::MAX)
+        note
     }
 
-    fn leave(&mut self, frame: &Frame, ending: Ending, frames: &[Frame]) {
+    fn leave(&mut self, frame: &Frame, ending: Ending, _frames: &[Frame]) {
+        if frame.note >= NOT_YET {
+            return;
+        }
         let duration = ending.clock.saturating_sub(frame.clock);
-        let (site, depth, result, unwound) =
-            (frame.site(), frames.len(), ending.result, ending.unwound);
-        match self.held.take() {
-            Some((clock, open)) if (clock, open.site, open.depth) == (frame.clock, site, depth) => {
+        let (result, unwound) = (ending.result, ending.unwound);
+        match self.take_held(frame) {
+            Some(open) if self.shown.is_long(duration) => {
+                self.let_go(ending.clock);
                 self.lines.push_back((
-                    clock,
+                    frame.clock,
                     Line {
                         what: What::Leaf { duration, unwound },
                         result,
@@ -98,40 +184,46 @@ impl Sink for Lines {
                     },
                 ));
             }
-            held => {
-                self.lines.extend(held);
-                let what = What::Close { duration, unwound };
-                self.lines.push_back((
-                    ending.clock,
-                    Line {
-                        what,
-                        site,
-                        depth,
-                        arguments: None,
-                        result,
-                    },
-                ));
-            }
+            Some(_) => {}
+            None if self.shown.is_long(duration) => self.lines.push_back((
+                ending.clock,
+                Line {
+                    what: What::Close { duration, unwound },
+                    site: frame.site(),
+                    depth: frame.note as usize,
+                    arguments: None,
+                    result,
+                },
+            )),
+            None => {}
         }
     }
 
-    fn lose(&mut self, frame: &Frame, _clock: u64, _counted: bool) {
-        let depth = frame.note as usize;
-        if self.lost.len() == LOST_LIMIT {
+    fn lose(&mut self, frame: &Frame, clock: u64, _counted: bool) {
+        let is_long = self.shown.is_long(clock.saturating_sub(frame.clock));
+        if is_long {
+            self.let_go(clock);
+        } else {
+            self.take_held(frame);
+        }
+        if !is_long || frame.note >= NOT_YET || self.lost.len() == LOST_LIMIT {
             return;
         }
         self.lost.push(Line {
             what: What::Unfinished,
             site: frame.site(),
-            depth,
+            depth: frame.note as usize,
             arguments: None,
             result: None,
         });
     }
 
     fn stray(&mut self, key: u32, ending: Ending) {
-        self.let_go();
+        self.let_go(ending.clock);
         let (site, result) = (site_of(key), ending.result);
+        if self.shown.note(site, None) != 0 || self.shown.least_ns > 0 {
+            return;
+        }
         self.lines.push_back((
             ending.clock,
             Line {
@@ -145,23 +237,29 @@ impl Sink for Lines {
     }
 
     fn mark(&mut self, clock: u64, event: u32, payload: &[u64], frames: &[Frame]) {
-        self.let_go();
+        let note = frames.last().map(|frame| frame.note);
+        let depth = match self.shown.depth_in(note) {
+            Some(depth) if self.shown.least_ns == 0 => depth,
+            _ => return,
+        };
+        self.let_go(clock);
         let line = Line {
             what: What::Mark(event, payload.into()),
             site: 0,
-            depth: frames.len(),
+            depth,
             arguments: None,
             result: None,
         };
         self.lines.push_back((clock, line));
     }
 
-    fn aside(&mut self, _frames: &[Frame]) {
-        self.let_go();
+    fn aside(&mut self, frames: &[Frame]) {
+        let last = frames.iter().map(|frame| frame.clock).max();
+        self.let_go(last.unwrap_or(0));
     }
 }
 
-impl Teller for Lines {
+impl Teller for Lines<'_> {
     type Moment = Line;
 
     fn take(&mut self) -> Option<(u64, Line)> {
@@ -169,7 +267,7 @@ impl Teller for Lines {
     }
 
     fn finish(&mut self, clock: u64) {
-        self.let_go();
+        self.let_go(clock);
         self.lines
             .extend(self.lost.drain(..).map(|line| (clock, line)));
     }

@@ -3,19 +3,26 @@
 use std::io::Write;
 
 use anstyle::{AnsiColor, Style};
-use anyhow::Result;
+use anyhow::{Result, bail};
+use nopal_symbols::Selection;
 use nopal_trace::{Clocks, Markers, Trace};
 
-use super::teller::{Line, Lines, What};
+use super::teller::{Choice, Line, Lines, Shown, What};
+use crate::filter::{Filter, begin};
 use crate::markers::push_marker;
-use crate::names::{Names, ThreadNames};
+use crate::names::{Function, Names, ThreadNames};
 use crate::text::{duration, push_decimal, push_hex_short, push_padded, push_u64};
 use crate::timeline::{Telling, timeline};
 
-/// How a replay looks.
-#[derive(Clone, Copy, Debug, Default)]
+/// How a replay looks, and what of a trace it shows.
+#[derive(Default)]
 pub struct Look {
     pub color: bool,
+    /// These functions, and calls in them.
+    pub only: Option<Selection>,
+    /// Neither these, nor calls in them.
+    pub not: Option<Selection>,
+    pub filter: Filter,
 }
 
 /// Deeper calls are not indented further, and tell their depth.
@@ -31,29 +38,46 @@ const MARKER: Style = AnsiColor::Green.on_default();
 
 /// A line for each call in which nothing was called, and two for the others. Columns: seconds since the trace began,
 /// thread, duration, and a mark: `+` over 10 microseconds, `!` over 100, `#` over 1000.
-pub fn replay(trace: &Trace, look: Look, out: &mut dyn Write) -> Result<()> {
+pub fn replay(trace: &Trace, look: &Look, out: &mut dyn Write) -> Result<()> {
     let names = Names::new(trace);
+    let filter = &look.filter;
+    let shown = Shown {
+        chosen: choices(&names, look)?,
+        of_all: look.only.is_none(),
+        least_ns: filter.least_ns,
+        clocks: trace.clocks(),
+    };
     let thread_names = ThreadNames::new(trace);
-    let threads = trace.threads();
-    let begin = threads
-        .iter()
-        .filter_map(|thread| thread.packets().next())
-        .map(|packet| packet.clock_begin())
-        .min();
+    let mut threads = trace.threads();
+    threads.retain(|thread| filter.has(thread));
+    if threads.is_empty() && !filter.threads.is_empty() {
+        bail!("this trace has no thread or process of that number (--tid)");
+    }
     let clocks = trace.clocks();
+    let begin = begin(trace);
     let mut writer = Writer {
         names: &names,
         markers: trace.markers(),
         clocks,
-        look,
-        begin: begin.unwrap_or(0),
+        color: look.color,
+        begin,
         text: Vec::new(),
     };
     let mut introduced = vec![false; threads.len()];
     writer.heading();
-    for (stream, clock, line) in timeline(&threads, |_, thread| {
-        Telling::new(thread.packets(), Lines::default())
-    }) {
+    let lines = timeline(&threads, |_, thread| {
+        Telling::new(thread.packets(), Lines::new(&shown))
+    });
+    for (stream, clock, line) in lines {
+        let ns = clocks
+            .monotonic_ns(clock)
+            .saturating_sub(clocks.monotonic_ns(begin));
+        if filter.until_ns.is_some_and(|until| ns > until) {
+            break;
+        }
+        if filter.from_ns.is_some_and(|from| ns < from) {
+            continue;
+        }
         let thread = &threads[stream];
         if !std::mem::replace(&mut introduced[stream], true) {
             writer.introduce(thread.process, thread.thread, &thread_names.of(thread));
@@ -68,23 +92,44 @@ pub fn replay(trace: &Trace, look: Look, out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
+fn choices(names: &Names, look: &Look) -> Result<Vec<Choice>> {
+    let choice = |function: &Function| {
+        let of = |selection: &Selection| selection.chooses(&[&function.raw], &function.module);
+        if look.not.as_ref().is_some_and(of) {
+            Choice::No
+        } else if look.only.as_ref().is_none_or(of) {
+            Choice::Yes
+        } else {
+            Choice::Inside
+        }
+    };
+    let by_function: Vec<Choice> = names.functions().iter().map(choice).collect();
+    if !by_function.contains(&Choice::Yes) {
+        bail!("no function of this trace matches -F and -N");
+    }
+    let sites = 0..names.sites() as u32;
+    Ok(sites
+        .map(|site| by_function[names.number(site) as usize])
+        .collect())
+}
+
 struct Writer<'a> {
     names: &'a Names,
     markers: &'a Markers,
     clocks: &'a Clocks,
-    look: Look,
+    color: bool,
     begin: u64,
     text: Vec<u8>,
 }
 
 impl Writer<'_> {
     fn styled(&mut self, style: Style, write: impl FnOnce(&mut Vec<u8>)) {
-        if self.look.color {
+        if self.color {
             self.text
                 .extend_from_slice(style.render().to_string().as_bytes());
         }
         write(&mut self.text);
-        if self.look.color {
+        if self.color {
             self.text
                 .extend_from_slice(style.render_reset().to_string().as_bytes());
         }

@@ -43,11 +43,11 @@ pub struct Timeline {
     pub output: PictureOutput,
 
     /// Only functions that match [may be repeated]
-    #[arg(short = 'F', long = "only", value_name = "GLOB[@MODULE]")]
+    #[arg(short = 'F', long = "filter", value_name = "GLOB[@MODULE]")]
     pub only: Vec<String>,
 
     /// Leave out functions that match [may be repeated]
-    #[arg(short = 'N', long = "not", value_name = "GLOB[@MODULE]")]
+    #[arg(short = 'N', long = "notrace", value_name = "GLOB[@MODULE]")]
     pub not: Vec<String>,
 
     #[command(flatten)]
