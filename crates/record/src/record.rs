@@ -116,8 +116,8 @@ fn record_process(
         session.guardian.dismiss();
         return Err(error);
     }
-    started(handle.clone());
-    session.serve(handle);
+    session.serve(handle.clone());
+    started(handle);
     let (ended, left) = session.run(main, &signals, &drain)?;
     session.serve_no_more();
     session.finish(ended, &left, drain)
