@@ -78,6 +78,19 @@ impl Terminal {
             .replace("\r\n", "\n")
     }
 
+    /// A terminal has no size until somebody gives it one.
+    pub fn resize(&self, columns: u16, rows: u16) {
+        let size = libc::winsize {
+            ws_row: rows,
+            ws_col: columns,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
+        // SAFETY: a plain system call that reads the structure.
+        let done = unsafe { libc::ioctl(self.master.as_raw_fd(), libc::TIOCSWINSZ, &size) };
+        assert_eq!(done, 0, "a terminal can be resized");
+    }
+
     pub fn write(&mut self, keys: &str) {
         self.master
             .write_all(keys.as_bytes())

@@ -5,9 +5,8 @@ use std::collections::HashMap;
 use nopal_abi::SITE_LIMIT;
 use nopal_trace::{Audience, Clocks, Heard, Note, Snapshot, ThreadKey};
 
-use crate::calls::{Machine, Style};
+use crate::calls::{Ending, Frame, Machine, Sink, Style};
 use crate::names::Function;
-use crate::report::Stats;
 
 /// Calls of a site so far, also of those that have not ended. `total_ns` leaves out calls inside a call of the same site
 /// and thread.
@@ -19,9 +18,11 @@ pub struct Sum {
 }
 
 /// What is known of a recording in progress.
+#[derive(Default)]
 pub struct Ongoing {
-    machines: HashMap<ThreadKey, Machine>,
-    stats: Stats,
+    threads: HashMap<ThreadKey, Thread>,
+    /// Of calls that have ended, in ticks, by site number. All others share number 0.
+    ended: Vec<Sum>,
     images: HashMap<u32, String>,
     /// By site number.
     functions: Vec<Option<Function>>,
@@ -29,16 +30,11 @@ pub struct Ongoing {
     clocks: Vec<Snapshot>,
 }
 
-impl Default for Ongoing {
-    fn default() -> Ongoing {
-        Ongoing {
-            machines: HashMap::new(),
-            stats: Stats::new(0),
-            images: HashMap::new(),
-            functions: Vec::new(),
-            clocks: Vec::new(),
-        }
-    }
+#[derive(Default)]
+struct Thread {
+    machine: Machine,
+    /// Timed calls on the present stack, by site number.
+    active: Vec<u32>,
 }
 
 impl Ongoing {
@@ -49,22 +45,13 @@ impl Ongoing {
     /// Sites that were called, with their sums at `now`, a value of the counter. `runs` tells whether a thread lives: what
     /// one that has ended left behind takes no more time.
     pub fn sums(&self, now: u64, runs: impl Fn(ThreadKey) -> bool) -> HashMap<u32, Sum> {
-        let mut ticks = HashMap::<u32, Sum>::new();
-        for (site, (live, totals)) in (0..).zip(self.stats.live.iter().zip(&self.stats.totals)) {
-            if live.calls > 0 {
-                let sum = Sum {
-                    calls: live.calls,
-                    total_ns: totals.total,
-                    self_ns: totals.own,
-                };
-                ticks.insert(site, sum);
-            }
-        }
+        let called = (0..).zip(&self.ended).filter(|(_, sum)| sum.calls > 0);
+        let mut ticks: HashMap<u32, Sum> = called.map(|(site, sum)| (site, *sum)).collect();
         let clocks = Clocks::new(self.clocks.iter().copied());
-        let running = self.machines.iter();
-        let running = running.filter(|(_, machine)| !machine.frames().is_empty());
-        for (_, machine) in running.filter(|(thread, _)| runs(**thread)) {
-            add_running(machine, now, &mut ticks);
+        for (key, thread) in &self.threads {
+            if !thread.machine.frames().is_empty() && runs(*key) {
+                add_running(&thread.machine, now, &mut ticks);
+            }
         }
         for sum in ticks.values_mut() {
             sum.total_ns = clocks.duration_ns(sum.total_ns);
@@ -120,21 +107,107 @@ impl Audience for Ongoing {
                     }
                     self.functions[at] = Some(Function::new(path, *address, *size, name));
                 }
-                self.stats.grow(self.functions.len());
             }
             _ => {}
         }
     }
 
     fn records(&mut self, heard: Heard) {
-        let machine = self.machines.entry(heard.thread).or_default();
-        machine.records(heard.words, heard.clock, heard.lossy, &mut self.stats);
+        self.ended
+            .resize(self.functions.len().max(1), Sum::default());
+        let Thread { machine, active } = self.threads.entry(heard.thread).or_default();
+        active.resize(self.ended.len(), 0);
+        let mut listener = Listener {
+            ended: &mut self.ended,
+            active,
+        };
+        machine.records(heard.words, heard.clock, heard.lossy, &mut listener);
     }
 
     fn thread_ended(&mut self, thread: ThreadKey) {
-        if let Some(mut machine) = self.machines.remove(&thread) {
-            machine.end(&mut self.stats);
+        self.threads.remove(&thread);
+    }
+}
+
+/// Hears of the calls of one thread.
+struct Listener<'a> {
+    ended: &'a mut [Sum],
+    /// As long as `ended`.
+    active: &'a mut [u32],
+}
+
+impl Listener<'_> {
+    #[inline(always)]
+    fn place(&self, site: u32) -> usize {
+        let site = site as usize;
+        if site < self.ended.len() { site } else { 0 }
+    }
+
+    fn add_active<'a>(&mut self, frames: impl IntoIterator<Item = &'a Frame>, change: u32) {
+        let timed = |frame: &&Frame| frame.style() != Style::Only;
+        for frame in frames.into_iter().filter(timed) {
+            let active = &mut self.active[self.place(frame.site())];
+            *active = active.wrapping_add(change);
         }
+    }
+
+    #[inline(always)]
+    fn end(&mut self, site: usize, ticks: u64, own: u64) {
+        let sum = &mut self.ended[site];
+        sum.self_ns = sum.self_ns.saturating_add(own);
+        if self.active[site] == 0 {
+            sum.total_ns = sum.total_ns.saturating_add(ticks);
+        }
+    }
+}
+
+const LESS: u32 = u32::MAX;
+
+impl Sink for Listener<'_> {
+    const RUNS: bool = true;
+
+    #[inline(always)]
+    fn plain(&mut self, site: u32, exit: u64, _clock: u64, ticks: u64, own: u64) {
+        let at = self.place(site);
+        let active = &mut self.active[at];
+        if exit == 0 {
+            *active = active.wrapping_add(1);
+            self.ended[at].calls += 1;
+        } else {
+            *active = active.wrapping_sub(1);
+            self.end(at, ticks, own);
+        }
+    }
+
+    fn enter(&mut self, frames: &[Frame], _arguments: Option<[u64; 6]>) -> u32 {
+        if let Some(frame) = frames.last() {
+            self.ended[self.place(frame.site())].calls += 1;
+            self.add_active([frame], 1);
+        }
+        0
+    }
+
+    fn leave(&mut self, frame: &Frame, ending: Ending, _frames: &[Frame]) {
+        self.add_active([frame], LESS);
+        let ticks = ending.clock.saturating_sub(frame.clock);
+        let own = ticks.saturating_sub(frame.child);
+        self.end(self.place(frame.site()), ticks, own);
+    }
+
+    fn lose(&mut self, frame: &Frame, _clock: u64, counted: bool) {
+        if counted {
+            self.add_active([frame], LESS);
+        }
+    }
+
+    fn stray(&mut self, _key: u32, _ending: Ending) {}
+
+    fn aside(&mut self, frames: &[Frame]) {
+        self.add_active(frames, LESS);
+    }
+
+    fn resume(&mut self, frames: &[Frame]) {
+        self.add_active(frames, 1);
     }
 }
 
@@ -227,6 +300,29 @@ mod tests {
         assert_eq!(sums[&2], sum(2, 20, 20));
         ongoing.thread_ended(THREAD);
         assert_eq!(ongoing.sums(1200, |_| true), sums);
+    }
+
+    /// Each thread has its own outermost calls.
+    #[test]
+    fn threads_do_not_mix() {
+        let mut ongoing = told();
+        for kind in [abi::KIND_ENTRY, abi::KIND_EXIT] {
+            for thread in [2, 3] {
+                let (clock, reason) = match kind {
+                    abi::KIND_ENTRY => (1000, abi::RESYNC_CHUNK),
+                    _ => (1100, abi::RESYNC_PART),
+                };
+                let mut words = resync(clock, reason).to_vec();
+                words.push(word(clock, kind, 1, 0));
+                ongoing.records(Heard {
+                    thread: ThreadKey { thread, ..THREAD },
+                    clock,
+                    words: &words,
+                    lossy: false,
+                });
+            }
+        }
+        assert_eq!(ongoing.sums(2000, |_| true)[&1], sum(2, 400, 400));
     }
 
     #[test]

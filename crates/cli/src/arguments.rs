@@ -53,6 +53,7 @@ pub enum Command {
     Detach(Detach),
     Ctl(Ctl),
     Mount(Mount),
+    Top(Top),
     Report(Report),
     Replay(Replay),
     Graph(Graph),
@@ -149,6 +150,29 @@ pub struct Mount {
     /// A directory
     #[arg(value_name = "DIR")]
     pub directory: PathBuf,
+}
+
+/// Show which functions of a process are called most and take the most time
+///
+/// A table, refreshed each second; nothing is written to files. Keys choose the order, filter, and switch functions off, whose
+/// calls are then not recorded. Ends with q, Ctrl-C, or when the process ends. The process goes on as it was before.
+#[derive(Debug, Args)]
+pub struct Top {
+    /// The process
+    #[arg(value_parser = clap::value_parser!(i32).range(1..))]
+    pub pid: i32,
+
+    /// Only functions that match [may be repeated]
+    #[arg(short = 'F', long = "filter", value_name = "GLOB[@MODULE]")]
+    only: Vec<String>,
+
+    /// Leave out functions that match [may be repeated]
+    #[arg(short = 'N', long = "notrace", value_name = "GLOB[@MODULE]")]
+    not: Vec<String>,
+
+    /// Every function of every library too
+    #[arg(long)]
+    libs: bool,
 }
 
 /// What to record, and where to.
@@ -381,6 +405,18 @@ impl Record {
 impl Attach {
     pub fn options(self) -> Options {
         self.recording.options(Target::Process(self.pid), self.time)
+    }
+}
+
+impl Top {
+    /// But for the directory.
+    pub fn options(&self) -> Options {
+        Options {
+            only: self.only.clone(),
+            not: self.not.clone(),
+            libraries: self.libs,
+            ..Options::new(Target::Process(self.pid))
+        }
     }
 }
 

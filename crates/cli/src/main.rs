@@ -23,6 +23,7 @@ mod replay;
 mod report;
 mod size;
 mod time;
+mod top;
 
 use anstream::{ColorChoice, eprintln};
 use anyhow::Result;
@@ -78,6 +79,7 @@ fn run(command: Command) -> Result<i32> {
         Command::Detach(detach) => ctl::detach(&detach)?,
         Command::Ctl(ctl) => ctl::run(&ctl)?,
         Command::Mount(mount) => mount::run(&mount)?,
+        Command::Top(top) => return top::run(top.options(), top.pid),
         Command::Report(report) => report::run(&report)?,
         Command::Replay(replay) => replay::run(&replay)?,
         Command::Graph(graph) => graph::run(&graph)?,

@@ -77,6 +77,15 @@ impl Session {
         self.enough = true;
     }
 
+    /// Events that were not recorded so far, for want of room.
+    pub fn lost(&self) -> u64 {
+        self.shared
+            .regions()
+            .iter()
+            .map(|region| region.lost())
+            .sum()
+    }
+
     /// A choice that fits nothing is a mistake, unless it waits for a library that may be loaded later.
     pub(crate) fn something_is_chosen(&self) -> Result<()> {
         let waits = |patterns: &[String]| patterns.iter().any(|pattern| pattern.contains('@'));

@@ -71,13 +71,6 @@ impl Stats {
         }
     }
 
-    /// Makes room for sites up to this number.
-    pub fn grow(&mut self, sites: usize) {
-        let sites = sites.max(self.live.len());
-        self.live.resize(sites, Live::default());
-        self.totals.resize(sites, NOTHING);
-    }
-
     #[inline(always)]
     fn place(&self, site: u32) -> usize {
         let site = site as usize;

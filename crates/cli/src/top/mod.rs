@@ -1,0 +1,141 @@
+//! `nopal top`: the functions of a process with the most calls and the most time, as they are called.
+
+mod screen;
+mod table;
+
+use std::io::IsTerminal;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anstream::eprintln;
+use anyhow::{Context, Result, anyhow, ensure};
+use nopal_analysis::ongoing::Ongoing;
+use nopal_process::{name, thread_alive};
+use nopal_record::{Ended, Handle, Options, counter};
+use nopal_trace::{Audience, Heard, Note, ThreadKey};
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event};
+
+use table::{Action, Table};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Shows the process that `options` name until the user or the process ends it.
+pub fn run(mut options: Options, process: i32) -> Result<i32> {
+    ensure!(
+        std::io::stdin().is_terminal() && std::io::stdout().is_terminal(),
+        "top shows a table on a terminal, and this is none; `nopal attach` records into files"
+    );
+    // For the notes of the trace; the records go to the table.
+    let place = tempfile::tempdir().context("no place for temporary files")?;
+    options.directory = place.path().join("trace");
+    let ongoing = Arc::new(Mutex::new(Ongoing::default()));
+    let mut screen = None;
+    let outcome = nopal_record::watch(
+        &options,
+        Box::new(Listener(Arc::clone(&ongoing))),
+        |handle| screen = Some(thread::spawn(move || show(&handle, &ongoing, process))),
+    );
+    if let Some(screen) = screen {
+        screen
+            .join()
+            .unwrap_or_else(|_| Err(anyhow!("the table cannot be shown")))?;
+    }
+    let outcome = outcome?;
+    for warning in &outcome.warnings {
+        eprintln!("nopal: {warning}");
+    }
+    if outcome.ended != Ended::RunsOn {
+        eprintln!("nopal: process {process} has ended");
+    }
+    Ok(0)
+}
+
+struct Listener(Arc<Mutex<Ongoing>>);
+
+fn lock(ongoing: &Mutex<Ongoing>) -> MutexGuard<'_, Ongoing> {
+    ongoing.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Audience for Listener {
+    fn note(&mut self, note: &Note) {
+        lock(&self.0).note(note);
+    }
+
+    fn records(&mut self, heard: Heard) {
+        lock(&self.0).records(heard);
+    }
+
+    fn thread_ended(&mut self, thread: ThreadKey) {
+        lock(&self.0).thread_ended(thread);
+    }
+}
+
+/// However the table ends, nobody watches any more.
+struct End<'a>(&'a Handle);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        // Where it is over already, there is nothing to end.
+        let _ = self.0.ask(|session| session.end());
+    }
+}
+
+fn show(handle: &Handle, ongoing: &Mutex<Ongoing>, process: i32) -> Result<()> {
+    let _end = End(handle);
+    let title = format!("{process} {}", name(process).unwrap_or_default());
+    let mut terminal = ratatui::try_init().context("the terminal cannot be used")?;
+    let shown = serve(handle, ongoing, process, &mut terminal, Table::new(title));
+    ratatui::restore();
+    shown
+}
+
+/// Until the user has enough, or the session is over.
+fn serve(
+    handle: &Handle,
+    ongoing: &Mutex<Ongoing>,
+    process: i32,
+    terminal: &mut DefaultTerminal,
+    mut table: Table,
+) -> Result<()> {
+    // A thread of another PID namespace cannot be looked up by its number.
+    let runs = |thread: ThreadKey| {
+        thread.process as i32 != process || thread_alive(process, thread.thread as i32)
+    };
+    loop {
+        let Ok(lost) = handle
+            .flush()
+            .and_then(|()| handle.ask(|session| session.lost()))
+        else {
+            return Ok(());
+        };
+        let sums = lock(ongoing).sums(counter(), runs);
+        table.update(&sums, lost, Instant::now(), |site| {
+            lock(ongoing).function(site).cloned()
+        });
+        let next = Instant::now() + SECOND;
+        loop {
+            terminal
+                .draw(|frame| screen::draw(&mut table, frame))
+                .context("the terminal cannot be used")?;
+            let left = next.saturating_duration_since(Instant::now());
+            if left.is_zero() || !event::poll(left).context("the terminal cannot be used")? {
+                break;
+            }
+            let Event::Key(key) = event::read().context("the terminal cannot be used")? else {
+                continue;
+            };
+            match table.key(key) {
+                Action::None => {}
+                Action::Quit => return Ok(()),
+                Action::Switch(site, on) => {
+                    match handle.ask(move |session| session.switch(&[site], on)) {
+                        Ok(switched) => switched?,
+                        Err(_) => return Ok(()),
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! How the table looks.
+
+use nopal_analysis::text::{count, duration};
+use ratatui::Frame;
+use ratatui::layout::{Alignment, Constraint, Layout};
+use ratatui::style::{Modifier, Style};
+use ratatui::text::{Line, Text};
+use ratatui::widgets::{Cell, Row as Cells, Table as Widget, TableState};
+
+use super::table::{Order, Row, Table};
+
+struct Column {
+    name: &'static str,
+    /// What orders by it.
+    order: Option<Order>,
+    width: u16,
+    is_number: bool,
+    cell: fn(&Row, bool) -> String,
+}
+
+const FUNCTION: Column = Column {
+    name: "function",
+    order: Some(Order::Name),
+    width: 20,
+    is_number: false,
+    cell: |row, _| row.name.clone(),
+};
+
+/// Numbers stand before names. Where the screen is narrow, the last ones are left out, but for the function.
+const OTHERS: [Column; 7] = [
+    number("calls/s", Order::CallsPerSecond, 11, |row, off| match off {
+        true => "off".to_owned(),
+        false => count(row.calls_per_second as u64),
+    }),
+    number("self %", Order::SelfShare, 7, |row, off| {
+        percent(row.self_share, off)
+    }),
+    number("total %", Order::TotalShare, 7, |row, off| {
+        percent(row.total_share, off)
+    }),
+    number("calls", Order::Calls, 13, |row, _| count(row.sum.calls)),
+    number("self", Order::Own, 8, |row, _| duration(row.sum.self_ns)),
+    number("total", Order::Total, 8, |row, _| {
+        duration(row.sum.total_ns)
+    }),
+    Column {
+        name: "module",
+        order: None,
+        width: 18,
+        is_number: false,
+        cell: |row, _| row.module.clone(),
+    },
+];
+
+const KEYS: &str = "q quit  ↑↓ choose  space off/on  / filter  order: c calls/s  s self %  t total %  C calls  S self  T total  n name";
+
+const fn number(
+    name: &'static str,
+    order: Order,
+    width: u16,
+    cell: fn(&Row, bool) -> String,
+) -> Column {
+    Column {
+        name,
+        order: Some(order),
+        width,
+        is_number: true,
+        cell,
+    }
+}
+
+/// Of what is not recorded, nothing is known.
+fn percent(share: f64, off: bool) -> String {
+    if off {
+        String::new()
+    } else {
+        format!("{:.1}", share * 100.0)
+    }
+}
+
+/// The columns that fit.
+fn columns(width: u16) -> Vec<&'static Column> {
+    let mut left = width.saturating_sub(FUNCTION.width);
+    let mut columns = Vec::new();
+    for column in &OTHERS {
+        match left.checked_sub(column.width + 1) {
+            Some(room) => left = room,
+            None => break,
+        }
+        columns.push(column);
+    }
+    let names = columns.iter().position(|column| !column.is_number);
+    columns.insert(names.unwrap_or(columns.len()), &FUNCTION);
+    columns
+}
+
+pub fn draw(table: &mut Table, frame: &mut Frame) {
+    let [title, body, foot] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Fill(1),
+        Constraint::Length(1),
+    ])
+    .areas(frame.area());
+    table.page = usize::from(body.height.saturating_sub(1)).max(1);
+    frame.render_widget(Line::from(summary(table)).style(Modifier::BOLD), title);
+    let columns = columns(body.width);
+    let row = |row: &Row| {
+        let off = table.is_off(row.site);
+        let style = if off {
+            Modifier::DIM
+        } else {
+            Modifier::empty()
+        };
+        let cells = columns.iter();
+        Cells::new(cells.map(|column| aligned(column, (column.cell)(row, off)))).style(style)
+    };
+    let head = |column: &&Column| {
+        let chosen = column.order == Some(table.order);
+        let underlined = if chosen {
+            Modifier::UNDERLINED
+        } else {
+            Modifier::empty()
+        };
+        aligned(column, column.name.to_owned()).style(Modifier::BOLD | underlined)
+    };
+    let width = |column: &&Column| match column.name == FUNCTION.name {
+        true => Constraint::Fill(1),
+        false => Constraint::Length(column.width),
+    };
+    let widget = Widget::new(table.rows.iter().map(row), columns.iter().map(width))
+        .header(Cells::new(columns.iter().map(head)))
+        .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
+    let mut state = TableState::new().with_selected(table.position());
+    frame.render_stateful_widget(widget, body, &mut state);
+    frame.render_widget(Line::from(help(table)).style(Modifier::DIM), foot);
+}
+
+fn summary(table: &Table) -> String {
+    let mut text = format!(
+        "nopal top {}: {} calls/s of {} functions",
+        table.title,
+        count(table.calls_per_second as u64),
+        count(table.functions as u64)
+    );
+    if table.lost > 0 {
+        text += &format!(", {} events lost", count(table.lost));
+    }
+    text
+}
+
+fn help(table: &Table) -> String {
+    if table.typing {
+        format!("filter: {}▏  (Enter keeps it, Esc drops it)", table.filter)
+    } else if table.filter.is_empty() {
+        KEYS.to_owned()
+    } else {
+        format!("filter: {}  (Esc drops it)  {KEYS}", table.filter)
+    }
+}
+
+fn aligned(column: &Column, text: String) -> Cell<'static> {
+    let alignment = if column.is_number {
+        Alignment::Right
+    } else {
+        Alignment::Left
+    };
+    Cell::from(Text::from(text).alignment(alignment))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::top::table::tests::table;
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    fn screen(table: &mut Table, width: u16, height: u16) -> Vec<String> {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        terminal.draw(|frame| draw(table, frame)).unwrap();
+        let buffer = terminal.backend().buffer();
+        let line = |y| -> String { (0..width).map(|x| buffer[(x, y)].symbol()).collect() };
+        (0..height).map(|y| line(y).trim_end().to_owned()).collect()
+    }
+
+    fn words(line: &str) -> Vec<&str> {
+        line.split("  ")
+            .map(str::trim)
+            .filter(|word| !word.is_empty())
+            .collect()
+    }
+
+    #[test]
+    fn a_wide_screen_shows_all_columns() {
+        let mut table = table();
+        let lines = screen(&mut table, 120, 6);
+        assert_eq!(lines[0], "nopal top 7 sleep: 2,020 calls/s of 3 functions");
+        assert_eq!(
+            lines[1].split_whitespace().collect::<Vec<_>>().join(" "),
+            "calls/s self % total % calls self total function module"
+        );
+        assert_eq!(
+            words(&lines[2]),
+            [
+                "10",
+                "50.0",
+                "150.0",
+                "30",
+                "2.50 s",
+                "4.50 s main",
+                "program"
+            ]
+        );
+        assert!(lines[5].starts_with("q quit"));
+        table.lost = 1234;
+        assert!(screen(&mut table, 120, 6)[0].ends_with(", 1,234 events lost"));
+    }
+
+    #[test]
+    fn what_is_off_has_no_rates() {
+        use ratatui::crossterm::event::{KeyCode, KeyEvent};
+        let mut table = table();
+        table.key(KeyEvent::from(KeyCode::Char(' ')));
+        let lines = screen(&mut table, 120, 6);
+        assert_eq!(
+            words(&lines[2]),
+            ["off", "30", "2.50 s", "4.50 s main", "program"]
+        );
+    }
+
+    #[test]
+    fn a_narrow_screen_keeps_function_and_calls() {
+        for width in [0, 1, 10, 40, 60, 80] {
+            let lines = screen(&mut table(), width, 6);
+            if width >= 40 {
+                assert!(lines[1].trim_start().starts_with("calls/s"));
+                assert!(lines[1].contains("function"));
+                assert!(lines[2].trim_start().starts_with("10 ") && lines[2].contains(" main"));
+            }
+        }
+        for height in 0..4 {
+            screen(&mut table(), 80, height);
+        }
+    }
+}
