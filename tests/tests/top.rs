@@ -47,8 +47,8 @@ fn a_process_is_watched_and_goes_on() {
     terminal.write("c ");
     terminal.wait_for("   off");
     terminal.write(" /desc");
-    terminal.wait_for("filter: desc");
-    terminal.write("\n\u{1b}q");
+    terminal.wait_for("filter:");
+    terminal.write("\rq");
     assert_eq!(terminal.wait(), End::Code(0));
     assert_eq!(
         scratch.path().read_dir().unwrap().count(),
