@@ -94,7 +94,8 @@ static void finish(struct nopal_region *region, uint64_t position)
 /*
  * 1. take a free chunk, which nobody else sees as ours
  * 2. fill in its header and a resync record
- * 3. publish: compare-and-swap the context's position from the old chunk to the new one
+ * 3. publish: compare-and-swap the context's position from the old chunk to the new one, and the count of chunks with
+ *    it: a handler that goes through several may come back to the old one, and to the same position in it
  * 4. hand over the old chunk
  *
  * A signal handler may come between any two steps and go through all four itself. If it does so before 3, our swap
@@ -107,7 +108,9 @@ bool nopal_chunk_switch(struct nopal_process *process, struct nopal_context *con
 {
 	struct nopal_region *region = process->region;
 	for (;;) {
-		uint64_t old = __atomic_load_n(&context->position, __ATOMIC_RELAXED);
+		uint64_t seen[2] = { 0, 0 };
+		arch_compare_exchange_pair_local(&context->position, seen, 0, 0);
+		uint64_t old = seen[0], sequence = seen[1];
 		if (old && nopal_chunk_room(old) >= bytes)
 			return true;
 		struct nopal_chunk_header *chunk = take_or_wait(process, context);
@@ -118,7 +121,7 @@ bool nopal_chunk_switch(struct nopal_process *process, struct nopal_context *con
 		uint64_t clock = port_clock();
 		chunk->clock_begin = clock;
 		chunk->discarded = context->discarded;
-		chunk->sequence = old ? nopal_chunk_of(old)->sequence + 1 : 0;
+		chunk->sequence = sequence;
 		chunk->process = context->process;
 		chunk->thread = context->thread;
 		chunk->thread_begin = context->begin;
@@ -134,7 +137,7 @@ bool nopal_chunk_switch(struct nopal_process *process, struct nopal_context *con
 			.reason = NOPAL_RESYNC_CHUNK,
 		};
 		port_race_point("chunk filled in");
-		if (arch_compare_exchange_local(&context->position, old, (uint64_t)(resync + 1))) {
+		if (arch_compare_exchange_pair_local(&context->position, seen, (uint64_t)(resync + 1), sequence + 1)) {
 			context->clock_high = (uint32_t)(clock >> 32);
 			port_race_point("chunk published");
 			finish(region, old);

@@ -44,6 +44,7 @@ static void begin(struct nopal_process *process, struct nopal_context *context, 
 	port_race_point("context abandoned");
 	context->stack.span = 0;
 	context->position = 0;
+	context->switches = 0;
 	context->clock_high = 0;
 	context->depth = 0;
 	context->reason = 0;

@@ -13,10 +13,10 @@
 #define NOPAL_CONTEXT_STACK_LOW 0
 #define NOPAL_CONTEXT_STACK_SPAN 8
 #define NOPAL_CONTEXT_POSITION 16
-#define NOPAL_CONTEXT_CLOCK_HIGH 24
-#define NOPAL_CONTEXT_TOKEN 28
-#define NOPAL_CONTEXT_DEPTH 32
-#define NOPAL_CONTEXT_SLOTS 88
+#define NOPAL_CONTEXT_CLOCK_HIGH 32
+#define NOPAL_CONTEXT_TOKEN 36
+#define NOPAL_CONTEXT_DEPTH 40
+#define NOPAL_CONTEXT_SLOTS 96
 
 #define NOPAL_CONTEXTS 8192         /* a power of two */
 #define NOPAL_STACK_PARTS 65536     /* a power of two */
@@ -45,6 +45,7 @@ struct nopal_range {
 struct nopal_context {
 	struct nopal_range stack; /* slots in here are mirrored; all others go the slow path */
 	uint64_t position;      /* address of the next record; a multiple of the chunk size: none or full */
+	uint64_t switches;      /* chunks so far. Changed with the position, by one instruction, when another chunk begins */
 	uint32_t clock_high;    /* upper half of the counter in this chunk so far */
 	uint32_t token;         /* the thread id in the control block when this context was made: an address alone may be a later thread's */
 	uint32_t depth;         /* with a depth limit: wrapped frames alive, their slots in `slots` */
@@ -95,6 +96,8 @@ struct nopal_process {
 };
 
 _Static_assert(offsetof(struct nopal_context, position) == NOPAL_CONTEXT_POSITION, "context");
+_Static_assert(offsetof(struct nopal_context, position) % 16 == 0 &&
+	       offsetof(struct nopal_context, switches) == NOPAL_CONTEXT_POSITION + 8, "context");
 _Static_assert(offsetof(struct nopal_context, stack.low) == NOPAL_CONTEXT_STACK_LOW, "context");
 _Static_assert(offsetof(struct nopal_context, stack.span) == NOPAL_CONTEXT_STACK_SPAN, "context");
 _Static_assert(offsetof(struct nopal_context, clock_high) == NOPAL_CONTEXT_CLOCK_HIGH, "context");

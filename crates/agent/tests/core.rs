@@ -9,7 +9,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const SOURCES: [&str; 3] = ["core", "port/sim", "tests"];
 const NOT_HOSTED: &str = "memory.c";
 
+/// Beside `tests/explore`, what its program needs.
 const EXPLORED: [&str; 3] = ["core/poke.c", "port/sim/explore.c", "port/sim/sim_text.c"];
+
+/// Compiled so that all it does with memory is watched, by `tests/explore/actors.c`.
+const WATCHED: [&str; 2] = ["core/chunk.c", "tests/explore/actors_of_chunks.c"];
 
 fn runtime() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../runtime")
@@ -25,10 +29,10 @@ fn sources_in(folder: &str) -> Vec<PathBuf> {
     files
 }
 
-fn compile(program: &Path, flags: &[&str], sources: &[PathBuf]) {
+fn compile(output: &Path, flags: &[&str], sources: &[PathBuf]) {
     let status = Command::new("gcc")
         .args(["-std=gnu17", "-g", "-O2", "-mcx16"])
-        .args(["-Wall", "-Wextra", "-Werror"])
+        .args(["-Wall", "-Wextra", "-Werror", "-DNOPAL_RACE_POINTS"])
         .args(flags)
         .args(
             ["core", "port", "port/sim", "arch/x86_64"]
@@ -36,7 +40,7 @@ fn compile(program: &Path, flags: &[&str], sources: &[PathBuf]) {
         )
         .args(sources)
         .arg("-o")
-        .arg(program)
+        .arg(output)
         .status();
     assert!(
         status.expect("gcc must be installed").success(),
@@ -84,11 +88,7 @@ fn core_does_what_it_promises() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("core");
     let sources: Vec<PathBuf> = SOURCES.into_iter().flat_map(sources_in).collect();
-    let flags = [
-        "-DNOPAL_RACE_POINTS",
-        "-fsanitize=address,undefined",
-        "-fno-sanitize-recover=all",
-    ];
+    let flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
     compile(&program, &flags, &sources);
     run_all(&program, 40);
 }
@@ -97,8 +97,16 @@ fn core_does_what_it_promises() {
 fn protocols_hold_whatever_comes_in_between() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("explore");
+    let watched = WATCHED.map(|file| runtime().join(file));
     let mut sources = EXPLORED.map(|file| runtime().join(file)).to_vec();
     sources.extend(sources_in("tests/explore"));
+    sources.retain(|file| !watched.contains(file));
+    for (number, file) in watched.into_iter().enumerate() {
+        let object = folder.path().join(format!("{number}.o"));
+        let flags = ["-c", "-fsanitize=thread"];
+        compile(&object, &flags, &[file]);
+        sources.push(object);
+    }
     compile(&program, &[], &sources);
-    run_all(&program, 8);
+    run_all(&program, 11);
 }

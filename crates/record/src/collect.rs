@@ -6,7 +6,7 @@ use anyhow::Result;
 use nopal_abi::*;
 use nopal_process::thread_alive;
 use nopal_trace::{Chunk, Note, State, Taken, ThreadKey, Writer};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 /// What has been collected so far.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -101,12 +101,16 @@ impl Collector {
         if taken < region.chunks() / 2 {
             return;
         }
-        for chunk in (0..region.chunks()).filter(|chunk| region.chunk_state(*chunk) == CHUNK_OWNED)
-        {
+        for chunk in 0..region.chunks() {
+            // Looked at first: a thread may give a chunk back unused and end, and then another, which has not put its
+            // name there yet, has the chunk of one that has ended.
+            let Some(owner) = region.owner(chunk) else {
+                continue;
+            };
             let header = region.header(chunk);
             // A thread that has just taken the chunk has not filled in the header.
             if header.thread != 0 && ended(header.process, header.thread) {
-                region.take_over(chunk);
+                region.take_over(chunk, owner);
             }
         }
     }
@@ -114,7 +118,9 @@ impl Collector {
     /// Writes everything that is left, also chunks that threads still hold: nobody writes any more.
     pub fn finish(&mut self, region: &Region, writer: &mut Writer) -> Result<()> {
         for chunk in 0..region.chunks() {
-            region.take_over(chunk);
+            if let Some(owner) = region.owner(chunk) {
+                region.take_over(chunk, owner);
+            }
         }
         self.write(region, writer, true).map(|_| ())
     }
@@ -129,8 +135,9 @@ impl Collector {
         };
         let mut threads = waiting.into_iter().peekable();
         while let Some(((key, sequence), chunk)) = threads.next() {
-            let next = self.threads.get(&key).copied();
-            let missing = !settled && next.is_some_and(|next| next < sequence);
+            // A signal handler hands its chunk over before that which it has interrupted, also where that is the first.
+            let next = self.threads.get(&key).copied().unwrap_or(0);
+            let missing = !settled && next < sequence;
             // Either its predecessor is about to be handed over, or a record in it is still to be stored.
             let used = if missing {
                 None
@@ -150,7 +157,7 @@ impl Collector {
             };
             region.free(chunk, used);
             freed += 1;
-            self.threads.insert(key, sequence + 1);
+            self.threads.insert(key, next.max(sequence + 1));
             self.taken.remove(&(key, sequence));
             let last = threads.peek().is_none_or(|((other, _), _)| *other != key);
             if last
@@ -268,15 +275,18 @@ fn bytes_of(buffer: &mut [u64; CHUNK_BYTES / 8]) -> &mut [u8; CHUNK_BYTES] {
     unsafe { &mut *buffer.as_mut_ptr().cast::<[u8; CHUNK_BYTES]>() }
 }
 
-/// The chunks that threads have handed over, each thread's in order.
-fn handed_over(region: &Region) -> BTreeMap<(ThreadKey, u64), usize> {
-    (0..region.chunks())
+/// The chunks that threads have handed over, each thread's in order. Two may have one number: a thread can die over a
+/// chunk that it has not begun, after a signal handler has begun another.
+fn handed_over(region: &Region) -> Vec<((ThreadKey, u64), usize)> {
+    let mut chunks: Vec<_> = (0..region.chunks())
         .filter(|chunk| region.chunk_state(*chunk) == CHUNK_FULL)
         .map(|chunk| {
             let header = region.header(chunk);
             ((ThreadKey::of(&header), header.sequence), chunk)
         })
-        .collect()
+        .collect();
+    chunks.sort_unstable();
+    chunks
 }
 
 /// The threads that hold a chunk.

@@ -12,6 +12,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+/// Who had a chunk at some moment.
+#[derive(Clone, Copy)]
+pub struct Owner(u32);
+
 /// Shared memory between the tool and one process image and its forks.
 #[derive(Debug)]
 pub struct Region {
@@ -312,14 +316,17 @@ impl Region {
         self.state(chunk).load(Ordering::Acquire) & CHUNK_STATE_MASK
     }
 
-    /// Takes over a chunk whose thread has ended.
-    pub fn take_over(&self, chunk: usize) -> bool {
-        let owned = self.state(chunk).load(Ordering::Relaxed);
-        owned & CHUNK_STATE_MASK == CHUNK_OWNED
-            && self
-                .state(chunk)
-                .compare_exchange(owned, CHUNK_FULL, Ordering::AcqRel, Ordering::Relaxed)
-                .is_ok()
+    /// The owner of a chunk that a thread writes into.
+    pub fn owner(&self, chunk: usize) -> Option<Owner> {
+        let owned = self.state(chunk).load(Ordering::Acquire);
+        (owned & CHUNK_STATE_MASK == CHUNK_OWNED).then_some(Owner(owned))
+    }
+
+    /// Takes over a chunk whose owner has ended. False: it is another's by now, or nobody's.
+    pub fn take_over(&self, chunk: usize, owner: Owner) -> bool {
+        self.state(chunk)
+            .compare_exchange(owner.0, CHUNK_FULL, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
     }
 
     pub fn header(&self, chunk: usize) -> ChunkHeader {

@@ -230,7 +230,7 @@ struct sim_explored sim_explore(const struct sim_exploration *exploration)
 			restore(exploration, state + sizeof number);
 		}
 		if (!taken && !search.broken && !exploration->may_rest()) {
-			search.broken = "nobody can go on";
+			sim_broken("nobody can go on");
 			tell_way(exploration, number, exploration->choices);
 		}
 	}

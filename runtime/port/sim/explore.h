@@ -26,7 +26,7 @@ struct sim_exploration {
 	bool deep;                      /* newest states first: needs less memory, finds longer ways to break a rule */
 	void (*begin)(void);            /* makes the first state */
 	bool (*take)(uint32_t choice);  /* lets it happen; false, and nothing changed: it cannot, in this state */
-	bool (*may_rest)(void);         /* whether a state in which nothing can happen is no fault */
+	bool (*may_rest)(void);         /* whether a state in which nothing can happen is no fault; may name the rule it breaks */
 };
 
 struct sim_explored {

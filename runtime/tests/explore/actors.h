@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
+ *
+ * Real code of core under exploration: actors run it, each on a stack of its own, and stop before each of its atomic
+ * operations and at each race point, where the exploration chooses who goes on. For this it is compiled with
+ * -fsanitize=thread, and what the compiler then calls is here, in place of that sanitizer's library.
+ *
+ * Which accesses an actor has to know of before it makes one of its own to the same memory is kept by the rules of C's
+ * memory model, so that an order left out is found on any processor. An operation can be weakened, as a mistake to plant.
+ */
+#ifndef NOPAL_SIM_ACTORS_H
+#define NOPAL_SIM_ACTORS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define SIM_ACTORS 4
+#define SIM_PLACES 3            /* memory that is handed about */
+#define SIM_WORDS 6             /* atomic variables by which it is */
+#define SIM_STACK_BYTES 1280
+
+struct sim_actor {
+	void *stack_pointer;            /* 0: it does not run, or has come to its end */
+	const char *before;             /* what it will do next */
+	bool alone;                     /* that concerns nobody else, so that nobody else need go on before it */
+	void (*on_signal)(void);        /* to be run first */
+	_Alignas(16) uint8_t stack[SIM_STACK_BYTES];
+};
+
+/* Who has heard of an access: actors, and words that would tell an actor. A bit for each. */
+struct sim_heard {
+	uint8_t actors;
+	uint8_t words;
+};
+
+struct sim_actors {
+	struct sim_heard write[SIM_PLACES];
+	struct sim_heard read[SIM_PLACES][SIM_ACTORS];
+	uint32_t running;
+};
+
+extern struct sim_actor sim_actor[SIM_ACTORS];
+extern struct sim_actors sim_actors;
+
+/* The memory and the words that are watched; all else is an actor's own. */
+extern void *sim_place[SIM_PLACES];
+extern uint32_t sim_place_bytes;
+extern void *sim_word[SIM_WORDS];
+
+/* Mistakes to plant. Asked before an atomic operation of the running actor, with what it stores if it stores something;
+ * may be 0. */
+enum sim_operation { SIM_LOAD, SIM_STORE, SIM_COMPARE_EXCHANGE };
+enum sim_weakness {
+	SIM_SOUND,
+	SIM_RELAXED,    /* it orders nothing */
+	SIM_CARELESS,   /* compare-and-swap swaps whatever it finds, and says that it was as expected */
+};
+extern enum sim_weakness (*sim_weakness_of)(enum sim_operation operation, const volatile void *at, uint64_t stored);
+
+void sim_actors_begin(void);
+void sim_actor_begin(uint32_t actor, void (*run)(void));
+
+/* Lets the actor run to where it stops next. */
+void sim_actor_go_on(uint32_t actor);
+
+/* It never runs again. */
+void sim_actor_kill(uint32_t actor);
+
+/* The running actor has heard all that another one has, which has ended. */
+void sim_hear_of(uint32_t actor);
+
+/* What actors' code that is not compiled so does to a place. */
+void sim_reads(const void *at);
+void sim_writes(const void *at);
+
+#endif
