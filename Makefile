@@ -1,10 +1,11 @@
 # make demo   builds nopal, records a real program, shows what it did
 # make test   builds and passes every test
+# make explore   proves the protocols in larger worlds than make test, for half an hour
 PREFIX ?= /usr/local
 CARGO ?= cargo
 NOPAL := target/release/nopal
 
-.PHONY: all demo test check bench fuzz man install clean
+.PHONY: all demo test check explore bench fuzz man install clean
 
 all:
 	@.ci/packages build
@@ -35,6 +36,9 @@ test:
 	@.ci/packages test
 	$(MAKE) check
 	$(CARGO) test --workspace --no-fail-fast
+
+explore:
+	NOPAL_EXPLORE=far $(CARGO) test --package nopal-agent --test core protocols
 
 bench: all
 	$(CARGO) run --release --package nopal-bench
