@@ -51,6 +51,22 @@ pub struct Refused {
 }
 
 impl Plan {
+    /// The site of the function at an address, or why it has none.
+    pub fn site(&self, address: u64) -> Result<&Site, String> {
+        let found = self
+            .sites
+            .binary_search_by_key(&address, |site| site.address);
+        found.map(|index| &self.sites[index]).map_err(|_| {
+            let refused = self
+                .refused
+                .binary_search_by_key(&address, |refused| refused.address);
+            match refused {
+                Ok(index) => self.refused[index].reason.text().to_string(),
+                Err(_) => "no function begins there".to_owned(),
+            }
+        })
+    }
+
     pub fn make(image: &Image) -> Result<Plan> {
         let mut plan = Plan {
             identity: image.identity(),

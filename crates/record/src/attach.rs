@@ -11,11 +11,6 @@ use anyhow::{Context, Result, ensure};
 use nopal_process::Stopped;
 use nopal_symbols::Image;
 use std::path::Path;
-use std::time::Duration;
-
-/// How often sites are tried into whose windows a thread is about to return, and how long it gets for that.
-const ATTEMPTS: u32 = 5;
-const PAUSE: Duration = Duration::from_millis(5);
 
 /// As `/proc/PID/status` has it.
 const STRICT: u32 = 1;
@@ -92,22 +87,17 @@ impl Session {
     }
 }
 
-fn insert(traced: &mut Traced, mut changes: Vec<Change>, workshop: &mut Workshop) -> Result<()> {
-    for attempt in 0..ATTEMPTS {
-        let mut stopped = Stopped::stop(traced.process, PATIENCE)?;
-        if attempt == 0 {
-            control_block::verify(&stopped, &traced.memory, &traced.places)?;
-        }
-        changes = traced.insert_stopped(&mut stopped, changes, workshop)?;
-        stopped.detach_all();
-        if changes.is_empty() {
-            return Ok(());
-        }
-        std::thread::sleep(PAUSE);
+fn insert(traced: &mut Traced, changes: Vec<Change>, workshop: &mut Workshop) -> Result<()> {
+    let mut stopped = Stopped::stop(traced.process, PATIENCE)?;
+    control_block::verify(&stopped, &traced.memory, &traced.places)?;
+    let waiting = traced.insert_stopped(&mut stopped, changes, workshop)?;
+    stopped.detach_all();
+    let waiting = traced.insert(waiting, workshop)?;
+    if !waiting.is_empty() {
+        workshop.warnings.push(format!(
+            "{} functions not traced: a signal handler would return into their first instructions",
+            waiting.len()
+        ));
     }
-    workshop.warnings.push(format!(
-        "{} functions not traced: a signal handler would return into their first instructions",
-        changes.len()
-    ));
     Ok(())
 }

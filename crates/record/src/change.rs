@@ -84,6 +84,11 @@ impl Change {
         off.iter().any(|off| off == self.before())
     }
 
+    /// Whether it is a function's, with a thunk that can be switched.
+    pub fn has_thunk(&self) -> bool {
+        self.number != 0 && !self.is_word()
+    }
+
     pub fn is_word(&self) -> bool {
         self.number == WORD
     }
@@ -108,6 +113,16 @@ impl Change {
     fn distance(&self) -> i64 {
         let end = self.address.wrapping_add(JUMP as u64);
         self.entry.wrapping_sub(end) as i64
+    }
+
+    /// The two bytes with which the thunk begins when it is on, or off.
+    pub fn switch(&self, on: bool) -> [u8; 2] {
+        let thunk = Thunk {
+            entry: self.entry,
+            body: self.body,
+            after_call: None,
+        };
+        thunk.switch(on)
     }
 
     /// The bytes that the jump displaces.

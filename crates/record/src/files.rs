@@ -21,6 +21,12 @@ pub struct File {
 }
 
 impl File {
+    /// The functions with code of a line.
+    pub fn functions_at(&self, file: &str, line: u32) -> Result<HashSet<u64>> {
+        let functions = self.image.functions_at_line(file, line)?;
+        Ok(functions.into_iter().map(|one| one.address).collect())
+    }
+
     /// The executable code and all that it refers to, by link-time address.
     pub fn extent(&self) -> std::ops::Range<u64> {
         let segments = self.image.segments();
@@ -177,6 +183,11 @@ impl Files {
             .collect();
         let nearest = nopal_symbols::nearest(names.iter().map(String::as_str), wanted);
         nearest.into_iter().map(str::to_owned).collect()
+    }
+
+    /// The number of a site, if it has one.
+    pub fn number_of(&self, file: u32, address: u64) -> Option<u32> {
+        self.numbers.get(&(file, address)).copied()
     }
 
     /// The numbers of sites, the same in every process; what the trace must be told of new ones before they are used.

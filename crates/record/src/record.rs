@@ -74,7 +74,7 @@ fn record_program(
         guardian.dismiss();
     });
     let main = ExitWatch::new(launched.pid)?;
-    let (mut session, handle) = session(options, settings, created?, guardian);
+    let (mut session, handle) = session(options, settings, created?, guardian, launched.pid);
     let begun = session
         .begin(&mut launched.thread)
         .and_then(|()| session.something_is_chosen());
@@ -107,7 +107,7 @@ fn record_process(
     signals.after_launch()?;
     let command = nopal_process::arguments(process).unwrap_or_default();
     let created = create(options, &command, audience).inspect_err(|_| guardian.dismiss())?;
-    let (mut session, handle) = session(options, settings, created, guardian);
+    let (mut session, handle) = session(options, settings, created, guardian, process);
     session.attached = Some(process);
     let drain = drain(&session);
     if let Err(error) = session.attach(process) {
@@ -128,6 +128,7 @@ fn session(
     settings: Settings,
     writer: Writer,
     guardian: Guardian,
+    main: i32,
 ) -> (Session, Handle) {
     let shared = Arc::new(Shared::new(writer));
     let (handle, asked) = Handle::new(shared.clone());
@@ -141,6 +142,8 @@ fn session(
         warnings: Vec::new(),
         asked,
         attached: None,
+        main,
+        lost_before: 0,
         enough: false,
         server: None,
         not_served: None,

@@ -37,6 +37,10 @@ pub struct Session {
     pub(crate) asked: Receiver<Work>,
     /// The process that ran before us, where there is one: it is let go when the session ends, not waited for.
     pub(crate) attached: Option<i32>,
+    /// The process that was begun with.
+    pub(crate) main: i32,
+    /// Events that had been lost when the counts began.
+    pub(crate) lost_before: u64,
     /// Wanted from outside.
     pub(crate) enough: bool,
     pub(crate) server: Option<Server>,

@@ -1,35 +1,57 @@
 //! Switches thunks on and off, while threads run.
 
+use crate::change::Change;
+use crate::code::Code;
 use crate::session::Session;
+use crate::sites::ByFile;
 use crate::traced::Traced;
 use anyhow::{Context, Result};
-use nopal_agent::Thunk;
 use std::collections::HashSet;
 
 impl Session {
     /// Switches the recording of sites, by their numbers in the trace, on or off in all processes. A call that has begun
     /// is not affected. Those that are not inserted are passed over.
-    pub fn switch(&mut self, sites: &[u32], on: bool) -> Result<()> {
+    pub fn switch_numbers(&mut self, sites: &[u32], on: bool) -> Result<()> {
         let sites = sites.iter().copied().collect();
         let mut processes = self.traced.values();
-        processes.try_for_each(|traced| traced.switch(&sites, on))
+        processes.try_for_each(|traced| traced.switch_numbers(&sites, on))
     }
 }
 
 impl Traced {
-    fn switch(&self, sites: &HashSet<u32>, on: bool) -> Result<()> {
-        let chosen = |number: &u32| *number != 0 && sites.contains(number);
-        for change in self.changes.iter().filter(|change| chosen(&change.number)) {
-            let thunk = Thunk {
-                entry: change.entry,
-                body: change.body,
-                after_call: None,
+    fn switch_numbers(&self, sites: &HashSet<u32>, on: bool) -> Result<()> {
+        let chosen = |change: &&Change| change.has_thunk() && sites.contains(&change.number);
+        self.switch_changes(self.changes.iter().filter(chosen), on)
+    }
+
+    /// The same of these functions.
+    pub fn switch(&self, files: &ByFile, on: bool) -> Result<()> {
+        let indices = self.indices(files);
+        self.switch_changes(indices.iter().map(|index| &self.changes[*index]), on)
+    }
+
+    /// In the order of addresses, neighbours are switched soonest.
+    pub fn switch_changes<'a>(
+        &self,
+        changes: impl Iterator<Item = &'a Change>,
+        on: bool,
+    ) -> Result<()> {
+        let mut known: Option<&Code> = None;
+        for change in changes {
+            let piece = known.filter(|piece| piece.contains(change.entry, 2));
+            let piece = match piece {
+                Some(piece) => piece,
+                None => self.piece(change.entry)?,
             };
-            let mut arenas = self.places.arenas.iter();
-            let code = arenas.find_map(|arena| arena.piece(thunk.entry, 2).ok());
-            code.context("a thunk is in no arena")?
-                .store_pair(thunk.entry, thunk.switch(on))?;
+            piece.store_pair(change.entry, change.switch(on))?;
+            known = Some(piece);
         }
         Ok(())
+    }
+
+    fn piece(&self, thunk: u64) -> Result<&Code> {
+        let mut arenas = self.places.arenas.iter();
+        let piece = arenas.find_map(|arena| arena.piece(thunk, 2).ok());
+        Ok(piece.context("a thunk is in no arena")?)
     }
 }

@@ -63,9 +63,12 @@ pub struct Traced {
     pub region: Arc<Region>,
     pub places: Places,
     pub modules: Vec<Loaded>,
+    /// The jumps in the text, by address.
     pub changes: Vec<Change>,
     /// The changes to libraries that were unloaded, by file and base: loaded there again, they find their thunks.
     resting: HashMap<(u32, u64), Vec<Change>>,
+    /// Sites with thunks whose jumps were taken out again, by address.
+    pub taken_out: Vec<Change>,
     /// The blocks with thunks that wrap calls, unless `entry_only`.
     wrapping: Vec<Wrapping>,
     pub entry_only: bool,
@@ -80,7 +83,7 @@ pub struct Workshop<'a> {
 }
 
 /// What is to be traced in a module, and hooked.
-struct Chosen<'a> {
+pub struct Chosen<'a> {
     sites: Vec<&'a Site>,
     hooks: Vec<(&'a Site, Stub)>,
     /// What switches its markers on.
@@ -89,9 +92,18 @@ struct Chosen<'a> {
     marker_words: Vec<Change>,
 }
 
-impl Chosen<'_> {
+impl<'a> Chosen<'a> {
+    pub fn sites(sites: Vec<&'a Site>) -> Chosen<'a> {
+        Chosen {
+            sites,
+            hooks: Vec::new(),
+            markers: Vec::new(),
+            marker_words: Vec::new(),
+        }
+    }
+
     /// Room that it takes in an arena, at most.
-    fn bound(&self) -> u64 {
+    pub fn bound(&self) -> u64 {
         let hooks = self.hooks.iter().map(|(site, _)| *site);
         let sites = self.sites.iter().copied().chain(hooks);
         let bound = |site: &Site| {
@@ -101,7 +113,7 @@ impl Chosen<'_> {
         (BLOCK_BOUND + markers + sites.map(bound).sum::<usize>()) as u64
     }
 
-    fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.sites.is_empty() && self.hooks.is_empty() && self.markers.is_empty()
     }
 }
@@ -194,6 +206,7 @@ impl Traced {
             places,
             modules: Vec::new(),
             changes: Vec::new(),
+            taken_out: Vec::new(),
             resting: HashMap::new(),
             wrapping: Vec::new(),
             entry_only: !workshop.settings.recorder.wraps,
@@ -211,6 +224,7 @@ impl Traced {
             places,
             modules: self.modules.clone(),
             changes: self.changes.clone(),
+            taken_out: self.taken_out.clone(),
             resting: self.resting.clone(),
             wrapping: self.wrapping.clone(),
             entry_only: self.entry_only,
@@ -233,6 +247,8 @@ impl Traced {
             .collect();
         for module in &gone {
             let range = extent(module);
+            self.taken_out
+                .retain(|change| !range.contains(&change.address));
             let gone = self
                 .changes
                 .extract_if(.., |change| range.contains(&change.address));
@@ -288,7 +304,7 @@ impl Traced {
         Ok(())
     }
 
-    fn make_room_for(
+    pub fn make_room_for(
         &mut self,
         module: &Loaded,
         bytes: u64,
@@ -320,7 +336,7 @@ impl Traced {
     }
 
     /// Where the functions are that the executable imports, with the modules that are there and `new` ones.
-    fn imports(&self, new: &[Loaded]) -> HashSet<u64> {
+    pub fn imports(&self, new: &[Loaded]) -> HashSet<u64> {
         let all: Vec<Loaded> = self.modules.iter().chain(new).cloned().collect();
         all.iter()
             .find(|module| module.executable)
@@ -357,7 +373,7 @@ impl Traced {
             let filled_in = self.fill_in_markers(&module, workshop);
             let added = filled_in.and_then(|words| {
                 chosen.marker_words = words;
-                self.add_sites(&module, &chosen, workshop)
+                self.add_sites(&module, &chosen, true, workshop)
             });
             match added {
                 Ok(new) => changes.extend(new),
@@ -370,11 +386,12 @@ impl Traced {
         Ok(changes)
     }
 
-    /// Makes the thunks of `chosen`, for which there is room. The trace knows them when this returns.
-    fn add_sites(
+    /// Makes the thunks of `chosen`, for which there is room, switched on or off. The trace knows them when this returns.
+    pub fn add_sites(
         &mut self,
         module: &Loaded,
         chosen: &Chosen,
+        on: bool,
         workshop: &mut Workshop,
     ) -> Result<Vec<Change>> {
         if chosen.is_empty() {
@@ -397,8 +414,14 @@ impl Traced {
         let writer = workshop.writer;
         let (block, changes) = std::thread::scope(|scope| {
             let told = new.map(|new| scope.spawn(move || note(writer, &new)));
-            let (block, changes) =
+            let (mut block, changes) =
                 self.make_block(arena, module, chosen, &numbers, workshop.settings)?;
+            if !on {
+                for change in &changes {
+                    let at = (change.entry - block.low) as usize;
+                    block.bytes[at..at + 2].copy_from_slice(&change.switch(false));
+                }
+            }
             self.places.arenas[arena].put(&block.bytes)?;
             if let Some(told) = told {
                 told.join().unwrap_or_else(|_| bail!("writing failed"))?;

@@ -29,6 +29,7 @@ mod session;
 mod streams;
 pub mod synthetic;
 mod taken;
+mod tally;
 mod trace;
 mod writer;
 
@@ -41,5 +42,6 @@ pub use packet::Packet;
 pub use records::{Event, Record, Records, Style};
 pub use streams::ThreadKey;
 pub use taken::{State, Taken};
+pub use tally::{Calls, Tally};
 pub use trace::Trace;
 pub use writer::{Chunk, Writer};

@@ -80,6 +80,8 @@ pub enum Note {
         threads: u64,
         stacks: u64,
     },
+    /// What a person wrote into the trace.
+    Text { counter: u64, text: String },
     /// `status` as `waitpid` gives it, when known.
     Exit {
         process: u32,

@@ -14,6 +14,7 @@ use crate::occurrences::Occurrences;
 use crate::scan::{Content, Known, Unfinished, first_clock, scan};
 use crate::streams::{Streams, ThreadKey};
 use crate::taken::{State, Taken};
+use crate::tally::Tally;
 use anyhow::{Context, Result, bail};
 use nopal_abi::*;
 use std::borrow::Cow;
@@ -68,6 +69,7 @@ pub struct Writer {
     described: Described,
     readable: fn(&str) -> Cow<'_, str>,
     audience: Option<Box<dyn Audience>>,
+    tally: Option<Tally>,
 }
 
 /// What `metadata` tells.
@@ -128,6 +130,7 @@ impl Writer {
             described: Described::default(),
             readable: |name| Cow::Borrowed(name),
             audience: None,
+            tally: None,
         })
     }
 
@@ -139,6 +142,11 @@ impl Writer {
     /// From now on records go to an audience, and not into files. It is told of the notes, too, but for the session's.
     pub fn set_audience(&mut self, audience: Box<dyn Audience>) {
         self.audience = Some(audience);
+    }
+
+    /// The counts of records, which begin with the first call of this.
+    pub fn tally(&mut self) -> &mut Tally {
+        self.tally.get_or_insert_default()
     }
 
     pub fn directory(&self) -> &Path {
@@ -252,6 +260,23 @@ impl Writer {
                 Chunk::Empty
             });
         }
+        let (kept, left_out) = match &mut self.tally {
+            Some(tally) => tally.pass(&mut records[..content.words]),
+            None => (content.words, 0),
+        };
+        let next = taken.and(content.words, content.end);
+        let content = Content {
+            words: kept,
+            events: content.events - left_out.min(content.events),
+            ..content
+        };
+        if content.events == 0 && content.holes == 0 {
+            if !grows {
+                self.streams.skip(&header);
+            }
+            *taken = next;
+            return Ok(content.written());
+        }
         if let Some(audience) = &mut self.audience {
             audience.records(Heard {
                 thread: ThreadKey::of(&header),
@@ -259,7 +284,7 @@ impl Writer {
                 words: &records[..content.words],
                 lossy: self.streams.pass(&header, !grows),
             });
-            *taken = taken.and(content.words, content.end);
+            *taken = next;
             return Ok(content.written());
         }
         let bytes = HEADER_BYTES + content.words * 8;
@@ -285,7 +310,7 @@ impl Writer {
             put_header(&header, piece);
             return Err(error);
         }
-        *taken = taken.and(content.words, content.end);
+        *taken = next;
         Ok(content.written())
     }
 

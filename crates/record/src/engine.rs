@@ -1,0 +1,402 @@
+//! What control asks of a session.
+
+use crate::choose::{Loaded, Wanted};
+use crate::notes::{self, counter, note};
+use crate::remove;
+use crate::session::Session;
+use crate::sites::ByFile;
+use crate::traced::{Traced, Workshop};
+use anyhow::{Context, Result, ensure};
+use nopal_abi::{CHUNK_BYTES, ChunkHeader, EVENT_RESYNC, KIND_EXTENDED, KIND_ONLY, RESYNC_CHUNK};
+use nopal_control::{Calls, Counts, Engine, FoundSite, Location, Mode, Place, Refused, SiteKey};
+use nopal_symbols::Selection;
+use nopal_trace::Note;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::Path;
+
+/// A key is the file's number in the trace above the function's address in the file.
+const ADDRESS_BITS: u32 = 48;
+
+fn key(module: &Loaded, address: u64) -> SiteKey {
+    SiteKey(u64::from(module.file.index) << ADDRESS_BITS | address)
+}
+
+fn parts(key: SiteKey) -> (u32, u64) {
+    let address = key.0 & ((1 << ADDRESS_BITS) - 1);
+    ((key.0 >> ADDRESS_BITS) as u32, address)
+}
+
+/// The functions of `keys` by file, each in the order of addresses.
+pub fn by_file(keys: &[SiteKey]) -> ByFile {
+    let mut files = ByFile::new();
+    for key in keys {
+        let (file, address) = parts(*key);
+        files.entry(file).or_default().push(address);
+    }
+    for addresses in files.values_mut() {
+        addresses.sort_unstable();
+        addresses.dedup();
+    }
+    files
+}
+
+impl Session {
+    /// The traced processes, the first one first.
+    fn in_order(&self) -> impl Iterator<Item = &Traced> {
+        let first = self.traced.get(&self.main);
+        let mut others: Vec<&Traced> = self.traced.values().collect();
+        others.retain(|traced| traced.process != self.main);
+        others.sort_unstable_by_key(|traced| traced.process);
+        first.into_iter().chain(others)
+    }
+
+    fn module(&self, address: u64) -> Option<&Loaded> {
+        let mut processes = self.in_order();
+        processes.find_map(|traced| traced.module_at(address))
+    }
+
+    /// All modules, each file once.
+    fn modules(&self) -> impl Iterator<Item = (&Traced, &Loaded)> {
+        let mut seen = HashSet::new();
+        let all = self
+            .in_order()
+            .flat_map(|traced| traced.modules.iter().map(move |module| (traced, module)));
+        all.filter(move |(_, module)| seen.insert(module.file.index))
+    }
+
+    /// Makes forked children known that have never asked anything.
+    fn find_forks(&mut self) {
+        let ours = [std::process::id() as i32, self.guardian.process()];
+        for region in self.shared.regions() {
+            let processes = remove::processes_with(std::slice::from_ref(&region), &ours);
+            for process in processes {
+                let _ = self.asker(&region, process);
+            }
+        }
+        self.traced
+            .retain(|process, _| nopal_process::alive(*process));
+    }
+
+    /// Does something to all processes, which may end meanwhile.
+    fn in_all(
+        &mut self,
+        mut with: impl FnMut(&mut Traced, &mut Workshop) -> Result<()>,
+    ) -> Result<()> {
+        let mut workshop = Workshop {
+            settings: &self.settings,
+            files: &mut self.files,
+            writer: &self.shared.writer,
+            warnings: &mut self.warnings,
+        };
+        for traced in self.traced.values_mut() {
+            match with(traced, &mut workshop) {
+                Err(error) if nopal_process::alive(traced.process) => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The number of a site in the trace, if it was ever inserted.
+    fn number(&self, key: SiteKey) -> Option<u32> {
+        let (file, address) = parts(key);
+        self.files.number_of(file, address)
+    }
+}
+
+/// Tells of an address in a module's file whether a place means the function there.
+enum Means {
+    Nothing,
+    One(u64),
+    Between(u64, u64),
+    Chosen(HashSet<u64>),
+}
+
+impl Means {
+    fn has(&self, address: u64) -> bool {
+        match self {
+            Means::Nothing => false,
+            Means::One(one) => *one == address,
+            Means::Between(start, end) => (*start..*end).contains(&address),
+            Means::Chosen(all) => all.contains(&address),
+        }
+    }
+}
+
+/// The address of the function that an address in the file is in.
+fn function_with(module: &Loaded, address: u64) -> Means {
+    let function = module.file.image.function_at(address);
+    match function {
+        Ok(Some(function)) => Means::One(function.address),
+        _ => Means::Nothing,
+    }
+}
+
+fn file_name(module: &Loaded) -> String {
+    let name = module.name.rsplit('/').next();
+    name.unwrap_or(&module.name).to_owned()
+}
+
+impl Engine for Session {
+    fn find(&mut self, place: &Place) -> Result<Vec<FoundSite>> {
+        let wanted = match place {
+            Place::Names(pattern) => Some(Wanted {
+                selection: Selection::new(std::slice::from_ref(pattern), &[])?,
+                libraries: false,
+                functions: true,
+            }),
+            _ => None,
+        };
+        let mut found = Vec::new();
+        let mut imports = HashMap::new();
+        for (traced, module) in self.modules() {
+            let of_module = |name: &str| name == file_name(module);
+            let within = |address: u64| address.wrapping_sub(module.base);
+            let at = |address: &u64| {
+                traced
+                    .module_at(*address)
+                    .is_some_and(|other| other.base == module.base)
+            };
+            let means = match place {
+                Place::Address(address) if at(address) => function_with(module, within(*address)),
+                Place::Range { start, end } => {
+                    let low = start.saturating_sub(module.base);
+                    Means::Between(low, end.saturating_sub(module.base))
+                }
+                Place::InModule {
+                    module: name,
+                    address,
+                } if of_module(name) => function_with(module, *address),
+                Place::RangeInModule {
+                    module: name,
+                    start,
+                    end,
+                } if of_module(name) => Means::Between(*start, *end),
+                Place::Names(_) => match &wanted {
+                    Some(wanted) => {
+                        let imports = imports
+                            .entry(traced.process)
+                            .or_insert_with(|| traced.imports(&[]));
+                        let sites = wanted.sites(module, imports);
+                        let refused = wanted.refused(module, imports);
+                        let sites = sites.iter().map(|site| site.address);
+                        let refused = refused.iter().map(|refused| refused.address);
+                        Means::Chosen(sites.chain(refused).collect())
+                    }
+                    None => Means::Nothing,
+                },
+                Place::Line { file, line } => Means::Chosen(module.file.functions_at(file, *line)?),
+                _ => Means::Nothing,
+            };
+            if matches!(means, Means::Nothing) {
+                continue;
+            }
+            let plan = &module.file.plan;
+            let sites = plan
+                .sites
+                .iter()
+                .map(|site| (site.address, site.size, None));
+            let refused = plan.refused.iter().map(|refused| {
+                let reason = refused.reason.text().to_string();
+                (refused.address, refused.size, Some(reason))
+            });
+            let first = found.len();
+            for (address, size, refused) in sites.chain(refused).filter(|one| means.has(one.0)) {
+                let name = match module.file.image.function_at(address) {
+                    Ok(Some(function)) => function.name.clone(),
+                    _ => format!("{}+{address:#x}", module.file.image.file_name()),
+                };
+                found.push(FoundSite {
+                    key: key(module, address),
+                    address: module.base.wrapping_add(address),
+                    size,
+                    name,
+                    module: file_name(module),
+                    executable: module.executable,
+                    refused,
+                });
+            }
+            found[first..].sort_unstable_by_key(|site| site.address);
+        }
+        Ok(found)
+    }
+
+    fn nearest(&mut self, place: &Place) -> Vec<String> {
+        match place {
+            Place::Names(pattern) => {
+                let name = pattern.split('@').next().unwrap_or(pattern);
+                self.files.nearest(name)
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn locate(&mut self, address: u64) -> Option<Location> {
+        let module = self.module(address)?;
+        Some(Location {
+            module: file_name(module),
+            address: address.wrapping_sub(module.base),
+        })
+    }
+
+    fn insert(&mut self, sites: &[SiteKey]) -> Result<Vec<Refused>> {
+        self.find_forks();
+        let files = by_file(sites);
+        let mut refused = BTreeMap::new();
+        self.in_all(|traced, workshop| {
+            for (file, address, reason) in traced.insert_sites(&files, workshop)? {
+                refused.insert((file, address), reason);
+            }
+            Ok(())
+        })?;
+        let refused = refused
+            .into_iter()
+            .map(|((file, address), reason)| Refused {
+                key: SiteKey(u64::from(file) << ADDRESS_BITS | address),
+                reason,
+            });
+        Ok(refused.collect())
+    }
+
+    fn thunk(&mut self, site: SiteKey) -> Option<u64> {
+        let (file, address) = parts(site);
+        let mut processes = self.in_order();
+        processes.find_map(|traced| traced.inserted(file, address).map(|change| change.entry))
+    }
+
+    fn switch(&mut self, sites: &[SiteKey], mode: Mode) -> Result<()> {
+        let files = by_file(sites);
+        let numbers: Vec<u32> = sites.iter().filter_map(|site| self.number(*site)).collect();
+        // Before sites are switched on that nobody is to hear of, and after they are off.
+        let mut writer = notes::lock(&self.shared.writer);
+        for number in numbers {
+            writer.tally().silence(number, mode == Mode::Silent);
+        }
+        drop(writer);
+        self.in_all(|traced, _| traced.switch(&files, mode != Mode::Off))
+    }
+
+    fn remove(&mut self, sites: &[SiteKey]) -> Result<()> {
+        self.find_forks();
+        let files = by_file(sites);
+        self.in_all(|traced, _| traced.remove_sites(&files))
+    }
+
+    fn watch(&mut self, ids: &[u32], _children: bool) -> Result<()> {
+        ensure!(
+            ids.is_empty(),
+            "single processes and threads cannot be watched yet"
+        );
+        Ok(())
+    }
+
+    fn buffer(&self) -> u64 {
+        let regions = self.shared.regions();
+        let chunks = regions.first().map_or(0, |region| region.chunks());
+        (chunks * CHUNK_BYTES) as u64
+    }
+
+    fn resize(&mut self, bytes: u64) -> Result<()> {
+        let now = self.buffer();
+        ensure!(
+            bytes == now,
+            "the buffer has {now} bytes until the recording ends: it is mapped when that begins (--buffer)"
+        );
+        Ok(())
+    }
+
+    fn counts(&mut self) -> Counts {
+        let lost: u64 = self
+            .shared
+            .regions()
+            .iter()
+            .map(|region| region.lost())
+            .sum();
+        let mut writer = notes::lock(&self.shared.writer);
+        let all = writer.tally().all();
+        Counts {
+            records: all.entries + all.exits,
+            entries: all.entries,
+            lost: lost.saturating_sub(self.lost_before),
+        }
+    }
+
+    fn calls(&mut self, sites: &[SiteKey]) -> Vec<Calls> {
+        let numbers: Vec<Option<u32>> = sites.iter().map(|site| self.number(*site)).collect();
+        let mut writer = notes::lock(&self.shared.writer);
+        let calls = numbers.into_iter().map(|number| {
+            let calls = number.map(|number| writer.tally().calls(number));
+            let calls = calls.unwrap_or_default();
+            Calls {
+                entries: calls.entries,
+                exits: calls.exits,
+            }
+        });
+        calls.collect()
+    }
+
+    fn simulate(&mut self, site: SiteKey) -> Result<()> {
+        let number = self.number(site).context("the function is not inserted")?;
+        // SAFETY: asks for a number.
+        let thread = unsafe { libc::gettid() } as u32;
+        let clock = counter();
+        let mut chunk = [0u64; 2 * (size_of::<ChunkHeader>() / 8)];
+        let records = size_of::<ChunkHeader>() / 8;
+        chunk[records..records + 6].copy_from_slice(&[
+            u64::from(KIND_EXTENDED | EVENT_RESYNC << 4) << 32 | clock & 0xffff_ffff,
+            clock,
+            0,
+            0,
+            u64::from(std::process::id()) | u64::from(thread) << 32,
+            u64::from(RESYNC_CHUNK),
+        ]);
+        chunk[records + 6] = u64::from(KIND_ONLY | number << 4) << 32 | clock & 0xffff_ffff;
+        let header = ChunkHeader {
+            clock_begin: clock,
+            content_bits: (records as u64 + 7) * 64,
+            process: std::process::id(),
+            thread,
+            thread_begin: clock,
+            ..ChunkHeader::default()
+        };
+        let bytes = bytes_of(&mut chunk);
+        bytes[..size_of::<ChunkHeader>()].copy_from_slice(crate::traced::as_bytes(&header));
+        notes::lock(&self.shared.writer).chunk(bytes, true)?;
+        Ok(())
+    }
+
+    fn write_text(&mut self, text: &str) -> Result<()> {
+        let note_of_it = Note::Text {
+            counter: counter(),
+            text: text.to_owned(),
+        };
+        note(&self.shared.writer, &note_of_it)
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.shared.flush()
+    }
+
+    fn clear_counts(&mut self) {
+        self.lost_before = self
+            .shared
+            .regions()
+            .iter()
+            .map(|region| region.lost())
+            .sum();
+        notes::lock(&self.shared.writer).tally().clear();
+    }
+
+    fn clock(&self) -> u64 {
+        counter()
+    }
+
+    fn directory(&self) -> &Path {
+        &self.options.directory
+    }
+}
+
+fn bytes_of(words: &mut [u64]) -> &mut [u8] {
+    // SAFETY: the same memory, for the length of the borrow; bytes have no invalid values.
+    unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), size_of_val(words)) }
+}

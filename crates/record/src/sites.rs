@@ -1,0 +1,196 @@
+//! Sites of a running process that come, go, and are switched, each on its own.
+
+use crate::arena::Arena;
+use crate::change::{Change, Patches};
+use crate::choose::Loaded;
+use crate::inject::Injector;
+use crate::modules::extent;
+use crate::remove::PATIENCE;
+use crate::space::{Space, reaches};
+use crate::traced::{Chosen, Traced, Workshop, under_new_filter};
+use anyhow::{Context, Result};
+use nopal_plan::Site;
+use nopal_process::Stopped;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How often sites are tried into whose windows a thread is about to return, and how long it gets for that.
+const ATTEMPTS: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Addresses in files, by the files' numbers in the trace, sorted.
+pub type ByFile = BTreeMap<u32, Vec<u64>>;
+
+impl Traced {
+    /// The jump of a site that is in the text.
+    pub fn inserted(&self, file: u32, address: u64) -> Option<&Change> {
+        let mut modules = self.modules.iter();
+        let module = modules.find(|module| module.file.index == file)?;
+        let address = module.base.wrapping_add(address);
+        self.changes
+            .binary_search_by_key(&address, |change| change.address)
+            .ok()
+            .map(|index| &self.changes[index])
+    }
+
+    /// Puts jumps at sites, switched off. Those that are there stay as they are. Returns the functions that got none, and
+    /// why.
+    pub fn insert_sites(
+        &mut self,
+        files: &ByFile,
+        workshop: &mut Workshop,
+    ) -> Result<Vec<(u32, u64, String)>> {
+        let mut refused = Vec::new();
+        let mut changes = Vec::new();
+        for module in self.modules.clone() {
+            let Some(addresses) = files.get(&module.file.index) else {
+                continue;
+            };
+            let index = module.file.index;
+            let mut sites: Vec<&Site> = Vec::new();
+            for &address in addresses {
+                let here = module.base.wrapping_add(address);
+                let find = |changes: &[Change]| {
+                    changes.binary_search_by_key(&here, |change| change.address)
+                };
+                if find(&self.changes).is_ok() {
+                    continue;
+                }
+                if let Ok(known) = find(&self.taken_out) {
+                    changes.push(self.taken_out.remove(known));
+                    continue;
+                }
+                match module.file.plan.site(address) {
+                    Ok(site) => sites.push(site),
+                    Err(reason) => refused.push((index, address, reason)),
+                }
+            }
+            let new = Chosen::sites(sites);
+            self.have_room(&module, &new)?;
+            changes.extend(self.add_sites(&module, &new, false, workshop)?);
+        }
+        self.switch_changes(changes.iter(), false)?;
+        let wanted = changes.clone();
+        self.insert(changes, workshop)?;
+        for change in wanted {
+            let there = |other: &Change| other.address.cmp(&change.address);
+            if self.changes.binary_search_by(there).is_ok() {
+                continue;
+            }
+            if let Some(module) = self.module_at(change.address) {
+                let address = change.address.wrapping_sub(module.base);
+                let reason =
+                    "its code in memory is not the file's, or is about to be returned into";
+                refused.push((module.file.index, address, reason.to_owned()));
+            }
+            self.keep_taken_out(change);
+        }
+        Ok(refused)
+    }
+
+    /// Takes the jumps of sites out of the text. Threads that are in their thunks, or will return there, go on in them.
+    pub fn remove_sites(&mut self, files: &ByFile) -> Result<()> {
+        let indices = self.indices(files);
+        if indices.is_empty() {
+            return Ok(());
+        }
+        let out: Vec<Change> = indices.iter().map(|index| self.changes[*index]).collect();
+        {
+            let patches = Patches::of(&out);
+            let patches = patches.removal();
+            let stopped = Stopped::stop(self.process, PATIENCE)?;
+            self.memory.write_patches(&patches)?;
+            stopped.detach_all();
+        }
+        let mut gone = indices.into_iter().peekable();
+        let mut index = 0;
+        self.changes.retain(|_| {
+            index += 1;
+            gone.next_if_eq(&(index - 1)).is_none()
+        });
+        self.taken_out.extend(out);
+        self.taken_out.sort_unstable_by_key(|change| change.address);
+        Ok(())
+    }
+
+    /// Which of our changes are at these functions, ascending.
+    pub fn indices(&self, files: &ByFile) -> Vec<usize> {
+        let mut indices = Vec::new();
+        for module in &self.modules {
+            let Some(addresses) = files.get(&module.file.index) else {
+                continue;
+            };
+            let first = addresses
+                .first()
+                .map_or(0, |first| module.base.wrapping_add(*first));
+            let mut index = self
+                .changes
+                .partition_point(|change| change.address < first);
+            for address in addresses {
+                let address = module.base.wrapping_add(*address);
+                while self
+                    .changes
+                    .get(index)
+                    .is_some_and(|change| change.address < address)
+                {
+                    index += 1;
+                }
+                let at = self.changes.get(index);
+                if at.is_some_and(|change| change.address == address && change.has_thunk()) {
+                    indices.push(index);
+                }
+            }
+        }
+        indices.sort_unstable();
+        indices.dedup();
+        indices
+    }
+
+    /// Maps memory for the thunks of `new` sites, where there is none left.
+    fn have_room(&mut self, module: &Loaded, new: &Chosen) -> Result<()> {
+        let (bytes, range) = (new.bound(), extent(module));
+        let fits = |arena: &Arena| reaches(arena.base, &range) && arena.has_room(bytes);
+        if new.is_empty() || self.places.arenas.iter().any(fits) {
+            return Ok(());
+        }
+        let mut stopped = Stopped::stop(self.process, PATIENCE)?;
+        let mut threads = stopped.threads_mut().iter_mut();
+        let thread = threads.find(|thread| thread.pid() == self.process);
+        let thread = thread.context("no thread of the process can be stopped")?;
+        if under_new_filter(self.process) {
+            thread.suspend_seccomp(true)?;
+        }
+        let mut space = Space::new(&nopal_process::maps(self.process)?);
+        let mut injector = Injector::new(thread)?;
+        injector.name = self.places.head + nopal_agent::process_bytes();
+        self.make_room_for(module, bytes, &mut injector, &mut space)
+    }
+
+    /// Stops all threads, writes jumps, and lets go; again for those into whose windows a thread is about to return.
+    /// Returns those for which that did not help.
+    pub fn insert(
+        &mut self,
+        mut changes: Vec<Change>,
+        workshop: &mut Workshop,
+    ) -> Result<Vec<Change>> {
+        for attempt in 0..ATTEMPTS {
+            if changes.is_empty() {
+                break;
+            }
+            if attempt > 0 {
+                std::thread::sleep(PAUSE);
+            }
+            let mut stopped = Stopped::stop(self.process, PATIENCE)?;
+            changes = self.insert_stopped(&mut stopped, changes, workshop)?;
+            stopped.detach_all();
+        }
+        Ok(changes)
+    }
+
+    fn keep_taken_out(&mut self, change: Change) {
+        let place = self
+            .taken_out
+            .partition_point(|other| other.address < change.address);
+        self.taken_out.insert(place, change);
+    }
+}

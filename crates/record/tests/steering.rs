@@ -1,0 +1,157 @@
+//! Sites of a running process that are found, inserted, switched and removed by another thread of the tool.
+
+use anyhow::{Context, Result, ensure};
+use nopal_control::{Engine, Mode, Place, SiteKey};
+use nopal_record::{Handle, Options, Session, Target, record};
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::FileExt;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+const PROGRAM: &str = r#"
+#include <pthread.h>
+#include <stdio.h>
+#include <unistd.h>
+#define KEPT __attribute__((noipa))
+KEPT long leaf(long x) { return x * 3 + 1; }
+KEPT long middle(long x) { return leaf(x) + leaf(x + 1); }
+KEPT void *run(void *n) { for (;;) { n = (void *)middle((long)n); usleep(50); } return n; }
+int main(void)
+{
+	pthread_t thread;
+	for (int i = 0; i < 3; i++)
+		pthread_create(&thread, 0, run, 0);
+	puts("ready");
+	fflush(stdout);
+	run(0);
+}
+"#;
+
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn main() -> Result<()> {
+    let scratch = tempfile::tempdir()?;
+    let source = scratch.path().join("steered.c");
+    let program = scratch.path().join("steered");
+    std::fs::write(&source, PROGRAM)?;
+    let built = Command::new("cc")
+        .args(["-O2", "-g", "-pthread", "-o"])
+        .args([&program, &source])
+        .status()?;
+    ensure!(built.success(), "the program cannot be built");
+    let child = Command::new(&program).stdout(Stdio::piped()).spawn()?;
+    let mut child = Killed(child);
+    let mut line = String::new();
+    BufReader::new(child.0.stdout.take().context("piped")?).read_line(&mut line)?;
+
+    let process = child.0.id() as i32;
+    let options = Options {
+        directory: scratch.path().join("trace"),
+        only: vec!["leaf".into()],
+        ..Options::new(Target::Process(process))
+    };
+    let mut steering = None;
+    record(&options, |handle| {
+        steering = Some(std::thread::spawn(move || {
+            let steered = steer(&handle, process);
+            let _ = handle.ask(Session::end);
+            steered
+        }));
+    })?;
+    let steered = steering.context("it has begun")?.join();
+    steered.expect("no assertion has failed")?;
+    ensure!(child.0.try_wait()?.is_none(), "the process lives");
+    println!("steered");
+    Ok(())
+}
+
+fn keys(handle: &Handle, place: Place) -> Result<Vec<SiteKey>> {
+    let found = handle.ask(move |session| session.find(&place))??;
+    Ok(found.into_iter().map(|site| site.key).collect())
+}
+
+fn entries(handle: &Handle, sites: &[SiteKey]) -> Result<Vec<u64>> {
+    handle.ask(|session| session.flush())??;
+    let sites = sites.to_vec();
+    let calls = handle.ask(move |session| session.calls(&sites))?;
+    Ok(calls.into_iter().map(|calls| calls.entries).collect())
+}
+
+fn steer(handle: &Handle, process: i32) -> Result<()> {
+    let pause = || std::thread::sleep(Duration::from_millis(100));
+    let names = |name: &str| keys(handle, Place::Names(name.into()));
+    let (leaf, middle) = (names("leaf")?, names("mid*")?);
+    assert_eq!((leaf.len(), middle.len()), (1, 1));
+    let line = Place::Line {
+        file: "steered.c".into(),
+        line: 7,
+    };
+    assert_eq!(keys(handle, line)?, middle, "the line of middle");
+    let both = vec![leaf[0], middle[0]];
+    let text = || text_of(handle, process, middle[0]);
+    let before = text()?;
+
+    handle.ask(Session::clear_counts)?;
+    let sites = both.clone();
+    let refused = handle.ask(move |session| session.insert(&sites))??;
+    assert_eq!(refused, []);
+    assert_ne!(text()?, before, "there is a jump");
+    pause();
+    let counts = entries(handle, &both)?;
+    assert!(counts[0] > 0, "what was chosen at the start is recorded");
+    assert_eq!(counts[1], 0, "what is inserted is switched off");
+
+    let switch = |sites: &[SiteKey], mode: Mode| {
+        let sites = sites.to_vec();
+        handle.ask(move |session| session.switch(&sites, mode))?
+    };
+    switch(&middle, Mode::On)?;
+    switch(&leaf, Mode::Off)?;
+    let first = entries(handle, &both)?;
+    pause();
+    let second = entries(handle, &both)?;
+    assert!(second[1] > first[1], "switched on");
+    assert_eq!(second[0], first[0], "switched off");
+
+    switch(&both, Mode::Silent)?;
+    let first = entries(handle, &both)?;
+    pause();
+    assert_eq!(
+        entries(handle, &both)?,
+        first,
+        "nothing gets into the trace"
+    );
+
+    switch(&both, Mode::On)?;
+    pause();
+    let sites = both.clone();
+    handle.ask(move |session| session.remove(&sites))??;
+    assert_eq!(text()?, before, "the jump is gone");
+    let first = entries(handle, &both)?;
+    pause();
+    assert_eq!(entries(handle, &both)?, first, "removed");
+
+    let sites = middle.clone();
+    handle.ask(move |session| session.insert(&sites))??;
+    switch(&middle, Mode::On)?;
+    pause();
+    assert!(entries(handle, &both)?[1] > first[1], "inserted again");
+    Ok(())
+}
+
+/// The first bytes of a function in the process.
+fn text_of(handle: &Handle, process: i32, site: SiteKey) -> Result<[u8; 16]> {
+    let found = handle.ask(move |session| session.find(&Place::Names("*@steered".into())))??;
+    let site = found.into_iter().find(|found| found.key == site);
+    let address = site.context("it is found")?.address;
+    let mut bytes = [0; 16];
+    std::fs::File::open(format!("/proc/{process}/mem"))?.read_exact_at(&mut bytes, address)?;
+    Ok(bytes)
+}
