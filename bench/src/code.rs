@@ -50,7 +50,7 @@ fn thunk(at: u64, image_at: u64, function: u64) -> Result<(Thunk, Vec<u8>)> {
     let thunk = block.thunk(1, WRAPS, 2 * WINDOW, &[], |body, out| {
         write_body(function, body, out)
     })?;
-    Ok((thunk, block.finish()?.bytes))
+    Ok((thunk, block.finish(&[])?.bytes))
 }
 
 fn switched_off() -> Result<Row> {
@@ -226,7 +226,7 @@ fn memory(file: &Path) -> Result<Vec<Row>> {
     }
     let count = plan.sites.len() as f64;
     let code = block.code_bytes() as f64;
-    let all = block.finish()?.bytes.len() as f64;
+    let all = block.finish(&[])?.bytes.len() as f64;
     let displaced: usize = plan.sites.iter().map(|site| site.body.code.len()).sum();
     let immediates = Immediates {
         process: 0,

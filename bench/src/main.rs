@@ -1,7 +1,8 @@
 //! Measures what nopal promises about speed, side by side with doing nothing and with its peers, and puts each figure
-//! beside its bound: `nopal-bench [pairs|sqlite|start|readers|threads|code]…`, all of them by default.
+//! beside its bound: `nopal-bench [pairs|sqlite|start|readers|threads|code|control]…`, all of them by default.
 
 mod code;
+mod control;
 mod pairs;
 mod programs;
 mod readers;
@@ -40,6 +41,7 @@ fn main() -> Result<()> {
         readers::measure(&places, &binaries.plain, binaries.mcount.as_deref())
     })?;
     group("threads", &|| threads::measure(&places, &programs))?;
+    group("control", &|| control::measure(&places))?;
     group("code", &|| code::measure(&binaries.plain))?;
 
     remove(&places.trace())?;
