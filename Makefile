@@ -5,7 +5,7 @@ PREFIX ?= /usr/local
 CARGO ?= cargo
 NOPAL := target/release/nopal
 
-.PHONY: all demo test check explore bench fuzz man install clean
+.PHONY: all demo test check explore bench fuzz hard man install clean
 
 all:
 	@.ci/packages build
@@ -48,6 +48,11 @@ FUZZ_SECONDS ?= 120
 fuzz:
 	@.ci/packages build
 	fuzz/run $(FUZZ_SECONDS)
+
+# Programs that break tracers; the other tracers are taken where they are installed.
+hard: all
+	@.ci/packages test
+	NOPAL=$(CURDIR)/$(NOPAL) $(CARGO) run --release --quiet --package nopal-tests --bin hard
 
 man: all
 	$(NOPAL) man target/man

@@ -6,12 +6,14 @@
 mod peers;
 mod rows;
 
-use nopal_tests::{Case, End, Report, difference, scratch, without_own_words};
+use nopal_tests::{Case, End, Report, Start, difference, nopal, scratch, without_own_words};
 use peers::PEERS;
 use rows::ROWS;
+use std::fs;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 /// How a program fared.
 pub enum Verdict {
@@ -69,6 +71,48 @@ fn launched(case: &Case) -> Verdict {
         .map_or(Verdict::Same, Verdict::Harmed)
 }
 
+/// Attached to while the program is busy before its work, and until its end.
+fn attached(case: &Case) -> Verdict {
+    let scratch = scratch();
+    let (trace, hold) = (scratch.path().join("trace"), scratch.path().join("hold"));
+    let mut start = case.untraced_start();
+    start.environment.push(("HOLD".into(), hold.clone().into()));
+    let mut program = start.spawn();
+    let mut stdin = program.stdin();
+    let _ = stdin.write_all(case.input_text().as_bytes());
+    drop(stdin);
+    // Long enough for it to get there; a program that is attached to earlier is held all the same.
+    std::thread::sleep(Duration::from_millis(300));
+    let mut attach = Start::new([nopal().as_os_str(), "attach".as_ref()]);
+    attach.words.extend(["-o".into(), trace.clone().into()]);
+    attach.words.extend(case.option_words().iter().cloned());
+    attach.words.push(program.id().to_string().into());
+    let mut attach = attach.spawn();
+    let begun = Instant::now();
+    while !trace.join("stream-0").exists() && begun.elapsed() < Duration::from_secs(10) {
+        if attach.has_ended() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    fs::write(&hold, "").expect("a file can be made");
+    let ended = program.wait();
+    let said = attach.wait();
+    if let Some(difference) = difference(&case.untraced(), &ended) {
+        return Verdict::Harmed(difference);
+    }
+    if said.end != End::Code(0) {
+        return Verdict::Refused(said.stderr);
+    }
+    let report = Report::of(&trace);
+    // It was in main's caller already, and may have been in main.
+    let calls = |function: &str| match function {
+        "main" => 1,
+        _ => report.calls(function),
+    };
+    miscounted(case, &ended, calls).map_or(Verdict::Same, Verdict::Harmed)
+}
+
 /// What is counted otherwise than the program says.
 pub fn miscounted(
     case: &Case,
@@ -94,7 +138,7 @@ fn main() -> ExitCode {
     let mut remarks = Vec::new();
     let mut fails = false;
     let mut out = std::io::stdout();
-    let _ = write!(out, "{:<40}{:<10}", "program", "nopal");
+    let _ = write!(out, "{:<40}{:<10}{:<10}", "program", "nopal", "attached");
     PEERS.iter().for_each(|peer| {
         let _ = write!(out, "{:<10}", peer.name);
     });
@@ -105,20 +149,19 @@ fn main() -> ExitCode {
             Ok(case) => guarded(|| run(case)),
             Err(_) => Verdict::Absent("it cannot be built here".into()),
         };
-        let own = verdict(&launched);
-        fails |= matches!(own, Verdict::Harmed(_));
-        let _ = write!(out, "{:<40}{:<10}", row.name, own.word());
-        let _ = out.flush();
-        remarks.extend(own.why().map(|why| (row.name, "nopal", why.to_owned())));
-        for peer in PEERS {
-            let theirs = verdict(&peer.run);
-            let _ = write!(out, "{:<10}", theirs.word());
+        let _ = write!(out, "{:<40}", row.name);
+        let own = [
+            ("nopal", launched as fn(&Case) -> Verdict),
+            ("attached", attached),
+        ];
+        let peers = PEERS.iter().map(|peer| (peer.name, peer.run));
+        for (name, run) in own.into_iter().chain(peers) {
+            let verdict = verdict(&run);
+            let is_own = matches!(name, "nopal" | "attached");
+            fails |= is_own && matches!(verdict, Verdict::Harmed(_));
+            let _ = write!(out, "{:<10}", verdict.word());
             let _ = out.flush();
-            remarks.extend(
-                theirs
-                    .why()
-                    .map(|why| (row.name, peer.name, why.to_owned())),
-            );
+            remarks.extend(verdict.why().map(|why| (row.name, name, why.to_owned())));
         }
         let _ = writeln!(out);
     }

@@ -139,8 +139,7 @@ fn frida(case: &Case) -> Verdict {
         .environment
         .push(("COUNTS".into(), counts.clone().into()));
     let mut ended = start.run(case.input_text());
-    let counts = fs::read_to_string(&counts).unwrap_or_default();
-    let counts: BTreeMap<String, u64> = serde_json::from_str(&counts).unwrap_or_default();
+    let counts = fs::read_to_string(&counts).ok();
     // The status is the script's own: only what the program wrote is compared.
     let untraced = case.untraced();
     if crate::ended_well(ended.end) {

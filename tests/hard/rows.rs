@@ -1,6 +1,6 @@
 //! The programs, by what makes them hard.
 
-use nopal_tests::{Case, Program, c, compile, cxx, library, rust};
+use nopal_tests::{Case, Program, compile, library};
 
 /// A program that breaks tracers. `case` panics where it cannot be built here.
 pub struct Row {
@@ -103,9 +103,9 @@ pub const ROWS: &[Row] = &[
     row("undefined-behaviour sanitizer", || {
         calls(&["-fsanitize=undefined"])
     }),
-    row("Rust, panics caught", || Case::new(rust("panics", &[]))),
+    row("Rust, panics caught", || Case::new(rust("panics"))),
     row("Rust, a panic that ends it", || {
-        Case::new(rust("panics", &[])).arguments(["end"])
+        Case::new(rust("panics")).arguments(["end"])
     }),
     row("Go", || {
         let go = compile_go();
@@ -120,7 +120,8 @@ pub const ROWS: &[Row] = &[
     row("LuaJIT", || {
         installed("luajit").arguments([
             "-e",
-            "local s = 0; for i = 1, 1e7 do s = (s + i * i) % 1000003 end; print(s)",
+            "local hold = os.getenv('HOLD'); while hold and not io.open(hold) do end \
+             local s = 0; for i = 1, 1e7 do s = (s + i * i) % 1000003 end; print(s)",
         ])
     }),
     row("Java", || {
@@ -137,8 +138,22 @@ pub const ROWS: &[Row] = &[
     }),
 ];
 
-const JAVASCRIPT: &str = "function fib(n) { return n < 2 ? n : fib(n - 1) + fib(n - 2) } \
+const JAVASCRIPT: &str = "const hold = process.env.HOLD; \
+     while (hold && !require('fs').existsSync(hold)); function fib(n) { return n < 2 ? n : fib(n - 1) + fib(n - 2) } \
      try { null.x } catch (e) { console.log(e.constructor.name, fib(24)) }";
+
+/// Programs that can be held before their work, for a tracer to be attached.
+fn c(name: &str, flags: &[&str]) -> Program {
+    nopal_tests::c(name, &[&["-DHOLD"], flags].concat())
+}
+
+fn cxx(name: &str, flags: &[&str]) -> Program {
+    nopal_tests::cxx(name, &[&["-DHOLD"], flags].concat())
+}
+
+fn rust(name: &str) -> Program {
+    nopal_tests::rust(name, &[])
+}
 
 fn plain(name: &str) -> Case {
     Case::new(c(name, &[]))
@@ -150,7 +165,7 @@ fn calls(flags: &[&str]) -> Case {
 }
 
 fn musl(flags: &[&str]) -> Case {
-    let command = ["musl-gcc", "-std=gnu17", "-O2", "-g", "-pthread"];
+    let command = ["musl-gcc", "-std=gnu17", "-O2", "-g", "-pthread", "-DHOLD"];
     Case::new(compile("tail.c", &command, flags))
 }
 
@@ -171,7 +186,9 @@ fn installed(name: &str) -> Case {
 }
 
 fn python(script: &str) -> Case {
-    installed("python3").arguments(["-c", script])
+    let hold =
+        "import os\nhold = os.environ.get('HOLD')\nwhile hold and not os.path.exists(hold): pass\n";
+    installed("python3").arguments(["-c".to_owned(), format!("{hold}{script}")])
 }
 
 fn compile_go() -> std::path::PathBuf {

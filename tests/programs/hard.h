@@ -11,6 +11,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#ifdef HOLD
+#include <unistd.h>
+
+/* Until the file exists that the variable HOLD names, the program is busy before its work, so that a tracer can be
+ * attached to it. */
+static __attribute__((constructor)) void hold(void)
+{
+	const char *file = getenv("HOLD");
+	while (file && access(file, F_OK) != 0) {
+		for (volatile int i = 0; i < 1000; i++) {
+		}
+	}
+}
+#endif
+
 /* A function that stays one function, called as often as the source says. */
 #if defined(__clang__)
 #define KEPT __attribute__((noinline))

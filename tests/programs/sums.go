@@ -1,7 +1,10 @@
 // Goroutines that grow their stacks, and a panic that is recovered from.
 package main
 
-import "fmt"
+import (
+	"fmt"
+	"os"
+)
 
 //go:noinline
 func depth(n int) int {
@@ -19,6 +22,11 @@ func recovered() (text string) {
 }
 
 func main() {
+	for file := os.Getenv("HOLD"); file != ""; {
+		if _, err := os.Stat(file); err == nil {
+			break
+		}
+	}
 	results := make(chan int)
 	for i := 0; i < 50; i++ {
 		go func(i int) { results <- depth(i * 100) }(i)

@@ -145,6 +145,10 @@ impl Case {
         self.refused.contains(&function)
     }
 
+    pub fn option_words(&self) -> &[OsString] {
+        &self.options
+    }
+
     pub fn input_text(&self) -> &str {
         &self.input
     }

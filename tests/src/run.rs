@@ -202,6 +202,10 @@ impl Running {
         }
     }
 
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().is_ok_and(|status| status.is_some())
+    }
+
     /// Waits for the command, and until nobody holds its output open.
     pub fn wait(&mut self) -> Ended {
         let status = loop {
