@@ -145,9 +145,15 @@ fn frida(case: &Case) -> Verdict {
     if crate::ended_well(ended.end) {
         ended.end = untraced.end;
     }
-    compared(case, &ended, |function| {
-        counts.get(function).copied().unwrap_or(0)
-    })
+    if let Some(difference) = difference(&untraced, &ended) {
+        return Verdict::Harmed(difference);
+    }
+    let counts = counts.and_then(|text| serde_json::from_str::<BTreeMap<String, u64>>(&text).ok());
+    let Some(counts) = counts else {
+        return Verdict::Absent("it does the same; how often was not delivered".into());
+    };
+    let calls = |function: &str| counts.get(function).copied().unwrap_or(0);
+    miscounted(case, &ended, calls).map_or(Verdict::Same, Verdict::Harmed)
 }
 
 const TRACING: &str = "/sys/kernel/tracing";
