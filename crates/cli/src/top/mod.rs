@@ -130,7 +130,7 @@ fn serve(
                 Action::None => {}
                 Action::Quit => return Ok(()),
                 Action::Switch(site, on) => {
-                    match handle.ask(move |session| session.switch(&[site], on)) {
+                    match handle.ask(move |session| session.switch_numbers(&[site], on)) {
                         Ok(switched) => switched?,
                         Err(_) => return Ok(()),
                     }
