@@ -11,6 +11,27 @@ all:
 	@.ci/packages build
 	$(CARGO) build --release --package nopal
 
+# libnopal: a program's own functions at its markers (include/nopal_probe.h).
+LIBRARY := target/library
+LIBRARY_SOURCES := $(wildcard runtime/library/*.c runtime/library/*.S) runtime/core/poke.c
+LIBRARY_OBJECTS := $(patsubst %,$(LIBRARY)/%.o,$(notdir $(LIBRARY_SOURCES)))
+LIBRARY_FLAGS := -std=gnu17 -O2 -g -fPIC -fvisibility=hidden -pthread -Wall -Wextra -Werror -Iinclude -Iruntime/core \
+	-Iruntime/port -Iruntime/arch/x86_64
+vpath %.c runtime/library runtime/core
+vpath %.S runtime/library
+
+library: $(LIBRARY)/libnopal.a $(LIBRARY)/libnopal.so
+
+$(LIBRARY)/%.o: % $(wildcard include/*.h runtime/library/*.h runtime/core/*.h runtime/port/*.h runtime/arch/x86_64/*.h)
+	@mkdir -p $(LIBRARY)
+	$(CC) $(LIBRARY_FLAGS) -c $< -o $@
+
+$(LIBRARY)/libnopal.a: $(LIBRARY_OBJECTS)
+	$(AR) rcs $@ $^
+
+$(LIBRARY)/libnopal.so: $(LIBRARY_OBJECTS)
+	$(CC) -shared -pthread -Wl,-soname,libnopal.so -Wl,-z,defs $^ -o $@
+
 # The first of these that the machine has: a path, as a name may be that of a script which chooses among versions.
 PYTHON := $(firstword $(wildcard /usr/bin/python3))
 GIT := $(firstword $(wildcard /usr/bin/git))
@@ -57,10 +78,13 @@ hard: all
 man: all
 	$(NOPAL) man target/man
 
-install: man
+install: man library
 	install -D -m 755 $(NOPAL) $(DESTDIR)$(PREFIX)/bin/nopal
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 644 target/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1
+	install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/lib
+	install -m 644 include/nopal.h include/nopal_probe.h $(DESTDIR)$(PREFIX)/include
+	install -m 644 $(LIBRARY)/libnopal.a $(LIBRARY)/libnopal.so $(DESTDIR)$(PREFIX)/lib
 	install -d $(DESTDIR)$(PREFIX)/share/man/man5
 	install -m 644 target/man/*.5 $(DESTDIR)$(PREFIX)/share/man/man5
 

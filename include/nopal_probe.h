@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
+ *
+ * Functions of a program's own, connected to its markers (nopal.h) while it runs. Link with -lnopal.
+ *
+ *     static void on_rx(void *data, const struct nopal_description *marker, const uint64_t *values) { … }
+ *     nopal_connect("net_rx", "len=%d device=%s", on_rx, &counter);
+ *
+ * Calls return 0, or a negative errno; then nopal_error() says why. All may be called from any thread, but not from a
+ * probe or a signal handler. They see the markers of the program and of all libraries that are loaded at the moment.
+ */
+#ifndef NOPAL_PROBE_H
+#define NOPAL_PROBE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#pragma GCC visibility push(default)
+
+struct nopal_description {
+	const char *name;
+	const char *format;
+	const char *file;
+	unsigned line;
+};
+
+/* Runs where a marker is passed, in any thread, perhaps in a signal handler. Values are words of 64 bits: integers
+ * widened by their signedness, doubles by their bits, strings and pointers as addresses, NOPAL_BYTES as the address of a
+ * struct nopal_bytes. */
+typedef void nopal_probe(void *data, const struct nopal_description *marker, const uint64_t *values);
+
+/* Connects `probe` to all markers of this name. Their formats must be `format`; with 0, the probe looks for itself.
+ *   -ENOENT   no marker has this name
+ *   -EINVAL   a marker's format is another one: nothing is connected
+ *   -EEXIST   the probe is connected to it with the same data
+ *   -EACCES   text cannot be changed here */
+int nopal_connect(const char *name, const char *format, nopal_probe *probe, void *data);
+
+/* Disconnects it, and waits until it runs nowhere any more: then what `data` is may be freed.
+ *   -ENOENT   it is not connected
+ *   -EDEADLK  called from a probe */
+int nopal_disconnect(const char *name, nopal_probe *probe, void *data);
+
+/* Why the last call of this thread failed. */
+const char *nopal_error(void);
+
+/* How often a probe did not run because it would have been one of more than eight at once in its thread: one that passes
+ * its own marker. */
+uint64_t nopal_cut_off(void);
+
+#pragma GCC visibility pop
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

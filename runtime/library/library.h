@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
+ *
+ * What the parts of libnopal offer each other: it connects a program's own functions to its markers.
+ */
+#ifndef NOPAL_LIBRARY_H
+#define NOPAL_LIBRARY_H
+
+#include <stdbool.h>
+
+#include "nopal.h"
+#include "nopal_probe.h"
+
+struct connection {
+	nopal_probe *probe;
+	void *data;
+};
+
+/* Never changed once it is published. */
+struct connections {
+	size_t count;
+	struct connection all[];
+};
+
+/* What `probes` of a struct nopal_marker points to, from the first connection on. Never freed. */
+struct connected {
+	struct nopal_description description;
+	struct connections *connections;
+};
+
+/* ---- notes.c ---- */
+
+struct found_marker {
+	struct nopal_marker *marker;
+	struct nopal_description description;
+};
+
+struct found_place {
+	uint64_t place;
+	uint64_t on;
+	uint32_t kind;
+};
+
+struct found {
+	struct found_marker *markers;
+	size_t marker_count;
+	struct found_place *places;
+	size_t place_count;
+	bool out_of_memory;
+};
+
+/* All markers and places of a name in what is loaded. To be freed by found_free. */
+void found_markers(const char *name, struct found *found);
+void found_free(struct found *found);
+
+/* ---- text.c ---- */
+
+/* Switches places on or off, those that are the other way round. 0 or a negative errno. */
+int text_switch(const struct found *found, bool on);
+
+/* ---- grace.c ---- */
+
+/* A probe runs from grace_begin to grace_end, which gets what the other has returned. */
+unsigned grace_begin(void);
+void grace_end(unsigned token);
+
+/* Probes that this thread is in. */
+unsigned grace_depth(void);
+
+/* Waits until all probes have ended that run now. */
+void grace_wait(void);
+
+/* ---- dispatch.S ---- */
+
+/* What a connected marker calls: by the rules of struct nopal_marker. Calls dispatch, then `record` if it is set. */
+void library_called(void);
+void library_dispatch(const struct nopal_marker *marker, const uint64_t *values);
+
+/* What the processor's vector state takes, and its parts; 0: FXSAVE's. */
+extern uint64_t library_vector_bytes;
+extern uint32_t library_vector_parts;
+
+#endif

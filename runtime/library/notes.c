@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
+ *
+ * Finds the notes that nopal.h has written, in the memory of all that is loaded. They are the program's own, so what
+ * they point to is taken as it is; bounds of the notes themselves are checked.
+ */
+#define _GNU_SOURCE
+#include "library.h"
+
+#include <elf.h>
+#include <link.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct search {
+	const char *name;
+	struct found *found;
+};
+
+static const void *target(const int32_t *field)
+{
+	return (const char *)field + *field;
+}
+
+static void *grown(void *array, size_t count, size_t size, struct found *found)
+{
+	if (count & (count - 1))
+		return array;
+	void *larger = realloc(array, (count ? count * 2 : 1) * size);
+	found->out_of_memory |= !larger;
+	return larger;
+}
+
+static void add_marker(const struct nopal_marker_note *note, struct search *search)
+{
+	struct found *found = search->found;
+	const char *name = target(&note->name);
+	if (strcmp(name, search->name))
+		return;
+	void *larger = grown(found->markers, found->marker_count, sizeof *found->markers, found);
+	if (!larger)
+		return;
+	found->markers = larger;
+	found->markers[found->marker_count++] = (struct found_marker){
+		.marker = (struct nopal_marker *)target(&note->marker),
+		.description = { name, target(&note->format), target(&note->file), note->line },
+	};
+}
+
+static void add_place(const struct nopal_place_note *note, struct search *search)
+{
+	struct found *found = search->found;
+	if (strcmp(target(&note->name), search->name))
+		return;
+	void *larger = grown(found->places, found->place_count, sizeof *found->places, found);
+	if (!larger)
+		return;
+	found->places = larger;
+	found->places[found->place_count++] = (struct found_place){
+		.place = (uint64_t)target(&note->place),
+		.on = (uint64_t)target(&note->on),
+		.kind = note->kind,
+	};
+}
+
+static void look_into(const char *notes, uint64_t bytes, struct search *search)
+{
+	while (bytes >= sizeof(ElfW(Nhdr)) && !search->found->out_of_memory) {
+		const ElfW(Nhdr) *note = (const ElfW(Nhdr) *)notes;
+		uint64_t name_bytes = ((uint64_t)note->n_namesz + 3) & ~3ull;
+		uint64_t whole = sizeof *note + name_bytes + (((uint64_t)note->n_descsz + 3) & ~3ull);
+		if (whole > bytes)
+			return;
+		const char *owner = (const char *)(note + 1), *content = owner + name_bytes;
+		if (note->n_namesz == 6 && !memcmp(owner, "nopal", 6)) {
+			if (note->n_type == NOPAL_NOTE_MARKER && note->n_descsz >= sizeof(struct nopal_marker_note))
+				add_marker((const struct nopal_marker_note *)content, search);
+			if (note->n_type == NOPAL_NOTE_PLACE && note->n_descsz >= sizeof(struct nopal_place_note))
+				add_place((const struct nopal_place_note *)content, search);
+		}
+		notes += whole;
+		bytes -= whole;
+	}
+}
+
+static int look_into_object(struct dl_phdr_info *object, size_t size, void *data)
+{
+	(void)size;
+	for (int i = 0; i < object->dlpi_phnum; i++) {
+		const ElfW(Phdr) *header = &object->dlpi_phdr[i];
+		/* Notes of an alignment of 8 are not ours, and are laid out in another way. */
+		if (header->p_type == PT_NOTE && header->p_align <= 4)
+			look_into((const char *)object->dlpi_addr + header->p_vaddr, header->p_memsz, data);
+	}
+	return 0;
+}
+
+void found_markers(const char *name, struct found *found)
+{
+	*found = (struct found){ 0 };
+	struct search search = { name, found };
+	dl_iterate_phdr(look_into_object, &search);
+}
+
+void found_free(struct found *found)
+{
+	free(found->markers);
+	free(found->places);
+}

@@ -1,0 +1,66 @@
+//! libnopal: functions of a program's own, connected to its markers while other threads pass them.
+
+use nopal_tests::{Case, Program, compile, nopal};
+use std::path::Path;
+use std::process::Command;
+
+fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
+fn program(compiler: &str, flags: &[&str]) -> Program {
+    let made = Command::new("make")
+        .args(["--silent", "library"])
+        .current_dir(root())
+        .output()
+        .expect("make must be installed");
+    let errors = String::from_utf8_lossy(&made.stderr);
+    assert!(made.status.success(), "{errors}");
+    let include = format!("-I{}", root().join("include").display());
+    let library = root().join("target/library");
+    let mut all = vec![&*include, "-pthread"];
+    let [directory, run_path] =
+        ["-L", "-Wl,-rpath,"].map(|flag| format!("{flag}{}", library.display()));
+    all.extend([&*directory, &*run_path]);
+    all.extend(flags);
+    compile("connect.c", &[compiler, "-std=gnu17", "-g"], &all)
+}
+
+#[test]
+fn probes_come_and_go() {
+    for (compiler, flags) in [
+        ("gcc", &["-O2", "-lnopal"][..]),
+        ("gcc", &["-O0", "-l:libnopal.a"]),
+        ("clang", &["-O3", "-l:libnopal.a"]),
+    ] {
+        let ended = Case::new(program(compiler, flags)).untraced();
+        assert_eq!(
+            (&*ended.stdout, &*ended.stderr),
+            ("done\n", ""),
+            "{compiler} {flags:?}"
+        );
+    }
+}
+
+#[test]
+fn a_recording_and_probes_go_together() {
+    let program = program("gcc", &["-O2", "-l:libnopal.a"]);
+    let case = Case::new(program).arguments(["3"]);
+    let traced = case
+        .options(["-M", "*", "--buffer", "1M", "--max-size", "1M"])
+        .traced();
+    assert_eq!(traced.ended.stdout, "done\n", "{}", traced.ended.stderr);
+    assert_eq!(traced.ended.stderr, "");
+    // The trace has more markers than probes were ever connected to.
+    let dump = Command::new(nopal())
+        .args(["dump", "--as", "raw"])
+        .arg(traced.directory())
+        .output()
+        .unwrap();
+    let dump = String::from_utf8_lossy(&dump.stdout);
+    let leaves = dump
+        .lines()
+        .filter(|line| line.contains(" marker leaf a="))
+        .count();
+    assert!(leaves > 1000 && dump.contains(" marker again"), "{leaves}");
+}
