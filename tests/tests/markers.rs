@@ -55,6 +55,12 @@ fn check(traced: &Traced, how: &str) {
         ("thread", 4000),
     ];
     assert_eq!(count, expected.into(), "{how}");
+    let nopal = nopal().to_str().unwrap();
+    let hist = output(&[nopal, "hist", "--json", "thread.i"], &traced.directory());
+    let hist: serde_json::Value = serde_json::from_str(&hist).unwrap();
+    let all = &hist["groups"][0];
+    let found = ["count", "min", "max"].map(|name| all[name].as_i64());
+    assert_eq!(found, [Some(4000), Some(0), Some(999)], "{how}");
     let has = |text: &str| assert!(markers.iter().any(|marker| marker == text), "{how}: {text}");
     has("before_main pid=1");
     has("leaf a=99 b=100 x=99");

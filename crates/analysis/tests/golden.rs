@@ -187,7 +187,7 @@ fn graph_of_one_function() {
 
 fn histograms(trace: &Trace, text: &str, by: By) -> Result<(What, Vec<Group>)> {
     let names = Names::new(trace);
-    let what = What::new(Some(text), &names)?;
+    let what = What::new(Some(text), &names, trace.markers())?;
     let filter = Filter::default();
     let groups = hist::distributions(trace, &names, &what, &filter, by, &drive())?;
     Ok((what, groups))
@@ -225,7 +225,7 @@ fn what_has_no_values_says_why() {
     let trace = made::trace(&directory.path().join("made.data"));
     let names = Names::new(&trace);
     let why = |text: &str, filter: Filter| {
-        let what = What::new(Some(text), &names)?;
+        let what = What::new(Some(text), &names, trace.markers())?;
         hist::distributions(&trace, &names, &what, &filter, By::Nothing, &drive()).map(drop)
     };
     let filter = |threads: &[u32], least_ns| Filter {

@@ -38,7 +38,7 @@ impl Subject {
         let (text, input) = self.parts();
         let trace = input.open()?;
         let names = Names::new(&trace);
-        let what = What::new(text, &names)?;
+        let what = What::new(text, &names, trace.markers())?;
         Ok((trace, names, what))
     }
 }

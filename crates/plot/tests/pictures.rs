@@ -70,7 +70,7 @@ impl Sample {
     /// A picture of each other kind, of the values that `text` means.
     fn of_values(&self, text: &str, scale: AxisScale) -> Vec<Picture> {
         let (trace, names, drive) = (&self.trace, &self.names, &drive());
-        let what = &What::new(Some(text), names).unwrap();
+        let what = &What::new(Some(text), names, trace.markers()).unwrap();
         let filter = &Filter::default();
         let mut pictures = vec![
             latency::draw(trace, names, what, filter, scale, drive).unwrap(),

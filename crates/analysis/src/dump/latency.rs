@@ -40,7 +40,7 @@ const LEGEND: &str = "
 /// `-`, it is not recorded: CPU, flags, who ran it at which priority, where in a function the call or the end is.
 pub fn dump(trace: &Trace, latency: &Latency, drive: &Drive, out: &mut dyn Write) -> Result<()> {
     let names = Names::new(trace);
-    let what = What::new(latency.of.as_deref(), &names)?;
+    let what = What::new(latency.of.as_deref(), &names, trace.markers())?;
     if !what.is_duration() {
         bail!("{}: a latency is how long a function took", what.text);
     }

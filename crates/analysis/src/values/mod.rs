@@ -1,9 +1,11 @@
-//! Values of calls: how long each took, or what is computed of its arguments and its result.
+//! Values of calls: how long each took, or what is computed of its arguments and its result; and values of markers.
 
 mod expression;
 
+use std::collections::HashMap;
+
 use anyhow::{Result, bail};
-use nopal_trace::{Clocks, ThreadInfo, Trace};
+use nopal_trace::{Clocks, Markers, ThreadInfo, Trace, Value as Recorded};
 
 use crate::calls::{Ending, Frame, Sink, Style};
 use crate::drive::{Drive, Worker};
@@ -12,7 +14,7 @@ use crate::names::Names;
 pub use expression::Expression;
 use expression::Inputs;
 
-/// Which value of which functions: `read`, `read.result`, `read.arg1 >> 12`.
+/// Which value of which functions: `read`, `read.result`, `read.arg1 >> 12`; or of a marker: `net_rx.len`.
 pub struct What {
     /// As the user wrote it.
     pub text: String,
@@ -20,6 +22,8 @@ pub struct What {
     functions: Vec<bool>,
     pub expression: Expression,
     needs: Needs,
+    /// By event: which of its marker's fields.
+    fields: HashMap<u32, usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,8 +34,9 @@ struct Needs {
 }
 
 impl What {
-    /// `FUNCTION`, which means its duration, or `FUNCTION.EXPRESSION`. Without any text, the durations of all calls.
-    pub fn new(text: Option<&str>, names: &Names) -> Result<What> {
+    /// `FUNCTION`, which means its duration, `FUNCTION.EXPRESSION`, or `MARKER.FIELD`. Without any text, the durations
+    /// of all calls.
+    pub fn new(text: Option<&str>, names: &Names, markers: &Markers) -> Result<What> {
         let Some(text) = text else {
             let all = vec![true; names.functions().len()];
             return Ok(What::of("all calls", all, Expression::Duration));
@@ -47,6 +52,11 @@ impl What {
             _ if !whole.is_empty() => {
                 choose(whole);
                 Expression::Duration
+            }
+            Some((name, field)) if markers.iter().any(|(_, marker)| marker.name == name) => {
+                let mut what = What::of(text, functions, Expression::Number(0));
+                what.fields = fields(markers, name, field)?;
+                return Ok(what);
             }
             Some((function, expression)) => {
                 choose(names.wanted(function)?);
@@ -71,6 +81,7 @@ impl What {
             functions,
             expression,
             needs,
+            fields: HashMap::new(),
         }
     }
 
@@ -85,7 +96,35 @@ impl What {
     }
 }
 
-/// One call and its value.
+/// The markers called `name`, by event, and which of their fields is called `wanted`.
+fn fields(markers: &Markers, name: &str, wanted: &str) -> Result<HashMap<u32, usize>> {
+    let mut found = HashMap::new();
+    let named = || markers.iter().filter(|(_, marker)| marker.name == name);
+    for (event, marker) in named() {
+        let at = marker.fields.iter().position(|field| field.name == wanted);
+        if let Some(at) = at.filter(|at| !marker.fields[*at].kind.has_length()) {
+            found.insert(event, at);
+        }
+    }
+    if found.is_empty() {
+        let numbers = named().flat_map(|(_, marker)| &marker.fields);
+        let numbers: Vec<&str> = numbers
+            .filter(|field| !field.kind.has_length())
+            .map(|field| field.name.as_str())
+            .collect();
+        bail!(
+            "the marker {name} has no number that is called {wanted:?}; it has {}",
+            if numbers.is_empty() {
+                "none".to_string()
+            } else {
+                numbers.join(", ")
+            }
+        );
+    }
+    Ok(found)
+}
+
+/// One call and its value, or one of a marker, with the function that it stands in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value {
     pub function: u32,
@@ -135,6 +174,8 @@ fn run<T: Tally, const PLAIN: bool>(
             })
             .collect(),
         what,
+        names,
+        markers: trace.markers(),
         clocks: trace.clocks(),
         sieve: sieve.clone(),
         arguments: Vec::new(),
@@ -158,6 +199,9 @@ fn run<T: Tally, const PLAIN: bool>(
             what.text
         );
     }
+    if found == 0 && left_out.seen == 0 && !what.fields.is_empty() {
+        bail!("{}: the marker was not recorded", what.text);
+    }
     if found == 0 {
         bail!("{}: {}", what.text, left_out.why(filter));
     }
@@ -171,6 +215,8 @@ struct Reader<'a, T, const PLAIN: bool> {
     /// By site: the function, if it is wanted.
     sites: Vec<u32>,
     what: &'a What,
+    names: &'a Names,
+    markers: &'a Markers,
     clocks: &'a Clocks,
     sieve: Sieve<'a>,
     arguments: Vec<[u64; 6]>,
@@ -293,6 +339,33 @@ impl<T: Tally, const PLAIN: bool> Sink for Reader<'_, T, PLAIN> {
         };
         let own = ticks.saturating_sub(frame.child);
         self.ended(function, ending.clock, ticks, own, known);
+    }
+
+    fn mark(&mut self, clock: u64, event: u32, payload: &[u64], frames: &[Frame]) {
+        let Some(&field) = self.what.fields.get(&event) else {
+            return;
+        };
+        let values = self
+            .markers
+            .get(event)
+            .and_then(|marker| marker.values(payload));
+        let value = match values.as_ref().and_then(|values| values.get(field)) {
+            Some(Recorded::Signed(value)) => *value,
+            Some(Recorded::Unsigned(value)) => *value as i64,
+            Some(Recorded::Double(value)) => value.round() as i64,
+            Some(Recorded::Bytes(..)) | None => return,
+        };
+        if self.sieve.passes(clock, 0) {
+            self.found += 1;
+            let function = frames
+                .last()
+                .map_or(0, |frame| self.names.number(frame.site()));
+            self.tally.add(Value {
+                function,
+                begin: clock,
+                value,
+            });
+        }
     }
 
     fn lose(&mut self, frame: &Frame, _clock: u64, _counted: bool) {

@@ -49,12 +49,13 @@ fn nanoseconds(time: Duration) -> u64 {
 /// A function, or a value of its calls, and a trace. Either may be left out.
 #[derive(Debug, Args)]
 pub struct Subject {
-    /// A function, which means how long its calls took, or a value of them: `read.result`, `'read.arg1 >> 12'`
+    /// A function, which means how long its calls took, a value of them (`read.result`, `'read.arg1 >> 12'`), or a
+    /// field of a marker (`net_rx.len`)
     ///
     /// After the dot comes an expression of arg1 to arg6, result, duration and self (nanoseconds), numbers, int(…),
     /// which takes 32 bits with their sign, and the operators | ^ & << >> + - * / % ~, as in C. Arguments and results
     /// are those that `nopal record --args` recorded.
-    #[arg(value_name = "FUNCTION[.VALUE]")]
+    #[arg(value_name = "FUNCTION[.VALUE]|MARKER.FIELD")]
     what: Option<String>,
 
     /// The trace [default: nopal.data]
