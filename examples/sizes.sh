@@ -1,0 +1,7 @@
+#!/bin/sh
+# Sizes of reads and writes in a session: what each call of read and write returned, as a cumulative distribution.
+# `sizes.sh bash` records a session that you type.
+set -e
+nopal record --args -F read -F write -o sizes.data -- "${@:-sh}"
+nopal hist '{read,write}.result' sizes.data
+nopal plot cdf '{read,write}.result' sizes.data --by function -o sizes.svg
