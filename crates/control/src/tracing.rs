@@ -21,6 +21,8 @@ pub(crate) struct Tracing {
     /// Up to which counter `trace_pipe` has given all, and how many records there were then.
     piped: u64,
     taken: u64,
+    /// By when the last of these had been recorded, some of them perhaps after what `trace_pipe` has given.
+    grown: u64,
     look: Look,
     errors: Vec<String>,
 }
@@ -35,6 +37,7 @@ impl Default for Tracing {
             emptied: 0,
             piped: 0,
             taken: 0,
+            grown: 0,
             look: Look::default(),
             errors: Vec::new(),
         }
@@ -152,7 +155,9 @@ impl Control {
             .flush()
             .map_err(|error| Error::new(libc::EIO, format_args!("{error:#}")))?;
         let records = engine.counts().records;
-        if records == self.tracing.taken {
+        if records != self.tracing.taken {
+            self.tracing.grown = engine.clock();
+        } else if self.tracing.piped >= self.tracing.grown {
             return Ok(None);
         }
         let show = Show {
