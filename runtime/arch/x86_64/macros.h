@@ -39,3 +39,17 @@
 	.macro cfi_return_address_in_slot
 	.cfi_offset 16, -8
 	.endm
+
+/* Fields that the tool fills in are listed as pairs {address of the field, kind}. */
+#define PATCH_MIRROR 1          /* 8 bytes: process.mirror */
+#define PATCH_CONTEXT_SLOT 2    /* 4 bytes: process.context_slot */
+#define PATCH_THREAD_SLOT 3     /* 4 bytes: process.thread_slot */
+#define PATCH_MARK 4            /* 4 bytes: bits 26..30 of every arena's address in this process */
+#define PATCH_DEPTH_LIMIT 5     /* 4 bytes: process.depth_limit */
+
+	.macro patch kind, bytes_before_here
+.Lfield\@:
+	.pushsection .nopal_patches, "", @progbits
+	.quad .Lfield\@ - \bytes_before_here, \kind
+	.popsection
+	.endm

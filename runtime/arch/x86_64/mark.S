@@ -3,14 +3,23 @@
  * What a marker calls that is on: by the rules of struct nopal_marker in include/nopal.h.
  */
 #include "macros.h"
+#include "process.h"
 
 	.text
 
 #define BELOW 120               /* what a leaf function may keep below the return address */
-#define SAVED 72
+#define SAVED 56                /* what is pushed below that */
+#define RETURN (SAVED + BELOW)  /* from %rsp then */
+#define VALUES 48
+
+#define MARK_EVENT 16           /* offsets in struct nopal_mark */
+#define MARK_SHAPE 24
+#define WORDS_ONLY 15           /* a shape up to this is a number of words */
 
 /* %rax = the values, %r11 = the marker, (%rsp) = return address, %r10 = what was there, all other registers the
- * program's. The values may be where the return address is now, so that goes elsewhere meanwhile. */
+ * program's. The values may be where the return address is now, so that is in %rcx meanwhile.
+ *
+ * The steps are those of mark.c, which does all that is rare: text, and what the slow path has to make ready. */
 	.globl nopal_stub_mark
 	.type nopal_stub_mark, @function
 	.balign 64
@@ -25,21 +34,59 @@ nopal_stub_mark:
 	push_register %rdi
 	push_register %r8
 	push_register %r9
-	push_register %r10
-	push_register %r11
-	mov SAVED + BELOW(%rsp), %rcx
-	push_register %rcx
-	.cfi_rel_offset 16, 0
-	mov %r10, SAVED + BELOW + 8(%rsp)
-	mov %r11, %rdi
-	mov %rax, %rsi
-	lea SAVED + BELOW + 16(%rsp), %rdx
-	call_aligned nopal_mark
-	pop_register %rcx
-	mov %rcx, SAVED + BELOW(%rsp)
+	mov RETURN(%rsp), %rcx
+	.cfi_register 16, %rcx
+	mov %r10, RETURN(%rsp)
+.Lagain:
+	mov %fs:0, %r9
+	patch PATCH_CONTEXT_SLOT, 4
+	test %r9, %r9
+	jz .Lslow
+	mov %fs:0, %eax
+	patch PATCH_THREAD_SLOT, 4
+	cmp NOPAL_CONTEXT_TOKEN(%r9), %eax
+	jne .Lslow
+	mov NOPAL_CONTEXT_POSITION(%r9), %r8
+	lea RETURN + 8(%rsp), %rdx
+	sub NOPAL_CONTEXT_STACK_LOW(%r9), %rdx
+	cmp NOPAL_CONTEXT_STACK_SPAN(%r9), %rdx
+	jae .Lslow
+	mov MARK_SHAPE(%r11), %rdi
+	cmp $WORDS_ONLY, %rdi
+	ja .Lslow
+	lea 16(, %rdi, 8), %esi
+	lea -1(%r8), %eax
+	and $(NOPAL_CHUNK_BYTES - 1), %eax
+	add %esi, %eax
+	cmp $(NOPAL_CHUNK_BYTES - 1), %eax
+	ja .Lslow
+	rdtsc
+	cmp NOPAL_CONTEXT_CLOCK_HIGH(%r9), %edx
+	jne .Lslow
+	shl $32, %rdx
+	or %rax, %rdx
+	mov %r8, %rax
+	add %r8, %rsi
+	cmpxchg %rsi, NOPAL_CONTEXT_POSITION(%r9)
+	jne .Lagain
+	mov MARK_EVENT(%r11), %esi
+	mov %edx, (%rax)
+	shl $4, %esi
+	or $NOPAL_KIND_EXTENDED, %esi
+	mov %esi, 4(%rax)
+	mov VALUES(%rsp), %r8
+	test %edi, %edi
+	jz .Lcopied
+.Lcopy:
+	mov -8(%r8, %rdi, 8), %rsi
+	mov %rsi, 8(%rax, %rdi, 8)
+	dec %edi
+	jnz .Lcopy
+.Lcopied:
+	mov %rdx, 8(%rax)
+.Ldone:
+	mov %rcx, RETURN(%rsp)
 	cfi_return_address_in_slot
-	pop_register %r11
-	pop_register %r10
 	pop_register %r9
 	pop_register %r8
 	pop_register %rdi
@@ -50,6 +97,21 @@ nopal_stub_mark:
 	lea BELOW(%rsp), %rsp
 	.cfi_adjust_cfa_offset -BELOW
 	ret
+.Lslow:
+	.cfi_adjust_cfa_offset BELOW + SAVED
+	push_register %rcx
+	.cfi_rel_offset 16, 0
+	push_register %r10
+	push_register %r11
+	mov %r11, %rdi
+	mov VALUES + 24(%rsp), %rsi
+	lea RETURN + 32(%rsp), %rdx
+	call_aligned nopal_mark
+	pop_register %r11
+	pop_register %r10
+	pop_register %rcx
+	.cfi_register 16, %rcx
+	jmp .Ldone
 	.cfi_endproc
 	.size nopal_stub_mark, . - nopal_stub_mark
 

@@ -11,23 +11,10 @@
 #include "macros.h"
 #include "process.h"
 
-#define PATCH_MIRROR 1          /* 8 bytes: process.mirror */
-#define PATCH_CONTEXT_SLOT 2    /* 4 bytes: process.context_slot */
-#define PATCH_THREAD_SLOT 3     /* 4 bytes: process.thread_slot */
-#define PATCH_MARK 4            /* 4 bytes: bits 26..30 of every arena's address in this process */
-#define PATCH_DEPTH_LIMIT 5     /* 4 bytes: process.depth_limit */
-
 #define MARK_MASK 0x7c000000    /* arenas are 64 MiB, aligned, and equal in these bits */
 #define ARENA_SHIFT 26
 
 #define CHUNK_MASK (NOPAL_CHUNK_BYTES - 1)
-
-.macro patch kind, bytes_before_here
-.Lfield\@:
-	.pushsection .nopal_patches, "", @progbits
-	.quad .Lfield\@ - \bytes_before_here, \kind
-	.popsection
-.endm
 
 /* ---- The thunk ----------------------------------------------------------------------------------------------
  *
