@@ -32,7 +32,7 @@ pub fn assert_text_restored(process: i32) {
         );
         compared += 1;
     }
-    assert!(compared >= 2, "there is code to compare");
+    assert!(compared >= 1, "there is code to compare");
 }
 
 pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {

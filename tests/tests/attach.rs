@@ -3,7 +3,9 @@
 use std::io::Write;
 
 use nopal_tests::process::{assert_nothing_left, is_text_changed, wait_until};
-use nopal_tests::{Case, End, Ended, Report, Running, Start, c, cxx, nopal, scratch};
+use nopal_tests::{
+    Case, End, Ended, Program, Report, Running, Start, c, compile, cxx, nopal, scratch,
+};
 
 /// Starts `case` untraced and waits for the line `begun`.
 fn running(case: &Case, begun: &str) -> Running {
@@ -21,12 +23,41 @@ fn interrupt(mut tool: Running) -> Ended {
     ended
 }
 
+/// The same program for each C library, with a loader and without.
+fn kinds() -> [Program; 4] {
+    let musl = |flags: &[&str]| {
+        let compiler = ["musl-gcc", "-std=gnu17", "-O2", "-g", "-pthread"];
+        compile("phases.c", &compiler, flags)
+    };
+    [
+        c("phases", &[]),
+        c("phases", &["-static"]),
+        musl(&[]),
+        musl(&["-static"]),
+    ]
+}
+
 #[test]
 fn what_a_process_calls_meanwhile_is_recorded_exactly() {
+    for program in kinds() {
+        is_recorded_exactly(&Case::new(program));
+    }
+}
+
+#[test]
+fn programs_of_every_kind_are_recorded_from_their_start() {
+    for program in kinds() {
+        let traced = Case::new(program).input("on\non\n").traced();
+        assert_eq!(traced.ended.end, End::Code(5), "{}", traced.ended.stderr);
+        let calls = ["descend", "leaf", "waits"].map(|function| traced.report.calls(function));
+        assert_eq!(calls, [3300, 3000, 63]);
+    }
+}
+
+fn is_recorded_exactly(case: &Case) {
     let scratch = scratch();
     let trace = scratch.path().join("trace");
-    let case = Case::new(c("phases", &[]));
-    let mut program = running(&case, "phase 0");
+    let mut program = running(case, "phase 0");
     let mut stdin = program.stdin();
     let tool = case.attach(program.id(), &trace);
     assert!(is_text_changed(program.id()), "there are jumps in the code");
@@ -51,15 +82,17 @@ fn a_busy_process_is_attached_to_again_and_again() {
     let scratch = scratch();
     let case = Case::new(c("phases", &[])).arguments(["busy"]);
     let mut program = running(&case, "phase 0");
-    for round in 0..10 {
+    let mut stdin = program.stdin();
+    for round in 1..=10 {
         let trace = scratch.path().join("trace");
         let tool = case.attach(program.id(), &trace);
+        stdin.write_all(b"on\n").unwrap();
+        program.wait_for(|text| text.contains(&format!("phase {round}\n")));
         interrupt(tool);
         assert_nothing_left(program.id());
-        let calls = Report::of(&trace).calls("leaf");
-        assert!(calls > 0, "nothing recorded in round {round}");
+        assert!(Report::of(&trace).calls("leaf") >= 1000);
     }
-    drop(program.stdin());
+    drop(stdin);
     let ended = program.wait();
     assert_eq!((ended.end, &*ended.stderr), (End::Code(5), ""));
 }
@@ -108,6 +141,36 @@ fn the_tool_killed_while_attached_leaves_the_process_as_it_was() {
     assert_eq!(tool.wait().end, End::Signal(libc::SIGKILL));
     wait_until("the code is put back", || !is_text_changed(program.id()));
     drop(program.stdin());
+    assert_eq!(program.wait().end, End::Code(5));
+}
+
+/// Then nobody is left to put the code back until the next nopal comes.
+#[test]
+fn what_a_killed_tool_and_guardian_leave_is_taken_out_by_the_next() {
+    let scratch = scratch();
+    let trace = scratch.path().join("trace");
+    let case = Case::new(c("phases", &[])).arguments(["busy"]);
+    let mut program = running(&case, "phase 0");
+    let mut stdin = program.stdin();
+    let mut tool = case.attach(program.id(), &trace);
+    let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", tool.id()));
+    let guardian = children.unwrap().trim().parse().expect("one child");
+    for process in [guardian, tool.id()] {
+        // SAFETY: a plain system call.
+        assert_eq!(unsafe { libc::kill(process, libc::SIGKILL) }, 0);
+    }
+    tool.wait();
+    assert!(is_text_changed(program.id()), "nobody has put it back");
+    stdin.write_all(b"on\n").unwrap();
+    program.wait_for(|text| text.contains("phase 1\n"));
+    let number = program.id().to_string();
+    let words = [nopal().into(), "detach".into(), number.into()];
+    let ended = Start::new::<std::ffi::OsString>(words).run("");
+    assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+    assert_nothing_left(program.id());
+    interrupt(case.attach(program.id(), &trace));
+    assert_nothing_left(program.id());
+    drop(stdin);
     assert_eq!(program.wait().end, End::Code(5));
 }
 

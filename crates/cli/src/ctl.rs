@@ -32,7 +32,14 @@ pub fn run(ctl: &Ctl) -> Result<()> {
 }
 
 pub fn detach(detach: &Detach) -> Result<()> {
-    connect(detach.pid)?.detach()
+    match connect(detach.pid) {
+        Ok(session) => session.detach(),
+        // Nobody may be left of a session that was killed.
+        Err(error) => match nopal_record::clean_up(detach.pid) {
+            Ok(true) => Ok(()),
+            _ => Err(error),
+        },
+    }
 }
 
 fn connect(process: i32) -> Result<Client> {

@@ -2,12 +2,13 @@
 
 use crate::change::Change;
 use crate::control_block;
+use crate::journal::Journal;
 use crate::modules;
 use crate::notes::{self, note};
-use crate::remove::PATIENCE;
+use crate::remove::{PATIENCE, remove};
 use crate::session::Session;
 use crate::traced::{Traced, Workshop, under_new_filter};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use nopal_process::Stopped;
 use nopal_symbols::Image;
 use std::path::Path;
@@ -22,6 +23,7 @@ pub fn refuse_what_cannot_be(process: i32) -> Result<()> {
         "process {process} is traced by nopal already: `nopal ctl {process}` controls that, `nopal detach {process}` ends it"
     );
     nopal_process::examine(process)?;
+    clean_up(process)?;
     let mut threads = nopal_process::threads(process)?.into_iter();
     let strict = |thread| {
         nopal_process::thread_status(process, thread).is_ok_and(|status| status.seccomp == STRICT)
@@ -41,6 +43,21 @@ pub fn refuse_what_cannot_be(process: i32) -> Result<()> {
         "this is a Go program: its stacks move, and its functions jump back to their own entries"
     );
     Ok(())
+}
+
+/// Takes out what a session left in a process that was killed together with its guardian. Whether there was anything.
+/// An error if a session still traces it.
+pub fn clean_up(process: i32) -> Result<bool> {
+    let left = Journal::read_all(process)?;
+    for journal in &left {
+        if let Some(owner) = journal.owner {
+            bail!(
+                "process {process} is traced by process {owner}, a nopal that cannot be reached from here"
+            );
+        }
+        remove(journal)?;
+    }
+    Ok(!left.is_empty())
 }
 
 fn is_root() -> bool {
@@ -66,9 +83,11 @@ impl Session {
         let modules = modules::loaded(process, &mut workshop)?;
         let mut traced = {
             let mut stopped = Stopped::stop(process, PATIENCE)?;
+            let own = |thread: &&mut nopal_process::Thread| thread.pid() == process;
             let thread = stopped
                 .threads_mut()
-                .first_mut()
+                .iter_mut()
+                .find(own)
                 .context("no thread of the process can be stopped")?;
             if under_new_filter(process) {
                 thread.suspend_seccomp(true)?;

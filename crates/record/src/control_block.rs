@@ -6,27 +6,42 @@ use nopal_agent::Immediates;
 use nopal_process::{Memory, Stopped};
 use std::ops::Range;
 
-/// The word of glibc's thread control block that nopal uses, and where the thread id is.
-///
+/// Offsets from the thread pointer of the word that nopal uses, and of the thread id; the pointer and the id are one
+/// thread's. Refuses a control block of another kind than glibc's and musl's.
+pub fn thread_words(memory: &Memory, pointer: u64, thread: i32) -> Result<(i32, i32)> {
+    musl_words(memory, pointer, thread)
+        .or_else(|| glibc_words(memory, pointer, thread))
+        .context(
+            "the thread control block is not as glibc and musl have it, or another tracer uses it",
+        )
+}
+
+/// struct pthread of musl on x86-64 has begun like this since 1.1.23: itself, dtv, two links, sysinfo, a canary, the
+/// thread id. sysinfo, which only 32-bit code reads, is 0 in every thread, and copied to threads that it makes, which
+/// their ids tell apart.
+fn musl_words(memory: &Memory, pointer: u64, thread: i32) -> Option<(i32, i32)> {
+    const SYSINFO: i32 = 0x20;
+    const ID: i32 = 0x30;
+    let word = |at: i32| {
+        memory
+            .read_word(pointer.wrapping_add_signed(at.into()))
+            .ok()
+    };
+    let is_musl = word(0)? == pointer && word(SYSINFO)? == 0 && word(ID)? as u32 == thread as u32;
+    is_musl.then_some((SYSINFO, ID))
+}
+
 /// tcbhead_t of glibc on x86-64 keeps 512 bytes at 0x80 that it has not used since 2.22 and keeps for sanitizers that
 /// rely on the size; the last word of them, 0 in every thread, is ours.
-pub fn thread_words(memory: &Memory, pointer: u64, thread: i32) -> Result<(i32, i32)> {
-    const CONTEXT_SLOT: u64 = 0x278;
-    const IDS: Range<u64> = 0x280..0x400;
-    let mut block = [0; IDS.end as usize];
-    memory
-        .read(pointer, &mut block)
-        .context("no thread control block")?;
-    let word = |at: u64| u32::from_le_bytes(std::array::from_fn(|i| block[at as usize + i]));
-    ensure!(
-        word(CONTEXT_SLOT) == 0 && word(CONTEXT_SLOT + 4) == 0,
-        "the thread control block is not glibc's, or another tracer uses it"
-    );
-    let id = IDS.step_by(4).find(|at| word(*at) == thread as u32);
-    Ok((
-        CONTEXT_SLOT as i32,
-        id.context("the thread control block is not glibc's")? as i32,
-    ))
+fn glibc_words(memory: &Memory, pointer: u64, thread: i32) -> Option<(i32, i32)> {
+    const CONTEXT_SLOT: usize = 0x278;
+    const IDS: Range<usize> = 0x280..0x400;
+    let mut block = [0; IDS.end];
+    memory.read(pointer, &mut block).ok()?;
+    let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| block[at + i]));
+    let is_free = word(CONTEXT_SLOT) == 0 && word(CONTEXT_SLOT + 4) == 0;
+    let id = IDS.step_by(4).find(|at| word(*at) == thread as u32)?;
+    is_free.then_some((CONTEXT_SLOT as i32, id as i32))
 }
 
 /// What a thread is called in its own PID namespace, and in its control block.

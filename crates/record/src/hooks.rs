@@ -24,16 +24,17 @@ const HOOKS: [(&str, Stub); 16] = [
     ("syscall", Stub::SystemCall),
 ];
 
-/// The hooks to put into a file: only the C library and the loader have such functions under these names.
+/// The hooks to put into a file: only the C library and the loader have such functions under these names, and programs
+/// that a C library is linked into.
 pub fn of(file: &File) -> Vec<(&Site, Stub)> {
     let name = file
         .image
         .soname()
         .map_or_else(|| file.image.file_name(), str::to_owned);
-    if !["libc.so", "ld-linux", "ld-musl", "libc.musl"]
+    let is_libc = ["libc.so", "ld-linux", "ld-musl", "libc.musl"]
         .iter()
-        .any(|libc| name.starts_with(libc))
-    {
+        .any(|libc| name.starts_with(libc));
+    if !is_libc && !file.image.is_static() {
         return Vec::new();
     }
     let mut seen = HashSet::new();
@@ -45,4 +46,19 @@ pub fn of(file: &File) -> Vec<(&Site, Stub)> {
             seen.insert(address).then_some((site, *stub))
         })
         .collect()
+}
+
+/// Whether nothing can be told to the unwinder of a static program: it may have one, and be without symbols.
+pub fn unwinds_alone(file: &File) -> bool {
+    let has = |name: &str| file.image.symbol(name).is_some();
+    let hooked = of(file)
+        .iter()
+        .any(|(_, stub)| matches!(stub, Stub::FindObject | Stub::IterateObjects));
+    let unwinds = has("_Unwind_Resume") || has("_Unwind_Find_FDE");
+    file.image.is_static()
+        && if unwinds {
+            !hooked
+        } else {
+            !has("_start") && !has("main")
+        }
 }

@@ -182,11 +182,10 @@ fn read(process: i32, region: &Mapping, maps: &[Mapping], memory: &Memory) -> Re
     })
 }
 
-/// Where the unwinders are that the process has: the whole of a library that does nothing else, and what is around their
-/// functions in a program that they are linked into.
+/// Where the unwinders are that the process has: what is around the functions of theirs that are known, which a linker
+/// has put beside the others of the same files.
 fn unwinders(head_at: u64, count: u32, memory: &Memory) -> Result<Vec<Range<u64>>> {
-    const LIBRARY: u64 = 1 << 20;
-    const AROUND: u64 = 32 << 10;
+    const AROUND: u64 = 16 << 10;
     let mut found = Vec::new();
     for index in 0..(count as usize).min(UNWINDERS) {
         let mut entry = UnwinderEntry::default();
@@ -200,11 +199,8 @@ fn unwinders(head_at: u64, count: u32, memory: &Memory) -> Result<Vec<Range<u64>
         ];
         let low = functions.into_iter().min().unwrap_or(entry.low);
         let high = functions.into_iter().max().unwrap_or(entry.high);
-        found.push(if entry.high.saturating_sub(entry.low) <= LIBRARY {
-            entry.low..entry.high
-        } else {
-            low.saturating_sub(AROUND)..high.saturating_add(AROUND)
-        });
+        let around = low.saturating_sub(AROUND)..high.saturating_add(AROUND);
+        found.push(around.start.max(entry.low)..around.end.min(entry.high));
     }
     found.retain(|range| range.start < range.end);
     found.sort_unstable_by_key(|range| range.start);

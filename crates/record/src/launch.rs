@@ -1,10 +1,11 @@
 //! From a command to a process that stands before the first instruction of its libraries and its own.
 
+use crate::control_block::{own_number, thread_words};
 use crate::modules::openable;
 use crate::region::Question;
 use anyhow::{Context, Result, bail, ensure};
 use nopal_abi::NO_DESCRIPTOR;
-use nopal_process::{Command, Launched, LoaderStop, Memory, Thread};
+use nopal_process::{Command, Event, Launched, LoaderStop, Memory, Stop, Thread};
 use nopal_symbols::Image;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -15,6 +16,9 @@ use std::path::{Path, PathBuf};
 
 /// Offset of `r_state` in the loader's `struct r_debug`.
 const STATE: u64 = 24;
+
+/// Offset in an ELF header of bytes that say nothing.
+const PADDING: u64 = 8;
 
 /// Bits of a file's mode by which it runs with another user's rights.
 const SET_ID: u32 = 0o6000;
@@ -64,24 +68,24 @@ pub fn to_first_code(thread: &mut Thread) -> Result<Start> {
         let process = thread.pid();
         let path = PathBuf::from(format!("/proc/{process}/exe"));
         let name = nopal_process::executable(process)?;
-        traceable(&path, &name)?;
+        if traceable(&path, &name)?.is_static() {
+            match to_control_block(thread)? {
+                Some(start) => return Ok(start),
+                None => continue,
+            }
+        }
         let auxiliary = nopal_process::auxiliary(process)?;
         let loader = nopal_process::modules(process)?
             .into_iter()
             .find(|module| Some(module.base) == auxiliary.loader_base)
             .context("the loader is not mapped")?;
         let image = Image::open(&openable(process, &loader))?;
-        let symbol = |name: &str| {
-            let address = image
-                .symbol(name)
-                .with_context(|| format!("the loader has no {name}"))?;
-            Ok::<_, anyhow::Error>(loader.base + address)
-        };
-        let stop = nopal_process::run_to_loader_consistent(
-            thread,
-            symbol("_dl_debug_state")?,
-            symbol("_r_debug")? + STATE,
-        )?;
+        let address = |name: &str| Some(loader.base + image.symbol(name)?);
+        // musl's loader comes to its `_dl_debug_state` only when it is consistent, whatever it calls its structure: the
+        // padding of an ELF file's identification is always 0.
+        let state = address("_r_debug").map_or(loader.base + PADDING, |debug| debug + STATE);
+        let consistent = address("_dl_debug_state").context("the loader has no _dl_debug_state")?;
+        let stop = nopal_process::run_to_loader_consistent(thread, consistent, state)?;
         match stop {
             LoaderStop::Consistent => return Ok(Start::Ready),
             LoaderStop::Executed => {}
@@ -90,15 +94,43 @@ pub fn to_first_code(thread: &mut Thread) -> Result<Start> {
     }
 }
 
+/// Runs a program without a loader from its exec stop to where its libc has made the control block of the first thread;
+/// nothing but libc's own start has run then. `None`: it executes another program.
+fn to_control_block(thread: &mut Thread) -> Result<Option<Start>> {
+    /// The thread id is stored soon after the call that gives it.
+    const STEPS: u32 = 50;
+    /// More than a libc makes before it runs the program.
+    const CALLS: u32 = 200;
+    let memory = Memory::open(thread.pid())?;
+    for _ in 0..CALLS {
+        thread.resume_to_system_call()?;
+        match thread.wait()? {
+            Event::Ended(_) => return Ok(Some(Start::Ended)),
+            Event::Stopped(Stop::Executed) => return Ok(None),
+            Event::Stopped(Stop::SystemCall) => {}
+            Event::Stopped(_) => continue,
+        }
+        for _ in 0..STEPS {
+            let pointer = thread.fs_base()?;
+            if pointer == 0 {
+                break;
+            }
+            let number = own_number(thread.pid(), thread.tid())?;
+            if thread_words(&memory, pointer, number).is_ok() {
+                thread.settle()?;
+                return Ok(Some(Start::Ready));
+            }
+            if thread.step().is_err() {
+                break;
+            }
+        }
+    }
+    bail!("its libc is not known: there is no thread control block as glibc and musl have it")
+}
+
 /// Says what will not work before anything of the program has run.
-fn traceable(path: &Path, name: &Path) -> Result<()> {
+fn traceable(path: &Path, name: &Path) -> Result<Image> {
     let image = Image::open(path).with_context(|| format!("cannot trace {}", name.display()))?;
-    ensure!(
-        !image.is_static(),
-        "{} is statically linked: it has no loader whose work nopal could wait for, and cannot be recorded from its \
-         start; `nopal list` shows what could be traced in it",
-        name.display()
-    );
     ensure!(
         !image.is_go(),
         "{} is a Go program: its stacks move, and its functions jump back to their own entries; it cannot be recorded",
@@ -113,7 +145,7 @@ fn traceable(path: &Path, name: &Path) -> Result<()> {
          run nopal as root to trace it as it is",
         name.display()
     );
-    Ok(())
+    Ok(image)
 }
 
 /// Whether the program that a process is about to run can be followed without changing what it does. The path is in

@@ -44,6 +44,7 @@ mod switch;
 mod traced;
 mod unwrap;
 
+pub use attach::clean_up;
 pub use collect::{Collector, Keep};
 pub use notes::counter;
 pub use options::{Ended, Options, Outcome, Target, WhenFull};

@@ -1,6 +1,7 @@
 //! The modules of a process: what it has loaded, and the files behind them.
 
 use crate::choose::Loaded;
+use crate::hooks;
 use crate::traced::Workshop;
 use anyhow::Result;
 use nopal_process::Module;
@@ -23,6 +24,8 @@ pub fn process_handles_stacks(process: i32) -> Result<bool> {
     Ok(names.any(|name| name_tells(&name)))
 }
 
+const UNWINDS_ALONE: &str = "this static program has no symbols by which its unwinder could be found: its entries only are recorded";
+
 const SANITIZED: &str =
     "this program's sanitizer leaves no room for return addresses: its entries only are recorded";
 
@@ -34,6 +37,8 @@ pub fn entries_only(module: &Loaded) -> Option<&'static str> {
     let exports = |name| module.file.image.exported(name).is_some();
     if name_tells(&module.name) || exports(OF_V8) {
         Some(HANDLES_STACKS)
+    } else if hooks::unwinds_alone(&module.file) {
+        Some(UNWINDS_ALONE)
     } else {
         (exports("__tsan_init") || exports("__msan_init")).then_some(SANITIZED)
     }

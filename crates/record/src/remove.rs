@@ -98,7 +98,7 @@ fn unwinding(
         let within = unwinders.any(|unwinder| unwinder.contains(&registers.rip));
         let waits = registers.orig_rax as i64 >= 0 && is_after_system_call(memory, registers.rip);
         let holds = |words: &[(u64, u64)]| words.iter().any(|(at, _)| stack.contains(at));
-        let unwinds = within || holds(&called) && (careful || !waits);
+        let unwinds = (within || holds(&called)) && (careful || !waits);
         if unwinds && holds(found) {
             stacks.push(stack);
         }

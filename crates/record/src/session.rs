@@ -65,7 +65,13 @@ impl Session {
                 let mut traced = Traced::begin(thread, &modules, &mut workshop)?;
                 traced.make_room(&modules, thread, &mut workshop)?;
                 self.guardian.watch(&traced.region);
-                let changes = traced.add_modules(modules, &mut workshop)?;
+                let mut changes = traced.add_modules(modules, &mut workshop)?;
+                // The start of a static program may stand in a window: that function stays as it is.
+                let at = thread.registers()?.rip;
+                changes.retain(|change| {
+                    let window = change.window();
+                    at <= window.start || window.end < at
+                });
                 traced.insert_at_rest(changes, &mut workshop)?;
                 traced
             }
