@@ -108,6 +108,7 @@ struct test {
 	void (*run)(void);
 };
 extern const struct test race_tests[], death_tests[], full_tests[], context_tests[], stack_tests[], ask_tests[],
-	unwind_tests[], command_tests[];
+	unwind_tests[], command_tests[], latency_tests[],
+	kernel_tests[];
 
 #endif

@@ -32,6 +32,13 @@ static inline bool arch_compare_exchange_pair_local(void *pair, uint64_t expecte
 	return done;
 }
 
+/* Adds to a word, as atomically, and returns what it was. */
+static inline uint64_t arch_add_local(uint64_t *word, uint64_t value)
+{
+	__asm__ volatile("xaddq %1, %0" : "+m"(*word), "+r"(value) : : "memory", "cc");
+	return value;
+}
+
 static inline void arch_pause(void)
 {
 	__asm__ volatile("pause" ::: "memory");
