@@ -71,9 +71,13 @@ fn facts(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
     fact(
         "counter",
         format!(
-            "{}, {} snapshots",
+            "{}, {} snapshots{}",
             rate(clocks.frequency()),
-            count(clocks.snapshots().len() as u64)
+            count(clocks.snapshots().len() as u64),
+            match clocks.gone_back() {
+                0 => String::new(),
+                back => format!("; a clock went back in {} more", count(back)),
+            }
         ),
     )?;
     fact(

@@ -41,18 +41,22 @@ pub struct Clocks {
     /// `rates[i]` holds from snapshot `i` to the next one; the last one's is its predecessor's.
     rates: Vec<Rate>,
     mean: Rate,
+    gone_back: u64,
 }
 
 impl Clocks {
     /// Snapshots that go back in the counter or the monotonic clock are left out.
     pub fn new(snapshots: impl IntoIterator<Item = Snapshot>) -> Clocks {
         let mut kept: Vec<Snapshot> = Vec::new();
+        let mut gone_back = 0;
         for snapshot in snapshots {
             let later = |last: &Snapshot| {
                 snapshot.counter > last.counter && snapshot.monotonic_ns > last.monotonic_ns
             };
             if kept.last().is_none_or(later) {
                 kept.push(snapshot);
+            } else {
+                gone_back += 1;
             }
         }
         let mean = match kept.as_slice() {
@@ -68,7 +72,13 @@ impl Clocks {
             snapshots: kept,
             rates,
             mean,
+            gone_back,
         }
+    }
+
+    /// Snapshots that were left out: a clock went back.
+    pub fn gone_back(&self) -> u64 {
+        self.gone_back
     }
 
     pub fn snapshots(&self) -> &[Snapshot] {
@@ -194,7 +204,7 @@ mod tests {
             snapshot(9, 5, 0),
             snapshot(u64::MAX, u64::MAX, 3),
         ]);
-        assert_eq!(clocks.snapshots().len(), 2);
+        assert_eq!((clocks.snapshots().len(), clocks.gone_back()), (2, 2));
         assert_eq!(clocks.monotonic_ns(0), 0);
         assert_eq!(clocks.monotonic_ns(u64::MAX), u64::MAX);
         let extreme = Clocks::new([snapshot(0, 0, 0), snapshot(1, u64::MAX, 0)]);

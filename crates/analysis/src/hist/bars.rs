@@ -158,6 +158,15 @@ mod tests {
     }
 
     #[test]
+    fn round_numbers_are_shown_as_they_are() {
+        let mut distribution = Distribution::new(3).unwrap();
+        let sizes = [-65_536, 4096, 8192, 1 << 30];
+        sizes.iter().for_each(|size| distribution.add(*size));
+        let values: Vec<i64> = distribution.values().map(|(value, _)| value).collect();
+        assert_eq!(values, sizes);
+    }
+
+    #[test]
     fn bars_of_one_width() {
         let bars = made(&[5, 17, 99], Scale::Linear);
         assert_eq!(

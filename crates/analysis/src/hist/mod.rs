@@ -27,10 +27,10 @@ pub enum By {
 }
 
 /// Significant digits of one histogram, and of many, which would take too much memory else.
-const DIGITS: u8 = 3;
+const DIGITS: u8 = 4;
 const DIGITS_OF_MANY: u8 = 2;
 
-/// The distribution of some values. Quantiles are right to three digits, or two of several histograms.
+/// The distribution of some values. Quantiles are right to four digits, or two of several histograms.
 pub struct Distribution {
     /// Values from 0 on.
     histogram: Histogram<u64>,
@@ -97,28 +97,38 @@ impl Distribution {
     pub fn quantile(&self, quantile: f64) -> i64 {
         let rank = ((self.count() as f64 * quantile).ceil() as u64).clamp(1, self.count().max(1));
         let mut seen = 0;
-        let reached = self.values().find(|(_, count)| {
+        let reached = self.ranges().find(|(_, _, count)| {
             seen += count;
             seen >= rank
         });
-        let value = reached.map_or(self.most, |(value, _)| value);
+        let value = reached.map_or(self.most, |(_, most, _)| most);
         value.clamp(self.least, self.most)
     }
 
-    /// Values that occurred, ascending, each as near as its histogram tells, and how often.
+    /// Values that occurred, ascending, and how often. Of those that the histogram does not tell apart, the one
+    /// nearest to 0: sizes are often round numbers.
     pub fn values(&self) -> impl Iterator<Item = (i64, u64)> {
-        let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-        let negative: Vec<(i64, u64)> = self
-            .negative
-            .iter_recorded()
-            .map(|at| (-signed(at.value_iterated_to()), at.count_at_value()))
-            .collect();
-        let positive = self
-            .histogram
-            .iter_recorded()
-            .map(move |at| (signed(at.value_iterated_to()), at.count_at_value()));
-        negative.into_iter().rev().chain(positive)
+        let nearest = |least: i64, most: i64| if least < 0 { most } else { least };
+        self.ranges()
+            .map(move |(least, most, count)| (nearest(least, most), count))
     }
+
+    /// Values that the histogram does not tell apart, from the least to the most, and how often they occurred.
+    fn ranges(&self) -> impl Iterator<Item = (i64, i64, u64)> {
+        let negative: Vec<_> = ranges(&self.negative).collect();
+        let negative = negative.into_iter().rev();
+        let negative = negative.map(|(least, most, count)| (-most, -least, count));
+        negative.chain(ranges(&self.histogram))
+    }
+}
+
+fn ranges(histogram: &Histogram<u64>) -> impl Iterator<Item = (i64, i64, u64)> {
+    let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+    histogram.iter_recorded().map(move |at| {
+        let most = at.value_iterated_to();
+        let least = histogram.lowest_equivalent(most);
+        (signed(least), signed(most), at.count_at_value())
+    })
 }
 
 /// A distribution and what it is of: nothing where it is of all.
