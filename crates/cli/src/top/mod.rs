@@ -3,14 +3,16 @@
 mod screen;
 mod table;
 
-use std::io::IsTerminal;
+use std::collections::HashMap;
+use std::io::{self, IsTerminal};
+use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anstream::eprintln;
 use anyhow::{Context, Result, anyhow, ensure};
-use nopal_analysis::ongoing::Ongoing;
+use nopal_analysis::ongoing::{Ongoing, Sum};
 use nopal_process::{name, thread_alive};
 use nopal_record::{Ended, Handle, Options, counter};
 use nopal_trace::{Audience, Heard, Note, ThreadKey};
@@ -20,6 +22,8 @@ use ratatui::crossterm::event::{self, Event};
 use table::{Action, Table};
 
 const SECOND: Duration = Duration::from_secs(1);
+/// Milliseconds until new sums, or another size of the terminal, are noticed.
+const REACTION: i32 = 100;
 
 /// Shows the process that `options` name until the user or the process ends it.
 pub fn run(mut options: Options, process: i32) -> Result<i32> {
@@ -85,45 +89,72 @@ impl Drop for End<'_> {
 fn show(handle: &Handle, ongoing: &Mutex<Ongoing>, process: i32) -> Result<()> {
     let _end = End(handle);
     let title = format!("{process} {}", name(process).unwrap_or_default());
-    let mut terminal = ratatui::try_init().context("the terminal cannot be used")?;
-    let shown = serve(handle, ongoing, process, &mut terminal, Table::new(title));
+    let mut terminal = ratatui::try_init().context(UNUSABLE)?;
+    let (updates, updated) = mpsc::channel();
+    let shown = thread::scope(|scope| {
+        scope.spawn(|| update(handle, ongoing, process, updates));
+        serve(handle, ongoing, updated, &mut terminal, Table::new(title))
+    });
     ratatui::restore();
     shown
+}
+
+const UNUSABLE: &str = "the terminal cannot be used";
+
+/// The sums of all sites at a moment, and how many events were lost.
+struct Update {
+    sums: HashMap<u32, Sum>,
+    lost: u64,
+    now: Instant,
+}
+
+/// Gives the sums each second, until the session is over or nobody wants them.
+fn update(handle: &Handle, ongoing: &Mutex<Ongoing>, process: i32, updates: Sender<Update>) {
+    // A thread of another PID namespace cannot be looked up by its number.
+    let runs = |thread: ThreadKey| {
+        thread.process as i32 != process || thread_alive(process, thread.thread as i32)
+    };
+    let lost = || {
+        handle
+            .flush()
+            .and_then(|()| handle.ask(|session| session.lost()))
+    };
+    while let Ok(lost) = lost() {
+        let update = Update {
+            sums: lock(ongoing).sums(counter(), runs),
+            lost,
+            now: Instant::now(),
+        };
+        if updates.send(update).is_err() {
+            return;
+        }
+        thread::sleep(SECOND);
+    }
 }
 
 /// Until the user has enough, or the session is over.
 fn serve(
     handle: &Handle,
     ongoing: &Mutex<Ongoing>,
-    process: i32,
+    updated: Receiver<Update>,
     terminal: &mut DefaultTerminal,
     mut table: Table,
 ) -> Result<()> {
-    // A thread of another PID namespace cannot be looked up by its number.
-    let runs = |thread: ThreadKey| {
-        thread.process as i32 != process || thread_alive(process, thread.thread as i32)
-    };
     loop {
-        let Ok(lost) = handle
-            .flush()
-            .and_then(|()| handle.ask(|session| session.lost()))
-        else {
+        match updated.try_recv() {
+            Ok(Update { sums, lost, now }) => table.update(&sums, lost, now, |site| {
+                lock(ongoing).function(site).cloned()
+            }),
+            Err(TryRecvError::Empty) => {}
+            Err(TryRecvError::Disconnected) => return Ok(()),
+        }
+        let drawn = terminal.draw(|frame| screen::draw(&mut table, frame));
+        drawn.context(UNUSABLE)?;
+        if !wait_for_input()? {
             return Ok(());
-        };
-        let sums = lock(ongoing).sums(counter(), runs);
-        table.update(&sums, lost, Instant::now(), |site| {
-            lock(ongoing).function(site).cloned()
-        });
-        let next = Instant::now() + SECOND;
-        loop {
-            terminal
-                .draw(|frame| screen::draw(&mut table, frame))
-                .context("the terminal cannot be used")?;
-            let left = next.saturating_duration_since(Instant::now());
-            if left.is_zero() || !event::poll(left).context("the terminal cannot be used")? {
-                break;
-            }
-            let Event::Key(key) = event::read().context("the terminal cannot be used")? else {
+        }
+        while event::poll(Duration::ZERO).context(UNUSABLE)? {
+            let Event::Key(key) = event::read().context(UNUSABLE)? else {
                 continue;
             };
             match table.key(key) {
@@ -138,4 +169,20 @@ fn serve(
             }
         }
     }
+}
+
+/// Waits a little. False: there is no terminal any more, of which the library that reads keys does not tell.
+fn wait_for_input() -> Result<bool> {
+    let mut input = libc::pollfd {
+        fd: libc::STDIN_FILENO,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: one pollfd, which outlives the call.
+    let ready = unsafe { libc::poll(&raw mut input, 1, REACTION) };
+    let error = io::Error::last_os_error();
+    if ready == -1 && error.kind() != io::ErrorKind::Interrupted {
+        return Err(error).context(UNUSABLE);
+    }
+    Ok(input.revents & (libc::POLLHUP | libc::POLLERR | libc::POLLNVAL) == 0)
 }
