@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use nopal_abi::{CHUNK_BYTES, ChunkHeader, EVENT_RESYNC, KIND_EXTENDED, KIND_ONLY, RESYNC_CHUNK};
 use nopal_control::{Calls, Counts, Engine, FoundSite, Location, Mode, Place, Refused, SiteKey};
 use nopal_symbols::Selection;
-use nopal_trace::Note;
+use nopal_trace::{Note, Watched};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
@@ -282,11 +282,17 @@ impl Engine for Session {
         self.in_all(|traced, _| traced.remove_sites(&files))
     }
 
-    fn watch(&mut self, ids: &[u32], _children: bool) -> Result<()> {
-        ensure!(
-            ids.is_empty(),
-            "single processes and threads cannot be watched yet"
-        );
+    fn watch(&mut self, ids: &[u32], children: bool) -> Result<()> {
+        self.find_forks();
+        for id in ids {
+            let mut processes = self.traced.keys();
+            let is_ours =
+                processes.any(|process| Path::new(&format!("/proc/{process}/task/{id}")).exists());
+            ensure!(is_ours, "{id} is no process or thread of this session");
+        }
+        // What has been recorded before belongs to those that were watched then.
+        self.shared.flush()?;
+        notes::lock(&self.shared.writer).watch(Watched::new(ids, children));
         Ok(())
     }
 

@@ -130,7 +130,20 @@ fn steer(handle: &Handle, process: i32) -> Result<()> {
     );
 
     switch(&both, Mode::On)?;
-    pause();
+    let watch = |ids: &[u32]| {
+        let ids = ids.to_vec();
+        handle.ask(move |session| session.watch(&ids, false))?
+    };
+    assert!(watch(&[1]).is_err(), "not of this session");
+    let mut tasks = std::fs::read_dir(format!("/proc/{process}/task"))?.flatten();
+    let task = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse::<u32>().ok();
+    let thread = tasks.find_map(task).context("it has threads")?;
+    for ids in [&[thread][..], &[process as u32], &[]] {
+        watch(ids)?;
+        let first = entries(handle, &both)?;
+        pause();
+        assert!(entries(handle, &both)?[1] > first[1], "watched: {ids:?}");
+    }
     let sites = both.clone();
     handle.ask(move |session| session.remove(&sites))??;
     assert_eq!(text()?, before, "the jump is gone");

@@ -31,6 +31,7 @@ pub mod synthetic;
 mod taken;
 mod tally;
 mod trace;
+mod watched;
 mod writer;
 
 pub use audience::{Audience, Heard};
@@ -44,4 +45,5 @@ pub use streams::ThreadKey;
 pub use taken::{State, Taken};
 pub use tally::{Calls, Tally};
 pub use trace::Trace;
+pub use watched::Watched;
 pub use writer::{Chunk, Writer};

@@ -15,6 +15,7 @@ use crate::scan::{Content, Known, Unfinished, first_clock, scan};
 use crate::streams::{Streams, ThreadKey};
 use crate::taken::{State, Taken};
 use crate::tally::Tally;
+use crate::watched::Watched;
 use anyhow::{Context, Result, bail};
 use nopal_abi::*;
 use std::borrow::Cow;
@@ -70,6 +71,7 @@ pub struct Writer {
     readable: fn(&str) -> Cow<'_, str>,
     audience: Option<Box<dyn Audience>>,
     tally: Option<Tally>,
+    watched: Watched,
 }
 
 /// What `metadata` tells.
@@ -131,6 +133,7 @@ impl Writer {
             readable: |name| Cow::Borrowed(name),
             audience: None,
             tally: None,
+            watched: Watched::default(),
         })
     }
 
@@ -142,6 +145,11 @@ impl Writer {
     /// From now on records go to an audience, and not into files. It is told of the notes, too, but for the session's.
     pub fn set_audience(&mut self, audience: Box<dyn Audience>) {
         self.audience = Some(audience);
+    }
+
+    /// From now on only records of these get into the trace.
+    pub fn watch(&mut self, watched: Watched) {
+        self.watched = watched;
     }
 
     /// The counts of records, which begin with the first call of this.
@@ -189,6 +197,9 @@ impl Writer {
                     realtime_ns,
                 });
             }
+            &Note::Process {
+                process, parent, ..
+            } => self.watched.forked(process, parent),
             Note::Image { image, path, .. } => {
                 let name = Path::new(path)
                     .file_name()
@@ -261,6 +272,7 @@ impl Writer {
             });
         }
         let (kept, left_out) = match &mut self.tally {
+            _ if !self.watched.has(header.process, header.thread) => (0, content.events),
             Some(tally) => tally.pass(&mut records[..content.words]),
             None => (content.words, 0),
         };
@@ -270,7 +282,7 @@ impl Writer {
             events: content.events - left_out.min(content.events),
             ..content
         };
-        if content.events == 0 && content.holes == 0 {
+        if content.words == 0 || content.events == 0 && content.holes == 0 {
             if !grows {
                 self.streams.skip(&header);
             }
