@@ -75,6 +75,10 @@ hard: all
 	@.ci/packages test
 	NOPAL=$(CURDIR)/$(NOPAL) $(CARGO) run --release --quiet --package nopal-tests --bin hard
 
+# The tables of seeds 000 and 004, on this machine.
+bench-seeds: all library
+	$(CARGO) run --release --package nopal-bench -- markers
+
 man: all
 	$(NOPAL) man target/man
 

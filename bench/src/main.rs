@@ -1,8 +1,9 @@
 //! Measures what nopal promises about speed, side by side with doing nothing and with its peers, and puts each figure
-//! beside its bound: `nopal-bench [pairs|sqlite|start|readers|threads|code|control]…`, all of them by default.
+//! beside its bound: `nopal-bench [pairs|sqlite|start|readers|threads|code|control|markers]…`, all of them by default.
 
 mod code;
 mod control;
+mod markers;
 mod pairs;
 mod programs;
 mod readers;
@@ -41,6 +42,7 @@ fn main() -> Result<()> {
         readers::measure(&places, &binaries.plain, binaries.mcount.as_deref())
     })?;
     group("threads", &|| threads::measure(&places, &programs))?;
+    group("markers", &|| markers::measure(&places, &programs))?;
     group("control", &|| control::measure(&places))?;
     group("code", &|| code::measure(&binaries.plain))?;
 

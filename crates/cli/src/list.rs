@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use nopal_analysis::text::{Align, Table, count};
 use nopal_plan::{How, Plan, Refused, Site};
-use nopal_symbols::{BadMarker, Image, Marker, Switch, demangle};
+use nopal_symbols::{Argument, BadMarker, Image, Marker, Probe, Switch, demangle};
 use serde_json::{Value, json};
 
 use crate::arguments::List;
@@ -19,7 +19,12 @@ pub fn run(list: &List) -> Result<()> {
     let image = Image::open(&path)?;
     let plan = Plan::make(&image).with_context(|| path.display().to_string())?;
     let names = Names(&image);
-    let markers = image.markers();
+    let (good, bad) = image.markers();
+    let markers = Markers {
+        good,
+        bad,
+        probes: image.probes(),
+    };
     let mut out = output::stdout()?;
     let written = match list.json {
         true => write_json(&mut out, &path, &plan, &names, &markers),
@@ -94,21 +99,31 @@ fn write_text(
         table.write(out, usize::MAX)?;
     }
     write_markers(out, markers)?;
+    write_probes(out, &markers.probes)?;
     write!(out, "\n{}: {}", path.display(), summary(plan))?;
-    match markers.0.len() {
-        0 => writeln!(out),
-        number => writeln!(out, "; {} markers", count(number as u64)),
+    for (number, what) in [
+        (markers.good.len(), "markers"),
+        (markers.probes.len(), "USDT probes"),
+    ] {
+        if number > 0 {
+            write!(out, "; {} {what}", count(number as u64))?;
+        }
     }
+    writeln!(out)
 }
 
-/// Markers that can be traced, and those that cannot.
-type Markers = (Vec<Marker>, Vec<BadMarker>);
+/// What the authors of a file have placed.
+struct Markers {
+    good: Vec<Marker>,
+    bad: Vec<BadMarker>,
+    probes: Vec<Probe>,
+}
 
-fn write_markers(out: &mut dyn Write, (markers, bad): &Markers) -> io::Result<()> {
-    if !markers.is_empty() {
+fn write_markers(out: &mut dyn Write, markers: &Markers) -> io::Result<()> {
+    if !markers.good.is_empty() {
         let columns = ["marker", "how", "format", "place"].map(|name| (name, Align::Left));
         let mut table = Table::new(&columns);
-        for marker in markers {
+        for marker in &markers.good {
             table.row(vec![
                 marker.name.clone(),
                 switch(marker).into(),
@@ -119,10 +134,10 @@ fn write_markers(out: &mut dyn Write, (markers, bad): &Markers) -> io::Result<()
         writeln!(out)?;
         table.write(out, usize::MAX)?;
     }
-    if !bad.is_empty() {
+    if !markers.bad.is_empty() {
         let columns = ["refused marker", "place", "why"].map(|name| (name, Align::Left));
         let mut table = Table::new(&columns);
-        for marker in bad {
+        for marker in &markers.bad {
             table.row(vec![
                 marker.name.clone(),
                 format!("{}:{}", marker.file, marker.line),
@@ -133,6 +148,25 @@ fn write_markers(out: &mut dyn Write, (markers, bad): &Markers) -> io::Result<()
         table.write(out, usize::MAX)?;
     }
     Ok(())
+}
+
+fn write_probes(out: &mut dyn Write, probes: &[Probe]) -> io::Result<()> {
+    if probes.is_empty() {
+        return Ok(());
+    }
+    let columns = ["address", "semaphore", "USDT probe", "arguments"];
+    let mut table = Table::new(&columns.map(|name| (name, Align::Left)));
+    for probe in probes {
+        let arguments: Vec<String> = probe.arguments.iter().map(Argument::to_string).collect();
+        table.row(vec![
+            hexadecimal(probe.address),
+            probe.semaphore.map_or_else(|| "none".into(), hexadecimal),
+            format!("{}:{}", probe.provider, probe.name),
+            arguments.join(", "),
+        ]);
+    }
+    writeln!(out)?;
+    table.write(out, usize::MAX)
 }
 
 fn switch(marker: &Marker) -> &'static str {
@@ -171,7 +205,7 @@ fn write_json(
     path: &Path,
     plan: &Plan,
     names: &Names,
-    (markers, bad): &Markers,
+    markers: &Markers,
 ) -> io::Result<()> {
     let function = |site: &Site| -> Value {
         json!({"function": names.of(site.address), "address": site.address, "size": site.size, "how": how(site)})
@@ -193,13 +227,19 @@ fn write_json(
     let bad_marker = |marker: &BadMarker| -> Value {
         json!({"name": marker.name, "file": marker.file, "line": marker.line, "reason": marker.why})
     };
+    let probe = |probe: &Probe| -> Value {
+        let arguments: Vec<String> = probe.arguments.iter().map(Argument::to_string).collect();
+        json!({"provider": probe.provider, "name": probe.name, "address": probe.address,
+            "semaphore": probe.semaphore, "arguments": arguments})
+    };
     let all = json!({
         "program": path.display().to_string(),
         "identity": plan.identity,
         "functions": plan.sites.iter().map(function).collect::<Vec<_>>(),
         "refused": plan.refused.iter().map(refused).collect::<Vec<_>>(),
-        "markers": markers.iter().map(marker).collect::<Vec<_>>(),
-        "refused_markers": bad.iter().map(bad_marker).collect::<Vec<_>>(),
+        "markers": markers.good.iter().map(marker).collect::<Vec<_>>(),
+        "refused_markers": markers.bad.iter().map(bad_marker).collect::<Vec<_>>(),
+        "usdt": markers.probes.iter().map(probe).collect::<Vec<_>>(),
     });
     serde_json::to_writer_pretty(&mut *out, &all)?;
     writeln!(out)

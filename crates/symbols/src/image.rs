@@ -12,6 +12,7 @@ use crate::elf::{Elf, LONGEST_PATH, string_at};
 use crate::functions::{self, Function};
 use crate::imports::{self, Import};
 use crate::markers::{self, BadMarker, Marker};
+use crate::probes::{self, Probe};
 use crate::stamp::Stamp;
 use crate::table::{ByName, SymbolTable};
 use crate::unwind::{CfaChange, Frames, UnwindEntry};
@@ -291,6 +292,11 @@ impl Image {
     /// The markers that the file's authors placed, by name, and those that its notes describe wrongly.
     pub fn markers(&self) -> (Vec<Marker>, Vec<BadMarker>) {
         markers::of(self)
+    }
+
+    /// The static probes of `sys/sdt.h` (USDT), by provider and name.
+    pub fn probes(&self) -> Vec<Probe> {
+        probes::of(self)
     }
 
     /// What the file takes from other files, and where the loader puts each address.

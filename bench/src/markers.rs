@@ -1,0 +1,149 @@
+//! What markers cost: the tables of the first kernel markers (seeds 000 and 004), made again. Figures of theirs, from a
+//! Pentium 4, stand in the notes.
+
+use crate::programs::Programs;
+use crate::run::{Places, Printed, run};
+use crate::samples::Samples;
+use crate::table::{Bound, Row};
+use anyhow::{Context, Result, ensure};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const ROUNDS: usize = 5;
+
+pub fn measure(places: &Places, programs: &Programs) -> Result<Vec<Row>> {
+    let program = compile(programs)?;
+    let rounds = |options: Option<&[&str]>| -> Result<Vec<Printed>> {
+        let round = |_| match options {
+            None => run(&mut Command::new(&program)).map(|ran| ran.printed),
+            Some(options) => Ok(places.record(options, &program, &[])?.printed),
+        };
+        (0..ROUNDS).map(round).collect()
+    };
+    let plain = rounds(None)?;
+    let recorded = rounds(Some(&["-M", "*on", "--flight", "--max-size", "64M"]))?;
+    let of = |rounds: &[Printed], what: &dyn Fn(&Printed) -> Result<f64>| -> Result<Samples> {
+        let all: Result<Vec<f64>> = rounds.iter().map(what).collect();
+        Ok(Samples::from_iter(all?))
+    };
+    let cycles = |name: &'static str| of(&plain, &move |printed| printed.get(name));
+    let added = |name: &'static str, base: &'static str| {
+        of(&plain, &move |printed| {
+            Ok(printed.get(name)? - printed.get(base)?)
+        })
+    };
+    let clocks = |name: &'static str| {
+        of(&recorded, &move |printed| {
+            Ok(printed.get(name)? / printed.get("clock_read")?)
+        })
+    };
+    let row = |what: &str, samples: Samples, theirs: &str| {
+        Row::new(what, "cycles", samples).note(format!("theirs: {theirs}"))
+    };
+    let mut rows = vec![
+        row("empty loop, a turn", cycles("empty")?, "1.50"),
+        row(
+            "… a marker that is off, added",
+            added("off", "empty")?,
+            "2.50, an immediate value tested",
+        ),
+        row(
+            "… a generic marker that is off, added",
+            added("generic_off", "empty")?,
+            "1.17",
+        ),
+        row("loop of memcpy of 4 KiB, a turn", cycles("copy")?, "1298"),
+        row(
+            "… a marker that is off, added",
+            added("copy_off", "copy")?,
+            "0.074",
+        ),
+        row(
+            "… a generic marker that is off, added",
+            added("copy_generic", "copy")?,
+            "2.12",
+        ),
+        row("reading the clock", cycles("clock_read")?, ""),
+        row(
+            "marker with an empty probe of the program's own",
+            added("empty_probe", "empty")?,
+            "48",
+        ),
+        row(
+            "… with a probe that takes its values",
+            added("direct_probe", "empty")?,
+            "49",
+        ),
+        row(
+            "… with a probe that parses the format",
+            added("parsing_probe", "empty")?,
+            "92",
+        ),
+        Row::new("marker on, two values, recorded", "× clock", clocks("on")?)
+            .bound(Bound::AtMost(1.2)),
+        Row::new(
+            "generic marker on, two values, recorded",
+            "× clock",
+            clocks("generic_on")?,
+        ),
+        Row::new(
+            "marker on, a number and 16 letters, recorded",
+            "× clock",
+            clocks("text_on")?,
+        ),
+    ];
+    rows.extend(sizes(&places.directory)?);
+    Ok(rows)
+}
+
+fn compile(programs: &Programs) -> Result<PathBuf> {
+    let root = root();
+    let made = Command::new("make")
+        .args(["--silent", "library"])
+        .current_dir(&root)
+        .status()
+        .context("cannot run make")?;
+    ensure!(made.success(), "make library failed");
+    let include = format!("-I{}", root.join("include").display());
+    let library = root.join("target/library/libnopal.a").display().to_string();
+    programs.compile("gcc", "markers", "markers", &[&include, &library])
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Bytes that a marker of two values adds to a function.
+fn sizes(directory: &Path) -> Result<Vec<Row>> {
+    let source = directory.join("marked.c");
+    std::fs::write(
+        &source,
+        "#include <nopal.h>\nint marked(void) { NOPAL_MARK(mark, \"%d %p\", 1, (void *)0); return -1; }\n",
+    )?;
+    let size = |flags: &[&str]| -> Result<f64> {
+        let object = directory.join("marked.o");
+        run(Command::new("gcc")
+            .args(["-O2", "-c", "-I"])
+            .arg(root().join("include"))
+            .args(flags)
+            .arg(&source)
+            .arg("-o")
+            .arg(&object))?;
+        let output = Command::new("nm").arg("-S").arg(&object).output()?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let line = text.lines().find(|line| line.ends_with(" marked"));
+        let size = line.and_then(|line| line.split_whitespace().nth(1));
+        Ok(u64::from_str_radix(size.context("nm tells no size")?, 16)? as f64)
+    };
+    const NOP: f64 = 5.0;
+    let unlikely = size(&[])? - size(&["-DNOPAL_OFF"])? - NOP;
+    Ok(vec![
+        Row::once(
+            "a marker's bytes on the likely path, with up to 5 more to align it",
+            "bytes",
+            NOP,
+        )
+        .note("theirs: 6, generic 11"),
+        Row::once("… and on the unlikely path", "bytes", unlikely).note("theirs: 32"),
+    ])
+}
