@@ -13,7 +13,11 @@ const NOT_HOSTED: &str = "memory.c";
 const EXPLORED: [&str; 3] = ["core/poke.c", "port/sim/explore.c", "port/sim/sim_text.c"];
 
 /// Compiled so that all it does with memory is watched, by `tests/explore/actors.c`.
-const WATCHED: [&str; 2] = ["core/chunk.c", "tests/explore/actors_of_chunks.c"];
+const WATCHED: [&str; 3] = [
+    "core/chunk.c",
+    "tests/explore/actors_of_chunks.c",
+    "tests/explore/actors_of_grace.c",
+];
 
 fn runtime() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../runtime")
@@ -35,7 +39,7 @@ fn compile(output: &Path, flags: &[&str], sources: &[PathBuf]) {
         .args(["-Wall", "-Wextra", "-Werror", "-DNOPAL_RACE_POINTS"])
         .args(flags)
         .args(
-            ["core", "port", "port/sim", "arch/x86_64"]
+            ["core", "port", "port/sim", "arch/x86_64", "../include"]
                 .map(|part| format!("-I{}", runtime().join(part).display())),
         )
         .args(sources)
@@ -108,5 +112,5 @@ fn protocols_hold_whatever_comes_in_between() {
         sources.push(object);
     }
     compile(&program, &[], &sources);
-    run_all(&program, 11);
+    run_all(&program, 13);
 }

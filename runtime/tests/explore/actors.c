@@ -13,6 +13,7 @@ struct sim_actors sim_actors;
 void *sim_place[SIM_PLACES];
 uint32_t sim_place_bytes;
 void *sim_word[SIM_WORDS];
+bool sim_stops_alone;
 enum sim_weakness (*sim_weakness_of)(enum sim_operation operation, const volatile void *at, uint64_t stored);
 
 /* ---- Stacks ---- */
@@ -31,6 +32,8 @@ __asm__(".text\n"
 static void stop_before(const char *what, bool alone)
 {
 	struct sim_actor *actor = &sim_actor[sim_actors.running];
+	if (alone && !sim_stops_alone)
+		return;
 	actor->before = what;
 	actor->alone = alone;
 	sim_switch_stacks(&actor->stack_pointer, explorer);
@@ -142,7 +145,7 @@ void sim_reads(const void *at)
 		return;
 	uint8_t self = (uint8_t)(1 << sim_actors.running);
 	if (!(sim_actors.write[place].actors & self))
-		sim_broken("a chunk is read that somebody else may be writing");
+		sim_broken("memory is read that somebody else may be writing");
 	sim_actors.read[place][sim_actors.running] = (struct sim_heard){ self, 0 };
 }
 
@@ -159,7 +162,7 @@ void sim_writes(const void *at)
 		*read = (struct sim_heard){ 0, 0 };
 	}
 	if (!heard)
-		sim_broken("a chunk is written that somebody else may be using");
+		sim_broken("memory is written that somebody else may be using");
 	sim_actors.write[place] = (struct sim_heard){ self, 0 };
 }
 
@@ -235,6 +238,25 @@ static void release(uint8_t word, int order, bool adds)
 
 ATOMICS(32)
 ATOMICS(64)
+
+/* An addition orders as a compare-and-swap does. */
+#define ADDITION(bits, name, operator)                                                                                \
+	uint##bits##_t __tsan_atomic##bits##_##name(volatile uint##bits##_t *at, uint##bits##_t value, int order);      \
+	uint##bits##_t __tsan_atomic##bits##_##name(volatile uint##bits##_t *at, uint##bits##_t value, int order)       \
+	{                                                                                                              \
+		stop_before("an addition", !word_bit(at));                                                             \
+		uint##bits##_t before = *at, after = before operator value;                                            \
+		if (weakness_of(SIM_ADDITION, at, after) == SIM_RELAXED)                                               \
+			order = __ATOMIC_RELAXED;                                                                      \
+		acquire(word_bit(at), order);                                                                          \
+		release(word_bit(at), order, true);                                                                    \
+		*at = after;                                                                                           \
+		return before;                                                                                         \
+	}
+
+ADDITION(32, fetch_add, +)
+ADDITION(64, fetch_add, +)
+ADDITION(64, fetch_sub, -)
 
 #define ACCESS(name, does)                                                                                            \
 	void __tsan_##name(void *at);                                                                                  \

@@ -46,9 +46,12 @@ extern void *sim_place[SIM_PLACES];
 extern uint32_t sim_place_bytes;
 extern void *sim_word[SIM_WORDS];
 
+/* Whether actors stop before operations on other words too, where a signal handler may come. */
+extern bool sim_stops_alone;
+
 /* Mistakes to plant. Asked before an atomic operation of the running actor, with what it stores if it stores something;
  * may be 0. */
-enum sim_operation { SIM_LOAD, SIM_STORE, SIM_COMPARE_EXCHANGE };
+enum sim_operation { SIM_LOAD, SIM_STORE, SIM_COMPARE_EXCHANGE, SIM_ADDITION };
 enum sim_weakness {
 	SIM_SOUND,
 	SIM_RELAXED,    /* it orders nothing */

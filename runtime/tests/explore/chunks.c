@@ -64,6 +64,7 @@ static void begin(void)
 	looks_late = with.looks_late;
 	takes_any_first = with.takes_any_first;
 	sim_weakness_of = with.weakness_of;
+	sim_stops_alone = with.signals;
 	sim_actors_begin();
 	for (uint32_t thread = 0; thread < THREADS; thread++) {
 		contexts[thread].thread = contexts[thread].begin = thread + 1;
@@ -261,8 +262,8 @@ static enum sim_weakness abandoned_unseen(enum sim_operation operation, const vo
 		       SIM_SOUND;
 }
 
-static const char read_too_soon[] = "a chunk is read that somebody else may be writing";
-static const char written_too_soon[] = "a chunk is written that somebody else may be using";
+static const char read_too_soon[] = "memory is read that somebody else may be writing";
+static const char written_too_soon[] = "memory is written that somebody else may be using";
 
 static void chunk_mistakes_are_found(void)
 {

@@ -20,7 +20,7 @@ int main(int count, char **words)
 {
 	const char *distance = getenv("NOPAL_EXPLORE");
 	far = distance && !strcmp(distance, "far");
-	const struct test *groups[] = { in_place_tests, stopped_tests, chunk_tests };
+	const struct test *groups[] = { in_place_tests, stopped_tests, chunk_tests, grace_tests };
 	for (unsigned i = 0; i < sizeof groups / sizeof *groups; i++)
 		for (const struct test *test = groups[i]; test->name; test++) {
 			if (count < 2) {

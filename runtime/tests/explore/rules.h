@@ -21,6 +21,6 @@ struct test {
 	const char *name;
 	void (*run)(void);
 };
-extern const struct test in_place_tests[], stopped_tests[], chunk_tests[];
+extern const struct test in_place_tests[], stopped_tests[], chunk_tests[], grace_tests[];
 
 #endif
