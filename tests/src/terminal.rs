@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::Child;
 use std::sync::{Arc, Mutex};
@@ -89,6 +90,28 @@ impl Terminal {
         // SAFETY: a plain system call that reads the structure.
         let done = unsafe { libc::ioctl(self.master.as_raw_fd(), libc::TIOCSWINSZ, &size) };
         assert_eq!(done, 0, "a terminal can be resized");
+    }
+
+    /// As if its window were closed. Needs root.
+    pub fn hang_up(&self) {
+        const TIOCVHANGUP: libc::Ioctl = 0x5437;
+        let mut name = [0; 64];
+        // SAFETY: a buffer of that length, which holds a string then.
+        let path = unsafe {
+            let named = libc::ptsname_r(self.master.as_raw_fd(), name.as_mut_ptr(), name.len());
+            assert_eq!(named, 0, "a terminal has a name");
+            std::ffi::CStr::from_ptr(name.as_ptr()).to_str()
+        };
+        let path = path.expect("it is plain");
+        let slave = File::options()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NOCTTY)
+            .open(path)
+            .expect("a terminal can be opened");
+        // SAFETY: a plain system call.
+        let done = unsafe { libc::ioctl(slave.as_raw_fd(), TIOCVHANGUP, 0) };
+        assert_eq!(done, 0, "a terminal can be hung up");
     }
 
     pub fn write(&mut self, keys: &str) {

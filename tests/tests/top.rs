@@ -8,6 +8,8 @@ use nopal_tests::{End, Running, Start, c, nopal, scratch};
 /// A program with a thread that calls functions all the time.
 fn busy() -> Running {
     let program = c("phases", &[]).path;
+    // May have to be built first, which takes longer than a program may run.
+    nopal();
     let mut running = Start::new([program.into_os_string(), "busy".into()]).spawn();
     running.wait_for(|text| text.contains("phase 0\n"));
     running
@@ -76,5 +78,16 @@ fn without_a_terminal_it_is_refused() {
     let ended = top(running.id()).run("");
     assert_eq!(ended.end, End::Code(1));
     assert!(ended.stderr.contains("terminal"), "{}", ended.stderr);
+    assert_goes_on(running);
+}
+
+#[test]
+fn a_terminal_that_is_closed_ends_it() {
+    let running = busy();
+    let mut terminal = Terminal::start(&top(running.id()));
+    terminal.resize(120, 30);
+    terminal.wait_for("descend");
+    terminal.hang_up();
+    assert_eq!(terminal.wait(), End::Code(0));
     assert_goes_on(running);
 }

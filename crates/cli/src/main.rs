@@ -25,7 +25,9 @@ mod size;
 mod time;
 mod top;
 
-use anstream::{ColorChoice, eprintln};
+use std::io::Write;
+
+use anstream::ColorChoice;
 use anyhow::Result;
 use clap::Parser;
 
@@ -66,7 +68,8 @@ fn command_line() -> i32 {
     match run(arguments.command) {
         Ok(status) => status,
         Err(error) => {
-            eprintln!("nopal: {error:#}");
+            // There may be nobody to tell.
+            let _ = writeln!(anstream::stderr(), "nopal: {error:#}");
             1
         }
     }

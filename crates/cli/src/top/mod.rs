@@ -4,13 +4,12 @@ mod screen;
 mod table;
 
 use std::collections::HashMap;
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anstream::eprintln;
 use anyhow::{Context, Result, anyhow, ensure};
 use nopal_analysis::ongoing::{Ongoing, Sum};
 use nopal_process::{name, thread_alive};
@@ -47,11 +46,13 @@ pub fn run(mut options: Options, process: i32) -> Result<i32> {
             .unwrap_or_else(|_| Err(anyhow!("the table cannot be shown")))?;
     }
     let outcome = outcome?;
-    for warning in &outcome.warnings {
-        eprintln!("nopal: {warning}");
-    }
+    let mut lines = outcome.warnings;
     if outcome.ended != Ended::RunsOn {
-        eprintln!("nopal: process {process} has ended");
+        lines.push(format!("process {process} has ended"));
+    }
+    for line in lines {
+        // The terminal may be gone.
+        let _ = writeln!(anstream::stderr(), "nopal: {line}");
     }
     Ok(0)
 }
@@ -95,8 +96,13 @@ fn show(handle: &Handle, ongoing: &Mutex<Ongoing>, process: i32) -> Result<()> {
         scope.spawn(|| update(handle, ongoing, process, updates));
         serve(handle, ongoing, updated, &mut terminal, Table::new(title))
     });
-    ratatui::restore();
-    shown
+    if is_there(0).unwrap_or(true) {
+        ratatui::restore();
+        return shown;
+    }
+    // The terminal is gone. Dropped, it would be told so, and the library panics when that fails.
+    std::mem::forget(terminal);
+    Ok(())
 }
 
 const UNUSABLE: &str = "the terminal cannot be used";
@@ -150,7 +156,7 @@ fn serve(
         }
         let drawn = terminal.draw(|frame| screen::draw(&mut table, frame));
         drawn.context(UNUSABLE)?;
-        if !wait_for_input()? {
+        if !is_there(REACTION)? {
             return Ok(());
         }
         while event::poll(Duration::ZERO).context(UNUSABLE)? {
@@ -171,15 +177,16 @@ fn serve(
     }
 }
 
-/// Waits a little. False: there is no terminal any more, of which the library that reads keys does not tell.
-fn wait_for_input() -> Result<bool> {
+/// Whether there still is a terminal, of which the library that reads keys does not tell. Waits for a key, at most so many
+/// milliseconds.
+fn is_there(wait: i32) -> Result<bool> {
     let mut input = libc::pollfd {
         fd: libc::STDIN_FILENO,
         events: libc::POLLIN,
         revents: 0,
     };
     // SAFETY: one pollfd, which outlives the call.
-    let ready = unsafe { libc::poll(&raw mut input, 1, REACTION) };
+    let ready = unsafe { libc::poll(&raw mut input, 1, wait) };
     let error = io::Error::last_os_error();
     if ready == -1 && error.kind() != io::ErrorKind::Interrupted {
         return Err(error).context(UNUSABLE);
