@@ -197,6 +197,18 @@ impl Stopped {
         &self.late
     }
 
+    /// Lets all threads go on but one, which can be made to call the kernel; not the child of a `vfork`. `None`: there is
+    /// none that stands still.
+    pub fn keep_one(&mut self) -> Option<&mut Thread> {
+        let own = |thread: &Thread| thread.pid() == self.pid;
+        let kept = self.threads.iter().position(own)?;
+        self.threads.swap(0, kept);
+        for thread in self.threads.split_off(1) {
+            self.late.extend(thread.detach().err());
+        }
+        self.threads.first_mut()
+    }
+
     /// Lets all threads go on. Those that still do not stop remain traced, and stand still when they wake up; they are
     /// handed back, to be detached later (or by the end of this OS thread).
     pub fn detach_all(mut self) -> Vec<Thread> {

@@ -69,7 +69,7 @@ impl Session {
     /// Makes a running process traced:
     ///
     /// 1. plan what it has loaded; nothing is touched yet
-    /// 2. stop; let a thread get memory for nopal; go on
+    /// 2. stop one thread, and let it get memory for nopal
     /// 3. make thunks; they stand complete before the first jump is written
     /// 4. stop; compare, write the jumps, move threads that stand in windows; go on
     pub(crate) fn attach(&mut self, process: i32) -> Result<()> {
@@ -83,11 +83,8 @@ impl Session {
         let modules = modules::loaded(process, &mut workshop)?;
         let mut traced = {
             let mut stopped = Stopped::stop(process, PATIENCE)?;
-            let own = |thread: &&mut nopal_process::Thread| thread.pid() == process;
             let thread = stopped
-                .threads_mut()
-                .iter_mut()
-                .find(own)
+                .keep_one()
                 .context("no thread of the process can be stopped")?;
             if under_new_filter(process) {
                 thread.suspend_seccomp(true)?;

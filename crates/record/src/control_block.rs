@@ -58,6 +58,7 @@ pub fn verify(stopped: &Stopped, memory: &Memory, places: &Places) -> Result<()>
         thread_slot,
         ..
     } = places.immediates;
+    let outer = own_number(stopped.pid(), stopped.pid())? == stopped.pid();
     for thread in stopped.threads() {
         // The child of a vfork has its parent's control block.
         if thread.pid() != stopped.pid() {
@@ -65,7 +66,11 @@ pub fn verify(stopped: &Stopped, memory: &Memory, places: &Places) -> Result<()>
         }
         let pointer = thread.fs_base()?;
         let word = |slot: i32| memory.read_word(pointer.wrapping_add_signed(slot.into()));
-        let number = own_number(thread.pid(), thread.tid())?;
+        let number = if outer {
+            thread.tid()
+        } else {
+            own_number(thread.pid(), thread.tid())?
+        };
         ensure!(
             word(context_slot)? == 0 && word(thread_slot)? as u32 == number as u32,
             "thread {} has no control block like the others",

@@ -207,10 +207,10 @@ fn is_interrupted(memory: &Memory, at: u64) -> bool {
         && word(16).is_ok_and(|segments| segments & 0xffff == USER_CODE)
 }
 
+/// Nobody will come into generated code any more: other threads may go on.
 fn give_back(journal: &Journal, stopped: &mut Stopped, memory: &Memory) -> Result<()> {
     let pid = stopped.pid();
-    let own = |thread: &&mut nopal_process::Thread| thread.pid() == pid;
-    let Some(thread) = stopped.threads_mut().iter_mut().find(own) else {
+    let Some(thread) = stopped.keep_one() else {
         return Ok(());
     };
     if under_new_filter(pid) && thread.suspend_seccomp(true).is_err() {
@@ -218,13 +218,12 @@ fn give_back(journal: &Journal, stopped: &mut Stopped, memory: &Memory) -> Resul
     }
     let pages = restore::unchanged_text(journal, memory)?;
     let ours = journal.memory(memory)?;
-    let maps = nopal_process::maps(pid)?;
     let mut injector = Injector::new(thread)?;
     for text in pages {
         // Refused for memory that is locked: it stays the process's own copy.
         let _ = injector.give_back(&text);
     }
-    for range in restore::joined(ours, &maps) {
+    for range in restore::joined(ours) {
         injector.unmap(&range)?;
     }
     Ok(())

@@ -154,9 +154,9 @@ impl Traced {
             return Ok(());
         }
         let mut stopped = Stopped::stop(self.process, PATIENCE)?;
-        let mut threads = stopped.threads_mut().iter_mut();
-        let thread = threads.find(|thread| thread.pid() == self.process);
-        let thread = thread.context("no thread of the process can be stopped")?;
+        let thread = stopped
+            .keep_one()
+            .context("no thread of the process can be stopped")?;
         if under_new_filter(self.process) {
             thread.suspend_seccomp(true)?;
         }
