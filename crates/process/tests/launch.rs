@@ -35,6 +35,8 @@ fn end_of(command: &Command) -> Ending {
 
 fn failure_of(command: &Command) -> i32 {
     match launch(command) {
+        // A test beside this one has forked while a script was being written, and has not executed anything yet.
+        Err(LaunchError::Execute(libc::ETXTBSY)) => failure_of(command),
         Err(LaunchError::Execute(errno)) => errno,
         other => panic!("{other:?}"),
     }
