@@ -90,7 +90,7 @@ impl Session {
         if wrapped && !wraps {
             self.wrap_nothing_more(region)?;
         }
-        changed
+        changed.and_then(|()| self.refresh())
     }
 
     /// A library was loaded that wrapping calls does not go with. All processes with this region run the same thunks.
@@ -142,6 +142,8 @@ impl Session {
                 self.traced.remove(&process);
                 let begun = self.begin(&mut thread);
                 let _ = thread.detach();
+                // Before it detaches, nothing but the thread itself could be stopped.
+                let begun = begun.and_then(|()| self.refresh());
                 begun.context("the program that it runs now is not traced")
             }
             Followed::Failed(_) | Followed::Ended(_) => Ok(()),

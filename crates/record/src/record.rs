@@ -146,6 +146,7 @@ fn session(
         lost_before: 0,
         enough: false,
         server: None,
+        control: None,
         not_served: None,
     };
     (session, handle)

@@ -1,5 +1,6 @@
 //! The session as its clients see it, through its control socket.
 
+use crate::desk;
 use crate::session::Session;
 use crate::steer::Handle;
 use nopal_serve::{Access, Entry, Failure, File, Server, Tree};
@@ -34,16 +35,16 @@ impl Session {
 }
 
 impl Tree for Handle {
-    fn list(&self, _folder: &str) -> Result<Vec<Entry>, Failure> {
-        Ok(Vec::new())
+    fn list(&self, folder: &str) -> Result<Vec<Entry>, Failure> {
+        desk::list(folder)
     }
 
-    fn open(&self, path: &str, _access: Access) -> Result<Box<dyn File>, Failure> {
-        Err(Failure::new(libc::ENOENT, format!("{path}: no such file")))
+    fn open(&self, path: &str, access: Access) -> Result<Box<dyn File>, Failure> {
+        desk::open(self, path, access)
     }
 
-    fn command(&self, _text: &str) -> Result<String, Failure> {
-        Err(Failure::new(libc::EINVAL, "no commands are known"))
+    fn command(&self, text: &str) -> Result<String, Failure> {
+        desk::command(self, text)
     }
 
     fn detach(&self) -> Result<(), Failure> {

@@ -12,6 +12,7 @@ use crate::signals::{Signals, send_signal};
 use crate::steer::Work;
 use crate::traced::{Settings, Traced, Workshop};
 use anyhow::{Result, bail, ensure};
+use nopal_control::Control;
 use nopal_process::{Ending, ExitWatch, Thread};
 use nopal_serve::Server;
 use nopal_trace::Note;
@@ -44,6 +45,8 @@ pub struct Session {
     /// Wanted from outside.
     pub(crate) enough: bool,
     pub(crate) server: Option<Server>,
+    /// `None` until somebody asks: then it says which functions are traced.
+    pub(crate) control: Option<Control>,
     /// Why nobody can control the session.
     pub(crate) not_served: Option<String>,
 }

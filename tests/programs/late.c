@@ -1,0 +1,4 @@
+/* A library that is loaded late. */
+#include "hard.h"
+
+KEPT void late(void) { EFFECT(); }

@@ -1,0 +1,379 @@
+//! A running process, controlled by text.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::ChildStdin;
+
+use nopal_tests::process::assert_nothing_left;
+use nopal_tests::{Case, End, Ended, Running, c, library, nopal, scratch};
+use tempfile::TempDir;
+
+const FUNCTIONS: usize = 3000;
+
+/// The program `many`, traced, with nothing chosen yet.
+struct Desk {
+    scratch: TempDir,
+    program: Running,
+    stdin: Option<ChildStdin>,
+    tool: Running,
+    threads: [i32; 2],
+    done: usize,
+}
+
+impl Desk {
+    fn new() -> Desk {
+        Desk::with(&["-F", "call_all"])
+    }
+
+    fn with(options: &[&str]) -> Desk {
+        let scratch = scratch();
+        let case = many(scratch.path()).options(options);
+        let mut program = case.untraced_start().spawn();
+        let said = program.wait_for(|text| text.ends_with('\n'));
+        let ids: Vec<i32> = said
+            .split_whitespace()
+            .skip(1)
+            .map(|id| id.parse().unwrap())
+            .collect();
+        let stdin = program.stdin();
+        let tool = case.attach(program.id(), &scratch.path().join("trace"));
+        Desk {
+            stdin: Some(stdin),
+            tool,
+            program,
+            threads: [ids[0], ids[1]],
+            done: 0,
+            scratch,
+        }
+    }
+
+    /// Has the program do what a line says.
+    fn run(&mut self, line: &str) -> String {
+        self.done += 1;
+        let done = self.done;
+        writeln!(self.stdin.as_mut().unwrap(), "{line}").unwrap();
+        self.program
+            .wait_for(|text| text.matches("done\n").count() == done)
+    }
+
+    fn try_ctl(&self, commands: &str) -> Ended {
+        let mut start = many(self.scratch.path()).untraced_start();
+        start.words = vec![
+            nopal().into(),
+            "ctl".into(),
+            self.program.id().to_string().into(),
+        ];
+        start.run(commands)
+    }
+
+    /// What `nopal ctl` says to commands on its standard input; to none, the state.
+    fn ctl(&self, commands: &str) -> String {
+        let ended = self.try_ctl(commands);
+        assert_eq!(ended.end, End::Code(0), "{commands}: {}", ended.stderr);
+        ended.stdout
+    }
+
+    fn refused(&self, command: &str) -> String {
+        let ended = self.try_ctl(command);
+        assert_eq!(ended.end, End::Code(1), "{command}");
+        ended.stderr
+    }
+
+    fn state(&self) -> String {
+        self.ctl("")
+    }
+
+    /// A number behind a word in the state.
+    fn number(&self, word: &str) -> u64 {
+        let state = self.state();
+        let behind = state
+            .split_once(word)
+            .unwrap_or_else(|| panic!("no {word}:\n{state}"))
+            .1;
+        let digits = behind
+            .trim_start()
+            .split(|char: char| !char.is_ascii_digit())
+            .next();
+        digits.unwrap().parse().unwrap()
+    }
+
+    /// Entries of a trace.
+    fn entries(&self, trace: &str) -> u64 {
+        let state = self.state();
+        let behind = state
+            .split_once(&format!(" new {trace}\n"))
+            .unwrap_or_else(|| panic!("{state}"))
+            .1;
+        let entries = behind.split_once("entries ").unwrap().1;
+        entries.split(',').next().unwrap().parse().unwrap()
+    }
+
+    /// The program has suffered nothing, and nothing is left in it.
+    fn end(mut self) {
+        self.tool.signal_group(libc::SIGINT);
+        let ended = self.tool.wait();
+        assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+        assert_nothing_left(self.program.id());
+        self.stdin = None;
+        assert_eq!(self.program.wait().end, End::Code(5));
+    }
+}
+
+fn many(scratch: &Path) -> Case {
+    Case::new(c("many", &[])).environment("XDG_RUNTIME_DIR", scratch)
+}
+
+#[test]
+fn traces_are_made_switched_and_removed() {
+    let mut desk = Desk::new();
+    desk.ctl("reset\ntrace f_00* new low\ntrace f_2999 new last\nstart");
+    desk.run("all");
+    assert_eq!([desk.entries("low"), desk.entries("last")], [0, 0]);
+    desk.ctl("trace low on");
+    desk.run("all");
+    assert_eq!([desk.entries("low"), desk.entries("last")], [100, 0]);
+    desk.ctl("trace last on\ntrace low off");
+    desk.run("all");
+    assert_eq!([desk.entries("low"), desk.entries("last")], [100, 1]);
+    desk.ctl("stop");
+    desk.run("all");
+    assert_eq!([desk.entries("low"), desk.entries("last")], [100, 1]);
+    assert_eq!(desk.number("#tracehits"), 202);
+    assert_eq!(desk.number("#traceinhits"), 101);
+    desk.ctl("trace low remove\ntrace last remove");
+    desk.run("all");
+    desk.end();
+}
+
+#[test]
+fn thousands_of_traces() {
+    let mut desk = Desk::new();
+    let of_each = |command: &dyn Fn(usize) -> String| -> String {
+        (0..FUNCTIONS)
+            .map(|number| command(number) + "\n")
+            .collect()
+    };
+    desk.ctl("reset\ntrace f_* new all\nstart");
+    desk.ctl(&of_each(&|number| {
+        format!("trace f_{number:04} new t{number}")
+    }));
+    desk.ctl(&of_each(&|number| {
+        format!("trace t{number} {}", ["on", "off"][number % 2])
+    }));
+    desk.run("all");
+    assert_eq!(desk.number("#traceinhits"), FUNCTIONS as u64 / 2);
+    assert_eq!([desk.entries("t0"), desk.entries("t1")], [1, 0]);
+    assert_eq!(desk.state().matches(" new t").count(), FUNCTIONS);
+    desk.ctl(&of_each(&|number| format!("trace t{number} remove")));
+    desk.run("all");
+    assert_eq!(desk.number("#traceinhits"), FUNCTIONS as u64 / 2);
+    desk.end();
+}
+
+#[test]
+fn overlapping_traces() {
+    let mut desk = Desk::new();
+    desk.ctl(
+        "reset\ntrace f_000* new a\ntrace f_0005 f_0006 f_1* new b\ntrace a on\ntrace b on\nstart",
+    );
+    desk.run("all");
+    assert_eq!(desk.number("#traceinhits"), 10 + 1000);
+    desk.ctl("trace a off");
+    desk.run("all");
+    assert_eq!(desk.number("#traceinhits"), 2 * 1000 + 10 + 2);
+    desk.ctl("trace a remove");
+    desk.run("all");
+    assert_eq!(desk.number("#traceinhits"), 3 * 1000 + 10 + 4);
+    desk.ctl("trace b remove");
+    desk.run("all");
+    assert_eq!(desk.number("#traceinhits"), 3 * 1000 + 10 + 4);
+    assert!(
+        desk.ctl("query f_0005")
+            .ends_with("f_0005@many: not traced\n")
+    );
+    desk.end();
+}
+
+#[test]
+fn what_was_chosen_at_the_start_is_a_trace() {
+    let mut desk = Desk::with(&["-F", "f_1*", "-F", "call_all", "-N", "f_19*"]);
+    let state = desk.state();
+    assert!(
+        state.contains("\ntrace f_1* call_all !f_19* new function\n"),
+        "{state}"
+    );
+    assert!(
+        state.contains("\ntrace function on\n") && state.contains("\nstart\n"),
+        "{state}"
+    );
+    desk.run("all");
+    assert_eq!(desk.number("#traceinhits"), 901);
+    desk.ctl("trace function remove");
+    desk.run("all");
+    assert_eq!(desk.number("#traceinhits"), 901);
+    let traced = desk.ctl("query f_* call_all");
+    assert_eq!(traced.matches(": not traced\n").count(), FUNCTIONS + 1);
+    desk.end();
+}
+
+#[test]
+fn a_saved_state_is_restored_elsewhere() {
+    let commands = "reset\ntrace f_00* !f_001* new a\ntrace f_2000 new b\ntrace a on\nstart";
+    let first = Desk::new();
+    first.ctl(commands);
+    let answer = first.ctl("query f_0020 f_0021");
+    let addresses: Vec<&str> = answer
+        .lines()
+        .map(|line| line.split(' ').next().unwrap())
+        .collect();
+    first.ctl(&format!(
+        "trace {} {} new range\ntrace range on",
+        addresses[0], addresses[1]
+    ));
+    first.ctl("uniform on\nuniform off");
+    let saved = first.state();
+
+    let mut second = Desk::new();
+    second.ctl(&format!("reset\n{saved}"));
+    let plain = |state: &str| -> Vec<String> {
+        let lines = state.lines().filter(|line| !line.starts_with('#'));
+        lines.map(str::to_owned).collect()
+    };
+    assert_eq!(plain(&second.state()), plain(&saved));
+    second.run("all");
+    assert_eq!(
+        [
+            second.entries("a"),
+            second.entries("b"),
+            second.entries("range")
+        ],
+        [90, 0, 1]
+    );
+    first.end();
+    second.end();
+}
+
+#[test]
+fn uniform_lets_functions_of_equal_work_keep_equal_times() {
+    let mut desk = Desk::new();
+    desk.ctl("reset\ntrace one new one\ntrace one on\nuniform on\nstart");
+    desk.run("pair 20000");
+    assert_eq!(desk.entries("one"), 20000);
+    assert_eq!(
+        desk.number("#traceinhits"),
+        20000,
+        "others pay, and are not recorded"
+    );
+    desk.ctl("reset");
+    desk.run("pair 1000");
+    desk.end();
+}
+
+#[test]
+fn reset_leaves_nothing_behind() {
+    let mut desk = Desk::new();
+    desk.run("all");
+    desk.ctl("trace f_* new all\ntrace all on\nuniform on");
+    desk.run("thread");
+    desk.ctl("reset");
+    let state = desk.state();
+    assert!(
+        !state.contains("trace ") && state.ends_with("\nstop\n"),
+        "{state}"
+    );
+    assert!(
+        desk.ctl("query f_0000 call_all")
+            .matches(": not traced\n")
+            .count()
+            == 2
+    );
+    assert_eq!(desk.number("#tracehits"), 0);
+    desk.run("all");
+    assert_eq!(desk.number("#slothits"), 0);
+    desk.end();
+}
+
+#[test]
+fn threads_are_watched() {
+    let mut desk = Desk::new();
+    desk.ctl("reset\ntrace f_* new all\ntrace all on\nstart");
+    let [main, second] = desk.threads;
+    desk.ctl(&format!("watch {second}"));
+    desk.run("all");
+    assert_eq!(desk.number("#traceinhits"), 0);
+    desk.run("thread");
+    assert_eq!(desk.number("#traceinhits"), FUNCTIONS as u64);
+    // The process's own number means all of its threads.
+    desk.ctl(&format!("watch {main}"));
+    desk.run("thread");
+    desk.run("all");
+    assert_eq!(desk.number("#traceinhits"), 3 * FUNCTIONS as u64);
+    desk.run("fork");
+    assert_eq!(desk.number("#traceinhits"), 3 * FUNCTIONS as u64);
+    desk.ctl(&format!("watch {main} children"));
+    desk.run("fork");
+    assert_eq!(desk.number("#traceinhits"), 4 * FUNCTIONS as u64);
+    desk.ctl("watch 0");
+    desk.run("fork");
+    assert_eq!(desk.number("#traceinhits"), 5 * FUNCTIONS as u64);
+    assert!(desk.refused("watch 1").contains("\"watch 1\": "));
+    desk.end();
+}
+
+#[test]
+fn libraries_that_are_loaded_later() {
+    let (_, late) = library("late.c");
+    let mut desk = Desk::new();
+    desk.ctl("reset\ntrace late@liblate* new late\ntrace late on\nstart");
+    assert_eq!(desk.entries("late"), 0);
+    desk.run(&format!("load {}", late.display()));
+    assert_eq!(desk.entries("late"), 1);
+    desk.ctl("trace late remove");
+    desk.run(&format!("load {}", late.display()));
+    assert_eq!(desk.number("#traceinhits"), 1);
+    desk.end();
+}
+
+#[test]
+fn places_in_the_source() {
+    let mut desk = Desk::new();
+    let source =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/programs/many.c")).unwrap();
+    let line = 1 + source
+        .lines()
+        .position(|line| line.contains("sum += 0x77"))
+        .unwrap();
+    let answer = desk.ctl(&format!("query many.c:{line}"));
+    assert!(answer.ends_with(" one@many: not traced\n"), "{answer}");
+    desk.ctl(&format!(
+        "reset\ntrace many.c:{line} new here\ntrace here on\nstart"
+    ));
+    desk.run("pair 10");
+    assert_eq!(desk.entries("here"), 10);
+    desk.end();
+}
+
+#[test]
+fn what_is_wrong_is_said() {
+    let desk = Desk::new();
+    let before = desk.state();
+    for (command, expected) in [
+        (
+            "trace f_0000 nwe p",
+            "nopal: \"trace f_0000 nwe p\": expected new, on, off or remove, found \"nwe\"\n",
+        ),
+        (
+            "trace f_000 new p",
+            "nopal: \"trace f_000 new p\": no function matches f_000; the nearest are f_0000, ",
+        ),
+        (
+            "trace _start new p",
+            "nopal: \"trace _start new p\": 1 of 1 functions cannot be traced: _start@many (the program's entry",
+        ),
+    ] {
+        let said = desk.refused(command);
+        assert!(said.starts_with(expected), "{said}");
+    }
+    assert_eq!(desk.state(), before);
+    desk.end();
+}
