@@ -43,6 +43,11 @@ impl Sites {
         self.numbers.get(&key).copied()
     }
 
+    pub fn is_held(&self, key: SiteKey) -> bool {
+        self.known(key)
+            .is_some_and(|number| self.sites[number].holders > 0)
+    }
+
     pub fn is_enabled(&self, key: SiteKey) -> bool {
         self.known(key)
             .is_some_and(|number| self.sites[number].enabled > 0)

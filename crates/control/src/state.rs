@@ -138,10 +138,15 @@ impl Control {
     ) -> Result<(Trace, String)> {
         let found = found_or_waiting(engine, &what)?;
         let able: Vec<SiteKey> = able(&found).collect();
-        let refused = if able.is_empty() {
+        let new: Vec<SiteKey> = able
+            .iter()
+            .copied()
+            .filter(|key| !self.sites.is_held(*key))
+            .collect();
+        let refused = if new.is_empty() {
             Vec::new()
         } else {
-            engine.insert(&able)?
+            engine.insert(&new)?
         };
         let told = refusals(&found, &refused);
         let without: HashSet<SiteKey> = refused.iter().map(|refused| refused.key).collect();

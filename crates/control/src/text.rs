@@ -9,6 +9,8 @@ use crate::what::word;
 impl Control {
     /// In the manner of Plan 9's devtrace.
     pub(crate) fn text(&self, engine: &mut dyn Engine) -> String {
+        // What is counted is what has been written. Where that fails, the session has ended.
+        let _ = engine.flush();
         let mut out = String::new();
         line(
             &mut out,

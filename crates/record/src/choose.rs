@@ -41,6 +41,30 @@ impl Wanted {
         refused.filter(|refused| chooses(refused.address)).collect()
     }
 
+    /// The addresses in the file of all of these: sites, and functions that are refused. Only `candidates` are looked at,
+    /// if they are given.
+    pub fn functions(
+        &self,
+        module: &Loaded,
+        imports: &HashSet<u64>,
+        candidates: Option<&[u64]>,
+    ) -> HashSet<u64> {
+        let chooses = self.chooser(module, imports);
+        let plan = &module.file.plan;
+        let sites = plan.sites.iter().map(|site| site.address);
+        let refused = plan.refused.iter().map(|refused| refused.address);
+        match candidates {
+            Some(candidates) => {
+                let candidates = candidates.iter().copied();
+                candidates.filter(|address| chooses(*address)).collect()
+            }
+            None => sites
+                .chain(refused)
+                .filter(|address| chooses(*address))
+                .collect(),
+        }
+    }
+
     /// Tells of an address in the file whether the function there is chosen.
     fn chooser(&self, module: &Loaded, imports: &HashSet<u64>) -> impl Fn(u64) -> bool {
         let file_name = module.name.rsplit('/').next().unwrap_or(&module.name);

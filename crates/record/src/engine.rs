@@ -132,6 +132,12 @@ fn function_with(module: &Loaded, address: u64) -> Means {
     }
 }
 
+/// The name in a pattern that matches no other.
+fn plain_name(pattern: &str) -> Option<&str> {
+    let name = pattern.split('@').next()?;
+    (!name.is_empty() && !name.contains(['*', '?', '[', '{', '\\'])).then_some(name)
+}
+
 fn file_name(module: &Loaded) -> String {
     let name = module.name.rsplit('/').next();
     name.unwrap_or(&module.name).to_owned()
@@ -145,6 +151,10 @@ impl Engine for Session {
                 libraries: false,
                 functions: true,
             }),
+            _ => None,
+        };
+        let plain = match place {
+            Place::Names(pattern) => plain_name(pattern),
             _ => None,
         };
         let mut found = Vec::new();
@@ -174,14 +184,14 @@ impl Engine for Session {
                 } if of_module(name) => Means::Between(*start, *end),
                 Place::Names(_) => match &wanted {
                     Some(wanted) => {
+                        let candidates = plain.map(|name| module.file.named(name));
+                        if candidates.is_some_and(<[u64]>::is_empty) {
+                            continue;
+                        }
                         let imports = imports
                             .entry(traced.process)
                             .or_insert_with(|| traced.imports(&[]));
-                        let sites = wanted.sites(module, imports);
-                        let refused = wanted.refused(module, imports);
-                        let sites = sites.iter().map(|site| site.address);
-                        let refused = refused.iter().map(|refused| refused.address);
-                        Means::Chosen(sites.chain(refused).collect())
+                        Means::Chosen(wanted.functions(module, imports, candidates))
                     }
                     None => Means::Nothing,
                 },
@@ -196,10 +206,10 @@ impl Engine for Session {
                 .sites
                 .iter()
                 .map(|site| (site.address, site.size, None));
-            let refused = plan.refused.iter().map(|refused| {
-                let reason = refused.reason.text().to_string();
-                (refused.address, refused.size, Some(reason))
-            });
+            let refused = plan
+                .refused
+                .iter()
+                .map(|refused| (refused.address, refused.size, Some(&refused.reason)));
             let first = found.len();
             for (address, size, refused) in sites.chain(refused).filter(|one| means.has(one.0)) {
                 let name = match module.file.image.function_at(address) {
@@ -213,7 +223,7 @@ impl Engine for Session {
                     name,
                     module: file_name(module),
                     executable: module.executable,
-                    refused,
+                    refused: refused.map(|reason| reason.text().to_string()),
                 });
             }
             found[first..].sort_unstable_by_key(|site| site.address);
@@ -265,6 +275,9 @@ impl Engine for Session {
     }
 
     fn switch(&mut self, sites: &[SiteKey], mode: Mode) -> Result<()> {
+        if sites.is_empty() {
+            return Ok(());
+        }
         let files = by_file(sites);
         let numbers: Vec<u32> = sites.iter().filter_map(|site| self.number(*site)).collect();
         // Before sites are switched on that nobody is to hear of, and after they are off.
@@ -277,6 +290,9 @@ impl Engine for Session {
     }
 
     fn remove(&mut self, sites: &[SiteKey]) -> Result<()> {
+        if sites.is_empty() {
+            return Ok(());
+        }
         self.find_forks();
         let files = by_file(sites);
         self.in_all(|traced, _| traced.remove_sites(&files))

@@ -5,12 +5,12 @@ use crate::markers;
 use crate::notes::note;
 use anyhow::{Context, Result};
 use nopal_plan::{Plan, Refused, Site};
-use nopal_symbols::Image;
+use nopal_symbols::{Image, demangle, without_parameters};
 use nopal_trace::{Note, Writer};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// One file and its plan.
 pub struct File {
@@ -18,9 +18,30 @@ pub struct File {
     pub plan: Plan,
     /// Its number in the trace.
     pub index: u32,
+    names: OnceLock<HashMap<String, Vec<u64>>>,
 }
 
 impl File {
+    /// The functions that have a name: as the file has it, demangled, or so without parameters.
+    pub fn named(&self, name: &str) -> &[u64] {
+        let names = self.names.get_or_init(|| {
+            let mut names = HashMap::<String, Vec<u64>>::new();
+            for function in self.image.functions().unwrap_or_default() {
+                for raw in std::iter::once(&function.name).chain(&function.aliases) {
+                    let demangled = demangle(raw);
+                    for name in [raw.as_str(), &demangled, without_parameters(&demangled)] {
+                        let addresses = names.entry(name.to_owned()).or_default();
+                        if addresses.last() != Some(&function.address) {
+                            addresses.push(function.address);
+                        }
+                    }
+                }
+            }
+            names
+        });
+        names.get(name).map_or(&[], Vec::as_slice)
+    }
+
     /// The functions with code of a line.
     pub fn functions_at(&self, file: &str, line: u32) -> Result<HashSet<u64>> {
         let functions = self.image.functions_at_line(file, line)?;
@@ -141,7 +162,12 @@ impl Files {
                 identity: identity.clone(),
             },
         )?;
-        let file = Arc::new(File { image, plan, index });
+        let file = Arc::new(File {
+            image,
+            plan,
+            index,
+            names: OnceLock::new(),
+        });
         self.by_identity.insert(identity, file.clone());
         Ok(file)
     }
