@@ -1,4 +1,6 @@
 /* A library that is loaded late. */
 #include "hard.h"
 
-KEPT void late(void) { EFFECT(); }
+int late_calls;
+
+KEPT void late(void) { late_calls += 0x1234; }

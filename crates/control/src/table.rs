@@ -211,7 +211,7 @@ pub const COMMANDS: &[Description] = &[
     },
     Description {
         form: "size NUMBER",
-        about: "Gives the buffer room for 2 to the power of NUMBER records of 8 bytes.",
+        about: "Gives the buffer room for 2 to the power of NUMBER records of 8 bytes. A running session takes only the size that it has (--buffer).",
         example: "size 23",
     },
     Description {
@@ -221,12 +221,12 @@ pub const COMMANDS: &[Description] = &[
     },
     Description {
         form: "watch IDS",
-        about: "Records only these processes and threads; 0 means all.",
+        about: "Records only these processes and threads; 0 means all. The others pay what recorded ones pay.",
         example: "watch 4711 4715",
     },
     Description {
         form: "watch IDS children",
-        about: "Records also what these processes fork from now on.",
+        about: "Records also what the children of these processes do.",
         example: "watch 4711 children",
     },
     Description {
