@@ -122,8 +122,8 @@ pub trait Engine {
     /// Takes the jumps of sites out of the text. Sites that are not inserted are passed over.
     fn remove(&mut self, sites: &[SiteKey]) -> Result<()>;
 
-    /// Records only what these processes and threads do; all, if there are none. With `children`, also what the children
-    /// of these processes do. An error names an id that is not of the session.
+    /// Records only what these processes and threads do; all, if there are none. With `children`, also what do the
+    /// processes that these fork from now on. An error names an id that is not of the session.
     fn watch(&mut self, ids: &[u32], children: bool) -> Result<()>;
 
     /// Memory for records that are not written out yet. In bytes.

@@ -226,7 +226,7 @@ pub const COMMANDS: &[Description] = &[
     },
     Description {
         form: "watch IDS children",
-        about: "Records also what the children of these processes do.",
+        about: "Records also what these processes fork from now on.",
         example: "watch 4711 children",
     },
     Description {

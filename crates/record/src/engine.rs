@@ -159,6 +159,7 @@ impl Engine for Session {
         };
         let mut found = Vec::new();
         let mut imports = HashMap::new();
+        let none = HashSet::new();
         for (traced, module) in self.modules() {
             let of_module = |name: &str| name == file_name(module);
             let within = |address: u64| address.wrapping_sub(module.base);
@@ -188,9 +189,14 @@ impl Engine for Session {
                         if candidates.is_some_and(<[u64]>::is_empty) {
                             continue;
                         }
-                        let imports = imports
-                            .entry(traced.process)
-                            .or_insert_with(|| traced.imports(&[]));
+                        // Of the executable, all functions are meant anyway.
+                        let imports = if module.executable {
+                            &none
+                        } else {
+                            imports
+                                .entry(traced.process)
+                                .or_insert_with(|| traced.imports(&[]))
+                        };
                         Means::Chosen(wanted.functions(module, imports, candidates))
                     }
                     None => Means::Nothing,
