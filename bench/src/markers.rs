@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 3;
 
 pub fn measure(places: &Places, programs: &Programs) -> Result<Vec<Row>> {
     let program = compile(programs)?;
@@ -21,7 +21,7 @@ pub fn measure(places: &Places, programs: &Programs) -> Result<Vec<Row>> {
         (0..ROUNDS).map(round).collect()
     };
     let plain = rounds(None)?;
-    let recorded = rounds(Some(&["-M", "*on", "--flight", "--max-size", "64M"]))?;
+    let recorded = rounds(Some(&["-M", "*on", "--max-size", "16M"]))?;
     let of = |rounds: &[Printed], what: &dyn Fn(&Printed) -> Result<f64>| -> Result<Samples> {
         let all: Result<Vec<f64>> = rounds.iter().map(what).collect();
         Ok(Samples::from_iter(all?))
