@@ -1,6 +1,7 @@
 //! The session as its clients see it, through its control socket.
 
 use crate::desk;
+use crate::remove;
 use crate::session::Session;
 use crate::steer::Handle;
 use nopal_serve::{Access, Entry, Failure, File, Server, Tree};
@@ -45,6 +46,18 @@ impl Tree for Handle {
 
     fn command(&self, text: &str) -> Result<String, Failure> {
         desk::command(self, text)
+    }
+
+    fn find(&self, process: i32) -> Result<(), Failure> {
+        let found = self.ask(move |session| {
+            let mut regions = session.shared.regions().into_iter();
+            let region = regions.find(|region| remove::has_mapped(process, region));
+            region.is_some_and(|region| session.asker(&region, process).is_ok())
+        });
+        match found {
+            Ok(true) => Ok(()),
+            _ => Err(Failure::new(libc::ESRCH, "the session has no such process")),
+        }
     }
 
     fn detach(&self) -> Result<(), Failure> {

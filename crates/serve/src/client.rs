@@ -5,9 +5,10 @@ use crate::protocol::{
     Answer, LONGEST_COMMAND, LONGEST_LINE, LONGEST_READ, LONGEST_WRITE, Request, VERSION,
     parse_list,
 };
-use crate::sockets;
+use crate::sockets::{self, NotTraced};
 use crate::tree::{Access, Entry, Failure};
 use anyhow::{Context, Result, ensure};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 /// How long a session may take to send an answer that it has begun, or to take a request.
@@ -22,7 +23,23 @@ pub struct Client {
 impl Client {
     /// To the session that traces a process.
     pub fn connect(process: i32) -> Result<Client> {
-        let socket = sockets::connect(process)?;
+        let named = sockets::connect(process).and_then(Client::greet);
+        match named {
+            Err(error) if error.is::<NotTraced>() => Client::search(process).ok_or(error),
+            named => named,
+        }
+    }
+
+    /// To the session that finds out only now that a process is its own.
+    fn search(process: i32) -> Option<Client> {
+        sockets::sessions().into_iter().find_map(|socket| {
+            let mut client = Client::greet(socket).ok()?;
+            client.ask(&Request::Find(process), &[]).ok()?;
+            Some(client)
+        })
+    }
+
+    fn greet(socket: UnixStream) -> Result<Client> {
         let mut client = Client {
             line: Line::new(socket.into()),
         };

@@ -125,6 +125,7 @@ impl<'a> Connection<'a> {
             Request::Flush => self.flush(),
             Request::Close => self.close(),
             Request::Command { .. } => self.command(bytes),
+            Request::Find(process) => self.tree.find(process).map(|()| Vec::new()),
             Request::Detach => {
                 self.stays.to_the_end.store(true, Ordering::Release);
                 self.tree.detach().map(|()| Vec::new())

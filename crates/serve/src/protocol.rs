@@ -15,6 +15,7 @@
 //! flush                   a line whose end may have been to come is obeyed too
 //! close                   the connection is no file any more
 //! command LENGTH          and that many bytes: lines as for the file ctl, without opening it
+//! find PROCESS            ESRCH unless the session traces that process, as the child of another perhaps
 //! detach                  the session is to end; when it has, the connection is closed
 //!
 //! ok LENGTH               and that many bytes
@@ -65,6 +66,7 @@ pub enum Request {
     Command {
         length: usize,
     },
+    Find(i32),
     Detach,
 }
 
@@ -100,6 +102,7 @@ impl Request {
             "command" => Request::Command {
                 length: length(rest, LONGEST_COMMAND)?,
             },
+            "find" => Request::Find(number(rest)?.try_into().ok()?),
             "detach" if rest.is_empty() => Request::Detach,
             _ => return None,
         })
@@ -123,6 +126,7 @@ impl Request {
             Request::Flush => "flush\n".into(),
             Request::Close => "close\n".into(),
             Request::Command { length } => format!("command {length}\n"),
+            Request::Find(process) => format!("find {process}\n"),
             Request::Detach => "detach\n".into(),
         }
     }
@@ -271,6 +275,7 @@ mod tests {
             Request::Command {
                 length: LONGEST_COMMAND,
             },
+            Request::Find(7),
             Request::Detach,
         ];
         for bits in 1..8 {
@@ -323,6 +328,8 @@ mod tests {
             "nopal",
             "nopal 1 2",
             "nopal 4294967296",
+            "find -7",
+            "find 2147483648",
             "OPEN r x",
             "open  x",
         ] {

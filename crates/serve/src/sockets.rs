@@ -2,7 +2,7 @@
 //! its number. What a dead session has left is removed by whoever comes upon it.
 
 use crate::directory::Directory;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use rustix::process::geteuid;
@@ -132,23 +132,36 @@ pub fn connect(process: i32) -> Result<UnixStream> {
         directories.push(Directory::of(about.uid())?);
     }
     for directory in directories.into_iter().flatten() {
-        let socket = new_socket(SocketFlags::CLOEXEC)?;
-        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(PATIENCE))?;
-        let address = SocketAddrUnix::new(directory.path(&process.to_string()))?;
-        match rustix::net::connect(&socket, &address) {
-            Ok(()) => {
-                ensure!(
-                    is_trusted(&socket),
-                    "the socket of process {process} is another user's"
-                );
-                return Ok(UnixStream::from(socket));
-            }
-            Err(Errno::AGAIN) => bail!("the session of process {process} does not answer"),
-            Err(Errno::NOENT | Errno::CONNREFUSED) => {}
-            Err(error) => return Err(error).context("the session cannot be reached"),
+        if let Some(stream) = connect_to(&directory, &process.to_string())? {
+            return Ok(stream);
         }
     }
     bail!(NotTraced { process })
+}
+
+/// Connections to all sessions of this user.
+pub fn sessions() -> Vec<UnixStream> {
+    let Ok(Some(directory)) = Directory::own() else {
+        return Vec::new();
+    };
+    let names = directory.names().unwrap_or_default().into_iter();
+    names
+        .filter(|name| name.starts_with(PREFIX))
+        .filter_map(|name| connect_to(&directory, &name).ok()?)
+        .collect()
+}
+
+/// `None`: nobody is there.
+fn connect_to(directory: &Directory, name: &str) -> Result<Option<UnixStream>> {
+    let socket = new_socket(SocketFlags::CLOEXEC)?;
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(PATIENCE))?;
+    match rustix::net::connect(&socket, &SocketAddrUnix::new(directory.path(name))?) {
+        Ok(()) if is_trusted(&socket) => Ok(Some(UnixStream::from(socket))),
+        Ok(()) => bail!("the socket {name} is another user's"),
+        Err(Errno::AGAIN) => bail!("the session of {name} does not answer"),
+        Err(Errno::NOENT | Errno::CONNREFUSED) => Ok(None),
+        Err(error) => Err(error).context("the session cannot be reached"),
+    }
 }
 
 /// No session has this process.

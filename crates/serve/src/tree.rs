@@ -13,6 +13,9 @@ pub trait Tree: Send + Sync + 'static {
     /// Obeys lines as a write to `ctl` does, and gives what they answer.
     fn command(&self, text: &str) -> Result<String, Failure>;
 
+    /// Whether a process is the session's, which may not have met it yet: a child that another has made.
+    fn find(&self, process: i32) -> Result<(), Failure>;
+
     /// Has the session end, which it does afterwards.
     fn detach(&self) -> Result<(), Failure>;
 }

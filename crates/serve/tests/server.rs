@@ -367,6 +367,20 @@ fn sockets_are_the_users_own() {
 }
 
 #[test]
+fn a_child_is_found_that_the_session_has_not_met() {
+    let (fake, _server, _) = session();
+    let (_other, _second, _) = session();
+    let child = 3_000_000;
+    assert!(Client::connect(child).err().unwrap().is::<NotTraced>());
+    fake.state().children.push(child);
+    Client::connect(child)
+        .unwrap()
+        .command("for a child")
+        .unwrap();
+    assert_eq!(fake.told(), "for a child");
+}
+
+#[test]
 fn a_process_has_one_session_and_a_dead_one_none() {
     let (_fake, server, process) = session();
     let (_other, mut second, another) = session();

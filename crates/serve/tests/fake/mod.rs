@@ -18,6 +18,7 @@ pub struct Fake(Arc<Mutex<State>>);
 pub struct State {
     pub told: Vec<String>,
     pub stream: Vec<u8>,
+    pub children: Vec<i32>,
     /// How many files that were opened to be written.
     pub closed: usize,
 }
@@ -73,6 +74,13 @@ impl Tree for Fake {
     fn command(&self, text: &str) -> Result<String, Failure> {
         self.state().told.push(text.into());
         Ok(format!("heard {text}"))
+    }
+
+    fn find(&self, process: i32) -> Result<(), Failure> {
+        match self.state().children.contains(&process) {
+            true => Ok(()),
+            false => Err(Failure::new(libc::ESRCH, "no such process here")),
+        }
     }
 
     fn detach(&self) -> Result<(), Failure> {
