@@ -50,6 +50,9 @@ pub const ROWS: &[Row] = &[
     row("vfork", || plain("exec").arguments(["vfork", "100"])),
     row("posix_spawn", || plain("exec").arguments(["spawn", "100"])),
     row("clone with shared memory", || plain("shared_clone")),
+    row("clone with shared memory, side by side", || {
+        plain("shared_clone").arguments(["beside"])
+    }),
     row("exec from a thread", || {
         plain("exec").arguments(["thread", "1"])
     }),

@@ -254,7 +254,7 @@ fn a_saved_state_is_restored_elsewhere() {
 }
 
 #[test]
-fn uniform_lets_functions_of_equal_work_keep_equal_times() {
+fn uniform_records_the_chosen_functions_only() {
     let mut desk = Desk::new();
     desk.ctl("reset\ntrace one new one\ntrace one on\nuniform on\nstart");
     desk.run("pair 20000");
