@@ -1,4 +1,6 @@
 use std::fmt;
+use std::ops::{Deref, Range};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -16,18 +18,73 @@ use serde::{Deserialize, Serialize};
 /// ```
 ///
 /// `push literal; jmp target` would be shorter, but then every return up the stack is mispredicted, not only this one.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Body {
-    pub code: Vec<u8>,
-    pub fixups: Vec<Fixup>,
+    pub code: Part<u8>,
+    pub fixups: Part<Fixup>,
     /// For each displaced instruction, and for the address after the window where the body gets there: its offset from
     /// the site's address, and its offset in `code`. Both ascend. A thread at any of them may be moved to the other.
-    pub map: Vec<(u8, u16)>,
+    pub map: Part<(u8, u16)>,
     /// What changes in the frame, by offset in `code`, beginning with the CFA at offset 0, rsp + 8. There the return
     /// address lies at CFA - 8, where it stays, and every register is the caller's. Empty where the file does not say
     /// how the function is unwound.
-    pub rows: Vec<(u16, FrameChange)>,
+    pub rows: Part<(u16, FrameChange)>,
 }
+
+/// Elements that lie among those of other bodies: a plan that is read takes a few allocations, not some for each site.
+#[derive(Clone)]
+pub struct Part<T> {
+    all: Arc<Vec<T>>,
+    range: Range<u32>,
+}
+
+impl<T> Part<T> {
+    /// None: there are not as many.
+    pub(crate) fn of(all: &Arc<Vec<T>>, range: Range<u32>) -> Option<Part<T>> {
+        all.get(range.start as usize..range.end as usize)?;
+        Some(Part {
+            all: all.clone(),
+            range,
+        })
+    }
+}
+
+impl<T> Deref for Part<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.all[self.range.start as usize..self.range.end as usize]
+    }
+}
+
+impl<T> From<Vec<T>> for Part<T> {
+    fn from(all: Vec<T>) -> Part<T> {
+        Part {
+            range: 0..all.len() as u32,
+            all: Arc::new(all),
+        }
+    }
+}
+
+impl<T> Default for Part<T> {
+    fn default() -> Part<T> {
+        Vec::new().into()
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Part<T> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self[..].fmt(formatter)
+    }
+}
+
+impl<T: PartialEq> PartialEq for Part<T> {
+    fn eq(&self, other: &Part<T>) -> bool {
+        self[..] == other[..]
+    }
+}
+
+impl<T: Eq> Eq for Part<T> {}
 
 /// A hole in the code. Targets are link-time addresses in the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,7 +141,7 @@ impl Body {
     pub fn place(&self, module_base: u64, at: u64, out: &mut [u8]) -> Result<(), PlaceError> {
         let out = out.get_mut(..self.code.len()).ok_or(PlaceError::NoRoom)?;
         out.copy_from_slice(&self.code);
-        for fixup in &self.fixups {
+        for fixup in &*self.fixups {
             match *fixup {
                 Fixup::Relative {
                     offset,

@@ -5,21 +5,18 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use anyhow::{Context, Result, anyhow, ensure};
-use nopal_symbols::{Function, Image, Stamp};
+use anyhow::{Context, Result, ensure};
+use nopal_symbols::{Image, Stamp};
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::Plan;
+use crate::{Plan, stored};
 
 /// Changes whenever functions are found differently, or plans are made or written differently.
-const VERSION: &[u8; 8] = b"nopal-p6";
+const VERSION: &[u8; 8] = b"nopal-p7";
 
-/// Version, checksum of what follows, stamp and hash of what the plan was made from. Then come the length of the
-/// functions, the functions, and the plan.
+/// Version, checksum of what follows, stamp and hash of what the plan was made from. Then come the length of the plan,
+/// the plan, and the functions.
 const HEADER: usize = 32;
-
-/// Bytes of a plan from which on a second thread helps to read it.
-const WORTH_A_THREAD: usize = 1 << 17;
 
 /// A plan that was written so many seconds after its file was changed holds for every file with the same stamp. One that
 /// was written sooner holds for the same content: the file may have been changed again within the resolution of its
@@ -35,10 +32,10 @@ impl Plan {
             return Plan::make(image);
         };
         let path = cache_dir.join(format!("{identity}.plan"));
-        if let Ok((functions, plan)) = read(&path, stamp, image)
+        if let Ok(Cached { plan, functions }) = read(&path, stamp, image)
             && plan.identity == identity
         {
-            image.remember(functions);
+            image.remember(move || postcard::from_bytes(&functions).ok());
             return Ok(plan);
         }
         let plan = Plan::make(image)?;
@@ -48,7 +45,13 @@ impl Plan {
     }
 }
 
-fn read(path: &Path, stamp: Stamp, image: &Image) -> Result<(Vec<Function>, Plan)> {
+struct Cached {
+    plan: Plan,
+    /// Not decoded: few ask for them.
+    functions: Vec<u8>,
+}
+
+fn read(path: &Path, stamp: Stamp, image: &Image) -> Result<Cached> {
     let mut file = File::options()
         .read(true)
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
@@ -72,23 +75,12 @@ fn read(path: &Path, stamp: Stamp, image: &Image) -> Result<(Vec<Function>, Plan
         header == self::header(stamp, content, rest),
         "damaged, or of another file or version"
     );
-    let (length, rest) = rest.split_first_chunk().context("no functions")?;
+    let (length, rest) = rest.split_first_chunk().context("no plan")?;
     let length = usize::try_from(u64::from_le_bytes(*length))?;
-    let (functions, plan) = rest.split_at_checked(length).context("too few functions")?;
-    // Each is worth a thread only where it is long; short files are many, and read side by side anyway.
-    if rest.len() < WORTH_A_THREAD {
-        return Ok((
-            postcard::from_bytes(functions)?,
-            postcard::from_bytes(plan)?,
-        ));
-    }
-    std::thread::scope(|scope| {
-        let functions = scope.spawn(|| postcard::from_bytes(functions));
-        let plan = postcard::from_bytes(plan);
-        let functions = functions
-            .join()
-            .map_err(|_| anyhow!("the plan cannot be read"))?;
-        Ok((functions?, plan?))
+    let (plan, functions) = rest.split_at_checked(length).context("too short")?;
+    Ok(Cached {
+        plan: stored::decode(plan)?,
+        functions: functions.to_vec(),
     })
 }
 
@@ -101,10 +93,10 @@ fn write(directory: &Path, path: &Path, stamp: Stamp, image: &Image, plan: &Plan
         is_ours(&fs::metadata(directory)?),
         "not a directory that only this user writes"
     );
-    let functions = postcard::to_stdvec(image.functions()?)?;
-    let mut rest = (functions.len() as u64).to_le_bytes().to_vec();
-    rest.extend_from_slice(&functions);
-    let rest = postcard::to_extend(plan, rest)?;
+    let plan = stored::encode(plan)?;
+    let mut rest = (plan.len() as u64).to_le_bytes().to_vec();
+    rest.extend_from_slice(&plan);
+    let rest = postcard::to_extend(image.functions()?, rest)?;
     let mut file = tempfile::NamedTempFile::new_in(directory)?;
     file.write_all(&header(stamp, image.content_hash(), &rest))?;
     file.write_all(&rest)?;

@@ -17,10 +17,11 @@ mod reason;
 mod relocate;
 mod sequences;
 mod special;
+mod stored;
 mod sweep;
 mod window;
 
-pub use body::{Body, Fixup, FrameChange, PlaceError};
+pub use body::{Body, Fixup, FrameChange, Part, PlaceError};
 pub use plan::{How, Plan, Refused, Site};
 pub use reason::Reason;
 

@@ -6,7 +6,7 @@ use crate::judge::{self, Verdict};
 use crate::{Body, LONGEST_WINDOW, Reason};
 
 /// All functions of a file: each is either a site or refused. All by address.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     pub identity: String,
     pub sites: Vec<Site>,
@@ -16,7 +16,7 @@ pub struct Plan {
 }
 
 /// A function whose first bytes may become a jump.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
     pub address: u64,
     pub size: u64,

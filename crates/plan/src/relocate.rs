@@ -13,7 +13,10 @@ pub(crate) const STACK_POINTER: u16 = 7;
 pub(crate) fn relocate(window: &Window<'_>, rules: &[(u64, FrameChange)]) -> Result<Body, Reason> {
     let mut writer = Writer {
         window,
-        body: Body::default(),
+        code: Vec::new(),
+        fixups: Vec::new(),
+        map: Vec::new(),
+        rows: Vec::new(),
         rules,
         has_rules: !rules.is_empty(),
         frame: (STACK_POINTER, 8),
@@ -49,7 +52,10 @@ pub(crate) fn relocate(window: &Window<'_>, rules: &[(u64, FrameChange)]) -> Res
 
 struct Writer<'a> {
     window: &'a Window<'a>,
-    body: Body,
+    code: Vec<u8>,
+    fixups: Vec<Fixup>,
+    map: Vec<(u8, u16)>,
+    rows: Vec<(u16, FrameChange)>,
     rules: &'a [(u64, FrameChange)],
     has_rules: bool,
     /// The register and the offset that the canonical frame address is computed from.
@@ -60,13 +66,13 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     fn here(&self) -> u16 {
-        self.body.code.len() as u16
+        self.code.len() as u16
     }
 
     /// Notes where the instruction at `address` goes and takes over the rules that hold from there.
     fn begin(&mut self, address: u64) -> Result<(), Reason> {
         let offset = address - self.window.start;
-        self.body.map.push((offset as u8, self.here()));
+        self.map.push((offset as u8, self.here()));
         while let Some((&(at, change), rest)) = self.rules.split_first() {
             if at > offset {
                 break;
@@ -77,7 +83,7 @@ impl Writer<'_> {
             if let FrameChange::Cfa { register, offset } = change {
                 self.frame = (register, offset);
             }
-            self.body.rows.push((self.here(), change));
+            self.rows.push((self.here(), change));
             self.rules = rest;
         }
         Ok(())
@@ -107,8 +113,8 @@ impl Writer<'_> {
             }
             Kind::Counting => {
                 // Over a short jump that goes over a long one.
-                self.body.code.extend_from_slice(&raw[..raw.len() - 1]);
-                self.body.code.extend_from_slice(&[2, 0xeb, 5]);
+                self.code.extend_from_slice(&raw[..raw.len() - 1]);
+                self.code.extend_from_slice(&[2, 0xeb, 5]);
                 self.jump_to(&[0xe9], target(instruction));
             }
             Kind::Call => {
@@ -121,12 +127,12 @@ impl Writer<'_> {
     }
 
     fn copy(&mut self, displaced: &Displaced, raw: &[u8]) {
-        let start = self.body.code.len();
-        self.body.code.extend_from_slice(raw);
+        let start = self.code.len();
+        self.code.extend_from_slice(raw);
         if displaced.instruction.memory_base() == Register::RIP {
             let hole = start + displaced.displacement;
-            self.body.code[hole..hole + 4].fill(0);
-            self.body.fixups.push(Fixup::Relative {
+            self.code[hole..hole + 4].fill(0);
+            self.fixups.push(Fixup::Relative {
                 offset: hole as u16,
                 from: self.here(),
                 target: displaced.instruction.ip_rel_memory_address(),
@@ -137,19 +143,19 @@ impl Writer<'_> {
     /// A jump to the function's own first instruction, from within the window, stays in the body: it is no new call.
     fn jump_to(&mut self, jump: &[u8], target: u64) {
         if target == self.window.start {
-            self.body.code.extend_from_slice(jump);
-            let back = -(self.body.code.len() as i32 + 4);
-            self.body.code.extend_from_slice(&back.to_le_bytes());
+            self.code.extend_from_slice(jump);
+            let back = -(self.code.len() as i32 + 4);
+            self.code.extend_from_slice(&back.to_le_bytes());
         } else {
             self.distance(jump, target);
         }
     }
 
     fn distance(&mut self, instruction: &[u8], target: u64) {
-        self.body.code.extend_from_slice(instruction);
+        self.code.extend_from_slice(instruction);
         let offset = self.here();
-        self.body.code.extend_from_slice(&[0; 4]);
-        self.body.fixups.push(Fixup::Relative {
+        self.code.extend_from_slice(&[0; 4]);
+        self.fixups.push(Fixup::Relative {
             offset,
             from: self.here(),
             target,
@@ -166,13 +172,13 @@ impl Writer<'_> {
         if self.window.instructions.iter().any(below) {
             return Err(Reason::Immovable);
         }
-        self.body.code.extend_from_slice(&[0xe8, 1, 0, 0, 0, 0xcc]);
+        self.code.extend_from_slice(&[0xe8, 1, 0, 0, 0, 0xcc]);
         self.pushed(8);
-        self.body.code.extend_from_slice(&[0xff, 0x35]);
-        self.literal = Some(self.body.code.len());
-        self.body.code.extend_from_slice(&[0; 4]);
+        self.code.extend_from_slice(&[0xff, 0x35]);
+        self.literal = Some(self.code.len());
+        self.code.extend_from_slice(&[0; 4]);
         self.pushed(16);
-        self.body.code.extend_from_slice(&[0x8f, 0x04, 0x24]);
+        self.code.extend_from_slice(&[0x8f, 0x04, 0x24]);
         self.pushed(8);
         Ok(())
     }
@@ -181,8 +187,7 @@ impl Writer<'_> {
         let (register, offset) = self.frame;
         if register == STACK_POINTER && self.has_rules {
             let offset = offset.wrapping_add(bytes);
-            self.body
-                .rows
+            self.rows
                 .push((self.here(), FrameChange::Cfa { register, offset }));
         }
     }
@@ -207,19 +212,16 @@ impl Writer<'_> {
                 let displacement = instruction.memory_displacement64().cast_signed();
                 let displacement =
                     i32::try_from(displacement + 8).map_err(|_| Reason::Immovable)?;
-                self.body.code.extend_from_slice(&raw[..modrm_at]);
-                self.body
-                    .code
+                self.code.extend_from_slice(&raw[..modrm_at]);
+                self.code
                     .extend_from_slice(&[modrm & 0x3f | 0x80, raw[modrm_at + 1]]);
-                self.body
-                    .code
-                    .extend_from_slice(&displacement.to_le_bytes());
+                self.code.extend_from_slice(&displacement.to_le_bytes());
             }
             Register::ESP => return Err(Reason::Immovable),
             _ => {
-                let at = self.body.code.len() + modrm_at;
+                let at = self.code.len() + modrm_at;
                 self.copy(displaced, raw);
-                self.body.code[at] = modrm;
+                self.code[at] = modrm;
             }
         }
         Ok(())
@@ -229,14 +231,19 @@ impl Writer<'_> {
         if let Some(at) = self.literal {
             let offset = self.here();
             let distance = i32::from(offset) - (at as i32 + 4);
-            self.body.code[at..at + 4].copy_from_slice(&distance.to_le_bytes());
-            self.body.code.extend_from_slice(&[0; 8]);
-            self.body.fixups.push(Fixup::Absolute {
+            self.code[at..at + 4].copy_from_slice(&distance.to_le_bytes());
+            self.code.extend_from_slice(&[0; 8]);
+            self.fixups.push(Fixup::Absolute {
                 offset,
                 target: self.window.end(),
             });
         }
-        self.body
+        Body {
+            code: self.code.into(),
+            fixups: self.fixups.into(),
+            map: self.map.into(),
+            rows: self.rows.into(),
+        }
     }
 }
 

@@ -157,9 +157,7 @@ fn defined(name: &str, modules: &[Loaded], words: &mut Words) -> Option<u64> {
     let (module, address) = modules
         .iter()
         .find_map(|module| Some((module, module.file.image.exported(name)?)))?;
-    let indirect =
-        matches!(module.file.image.function_at(address), Ok(Some(function)) if function.indirect);
-    if !indirect {
+    if !module.file.image.chooses(name) {
         return Some(module.base.wrapping_add(address));
     }
     let chosen = module

@@ -4,6 +4,7 @@ use object::pod::{slice_from_all_bytes, slice_from_bytes};
 
 use crate::Image;
 use crate::elf::{Elf, LONGEST_PATH, string_at};
+use crate::hash::HashTable;
 use crate::table::SymbolTable;
 
 /// What the loader reads: PT_DYNAMIC. It is there in files without sections too.
@@ -95,29 +96,11 @@ impl Dynamic {
             // Words: number of buckets, number of symbols, …
             return usize::try_from(word(image.bytes(table, 8)?, 1)?).ok();
         }
-        // Words: number of buckets, first symbol, size of the filter, shift; the filter (8 bytes each); the buckets
-        // (highest chains start there); the chains, one word a symbol, an odd word ends a chain.
-        let table = image.bytes_from(self.get(elf::DT_GNU_HASH)?)?;
-        let buckets = usize::try_from(word(table, 0)?).ok()?;
-        let first = usize::try_from(word(table, 1)?).ok()?;
-        let filter = usize::try_from(word(table, 2)?).ok()?;
-        let start = filter.checked_mul(2)?.checked_add(4)?;
-        let chains = start.checked_add(buckets)?;
-        let words = table.len() / 4;
-        if chains > words {
-            return None;
-        }
-        let last = (start..chains)
-            .filter_map(|index| word(table, index))
-            .max()?;
-        let mut last = usize::try_from(last).ok()?;
-        if last < first {
-            return Some(first);
-        }
-        while word(table, chains.checked_add(last - first)?)? & 1 == 0 {
-            last = last.checked_add(1)?;
-        }
-        last.checked_add(1)
+        self.hash_table(image)?.symbols()
+    }
+
+    pub fn hash_table<'a>(&self, image: &'a Image) -> Option<HashTable<'a>> {
+        HashTable::parse(image.bytes_from(self.get(elf::DT_GNU_HASH)?)?)
     }
 
     /// The relocations that the loader does, those of the PLT last.

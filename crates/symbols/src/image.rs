@@ -1,10 +1,11 @@
 use std::fmt::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use object::elf as abi;
+use object::LittleEndian as LE;
+use object::elf::{self as abi, Sym64};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::dynamic::Dynamic;
@@ -14,7 +15,7 @@ use crate::imports::{self, Import};
 use crate::markers::{self, BadMarker, Marker};
 use crate::probes::{self, Probe};
 use crate::stamp::Stamp;
-use crate::table::{ByName, SymbolTable};
+use crate::table::SymbolTable;
 use crate::unwind::{CfaChange, Frames, UnwindEntry};
 use crate::{debug, lines, table};
 
@@ -40,6 +41,8 @@ pub struct Segment {
     pub executable: bool,
 }
 
+type Remembered = Box<dyn FnOnce() -> Option<Vec<Function>> + Send>;
+
 /// An x86-64 program or library. All addresses are link-time addresses, as in the file.
 pub struct Image {
     path: PathBuf,
@@ -49,9 +52,9 @@ pub struct Image {
     code: Code,
     debug_directories: Vec<PathBuf>,
     debug: OnceLock<Option<debug::Debug>>,
-    exports: OnceLock<Option<ByName>>,
     frames: OnceLock<Frames>,
     functions: OnceLock<Result<Vec<Function>>>,
+    remembered: Mutex<Option<Remembered>>,
     content_hash: OnceLock<u64>,
 }
 
@@ -81,9 +84,9 @@ impl Image {
                 .map(|&directory| directory.to_owned())
                 .collect(),
             debug: OnceLock::new(),
-            exports: OnceLock::new(),
             frames: OnceLock::new(),
             functions: OnceLock::new(),
+            remembered: Mutex::default(),
             content_hash: OnceLock::new(),
         })
     }
@@ -203,11 +206,12 @@ impl Image {
 
     /// The address of a function or an object that the file defines, by its raw name.
     pub fn symbol(&self, name: &str) -> Option<u64> {
-        let name = name.as_bytes();
-        let find_in = |table: SymbolTable<'_>| table.find(name);
-        self.dynamic
-            .symbols(self)
-            .and_then(find_in)
+        let find_in = |table: SymbolTable<'_>| {
+            let symbol = table.find(name.as_bytes())?;
+            Some(symbol.st_value.get(LE))
+        };
+        self.exported(name)
+            .or_else(|| self.dynamic.symbols(self).and_then(find_in))
             .or_else(|| SymbolTable::of_section(&self.elf, abi::SHT_SYMTAB).and_then(find_in))
             .or_else(|| {
                 self.debug()
@@ -218,10 +222,20 @@ impl Image {
 
     /// The address of a name that other files may be bound to.
     pub fn exported(&self, name: &str) -> Option<u64> {
-        let table = self.dynamic.symbols(self)?;
-        match self.exports.get_or_init(|| table.by_name()) {
-            Some(names) => table.find_by(names, name.as_bytes()),
-            None => table.find(name.as_bytes()),
+        Some(self.export(name)?.st_value.get(LE))
+    }
+
+    /// Whether such a name stands for a function that only chooses the one to call (STT_GNU_IFUNC).
+    pub fn chooses(&self, name: &str) -> bool {
+        let export = self.export(name);
+        export.is_some_and(|symbol| symbol.st_type() == abi::STT_GNU_IFUNC)
+    }
+
+    fn export(&self, name: &str) -> Option<&Sym64<LE>> {
+        let (table, name) = (self.dynamic.symbols(self)?, name.as_bytes());
+        match self.dynamic.hash_table(self) {
+            Some(hashes) => table.find_among(hashes.candidates(name), name),
+            None => table.find(name),
         }
     }
 
@@ -248,14 +262,28 @@ impl Image {
         }
     }
 
-    /// Spares `functions` its work: they are what it found in a file of the same stamp.
-    pub fn remember(&self, functions: Vec<Function>) {
-        self.functions.get_or_init(|| Ok(functions));
+    /// Spares `functions` its work, if that is ever asked for: these are what it found in a file of the same stamp, if
+    /// they can be had.
+    pub fn remember(&self, functions: impl FnOnce() -> Option<Vec<Function>> + Send + 'static) {
+        let mut remembered = self
+            .remembered
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *remembered = Some(Box::new(functions));
+    }
+
+    fn recall(&self) -> Option<Vec<Function>> {
+        let mut remembered = self
+            .remembered
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        remembered.take()?()
     }
 
     /// All functions by address, one an address. Worked out once.
     pub fn functions(&self) -> Result<&[Function]> {
-        match self.functions.get_or_init(|| functions::of(self)) {
+        let functions = || self.recall().map_or_else(|| functions::of(self), Ok);
+        match self.functions.get_or_init(functions) {
             Ok(functions) => Ok(functions),
             Err(error) => Err(anyhow!("{error:#}"))
                 .with_context(|| format!("cannot read {}", self.path.display())),

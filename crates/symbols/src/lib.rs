@@ -7,6 +7,7 @@ mod dynamic;
 mod elf;
 mod format;
 mod functions;
+mod hash;
 mod image;
 mod imports;
 mod lines;

@@ -2,7 +2,6 @@ use anyhow::{Result, ensure};
 use object::LittleEndian as LE;
 use object::elf::{self, Sym64};
 use object::pod::slice_from_all_bytes;
-use xxhash_rust::xxh3::xxh3_64;
 
 use crate::elf::{Elf, LONGEST_NAME, string_at};
 
@@ -72,48 +71,28 @@ impl<'a> SymbolTable<'a> {
         self.symbols.len()
     }
 
-    pub fn find(&self, name: &[u8]) -> Option<u64> {
+    pub fn find(&self, name: &[u8]) -> Option<&'a Sym64<LE>> {
+        self.find_among(0..u32::try_from(self.len()).ok()?, name)
+    }
+
+    /// The symbol of a name, among those of these numbers.
+    pub fn find_among(
+        &self,
+        numbers: impl Iterator<Item = u32>,
+        name: &[u8],
+    ) -> Option<&'a Sym64<LE>> {
         let mut hidden = None;
-        for (index, symbol) in self.symbols.iter().enumerate() {
+        for number in numbers {
+            let symbol = self.get(number)?;
             if !self.is_named(symbol, name) || !is_place(symbol) {
                 continue;
             }
-            let address = symbol.st_value.get(LE);
-            if !self.is_hidden(index) {
-                return Some(address);
+            if !self.is_hidden(number as usize) {
+                return Some(symbol);
             }
-            hidden.get_or_insert(address);
+            hidden.get_or_insert(symbol);
         }
         hidden
-    }
-
-    /// What `find` finds for each name, for many searches. `None`: the table is damaged.
-    pub fn by_name(&self) -> Option<ByName> {
-        let mut budget = self.name_budget(self.len());
-        let mut symbols = Vec::new();
-        for (index, symbol) in self.symbols.iter().enumerate() {
-            if is_place(symbol) {
-                let name = self.name(symbol, &mut budget).ok()?;
-                symbols.push((
-                    xxh3_64(name),
-                    self.is_hidden(index),
-                    u32::try_from(index).ok()?,
-                ));
-            }
-        }
-        symbols.sort_unstable();
-        Some(ByName(symbols))
-    }
-
-    pub fn find_by(&self, names: &ByName, name: &[u8]) -> Option<u64> {
-        let hash = xxh3_64(name);
-        let first = names.0.partition_point(|&(other, ..)| other < hash);
-        names.0[first..]
-            .iter()
-            .take_while(|&&(other, ..)| other == hash)
-            .filter_map(|&(.., index)| self.get(index))
-            .find(|symbol| self.is_named(symbol, name))
-            .map(|symbol| symbol.st_value.get(LE))
     }
 
     fn is_named(&self, symbol: &Sym64<LE>, name: &[u8]) -> bool {
@@ -131,9 +110,6 @@ impl<'a> SymbolTable<'a> {
             .is_some_and(|high| high & 0x80 != 0)
     }
 }
-
-/// Hashes of names, whether only old programs use the symbol, and where it is in the table; sorted.
-pub(crate) struct ByName(Vec<(u64, bool, u32)>);
 
 fn is_place(symbol: &Sym64<LE>) -> bool {
     let kind = symbol.st_type();

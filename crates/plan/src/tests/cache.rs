@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use super::Built;
-use crate::Plan;
+use crate::{Plan, stored};
 
 const HEADER: usize = 32;
 
@@ -51,10 +51,10 @@ fn shortened(directory: &Path, library: &Built) -> (PathBuf, Plan) {
     shorter.sites.pop();
     let (_, functions) = image.functions().unwrap().split_last().unwrap();
     bytes.truncate(HEADER);
-    let functions = postcard::to_stdvec(functions).unwrap();
-    bytes.extend((functions.len() as u64).to_le_bytes());
-    bytes.extend(functions);
-    bytes.extend(postcard::to_stdvec(&shorter).unwrap());
+    let plan = stored::encode(&shorter).unwrap();
+    bytes.extend((plan.len() as u64).to_le_bytes());
+    bytes.extend(plan);
+    bytes.extend(postcard::to_stdvec(functions).unwrap());
     let checksum = xxhash_rust::xxh3::xxh3_64(&bytes[16..]);
     bytes[8..16].copy_from_slice(&checksum.to_le_bytes());
     fs::write(&file, bytes).unwrap();

@@ -119,7 +119,8 @@ fn a_damaged_plan_cannot_be_placed_outside() {
         let site: &Site = &plan.sites[random.below(plan.sites.len())];
         let mut body: Body = site.body.clone();
         let (offset, from) = (random.next() as u16, random.next() as u16);
-        body.fixups.push(match random.below(2) {
+        let mut fixups = body.fixups.to_vec();
+        fixups.push(match random.below(2) {
             0 => Fixup::Relative {
                 offset,
                 from,
@@ -130,6 +131,7 @@ fn a_damaged_plan_cannot_be_placed_outside() {
                 target: random.next(),
             },
         });
+        body.fixups = fixups.into();
         let mut out = vec![0xaa; body.code.len() + 8];
         let _ = body.place(random.next(), random.next(), &mut out);
         assert_eq!(out[body.code.len()..], [0xaa; 8]);

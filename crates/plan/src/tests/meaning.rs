@@ -65,7 +65,7 @@ pub fn difference(places: &Places<'_>) -> Result<Option<String>, String> {
     } = *places;
     let code_of = |offset: usize| decode(&code[offset..]);
     let mut expected_at = 0;
-    for &(from, to) in &body.map {
+    for &(from, to) in &*body.map {
         let (from, mut to) = (usize::from(from), usize::from(to));
         if to != expected_at {
             return Ok(Some(format!(

@@ -23,7 +23,7 @@ fn plain_instructions_are_copied_and_followed_by_a_jump_back() {
     // push %rbp; mov %rsp,%rbp; xor %eax,%eax
     let (window, body) = displaced(&[0x55, 0x48, 0x89, 0xe5, 0x31, 0xc0, 0xc3]).unwrap();
     assert_eq!(window.len(), 6);
-    assert_eq!(body.map, [(0, 0), (1, 1), (4, 4), (6, 6)]);
+    assert_eq!(*body.map, [(0, 0), (1, 1), (4, 4), (6, 6)]);
     let code = placed(&body, 0x1000_0000, 0x1100_0000);
     // jmp: 0x10401006 - 0x1100000b
     assert_eq!(
@@ -39,7 +39,7 @@ fn a_call_returns_to_where_it_did() {
     // push %rbx; call START+6+0x100
     let (window, body) = displaced(&[0x53, 0xe8, 0x00, 0x01, 0, 0]).unwrap();
     assert_eq!(window.len(), 6);
-    assert_eq!(body.map, [(0, 0), (1, 1)]);
+    assert_eq!(*body.map, [(0, 0), (1, 1)]);
     let code = placed(&body, 0, 0x40_2000);
     let expected = [
         &[
@@ -125,7 +125,7 @@ fn the_frame_is_known_within_a_call() {
         (13, cfa(32)),
         (16, cfa(24)),
     ];
-    assert_eq!(body.rows, rows);
+    assert_eq!(*body.rows, rows);
     // A rule in the middle of an instruction is no rule.
     assert_eq!(
         relocate(&window, &[(0, cfa(8)), (2, cfa(16))]),
@@ -139,7 +139,7 @@ fn a_jump_to_the_start_stays_in_the_body() {
     let (window, body) = displaced(&[0xff, 0xcf, 0x75, 0xfc, 0xc3]).unwrap();
     assert_eq!(window.len(), 5);
     assert_eq!(
-        body.code,
+        *body.code,
         [0xff, 0xcf, 0x0f, 0x85, 0xf8, 0xff, 0xff, 0xff, 0xc3]
     );
     assert!(body.fixups.is_empty());
@@ -207,7 +207,8 @@ fn out_of_reach_is_told() {
         fixups: vec![Fixup::Absolute {
             offset: u16::MAX,
             target: 0,
-        }],
+        }]
+        .into(),
         ..body
     };
     assert_eq!(
@@ -354,7 +355,7 @@ fn rows_agree_with_the_unwinding_entries() {
         for site in plan.sites.iter().filter(|site| !site.body.rows.is_empty()) {
             let end = site.address + u64::from(site.window);
             let changes = image.cfa_changes(site.address..end + 1);
-            for &(from, to) in &site.body.map {
+            for &(from, to) in &*site.body.map {
                 let before = |row: &&(u16, FrameChange)| row.0 <= to;
                 let row = site
                     .body
@@ -436,6 +437,6 @@ fn registers_that_the_window_saves_are_in_the_rows() {
             },
         ),
     ];
-    assert_eq!(planned.site("f").body.rows, rows);
+    assert_eq!(*planned.site("f").body.rows, rows);
     assert!(library.directory.path().exists());
 }

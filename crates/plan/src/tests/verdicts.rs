@@ -26,12 +26,12 @@ fn short_functions_need_padding() {
          function last\nxor %eax, %eax\nret\nend last\n.byte 0xcc, 0xcc",
     );
     assert_eq!(planned.site("bare").window, 5);
-    assert_eq!(planned.site("bare").body.code, [0xc3]);
+    assert_eq!(*planned.site("bare").body.code, [0xc3]);
     assert_eq!(planned.reason("tight"), Reason::TooShort);
     assert_eq!(planned.site("after").window, 5);
     // It runs on into its padding, and so does the body.
     assert!(planned.site("falls").window > 5);
-    assert_eq!(planned.site("last").body.code, [0x31, 0xc0, 0xc3]);
+    assert_eq!(*planned.site("last").body.code, [0x31, 0xc0, 0xc3]);
 }
 
 #[test]
