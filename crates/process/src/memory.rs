@@ -7,8 +7,12 @@ use anyhow::{Context, Result, bail};
 use crate::information::directory;
 
 const PAGE: u64 = 4096;
-/// Pages that follow one another are read and written together, up to about this many bytes.
-const RUN: u64 = 1 << 20;
+/// Pages that follow one another are read and written together, up to about this many bytes: few enough that the
+/// allocator has them at hand.
+const RUN: u64 = 1 << 16;
+
+/// So many runs are patched by two threads.
+const WORTH_A_THREAD: usize = 8;
 
 /// The memory of a process, through `/proc/PID/mem`: protection of pages does not matter. It belongs to the program that
 /// ran when it was opened; after `execve` a new one is needed.
@@ -91,24 +95,30 @@ impl Memory {
             }
             free = end_of(patch)?;
         }
-        let mut outcomes = vec![Outcome::Written; patches.len()];
-        let mut rest = &order[..];
-        while let Some((_, first)) = rest.first() {
-            let start = first.address & !(PAGE - 1);
-            let mut end = page_end(first)?;
-            let mut count = 1;
-            for (_, patch) in &rest[1..] {
-                if patch.address >= end && (patch.address >= end + PAGE || end - start >= RUN) {
-                    break;
-                }
-                end = end.max(page_end(patch)?);
-                count += 1;
+        let runs = runs(&order)?;
+        let (some, others) = runs.split_at(runs.len() / 2);
+        let patch = |runs: &[Run]| {
+            let mut outcomes = vec![Outcome::Written; patches.len()];
+            for run in runs {
+                self.patch_run(run.start, run.end, run.patches, &mut outcomes);
             }
-            let (run, after) = rest.split_at(count);
-            self.patch_run(start, end, run, &mut outcomes);
-            rest = after;
+            outcomes
+        };
+        if runs.len() < WORTH_A_THREAD {
+            return Ok(patch(&runs));
         }
-        Ok(outcomes)
+        // Most of the time goes into the process's own copies of its pages, which the kernel makes one by one.
+        std::thread::scope(|scope| {
+            let theirs = scope.spawn(|| patch(others));
+            let mut outcomes = patch(some);
+            let Ok(mut theirs) = theirs.join() else {
+                bail!("patching failed");
+            };
+            for (index, _) in others.iter().flat_map(|run| run.patches) {
+                std::mem::swap(&mut outcomes[*index], &mut theirs[*index]);
+            }
+            Ok(outcomes)
+        })
     }
 
     fn patch_run(&self, start: u64, end: u64, run: &[(usize, &Patch)], outcomes: &mut [Outcome]) {
@@ -154,6 +164,37 @@ impl Memory {
             }
         }
     }
+}
+
+/// Pages that follow one another, with the patches in them, each with its number.
+struct Run<'a> {
+    start: u64,
+    end: u64,
+    patches: &'a [(usize, &'a Patch<'a>)],
+}
+
+fn runs<'a>(mut rest: &'a [(usize, &'a Patch<'a>)]) -> Result<Vec<Run<'a>>> {
+    let mut runs = Vec::new();
+    while let Some((_, first)) = rest.first() {
+        let start = first.address & !(PAGE - 1);
+        let mut end = page_end(first)?;
+        let mut count = 1;
+        for (_, patch) in &rest[1..] {
+            if patch.address >= end && (patch.address >= end + PAGE || end - start >= RUN) {
+                break;
+            }
+            end = end.max(page_end(patch)?);
+            count += 1;
+        }
+        let (patches, after) = rest.split_at(count);
+        runs.push(Run {
+            start,
+            end,
+            patches,
+        });
+        rest = after;
+    }
+    Ok(runs)
 }
 
 fn end_of(patch: &Patch) -> Result<u64> {
