@@ -38,6 +38,9 @@ pub fn labels(functions: &[Named]) -> Vec<String> {
         let shared: Vec<usize> = (0..labels.len())
             .filter(|&index| count[labels[index].as_str()] > 1)
             .collect();
+        if shared.is_empty() {
+            break;
+        }
         for index in shared {
             labels[index] = label(&functions[index], more);
         }
@@ -61,10 +64,10 @@ fn clean(name: &str) -> String {
         return "?".into();
     }
     let end = name.floor_char_boundary(LONGEST);
-    let mut label: String = name[..end]
-        .chars()
-        .map(|c| if c.is_control() { '?' } else { c })
-        .collect();
+    let mut label = name[..end].to_owned();
+    if label.contains(char::is_control) {
+        label = label.replace(char::is_control, "?");
+    }
     if end < name.len() {
         label.push('…');
     }
@@ -73,6 +76,9 @@ fn clean(name: &str) -> String {
 
 /// `text` as a TSDL string literal.
 pub fn quote(text: &str) -> String {
+    if !text.contains(|c: char| c == '"' || c == '\\' || c.is_control()) {
+        return format!("\"{text}\"");
+    }
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
     for c in text.chars() {

@@ -10,6 +10,8 @@ const KEYS: usize = (KINDS * SITE_LIMIT) as usize;
 /// A set of kinds with sites.
 pub struct Occurrences {
     bits: Vec<u64>,
+    /// Behind the last word that is not 0: the others have no memory.
+    end: usize,
     len: usize,
 }
 
@@ -17,6 +19,7 @@ impl Occurrences {
     pub fn new() -> Occurrences {
         Occurrences {
             bits: vec![0; KEYS / 64],
+            end: 0,
             len: 0,
         }
     }
@@ -33,13 +36,17 @@ impl Occurrences {
         // Testing first keeps the loop free of a store that the next load would wait for.
         if *bits & bit == 0 {
             *bits |= bit;
+            self.end = self.end.max(key / 64 + 1);
             self.len += 1;
         }
     }
 
     /// Sites with the kinds they occur in, one bit a kind, in order of the site.
     pub fn iter(&self) -> impl Iterator<Item = (u32, u16)> {
-        let used = self.bits.iter().zip(0..).filter(|(bits, _)| **bits != 0);
+        let used = self.bits[..self.end]
+            .iter()
+            .zip(0..)
+            .filter(|(bits, _)| **bits != 0);
         let sites = used.flat_map(|(&bits, index)| {
             let kinds = move |place: u32| (bits >> (place * KINDS)) as u16;
             (0..64 / KINDS).map(move |place| (index * (64 / KINDS) + place, kinds(place)))
