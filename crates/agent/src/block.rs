@@ -7,6 +7,7 @@ use anyhow::{Result, ensure};
 use nopal_abi::{
     KIND_ENTRY, KIND_ENTRY_ARGS, KIND_EXIT, KIND_EXIT_RESULT, KIND_ONLY, KIND_ONLY_ARGS,
 };
+use std::ops::Range;
 
 /// What a thunk records, and whether it wraps the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,9 +113,13 @@ pub const BLOCK_BOUND: usize = 128;
 pub struct BlockBuilder {
     at: u64,
     image_at: u64,
-    mirror: i64,
+    /// How to unwind in a thunk and in a hook, before their bodies.
+    thunk_program: Vec<u8>,
+    hook_program: Vec<u8>,
     bytes: Vec<u8>,
     frames: Vec<Frame>,
+    /// The unwinding programs of the frames, one after another.
+    programs: Vec<u8>,
     entries_only: Vec<EntryOnly>,
 }
 
@@ -122,7 +127,8 @@ pub struct BlockBuilder {
 struct Frame {
     begin: usize,
     end: usize,
-    program: Vec<u8>,
+    /// In the programs.
+    program: Range<usize>,
 }
 
 const ALIGN: usize = 16;
@@ -132,14 +138,26 @@ const INT3: u8 = 0xcc;
 impl BlockBuilder {
     /// A block for address `at`, in an arena whose image is at `image_at`.
     pub fn new(at: u64, image_at: u64, mirror: i64) -> BlockBuilder {
+        let with_mirror = |program: &[u8]| {
+            let mut program = program.to_vec();
+            put_mirror(&mut program, mirror);
+            program
+        };
         BlockBuilder {
             at,
             image_at,
-            mirror,
+            thunk_program: with_mirror(image::THUNK_CFI),
+            hook_program: with_mirror(image::HOOK_CFI),
             bytes: Vec::new(),
             frames: Vec::new(),
+            programs: Vec::new(),
             entries_only: Vec::new(),
         }
+    }
+
+    /// Makes room for a block of so many bytes.
+    pub fn reserve(&mut self, bytes: usize) {
+        self.bytes.reserve(bytes);
     }
 
     /// Bytes that the block takes so far, without its unwind table.
@@ -178,7 +196,10 @@ impl BlockBuilder {
             (true, false) => (KIND_EXIT_RESULT, image::EXIT_RESULT),
             (true, true) => (KIND_EXIT_RESULT, image::EXIT_RESULT_DEPTH),
         };
-        let begin = self.append(template, body_bytes, rows, image::THUNK_CFI, write)?;
+        let begin = self.append(template, body_bytes, write)?;
+        let program = self.programs.len();
+        self.programs.extend_from_slice(&self.thunk_program);
+        self.frame(begin, program, rows);
         let at = |label: usize| begin + (label - image::THUNK);
         let word = |kind: u32| (kind | site << 4).to_le_bytes();
         put(
@@ -220,7 +241,10 @@ impl BlockBuilder {
         write: impl FnOnce(u64, &mut [u8]) -> Result<()>,
     ) -> Result<Thunk> {
         let template = &image::BYTES[image::HOOK..image::HOOK_END];
-        let begin = self.append(template, body_bytes, rows, image::HOOK_CFI, write)?;
+        let begin = self.append(template, body_bytes, write)?;
+        let program = self.programs.len();
+        self.programs.extend_from_slice(&self.hook_program);
+        self.frame(begin, program, rows);
         let at = |label: usize| begin + (label - image::HOOK);
         let body = self.at + (begin + template.len()) as u64;
         self.relative(at(image::HOOK_BODY), body)?;
@@ -236,8 +260,6 @@ impl BlockBuilder {
         &mut self,
         template: &[u8],
         body_bytes: usize,
-        rows: &[(u16, Row)],
-        program: &[u8],
         write: impl FnOnce(u64, &mut [u8]) -> Result<()>,
     ) -> Result<usize> {
         let begin = self.bytes.len().next_multiple_of(ALIGN);
@@ -246,21 +268,22 @@ impl BlockBuilder {
         let body = self.bytes.len();
         self.bytes.resize(body + body_bytes, INT3);
         write(self.at + body as u64, &mut self.bytes[body..])?;
+        Ok(begin)
+    }
 
-        let mut program = program.to_vec();
-        put_mirror(&mut program, self.mirror);
+    /// Describes what begins at `begin` and goes on to the end, by the last of the programs and `rows`.
+    fn frame(&mut self, begin: usize, program: usize, rows: &[(u16, Row)]) {
         let mut location = 0;
         for (offset, row) in rows {
-            advance(&mut program, offset.saturating_sub(location));
+            advance(&mut self.programs, offset.saturating_sub(location));
             location = *offset;
-            row.encode(&mut program);
+            row.encode(&mut self.programs);
         }
         self.frames.push(Frame {
             begin,
             end: self.bytes.len(),
-            program,
+            program: program..self.programs.len(),
         });
-        Ok(begin)
     }
 
     /// Fills in the 4 bytes before `end` with the distance from there to `target`.
@@ -348,7 +371,8 @@ impl BlockBuilder {
         self.bytes
             .extend_from_slice(&u32::try_from(frame.end - frame.begin)?.to_le_bytes());
         self.bytes.push(0);
-        self.bytes.extend_from_slice(&frame.program);
+        self.bytes
+            .extend_from_slice(&self.programs[frame.program.clone()]);
         self.end_entry(begin);
         Ok(())
     }

@@ -81,7 +81,7 @@ impl Session {
         };
         note(&self.shared.writer, &notes::process(process))?;
         let modules = modules::loaded(process, &mut workshop)?;
-        let mut traced = {
+        let (mut traced, imports) = {
             let mut stopped = Stopped::stop(process, PATIENCE)?;
             let thread = stopped
                 .keep_one()
@@ -92,10 +92,11 @@ impl Session {
             let mut traced = Traced::begin(thread, &modules, &mut workshop)?;
             self.guardian.watch(&traced.region);
             self.shared.add_region(traced.region.clone());
-            traced.make_room(&modules, thread, &mut workshop)?;
-            traced
+            let imports = traced.imports(&modules);
+            traced.make_room(&modules, &imports, thread, &mut workshop)?;
+            (traced, imports)
         };
-        let changes = traced.add_modules(modules, &mut workshop)?;
+        let changes = traced.add_modules(modules, &imports, &mut workshop)?;
         let inserted = insert(&mut traced, changes, &mut workshop);
         self.traced.insert(process, traced);
         inserted?;

@@ -74,7 +74,8 @@ pub struct Files {
     by_identity: HashMap<String, Arc<File>>,
     /// The same, by what tells that a file has not changed since: it need not be opened again.
     by_facts: HashMap<Facts, Arc<File>>,
-    numbers: HashMap<(u32, u64), u32>,
+    /// By file; the addresses and numbers of its sites, by address.
+    numbers: HashMap<u32, Vec<(u64, u32)>>,
     next_number: u32,
     pub markers: markers::Numbers,
     /// How many sites each file has.
@@ -168,6 +169,9 @@ impl Files {
             index,
             names: OnceLock::new(),
         });
+        // The names in it are wanted soon.
+        let theirs = file.clone();
+        std::thread::spawn(move || theirs.image.functions().map(<[_]>::len));
         self.by_identity.insert(identity, file.clone());
         Ok(file)
     }
@@ -213,38 +217,69 @@ impl Files {
 
     /// The number of a site, if it has one.
     pub fn number_of(&self, file: u32, address: u64) -> Option<u32> {
-        self.numbers.get(&(file, address)).copied()
+        let numbers = self.numbers.get(&file)?;
+        number_in(numbers, address)
     }
 
-    /// The numbers of sites, the same in every process; what the trace must be told of new ones before they are used.
-    pub fn number(&mut self, file: &File, sites: &[&Site]) -> (Vec<u32>, Option<Note>) {
-        let mut numbers = Vec::with_capacity(sites.len());
-        let mut new = Vec::new();
+    /// The numbers of sites, the same in every process, and those of them that the trace must be told of before they are
+    /// used. `sites` are in the order of addresses.
+    pub fn number<'a>(&mut self, file: &'a File, sites: &[&'a Site]) -> (Vec<u32>, NewSites<'a>) {
+        let known = self.numbers.entry(file.index).or_default();
+        let mut all = Vec::with_capacity(sites.len());
+        let mut new = NewSites {
+            file,
+            sites: Vec::new(),
+        };
         for site in sites {
-            let next = &mut self.next_number;
-            let number = *self
-                .numbers
-                .entry((file.index, site.address))
-                .or_insert_with(|| {
-                    let number = *next;
-                    *next += 1;
-                    let name = match file.image.function_at(site.address) {
-                        Ok(Some(function)) => function.name.clone(),
-                        _ => format!("{}+{:#x}", file.image.file_name(), site.address),
-                    };
-                    new.push((number, site.address, site.size, name));
-                    number
-                });
-            numbers.push(number);
+            let number = number_in(known, site.address).unwrap_or_else(|| {
+                let number = self.next_number;
+                self.next_number += 1;
+                new.sites.push((number, *site));
+                number
+            });
+            all.push(number);
         }
-        let note = (!new.is_empty()).then(|| {
-            *self.traced.entry(file.index).or_default() += new.len() as u64;
-            Note::Sites {
-                image: file.index,
-                sites: new,
-            }
-        });
-        (numbers, note)
+        known.extend(
+            new.sites
+                .iter()
+                .map(|(number, site)| (site.address, *number)),
+        );
+        known.sort_unstable();
+        *self.traced.entry(file.index).or_default() += new.sites.len() as u64;
+        (all, new)
+    }
+}
+
+fn number_in(numbers: &[(u64, u32)], address: u64) -> Option<u32> {
+    let found = numbers.binary_search_by_key(&address, |(address, _)| *address);
+    Some(numbers[found.ok()?].1)
+}
+
+/// Sites with the numbers that they have just been given.
+pub struct NewSites<'a> {
+    file: &'a File,
+    sites: Vec<(u32, &'a Site)>,
+}
+
+impl NewSites<'_> {
+    pub fn is_empty(&self) -> bool {
+        self.sites.is_empty()
+    }
+
+    /// What the trace is told.
+    pub fn note(&self) -> Note {
+        let image = &self.file.image;
+        let name = |address| match image.function_at(address) {
+            Ok(Some(function)) => function.name.clone(),
+            _ => format!("{}+{:#x}", image.file_name(), address),
+        };
+        let sites = self.sites.iter();
+        Note::Sites {
+            image: self.file.index,
+            sites: sites
+                .map(|(number, site)| (*number, site.address, site.size, name(site.address)))
+                .collect(),
+        }
     }
 }
 

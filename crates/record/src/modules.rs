@@ -1,13 +1,16 @@
 //! The modules of a process: what it has loaded, and the files behind them.
 
 use crate::choose::Loaded;
+use crate::files::Files;
 use crate::hooks;
 use crate::traced::Workshop;
 use anyhow::Result;
 use nopal_process::Module;
+use nopal_trace::Writer;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 pub fn extent(module: &Loaded) -> Range<u64> {
     let extent = module.file.extent();
@@ -49,6 +52,19 @@ fn name_tells(name: &str) -> bool {
     ["greenlet", "libnode", "libv8"]
         .iter()
         .any(|part| file.contains(part))
+}
+
+/// Opens and plans the executable, while its process is still on the way to its first code. What goes wrong is told when
+/// it is asked for.
+pub fn prepare(process: i32, files: &mut Files, writer: &Mutex<Writer>) {
+    let Ok(path) = nopal_process::executable(process) else {
+        return;
+    };
+    let identity = |path: &Path| Some(path.metadata().ok()?).map(|it| (it.dev(), it.ino()));
+    let mapped = identity(Path::new(&format!("/proc/{process}/exe")));
+    if mapped.is_some() && identity(&path) == mapped {
+        files.open(&[(path.clone(), path)], writer);
+    }
 }
 
 /// The files with code that a process has mapped, opened and planned; its executable first.

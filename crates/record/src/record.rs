@@ -25,7 +25,8 @@ use std::ffi::OsString;
 use std::sync::Arc;
 
 /// Records a program that it starts, or a process that runs. `started` gets the session when all is in place: before
-/// the program runs, or when the process is traced. The calling process must have one thread only.
+/// the program runs, or when the process is traced. The calling process must have one thread only, and some memory is
+/// not given back before it ends.
 pub fn record(options: &Options, started: impl FnOnce(Handle)) -> Result<Outcome> {
     begin(options, None, started)
 }

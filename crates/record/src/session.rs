@@ -55,7 +55,12 @@ impl Session {
     /// Makes a process traced that stands at the start of a new program.
     pub(crate) fn begin(&mut self, thread: &mut Thread) -> Result<()> {
         let process = thread.pid();
-        let traced = match launch::to_first_code(thread)? {
+        let (files, writer) = (&mut self.files, &self.shared.writer);
+        let start = std::thread::scope(|scope| {
+            scope.spawn(|| modules::prepare(process, files, writer));
+            launch::to_first_code(thread)
+        })?;
+        let traced = match start {
             Start::Ready => {
                 let mut workshop = Workshop {
                     settings: &self.settings,
@@ -66,9 +71,10 @@ impl Session {
                 note(&self.shared.writer, &notes::process(process))?;
                 let modules = modules::loaded(process, &mut workshop)?;
                 let mut traced = Traced::begin(thread, &modules, &mut workshop)?;
-                traced.make_room(&modules, thread, &mut workshop)?;
+                let imports = traced.imports(&modules);
+                traced.make_room(&modules, &imports, thread, &mut workshop)?;
                 self.guardian.watch(&traced.region);
-                let mut changes = traced.add_modules(modules, &mut workshop)?;
+                let mut changes = traced.add_modules(modules, &imports, &mut workshop)?;
                 // The start of a static program may stand in a window: that function stays as it is.
                 let at = thread.registers()?.rip;
                 changes.retain(|change| {

@@ -273,24 +273,26 @@ impl Traced {
         if new.is_empty() {
             return Ok(());
         }
-        self.make_room(&new, thread, workshop)?;
-        let changes = self.add_modules(new, workshop)?;
+        let imports = self.imports(&new);
+        self.make_room(&new, &imports, thread, workshop)?;
+        let changes = self.add_modules(new, &imports, workshop)?;
         self.insert_at_rest(changes, workshop)
     }
 
-    /// Maps memory for the code that `new` modules, which are not among ours yet, will have. `thread` is stopped.
+    /// Maps memory for the code that `new` modules, which are not among ours yet, will have. `thread` is stopped;
+    /// `imports` are the functions that the executable imports.
     pub fn make_room(
         &mut self,
         new: &[Loaded],
+        imports: &HashSet<u64>,
         thread: &mut Thread,
         workshop: &mut Workshop,
     ) -> Result<()> {
-        let imports = self.imports(new);
         let mut space = Space::new(&nopal_process::maps(self.process)?);
         let mut injector = Injector::new(thread)?;
         injector.name = self.places.head + nopal_agent::process_bytes();
         for module in new {
-            let chosen = choose(module, &imports, workshop.settings);
+            let chosen = choose(module, imports, workshop.settings);
             if self.rests(module, &chosen) {
                 continue;
             }
@@ -348,10 +350,10 @@ impl Traced {
     pub fn add_modules(
         &mut self,
         new: Vec<Loaded>,
+        imports: &HashSet<u64>,
         workshop: &mut Workshop,
     ) -> Result<Vec<Change>> {
         self.wrap_for(&new, workshop.warnings);
-        let imports = self.imports(&new);
         let mut changes = Vec::new();
         for module in new {
             note(
@@ -365,11 +367,11 @@ impl Traced {
                 },
             )?;
             self.add_unwinder(&module)?;
-            let refused = workshop.settings.wanted.refused(&module, &imports);
+            let refused = workshop.settings.wanted.refused(&module, imports);
             workshop
                 .files
                 .refuse(&module.file, &refused, workshop.writer)?;
-            let mut chosen = choose(&module, &imports, workshop.settings);
+            let mut chosen = choose(&module, imports, workshop.settings);
             let filled_in = self.fill_in_markers(&module, workshop);
             let added = filled_in.and_then(|words| {
                 chosen.marker_words = words;
@@ -413,7 +415,7 @@ impl Traced {
         let (numbers, new) = workshop.files.number(&module.file, &chosen.sites);
         let writer = workshop.writer;
         let (block, changes) = std::thread::scope(|scope| {
-            let told = new.map(|new| scope.spawn(move || note(writer, &new)));
+            let told = (!new.is_empty()).then(|| scope.spawn(move || note(writer, &new.note())));
             let (mut block, changes) =
                 self.make_block(arena, module, chosen, &numbers, workshop.settings)?;
             if !on {
@@ -463,8 +465,11 @@ impl Traced {
         settings: &Settings,
     ) -> Result<(nopal_agent::Block, Vec<Change>)> {
         let arena = &self.places.arenas[arena];
-        let mut block = BlockBuilder::new(arena.next(), arena.base, self.places.immediates.mirror);
+        let mirror = self.places.immediates.mirror;
+        let mut block = BlockBuilder::new(arena.next(), arena.base, mirror);
+        block.reserve(chosen.bound() as usize);
         let mut changes = Vec::with_capacity(chosen.sites.len() + chosen.hooks.len());
+        let mut unwinding = Vec::new();
         for (site, number) in chosen.sites.iter().zip(numbers) {
             let recorder = Recorder {
                 wraps: !self.entry_only && !site.reads_return_address,
@@ -474,13 +479,14 @@ impl Traced {
                 *number,
                 recorder,
                 site.body.code.len(),
-                &rows(&site.body),
+                rows(&site.body, &mut unwinding),
                 |at, out| place(module, site, &chosen.markers, at, out),
             )?;
             changes.push(Change::new(module.base, site, &thunk, *number)?);
         }
         for (site, stub) in &chosen.hooks {
-            let hook = block.hook(*stub, site.body.code.len(), &rows(&site.body), |at, out| {
+            let rows = rows(&site.body, &mut unwinding);
+            let hook = block.hook(*stub, site.body.code.len(), rows, |at, out| {
                 place(module, site, &chosen.markers, at, out)
             })?;
             changes.push(Change::new(module.base, site, &hook, 0)?);
@@ -641,18 +647,18 @@ fn place(module: &Loaded, site: &Site, markers: &[Change], at: u64, out: &mut [u
     markers::switch_on_displaced(markers, site, module.base, at, out)
 }
 
-fn rows(body: &Body) -> Vec<(u16, Row)> {
-    body.rows
-        .iter()
-        .map(|(offset, change)| {
-            let row = match *change {
-                FrameChange::Cfa { register, offset } => Row::Cfa { register, offset },
-                FrameChange::Saved { register, offset } => Row::Saved { register, offset },
-                FrameChange::Restored { register } => Row::Restored { register },
-            };
-            (*offset, row)
-        })
-        .collect()
+fn rows<'a>(body: &Body, into: &'a mut Vec<(u16, Row)>) -> &'a [(u16, Row)] {
+    let row = |(offset, change): &(u16, FrameChange)| {
+        let row = match *change {
+            FrameChange::Cfa { register, offset } => Row::Cfa { register, offset },
+            FrameChange::Saved { register, offset } => Row::Saved { register, offset },
+            FrameChange::Restored { register } => Row::Restored { register },
+        };
+        (*offset, row)
+    };
+    into.clear();
+    into.extend(body.rows.iter().map(row));
+    into
 }
 
 /// The main stack with room to grow, the heap with room, and where threads' stacks are mapped.
