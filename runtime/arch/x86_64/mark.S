@@ -85,6 +85,7 @@ nopal_stub_mark:
 .Lcopied:
 	mov %rdx, 8(%rax)
 .Ldone:
+	.cfi_remember_state
 	mov %rcx, RETURN(%rsp)
 	cfi_return_address_in_slot
 	pop_register %r9
@@ -98,7 +99,7 @@ nopal_stub_mark:
 	.cfi_adjust_cfa_offset -BELOW
 	ret
 .Lslow:
-	.cfi_adjust_cfa_offset BELOW + SAVED
+	.cfi_restore_state
 	push_register %rcx
 	.cfi_rel_offset 16, 0
 	push_register %r10

@@ -88,12 +88,19 @@ impl World {
                     place()
                 );
             }
+            Rule::In(register) => assert_eq!(
+                state.register(register),
+                Value::ReturnAddress,
+                "{}: return address",
+                place()
+            ),
             Rule::Unchanged => panic!("{}: no rule for the return address", place()),
         }
         for register in CALLEE_SAVED {
             let found = match row.rule(register) {
                 Rule::AtFrame(offset) => state.word(state.frame + offset),
                 Rule::Unchanged => state.register(register),
+                Rule::In(other) => state.register(other),
                 Rule::Mirrored(_) => panic!("{}: register {register} in the mirror", place()),
             };
             assert_eq!(
@@ -133,7 +140,8 @@ impl World {
                 .collect(),
             Mnemonic::RET => {
                 // The stubs of hooks go on to the body, whose address lies below the return address.
-                let to_body = self.describe(at).contains("nopal_stub_");
+                let place = self.describe(at);
+                let to_body = place.contains("nopal_stub_") && !place.contains("nopal_stub_mark");
                 let slot = Value::Stack(state.frame - if to_body { 16 } else { 8 });
                 assert_eq!(
                     state.register(RSP),
@@ -227,6 +235,7 @@ impl World {
 fn entry_state(name: &str) -> State {
     match name {
         "nopal_landing" => State::entered(0, true),
+        "nopal_stub_mark" => State::entered(8, false),
         _ if name.starts_with("nopal_stub_") => State::entered(16, false),
         _ => State::entered(8, false),
     }

@@ -20,6 +20,8 @@ pub enum Rule {
     AtFrame(i64),
     /// The same, for the mirror.
     Mirrored(i64),
+    /// In this register.
+    In(u16),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,6 +102,7 @@ impl Table {
             let rule = |rule: &RegisterRule<usize>| match rule {
                 RegisterRule::Undefined | RegisterRule::SameValue => Rule::Unchanged,
                 RegisterRule::Offset(offset) => Rule::AtFrame(*offset),
+                RegisterRule::Register(register) => Rule::In(register.0),
                 RegisterRule::Expression(expression) => {
                     let expression = expression.get(frames).unwrap();
                     let bytes = expression.0.slice();
