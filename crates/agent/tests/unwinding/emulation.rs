@@ -80,6 +80,25 @@ impl State {
         }
     }
 
+    /// What holds in both states; `None` where they have different frames, and are to be followed one by one.
+    pub fn joined(&self, other: &State) -> Option<State> {
+        let frame = |state: &State| {
+            let pointers = (state.register(RSP), state.register(RBP));
+            (pointers, state.frame, state.mirrored, state.carry)
+        };
+        if frame(self) != frame(other) {
+            return None;
+        }
+        let mut joined = self.clone();
+        for number in 0..16 {
+            if self.register(number) != other.register(number) {
+                joined.set(number, Value::Unknown);
+            }
+        }
+        joined.words.retain(|at, value| other.word(*at) == *value);
+        Some(joined)
+    }
+
     pub fn register(&self, number: u16) -> Value {
         self.registers[usize::from(number)]
     }

@@ -114,13 +114,22 @@ impl World {
 
     /// Follows all ways from `start`.
     fn explore(&mut self, start: u64, state: State) {
+        // Ends, as joining only ever forgets.
         let mut todo = vec![(start, state)];
         while let Some((at, state)) = todo.pop() {
             let seen = self.seen.entry(at).or_default();
-            if seen.contains(&state) {
-                continue;
-            }
-            seen.push(state.clone());
+            let mut before = seen.iter_mut();
+            let state = match before.find_map(|old| Some((old.joined(&state)?, old))) {
+                Some((joined, old)) if joined == *old => continue,
+                Some((joined, old)) => {
+                    old.clone_from(&joined);
+                    joined
+                }
+                None => {
+                    seen.push(state.clone());
+                    state
+                }
+            };
             assert!(seen.len() < 100, "no end of states at {at:#x}");
             self.check(at, &state);
             todo.extend(self.step(at, state));
