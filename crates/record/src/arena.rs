@@ -22,6 +22,8 @@ pub struct Arena {
     pieces: Vec<Rc<Code>>,
     /// How much is mapped, and may be filled by this process.
     mapped: u64,
+    /// Room that is mapped for blocks that are still to be put in. It lies in one piece.
+    promised: u64,
 }
 
 impl Arena {
@@ -31,6 +33,7 @@ impl Arena {
             used: 0,
             pieces: Vec::new(),
             mapped: 0,
+            promised: 0,
         }
     }
 
@@ -38,6 +41,7 @@ impl Arena {
     pub fn fork(&self) -> Arena {
         Arena {
             used: self.mapped,
+            promised: 0,
             ..self.clone()
         }
     }
@@ -48,7 +52,8 @@ impl Arena {
 
     /// Whether `bytes` more fit into its place.
     pub fn has_place(&self, bytes: u64) -> bool {
-        self.used + bytes.max(PIECE_BYTES) + PIECE_BYTES <= ARENA_BYTES
+        let room = (self.promised + bytes).next_multiple_of(PAGE);
+        self.mapped + room.max(PIECE_BYTES) <= ARENA_BYTES
     }
 
     /// Whether a block of `bytes` can be put in without mapping more.
@@ -61,18 +66,24 @@ impl Arena {
         self.base + self.used
     }
 
-    /// Maps memory for a block of `bytes`.
+    /// Nothing is to be put in any more of what room was made for.
+    pub fn forget_promises(&mut self) {
+        self.promised = 0;
+    }
+
+    /// Maps memory for a block of `bytes`, beside those that room was made for already.
     pub fn make_room(
         &mut self,
         bytes: u64,
         injector: &mut Injector,
         space: &mut Space,
     ) -> Result<()> {
-        if self.has_room(bytes) {
+        self.promised += bytes;
+        if self.has_room(self.promised) {
             return Ok(());
         }
         let at = self.base + self.mapped;
-        let bytes = bytes.next_multiple_of(PAGE).max(PIECE_BYTES);
+        let bytes = self.promised.next_multiple_of(PAGE).max(PIECE_BYTES);
         self.pieces.push(Rc::new(injector.map_code(at, bytes)?));
         self.used = self.mapped;
         self.mapped += bytes;
@@ -84,7 +95,9 @@ impl Arena {
     pub fn put(&mut self, code: &[u8]) -> Result<()> {
         self.piece(self.next(), code.len())?
             .write(self.next(), code)?;
-        self.used += (code.len() as u64).next_multiple_of(PAGE);
+        let bytes = (code.len() as u64).next_multiple_of(PAGE);
+        self.used += bytes;
+        self.promised = self.promised.saturating_sub(bytes);
         Ok(())
     }
 

@@ -291,6 +291,9 @@ impl Traced {
         let mut space = Space::new(&nopal_process::maps(self.process)?);
         let mut injector = Injector::new(thread)?;
         injector.name = self.places.head + nopal_agent::process_bytes();
+        for arena in &mut self.places.arenas {
+            arena.forget_promises();
+        }
         for module in new {
             let chosen = choose(module, imports, workshop.settings);
             if self.rests(module, &chosen) {
