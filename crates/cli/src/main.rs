@@ -58,7 +58,13 @@ fn hold_standard_descriptors() {
 
 #[cfg_attr(test, expect(dead_code))]
 fn command_line() -> i32 {
-    let arguments = Arguments::parse();
+    // The words are parsed on a stack of their own: under `ulimit -s 256` they do not fit on this one.
+    const ROOM: usize = 8 << 20;
+    let parser = std::thread::Builder::new().stack_size(ROOM);
+    let arguments = match parser.spawn(Arguments::parse).map(|thread| thread.join()) {
+        Ok(Ok(arguments)) => arguments,
+        _ => Arguments::parse(),
+    };
     match arguments.color {
         Color::Auto => ColorChoice::Auto,
         Color::Always => ColorChoice::Always,
