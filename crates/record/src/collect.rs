@@ -87,6 +87,7 @@ impl Collector {
             // It may have given the chunk back unused, and another have taken it.
             if number(region.header(chunk)) == (key, sequence) {
                 self.write_rest(region, (key, sequence), used, State::Growing, writer)?;
+                region.beat();
             }
         }
         Ok(())
@@ -108,6 +109,7 @@ impl Collector {
                 continue;
             };
             let header = region.header(chunk);
+            region.beat();
             // A thread that has just taken the chunk has not filled in the header.
             if header.thread != 0 && ended(header.process, header.thread) {
                 region.take_over(chunk, owner);
@@ -156,6 +158,8 @@ impl Collector {
                 continue;
             };
             region.free(chunk, used);
+            // A long round must not look like the tool's end to threads that wait.
+            region.beat();
             freed += 1;
             self.threads.insert(key, next.max(sequence + 1));
             self.taken.remove(&(key, sequence));
