@@ -46,9 +46,7 @@ fn probes_come_and_go() {
 fn a_recording_and_probes_go_together() {
     let program = program("gcc", &["-O2", "-l:libnopal.a"]);
     let case = Case::new(program).arguments(["3"]);
-    let traced = case
-        .options(["-M", "*", "--buffer", "1M", "--max-size", "1M"])
-        .traced();
+    let traced = case.options(["-M", "*", "--max-size", "64M"]).traced();
     assert_eq!(traced.ended.stdout, "done\n", "{}", traced.ended.stderr);
     assert_eq!(traced.ended.stderr, "");
     // The trace has more markers than probes were ever connected to.

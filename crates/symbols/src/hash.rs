@@ -59,7 +59,10 @@ impl<'a> HashTable<'a> {
         let end = chain.iter().position(|word| word[0] & 1 != 0);
         let chain = &chain[..end.map_or(chain.len(), |end| end + 1)];
         let same = move |(_, word): &(u32, &[u8; 4])| (u32::from_le_bytes(**word) ^ hash) >> 1 == 0;
-        (first..=u32::MAX).zip(chain).filter(same).map(|(index, _)| index)
+        (first..=u32::MAX)
+            .zip(chain)
+            .filter(same)
+            .map(|(index, _)| index)
     }
 
     fn bucket(&self, hash: u32) -> Option<u32> {
