@@ -13,10 +13,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Written under `lock` before the first marker leads to a probe, and the same ever after. */
 uint64_t library_vector_bytes = 512 + 64;
 uint32_t library_vector_parts;
 
+/* Held by who connects, disconnects or finds markers; never by a thread that passes one. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+/* Of the calling thread: why its last call failed. */
 static _Thread_local char why[256];
 
 const char *nopal_error(void)
@@ -49,6 +52,7 @@ static void learn_vector_state(void)
 }
 
 #define NESTED_AT_MOST 8
+/* Added to atomically by any thread that passes a marker. */
 static uint64_t cut_off;
 
 uint64_t nopal_cut_off(void)
