@@ -126,7 +126,7 @@ pub fn read_trace(path: &Path) {
     if let Ok(tree) = graph::tree(&trace, &names, &drive) {
         let _ = graph::write_tree(&mut out, &tree, &names, trace.clocks(), Shown::default());
     }
-    let _ = replay(&trace, Look::default(), &mut out);
+    let _ = replay(&trace, &Look::default(), &mut out);
     let _ = info(&trace, &mut out, 100);
     for format in [
         Format::Devtrace,
