@@ -8,8 +8,7 @@
  * that nobody can get to. While it rests, a debugger may put a breakpoint on site 1 and take it away again.
  */
 #include "poke.h"
-#include "rules.h"
-#include "sim_text.h"
+#include "sites.h"
 
 #define SITES 2
 #define SLOTS 2
@@ -61,8 +60,6 @@ static void begin(void)
 
 /* ---- Threads ---- */
 
-#define WAYS 32
-
 static void pass(struct sim_processor *processor, uint32_t site)
 {
 	if (site + 1 < SITES) {
@@ -102,7 +99,7 @@ static void run_site(struct sim_processor *processor, uint32_t site, const uint8
 			return;
 		}
 	}
-	sim_broken("a processor runs bytes that are no instruction of the site's");
+	sim_broken(garbled);
 }
 
 static bool run(uint32_t number, uint32_t way)
@@ -123,17 +120,17 @@ static bool run(uint32_t number, uint32_t way)
 		pass(processor, site);
 	} else if (place >= IN_SLOT) {
 		uint32_t slot = (place - IN_SLOT) / SITES, site = (place - IN_SLOT) % SITES;
-		if (!sim_text_fetch(processor, slot_at(slot), 2, way, WAYS, bytes))
+		if (!sim_text_fetch(processor, slot_at(slot), 2, way, SITE_WAYS, bytes))
 			return false;
 		sim_tell("processor %u runs code of %u in slot %u", number, bytes[0], slot);
 		if (bytes[0] == 0)
-			sim_broken("a processor runs code that was freed");
+			sim_broken(freed);
 		else if (bytes[0] != site + 1)
 			sim_broken("a processor runs another site's code");
 		pass(processor, site);
 	} else {
 		uint32_t site = place - AT_SITE;
-		if (!sim_text_fetch(processor, site_at(site), sizeof bytes, way, WAYS, bytes))
+		if (!sim_text_fetch(processor, site_at(site), sizeof bytes, way, SITE_WAYS, bytes))
 			return false;
 		check_effect(site, bytes);
 		sim_tell("processor %u runs %02x %02x %02x %02x %02x at site %u", number, bytes[0], bytes[1], bytes[2],
@@ -237,7 +234,7 @@ static void end_change(void)
 		bool left_alone = patcher.pokes[i++].left_alone;
 		uint32_t unused = left_alone ? patcher.next_slot_of[site] : patcher.slot_of[site];
 		if (left_alone && !(site == DEBUGGED && patcher.debugger))
-			sim_broken("a site is not what the patcher made of it");
+			sim_broken(unmade);
 		if (unused)
 			patcher.slots[unused - 1] = SLOT_LEFT;
 		if (!left_alone)
@@ -259,7 +256,7 @@ static bool debug(void)
 	bool here = patcher.debugger == DEBUGGER_HERE;
 	sim_tell("the debugger %s", here ? "leaves" : "comes");
 	if (here && memcmp(&sim_text.bytes[site_at(DEBUGGED)], breakpoint, sizeof breakpoint))
-		sim_broken("the patcher has written over a breakpoint of a debugger's");
+		sim_broken(overwritten);
 	port_text_store(sim_text_address(site_at(DEBUGGED)), here ? bytes : breakpoint, 1);
 	port_text_synchronise();
 	patcher.debugger = here ? DEBUGGER_LEAVES : DEBUGGER_HERE;
@@ -295,51 +292,19 @@ static bool patch(uint32_t choice)
 
 /* ---- All together ---- */
 
-#define CHOICES (SIM_TEXT_STEPS + PATCHER_CHOICES + SIM_PROCESSORS * (1 + WAYS))
-
-static bool take(uint32_t choice)
-{
-	if (choice < SIM_TEXT_STEPS)
-		return sim_text_step(choice);
-	choice -= SIM_TEXT_STEPS;
-	if (choice < PATCHER_CHOICES)
-		return patch(choice);
-	choice -= PATCHER_CHOICES;
-	if (choice < SIM_PROCESSORS)
-		return handle_signal(choice);
-	choice -= SIM_PROCESSORS;
-	return run(choice / WAYS, choice % WAYS);
-}
-
-static bool never(void)
-{
-	return false;
-}
-
 static void explore(const char *what, struct mistakes mistakes, const char *rule)
 {
-	const struct sim_part parts[] = {
-		{ &sim_text, sizeof sim_text, 0 },
-		{ &patcher, sizeof patcher, 0 },
-		{ &sim_processors[0], sizeof *sim_processors, 1 },
-		{ &sim_processors[1], sizeof *sim_processors, 1 },
-		{ &sim_processors[2], sizeof *sim_processors, 1 },
-	};
-	const struct sim_exploration exploration = {
-		.parts = parts, .part_count = sizeof parts / sizeof *parts,
-		.choices = CHOICES, .begin = begin, .take = take, .may_rest = never,
+	static const struct site_world world = {
+		.patcher = &patcher, .patcher_bytes = sizeof patcher, .patcher_choices = PATCHER_CHOICES,
+		.begin = begin, .patch = patch, .handle_signal = handle_signal, .run = run,
 	};
 	with = mistakes;
 	with.debugger |= far;
-	expect(what, &exploration, rule);
+	explore_sites(what, &world, rule);
 }
 
-static const char garbled[] = "a processor runs bytes that are no instruction of the site's";
-static const char freed[] = "a processor runs code that was freed";
 static const char late[] = "a change has not taken effect when it is done";
 static const char unknown[] = "a breakpoint is met that nobody knows";
-static const char unmade[] = "a site is not what the patcher made of it";
-static const char overwritten[] = "the patcher has written over a breakpoint of a debugger's";
 
 static void in_place(void)
 {

@@ -9,8 +9,7 @@
  * function 1 and take it away again.
  */
 #include "poke.h"
-#include "rules.h"
-#include "sim_text.h"
+#include "sites.h"
 
 #define SITES 2
 #define SLOTS 2
@@ -119,8 +118,6 @@ static void begin(void)
 
 /* ---- Threads ---- */
 
-#define WAYS 32
-
 static void run_displaced(struct frame *frame, uint8_t instruction)
 {
 	if (frame->done & instruction)
@@ -167,7 +164,7 @@ static void run_first(struct sim_processor *processor, uint32_t site, const uint
 			return;
 		}
 	}
-	sim_broken("a processor runs bytes that are no instruction of the site's");
+	sim_broken(garbled);
 }
 
 static bool run_in_slot(struct sim_processor *processor, uint32_t way)
@@ -177,13 +174,13 @@ static bool run_in_slot(struct sim_processor *processor, uint32_t way)
 	uint32_t place = (processor->place - IN_SLOT) % SLOT_PLACES, site = site_of(processor->place);
 	uint32_t slot = (processor->place - IN_SLOT) / SLOT_PLACES / SITES;
 	bool at_switch = place == SWITCH;
-	if (!sim_text_fetch(processor, slot_at(slot) + (at_switch ? 0 : 2), at_switch ? 4 : 2, way, WAYS,
+	if (!sim_text_fetch(processor, slot_at(slot) + (at_switch ? 0 : 2), at_switch ? 4 : 2, way, SITE_WAYS,
 			    at_switch ? bytes : bytes + 2))
 		return false;
 	sim_tell("processor %ld runs instruction %u of function %u's thunk in slot %u", processor - sim_processors, place,
 		 site, slot);
 	if (bytes[2] == 0)
-		sim_broken("a processor runs code that was freed");
+		sim_broken(freed);
 	else if (bytes[2] != site + 1)
 		sim_broken("a processor runs another site's code");
 	uint32_t next = place + 1;
@@ -239,7 +236,7 @@ static bool run(uint32_t number, uint32_t way)
 			return_to_caller(processor, site);
 		return true;
 	}
-	if (!sim_text_fetch(processor, site_at(site) + stage, sizeof bytes, way, WAYS, bytes))
+	if (!sim_text_fetch(processor, site_at(site) + stage, sizeof bytes, way, SITE_WAYS, bytes))
 		return false;
 	sim_tell("processor %u runs %02x %02x %02x %02x %02x at function %u + %u", number, bytes[0], bytes[1], bytes[2],
 		 bytes[3], bytes[4], site, stage);
@@ -249,7 +246,7 @@ static bool run(uint32_t number, uint32_t way)
 	}
 	original(expected, site);
 	if (memcmp(bytes, expected + 1, sizeof bytes))
-		sim_broken("a processor runs bytes that are no instruction of the site's");
+		sim_broken(garbled);
 	run_displaced(frame_of(processor), 2);
 	processor->place = (uint8_t)(REST + site);
 	return true;
@@ -473,7 +470,7 @@ static void end_change(void)
 		bool left_alone = patcher.pokes[i++].left_alone;
 		uint32_t unused = left_alone ? patcher.next_slot_of[site] : patcher.slot_of[site];
 		if (left_alone && patcher.order == NOPAL_POKE_REMOVE && !(site == DEBUGGED && patcher.debugger))
-			sim_broken("a site is not what the patcher made of it");
+			sim_broken(unmade);
 		if (unused)
 			patcher.slots[unused - 1] = SLOT_LEFT;
 		if (!left_alone)
@@ -494,7 +491,7 @@ static bool debug(void)
 	bool here = patcher.debugger == DEBUGGER_HERE;
 	sim_tell("the debugger %s", here ? "leaves" : "comes");
 	if (here && memcmp(&sim_text.bytes[site_at(DEBUGGED)], breakpoint, sizeof breakpoint))
-		sim_broken("the patcher has written over a breakpoint of a debugger's");
+		sim_broken(overwritten);
 	port_text_store(sim_text_address(site_at(DEBUGGED)), here ? bytes : breakpoint, 1);
 	port_text_synchronise();
 	patcher.debugger = here ? DEBUGGER_LEAVES : DEBUGGER_HERE;
@@ -539,53 +536,21 @@ static bool patch(uint32_t choice)
 
 /* ---- All together ---- */
 
-#define CHOICES (SIM_TEXT_STEPS + PATCHER_CHOICES + SIM_PROCESSORS * (1 + WAYS))
-
-static bool take(uint32_t choice)
-{
-	if (choice < SIM_TEXT_STEPS)
-		return sim_text_step(choice);
-	choice -= SIM_TEXT_STEPS;
-	if (choice < PATCHER_CHOICES)
-		return patch(choice);
-	choice -= PATCHER_CHOICES;
-	if (choice < SIM_PROCESSORS)
-		return handle_signal(choice);
-	choice -= SIM_PROCESSORS;
-	return run(choice / WAYS, choice % WAYS);
-}
-
-static bool never(void)
-{
-	return false;
-}
-
 static void explore(const char *what, struct world world, const char *rule)
 {
-	const struct sim_part parts[] = {
-		{ &sim_text, sizeof sim_text, 0 },
-		{ &patcher, sizeof patcher, 0 },
-		{ &sim_processors[0], sizeof *sim_processors, 1 },
-		{ &sim_processors[1], sizeof *sim_processors, 1 },
-		{ &sim_processors[2], sizeof *sim_processors, 1 },
-	};
-	const struct sim_exploration exploration = {
-		.parts = parts, .part_count = sizeof parts / sizeof *parts,
-		.choices = CHOICES, .begin = begin, .take = take, .may_rest = never,
+	static const struct site_world sites = {
+		.patcher = &patcher, .patcher_bytes = sizeof patcher, .patcher_choices = PATCHER_CHOICES,
+		.begin = begin, .patch = patch, .handle_signal = handle_signal, .run = run,
 	};
 	with = world;
 	sim_text_place = place_of;
 	sim_text_move = move;
 	sim_text_goes_on_stale = with.stale;
-	expect(what, &exploration, rule);
+	explore_sites(what, &sites, rule);
 }
 
-static const char garbled[] = "a processor runs bytes that are no instruction of the site's";
-static const char freed[] = "a processor runs code that was freed";
-static const char unmade[] = "a site is not what the patcher made of it";
 static const char held[] = "a call that has begun holds the code of a removed site";
 static const char stopped[] = "a processor is stopped for ever";
-static const char overwritten[] = "the patcher has written over a breakpoint of a debugger's";
 
 static void one_thunk(void)
 {
