@@ -1,45 +1,26 @@
 //! Generated code that runs in processes, as the tool sees it: the same memory, which only the tool may write.
 
-use anyhow::{Result, bail, ensure};
+use crate::shared_memory::SharedMemory;
+use anyhow::{Result, bail};
 use std::fs::File;
-use std::os::fd::AsRawFd;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 /// A piece of memory with generated code. A mapping, not a descriptor: there may be more pieces than a process may have
 /// files open.
 #[derive(Debug)]
 pub struct Code {
-    base: *mut u8,
+    memory: SharedMemory,
     /// Where the processes have it.
     at: u64,
-    bytes: usize,
 }
 
 impl Code {
     /// `file` is `bytes` long, and mapped at `at` in the processes.
     pub fn map(file: &File, at: u64, bytes: u64) -> Result<Code> {
         let bytes = usize::try_from(bytes)?;
-        // SAFETY: a new mapping of a file that is `bytes` long at least.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                file.as_raw_fd(),
-                0,
-            )
-        };
-        ensure!(
-            base != libc::MAP_FAILED,
-            "generated code cannot be mapped: {}",
-            std::io::Error::last_os_error()
-        );
-        Ok(Code {
-            base: base.cast(),
-            at,
-            bytes,
-        })
+        let memory = SharedMemory::map(file.as_fd(), bytes)?;
+        Ok(Code { memory, at })
     }
 
     /// Whether it holds all of `bytes` at `address`.
@@ -49,7 +30,7 @@ impl Code {
 
     fn offset(&self, address: u64, bytes: usize) -> Option<usize> {
         let offset = usize::try_from(address.checked_sub(self.at)?).ok()?;
-        (offset.checked_add(bytes)? <= self.bytes).then_some(offset)
+        (offset.checked_add(bytes)? <= self.memory.bytes).then_some(offset)
     }
 
     /// Writes code at `address`, as the processes call it. Nothing may run in it meanwhile.
@@ -59,7 +40,9 @@ impl Code {
             bail!("generated code outside of its memory");
         };
         // SAFETY: within the mapping, as `offset` has made sure; no reference to it exists.
-        unsafe { std::ptr::copy_nonoverlapping(code.as_ptr(), self.base.add(offset), code.len()) };
+        unsafe {
+            std::ptr::copy_nonoverlapping(code.as_ptr(), self.memory.base.add(offset), code.len())
+        };
         Ok(())
     }
 
@@ -72,15 +55,8 @@ impl Code {
             bail!("generated code outside of its memory, or at an odd address");
         };
         // SAFETY: aligned, within the mapping, and only accessed as an atomic while threads may run there.
-        let place = unsafe { AtomicU16::from_ptr(self.base.add(offset).cast()) };
+        let place = unsafe { AtomicU16::from_ptr(self.memory.base.add(offset).cast()) };
         place.store(u16::from_ne_bytes(pair), Ordering::Release);
         Ok(())
-    }
-}
-
-impl Drop for Code {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is ours and nothing refers to it any more.
-        unsafe { libc::munmap(self.base.cast(), self.bytes) };
     }
 }

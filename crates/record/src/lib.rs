@@ -37,6 +37,7 @@ mod remove;
 mod restore;
 mod serve;
 mod session;
+mod shared_memory;
 mod signals;
 mod sites;
 mod space;

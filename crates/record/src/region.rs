@@ -1,6 +1,7 @@
 //! The region as the tool sees it: memory that the traced process writes at the same time, and may write wrongly.
 //! Every access is an atomic operation or a copy, within bounds that are the tool's own.
 
+use crate::shared_memory::SharedMemory;
 use anyhow::{Result, ensure};
 use nopal_abi::{
     ABI_VERSION, CHUNK_BYTES, CHUNK_FREE, CHUNK_FULL, CHUNK_OWNED, CHUNK_STATE_MASK, ChunkHeader,
@@ -19,8 +20,7 @@ pub struct Owner(u32);
 /// Shared memory between the tool and one process image and its forks.
 #[derive(Debug)]
 pub struct Region {
-    base: *mut u8,
-    bytes: usize,
+    memory: SharedMemory,
     chunks: usize,
     chunk_offset: usize,
     file: OwnedFd,
@@ -29,11 +29,6 @@ pub struct Region {
     /// How many chunks, from the first on, have pages.
     ready: AtomicUsize,
 }
-
-// SAFETY: the mapping lives as long as the value, and all access to it is by atomics or raw copies.
-unsafe impl Send for Region {}
-// SAFETY: as above.
-unsafe impl Sync for Region {}
 
 const PAGE: usize = 4096;
 
@@ -100,25 +95,9 @@ impl Region {
             chunks -= 1;
         }
         let inode = file_status(file.as_fd())?.st_ino;
-        // SAFETY: a new mapping of a file that we own; nothing is replaced.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                file.as_raw_fd(),
-                0,
-            )
-        };
-        ensure!(
-            base != libc::MAP_FAILED,
-            "no shared memory: {}",
-            std::io::Error::last_os_error()
-        );
+        let memory = SharedMemory::map(file.as_fd(), bytes)?;
         Ok(Region {
-            base: base.cast(),
-            bytes,
+            memory,
             chunks,
             chunk_offset: chunk_offset(chunks),
             file,
@@ -133,7 +112,7 @@ impl Region {
     }
 
     pub fn bytes(&self) -> u64 {
-        self.bytes as u64
+        self.memory.bytes as u64
     }
 
     /// The memory's inode, by which processes that have it mapped are found.
@@ -174,15 +153,15 @@ impl Region {
     }
 
     fn word(&self, offset: usize) -> &AtomicU32 {
-        assert!(offset.is_multiple_of(4) && offset + 4 <= self.bytes);
+        assert!(offset.is_multiple_of(4) && offset + 4 <= self.memory.bytes);
         // SAFETY: aligned, within the mapping, and only accessed as an atomic.
-        unsafe { AtomicU32::from_ptr(self.base.add(offset).cast()) }
+        unsafe { AtomicU32::from_ptr(self.memory.base.add(offset).cast()) }
     }
 
     fn long(&self, offset: usize) -> &AtomicU64 {
-        assert!(offset.is_multiple_of(8) && offset + 8 <= self.bytes);
+        assert!(offset.is_multiple_of(8) && offset + 8 <= self.memory.bytes);
         // SAFETY: as in `word`.
-        unsafe { AtomicU64::from_ptr(self.base.add(offset).cast()) }
+        unsafe { AtomicU64::from_ptr(self.memory.base.add(offset).cast()) }
     }
 
     pub fn beat(&self) {
@@ -337,7 +316,11 @@ impl Region {
     fn chunk(&self, chunk: usize) -> *mut u8 {
         assert!(chunk < self.chunks);
         // SAFETY: within the mapping, by the assertion and `map`.
-        unsafe { self.base.add(self.chunk_offset + chunk * CHUNK_BYTES) }
+        unsafe {
+            self.memory
+                .base
+                .add(self.chunk_offset + chunk * CHUNK_BYTES)
+        }
     }
 
     /// Copies a chunk as far as anything is written in it, which is told by the first page of zeroes: a chunk is zeroed
@@ -390,13 +373,6 @@ impl Region {
         unsafe { std::ptr::write_bytes(self.chunk(chunk), 0, used) };
         // Release pairs with the acquire of the thread that takes the chunk: it sees the zeroes.
         self.state(chunk).store(CHUNK_FREE, Ordering::Release);
-    }
-}
-
-impl Drop for Region {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is ours and nothing refers to it any more.
-        unsafe { libc::munmap(self.base.cast(), self.bytes) };
     }
 }
 
