@@ -5,7 +5,7 @@ use crate::region::Region;
 use anyhow::Result;
 use nopal_abi::*;
 use nopal_process::thread_alive;
-use nopal_trace::{Chunk, Note, State, Taken, ThreadKey, Writer};
+use nopal_trace::{Chunk, Note, State, Taken, ThreadKey, Writer, payload_words};
 use std::collections::{HashMap, HashSet};
 
 /// What has been collected so far.
@@ -301,24 +301,69 @@ fn owners(region: &Region) -> HashSet<ThreadKey> {
         .collect()
 }
 
-/// Calls and returns in records that are not written out. Reads them as the writer does, and stops where they make no
-/// sense.
+/// Calls, returns and markers in records that are not written out. Reads them as the writer does, and stops where they
+/// make no sense.
 fn count_events(records: &[u8]) -> u64 {
-    let mut words = records.as_chunks::<8>().0.iter();
+    let words = records.as_chunks::<8>().0.iter();
+    let words: Vec<u64> = words.map(|word| u64::from_le_bytes(*word)).collect();
+    let mut rest = &words[..];
     let mut events = 0;
-    while let Some(word) = words.next() {
-        let upper = u32::from_le_bytes([word[4], word[5], word[6], word[7]]);
-        let (counts, more) = match upper & 15 {
+    while let [word, behind @ ..] = rest {
+        let (counts, more) = match (word >> 32) as u32 & 15 {
             KIND_ENTRY | KIND_EXIT | KIND_TAIL | KIND_ONLY | KIND_UNWIND => (1, 0),
             KIND_ENTRY_ARGS | KIND_TAIL_ARGS | KIND_ONLY_ARGS | KIND_PENDING_ARGS => (1, ARGUMENTS),
             KIND_EXIT_RESULT | KIND_PENDING_RESULT => (1, 1),
-            KIND_EXTENDED => (0, RESYNC_BYTES / 8 - 1),
+            KIND_EXTENDED if (word >> 36) as u32 == EVENT_RESYNC => (0, RESYNC_BYTES / 8 - 1),
+            KIND_EXTENDED => match payload_words(*word, behind) {
+                Some(payload) => (1, 1 + payload),
+                None => break,
+            },
             _ => (0, 0),
         };
         events += counts;
-        for _ in 0..more {
-            words.next();
-        }
+        rest = behind.get(more..).unwrap_or_default();
     }
     events
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(words: &[u64]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    fn first(kind: u32, number: u32) -> u64 {
+        u64::from(kind | number << 4) << 32
+    }
+
+    #[test]
+    fn events_of_every_length_are_counted() {
+        let likely_call = first(KIND_ENTRY, 7);
+        let fixed = EVENT_DEFINED | 3 << EVENT_WORDS_SHIFT;
+        let variable = EVENT_DEFINED + 1 | EVENT_VARIABLE << EVENT_WORDS_SHIFT;
+        let records = [
+            &[first(KIND_EXTENDED, EVENT_RESYNC), 1, 2, 3, 4, 5][..],
+            &[first(KIND_ENTRY_ARGS, 8), 1, 2, 3, 4, 5, likely_call],
+            &[first(KIND_EXTENDED, fixed), 1, likely_call, likely_call],
+            &[
+                first(KIND_EXTENDED, variable),
+                1,
+                3,
+                likely_call,
+                likely_call,
+            ],
+            &[first(KIND_EXIT_RESULT, 8), likely_call, first(KIND_HOLE, 0)],
+            &[likely_call],
+        ];
+        assert_eq!(count_events(&bytes(&records.concat())), 5);
+        // Of a length that nothing tells.
+        let unknown = [
+            likely_call,
+            first(KIND_EXTENDED, EVENT_DEFINED),
+            likely_call,
+        ];
+        assert_eq!(count_events(&bytes(&unknown)), 1);
+    }
 }
