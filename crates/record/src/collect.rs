@@ -342,7 +342,7 @@ mod tests {
     fn events_of_every_length_are_counted() {
         let likely_call = first(KIND_ENTRY, 7);
         let fixed = EVENT_DEFINED | 3 << EVENT_WORDS_SHIFT;
-        let variable = EVENT_DEFINED + 1 | EVENT_VARIABLE << EVENT_WORDS_SHIFT;
+        let variable = (EVENT_DEFINED + 1) | (EVENT_VARIABLE << EVENT_WORDS_SHIFT);
         let records = [
             &[first(KIND_EXTENDED, EVENT_RESYNC), 1, 2, 3, 4, 5][..],
             &[first(KIND_ENTRY_ARGS, 8), 1, 2, 3, 4, 5, likely_call],
