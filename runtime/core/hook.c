@@ -8,6 +8,7 @@
 #define PR_SET_TSC 26
 #define TSC_FAULTS 2
 #define SECCOMP_STRICT 1
+#define SECCOMP_FILTER 2
 #define SECCOMP_SET_STRICT 0
 #define SECCOMP_SET_FILTER 1
 #define SYSTEM_CALL_PRCTL 157
@@ -92,10 +93,15 @@ static void fall_quiet(bool mute)
 	__atomic_store_n(&process->quiet, 1, __ATOMIC_RELAXED);
 }
 
+/* A call that must fail, as libseccomp makes some to find out what the kernel can do, confines nobody: a filter at
+ * address 0, or strict mode with arguments. */
 void nopal_before_prctl(struct nopal_arguments *arguments)
 {
-	if ((uint32_t)arguments->integer[0] == PR_SET_SECCOMP)
-		fall_quiet(arguments->integer[1] == SECCOMP_STRICT);
+	if ((uint32_t)arguments->integer[0] == PR_SET_SECCOMP) {
+		uint64_t mode = arguments->integer[1];
+		if (mode == SECCOMP_STRICT || (mode == SECCOMP_FILTER && arguments->integer[2]))
+			fall_quiet(mode == SECCOMP_STRICT);
+	}
 	/* The counter faults, in this thread and those it makes. */
 	if ((uint32_t)arguments->integer[0] == PR_SET_TSC && arguments->integer[1] == TSC_FAULTS) {
 		struct nopal_context *context = nopal_context_get(nopal_process);
@@ -107,7 +113,8 @@ void nopal_before_prctl(struct nopal_arguments *arguments)
 void nopal_before_seccomp(struct nopal_arguments *arguments)
 {
 	uint32_t operation = (uint32_t)arguments->integer[0];
-	if (operation == SECCOMP_SET_STRICT || operation == SECCOMP_SET_FILTER)
+	uint64_t flags = arguments->integer[1], filter = arguments->integer[2];
+	if (operation == SECCOMP_SET_STRICT ? !flags && !filter : operation == SECCOMP_SET_FILTER && filter)
 		fall_quiet(operation == SECCOMP_SET_STRICT);
 }
 

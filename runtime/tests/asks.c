@@ -201,19 +201,26 @@ static enum effect effect_of(void (*hook)(struct nopal_arguments *), struct nopa
 	return quiet ? muted ? QUIET_AND_MUTED : QUIET : muted ? MUTED : NOTHING;
 }
 
+/* An address. */
+#define FILTER 0x1000
+
 static void hooks_silence(void)
 {
 	CHECK(effect_of(nopal_before_prctl, given(PR_SET_SECCOMP, SECCOMP_MODE_STRICT, 0)) == QUIET_AND_MUTED);
-	CHECK(effect_of(nopal_before_prctl, given(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, 0)) == QUIET);
+	CHECK(effect_of(nopal_before_prctl, given(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, FILTER)) == QUIET);
+	CHECK(effect_of(nopal_before_prctl, given(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, 0)) == NOTHING);
 	CHECK(effect_of(nopal_before_prctl, given(PR_SET_TSC, PR_TSC_SIGSEGV, 0)) == MUTED);
 	CHECK(effect_of(nopal_before_prctl, given(PR_SET_TSC, PR_TSC_ENABLE, 0)) == NOTHING);
 	CHECK(effect_of(nopal_before_prctl, given(PR_SET_NAME, 1, 0)) == NOTHING);
 	CHECK(effect_of(nopal_before_seccomp, given(SECCOMP_SET_MODE_STRICT, 0, 0)) == QUIET_AND_MUTED);
-	CHECK(effect_of(nopal_before_seccomp, given(SECCOMP_SET_MODE_FILTER, 0, 0)) == QUIET);
+	CHECK(effect_of(nopal_before_seccomp, given(SECCOMP_SET_MODE_FILTER, 0, FILTER)) == QUIET);
+	CHECK(effect_of(nopal_before_seccomp, given(SECCOMP_SET_MODE_FILTER, 0, 0)) == NOTHING);
+	CHECK(effect_of(nopal_before_seccomp, given(SECCOMP_SET_MODE_STRICT, 1, 0)) == NOTHING);
 	CHECK(effect_of(nopal_before_seccomp, given(SECCOMP_GET_ACTION_AVAIL, 0, 0)) == NOTHING);
 	CHECK(effect_of(nopal_before_system_call, given(157, PR_SET_SECCOMP, SECCOMP_MODE_STRICT)) == QUIET_AND_MUTED);
 	CHECK(effect_of(nopal_before_system_call, given(157, PR_SET_TSC, PR_TSC_SIGSEGV)) == MUTED);
-	CHECK(effect_of(nopal_before_system_call, given(317, SECCOMP_SET_MODE_FILTER, 0)) == QUIET);
+	CHECK(effect_of(nopal_before_system_call, given(317, SECCOMP_SET_MODE_FILTER, 0)) == NOTHING);
+	CHECK(effect_of(nopal_before_system_call, given(317, SECCOMP_SET_MODE_STRICT, 1)) == NOTHING);
 	CHECK(effect_of(nopal_before_system_call, given(39, 0, 0)) == NOTHING);
 }
 

@@ -1,5 +1,5 @@
 /* Sandboxes: "strict" allows read, write and exit only, and forbids to read the clock; "filter" kills on every system
- * call but those and a few, "threads" the same for all threads at once. */
+ * call but those and a few, "threads" the same for all threads at once; "asked" only asks what there is. */
 #define _GNU_SOURCE
 #include "hard.h"
 #include <errno.h>
@@ -61,6 +61,14 @@ static void filter(unsigned flags)
 		CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
 }
 
+/* As libseccomp asks what there is: no call confines anybody. */
+static void ask(void)
+{
+	CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, NULL) == -1 && errno == EFAULT);
+	CHECK(syscall(SYS_seccomp, SECCOMP_SET_MODE_STRICT, 1, NULL) == -1 && errno == EINVAL);
+	CHECK(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, NULL) == -1 && errno == EFAULT);
+}
+
 static void say(const char *text) { CHECK(write(1, text, strlen(text)) == (ssize_t)strlen(text)); }
 
 int main(int count, char **words)
@@ -76,6 +84,9 @@ int main(int count, char **words)
 	} else if (strcmp(words[1], "filter") == 0) {
 		say("calls: 100 before\ncalls: 100 after\ncalls: 5001 deep_after\n");
 		filter(0);
+	} else if (strcmp(words[1], "asked") == 0) {
+		say("calls: 100 before\ncalls: 100 after\ncalls: 5001 deep_after\n");
+		ask();
 	} else if (strcmp(words[1], "raw") == 0) {
 		say("calls: 100 before\ncalls: 100 after\ncalls: 5001 deep_after\n");
 		filter(SECCOMP_FILTER_FLAG_LOG);

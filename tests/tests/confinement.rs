@@ -22,6 +22,11 @@ fn a_seccomp_filter_by_system_call() {
 }
 
 #[test]
+fn seccomp_that_is_only_asked_for() {
+    seccomp("asked");
+}
+
+#[test]
 fn a_seccomp_filter_on_all_threads() {
     seccomp("threads");
 }
