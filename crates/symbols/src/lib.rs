@@ -1,6 +1,7 @@
 //! What an ELF file says about its functions. Everything in the file is checked and nothing is trusted.
 
 mod cold;
+mod compressed;
 mod debug;
 mod demangle;
 mod dynamic;

@@ -1,5 +1,6 @@
 //! Lines of source, from DWARF's line tables. They may be damaged or made to harm: what cannot be read tells nothing.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::path::Path;
 
@@ -7,8 +8,8 @@ use gimli::{
     AttributeValue, DebugLine, DebugLineOffset, DebugLineStr, DebugStr, EndianSlice,
     IncompleteLineProgram, LineProgramHeader, LittleEndian,
 };
-use object::elf::SHF_COMPRESSED;
 
+use crate::compressed;
 use crate::elf::Elf;
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
@@ -18,19 +19,22 @@ const LINE_TABLES: &str = ".debug_line";
 
 /// Whether a file tells of lines.
 pub fn has(elf: &Elf) -> bool {
-    readable(elf, LINE_TABLES).is_some()
+    elf.section(LINE_TABLES)
+        .is_some_and(|section| elf.section_bytes(section).is_some())
 }
 
 /// Where there is code of a line; if it has none, of the first line behind it in the same file that has. `file` is the
 /// end of a path, whole components of it.
 pub fn addresses(elf: &Elf, file: &str, line: u32) -> Vec<u64> {
+    let [lines, line_strings, strings] =
+        [LINE_TABLES, ".debug_line_str", ".debug_str"].map(|name| bytes(elf, name));
     let strings = Strings {
-        line_strings: DebugLineStr::from(slice(elf, ".debug_line_str")),
-        strings: DebugStr::from(slice(elf, ".debug_str")),
+        line_strings: DebugLineStr::from(Slice::new(&line_strings, LittleEndian)),
+        strings: DebugStr::from(Slice::new(&strings, LittleEndian)),
     };
     let mut best = u64::MAX;
     let mut found = Vec::new();
-    for program in programs(elf) {
+    for program in programs(Slice::new(&lines, LittleEndian)) {
         let files = strings.files(program.header(), file);
         if files.is_empty() {
             continue;
@@ -54,19 +58,14 @@ pub fn addresses(elf: &Elf, file: &str, line: u32) -> Vec<u64> {
     found
 }
 
-fn slice<'a>(elf: &'a Elf, name: &str) -> Slice<'a> {
-    Slice::new(readable(elf, name).unwrap_or_default(), LittleEndian)
-}
-
-fn readable<'a>(elf: &'a Elf, name: &str) -> Option<&'a [u8]> {
-    let section = elf.section(name)?;
-    let compressed = section.flags.0 & SHF_COMPRESSED.0 != 0;
-    elf.section_bytes(section).filter(|_| !compressed)
+fn bytes<'a>(elf: &'a Elf, name: &str) -> Cow<'a, [u8]> {
+    let section = elf.section(name);
+    let bytes = section.and_then(|section| compressed::section_bytes(elf, section));
+    bytes.unwrap_or_default()
 }
 
 /// The tables of all units. The first that cannot be read ends them: nothing tells where the next would begin.
-fn programs(elf: &Elf) -> impl Iterator<Item = IncompleteLineProgram<Slice<'_>>> {
-    let section = slice(elf, LINE_TABLES);
+fn programs(section: Slice<'_>) -> impl Iterator<Item = IncompleteLineProgram<Slice<'_>>> {
     let lines = DebugLine::from(section);
     let mut offset = 0;
     std::iter::from_fn(move || {

@@ -31,6 +31,13 @@ int main(int count, char **words)
 }
 ";
 
+/// Lines enough that it pays to compress them.
+fn long_source() -> String {
+    let more = (0..200)
+        .map(|number| format!("int more_{number}(int a)\n{{\n\treturn a + {number};\n}}\n"));
+    SOURCE.to_owned() + &more.collect::<String>()
+}
+
 fn names(image: &Image, file: &str, line: u32) -> Vec<String> {
     let functions = image.functions_at_line(file, line).unwrap();
     functions
@@ -94,9 +101,60 @@ fn no_lines() {
     workshop.write("src/main.c", SOURCE);
     workshop.run("gcc -O1 -o prog src/main.c");
     assert!(names(&workshop.open("prog"), "main.c", 6).is_empty());
-    // What is compressed is not read.
+}
+
+#[test]
+fn compressed_lines() {
+    let workshop = Workshop::new();
+    workshop.write("src/main.c", long_source());
+    workshop.run("gcc -g -O1 -o prog src/main.c");
+    for format in ["zlib", "zstd"] {
+        workshop.run(&format!(
+            "objcopy --compress-debug-sections={format} prog packed"
+        ));
+        let sections = workshop.run("readelf -tW packed");
+        let (_, line) = sections.split_once(".debug_line\n").unwrap();
+        let line: String = line.lines().take(3).collect();
+        assert!(line.to_lowercase().contains(format), "{line}");
+        check(&workshop.open("packed"));
+    }
+}
+
+/// Sections that say they are as long as they like.
+#[test]
+fn compressed_lines_of_any_length_do_no_harm() {
+    let workshop = Workshop::new();
+    workshop.write("src/main.c", long_source());
     workshop.run("gcc -g -gz=zlib -O1 -o packed src/main.c");
-    assert!(names(&workshop.open("packed"), "main.c", 6).is_empty());
+    let bytes = std::fs::read(workshop.path("packed")).unwrap();
+    let (offset, _) = line_tables(&workshop, "packed");
+    let length = offset + 8..offset + 16;
+    let said = u64::from_le_bytes(bytes[length.clone()].try_into().unwrap());
+    for other in [0, 1, said - 1, said + 1, 1 << 40, u64::MAX] {
+        let mut damaged = bytes.clone();
+        damaged[length.clone()].copy_from_slice(&other.to_le_bytes());
+        workshop.write("damaged", &damaged);
+        let _ = names(&workshop.open("damaged"), "main.c", 6);
+    }
+    let mut damaged = bytes.clone();
+    damaged[length].copy_from_slice(&u64::MAX.to_le_bytes());
+    workshop.write("damaged", &damaged);
+    assert!(names(&workshop.open("damaged"), "main.c", 6).is_empty());
+}
+
+/// Where the line tables are in a file, and how long.
+fn line_tables(workshop: &Workshop, file: &str) -> (usize, usize) {
+    let sections = workshop.run(&format!("readelf -SW {file}"));
+    let mut lines = sections.lines();
+    let line = lines.find(|line| line.contains(".debug_line ")).unwrap();
+    let words: Vec<&str> = line
+        .split(".debug_line")
+        .nth(1)
+        .unwrap()
+        .split_whitespace()
+        .collect();
+    let number = |word: &str| usize::from_str_radix(word, 16).unwrap();
+    (number(words[2]), number(words[3]))
 }
 
 /// Line tables with bytes changed, and cut short, at every place.
@@ -106,20 +164,8 @@ fn damaged_lines_do_no_harm() {
     workshop.write("src/main.c", SOURCE);
     workshop.run("gcc -g -O1 -o prog src/main.c");
     let bytes = std::fs::read(workshop.path("prog")).unwrap();
-    let sections = workshop.run("readelf -SW prog");
-    let line = sections
-        .lines()
-        .find(|line| line.contains(".debug_line "))
-        .unwrap();
-    let words: Vec<&str> = line
-        .split(".debug_line")
-        .nth(1)
-        .unwrap()
-        .split_whitespace()
-        .collect();
-    let number = |word: &str| usize::from_str_radix(word, 16).unwrap();
-    let (offset, size) = (number(words[2]), number(words[3]));
-    assert!(size > 50 && size < 5000, "{line}");
+    let (offset, size) = line_tables(&workshop, "prog");
+    assert!(size > 50 && size < 5000, "{size}");
     for at in offset..offset + size {
         for value in [0, 0xff, bytes[at] ^ 0x80] {
             let mut damaged = bytes.clone();
