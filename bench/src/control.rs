@@ -1,33 +1,22 @@
 //! How long a command takes: through the socket of a session, and through a file of its mount.
 
+use crate::resident::{Kept, wait_until};
 use crate::run::{Places, remove};
 use crate::samples::Samples;
 use crate::table::{Bound, Row};
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use nopal_serve::Client;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Instant;
 
 const ROUNDS: usize = 501;
-const PATIENCE: Duration = Duration::from_secs(20);
 /// A program that calls functions and mostly waits.
 const PROGRAM: [&str; 3] = [
     "/usr/bin/python3",
     "-c",
     "import time\nwhile True: time.sleep(0.001)",
 ];
-
-/// A child that ends with this value.
-struct Kept(Child);
-
-impl Drop for Kept {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 pub fn measure(places: &Places) -> Result<Vec<Row>> {
     if !Path::new(PROGRAM[0]).exists() {
@@ -99,13 +88,4 @@ fn quiet(program: impl AsRef<std::ffi::OsStr>) -> Command {
         .stdout(Stdio::null())
         .stderr(Stdio::null());
     command
-}
-
-fn wait_until(what: &str, done: impl Fn() -> bool) -> Result<()> {
-    let start = Instant::now();
-    while !done() {
-        ensure!(start.elapsed() < PATIENCE, "{what} takes too long");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    Ok(())
 }

@@ -1,12 +1,15 @@
 //! Measures what nopal promises about speed, side by side with doing nothing and with its peers, and puts each figure
-//! beside its bound: `nopal-bench [pairs|sqlite|start|readers|threads|code|control|markers]…`, all of them by default.
+//! beside its bound: `nopal-bench [pairs|sqlite|start|readers|threads|markers|attach|control|code]…`, all of them by
+//! default.
 
+mod attach;
 mod code;
 mod control;
 mod markers;
 mod pairs;
 mod programs;
 mod readers;
+mod resident;
 mod run;
 mod samples;
 mod sqlite;
@@ -43,6 +46,7 @@ fn main() -> Result<()> {
     })?;
     group("threads", &|| threads::measure(&places, &programs))?;
     group("markers", &|| markers::measure(&places, &programs))?;
+    group("attach", &|| attach::measure(&places, &programs))?;
     group("control", &|| control::measure(&places))?;
     group("code", &|| code::measure(&binaries.plain))?;
 

@@ -38,8 +38,24 @@ impl Programs {
         Ok(program)
     }
 
-    /// Compiles the driver with SQLite, as `name`: a minute's work, done once.
+    /// Compiles the driver with SQLite, as `name`.
     pub fn sqlite(&self, name: &str, option: Option<&str>) -> Result<PathBuf> {
+        let object = self.sqlite_object(name, option)?;
+        let program = self.directory.join(name);
+        let mut compile = Command::new("gcc");
+        compile
+            .args(["-O2", "-o"])
+            .arg(&program)
+            .args(option)
+            .arg("-I")
+            .arg(sqlite_source()?);
+        let driver = self.sources.join("sqlite.c");
+        run(compile.arg(driver).arg(&object).args(["-lm", "-pthread"]))?;
+        Ok(program)
+    }
+
+    /// A minute's work, done once.
+    fn sqlite_object(&self, name: &str, option: Option<&str>) -> Result<PathBuf> {
         let library = sqlite_source()?;
         let object = self.directory.join(name).with_extension("o");
         if !is_newer(&object, &library.join("sqlite3.c")) {
@@ -53,16 +69,23 @@ impl Programs {
             run(&mut compile)?;
             std::fs::rename(&unfinished, &object)?;
         }
-        let program = self.directory.join(name);
-        let driver = self.sources.join("sqlite.c");
+        Ok(object)
+    }
+
+    /// Compiles a program that stays, with the work that `resident_WORK.c` has.
+    pub fn resident(&self, work: &str) -> Result<PathBuf> {
+        let name = format!("resident_{work}");
+        let program = self.directory.join(&name);
         let mut compile = Command::new("gcc");
-        compile
-            .args(["-O2", "-o"])
-            .arg(&program)
-            .args(option)
-            .arg("-I")
-            .arg(&library);
-        run(compile.arg(driver).arg(&object).args(["-lm", "-pthread"]))?;
+        compile.args(["-O2", "-o"]).arg(&program);
+        for source in ["resident", &name] {
+            compile.arg(self.sources.join(source).with_extension("c"));
+        }
+        if work == "sqlite" {
+            let object = self.sqlite_object("sqlite", None)?;
+            compile.arg("-I").arg(sqlite_source()?).arg(object);
+        }
+        run(compile.args(["-lm", "-pthread"]))?;
         Ok(program)
     }
 }

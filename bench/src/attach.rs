@@ -1,0 +1,231 @@
+//! A running process: how soon it is traced, how long its threads stand still for that, what a call costs then, and what
+//! is left afterwards.
+
+use crate::programs::Programs;
+use crate::resident::{Kept, Resident};
+use crate::run::{Places, remove};
+use crate::samples::Samples;
+use crate::table::{Bound, Row};
+use anyhow::{Context, Result, ensure};
+use nopal_serve::Client;
+use nopal_trace::Trace;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+const ROUNDS: usize = 9;
+/// Of SQLite; how many there are depends on the compiler.
+const FEWEST_FUNCTIONS: usize = 2000;
+const SITES: usize = 50_000;
+
+pub fn measure(places: &Places, programs: &Programs) -> Result<Vec<Row>> {
+    let sqlite = programs.resident("sqlite")?;
+    let many = programs.resident("many")?;
+    let mut rows = beginning(places, &sqlite)?;
+    for (threads, limit) in [(4, 10.0), (100, 40.0)] {
+        rows.extend(pauses(places, &sqlite, threads, limit)?);
+    }
+    rows.push(pair(places, &sqlite)?);
+    rows.extend(many_sites(places, &many)?);
+    rows.extend(what_is_left(places, &sqlite)?);
+    Ok(rows)
+}
+
+/// From the command to the first record.
+fn beginning(places: &Places, program: &Path) -> Result<Vec<Row>> {
+    let resident = Resident::start(program, 0, 1)?;
+    let cold = places.directory.join("cold-cache");
+    let first = |fresh: bool| -> Result<f64> {
+        if fresh {
+            remove(&cold)?;
+        }
+        remove(&places.trace())?;
+        let mut command = Command::new(&places.nopal);
+        command
+            .env("XDG_CACHE_HOME", &cold)
+            .args(["attach", "--for", "100ms", "-o"])
+            .arg(places.trace())
+            .arg(resident.process.to_string());
+        let start = monotonic();
+        let mut tool = Kept::spawn(&mut command)?;
+        ensure!(tool.0.wait()?.success(), "nopal attach has failed");
+        let trace = Trace::open(&places.trace())?;
+        let sites = trace.sites().count();
+        ensure!(
+            sites > FEWEST_FUNCTIONS,
+            "only {sites} functions were recorded"
+        );
+        let threads = trace.threads();
+        let begins = threads.iter().map(|thread| thread.begin);
+        let begin = begins.min().context("nothing was recorded")?;
+        Ok((trace.clocks().monotonic_ns(begin) as f64 - start) / 1e6)
+    };
+    let mut fresh = Vec::new();
+    let mut cached = Vec::new();
+    for _ in 0..ROUNDS {
+        fresh.push(first(true)?);
+        cached.push(first(false)?);
+    }
+    let row = |what: &str, times: Vec<f64>, limit| {
+        Row::new(what, "ms", times.into_iter().collect()).bound(Bound::AtMost(limit))
+    };
+    Ok(vec![
+        row(
+            "attach to SQLite, busy: command to first record",
+            fresh,
+            100.0,
+        ),
+        row("the same, plans cached", cached, 30.0),
+    ])
+}
+
+/// How long threads stand still, by what they see of the clock: the longest gap meanwhile, less the longest in as much
+/// time before.
+fn pauses(places: &Places, program: &Path, threads: u32, limit: f64) -> Result<Vec<Row>> {
+    // One thread works, and the first waits for questions.
+    let mut resident = Resident::start(program, threads - 2, 1)?;
+    let (mut usual, mut attaching, mut detaching) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        resident.ask("gap")?;
+        let start = Instant::now();
+        let tool = resident.attach(places, &[])?;
+        let time = start.elapsed();
+        attaching.push(resident.ask("gap")? / 1e6);
+        tool.end()?;
+        detaching.push(resident.ask("gap")? / 1e6);
+        std::thread::sleep(time);
+        usual.push(resident.ask("gap")? / 1e6);
+    }
+    let [usual, attaching, detaching] = [usual, attaching, detaching].map(Samples::from_iter);
+    let row = |what: String, gaps: &Samples| {
+        let note = format!(
+            "longest gap {:.1} ms (least {:.1}), untraced {:.1} ms (least {:.1})",
+            gaps.median(),
+            gaps.lowest(),
+            usual.median(),
+            usual.lowest()
+        );
+        Row::new(what, "ms", gaps.less(&usual)).note(note)
+    };
+    let attached = format!("longest pause while attaching, {threads} threads");
+    let detached = format!("longest pause while detaching, {threads} threads");
+    Ok(vec![
+        row(attached, &attaching).bound(Bound::AtMost(limit)),
+        row(detached, &detaching),
+    ])
+}
+
+/// What a call costs that is recorded, in a process that was attached to and in one that was launched.
+fn pair(places: &Places, program: &Path) -> Result<Row> {
+    const CHOICE: [&str; 2] = ["-F", "empty"];
+    let (mut attached, mut launched) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let mut resident = Resident::start(program, 0, 0)?;
+        let _tool = resident.attach(places, &CHOICE)?;
+        attached.push(resident.ask("call")?);
+        let mut resident = Resident::recorded(places, &CHOICE, program, 0, 0)?;
+        launched.push(resident.ask("call")?);
+    }
+    let [attached, launched] = [attached, launched].map(Samples::from_iter);
+    let note = format!(
+        "{:.1} ns a call, launched {:.1} ns",
+        attached.lowest(),
+        launched.lowest()
+    );
+    Ok(Row::new(
+        "recorded pair, attached over launched",
+        "×",
+        attached.over(&launched),
+    )
+    .bound(Bound::AtMost(1.05))
+    .note(note))
+}
+
+fn many_sites(places: &Places, program: &Path) -> Result<Vec<Row>> {
+    let mut resident = Resident::start(program, 1, 1)?;
+    let _tool = resident.attach(places, &["-F", "empty"])?;
+    let mut client = Client::connect(resident.process)?;
+    client.command("reset")?;
+    client.command("start")?;
+    let mut command = |resident: &mut Resident, text: &str| -> Result<(f64, f64)> {
+        resident.ask("gap")?;
+        let start = Instant::now();
+        client.command(text)?;
+        let time = start.elapsed().as_secs_f64() * 1e3;
+        Ok((time, resident.ask("gap")? / 1e6))
+    };
+    let mut times: [Vec<f64>; 4] = Default::default();
+    let mut gaps: [Vec<f64>; 4] = Default::default();
+    let commands = [
+        "trace f_* new all",
+        "trace all on",
+        "trace all off",
+        "trace all remove",
+    ];
+    for _ in 0..ROUNDS {
+        for (index, text) in commands.iter().enumerate() {
+            let (time, gap) = command(&mut resident, text)?;
+            times[index].push(time);
+            gaps[index].push(gap);
+        }
+    }
+    let [inserting, on, off, removing] = times.map(Samples::from_iter);
+    let [inserted, _, _, removed] = gaps.map(Samples::from_iter);
+    let note = |time: &Samples| format!("the command takes {:.1} ms", time.median());
+    Ok(vec![
+        Row::new(
+            format!("{SITES} sites inserted: longest gap"),
+            "ms",
+            inserted,
+        )
+        .bound(Bound::AtMost(30.0))
+        .note(note(&inserting)),
+        Row::new(format!("{SITES} sites switched on"), "ms", on).bound(Bound::AtMost(2.0)),
+        Row::new(format!("{SITES} sites switched off"), "ms", off).bound(Bound::AtMost(2.0)),
+        Row::new(format!("{SITES} sites removed: longest gap"), "ms", removed)
+            .bound(Bound::AtMost(30.0))
+            .note(note(&removing)),
+    ])
+}
+
+/// What the same work takes after all functions were recorded, over what it took before.
+fn what_is_left(places: &Places, program: &Path) -> Result<Vec<Row>> {
+    let mut resident = Resident::start(program, 0, 0)?;
+    let (mut before, mut reset, mut after) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        before.push(resident.ask("work")?);
+        let tool = resident.attach(places, &[])?;
+        resident.ask("work")?;
+        Client::connect(resident.process)?.command("reset")?;
+        std::thread::sleep(Duration::from_millis(50));
+        reset.push(resident.ask("work")?);
+        tool.end()?;
+        after.push(resident.ask("work")?);
+    }
+    let [before, reset, after] = [before, reset, after].map(Samples::from_iter);
+    let row = |what: &str, times: &Samples| {
+        let note = format!(
+            "{:.1} µs, before {:.1} µs",
+            times.lowest() / 1e3,
+            before.lowest() / 1e3
+        );
+        Row::new(what, "×", times.over(&before))
+            .bound(Bound::AtMost(1.02))
+            .note(note)
+    };
+    Ok(vec![
+        row("SQLite after `reset`, over before", &reset),
+        row("SQLite after detaching, over before", &after),
+    ])
+}
+
+/// In nanoseconds, as a trace counts.
+fn monotonic() -> f64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the kernel fills a structure of ours.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    now.tv_sec as f64 * 1e9 + now.tv_nsec as f64
+}

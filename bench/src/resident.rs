@@ -1,0 +1,124 @@
+//! A program that runs while things are done to it, and tells how it fares.
+
+use crate::run::{Places, remove};
+use anyhow::{Context, Result, ensure};
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A child that ends with this value.
+pub struct Kept(pub Child);
+
+impl Kept {
+    pub fn spawn(command: &mut Command) -> Result<Kept> {
+        let spawned = command.stderr(Stdio::null()).spawn();
+        Ok(Kept(spawned.with_context(|| {
+            format!("cannot run {:?}", command.get_program())
+        })?))
+    }
+
+    /// Asks it to end, and waits until it has.
+    pub fn end(mut self) -> Result<()> {
+        // SAFETY: our own child.
+        unsafe { libc::kill(self.0.id() as i32, libc::SIGINT) };
+        self.0.wait()?;
+        Ok(())
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// `programs/resident.c` as it runs.
+pub struct Resident {
+    _child: Kept,
+    pub process: i32,
+    questions: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Resident {
+    pub fn start(program: &Path, watchers: u32, workers: u32) -> Result<Resident> {
+        Resident::by(&mut Command::new(program), watchers, workers)
+    }
+
+    /// The same, launched by the tool.
+    pub fn recorded(
+        places: &Places,
+        options: &[&str],
+        program: &Path,
+        watchers: u32,
+        workers: u32,
+    ) -> Result<Resident> {
+        remove(&places.trace())?;
+        let mut command = Command::new(&places.nopal);
+        command
+            .args(["record", "-o"])
+            .arg(places.trace())
+            .args(options);
+        Resident::by(command.arg("--").arg(program), watchers, workers)
+    }
+
+    fn by(command: &mut Command, watchers: u32, workers: u32) -> Result<Resident> {
+        command
+            .args([watchers.to_string(), workers.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut child = Kept::spawn(command)?;
+        let questions = child.0.stdin.take().context("no pipe")?;
+        let answers = child.0.stdout.take().context("no pipe")?;
+        let process = child.0.id() as i32;
+        let mut resident = Resident {
+            _child: child,
+            process,
+            questions,
+            answers: BufReader::new(answers),
+        };
+        // All threads run when it answers.
+        resident.ask("gap")?;
+        Ok(resident)
+    }
+
+    /// What it answers to a line, in nanoseconds.
+    pub fn ask(&mut self, what: &str) -> Result<f64> {
+        writeln!(self.questions, "{what}")?;
+        let mut line = String::new();
+        self.answers.read_line(&mut line)?;
+        line.trim().parse().context("the program has ended")
+    }
+
+    /// Begins to record it, and comes back when it is traced.
+    pub fn attach(&self, places: &Places, options: &[&str]) -> Result<Kept> {
+        remove(&places.trace())?;
+        let mut command = Command::new(&places.nopal);
+        command
+            .env("XDG_CACHE_HOME", places.directory.join("cache"))
+            .args(["attach", "-o"])
+            .arg(places.trace())
+            .args(options)
+            .arg(self.process.to_string())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        let tool = Kept::spawn(&mut command)?;
+        let process = self.process;
+        wait_until("attaching", || nopal_serve::is_traced(process))?;
+        Ok(tool)
+    }
+}
+
+pub fn wait_until(what: &str, done: impl Fn() -> bool) -> Result<()> {
+    let start = Instant::now();
+    while !done() {
+        ensure!(start.elapsed() < PATIENCE, "{what} takes too long");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
