@@ -1,5 +1,6 @@
 //! Collects chunks from the regions and gives them to the trace's writer, each thread's in order.
 
+use crate::hear::Hearing;
 use crate::notes;
 use crate::region::Region;
 use anyhow::Result;
@@ -31,6 +32,7 @@ pub struct Collector {
     keep: Keep,
     limit: Option<u64>,
     buffer: Box<[u64; CHUNK_BYTES / 8]>,
+    pub hearing: Hearing,
     /// The number that each thread's next chunk has.
     threads: HashMap<ThreadKey, u64>,
     /// What is written of chunks that threads still fill, by thread and number.
@@ -49,6 +51,7 @@ impl Collector {
             keep,
             limit,
             buffer: Box::new([0; CHUNK_BYTES / 8]),
+            hearing: Hearing::new(),
             threads: HashMap::new(),
             taken: HashMap::new(),
             named: HashSet::new(),
@@ -60,10 +63,12 @@ impl Collector {
 
     /// Writes what threads have handed over. Returns how many chunks came free.
     pub fn round(&mut self, region: &Region, writer: &mut Writer) -> Result<usize> {
-        match self.keep {
+        let freed = match self.keep {
             Keep::All => self.write(region, writer, false),
-            Keep::Newest => Ok(self.give_up_oldest(region)),
-        }
+            Keep::Newest => self.give_up_oldest(region, writer),
+        }?;
+        self.hearing.round(region, writer)?;
+        Ok(freed)
     }
 
     /// Writes what threads have recorded so far in chunks that they still fill. The flight recorder has no use for that.
@@ -83,7 +88,7 @@ impl Collector {
             if key.thread == 0 || next != sequence {
                 continue;
             }
-            let used = region.copy_growing(chunk, bytes_of(&mut self.buffer));
+            let used = region.copy_growing(chunk, 0, bytes_of(&mut self.buffer));
             // It may have given the chunk back unused, and another have taken it.
             if number(region.header(chunk)) == (key, sequence) {
                 self.write_rest(region, (key, sequence), used, State::Growing, writer)?;
@@ -141,15 +146,15 @@ impl Collector {
             let next = self.threads.get(&key).copied().unwrap_or(0);
             let missing = !settled && next < sequence;
             // Either its predecessor is about to be handed over, or a record in it is still to be stored.
-            let used = if missing {
+            let state = if settled {
+                State::Settled
+            } else {
+                State::HandedOver
+            };
+            let used = if missing || !self.hearing.full(region, chunk, state, writer)? {
                 None
             } else {
                 let used = load(&mut self.buffer, region, chunk).len();
-                let state = if settled {
-                    State::Settled
-                } else {
-                    State::HandedOver
-                };
                 self.write_rest(region, (key, sequence), used, state, writer)?
                     .then_some(used)
             };
@@ -158,6 +163,7 @@ impl Collector {
                 continue;
             };
             region.free(chunk, used);
+            self.hearing.freed(region, chunk);
             // A long round must not look like the tool's end to threads that wait.
             region.beat();
             freed += 1;
@@ -226,7 +232,7 @@ impl Collector {
     }
 
     /// The flight recorder keeps a quarter of the chunks free, at the cost of the oldest.
-    fn give_up_oldest(&mut self, region: &Region) -> usize {
+    fn give_up_oldest(&mut self, region: &Region, writer: &mut Writer) -> Result<usize> {
         let mut full: Vec<(u64, usize)> = Vec::new();
         let mut free = region.chunks();
         for chunk in 0..region.chunks() {
@@ -240,11 +246,13 @@ impl Collector {
         let missing = (region.chunks() / 4).saturating_sub(free);
         full.sort_unstable();
         for (_, chunk) in full.iter().take(missing) {
+            self.hearing.full(region, *chunk, State::Settled, writer)?;
             let bytes = load(&mut self.buffer, region, *chunk);
             self.totals.given_up += count_events(&bytes[size_of::<ChunkHeader>()..]);
             region.free(*chunk, bytes.len());
+            self.hearing.freed(region, *chunk);
         }
-        missing.min(full.len())
+        Ok(missing.min(full.len()))
     }
 
     /// Notes a thread's name when its first chunk comes, while it may still be asked for it.
@@ -274,7 +282,7 @@ fn load<'a>(buffer: &'a mut [u64; CHUNK_BYTES / 8], region: &Region, chunk: usiz
     &mut bytes[..used]
 }
 
-fn bytes_of(buffer: &mut [u64; CHUNK_BYTES / 8]) -> &mut [u8; CHUNK_BYTES] {
+pub fn bytes_of(buffer: &mut [u64; CHUNK_BYTES / 8]) -> &mut [u8; CHUNK_BYTES] {
     // SAFETY: the buffer is CHUNK_BYTES long, and bytes have no invalid values.
     unsafe { &mut *buffer.as_mut_ptr().cast::<[u8; CHUNK_BYTES]>() }
 }

@@ -164,6 +164,10 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
             if Instant::now() >= next_snapshot {
                 next_snapshot = Instant::now() + SECOND;
                 note(&shared.writer, &snapshot())?;
+                let regions = shared.regions();
+                collector
+                    .hearing
+                    .forget_ended(&regions, &mut lock(&shared.writer));
             }
             for region in shared.regions() {
                 collector.flush(&region, &mut lock(&shared.writer))?;

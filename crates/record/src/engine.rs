@@ -286,13 +286,22 @@ impl Engine for Session {
         }
         let files = by_file(sites);
         let numbers: Vec<u32> = sites.iter().filter_map(|site| self.number(*site)).collect();
+        let shared = self.shared.clone();
+        let silence = |silent| {
+            let mut writer = notes::lock(&shared.writer);
+            for number in &numbers {
+                writer.tally().silence(*number, silent, counter());
+            }
+        };
         // Before sites are switched on that nobody is to hear of, and after they are off.
-        let mut writer = notes::lock(&self.shared.writer);
-        for number in numbers {
-            writer.tally().silence(number, mode == Mode::Silent);
+        if mode != Mode::Off {
+            silence(mode == Mode::Silent);
         }
-        drop(writer);
-        self.in_all(|traced, _| traced.switch(&files, mode != Mode::Off))
+        self.in_all(|traced, _| traced.switch(&files, mode != Mode::Off))?;
+        if mode == Mode::Off {
+            silence(false);
+        }
+        Ok(())
     }
 
     fn remove(&mut self, sites: &[SiteKey]) -> Result<()> {

@@ -20,6 +20,7 @@ mod engine;
 mod files;
 mod finish;
 mod guardian;
+mod hear;
 mod hooks;
 mod inject;
 mod insert;

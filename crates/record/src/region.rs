@@ -341,9 +341,17 @@ impl Region {
         used
     }
 
+    /// Whether anything is written in a chunk at this offset in it.
+    pub fn has_more(&self, chunk: usize, offset: usize) -> bool {
+        let word = self.chunk_offset + chunk * CHUNK_BYTES + offset;
+        offset + 8 <= CHUNK_BYTES && self.long(word).load(Ordering::Relaxed) != 0
+    }
+
     /// Copies a chunk that its thread still fills, up to the first page of zeroes. Words are read in the order in which
-    /// threads store them, so that of what is seen complete nothing is missing.
-    pub fn copy_growing(&self, chunk: usize, into: &mut [u8; CHUNK_BYTES]) -> usize {
+    /// threads store them, so that of what is seen complete nothing is missing. `known`: how much of it need not be
+    /// copied again, but for its header and first record.
+    pub fn copy_growing(&self, chunk: usize, known: usize, into: &mut [u8; CHUNK_BYTES]) -> usize {
+        let skipped = known / PAGE;
         let from = self.chunk_offset + chunk * CHUNK_BYTES;
         let load = |words: &mut [[u8; 8]], from: usize| {
             let mut any = 0;
@@ -358,8 +366,9 @@ impl Region {
         let used = into
             .chunks_exact_mut(PAGE)
             .enumerate()
+            .skip(skipped)
             .position(|(page, bytes)| !load(bytes.as_chunks_mut().0, from + page * PAGE))
-            .map_or(CHUNK_BYTES, |page| page.max(1) * PAGE);
+            .map_or(CHUNK_BYTES, |pages| (skipped + pages).max(1) * PAGE);
         // The header and the first record are stored in any order, but before there is a second record.
         let first = size_of::<ChunkHeader>() + RESYNC_BYTES;
         load(into[..first].as_chunks_mut().0, from);

@@ -216,7 +216,8 @@ impl Streams {
     }
 }
 
-fn gap(expected: u64, found: u64) -> u64 {
+/// How many numbers are missing before `found`.
+pub fn gap(expected: u64, found: u64) -> u64 {
     match found.checked_sub(expected) {
         Some(gap) if gap <= WIDEST_GAP => gap,
         _ => 0,

@@ -1,6 +1,7 @@
 //! How often each site occurs in a trace, and which sites are kept out of it.
 
 use crate::layout::*;
+use crate::markers::payload_words;
 use nopal_abi::*;
 
 /// Calls of a site.
@@ -14,8 +15,36 @@ pub struct Calls {
 #[derive(Default)]
 pub struct Tally {
     calls: Vec<Calls>,
-    silent: Vec<bool>,
+    silent: Vec<Changes>,
     any_silent: bool,
+}
+
+/// When a site became silent, when it was heard of again, and so on. Records come later than what they tell of: what
+/// counts is their own clock.
+#[derive(Clone, Default)]
+struct Changes(Vec<u64>);
+
+/// Of more changes, the oldest two are forgotten: records from between them would have to be as old.
+const MOST_CHANGES: usize = 256;
+
+impl Changes {
+    fn is_silent(&self) -> bool {
+        self.0.len() % 2 == 1
+    }
+
+    fn was_silent(&self, clock: u64) -> bool {
+        self.0.partition_point(|change| *change <= clock) % 2 == 1
+    }
+
+    fn change(&mut self, silent: bool, clock: u64) {
+        if silent == self.is_silent() {
+            return;
+        }
+        if self.0.len() == MOST_CHANGES {
+            self.0.drain(..2);
+        }
+        self.0.push(clock);
+    }
 }
 
 impl Tally {
@@ -36,31 +65,38 @@ impl Tally {
         self.calls.clear();
     }
 
-    /// From now on the records of a site are left out, or not any more.
-    pub fn silence(&mut self, site: u32, silent: bool) {
+    /// The records of a site are left out from `clock` on, or not any more.
+    pub fn silence(&mut self, site: u32, silent: bool, clock: u64) {
         let site = site as usize % SITE_LIMIT as usize;
-        if self.silent.len() <= site {
-            self.silent.resize(site + 1, false);
+        if !silent && self.silent.len() <= site {
+            return;
         }
-        self.silent[site] = silent;
-        self.any_silent = silent || self.any_silent && self.silent.contains(&true);
+        if self.silent.len() <= site {
+            self.silent.resize(site + 1, Changes::default());
+        }
+        self.silent[site].change(silent, clock);
+        self.any_silent = true;
     }
 
-    /// Counts whole records, as a scan lets them through. Moves those that are kept together; returns how many words
-    /// these are, and how many events were left out.
-    pub fn pass(&mut self, words: &mut [u64]) -> (usize, u64) {
-        let (mut from, mut to, mut left_out) = (0, 0, 0);
+    /// Counts whole records, as a scan lets them through, the first not before `begin`. Moves those that are kept
+    /// together; returns how many words these are, and how many events were left out.
+    pub fn pass(&mut self, words: &mut [u64], begin: u64) -> (usize, u64) {
+        let (mut from, mut to, mut left_out, mut clock) = (0, 0, 0, begin);
         while let Some(&word) = words.get(from) {
-            let extended = kind(word) == KIND_EXTENDED;
-            let length = if extended {
-                RESYNC_WORDS
-            } else {
-                usize::from(WORDS[kind(word) as usize]).max(1)
-            };
+            let length = length(word, &words[from + 1..]);
             let end = (from + length).min(words.len());
             let event = is_event(word);
             let site = site(word) as usize;
-            if self.any_silent && event && self.silent.get(site).copied().unwrap_or(false) {
+            clock = match (kind(word), words.get(from + 1)) {
+                (KIND_EXTENDED, Some(whole)) => *whole,
+                _ => full_clock(clock, word),
+            };
+            let silent = || {
+                self.silent
+                    .get(site)
+                    .is_some_and(|one| one.was_silent(clock))
+            };
+            if self.any_silent && event && silent() {
                 left_out += 1;
             } else {
                 if event {
@@ -87,6 +123,60 @@ impl Tally {
     }
 }
 
+/// Words of a record that begins with `word`; `rest` is what follows.
+fn length(word: u64, rest: &[u64]) -> usize {
+    match kind(word) {
+        KIND_EXTENDED if event(word) == EVENT_RESYNC => RESYNC_WORDS,
+        KIND_EXTENDED => 2 + payload_words(word, rest).unwrap_or(0),
+        kind => usize::from(WORDS[kind as usize]).max(1),
+    }
+}
+
 fn is_event(word: u64) -> bool {
     !matches!(kind(word), KIND_NONE | KIND_HOLE | KIND_EXTENDED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn word(clock: u64, kind: u32, which: u32) -> u64 {
+        with_clock(u64::from(kind) << 32 | u64::from(which) << 36, clock)
+    }
+
+    #[test]
+    fn a_site_is_silent_by_the_clock_of_its_records() {
+        let mut tally = Tally::default();
+        let clock = 7 << 32;
+        for (silent, at) in [(true, 10), (false, 20), (false, 22), (true, 30)] {
+            tally.silence(5, silent, clock + at);
+        }
+        let at = [5, 10, 19, 20, 29, 30, 99];
+        let mut words = at.map(|at| word(clock + at, KIND_ENTRY, 5));
+        let kept = [words[0], words[3], words[4]];
+        assert_eq!(tally.pass(&mut words, clock), (3, 4));
+        assert_eq!(
+            (words[..3].to_vec(), tally.calls(5).entries),
+            (kept.into(), 3)
+        );
+        assert_eq!(tally.calls(6), Calls::default());
+    }
+
+    /// What a marker holds may look like any record.
+    #[test]
+    fn the_words_of_markers_are_no_events() {
+        let mut tally = Tally::default();
+        tally.silence(5, true, 0);
+        let event = 4 << EVENT_WORDS_SHIFT | EVENT_DEFINED;
+        let looks_like_one = word(9, KIND_ENTRY, 5);
+        let mut words = [
+            [word(8, KIND_EXTENDED, event), 8].as_slice(),
+            &[looks_like_one; 3],
+        ]
+        .concat();
+        words.push(word(9, KIND_EXIT, 5));
+        let before = words.clone();
+        assert_eq!(tally.pass(&mut words, 1), (5, 1));
+        assert_eq!((&words[..5], tally.all()), (&before[..5], Calls::default()));
+    }
 }

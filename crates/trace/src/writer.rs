@@ -7,11 +7,13 @@ use crate::directory::{self, METADATA, NEW_METADATA};
 use crate::header;
 use crate::labels::Named;
 use crate::layout::*;
+use crate::listeners::{ListenerId, Listeners};
 use crate::markers::Markers;
 use crate::metadata::{self, Function};
 use crate::note::{Note, Session};
 use crate::occurrences::Occurrences;
 use crate::scan::{Content, Known, Unfinished, first_clock, scan};
+use crate::session;
 use crate::streams::{Streams, ThreadKey};
 use crate::taken::{State, Taken};
 use crate::tally::Tally;
@@ -22,6 +24,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
@@ -70,6 +73,7 @@ pub struct Writer {
     described: Described,
     readable: fn(&str) -> Cow<'_, str>,
     audience: Option<Box<dyn Audience>>,
+    listeners: Listeners,
     tally: Option<Tally>,
     watched: Watched,
 }
@@ -132,6 +136,7 @@ impl Writer {
             described: Described::default(),
             readable: |name| Cow::Borrowed(name),
             audience: None,
+            listeners: Listeners::new(),
             tally: None,
             watched: Watched::default(),
         })
@@ -145,6 +150,37 @@ impl Writer {
     /// From now on records go to an audience, and not into files. It is told of the notes, too, but for the session's.
     pub fn set_audience(&mut self, audience: Box<dyn Audience>) {
         self.audience = Some(audience);
+    }
+
+    /// From now on [`Writer::hear`] tells a listener of records, beside what files or an audience get of them. It is
+    /// told of all notes, from the trace's first on.
+    pub fn add_listener(&mut self, mut listener: Box<dyn Audience>) -> Result<ListenerId> {
+        for note in self.notes()? {
+            listener.note(&note);
+        }
+        Ok(self.listeners.add(listener))
+    }
+
+    pub fn remove_listener(&mut self, id: ListenerId) {
+        self.listeners.remove(id);
+    }
+
+    /// Listeners will hear nothing more of a thread.
+    pub fn heard_all_of(&mut self, thread: ThreadKey) {
+        self.listeners.thread_ended(thread);
+    }
+
+    /// Whether anybody is to be told by [`Writer::hear`].
+    pub fn has_listeners(&self) -> bool {
+        !self.listeners.is_empty()
+    }
+
+    /// The notes that are written so far, but for the session's.
+    pub(crate) fn notes(&self) -> Result<Vec<Note>> {
+        let mut text = vec![0; self.notes_length as usize];
+        let read = self.notes.read_exact_at(&mut text, 0);
+        read.context("cannot read the trace's notes")?;
+        Ok(session::parse(&text)?.notes)
     }
 
     /// From now on only records of these get into the trace.
@@ -180,6 +216,7 @@ impl Writer {
         if let Some(audience) = &mut self.audience {
             audience.note(note);
         }
+        self.listeners.note(note);
         Ok(())
     }
 
@@ -231,30 +268,54 @@ impl Writer {
         self.rest(chunk, state, &mut Taken::default())
     }
 
-    /// Writes what a chunk holds beyond what is `taken` as a packet: finds its end, fills in a header and appends it.
-    /// `chunk` is as the runtime left it, aligned to 8 bytes; what it holds when it is written is of no use. Its
-    /// header's `content_bits` may tell how much its thread had reserved. If the chunk is settled, holes become HOLE records.
-    pub fn rest(&mut self, chunk: &mut [u8], state: State, taken: &mut Taken) -> Result<Chunk> {
-        let words = words_mut(chunk).filter(|words| words.len() <= CHUNK_BYTES / 8);
-        let Some((first, records)) =
-            words.and_then(|words| words.split_first_chunk_mut::<HEADER_WORDS>())
-        else {
-            bail!("a chunk is not aligned, or has a wrong size");
+    /// Tells the listeners what a chunk holds beyond what they have `heard`. `chunk` and `state` are as
+    /// [`Writer::rest`] takes them; it is written nowhere. False: a record is reserved and not stored, and nobody was
+    /// told anything.
+    pub fn hear(&mut self, chunk: &mut [u8], state: State, heard: &mut Taken) -> Result<bool> {
+        let (header, records) = parts(chunk)?;
+        let (records, known) = self.beyond(&header, records, *heard, state)?;
+        let occurring = &mut self.listeners.occurring;
+        let Ok(content) = scan(records, known, &self.markers, occurring) else {
+            return Ok(false);
         };
-        let header = header::read(first);
-        let repeated = self.skip_adopted(&header, records, taken);
+        *heard = heard.and(content.words, content.end);
+        let wanted = self.watched.has(header.process, header.thread);
+        let last = state != State::Growing;
+        self.listeners
+            .records(&header, records, content, last, wanted);
+        Ok(true)
+    }
+
+    /// What a chunk holds beyond what is `taken`, and what is known of it.
+    fn beyond<'a>(
+        &self,
+        header: &ChunkHeader,
+        records: &'a mut [u64],
+        taken: Taken,
+        state: State,
+    ) -> Result<(&'a mut [u64], Known)> {
         let reserved = (header.content_bits / 64).saturating_sub(HEADER_WORDS as u64);
         let reserved = usize::try_from(reserved).unwrap_or(0).min(records.len());
         let Some(records) = records.get_mut(taken.start()..) else {
             bail!("more of a chunk is taken than it has");
         };
-        taken.resume(records, &header);
+        taken.resume(records, header);
         let known = Known {
             reserved: reserved.saturating_sub(taken.start()),
             begin: taken.clock().unwrap_or(header.clock_begin),
             future: self.future(),
             state,
         };
+        Ok((records, known))
+    }
+
+    /// Writes what a chunk holds beyond what is `taken` as a packet: finds its end, fills in a header and appends it.
+    /// `chunk` is as the runtime left it, aligned to 8 bytes; what it holds when it is written is of no use. Its
+    /// header's `content_bits` may tell how much its thread had reserved. If the chunk is settled, holes become HOLE records.
+    pub fn rest(&mut self, chunk: &mut [u8], state: State, taken: &mut Taken) -> Result<Chunk> {
+        let (header, records) = parts(chunk)?;
+        let repeated = self.skip_adopted(&header, records, taken);
+        let (records, known) = self.beyond(&header, records, *taken, state)?;
         let content = match scan(records, known, &self.markers, &mut self.occurring) {
             Ok(content) => content,
             Err(Unfinished) => return Ok(Chunk::Unfinished),
@@ -273,7 +334,7 @@ impl Writer {
         }
         let (kept, left_out) = match &mut self.tally {
             _ if !self.watched.has(header.process, header.thread) => (0, content.events),
-            Some(tally) => tally.pass(&mut records[..content.words]),
+            Some(tally) => tally.pass(&mut records[..content.words], content.begin),
             None => (content.words, 0),
         };
         let next = taken.and(content.words, content.end);
@@ -454,6 +515,14 @@ impl Content {
             damage: self.damage,
         }
     }
+}
+
+/// The header of a chunk, and its words of records.
+fn parts(chunk: &mut [u8]) -> Result<(ChunkHeader, &mut [u64])> {
+    let words = words_mut(chunk).filter(|words| words.len() <= CHUNK_BYTES / 8);
+    let parts = words.and_then(|words| words.split_first_chunk_mut::<HEADER_WORDS>());
+    let (first, records) = parts.context("a chunk is not aligned, or has a wrong size")?;
+    Ok((header::read(first), records))
 }
 
 fn put_header(header: &ChunkHeader, chunk: &mut [u8]) {

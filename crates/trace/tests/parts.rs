@@ -4,8 +4,11 @@ mod support;
 
 use nopal_abi::*;
 use nopal_trace::synthetic::{Random, Recorder, bytes_mut};
-use nopal_trace::{Chunk, Event, Record, State, Taken, Trace, Writer};
+use nopal_trace::{
+    Audience, Chunk, Event, Heard, Note, Record, State, Taken, ThreadKey, Trace, Writer,
+};
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 use support::*;
 
 /// A chunk of calls of all kinds, over a change of the counter's upper half.
@@ -213,4 +216,76 @@ fn a_part_needs_an_event_and_time() {
     assert!(matches!(part.unwrap(), Chunk::Written { events: 3, .. }));
     let part = writer.rest(bytes_mut(&mut chunk.clone()), State::HandedOver, &mut taken);
     assert_eq!(part.unwrap(), Chunk::Empty);
+}
+
+/// Keeps what it hears, without what says that a part begins.
+#[derive(Clone, Default)]
+struct Ear(Arc<Mutex<Kept>>);
+
+#[derive(Clone, Default)]
+struct Kept {
+    words: Vec<u64>,
+    lossy: Vec<bool>,
+    notes_of_sites: u32,
+}
+
+impl Audience for Ear {
+    fn note(&mut self, note: &Note) {
+        self.0.lock().unwrap().notes_of_sites += u32::from(matches!(note, Note::Sites { .. }));
+    }
+
+    fn records(&mut self, heard: Heard) {
+        let mut kept = self.0.lock().unwrap();
+        let part = heard.words[5] == u64::from(RESYNC_PART);
+        let resync = RESYNC_BYTES / 8;
+        kept.words
+            .extend(&heard.words[if part { resync } else { 0 }..]);
+        kept.lossy.push(heard.lossy);
+    }
+
+    fn thread_ended(&mut self, _: ThreadKey) {}
+}
+
+#[test]
+fn a_listener_hears_everything_once_whatever_is_written() {
+    let place = tempfile::tempdir().unwrap();
+    for seed in 1..60 {
+        println!("seed {seed}");
+        let mut random = Random::new(seed);
+        let chunk = chunk(&mut random);
+        let path = place.path().join(format!("trace {seed}"));
+        let mut writer = writer(&path, &["one", "two", "three"]);
+        let ear = Ear::default();
+        let id = writer.add_listener(Box::new(ear.clone())).unwrap();
+        let starts = starts(&chunk);
+        let (mut heard, mut taken, mut records) = (Taken::default(), Taken::default(), 0);
+        while records < starts.len() - 1 && random.below(20) > 0 {
+            records = (records + random.below(300) as usize).min(starts.len() - 1);
+            let grown = grown(&chunk, &starts, records, &mut random);
+            let all = writer.hear(bytes_mut(&mut grown.clone()), State::Growing, &mut heard);
+            assert!(all.unwrap());
+            if random.below(2) == 0 {
+                let part = writer.rest(bytes_mut(&mut grown.clone()), State::Growing, &mut taken);
+                part.unwrap();
+            }
+        }
+        for state in [State::HandedOver, State::HandedOver] {
+            let all = writer.hear(bytes_mut(&mut chunk.clone()), state, &mut heard);
+            assert!(all.unwrap());
+        }
+        let rest = writer.rest(bytes_mut(&mut chunk.clone()), State::HandedOver, &mut taken);
+        rest.unwrap();
+        let Kept {
+            words,
+            lossy,
+            notes_of_sites,
+        } = ear.0.lock().unwrap().clone();
+        let end = starts[starts.len() - 1];
+        assert_eq!(words, chunk[CHUNK_HEADER_BYTES / 8..end]);
+        assert!(lossy[0], "the chunk says that events were lost before it");
+        assert!(!lossy[1..].contains(&true));
+        assert_eq!(notes_of_sites, 1, "what was noted before is told too");
+        writer.remove_listener(id);
+        assert!(!writer.has_listeners());
+    }
 }
