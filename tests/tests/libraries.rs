@@ -56,3 +56,28 @@ fn every_function_of_a_library_when_asked() {
     let traced = linked().options(["--libs"]).check();
     assert_eq!(traced.report.calls("library_leaf"), 24);
 }
+
+#[test]
+fn many_large_libraries_at_once() {
+    const LIBRARIES: usize = 32;
+    let (directory, library) = library("crowd.c");
+    let mut flags = vec!["-Wl,--no-as-needed".to_owned()];
+    for number in 0..LIBRARIES {
+        let copy = directory.join(format!("libcrowd{number}.so"));
+        if !copy.exists() {
+            // Another test run may do the same.
+            let own = tempfile::NamedTempFile::new_in(&directory).expect("a file can be made");
+            std::fs::copy(&library, own.path()).expect("the library can be copied");
+            own.persist(&copy).expect("within one directory");
+        }
+        flags.push(format!("-lcrowd{number}"));
+    }
+    let directory = directory.to_str().expect("a plain path");
+    flags.push(format!("-L{directory}"));
+    flags.push(format!("-Wl,-rpath,{directory}"));
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    Case::new(c("crowded", &flags))
+        .arguments([LIBRARIES.to_string()])
+        .options(["--libs"])
+        .check();
+}

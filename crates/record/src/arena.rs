@@ -2,7 +2,6 @@
 
 use crate::code::Code;
 use crate::inject::Injector;
-use crate::space::Space;
 use anyhow::{Context, Result};
 use nopal_agent::{ARENA_BYTES, EntryOnly};
 use std::ops::Range;
@@ -13,6 +12,14 @@ const PAGE: u64 = 4096;
 /// Memory is mapped in pieces of this size at least, so that later blocks need no thread to be stopped.
 const PIECE_BYTES: u64 = 1 << 20;
 
+fn whole_pages(bytes: u64) -> u64 {
+    bytes.next_multiple_of(PAGE)
+}
+
+fn piece(bytes: u64) -> u64 {
+    whole_pages(bytes).max(PIECE_BYTES)
+}
+
 /// An aligned place of `ARENA_BYTES`, with the agent's image at its start, filled upwards.
 #[derive(Debug, Clone)]
 pub struct Arena {
@@ -22,7 +29,7 @@ pub struct Arena {
     pieces: Vec<Rc<Code>>,
     /// How much is mapped, and may be filled by this process.
     mapped: u64,
-    /// Room that is mapped for blocks that are still to be put in. It lies in one piece.
+    /// Room for blocks that are still to be put in.
     promised: u64,
 }
 
@@ -52,8 +59,7 @@ impl Arena {
 
     /// Whether `bytes` more fit into its place.
     pub fn has_place(&self, bytes: u64) -> bool {
-        let room = (self.promised + bytes).next_multiple_of(PAGE);
-        self.mapped + room.max(PIECE_BYTES) <= ARENA_BYTES
+        self.mapped + piece(self.promised + whole_pages(bytes)) <= ARENA_BYTES
     }
 
     /// Whether a block of `bytes` can be put in without mapping more.
@@ -66,28 +72,26 @@ impl Arena {
         self.base + self.used
     }
 
-    /// Nothing is to be put in any more of what room was made for.
+    /// Nothing is to be put in any more of what room was promised for.
     pub fn forget_promises(&mut self) {
         self.promised = 0;
     }
 
-    /// Maps memory for a block of `bytes`, beside those that room was made for already.
-    pub fn make_room(
-        &mut self,
-        bytes: u64,
-        injector: &mut Injector,
-        space: &mut Space,
-    ) -> Result<()> {
-        self.promised += bytes;
+    /// A block of `bytes` at most will be put in, after the next `map_promised`.
+    pub fn promise(&mut self, bytes: u64) {
+        self.promised += whole_pages(bytes);
+    }
+
+    /// Maps memory for all that is promised, in one piece.
+    pub fn map_promised(&mut self, injector: &mut Injector) -> Result<()> {
         if self.has_room(self.promised) {
             return Ok(());
         }
+        let bytes = piece(self.promised);
         let at = self.base + self.mapped;
-        let bytes = self.promised.next_multiple_of(PAGE).max(PIECE_BYTES);
         self.pieces.push(Rc::new(injector.map_code(at, bytes)?));
         self.used = self.mapped;
         self.mapped += bytes;
-        space.take(at..at + bytes);
         Ok(())
     }
 
@@ -95,9 +99,7 @@ impl Arena {
     pub fn put(&mut self, code: &[u8]) -> Result<()> {
         self.piece(self.next(), code.len())?
             .write(self.next(), code)?;
-        let bytes = (code.len() as u64).next_multiple_of(PAGE);
-        self.used += bytes;
-        self.promised = self.promised.saturating_sub(bytes);
+        self.used += whole_pages(code.len() as u64);
         Ok(())
     }
 

@@ -3,10 +3,9 @@
 use crate::arena::Arena;
 use crate::change::{Change, Patches};
 use crate::choose::Loaded;
-use crate::inject::Injector;
 use crate::modules::extent;
 use crate::remove::PATIENCE;
-use crate::space::{Space, reaches};
+use crate::space::reaches;
 use crate::traced::{Chosen, Traced, Workshop, under_new_filter};
 use anyhow::{Context, Result};
 use nopal_plan::Site;
@@ -160,10 +159,7 @@ impl Traced {
         if under_new_filter(self.process) {
             thread.suspend_seccomp(true)?;
         }
-        let mut space = Space::new(&nopal_process::maps(self.process)?);
-        let mut injector = Injector::new(thread)?;
-        injector.name = self.places.head + nopal_agent::process_bytes();
-        self.make_room_for(module, bytes, &mut injector, &mut space)
+        self.map_room(&[(module, bytes)], thread)
     }
 
     /// Stops all threads, writes jumps, and lets go; again for those into whose windows a thread is about to return.

@@ -15,9 +15,9 @@ use crate::region::Region;
 use crate::space::{Space, mark_of, reaches};
 use anyhow::{Context, Result, bail, ensure};
 use nopal_agent::{
-    BLOCK_BOUND, BLOCKS, BlockBuilder, BlockEntry, CONTEXT_BYTES, CONTEXTS, IMAGE_UNWIND_HEADER,
-    Immediates, ProcessHead, Recorder, Row, STACK_PART_BYTES, STACK_PARTS, Stub, UNWINDERS,
-    UnwinderEntry, thunk_bound,
+    ARENA_BYTES, BLOCK_BOUND, BLOCKS, BlockBuilder, BlockEntry, CONTEXT_BYTES, CONTEXTS,
+    IMAGE_UNWIND_HEADER, Immediates, ProcessHead, Recorder, Row, STACK_PART_BYTES, STACK_PARTS,
+    Stub, UNWINDERS, UnwinderEntry, thunk_bound,
 };
 use nopal_plan::{Body, FrameChange, Site};
 use nopal_process::{Mapping, Memory, Thread};
@@ -288,56 +288,60 @@ impl Traced {
         thread: &mut Thread,
         workshop: &mut Workshop,
     ) -> Result<()> {
+        let chosen = new.iter().filter_map(|module| {
+            let chosen = choose(module, imports, workshop.settings);
+            (!self.rests(module, &chosen)).then(|| (module, chosen.bound()))
+        });
+        let wanted: Vec<_> = chosen.collect();
+        self.map_room(&wanted, thread)
+    }
+
+    /// Maps memory for the code of modules, each with the bytes that it takes at most; who puts it in finds out where
+    /// there is no room. What room was made for before has been put in by now, or never will.
+    pub fn map_room(&mut self, wanted: &[(&Loaded, u64)], thread: &mut Thread) -> Result<()> {
         let mut space = Space::new(&nopal_process::maps(self.process)?);
         let mut injector = Injector::new(thread)?;
         injector.name = self.places.head + nopal_agent::process_bytes();
+        let known = self.places.arenas.len();
         for arena in &mut self.places.arenas {
             arena.forget_promises();
         }
-        for module in new {
-            let chosen = choose(module, imports, workshop.settings);
-            if self.rests(module, &chosen) {
+        for (module, bytes) in wanted {
+            self.promise_room(&extent(module), *bytes, &mut space);
+        }
+        let image = nopal_agent::image(&self.places.immediates);
+        for index in 0..self.places.arenas.len() {
+            let arena = &mut self.places.arenas[index];
+            arena.map_promised(&mut injector)?;
+            if index < known {
                 continue;
             }
-            let bytes = chosen.bound();
-            if let Err(error) = self.make_room_for(module, bytes, &mut injector, &mut space) {
-                workshop
-                    .warnings
-                    .push(format!("{}: not traced: {error:#}", module.name));
-            }
+            let base = arena.base;
+            arena.put(&image)?;
+            self.publish_block(BlockEntry {
+                low: base,
+                high: base + image.len() as u64,
+                header: base + IMAGE_UNWIND_HEADER,
+            })?;
         }
         Ok(())
     }
 
-    pub fn make_room_for(
-        &mut self,
-        module: &Loaded,
-        bytes: u64,
-        injector: &mut Injector,
-        space: &mut Space,
-    ) -> Result<()> {
-        let module = extent(module);
-        let bytes = bytes.next_multiple_of(PAGE);
-        let fits = |arena: &Arena| reaches(arena.base, &module) && arena.has_place(bytes);
-        if let Some(arena) = self.places.arenas.iter_mut().find(|arena| fits(arena)) {
-            return arena.make_room(bytes, injector, space);
+    /// Finds an arena that reaches a module and has a place for its code, or a place for another one, if there is any.
+    fn promise_room(&mut self, module: &Range<u64>, bytes: u64, space: &mut Space) {
+        let immediates = &self.places.immediates;
+        let arenas = &mut self.places.arenas;
+        let fits = |arena: &Arena| reaches(arena.base, module) && arena.has_place(bytes);
+        if let Some(arena) = arenas.iter_mut().find(|arena| fits(arena)) {
+            arena.promise(bytes);
+        } else if let Some(base) = space.arena(module, immediates.mark) {
+            debug_assert_eq!(mark_of(base), immediates.mark);
+            space.take(base..base + ARENA_BYTES);
+            let mut arena = Arena::new(base);
+            arena.promise(nopal_agent::image(immediates).len() as u64);
+            arena.promise(bytes);
+            arenas.push(arena);
         }
-        let immediates = self.places.immediates;
-        let base = space
-            .arena(&module, immediates.mark)
-            .context("no room for generated code in reach")?;
-        debug_assert_eq!(mark_of(base), immediates.mark);
-        let image = nopal_agent::image(&immediates);
-        let image_bytes = (image.len() as u64).next_multiple_of(PAGE);
-        let mut arena = Arena::new(base);
-        arena.make_room(image_bytes + bytes, injector, space)?;
-        arena.put(&image)?;
-        self.places.arenas.push(arena);
-        self.publish_block(BlockEntry {
-            low: base,
-            high: base + image.len() as u64,
-            header: base + IMAGE_UNWIND_HEADER,
-        })
     }
 
     /// Where the functions are that the executable imports, with the modules that are there and `new` ones.
