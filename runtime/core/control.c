@@ -18,6 +18,8 @@ static const struct row {
 	{ NOPAL_COMMAND_TRACE_ON, "trace NAME on" },
 	{ NOPAL_COMMAND_TRACE_OFF, "trace NAME off" },
 	{ NOPAL_COMMAND_TRACE_REMOVE, "trace NAME remove" },
+	{ NOPAL_COMMAND_MARK_ON, "mark NAME on" },
+	{ NOPAL_COMMAND_MARK_OFF, "mark NAME off" },
 	{ NOPAL_COMMAND_SIZE, "size NUMBER" },
 	{ NOPAL_COMMAND_SIZE, "logsize NUMBER" },
 	{ NOPAL_COMMAND_WATCH, "watch IDS" },

@@ -25,6 +25,8 @@ enum nopal_command {
 	NOPAL_COMMAND_TESTTRACEIN,      /* WHAT */
 	NOPAL_COMMAND_UNIFORM_ON,
 	NOPAL_COMMAND_UNIFORM_OFF,
+	NOPAL_COMMAND_MARK_ON,          /* NAME */
+	NOPAL_COMMAND_MARK_OFF,         /* NAME */
 };
 
 /* Bytes of a line, from `begin` to before `end`. */

@@ -41,6 +41,8 @@ static void every_command(void)
 	obeyed("trace faults on", NOPAL_COMMAND_TRACE_ON, "faults", "");
 	obeyed("trace faults off", NOPAL_COMMAND_TRACE_OFF, "faults", "");
 	obeyed("trace faults remove", NOPAL_COMMAND_TRACE_REMOVE, "faults", "");
+	obeyed("mark net_* on", NOPAL_COMMAND_MARK_ON, "net_*", "");
+	obeyed("mark \"net rx\" off", NOPAL_COMMAND_MARK_OFF, "net rx", "");
 	obeyed("size 16", NOPAL_COMMAND_SIZE, "16", "");
 	obeyed("logsize 16", NOPAL_COMMAND_SIZE, "16", "");
 	obeyed("watch 0", NOPAL_COMMAND_WATCH, "0", "");
@@ -71,7 +73,7 @@ static void every_row(void)
 		CHECK(parse(line));
 		seen |= 1u << parsed.command;
 	}
-	CHECK(seen == (2u << NOPAL_COMMAND_UNIFORM_OFF) - 2);
+	CHECK(seen == (2u << NOPAL_COMMAND_MARK_OFF) - 2);
 }
 
 static void nothing_to_do(void)
@@ -103,7 +105,7 @@ static void refused(const char *line, const char *bad, const char *expected)
 
 static void what_was_expected(void)
 {
-	refused("tarce p on", "tarce", "trace, size, logsize, watch, start, stop, reset, query, testtracein or uniform");
+	refused("tarce p on", "tarce", "trace, mark, size, logsize, watch, start, stop, reset, query, testtracein or uniform");
 	refused("trace", "", "WHAT or NAME");
 	refused("trace p", "", "new, on, off or remove");
 	refused("trace p onn", "onn", "new, on, off or remove");
@@ -122,7 +124,7 @@ static void what_was_expected(void)
 	refused("uniform", "", "on or off");
 	refused("start now", "now", "the end of the line");
 	refused("\"start\"", "\"start\"",
-		"trace, size, logsize, watch, start, stop, reset, query, testtracein or uniform");
+		"trace, mark, size, logsize, watch, start, stop, reset, query, testtracein or uniform");
 }
 
 static void place(const char *line, uint32_t kind, const char *text, uint64_t first, uint64_t last)

@@ -2,10 +2,11 @@
 //! values.
 
 use nopal_tests::process::assert_nothing_left;
-use nopal_tests::{Case, End, Program, Traced, compile, nopal, scratch};
+use nopal_tests::{Case, End, Ended, Program, Running, Traced, compile, nopal, scratch};
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::Path;
-use std::process::Command;
+use std::process::{ChildStdin, Command};
 
 fn program(compiler: &str, flags: &[&str]) -> Program {
     let include = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/../include");
@@ -197,4 +198,152 @@ fn a_marker_that_is_not_there() {
         ended.stderr
     );
     assert_eq!(ended.stdout, "", "the program has not run");
+}
+
+/// The program `marked`, which passes its markers when it is told to, and a tool that steers it.
+struct Steered {
+    scratch: tempfile::TempDir,
+    program: Running,
+    stdin: Option<ChildStdin>,
+    tool: Running,
+    rounds: usize,
+    seen: BTreeMap<String, usize>,
+}
+
+const PASSES: usize = 7;
+
+impl Steered {
+    fn new(compiler: &str, options: &[&str]) -> Steered {
+        let include = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/../include");
+        let program = compile("marked.c", &[compiler, "-std=gnu17"], &["-O2", include]);
+        let case = Case::new(program).options(options);
+        let scratch = scratch();
+        let mut program = case.untraced_start().spawn();
+        let mut stdin = program.stdin();
+        writeln!(stdin, "1").unwrap();
+        program.wait_for(|text| text.contains("done\n"));
+        let tool = case.attach(program.id(), &scratch.path().join("trace"));
+        Steered {
+            scratch,
+            program,
+            stdin: Some(stdin),
+            tool,
+            rounds: 1,
+            seen: BTreeMap::new(),
+        }
+    }
+
+    fn ctl(&self, commands: &str) -> Ended {
+        let program = self.program.id().to_string();
+        let mut start = nopal_tests::Start::new([nopal().as_os_str()]);
+        start.words.extend(["ctl".into(), program.into()]);
+        start.run(commands)
+    }
+
+    fn obeys(&self, commands: &str) -> String {
+        let ended = self.ctl(commands);
+        assert_eq!(ended.end, End::Code(0), "{commands}: {}", ended.stderr);
+        ended.stdout
+    }
+
+    /// Has the program pass its markers: those in `recorded` are in the trace as often.
+    fn records(&mut self, recorded: &[&str]) {
+        self.rounds += 1;
+        let rounds = self.rounds;
+        writeln!(self.stdin.as_mut().unwrap(), "{PASSES}").unwrap();
+        self.program
+            .wait_for(|text| text.matches("done\n").count() == rounds);
+        self.obeys("");
+        for name in recorded {
+            *self.seen.entry(name.to_string()).or_default() += PASSES;
+        }
+        let mut found: BTreeMap<String, usize> = BTreeMap::new();
+        for marker in markers_in(&self.scratch.path().join("trace")) {
+            let name = marker.split(' ').next().unwrap();
+            *found.entry(name.to_owned()).or_default() += 1;
+        }
+        assert_eq!(found, self.seen, "{recorded:?}");
+    }
+
+    fn end(mut self) {
+        self.tool.signal_group(libc::SIGINT);
+        let ended = self.tool.wait();
+        assert_eq!(
+            (ended.end, ended.stderr.contains("not traced")),
+            (End::Code(0), false),
+            "{}",
+            ended.stderr
+        );
+        assert_nothing_left(self.program.id());
+        self.stdin = None;
+        assert_eq!(self.program.wait().end, End::Code(5));
+    }
+}
+
+#[test]
+fn markers_are_switched_while_the_program_runs() {
+    for compiler in ["gcc", "clang"] {
+        let mut steered = Steered::new(compiler, &["-F", "main"]);
+        steered.records(&[]);
+        steered.obeys("mark first on");
+        steered.records(&["first"]);
+        steered.obeys("mark * on\nmark within off");
+        steered.records(&["first", "tested"]);
+        let state = steered.obeys("");
+        assert!(
+            state.contains("mark first on\nmark * on\nmark within off\n"),
+            "{state}"
+        );
+        steered.obeys("stop");
+        steered.records(&[]);
+        steered.obeys("start\nmark within on");
+        steered.records(&["first", "tested", "within"]);
+        let refused = steered.ctl("mark frist on");
+        assert_eq!(refused.end, End::Code(1));
+        assert!(
+            refused
+                .stderr
+                .contains("no marker matches frist; the nearest are first"),
+            "{}",
+            refused.stderr
+        );
+        steered.obeys("mark * off");
+        steered.records(&[]);
+        steered.end();
+    }
+}
+
+/// A marker among the first instructions of a function that is traced, in whatever order these begin and end.
+#[test]
+fn markers_that_are_displaced_are_switched_too() {
+    for compiler in ["gcc", "clang"] {
+        let mut steered = Steered::new(compiler, &["-M", "first"]);
+        steered.records(&["first"]);
+        steered.obeys("trace first within new f\ntrace f on");
+        steered.records(&["first"]);
+        steered.obeys("mark first off\nmark within on");
+        steered.records(&["within"]);
+        steered.obeys("trace f off");
+        steered.records(&["within"]);
+        steered.obeys("mark first on\nmark tested on");
+        steered.records(&["first", "within", "tested"]);
+        steered.obeys("trace f remove");
+        steered.records(&["first", "within", "tested"]);
+        steered.obeys("mark first off");
+        steered.records(&["within", "tested"]);
+        steered.obeys("trace first new f\nmark first on");
+        steered.records(&["first", "within", "tested"]);
+        steered.obeys("mark first off\ntrace f remove");
+        steered.records(&["within", "tested"]);
+        steered.obeys("mark first on\ntrace first new f\ntrace f on");
+        steered.records(&["first", "within", "tested"]);
+        // Of three rounds with f on.
+        let calls = 3 * PASSES;
+        let state = steered.obeys("");
+        assert!(
+            state.contains(&format!("entries {calls}, exits {calls}")),
+            "{state}"
+        );
+        steered.end();
+    }
 }

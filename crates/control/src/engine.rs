@@ -94,6 +94,13 @@ pub struct Calls {
     pub exits: u64,
 }
 
+/// Markers that are switched: those whose names match the glob, or a part of them `GLOB@MODULE`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mark {
+    pub name: String,
+    pub on: bool,
+}
+
 /// A recording in progress, of one process and of those that it made. An error means that nothing has changed.
 ///
 /// Where a process of the session loads a library, or executes another program, the engine's owner calls
@@ -121,6 +128,16 @@ pub trait Engine {
 
     /// Takes the jumps of sites out of the text. Sites that are not inserted are passed over.
     fn remove(&mut self, sites: &[SiteKey]) -> Result<()>;
+
+    /// Has the markers on for which the last of `marks` that means them says so, and all others off, in what is loaded
+    /// and in what will be.
+    fn mark(&mut self, marks: &[Mark]) -> Result<()>;
+
+    /// The names of the markers in all that is loaded that a glob means.
+    fn markers(&mut self, name: &str) -> Result<Vec<String>>;
+
+    /// Names of markers close to one that there is not.
+    fn nearest_markers(&mut self, name: &str) -> Vec<String>;
 
     /// Records only what these processes and threads do; all, if there are none. With `children`, also what do the
     /// processes that these fork from now on. An error names an id that is not of the session.

@@ -31,6 +31,10 @@ pub enum Command {
     Query(What),
     Simulate(What),
     Uniform(bool),
+    Mark {
+        name: String,
+        on: bool,
+    },
 }
 
 /// What a line asks for; `None` if it is empty or a comment. An error quotes the line and says what was expected.
@@ -40,6 +44,7 @@ pub fn parse(line: &str) -> Result<Option<Command>, String> {
     let what = || What::parsed(places(line, parsed.arguments[0]));
     let numbers = || numbers(line, parsed.arguments[0]);
     let switch = |on| Command::Switch { name: text(0), on };
+    let mark = |on| Command::Mark { name: text(0), on };
     let watch = |children| Command::Watch {
         ids: numbers(),
         children,
@@ -64,6 +69,8 @@ pub fn parse(line: &str) -> Result<Option<Command>, String> {
         12 => Command::Simulate(what()),
         13 => Command::Uniform(true),
         14 => Command::Uniform(false),
+        15 => mark(true),
+        16 => mark(false),
         other => return Err(format!("{line:?}: unknown command {other}")),
     }))
 }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::engine::{Engine, FoundSite, Mode, Place, Refused, SiteKey};
+use crate::engine::{Engine, FoundSite, Mark, Mode, Place, Refused, SiteKey};
 use crate::grammar::{Command, quoted};
 use crate::sites::Sites;
 use crate::tracing::Tracing;
@@ -19,6 +19,8 @@ pub struct Control {
     pub(crate) started: bool,
     /// All sites that can be traced, held while `uniform` is on.
     pub(crate) uniform: Option<Vec<usize>>,
+    /// Of two that mean the same marker, the later decides.
+    pub(crate) marks: Vec<Mark>,
     pub(crate) watched: Vec<u32>,
     pub(crate) children: bool,
     /// What the last `query` or `testtracein` found out.
@@ -82,6 +84,7 @@ impl Control {
             Command::Simulate(what) => self.simulate(engine, &what),
             Command::Uniform(true) => self.uniform_on(engine),
             Command::Uniform(false) => self.uniform_off(engine),
+            Command::Mark { name, on } => self.mark(engine, Mark { name, on }),
         }
     }
 
@@ -222,6 +225,38 @@ impl Control {
         Ok(())
     }
 
+    // ---- markers ----
+
+    fn mark(&mut self, engine: &mut dyn Engine, mark: Mark) -> Result<String> {
+        let name = &mark.name;
+        // Those of a library may come with it.
+        if engine.markers(name)?.is_empty() && !name.contains('@') {
+            let nearest = engine.nearest_markers(name);
+            ensure!(
+                nearest.is_empty(),
+                "no marker matches {name}; the nearest are {}",
+                nearest.join(", ")
+            );
+            bail!("no marker matches {name}");
+        }
+        let marks = with_mark(&self.marks, mark);
+        if self.started {
+            engine.mark(&marks)?;
+        }
+        self.marks = marks;
+        Ok(String::new())
+    }
+
+    /// Those that are recorded when control begins.
+    pub fn begin_marks(&mut self, engine: &mut dyn Engine, names: &[String]) -> Result<()> {
+        let marks = names.iter().map(|name| Mark {
+            name: name.clone(),
+            on: true,
+        });
+        self.marks = marks.collect();
+        engine.mark(&self.marks)
+    }
+
     // ---- the session ----
 
     fn watch(&mut self, engine: &mut dyn Engine, ids: Vec<u32>, children: bool) -> Result<String> {
@@ -246,6 +281,7 @@ impl Control {
                 engine.switch(&self.sites.held(), Mode::Off)?;
                 return Err(error);
             }
+            self.switch_marks(engine, true)?;
             self.started = true;
         }
         Ok(String::new())
@@ -253,17 +289,28 @@ impl Control {
 
     pub(crate) fn stop(&mut self, engine: &mut dyn Engine) -> Result<String> {
         if self.started {
+            self.switch_marks(engine, false)?;
             engine.switch(&self.sites.held(), Mode::Off)?;
             self.started = false;
         }
         Ok(String::new())
     }
 
+    fn switch_marks(&self, engine: &mut dyn Engine, started: bool) -> Result<()> {
+        match (self.marks.is_empty(), started) {
+            (true, _) => Ok(()),
+            (false, true) => engine.mark(&self.marks),
+            (false, false) => engine.mark(&[]),
+        }
+    }
+
     /// Leaves nothing in the processes, and nothing but the buffer's size of the state.
     fn reset(&mut self, engine: &mut dyn Engine) -> Result<String> {
         engine.watch(&[], false)?;
+        self.switch_marks(engine, false)?;
         if let Err(error) = engine.remove(&self.sites.held()) {
             engine.watch(&self.watched, self.children)?;
+            self.switch_marks(engine, self.started)?;
             return Err(error);
         }
         engine.clear_counts();
@@ -406,6 +453,20 @@ impl Control {
 fn printable(site: &FoundSite) -> String {
     let text = format!("{}@{}", site.name, site.module);
     text.replace(char::is_control, "\u{fffd}")
+}
+
+/// With one more, and without those that it makes superfluous.
+fn with_mark(marks: &[Mark], mark: Mark) -> Vec<Mark> {
+    if !mark.on && mark.name == "*" {
+        return Vec::new();
+    }
+    let mut marks = marks.to_vec();
+    marks.retain(|other| other.name != mark.name);
+    marks.push(mark);
+    // Nothing was on before them.
+    let first_on = marks.iter().position(|mark| mark.on);
+    marks.drain(..first_on.unwrap_or(marks.len()));
+    marks
 }
 
 fn able(found: &[FoundSite]) -> impl Iterator<Item = SiteKey> {

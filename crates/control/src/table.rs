@@ -210,6 +210,18 @@ pub const COMMANDS: &[Description] = &[
         example: "trace p remove",
     },
     Description {
+        form: "mark NAME on",
+        about: "Records the markers with this name, a glob, or GLOB@LIBRARY, while the session is started, also in \
+                libraries that are loaded later. All threads stop for a moment.",
+        example: "mark net_* on",
+    },
+    Description {
+        form: "mark NAME off",
+        about: "Takes that back, for these markers: each is a NOP again. Of several commands that mean a marker, the \
+                last decides.",
+        example: "mark net_tx off",
+    },
+    Description {
         form: "size NUMBER",
         about: "Gives the buffer room for 2 to the power of NUMBER records of 8 bytes. A running session takes only the size that it has (--buffer).",
         example: "size 23",

@@ -19,6 +19,10 @@ impl Control {
         for trace in &self.traces {
             self.push_trace(&mut out, engine, trace);
         }
+        for mark in &self.marks {
+            let (name, on) = (word(&mark.name), on_or_off(mark.on));
+            line(&mut out, format_args!("mark {name} {on}"));
+        }
         let counts = engine.counts();
         let queued = counts.records.saturating_sub(self.tracing.taken());
         line(

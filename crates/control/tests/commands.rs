@@ -230,7 +230,7 @@ fn bad_commands_are_quoted_and_change_nothing() {
         "trace parse_line new p\ntrace p on\nstart",
     );
     let cases = [
-        ("tarce p on", "\"tarce p on\": expected trace, size,"),
+        ("tarce p on", "\"tarce p on\": expected trace, mark, size,"),
         (
             "trace p onn",
             "\"trace p onn\": expected new, on, off or remove, found \"onn\"",
@@ -424,4 +424,86 @@ fn what_is_left_out_is_left_out_of_libraries_too() {
     assert_eq!(fake.in_mode(Mode::Off), ["inflate"]);
     let what = What::of_names(["parse_*", "*late"], ["inflate"], true);
     assert_eq!(what.to_string(), "parse_*@* *late@* !inflate");
+}
+
+#[test]
+fn markers_are_on_as_the_last_command_says() {
+    let (mut control, mut fake) = new();
+    let steps = [
+        (
+            "mark net_* on",
+            &["net_rx", "net_tx"][..],
+            "mark net_* on\n",
+        ),
+        (
+            "mark net_rx off",
+            &["net_tx"],
+            "mark net_* on\nmark net_rx off\n",
+        ),
+        (
+            "mark disk on",
+            &["net_tx", "disk"],
+            "mark net_* on\nmark net_rx off\nmark disk on\n",
+        ),
+        (
+            "stop",
+            &[],
+            "mark net_* on\nmark net_rx off\nmark disk on\n",
+        ),
+        (
+            "mark net_rx on",
+            &[],
+            "mark net_* on\nmark disk on\nmark net_rx on\n",
+        ),
+        (
+            "start",
+            &["net_rx", "net_tx", "disk"],
+            "mark net_* on\nmark disk on\nmark net_rx on\n",
+        ),
+        (
+            "mark net_* off",
+            &["disk"],
+            "mark disk on\nmark net_rx on\nmark net_* off\n",
+        ),
+        (
+            "mark disk off",
+            &[],
+            "mark net_rx on\nmark net_* off\nmark disk off\n",
+        ),
+        ("mark * off", &[], ""),
+        ("mark \"*@lib*\" on", &[], "mark *@lib* on\n"),
+        ("reset", &[], ""),
+    ];
+    obey(&mut control, &mut fake, "start");
+    for (command, on, told) in steps {
+        obey(&mut control, &mut fake, command);
+        assert_eq!(fake.marked, on, "{command}");
+        let text = text(&mut control, &mut fake);
+        let marks: String = text
+            .lines()
+            .filter(|line| line.starts_with("mark "))
+            .map(|line| format!("{line}\n"))
+            .collect();
+        assert_eq!(marks, told, "{command}");
+        let (mut other, mut restored) = new();
+        obey(&mut other, &mut restored, &text);
+        assert_eq!(restored.marked, fake.marked, "{command}: restored");
+    }
+}
+
+#[test]
+fn a_marker_that_is_not_there_is_refused() {
+    let (mut control, mut fake) = new();
+    obey(&mut control, &mut fake, "start\nmark disk on");
+    let told = refuse(&mut control, &mut fake, "mark net_rxx on");
+    assert!(
+        told.contains("no marker matches net_rxx; the nearest are net_rx"),
+        "{told}"
+    );
+    assert!(
+        refuse(&mut control, &mut fake, "mark zzzzzz off").ends_with("no marker matches zzzzzz")
+    );
+    fake.fails_after = Some(0);
+    refuse(&mut control, &mut fake, "mark net_rx on");
+    assert_eq!(fake.marked, ["disk"]);
 }

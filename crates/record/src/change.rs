@@ -147,17 +147,28 @@ impl Change {
     /// Makes the change in displaced instructions that hold its window at `at`, of a body that runs at `body`. False
     /// where they hold something else.
     pub fn make_in_body(&self, code: &mut [u8], at: usize, body: u64) -> bool {
-        let place = body.wrapping_add(at as u64 + JUMP as u64);
-        let distance = i32::try_from(self.entry.wrapping_sub(place) as i64);
-        let (Some(window), Ok(distance)) = (code.get_mut(at..at + self.bytes()), distance) else {
+        let moved = self.moved_to(body.wrapping_add(at as u64), true);
+        let (Some(window), Ok(moved)) = (code.get_mut(at..at + JUMP), moved) else {
             return false;
         };
         let fits = *window == *self.before();
         if fits {
-            window[0] = 0xe9;
-            window[1..JUMP].copy_from_slice(&distance.to_le_bytes());
+            window.copy_from_slice(&moved);
         }
         fits
+    }
+
+    /// What a marker's place holds when it is displaced to an address.
+    pub fn moved_to(&self, address: u64, on: bool) -> Result<[u8; JUMP]> {
+        let mut bytes = [0; JUMP];
+        bytes.copy_from_slice(&self.before[..JUMP]);
+        if on {
+            let distance = self.entry.wrapping_sub(address.wrapping_add(JUMP as u64)) as i64;
+            let distance = i32::try_from(distance).context("a marker's code is out of reach")?;
+            bytes[0] = 0xe9;
+            bytes[1..].copy_from_slice(&distance.to_le_bytes());
+        }
+        Ok(bytes)
     }
 
     /// What it holds with it, in its first bytes: only those of the jump differ.

@@ -38,7 +38,17 @@ impl Session {
             options.libraries,
         );
         let mut control = Control::new();
-        if let Err(error) = control.begin(self, what) {
+        let marks = options.markers.clone();
+        // Without functions, as with -M alone, nothing is begun but markers.
+        let begun = match self.settings.wanted.functions {
+            true => control.begin(self, what).map(|_| ()),
+            false => control
+                .command(self, "start")
+                .map(|_| ())
+                .map_err(Into::into),
+        };
+        let begun = begun.and_then(|()| control.begin_marks(self, &marks));
+        if let Err(error) = begun {
             self.warnings.push(format!("{error:#}"));
         }
         self.settings.wanted.functions = false;

@@ -1,6 +1,7 @@
 //! What control asks of a session.
 
 use crate::choose::{Loaded, Wanted};
+use crate::markers;
 use crate::notes::{self, counter, note};
 use crate::remove;
 use crate::session::Session;
@@ -8,7 +9,9 @@ use crate::sites::ByFile;
 use crate::traced::{Traced, Workshop};
 use anyhow::{Context, Result, ensure};
 use nopal_abi::{CHUNK_BYTES, ChunkHeader, EVENT_RESYNC, KIND_EXTENDED, KIND_ONLY, RESYNC_CHUNK};
-use nopal_control::{Calls, Counts, Engine, FoundSite, Location, Mode, Place, Refused, SiteKey};
+use nopal_control::{
+    Calls, Counts, Engine, FoundSite, Location, Mark, Mode, Place, Refused, SiteKey,
+};
 use nopal_symbols::Selection;
 use nopal_trace::{Note, Watched};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -56,7 +59,7 @@ impl Session {
     }
 
     /// All modules, each file once.
-    fn modules(&self) -> impl Iterator<Item = (&Traced, &Loaded)> {
+    pub(crate) fn modules(&self) -> impl Iterator<Item = (&Traced, &Loaded)> {
         let mut seen = HashSet::new();
         let all = self
             .in_order()
@@ -65,7 +68,7 @@ impl Session {
     }
 
     /// Makes forked children known that have never asked anything.
-    fn find_forks(&mut self) {
+    pub(crate) fn find_forks(&mut self) {
         let ours = [std::process::id() as i32, self.guardian.process()];
         for region in self.shared.regions() {
             let processes = remove::processes_with(std::slice::from_ref(&region), &ours);
@@ -78,7 +81,7 @@ impl Session {
     }
 
     /// Does something to all processes, which may end meanwhile.
-    fn in_all(
+    pub(crate) fn in_all(
         &mut self,
         mut with: impl FnMut(&mut Traced, &mut Workshop) -> Result<()>,
     ) -> Result<()> {
@@ -310,7 +313,21 @@ impl Engine for Session {
         }
         self.find_forks();
         let files = by_file(sites);
-        self.in_all(|traced, _| traced.remove_sites(&files))
+        self.in_all(|traced, workshop| traced.remove_sites(&files, workshop))
+    }
+
+    fn mark(&mut self, marks: &[Mark]) -> Result<()> {
+        self.find_forks();
+        self.switch_markers(marks)
+    }
+
+    fn markers(&mut self, name: &str) -> Result<Vec<String>> {
+        let wanted = markers::Wanted::new([(name, true)])?;
+        Ok(self.names_of_markers(&wanted))
+    }
+
+    fn nearest_markers(&mut self, name: &str) -> Vec<String> {
+        Session::nearest_markers(self, name)
     }
 
     fn watch(&mut self, ids: &[u32], children: bool) -> Result<()> {

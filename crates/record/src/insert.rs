@@ -10,6 +10,7 @@ impl Traced {
     /// Puts jumps into text that nobody runs or will return into. A site whose bytes are not what the file says is left
     /// alone.
     pub fn insert_at_rest(&mut self, changes: Vec<Change>, workshop: &mut Workshop) -> Result<()> {
+        self.uncover(&changes)?;
         let outcomes = self
             .memory
             .write_patches(&Patches::of(&changes).insertion())?;
@@ -31,7 +32,7 @@ impl Traced {
         let written = written.filter(|(_, outcome)| *outcome == Outcome::Written);
         self.changes.extend(written.map(|(change, _)| change));
         self.changes.sort_by_key(|change| change.address);
-        Ok(())
+        self.settle_markers(workshop)
     }
 
     /// Puts jumps into the text while all threads stand still. A thread that stands in a window goes on in the displaced

@@ -27,6 +27,7 @@ mod insert;
 mod journal;
 mod launch;
 mod lock;
+mod mark;
 mod markers;
 mod modules;
 mod notes;

@@ -8,32 +8,37 @@ use anyhow::{Context, Result, bail, ensure};
 use nopal_abi::EVENT_DEFINED;
 use nopal_agent::IMAGE_MARK;
 use nopal_plan::Site;
-use nopal_symbols::{MARKER_BYTES, MARKER_NOP, Marker, Selection, State, Switch, nearest};
+use nopal_symbols::{MARKER_BYTES, MARKER_NOP, Marker, Selection, State, Switch};
 use nopal_trace::{Field, FieldKind, Note, event_number};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
-/// The markers that the user asked for.
-pub struct Wanted(Option<Selection>);
+/// The markers that the user asked for: whether those that a pattern means are on. The last that means a marker decides.
+pub struct Wanted(Vec<(Selection, bool)>);
 
 impl Wanted {
-    /// No patterns choose none.
-    pub fn new(patterns: &[String]) -> Result<Wanted> {
-        let selection = match patterns {
-            [] => None,
-            _ => Some(Selection::new(patterns, &[])?),
-        };
-        Ok(Wanted(selection))
+    pub fn new<'a>(patterns: impl IntoIterator<Item = (&'a str, bool)>) -> Result<Wanted> {
+        let rules = patterns.into_iter().map(|(pattern, on)| {
+            let selection = Selection::new(&[pattern.to_owned()], &[])?;
+            Ok((selection, on))
+        });
+        Ok(Wanted(rules.collect::<Result<_>>()?))
     }
 
-    fn chooses(&self, name: &str, module: &Loaded) -> bool {
+    /// Whether it chooses the marker `name` of a module.
+    pub fn chooses(&self, name: &str, module: &Loaded) -> bool {
         let file_name = module.name.rsplit('/').next().unwrap_or(&module.name);
-        let selection = self.0.as_ref();
-        selection.is_some_and(|selection| selection.chooses(&[name], file_name))
+        let mut rules = self.0.iter().rev();
+        let last = rules.find(|(selection, _)| selection.chooses(&[name], file_name));
+        last.is_some_and(|(_, on)| *on)
+    }
+
+    fn chooses_none(&self) -> bool {
+        !self.0.iter().any(|(_, on)| *on)
     }
 
     /// What switches the markers of a module on, by address.
     pub fn changes(&self, module: &Loaded) -> Vec<Change> {
-        if self.0.is_none() {
+        if self.chooses_none() {
             return Vec::new();
         }
         let (markers, _) = module.file.image.markers();
@@ -49,9 +54,9 @@ impl Wanted {
         changes
     }
 
-    /// The words of data that are changed for it.
-    pub fn words(&self, module: &Loaded) -> Vec<Change> {
-        if self.0.is_none() {
+    /// The words of data that are changed for it: to the address `stub`.
+    pub fn words(&self, module: &Loaded, stub: u64) -> Vec<Change> {
+        if self.chooses_none() {
             return Vec::new();
         }
         let (markers, _) = module.file.image.markers();
@@ -60,7 +65,7 @@ impl Wanted {
             .filter(|marker| self.chooses(&marker.name, module));
         let states = chosen.flat_map(|marker| &marker.states);
         states
-            .flat_map(|state| words(module.base, state, 0))
+            .flat_map(|state| words(module.base, state, stub))
             .collect()
     }
 }
@@ -97,14 +102,8 @@ pub fn switch_on_displaced(
         .iter()
         .take_while(|marker| window.contains(&marker.address));
     for marker in inside {
-        // The NOP may have prefixes before it, which went with it.
-        let offset = (marker.address - start) as usize;
-        let instruction = site.body.map.iter().rev();
-        let mut instruction = instruction.filter(|(from, _)| usize::from(*from) <= offset);
-        let done = instruction.next().is_some_and(|(from, to)| {
-            let at = usize::from(*to) + offset - usize::from(*from);
-            marker.make_in_body(code, at, body)
-        });
+        let at = place_in_body(site, base, marker.address);
+        let done = at.is_some_and(|at| marker.make_in_body(code, at, body));
         ensure!(
             done,
             "a marker at {:#x} was displaced wrongly",
@@ -114,42 +113,25 @@ pub fn switch_on_displaced(
     Ok(())
 }
 
-/// The numbers of markers in the trace, the same in every process.
-#[derive(Default)]
-pub struct Numbers {
-    events: HashMap<(u32, usize), u32>,
-    /// All that were found, chosen or not.
-    names: BTreeSet<String>,
+/// Where in the displaced instructions of a site, loaded at `base`, a marker's NOP is that stood at `address`.
+pub fn place_in_body(site: &Site, base: u64, address: u64) -> Option<usize> {
+    let offset = usize::try_from(address.checked_sub(base.wrapping_add(site.address))?).ok()?;
+    // The NOP may have prefixes before it, which went with it.
+    let mut instructions = site.body.map.iter().rev();
+    let (from, to) = instructions.find(|(from, _)| usize::from(*from) <= offset)?;
+    Some(usize::from(*to) + offset - usize::from(*from))
 }
 
-impl Numbers {
-    pub fn something_is_chosen(&self, patterns: &[String]) -> Result<()> {
-        if !self.events.is_empty() {
-            return Ok(());
-        }
-        let wanted = patterns.join(" ");
-        ensure!(
-            !self.names.is_empty(),
-            "no marker matches {wanted}: the program has none"
-        );
-        match nearest(self.names.iter().map(String::as_str), &wanted) {
-            near if near.is_empty() => bail!("no marker matches {wanted}"),
-            near => bail!(
-                "no marker matches {wanted}; the nearest are {}",
-                near.join(", ")
-            ),
-        }
-    }
-}
+/// The numbers of markers in the trace, the same in every process.
+pub type Numbers = HashMap<(u32, usize), u32>;
 
 impl Traced {
-    /// Makes the chosen markers of a module ready to be switched on. The trace knows them when this returns.
-    /// Gives the words that were changed for it.
-    pub fn fill_in_markers(&self, module: &Loaded, workshop: &mut Workshop) -> Result<Vec<Change>> {
-        let mut words = Vec::new();
+    /// Makes the trace know the chosen markers of a module, and tells of those that cannot be used. Gives the words that
+    /// are changed when they are filled in.
+    pub fn number_markers(&self, module: &Loaded, workshop: &mut Workshop) -> Result<Vec<Change>> {
         let wanted = &workshop.settings.markers;
-        if wanted.0.is_none() {
-            return Ok(words);
+        if wanted.chooses_none() {
+            return Ok(Vec::new());
         }
         let (markers, bad) = module.file.image.markers();
         for marker in bad.iter().filter(|bad| wanted.chooses(&bad.name, module)) {
@@ -159,29 +141,44 @@ impl Traced {
             ));
         }
         for (index, marker) in markers.iter().enumerate() {
-            workshop.files.markers.names.insert(marker.name.clone());
             if wanted.chooses(&marker.name, module) {
-                let event = number(module, index, marker, workshop)?;
-                for state in &marker.states {
-                    words.extend(self.fill_in(module.base, state, event, marker)?);
+                number(module, index, marker, workshop)?;
+            }
+        }
+        Ok(wanted.words(module, self.marker_stub()?))
+    }
+
+    /// Makes the code of chosen markers record, and that of others not. Nothing may run it meanwhile. Only those are
+    /// touched whose words generated code tells how to undo.
+    pub fn fill_in_markers(&self, module: &Loaded, workshop: &Workshop) -> Result<()> {
+        let known = |state: &State| {
+            let word = module.base.wrapping_add(state.address);
+            self.marker_words.contains(&word)
+        };
+        let (markers, _) = module.file.image.markers();
+        for (index, marker) in markers.iter().enumerate() {
+            let event = workshop.files.markers.get(&(module.file.index, index));
+            let on = workshop.settings.markers.chooses(&marker.name, module);
+            for state in marker.states.iter().filter(|state| known(state)) {
+                match event.filter(|_| on) {
+                    Some(event) => self.fill_in(module.base, state, *event, marker)?,
+                    None => self.empty(module.base, state)?,
                 }
             }
         }
-        Ok(words)
+        Ok(())
+    }
+
+    fn marker_stub(&self) -> Result<u64> {
+        let arena = self.places.first_arena();
+        Ok(arena.context("no generated code for it to call")? + IMAGE_MARK)
     }
 
     /// Fills in a marker, and last what it calls: that is ours unless somebody in the program has it, who will call
     /// ours too.
-    fn fill_in(
-        &self,
-        base: u64,
-        state: &State,
-        event: u32,
-        marker: &Marker,
-    ) -> Result<[Change; 2]> {
+    fn fill_in(&self, base: u64, state: &State, event: u32, marker: &Marker) -> Result<()> {
         let [at, idle] = [state.address, state.idle].map(|address| base.wrapping_add(address));
-        let arena = self.places.first_arena();
-        let stub = arena.context("no generated code for it to call")? + IMAGE_MARK;
+        let stub = self.marker_stub()?;
         let mut bytes = [0; MARKER_BYTES as usize];
         self.memory.read(at, &mut bytes)?;
         let [call, record, ..] = bytes.as_chunks::<8>().0 else {
@@ -194,12 +191,21 @@ impl Traced {
         if nobody.contains(call) {
             self.memory.write(at, &stub.to_le_bytes())?;
         }
-        Ok(words(base, state, stub))
+        Ok(())
+    }
+
+    /// Whoever else in the program has the marker on calls ours no more.
+    fn empty(&self, base: u64, state: &State) -> Result<()> {
+        let [at, idle] = [state.address, state.idle].map(|address| base.wrapping_add(address));
+        if self.memory.read_word(at + 8)? == self.marker_stub()? {
+            self.memory.write(at + 8, &idle.to_le_bytes())?;
+        }
+        Ok(())
     }
 }
 
 fn number(module: &Loaded, index: usize, marker: &Marker, workshop: &mut Workshop) -> Result<u32> {
-    let events = &mut workshop.files.markers.events;
+    let events = &mut workshop.files.markers;
     let key = (module.file.index, index);
     if let Some(event) = events.get(&key) {
         return Ok(*event);

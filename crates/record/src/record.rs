@@ -198,7 +198,7 @@ fn settings(options: &Options) -> Result<Settings> {
             selection: Selection::new(&options.only, &options.not)?,
             libraries: options.libraries,
         },
-        markers: markers::Wanted::new(&options.markers)?,
+        markers: markers::Wanted::new(options.markers.iter().map(|name| (&**name, true)))?,
         recorder: Recorder {
             arguments: options.record_arguments,
             wraps: !options.entry_only,

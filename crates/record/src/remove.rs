@@ -1,7 +1,7 @@
 //! Takes nopal out of a running process: the text is what it was, no frame returns into generated code, and memory is
 //! given back.
 
-use crate::change::{Change, Patches};
+use crate::change::Change;
 use crate::inject::Injector;
 use crate::journal::{Journal, words};
 use crate::region::Region;
@@ -54,13 +54,13 @@ pub fn remove(journal: &Journal) -> Result<()> {
     for attempt in 0..ATTEMPTS {
         let mut stopped = Stopped::stop(journal.process, PATIENCE)?;
         let out = step_out(journal, &mut stopped, &[])?;
-        memory.write_patches(&Patches::of(&sites).removal())?;
+        restore::take_back(&sites, &memory)?;
         let found = stopped.search_stacks(&journal.code, ELSEWHERE)?.found;
         let careful = attempt + 1 < ATTEMPTS;
         let unwinding = unwinding(journal, &stopped, &memory, &found, careful)?;
         let wrapped = unwrap_frames(journal, &memory, &unwinding)?;
         if out && !wrapped {
-            memory.write_patches(&Patches::of(&hooks).removal())?;
+            restore::take_back(&hooks, &memory)?;
             forget_contexts(journal, &stopped, &memory)?;
             if unwinding.is_empty() && !is_needed(journal, &stopped, &memory, &found) {
                 return give_back(journal, &mut stopped, &memory);

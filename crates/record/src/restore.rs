@@ -1,5 +1,6 @@
 //! What of a process's memory is given back when nopal leaves: text that is again as in its file, and nopal's own.
 
+use crate::change::{Change, Patches};
 use crate::journal::Journal;
 use anyhow::Result;
 use nopal_process::{Mapping, Memory, Module};
@@ -7,6 +8,24 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 const PAGE: u64 = 4096;
+
+/// Takes changes back that are still as they were made. What is said of libraries that are gone may overlap what is
+/// said of those that came after them.
+pub fn take_back(changes: &[Change], memory: &Memory) -> Result<()> {
+    let mut left = changes.to_vec();
+    left.sort_by_key(|change| change.address);
+    while !left.is_empty() {
+        let mut end = 0;
+        let (now, later): (Vec<Change>, Vec<Change>) = left.into_iter().partition(|change| {
+            let free = end <= change.window().start;
+            end = if free { change.window().end } else { end };
+            free
+        });
+        memory.write_patches(&Patches::of(&now).removal())?;
+        left = later;
+    }
+    Ok(())
+}
 
 /// Text that had jumps in it and is what its file holds, in runs: the kernel may drop the process's own copies.
 pub fn unchanged_text(journal: &Journal, memory: &Memory) -> Result<Vec<Range<u64>>> {

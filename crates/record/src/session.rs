@@ -109,9 +109,7 @@ impl Session {
     pub(crate) fn something_is_chosen(&self) -> Result<()> {
         let waits = |patterns: &[String]| patterns.iter().any(|pattern| pattern.contains('@'));
         if !self.options.markers.is_empty() && !waits(&self.options.markers) {
-            self.files
-                .markers
-                .something_is_chosen(&self.options.markers)?;
+            self.some_marker_is_chosen()?;
         }
         if waits(&self.options.only)
             || self.options.only.is_empty()

@@ -64,7 +64,14 @@ impl Traced {
                     Err(reason) => refused.push((index, address, reason)),
                 }
             }
-            let new = Chosen::sites(sites);
+            // Displaced, they are on from the beginning.
+            let mut markers = workshop.settings.markers.changes(&module);
+            markers.retain(|change| self.knows_marker(change));
+            let new = Chosen {
+                sites,
+                markers,
+                ..Chosen::default()
+            };
             self.have_room(&module, &new)?;
             changes.extend(self.add_sites(&module, &new, false, workshop)?);
         }
@@ -88,19 +95,14 @@ impl Traced {
     }
 
     /// Takes the jumps of sites out of the text. Threads that are in their thunks, or will return there, go on in them.
-    pub fn remove_sites(&mut self, files: &ByFile) -> Result<()> {
+    pub fn remove_sites(&mut self, files: &ByFile, workshop: &mut Workshop) -> Result<()> {
         let indices = self.indices(files);
         if indices.is_empty() {
             return Ok(());
         }
         let out: Vec<Change> = indices.iter().map(|index| self.changes[*index]).collect();
-        {
-            let patches = Patches::of(&out);
-            let patches = patches.removal();
-            let stopped = Stopped::stop(self.process, PATIENCE)?;
-            self.memory.write_patches(&patches)?;
-            stopped.detach_all();
-        }
+        let stopped = Stopped::stop(self.process, PATIENCE)?;
+        self.memory.write_patches(&Patches::of(&out).removal())?;
         let mut gone = indices.into_iter().peekable();
         let mut index = 0;
         self.changes.retain(|_| {
@@ -109,6 +111,8 @@ impl Traced {
         });
         self.taken_out.extend(out);
         self.taken_out.sort_unstable_by_key(|change| change.address);
+        self.settle_markers(workshop)?;
+        stopped.detach_all();
         Ok(())
     }
 
@@ -146,7 +150,7 @@ impl Traced {
     }
 
     /// Maps memory for the thunks of `new` sites, where there is none left.
-    fn have_room(&mut self, module: &Loaded, new: &Chosen) -> Result<()> {
+    pub fn have_room(&mut self, module: &Loaded, new: &Chosen) -> Result<()> {
         let (bytes, range) = (new.bound(), extent(module));
         let fits = |arena: &Arena| reaches(arena.base, &range) && arena.has_room(bytes);
         if new.is_empty() || self.places.arenas.iter().any(fits) {

@@ -49,7 +49,7 @@ impl Traced {
         Ok(())
     }
 
-    fn piece(&self, thunk: u64) -> Result<&Code> {
+    pub fn piece(&self, thunk: u64) -> Result<&Code> {
         let mut arenas = self.places.arenas.iter();
         let piece = arenas.find_map(|arena| arena.piece(thunk, 2).ok());
         Ok(piece.context("a thunk is in no arena")?)

@@ -8,6 +8,7 @@ use crate::files::Files;
 use crate::hooks;
 use crate::inject::Injector;
 use crate::journal::mirrored_parts;
+use crate::mark::Marked;
 use crate::markers;
 use crate::modules::{self, entries_only, extent};
 use crate::notes::{counter, note};
@@ -22,7 +23,7 @@ use nopal_agent::{
 use nopal_plan::{Body, FrameChange, Site};
 use nopal_process::{Mapping, Memory, Thread};
 use nopal_trace::{Note, Writer};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
@@ -69,6 +70,9 @@ pub struct Traced {
     resting: HashMap<(u32, u64), Vec<Change>>,
     /// Sites with thunks whose jumps were taken out again, by address.
     pub taken_out: Vec<Change>,
+    /// The places of markers that generated code tells of, by address, and the words that their code looks at.
+    pub markers: BTreeMap<u64, Marked>,
+    pub marker_words: HashSet<u64>,
     /// The blocks with thunks that wrap calls, unless `entry_only`.
     wrapping: Vec<Wrapping>,
     pub entry_only: bool,
@@ -83,25 +87,17 @@ pub struct Workshop<'a> {
 }
 
 /// What is to be traced in a module, and hooked.
+#[derive(Default)]
 pub struct Chosen<'a> {
-    sites: Vec<&'a Site>,
-    hooks: Vec<(&'a Site, Stub)>,
+    pub sites: Vec<&'a Site>,
+    pub hooks: Vec<(&'a Site, Stub)>,
     /// What switches its markers on.
-    markers: Vec<Change>,
+    pub markers: Vec<Change>,
     /// And the words of data that their code looks at, with the addresses that they will hold once these are known.
-    marker_words: Vec<Change>,
+    pub marker_words: Vec<Change>,
 }
 
-impl<'a> Chosen<'a> {
-    pub fn sites(sites: Vec<&'a Site>) -> Chosen<'a> {
-        Chosen {
-            sites,
-            hooks: Vec::new(),
-            markers: Vec::new(),
-            marker_words: Vec::new(),
-        }
-    }
-
+impl Chosen<'_> {
     /// Room that it takes in an arena, at most.
     pub fn bound(&self) -> u64 {
         let hooks = self.hooks.iter().map(|(site, _)| *site);
@@ -208,6 +204,8 @@ impl Traced {
             changes: Vec::new(),
             taken_out: Vec::new(),
             resting: HashMap::new(),
+            markers: BTreeMap::new(),
+            marker_words: HashSet::new(),
             wrapping: Vec::new(),
             entry_only: !workshop.settings.recorder.wraps,
         })
@@ -226,6 +224,8 @@ impl Traced {
             changes: self.changes.clone(),
             taken_out: self.taken_out.clone(),
             resting: self.resting.clone(),
+            markers: self.markers.clone(),
+            marker_words: self.marker_words.clone(),
             wrapping: self.wrapping.clone(),
             entry_only: self.entry_only,
         })
@@ -249,6 +249,7 @@ impl Traced {
             let range = extent(module);
             self.taken_out
                 .retain(|change| !range.contains(&change.address));
+            self.forget_text_of_markers(&range);
             let gone = self
                 .changes
                 .extract_if(.., |change| range.contains(&change.address));
@@ -379,8 +380,8 @@ impl Traced {
                 .files
                 .refuse(&module.file, &refused, workshop.writer)?;
             let mut chosen = choose(&module, imports, workshop.settings);
-            let filled_in = self.fill_in_markers(&module, workshop);
-            let added = filled_in.and_then(|words| {
+            let numbered = self.number_markers(&module, workshop);
+            let added = numbered.and_then(|words| {
                 chosen.marker_words = words;
                 self.add_sites(&module, &chosen, true, workshop)
             });
@@ -448,6 +449,7 @@ impl Traced {
             high: block.high,
             header: block.header,
         })?;
+        self.add_markers(&chosen.markers, &chosen.marker_words);
         Ok(changes)
     }
 
@@ -460,7 +462,9 @@ impl Traced {
         let hooks = chosen.hooks.iter().map(|(site, _)| *site);
         let sites = chosen.sites.iter().copied().chain(hooks);
         let sites = sites.map(|site| module.base.wrapping_add(site.address));
+        let mut markers = chosen.markers.iter();
         changes.iter().map(|change| change.address).eq(sites)
+            && markers.all(|change| self.knows_marker(change))
     }
 
     fn make_block(
@@ -498,16 +502,7 @@ impl Traced {
             })?;
             changes.push(Change::new(module.base, site, &hook, 0)?);
         }
-        // What a marker in a window needs has been done where its NOP went.
-        let displaced = |marker: &&Change| changes.iter().any(|change| change.displaces(marker));
-        let markers: Vec<Change> = chosen
-            .markers
-            .iter()
-            .filter(|marker| !displaced(marker))
-            .copied()
-            .collect();
-        changes.extend(markers);
-        let all = [&changes[..], &chosen.marker_words].concat();
+        let all = [&changes[..], &chosen.markers, &chosen.marker_words].concat();
         Ok((block.finish(Change::to_bytes(&all))?, changes))
     }
 
@@ -644,7 +639,7 @@ fn choose<'a>(module: &'a Loaded, imports: &HashSet<u64>, settings: &Settings) -
         sites: settings.wanted.sites(module, imports),
         hooks: hooks::of(&module.file),
         markers: settings.markers.changes(module),
-        marker_words: settings.markers.words(module),
+        marker_words: settings.markers.words(module, 0),
     }
 }
 

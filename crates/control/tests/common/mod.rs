@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
 use nopal_control::{
-    Access, Calls, Content, Control, Counts, Engine, Error, File, FoundSite, Location, Mode, Place,
-    Refused, SiteKey,
+    Access, Calls, Content, Control, Counts, Engine, Error, File, FoundSite, Location, Mark, Mode,
+    Place, Refused, SiteKey,
 };
 use nopal_symbols::{Selection, nearest};
 use nopal_trace::synthetic::Recorder;
@@ -48,6 +48,8 @@ pub struct Fake {
     pub watched: Vec<u32>,
     pub children: bool,
     pub texts: Vec<String>,
+    /// The markers that are on, of [`MARKERS`].
+    pub marked: Vec<&'static str>,
     buffer: u64,
     counts: Counts,
     calls: Vec<Calls>,
@@ -112,6 +114,7 @@ impl Fake {
             watched: Vec::new(),
             children: false,
             texts: Vec::new(),
+            marked: Vec::new(),
             buffer: 64 << 20,
             counts: Counts::default(),
             clock: BEGIN,
@@ -221,6 +224,13 @@ impl Fake {
             }
         }
     }
+}
+
+pub const MARKERS: [&str; 3] = ["net_rx", "net_tx", "disk"];
+
+fn is_meant(pattern: &str, marker: &str) -> bool {
+    let selection = Selection::new(&[pattern.to_owned()], &[]);
+    selection.is_ok_and(|selection| selection.chooses(&[marker], "prog"))
 }
 
 fn notes(modules: &[Module], functions: &[Function]) -> Vec<Note> {
@@ -364,6 +374,26 @@ impl Engine for Fake {
             self.inserted.remove(site);
         }
         Ok(())
+    }
+
+    fn mark(&mut self, marks: &[Mark]) -> Result<()> {
+        self.may_change()?;
+        let is_on = |marker: &&str| {
+            let mut marks = marks.iter().rev();
+            let last = marks.find(|mark| is_meant(&mark.name, marker));
+            last.is_some_and(|mark| mark.on)
+        };
+        self.marked = MARKERS.into_iter().filter(is_on).collect();
+        Ok(())
+    }
+
+    fn markers(&mut self, name: &str) -> Result<Vec<String>> {
+        let meant = MARKERS.iter().filter(|marker| is_meant(name, marker));
+        Ok(meant.map(|marker| marker.to_string()).collect())
+    }
+
+    fn nearest_markers(&mut self, name: &str) -> Vec<String> {
+        nearest(MARKERS, name).into_iter().map(Into::into).collect()
     }
 
     fn watch(&mut self, ids: &[u32], children: bool) -> Result<()> {
