@@ -46,7 +46,7 @@ fuzz_target!(|data: &[u8]| {
         ..Session::default()
     };
     let mut writer = Writer::create(directory.path(), session).unwrap();
-    let region = Region::create(common::memory(c"region"), CHUNKS << 16, 0, 0).unwrap();
+    let region = Region::create(common::memory(c"region"), CHUNKS << 16, 0, 0, 0).unwrap();
     let keep = if data.first().is_some_and(|byte| byte & 1 != 0) {
         Keep::Newest
     } else {

@@ -145,11 +145,11 @@ struct nopal_request {
 	uint32_t reserved;
 };
 
-/* The region: shared memory between the tool and one process image (and its forks). Followed by
- * `chunk_count` state words at `state_offset` and the chunks at `chunk_offset`, both from the region's start. */
+/* The region: shared memory between the tool and one process image (and its forks). Followed by a state word for each
+ * chunk at `state_offset` and the chunks at `chunk_offset`, both from the region's start. */
 struct nopal_region {
 	uint32_t version;
-	uint32_t chunk_count;
+	uint32_t chunk_count;       /* threads take the first ones only; may change while they do (tool) */
 	uint64_t state_offset;
 	uint64_t chunk_offset;
 	uint32_t when_full;

@@ -37,7 +37,9 @@ static uint32_t owned_by(const struct nopal_context *context)
 static struct nopal_chunk_header *take(struct nopal_region *region, const struct nopal_context *context)
 {
 	uint32_t *state = state_words(region);
-	for (uint32_t i = 0; i < region->chunk_count; i++) {
+	/* The tool may change how many are to be taken; a chunk that was among them is as good as ever. */
+	uint32_t count = __atomic_load_n(&region->chunk_count, __ATOMIC_RELAXED);
+	for (uint32_t i = 0; i < count; i++) {
 		uint32_t expected = NOPAL_CHUNK_FREE;
 		if (__atomic_load_n(&state[i], __ATOMIC_RELAXED) != NOPAL_CHUNK_FREE)
 			continue;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ChildStdin;
 
 use nopal_tests::process::assert_nothing_left;
-use nopal_tests::{Case, End, Ended, Running, c, library, nopal, scratch};
+use nopal_tests::{Case, End, Ended, Report, Running, c, library, nopal, scratch};
 use tempfile::TempDir;
 
 const FUNCTIONS: usize = 3000;
@@ -109,13 +109,19 @@ impl Desk {
     }
 
     /// The program has suffered nothing, and nothing is left in it.
-    fn end(mut self) {
+    fn end(self) {
+        drop(self.finish());
+    }
+
+    /// The same, and hands over the directory with the trace.
+    fn finish(mut self) -> TempDir {
         self.tool.signal_group(libc::SIGINT);
         let ended = self.tool.wait();
         assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
         assert_nothing_left(self.program.id());
         self.stdin = None;
         assert_eq!(self.program.wait().end, End::Code(5));
+        self.scratch
     }
 }
 
@@ -291,6 +297,30 @@ fn reset_leaves_nothing_behind() {
     desk.run("all");
     assert_eq!(desk.number("#slothits"), 0);
     desk.end();
+}
+
+/// Of a flight recorder only as much is left as its buffer holds.
+#[test]
+fn the_buffer_grows_and_shrinks() {
+    for (size, kept) in [
+        ("", 30_000..70_000),
+        ("size 19", 140_000..200_001),
+        ("size 15", 5_000..17_000),
+    ] {
+        let mut desk = Desk::with(&["-F", "one", "--flight", "--buffer", "1M"]);
+        desk.ctl(size);
+        desk.run("pair 200000");
+        let trace = desk.scratch.path().join("trace");
+        assert!(desk.refused("size 20").contains("4194304 bytes at most"));
+        assert_eq!(
+            desk.number("logsize "),
+            size.split(' ').nth(1).map_or(17, |it| it.parse().unwrap())
+        );
+        let scratch = desk.finish();
+        let calls = Report::of(&trace).calls("one");
+        assert!(kept.contains(&calls), "{size}: {calls} calls kept");
+        drop(scratch);
+    }
 }
 
 #[test]

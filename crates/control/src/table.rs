@@ -223,7 +223,7 @@ pub const COMMANDS: &[Description] = &[
     },
     Description {
         form: "size NUMBER",
-        about: "Gives the buffer room for 2 to the power of NUMBER records of 8 bytes. A running session takes only the size that it has (--buffer).",
+        about: "Gives the buffer room for 2 to the power of NUMBER records of 8 bytes. A running session takes up to four times what --buffer gave.",
         example: "size 23",
     },
     Description {

@@ -40,6 +40,8 @@ pub struct Status {
     pub blocked: u64,
     pub ignored: u64,
     pub caught: u64,
+    /// KiB of memory that are locked.
+    pub locked: u64,
 }
 
 impl Status {
@@ -157,6 +159,10 @@ fn parse_status(text: &[u8]) -> Result<Status> {
             "SigBlk" => status.blocked = set()?,
             "SigIgn" => status.ignored = set()?,
             "SigCgt" => status.caught = set()?,
+            "VmLck" => {
+                let number = value.split_ascii_whitespace().next();
+                status.locked = number.and_then(|it| it.parse().ok()).unwrap_or(0);
+            }
             _ => {}
         }
     }

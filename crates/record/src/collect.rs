@@ -104,7 +104,7 @@ impl Collector {
         let taken = (0..region.chunks())
             .filter(|chunk| region.chunk_state(*chunk) != CHUNK_FREE)
             .count();
-        if taken < region.chunks() / 2 {
+        if taken < region.in_use() / 2 {
             return;
         }
         for chunk in 0..region.chunks() {
@@ -234,16 +234,17 @@ impl Collector {
     /// The flight recorder keeps a quarter of the chunks free, at the cost of the oldest.
     fn give_up_oldest(&mut self, region: &Region, writer: &mut Writer) -> Result<usize> {
         let mut full: Vec<(u64, usize)> = Vec::new();
-        let mut free = region.chunks();
+        let mut taken = 0;
         for chunk in 0..region.chunks() {
             match region.chunk_state(chunk) {
                 CHUNK_FULL => full.push((region.header(chunk).clock_begin, chunk)),
                 CHUNK_OWNED => {}
                 _ => continue,
             }
-            free -= 1;
+            taken += 1;
         }
-        let missing = (region.chunks() / 4).saturating_sub(free);
+        let kept_free = (region.in_use() / 4).max(1);
+        let missing = (taken + kept_free).saturating_sub(region.in_use());
         full.sort_unstable();
         for (_, chunk) in full.iter().take(missing) {
             self.hearing.full(region, *chunk, State::Settled, writer)?;

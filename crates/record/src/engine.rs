@@ -346,16 +346,22 @@ impl Engine for Session {
 
     fn buffer(&self) -> u64 {
         let regions = self.shared.regions();
-        let chunks = regions.first().map_or(0, |region| region.chunks());
+        let chunks = regions.first().map_or(0, |region| region.in_use());
         (chunks * CHUNK_BYTES) as u64
     }
 
     fn resize(&mut self, bytes: u64) -> Result<()> {
-        let now = self.buffer();
+        let regions = self.shared.regions();
+        let room = regions.iter().map(|region| region.room()).min();
+        let room = room.unwrap_or(u64::MAX);
         ensure!(
-            bytes == now,
-            "the buffer has {now} bytes until the recording ends: it is mapped when that begins (--buffer)"
+            bytes <= room,
+            "the buffer can have {room} bytes at most until the recording ends (--buffer makes room when it begins)"
         );
+        for region in regions {
+            region.resize(bytes);
+        }
+        self.settings.buffer = bytes;
         Ok(())
     }
 

@@ -24,6 +24,10 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::sync::Arc;
 
+/// How far the buffer of a session can grow. All of it is address space of the process, and memory if that locks what
+/// it has mapped.
+const ROOM: u64 = 4;
+
 /// Records a program that it starts, or a process that runs. `started` gets the session when all is in place: before
 /// the program runs, or when the process is traced. The calling process must have one thread only, and some memory is
 /// not given back before it ends.
@@ -205,6 +209,7 @@ fn settings(options: &Options) -> Result<Settings> {
             limits_depth: options.depth.is_some(),
         },
         buffer: options.buffer_bytes,
+        room: options.buffer_bytes.saturating_mul(ROOM),
         // The flight recorder gives up the oldest records: threads wait for that, rather than lose the newest.
         when_full: match options.when_full {
             WhenFull::Drop => WHEN_FULL_DROP,

@@ -21,7 +21,12 @@ pub struct Owner(u32);
 #[derive(Debug)]
 pub struct Region {
     memory: SharedMemory,
-    chunks: usize,
+    /// How many chunks are mapped.
+    room: usize,
+    /// How many of them threads take, from the first on.
+    in_use: AtomicUsize,
+    /// As many as were ever in use: threads may still have them.
+    chunks: AtomicUsize,
     chunk_offset: usize,
     file: OwnedFd,
     inode: u64,
@@ -46,15 +51,17 @@ pub struct Question {
 }
 
 impl Region {
-    /// How many bytes a region with `buffer` bytes of chunks takes, at least two chunks.
-    pub fn size(buffer: u64) -> u64 {
-        let chunks = (buffer / CHUNK_BYTES as u64).clamp(2, 1 << 20);
-        chunk_offset(chunks as usize) as u64 + chunks * CHUNK_BYTES as u64
-    }
-
-    /// Makes `file`, new and empty, a region of `process` and its forks.
-    pub fn create(file: OwnedFd, buffer: u64, when_full: u32, process: i32) -> Result<Region> {
-        let bytes = Self::size(buffer);
+    /// Makes `file`, new and empty, a region of `process` and its forks, with `buffer` bytes of chunks, at least two, and
+    /// room for more up to `room` bytes.
+    pub fn create(
+        file: OwnedFd,
+        buffer: u64,
+        room: u64,
+        when_full: u32,
+        process: i32,
+    ) -> Result<Region> {
+        let room = chunks_for(room.max(buffer));
+        let bytes = chunk_offset(room) as u64 + (room * CHUNK_BYTES) as u64;
         // SAFETY: a system call on a descriptor that we own.
         let done = unsafe { libc::ftruncate(file.as_raw_fd(), bytes as i64) };
         ensure!(
@@ -63,12 +70,11 @@ impl Region {
             std::io::Error::last_os_error()
         );
         let region = Self::map(file, bytes as usize, process)?;
+        region.chunks.store(0, Ordering::Relaxed);
         region
             .word(offset_of!(Layout, version))
             .store(ABI_VERSION, Ordering::Relaxed);
-        region
-            .word(offset_of!(Layout, chunk_count))
-            .store(region.chunks as u32, Ordering::Relaxed);
+        region.resize(buffer);
         region
             .long(offset_of!(Layout, state_offset))
             .store(STATE_OFFSET as u64, Ordering::Relaxed);
@@ -98,7 +104,9 @@ impl Region {
         let memory = SharedMemory::map(file.as_fd(), bytes)?;
         Ok(Region {
             memory,
-            chunks,
+            room: chunks,
+            in_use: AtomicUsize::new(chunks),
+            chunks: AtomicUsize::new(chunks),
             chunk_offset: chunk_offset(chunks),
             file,
             inode,
@@ -130,10 +138,10 @@ impl Region {
     pub fn make_ready(&self) {
         const AHEAD: usize = 16;
         let ready = self.ready.load(Ordering::Relaxed);
-        let nearly = ready.saturating_sub(AHEAD)..self.chunks;
+        let nearly = ready.saturating_sub(AHEAD)..self.in_use();
         let taken = |chunk: &usize| self.chunk_state(*chunk) != CHUNK_FREE;
         let used = nearly.rev().find(taken).map_or(0, |chunk| chunk + 1);
-        let wanted = (used + AHEAD).min(self.chunks);
+        let wanted = (used + AHEAD).min(self.in_use());
         if wanted > ready {
             // SAFETY: a system call on our descriptor; it changes no byte. If it fails, threads get the pages.
             unsafe {
@@ -148,8 +156,59 @@ impl Region {
         }
     }
 
+    /// The chunks that threads may have, from the first on.
     pub fn chunks(&self) -> usize {
-        self.chunks
+        self.chunks.load(Ordering::Relaxed)
+    }
+
+    /// The chunks that threads take, from the first on.
+    pub fn in_use(&self) -> usize {
+        self.in_use.load(Ordering::Relaxed)
+    }
+
+    /// How many bytes of chunks there is room for.
+    pub fn room(&self) -> u64 {
+        (self.room * CHUNK_BYTES) as u64
+    }
+
+    /// From now on threads take chunks of `buffer` bytes together, within the room that there is. Those beyond that they
+    /// have are collected as ever; the memory of the others is given back.
+    pub fn resize(&self, buffer: u64) {
+        let count = chunks_for(buffer).min(self.room);
+        self.chunks.fetch_max(count, Ordering::Relaxed);
+        self.in_use.store(count, Ordering::Relaxed);
+        self.word(offset_of!(Layout, chunk_count))
+            .store(count as u32, Ordering::Relaxed);
+        self.ready.fetch_min(count, Ordering::Relaxed);
+        for chunk in count..self.chunks() {
+            self.give_back(chunk);
+        }
+    }
+
+    /// Drops the pages of a chunk that is free. A thread that still takes it afterwards finds the zeroes that it expects.
+    fn give_back(&self, chunk: usize) {
+        let state = self.state(chunk);
+        // Acquire pairs with the release of who has freed it; so that no thread takes it meanwhile, it is owned.
+        let taken = state.compare_exchange(
+            CHUNK_FREE,
+            CHUNK_OWNED,
+            Ordering::Acquire,
+            Ordering::Relaxed,
+        );
+        if taken.is_err() {
+            return;
+        }
+        // SAFETY: a system call on our descriptor, for bytes that are zero and stay so. A failure leaves the memory.
+        unsafe {
+            libc::fallocate(
+                self.file.as_raw_fd(),
+                libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
+                (self.chunk_offset + chunk * CHUNK_BYTES) as i64,
+                CHUNK_BYTES as i64,
+            )
+        };
+        // Release pairs with the acquire of the thread that takes the chunk.
+        state.store(CHUNK_FREE, Ordering::Release);
     }
 
     fn word(&self, offset: usize) -> &AtomicU32 {
@@ -314,7 +373,7 @@ impl Region {
     }
 
     fn chunk(&self, chunk: usize) -> *mut u8 {
-        assert!(chunk < self.chunks);
+        assert!(chunk < self.room);
         // SAFETY: within the mapping, by the assertion and `map`.
         unsafe {
             self.memory
@@ -383,6 +442,11 @@ impl Region {
         // Release pairs with the acquire of the thread that takes the chunk: it sees the zeroes.
         self.state(chunk).store(CHUNK_FREE, Ordering::Release);
     }
+}
+
+/// As many as hold `buffer` bytes, at least two.
+fn chunks_for(buffer: u64) -> usize {
+    buffer.div_ceil(CHUNK_BYTES as u64).clamp(2, 1 << 20) as usize
 }
 
 fn chunk_offset(chunks: usize) -> usize {

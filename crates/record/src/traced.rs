@@ -34,7 +34,9 @@ pub struct Settings {
     pub wanted: Wanted,
     pub markers: markers::Wanted,
     pub recorder: Recorder,
+    /// Bytes of chunks, and bytes that there may be.
     pub buffer: u64,
+    pub room: u64,
     pub when_full: u32,
     pub depth: u32,
 }
@@ -153,9 +155,10 @@ impl Traced {
         memory.write(head + nopal_agent::process_bytes(), MEMORY_NAME)?;
         injector.name = head + nopal_agent::process_bytes();
 
-        let buffer = affordable(process, workshop.settings.buffer);
+        let (buffer, room) = affordable(process, workshop.settings);
         let (number, file) = injector.memory_file()?;
-        let region = Region::create(file, buffer, workshop.settings.when_full, process)?;
+        let when_full = workshop.settings.when_full;
+        let region = Region::create(file, buffer, room, when_full, process)?;
         let region_at = injector.map_shared(&mut space, number, region.bytes())?;
         injector.close(number)?;
 
@@ -702,19 +705,26 @@ fn tracer_to_allow() -> u32 {
     }
 }
 
-/// Less than asked where the process may not use much address space.
-fn affordable(process: i32, buffer: u64) -> u64 {
+/// Bytes of chunks that a process gets, and bytes for which there is room: less than asked where it may not use much
+/// address space, and no room that may never be used where all it maps is locked into memory.
+fn affordable(process: i32, settings: &Settings) -> (u64, u64) {
     // SAFETY: the kernel fills the structure in; a failure leaves the limits at 0, which is tested.
     let limit = unsafe {
         let mut limit = std::mem::zeroed::<libc::rlimit>();
         libc::prlimit(process, libc::RLIMIT_AS, std::ptr::null(), &mut limit);
         limit.rlim_cur
     };
-    if limit == libc::RLIM_INFINITY || limit == 0 {
-        buffer
-    } else {
-        buffer.min(limit / 16)
+    if limit != libc::RLIM_INFINITY && limit != 0 {
+        let most = limit / 16;
+        return (settings.buffer.min(most), most.min(settings.room));
     }
+    let locks = nopal_process::status(process).map_or(true, |status| status.locked > 0);
+    let room = if locks {
+        settings.buffer
+    } else {
+        settings.room
+    };
+    (settings.buffer, room)
 }
 
 pub fn as_bytes_mut<T: Copy>(value: &mut T) -> &mut [u8] {
