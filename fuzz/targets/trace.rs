@@ -1,6 +1,6 @@
 //! A trace directory with any bytes in each of its files.
 //!
-//! The input: for each of `session/notes`, `metadata`, `stream-0` and `stream-1` in turn a length of two bytes and the
+//! The input: for each of `session/notes`, `metadata`, `stream-0`, `stream-1`, `cpu-0` and `cpu-1` in turn a length of two bytes and the
 //! file. Where the session has nothing, one that is whole is taken, so that streams are reached.
 #![no_main]
 
@@ -22,10 +22,18 @@ fn whole() -> &'static [(String, Vec<u8>)] {
             functions: 8,
             depth: 5,
             arguments: true,
+            sleeps: 30,
             ..Shape::default()
         };
         synthetic::write(directory.path(), &shape).unwrap();
-        ["session/notes", "metadata", "stream-0", "stream-1"]
+        [
+            "session/notes",
+            "metadata",
+            "stream-0",
+            "stream-1",
+            "cpu-0",
+            "cpu-1",
+        ]
             .into_iter()
             .map(|name| (name.into(), fs::read(directory.path().join(name)).unwrap()))
             .collect()

@@ -11,7 +11,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use nopal_analysis::dump::{Format, Latency, Weight};
 use nopal_analysis::report::Sort;
-use nopal_record::{Options, Target, WhenFull};
+use nopal_record::{Kinds, Options, Target, WhenFull};
 
 use crate::{size, time};
 use calls::FilterArguments;
@@ -193,6 +193,10 @@ struct Recording {
     /// Record markers that match; without -F, nothing else [may be repeated]
     #[arg(short = 'M', long = "markers", value_name = "GLOB[@MODULE]")]
     markers: Vec<String>,
+
+    /// Record the system's events too: sched_switch, sched_wakeup, or sched for both [may be repeated]
+    #[arg(short = 'e', long = "event", value_name = "EVENT", value_delimiter = ',', value_parser = Kinds::parse)]
+    events: Vec<Kinds>,
 
     /// Record every function of every library too
     #[arg(long)]
@@ -428,6 +432,7 @@ impl Recording {
             only: self.only,
             not: self.not,
             markers: self.markers,
+            events: self.events.into_iter().collect(),
             libraries: self.libs,
             depth: self.depth,
             record_arguments: self.args,

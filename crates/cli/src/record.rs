@@ -39,8 +39,12 @@ fn summary(outcome: &Outcome, options: &Options) -> Vec<String> {
     ]
     .map(count);
     let (size, directory) = (bytes(outcome.bytes), outcome.directory.display());
+    let system = match outcome.system {
+        0 => String::new(),
+        system => format!(" and {} of the system", count(system)),
+    };
     let mut lines = vec![format!(
-        "{events} events of {functions} functions, {size} in {directory}"
+        "{events} events of {functions} functions{system}, {size} in {directory}"
     )];
     if outcome.refused > 0 {
         let functions = if outcome.refused == 1 {
@@ -115,6 +119,7 @@ mod tests {
             functions: 12,
             refused: 0,
             events: 3456,
+            system: 0,
             lost: 0,
             given_up: 0,
             muted: 0,

@@ -6,6 +6,7 @@ use crate::region::Region;
 use anyhow::Result;
 use nopal_abi::*;
 use nopal_process::thread_alive;
+use nopal_system::News;
 use nopal_trace::{Chunk, Note, State, Taken, ThreadKey, Writer, payload_words};
 use std::collections::{HashMap, HashSet};
 
@@ -15,6 +16,9 @@ pub struct Totals {
     pub events: u64,
     pub holes: u64,
     pub damage: u64,
+    /// Events of the system, and those of them that are missing.
+    pub system: u64,
+    pub system_lost: u64,
     /// Bytes of records written.
     pub bytes: u64,
     /// Events that were recorded and then given up: by the flight recorder, or because the disk was full.
@@ -222,12 +226,46 @@ impl Collector {
             Ok(Chunk::Unfinished) => Ok(false),
             Err(error) if Writer::is_full(&error) => {
                 self.totals.given_up += given_up(bytes);
-                self.stopped = Some(format!(
-                    "{error:#}: the trace ends here, the program goes on"
-                ));
+                self.stopped = Some(ends_here(&error));
                 Ok(true)
             }
             Err(error) => Err(error),
+        }
+    }
+
+    /// Writes events of a processor.
+    pub fn system(&mut self, processor: u32, news: News, writer: &mut Writer) -> Result<()> {
+        match news {
+            News::Lost(events) => {
+                self.totals.system_lost += events;
+                let written = writer.system_lost(processor, events);
+                self.end_where_full(written)
+            }
+            News::Records(records) if self.stopped.is_some() => {
+                self.totals.given_up += records.len() as u64;
+                Ok(())
+            }
+            News::Records(records) => {
+                self.totals.system += records.len() as u64;
+                let written = writer.system(processor, records);
+                self.end_where_full(written)
+            }
+        }
+    }
+
+    /// Writes what has been taken of processors.
+    pub fn flush_system(&mut self, writer: &mut Writer) -> Result<()> {
+        let written = writer.flush_system();
+        self.end_where_full(written)
+    }
+
+    fn end_where_full(&mut self, written: Result<()>) -> Result<()> {
+        match written {
+            Err(error) if Writer::is_full(&error) => {
+                self.stopped.get_or_insert_with(|| ends_here(&error));
+                Ok(())
+            }
+            other => other,
         }
     }
 
@@ -274,6 +312,10 @@ impl Collector {
             name,
         })
     }
+}
+
+fn ends_here(error: &anyhow::Error) -> String {
+    format!("{error:#}: the trace ends here, the program goes on")
 }
 
 /// Copies the used part of a chunk, which is at least its header.

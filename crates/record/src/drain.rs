@@ -6,6 +6,7 @@ use crate::notes::{lock, note, snapshot};
 use crate::region::Region;
 use crate::remove::processes_with;
 use anyhow::{Result, ensure};
+use nopal_system::{News, System};
 use nopal_trace::Writer;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -109,13 +110,14 @@ pub struct Drain {
 }
 
 impl Drain {
-    pub fn start(shared: Arc<Shared>, collector: Collector) -> Drain {
+    /// `system`: the system's events, which go into the same trace.
+    pub fn start(shared: Arc<Shared>, collector: Collector, system: Option<System>) -> Drain {
         let theirs = shared.clone();
         Drain {
             shared,
             thread: std::thread::spawn(move || {
                 let _over = Over(&theirs);
-                run(&theirs, collector)
+                run(&theirs, collector, system)
             }),
         }
     }
@@ -135,7 +137,7 @@ impl Drain {
     }
 }
 
-fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
+fn run(shared: &Shared, mut collector: Collector, mut system: Option<System>) -> Result<Collector> {
     let mut nap = SHORTEST_NAP;
     // The second snapshot comes early, so that the rate of the counter is known of short programs too.
     let mut next_snapshot = Instant::now() + SNAPSHOT_SOON;
@@ -146,6 +148,11 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
             region.beat();
             region.make_ready();
             freed += collector.round(&region, &mut lock(&shared.writer))?;
+        }
+        if let Some(system) = &mut system {
+            let mut writer = lock(&shared.writer);
+            let news = |processor, news: News| collector.system(processor, news, &mut writer);
+            freed += usize::from(system.read(news)? > 0);
         }
         if last_ended.elapsed() > ENDED {
             last_ended = Instant::now();
@@ -172,6 +179,7 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
             for region in shared.regions() {
                 collector.flush(&region, &mut lock(&shared.writer))?;
             }
+            collector.flush_system(&mut lock(&shared.writer))?;
             let synced = lock(&shared.writer).sync_metadata();
             synced.or_else(|error| {
                 if Writer::is_full(&error) {
@@ -190,6 +198,10 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
             (nap * 2).min(LONGEST_NAP)
         };
         std::thread::park_timeout(nap);
+    }
+    if let Some(system) = system {
+        let mut writer = lock(&shared.writer);
+        system.end(|processor, news| collector.system(processor, news, &mut writer))?;
     }
     Ok(collector)
 }

@@ -31,6 +31,10 @@ impl Session {
         let mut collector = drain.stop()?;
         let regions = self.shared.regions();
         let mut writer = notes::lock(&self.shared.writer);
+        match writer.end_system() {
+            Err(error) if Writer::is_full(&error) => {}
+            other => other?,
+        }
         let mut lost = 0;
         let (mut threads, mut muted, mut stacks) = (0, 0, 0);
         for region in &regions {
@@ -46,6 +50,12 @@ impl Session {
         if threads > 0 {
             self.warnings.push(format!(
                 "{threads} threads were not traced: more than can be told apart"
+            ));
+        }
+        let system_lost = collector.totals.system_lost;
+        if system_lost > 0 {
+            self.warnings.push(format!(
+                "{system_lost} events of the system were lost: they came faster than they could be read"
             ));
         }
         if stacks > 0 {
@@ -91,12 +101,14 @@ impl Session {
         self.guardian.dismiss();
         // It is nothing that the trace lacks.
         self.warnings.extend(self.not_served.take());
+        self.warnings.extend(self.system_limited.take());
         let outcome = Outcome {
             ended,
             directory: self.options.directory.clone(),
             functions: self.files.traced.values().sum(),
             refused: self.files.refused.len() as u64,
             events: collector.totals.events,
+            system: collector.totals.system,
             lost,
             given_up,
             muted,

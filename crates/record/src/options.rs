@@ -1,5 +1,6 @@
 //! What to record and how, and how it ended.
 
+use nopal_system::Kinds;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -29,6 +30,8 @@ pub struct Options {
     pub not: Vec<String>,
     /// Markers to record, `GLOB[@MODULE]`. With no functions chosen, they are all that is recorded.
     pub markers: Vec<String>,
+    /// The system's events to record beside.
+    pub events: Kinds,
     /// Every function of every library, not only those that the executable imports.
     pub libraries: bool,
     /// Calls nested deeper than this are not recorded.
@@ -83,6 +86,7 @@ impl Options {
         let mut value = |option: &str, value: Option<String>| {
             given.extend(value.map(|value| format!("{option} {value}")));
         };
+        value("-e", self.events.word().map(str::to_owned));
         value("-D", self.depth.map(|depth| depth.to_string()));
         let is_usual = self.buffer_bytes == Self::BUFFER_BYTES;
         let buffer = (!is_usual).then(|| self.buffer_bytes.to_string());
@@ -99,6 +103,7 @@ impl Options {
             only: Vec::new(),
             not: Vec::new(),
             markers: Vec::new(),
+            events: Kinds::default(),
             libraries: false,
             depth: None,
             record_arguments: false,
@@ -133,6 +138,8 @@ pub struct Outcome {
     /// Functions that were refused, over all files.
     pub refused: u64,
     pub events: u64,
+    /// Events of the system.
+    pub system: u64,
     /// Events that were not recorded because no room was left, or the thread could not be recorded any more.
     pub lost: u64,
     /// Events that were recorded and not written: older ones than `WhenFull::Flight` keeps, or those after the trace's

@@ -19,6 +19,7 @@ use nopal_abi::{WHEN_FULL_BLOCK, WHEN_FULL_DROP};
 use nopal_agent::{DEPTH_LIMIT, Recorder};
 use nopal_process::ExitWatch;
 use nopal_symbols::{Selection, demangle};
+use nopal_system::System;
 use nopal_trace::{Audience, Writer};
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -89,10 +90,18 @@ fn record_program(
         session.guardian.dismiss();
         return Err(error);
     }
+    let system = match session.open_system() {
+        Ok(system) => system,
+        Err(error) => {
+            send_signal(launched.pid, libc::SIGKILL);
+            session.guardian.dismiss();
+            return Err(error);
+        }
+    };
     started(handle.clone());
     let _ = launched.thread.detach();
     session.serve(handle);
-    let drain = drain(&session);
+    let drain = drain(&session, system);
     let (ended, left) = session.run(main, &signals, &drain)?;
     session.serve_no_more();
     session.finish(ended, &left, drain)
@@ -114,7 +123,10 @@ fn record_process(
     let created = create(options, &command, audience).inspect_err(|_| guardian.dismiss())?;
     let (mut session, handle) = session(options, settings, created, guardian, process);
     session.attached = Some(process);
-    let drain = drain(&session);
+    let system = session
+        .open_system()
+        .inspect_err(|_| session.guardian.dismiss())?;
+    let drain = drain(&session, system);
     if let Err(error) = session.attach(process) {
         session.let_go(process);
         let _ = drain.stop();
@@ -153,18 +165,33 @@ fn session(
         server: None,
         control: None,
         not_served: None,
+        system_limited: None,
     };
     (session, handle)
 }
 
-fn drain(session: &Session) -> Drain {
+impl Session {
+    /// Begins to record the system's events, where they are asked for.
+    fn open_system(&mut self) -> Result<Option<System>> {
+        if self.options.events.is_none() {
+            return Ok(None);
+        }
+        let (system, missing) = System::open(self.options.events, self.main)?;
+        self.system_limited = missing.map(|missing| {
+            format!("of the system's events, only the traced processes' own switches are recorded: {missing}")
+        });
+        Ok(Some(system))
+    }
+}
+
+fn drain(session: &Session, system: Option<System>) -> Drain {
     let keep = if session.options.when_full == WhenFull::Flight {
         Keep::Newest
     } else {
         Keep::All
     };
     let collector = Collector::new(keep, session.options.max_bytes);
-    Drain::start(session.shared.clone(), collector)
+    Drain::start(session.shared.clone(), collector, system)
 }
 
 fn create(
@@ -196,6 +223,10 @@ fn settings(options: &Options) -> Result<Settings> {
             "a depth is counted by exits: it does not go with entries only"
         );
     }
+    ensure!(
+        options.events.is_none() || options.when_full != WhenFull::Flight,
+        "the flight recorder keeps no events of the system: -e and --flight do not go together"
+    );
     Ok(Settings {
         wanted: Wanted {
             functions: options.markers.is_empty() || !options.only.is_empty(),

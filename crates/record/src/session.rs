@@ -49,6 +49,8 @@ pub struct Session {
     pub(crate) control: Option<Control>,
     /// Why nobody can control the session.
     pub(crate) not_served: Option<String>,
+    /// Why not all of the system's events that were asked for are recorded.
+    pub(crate) system_limited: Option<String>,
 }
 
 impl Session {

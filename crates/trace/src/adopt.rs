@@ -2,6 +2,7 @@
 
 use crate::directory::{self, SESSION};
 use crate::index::{self, Expected};
+use crate::layout::THREAD_STREAM;
 use crate::mapping::Mapping;
 use crate::packet::Packet;
 use crate::scan::{Known, scan};
@@ -54,7 +55,7 @@ impl Writer {
     fn adopt_stream(&mut self, number: usize) -> Result<()> {
         let path = self.directory.join(directory::stream_name(number));
         let file = Mapping::open(&path)?;
-        let expected = Expected::new(self.uuid, self.session.chunk_bytes);
+        let expected = Expected::new(THREAD_STREAM, self.uuid, self.session.chunk_bytes);
         let mut packets = Vec::new();
         let whole = index::index(&file, expected, &mut packets, |_| ());
         let length = whole as u64 * 8;

@@ -2,6 +2,7 @@
 
 use crate::note::Note;
 use crate::streams::ThreadKey;
+use crate::system::SystemRecord;
 
 /// Records of one thread, checked as a reader would check them.
 #[derive(Clone, Copy, Debug)]
@@ -20,4 +21,6 @@ pub trait Audience: Send {
     fn note(&mut self, note: &Note);
     fn records(&mut self, heard: Heard);
     fn thread_ended(&mut self, thread: ThreadKey);
+    /// Events of a processor, in order of time.
+    fn system(&mut self, _processor: u32, _records: &[SystemRecord]) {}
 }

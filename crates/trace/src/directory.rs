@@ -16,6 +16,7 @@ pub const NEW_METADATA: &str = ".metadata.new";
 pub const SESSION: &str = "session/notes";
 const SESSION_DIRECTORY: &str = "session";
 const STREAM: &str = "stream-";
+const PROCESSOR: &str = "cpu-";
 
 pub fn stream_name(number: usize) -> String {
     format!("{STREAM}{number}")
@@ -26,11 +27,29 @@ pub fn stream_number(name: &OsStr) -> Option<usize> {
     (stream_name(number).as_str() == name).then_some(number)
 }
 
-/// The numbers of the stream files, in order.
+pub fn processor_name(number: u32) -> String {
+    format!("{PROCESSOR}{number}")
+}
+
+pub fn processor_number(name: &OsStr) -> Option<u32> {
+    let number = name.to_str()?.strip_prefix(PROCESSOR)?.parse().ok()?;
+    (processor_name(number).as_str() == name).then_some(number)
+}
+
+/// The numbers of the stream files of threads, in order.
 pub fn streams(directory: &Path) -> Result<Vec<usize>> {
+    numbers(directory, stream_number)
+}
+
+/// The numbers of the processors that have stream files, in order.
+pub fn processors(directory: &Path) -> Result<Vec<u32>> {
+    numbers(directory, processor_number)
+}
+
+fn numbers<N: Ord>(directory: &Path, number: fn(&OsStr) -> Option<N>) -> Result<Vec<N>> {
     let mut numbers = Vec::new();
     for entry in entries(directory)? {
-        numbers.extend(entry.file_name().and_then(stream_number));
+        numbers.extend(entry.file_name().and_then(number));
     }
     numbers.sort_unstable();
     Ok(numbers)
@@ -139,7 +158,8 @@ fn contents(trace: &Path) -> Result<([PathBuf; 2], Vec<PathBuf>)> {
     files.extend(entries(&session)?);
     let known = [METADATA, NEW_METADATA, SESSION].map(|name| trace.join(name));
     let is_stream = |file: &Path| {
-        file.parent() == Some(trace) && file.file_name().and_then(stream_number).is_some()
+        let is_named = |name| stream_number(name).is_some() || processor_number(name).is_some();
+        file.parent() == Some(trace) && file.file_name().is_some_and(is_named)
     };
     match files
         .iter()

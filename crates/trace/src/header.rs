@@ -36,7 +36,7 @@ pub fn read(words: &[u64; HEADER_WORDS]) -> ChunkHeader {
 }
 
 pub fn write(header: &ChunkHeader, words: &mut [u64; HEADER_WORDS]) {
-    let [_, uuid_1, uuid_2] = beginning(u128::from_le_bytes(header.uuid));
+    let [_, uuid_1, uuid_2] = beginning(header.stream_id, u128::from_le_bytes(header.uuid));
     *words = [
         u64::from(header.magic) | u64::from(header.stream_id) << 32,
         uuid_1,
@@ -53,9 +53,10 @@ pub fn write(header: &ChunkHeader, words: &mut [u64; HEADER_WORDS]) {
     ];
 }
 
-/// What every packet of the trace `uuid` (its bytes, the first one lowest) begins with.
-pub fn beginning(uuid: u128) -> [u64; 3] {
-    [u64::from(MAGIC), uuid as u64, (uuid >> 64) as u64]
+/// What every packet of a stream class of the trace `uuid` (its bytes, the first one lowest) begins with.
+pub fn beginning(stream: u32, uuid: u128) -> [u64; 3] {
+    let first = u64::from(MAGIC) | u64::from(stream) << 32;
+    [first, uuid as u64, (uuid >> 64) as u64]
 }
 
 #[cfg(test)]

@@ -41,18 +41,20 @@ pub struct Flaw {
 /// What makes the packets of a trace its own.
 #[derive(Clone, Copy)]
 pub struct Expected {
+    pub stream: u32,
     pub uuid: u128,
     pub packet_words: usize,
 }
 
 impl Expected {
-    pub fn new(uuid: uuid::Uuid, chunk_bytes: u32) -> Expected {
+    pub fn new(stream: u32, uuid: uuid::Uuid, chunk_bytes: u32) -> Expected {
         let bytes = if CHUNK_SIZES.contains(&chunk_bytes) {
             chunk_bytes as usize
         } else {
             CHUNK_BYTES
         };
         Expected {
+            stream,
             uuid: u128::from_le_bytes(*uuid.as_bytes()),
             packet_words: bytes / 8,
         }
@@ -68,7 +70,7 @@ pub fn index(
     mut flaw: impl FnMut(Flaw),
 ) -> usize {
     let words = file.words();
-    let beginning = header::beginning(expected.uuid);
+    let beginning = header::beginning(expected.stream, expected.uuid);
     let mut released = 0;
     let mut position = 0;
     let mut whole = 0;

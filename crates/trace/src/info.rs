@@ -1,7 +1,9 @@
 //! What a trace tells of sites, processes, threads and its own damage.
 
 use crate::packet::Packet;
-use crate::trace::{PacketId, Trace};
+use crate::records::Event;
+use crate::system::SystemRecord;
+use crate::trace::{PacketId, Stream, Trace};
 use std::path::PathBuf;
 
 /// A site that was traced.
@@ -52,6 +54,44 @@ impl<'a> ThreadInfo<'a> {
     pub fn lost(&self) -> u64 {
         self.packets()
             .fold(0, |sum, packet| sum.saturating_add(packet.lost_before()))
+    }
+}
+
+/// A processor that has events.
+#[derive(Clone, Copy)]
+pub struct ProcessorInfo<'a> {
+    pub number: u32,
+    pub(crate) stream: &'a Stream,
+    /// What its note says.
+    pub(crate) lost: u64,
+}
+
+impl<'a> ProcessorInfo<'a> {
+    /// Its events in order of time. What makes no sense is passed over.
+    pub fn events(&self) -> impl Iterator<Item = SystemRecord> + use<'a> {
+        self.packets().flat_map(|packet| {
+            packet.records().filter_map(|record| match record.event {
+                Event::Marker { event, payload } => {
+                    SystemRecord::decode(record.clock, event, payload)
+                }
+                _ => None,
+            })
+        })
+    }
+
+    /// Its packets in order of time.
+    pub fn packets(&self) -> impl DoubleEndedIterator<Item = Packet<'a>> + use<'a> {
+        let stream = self.stream;
+        let packets = stream.packets.iter();
+        packets.map(move |entry| Packet::new(entry, &stream.file))
+    }
+
+    /// Its events that did not get into the trace.
+    pub fn lost(&self) -> u64 {
+        let packets = self
+            .packets()
+            .fold(0u64, |sum, packet| sum.saturating_add(packet.lost_before()));
+        packets.max(self.lost)
     }
 }
 

@@ -2,6 +2,8 @@
 
 use nopal_abi::*;
 
+/// The stream class of packets of threads.
+pub const THREAD_STREAM: u32 = 0;
 pub const MAGIC: u32 = 0xC1FC_1FC1;
 pub const HEADER_BYTES: usize = CHUNK_HEADER_BYTES;
 pub const HEADER_WORDS: usize = HEADER_BYTES / 8;
@@ -28,7 +30,7 @@ pub const WORDS: [u8; 16] = {
     words
 };
 
-const LOW: u64 = 0xffff_ffff;
+pub const LOW: u64 = 0xffff_ffff;
 
 #[inline(always)]
 pub fn kind(word: u64) -> u32 {

@@ -5,6 +5,7 @@ use crate::note::Note;
 use crate::occurrences::Occurrences;
 use crate::scan::Content;
 use crate::streams::{ThreadKey, gap};
+use crate::system::SystemRecord;
 use nopal_abi::ChunkHeader;
 use std::collections::HashMap;
 
@@ -64,6 +65,11 @@ impl Listeners {
         self.threads.remove(&thread);
         let all = self.all.iter_mut();
         all.for_each(|(_, one)| one.thread_ended(thread));
+    }
+
+    pub fn system(&mut self, processor: u32, records: &[SystemRecord]) {
+        let all = self.all.iter_mut();
+        all.for_each(|(_, one)| one.system(processor, records));
     }
 
     /// Tells of a part of a chunk. `last`: nothing more will come of the chunk; `wanted`: the thread is one to hear of.

@@ -12,6 +12,7 @@ pub const BEGINNING: &str = "/* CTF 1.8 */\n";
 
 const TYPES: &str = include_str!("types.tsdl");
 const STREAM: &str = include_str!("stream.tsdl");
+const SYSTEM: &str = include_str!("system.tsdl");
 
 /// A function that occurs.
 pub struct Function<'a> {
@@ -34,6 +35,7 @@ pub fn text(
     text += &environment(session);
     text += &clock(clocks);
     text += STREAM;
+    text += SYSTEM;
     text += &events(functions);
     for (event, marker) in markers.iter() {
         text += &marker_event(event, marker);

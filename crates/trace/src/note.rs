@@ -74,6 +74,8 @@ pub enum Note {
     },
     /// Events that were not recorded, since the process's previous such note.
     Lost { process: u32, events: u64 },
+    /// All events of a processor that are not in the trace.
+    SystemLost { processor: u32, events: u64 },
     /// Threads not traced at all, and stacks traced entry only.
     Untraced {
         process: u32,

@@ -5,6 +5,7 @@ mod recorder;
 pub use recorder::{Recorder, bytes_mut};
 
 use crate::note::{Note, Session};
+use crate::system::{SystemEvent, SystemRecord, Task, TaskState};
 use crate::writer::Writer;
 use anyhow::Result;
 use nopal_abi::*;
@@ -43,6 +44,8 @@ pub struct Shape {
     pub depth: usize,
     /// Whether calls have arguments and results.
     pub arguments: bool,
+    /// How often the first thread sleeps and is woken, on each of two processors.
+    pub sleeps: u64,
 }
 
 impl Default for Shape {
@@ -54,6 +57,7 @@ impl Default for Shape {
             functions: 100,
             depth: 20,
             arguments: false,
+            sleeps: 0,
         }
     }
 }
@@ -143,6 +147,7 @@ pub fn write(directory: &Path, shape: &Shape) -> Result<Truth> {
         recorder.write_full(&mut writer)?;
         truth.end = truth.end.max(clock);
     }
+    sleep(&mut writer, shape.sleeps)?;
     clock(&mut writer, truth.end)?;
     writer.note(&Note::Exit {
         process: PROCESS,
@@ -156,6 +161,50 @@ pub fn write(directory: &Path, shape: &Shape) -> Result<Truth> {
     })?;
     writer.sync_metadata()?;
     Ok(truth)
+}
+
+/// Ticks from one event of a processor to the next.
+pub const STEP: u64 = 100;
+
+/// On each processor in turn the first thread goes to sleep, is woken, and runs again.
+fn sleep(writer: &mut Writer, times: u64) -> Result<()> {
+    let task = |thread: u32, name: &[u8]| {
+        let mut bytes = [0; 16];
+        bytes[..name.len()].copy_from_slice(name);
+        Task {
+            thread,
+            priority: 120,
+            name: bytes,
+        }
+    };
+    let (own, idle) = (task(PROCESS, b"thread 0"), task(0, b"swapper"));
+    for processor in 0..2u32 {
+        let switch = |from: Task, to: Task, state: u8| SystemEvent::Switch {
+            previous: from,
+            process: from.thread,
+            state: TaskState(state),
+            next: to,
+        };
+        let wakeup = SystemEvent::Wakeup {
+            task: own,
+            target: processor,
+            waker_process: 0,
+            waker: 0,
+            is_new: false,
+        };
+        let events = [switch(own, idle, b'S'), wakeup, switch(idle, own, b'R')];
+        let rounds = u64::from(processor) * times..u64::from(processor + 1) * times;
+        let clocks = (BEGIN + rounds.start * 3 * STEP..).step_by(STEP as usize);
+        let events = rounds.flat_map(|_| events);
+        let records: Vec<SystemRecord> = clocks
+            .zip(events)
+            .map(|(clock, event)| SystemRecord { clock, event })
+            .collect();
+        if !records.is_empty() {
+            writer.system(processor, &records)?;
+        }
+    }
+    writer.end_system()
 }
 
 /// A counter of 1 GHz.

@@ -3,7 +3,8 @@
 use crate::clocks::{Clocks, Snapshot};
 use crate::directory::{self, METADATA, SESSION};
 use crate::index::{self, Entry, Expected};
-use crate::info::{Damage, ProcessInfo, SiteInfo, ThreadInfo};
+use crate::info::{Damage, ProcessInfo, ProcessorInfo, SiteInfo, ThreadInfo};
+use crate::layout::THREAD_STREAM;
 use crate::mapping::Mapping;
 use crate::markers::Markers;
 use crate::note::{Note, Session};
@@ -11,6 +12,7 @@ use crate::packet::Packet;
 use crate::processes;
 use crate::session::{self, Notes};
 use crate::streams::ThreadKey;
+use crate::system::PROCESSOR_STREAM;
 use anyhow::{Context, Result, bail};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -32,9 +34,9 @@ struct SiteId {
     index: u32,
 }
 
-struct Stream {
-    file: Mapping,
-    packets: Vec<Entry>,
+pub(crate) struct Stream {
+    pub file: Mapping,
+    pub packets: Vec<Entry>,
 }
 
 /// A trace that is read.
@@ -46,6 +48,7 @@ pub struct Trace {
     sites: Vec<SiteId>,
     clocks: Clocks,
     streams: Vec<Stream>,
+    processors: Vec<(u32, Stream)>,
     /// In order of the thread, then of time.
     threads: Vec<(ThreadKey, Vec<PacketId>)>,
     /// The notes that name threads, and images.
@@ -86,6 +89,7 @@ impl Trace {
             markers: markers(&notes),
             notes,
             streams: Vec::new(),
+            processors: Vec::new(),
             threads: Vec::new(),
             damage: Vec::new(),
             damage_count: 0,
@@ -99,24 +103,42 @@ impl Trace {
     }
 
     fn read_streams(&mut self) -> Result<()> {
-        let expected = Expected::new(self.uuid, self.session.chunk_bytes);
         for number in directory::streams(&self.directory)? {
-            let file = self.directory.join(directory::stream_name(number));
-            let mapping = Mapping::open(&file)?;
-            let mut packets = Vec::new();
-            index::index(&mapping, expected, &mut packets, |flaw| {
-                self.damaged(&file, flaw.offset, flaw.what)
-            });
-            let bytes = mapping.bytes().len();
-            if !bytes.is_multiple_of(8) {
-                self.damaged(&file, bytes as u64, "an end that is cut short");
+            let stream = self.read_stream(&directory::stream_name(number), THREAD_STREAM)?;
+            self.streams.push(stream);
+        }
+        for number in directory::processors(&self.directory)? {
+            let name = directory::processor_name(number);
+            let mut stream = self.read_stream(&name, PROCESSOR_STREAM)?;
+            let read = stream.packets.len();
+            stream
+                .packets
+                .retain(|packet| packet.header.process == number);
+            if stream.packets.len() < read {
+                self.damaged(
+                    &self.directory.join(&name),
+                    0,
+                    "packets of another processor",
+                );
             }
-            self.streams.push(Stream {
-                file: mapping,
-                packets,
-            });
+            self.processors.push((number, stream));
         }
         Ok(())
+    }
+
+    fn read_stream(&mut self, name: &str, class: u32) -> Result<Stream> {
+        let expected = Expected::new(class, self.uuid, self.session.chunk_bytes);
+        let path = self.directory.join(name);
+        let file = Mapping::open(&path)?;
+        let mut packets = Vec::new();
+        index::index(&file, expected, &mut packets, |flaw| {
+            self.damaged(&path, flaw.offset, flaw.what)
+        });
+        let bytes = file.bytes().len();
+        if !bytes.is_multiple_of(8) {
+            self.damaged(&path, bytes as u64, "an end that is cut short");
+        }
+        Ok(Stream { file, packets })
     }
 
     fn gather_threads(&mut self) {
@@ -242,6 +264,21 @@ impl Trace {
             trace: self,
             packets,
         }
+    }
+
+    /// The processors that have events, by number.
+    pub fn processors(&self) -> impl Iterator<Item = ProcessorInfo<'_>> {
+        self.processors.iter().map(|(number, stream)| {
+            let told = self.notes.iter().filter_map(|note| match note {
+                Note::SystemLost { processor, events } if processor == number => Some(*events),
+                _ => None,
+            });
+            ProcessorInfo {
+                number: *number,
+                stream,
+                lost: told.max().unwrap_or(0),
+            }
+        })
     }
 
     /// Events that were not recorded: as the processes' counters tell, or the packets', whichever know of more.

@@ -12,9 +12,11 @@ use crate::markers::Markers;
 use crate::metadata::{self, Function};
 use crate::note::{Note, Session};
 use crate::occurrences::Occurrences;
+use crate::processors::Processors;
 use crate::scan::{Content, Known, Unfinished, first_clock, scan};
 use crate::session;
 use crate::streams::{Streams, ThreadKey};
+use crate::system::SystemRecord;
 use crate::taken::{State, Taken};
 use crate::tally::Tally;
 use crate::watched::Watched;
@@ -65,6 +67,7 @@ pub struct Writer {
     pub(crate) notes: File,
     pub(crate) notes_length: u64,
     pub(crate) streams: Streams,
+    processors: Processors,
     pub(crate) occurring: Occurrences,
     sites: BTreeMap<u32, Site>,
     pub(crate) markers: Markers,
@@ -123,6 +126,7 @@ impl Writer {
         }
         Ok(Writer {
             streams: Streams::new(&directory),
+            processors: Processors::new(&directory, uuid),
             directory,
             session,
             uuid,
@@ -203,7 +207,7 @@ impl Writer {
 
     /// How much is written, but for the metadata.
     pub fn bytes(&self) -> u64 {
-        self.notes_length + self.streams.bytes()
+        self.notes_length + self.streams.bytes() + self.processors.bytes()
     }
 
     /// Appends a note, which is with the kernel when this returns.
@@ -385,6 +389,40 @@ impl Writer {
         }
         *taken = next;
         Ok(content.written())
+    }
+
+    /// Takes events of a processor, in order of time. They are in the trace by [`Writer::flush_system`] at the latest.
+    pub fn system(&mut self, processor: u32, records: &[SystemRecord]) -> Result<()> {
+        self.listeners.system(processor, records);
+        match &mut self.audience {
+            Some(audience) => {
+                audience.system(processor, records);
+                Ok(())
+            }
+            None => self.processors.add(processor, records),
+        }
+    }
+
+    /// Events of a processor are missing here.
+    pub fn system_lost(&mut self, processor: u32, events: u64) -> Result<()> {
+        match self.audience {
+            Some(_) => Ok(()),
+            None => self.processors.lose(processor, events),
+        }
+    }
+
+    pub fn flush_system(&mut self) -> Result<()> {
+        self.processors.flush()
+    }
+
+    /// Writes all events of processors that are left, and how many are missing.
+    pub fn end_system(&mut self) -> Result<()> {
+        self.processors.flush()?;
+        let lost: Vec<(u32, u64)> = self.processors.lost().collect();
+        for (processor, events) in lost.into_iter().filter(|(_, events)| *events > 0) {
+            self.note(&Note::SystemLost { processor, events })?;
+        }
+        Ok(())
     }
 
     /// Leaves out what another writer wrote of the chunk. Whether it did.

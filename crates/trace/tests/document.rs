@@ -22,7 +22,8 @@ fn it_shows_the_text_that_is_written() {
     let path = place.path().join("trace");
     Writer::create(&path, Session::default()).unwrap();
     let metadata = std::fs::read_to_string(path.join("metadata")).unwrap();
-    let [types, stream, event] = blocks("tsdl").try_into().unwrap();
+    let [system, types, stream, event] = blocks("tsdl").try_into().unwrap();
+    assert!(metadata.contains(system));
     assert!(metadata.contains(types));
     assert!(metadata.contains(stream));
     let of_functions = ["\t\t\t\"main\" = 7,\n", "\t\t\t\"foo::bar()\" = 8\n"];

@@ -70,6 +70,7 @@ fn files(trace: &Path) -> Vec<(PathBuf, Vec<u8>)> {
             .map(|number| format!("stream-{number}"))
             .take_while(|name| trace.join(name).exists()),
     );
+    names.extend(["cpu-0", "cpu-1"].map(String::from));
     names
         .into_iter()
         .map(|name| (trace.join(&name), fs::read(trace.join(&name)).unwrap()))
@@ -84,6 +85,7 @@ fn damaged_traces(random: &mut Random) {
         threads: 3,
         functions: 40,
         arguments: true,
+        sleeps: 2000,
         ..Shape::default()
     };
     write(&path, &shape).unwrap();
@@ -190,6 +192,15 @@ fn walk(trace: &Trace, bytes: usize) {
             trace.clocks().duration_ns(clock);
         }
         thread.lost();
+    }
+    for processor in trace.processors() {
+        words += processor
+            .packets()
+            .map(|packet| packet.words().len())
+            .sum::<usize>();
+        let events = processor.events().count();
+        assert!(events * 8 <= bytes);
+        processor.lost();
     }
     assert!(words * 8 <= bytes);
     assert!(trace.damage().len() as u64 <= trace.damage_count());

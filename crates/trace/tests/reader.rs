@@ -66,6 +66,7 @@ fn a_made_trace_holds_what_is_told_of_it() {
             functions: 30,
             depth: 9,
             arguments,
+            ..Shape::default()
         };
         let told = write(&path, &shape).unwrap();
         assert_eq!(told.events, 2 * 3 * 40_000);

@@ -1,0 +1,146 @@
+//! The stream files of processors, written.
+
+use crate::append::append;
+use crate::directory;
+use crate::header;
+use crate::layout::*;
+use crate::system::{MOST_WORDS, PROCESSOR_STREAM, SystemRecord};
+use anyhow::Result;
+use nopal_abi::*;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use uuid::Uuid;
+
+pub struct Processors {
+    directory: PathBuf,
+    uuid: Uuid,
+    files: BTreeMap<u32, Processor>,
+}
+
+/// A stream file as far as it is written, and the packet that comes next.
+struct Processor {
+    file: File,
+    length: u64,
+    sequence: u64,
+    /// Of packets that are written, and of the next one.
+    discarded: u64,
+    /// The last clock.
+    end: u64,
+    /// Room for a header, and records.
+    words: Vec<u64>,
+    begin: u64,
+}
+
+impl Processors {
+    pub fn new(directory: &Path, uuid: Uuid) -> Processors {
+        Processors {
+            directory: directory.to_owned(),
+            uuid,
+            files: BTreeMap::new(),
+        }
+    }
+
+    /// The lengths of all files.
+    pub fn bytes(&self) -> u64 {
+        self.files.values().map(|file| file.length).sum()
+    }
+
+    /// Takes events of a processor, in order of time. They are in the file when they fill a packet, or by `flush`.
+    pub fn add(&mut self, processor: u32, records: &[SystemRecord]) -> Result<()> {
+        let uuid = self.uuid;
+        let file = self.file(processor)?;
+        for record in records {
+            if (file.words.len() + MOST_WORDS) * 8 > CHUNK_BYTES {
+                file.write(processor, uuid)?;
+            }
+            // A clock never goes back within a file.
+            let clock = record.clock.max(file.end);
+            if file.words.len() == HEADER_WORDS {
+                file.begin = clock;
+            }
+            file.end = clock;
+            SystemRecord { clock, ..*record }.push(&mut file.words);
+        }
+        Ok(())
+    }
+
+    /// Events of a processor are missing between those that were added and those to come.
+    pub fn lose(&mut self, processor: u32, events: u64) -> Result<()> {
+        let uuid = self.uuid;
+        let file = self.file(processor)?;
+        file.write(processor, uuid)?;
+        file.discarded = file.discarded.saturating_add(events);
+        Ok(())
+    }
+
+    pub fn flush(&mut self) -> Result<()> {
+        let uuid = self.uuid;
+        let mut files = self.files.iter_mut();
+        files.try_for_each(|(processor, file)| file.write(*processor, uuid))
+    }
+
+    /// Events that were lost, by processor.
+    pub fn lost(&self) -> impl Iterator<Item = (u32, u64)> {
+        self.files
+            .iter()
+            .map(|(processor, file)| (*processor, file.discarded))
+    }
+
+    fn file(&mut self, processor: u32) -> Result<&mut Processor> {
+        use std::collections::btree_map::Entry;
+        match self.files.entry(processor) {
+            Entry::Occupied(file) => Ok(file.into_mut()),
+            Entry::Vacant(place) => {
+                let path = self.directory.join(directory::processor_name(processor));
+                Ok(place.insert(Processor {
+                    file: directory::open_to_write(&path, true)?,
+                    length: 0,
+                    sequence: 0,
+                    discarded: 0,
+                    end: 0,
+                    words: vec![0; HEADER_WORDS],
+                    begin: 0,
+                }))
+            }
+        }
+    }
+}
+
+impl Processor {
+    /// Appends the packet, if it holds anything. What cannot be written is lost.
+    fn write(&mut self, processor: u32, uuid: Uuid) -> Result<()> {
+        if self.words.len() == HEADER_WORDS {
+            return Ok(());
+        }
+        let bits = self.words.len() as u64 * 64;
+        let header = ChunkHeader {
+            magic: MAGIC,
+            stream_id: PROCESSOR_STREAM,
+            uuid: *uuid.as_bytes(),
+            clock_begin: self.begin,
+            clock_end: self.end,
+            content_bits: bits,
+            packet_bits: bits,
+            discarded: self.discarded,
+            sequence: self.sequence,
+            process: processor,
+            ..ChunkHeader::default()
+        };
+        if let Some(first) = self.words.first_chunk_mut() {
+            header::write(&header, first);
+        }
+        let written = append(&self.file, self.length, bytes_of(&self.words));
+        let length = self.words.len() as u64 * 8;
+        self.words.truncate(HEADER_WORDS);
+        written?;
+        self.length += length;
+        self.sequence += 1;
+        Ok(())
+    }
+}
+
+fn bytes_of(words: &[u64]) -> &[u8] {
+    // SAFETY: the same memory, for the length of the borrow; a word is eight bytes.
+    unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), size_of_val(words)) }
+}

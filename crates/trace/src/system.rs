@@ -1,0 +1,274 @@
+//! The system's events: what the kernel tells of its processors. They stand in streams of their own, one a processor.
+
+use crate::layout::*;
+use nopal_abi::*;
+
+/// The stream class of packets of processors.
+pub const PROCESSOR_STREAM: u32 = 1;
+
+const fn number(event: u32, words: u32) -> u32 {
+    (words + 1) << EVENT_WORDS_SHIFT | event
+}
+
+/// Numbers of events below those of markers; each tells how many words follow its clock.
+pub const SCHED_SWITCH: u32 = number(17, 7);
+pub const SWITCH_OUT: u32 = number(18, 2);
+pub const SWITCH_IN: u32 = number(19, 1);
+pub const SCHED_WAKEUP: u32 = number(20, 5);
+pub const SCHED_WAKEUP_NEW: u32 = number(21, 5);
+
+/// Words of the longest event, with its clock.
+pub const MOST_WORDS: usize = 2 + 7;
+
+/// A thread, as the kernel's scheduler tells of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Task {
+    pub thread: u32,
+    /// The kernel's own: 100 to 139 are the nice levels from -20 to 19, lower ones are of real time.
+    pub priority: i32,
+    /// Bytes up to the first 0.
+    pub name: [u8; 16],
+}
+
+impl Task {
+    pub fn name(&self) -> &[u8] {
+        let end = self.name.iter().position(|byte| *byte == 0);
+        &self.name[..end.unwrap_or(self.name.len())]
+    }
+}
+
+/// How a task was left: a letter as in `ps`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TaskState(pub u8);
+
+impl TaskState {
+    /// It could run on: something else was more urgent, or its time was over.
+    pub const PREEMPTED: TaskState = TaskState(b'R');
+    /// It waits, and how is not known.
+    pub const BLOCKED: TaskState = TaskState(b'?');
+
+    pub fn is_blocked(self) -> bool {
+        self != TaskState::PREEMPTED
+    }
+
+    pub fn letter(self) -> char {
+        match self.0 {
+            letter if letter.is_ascii_alphabetic() => char::from(letter),
+            _ => '?',
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SystemEvent {
+    /// The processor leaves one task for another.
+    Switch {
+        previous: Task,
+        /// The previous task's process.
+        process: u32,
+        state: TaskState,
+        next: Task,
+    },
+    /// A thread of the traced processes leaves the processor; for what is not known.
+    Out {
+        process: u32,
+        thread: u32,
+        state: TaskState,
+    },
+    /// A thread of the traced processes gets the processor.
+    In { process: u32, thread: u32 },
+    /// A task can run. Told on the processor where it was woken, by what ran there, or in an interrupt of it.
+    Wakeup {
+        task: Task,
+        /// Where it will run.
+        target: u32,
+        waker_process: u32,
+        waker: u32,
+        is_new: bool,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SystemRecord {
+    pub clock: u64,
+    pub event: SystemEvent,
+}
+
+fn pair(low: u32, high: u32) -> u64 {
+    u64::from(low) | u64::from(high) << 32
+}
+
+fn halves(word: u64) -> (u32, u32) {
+    (word as u32, (word >> 32) as u32)
+}
+
+fn push_task(task: &Task, words: &mut Vec<u64>) {
+    let name = u128::from_le_bytes(task.name);
+    words.extend([
+        name as u64,
+        (name >> 64) as u64,
+        pair(task.thread, task.priority as u32),
+    ]);
+}
+
+fn task(words: &[u64; 3]) -> Task {
+    let (thread, priority) = halves(words[2]);
+    Task {
+        thread,
+        priority: priority as i32,
+        name: (u128::from(words[0]) | u128::from(words[1]) << 64).to_le_bytes(),
+    }
+}
+
+impl SystemRecord {
+    pub fn push(&self, words: &mut Vec<u64>) {
+        let begin = words.len();
+        words.extend([0, self.clock]);
+        let event = match &self.event {
+            SystemEvent::Switch {
+                previous,
+                process,
+                state,
+                next,
+            } => {
+                push_task(previous, words);
+                words.push(pair(*process, u32::from(state.0)));
+                push_task(next, words);
+                SCHED_SWITCH
+            }
+            SystemEvent::Out {
+                process,
+                thread,
+                state,
+            } => {
+                words.extend([pair(*process, *thread), u64::from(state.0)]);
+                SWITCH_OUT
+            }
+            SystemEvent::In { process, thread } => {
+                words.push(pair(*process, *thread));
+                SWITCH_IN
+            }
+            SystemEvent::Wakeup {
+                task,
+                target,
+                waker_process,
+                waker,
+                is_new,
+            } => {
+                push_task(task, words);
+                words.extend([pair(*waker_process, *waker), u64::from(*target)]);
+                match is_new {
+                    true => SCHED_WAKEUP_NEW,
+                    false => SCHED_WAKEUP,
+                }
+            }
+        };
+        words[begin] = u64::from(KIND_EXTENDED) << 32 | u64::from(event) << 36 | self.clock & LOW;
+    }
+
+    /// What an extended record of a processor's packet means: its event's number, and all behind its clock.
+    pub fn decode(clock: u64, event: u32, payload: &[u64]) -> Option<SystemRecord> {
+        let event = match (event, payload) {
+            (SCHED_SWITCH, &[a, b, c, rest, d, e, f]) => {
+                let (process, state) = halves(rest);
+                SystemEvent::Switch {
+                    previous: task(&[a, b, c]),
+                    process,
+                    state: TaskState(state as u8),
+                    next: task(&[d, e, f]),
+                }
+            }
+            (SWITCH_OUT, &[who, state]) => {
+                let (process, thread) = halves(who);
+                SystemEvent::Out {
+                    process,
+                    thread,
+                    state: TaskState(state as u8),
+                }
+            }
+            (SWITCH_IN, &[who]) => {
+                let (process, thread) = halves(who);
+                SystemEvent::In { process, thread }
+            }
+            (SCHED_WAKEUP | SCHED_WAKEUP_NEW, &[a, b, c, who, target]) => {
+                let (waker_process, waker) = halves(who);
+                SystemEvent::Wakeup {
+                    task: task(&[a, b, c]),
+                    target: target as u32,
+                    waker_process,
+                    waker,
+                    is_new: event == SCHED_WAKEUP_NEW,
+                }
+            }
+            _ => return None,
+        };
+        Some(SystemRecord { clock, event })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_encoded_is_decoded() {
+        let task = |thread, name: &[u8]| {
+            let mut bytes = [0; 16];
+            bytes[..name.len()].copy_from_slice(name);
+            Task {
+                thread,
+                priority: -1,
+                name: bytes,
+            }
+        };
+        let events = [
+            SystemEvent::Switch {
+                previous: task(8, b"ksoftirqd/0"),
+                process: 7,
+                state: TaskState(b'S'),
+                next: task(u32::MAX, b"sixteen bytes \xff."),
+            },
+            SystemEvent::Out {
+                process: 1,
+                thread: 2,
+                state: TaskState::BLOCKED,
+            },
+            SystemEvent::In {
+                process: 1,
+                thread: 2,
+            },
+            SystemEvent::Wakeup {
+                task: task(3, b""),
+                target: 1,
+                waker_process: 4,
+                waker: 5,
+                is_new: true,
+            },
+        ];
+        for event in events {
+            let record = SystemRecord {
+                clock: 0x1234_5678_9abc,
+                event,
+            };
+            let mut words = Vec::new();
+            record.push(&mut words);
+            assert!(words.len() <= MOST_WORDS);
+            assert_eq!(words[0] as u32, 0x5678_9abc);
+            let number = (words[0] >> 36) as u32;
+            assert_eq!(
+                crate::payload_words(words[0], &words[1..]),
+                Some(words.len() - 2)
+            );
+            let decoded = SystemRecord::decode(words[1], number, &words[2..]);
+            assert_eq!(decoded, Some(record));
+            assert_eq!(SystemRecord::decode(1, number, &words[3..]), None);
+        }
+    }
+
+    #[test]
+    fn letters_are_printable() {
+        let letters = [b'S', b'R', b'?', 0, 0x1b, 0xff].map(|letter| TaskState(letter).letter());
+        assert_eq!(letters, ['S', 'R', '?', '?', '?', '?']);
+        assert!(TaskState::BLOCKED.is_blocked() && !TaskState::PREEMPTED.is_blocked());
+    }
+}
