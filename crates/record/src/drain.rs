@@ -18,6 +18,8 @@ const SHORTEST_NAP: Duration = Duration::from_micros(200);
 const LONGEST_NAP: Duration = Duration::from_millis(2);
 const SECOND: Duration = Duration::from_secs(1);
 const SNAPSHOT_SOON: Duration = Duration::from_millis(20);
+/// Events of the system between two looks after which the next comes sooner. Some are of this thread itself.
+const MANY_EVENTS: u64 = 1000;
 /// How often chunks of threads that have ended are looked for.
 const ENDED: Duration = Duration::from_millis(10);
 
@@ -152,7 +154,7 @@ fn run(shared: &Shared, mut collector: Collector, mut system: Option<System>) ->
         if let Some(system) = &mut system {
             let mut writer = lock(&shared.writer);
             let news = |processor, news: News| collector.system(processor, news, &mut writer);
-            freed += usize::from(system.read(news)? > 0);
+            freed += usize::from(system.read(news)? > MANY_EVENTS);
         }
         if last_ended.elapsed() > ENDED {
             last_ended = Instant::now();
