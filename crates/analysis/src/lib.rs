@@ -18,4 +18,5 @@ pub mod replay;
 pub mod report;
 pub mod text;
 mod timeline;
+pub mod tracers;
 pub mod values;

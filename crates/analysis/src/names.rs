@@ -96,19 +96,12 @@ impl Names {
         &self.functions[self.number(site) as usize]
     }
 
-    /// The functions that `GLOB[@MODULE]` means, by number: by name, by raw name, or by name without its parameters.
+    /// The functions that a pattern means, by number.
     pub fn matching(&self, pattern: &str) -> Vec<u32> {
-        let selection = Selection::new(&[pattern.to_owned()], &[]).ok();
-        let means = |function: &Function| {
-            let Function {
-                name, raw, module, ..
-            } = function;
-            let chosen = |selection: &Selection| selection.chooses(&[raw], module);
-            name == pattern || raw == pattern || selection.as_ref().is_some_and(chosen)
-        };
+        let pattern = Pattern::new(pattern);
         (1..)
             .zip(&self.functions[1..])
-            .filter(|(_, function)| means(function))
+            .filter(|(_, function)| pattern.means(function))
             .map(|(number, _)| number)
             .collect()
     }
@@ -127,6 +120,29 @@ impl Names {
             }
         }
         Ok(wanted)
+    }
+}
+
+/// `GLOB[@MODULE]`: functions by name, by raw name, or by name without its parameters.
+pub struct Pattern {
+    text: String,
+    selection: Option<Selection>,
+}
+
+impl Pattern {
+    pub fn new(text: &str) -> Pattern {
+        Pattern {
+            selection: Selection::new(&[text.to_owned()], &[]).ok(),
+            text: text.to_owned(),
+        }
+    }
+
+    pub fn means(&self, function: &Function) -> bool {
+        let Function {
+            name, raw, module, ..
+        } = function;
+        let chosen = |selection: &Selection| selection.chooses(&[raw], module);
+        *name == self.text || *raw == self.text || self.selection.as_ref().is_some_and(chosen)
     }
 }
 

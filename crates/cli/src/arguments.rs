@@ -336,8 +336,8 @@ pub struct Dump {
     #[arg(long)]
     calls: bool,
 
-    /// The function whose longest call it is; of all calls without it [with --as latency]
-    #[arg(long, value_name = "FUNCTION")]
+    /// The function whose longest call, or the tracer whose worst case it is; of all calls without it [with --as latency]
+    #[arg(long, value_name = "FUNCTION|TRACER")]
     of: Option<String>,
 
     /// The verbose version [with --as latency]
@@ -351,7 +351,7 @@ pub enum DumpFormat {
     Devtrace,
     /// As the kernel's function tracer writes
     Function,
-    /// The longest call and all calls in it, as the kernel's latency tracers write
+    /// The longest call, or the worst case of a tracer, and all calls in it, as the kernel's latency tracers write
     Latency,
     /// JSON for chrome://tracing and Perfetto
     Chrome,

@@ -104,6 +104,8 @@ pub trait Sink {
     fn end_run(&mut self) {}
     /// A marker was passed in the last of `frames`: its event, and its record behind the clock.
     fn mark(&mut self, _clock: u64, _event: u32, _payload: &[u64], _frames: &[Frame]) {}
+    /// Records of the thread are missing here.
+    fn missing(&mut self) {}
     /// The thread has left these frames, perhaps for good.
     fn aside(&mut self, _frames: &[Frame]) {}
     /// The thread is back in these frames.

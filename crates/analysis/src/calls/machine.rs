@@ -175,7 +175,9 @@ impl Machine {
             abi::KIND_HOLE => {
                 self.tick(word);
             }
-            abi::KIND_EXTENDED if key_of(word) == abi::EVENT_RESYNC => return self.resync(rest),
+            abi::KIND_EXTENDED if key_of(word) == abi::EVENT_RESYNC => {
+                return self.resync(rest, sink);
+            }
             abi::KIND_EXTENDED => return self.mark(word, rest, sink),
             _ => return false,
         }
@@ -209,12 +211,15 @@ impl Machine {
         true
     }
 
-    fn resync(&mut self, rest: &mut &[u64]) -> bool {
+    fn resync<S: Sink>(&mut self, rest: &mut &[u64], sink: &mut S) -> bool {
         const WORDS: usize = abi::RESYNC_BYTES / 8 - 1;
         let Some([clock, slot, _stack, _who, reason]) = take_words::<WORDS>(rest) else {
             return false;
         };
         self.last_clock = self.last_clock.max(clock);
+        if self.lossy {
+            sink.missing();
+        }
         if reason as u32 == abi::RESYNC_PART {
             return true;
         }

@@ -6,7 +6,7 @@ use std::io::Write;
 use anyhow::Result;
 use nopal_trace::Trace;
 
-use super::linux::{AT_ENTRY, Entry, LineWriter, Moment};
+use super::linux::{AT_ENTRY, Entry, Flags, LineWriter, Moment, Told};
 use super::{Excerpt, Lines, Look};
 use crate::calls::{Ending, Frame, Sink};
 use crate::names::ThreadNames;
@@ -36,9 +36,10 @@ pub fn dump(trace: &Trace, excerpt: Excerpt, look: Look, out: &mut dyn Write) ->
             number,
             clock,
             next: entries.peek().map_or(clock, |(_, next, _)| *next),
+            flags: Flags::default(),
         };
         if look.verbose {
-            writer.verbose(&mut lines.text, &moment, &entry, AT_ENTRY);
+            writer.verbose(&mut lines.text, &moment, &Told::Call(entry, AT_ENTRY));
         } else {
             writer.simple(&mut lines.text, &moment, &entry);
         }

@@ -1,4 +1,4 @@
-//! The latency trace of Linux: the longest call of a function, and all that was called in it on its thread.
+//! The latency trace of Linux: the longest call of a function, or the worst case of a tracer, and what was recorded in it.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -6,19 +6,20 @@ use std::io::Write;
 use anyhow::{Context, Result, bail};
 use nopal_trace::{ThreadInfo, Trace};
 
-use super::linux::{AT_ENTRY, Entry, LineWriter, Moment, SOMEWHERE};
+use super::inside::{Inside, Line, Span};
+use super::linux::{Flags, LineWriter, Moment, Told};
 use super::{Lines, Look};
-use crate::calls::{Ending, Frame, Sink};
 use crate::drive::Drive;
 use crate::filter::Filter;
 use crate::names::{Names, ThreadNames, printable};
-use crate::timeline::{Teller, Telling};
+use crate::timeline::{Telling, timeline};
+use crate::tracers::{self, Case, Roles, Tracer};
 use crate::values::{Tally, Value, What, tally};
 
 /// What is dumped, and in which of the two versions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Latency {
-    /// The function whose longest call it is; of all functions where there is none.
+    /// The tracer whose worst case, or the function whose longest call it is; of all functions where there is none.
     pub of: Option<String>,
     pub verbose: bool,
 }
@@ -36,84 +37,172 @@ const LEGEND: &str = "
       \\   /    |||||   \\   |   /           
 ";
 
-/// Of the longest call, from its entry to its exit: a line for each call in it, and one for its end. Where there is a
+/// A line for each call that began meanwhile and for each marker that was passed, and one for the end. Where there is a
 /// `-`, it is not recorded: CPU, flags, who ran it at which priority, where in a function the call or the end is.
 pub fn dump(trace: &Trace, latency: &Latency, drive: &Drive, out: &mut dyn Write) -> Result<()> {
     let names = Names::new(trace);
-    let what = What::new(latency.of.as_deref(), &names, trace.markers())?;
+    let of = latency.of.as_deref();
+    match of.and_then(|of| tracers::asked(of, &names)) {
+        Some(tracer) => {
+            let mut worst: Option<Case> = None;
+            tracers::of_trace(trace, &names, &tracer, |case| {
+                if worst.is_none_or(|worst| case.ticks() > worst.ticks()) {
+                    worst = Some(case);
+                }
+            })?;
+            let worst = worst.context("no case has ended")?;
+            case(trace, &names, &tracer, &worst, latency.verbose, out)
+        }
+        None => longest_call(trace, &names, latency, drive, out),
+    }
+}
+
+/// One case of a tracer. Its threads are numbered as those of the trace.
+pub fn case(
+    trace: &Trace,
+    names: &Names,
+    tracer: &Tracer,
+    case: &Case,
+    verbose: bool,
+    out: &mut dyn Write,
+) -> Result<()> {
+    let mut streams = vec![case.begin_thread as usize];
+    if case.end_thread != case.begin_thread {
+        streams.push(case.end_thread as usize);
+    }
+    let shown = Shown {
+        title: tracer.name(),
+        streams,
+        span: Span::Time {
+            begin: case.begin,
+            end: case.end,
+        },
+        begin: case.begin,
+        ns: trace.clocks().duration_ns(case.ticks()),
+        verbose,
+    };
+    write(trace, names, &shown, out)
+}
+
+fn longest_call(
+    trace: &Trace,
+    names: &Names,
+    latency: &Latency,
+    drive: &Drive,
+    out: &mut dyn Write,
+) -> Result<()> {
+    let what = What::new(latency.of.as_deref(), names, trace.markers())?;
     if !what.is_duration() {
         bail!("{}: a latency is how long a function took", what.text);
     }
     let (all, new) = (Filter::default(), Longest::default);
-    let tallies = tally(trace, &names, &what, &all, drive, new)?;
+    let tallies = tally(trace, names, &what, &all, drive, new)?;
     let worst = tallies
         .into_iter()
         .filter_map(|tally| tally.call)
         .max_by_key(|call| (call.ns, std::cmp::Reverse(call.begin)))
         .context("no call was recorded to its end")?;
-    let threads = trace.threads();
-    let thread = &threads[worst.stream];
+    let shown = Shown {
+        title: "function",
+        streams: vec![worst.stream],
+        span: Span::Call {
+            begin: worst.begin,
+            function: worst.function,
+        },
+        begin: worst.begin,
+        ns: worst.ns.unsigned_abs(),
+        verbose: latency.verbose,
+    };
+    write(trace, names, &shown, out)
+}
+
+/// What is shown, and of which threads.
+struct Shown<'a> {
+    title: &'a str,
+    streams: Vec<usize>,
+    span: Span,
+    begin: u64,
+    ns: u64,
+    verbose: bool,
+}
+
+fn write(trace: &Trace, names: &Names, shown: &Shown, out: &mut dyn Write) -> Result<()> {
+    let all = trace.threads();
+    let threads: Vec<ThreadInfo> = shown.streams.iter().map(|at| all[*at]).collect();
+    let thread_names = ThreadNames::new(trace);
+    let comms: Vec<String> = threads
+        .iter()
+        .map(|thread| thread_names.of(thread))
+        .collect();
+    let locks: Vec<Tracer> = Tracer::NAMED.map(|(_, tracer)| tracer).into();
+    let roles = &Roles::of_trace(&locks, names, trace.markers());
     let moments = || {
-        let inside = Inside {
-            names: &names,
-            call: worst,
-            depth: None,
-            moments: VecDeque::new(),
-            ended: false,
-        };
         let mut ended = false;
-        Telling::new(thread.packets(), inside).take_while(move |(_, line)| {
+        let lines = timeline(&threads, |_, thread| {
+            Telling::new(thread.packets(), Inside::new(names, roles, shown.span))
+        });
+        lines.take_while(move |(.., line)| {
             let goes_on = !ended;
             ended |= line.is_end;
             goes_on
         })
     };
-    let begin_ns = trace.clocks().monotonic_ns(worst.begin);
+    let begin_ns = trace.clocks().monotonic_ns(shown.begin);
     let look = Look {
         addresses: true,
-        verbose: latency.verbose,
+        verbose: shown.verbose,
     };
     let mut writer = LineWriter::new(trace, look, begin_ns);
-    writer.executable = Some(executable(trace, thread));
-    let comm = ThreadNames::new(trace).of(thread);
-    let moment = |number, clock, next| Moment {
-        comm: &comm,
-        thread,
+    writer.executable = Some(executable(trace, &threads[0]));
+    let moment = |stream: usize, number, clock, next, flags| Moment {
+        comm: &comms[stream],
+        thread: &threads[stream],
         number,
         clock,
         next,
+        flags,
     };
-    let mut lines = Lines::new(out);
-    let (entries, ends) = moments().fold((0u64, None), |(count, _), (clock, line)| {
-        (count + 1, Some((clock, line.entry)))
-    });
-    let first = moments().next();
-    let text = &mut lines.text;
-    text.extend_from_slice(header(trace, &worst, entries, &comm, thread).as_bytes());
-    for (label, place, offset) in [
-        (
-            "started at: ",
-            first.map(|(clock, line)| (clock, line.entry)),
-            AT_ENTRY,
-        ),
-        ("ended at:   ", ends, SOMEWHERE),
-    ] {
-        if let Some((clock, entry)) = place {
-            text.extend_from_slice(format!(" => {label}").as_bytes());
-            writer.push_place(text, &moment(0, clock, clock), entry.site, offset);
-            text.push(b'\n');
-        }
+    let mut ends = VecDeque::new();
+    let mut entries = 0u64;
+    for (stream, clock, line) in moments() {
+        entries += 1;
+        ends.truncate(1);
+        ends.push_back((stream, clock, line.told));
     }
-    text.extend_from_slice(if latency.verbose { "\n" } else { LEGEND }.as_bytes());
+    if entries == 0 {
+        bail!(
+            "{}: what was recorded meanwhile is no longer in the trace",
+            shown.title
+        );
+    }
+    let mut lines = Lines::new(out);
+    let text = &mut lines.text;
+    text.extend_from_slice(header(trace, shown, entries, &comms[0], &threads[0]).as_bytes());
+    let labels = [
+        ("started at: ", ends.front()),
+        ("ended at:   ", ends.back()),
+    ];
+    for (label, place) in labels {
+        let Some((stream, clock, told)) = place else {
+            continue;
+        };
+        text.extend_from_slice(format!(" => {label}").as_bytes());
+        let moment = moment(*stream, 0, *clock, *clock, Flags::default());
+        match told {
+            Told::Call(entry, offset) => writer.push_place(text, &moment, entry.site, offset),
+            Told::Text(told) => text.extend_from_slice(told),
+        }
+        text.push(b'\n');
+    }
+    text.extend_from_slice(if shown.verbose { "\n" } else { LEGEND }.as_bytes());
     let mut left = moments().peekable();
     let mut number = 0;
-    while let Some((clock, line)) = left.next() {
-        let next = left.peek().map_or(clock, |(next, _)| *next);
-        let moment = moment(number, clock, next);
-        let offset = if line.is_end { SOMEWHERE } else { AT_ENTRY };
-        match latency.verbose {
-            true => writer.verbose(&mut lines.text, &moment, &line.entry, offset),
-            false => writer.short(&mut lines.text, &moment, &line.entry, offset),
+    while let Some((stream, clock, Line { told, flags, .. })) = left.next() {
+        let next = left.peek().map_or(clock, |(_, next, _)| *next);
+        let moment = moment(stream, number, clock, next, flags);
+        match shown.verbose {
+            true => writer.verbose(&mut lines.text, &moment, &told),
+            false => writer.short(&mut lines.text, &moment, &told),
         }
         lines.end_line()?;
         number += 1;
@@ -121,11 +210,11 @@ pub fn dump(trace: &Trace, latency: &Latency, drive: &Drive, out: &mut dyn Write
     Ok(lines.flush()?)
 }
 
-fn header(trace: &Trace, worst: &Call, entries: u64, comm: &str, thread: &ThreadInfo) -> String {
+fn header(trace: &Trace, shown: &Shown, entries: u64, comm: &str, thread: &ThreadInfo) -> String {
     let session = trace.session();
     let kernel = session.kernel.trim_start_matches("Linux ");
-    let (latency, thread) = (worst.ns / 1000, thread.thread);
-    printable(&format!("function latency trace v1.1.5 on {kernel}"))
+    let (latency, thread, title) = (shown.ns / 1000, thread.thread, shown.title);
+    printable(&format!("{title} latency trace v1.1.5 on {kernel}"))
         + &format!("\n latency: {latency} us, #{entries}/{entries}, CPU#- | ")
         + &format!("(M:- VP:0, KP:0, SP:0 HP:0 #P:{})\n", session.cores)
         + &format!("    | task: {comm}-{thread} (uid:- nice:- policy:- rt_prio:-)\n")
@@ -172,69 +261,5 @@ impl Tally for Longest {
                 ns: value.value,
             });
         }
-    }
-}
-
-struct Line {
-    entry: Entry,
-    is_end: bool,
-}
-
-/// Tells of one call, of those in it, and of its end.
-struct Inside<'a> {
-    names: &'a Names,
-    call: Call,
-    /// Of the call's frame, while it lives.
-    depth: Option<usize>,
-    moments: VecDeque<(u64, Line)>,
-    ended: bool,
-}
-
-impl Inside<'_> {
-    fn is_the_call(&self, frame: &Frame) -> bool {
-        frame.clock == self.call.begin && self.names.number(frame.site()) == self.call.function
-    }
-
-    fn tell(&mut self, clock: u64, frame: &Frame, under: &[Frame], is_end: bool) {
-        let entry = Entry {
-            site: frame.site(),
-            caller: under.last().map(Frame::site),
-        };
-        self.moments.push_back((clock, Line { entry, is_end }));
-    }
-}
-
-impl Sink for Inside<'_> {
-    fn enter(&mut self, frames: &[Frame], _arguments: Option<[u64; 6]>) -> u32 {
-        let [under @ .., frame] = frames else {
-            return 0;
-        };
-        if self.depth.is_none() && !self.ended && self.is_the_call(frame) {
-            self.depth = Some(under.len());
-        }
-        if self.depth.is_some() {
-            self.tell(frame.clock, frame, under, false);
-        }
-        0
-    }
-
-    fn leave(&mut self, frame: &Frame, ending: Ending, frames: &[Frame]) {
-        if self.depth == Some(frames.len()) && self.is_the_call(frame) {
-            self.tell(ending.clock, frame, frames, true);
-            self.depth = None;
-            self.ended = true;
-        }
-    }
-
-    fn lose(&mut self, _frame: &Frame, _clock: u64, _counted: bool) {}
-
-    fn stray(&mut self, _key: u32, _ending: Ending) {}
-}
-
-impl Teller for Inside<'_> {
-    type Moment = Line;
-
-    fn take(&mut self) -> Option<(u64, Line)> {
-        self.moments.pop_front()
     }
 }

@@ -18,6 +18,26 @@ pub struct Entry {
     pub caller: Option<u32>,
 }
 
+/// The state of a thread, where it is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flags {
+    /// Locks that it holds.
+    pub locks: Option<usize>,
+}
+
+impl Flags {
+    /// CPU, signals blocked, a switch pending, in a handler, locks held; `-` for what is not known, `.` for none.
+    fn columns(self) -> [char; 5] {
+        let locks = match self.locks {
+            None => '-',
+            Some(0) => '.',
+            Some(count @ 1..=9) => char::from(b'0' + count as u8),
+            Some(_) => '*',
+        };
+        ['-', '-', '-', '-', locks]
+    }
+}
+
 /// When and where a line is from.
 pub struct Moment<'a> {
     pub comm: &'a str,
@@ -27,6 +47,14 @@ pub struct Moment<'a> {
     pub clock: u64,
     /// The clock of the next line.
     pub next: u64,
+    pub flags: Flags,
+}
+
+/// What stands in a line of a latency trace.
+pub enum Told {
+    Call(Entry, &'static str),
+    /// Text that is printable.
+    Text(Vec<u8>),
 }
 
 pub struct LineWriter<'a> {
@@ -63,8 +91,8 @@ impl<'a> LineWriter<'a> {
         self.push_caller(text, moment, entry);
     }
 
-    /// `comm pid CPU flags preemption number [microseconds] since the begin (+until the next): function (caller)`.
-    pub fn verbose(&self, text: &mut Vec<u8>, moment: &Moment, entry: &Entry, offset: &str) {
+    /// `comm pid CPU flags locks number [microseconds] since the begin (+until the next): function (caller)`.
+    pub fn verbose(&self, text: &mut Vec<u8>, moment: &Moment, told: &Told) {
         push_padded(text, 16, |text| {
             text.extend_from_slice(moment.comm.as_bytes());
         });
@@ -72,7 +100,12 @@ impl<'a> LineWriter<'a> {
         push_padded(text, 5, |text| {
             push_u64(text, u64::from(moment.thread.thread))
         });
-        text.extend_from_slice(b" - - - ");
+        text.extend_from_slice(b" - - ");
+        match moment.flags.locks {
+            Some(locks) => push_hex_digits(text, locks as u64),
+            None => text.push(b'-'),
+        }
+        text.push(b' ');
         push_hex_digits(text, moment.number);
         let now = self.clocks.monotonic_ns(moment.clock);
         let next = self.clocks.monotonic_ns(moment.next);
@@ -83,15 +116,12 @@ impl<'a> LineWriter<'a> {
         text.extend_from_slice(b"ms (+");
         push_fraction(text, next.saturating_sub(now) / 1000);
         text.extend_from_slice(b"ms): ");
-        self.push_place(text, moment, entry.site, offset);
-        text.extend_from_slice(b" (");
-        self.push_caller(text, moment, entry);
-        text.push(b')');
+        self.push_told(text, moment, told);
     }
 
     /// `comm-pid flags time and mark: function (caller)`: the mark tells that the next line comes more than 1 us (`+`) or
     /// 100 us (`!`) later.
-    pub fn short(&self, text: &mut Vec<u8>, moment: &Moment, entry: &Entry, offset: &str) {
+    pub fn short(&self, text: &mut Vec<u8>, moment: &Moment, told: &Told) {
         let comm: String = moment.comm.chars().take(8).collect();
         let thread = moment.thread.thread;
         let [now, next] = [moment.clock, moment.next].map(|clock| self.clocks.monotonic_ns(clock));
@@ -101,12 +131,22 @@ impl<'a> LineWriter<'a> {
             _ => ' ',
         };
         let time = now.saturating_sub(self.begin_ns) / 1000;
-        let columns = format!("{comm:>8}-{thread:<5} ----- {time:>4}us{mark}: ");
+        let flags: String = moment.flags.columns().into_iter().collect();
+        let columns = format!("{comm:>8}-{thread:<5} {flags} {time:>4}us{mark}: ");
         text.extend_from_slice(columns.as_bytes());
-        self.push_place(text, moment, entry.site, offset);
-        text.extend_from_slice(b" (");
-        self.push_caller(text, moment, entry);
-        text.push(b')');
+        self.push_told(text, moment, told);
+    }
+
+    fn push_told(&self, text: &mut Vec<u8>, moment: &Moment, told: &Told) {
+        match told {
+            Told::Call(entry, offset) => {
+                self.push_place(text, moment, entry.site, offset);
+                text.extend_from_slice(b" (");
+                self.push_caller(text, moment, entry);
+                text.push(b')');
+            }
+            Told::Text(told) => text.extend_from_slice(told),
+        }
     }
 
     fn push_caller(&self, text: &mut Vec<u8>, moment: &Moment, entry: &Entry) {

@@ -5,6 +5,7 @@ mod chrome;
 mod devtrace;
 mod folded;
 mod function;
+mod inside;
 mod latency;
 mod linux;
 mod raw;

@@ -4,14 +4,16 @@ mod bars;
 mod write;
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail, ensure};
 use hdrhistogram::Histogram;
 use nopal_trace::{ThreadInfo, Trace};
 
 use crate::drive::Drive;
-use crate::filter::Filter;
+use crate::filter::{Filter, Sieve};
 use crate::names::{Names, ThreadNames};
+use crate::tracers::{self, Past, Tracer};
 use crate::values::{Tally, Value, What, tally};
 pub use bars::{Bar, Scale, bars};
 pub use write::{write_json, write_text};
@@ -170,6 +172,59 @@ pub fn distributions(
             }
         }
     }
+    Ok(groups(trace, names, all, by))
+}
+
+/// The distributions of how long the cases of a tracer took, and what it missed. A case is of the thread in which it
+/// ended.
+pub fn of_tracer(
+    trace: &Trace,
+    names: &Names,
+    tracer: &Tracer,
+    filter: &Filter,
+    by: By,
+) -> Result<(Vec<Group>, Past)> {
+    ensure!(
+        by != By::Function,
+        "{}: a case is not of one function",
+        tracer.name()
+    );
+    let threads = trace.threads();
+    let mut sieve = Sieve::new(filter, trace);
+    let mut all: HashMap<u64, Distribution> = HashMap::new();
+    let digits = if by == By::Nothing {
+        DIGITS
+    } else {
+        DIGITS_OF_MANY
+    };
+    let past = tracers::of_trace(trace, names, tracer, |case| {
+        let thread = &threads[case.end_thread as usize];
+        sieve.begin(thread);
+        if !sieve.passes(case.begin, case.ticks()) {
+            return;
+        }
+        let key = match by {
+            By::Thread => u64::from(case.end_thread),
+            By::Process => u64::from(thread.process),
+            By::Nothing | By::Function => 0,
+        };
+        let ns = trace.clocks().duration_ns(case.ticks());
+        if let Entry::Vacant(entry) = all.entry(key)
+            && let Ok(new) = Distribution::new(digits)
+        {
+            entry.insert(new);
+        }
+        if let Some(distribution) = all.get_mut(&key) {
+            distribution.add(i64::try_from(ns).unwrap_or(i64::MAX));
+        }
+    })?;
+    if all.is_empty() {
+        bail!("{}: {}", tracer.name(), sieve.left_out.why(filter));
+    }
+    Ok((groups(trace, names, all, by), past))
+}
+
+fn groups(trace: &Trace, names: &Names, all: HashMap<u64, Distribution>, by: By) -> Vec<Group> {
     let mut all: Vec<(u64, Distribution)> = all.into_iter().collect();
     all.sort_by_key(|(key, distribution)| (std::cmp::Reverse(distribution.count()), *key));
     let threads = trace.threads();
@@ -187,7 +242,7 @@ pub fn distributions(
         name: name(key),
         distribution,
     });
-    Ok(groups.collect())
+    groups.collect()
 }
 
 struct Distributions {

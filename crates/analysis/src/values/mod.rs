@@ -70,6 +70,11 @@ impl What {
         Ok(What::of(text, functions, expression))
     }
 
+    /// Times that are not those of calls.
+    pub fn times(text: &str) -> What {
+        What::of(text, Vec::new(), Expression::Duration)
+    }
+
     fn of(text: &str, functions: Vec<bool>, expression: Expression) -> What {
         let needs = Needs {
             arguments: expression.has(|part| matches!(part, Expression::Argument(_))),

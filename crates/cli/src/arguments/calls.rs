@@ -85,7 +85,9 @@ pub fn subject_and_trace<'a>(
 
 /// How values are distributed, in the terminal
 ///
-/// Without a function, it is the durations of all calls. A single word that names a trace is the trace.
+/// Without a function, it is the durations of all calls. A single word that names a trace is the trace. In place of a
+/// function, a tracer may stand: lockhold, lockwait, or FROM..TO, from any function or marker to any other (see nopal
+/// run).
 #[derive(Debug, Args)]
 pub struct Hist {
     #[command(flatten)]

@@ -1,0 +1,143 @@
+//! What was recorded in a thread between two moments.
+
+use std::collections::VecDeque;
+
+use super::linux::{AT_ENTRY, Entry, Flags, SOMEWHERE, Told};
+use crate::calls::{Ending, Frame, Sink};
+use crate::markers::push_marker;
+use crate::names::Names;
+use crate::timeline::Teller;
+use crate::tracers::{Roles, State, Watcher};
+
+/// From where to where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Span {
+    /// A call of a function, which began then.
+    Call { begin: u64, function: u32 },
+    /// From one record to another, which may be those of different threads.
+    Time { begin: u64, end: u64 },
+}
+
+pub struct Line {
+    pub told: Told,
+    pub flags: Flags,
+    /// Nothing more is told.
+    pub is_end: bool,
+}
+
+/// Tells of calls that began, and of markers that were passed; of returns only where the span begins or ends.
+pub struct Inside<'a> {
+    names: &'a Names,
+    span: Span,
+    /// Of the call's frame, while it lives.
+    depth: Option<usize>,
+    ended: bool,
+    lines: VecDeque<(u64, Line)>,
+    watcher: Watcher<'a>,
+}
+
+impl<'a> Inside<'a> {
+    /// `roles` tell which functions change what is known of a thread.
+    pub fn new(names: &'a Names, roles: &'a Roles, span: Span) -> Inside<'a> {
+        Inside {
+            names,
+            span,
+            depth: None,
+            ended: false,
+            lines: VecDeque::new(),
+            watcher: Watcher::new(roles, State::default()),
+        }
+    }
+
+    fn is_the_call(&self, frame: &Frame) -> bool {
+        matches!(self.span, Span::Call { begin, function }
+            if frame.clock == begin && self.names.number(frame.site()) == function)
+    }
+
+    fn is_inside(&self, clock: u64) -> bool {
+        match self.span {
+            Span::Call { .. } => self.depth.is_some(),
+            Span::Time { begin, end } => (begin..=end).contains(&clock),
+        }
+    }
+
+    fn push(&mut self, clock: u64, told: Told, is_end: bool) {
+        let known = self.watcher.roles.knows_locks();
+        let flags = Flags {
+            locks: known.then(|| self.watcher.state.locks()),
+        };
+        let is_last = matches!(self.span, Span::Time { end, .. } if end == clock);
+        let line = Line {
+            told,
+            flags,
+            is_end: is_end || is_last,
+        };
+        self.lines.push_back((clock, line));
+    }
+}
+
+fn call(frame: &Frame, under: &[Frame], offset: &'static str) -> Told {
+    let entry = Entry {
+        site: frame.site(),
+        caller: under.last().map(Frame::site),
+    };
+    Told::Call(entry, offset)
+}
+
+impl Sink for Inside<'_> {
+    fn enter(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32 {
+        let note = self.watcher.enter(frames, arguments);
+        self.watcher.happenings.clear();
+        let [under @ .., frame] = frames else {
+            return note;
+        };
+        if self.depth.is_none() && !self.ended && self.is_the_call(frame) {
+            self.depth = Some(under.len());
+        }
+        if self.is_inside(frame.clock) {
+            self.push(frame.clock, call(frame, under, AT_ENTRY), false);
+        }
+        note
+    }
+
+    fn leave(&mut self, frame: &Frame, ending: Ending, frames: &[Frame]) {
+        self.watcher.leave(frame, ending, frames);
+        self.watcher.happenings.clear();
+        if self.depth == Some(frames.len()) && self.is_the_call(frame) {
+            self.push(ending.clock, call(frame, frames, SOMEWHERE), true);
+            self.depth = None;
+            self.ended = true;
+        }
+        if let Span::Time { begin, end } = self.span
+            && [begin, end].contains(&ending.clock)
+        {
+            self.push(ending.clock, call(frame, frames, SOMEWHERE), false);
+        }
+    }
+
+    fn mark(&mut self, clock: u64, event: u32, payload: &[u64], _frames: &[Frame]) {
+        if self.is_inside(clock) {
+            let mut text = Vec::new();
+            push_marker(&mut text, self.watcher.roles.marker(event), payload);
+            self.push(clock, Told::Text(text), false);
+        }
+    }
+
+    fn missing(&mut self) {
+        self.watcher.missing();
+    }
+
+    fn lose(&mut self, frame: &Frame, clock: u64, counted: bool) {
+        self.watcher.lose(frame, clock, counted);
+    }
+
+    fn stray(&mut self, _key: u32, _ending: Ending) {}
+}
+
+impl Teller for Inside<'_> {
+    type Moment = Line;
+
+    fn take(&mut self) -> Option<(u64, Line)> {
+        self.lines.pop_front()
+    }
+}

@@ -1,0 +1,164 @@
+//! Cases of happenings.
+
+use std::collections::HashMap;
+
+use nopal_latency::{Event, Histogram, Latency, Own};
+
+pub use nopal_latency::Missing;
+
+use super::watcher::Happening;
+use super::{Roles, Tracer};
+
+/// What lies between a begin and an end. Threads have the numbers under which they were told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Case {
+    /// A lock's address, or a section's value.
+    pub key: u64,
+    /// In ticks of the counter.
+    pub begin: u64,
+    pub end: u64,
+    pub begin_thread: u32,
+    pub end_thread: u32,
+}
+
+impl Case {
+    pub fn ticks(&self) -> u64 {
+        self.end.saturating_sub(self.begin)
+    }
+}
+
+impl From<nopal_latency::Case> for Case {
+    fn from(case: nopal_latency::Case) -> Case {
+        Case {
+            key: case.key,
+            begin: case.begin,
+            end: case.end,
+            begin_thread: case.begin_thread,
+            end_thread: case.end_thread,
+        }
+    }
+}
+
+/// A tracer that runs.
+pub struct Run {
+    tracer: Tracer,
+    latency: Latency,
+    /// By thread: of the cases that ended in it.
+    own: HashMap<u32, Own>,
+    /// Of threads that have ended.
+    ended: Histogram,
+    worst: Option<Case>,
+}
+
+impl Run {
+    pub fn tracer(&self) -> &Tracer {
+        &self.tracer
+    }
+
+    /// In ticks, of the cases of all threads.
+    pub fn histogram(&self) -> Histogram {
+        let mut sum = Histogram::default();
+        sum.merge(&self.ended);
+        for own in self.own.values() {
+            sum.merge(own.histogram());
+        }
+        sum
+    }
+
+    pub fn worst(&self) -> Option<&Case> {
+        self.worst.as_ref()
+    }
+
+    pub fn missing(&self) -> Missing {
+        self.latency.missing()
+    }
+
+    /// Keeps every case that takes more ticks, and not only the worst; 0: no threshold.
+    pub fn set_threshold(&mut self, ticks: u64) {
+        self.latency.set_threshold(ticks);
+    }
+
+    /// Forgets the worst case. The histogram goes on.
+    pub fn reset(&mut self) {
+        self.latency.reset();
+        self.worst = None;
+    }
+
+    /// Gives up a case that has been open for more than `timeout` ticks: to be called until there is none.
+    pub fn expire(&mut self, timeout: u64, clock: u64) -> Option<Case> {
+        self.latency.set_timeout(timeout);
+        self.latency.expire(clock).map(Case::from)
+    }
+}
+
+/// Tracers that run side by side.
+pub struct Cases {
+    runs: Vec<Run>,
+}
+
+impl Cases {
+    pub fn new(roles: &Roles) -> Cases {
+        let runs = roles.tracers().iter().enumerate();
+        let runs = runs.map(|(at, tracer)| Run {
+            latency: Latency::new(tracer.mechanism(roles.by_value(at))),
+            tracer: tracer.clone(),
+            own: HashMap::new(),
+            ended: Histogram::default(),
+            worst: None,
+        });
+        Cases {
+            runs: runs.collect(),
+        }
+    }
+
+    pub fn runs(&self) -> &[Run] {
+        &self.runs
+    }
+
+    pub fn runs_mut(&mut self) -> &mut [Run] {
+        &mut self.runs
+    }
+
+    /// Takes what has happened, in the order of clocks. `found` is told of cases that end with it: the number of the
+    /// tracer, and whether it is the worst of its thread or above the threshold.
+    pub fn tell(
+        &mut self,
+        thread: u32,
+        happening: &Happening,
+        mut found: impl FnMut(usize, Case, bool),
+    ) {
+        let event = Event {
+            event: happening.what as u32,
+            processor: 0,
+            thread,
+            value: happening.value,
+            clock: happening.clock,
+        };
+        for (at, run) in self.runs.iter_mut().enumerate() {
+            let is_other = match run.tracer {
+                Tracer::Section(_) => happening.section != Some(at),
+                _ => happening.section.is_some(),
+            };
+            if is_other {
+                continue;
+            }
+            let own = run.own.entry(thread).or_default();
+            if let Some(ended) = run.latency.event(own, &event) {
+                let case = Case::from(ended.case);
+                if run.worst.is_none_or(|worst| case.ticks() > worst.ticks()) {
+                    run.worst = Some(case);
+                }
+                found(at, case, ended.kept);
+            }
+        }
+    }
+
+    /// A thread tells no more.
+    pub fn thread_ended(&mut self, thread: u32) {
+        for run in &mut self.runs {
+            if let Some(own) = run.own.remove(&thread) {
+                run.ended.merge(own.histogram());
+            }
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Tracers of latency: from which event to which it is measured, and what pairs the two.
+//!
+//! Records of a thread become happenings ([`Watcher`]): a lock is taken, a section begins. Happenings of all threads, in
+//! the order of their clocks, become cases ([`Cases`]), by the mechanism of `runtime/core/latency.c`. [`of_trace`] does
+//! that for a trace that is there.
+
+mod cases;
+mod locks;
+mod past;
+mod roles;
+mod section;
+mod watcher;
+
+use nopal_latency as latency;
+
+use crate::names::Names;
+
+pub use cases::{Case, Cases, Missing, Run};
+pub use locks::PATTERNS as LOCK_FUNCTIONS;
+pub use past::{Past, of_trace};
+pub use roles::Roles;
+pub use section::Section;
+pub use watcher::{Happening, State, Watcher};
+
+/// What is measured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tracer {
+    /// From where a thread gets a lock to where it gives it back.
+    LockHold,
+    /// From where a thread asks for a lock to where it gets it, or not.
+    LockWait,
+    Section(Section),
+}
+
+/// The tracer that `text` asks for, unless a function is called so.
+pub fn asked(text: &str, names: &Names) -> Option<Tracer> {
+    Tracer::parse(text).filter(|_| names.matching(text).is_empty())
+}
+
+/// What happens, as an event of the mechanism.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    Asked = 0,
+    Answered = 1,
+    Taken = 2,
+    Released = 3,
+    Begun = 4,
+    Ended = 5,
+}
+
+impl Tracer {
+    /// Those that need no more than a name.
+    pub const NAMED: [(&str, Tracer); 2] = [
+        ("lockhold", Tracer::LockHold),
+        ("lockwait", Tracer::LockWait),
+    ];
+
+    pub fn named(name: &str) -> Option<Tracer> {
+        let mut named = Tracer::NAMED.into_iter();
+        named
+            .find(|(known, _)| *known == name)
+            .map(|(_, tracer)| tracer)
+    }
+
+    /// A name, or `FROM..TO`.
+    pub fn parse(text: &str) -> Option<Tracer> {
+        Tracer::named(text).or_else(|| Section::parse(text).map(Tracer::Section))
+    }
+
+    pub fn name(&self) -> &str {
+        match self {
+            Tracer::Section(section) => section.name(),
+            _ => Tracer::NAMED
+                .iter()
+                .find(|(_, tracer)| tracer == self)
+                .map_or("", |(name, _)| name),
+        }
+    }
+
+    fn mechanism(&self, by_value: bool) -> latency::Tracer {
+        let (begins, ends, key) = match self {
+            Tracer::LockHold => (What::Taken, What::Released, latency::Key::ValueOfThread),
+            Tracer::LockWait => (What::Asked, What::Answered, latency::Key::ValueOfThread),
+            Tracer::Section(_) if by_value => (What::Begun, What::Ended, latency::Key::Value),
+            Tracer::Section(_) => (What::Begun, What::Ended, latency::Key::Thread),
+        };
+        latency::Tracer {
+            begins: 1 << begins as u32,
+            ends: 1 << ends as u32,
+            key,
+            // Recursive locks are counted by the watcher, which knows when records are missing.
+            nesting: latency::Nesting::Again,
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Tracers on a trace that is there.
+
+use anyhow::{Result, bail};
+use nopal_trace::Trace;
+
+use super::watcher::{State, Watcher};
+use super::{Case, Cases, Missing, Roles, Tracer};
+use crate::names::Names;
+use crate::text::count;
+use crate::timeline::{Telling, timeline};
+
+/// What a tracer found, beside the cases.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Past {
+    pub cases: u64,
+    pub missing: Missing,
+    /// Cases that had begun and not ended when the trace did.
+    pub open: u64,
+}
+
+/// Tells `found` of the cases of a tracer, in the order of their ends. Threads have their numbers among the trace's. At
+/// least one is found.
+pub fn of_trace(
+    trace: &Trace,
+    names: &Names,
+    tracer: &Tracer,
+    mut found: impl FnMut(Case),
+) -> Result<Past> {
+    let roles = Roles::of_trace(std::slice::from_ref(tracer), names, trace.markers());
+    roles.check()?;
+    let mut cases = Cases::new(&roles);
+    let mut past = Past::default();
+    let mut told = 0u64;
+    let threads = trace.threads();
+    let happenings = timeline(&threads, |_, thread| {
+        Telling::new(thread.packets(), Watcher::new(&roles, State::default()))
+    });
+    for (thread, _, happening) in happenings {
+        told += 1;
+        cases.tell(thread as u32, &happening, |_, case, _| {
+            past.cases += 1;
+            found(case);
+        });
+    }
+    for run in cases.runs_mut() {
+        past.missing = run.missing();
+        while run.expire(1, u64::MAX).is_some() {
+            past.open += 1;
+        }
+    }
+    if past.cases == 0 {
+        let name = tracer.name();
+        if told == 0 {
+            bail!(
+                "{name}: no event of it was recorded with what it needs: arguments and results, as `nopal run` or --args \
+                 record them"
+            );
+        }
+        bail!(
+            "{name}: nothing began and ended: {} begins without an end, {} ends without a begin",
+            count(past.open + past.missing.never_ended),
+            count(past.missing.ends_alone)
+        );
+    }
+    Ok(past)
+}

@@ -1,0 +1,200 @@
+//! Which functions and markers matter to some tracers.
+
+use std::collections::HashMap;
+
+use anyhow::{Result, bail, ensure};
+use nopal_trace::{Marker, Markers};
+
+use super::Tracer;
+use super::locks::{Locking, locking};
+use super::section::{Place, Point, Section, ValueOf};
+use crate::names::{Function, Names, Pattern};
+
+/// What a function is to the tracers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Role {
+    pub locking: Option<Locking>,
+    pub points: Vec<InCall>,
+}
+
+/// An end of a section that is in calls of a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InCall {
+    pub section: usize,
+    pub is_end: bool,
+    pub place: Place,
+    pub value: Option<ValueOf>,
+}
+
+/// An end of a section that is a marker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AtMarker {
+    pub section: usize,
+    pub is_end: bool,
+    /// Which of its fields is the value.
+    pub field: Option<usize>,
+}
+
+/// What may be an end of a section.
+struct Candidate {
+    section: usize,
+    is_end: bool,
+    places: Vec<(Pattern, Place, Option<ValueOf>)>,
+}
+
+pub struct Roles {
+    tracers: Vec<Tracer>,
+    candidates: Vec<Candidate>,
+    /// By site number.
+    sites: HashMap<u32, Role>,
+    /// By event number.
+    events: HashMap<u32, Vec<AtMarker>>,
+    markers: Markers,
+    /// By tracer: whether the begin and the end have a value; `None` while nothing is known to be one.
+    values: Vec<[Option<bool>; 2]>,
+}
+
+impl Roles {
+    /// Sections are numbered as their tracers are.
+    pub fn new(tracers: &[Tracer]) -> Roles {
+        let mut candidates = Vec::new();
+        for (section, tracer) in tracers.iter().enumerate() {
+            if let Tracer::Section(Section { from, to, .. }) = tracer {
+                // What ends one case and begins the next does so in this order.
+                candidates.extend(
+                    [(true, to), (false, from)].map(|(is_end, point)| Candidate {
+                        section,
+                        is_end,
+                        places: point.in_calls(),
+                    }),
+                );
+            }
+        }
+        Roles {
+            tracers: tracers.to_vec(),
+            candidates,
+            sites: HashMap::new(),
+            events: HashMap::new(),
+            markers: Markers::default(),
+            values: vec![[None; 2]; tracers.len()],
+        }
+    }
+
+    /// Those that a trace has.
+    pub fn of_trace(tracers: &[Tracer], names: &Names, markers: &Markers) -> Roles {
+        let mut roles = Roles::new(tracers);
+        for site in 0..names.sites() as u32 {
+            roles.learn_function(site, names.function(site));
+        }
+        for (event, marker) in markers.iter() {
+            roles.learn_marker(event, marker);
+        }
+        roles.markers = markers.clone();
+        roles
+    }
+
+    pub fn tracers(&self) -> &[Tracer] {
+        &self.tracers
+    }
+
+    pub fn learn_function(&mut self, site: u32, function: &Function) {
+        let is_section = |tracer: &Tracer| matches!(tracer, Tracer::Section(_));
+        let mut role = Role::default();
+        if !self.tracers.iter().all(is_section) {
+            role.locking = locking(&function.raw, &function.name);
+        }
+        for candidate in &self.candidates {
+            let mut places = candidate.places.iter();
+            let Some((_, place, value)) = places.find(|(pattern, ..)| pattern.means(function))
+            else {
+                continue;
+            };
+            let Candidate {
+                section, is_end, ..
+            } = *candidate;
+            self.values[section][usize::from(is_end)] = Some(value.is_some());
+            role.points.push(InCall {
+                section,
+                is_end,
+                place: *place,
+                value: *value,
+            });
+        }
+        if role != Role::default() {
+            self.sites.insert(site, role);
+        }
+    }
+
+    pub fn learn_marker(&mut self, event: u32, marker: &Marker) {
+        let mut points = Vec::new();
+        for (section, tracer) in self.tracers.iter().enumerate() {
+            let Tracer::Section(Section { from, to, .. }) = tracer else {
+                continue;
+            };
+            for (is_end, point) in [(true, to), (false, from)] {
+                let Some(value) = point.in_marker(marker) else {
+                    continue;
+                };
+                self.values[section][usize::from(is_end)] = Some(value.is_some());
+                points.push(AtMarker {
+                    section,
+                    is_end,
+                    field: match value {
+                        Some(ValueOf::Field(field)) => Some(field),
+                        _ => None,
+                    },
+                });
+            }
+        }
+        if !points.is_empty() {
+            self.events.insert(event, points);
+        }
+    }
+
+    pub fn site(&self, site: u32) -> Option<&Role> {
+        self.sites.get(&site)
+    }
+
+    pub fn event(&self, event: u32) -> &[AtMarker] {
+        self.events.get(&event).map_or(&[], Vec::as_slice)
+    }
+
+    pub fn marker(&self, event: u32) -> Option<&Marker> {
+        self.markers.get(event)
+    }
+
+    pub fn knows_locks(&self) -> bool {
+        self.sites.values().any(|role| role.locking.is_some())
+    }
+
+    /// Whether the cases of a tracer are paired by a value.
+    pub fn by_value(&self, tracer: usize) -> bool {
+        self.values[tracer][0] == Some(true)
+    }
+
+    /// What is missing before a tracer can find anything.
+    pub fn check(&self) -> Result<()> {
+        for (at, tracer) in self.tracers.iter().enumerate() {
+            let Tracer::Section(section) = tracer else {
+                ensure!(
+                    self.knows_locks(),
+                    "{}: no function that takes a lock was recorded: `nopal run -p PROGRAM` records them",
+                    tracer.name()
+                );
+                continue;
+            };
+            let why = |point: &Point| point.why_nothing(&self.markers);
+            match self.values[at] {
+                [None, _] => bail!("{}", why(&section.from)),
+                [_, None] => bail!("{}", why(&section.to)),
+                [from, to] => ensure!(
+                    from == to,
+                    "a section is paired by a value that both ends have, or by the thread: only one of {} and {} has a value",
+                    section.from.text,
+                    section.to.text
+                ),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,121 @@
+//! A section: from any function or marker to any other.
+
+use std::fmt;
+
+use nopal_trace::{Marker, Markers};
+
+use crate::names::Pattern;
+
+/// Where a section begins or ends, as it was written: `FUNCTION`, its entry; `FUNCTION.end`, its return; `FUNCTION.arg1`
+/// to `arg6` and `FUNCTION.result`, the same with a value; `MARKER`; `MARKER.FIELD`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Point {
+    pub text: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Section {
+    name: String,
+    pub from: Point,
+    pub to: Point,
+}
+
+/// Where in a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    Entry,
+    End,
+}
+
+/// What the two ends of a section are paired by, beside the thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValueOf {
+    Argument(usize),
+    Result,
+    Field(usize),
+}
+
+impl Section {
+    pub fn new(name: &str, from: &str, to: &str) -> Section {
+        let point = |text: &str| Point {
+            text: text.to_owned(),
+        };
+        Section {
+            name: name.to_owned(),
+            from: point(from),
+            to: point(to),
+        }
+    }
+
+    /// `FROM..TO`
+    pub fn parse(text: &str) -> Option<Section> {
+        let (from, to) = text.split_once("..")?;
+        let is_whole = !from.is_empty() && !to.is_empty();
+        is_whole.then(|| Section::new(text, from, to))
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl fmt::Display for Section {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} {}", self.from.text, self.to.text)
+    }
+}
+
+impl Point {
+    /// What stands before and behind the last dot.
+    fn parts(&self) -> Option<(&str, &str)> {
+        self.text.rsplit_once('.')
+    }
+
+    /// The places in calls that it may be: of the functions that a pattern means. The first that means any holds.
+    pub fn in_calls(&self) -> Vec<(Pattern, Place, Option<ValueOf>)> {
+        let mut places = vec![(Pattern::new(&self.text), Place::Entry, None)];
+        let part = self
+            .parts()
+            .and_then(|(stem, end)| Some((stem, in_call(end)?)));
+        if let Some((stem, (place, value))) = part {
+            places.push((Pattern::new(stem), place, value));
+        }
+        places
+    }
+
+    /// Whether a marker is such a point.
+    pub fn in_marker(&self, marker: &Marker) -> Option<Option<ValueOf>> {
+        if marker.name == self.text {
+            return Some(None);
+        }
+        let (name, wanted) = self.parts()?;
+        let mut fields = marker.fields.iter();
+        let field = fields.position(|field| field.name == wanted && !field.kind.has_length());
+        (marker.name == name).then_some(Some(ValueOf::Field(field?)))
+    }
+
+    /// Why nothing is such a point.
+    pub fn why_nothing(&self, markers: &Markers) -> String {
+        let text = &self.text;
+        let named = |name: &str| markers.iter().find(|(_, marker)| marker.name == name);
+        match self.parts() {
+            Some((name, field)) if named(name).is_some() => {
+                format!("the marker {name} has no number that is called {field:?}")
+            }
+            _ => format!("no function or marker that was recorded is called {text:?}"),
+        }
+    }
+}
+
+/// `end`, `result`, `arg1` to `arg6`.
+fn in_call(end: &str) -> Option<(Place, Option<ValueOf>)> {
+    match end {
+        "end" => Some((Place::End, None)),
+        "result" => Some((Place::End, Some(ValueOf::Result))),
+        _ => {
+            let number: usize = end.strip_prefix("arg")?.parse().ok()?;
+            let is_recorded = (1..=6).contains(&number);
+            is_recorded.then(|| (Place::Entry, Some(ValueOf::Argument(number - 1))))
+        }
+    }
+}

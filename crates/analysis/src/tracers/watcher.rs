@@ -1,0 +1,237 @@
+//! What happens in one thread, of its records.
+
+use std::collections::VecDeque;
+
+use nopal_trace::Value;
+
+use super::What;
+use super::locks::{Locking, has_taken};
+use super::roles::{InCall, Roles};
+use super::section::{Place, ValueOf};
+use crate::calls::{Ending, Frame, Sink, Style};
+use crate::timeline::Teller;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Happening {
+    pub what: What,
+    /// The number of the tracer, for ends of sections.
+    pub section: Option<usize>,
+    pub value: u64,
+    pub clock: u64,
+}
+
+/// What is known of a thread between two records.
+#[derive(Debug, Default)]
+pub struct State {
+    /// Locks that it holds, and how often.
+    held: Vec<(u64, u32)>,
+    /// Arguments of calls that have not ended: a frame's note is one more than where they are.
+    arguments: Vec<[u64; 6]>,
+    free: Vec<u32>,
+    /// Calls of which the arguments or the result would have to be known.
+    pub unknown: u64,
+}
+
+impl State {
+    /// Locks that the thread holds.
+    pub fn locks(&self) -> usize {
+        self.held.len()
+    }
+
+    fn keep(&mut self, arguments: [u64; 6]) -> u32 {
+        match self.free.pop() {
+            Some(note) => {
+                self.arguments[note as usize - 1] = arguments;
+                note
+            }
+            None => {
+                self.arguments.push(arguments);
+                self.arguments.len() as u32
+            }
+        }
+    }
+
+    fn kept(&mut self, note: u32) -> Option<[u64; 6]> {
+        let arguments = *self.arguments.get((note as usize).checked_sub(1)?)?;
+        self.free.push(note);
+        Some(arguments)
+    }
+}
+
+/// Tells what happens.
+pub struct Watcher<'a> {
+    pub roles: &'a Roles,
+    pub state: State,
+    pub happenings: VecDeque<Happening>,
+}
+
+impl<'a> Watcher<'a> {
+    pub fn new(roles: &'a Roles, state: State) -> Watcher<'a> {
+        Watcher {
+            roles,
+            state,
+            happenings: VecDeque::new(),
+        }
+    }
+
+    fn tell(&mut self, what: What, section: Option<usize>, value: u64, clock: u64) {
+        self.happenings.push_back(Happening {
+            what,
+            section,
+            value,
+            clock,
+        });
+    }
+
+    fn take(&mut self, lock: u64, clock: u64) {
+        match self.state.held.iter_mut().find(|held| held.0 == lock) {
+            Some(held) => held.1 += 1,
+            None => {
+                self.state.held.push((lock, 1));
+                self.tell(What::Taken, None, lock, clock);
+            }
+        }
+    }
+
+    fn release(&mut self, lock: u64, clock: u64) {
+        let Some(at) = self.state.held.iter().rposition(|held| held.0 == lock) else {
+            return;
+        };
+        self.state.held[at].1 -= 1;
+        if self.state.held[at].1 == 0 {
+            self.state.held.remove(at);
+            self.tell(What::Released, None, lock, clock);
+        }
+    }
+
+    fn point(&mut self, point: &InCall, value: Option<u64>, clock: u64) {
+        let what = if point.is_end {
+            What::Ended
+        } else {
+            What::Begun
+        };
+        match value {
+            Some(value) => self.tell(what, Some(point.section), value, clock),
+            None => self.state.unknown += 1,
+        }
+    }
+}
+
+impl Sink for Watcher<'_> {
+    fn enter(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32 {
+        let roles = self.roles;
+        let Some(frame) = frames.last() else {
+            return 0;
+        };
+        let Some(role) = roles.site(frame.site()) else {
+            return 0;
+        };
+        for point in role
+            .points
+            .iter()
+            .filter(|point| point.place == Place::Entry)
+        {
+            let value = match point.value {
+                Some(ValueOf::Argument(number)) => arguments.map(|all| all[number]),
+                _ => Some(0),
+            };
+            self.point(point, value, frame.clock);
+        }
+        let Some(locking) = role.locking else {
+            return 0;
+        };
+        let Some(arguments) = arguments else {
+            self.state.unknown += 1;
+            return 0;
+        };
+        match locking {
+            Locking::Release => self.release(arguments[0], frame.clock),
+            Locking::Condition => self.release(arguments[1], frame.clock),
+            Locking::Take | Locking::Timed | Locking::Wait => {
+                self.tell(What::Asked, None, arguments[0], frame.clock);
+            }
+            Locking::Try => {}
+        }
+        if locking == Locking::Release {
+            return 0;
+        }
+        if frame.style() == Style::Only {
+            self.state.unknown += 1;
+            return 0;
+        }
+        self.state.keep(arguments)
+    }
+
+    fn leave(&mut self, frame: &Frame, ending: Ending, _frames: &[Frame]) {
+        let roles = self.roles;
+        let Some(role) = roles.site(frame.site()) else {
+            return;
+        };
+        for point in role.points.iter().filter(|point| point.place == Place::End) {
+            let value = match point.value {
+                Some(_) => ending.result,
+                None => Some(0),
+            };
+            self.point(point, value, ending.clock);
+        }
+        let (Some(locking), Some(arguments)) = (role.locking, self.state.kept(frame.note)) else {
+            return;
+        };
+        let lock = arguments[0];
+        if matches!(locking, Locking::Take | Locking::Timed | Locking::Wait) {
+            self.tell(What::Answered, None, lock, ending.clock);
+        }
+        match locking {
+            // The result of a call that was entered by a jump is not known.
+            Locking::Take if ending.result.is_none_or(has_taken) => self.take(lock, ending.clock),
+            Locking::Timed | Locking::Try if ending.result.is_some_and(has_taken) => {
+                self.take(lock, ending.clock);
+            }
+            Locking::Condition => self.take(arguments[1], ending.clock),
+            _ => {}
+        }
+    }
+
+    fn lose(&mut self, frame: &Frame, _clock: u64, _counted: bool) {
+        self.state.kept(frame.note);
+    }
+
+    fn stray(&mut self, _key: u32, _ending: Ending) {}
+
+    /// What was given back meanwhile is not known.
+    fn missing(&mut self) {
+        self.state.held.clear();
+    }
+
+    fn mark(&mut self, clock: u64, event: u32, payload: &[u64], _frames: &[Frame]) {
+        let roles = self.roles;
+        for point in roles.event(event) {
+            let what = if point.is_end {
+                What::Ended
+            } else {
+                What::Begun
+            };
+            let values = || roles.marker(event)?.values(payload);
+            let value = match point.field {
+                None => Some(0),
+                Some(field) => match values().as_ref().and_then(|values| values.get(field)) {
+                    Some(Value::Signed(value)) => Some(*value as u64),
+                    Some(Value::Unsigned(value)) => Some(*value),
+                    _ => None,
+                },
+            };
+            if let Some(value) = value {
+                self.tell(what, Some(point.section), value, clock);
+            }
+        }
+    }
+}
+
+impl Teller for Watcher<'_> {
+    type Moment = Happening;
+
+    fn take(&mut self) -> Option<(u64, Happening)> {
+        let happening = self.happenings.pop_front()?;
+        Some((happening.clock, happening))
+    }
+}
