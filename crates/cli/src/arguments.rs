@@ -7,10 +7,12 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::{Result, ensure};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use nopal_analysis::dump::{Format, Latency, Weight};
 use nopal_analysis::report::Sort;
+use nopal_analysis::tracers::Tracer;
 use nopal_record::{Kinds, Options, Target, WhenFull};
 
 use crate::{size, time};
@@ -49,6 +51,7 @@ pub enum Color {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Record(Record),
+    Run(Run),
     Attach(Attach),
     Detach(Detach),
     Ctl(Ctl),
@@ -92,6 +95,43 @@ pub struct Record {
     /// The program, looked up in PATH, and its arguments
     #[arg(
         required_unless_present = "pid",
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
+    command: Vec<OsString>,
+}
+
+/// Run a program under tracers of latency, and tell of their worst cases
+///
+/// Each tracer measures from one event to another, and keeps the worst case with all that was recorded in it. When the
+/// program has ended, that is written to standard error, as the kernel's latency tracers write; all cases are in the
+/// trace, for `nopal hist lockhold` and `nopal dump --as latency --of lockhold`. The switches go together.
+#[derive(Debug, Args)]
+pub struct Run {
+    /// Record functions: the program's, and those that it imports
+    #[arg(short, long)]
+    functions: bool,
+
+    /// For how long locks are held: mutexes, rwlocks and spinlocks of pthread (lockhold)
+    #[arg(short = 'p', long)]
+    held: bool,
+
+    /// How long locks are waited for (lockwait)
+    #[arg(short = 'l', long)]
+    waits: bool,
+
+    /// Record markers
+    #[arg(short, long)]
+    events: bool,
+
+    /// Where to write the trace; an older one is kept as DIR.old
+    #[arg(short, long, value_name = "DIR", default_value = Options::DIRECTORY)]
+    output: PathBuf,
+
+    /// The program, looked up in PATH, and its arguments
+    #[arg(
+        required = true,
         trailing_var_arg = true,
         allow_hyphen_values = true,
         value_name = "PROGRAM"
@@ -406,6 +446,37 @@ impl Record {
     }
 }
 
+impl Run {
+    pub fn options(self) -> Result<Options> {
+        let mut words = self.command.into_iter();
+        let target = Target::Program {
+            program: words.next().unwrap_or_default(),
+            arguments: words.collect(),
+        };
+        let every = |is_wanted: bool| Vec::from_iter(is_wanted.then(|| "*".to_owned()));
+        let tracers = [
+            (self.held, Tracer::LockHold),
+            (self.waits, Tracer::LockWait),
+        ];
+        let tracers: Vec<Tracer> = tracers
+            .into_iter()
+            .filter_map(|(is_wanted, tracer)| is_wanted.then_some(tracer))
+            .collect();
+        ensure!(
+            self.functions || self.events || !tracers.is_empty(),
+            "nothing is to be traced: -f records functions, -e markers, -p how long locks are held, -l how long they \
+             are waited for"
+        );
+        Ok(Options {
+            directory: self.output,
+            only: every(self.functions),
+            markers: every(self.events),
+            tracers,
+            ..Options::new(target)
+        })
+    }
+}
+
 impl Attach {
     pub fn options(self) -> Options {
         self.recording.options(Target::Process(self.pid), self.time)
@@ -433,6 +504,7 @@ impl Recording {
             not: self.not,
             markers: self.markers,
             events: self.events.into_iter().collect(),
+            tracers: Vec::new(),
             libraries: self.libs,
             depth: self.depth,
             record_arguments: self.args,

@@ -19,7 +19,7 @@ pub fn run(arguments: &Hist) -> Result<()> {
     let (filter, by) = (arguments.filter.filter(), ByArgument::by(arguments.by));
     match text.and_then(|text| tracers::asked(text, &names)) {
         Some(tracer) => {
-            let (groups, past) = hist::of_tracer(&trace, &names, &tracer, &filter, by)?;
+            let (groups, past) = hist::of_tracer(&trace, &names, &tracer, &filter, by, |_| ())?;
             write(arguments, &What::times(tracer.name()), &groups)?;
             for line in missing(&past) {
                 eprintln!("nopal: {line}");
@@ -65,6 +65,9 @@ pub fn missing(past: &Past) -> Vec<String> {
         ),
     ];
     let told = told.into_iter().filter(|(number, _)| *number > 0);
-    told.map(|(number, what)| format!("{} cases {what}", count(number)))
-        .collect()
+    let told = told.map(|(number, what)| {
+        let cases = if number == 1 { "case" } else { "cases" };
+        format!("{} {cases} {what}", count(number))
+    });
+    told.collect()
 }

@@ -21,6 +21,7 @@ mod progress;
 mod record;
 mod replay;
 mod report;
+mod run;
 mod size;
 mod time;
 mod top;
@@ -83,8 +84,9 @@ fn command_line() -> i32 {
 
 fn run(command: Command) -> Result<i32> {
     match command {
-        Command::Record(record) => return record::run(&record.options()),
-        Command::Attach(attach) => return record::run(&attach.options()),
+        Command::Record(record) => return record::run(&record.options(), |_| ()),
+        Command::Attach(attach) => return record::run(&attach.options(), |_| ()),
+        Command::Run(arguments) => return run::run(arguments),
         Command::Detach(detach) => ctl::detach(&detach)?,
         Command::Ctl(ctl) => ctl::run(&ctl)?,
         Command::Mount(mount) => mount::run(&mount)?,

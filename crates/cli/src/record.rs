@@ -6,7 +6,8 @@ use nopal_analysis::text::{bytes, count};
 use nopal_record::{Ended, Options, Outcome, Target, WhenFull};
 
 /// Gives the status to end with; ends by the program's signal where there was one.
-pub fn run(options: &Options) -> Result<i32> {
+/// `after` tells more when the program has ended.
+pub fn run(options: &Options, after: impl FnOnce(&Outcome)) -> Result<i32> {
     let outcome = nopal_record::record(options, |_| say_attached(&options.target))?;
     // The program has ended: that nobody reads these lines any more must not change the status.
     // SAFETY: no handler is installed, only ignored.
@@ -14,6 +15,7 @@ pub fn run(options: &Options) -> Result<i32> {
     for line in summary(&outcome, options) {
         eprintln!("nopal: {line}");
     }
+    after(&outcome);
     match outcome.ended {
         // How a process ends that is not ours is nobody's business here.
         _ if matches!(options.target, Target::Process(_)) => Ok(0),

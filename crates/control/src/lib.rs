@@ -16,7 +16,9 @@ mod text;
 mod tracing;
 mod what;
 
-pub use engine::{Calls, Counts, Engine, FoundSite, Location, Mark, Mode, Place, Refused, SiteKey};
+pub use engine::{
+    Calls, Counts, Detail, Engine, FoundSite, Location, Mark, Mode, Place, Refused, SiteKey,
+};
 pub use files::{Access, Content, Entry, Error, File};
 pub use manual::manual;
 pub use state::Control;

@@ -149,7 +149,7 @@ impl Control {
         let refused = if new.is_empty() {
             Vec::new()
         } else {
-            engine.insert(&new)?
+            engine.insert(&new, engine.detail())?
         };
         let told = refusals(&found, &refused);
         let without: HashSet<SiteKey> = refused.iter().map(|refused| refused.key).collect();
@@ -381,7 +381,7 @@ impl Control {
             self.sites.hold(&new);
             self.uniform = Some([sites, new].concat());
         }
-        engine.insert(&self.sites.held())?;
+        engine.insert(&self.sites.held(), engine.detail())?;
         if self.started {
             let uniform = self.uniform.is_some();
             engine.switch(&self.sites.in_mode(Mode::On, uniform), Mode::On)?;

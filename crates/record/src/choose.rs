@@ -2,10 +2,11 @@
 //! the patterns say.
 
 use crate::files::File;
+use nopal_agent::Recorder;
 use nopal_plan::{Refused, Site};
 use nopal_process::Memory;
 use nopal_symbols::{Import, Relocation, Selection};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// A file as it is loaded in a process. Addresses in the file plus `base` are addresses in the process.
@@ -24,14 +25,61 @@ pub struct Wanted {
     pub functions: bool,
     pub selection: Selection,
     pub libraries: bool,
+    /// What tracers need beside.
+    pub needs: Vec<Needed>,
+}
+
+/// Functions in all modules, and what is to be recorded of their calls.
+pub struct Needed {
+    pub selection: Selection,
+    pub recorder: Recorder,
 }
 
 impl Wanted {
-    /// The sites of `module` to trace. `imports` are the addresses, in the process, that the executable calls.
-    pub fn sites<'a>(&self, module: &'a Loaded, imports: &HashSet<u64>) -> Vec<&'a Site> {
+    /// The sites of `module` to trace, and what to record of each: `usual`, and what is needed beside. `imports` are the
+    /// addresses, in the process, that the executable calls.
+    pub fn sites<'a>(
+        &self,
+        module: &'a Loaded,
+        imports: &HashSet<u64>,
+        usual: Recorder,
+    ) -> Vec<(&'a Site, Recorder)> {
         let chooses = self.chooser(module, imports);
+        let needed = self.needed(module);
+        let recorder = |address: u64| {
+            let chosen = chooses(address).then_some(usual);
+            let needed = needed.get(&address).copied();
+            match (chosen, needed) {
+                (Some(one), Some(other)) => Some(Recorder {
+                    arguments: one.arguments || other.arguments,
+                    wraps: one.wraps || other.wraps,
+                    ..one
+                }),
+                (one, other) => one.or(other),
+            }
+        };
         let sites = module.file.plan.sites.iter();
-        sites.filter(|site| chooses(site.address)).collect()
+        sites
+            .filter_map(|site| Some((site, recorder(site.address)?)))
+            .collect()
+    }
+
+    /// By address in the file: what tracers need of it.
+    fn needed(&self, module: &Loaded) -> HashMap<u64, Recorder> {
+        let mut needed: HashMap<u64, Recorder> = HashMap::new();
+        let file_name = file_name(module);
+        if self.needs.is_empty() {
+            return needed;
+        }
+        for site in &module.file.plan.sites {
+            let of = self.needs.iter();
+            for one in of.filter(|one| matches(&one.selection, module, site.address, file_name)) {
+                let recorder = needed.entry(site.address).or_insert(one.recorder);
+                recorder.arguments |= one.recorder.arguments;
+                recorder.wraps |= one.recorder.wraps;
+            }
+        }
+        needed
     }
 
     /// Those functions that would be among the sites, but cannot be traced.
@@ -67,24 +115,28 @@ impl Wanted {
 
     /// Tells of an address in the file whether the function there is chosen.
     fn chooser(&self, module: &Loaded, imports: &HashSet<u64>) -> impl Fn(u64) -> bool {
-        let file_name = module.name.rsplit('/').next().unwrap_or(&module.name);
+        let file_name = file_name(module);
         let all = module.executable || self.libraries || self.selection.names_module(file_name);
         let everything = self.selection.is_everything();
         move |address| {
             let reached =
                 self.functions && (all || imports.contains(&module.base.wrapping_add(address)));
-            reached && (everything || self.matches(module, address, file_name))
+            reached && (everything || matches(&self.selection, module, address, file_name))
         }
     }
+}
 
-    fn matches(&self, module: &Loaded, address: u64, file_name: &str) -> bool {
-        let Ok(Some(function)) = module.file.image.function_at(address) else {
-            return self.selection.chooses(&[], file_name);
-        };
-        let names = std::iter::once(&function.name).chain(&function.aliases);
-        let names: Vec<&str> = names.map(String::as_str).collect();
-        self.selection.chooses(&names, file_name)
-    }
+fn file_name(module: &Loaded) -> &str {
+    module.name.rsplit('/').next().unwrap_or(&module.name)
+}
+
+fn matches(selection: &Selection, module: &Loaded, address: u64, file_name: &str) -> bool {
+    let Ok(Some(function)) = module.file.image.function_at(address) else {
+        return selection.chooses(&[], file_name);
+    };
+    let names = std::iter::once(&function.name).chain(&function.aliases);
+    let names: Vec<&str> = names.map(String::as_str).collect();
+    selection.chooses(&names, file_name)
 }
 
 /// Where the functions are that `executable` imports, among the `modules` of the process in the loader's order.

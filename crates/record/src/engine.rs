@@ -10,7 +10,7 @@ use crate::traced::{Traced, Workshop};
 use anyhow::{Context, Result, ensure};
 use nopal_abi::{CHUNK_BYTES, ChunkHeader, EVENT_RESYNC, KIND_EXTENDED, KIND_ONLY, RESYNC_CHUNK};
 use nopal_control::{
-    Calls, Counts, Engine, FoundSite, Location, Mark, Mode, Place, Refused, SiteKey,
+    Calls, Counts, Detail, Engine, FoundSite, Location, Mark, Mode, Place, Refused, SiteKey,
 };
 use nopal_symbols::Selection;
 use nopal_trace::{Note, Watched};
@@ -153,6 +153,7 @@ impl Engine for Session {
                 selection: Selection::new(std::slice::from_ref(pattern), &[])?,
                 libraries: false,
                 functions: true,
+                needs: Vec::new(),
             }),
             _ => None,
         };
@@ -258,12 +259,20 @@ impl Engine for Session {
         })
     }
 
-    fn insert(&mut self, sites: &[SiteKey]) -> Result<Vec<Refused>> {
+    fn detail(&self) -> Detail {
+        let recorder = self.settings.recorder;
+        Detail {
+            arguments: recorder.arguments,
+            ends: recorder.wraps,
+        }
+    }
+
+    fn insert(&mut self, sites: &[SiteKey], detail: Detail) -> Result<Vec<Refused>> {
         self.find_forks();
         let files = by_file(sites);
         let mut refused = BTreeMap::new();
         self.in_all(|traced, workshop| {
-            for (file, address, reason) in traced.insert_sites(&files, workshop)? {
+            for (file, address, reason) in traced.insert_sites(&files, detail, workshop)? {
                 refused.insert((file, address), reason);
             }
             Ok(())

@@ -1,5 +1,6 @@
 //! What to record and how, and how it ended.
 
+use nopal_analysis::tracers::Tracer;
 use nopal_system::Kinds;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -32,6 +33,8 @@ pub struct Options {
     pub markers: Vec<String>,
     /// The system's events to record beside.
     pub events: Kinds,
+    /// Tracers whose functions are recorded too. With no functions chosen, they are all that is recorded.
+    pub tracers: Vec<Tracer>,
     /// Every function of every library, not only those that the executable imports.
     pub libraries: bool,
     /// Calls nested deeper than this are not recorded.
@@ -95,6 +98,11 @@ impl Options {
         given
     }
 
+    /// Whether functions are recorded for their own sake.
+    pub fn chooses_functions(&self) -> bool {
+        !self.only.is_empty() || (self.markers.is_empty() && self.tracers.is_empty())
+    }
+
     /// `target` with the defaults of the command line.
     pub fn new(target: Target) -> Options {
         Options {
@@ -104,6 +112,7 @@ impl Options {
             not: Vec::new(),
             markers: Vec::new(),
             events: Kinds::default(),
+            tracers: Vec::new(),
             libraries: false,
             depth: None,
             record_arguments: false,

@@ -1,7 +1,7 @@
 //! A recording from its beginning to the trace's end.
 
 use crate::attach;
-use crate::choose::Wanted;
+use crate::choose::{Needed, Wanted};
 use crate::collect::{Collector, Keep};
 use crate::drain::{Drain, Shared};
 use crate::files::Files;
@@ -17,6 +17,7 @@ use crate::traced::Settings;
 use anyhow::{Result, ensure};
 use nopal_abi::{WHEN_FULL_BLOCK, WHEN_FULL_DROP};
 use nopal_agent::{DEPTH_LIMIT, Recorder};
+use nopal_analysis::tracers::Tracer;
 use nopal_process::ExitWatch;
 use nopal_symbols::{Selection, demangle};
 use nopal_system::System;
@@ -212,6 +213,22 @@ fn create(
     Ok(writer)
 }
 
+/// What the tracers need.
+fn needs(options: &Options) -> Result<Vec<Needed>> {
+    let needs = options.tracers.iter().flat_map(Tracer::needs);
+    let needed = needs.map(|need| {
+        Ok(Needed {
+            selection: Selection::new(&need.patterns, &[])?,
+            recorder: Recorder {
+                arguments: need.arguments,
+                wraps: need.ends,
+                limits_depth: options.depth.is_some(),
+            },
+        })
+    });
+    needed.collect()
+}
+
 fn settings(options: &Options) -> Result<Settings> {
     if let Some(depth) = options.depth {
         ensure!(
@@ -229,9 +246,10 @@ fn settings(options: &Options) -> Result<Settings> {
     );
     Ok(Settings {
         wanted: Wanted {
-            functions: options.markers.is_empty() || !options.only.is_empty(),
+            functions: options.chooses_functions(),
             selection: Selection::new(&options.only, &options.not)?,
             libraries: options.libraries,
+            needs: needs(options)?,
         },
         markers: markers::Wanted::new(options.markers.iter().map(|name| (&**name, true)))?,
         recorder: Recorder {

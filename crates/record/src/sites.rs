@@ -6,8 +6,10 @@ use crate::choose::Loaded;
 use crate::modules::extent;
 use crate::remove::PATIENCE;
 use crate::space::reaches;
-use crate::traced::{Chosen, Traced, Workshop, under_new_filter};
+use crate::traced::{Chosen, Settings, Traced, Workshop, under_new_filter};
 use anyhow::{Context, Result};
+use nopal_agent::Recorder;
+use nopal_control::Detail;
 use nopal_plan::Site;
 use nopal_process::Stopped;
 use std::collections::BTreeMap;
@@ -19,6 +21,15 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// Addresses in files, by the files' numbers in the trace, sorted.
 pub type ByFile = BTreeMap<u32, Vec<u64>>;
+
+/// What a thunk records, that records as much as `detail`.
+pub fn recorder(detail: Detail, settings: &Settings) -> Recorder {
+    Recorder {
+        arguments: detail.arguments,
+        wraps: detail.ends,
+        limits_depth: settings.recorder.limits_depth,
+    }
+}
 
 impl Traced {
     /// The jump of a site that is in the text.
@@ -32,21 +43,23 @@ impl Traced {
             .map(|index| &self.changes[index])
     }
 
-    /// Puts jumps at sites, switched off. Those that are there stay as they are. Returns the functions that got none, and
-    /// why.
+    /// Puts jumps at sites, switched off. Those that are there and record as much as `detail` stay as they are. Returns
+    /// the functions that got none, and why.
     pub fn insert_sites(
         &mut self,
         files: &ByFile,
+        detail: Detail,
         workshop: &mut Workshop,
     ) -> Result<Vec<(u32, u64, String)>> {
         let mut refused = Vec::new();
+        self.remove_lesser(files, detail, workshop)?;
         let mut changes = Vec::new();
         for module in self.modules.clone() {
             let Some(addresses) = files.get(&module.file.index) else {
                 continue;
             };
             let index = module.file.index;
-            let mut sites: Vec<&Site> = Vec::new();
+            let mut sites: Vec<(&Site, Recorder)> = Vec::new();
             for &address in addresses {
                 let here = module.base.wrapping_add(address);
                 let find = |changes: &[Change]| {
@@ -56,11 +69,14 @@ impl Traced {
                     continue;
                 }
                 if let Ok(known) = find(&self.taken_out) {
-                    changes.push(self.taken_out.remove(known));
-                    continue;
+                    let known = self.taken_out.remove(known);
+                    if self.records(&known, detail, workshop.settings) {
+                        changes.push(known);
+                        continue;
+                    }
                 }
                 match module.file.plan.site(address) {
-                    Ok(site) => sites.push(site),
+                    Ok(site) => sites.push((site, recorder(detail, workshop.settings))),
                     Err(reason) => refused.push((index, address, reason)),
                 }
             }
@@ -92,6 +108,34 @@ impl Traced {
             self.keep_taken_out(change);
         }
         Ok(refused)
+    }
+
+    /// Whether the thunk of a change records as much.
+    fn records(&self, change: &Change, detail: Detail, settings: &Settings) -> bool {
+        let own = self.recorders.get(&change.entry);
+        let own = own.copied().unwrap_or(settings.recorder);
+        (own.arguments || !detail.arguments) && (own.wraps || !detail.ends)
+    }
+
+    /// Takes out what records less than `detail`, to be put in again with other thunks.
+    fn remove_lesser(
+        &mut self,
+        files: &ByFile,
+        detail: Detail,
+        workshop: &mut Workshop,
+    ) -> Result<()> {
+        let mut lesser = ByFile::new();
+        for module in &self.modules {
+            for &address in files.get(&module.file.index).into_iter().flatten() {
+                let Some(change) = self.inserted(module.file.index, address) else {
+                    continue;
+                };
+                if change.has_thunk() && !self.records(change, detail, workshop.settings) {
+                    lesser.entry(module.file.index).or_default().push(address);
+                }
+            }
+        }
+        self.remove_sites(&lesser, workshop)
     }
 
     /// Takes the jumps of sites out of the text. Threads that are in their thunks, or will return there, go on in them.

@@ -75,6 +75,8 @@ pub struct Traced {
     /// The places of markers that generated code tells of, by address, and the words that their code looks at.
     pub markers: BTreeMap<u64, Marked>,
     pub marker_words: HashSet<u64>,
+    /// What thunks record that do not record what the session does, by their addresses.
+    pub recorders: HashMap<u64, Recorder>,
     /// The blocks with thunks that wrap calls, unless `entry_only`.
     wrapping: Vec<Wrapping>,
     pub entry_only: bool,
@@ -91,7 +93,8 @@ pub struct Workshop<'a> {
 /// What is to be traced in a module, and hooked.
 #[derive(Default)]
 pub struct Chosen<'a> {
-    pub sites: Vec<&'a Site>,
+    /// With what is recorded of each.
+    pub sites: Vec<(&'a Site, Recorder)>,
     pub hooks: Vec<(&'a Site, Stub)>,
     /// What switches its markers on.
     pub markers: Vec<Change>,
@@ -103,7 +106,7 @@ impl Chosen<'_> {
     /// Room that it takes in an arena, at most.
     pub fn bound(&self) -> u64 {
         let hooks = self.hooks.iter().map(|(site, _)| *site);
-        let sites = self.sites.iter().copied().chain(hooks);
+        let sites = self.sites.iter().map(|(site, _)| *site).chain(hooks);
         let bound = |site: &Site| {
             thunk_bound(site.body.code.len(), site.body.rows.len()) + size_of::<Change>()
         };
@@ -209,6 +212,7 @@ impl Traced {
             resting: HashMap::new(),
             markers: BTreeMap::new(),
             marker_words: HashSet::new(),
+            recorders: HashMap::new(),
             wrapping: Vec::new(),
             entry_only: !workshop.settings.recorder.wraps,
         })
@@ -229,6 +233,7 @@ impl Traced {
             resting: self.resting.clone(),
             markers: self.markers.clone(),
             marker_words: self.marker_words.clone(),
+            recorders: self.recorders.clone(),
             wrapping: self.wrapping.clone(),
             entry_only: self.entry_only,
         })
@@ -423,12 +428,12 @@ impl Traced {
         let fits = |arena: &Arena| reaches(arena.base, &extent) && arena.has_room(bytes);
         let arena = self.places.arenas.iter().position(fits);
         let arena = arena.context("no room for generated code in reach")?;
-        let (numbers, new) = workshop.files.number(&module.file, &chosen.sites);
+        let sites: Vec<&Site> = chosen.sites.iter().map(|(site, _)| *site).collect();
+        let (numbers, new) = workshop.files.number(&module.file, &sites);
         let writer = workshop.writer;
         let (block, changes) = std::thread::scope(|scope| {
             let told = (!new.is_empty()).then(|| scope.spawn(move || note(writer, &new.note())));
-            let (mut block, changes) =
-                self.make_block(arena, module, chosen, &numbers, workshop.settings)?;
+            let (mut block, changes) = self.make_block(arena, module, chosen, &numbers)?;
             if !on {
                 for change in &changes {
                     let at = (change.entry - block.low) as usize;
@@ -453,6 +458,10 @@ impl Traced {
             header: block.header,
         })?;
         self.add_markers(&chosen.markers, &chosen.marker_words);
+        let own = changes.iter().zip(&chosen.sites);
+        let own = own.filter(|(_, (_, recorder))| *recorder != workshop.settings.recorder);
+        self.recorders
+            .extend(own.map(|(change, (_, recorder))| (change.entry, *recorder)));
         Ok(changes)
     }
 
@@ -463,7 +472,7 @@ impl Traced {
             return false;
         };
         let hooks = chosen.hooks.iter().map(|(site, _)| *site);
-        let sites = chosen.sites.iter().copied().chain(hooks);
+        let sites = chosen.sites.iter().map(|(site, _)| *site).chain(hooks);
         let sites = sites.map(|site| module.base.wrapping_add(site.address));
         let mut markers = chosen.markers.iter();
         changes.iter().map(|change| change.address).eq(sites)
@@ -476,7 +485,6 @@ impl Traced {
         module: &Loaded,
         chosen: &Chosen,
         numbers: &[u32],
-        settings: &Settings,
     ) -> Result<(nopal_agent::Block, Vec<Change>)> {
         let arena = &self.places.arenas[arena];
         let mirror = self.places.immediates.mirror;
@@ -484,10 +492,10 @@ impl Traced {
         block.reserve(chosen.bound() as usize);
         let mut changes = Vec::with_capacity(chosen.sites.len() + chosen.hooks.len());
         let mut unwinding = Vec::new();
-        for (site, number) in chosen.sites.iter().zip(numbers) {
+        for ((site, recorder), number) in chosen.sites.iter().zip(numbers) {
             let recorder = Recorder {
-                wraps: !self.entry_only && !site.reads_return_address,
-                ..settings.recorder
+                wraps: recorder.wraps && !self.entry_only && !site.reads_return_address,
+                ..*recorder
             };
             let thunk = block.thunk(
                 *number,
@@ -639,7 +647,7 @@ fn unwinder(module: &Loaded) -> Option<UnwinderEntry> {
 
 fn choose<'a>(module: &'a Loaded, imports: &HashSet<u64>, settings: &Settings) -> Chosen<'a> {
     Chosen {
-        sites: settings.wanted.sites(module, imports),
+        sites: settings.wanted.sites(module, imports, settings.recorder),
         hooks: hooks::of(&module.file),
         markers: settings.markers.changes(module),
         marker_words: settings.markers.words(module, 0),

@@ -100,7 +100,7 @@ fn steer(handle: &Handle, process: i32) -> Result<()> {
 
     handle.ask(Session::clear_counts)?;
     let sites = both.clone();
-    let refused = handle.ask(move |session| session.insert(&sites))??;
+    let refused = handle.ask(move |session| session.insert(&sites, session.detail()))??;
     assert_eq!(refused, []);
     assert_ne!(text()?, before, "there is a jump");
     pause();
@@ -152,7 +152,7 @@ fn steer(handle: &Handle, process: i32) -> Result<()> {
     assert_eq!(entries(handle, &both)?, first, "removed");
 
     let sites = middle.clone();
-    handle.ask(move |session| session.insert(&sites))??;
+    handle.ask(move |session| session.insert(&sites, session.detail()))??;
     switch(&middle, Mode::On)?;
     pause();
     assert!(entries(handle, &both)?[1] > first[1], "inserted again");

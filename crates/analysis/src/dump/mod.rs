@@ -18,7 +18,7 @@ use nopal_trace::{Packet, ThreadInfo, Trace};
 use crate::drive::Drive;
 
 pub use folded::Weight;
-pub use latency::Latency;
+pub use latency::{Latency, case};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Format {

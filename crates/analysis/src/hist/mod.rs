@@ -13,7 +13,7 @@ use nopal_trace::{ThreadInfo, Trace};
 use crate::drive::Drive;
 use crate::filter::{Filter, Sieve};
 use crate::names::{Names, ThreadNames};
-use crate::tracers::{self, Past, Tracer};
+use crate::tracers::{self, Case, Past, Tracer};
 use crate::values::{Tally, Value, What, tally};
 pub use bars::{Bar, Scale, bars};
 pub use write::{write_json, write_text};
@@ -176,13 +176,14 @@ pub fn distributions(
 }
 
 /// The distributions of how long the cases of a tracer took, and what it missed. A case is of the thread in which it
-/// ended.
+/// ended. `found` is told of each that passes the filter.
 pub fn of_tracer(
     trace: &Trace,
     names: &Names,
     tracer: &Tracer,
     filter: &Filter,
     by: By,
+    mut found: impl FnMut(&Case),
 ) -> Result<(Vec<Group>, Past)> {
     ensure!(
         by != By::Function,
@@ -203,6 +204,7 @@ pub fn of_tracer(
         if !sieve.passes(case.begin, case.ticks()) {
             return;
         }
+        found(&case);
         let key = match by {
             By::Thread => u64::from(case.end_thread),
             By::Process => u64::from(thread.process),

@@ -34,6 +34,8 @@ const FUNCTIONS: &[(&str, Locking)] = &[
     ("pthread_spin_lock", Locking::Take),
     ("pthread_spin_trylock", Locking::Try),
     ("pthread_spin_unlock", Locking::Release),
+    // The same code in glibc: it gives back what nobody holds.
+    ("pthread_spin_init", Locking::Release),
     ("pthread_cond_wait", Locking::Condition),
     ("pthread_cond_timedwait", Locking::Condition),
     ("pthread_cond_clockwait", Locking::Condition),
@@ -46,15 +48,15 @@ const RUST: &[&str] = &[
     "futex::RwLock::write_contended",
 ];
 
-/// Which functions are to be recorded: in whatever library they are.
-pub const PATTERNS: &[&str] = &[
+/// The functions that take locks, in whatever library they are.
+pub const TAKE: &[&str] = &[
     "pthread_mutex_{lock,timedlock,clocklock,trylock}@*",
     "pthread_rwlock_{rdlock,timedrdlock,clockrdlock,tryrdlock,wrlock,timedwrlock,clockwrlock,trywrlock}@*",
     "pthread_spin_{lock,trylock}@*",
     "pthread_cond_{wait,timedwait,clockwait}@*",
-    "pthread_{mutex,rwlock,spin}_unlock@*",
-    "*::futex::{Mutex::lock,RwLock::read,RwLock::write}_contended@*",
 ];
+pub const RELEASE: &[&str] = &["pthread_{mutex,rwlock,spin}_unlock@*"];
+pub const WAIT: &[&str] = &["*::futex::{Mutex::lock,RwLock::read,RwLock::write}_contended@*"];
 
 /// What a function does, by its name as the file has it, and readable.
 pub fn locking(raw: &str, readable: &str) -> Option<Locking> {

@@ -16,7 +16,6 @@ use nopal_latency as latency;
 use crate::names::Names;
 
 pub use cases::{Case, Cases, Missing, Run};
-pub use locks::PATTERNS as LOCK_FUNCTIONS;
 pub use past::{Past, of_trace};
 pub use roles::Roles;
 pub use section::Section;
@@ -30,6 +29,29 @@ pub enum Tracer {
     /// From where a thread asks for a lock to where it gets it, or not.
     LockWait,
     Section(Section),
+}
+
+/// Functions, and what must be recorded of their calls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Need {
+    /// `GLOB[@MODULE]`
+    pub patterns: Vec<String>,
+    /// Instead of these, where they mean nothing.
+    pub or: Vec<String>,
+    /// Arguments, and results of what ends.
+    pub arguments: bool,
+    pub ends: bool,
+}
+
+impl Need {
+    fn all_of(patterns: &[&str], ends: bool) -> Need {
+        Need {
+            patterns: patterns.iter().map(|one| one.to_string()).collect(),
+            or: Vec::new(),
+            arguments: true,
+            ends,
+        }
+    }
 }
 
 /// The tracer that `text` asks for, unless a function is called so.
@@ -65,6 +87,24 @@ impl Tracer {
     /// A name, or `FROM..TO`.
     pub fn parse(text: &str) -> Option<Tracer> {
         Tracer::named(text).or_else(|| Section::parse(text).map(Tracer::Section))
+    }
+
+    /// The functions that must be recorded for it.
+    pub fn needs(&self) -> Vec<Need> {
+        match self {
+            Tracer::LockHold => vec![
+                Need::all_of(locks::TAKE, true),
+                // Where it is given back, it is enough to know that.
+                Need::all_of(locks::RELEASE, false),
+            ],
+            Tracer::LockWait => vec![
+                Need::all_of(locks::TAKE, true),
+                Need::all_of(locks::WAIT, true),
+            ],
+            Tracer::Section(section) => [&section.from, &section.to]
+                .map(section::Point::need)
+                .into(),
+        }
     }
 
     pub fn name(&self) -> &str {

@@ -4,6 +4,7 @@ use std::fmt;
 
 use nopal_trace::{Marker, Markers};
 
+use super::Need;
 use crate::names::Pattern;
 
 /// Where a section begins or ends, as it was written: `FUNCTION`, its entry; `FUNCTION.end`, its return; `FUNCTION.arg1`
@@ -81,6 +82,20 @@ impl Point {
             places.push((Pattern::new(stem), place, value));
         }
         places
+    }
+
+    /// What must be recorded for it, if it is in calls.
+    pub fn need(&self) -> Need {
+        let part = self
+            .parts()
+            .and_then(|(stem, end)| Some((stem, in_call(end)?)));
+        let or = part.map(|(stem, _)| stem.to_owned());
+        Need {
+            patterns: vec![self.text.clone()],
+            or: or.into_iter().collect(),
+            arguments: part.is_some_and(|(_, (_, value))| value.is_some()),
+            ends: part.is_some_and(|(_, (place, _))| place == Place::End),
+        }
     }
 
     /// Whether a marker is such a point.

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
 use nopal_control::{
-    Access, Calls, Content, Control, Counts, Engine, Error, File, FoundSite, Location, Mark, Mode,
-    Place, Refused, SiteKey,
+    Access, Calls, Content, Control, Counts, Detail, Engine, Error, File, FoundSite, Location,
+    Mark, Mode, Place, Refused, SiteKey,
 };
 use nopal_symbols::{Selection, nearest};
 use nopal_trace::synthetic::Recorder;
@@ -329,7 +329,14 @@ impl Engine for Fake {
         })
     }
 
-    fn insert(&mut self, sites: &[SiteKey]) -> Result<Vec<Refused>> {
+    fn detail(&self) -> Detail {
+        Detail {
+            arguments: false,
+            ends: true,
+        }
+    }
+
+    fn insert(&mut self, sites: &[SiteKey], _detail: Detail) -> Result<Vec<Refused>> {
         self.may_change()?;
         let mut refused = Vec::new();
         for &key in sites {

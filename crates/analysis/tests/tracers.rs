@@ -1,0 +1,256 @@
+//! Cases of locks and sections, of records made by hand: each is known.
+
+use std::path::Path;
+
+use nopal_abi as abi;
+use nopal_analysis::names::Names;
+use nopal_analysis::tracers::{Case, Past, Tracer, of_trace};
+use nopal_trace::synthetic::Recorder;
+use nopal_trace::{Field, FieldKind, Note, Session, Trace, Writer};
+
+const BEGIN: u64 = 0x1_0000_0000;
+const SLOT: u64 = 0x7ffd_0000_8008;
+
+const LOCK: u32 = 1;
+const UNLOCK: u32 = 2;
+const TRY: u32 = 3;
+const TIMED: u32 = 4;
+const WAIT: u32 = 5;
+const GET: u32 = 6;
+const PUT: u32 = 7;
+
+const EVENT: u32 = abi::EVENT_DEFINED | 2 << abi::EVENT_WORDS_SHIFT;
+
+const SITES: [(u32, &str); 7] = [
+    (LOCK, "pthread_mutex_lock"),
+    (UNLOCK, "pthread_mutex_unlock"),
+    (TRY, "pthread_mutex_trylock"),
+    (TIMED, "__pthread_mutex_timedlock@@GLIBC_2.34"),
+    (WAIT, "pthread_cond_wait"),
+    (GET, "get"),
+    (PUT, "put"),
+];
+
+/// One thread that records.
+struct Thread(Recorder);
+
+impl Thread {
+    fn new(number: u32) -> Thread {
+        Thread(Recorder::new(100, number, BEGIN + u64::from(number)))
+    }
+
+    fn enter(&mut self, clock: u64, site: u32, first: u64, second: u64) {
+        let arguments = [first, second, 0, 0, 0, 0];
+        self.0
+            .record(BEGIN + clock, abi::KIND_ENTRY_ARGS, site, SLOT, &arguments);
+    }
+
+    fn leave(&mut self, clock: u64, site: u32, result: u64) {
+        self.0
+            .record(BEGIN + clock, abi::KIND_EXIT_RESULT, site, SLOT, &[result]);
+    }
+
+    fn call(&mut self, clock: u64, until: u64, site: u32, first: u64, result: u64) {
+        self.enter(clock, site, first, 0);
+        self.leave(until, site, result);
+    }
+
+    fn unlock(&mut self, clock: u64, lock: u64) {
+        let arguments = [lock, 0, 0, 0, 0, 0];
+        self.0
+            .record(BEGIN + clock, abi::KIND_ONLY_ARGS, UNLOCK, SLOT, &arguments);
+    }
+}
+
+fn written(directory: &Path, threads: Vec<Thread>) -> Trace {
+    let mut writer = Writer::create(directory, Session::default()).unwrap();
+    let clock = |counter| Note::Clock {
+        counter,
+        monotonic_ns: counter,
+        realtime_ns: counter,
+    };
+    let image = Note::Image {
+        image: 1,
+        path: "/usr/lib/libc.so.6".into(),
+        identity: String::new(),
+    };
+    let sites = SITES.map(|(site, name)| (site, u64::from(site) * 16, 16, name.to_owned()));
+    let sites = Note::Sites {
+        image: 1,
+        sites: sites.into(),
+    };
+    let marker = Note::Marker {
+        image: 1,
+        event: EVENT,
+        name: "served".into(),
+        format: String::new(),
+        fields: vec![Field {
+            name: "request".into(),
+            kind: FieldKind::Unsigned(64),
+            labels: Vec::new(),
+        }],
+        file: "server.c".into(),
+        line: 1,
+    };
+    for note in [clock(BEGIN), image, sites, marker, clock(BEGIN + 1_000_000)] {
+        writer.note(&note).unwrap();
+    }
+    for thread in threads {
+        thread.0.finish(&mut writer).unwrap();
+    }
+    writer.sync_metadata().unwrap();
+    drop(writer);
+    Trace::open(directory).unwrap()
+}
+
+/// The cases as (key, ticks, thread in which they ended), in the order of their ends.
+type Found = Vec<(u64, u64, u32)>;
+
+fn found(tracer: &str, threads: Vec<Thread>) -> anyhow::Result<(Found, Past)> {
+    let directory = tempfile::tempdir().unwrap();
+    let trace = written(&directory.path().join("made"), threads);
+    let names = Names::new(&trace);
+    let numbers: Vec<u32> = trace.threads().iter().map(|thread| thread.thread).collect();
+    let mut cases = Vec::new();
+    let tracer = Tracer::parse(tracer).unwrap();
+    let past = of_trace(&trace, &names, &tracer, |case: Case| {
+        cases.push((case.key, case.ticks(), numbers[case.end_thread as usize]));
+    })?;
+    Ok((cases, past))
+}
+
+#[test]
+fn a_lock_is_held_from_its_return_to_the_call_that_gives_it_back() {
+    let mut one = Thread::new(1);
+    one.call(100, 150, LOCK, 0xa0, 0);
+    one.call(160, 170, TRY, 0xb0, 16);
+    one.call(200, 210, TRY, 0xc0, 0);
+    one.unlock(300, 0xa0);
+    one.call(400, 450, TIMED, 0xd0, 110);
+    one.unlock(500, 0xc0);
+    one.call(600, 620, LOCK, 0xe0, 130);
+    one.unlock(630, 0xe0);
+    // Its thread did not take it.
+    one.unlock(640, 0xf0);
+    let mut two = Thread::new(2);
+    two.call(120, 310, LOCK, 0xa0, 0);
+    two.unlock(320, 0xa0);
+    let (cases, past) = found("lockhold", vec![one, two]).unwrap();
+    let expected = [(0xa0, 150, 1), (0xa0, 10, 2), (0xc0, 290, 1), (0xe0, 10, 1)];
+    assert_eq!(cases, expected);
+    assert_eq!((past.open, past.missing), Default::default());
+}
+
+#[test]
+fn a_recursive_lock_is_held_until_it_is_given_back_as_often() {
+    let mut one = Thread::new(1);
+    one.call(100, 110, LOCK, 0xa0, 0);
+    one.call(120, 130, LOCK, 0xa0, 0);
+    one.unlock(140, 0xa0);
+    one.unlock(150, 0xa0);
+    let (cases, _) = found("lockhold", vec![one]).unwrap();
+    assert_eq!(cases, [(0xa0, 40, 1)]);
+}
+
+#[test]
+fn who_waits_for_a_condition_does_not_hold_the_mutex() {
+    let mut one = Thread::new(1);
+    one.call(100, 110, LOCK, 0xa0, 0);
+    one.enter(200, WAIT, 0xc0, 0xa0);
+    one.leave(900, WAIT, 0);
+    one.unlock(930, 0xa0);
+    let (cases, _) = found("lockhold", vec![one]).unwrap();
+    assert_eq!(cases, [(0xa0, 90, 1), (0xa0, 30, 1)]);
+}
+
+#[test]
+fn waiting_ends_also_without_the_lock() {
+    let mut one = Thread::new(1);
+    one.call(100, 150, LOCK, 0xa0, 0);
+    one.call(160, 170, TRY, 0xb0, 0);
+    one.call(400, 470, TIMED, 0xd0, 110);
+    one.enter(500, LOCK, 0xa0, 0);
+    let (cases, past) = found("lockwait", vec![one]).unwrap();
+    assert_eq!(cases, [(0xa0, 50, 1), (0xd0, 70, 1)]);
+    assert_eq!(past.open, 1, "the last one waits still");
+}
+
+/// Where records are missing, nothing is claimed of what was held meanwhile.
+#[test]
+fn a_lock_that_may_have_been_given_back_in_between_is_no_case() {
+    let mut one = Thread::new(1);
+    one.call(100, 110, LOCK, 0xa0, 0);
+    one.0.end_chunk();
+    one.0.lose(7);
+    one.unlock(5000, 0xa0);
+    one.call(6000, 6010, LOCK, 0xa0, 0);
+    one.unlock(6020, 0xa0);
+    let (cases, past) = found("lockhold", vec![one]).unwrap();
+    assert_eq!(cases, [(0xa0, 10, 1)]);
+    assert_eq!(past.missing.never_ended, 1);
+}
+
+#[test]
+fn a_section_is_paired_by_a_value_across_threads() {
+    let (mut one, mut two) = (Thread::new(1), Thread::new(2));
+    for request in 1..=3 {
+        one.call(request * 100, request * 100 + 5, GET, request, 0);
+    }
+    for (clock, request) in [(350, 3), (400, 1), (410, 9)] {
+        two.call(clock, clock + 5, PUT, request, 0);
+    }
+    let (cases, past) = found("get.arg1..put.arg1", vec![one, two]).unwrap();
+    assert_eq!(cases, [(3, 50, 2), (1, 300, 2)]);
+    assert_eq!((past.missing.ends_alone, past.open), (1, 1));
+}
+
+#[test]
+fn a_section_begins_and_ends_where_it_is_said() {
+    let one = || {
+        let mut one = Thread::new(1);
+        for at in [100, 200, 400] {
+            one.call(at, at + 30, GET, 7, at);
+        }
+        vec![one]
+    };
+    for (tracer, expected) in [
+        ("get..get.end", vec![30, 30, 30]),
+        ("get..get", vec![100, 200]),
+        ("get.end..get", vec![70, 170]),
+        ("g[e]t.end..get@libc*", vec![70, 170]),
+    ] {
+        let (cases, _) = found(tracer, one()).unwrap();
+        let ticks: Vec<u64> = cases.iter().map(|case| case.1).collect();
+        assert_eq!(ticks, expected, "{tracer}");
+    }
+    for (tracer, expected) in [
+        (
+            "got..get",
+            "no function or marker that was recorded is called \"got\"",
+        ),
+        (
+            "get..served.number",
+            "the marker served has no number that is called \"number\"",
+        ),
+        (
+            "get.arg1..put",
+            "a section is paired by a value that both ends have, or by the thread: only one of get.arg1 and put has a value",
+        ),
+        (
+            "get.end..put",
+            "get.end..put: nothing began and ended: 3 begins without an end, 0 ends without a begin",
+        ),
+    ] {
+        let error = found(tracer, one()).unwrap_err();
+        assert_eq!(error.to_string(), expected);
+    }
+}
+
+#[test]
+fn locks_that_were_recorded_without_arguments_are_told_of() {
+    let mut one = Thread::new(1);
+    one.0.entry(BEGIN + 100, LOCK, SLOT);
+    one.0.exit(BEGIN + 200, LOCK, SLOT);
+    let error = found("lockhold", vec![one]).unwrap_err().to_string();
+    assert!(error.contains("--args"), "{error}");
+}

@@ -1,0 +1,61 @@
+//! `nopal run`: runs a program under tracers of latency, and tells of their worst cases when it has ended.
+
+use anstream::eprintln;
+use anyhow::Result;
+use nopal_analysis::dump;
+use nopal_analysis::filter::Filter;
+use nopal_analysis::hist::{self, By};
+use nopal_analysis::names::Names;
+use nopal_analysis::text::{count, duration};
+use nopal_analysis::tracers::{Case, Tracer};
+use nopal_record::Outcome;
+use nopal_trace::Trace;
+use std::io::Write;
+
+use crate::arguments::Run;
+use crate::hist::missing;
+use crate::record;
+
+pub fn run(arguments: Run) -> Result<i32> {
+    let options = arguments.options()?;
+    record::run(&options, |outcome| {
+        for tracer in &options.tracers {
+            // The program has run: that there is nothing to tell is no failure of its.
+            if let Err(error) = tell(tracer, outcome) {
+                eprintln!("nopal: {error:#}");
+            }
+        }
+    })
+}
+
+/// On standard error: standard output is the program's.
+fn tell(tracer: &Tracer, outcome: &Outcome) -> Result<()> {
+    let trace = Trace::open(&outcome.directory)?;
+    let names = Names::new(&trace);
+    let mut worst: Option<Case> = None;
+    let all = Filter::default();
+    let (groups, past) = hist::of_tracer(&trace, &names, tracer, &all, By::Nothing, |case| {
+        if worst.is_none_or(|worst| case.ticks() > worst.ticks()) {
+            worst = Some(*case);
+        }
+    })?;
+    for group in groups {
+        let [half, most] = [0.5, 0.99].map(|part| group.distribution.quantile(part));
+        let [half, most] = [half, most].map(|value| duration(value.unsigned_abs()));
+        let cases = count(group.distribution.count());
+        eprintln!(
+            "nopal: {}: {cases} cases, p50 {half}, p99 {most}; the worst:",
+            tracer.name()
+        );
+    }
+    for line in missing(&past) {
+        eprintln!("nopal: {line}");
+    }
+    let mut text = Vec::new();
+    if let Some(worst) = worst {
+        dump::case(&trace, &names, tracer, &worst, false, &mut text)?;
+    }
+    // Nobody may read it.
+    let _ = anstream::stderr().write_all(&text);
+    Ok(())
+}
