@@ -54,3 +54,40 @@ pub fn assert_nothing_left(process: i32) {
     assert!(!maps.contains("nopal"), "memory is left behind:\n{maps}");
     assert_text_restored(process);
 }
+
+/// What a process has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    /// Where it has mapped what, without how far heap and stacks have grown.
+    pub maps: Vec<String>,
+    pub descriptors: usize,
+    /// Its own memory.
+    pub kib: u64,
+}
+
+impl Held {
+    pub fn by(process: i32) -> Held {
+        let read = |name: &str| {
+            std::fs::read_to_string(format!("/proc/{process}/{name}")).expect("the process lives")
+        };
+        let maps = read("maps");
+        let maps = maps.lines().map(|line| line.split_whitespace());
+        let maps = maps.map(|mut fields| {
+            let end = fields.next().and_then(|range| range.split('-').nth(1));
+            [end, fields.next(), fields.nth(3)]
+                .map(Option::unwrap_or_default)
+                .join(" ")
+        });
+        let status = read("status");
+        let own = status
+            .lines()
+            .find_map(|line| line.strip_prefix("RssAnon:"));
+        let own = own.expect("it has memory").trim().trim_end_matches(" kB");
+        let descriptors = std::fs::read_dir(format!("/proc/{process}/fd"));
+        Held {
+            maps: maps.collect(),
+            descriptors: descriptors.expect("the process lives").count(),
+            kib: own.parse().expect("a number"),
+        }
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use nopal_tests::process::{assert_nothing_left, is_text_changed, wait_until};
+use nopal_tests::process::{Held, assert_nothing_left, is_text_changed, wait_until};
 use nopal_tests::{
     Case, End, Ended, Program, Report, Running, Start, c, compile, cxx, nopal, scratch,
 };
@@ -77,13 +77,18 @@ fn is_recorded_exactly(case: &Case) {
     assert_eq!(calls, [1100, 1000, 21]);
 }
 
+/// So often by default; NOPAL_ROUNDS=1000 takes some minutes.
+const ROUNDS: usize = 40;
+
 #[test]
 fn a_busy_process_is_attached_to_again_and_again() {
+    let rounds = std::env::var("NOPAL_ROUNDS").map_or(ROUNDS, |rounds| rounds.parse().unwrap());
     let scratch = scratch();
     let case = Case::new(c("phases", &[])).arguments(["busy"]);
     let mut program = running(&case, "phase 0");
     let mut stdin = program.stdin();
-    for round in 1..=4 {
+    let mut first = None;
+    for round in 1..=rounds {
         let trace = scratch.path().join("trace");
         let tool = case.attach(program.id(), &trace);
         stdin.write_all(b"on\n").unwrap();
@@ -91,7 +96,23 @@ fn a_busy_process_is_attached_to_again_and_again() {
         interrupt(tool);
         assert_nothing_left(program.id());
         assert!(Report::of(&trace).calls("leaf") >= 1000);
+        std::fs::remove_dir_all(&trace).unwrap();
+        let now = Held::by(program.id());
+        // What libraries allocate when they are first used is there after the first round.
+        let first = first.get_or_insert_with(|| now.clone());
+        assert_eq!(
+            (&now.maps, now.descriptors),
+            (&first.maps, first.descriptors)
+        );
+        assert!(now.kib < first.kib + 64, "{round}: {now:?}, {first:?}");
     }
+    let kib = |held: &Held| held.kib;
+    let end = Held::by(program.id());
+    println!(
+        "{:?} KiB after the first of {rounds} rounds, {} in the end",
+        first.as_ref().map(kib),
+        end.kib
+    );
     drop(stdin);
     let ended = program.wait();
     assert_eq!((ended.end, &*ended.stderr), (End::Code(5), ""));

@@ -3,6 +3,8 @@
 use anyhow::{Context, Result, ensure};
 use nopal_control::{Engine, Mode, Place, SiteKey};
 use nopal_record::{Handle, Options, Session, Target, record};
+use nopal_trace::{Event, ThreadInfo, Trace};
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::process::{Child, Command, Stdio};
@@ -135,14 +137,19 @@ fn steer(handle: &Handle, process: i32) -> Result<()> {
         handle.ask(move |session| session.watch(&ids, false))?
     };
     assert!(watch(&[1]).is_err(), "not of this session");
-    let mut tasks = std::fs::read_dir(format!("/proc/{process}/task"))?.flatten();
-    let task = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse::<u32>().ok();
-    let thread = tasks.find_map(task).context("it has threads")?;
-    for ids in [&[thread][..], &[process as u32], &[]] {
+    let threads = nopal_process::threads(process)?;
+    let all: BTreeSet<u32> = threads.iter().map(|thread| *thread as u32).collect();
+    let one = *all.last().context("it has threads")?;
+    for (ids, expected) in [
+        (&[one][..], &BTreeSet::from([one])),
+        (&[process as u32], &all),
+        (&[one, process as u32], &all),
+        (&[], &all),
+    ] {
         watch(ids)?;
-        let first = entries(handle, &both)?;
+        let from = handle.ask(|session| session.clock())?;
         pause();
-        assert!(entries(handle, &both)?[1] > first[1], "watched: {ids:?}");
+        assert_eq!(recorded_since(handle, from)?, *expected, "watched: {ids:?}");
     }
     let sites = both.clone();
     handle.ask(move |session| session.remove(&sites))??;
@@ -157,6 +164,20 @@ fn steer(handle: &Handle, process: i32) -> Result<()> {
     pause();
     assert!(entries(handle, &both)?[1] > first[1], "inserted again");
     Ok(())
+}
+
+/// The threads of which the trace has calls since a moment.
+fn recorded_since(handle: &Handle, from: u64) -> Result<BTreeSet<u32>> {
+    handle.flush()?;
+    let directory = handle.ask(|session| session.directory().to_owned())?;
+    let trace = Trace::open(&directory)?;
+    let calls = |thread: &ThreadInfo| {
+        let mut records = thread.packets().flat_map(|packet| packet.records());
+        records.any(|record| record.clock >= from && matches!(record.event, Event::Entry { .. }))
+    };
+    let threads = trace.threads();
+    let threads = threads.iter().filter(|thread| calls(thread));
+    Ok(threads.map(|thread| thread.thread).collect())
 }
 
 /// The first bytes of a function in the process.
