@@ -36,6 +36,20 @@ static struct nopal_context *claim(struct nopal_process *process, uint64_t point
 	return 0;
 }
 
+/* Has whoever takes nopal out know where its word is: when the thread has ended, perhaps with its parent in another
+ * process, the control block may be kept for a later one, word and all. Where the table is full nothing is noted. */
+static void note_pointer(struct nopal_process *process, uint64_t pointer)
+{
+	for (uint32_t probe = 0; probe < NOPAL_CONTEXTS; probe++) {
+		uint64_t *place = &process->thread_pointers[(hash(pointer) + probe) & (NOPAL_CONTEXTS - 1)];
+		uint64_t seen = __atomic_load_n(place, __ATOMIC_RELAXED);
+		if (!seen)
+			__atomic_compare_exchange_n(place, &seen, pointer, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+		if (!seen || seen == pointer)
+			return;
+	}
+}
+
 /* A new thread: perhaps the first on this thread pointer, perhaps one that got the memory of a thread that ended,
  * perhaps the only one in a forked child. */
 static void begin(struct nopal_process *process, struct nopal_context *context, uint32_t token)
@@ -91,6 +105,7 @@ struct nopal_context *nopal_context_get(struct nopal_process *process)
 		__atomic_add_fetch(&process->region->threads_untraced, 1, __ATOMIC_RELAXED);
 		__atomic_store_n(&nobody(process)->token, ~0u, __ATOMIC_RELAXED);
 	}
+	note_pointer(process, pointer);
 	*(struct nopal_context *volatile *)slot = context ? context : nobody(process);
 	if (!process->quiet)
 		port_restore_signals(signals);

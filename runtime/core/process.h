@@ -26,7 +26,7 @@
 #define NOPAL_DEPTH_LIMIT 256
 #define NOPAL_UNWINDER_RESUME 32    /* offset in struct nopal_unwinder */
 #define NOPAL_UNWINDER_BYTES 48
-#define NOPAL_PROCESS_UNWINDERS 24640
+#define NOPAL_PROCESS_UNWINDERS 24648
 #define NOPAL_UNWINDER_SHIFT 56     /* the landing pad gets an unwinder's number above the bits of an address */
 #define NOPAL_EXIT_WORD 7           /* from the address that a wrapped function returns to: the record word of its exit */
 
@@ -82,6 +82,7 @@ struct nopal_process {
 	struct nopal_region *region;
 	struct nopal_context *contexts;     /* NOPAL_CONTEXTS of them, wiped on fork */
 	uint64_t *stack_parts;              /* NOPAL_STACK_PARTS words: part number * 4 + state */
+	uint64_t *thread_pointers;          /* NOPAL_CONTEXTS words: where contexts are pointed to from; 0: free. Not wiped on fork */
 	int64_t mirror;                     /* address of a slot's mirror minus the slot's; a multiple of a stack part */
 	int32_t context_slot;               /* offset from the thread pointer of the word that points to the context */
 	int32_t thread_slot;                /* offset of the 32-bit thread id in the thread's control block */

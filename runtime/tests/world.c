@@ -35,13 +35,14 @@ static void *zeroed_pages(void *old, size_t bytes)
 
 void world_begin(uint32_t chunks)
 {
-	static void *memory, *contexts, *parts;
+	static void *memory, *contexts, *parts, *pointers;
 	CHECK(chunks <= CHUNKS_AT_MOST);
 	if (!memory)
 		memory = zeroed_pages(0, (CHUNKS_AT_MOST + 1) * NOPAL_CHUNK_BYTES);
 	memset(memory, 0, NOPAL_CHUNK_BYTES);   /* the chunks behind are zero since the last end of the world */
 	contexts = zeroed_pages(contexts, NOPAL_CONTEXTS * sizeof(struct nopal_context));
 	parts = zeroed_pages(parts, NOPAL_STACK_PARTS * 8);
+	pointers = zeroed_pages(pointers, NOPAL_CONTEXTS * 8);
 	region = memory;
 	region->version = NOPAL_ABI_VERSION;
 	region->chunk_count = chunks;
@@ -51,6 +52,7 @@ void world_begin(uint32_t chunks)
 		.region = region,
 		.contexts = contexts,
 		.stack_parts = parts,
+		.thread_pointers = pointers,
 		.mirror = MIRROR,
 		.context_slot = offsetof(struct sim_thread, context),
 		.thread_slot = offsetof(struct sim_thread, id_in_block),

@@ -8,6 +8,7 @@ pub struct ProcessHead {
     pub region: u64,
     pub contexts: u64,
     pub stack_parts: u64,
+    pub thread_pointers: u64,
     pub mirror: i64,
     pub context_slot: i32,
     pub thread_slot: i32,

@@ -27,6 +27,7 @@ fn process_structure_is_the_headers() {
         "offsetof(struct nopal_process, region)" => offset_of!(ProcessHead, region),
         "offsetof(struct nopal_process, contexts)" => offset_of!(ProcessHead, contexts),
         "offsetof(struct nopal_process, stack_parts)" => offset_of!(ProcessHead, stack_parts),
+        "offsetof(struct nopal_process, thread_pointers)" => offset_of!(ProcessHead, thread_pointers),
         "offsetof(struct nopal_process, mirror)" => offset_of!(ProcessHead, mirror),
         "offsetof(struct nopal_process, context_slot)" => offset_of!(ProcessHead, context_slot),
         "offsetof(struct nopal_process, thread_slot)" => offset_of!(ProcessHead, thread_slot),

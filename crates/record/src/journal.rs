@@ -2,7 +2,7 @@
 //! is believed that the kernel's list of mappings or the text does not bear out.
 
 use crate::change::Change;
-use crate::traced::{as_bytes_mut, parts_bytes};
+use crate::traced::{as_bytes_mut, pointers_bytes};
 use anyhow::{Context, Result, ensure};
 use nopal_abi::{ABI_VERSION, Region as Layout};
 use nopal_agent::{
@@ -36,6 +36,8 @@ pub struct Journal {
     /// The process structure with the table of stack parts, and the contexts.
     private: Vec<Range<u64>>,
     stack_parts: u64,
+    thread_pointers: u64,
+    contexts: Range<u64>,
     pub mirror: i64,
     /// Where a thread's control block has its context.
     pub context_slot: i32,
@@ -72,6 +74,23 @@ impl Journal {
     /// The stack parts that were ever mirrored.
     pub fn mirrored_parts(&self, memory: &Memory) -> Result<Vec<u64>> {
         mirrored_parts(memory, self.stack_parts)
+    }
+
+    /// Where threads that live, or have lived, have the address of a context of theirs: in their control blocks, which
+    /// glibc keeps for later threads.
+    pub fn words_in_threads(&self, memory: &Memory) -> Result<Vec<u64>> {
+        let mut bytes = vec![0; pointers_bytes() as usize];
+        memory
+            .read(self.thread_pointers, &mut bytes)
+            .context("the table of threads cannot be read")?;
+        let slots = words(&bytes)
+            .filter(|pointer| *pointer != 0)
+            .map(|pointer| pointer.wrapping_add_signed(self.context_slot.into()))
+            .filter(|slot| {
+                let word = memory.read_word(*slot);
+                word.is_ok_and(|word| self.contexts.contains(&word))
+            });
+        Ok(slots.collect())
     }
 
     /// All memory of nopal's, mirrors included.
@@ -130,7 +149,7 @@ fn read(process: i32, region: &Mapping, maps: &[Mapping], memory: &Memory) -> Re
     memory.read(head_at, as_bytes_mut(&mut head))?;
     let contexts = head.contexts;
     let private = vec![
-        head_at..head.stack_parts.saturating_add(parts_bytes()),
+        head_at..head.thread_pointers.saturating_add(pointers_bytes()),
         contexts
             ..contexts.saturating_add(((CONTEXTS * CONTEXT_BYTES) as u64).next_multiple_of(PAGE)),
     ];
@@ -174,6 +193,8 @@ fn read(process: i32, region: &Mapping, maps: &[Mapping], memory: &Memory) -> Re
         owner: owner(owners & 0xffff_ffff).or_else(|| owner(owners >> 32)),
         private,
         stack_parts: head.stack_parts,
+        thread_pointers: head.thread_pointers,
+        contexts: contexts..contexts.saturating_add((CONTEXTS * CONTEXT_BYTES) as u64),
         mirror: head.mirror,
         context_slot: head.context_slot,
         code,

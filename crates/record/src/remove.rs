@@ -61,7 +61,7 @@ pub fn remove(journal: &Journal) -> Result<()> {
         let wrapped = unwrap_frames(journal, &memory, &unwinding)?;
         if out && !wrapped {
             restore::take_back(&hooks, &memory)?;
-            forget_contexts(journal, &stopped, &memory)?;
+            forget_contexts(journal, &memory)?;
             if unwinding.is_empty() && !is_needed(journal, &stopped, &memory, &found) {
                 return give_back(journal, &mut stopped, &memory);
             }
@@ -169,14 +169,10 @@ fn is_after_call(memory: &Memory, address: u64) -> bool {
     memory.read(address, &mut code).is_ok() && code == AFTER_CALL
 }
 
-/// Makes threads without contexts of them all.
-fn forget_contexts(journal: &Journal, stopped: &Stopped, memory: &Memory) -> Result<()> {
-    let slot = i64::from(journal.context_slot);
-    for thread in stopped.threads() {
-        let word = thread.fs_base()?.wrapping_add_signed(slot);
-        memory.write(word, &0u64.to_le_bytes())?;
-    }
-    Ok(())
+/// Makes threads without contexts of them all, and of those that will get the control blocks of threads that have ended.
+fn forget_contexts(journal: &Journal, memory: &Memory) -> Result<()> {
+    let mut words = journal.words_in_threads(memory)?.into_iter();
+    words.try_for_each(|word| memory.write(word, &0u64.to_le_bytes()))
 }
 
 /// Whether a thread will return into generated code, of which words were `found` on stacks. Most of them are left from

@@ -151,7 +151,7 @@ impl Traced {
 
         let mut injector = Injector::new(thread)?;
         let contexts_bytes = (CONTEXTS * CONTEXT_BYTES) as u64;
-        let head_end = head_bytes() + parts_bytes();
+        let head_end = head_bytes() + parts_bytes() + pointers_bytes();
         let head = injector.private_memory(&mut space, head_end, false)?;
         let contexts =
             injector.private_memory(&mut space, contexts_bytes.next_multiple_of(PAGE), true)?;
@@ -178,6 +178,7 @@ impl Traced {
             region: region_at,
             contexts,
             stack_parts: head + head_bytes(),
+            thread_pointers: head + head_bytes() + parts_bytes(),
             mirror,
             context_slot,
             thread_slot,
@@ -623,6 +624,11 @@ const fn head_bytes() -> u64 {
 /// The table of stack parts.
 pub const fn parts_bytes() -> u64 {
     (STACK_PARTS * 8) as u64
+}
+
+/// The table of thread pointers.
+pub const fn pointers_bytes() -> u64 {
+    (CONTEXTS * 8) as u64
 }
 
 const MEMORY_NAME: &[u8] = b"nopal\0";

@@ -118,6 +118,7 @@ impl World {
             region,
             contexts: memory((CONTEXTS * CONTEXT_BYTES) as u64, 4096, read_write),
             stack_parts: memory((STACK_PARTS * 8) as u64, 4096, read_write),
+            thread_pointers: memory((CONTEXTS * 8) as u64, 4096, read_write),
             mirror,
             context_slot: CONTEXT_SLOT as i32,
             thread_slot,
