@@ -37,7 +37,8 @@ pub fn detach(detach: &Detach) -> Result<()> {
         // Nobody may be left of a session that was killed.
         Err(error) => match nopal_record::clean_up(detach.pid) {
             Ok(true) => Ok(()),
-            _ => Err(error),
+            Ok(false) => Err(error),
+            Err(reason) => Err(reason),
         },
     }
 }

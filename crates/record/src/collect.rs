@@ -171,7 +171,8 @@ impl Collector {
             // A long round must not look like the tool's end to threads that wait.
             region.beat();
             freed += 1;
-            self.threads.insert(key, next.max(sequence + 1));
+            self.threads
+                .insert(key, next.max(sequence.saturating_add(1)));
             self.taken.remove(&(key, sequence));
             let last = threads.peek().is_none_or(|((other, _), _)| *other != key);
             if last
@@ -387,6 +388,47 @@ mod tests {
 
     fn first(kind: u32, number: u32) -> u64 {
         u64::from(kind | number << 4) << 32
+    }
+
+    /// The header of a chunk is the process's own word.
+    #[test]
+    fn a_chunk_may_say_that_it_is_the_last_that_can_be_counted() {
+        use nopal_trace::Session;
+        use std::os::fd::{AsFd, OwnedFd};
+        use std::os::unix::fs::FileExt;
+
+        let scratch = tempfile::tempdir().unwrap();
+        let file = OwnedFd::from(tempfile::tempfile().unwrap());
+        let region = Region::create(file, 2 * CHUNK_BYTES as u64, 0, 0).unwrap();
+        let file = std::fs::File::from(region.file().as_fd().try_clone_to_owned().unwrap());
+        let chunks_at = region.bytes() - 2 * CHUNK_BYTES as u64;
+        let mut states_at = [0; 8];
+        file.read_exact_at(
+            &mut states_at,
+            std::mem::offset_of!(nopal_abi::Region, state_offset) as u64,
+        )
+        .unwrap();
+        for chunk in 0..2 {
+            let header = ChunkHeader {
+                sequence: u64::MAX,
+                process: 1,
+                thread: 1,
+                ..ChunkHeader::default()
+            };
+            let at = chunks_at + chunk * CHUNK_BYTES as u64;
+            file.write_all_at(crate::traced::as_bytes(&header), at)
+                .unwrap();
+            file.write_all_at(
+                &CHUNK_FULL.to_le_bytes(),
+                u64::from_le_bytes(states_at) + 4 * chunk,
+            )
+            .unwrap();
+        }
+        let mut writer = Writer::create(&scratch.path().join("trace"), Session::default()).unwrap();
+        let mut collector = Collector::new(Keep::All, None);
+        collector.finish(&region, &mut writer).unwrap();
+        assert_eq!(region.chunk_state(0), CHUNK_FREE);
+        assert_eq!(collector.totals.events, 0);
     }
 
     #[test]
