@@ -5,7 +5,7 @@ PREFIX ?= /usr/local
 CARGO ?= cargo
 NOPAL := target/release/nopal
 
-.PHONY: all demo test check explore bench fuzz hard man install clean
+.PHONY: all demo test check explore bench fuzz hard torture man install clean
 
 all:
 	@.ci/packages build
@@ -74,6 +74,12 @@ fuzz:
 hard: all
 	@.ci/packages test
 	NOPAL=$(CURDIR)/$(NOPAL) $(CARGO) run --release --quiet --package nopal-tests --bin hard
+
+# Ten thousand sites switched a hundred million times under load; more by TORTURE='seed=N seconds=N toggles=N'.
+TORTURE ?= toggles=100_000_000
+torture: all
+	@.ci/packages test
+	NOPAL=$(CURDIR)/$(NOPAL) $(CARGO) run --release --quiet --package nopal-tests --bin torture -- $(TORTURE)
 
 # The tables of seeds 000 and 004, on this machine.
 bench-seeds: all library

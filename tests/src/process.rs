@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// Code of the files that are mapped into the process is as it is in the files.
-pub fn assert_text_restored(process: i32) {
+/// The first file with `name` in its path whose code in the process is not what it is in the file.
+pub fn text_difference(process: i32, name: &str) -> Option<String> {
     let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).expect("the process lives");
     let memory = std::fs::File::open(format!("/proc/{process}/mem")).expect("it may be looked at");
     let mut compared = 0;
@@ -12,7 +12,8 @@ pub fn assert_text_restored(process: i32) {
         let &[range, permissions, offset, _, _, path] = &fields[..] else {
             continue;
         };
-        if !permissions.contains('x') || !path.starts_with('/') || path.starts_with("/memfd:") {
+        let is_code = permissions.contains('x') && path.starts_with('/');
+        if !is_code || path.starts_with("/memfd:") || !path.contains(name) {
             continue;
         }
         let number = |text: &str| u64::from_str_radix(text, 16).expect("hexadecimal");
@@ -26,13 +27,22 @@ pub fn assert_text_restored(process: i32) {
         let file = std::fs::read(path).expect("a mapped file");
         let there = &file[number(offset) as usize..];
         let length = there.len().min(mapped.len());
-        assert!(
-            mapped[..length] == there[..length],
-            "the code of {path} is not what it was"
-        );
+        let differs = (0..length).find(|&at| mapped[at] != there[at]);
+        if let Some(at) = differs {
+            let at = number(offset) + at as u64;
+            return Some(format!("the code of {path} is not what it was, at {at:#x}"));
+        }
         compared += 1;
     }
     assert!(compared >= 1, "there is code to compare");
+    None
+}
+
+/// Code of the files that are mapped into the process is as it is in the files.
+pub fn assert_text_restored(process: i32) {
+    if let Some(difference) = text_difference(process, "") {
+        panic!("{difference}");
+    }
 }
 
 pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
@@ -45,7 +55,7 @@ pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
 
 /// Something of nopal's is still in the code.
 pub fn is_text_changed(process: i32) -> bool {
-    std::panic::catch_unwind(|| assert_text_restored(process)).is_err()
+    text_difference(process, "").is_some()
 }
 
 /// Nothing of nopal's is mapped.

@@ -46,6 +46,15 @@ impl Report {
             .filter(move |row| row["function"] == function)
     }
 
+    /// The calls of each function whose name means something.
+    pub fn calls_of<Key>(&self, key: impl Fn(&str) -> Option<Key>) -> Vec<(Key, u64)> {
+        let calls = self.rows.iter().filter_map(|row| {
+            let key = key(row["function"].as_str()?)?;
+            Some((key, row["calls"].as_u64().expect("calls is a number")))
+        });
+        calls.collect()
+    }
+
     pub fn total_calls(&self) -> u64 {
         self.rows
             .iter()

@@ -1,0 +1,567 @@
+//! One session, from attaching to its end: commands at random, and what must be so after each.
+
+use crate::program::{Counted, FUNCTIONS, PATIENCE, Program};
+use crate::traces::{COUNTED, COUNTED_PATTERN, Traces, random_pattern, text};
+use nopal_serve::{Access, Client};
+use nopal_tests::{End, Report, Start, nopal};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+/// How a session ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Ending {
+    /// Ctrl-C.
+    Interrupt,
+    /// `nopal detach`.
+    Detach,
+    /// SIGKILL to the tool.
+    Kill,
+    /// SIGKILL to the guardian and the tool; then `nopal detach`.
+    KillBoth,
+}
+
+pub const ENDINGS: [Ending; 4] = [
+    Ending::Interrupt,
+    Ending::Detach,
+    Ending::Kill,
+    Ending::KillBoth,
+];
+
+/// What all sessions together have done.
+#[derive(Debug, Default)]
+pub struct Done {
+    pub toggles: u64,
+    pub commands: u64,
+    /// Calls that were counted by the program and by nopal, exactly.
+    pub compared: u64,
+    /// Calls that were not in the trace, as the session has told.
+    pub lost: u64,
+    pub windows: u64,
+}
+
+pub struct Session<'a> {
+    program: &'a Program,
+    random: &'a mut fastrand::Rng,
+    done: &'a mut Done,
+    directory: &'a Path,
+    trace: PathBuf,
+    tool: Child,
+    said: PathBuf,
+    client: Client,
+    traces: Traces,
+    /// Whether markers are traced: what is in the code for them stays until the session's end.
+    markers: bool,
+    /// The last commands, told when something is wrong.
+    recent: Vec<String>,
+    /// What had been counted when the counted trace was switched on, if it is on.
+    window: Option<Counted>,
+    /// Calls of the counted functions while they were on, a number each.
+    expected: Vec<u64>,
+    /// Those since counts began at 0.
+    since_reset: u64,
+    lost: u64,
+    begun: Counted,
+    tool_at_first: Option<Usage>,
+}
+
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the last commands:\n{}", self.recent.join("\n"));
+            let kept = std::env::temp_dir().join(format!("torture-{}", std::process::id()));
+            if std::fs::rename(&self.trace, &kept).is_ok() {
+                eprintln!("the trace is kept in {}", kept.display());
+            }
+        }
+        let _ = self.tool.kill();
+    }
+}
+
+/// What the tool holds.
+struct Usage {
+    descriptors: usize,
+    kilobytes: u64,
+}
+
+/// Microseconds that a thread of the program sleeps between two bursts of calls.
+const IDLE: [u64; 5] = [0, 50, 200, 1000, 5000];
+
+const RECENT: usize = 40;
+
+/// The tool's own memory may grow by this much in a session: names and sites that it has met, and records on their way.
+const MOST_GROWTH: u64 = 256 << 10;
+
+impl<'a> Session<'a> {
+    pub fn attach(
+        program: &'a Program,
+        directory: &'a Path,
+        random: &'a mut fastrand::Rng,
+        done: &'a mut Done,
+    ) -> Session<'a> {
+        let (trace, said) = (directory.join("trace"), directory.join("said"));
+        let pattern = random_pattern(random);
+        let mut start = command(["attach", "--block"]);
+        let sizes = ["1M", "4M", "64M"];
+        start.words.extend([
+            "--buffer".into(),
+            random.choice(sizes).expect("three").into(),
+        ]);
+        start
+            .words
+            .extend(["-F".into(), text(&pattern).into(), "-o".into()]);
+        start.words.push(trace.clone().into());
+        for option in ["--args", "--entry-only"] {
+            if random.u8(0..6) == 0 {
+                start.words.push(option.into());
+            }
+        }
+        let markers = random.bool();
+        if markers {
+            start.words.push("-M*".into());
+        }
+        start.words.push(program.id().to_string().into());
+        let begun = program.counted();
+        let output = File::create(&said).expect("a file can be made");
+        let mut tool = start
+            .command()
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(output)
+            .spawn()
+            .expect("nopal starts");
+        wait("nopal to attach", || {
+            let said = std::fs::read_to_string(&said).unwrap_or_default();
+            let ended = tool.try_wait().expect("a child can be waited for");
+            assert!(ended.is_none(), "nopal does not attach: {said}");
+            said.contains("nopal: tracing process")
+        });
+        let mut traces = Traces::new();
+        traces.adopt("function", &pattern);
+        Session {
+            client: Client::connect(program.id()).expect("the session answers"),
+            program,
+            random,
+            done,
+            directory,
+            trace,
+            tool,
+            said,
+            traces,
+            markers,
+            recent: vec![format!("{:?}", start.words)],
+            window: None,
+            expected: vec![0; COUNTED],
+            since_reset: 0,
+            lost: 0,
+            begun,
+            tool_at_first: None,
+        }
+    }
+
+    /// Does this and that for a while.
+    pub fn torture(&mut self, time: Duration) {
+        self.make_counted();
+        let begun = Instant::now();
+        while begun.elapsed() < time {
+            match self.random.u8(0..100) {
+                0..20 => self.new_trace(),
+                20..50 => self.switch_some(),
+                50..60 => self.remove_one(),
+                60..75 => self.turn_window(),
+                75..80 => self.stop_and_start(),
+                80..84 => self.reset(),
+                84..90 => self.look(),
+                90..95 => {
+                    let microseconds = self.random.choice(IDLE).expect("there are some");
+                    self.program.be_idle(microseconds);
+                }
+                _ => std::thread::sleep(Duration::from_micros(self.random.u64(0..5000))),
+            }
+        }
+        self.done.toggles += std::mem::take(&mut self.traces.toggles);
+    }
+
+    fn command(&mut self, text: &str) -> String {
+        self.note(text);
+        match self.client.command(text) {
+            Ok(answer) => answer,
+            Err(error) => panic!("{text:.200}: {error:#}\n{}", self.said()),
+        }
+    }
+
+    fn note(&mut self, text: &str) {
+        self.done.commands += text.lines().count() as u64;
+        self.recent.extend(text.lines().map(str::to_owned));
+        let old = self.recent.len().saturating_sub(RECENT);
+        self.recent.drain(..old);
+    }
+
+    fn state(&mut self) -> String {
+        state(&mut self.client).expect("the session says what it does")
+    }
+
+    fn said(&self) -> String {
+        std::fs::read_to_string(&self.said).unwrap_or_default()
+    }
+
+    /// The trace of the functions whose calls are counted, switched off, with nobody in their windows.
+    fn make_counted(&mut self) {
+        self.program.close();
+        self.command(&format!("trace {COUNTED_PATTERN} new counted\nstart\n"));
+        let state = self.state();
+        let wanted = format!("#functions {COUNTED}, refused 0,");
+        assert!(state.contains(&wanted), "not all are inserted:\n{state}");
+        self.program.open();
+    }
+
+    fn new_trace(&mut self) {
+        if self.traces.all.len() == 12 {
+            return;
+        }
+        let (command, trace) = match self.random.u8(0..10) {
+            0 => self.traces.make_of_library(),
+            _ => self.traces.make(&random_pattern(self.random)),
+        };
+        self.note(&command);
+        match self.client.command(&command) {
+            Ok(_) => self.traces.all.push(trace),
+            // All of its functions are about to be returned into.
+            Err(error) if error.to_string().contains("cannot be traced") => {}
+            Err(error) => panic!("{command}: {error:#}\n{}", self.said()),
+        }
+    }
+
+    /// Many switches in one command.
+    fn switch_some(&mut self) {
+        if self.traces.all.is_empty() {
+            return;
+        }
+        let count = 1 << self.random.u32(0..8);
+        let mut text = String::new();
+        for _ in 0..count {
+            let at = self.random.usize(0..self.traces.all.len());
+            text += &self.traces.switch(at);
+        }
+        self.command(&text);
+    }
+
+    fn remove_one(&mut self) {
+        if !self.traces.all.is_empty() {
+            let at = self.random.usize(0..self.traces.all.len());
+            let text = self.traces.remove(at);
+            self.command(&text);
+        }
+    }
+
+    /// Switches the counted trace; when it has been on, its entries are the calls that the program has counted.
+    fn turn_window(&mut self) {
+        if self.window.is_none() {
+            self.program.close();
+            self.command("trace counted on\n");
+            self.window = Some(self.program.counted());
+            self.program.open();
+            return;
+        }
+        self.program.close();
+        self.end_window();
+        self.command("trace counted off\n");
+        let state = self.state();
+        self.program.open();
+        let (_, counted) = state
+            .split_once(" new counted\n")
+            .expect("the trace is there");
+        let entries = number_behind(counted, "entries ");
+        self.lost = number_behind(&state, "#slothits ") - number_behind(&state, "#tracehits ");
+        let missing = self.since_reset.checked_sub(entries);
+        if missing.is_none_or(|missing| missing > self.lost) {
+            let calls = self.since_reset;
+            panic!(
+                "{entries} entries of the counted trace, of {calls} calls; {} events are lost\n{}",
+                self.lost,
+                self.differences()
+            );
+        }
+        if self.lost == 0 {
+            self.done.compared += entries;
+        }
+    }
+
+    /// Adds up what was called since the counted trace was switched on. Nobody is in the functions.
+    fn end_window(&mut self) {
+        let Some(before) = self.window.take() else {
+            return;
+        };
+        self.done.windows += 1;
+        let after = self.program.counted();
+        for number in 0..COUNTED {
+            let calls = after.calls[number] - before.calls[number];
+            self.expected[number] += calls;
+            self.since_reset += calls;
+        }
+    }
+
+    fn stop_and_start(&mut self) {
+        if self.window.is_none() {
+            self.command("stop\n");
+            std::thread::sleep(Duration::from_micros(self.random.u64(0..3000)));
+            self.command("start\n");
+        }
+    }
+
+    /// Then the program's own code is what it was, while it runs.
+    fn reset(&mut self) {
+        if self.window.is_some() {
+            return;
+        }
+        self.done.lost += std::mem::take(&mut self.lost);
+        self.command("reset\n");
+        self.traces.clear();
+        self.since_reset = 0;
+        let difference = self.program.text_difference("/torture");
+        if let Some(difference) = difference.filter(|_| !self.markers) {
+            panic!("after reset, {difference}");
+        }
+        self.make_counted();
+        let now = usage(self.tool.id());
+        let first = self.tool_at_first.get_or_insert(usage(self.tool.id()));
+        assert!(
+            now.descriptors <= first.descriptors + 8,
+            "the tool has {} descriptors, and had {}",
+            now.descriptors,
+            first.descriptors
+        );
+        assert!(
+            now.kilobytes <= first.kilobytes + MOST_GROWTH,
+            "the tool has {} KiB of memory, and had {}",
+            now.kilobytes,
+            first.kilobytes
+        );
+    }
+
+    fn look(&mut self) {
+        let digit = self.random.u8(1..10);
+        self.command(&format!("query f_{digit}?7?\n"));
+        let mut other = Client::connect(self.program.id()).expect("the session answers");
+        let state = state(&mut other).expect("the session says what it does");
+        assert!(state.contains(" new counted\n"), "{state}");
+    }
+
+    /// Ends the session. Then the program is as it was before, and the trace tells what has happened.
+    pub fn end(mut self, ending: Ending) {
+        // Half of the sessions end while nobody is in the functions: then it is known what is in the trace.
+        let quiet = self.random.bool();
+        if quiet {
+            self.program.close();
+            self.end_window();
+        }
+        let guardian = guardian(self.tool.id());
+        match ending {
+            Ending::Interrupt => signal(self.tool.id() as i32, libc::SIGINT),
+            Ending::Detach => self.detach(),
+            Ending::Kill => signal(self.tool.id() as i32, libc::SIGKILL),
+            Ending::KillBoth => {
+                signal(guardian, libc::SIGKILL);
+                signal(self.tool.id() as i32, libc::SIGKILL);
+            }
+        }
+        let status = self.tool.wait().expect("a child can be waited for");
+        let killed = matches!(ending, Ending::Kill | Ending::KillBoth);
+        assert!(
+            killed || status.success(),
+            "{ending:?}: nopal ended with {status}: {}",
+            self.said()
+        );
+        if ending == Ending::KillBoth {
+            wait("the guardian to die", || {
+                let maps = std::fs::read_to_string(format!("/proc/{guardian}/maps"));
+                maps.map_or(true, |maps| maps.is_empty())
+            });
+            self.detach();
+        }
+        self.wait_for_processes();
+        if !quiet {
+            self.program.close();
+            self.window = None;
+        }
+        self.nothing_is_left();
+        let after = self.program.counted();
+        assert_eq!(after.wrong, 0, "functions have given wrong results");
+        if ending != Ending::KillBoth {
+            self.compare(&after, quiet);
+        }
+        std::fs::remove_dir_all(&self.trace).expect("the trace is there");
+        self.program.open();
+        self.done.lost += self.lost;
+    }
+
+    /// Functions of the counted trace that have been called otherwise than the trace says, of all since the beginning.
+    fn differences(&self) -> String {
+        let report = Report::of(&self.trace);
+        let calls = report.calls_of(|name| name.strip_prefix("f_")?.parse::<usize>().ok());
+        let mut found = vec![0; FUNCTIONS];
+        calls
+            .into_iter()
+            .for_each(|(number, calls)| found[number] = calls);
+        let both = found.iter().zip(&self.expected).enumerate();
+        both.filter(|(_, (found, expected))| found != expected)
+            .map(|(number, (found, expected))| {
+                format!("f_{number}: {found} in the trace, {expected} made\n")
+            })
+            .collect()
+    }
+
+    fn detach(&self) {
+        let mut start = command(["detach"]);
+        start.words.push(self.program.id().to_string().into());
+        let ended = start.run("");
+        assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+    }
+
+    /// Until nothing of the session runs any more: the guardian may have had to clean up.
+    fn wait_for_processes(&self) {
+        let own = [std::process::id(), self.program.id() as u32];
+        wait("the session's processes to end", || {
+            let mut processes = with_environment(self.directory);
+            processes.retain(|process| !own.contains(process));
+            processes.is_empty()
+        });
+    }
+
+    fn nothing_is_left(&self) {
+        if let Some(difference) = self.program.text_difference("") {
+            panic!("{difference}");
+        }
+        let maps = self.program.maps();
+        assert!(!maps.contains("nopal"), "memory is left behind:\n{maps}");
+        let sockets = self.directory.join("nopal");
+        let left: Vec<_> =
+            std::fs::read_dir(&sockets).map_or(Vec::new(), |entries| entries.flatten().collect());
+        // A session that was killed leaves its socket to the next.
+        assert!(left.len() <= 2, "{left:?}");
+    }
+
+    /// The trace has every call of the counted functions, and no function more calls than were made.
+    fn compare(&mut self, after: &Counted, quiet: bool) {
+        let report = Report::of(&self.trace);
+        let told = lost(&self.trace);
+        let most = after.library_calls - self.begun.library_calls;
+        let calls = report.calls("library_leaf");
+        assert!(
+            calls <= most,
+            "library_leaf: {calls} calls in the trace, {most} made"
+        );
+        let mut missing = 0;
+        for (number, calls) in
+            report.calls_of(|name| name.strip_prefix("f_")?.parse::<usize>().ok())
+        {
+            let most = after.calls[number] - self.begun.calls[number];
+            assert!(
+                calls <= most,
+                "f_{number}: {calls} calls in the trace, {most} made"
+            );
+            if number < COUNTED && quiet {
+                let expected = std::mem::take(&mut self.expected[number]);
+                assert!(
+                    calls <= expected,
+                    "f_{number}: {calls} calls in the trace, {expected} made"
+                );
+                missing += expected - calls;
+            }
+        }
+        if quiet {
+            missing += self.expected.iter().sum::<u64>();
+            assert!(
+                missing <= told,
+                "{missing} calls are not in the trace, and {told} are told of"
+            );
+        }
+    }
+}
+
+fn state(client: &mut Client) -> anyhow::Result<String> {
+    let read = Access {
+        read: true,
+        ..Access::default()
+    };
+    client.open("ctl", read)?;
+    let state = client.read_all();
+    client.close()?;
+    Ok(String::from_utf8(state?)?)
+}
+
+/// `nopal` with these words.
+fn command<const N: usize>(words: [&str; N]) -> Start {
+    let mut start = Start::new([nopal().as_os_str()]);
+    start.words.extend(words.map(Into::into));
+    start
+}
+
+fn number_behind(text: &str, word: &str) -> u64 {
+    let (_, behind) = text
+        .split_once(word)
+        .unwrap_or_else(|| panic!("no {word}:\n{text}"));
+    let digits = behind.split(|char: char| !char.is_ascii_digit()).next();
+    digits
+        .and_then(|digits| digits.parse().ok())
+        .expect("a number")
+}
+
+/// Events that the trace says were lost.
+fn lost(trace: &Path) -> u64 {
+    let mut start = command(["info"]);
+    start.words.push(trace.into());
+    let ended = start.run("");
+    assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+    let line = ended.stdout.lines().find(|line| line.starts_with("lost "));
+    let number = line.and_then(|line| line.split_whitespace().nth(1));
+    let number = number.map(|number| number.replace(',', "").parse());
+    number
+        .expect("what was lost is told")
+        .expect("it is a number")
+}
+
+pub fn wait(what: &str, mut done: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < PATIENCE, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn signal(process: i32, signal: i32) {
+    // SAFETY: a plain system call.
+    let sent = unsafe { libc::kill(process, signal) };
+    assert_eq!(sent, 0, "{}", std::io::Error::last_os_error());
+}
+
+fn guardian(tool: u32) -> i32 {
+    let children = std::fs::read_to_string(format!("/proc/{tool}/task/{tool}/children"));
+    let children = children.expect("the tool lives");
+    children.trim().parse().expect("the tool has one child")
+}
+
+fn usage(tool: u32) -> Usage {
+    let descriptors = std::fs::read_dir(format!("/proc/{tool}/fd")).expect("the tool lives");
+    let status = std::fs::read_to_string(format!("/proc/{tool}/status")).expect("the tool lives");
+    let (_, memory) = status.split_once("RssAnon:").expect("memory is told of");
+    Usage {
+        descriptors: descriptors.count(),
+        kilobytes: number_behind(&memory.replace(['\t', ' '], ""), ""),
+    }
+}
+
+/// Processes that have `directory` in their environment.
+fn with_environment(directory: &Path) -> Vec<u32> {
+    let wanted = directory.to_str().expect("a plain path").as_bytes();
+    let entries = std::fs::read_dir("/proc")
+        .expect("there is /proc")
+        .flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let has = |process: &u32| {
+        let environment = std::fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
+        environment.windows(wanted.len()).any(|part| part == wanted)
+    };
+    numbers.filter(has).collect()
+}

@@ -1,0 +1,127 @@
+//! What of the functions is chosen and switched on, as the session should have it.
+
+use crate::program::FUNCTIONS;
+
+/// Functions below this number belong to the trace whose calls are counted; the others are switched at random.
+pub const COUNTED: usize = 1000;
+pub const COUNTED_PATTERN: &str = "f_{?,??,???}";
+
+pub struct Trace {
+    pub name: String,
+    pub on: bool,
+    functions: Vec<u16>,
+}
+
+/// The traces of functions that are switched at random.
+pub struct Traces {
+    pub all: Vec<Trace>,
+    /// How many traces hold a function and are on.
+    on: Vec<u16>,
+    number: u64,
+    /// Functions whose switch was turned.
+    pub toggles: u64,
+}
+
+/// Functions that a pattern of four characters means: a digit, or `?` for any.
+fn matching(pattern: &[u8; 4]) -> Vec<u16> {
+    let fits = |number: &u16| {
+        let digits = format!("{number:04}");
+        let mut both = digits.bytes().zip(pattern);
+        both.all(|(digit, wanted)| *wanted == b'?' || *wanted == digit)
+    };
+    (COUNTED as u16..FUNCTIONS as u16).filter(fits).collect()
+}
+
+pub fn random_pattern(random: &mut fastrand::Rng) -> [u8; 4] {
+    let mut pattern = *b"????";
+    for _ in 0..random.usize(0..=4) {
+        let at = random.usize(0..4);
+        let lowest = if at == 0 { b'1' } else { b'0' };
+        pattern[at] = random.u8(lowest..=b'9');
+    }
+    pattern
+}
+
+pub fn text(pattern: &[u8; 4]) -> String {
+    let digits = pattern.iter().map(|byte| char::from(*byte));
+    format!("f_{}", digits.collect::<String>())
+}
+
+impl Traces {
+    pub fn new() -> Traces {
+        Traces {
+            all: Vec::new(),
+            on: vec![0; FUNCTIONS],
+            number: 0,
+            toggles: 0,
+        }
+    }
+
+    /// A trace that is there already, and on.
+    pub fn adopt(&mut self, name: &str, pattern: &[u8; 4]) {
+        self.all.push(Trace {
+            name: name.to_owned(),
+            on: false,
+            functions: matching(pattern),
+        });
+        self.turn(self.all.len() - 1, true);
+    }
+
+    /// The command that makes a trace, and the trace, to be given to `all` when it has been made.
+    pub fn make(&mut self, pattern: &[u8; 4]) -> (String, Trace) {
+        self.named(&text(pattern), matching(pattern))
+    }
+
+    /// The same of functions of the library, which is there only at times.
+    pub fn make_of_library(&mut self) -> (String, Trace) {
+        self.named("library_*@liblibrary*", Vec::new())
+    }
+
+    fn named(&mut self, what: &str, functions: Vec<u16>) -> (String, Trace) {
+        self.number += 1;
+        let name = format!("t{}", self.number);
+        let command = format!("trace {what} new {name}\n");
+        let on = false;
+        (
+            command,
+            Trace {
+                name,
+                on,
+                functions,
+            },
+        )
+    }
+
+    /// The command that switches a trace to what it is not.
+    pub fn switch(&mut self, at: usize) -> String {
+        let on = !self.all[at].on;
+        self.turn(at, on);
+        let word = if on { "on" } else { "off" };
+        format!("trace {} {word}\n", self.all[at].name)
+    }
+
+    pub fn remove(&mut self, at: usize) -> String {
+        self.turn(at, false);
+        format!("trace {} remove\n", self.all.swap_remove(at).name)
+    }
+
+    /// All of them are gone.
+    pub fn clear(&mut self) {
+        (0..self.all.len()).for_each(|at| self.turn(at, false));
+        self.all.clear();
+    }
+
+    fn turn(&mut self, at: usize, on: bool) {
+        let trace = &mut self.all[at];
+        if trace.on == on {
+            return;
+        }
+        trace.on = on;
+        for function in &trace.functions {
+            let count = &mut self.on[usize::from(*function)];
+            let before = *count;
+            *count = if on { before + 1 } else { before - 1 };
+            self.toggles += u64::from((before == 0) != (*count == 0));
+        }
+    }
+}
