@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use nopal_trace::{Note, Trace};
 
 use crate::names::printable;
+use crate::system::kind;
 use crate::text::{Align, Table, bytes, count, date, duration, rate};
 
 /// Processes, and flaws, that are listed one by one.
@@ -93,6 +94,7 @@ fn facts(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
             count(packets().count() as u64)
         ),
     )?;
+    fact("system", system(trace))?;
     fact("lost", lost(trace))?;
     fact("end", end_of(trace))
 }
@@ -104,6 +106,27 @@ fn joined(parts: &[&str]) -> String {
         .copied()
         .collect::<Vec<_>>()
         .join(", ")
+}
+
+/// The system's events, by kind.
+fn system(trace: &Trace) -> String {
+    let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut lost = 0u64;
+    for processor in trace.processors() {
+        lost = lost.saturating_add(processor.lost());
+        for record in processor.events() {
+            *kinds.entry(kind(&record.event)).or_default() += 1;
+        }
+    }
+    let processors = trace.processors().count();
+    if processors == 0 {
+        return String::new();
+    }
+    let parts = kinds
+        .iter()
+        .map(|(kind, number)| format!("{} {kind}", count(*number)));
+    let parts: Vec<String> = parts.chain([format!("{} lost", count(lost))]).collect();
+    format!("{} on {processors} CPUs", parts.join(", "))
 }
 
 fn lost(trace: &Trace) -> String {

@@ -16,6 +16,7 @@ pub mod names;
 pub mod ongoing;
 pub mod replay;
 pub mod report;
+pub mod system;
 pub mod text;
 mod timeline;
 pub mod tracers;

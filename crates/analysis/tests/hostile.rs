@@ -102,6 +102,7 @@ fn damaged_traces_are_read_as_far_as_they_go() {
                 threads: 2,
                 calls_per_thread: 3000,
                 arguments: seed % 3 == 0,
+                sleeps: 500,
                 ..Shape::default()
             };
             synthetic::write(&path, &shape).unwrap();

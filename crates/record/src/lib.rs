@@ -50,7 +50,7 @@ mod unwrap;
 
 pub use attach::clean_up;
 pub use collect::{Collector, Keep};
-pub use nopal_system::Kinds;
+pub use nopal_system::{Allowed, Kinds, allowed};
 pub use notes::counter;
 pub use options::{Ended, Options, Outcome, Target, WhenFull};
 pub use record::{record, watch};

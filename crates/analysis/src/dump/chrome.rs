@@ -10,6 +10,7 @@ use anyhow::Result;
 use nopal_trace::{Clocks, Markers, ThreadInfo, Trace};
 
 use super::blocks::{Blocks, Port};
+use super::tracks;
 use crate::calls::{Ending, Frame, Sink, Style};
 use crate::drive::{Drive, Worker};
 use crate::markers::push_value;
@@ -20,9 +21,11 @@ pub fn dump(trace: &Trace, drive: &Drive, out: &mut dyn Write) -> Result<()> {
     let names = Names::new(trace);
     let threads = trace.threads();
     let clocks = trace.clocks();
-    let begin = threads
-        .iter()
-        .filter_map(|thread| thread.packets().next())
+    let packets = threads.iter().filter_map(|thread| thread.packets().next());
+    let processors = trace.processors();
+    let of_processors = processors.filter_map(|processor| processor.packets().next());
+    let begin = packets
+        .chain(of_processors)
         .map(|packet| packet.clock_begin())
         .min();
     let begin = begin.unwrap_or(0);
@@ -65,6 +68,8 @@ pub fn dump(trace: &Trace, drive: &Drive, out: &mut dyn Write) -> Result<()> {
         written?;
         formatted
     })?;
+    let is_first = threads.is_empty() && trace.processes().is_empty();
+    tracks::push_processors(trace, clocks.monotonic_ns(begin), is_first, out)?;
     let mut text =
         b"\n],\"displayTimeUnit\":\"ns\",\"otherData\":{\"begin_monotonic_ns\":".to_vec();
     push_u64(&mut text, clocks.monotonic_ns(begin));

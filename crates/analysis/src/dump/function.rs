@@ -1,15 +1,17 @@
 //! The lines of the first function tracer of Linux.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::Write;
 
 use anyhow::Result;
-use nopal_trace::Trace;
+use nopal_trace::{ThreadInfo, Trace};
 
 use super::linux::{AT_ENTRY, Entry, Flags, LineWriter, Moment, Told};
 use super::{Excerpt, Lines, Look};
 use crate::calls::{Ending, Frame, Sink};
 use crate::names::ThreadNames;
+use crate::system::{Happening, Running, push_event, thread, with_system};
 use crate::timeline::{Teller, Telling, timeline};
 
 pub fn dump(trace: &Trace, excerpt: Excerpt, look: Look, out: &mut dyn Write) -> Result<()> {
@@ -23,30 +25,80 @@ pub fn dump(trace: &Trace, excerpt: Excerpt, look: Look, out: &mut dyn Write) ->
     let entries = timeline(&threads, |_, thread| {
         Telling::new(excerpt.packets(thread), Entries::default())
     });
-    let mut entries = entries
-        .filter(|(_, clock, _)| excerpt.holds(*clock))
+    let running = RefCell::new(Running::default());
+    // What was before tells where threads run.
+    let mut happenings = with_system(entries, trace)
+        .filter(|(clock, happening)| {
+            if let Happening::System(processor, event) = happening
+                && *clock <= excerpt.after
+            {
+                running.borrow_mut().take(*processor, event);
+            }
+            excerpt.holds(*clock)
+        })
         .peekable();
     let mut number = 0;
-    while let Some((stream, clock, entry)) = entries.next() {
-        let thread = &threads[stream];
-        let comm = comms[stream].get_or_insert_with(|| thread_names.of(thread));
-        let moment = Moment {
-            comm,
-            thread,
-            number,
-            clock,
-            next: entries.peek().map_or(clock, |(_, next, _)| *next),
-            flags: Flags::default(),
-        };
-        if look.verbose {
-            writer.verbose(&mut lines.text, &moment, &Told::Call(entry, AT_ENTRY));
-        } else {
-            writer.simple(&mut lines.text, &moment, &entry);
+    while let Some((clock, happening)) = happenings.next() {
+        let next = happenings.peek().map_or(clock, |(next, _)| *next);
+        let text = &mut lines.text;
+        match &happening {
+            Happening::Thread(stream, entry) => {
+                let thread = &threads[*stream];
+                let moment = Moment {
+                    comm: comms[*stream].get_or_insert_with(|| thread_names.of(thread)),
+                    thread: thread.thread,
+                    process: thread.process,
+                    number,
+                    clock,
+                    next,
+                    flags: Flags {
+                        processor: running.borrow().processor(thread.thread),
+                        ..Flags::default()
+                    },
+                };
+                match look.verbose {
+                    true => writer.verbose(text, &moment, &Told::Call(*entry, AT_ENTRY)),
+                    false => writer.simple(text, &moment, entry),
+                }
+            }
+            Happening::System(processor, event) => {
+                let thread = thread(event);
+                let name = running.borrow().name(*processor, event);
+                let comm = name.unwrap_or_else(|| known(&threads, &thread_names, thread));
+                let moment = Moment {
+                    comm: &comm,
+                    thread,
+                    process: 0,
+                    number,
+                    clock,
+                    next,
+                    flags: Flags {
+                        processor: Some(*processor),
+                        ..Flags::default()
+                    },
+                };
+                let mut told = vec![b' '];
+                push_event(&mut told, event);
+                match look.verbose {
+                    true => writer.verbose(text, &moment, &Told::Text(told)),
+                    false => writer.simple_text(text, &moment, &told),
+                }
+                running.borrow_mut().take(*processor, event);
+            }
         }
         lines.end_line()?;
         number += 1;
     }
     Ok(lines.flush()?)
+}
+
+/// What a thread of the trace is called; others are not known.
+fn known(threads: &[ThreadInfo], names: &ThreadNames, thread: u32) -> String {
+    match threads.iter().find(|one| one.thread == thread) {
+        Some(one) => names.of(one),
+        None if thread == 0 => "<idle>".to_string(),
+        None => "?".to_string(),
+    }
 }
 
 #[derive(Default)]

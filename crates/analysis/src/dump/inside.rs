@@ -64,6 +64,7 @@ impl<'a> Inside<'a> {
     fn push(&mut self, clock: u64, told: Told, is_end: bool) {
         let known = self.watcher.roles.knows_locks();
         let flags = Flags {
+            processor: None,
             locks: known.then(|| self.watcher.state.locks()),
         };
         let is_last = matches!(self.span, Span::Time { end, .. } if end == clock);

@@ -156,7 +156,8 @@ fn write(trace: &Trace, names: &Names, shown: &Shown, out: &mut dyn Write) -> Re
     writer.executable = Some(executable(trace, &threads[0]));
     let moment = |stream: usize, number, clock, next, flags| Moment {
         comm: &comms[stream],
-        thread: &threads[stream],
+        thread: threads[stream].thread,
+        process: threads[stream].process,
         number,
         clock,
         next,

@@ -1,6 +1,6 @@
 //! Lines as tracers of Linux write them. What a `-` stands for is not recorded.
 
-use nopal_trace::{Clocks, ThreadInfo, Trace};
+use nopal_trace::{Clocks, Trace};
 
 use super::Look;
 use crate::addresses::Addresses;
@@ -21,27 +21,35 @@ pub struct Entry {
 /// The state of a thread, where it is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags {
+    /// Where it runs.
+    pub processor: Option<u32>,
     /// Locks that it holds.
     pub locks: Option<usize>,
 }
 
 impl Flags {
     /// CPU, signals blocked, a switch pending, in a handler, locks held; `-` for what is not known, `.` for none.
-    fn columns(self) -> [char; 5] {
+    fn columns(self) -> String {
         let locks = match self.locks {
             None => '-',
             Some(0) => '.',
             Some(count @ 1..=9) => char::from(b'0' + count as u8),
             Some(_) => '*',
         };
-        ['-', '-', '-', '-', locks]
+        format!("{}---{locks}", self.processor())
+    }
+
+    fn processor(self) -> String {
+        self.processor
+            .map_or_else(|| "-".to_string(), |processor| processor.to_string())
     }
 }
 
 /// When and where a line is from.
 pub struct Moment<'a> {
     pub comm: &'a str,
-    pub thread: &'a ThreadInfo<'a>,
+    pub thread: u32,
+    pub process: u32,
     /// Of the line, from 0.
     pub number: u64,
     pub clock: u64,
@@ -81,14 +89,16 @@ impl<'a> LineWriter<'a> {
     }
 
     pub fn simple(&self, text: &mut Vec<u8>, moment: &Moment, entry: &Entry) {
-        text.extend_from_slice(b"CPU -: ");
-        text.extend_from_slice(moment.comm.as_bytes());
-        text.push(b':');
-        push_u64(text, u64::from(moment.thread.thread));
-        text.push(b' ');
+        push_simple(text, moment);
         self.push_place(text, moment, entry.site, AT_ENTRY);
         text.extend_from_slice(b" <-- ");
         self.push_caller(text, moment, entry);
+    }
+
+    /// As [`LineWriter::simple`], of no call: `told` is printable.
+    pub fn simple_text(&self, text: &mut Vec<u8>, moment: &Moment, told: &[u8]) {
+        push_simple(text, moment);
+        text.extend_from_slice(told);
     }
 
     /// `comm pid CPU flags locks number [microseconds] since the begin (+until the next): function (caller)`.
@@ -97,10 +107,10 @@ impl<'a> LineWriter<'a> {
             text.extend_from_slice(moment.comm.as_bytes());
         });
         text.push(b' ');
-        push_padded(text, 5, |text| {
-            push_u64(text, u64::from(moment.thread.thread))
-        });
-        text.extend_from_slice(b" - - ");
+        push_padded(text, 5, |text| push_u64(text, u64::from(moment.thread)));
+        text.push(b' ');
+        text.extend_from_slice(moment.flags.processor().as_bytes());
+        text.extend_from_slice(b" - ");
         match moment.flags.locks {
             Some(locks) => push_hex_digits(text, locks as u64),
             None => text.push(b'-'),
@@ -123,7 +133,7 @@ impl<'a> LineWriter<'a> {
     /// 100 us (`!`) later.
     pub fn short(&self, text: &mut Vec<u8>, moment: &Moment, told: &Told) {
         let comm: String = moment.comm.chars().take(8).collect();
-        let thread = moment.thread.thread;
+        let thread = moment.thread;
         let [now, next] = [moment.clock, moment.next].map(|clock| self.clocks.monotonic_ns(clock));
         let mark = match next.saturating_sub(now) / 1000 {
             101.. => '!',
@@ -131,7 +141,7 @@ impl<'a> LineWriter<'a> {
             _ => ' ',
         };
         let time = now.saturating_sub(self.begin_ns) / 1000;
-        let flags: String = moment.flags.columns().into_iter().collect();
+        let flags = moment.flags.columns();
         let columns = format!("{comm:>8}-{thread:<5} {flags} {time:>4}us{mark}: ");
         text.extend_from_slice(columns.as_bytes());
         self.push_told(text, moment, told);
@@ -167,12 +177,19 @@ impl<'a> LineWriter<'a> {
             text.extend_from_slice(format!(" [{}]", function.module).as_bytes());
         }
         if self.look.addresses {
-            let process = moment.thread.process;
+            let process = moment.process;
             text.extend_from_slice(b" <");
             push_hex_short(text, self.addresses.address(process, site, moment.clock));
             text.push(b'>');
         }
     }
+}
+
+/// `CPU 1: comm:thread `
+fn push_simple(text: &mut Vec<u8>, moment: &Moment) {
+    let processor = moment.flags.processor();
+    let (comm, thread) = (moment.comm, moment.thread);
+    text.extend_from_slice(format!("CPU {processor}: {comm}:{thread} ").as_bytes());
 }
 
 /// Eight hexadecimal digits, the lower ones.

@@ -10,17 +10,29 @@ use super::Lines;
 use super::devtrace::events;
 use crate::markers::push_marker;
 use crate::names::Names;
+use crate::system::{Happening, kind, push_event, with_system};
 use crate::text::{push_hex_short, push_u64};
 use crate::timeline::timeline;
 
-/// `CLOCK PROCESS THREAD KIND …`: then site, tag, name and values of entries and exits, or what a resync tells.
+/// `CLOCK PROCESS THREAD KIND …`: then site, tag, name and values of entries and exits, or what a resync tells. Of the
+/// system, `CLOCK cpu NUMBER EVENT …`.
 pub fn dump(trace: &Trace, out: &mut dyn Write) -> Result<()> {
     let names = Names::new(trace);
     let threads = trace.threads();
     let mut lines = Lines::new(out);
-    for (stream, clock, event) in timeline(&threads, |_, thread| events(thread.packets())) {
+    let records = timeline(&threads, |_, thread| events(thread.packets()));
+    for (clock, happening) in with_system(records, trace) {
         let text = &mut lines.text;
         push_u64(text, clock);
+        let (stream, event) = match happening {
+            Happening::Thread(stream, event) => (stream, event),
+            Happening::System(processor, event) => {
+                text.extend_from_slice(format!(" cpu {processor} {} ", kind(&event)).as_bytes());
+                push_event(text, &event);
+                lines.end_line()?;
+                continue;
+            }
+        };
         for number in [threads[stream].process, threads[stream].thread] {
             text.push(b' ');
             push_u64(text, u64::from(number));

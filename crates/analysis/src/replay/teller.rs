@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use nopal_trace::Clocks;
 
 use crate::calls::{Ending, Frame, Sink, Style, site_of};
+use crate::system::Turn;
 use crate::timeline::Teller;
 
 /// How a call is shown.
@@ -39,6 +40,8 @@ pub enum What {
     Stray,
     /// A marker: its event, and its record behind the clock.
     Mark(u32, Box<[u64]>),
+    /// What the system did with the thread.
+    Turn(Turn),
 }
 
 /// Which calls are shown.
@@ -102,16 +105,47 @@ pub struct Lines<'a> {
     /// The innermost calls, outermost first.
     held: Vec<(u64, Line)>,
     lost: Vec<Line>,
+    /// What the system did with the thread and has not been shown.
+    turns: &'a [(u64, Turn)],
 }
 
 impl<'a> Lines<'a> {
-    pub fn new(shown: &'a Shown<'a>) -> Lines<'a> {
+    /// `turns`: what the system did with the thread, in order of time.
+    pub fn new(shown: &'a Shown<'a>, turns: &'a [(u64, Turn)]) -> Lines<'a> {
         Lines {
             shown,
             lines: VecDeque::new(),
             held: Vec::new(),
             lost: Vec::new(),
+            turns,
         }
+    }
+
+    /// Shows what the system did with the thread until `clock`, in the call with this note.
+    fn turns_until(&mut self, clock: u64, note: Option<u32>) {
+        while let Some((&(at, turn), rest)) = self.turns.split_first()
+            && at <= clock
+        {
+            self.turns = rest;
+            self.push_aside(at, What::Turn(turn), note);
+        }
+    }
+
+    /// Shows what is no call, in the call with this note or outside of all.
+    fn push_aside(&mut self, clock: u64, what: What, note: Option<u32>) {
+        let depth = match self.shown.depth_in(note) {
+            Some(depth) if self.shown.least_ns == 0 => depth,
+            _ => return,
+        };
+        self.let_go(clock);
+        let line = Line {
+            what,
+            site: 0,
+            depth,
+            arguments: None,
+            result: None,
+        };
+        self.lines.push_back((clock, line));
     }
 
     /// Shows the entries of calls that are alive at `clock` and long enough by then.
@@ -138,6 +172,7 @@ impl Sink for Lines<'_> {
         let [under @ .., frame] = frames else {
             return NEVER;
         };
+        self.turns_until(frame.clock, under.last().map(|under| under.note));
         self.let_go(frame.clock);
         let note = self
             .shown
@@ -167,6 +202,7 @@ impl Sink for Lines<'_> {
     }
 
     fn leave(&mut self, frame: &Frame, ending: Ending, _frames: &[Frame]) {
+        self.turns_until(ending.clock, Some(frame.note));
         if frame.note >= NOT_YET {
             return;
         }
@@ -200,6 +236,7 @@ impl Sink for Lines<'_> {
     }
 
     fn lose(&mut self, frame: &Frame, clock: u64, _counted: bool) {
+        self.turns_until(clock, Some(frame.note));
         let is_long = self.shown.is_long(clock.saturating_sub(frame.clock));
         if is_long {
             self.let_go(clock);
@@ -219,6 +256,7 @@ impl Sink for Lines<'_> {
     }
 
     fn stray(&mut self, key: u32, ending: Ending) {
+        self.turns_until(ending.clock, None);
         self.let_go(ending.clock);
         let (site, result) = (site_of(key), ending.result);
         if self.shown.note(site, None) != 0 || self.shown.least_ns > 0 {
@@ -238,19 +276,8 @@ impl Sink for Lines<'_> {
 
     fn mark(&mut self, clock: u64, event: u32, payload: &[u64], frames: &[Frame]) {
         let note = frames.last().map(|frame| frame.note);
-        let depth = match self.shown.depth_in(note) {
-            Some(depth) if self.shown.least_ns == 0 => depth,
-            _ => return,
-        };
-        self.let_go(clock);
-        let line = Line {
-            what: What::Mark(event, payload.into()),
-            site: 0,
-            depth,
-            arguments: None,
-            result: None,
-        };
-        self.lines.push_back((clock, line));
+        self.turns_until(clock, note);
+        self.push_aside(clock, What::Mark(event, payload.into()), note);
     }
 
     fn aside(&mut self, frames: &[Frame]) {
@@ -270,5 +297,6 @@ impl Teller for Lines<'_> {
         self.let_go(clock);
         self.lines
             .extend(self.lost.drain(..).map(|line| (clock, line)));
+        self.turns_until(u64::MAX, None);
     }
 }

@@ -1,16 +1,18 @@
 //! Lines as text.
 
+use std::collections::{HashMap, HashSet};
 use std::io::Write;
 
 use anstyle::{AnsiColor, Style};
 use anyhow::{Result, bail};
 use nopal_symbols::Selection;
-use nopal_trace::{Clocks, Markers, Trace};
+use nopal_trace::{Clocks, Markers, ThreadInfo, Trace};
 
 use super::teller::{Choice, Line, Lines, Shown, What};
 use crate::filter::{Filter, begin};
 use crate::markers::push_marker;
 use crate::names::{Function, Names, ThreadNames};
+use crate::system::{Turn, name, turns};
 use crate::text::{duration, push_decimal, push_hex_short, push_padded, push_u64};
 use crate::timeline::{Telling, timeline};
 
@@ -34,6 +36,7 @@ const SLOW: Style = AnsiColor::Yellow.on_default();
 const SLOWER: Style = AnsiColor::Red.on_default();
 const SLOWEST: Style = AnsiColor::Red.on_default().bold();
 const FUNCTION: Style = AnsiColor::Cyan.on_default();
+const SYSTEM: Style = AnsiColor::Magenta.on_default();
 const MARKER: Style = AnsiColor::Green.on_default();
 
 /// A line for each call in which nothing was called, and two for the others. Columns: seconds since the trace began,
@@ -63,10 +66,13 @@ pub fn replay(trace: &Trace, look: &Look, out: &mut dyn Write) -> Result<()> {
         begin,
         text: Vec::new(),
     };
+    let numbers: HashSet<u32> = threads.iter().map(|thread| thread.thread).collect();
+    let turns = turns(trace, |thread| numbers.contains(&thread));
     let mut introduced = vec![false; threads.len()];
     writer.heading();
     let lines = timeline(&threads, |_, thread| {
-        Telling::new(thread.packets(), Lines::new(&shown))
+        let turns = turns_of(&turns, &threads, thread);
+        Telling::new(thread.packets(), Lines::new(&shown, turns))
     });
     for (stream, clock, line) in lines {
         let ns = clocks
@@ -90,6 +96,24 @@ pub fn replay(trace: &Trace, look: &Look, out: &mut dyn Write) -> Result<()> {
     }
     out.write_all(&writer.text)?;
     Ok(())
+}
+
+/// What the system did with a thread from when it was first met, and before another had its number.
+fn turns_of<'a>(
+    turns: &'a HashMap<u32, Vec<(u64, Turn)>>,
+    threads: &[ThreadInfo],
+    thread: &ThreadInfo,
+) -> &'a [(u64, Turn)] {
+    let turns = turns.get(&thread.thread).map_or(&[][..], Vec::as_slice);
+    let others = threads.iter().filter(|other| other.thread == thread.thread);
+    let begins = others
+        .map(|other| other.begin)
+        .filter(|begin| *begin > thread.begin);
+    let end = begins.min().unwrap_or(u64::MAX);
+    let place = |clock: u64| turns.partition_point(|(at, _)| *at < clock);
+    turns
+        .get(place(thread.begin)..place(end))
+        .unwrap_or_default()
 }
 
 fn choices(names: &Names, look: &Look) -> Result<Vec<Choice>> {
@@ -215,6 +239,7 @@ impl Writer<'_> {
                     text.extend_from_slice(b" */");
                 });
             }
+            What::Turn(turn) => self.turn(turn),
             What::Open | What::Leaf { .. } | What::Only => {
                 self.styled(FUNCTION, |text| text.extend_from_slice(name.as_bytes()));
                 push_arguments(&mut self.text, name, line.arguments);
@@ -246,6 +271,39 @@ impl Writer<'_> {
                 });
             }
         }
+    }
+}
+
+impl Writer<'_> {
+    fn turn(&mut self, turn: &Turn) {
+        let text = match turn {
+            Turn::Left {
+                processor,
+                state,
+                next,
+            } => {
+                let how = match state.is_blocked() {
+                    true => format!("blocked ({})", state.letter()),
+                    false => "preempted".to_string(),
+                };
+                let next = next.map_or(String::new(), |next| match next.thread {
+                    0 => ", now idle".to_string(),
+                    thread => format!(", by then {} {thread}", name(&next)),
+                });
+                format!("left CPU {processor}, {how}{next}")
+            }
+            Turn::Woken { by: 0 } => "woken by an interrupt of an idle CPU".to_string(),
+            Turn::Woken { by } => format!("woken by {by}"),
+            Turn::Ran { processor, away } => {
+                let away = away.map_or(String::new(), |ticks| {
+                    format!(", {} later", duration(self.clocks.duration_ns(ticks)))
+                });
+                format!("runs on CPU {processor}{away}")
+            }
+        };
+        self.styled(SYSTEM, |out| {
+            out.extend_from_slice(format!("/* {text} */").as_bytes());
+        });
     }
 }
 

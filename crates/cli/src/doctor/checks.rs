@@ -7,6 +7,7 @@ use std::path::Path;
 use nopal_analysis::text::bytes;
 
 use super::{Finding, State};
+use nopal_record::Allowed;
 
 type Check = fn() -> Finding;
 
@@ -41,14 +42,7 @@ pub const ALL: [(&str, Check); 15] = [
         let root = unsafe { libc::geteuid() } == 0;
         fuse(opened("/dev/fuse"), root || has_program("fusermount3"))
     }),
-    ("tracefs", || match opened("/sys/kernel/tracing/trace") {
-        Ok(()) => Finding::good("the kernel's own events can be read"),
-        Err(error) => Finding::new(
-            State::Note,
-            format!("/sys/kernel/tracing/trace: {error}"),
-            "the kernel's own events cannot be read; recording does not need them",
-        ),
-    }),
+    ("system events", || system_events(nopal_record::allowed())),
 ];
 
 const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
@@ -296,6 +290,24 @@ fn opened(path: &str) -> io::Result<()> {
 fn has_program(name: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
+}
+
+fn system_events(allowed: Allowed) -> Finding {
+    match allowed {
+        Allowed::Everything => {
+            Finding::good("switches and wake-ups of all tasks can be recorded (-e sched)")
+        }
+        Allowed::Own(missing) => Finding::new(
+            State::Note,
+            "-e sched records the switches of traced threads, no wake-ups and no other tasks",
+            missing,
+        ),
+        Allowed::Nothing(missing) => Finding::new(
+            State::Note,
+            "-e sched cannot record anything; the rest does not need it",
+            missing,
+        ),
+    }
 }
 
 /// `may_mount`: by itself, or by the program that mounts for users.

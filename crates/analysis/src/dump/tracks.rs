@@ -1,0 +1,98 @@
+//! Processors in the trace event format of Chrome: a track for each, with what ran on it.
+
+use std::collections::HashMap;
+use std::io::Write;
+
+use anyhow::Result;
+use nopal_trace::{SystemEvent, Trace};
+
+use crate::names::ThreadNames;
+use crate::system::name;
+use crate::text::{push_fraction, push_json_string};
+
+const BLOCK_BYTES: usize = 1 << 16;
+
+/// The processors are threads of process 0, which no program has. Each event begins with a comma, unless it `is_first`.
+pub fn push_processors(
+    trace: &Trace,
+    begin_ns: u64,
+    mut is_first: bool,
+    out: &mut dyn Write,
+) -> Result<()> {
+    let thread_names = ThreadNames::new(trace);
+    let threads = trace.threads();
+    let named = threads
+        .iter()
+        .map(|thread| (thread.thread, thread_names.of(thread)));
+    let names: HashMap<u32, String> = named.collect();
+    for processor in trace.processors() {
+        let number = processor.number;
+        let mut text = format!(
+            "{},\n{}",
+            label(number, "process", "processors"),
+            label(number, "thread", &format!("CPU {number}"))
+        )
+        .into_bytes();
+        if !std::mem::take(&mut is_first) {
+            text.splice(..0, *b",\n");
+        }
+        // Who has the processor, and is not idle.
+        let mut open: Option<String> = None;
+        for record in processor.events() {
+            let got = match record.event {
+                SystemEvent::Switch { next, .. } if next.thread == 0 => None,
+                SystemEvent::Switch { next, .. } => {
+                    Some(format!("{} {}", name(&next), next.thread))
+                }
+                SystemEvent::Out { .. } => None,
+                SystemEvent::In { thread, .. } => {
+                    let name = names.get(&thread).map_or("?", String::as_str);
+                    Some(format!("{name} {thread}"))
+                }
+                SystemEvent::Wakeup { .. } => open.clone(),
+            };
+            let ns = trace
+                .clocks()
+                .monotonic_ns(record.clock)
+                .saturating_sub(begin_ns);
+            if let SystemEvent::Wakeup { task, .. } = record.event {
+                let woken = format!("wakes {} {}", name(&task), task.thread);
+                push_event(&mut text, b'i', number, ns, &woken);
+            } else {
+                if let Some(left) = open.take() {
+                    push_event(&mut text, b'E', number, ns, &left);
+                }
+                if let Some(got) = &got {
+                    push_event(&mut text, b'B', number, ns, got);
+                }
+                open = got;
+            }
+            if text.len() >= BLOCK_BYTES {
+                out.write_all(&text)?;
+                text.clear();
+            }
+        }
+        out.write_all(&text)?;
+    }
+    Ok(())
+}
+
+fn label(number: u32, of: &str, name: &str) -> String {
+    format!(
+        "{{\"ph\":\"M\",\"pid\":0,\"tid\":{number},\"name\":\"{of}_name\",\"args\":{{\"name\":\"{name}\"}}}}"
+    )
+}
+
+fn push_event(text: &mut Vec<u8>, kind: u8, number: u32, ns: u64, name: &str) {
+    text.extend_from_slice(b",\n{\"ph\":\"");
+    text.push(kind);
+    text.extend_from_slice(format!("\",\"pid\":0,\"tid\":{number},\"ts\":").as_bytes());
+    push_fraction(text, ns);
+    text.extend_from_slice(b",\"name\":");
+    push_json_string(text, name);
+    text.extend_from_slice(if kind == b'i' {
+        b",\"s\":\"t\"}".as_slice()
+    } else {
+        b"}"
+    });
+}

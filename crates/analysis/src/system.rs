@@ -1,0 +1,226 @@
+//! The system's events: in order of time over all processors, beside the calls of threads, and thread by thread.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::iter::Peekable;
+
+use nopal_trace::{SystemEvent, SystemRecord, Task, TaskState, Trace};
+
+use crate::names::printable;
+
+/// All events, with the processors that they are of.
+pub fn events(trace: &Trace) -> Events<'_> {
+    let all: Vec<_> = trace
+        .processors()
+        .map(|processor| {
+            let events: Box<dyn Iterator<Item = SystemRecord>> = Box::new(processor.events());
+            (processor.number, events.peekable())
+        })
+        .collect();
+    Events { all }
+}
+
+type OfProcessor<'a> = Peekable<Box<dyn Iterator<Item = SystemRecord> + 'a>>;
+
+pub struct Events<'a> {
+    all: Vec<(u32, OfProcessor<'a>)>,
+}
+
+impl Iterator for Events<'_> {
+    type Item = (u32, SystemRecord);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let heads = self.all.iter_mut().enumerate();
+        let clocks = heads.filter_map(|(at, (_, events))| Some((events.peek()?.clock, at)));
+        let (_, at) = clocks.min()?;
+        let (number, events) = &mut self.all[at];
+        Some((*number, events.next()?))
+    }
+}
+
+/// Something of a thread, or of a processor.
+pub enum Happening<M> {
+    /// Which of the trace's threads, and what.
+    Thread(usize, M),
+    System(u32, SystemEvent),
+}
+
+/// What happened in threads together with the system's events, in order of time.
+pub fn with_system<'a, M>(
+    threads: impl Iterator<Item = (usize, u64, M)> + 'a,
+    trace: &'a Trace,
+) -> impl Iterator<Item = (u64, Happening<M>)> + 'a
+where
+    M: 'a,
+{
+    let mut threads = threads.peekable();
+    let mut events = events(trace).peekable();
+    std::iter::from_fn(move || {
+        let clock = events.peek().map(|(_, record)| record.clock);
+        let earlier = |(_, at, _): &(usize, u64, M)| clock.is_none_or(|clock| *at < clock);
+        if let Some((stream, clock, moment)) = threads.next_if(earlier) {
+            return Some((clock, Happening::Thread(stream, moment)));
+        }
+        let (number, record) = events.next()?;
+        Some((record.clock, Happening::System(number, record.event)))
+    })
+}
+
+/// Where threads run.
+#[derive(Default)]
+pub struct Running {
+    /// The processors of threads.
+    processors: HashMap<u32, u32>,
+    /// What runs on processors.
+    tasks: HashMap<u32, Task>,
+}
+
+impl Running {
+    pub fn take(&mut self, processor: u32, event: &SystemEvent) {
+        let (left, got) = left_and_got(event);
+        if let Some(thread) = left {
+            self.processors.remove(&thread);
+        }
+        if let Some(thread) = got {
+            self.processors.insert(thread, processor);
+        }
+        if let SystemEvent::Switch { next, .. } = event {
+            self.tasks.insert(processor, *next);
+        }
+    }
+
+    /// The processor that a thread is on, where that is known.
+    pub fn processor(&self, thread: u32) -> Option<u32> {
+        self.processors.get(&thread).copied()
+    }
+
+    /// What a thread is called that an event tells of, where that is known.
+    pub fn name(&self, processor: u32, event: &SystemEvent) -> Option<String> {
+        match event {
+            SystemEvent::Switch { previous, .. } => Some(name(previous)),
+            _ => {
+                let task = self.tasks.get(&processor)?;
+                (task.thread == thread(event)).then(|| name(task))
+            }
+        }
+    }
+}
+
+/// The threads that an event takes a processor from, and gives it to.
+fn left_and_got(event: &SystemEvent) -> (Option<u32>, Option<u32>) {
+    match event {
+        SystemEvent::Switch { previous, next, .. } => (Some(previous.thread), Some(next.thread)),
+        SystemEvent::Out { thread, .. } => (Some(*thread), None),
+        SystemEvent::In { thread, .. } => (None, Some(*thread)),
+        SystemEvent::Wakeup { .. } => (None, None),
+    }
+}
+
+/// What the system did with a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// It left a processor, for a task where that is known.
+    Left {
+        processor: u32,
+        state: TaskState,
+        next: Option<Task>,
+    },
+    /// It can run, by whom.
+    Woken { by: u32 },
+    /// It got a processor, after so many ticks where it is known when it left.
+    Ran { processor: u32, away: Option<u64> },
+}
+
+/// Of each thread that is `wanted`, in order of time.
+pub fn turns(trace: &Trace, wanted: impl Fn(u32) -> bool) -> HashMap<u32, Vec<(u64, Turn)>> {
+    let mut turns: HashMap<u32, Vec<(u64, Turn)>> = HashMap::new();
+    let mut left: HashMap<u32, u64> = HashMap::new();
+    for (processor, SystemRecord { clock, event }) in events(trace) {
+        let (out, into) = left_and_got(&event);
+        let (state, next) = match event {
+            SystemEvent::Switch { state, next, .. } => (state, Some(next)),
+            SystemEvent::Out { state, .. } => (state, None),
+            _ => (TaskState::PREEMPTED, None),
+        };
+        let woken = match event {
+            SystemEvent::Wakeup { task, waker, .. } => {
+                Some((task.thread, Turn::Woken { by: waker }))
+            }
+            _ => None,
+        };
+        let out = out.filter(|thread| wanted(*thread)).map(|thread| {
+            left.insert(thread, clock);
+            let turn = Turn::Left {
+                processor,
+                state,
+                next,
+            };
+            (thread, turn)
+        });
+        let into = into.filter(|thread| wanted(*thread)).map(|thread| {
+            let away = left.remove(&thread).map(|left| clock.saturating_sub(left));
+            (thread, Turn::Ran { processor, away })
+        });
+        let woken = woken.filter(|(thread, _)| wanted(*thread));
+        for (thread, turn) in [out, woken, into].into_iter().flatten() {
+            turns.entry(thread).or_default().push((clock, turn));
+        }
+    }
+    turns
+}
+
+/// A task's name, with nothing in it that a terminal would obey.
+pub fn name(task: &Task) -> String {
+    match task.thread {
+        0 => "<idle>".to_string(),
+        _ => printable(&String::from_utf8_lossy(task.name())),
+    }
+}
+
+/// The thread that ran on the processor.
+pub fn thread(event: &SystemEvent) -> u32 {
+    match event {
+        SystemEvent::Switch { previous, .. } => previous.thread,
+        SystemEvent::Out { thread, .. } | SystemEvent::In { thread, .. } => *thread,
+        SystemEvent::Wakeup { waker, .. } => *waker,
+    }
+}
+
+/// `8:49:S --> 11:115 group_balance`, or `8 + 11:115 group_balance` for a wake-up. What a `-` stands for is not known.
+pub fn push_event(text: &mut Vec<u8>, event: &SystemEvent) {
+    let task = |task: &Task| format!("{}:{}", task.thread, task.priority);
+    // Writing to memory does not fail.
+    let _ = match event {
+        SystemEvent::Switch {
+            previous,
+            state,
+            next,
+            ..
+        } => write!(
+            text,
+            "{}:{} --> {} {}",
+            task(previous),
+            state.letter(),
+            task(next),
+            name(next)
+        ),
+        SystemEvent::Out { thread, state, .. } => {
+            write!(text, "{thread}:-:{} --> -", state.letter())
+        }
+        SystemEvent::In { thread, .. } => write!(text, "- --> {thread}:-"),
+        SystemEvent::Wakeup {
+            task: woken, waker, ..
+        } => write!(text, "{waker} + {} {}", task(woken), name(woken)),
+    };
+}
+
+/// What tracepoints and events are called.
+pub fn kind(event: &SystemEvent) -> &'static str {
+    match event {
+        SystemEvent::Switch { .. } => "sched_switch",
+        SystemEvent::Out { .. } => "switch_out",
+        SystemEvent::In { .. } => "switch_in",
+        SystemEvent::Wakeup { is_new: true, .. } => "sched_wakeup_new",
+        SystemEvent::Wakeup { .. } => "sched_wakeup",
+    }
+}

@@ -1,0 +1,107 @@
+//! The system's events in the formats of other tools.
+
+use nopal_analysis::drive::Drive;
+use nopal_analysis::dump::{Excerpt, Format, Look, dump, function};
+use nopal_trace::{Session, SystemEvent, SystemRecord, Task, TaskState, Trace, Writer};
+
+fn task(thread: u32, priority: i32, name: &[u8]) -> Task {
+    let mut bytes = [0; 16];
+    bytes[..name.len()].copy_from_slice(name);
+    Task {
+        thread,
+        priority,
+        name: bytes,
+    }
+}
+
+fn made() -> (tempfile::TempDir, Trace) {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("trace");
+    let mut writer = Writer::create(&path, Session::default()).unwrap();
+    let (softirq, balance) = (task(8, 49, b"ksoftirqd/2"), task(11, 115, b"group_balance"));
+    let idle = task(0, 120, b"swapper/2");
+    let switch = |previous: Task, state, next| SystemEvent::Switch {
+        previous,
+        process: previous.thread,
+        state: TaskState(state),
+        next,
+    };
+    let wakeup = |task| SystemEvent::Wakeup {
+        task,
+        target: 2,
+        waker_process: 8,
+        waker: 8,
+        is_new: false,
+    };
+    let events = [
+        switch(idle, b'R', softirq),
+        wakeup(balance),
+        switch(softirq, b'S', balance),
+        switch(balance, b'S', idle),
+        wakeup(task(9, 120, b"\x1b[31m\xff")),
+    ];
+    let records: Vec<SystemRecord> = (1_000_000u64..)
+        .step_by(1000)
+        .zip(events)
+        .map(|(clock, event)| SystemRecord { clock, event })
+        .collect();
+    writer.system(2, &records).unwrap();
+    writer.end_system().unwrap();
+    let trace = Trace::open(&path).unwrap();
+    (place, trace)
+}
+
+#[test]
+fn switches_and_wake_ups_are_lines_as_tracers_of_linux_write_them() {
+    let (_place, trace) = made();
+    let lines = |excerpt| {
+        let mut text = Vec::new();
+        function(&trace, excerpt, Look::default(), &mut text).unwrap();
+        String::from_utf8(text).unwrap()
+    };
+    let expected = "CPU 2: <idle>:0  0:120:R --> 8:49 ksoftirqd/2
+CPU 2: ksoftirqd/2:8  8 + 11:115 group_balance
+CPU 2: ksoftirqd/2:8  8:49:S --> 11:115 group_balance
+CPU 2: group_balance:11  11:115:S --> 0:120 <idle>
+CPU 2: ?:8  8 + 9:120 \u{fffd}[31m\u{fffd}
+";
+    assert_eq!(lines(Excerpt::ALL), expected);
+    let later = Excerpt {
+        after: 1_000_000,
+        until: 1_001_000,
+    };
+    let second = expected.lines().nth(1).unwrap();
+    assert_eq!(
+        lines(later).trim_end(),
+        second,
+        "who runs is known from before"
+    );
+}
+
+#[test]
+fn each_processor_is_a_track_with_what_ran_on_it() {
+    let (_place, trace) = made();
+    let mut text = Vec::new();
+    dump(&trace, Format::Chrome, &Drive::default(), &mut text).unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&text).unwrap();
+    let events = json["traceEvents"].as_array().unwrap();
+    let shown: Vec<String> = events
+        .iter()
+        .map(|event| {
+            let name = event["name"].as_str().unwrap();
+            let label = event["args"]["name"].as_str().unwrap_or_default();
+            format!("{} {name}{label}", event["ph"].as_str().unwrap())
+        })
+        .collect();
+    let expected = [
+        "M process_nameprocessors",
+        "M thread_nameCPU 2",
+        "B ksoftirqd/2 8",
+        "i wakes group_balance 11",
+        "E ksoftirqd/2 8",
+        "B group_balance 11",
+        "E group_balance 11",
+        "i wakes \u{fffd}[31m\u{fffd} 9",
+    ];
+    assert_eq!(shown, expected);
+}
