@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * Functions of a program's own, connected to its markers (nopal.h) while it runs. Link with -lnopal.
+ * Functions of a program's own, connected to its markers (nopal.h) and to its functions while it runs. Link with -lnopal.
  *
  *     static void on_rx(void *data, const struct nopal_description *marker, const uint64_t *values) { … }
  *     nopal_connect("net_rx", "len=%d device=%s", on_rx, &counter);
@@ -44,11 +44,37 @@ int nopal_connect(const char *name, const char *format, nopal_probe *probe, void
  *   -EDEADLK  called from a probe */
 int nopal_disconnect(const char *name, nopal_probe *probe, void *data);
 
+/* Runs at the entry of a function: `ip` is the place there that was changed, `parent_ip` where the function returns to.
+ * The function's arguments are preserved whatever it does. Make it NOPAL_NOTRACE. */
+typedef void nopal_hook_function(unsigned long ip, unsigned long parent_ip);
+
+/* Calls `hook` at the entry of each function whose name in the symbol table matches the glob `functions`, of all functions
+ * if that is 0, that was compiled with room for it: -fpatchable-function-entry=5, or -pg -mfentry -mrecord-mcount. One hook
+ * is called directly, several through a loop. Returns how many functions it is.
+ *   -ENOENT   no function has such a name
+ *   -ENOTSUP  none of those has room at its entry
+ *   -EBUSY    they cannot be changed while other threads run
+ *   -EEXIST   the hook is connected
+ *   -EACCES   text cannot be changed here */
+int nopal_hook(const char *functions, nopal_hook_function *hook);
+
+/* Disconnects it, and waits until it runs nowhere any more.
+ *   -ENOENT   it is not connected
+ *   -EDEADLK  called from a hook */
+int nopal_unhook(nopal_hook_function *hook);
+
+/* Before a function: leaves it no room, so that no hook runs there. */
+#ifdef __clang__
+#define NOPAL_NOTRACE __attribute__((patchable_function_entry(0), no_instrument_function))
+#else
+#define NOPAL_NOTRACE __attribute__((patchable_function_entry(0, 0), no_instrument_function))
+#endif
+
 /* Why the last call of this thread failed. */
 const char *nopal_error(void);
 
-/* How often a probe did not run because it would have been one of more than eight at once in its thread: one that passes
- * its own marker. */
+/* How often a probe did not run because it would have been one of more than eight at once in its thread, and a hook because
+ * its thread was in one already: those that pass what they are connected to. */
 uint64_t nopal_cut_off(void);
 
 #pragma GCC visibility pop

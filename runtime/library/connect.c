@@ -13,12 +13,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Written under `lock` before the first marker leads to a probe, and the same ever after. */
+/* Written under `library_lock` before the first marker leads to a probe, and the same ever after. */
 uint64_t library_vector_bytes = 512 + 64;
 uint32_t library_vector_parts;
 
-/* Held by who connects, disconnects or finds markers; never by a thread that passes one. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+/* Held by who connects and disconnects; never by a thread that passes a marker or a hooked function. */
+pthread_mutex_t library_lock = PTHREAD_MUTEX_INITIALIZER;
 /* Of the calling thread: why its last call failed. */
 static _Thread_local char why[256];
 
@@ -27,7 +27,7 @@ const char *nopal_error(void)
 	return why;
 }
 
-__attribute__((format(printf, 2, 3))) static int failed(int error, const char *text, ...)
+int library_failed(int error, const char *text, ...)
 {
 	va_list values;
 	va_start(values, text);
@@ -57,7 +57,8 @@ static uint64_t cut_off;
 
 uint64_t nopal_cut_off(void)
 {
-	return __atomic_load_n(&cut_off, __ATOMIC_RELAXED);
+	return __atomic_load_n(&cut_off, __ATOMIC_RELAXED) +
+	       __atomic_load_n(&library_hooks_cut_off, __ATOMIC_RELAXED);
 }
 
 void library_dispatch(const struct nopal_marker *marker, const uint64_t *values)
@@ -115,13 +116,13 @@ static int join(struct found_marker *found, const struct connection *connection)
 	if (!connected) {
 		connected = calloc(1, sizeof *connected);
 		if (!connected)
-			return failed(-ENOMEM, "no memory");
+			return library_failed(-ENOMEM, "no memory");
 		connected->description = found->description;
 		__atomic_store_n(&marker->probes, connected, __ATOMIC_RELEASE);
 	}
 	struct connections *new = changed(connected->connections, SIZE_MAX, connection);
 	if (!new)
-		return failed(-ENOMEM, "no memory");
+		return library_failed(-ENOMEM, "no memory");
 	replace(connected, new);
 	__atomic_store_n(&marker->call, library_called, __ATOMIC_RELEASE);
 	return 0;
@@ -148,17 +149,17 @@ static bool is_connected(const struct found_marker *found)
 static int check(const struct found *found, const char *name, const char *format, const struct connection *connection)
 {
 	if (found->out_of_memory)
-		return failed(-ENOMEM, "no memory");
+		return library_failed(-ENOMEM, "no memory");
 	if (!found->marker_count)
-		return failed(-ENOENT, "no marker %s", name);
+		return library_failed(-ENOENT, "no marker %s", name);
 	for (size_t i = 0; i < found->marker_count; i++) {
 		const struct nopal_description *description = &found->markers[i].description;
 		if (format && strcmp(format, description->format))
-			return failed(-EINVAL, "marker %s at %s:%u has the format \"%s\", not \"%s\"", name,
+			return library_failed(-EINVAL, "marker %s at %s:%u has the format \"%s\", not \"%s\"", name,
 				      description->file, description->line, description->format, format);
 		const struct connected *connected = found->markers[i].marker->probes;
 		if (connected && place_in(connected->connections, connection) != SIZE_MAX)
-			return failed(-EEXIST, "the probe is connected to %s already", name);
+			return library_failed(-EEXIST, "the probe is connected to %s already", name);
 	}
 	return 0;
 }
@@ -166,10 +167,10 @@ static int check(const struct found *found, const char *name, const char *format
 int nopal_connect(const char *name, const char *format, nopal_probe *probe, void *data)
 {
 	if (grace_depth())
-		return failed(-EDEADLK, "a probe cannot connect");
+		return library_failed(-EDEADLK, "a probe cannot connect");
 	const struct connection connection = { probe, data };
 	struct found found;
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&library_lock);
 	if (!library_vector_parts)
 		learn_vector_state();
 	found_markers(name, &found);
@@ -182,32 +183,32 @@ int nopal_connect(const char *name, const char *format, nopal_probe *probe, void
 	if (!error) {
 		error = text_switch(&found, true);
 		if (error)
-			failed(error, "the text around %s cannot be changed: %s", name, strerror(-error));
+			library_failed(error, "the text around %s cannot be changed: %s", name, strerror(-error));
 	}
 	while (error && joined > 0)
 		leave(found.markers[--joined].marker, &connection);
 	found_free(&found);
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&library_lock);
 	return error;
 }
 
 int nopal_disconnect(const char *name, nopal_probe *probe, void *data)
 {
 	if (grace_depth())
-		return failed(-EDEADLK, "a probe cannot wait until it has ended");
+		return library_failed(-EDEADLK, "a probe cannot wait until it has ended");
 	const struct connection connection = { probe, data };
 	struct found found;
-	pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&library_lock);
 	found_markers(name, &found);
 	bool left = false, others = false;
 	for (size_t i = 0; i < found.marker_count; i++) {
 		left |= leave(found.markers[i].marker, &connection);
 		others |= is_connected(&found.markers[i]);
 	}
-	int error = left ? 0 : failed(-ENOENT, "the probe is not connected to %s", name);
+	int error = left ? 0 : library_failed(-ENOENT, "the probe is not connected to %s", name);
 	if (left && !others)
 		text_switch(&found, false);
 	found_free(&found);
-	pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&library_lock);
 	return error;
 }

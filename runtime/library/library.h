@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * What the parts of libnopal offer each other: it connects a program's own functions to its markers.
+ * What the parts of libnopal offer each other: it connects a program's own functions to its markers and functions.
  */
 #ifndef NOPAL_LIBRARY_H
 #define NOPAL_LIBRARY_H
 
+#include <pthread.h>
 #include <stdbool.h>
 
 #include "nopal.h"
 #include "nopal_probe.h"
+#include "poke.h"
 
 struct connection {
 	nopal_probe *probe;
@@ -26,6 +28,14 @@ struct connected {
 	struct nopal_description description;
 	struct connections *connections;
 };
+
+/* ---- connect.c ---- */
+
+/* Held by who changes what is connected. */
+extern pthread_mutex_t library_lock;
+
+/* Says why the calling thread's last call failed. Returns `error`. */
+__attribute__((format(printf, 2, 3))) int library_failed(int error, const char *text, ...);
 
 /* ---- notes.c ---- */
 
@@ -57,6 +67,32 @@ void found_free(struct found *found);
 /* Switches places on or off, those that are the other way round. 0 or a negative errno. */
 int text_switch(const struct found *found, bool on);
 
+/* Does the order IN_PLACE. 0 or a negative errno. */
+int text_poke(struct nopal_poke *pokes, uint32_t count);
+
+/* Makes text writable until the next call or text_protect. 0 or a negative errno. */
+int text_unprotect(uint64_t address, uint64_t bytes);
+void text_protect(void);
+
+/* ---- functions.c ---- */
+
+#define PLACE_BYTES 6           /* the longest of what compilers leave at an entry, of one instruction */
+
+struct functions {
+	uint64_t *places;       /* ascending; to be freed */
+	size_t count;
+	size_t all;             /* functions with room at their entries, meant or not */
+	size_t named;           /* functions that the pattern means, with such room or not */
+	char nearest[128];      /* the name closest to the pattern */
+	bool out_of_memory;
+};
+
+/* The entries that a glob means, in what is loaded; all, if it is 0. */
+void found_functions(const char *pattern, struct functions *found);
+
+/* Whether the memory of an entry is there still. */
+bool function_is_loaded(uint64_t place);
+
 /* ---- grace.c ---- */
 
 /* A probe runs from grace_begin to grace_end, which gets what the other has returned. */
@@ -74,6 +110,14 @@ void grace_wait(void);
 /* What a connected marker calls: by the rules of struct nopal_marker. Calls dispatch, then `record` if it is set. */
 void library_called(void);
 void library_dispatch(const struct nopal_marker *marker, const uint64_t *values);
+
+/* ---- hooked.S, for hook.c ---- */
+
+/* What the entry of a hooked function calls. */
+void library_hooked(void);
+
+/* Added to atomically by any thread. */
+extern uint64_t library_hooks_cut_off;
 
 /* What the processor's vector state takes, and its parts; 0: FXSAVE's. */
 extern uint64_t library_vector_bytes;

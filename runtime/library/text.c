@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * Switches places on and off in the text of the running program, by the order of core/poke.c for a window of one
- * instruction: other threads may be passing it. The pages are writable for that long.
+ * Changes the text of the running program, by the order of core/poke.c for a window of one instruction: other threads
+ * may be passing it. The pages are writable for that long.
  */
 #define _GNU_SOURCE
 #include "library.h"
@@ -68,12 +68,59 @@ static void jump_of(const struct found_place *place, uint8_t bytes[JUMP])
 	memcpy(bytes + 1, &distance, sizeof distance);
 }
 
+/* The pages that are writable at the moment. Under library_lock. */
+static uint64_t writable, writable_end;
+
+void text_protect(void)
+{
+	if (writable < writable_end)
+		mprotect((void *)writable, writable_end - writable, PROT_READ | PROT_EXEC);
+	writable = writable_end = 0;
+}
+
+int text_unprotect(uint64_t address, uint64_t bytes)
+{
+	uint64_t first = address & ~(PAGE - 1), end = (address + bytes + PAGE - 1) & ~(PAGE - 1);
+	if (writable <= first && end <= writable_end)
+		return 0;
+	text_protect();
+	if (mprotect((void *)first, end - first, PROT_READ | PROT_WRITE | PROT_EXEC))
+		return -errno;
+	writable = first;
+	writable_end = end;
+	return 0;
+}
+
 static int protect(const struct nopal_poke *pokes, uint32_t count, int protection)
 {
-	for (uint32_t i = 0; i < count; i++)
-		if (mprotect((void *)(pokes[i].site & ~(PAGE - 1)), PAGE, protection))
+	for (uint32_t i = 0; i < count;) {
+		uint64_t first = pokes[i].site & ~(PAGE - 1), end = first;
+		for (; i < count && (pokes[i].site & ~(PAGE - 1)) <= end; i++)
+			end = (pokes[i].site + JUMP + PAGE - 1) & ~(PAGE - 1);
+		if (mprotect((void *)first, end - first, protection))
 			return -errno;
+	}
 	return 0;
+}
+
+static int by_site(const void *a, const void *b)
+{
+	const struct nopal_poke *one = a, *other = b;
+	return one->site < other->site ? -1 : one->site > other->site;
+}
+
+int text_poke(struct nopal_poke *pokes, uint32_t count)
+{
+	if (!count)
+		return 0;
+	if (syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_SYNC_CORE, 0, 0))
+		return -errno;
+	qsort(pokes, count, sizeof *pokes, by_site);
+	int error = protect(pokes, count, PROT_READ | PROT_WRITE | PROT_EXEC);
+	if (!error)
+		nopal_poke(NOPAL_POKE_IN_PLACE, pokes, count);
+	protect(pokes, count, PROT_READ | PROT_EXEC);
+	return error;
 }
 
 int text_switch(const struct found *found, bool on)
@@ -98,15 +145,7 @@ int text_switch(const struct found *found, bool on)
 		memcpy(poke->before, before, JUMP);
 		memcpy(poke->after, after, JUMP);
 	}
-	int error = 0;
-	if (count && syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_SYNC_CORE, 0, 0))
-		error = -errno;
-	if (count && !error) {
-		error = protect(pokes, count, PROT_READ | PROT_WRITE | PROT_EXEC);
-		if (!error)
-			nopal_poke(NOPAL_POKE_IN_PLACE, pokes, count);
-		protect(pokes, count, PROT_READ | PROT_EXEC);
-	}
+	int error = text_poke(pokes, count);
 	free(pokes);
 	return error;
 }

@@ -8,7 +8,7 @@ fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
-fn program(compiler: &str, flags: &[&str]) -> Program {
+fn program(source: &str, compiler: &str, flags: &[&str]) -> Program {
     let made = Command::new("make")
         .args(["--silent", "library"])
         .current_dir(root())
@@ -23,7 +23,62 @@ fn program(compiler: &str, flags: &[&str]) -> Program {
         ["-L", "-Wl,-rpath,"].map(|flag| format!("{flag}{}", library.display()));
     all.extend([&*directory, &*run_path]);
     all.extend(flags);
-    compile("connect.c", &[compiler, "-std=gnu17", "-g"], &all)
+    compile(source, &[compiler, "-std=gnu17", "-g"], &all)
+}
+
+#[test]
+fn hooks_come_and_go() {
+    let mcount = ["-pg", "-mfentry", "-mrecord-mcount", "-fno-pie", "-no-pie"];
+    for (compiler, flags) in [
+        (
+            "gcc",
+            &["-O2", "-fpatchable-function-entry=5", "-l:libnopal.a"][..],
+        ),
+        (
+            "gcc",
+            &[
+                "-O0",
+                "-falign-functions=16",
+                "-fcf-protection=full",
+                "-fpatchable-function-entry=7,2",
+                "-lnopal",
+            ],
+        ),
+        (
+            "clang",
+            &["-O2", "-mavx2", "-fpatchable-function-entry=5", "-lnopal"],
+        ),
+        ("gcc", &[&["-O2", "-lnopal"][..], &mcount].concat()),
+        (
+            "gcc",
+            &[&["-O3", "-l:libnopal.a", "-mnop-mcount"][..], &mcount].concat(),
+        ),
+    ] {
+        let ended = Case::new(program("hooked.c", compiler, flags)).untraced();
+        assert_eq!(
+            (&*ended.stdout, &*ended.stderr),
+            ("done\n", ""),
+            "{compiler} {flags:?}"
+        );
+    }
+}
+
+#[test]
+fn functions_without_room_are_refused() {
+    for (flags, why) in [
+        (
+            &["-O2", "-l:libnopal.a"][..],
+            "they must be compiled with -fpatchable-function-entry=5",
+        ),
+        (
+            &["-O2", "-fpatchable-function-entry=3", "-l:libnopal.a"],
+            "cannot be changed while threads run",
+        ),
+    ] {
+        let program = program("hooked.c", "gcc", flags);
+        let ended = Case::new(program).arguments(["0", "many"]).untraced();
+        assert!(ended.stdout.contains(why), "{flags:?}: {}", ended.stdout);
+    }
 }
 
 #[test]
@@ -33,7 +88,7 @@ fn probes_come_and_go() {
         ("gcc", &["-O0", "-l:libnopal.a"]),
         ("clang", &["-O3", "-l:libnopal.a"]),
     ] {
-        let ended = Case::new(program(compiler, flags)).untraced();
+        let ended = Case::new(program("connect.c", compiler, flags)).untraced();
         assert_eq!(
             (&*ended.stdout, &*ended.stderr),
             ("done\n", ""),
@@ -44,7 +99,7 @@ fn probes_come_and_go() {
 
 #[test]
 fn a_recording_and_probes_go_together() {
-    let program = program("gcc", &["-O2", "-l:libnopal.a"]);
+    let program = program("connect.c", "gcc", &["-O2", "-l:libnopal.a"]);
     let case = Case::new(program).arguments(["3"]);
     let traced = case.options(["-M", "*", "--max-size", "64M"]).traced();
     assert_eq!(traced.ended.stdout, "done\n", "{}", traced.ended.stderr);

@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
+ *
+ * Finds functions that were compiled with room at their entries, in all that is loaded: the compiler has left lists of
+ * the places, and files have the names. Files are checked as they are read; the lists are the program's own.
+ */
+#define _GNU_SOURCE
+#include "library.h"
+
+#include <elf.h>
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <link.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define ENDBR_BYTES 4
+/* Room before a function's first byte, at most: -fpatchable-function-entry=N,M. */
+#define BEFORE_AT_MOST 256
+#define NAME_BYTES 64
+
+struct symbol {
+	uint64_t address;
+	const char *name;
+};
+
+struct file {
+	const uint8_t *bytes;
+	size_t size;
+	const Elf64_Ehdr *header;
+	const Elf64_Shdr *sections;
+	const struct dl_phdr_info *object;
+	struct symbol *symbols;
+	size_t symbol_count;
+};
+
+struct search {
+	const char *pattern;
+	struct functions *found;
+	unsigned nearest_distance;
+};
+
+static bool lies_in(const struct file *file, uint64_t offset, uint64_t bytes)
+{
+	return offset <= file->size && bytes <= file->size - offset;
+}
+
+/* The file is the one that was loaded: its program headers are those in memory. */
+static bool check(struct file *file)
+{
+	const Elf64_Ehdr *header = file->header = (const Elf64_Ehdr *)file->bytes;
+	uint64_t phdr_bytes = (uint64_t)file->object->dlpi_phnum * sizeof(Elf64_Phdr);
+	return file->size >= sizeof *header && !memcmp(header->e_ident, ELFMAG, SELFMAG) &&
+	       header->e_ident[EI_CLASS] == ELFCLASS64 && header->e_phnum == file->object->dlpi_phnum &&
+	       header->e_shentsize == sizeof(Elf64_Shdr) && lies_in(file, header->e_phoff, phdr_bytes) &&
+	       !memcmp(file->bytes + header->e_phoff, file->object->dlpi_phdr, phdr_bytes) &&
+	       header->e_shoff % 8 == 0 &&
+	       lies_in(file, header->e_shoff, (uint64_t)header->e_shnum * sizeof(Elf64_Shdr)) &&
+	       header->e_shstrndx < header->e_shnum;
+}
+
+static bool open_file(const struct dl_phdr_info *object, struct file *file)
+{
+	*file = (struct file){ .object = object };
+	int number = open(object->dlpi_name[0] ? object->dlpi_name : "/proc/self/exe", O_RDONLY | O_CLOEXEC);
+	struct stat status;
+	if (number < 0)
+		return false;
+	if (!fstat(number, &status) && status.st_size > 0) {
+		void *bytes = mmap(0, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, number, 0);
+		if (bytes != MAP_FAILED)
+			*file = (struct file){ .bytes = bytes, .size = (size_t)status.st_size, .object = object };
+	}
+	close(number);
+	if (!file->bytes || !check(file))
+		return false;
+	file->sections = (const Elf64_Shdr *)(file->bytes + file->header->e_shoff);
+	return true;
+}
+
+static void close_file(struct file *file)
+{
+	if (file->bytes)
+		munmap((void *)file->bytes, file->size);
+	free(file->symbols);
+}
+
+/* Text of a string table; 0 where it does not end in it. */
+static const char *text_at(const struct file *file, const Elf64_Shdr *table, uint64_t offset)
+{
+	if (!lies_in(file, table->sh_offset, table->sh_size) || offset >= table->sh_size)
+		return 0;
+	const char *text = (const char *)file->bytes + table->sh_offset + offset;
+	return memchr(text, 0, table->sh_size - offset) ? text : 0;
+}
+
+static bool is_named(const struct file *file, const Elf64_Shdr *section, const char *name)
+{
+	const char *found = text_at(file, &file->sections[file->header->e_shstrndx], section->sh_name);
+	return found && !strcmp(found, name);
+}
+
+static bool lists_places(const struct file *file, const Elf64_Shdr *section)
+{
+	return section->sh_flags & SHF_ALLOC && section->sh_type != SHT_NOBITS &&
+	       (is_named(file, section, "__patchable_function_entries") || is_named(file, section, "__mcount_loc"));
+}
+
+/* Whether `bytes` at an address of the process are loaded from the object, with these rights at least. */
+static bool is_loaded(const struct dl_phdr_info *object, uint64_t address, uint64_t bytes, uint32_t rights)
+{
+	for (int i = 0; i < object->dlpi_phnum; i++) {
+		const Elf64_Phdr *part = &object->dlpi_phdr[i];
+		uint64_t inside = address - (object->dlpi_addr + part->p_vaddr);
+		if (part->p_type == PT_LOAD && (part->p_flags & rights) == rights && inside < part->p_memsz &&
+		    bytes <= part->p_memsz - inside)
+			return true;
+	}
+	return false;
+}
+
+static int by_address(const void *a, const void *b)
+{
+	const struct symbol *one = a, *other = b;
+	return one->address < other->address ? -1 : one->address > other->address;
+}
+
+static void read_symbols(struct file *file, const Elf64_Shdr *section)
+{
+	if (section->sh_link >= file->header->e_shnum || section->sh_offset % 8 ||
+	    !lies_in(file, section->sh_offset, section->sh_size))
+		return;
+	const Elf64_Shdr *names = &file->sections[section->sh_link];
+	const Elf64_Sym *symbols = (const Elf64_Sym *)(file->bytes + section->sh_offset);
+	size_t count = section->sh_size / sizeof *symbols;
+	free(file->symbols);
+	file->symbol_count = 0;
+	file->symbols = calloc(count + 1, sizeof *file->symbols);
+	for (size_t i = 0; file->symbols && i < count; i++) {
+		const char *name = text_at(file, names, symbols[i].st_name);
+		if (ELF64_ST_TYPE(symbols[i].st_info) == STT_FUNC && symbols[i].st_shndx != SHN_UNDEF && name)
+			file->symbols[file->symbol_count++] =
+				(struct symbol){ file->object->dlpi_addr + symbols[i].st_value, name };
+	}
+	qsort(file->symbols, file->symbol_count, sizeof *file->symbols, by_address);
+}
+
+/* The full table where there is one. */
+static void find_symbols(struct file *file)
+{
+	for (uint32_t type = SHT_DYNSYM; type; type = type == SHT_DYNSYM ? SHT_SYMTAB : 0)
+		for (unsigned i = 0; i < file->header->e_shnum; i++)
+			if (file->sections[i].sh_type == type)
+				read_symbols(file, &file->sections[i]);
+}
+
+/* How many symbols lie below an address or at it. */
+static size_t symbols_to(const struct file *file, uint64_t address)
+{
+	size_t low = 0, high = file->symbol_count;
+	while (low < high) {
+		size_t middle = (low + high) / 2;
+		if (file->symbols[middle].address <= address)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+static uint64_t behind_endbr(const struct dl_phdr_info *object, uint64_t function)
+{
+	static const uint8_t endbr[ENDBR_BYTES] = { 0xf3, 0x0f, 0x1e, 0xfa };
+	bool has = is_loaded(object, function, ENDBR_BYTES, PF_X) && !memcmp((const void *)function, endbr, ENDBR_BYTES);
+	return function + (has ? ENDBR_BYTES : 0);
+}
+
+/* The place that runs when the function is entered, and the first of the function's symbols: a list tells where its room
+ * begins, which may be before the function. */
+static uint64_t place_of(const struct file *file, uint64_t listed, size_t *symbol)
+{
+	size_t next = symbols_to(file, listed);
+	*symbol = next;
+	if (next) {
+		uint64_t function = file->symbols[next - 1].address;
+		if (listed == function || listed == behind_endbr(file->object, function)) {
+			while (*symbol && file->symbols[*symbol - 1].address == function)
+				--*symbol;
+			return listed;
+		}
+	}
+	if (next < file->symbol_count && file->symbols[next].address - listed <= BEFORE_AT_MOST)
+		return behind_endbr(file->object, file->symbols[next].address);
+	return listed;
+}
+
+/* Insertions, deletions and replacements between two names. */
+static unsigned distance(const char *a, const char *b)
+{
+	unsigned row[NAME_BYTES + 1];
+	size_t columns = strnlen(b, NAME_BYTES);
+	for (unsigned i = 0; i <= columns; i++)
+		row[i] = i;
+	for (unsigned i = 1; i <= NAME_BYTES && a[i - 1]; i++) {
+		unsigned diagonal = row[0];
+		row[0] = i;
+		for (size_t j = 1; j <= columns; j++) {
+			unsigned least = diagonal + (a[i - 1] != b[j - 1]);
+			diagonal = row[j];
+			least = least < row[j] + 1 ? least : row[j] + 1;
+			row[j] = least < row[j - 1] + 1 ? least : row[j - 1] + 1;
+		}
+	}
+	return row[columns];
+}
+
+static void look_at_name(const char *name, struct search *search)
+{
+	unsigned far = distance(name, search->pattern);
+	if (far >= search->nearest_distance || far > strlen(search->pattern) / 3 + 1)
+		return;
+	search->nearest_distance = far;
+	strncpy(search->found->nearest, name, sizeof search->found->nearest - 1);
+}
+
+static bool is_meant(const struct file *file, uint64_t place, size_t symbol, struct search *search)
+{
+	if (!search->pattern)
+		return true;
+	for (size_t i = symbol; i < file->symbol_count; i++) {
+		uint64_t function = file->symbols[i].address;
+		if (place != function && place != behind_endbr(file->object, function))
+			break;
+		if (!fnmatch(search->pattern, file->symbols[i].name, 0))
+			return true;
+	}
+	return false;
+}
+
+static void add(uint64_t place, struct functions *found)
+{
+	if (!(found->count & (found->count - 1))) {
+		size_t room = found->count ? found->count * 2 : 1;
+		uint64_t *larger = realloc(found->places, room * sizeof *larger);
+		found->out_of_memory |= !larger;
+		if (!larger)
+			return;
+		found->places = larger;
+	}
+	found->places[found->count++] = place;
+}
+
+static void look_into_list(const struct file *file, const Elf64_Shdr *section, struct search *search)
+{
+	uint64_t list = file->object->dlpi_addr + section->sh_addr;
+	if (!is_loaded(file->object, list, section->sh_size, PF_R))
+		return;
+	for (uint64_t i = 0; i + 8 <= section->sh_size; i += 8) {
+		uint64_t listed, place;
+		size_t symbol;
+		memcpy(&listed, (const char *)list + i, sizeof listed);
+		place = place_of(file, listed, &symbol);
+		if (!is_loaded(file->object, place, PLACE_BYTES, PF_X))
+			continue;
+		search->found->all++;
+		if (is_meant(file, place, symbol, search))
+			add(place, search->found);
+	}
+}
+
+static int look_into_object(struct dl_phdr_info *object, size_t size, void *data)
+{
+	(void)size;
+	struct search *search = data;
+	struct file file;
+	bool lists = false;
+	if (open_file(object, &file))
+		for (unsigned i = 0; i < file.header->e_shnum; i++)
+			lists |= lists_places(&file, &file.sections[i]);
+	if (lists) {
+		find_symbols(&file);
+		for (unsigned i = 0; i < file.header->e_shnum; i++)
+			if (lists_places(&file, &file.sections[i]))
+				look_into_list(&file, &file.sections[i], search);
+		for (size_t i = 0; search->pattern && i < file.symbol_count; i++) {
+			if (!fnmatch(search->pattern, file.symbols[i].name, 0))
+				search->found->named++;
+			look_at_name(file.symbols[i].name, search);
+		}
+	}
+	close_file(&file);
+	return 0;
+}
+
+static int by_value(const void *a, const void *b)
+{
+	const uint64_t *one = a, *other = b;
+	return *one < *other ? -1 : *one > *other;
+}
+
+void found_functions(const char *pattern, struct functions *found)
+{
+	*found = (struct functions){ 0 };
+	struct search search = { pattern, found, ~0u };
+	dl_iterate_phdr(look_into_object, &search);
+	qsort(found->places, found->count, sizeof *found->places, by_value);
+	size_t kept = 0;
+	for (size_t i = 0; i < found->count; i++)
+		if (!kept || found->places[kept - 1] != found->places[i])
+			found->places[kept++] = found->places[i];
+	found->count = kept;
+}
+
+struct question {
+	uint64_t address;
+	bool answer;
+};
+
+static int ask(struct dl_phdr_info *object, size_t size, void *data)
+{
+	(void)size;
+	struct question *question = data;
+	question->answer |= is_loaded(object, question->address, PLACE_BYTES, PF_X);
+	return question->answer;
+}
+
+bool function_is_loaded(uint64_t place)
+{
+	struct question question = { place, false };
+	dl_iterate_phdr(ask, &question);
+	return question.answer;
+}

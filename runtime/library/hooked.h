@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
+ *
+ * What hook.c and hooked.S have in common: what there is of vector registers, to be kept while a hook runs.
+ */
+#ifndef NOPAL_HOOKED_H
+#define NOPAL_HOOKED_H
+
+#define KEEP_VECTORS 0          /* 128 bits: there is no more */
+#define KEEP_AVX 1
+#define KEEP_AVX_512 2
+
+#endif
