@@ -34,9 +34,9 @@ fn whole() -> &'static [(String, Vec<u8>)] {
             "cpu-0",
             "cpu-1",
         ]
-            .into_iter()
-            .map(|name| (name.into(), fs::read(directory.path().join(name)).unwrap()))
-            .collect()
+        .into_iter()
+        .map(|name| (name.into(), fs::read(directory.path().join(name)).unwrap()))
+        .collect()
     })
 }
 

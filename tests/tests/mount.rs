@@ -167,6 +167,7 @@ fn the_tracing_folder_is_used_as_the_kernels_is() {
         "1100\n"
     );
     mounted.good("echo 'half past' >tracing/trace_marker");
+    mounted.good("grep -x 'tracing_mark_write: half past' tracing/trace");
     assert_eq!(mounted.good("wc -l <tracing/available_tracers"), "1\n");
     mounted.end();
 }

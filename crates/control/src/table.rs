@@ -163,7 +163,8 @@ pub const FILES: &[Row] = &[
         name: "trace_marker",
         mode: WRITE,
         role: Role::Marker,
-        about: "What is written here becomes a note in the trace, at the time of writing.",
+        about: "Each line that is written here becomes a note in the trace, at the time of writing; trace and \
+                trace_pipe show it.",
         example: "echo 'request 17 begins' > trace_marker",
     },
     Row {

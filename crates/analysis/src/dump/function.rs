@@ -1,11 +1,11 @@
-//! The lines of the first function tracer of Linux.
+//! The lines of the first function tracer of Linux, and between them what a person wrote into the trace.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::io::Write;
+use std::io::{self, Write};
 
 use anyhow::Result;
-use nopal_trace::{ThreadInfo, Trace};
+use nopal_trace::{Note, ThreadInfo, Trace};
 
 use super::linux::{AT_ENTRY, Entry, Flags, LineWriter, Moment, Told};
 use super::{Excerpt, Lines, Look};
@@ -37,8 +37,12 @@ pub fn dump(trace: &Trace, excerpt: Excerpt, look: Look, out: &mut dyn Write) ->
             excerpt.holds(*clock)
         })
         .peekable();
+    let mut texts = texts(trace, excerpt).into_iter().peekable();
     let mut number = 0;
     while let Some((clock, happening)) = happenings.next() {
+        while let Some((_, text)) = texts.next_if(|(counter, _)| *counter <= clock) {
+            write_text(&mut lines, text)?;
+        }
         let next = happenings.peek().map_or(clock, |(next, _)| *next);
         let text = &mut lines.text;
         match &happening {
@@ -89,6 +93,9 @@ pub fn dump(trace: &Trace, excerpt: Excerpt, look: Look, out: &mut dyn Write) ->
         lines.end_line()?;
         number += 1;
     }
+    for (_, text) in texts {
+        write_text(&mut lines, text)?;
+    }
     Ok(lines.flush()?)
 }
 
@@ -99,6 +106,29 @@ fn known(threads: &[ThreadInfo], names: &ThreadNames, thread: u32) -> String {
         None if thread == 0 => "<idle>".to_string(),
         None => "?".to_string(),
     }
+}
+
+/// What was written into the trace, and when, in order of time.
+fn texts(trace: &Trace, excerpt: Excerpt) -> Vec<(u64, &str)> {
+    let texts = trace.notes().iter().filter_map(|note| match note {
+        Note::Text { counter, text } => Some((*counter, text.as_str())),
+        _ => None,
+    });
+    let mut texts: Vec<_> = texts
+        .filter(|(counter, _)| excerpt.holds(*counter))
+        .collect();
+    texts.sort_by_key(|(counter, _)| *counter);
+    texts
+}
+
+/// As the kernel shows what `trace_marker` was given.
+fn write_text(lines: &mut Lines, text: &str) -> io::Result<()> {
+    lines.text.extend_from_slice(b"tracing_mark_write: ");
+    let printable = text.chars().filter(|char| !char.is_control());
+    lines
+        .text
+        .extend(printable.collect::<String>().into_bytes());
+    lines.end_line()
 }
 
 #[derive(Default)]
