@@ -6,13 +6,13 @@
 #include "control.h"
 
 /*
- * Small letters stand for themselves. Of the arguments, WHAT (places) and IDS (numbers) are one word or more, up to the
- * next small word of the row; NAME and NUMBER are one word. A row holds its text, not its address: the core has no data
+ * Small letters stand for themselves. Of the arguments, WHAT (places), IDS (numbers) and ARGS (values that are fetched)
+ * are one word or more, up to the next small word of the row; NAME, NUMBER and WHERE (a place) are one word. A row holds its text, not its address: the core has no data
  * that must be relocated.
  */
 static const struct row {
 	uint8_t command;        /* enum nopal_command */
-	char form[31];
+	char form[47];
 } rows[] = {
 	{ NOPAL_COMMAND_TRACE_NEW, "trace WHAT new NAME" },
 	{ NOPAL_COMMAND_TRACE_ON, "trace NAME on" },
@@ -31,6 +31,17 @@ static const struct row {
 	{ NOPAL_COMMAND_TESTTRACEIN, "testtracein WHAT" },
 	{ NOPAL_COMMAND_UNIFORM_ON, "uniform on" },
 	{ NOPAL_COMMAND_UNIFORM_OFF, "uniform off" },
+	{ NOPAL_COMMAND_PROBE_ON, "probe NAME on" },
+	{ NOPAL_COMMAND_PROBE_OFF, "probe NAME off" },
+	{ NOPAL_COMMAND_PROBE_REMOVE, "probe NAME remove" },
+	{ NOPAL_COMMAND_PROBE_RETURN_NAMED_FETCH, "probe return WHERE new NAME fetch ARGS" },
+	{ NOPAL_COMMAND_PROBE_RETURN_FETCH, "probe return WHERE fetch ARGS" },
+	{ NOPAL_COMMAND_PROBE_RETURN_NAMED, "probe return WHERE new NAME" },
+	{ NOPAL_COMMAND_PROBE_RETURN, "probe return WHERE" },
+	{ NOPAL_COMMAND_PROBE_NAMED_FETCH, "probe WHERE new NAME fetch ARGS" },
+	{ NOPAL_COMMAND_PROBE_FETCH, "probe WHERE fetch ARGS" },
+	{ NOPAL_COMMAND_PROBE_NAMED, "probe WHERE new NAME" },
+	{ NOPAL_COMMAND_PROBE, "probe WHERE" },
 };
 #define ROWS (sizeof rows / sizeof rows[0])
 
@@ -142,7 +153,7 @@ static bool is_argument(struct word form)
 
 static bool takes_several(struct word form)
 {
-	return equals(form, "WHAT") || equals(form, "IDS");
+	return equals(form, "WHAT") || equals(form, "IDS") || equals(form, "ARGS");
 }
 
 /* Quotes make any word an argument. */

@@ -7,30 +7,26 @@
 #include "arch.h"
 #include "port.h"
 
-struct text {
-	const unsigned char *address;
-	uint32_t length;        /* of what is recorded */
-	uint32_t cut;
-};
-
-static struct text text_of(uint32_t kind, uint64_t value)
+static struct nopal_text text_of(uint32_t kind, uint64_t value)
 {
 	static const char null[] = "(null)";
+	if (kind == NOPAL_VALUE_FETCHED)
+		return *(const struct nopal_text *)value;
 	if (kind == NOPAL_VALUE_BYTES) {
 		const struct {
-			const unsigned char *address;
+			uint64_t address;
 			uint64_t length;
 		} *bytes = (const void *)value;
 		uint64_t length = bytes->length < UINT32_MAX ? bytes->length : UINT32_MAX;
 		uint32_t kept = length < NOPAL_TEXT_LIMIT ? (uint32_t)length : NOPAL_TEXT_LIMIT;
-		return (struct text){ bytes->address, kept, (uint32_t)length - kept };
+		return (struct nopal_text){ bytes->address, kept, (uint32_t)length - kept };
 	}
 	const unsigned char *address = (const unsigned char *)(value ? value : (uint64_t)null);
 	uint32_t length = 0;
 	while (length < NOPAL_TEXT_COUNTED && address[length])
 		length++;
 	uint32_t kept = length < NOPAL_TEXT_LIMIT ? length : NOPAL_TEXT_LIMIT;
-	return (struct text){ address, kept, length - kept };
+	return (struct nopal_text){ (uint64_t)address, kept, length - kept };
 }
 
 static uint32_t kind_of(uint64_t shape, uint32_t value)
@@ -93,19 +89,23 @@ static void end(uint64_t *record, uint64_t clock)
 }
 
 /* Text may change while we read it: what is copied is as long as was first seen, whatever it holds by then. */
-static uint64_t *copy(uint64_t *to, struct text text)
+static uint64_t *copy(uint64_t *to, uint32_t kind, struct nopal_text text)
 {
 	*to++ = text.length | (uint64_t)text.cut << 32;
 	unsigned char *bytes = (unsigned char *)to;
-	for (uint32_t i = 0; i < text.length; i++)
-		bytes[i] = text.address[i];
+	const unsigned char *from = (const unsigned char *)text.address;
+	if (kind == NOPAL_VALUE_FETCHED)
+		nopal_read(text.address, bytes, text.length);
+	else
+		for (uint32_t i = 0; i < text.length; i++)
+			bytes[i] = from[i];
 	return to + words_of(text.length);
 }
 
 static void mark_with_text(const struct nopal_mark *mark, const uint64_t *values, uint64_t stack)
 {
 	uint32_t count = mark->shape & 15, words = 1;
-	struct text texts[12];
+	struct nopal_text texts[NOPAL_FETCHES];
 	for (uint32_t i = 0; i < count; i++) {
 		uint32_t kind = kind_of(mark->shape, i);
 		words++;
@@ -122,10 +122,11 @@ static void mark_with_text(const struct nopal_mark *mark, const uint64_t *values
 	__atomic_store_n(&record[2], words, __ATOMIC_RELEASE);
 	uint64_t *to = record + 3;
 	for (uint32_t i = 0; i < count; i++) {
-		if (kind_of(mark->shape, i) == NOPAL_VALUE_WORD)
+		uint32_t kind = kind_of(mark->shape, i);
+		if (kind == NOPAL_VALUE_WORD)
 			*to++ = values[i];
 		else
-			to = copy(to, texts[i]);
+			to = copy(to, kind, texts[i]);
 	}
 	end(record, clock);
 }

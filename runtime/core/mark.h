@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
  * A marker that is on, as the program's code calls it: struct nopal_marker of include/nopal.h, which the tool fills in.
+ * A probe is one whose values its detour fetches.
  */
 #ifndef NOPAL_CORE_MARK_H
 #define NOPAL_CORE_MARK_H
@@ -12,16 +13,48 @@
 #define NOPAL_VALUE_WORD 0u
 #define NOPAL_VALUE_STRING 1u   /* the address of text that ends with NUL; 0 is shown as "(null)" */
 #define NOPAL_VALUE_BYTES 2u    /* the address of an address and a length */
+#define NOPAL_VALUE_FETCHED 3u  /* the address of a struct nopal_text, whose text may not be there any more */
 
 struct nopal_mark {
 	uint64_t call;
 	uint64_t record;
 	uint64_t event;         /* its number */
 	uint64_t shape;
-	uint64_t probes;
+	uint64_t probes;        /* of a probe: how many values are fetched */
+};
+
+struct nopal_text {
+	uint64_t address;
+	uint32_t length;        /* of what is recorded */
+	uint32_t cut;           /* of what is not */
 };
 
 /* Records a marker's `values`. `stack` is the program's stack pointer. */
 void nopal_mark(const struct nopal_mark *mark, const uint64_t *values, uint64_t stack);
+
+/* ---- Fetching ---- */
+
+#define NOPAL_FETCHES 12
+#define NOPAL_FETCH_LOADS 3
+#define NOPAL_FETCH_CONSTANT 16 /* in place of a register */
+
+/* How one value of a probe is found: a register or nothing, plus offset[0]; then as many loads from memory as it says,
+ * each plus the offset that follows. As many of them as struct nopal_mark says follow it. */
+struct nopal_fetch {
+	uint8_t source;         /* the register, in the processor's numbering */
+	uint8_t loads;
+	uint8_t bytes;          /* of the last load: 1, 2, 4 or 8. The others are of 8 */
+	uint8_t text;           /* what was found is the address of text, which is meant */
+	uint32_t reserved;
+	uint64_t offset[NOPAL_FETCH_LOADS + 1];
+};
+_Static_assert(sizeof(struct nopal_mark) == 40 && sizeof(struct nopal_fetch) == 40, "as in crates/agent");
+
+/* Records a probe. Behind its values may come one more, if the shape counts it: a bit for each value that could not be
+ * read and is 0 or empty. `registers` are 16, in the processor's numbering. */
+void nopal_fetch(const struct nopal_mark *mark, const uint64_t *registers);
+
+/* Copies memory that may not be there; false, and `to` is anything, where it is not, or cannot be asked for. */
+bool nopal_read(uint64_t address, void *to, uint32_t bytes);
 
 #endif

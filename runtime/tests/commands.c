@@ -55,12 +55,23 @@ static void every_command(void)
 	obeyed("testtracein main", NOPAL_COMMAND_TESTTRACEIN, "main", "");
 	obeyed("uniform on", NOPAL_COMMAND_UNIFORM_ON, "", "");
 	obeyed("uniform off", NOPAL_COMMAND_UNIFORM_OFF, "", "");
+	obeyed("probe f+0x1c", NOPAL_COMMAND_PROBE, "f+0x1c", "");
+	obeyed("probe f new p", NOPAL_COMMAND_PROBE_NAMED, "f", "p");
+	obeyed("probe f fetch $di +8($si):string", NOPAL_COMMAND_PROBE_FETCH, "f", "$di +8($si):string");
+	obeyed("probe f new p fetch $di", NOPAL_COMMAND_PROBE_NAMED_FETCH, "f", "p");
+	obeyed("probe return f", NOPAL_COMMAND_PROBE_RETURN, "f", "");
+	obeyed("probe return f new p", NOPAL_COMMAND_PROBE_RETURN_NAMED, "f", "p");
+	obeyed("probe return f fetch $ax # why", NOPAL_COMMAND_PROBE_RETURN_FETCH, "f", "$ax");
+	obeyed("probe return f new p fetch $ax", NOPAL_COMMAND_PROBE_RETURN_NAMED_FETCH, "f", "p");
+	obeyed("probe p on", NOPAL_COMMAND_PROBE_ON, "p", "");
+	obeyed("probe p off", NOPAL_COMMAND_PROBE_OFF, "p", "");
+	obeyed("probe p remove", NOPAL_COMMAND_PROBE_REMOVE, "p", "");
 }
 
 /* All rows of the grammar are commands when their arguments are filled in. */
 static void every_row(void)
 {
-	uint32_t seen = 0;
+	uint64_t seen = 0;
 	for (uint32_t row = 0; nopal_control_form(row); row++) {
 		const char *form = nopal_control_form(row);
 		char line[64] = "", word[32];
@@ -71,9 +82,9 @@ static void every_row(void)
 			strcat(line, " ");
 		}
 		CHECK(parse(line));
-		seen |= 1u << parsed.command;
+		seen |= 1ull << parsed.command;
 	}
-	CHECK(seen == (2u << NOPAL_COMMAND_MARK_OFF) - 2);
+	CHECK(seen == (2ull << NOPAL_COMMAND_PROBE_REMOVE) - 2);
 }
 
 static void nothing_to_do(void)
@@ -105,7 +116,7 @@ static void refused(const char *line, const char *bad, const char *expected)
 
 static void what_was_expected(void)
 {
-	refused("tarce p on", "tarce", "trace, mark, size, logsize, watch, start, stop, reset, query, testtracein or uniform");
+	refused("tarce p on", "tarce", "trace, mark, size, logsize, watch, start, stop, reset, query, testtracein, uniform or probe");
 	refused("trace", "", "WHAT or NAME");
 	refused("trace p", "", "new, on, off or remove");
 	refused("trace p onn", "onn", "new, on, off or remove");
@@ -122,9 +133,10 @@ static void what_was_expected(void)
 	refused("watch 12 sons", "sons", "the end of the line or children");
 	refused("watch children", "children", "IDS");
 	refused("uniform", "", "on or off");
+	refused("probe f fetch", "", "ARGS");
 	refused("start now", "now", "the end of the line");
 	refused("\"start\"", "\"start\"",
-		"trace, mark, size, logsize, watch, start, stop, reset, query, testtracein or uniform");
+		"trace, mark, size, logsize, watch, start, stop, reset, query, testtracein, uniform or probe");
 }
 
 static void place(const char *line, uint32_t kind, const char *text, uint64_t first, uint64_t last)

@@ -18,6 +18,42 @@ pub struct Recorder {
     pub limits_depth: bool,
 }
 
+/// What a probe records.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Probe {
+    /// The number of its event.
+    pub event: u32,
+    /// Of `struct nopal_mark`.
+    pub shape: u64,
+    pub values: Values,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Values {
+    /// Registers in the processor's numbering, without the stack pointer.
+    Registers(Vec<u8>),
+    Fetched(Vec<Fetch>),
+}
+
+/// `struct nopal_fetch`
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Fetch {
+    /// A register, or [`FETCH_CONSTANT`].
+    pub source: u8,
+    pub loads: u8,
+    /// Of the last load.
+    pub bytes: u8,
+    pub text: u8,
+    pub reserved: u32,
+    pub offset: [u64; FETCH_LOADS + 1],
+}
+
+pub const FETCH_CONSTANT: u8 = 16;
+pub const FETCH_LOADS: usize = 3;
+pub const FETCHES: usize = 12;
+const RED_ZONE: u32 = 128;
+
 /// What the runtime does when a hooked function is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stub {
@@ -106,6 +142,12 @@ pub const fn thunk_bound(body: usize, rows: usize) -> usize {
     ALIGN + template + body + ENTRY + image::THUNK_CFI.len() + rows * ROW + 8 + TABLE
 }
 
+/// The same for a detour.
+pub const fn detour_bound(body: usize, rows: usize) -> usize {
+    const PROBE: usize = 40 + FETCHES * size_of::<Fetch>();
+    thunk_bound(body, rows + 5) + 2 * FETCHES + PROBE + 8
+}
+
 /// What a block takes at most besides its thunks.
 pub const BLOCK_BOUND: usize = 128;
 
@@ -175,6 +217,48 @@ impl BlockBuilder {
         rows: &[(u16, Row)],
         write: impl FnOnce(u64, &mut [u8]) -> Result<()>,
     ) -> Result<Thunk> {
+        let exit = self.image_at + exit_of(recorder).1 as u64;
+        self.thunk_with_exit(exit, site, recorder, body_bytes, rows, write)
+    }
+
+    /// The same with a probe where the function returns, before its exit is recorded: the thunk's call of the exit leads
+    /// through a detour.
+    pub fn thunk_with_probe(
+        &mut self,
+        probe: &Probe,
+        site: u32,
+        recorder: Recorder,
+        body_bytes: usize,
+        rows: &[(u16, Row)],
+        write: impl FnOnce(u64, &mut [u8]) -> Result<()>,
+    ) -> Result<Thunk> {
+        const JUMP: usize = 5;
+        let exit = self.image_at + exit_of(recorder).1 as u64;
+        let called = [(
+            0,
+            Row::Cfa {
+                register: RSP.into(),
+                offset: 8,
+            },
+        )];
+        let detour = self.detour(probe, JUMP, &called, |at, out| {
+            let distance = i32::try_from(exit.wrapping_sub(at + JUMP as u64) as i64)?;
+            out[0] = 0xe9;
+            put(out, 1, &distance.to_le_bytes());
+            Ok(())
+        })?;
+        self.thunk_with_exit(detour.entry, site, recorder, body_bytes, rows, write)
+    }
+
+    fn thunk_with_exit(
+        &mut self,
+        exit: u64,
+        site: u32,
+        recorder: Recorder,
+        body_bytes: usize,
+        rows: &[(u16, Row)],
+        write: impl FnOnce(u64, &mut [u8]) -> Result<()>,
+    ) -> Result<Thunk> {
         ensure!(site < nopal_abi::SITE_LIMIT, "site numbers are used up");
         let template = &image::BYTES[image::THUNK..image::THUNK_END];
         let (only_kind, only) = if recorder.arguments {
@@ -190,16 +274,11 @@ impl BlockBuilder {
             (true, true, true) => (KIND_ENTRY_ARGS, image::ENTRY_ARGS_DEPTH),
             (false, _, _) => (only_kind, only),
         };
-        let (exit_kind, exit) = match (recorder.arguments, recorder.limits_depth) {
-            (false, false) => (KIND_EXIT, image::EXIT),
-            (false, true) => (KIND_EXIT, image::EXIT_DEPTH),
-            (true, false) => (KIND_EXIT_RESULT, image::EXIT_RESULT),
-            (true, true) => (KIND_EXIT_RESULT, image::EXIT_RESULT_DEPTH),
-        };
+        let exit_kind = exit_of(recorder).0;
         let begin = self.append(template, body_bytes, write)?;
         let program = self.programs.len();
         self.programs.extend_from_slice(&self.thunk_program);
-        self.frame(begin, program, rows);
+        self.frame(begin..self.bytes.len(), program, rows);
         let at = |label: usize| begin + (label - image::THUNK);
         let word = |kind: u32| (kind | site << 4).to_le_bytes();
         put(
@@ -213,7 +292,7 @@ impl BlockBuilder {
             &word(exit_kind),
         );
         self.relative(at(image::THUNK_ENTRY_CALL), self.image_at + entry as u64)?;
-        self.relative(at(image::THUNK_EXIT_CALL), self.image_at + exit as u64)?;
+        self.relative(at(image::THUNK_EXIT_CALL), exit)?;
         let body = self.at + (begin + template.len()) as u64;
         self.relative(at(image::THUNK_BODY_CALL), body)?;
         if recorder.wraps {
@@ -244,7 +323,7 @@ impl BlockBuilder {
         let begin = self.append(template, body_bytes, write)?;
         let program = self.programs.len();
         self.programs.extend_from_slice(&self.hook_program);
-        self.frame(begin, program, rows);
+        self.frame(begin..self.bytes.len(), program, rows);
         let at = |label: usize| begin + (label - image::HOOK);
         let body = self.at + (begin + template.len()) as u64;
         self.relative(at(image::HOOK_BODY), body)?;
@@ -252,6 +331,65 @@ impl BlockBuilder {
         Ok(Thunk {
             entry: self.at + begin as u64,
             body,
+            after_call: None,
+        })
+    }
+
+    /// Appends a detour, likewise. `rows` begin with how to unwind at the probe.
+    pub fn detour(
+        &mut self,
+        probe: &Probe,
+        body_bytes: usize,
+        rows: &[(u16, Row)],
+        write: impl FnOnce(u64, &mut [u8]) -> Result<()>,
+    ) -> Result<Thunk> {
+        let (pushes, stub) = match &probe.values {
+            Values::Registers(registers) => (pushes(registers)?, image::STUB_PROBE),
+            Values::Fetched(_) => (Vec::new(), image::STUB_FETCH),
+        };
+        let before = image::DETOUR_VALUES - image::DETOUR;
+        let mut code = image::BYTES[image::DETOUR..image::DETOUR_END].to_vec();
+        code.splice(before..before, pushes.iter().copied());
+        let begin = self.append(&code, body_bytes, write)?;
+        let at = |label: usize| begin + (label - image::DETOUR) + pushes.len();
+        let end = self.bytes.len();
+        self.align(8);
+        let mark = self.at + self.bytes.len() as u64;
+        self.bytes.extend_from_slice(&probe.to_bytes());
+        self.relative(at(image::DETOUR_MARK), mark)?;
+        self.relative(at(image::DETOUR_CALL), self.image_at + stub as u64)?;
+        let values = match &probe.values {
+            Values::Registers(registers) => 8 * registers.len() as u32,
+            Values::Fetched(_) => 0,
+        };
+        let below = RED_ZONE + values;
+        put(
+            &mut self.bytes,
+            at(image::DETOUR_END) - 4,
+            &below.to_le_bytes(),
+        );
+        if !rows.is_empty() {
+            let mut depths = vec![(before, RED_ZONE)];
+            let mut offset = before;
+            for (index, push) in pushes.iter().enumerate() {
+                if *push & 0xf0 == 0x50 {
+                    offset = before + index + 1;
+                    depths.push((offset, depths[depths.len() - 1].1 + 8));
+                }
+            }
+            debug_assert_eq!(offset, before + pushes.len());
+            depths.extend([
+                (at(image::DETOUR_SAVED) - begin, below + 8),
+                (at(image::DETOUR_RESTORED) - begin, below),
+                (code.len(), 0),
+            ]);
+            let program = self.programs.len();
+            let rows = detour_rows(rows, &depths, code.len());
+            self.frame(begin..end, program, &rows);
+        }
+        Ok(Thunk {
+            entry: self.at + begin as u64,
+            body: self.at + (begin + code.len()) as u64,
             after_call: None,
         })
     }
@@ -271,8 +409,8 @@ impl BlockBuilder {
         Ok(begin)
     }
 
-    /// Describes what begins at `begin` and goes on to the end, by the last of the programs and `rows`.
-    fn frame(&mut self, begin: usize, program: usize, rows: &[(u16, Row)]) {
+    /// Describes code by the last of the programs, which begins at `program`, and `rows` behind it.
+    fn frame(&mut self, code: Range<usize>, program: usize, rows: &[(u16, Row)]) {
         let mut location = 0;
         for (offset, row) in rows {
             advance(&mut self.programs, offset.saturating_sub(location));
@@ -280,8 +418,8 @@ impl BlockBuilder {
             row.encode(&mut self.programs);
         }
         self.frames.push(Frame {
-            begin,
-            end: self.bytes.len(),
+            begin: code.start,
+            end: code.end,
             program: program..self.programs.len(),
         });
     }
@@ -391,6 +529,77 @@ impl BlockBuilder {
         self.bytes.resize(begin + 4 + length, 0);
         put(&mut self.bytes, begin, &(length as u32).to_le_bytes());
     }
+}
+
+/// The kind of an exit's record, and what records it.
+fn exit_of(recorder: Recorder) -> (u32, usize) {
+    match (recorder.arguments, recorder.limits_depth) {
+        (false, false) => (KIND_EXIT, image::EXIT),
+        (false, true) => (KIND_EXIT, image::EXIT_DEPTH),
+        (true, false) => (KIND_EXIT_RESULT, image::EXIT_RESULT),
+        (true, true) => (KIND_EXIT_RESULT, image::EXIT_RESULT_DEPTH),
+    }
+}
+
+impl Probe {
+    /// `struct nopal_mark` and what follows it.
+    fn to_bytes(&self) -> Vec<u8> {
+        let fetches: &[Fetch] = match &self.values {
+            Values::Registers(_) => &[],
+            Values::Fetched(fetches) => fetches,
+        };
+        let words = [
+            0,
+            0,
+            u64::from(self.event),
+            self.shape,
+            fetches.len() as u64,
+        ];
+        let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        for fetch in fetches {
+            bytes.extend([fetch.source, fetch.loads, fetch.bytes, fetch.text]);
+            bytes.extend(fetch.reserved.to_le_bytes());
+            bytes.extend(fetch.offset.iter().flat_map(|offset| offset.to_le_bytes()));
+        }
+        bytes
+    }
+}
+
+/// Pushes registers so that the first one comes to lie lowest.
+fn pushes(registers: &[u8]) -> Result<Vec<u8>> {
+    const STACK_POINTER: u8 = 4;
+    let mut code = Vec::with_capacity(2 * registers.len());
+    for register in registers.iter().rev() {
+        ensure!(
+            *register < 16 && *register != STACK_POINTER,
+            "register {register} cannot be pushed"
+        );
+        if *register >= 8 {
+            code.push(0x41);
+        }
+        code.push(0x50 | register & 7);
+    }
+    Ok(code)
+}
+
+/// The rows of a detour whose body begins at `body`: as at the probe from its start on, and at each of `depths` with the
+/// stack pointer so many bytes lower than there. The registers that it pushes go on to hold what they held.
+fn detour_rows(rows: &[(u16, Row)], depths: &[(usize, u32)], body: usize) -> Vec<(u16, Row)> {
+    let at_probe = rows.iter().take_while(|(offset, _)| *offset == 0);
+    let mut all: Vec<(u16, Row)> = at_probe.copied().collect();
+    let by_stack = all.iter().rev().find_map(|(_, row)| match *row {
+        Row::Cfa { register, offset } => Some((register, offset)),
+        _ => None,
+    });
+    if let Some((register, offset)) = by_stack.filter(|cfa| cfa.0 == u16::from(RSP)) {
+        all.extend(depths.iter().map(|&(at, depth)| {
+            let offset = offset.wrapping_add(depth as i32);
+            (at as u16, Row::Cfa { register, offset })
+        }));
+    }
+    let behind = rows.iter().skip_while(|(offset, _)| *offset == 0);
+    all.extend(behind.map(|&(offset, row)| (offset + body as u16, row)));
+    all
 }
 
 const PC_RELATIVE_4: u8 = 0x1b;

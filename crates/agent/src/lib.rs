@@ -5,7 +5,8 @@ mod block;
 mod process;
 
 pub use block::{
-    BLOCK_BOUND, Block, BlockBuilder, EntryOnly, Recorder, Row, Stub, Thunk, thunk_bound,
+    BLOCK_BOUND, Block, BlockBuilder, EntryOnly, FETCH_CONSTANT, FETCH_LOADS, FETCHES, Fetch,
+    Probe, Recorder, Row, Stub, Thunk, Values, detour_bound, thunk_bound,
 };
 pub use process::{
     BLOCKS, BlockEntry, CONTEXT_BYTES, CONTEXTS, ProcessHead, STACK_PART_BYTES, STACK_PARTS,

@@ -12,11 +12,19 @@ pub fn push_marker(text: &mut Vec<u8>, marker: Option<&Marker>, payload: &[u64])
         return;
     };
     push_printable(text, &marker.name);
-    for (field, value) in marker.fields.iter().zip(values) {
+    let missing = match (marker.fields.last(), values.last()) {
+        (Some(field), Some(Value::Unsigned(bits))) if field.kind == FieldKind::Missing => *bits,
+        _ => 0,
+    };
+    let fields = marker.fields.iter().zip(values).enumerate();
+    for (index, (field, value)) in fields.filter(|(_, one)| one.0.kind != FieldKind::Missing) {
         text.push(b' ');
         push_printable(text, &field.name);
         text.push(b'=');
-        push_value(text, field, value);
+        match missing >> index & 1 {
+            0 => push_value(text, field, value),
+            _ => text.push(b'?'),
+        }
     }
 }
 

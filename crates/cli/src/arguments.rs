@@ -53,6 +53,7 @@ pub enum Command {
     Record(Record),
     Run(Run),
     Attach(Attach),
+    Probe(Probe),
     Detach(Detach),
     Ctl(Ctl),
     Mount(Mount),
@@ -156,6 +157,36 @@ pub struct Attach {
     time: Option<Duration>,
 }
 
+/// Record each time that an instruction of a program is run, with values from there
+///
+/// WHERE is FUNCTION, FUNCTION+OFFSET, FILE:LINE, an address, or `return FUNCTION`. A VALUE is a register (%di), memory
+/// behind one (+8(%si)), a variable of the source, with :s8 to :s64, :u8 to :u64, :x8 to :x64 or :string behind it. The
+/// program reads, writes and ends as with `nopal record`, whose --probe takes the same, several of them if wanted.
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "nopal probe [OPTIONS] WHERE [new NAME] [fetch VALUE...] -- PROGRAM [ARG]...\n       nopal probe [OPTIONS] WHERE [new NAME] [fetch VALUE...] -p PID"
+)]
+pub struct Probe {
+    /// Where the probe is, what it is called, and what it fetches
+    #[arg(required = true, value_name = "WHERE")]
+    probe: Vec<String>,
+
+    #[command(flatten)]
+    recording: Recording,
+
+    /// Probe a process that runs
+    #[arg(short, long, value_name = "PID", conflicts_with = "command", value_parser = clap::value_parser!(i32).range(1..))]
+    pid: Option<i32>,
+
+    /// With -p: end after this time
+    #[arg(long = "for", value_name = "TIME", value_parser = time::parse, conflicts_with = "command")]
+    time: Option<Duration>,
+
+    /// The program, looked up in PATH, and its arguments
+    #[arg(required_unless_present = "pid", last = true, value_name = "PROGRAM")]
+    command: Vec<OsString>,
+}
+
 /// End the tracing of a process, as Ctrl-C at its `nopal attach` does
 ///
 /// The process is as it was before when this returns.
@@ -237,6 +268,13 @@ struct Recording {
     /// Record the system's events too: sched_switch, sched_wakeup, or sched for both [may be repeated]
     #[arg(short = 'e', long = "event", value_name = "EVENT", value_delimiter = ',', value_parser = Kinds::parse)]
     events: Vec<Kinds>,
+    /// Record a probe; without -F, nothing else [may be repeated]
+    #[arg(
+        long = "probe",
+        value_name = "'WHERE [new NAME] [fetch VALUE...]'",
+        allow_hyphen_values = true
+    )]
+    probes: Vec<String>,
 
     /// Record every function of every library too
     #[arg(long)]
@@ -434,14 +472,7 @@ pub struct Input {
 
 impl Record {
     pub fn options(self) -> Options {
-        let mut words = self.command.into_iter();
-        let target = match self.pid {
-            Some(pid) => Target::Process(pid),
-            None => Target::Program {
-                program: words.next().unwrap_or_default(),
-                arguments: words.collect(),
-            },
-        };
+        let target = target(self.pid, self.command);
         self.recording.options(target, self.time)
     }
 }
@@ -477,6 +508,25 @@ impl Run {
     }
 }
 
+impl Probe {
+    pub fn options(self) -> Options {
+        let mut recording = self.recording;
+        recording.probes.push(self.probe.join(" "));
+        recording.options(target(self.pid, self.command), self.time)
+    }
+}
+
+fn target(pid: Option<i32>, command: Vec<OsString>) -> Target {
+    let mut words = command.into_iter();
+    match pid {
+        Some(pid) => Target::Process(pid),
+        None => Target::Program {
+            program: words.next().unwrap_or_default(),
+            arguments: words.collect(),
+        },
+    }
+}
+
 impl Attach {
     pub fn options(self) -> Options {
         self.recording.options(Target::Process(self.pid), self.time)
@@ -503,6 +553,7 @@ impl Recording {
             only: self.only,
             not: self.not,
             markers: self.markers,
+            probes: self.probes,
             events: self.events.into_iter().collect(),
             tracers: Vec::new(),
             libraries: self.libs,

@@ -87,6 +87,7 @@ fn run(command: Command) -> Result<i32> {
         Command::Record(record) => return record::run(&record.options(), |_| ()),
         Command::Attach(attach) => return record::run(&attach.options(), |_| ()),
         Command::Run(arguments) => return run::run(arguments),
+        Command::Probe(probe) => return record::run(&probe.options(), |_| ()),
         Command::Detach(detach) => ctl::detach(&detach)?,
         Command::Ctl(ctl) => ctl::run(&ctl)?,
         Command::Mount(mount) => mount::run(&mount)?,

@@ -4,6 +4,8 @@ use std::path::Path;
 
 use anyhow::Result;
 
+use crate::probe::Probe;
+
 /// A function of a file that a session traces, in whichever of its processes. The engine chooses the number. It means
 /// the same function until the session ends, also while the file is not loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -158,6 +160,15 @@ pub trait Engine {
 
     /// Names of markers close to one that there is not.
     fn nearest_markers(&mut self, name: &str) -> Vec<String>;
+
+    /// Puts a probe in, switched off. Says where, for a person; an error tells the candidates where there are several.
+    /// Where its module is not loaded, it is put in when that is.
+    fn insert_probe(&mut self, probe: &Probe) -> Result<String>;
+
+    /// Has taken effect on all threads of all processes when it returns.
+    fn switch_probe(&mut self, name: &str, on: bool) -> Result<()>;
+
+    fn remove_probe(&mut self, name: &str) -> Result<()>;
 
     /// Records only what these processes and threads do; all, if there are none. With `children`, also what do the
     /// processes that these fork from now on. An error names an id that is not of the session.

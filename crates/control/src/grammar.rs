@@ -3,6 +3,7 @@
 use std::ffi::{CStr, c_char};
 
 use crate::engine::Place;
+use crate::probe::Probe;
 use crate::what::{Part, What};
 
 /// What a line asks for.
@@ -35,6 +36,14 @@ pub enum Command {
         name: String,
         on: bool,
     },
+    Probe(Probe),
+    SwitchProbe {
+        name: String,
+        on: bool,
+    },
+    RemoveProbe {
+        name: String,
+    },
 }
 
 /// What a line asks for; `None` if it is empty or a comment. An error quotes the line and says what was expected.
@@ -48,6 +57,13 @@ pub fn parse(line: &str) -> Result<Option<Command>, String> {
     let watch = |children| Command::Watch {
         ids: numbers(),
         children,
+    };
+    let probe = |number: u32| {
+        let (returns, named, fetches) = (number & 4 != 0, number & 1 != 0, number & 2 != 0);
+        let name = named.then(|| text(1));
+        let fetched = fetches.then(|| text(1 + usize::from(named)));
+        let fetched = fetched.unwrap_or_default();
+        Probe::parsed(&text(0), returns, name.as_deref(), &fetched).map(Command::Probe)
     };
     // In the order of `enum nopal_command`.
     Ok(Some(match parsed.command {
@@ -71,8 +87,29 @@ pub fn parse(line: &str) -> Result<Option<Command>, String> {
         14 => Command::Uniform(false),
         15 => mark(true),
         16 => mark(false),
+        number @ 17..25 => probe(number - 17)?,
+        25 => Command::SwitchProbe {
+            name: text(0),
+            on: true,
+        },
+        26 => Command::SwitchProbe {
+            name: text(0),
+            on: false,
+        },
+        27 => Command::RemoveProbe { name: text(0) },
         other => return Err(format!("{line:?}: unknown command {other}")),
     }))
+}
+
+/// `WHERE [new NAME] [fetch ARGS]`, as the command `probe` takes it.
+pub fn probe(text: &str) -> Result<Probe, String> {
+    match parse(&format!("probe {text}"))? {
+        Some(Command::Probe(probe)) => Ok(probe),
+        _ => Err(format!(
+            "{}: not a place and what to fetch there",
+            quoted(text)
+        )),
+    }
 }
 
 /// The forms of all commands, in the order in which people are told of them.

@@ -1,13 +1,15 @@
 //! Control of a session by text: its state, the commands that change it, and the files that show it.
 //!
-//! `engine` is all that it asks of a recording. `grammar` reads commands, `what` the places in them; `state` obeys,
-//! with `sites` counting which traces want which functions; `text` shows the state as commands. `files` are `ctl`,
+//! `engine` is all that it asks of a recording. `grammar` reads commands, `what` the places in them, `probe` what is fetched at one; `state` obeys,
+//! with `sites` counting which traces want which functions, and `probes` for those; `text` shows the state as commands. `files` are `ctl`,
 //! `trace` and those of `tracing`, all of them listed in `table`, from which `manual` tells of them; `stream` makes the text of a trace while it is read.
 
 mod engine;
 mod files;
 mod grammar;
 mod manual;
+mod probe;
+mod probes;
 mod sites;
 mod state;
 mod stream;
@@ -20,6 +22,8 @@ pub use engine::{
     Calls, Counts, Detail, Engine, FoundSite, Location, Mark, Mode, Place, Refused, SiteKey,
 };
 pub use files::{Access, Content, Entry, Error, File};
+pub use grammar::probe;
 pub use manual::manual;
+pub use probe::{Fetched, MOST_FETCHED, MOST_LOADS, Probe, Shown, Source, Spot};
 pub use state::Control;
 pub use what::{Part, What};

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::engine::{Engine, FoundSite, Mark, Mode, Place, Refused, SiteKey};
 use crate::grammar::{Command, quoted};
+use crate::probes::Held;
 use crate::sites::Sites;
 use crate::tracing::Tracing;
 use crate::what::{Part, What, word};
@@ -15,6 +16,7 @@ use crate::what::{Part, What, word};
 #[derive(Default)]
 pub struct Control {
     pub(crate) traces: Vec<Trace>,
+    pub(crate) probes: Vec<Held>,
     pub(crate) sites: Sites,
     pub(crate) started: bool,
     /// All sites that can be traced, held while `uniform` is on.
@@ -85,6 +87,9 @@ impl Control {
             Command::Uniform(true) => self.uniform_on(engine),
             Command::Uniform(false) => self.uniform_off(engine),
             Command::Mark { name, on } => self.mark(engine, Mark { name, on }),
+            Command::Probe(probe) => self.make_probe(engine, probe),
+            Command::SwitchProbe { name, on } => self.switch_probe(engine, &name, on),
+            Command::RemoveProbe { name } => self.remove_probe(engine, &name),
         }
     }
 
@@ -277,8 +282,12 @@ impl Control {
             let uniform = self.uniform.is_some();
             engine.switch(&self.sites.in_mode(Mode::Silent, uniform), Mode::Silent)?;
             let recorded = self.sites.in_mode(Mode::On, uniform);
-            if let Err(error) = engine.switch(&recorded, Mode::On) {
+            let switched = engine
+                .switch(&recorded, Mode::On)
+                .and_then(|()| self.switch_probes(engine, true));
+            if let Err(error) = switched {
                 engine.switch(&self.sites.held(), Mode::Off)?;
+                self.switch_probes(engine, false)?;
                 return Err(error);
             }
             self.switch_marks(engine, true)?;
@@ -291,6 +300,7 @@ impl Control {
         if self.started {
             self.switch_marks(engine, false)?;
             engine.switch(&self.sites.held(), Mode::Off)?;
+            self.switch_probes(engine, false)?;
             self.started = false;
         }
         Ok(String::new())
@@ -313,6 +323,7 @@ impl Control {
             self.switch_marks(engine, self.started)?;
             return Err(error);
         }
+        self.remove_probes(engine)?;
         engine.clear_counts();
         *self = Control {
             tracing: std::mem::take(&mut self.tracing).after_reset(),

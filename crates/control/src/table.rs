@@ -281,6 +281,67 @@ pub const COMMANDS: &[Description] = &[
         about: "Takes that back.",
         example: "uniform off",
     },
+    Description {
+        form: "probe NAME on",
+        about: "Switches a probe on: it is recorded while the session is started. Stops no thread.",
+        example: "probe p on",
+    },
+    Description {
+        form: "probe NAME off",
+        about: "Switches a probe off. Its jump stays, which costs two jumps.",
+        example: "probe p off",
+    },
+    Description {
+        form: "probe NAME remove",
+        about: "Forgets a probe, and takes its jump out of the code.",
+        example: "probe p remove",
+    },
+    Description {
+        form: "probe return WHERE new NAME fetch ARGS",
+        about: "Makes a probe where a function returns: its calls are recorded, and before each exit an event with these \
+                values.",
+        example: "probe return parse_query new r fetch $retval:s32",
+    },
+    Description {
+        form: "probe return WHERE fetch ARGS",
+        about: "The same, named WHERE:return.",
+        example: "probe return parse_query fetch $retval",
+    },
+    Description {
+        form: "probe return WHERE new NAME",
+        about: "The same without values.",
+        example: "probe return parse_query new r",
+    },
+    Description {
+        form: "probe return WHERE",
+        about: "The same without a name of its own and without values.",
+        example: "probe return parse_query",
+    },
+    Description {
+        form: "probe WHERE new NAME fetch ARGS",
+        about: "Makes a probe: an event of this name, with these values, each time that the instruction there is run. \
+                The jump is put into its code, switched off. WHERE is FUNCTION, FUNCTION+OFFSET, either of them with \
+                @LIBRARY, FILE:LINE, or an address. Up to 12 ARGS, each [NAME=]VALUE[:TYPE]: a register ($di, %di), \
+                memory behind one (+8($si), +0(+8($si))), memory at an address (@0x404040), a variable of the source \
+                (count); where a function begins, $arg1 to $arg6. TYPE is s8 to s64, u8 to u64, x8 to x64, or string, \
+                for the text at an address.",
+        example: "probe parse_query+0x1c new p fetch $di name=+8($si):string",
+    },
+    Description {
+        form: "probe WHERE fetch ARGS",
+        about: "The same, named WHERE.",
+        example: "probe main.c:120 fetch count",
+    },
+    Description {
+        form: "probe WHERE new NAME",
+        about: "The same without values.",
+        example: "probe parse_query new p",
+    },
+    Description {
+        form: "probe WHERE",
+        about: "The same without a name of its own and without values.",
+        example: "probe parse_query+0x1c",
+    },
 ];
 
 /// What WHAT may be.

@@ -23,6 +23,14 @@ impl Control {
             let (name, on) = (word(&mark.name), on_or_off(mark.on));
             line(&mut out, format_args!("mark {name} {on}"));
         }
+        for held in &self.probes {
+            line(&mut out, format_args!("{}", held.probe));
+            let name = word(&held.probe.name);
+            line(
+                &mut out,
+                format_args!("probe {name} {}", on_or_off(held.on)),
+            );
+        }
         let counts = engine.counts();
         let queued = counts.records.saturating_sub(self.tracing.taken());
         line(

@@ -507,3 +507,37 @@ fn a_marker_that_is_not_there_is_refused() {
     refuse(&mut control, &mut fake, "mark net_rx on");
     assert_eq!(fake.marked, ["disk"]);
 }
+
+#[test]
+fn probes_are_made_switched_and_removed() {
+    let (mut control, mut fake) = new();
+    let on = |fake: &Fake| fake.probes.get("p").copied();
+    let commands = "probe parse_line+0x4 new p fetch $di name=+8($si):string\nprobe p on";
+    obey(&mut control, &mut fake, commands);
+    assert_eq!(on(&fake), Some(false), "not started");
+    obey(&mut control, &mut fake, "start");
+    assert_eq!(on(&fake), Some(true));
+    obey(&mut control, &mut fake, "probe main");
+    assert_eq!(fake.probes.get("main"), Some(&false));
+    let said = refuse(&mut control, &mut fake, "probe main new p");
+    assert!(said.contains("there is a probe \"p\" already"), "{said}");
+    refuse(&mut control, &mut fake, "probe nothing");
+    refuse(&mut control, &mut fake, "probe q on");
+    obey(&mut control, &mut fake, "stop");
+    assert_eq!(on(&fake), Some(false));
+    let state = text(&mut control, &mut fake);
+    let (mut other, mut its_fake) = new();
+    obey(&mut other, &mut its_fake, &state);
+    let commands = |text: &str| -> Vec<String> {
+        let all = text.lines().filter(|line| !line.starts_with('#'));
+        all.map(str::to_owned).collect()
+    };
+    let its_state = text(&mut other, &mut its_fake);
+    assert_eq!(commands(&its_state), commands(&state));
+    obey(&mut other, &mut its_fake, "start");
+    assert_eq!(on(&its_fake), Some(true));
+    obey(&mut other, &mut its_fake, "probe main remove");
+    assert!(!its_fake.probes.contains_key("main"));
+    obey(&mut other, &mut its_fake, "reset");
+    assert!(its_fake.probes.is_empty());
+}

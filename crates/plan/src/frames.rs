@@ -159,27 +159,45 @@ impl<'a> Frames<'a> {
         start: u64,
         length: u64,
     ) -> Result<Vec<(u64, FrameChange)>, Reason> {
-        let after = self.entries.partition_point(|entry| entry.start <= start);
-        let Some(entry) = self.entries[..after]
-            .last()
-            .filter(|entry| start < entry.end)
-        else {
+        let Some(entry) = self.entry_at(start) else {
             return Ok(Vec::new());
         };
-        self.changes(context, entry, start, length)
+        self.changes(context, entry, start, length, Some(&Rules::at_entry()))
             .unwrap_or(Err(Reason::UnwindRules))
     }
 
-    /// None where the entry cannot be read.
+    /// The same from an instruction on, beginning with all rules that hold there.
+    pub fn rules_within(
+        &self,
+        context: &mut UnwindContext<usize>,
+        start: u64,
+        length: u64,
+    ) -> Result<Vec<(u64, FrameChange)>, Reason> {
+        let Some(entry) = self.entry_at(start) else {
+            return Ok(Vec::new());
+        };
+        self.changes(context, entry, start, length, None)
+            .unwrap_or(Err(Reason::UnwindRules))
+    }
+
+    fn entry_at(&self, address: u64) -> Option<&Entry> {
+        let after = self.entries.partition_point(|entry| entry.start <= address);
+        self.entries[..after]
+            .last()
+            .filter(|entry| address < entry.end)
+    }
+
+    /// None where the entry cannot be read. `at_start` are the rules that must hold at the start.
     fn changes(
         &self,
         context: &mut UnwindContext<usize>,
         entry: &Entry,
         start: u64,
         length: u64,
+        at_start: Option<&Rules>,
     ) -> Option<Result<Vec<(u64, FrameChange)>, Reason>> {
         let fde = self.fde(entry)?;
-        if entry.start != start && fde.entry_len() > LONGEST_SHARED_ENTRY {
+        if at_start.is_some() && entry.start != start && fde.entry_len() > LONGEST_SHARED_ENTRY {
             return None;
         }
         let mut rows = fde.rows(&self.section, &self.bases, context).ok()?;
@@ -196,16 +214,14 @@ impl<'a> Frames<'a> {
             let rules = Rules::of(row.cfa(), row.registers())?;
             match &current {
                 Some(current) => rules.since(current, offset, &mut changes),
-                None if rules == Rules::at_entry() => {
-                    changes.push((
-                        0,
-                        FrameChange::Cfa {
-                            register: STACK_POINTER,
-                            offset: 8,
-                        },
-                    ));
+                None if at_start.is_some_and(|wanted| *wanted != rules) => {
+                    return Some(Err(Reason::NotAnEntry));
                 }
-                None => return Some(Err(Reason::NotAnEntry)),
+                None => {
+                    let (register, offset) = rules.cfa;
+                    changes.push((0, FrameChange::Cfa { register, offset }));
+                    rules.since(&Rules::at_entry_with(rules.cfa), 0, &mut changes);
+                }
             }
             current = Some(rules);
         }
@@ -215,8 +231,12 @@ impl<'a> Frames<'a> {
 
 impl Rules {
     fn at_entry() -> Rules {
+        Rules::at_entry_with((STACK_POINTER, 8))
+    }
+
+    fn at_entry_with(cfa: (u16, i32)) -> Rules {
         Rules {
-            cfa: (STACK_POINTER, 8),
+            cfa,
             saved: vec![(X86_64::RA.0, -8)],
         }
     }

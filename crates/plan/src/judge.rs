@@ -12,7 +12,7 @@ use crate::exceptions::handled;
 use crate::frames::Frames;
 use crate::how::{self, Fentry};
 use crate::loader::Loader;
-use crate::relocate::relocate;
+use crate::relocate::{Loops, relocate};
 use crate::sequences::sequences;
 use crate::sweep::{Flow, Input, Start, sweep};
 use crate::window::Window;
@@ -30,6 +30,30 @@ pub(crate) enum Verdict {
 
 /// One verdict for each function. They are sorted, one an address.
 pub(crate) fn all(image: &Image, functions: &[Function]) -> Result<Vec<Verdict>> {
+    with(image, functions, |judge| {
+        if functions.len() < WORTH_A_THREAD {
+            return Ok(judge.several(functions));
+        }
+        let (first, second) = functions.split_at(functions.len() / 2);
+        thread::scope(|scope| {
+            let second = scope.spawn(|| judge.several(second));
+            let mut verdicts = judge.several(first);
+            verdicts.extend(
+                second
+                    .join()
+                    .map_err(|_| anyhow!("the functions cannot be judged"))?,
+            );
+            Ok(verdicts)
+        })
+    })
+}
+
+/// Reads all of the file's code once, for one who judges places in it. `functions` are all that the file has.
+pub(crate) fn with<T>(
+    image: &Image,
+    functions: &[Function],
+    work: impl FnOnce(&Judge) -> Result<T>,
+) -> Result<T> {
     let memory = Memory::of(image)?;
     let code = Code::of(&memory);
     let imports = image.imports();
@@ -91,20 +115,7 @@ pub(crate) fn all(image: &Image, functions: &[Function]) -> Result<Vec<Verdict>>
         resolvers: &loader.resolvers,
         handled_code: &handled_code,
     };
-    if functions.len() < WORTH_A_THREAD {
-        return Ok(judge.several(functions));
-    }
-    let (first, second) = functions.split_at(functions.len() / 2);
-    thread::scope(|scope| {
-        let second = scope.spawn(|| judge.several(second));
-        let mut verdicts = judge.several(first);
-        verdicts.extend(
-            second
-                .join()
-                .map_err(|_| anyhow!("the functions cannot be judged"))?,
-        );
-        Ok(verdicts)
-    })
+    work(&judge)
 }
 
 /// Functions, and what only .eh_frame knows: parts of functions, and others that symbols leave out.
@@ -127,14 +138,14 @@ fn starts(functions: &[Function], frames: &Frames<'_>) -> Vec<Start> {
     starts
 }
 
-struct Judge<'a> {
-    image: &'a Image,
+pub(crate) struct Judge<'a> {
+    pub image: &'a Image,
     fentry: Fentry,
     memory: &'a Memory<'a>,
-    code: &'a Code<'a>,
-    frames: &'a Frames<'a>,
-    flow: &'a Flow,
-    starts: &'a [Start],
+    pub code: &'a Code<'a>,
+    pub frames: &'a Frames<'a>,
+    pub flow: &'a Flow,
+    pub starts: &'a [Start],
     sequences: &'a [Range<u64>],
     changed_code: &'a [u64],
     resolvers: &'a [u64],
@@ -147,21 +158,29 @@ impl Judge<'_> {
         let mut context = UnwindContext::new();
         functions
             .iter()
-            .map(|function| {
-                let mut names = std::iter::once(&function.name).chain(&function.aliases);
-                let by_name = names.find_map(|name| special::by_name(name));
-                let is_restorer = self
-                    .memory
-                    .from(function.address)
-                    .is_some_and(special::is_restorer);
-                let special = by_name.or(is_restorer.then_some(Reason::SignalReturn));
-                match (special, self.site(&mut context, function)) {
+            .map(
+                |function| match (self.special(function), self.site(&mut context, function)) {
                     (None, Ok(site)) => Verdict::Possible(site),
                     (Some(reason), Ok(site)) => Verdict::Special(reason, site),
                     (Some(reason), Err(_)) | (None, Err(reason)) => Verdict::Refused(reason),
-                }
-            })
+                },
+            )
             .collect()
+    }
+
+    /// What speaks against touching the function at all.
+    pub fn special(&self, function: &Function) -> Option<Reason> {
+        let mut names = std::iter::once(&function.name).chain(&function.aliases);
+        let by_name = names.find_map(|name| special::by_name(name));
+        let is_restorer = self
+            .memory
+            .from(function.address)
+            .is_some_and(special::is_restorer);
+        by_name.or(is_restorer.then_some(Reason::SignalReturn))
+    }
+
+    pub fn is_resolver(&self, function: &Function) -> bool {
+        function.indirect || self.resolvers.binary_search(&function.address).is_ok()
     }
 
     fn site(
@@ -171,7 +190,7 @@ impl Judge<'_> {
     ) -> Result<Site, Reason> {
         let start = function.address;
         let end = start.saturating_add(function.size);
-        if function.indirect || self.resolvers.binary_search(&start).is_ok() {
+        if self.is_resolver(function) {
             return Err(Reason::Resolver);
         }
         if let Some(entry) = self.image.unwind_rows(start)
@@ -198,13 +217,32 @@ impl Judge<'_> {
         }
 
         let window = self.window(start, function.size)?;
-        let touched = start..window.end();
         if (number + 1..number + window.bytes.len()).any(|number| self.flow.reached.get(number)) {
             return Err(Reason::EnteredInside);
         }
         if jumps.any(|from| is_own(from) && !window.keeps_jump(from)) {
             return Err(Reason::LoopsToStart);
         }
+        self.refuse_touched(&window)?;
+        let rules = self
+            .frames
+            .rules(context, start, window.bytes.len() as u64)?;
+        let mut expected = [0; LONGEST_WINDOW];
+        expected[..window.bytes.len()].copy_from_slice(window.bytes);
+        Ok(Site {
+            address: start,
+            size: function.size,
+            window: window.bytes.len() as u8,
+            expected,
+            how: how::how(&window, self.memory, &self.fentry),
+            reads_return_address: has_one(&self.flow.return_slots, start..end),
+            body: relocate(&window, &rules, Loops::InBody)?,
+        })
+    }
+
+    /// What speaks against displacing these bytes, wherever in a function they are.
+    pub fn refuse_touched(&self, window: &Window<'_>) -> Result<(), Reason> {
+        let touched = window.start..window.end();
         let sequence = self
             .sequences
             .partition_point(|range| range.end <= touched.start);
@@ -226,20 +264,7 @@ impl Judge<'_> {
         if window.may_fault(|address| self.is_handled(address)) {
             return Err(Reason::HandlesFaults);
         }
-        let rules = self
-            .frames
-            .rules(context, start, window.bytes.len() as u64)?;
-        let mut expected = [0; LONGEST_WINDOW];
-        expected[..window.bytes.len()].copy_from_slice(window.bytes);
-        Ok(Site {
-            address: start,
-            size: function.size,
-            window: window.bytes.len() as u8,
-            expected,
-            how: how::how(&window, self.memory, &self.fentry),
-            reads_return_address: has_one(&self.flow.return_slots, start..end),
-            body: relocate(&window, &rules)?,
-        })
+        Ok(())
     }
 
     fn is_handled(&self, address: u64) -> bool {
@@ -252,7 +277,8 @@ impl Judge<'_> {
             .is_some_and(|code| code.contains(&address))
     }
 
-    fn window(&self, start: u64, size: u64) -> Result<Window<'_>, Reason> {
+    /// What a jump at `start` displaces; `size` is of the rest of the function from there, 0 where nobody knows.
+    pub fn window(&self, start: u64, size: u64) -> Result<Window<'_>, Reason> {
         let range = self.code.range(start).ok_or(Reason::Undecodable)?;
         let next = self.starts.partition_point(|other| other.address <= start);
         let limit = self

@@ -13,6 +13,7 @@ mod how;
 mod judge;
 mod loader;
 mod plan;
+mod probe;
 mod reason;
 mod relocate;
 mod sequences;
@@ -23,6 +24,7 @@ mod window;
 
 pub use body::{Body, Fixup, FrameChange, Part, PlaceError};
 pub use plan::{How, Plan, Refused, Site};
+pub use probe::{Probes, Unprobed, probes};
 pub use reason::Reason;
 
 /// Bytes of `jmp rel32`.

@@ -9,8 +9,21 @@ use crate::{Body, Fixup, FrameChange, Reason};
 pub(crate) const FRAME_POINTER: u16 = 6;
 pub(crate) const STACK_POINTER: u16 = 7;
 
-/// `rules` are the changes in the frame by offset from the function's start, up to the window's end.
-pub(crate) fn relocate(window: &Window<'_>, rules: &[(u64, FrameChange)]) -> Result<Body, Reason> {
+/// Where a jump from within the window to its start goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Loops {
+    /// It stays in the body: at a function's start, it is no new call.
+    InBody,
+    /// To where it did: who comes by once more is to be seen once more.
+    ToSite,
+}
+
+/// `rules` are the changes in the frame by offset from the window's start, up to its end.
+pub(crate) fn relocate(
+    window: &Window<'_>,
+    rules: &[(u64, FrameChange)],
+    loops: Loops,
+) -> Result<Body, Reason> {
     let mut writer = Writer {
         window,
         code: Vec::new(),
@@ -21,6 +34,7 @@ pub(crate) fn relocate(window: &Window<'_>, rules: &[(u64, FrameChange)]) -> Res
         has_rules: !rules.is_empty(),
         frame: (STACK_POINTER, 8),
         literal: None,
+        loops,
     };
     for displaced in &window.instructions {
         writer.begin(displaced.instruction.ip())?;
@@ -62,6 +76,7 @@ struct Writer<'a> {
     frame: (u16, i32),
     /// Where the distance to the literal goes.
     literal: Option<usize>,
+    loops: Loops,
 }
 
 impl Writer<'_> {
@@ -140,9 +155,8 @@ impl Writer<'_> {
         }
     }
 
-    /// A jump to the function's own first instruction, from within the window, stays in the body: it is no new call.
     fn jump_to(&mut self, jump: &[u8], target: u64) {
-        if target == self.window.start {
+        if target == self.window.start && self.loops == Loops::InBody {
             self.code.extend_from_slice(jump);
             let back = -(self.code.len() as i32 + 4);
             self.code.extend_from_slice(&back.to_le_bytes());

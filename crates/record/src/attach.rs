@@ -81,6 +81,7 @@ impl Session {
         };
         note(&self.shared.writer, &notes::process(process))?;
         let modules = modules::loaded(process, &mut workshop)?;
+        workshop.files.place_probes(&modules, workshop.writer)?;
         let (mut traced, imports) = {
             let mut stopped = Stopped::stop(process, PATIENCE)?;
             let thread = stopped

@@ -17,7 +17,7 @@ pub struct Change {
     pub entry: u64,
     /// Where the displaced instructions went.
     pub body: u64,
-    /// In the trace; 0 for a hook.
+    /// In the trace; 0 for a hook or a marker; or what it is, see below.
     pub number: u32,
     window: u8,
     before: [u8; LONGEST_WINDOW],
@@ -25,6 +25,8 @@ pub struct Change {
 
 /// The number of a word of data.
 const WORD: u32 = u32::MAX;
+/// The number of a probe.
+pub const PROBE: u32 = u32::MAX - 1;
 
 const BYTES: usize = size_of::<Change>();
 const _: () = assert!(BYTES == 3 * 8 + 4 + 1 + LONGEST_WINDOW, "no padding");
@@ -86,7 +88,16 @@ impl Change {
 
     /// Whether it is a function's, with a thunk that can be switched.
     pub fn has_thunk(&self) -> bool {
-        self.number != 0 && !self.is_word()
+        self.number != 0 && !self.is_word() && !self.is_probe()
+    }
+
+    pub fn is_probe(&self) -> bool {
+        self.number == PROBE
+    }
+
+    /// Whether both need some of the same bytes.
+    pub fn overlaps(&self, other: &Range<u64>) -> bool {
+        self.window().start < other.end && other.start < self.window().end
     }
 
     pub fn is_word(&self) -> bool {

@@ -29,7 +29,7 @@ impl Session {
         }
     }
 
-    /// From now on control says which functions are traced; at first, those that have been.
+    /// From now on control says which functions are traced; at first, those that have been. The same of probes.
     fn take_control(&mut self) -> Control {
         let options = &self.options;
         let what = What::of_names(
@@ -51,6 +51,7 @@ impl Session {
         if let Err(error) = begun {
             self.warnings.push(format!("{error:#}"));
         }
+        control.begin_with_probes(self.files.probes.all().cloned());
         self.settings.wanted.functions = false;
         control
     }

@@ -10,7 +10,8 @@ use crate::traced::{Traced, Workshop};
 use anyhow::{Context, Result, ensure};
 use nopal_abi::{CHUNK_BYTES, ChunkHeader, EVENT_RESYNC, KIND_EXTENDED, KIND_ONLY, RESYNC_CHUNK};
 use nopal_control::{
-    Calls, Counts, Detail, Engine, FoundSite, Location, Mark, Mode, Place, Refused, SiteKey,
+    Calls, Counts, Detail, Engine, FoundSite, Location, Mark, Mode, Place, Probe, Refused, SiteKey,
+    Spot,
 };
 use nopal_symbols::Selection;
 use nopal_trace::{Note, Watched};
@@ -337,6 +338,58 @@ impl Engine for Session {
 
     fn nearest_markers(&mut self, name: &str) -> Vec<String> {
         Session::nearest_markers(self, name)
+    }
+
+    fn insert_probe(&mut self, probe: &Probe) -> Result<String> {
+        self.find_forks();
+        if let Spot::Address(address) = probe.place {
+            let own = self.in_order().map(Traced::own_memory);
+            let own = own.collect::<Result<Vec<_>>>()?;
+            ensure!(
+                !own.iter().flatten().any(|range| range.contains(&address)),
+                "{address:#x} is in nopal's own memory"
+            );
+        }
+        let modules: Vec<Loaded> = self.modules().map(|(_, module)| module.clone()).collect();
+        self.files.probes.want(probe.clone(), false);
+        let inserted = self
+            .files
+            .place_probes(&modules, &self.shared.writer)
+            .and_then(|()| {
+                let placed = self.files.probes.switch(&probe.name, false);
+                let mut told = Vec::new();
+                for placed in &placed {
+                    self.in_all(|traced, workshop| traced.insert_probe(placed, workshop))?;
+                    told.push(placed.place().to_owned());
+                }
+                Ok(told)
+            });
+        match inserted {
+            Ok(places) if places.is_empty() => {
+                Ok(format!("probe {} waits for its library", probe.name))
+            }
+            Ok(places) => Ok(format!("probe {} is at {}", probe.name, places.join(" "))),
+            Err(error) => {
+                self.remove_probe(&probe.name)?;
+                Err(error)
+            }
+        }
+    }
+
+    fn switch_probe(&mut self, name: &str, on: bool) -> Result<()> {
+        for placed in self.files.probes.switch(name, on) {
+            self.in_all(|traced, _| traced.switch_probe(&placed, on))?;
+        }
+        Ok(())
+    }
+
+    fn remove_probe(&mut self, name: &str) -> Result<()> {
+        self.find_forks();
+        for placed in self.files.probes.switch(name, false) {
+            self.in_all(|traced, workshop| traced.remove_probe(&placed, workshop))?;
+        }
+        self.files.probes.forget(name);
+        Ok(())
     }
 
     fn watch(&mut self, ids: &[u32], children: bool) -> Result<()> {

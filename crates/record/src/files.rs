@@ -3,7 +3,9 @@
 
 use crate::markers;
 use crate::notes::note;
+use crate::probes::Probes;
 use anyhow::{Context, Result};
+use nopal_abi::EVENT_DEFINED;
 use nopal_plan::{Plan, Refused, Site};
 use nopal_symbols::{Image, demangle, without_parameters};
 use nopal_trace::{Note, Writer};
@@ -78,6 +80,9 @@ pub struct Files {
     numbers: HashMap<u32, Vec<(u64, u32)>>,
     next_number: u32,
     pub markers: markers::Numbers,
+    pub probes: Probes,
+    /// How many events have been defined.
+    events: u32,
     /// How many sites each file has.
     pub traced: BTreeMap<u32, u64>,
     /// By file and address.
@@ -93,6 +98,8 @@ impl Files {
             numbers: HashMap::new(),
             next_number: 1,
             markers: markers::Numbers::default(),
+            probes: Probes::default(),
+            events: 0,
             traced: BTreeMap::new(),
             refused: HashSet::new(),
         }
@@ -213,6 +220,12 @@ impl Files {
             .collect();
         let nearest = nopal_symbols::nearest(names.iter().map(String::as_str), wanted);
         nearest.into_iter().map(str::to_owned).collect()
+    }
+
+    /// The number of an event that a note is about to define.
+    pub fn next_event(&mut self) -> u32 {
+        self.events += 1;
+        EVENT_DEFINED + self.events - 1
     }
 
     /// The number of a site, if it has one.

@@ -32,6 +32,7 @@ mod markers;
 mod modules;
 mod notes;
 mod options;
+mod probes;
 mod questions;
 mod record;
 mod region;

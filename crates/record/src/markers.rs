@@ -5,7 +5,6 @@ use crate::choose::Loaded;
 use crate::notes::note;
 use crate::traced::{Traced, Workshop};
 use anyhow::{Context, Result, bail, ensure};
-use nopal_abi::EVENT_DEFINED;
 use nopal_agent::IMAGE_MARK;
 use nopal_plan::Site;
 use nopal_symbols::{MARKER_BYTES, MARKER_NOP, Marker, Selection, State, Switch};
@@ -205,14 +204,13 @@ impl Traced {
 }
 
 fn number(module: &Loaded, index: usize, marker: &Marker, workshop: &mut Workshop) -> Result<u32> {
-    let events = &mut workshop.files.markers;
     let key = (module.file.index, index);
-    if let Some(event) = events.get(&key) {
+    if let Some(event) = workshop.files.markers.get(&key) {
         return Ok(*event);
     }
     let fields: Vec<Field> = marker.fields.iter().map(field).collect();
-    let event = event_number(EVENT_DEFINED + events.len() as u32, &fields);
-    events.insert(key, event);
+    let event = event_number(workshop.files.next_event(), &fields);
+    workshop.files.markers.insert(key, event);
     note(
         workshop.writer,
         &Note::Marker {

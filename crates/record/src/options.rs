@@ -31,6 +31,8 @@ pub struct Options {
     pub not: Vec<String>,
     /// Markers to record, `GLOB[@MODULE]`. With no functions chosen, they are all that is recorded.
     pub markers: Vec<String>,
+    /// Probes to record, as the command `probe` of the control language takes them. The same holds for them.
+    pub probes: Vec<String>,
     /// The system's events to record beside.
     pub events: Kinds,
     /// Tracers whose functions are recorded too. With no functions chosen, they are all that is recorded.
@@ -77,6 +79,7 @@ impl Options {
         };
         let mut given = patterns("-F", &self.only);
         given.extend(patterns("-N", &self.not));
+        given.extend(patterns("--probe", &self.probes));
         let mut flag = |is_given: bool, option: &str| {
             given.extend(is_given.then(|| option.to_owned()));
         };
@@ -100,7 +103,12 @@ impl Options {
 
     /// Whether functions are recorded for their own sake.
     pub fn chooses_functions(&self) -> bool {
-        !self.only.is_empty() || (self.markers.is_empty() && self.tracers.is_empty())
+        let others = [
+            self.markers.is_empty(),
+            self.probes.is_empty(),
+            self.tracers.is_empty(),
+        ];
+        !self.only.is_empty() || others.iter().all(|none| *none)
     }
 
     /// `target` with the defaults of the command line.
@@ -111,6 +119,7 @@ impl Options {
             only: Vec::new(),
             not: Vec::new(),
             markers: Vec::new(),
+            probes: Vec::new(),
             events: Kinds::default(),
             tracers: Vec::new(),
             libraries: false,

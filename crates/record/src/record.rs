@@ -14,10 +14,11 @@ use crate::session::Session;
 use crate::signals::{Signals, send_signal};
 use crate::steer::Handle;
 use crate::traced::Settings;
-use anyhow::{Result, ensure};
+use anyhow::{Result, anyhow, ensure};
 use nopal_abi::{WHEN_FULL_BLOCK, WHEN_FULL_DROP};
 use nopal_agent::{DEPTH_LIMIT, Recorder};
 use nopal_analysis::tracers::Tracer;
+use nopal_control::Probe;
 use nopal_process::ExitWatch;
 use nopal_symbols::{Selection, demangle};
 use nopal_system::System;
@@ -141,6 +142,10 @@ fn record_process(
     session.finish(ended, &left, drain)
 }
 
+fn probe(text: &str) -> Result<Probe> {
+    nopal_control::probe(text).map_err(|error| anyhow!("{error}"))
+}
+
 fn session(
     options: &Options,
     settings: Settings,
@@ -150,11 +155,15 @@ fn session(
 ) -> (Session, Handle) {
     let shared = Arc::new(Shared::new(writer));
     let (handle, asked) = Handle::new(shared.clone());
+    let mut files = Files::new();
+    for probe in &settings.probes {
+        files.probes.want(probe.clone(), true);
+    }
     let session = Session {
         options: options.clone(),
         settings,
         shared,
-        files: Files::new(),
+        files,
         traced: HashMap::new(),
         guardian,
         warnings: Vec::new(),
@@ -252,6 +261,11 @@ fn settings(options: &Options) -> Result<Settings> {
             needs: needs(options)?,
         },
         markers: markers::Wanted::new(options.markers.iter().map(|name| (&**name, true)))?,
+        probes: options
+            .probes
+            .iter()
+            .map(|text| probe(text))
+            .collect::<Result<_>>()?,
         recorder: Recorder {
             arguments: options.record_arguments,
             wraps: !options.entry_only,

@@ -72,6 +72,11 @@ impl Session {
                 };
                 note(&self.shared.writer, &notes::process(process))?;
                 let modules = modules::loaded(process, &mut workshop)?;
+                let placed = workshop.files.place_probes(&modules, workshop.writer);
+                // A program that another one executes need not have them.
+                if process == self.main && self.traced.is_empty() {
+                    placed?;
+                }
                 let mut traced = Traced::begin(thread, &modules, &mut workshop)?;
                 let imports = traced.imports(&modules);
                 traced.make_room(&modules, &imports, thread, &mut workshop)?;

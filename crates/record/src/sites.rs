@@ -65,6 +65,15 @@ impl Traced {
                 let find = |changes: &[Change]| {
                     changes.binary_search_by_key(&here, |change| change.address)
                 };
+                let site = module.file.plan.site(address);
+                let bytes = site.as_ref().map_or(1, |site| u64::from(site.window));
+                let window = here..here + bytes;
+                let mut probes = self.changes.iter().filter(|change| change.is_probe());
+                if probes.any(|probe| probe.overlaps(&window)) {
+                    let reason = "a probe needs the same bytes".to_owned();
+                    refused.push((index, address, reason));
+                    continue;
+                }
                 if find(&self.changes).is_ok() {
                     continue;
                 }
@@ -75,7 +84,7 @@ impl Traced {
                         continue;
                     }
                 }
-                match module.file.plan.site(address) {
+                match site {
                     Ok(site) => sites.push((site, recorder(detail, workshop.settings))),
                     Err(reason) => refused.push((index, address, reason)),
                 }
@@ -145,16 +154,21 @@ impl Traced {
             return Ok(());
         }
         let out: Vec<Change> = indices.iter().map(|index| self.changes[*index]).collect();
-        let stopped = Stopped::stop(self.process, PATIENCE)?;
-        self.memory.write_patches(&Patches::of(&out).removal())?;
-        let mut gone = indices.into_iter().peekable();
-        let mut index = 0;
-        self.changes.retain(|_| {
-            index += 1;
-            gone.next_if_eq(&(index - 1)).is_none()
-        });
+        self.take_out(&out, workshop)?;
         self.taken_out.extend(out);
         self.taken_out.sort_unstable_by_key(|change| change.address);
+        Ok(())
+    }
+
+    /// Writes back what these of our jumps, by address, have displaced.
+    pub fn take_out(&mut self, out: &[Change], workshop: &mut Workshop) -> Result<()> {
+        let stopped = Stopped::stop(self.process, PATIENCE)?;
+        self.memory.write_patches(&Patches::of(out).removal())?;
+        let is_out = |change: &Change| {
+            let found = out.binary_search_by_key(&change.address, |out| out.address);
+            found.is_ok()
+        };
+        self.changes.retain(|change| !is_out(change));
         self.settle_markers(workshop)?;
         stopped.detach_all();
         Ok(())

@@ -1,7 +1,7 @@
 //! One traced process: nopal's memory in it, the thunks, and the changes to its text.
 
 use crate::arena::{Arena, Wrapping};
-use crate::change::Change;
+use crate::change::{Change, PROBE};
 use crate::choose::{Loaded, Wanted, imported};
 use crate::control_block::{own_number, thread_words};
 use crate::files::Files;
@@ -12,14 +12,16 @@ use crate::mark::Marked;
 use crate::markers;
 use crate::modules::{self, entries_only, extent};
 use crate::notes::{counter, note};
+use crate::probes::Placed;
 use crate::region::Region;
 use crate::space::{Space, mark_of, reaches};
 use anyhow::{Context, Result, bail, ensure};
 use nopal_agent::{
     ARENA_BYTES, BLOCK_BOUND, BLOCKS, BlockBuilder, BlockEntry, CONTEXT_BYTES, CONTEXTS,
     IMAGE_UNWIND_HEADER, Immediates, ProcessHead, Recorder, Row, STACK_PART_BYTES, STACK_PARTS,
-    Stub, UNWINDERS, UnwinderEntry, thunk_bound,
+    Stub, UNWINDERS, UnwinderEntry, detour_bound, thunk_bound,
 };
+use nopal_control::Probe;
 use nopal_plan::{Body, FrameChange, Site};
 use nopal_process::{Mapping, Memory, Thread};
 use nopal_trace::{Note, Writer};
@@ -33,6 +35,8 @@ const PAGE: u64 = 4096;
 pub struct Settings {
     pub wanted: Wanted,
     pub markers: markers::Wanted,
+    /// Those that the recording begins with.
+    pub probes: Vec<Probe>,
     pub recorder: Recorder,
     /// Bytes of chunks, and bytes that there may be.
     pub buffer: u64,
@@ -77,6 +81,8 @@ pub struct Traced {
     pub marker_words: HashSet<u64>,
     /// What thunks record that do not record what the session does, by their addresses.
     pub recorders: HashMap<u64, Recorder>,
+    /// Of the probes that are in, by where they are.
+    pub probe_sites: HashMap<u64, Arc<Site>>,
     /// The blocks with thunks that wrap calls, unless `entry_only`.
     wrapping: Vec<Wrapping>,
     pub entry_only: bool,
@@ -96,6 +102,7 @@ pub struct Chosen<'a> {
     /// With what is recorded of each.
     pub sites: Vec<(&'a Site, Recorder)>,
     pub hooks: Vec<(&'a Site, Stub)>,
+    pub probes: Vec<Arc<Placed>>,
     /// What switches its markers on.
     pub markers: Vec<Change>,
     /// And the words of data that their code looks at, with the addresses that they will hold once these are known.
@@ -111,11 +118,19 @@ impl Chosen<'_> {
             thunk_bound(site.body.code.len(), site.body.rows.len()) + size_of::<Change>()
         };
         let markers = (self.markers.len() + self.marker_words.len()) * size_of::<Change>();
-        (BLOCK_BOUND + markers + sites.map(bound).sum::<usize>()) as u64
+        let probe = |probe: &Arc<Placed>| {
+            let body = &probe.site.body;
+            2 * detour_bound(body.code.len(), body.rows.len()) + size_of::<Change>()
+        };
+        let probes = self.probes.iter().map(probe).sum::<usize>();
+        (BLOCK_BOUND + markers + probes + sites.map(bound).sum::<usize>()) as u64
     }
 
     pub fn is_empty(&self) -> bool {
-        self.sites.is_empty() && self.hooks.is_empty() && self.markers.is_empty()
+        self.sites.is_empty()
+            && self.hooks.is_empty()
+            && self.probes.is_empty()
+            && self.markers.is_empty()
     }
 }
 
@@ -210,6 +225,7 @@ impl Traced {
             modules: Vec::new(),
             changes: Vec::new(),
             taken_out: Vec::new(),
+            probe_sites: HashMap::new(),
             resting: HashMap::new(),
             markers: BTreeMap::new(),
             marker_words: HashSet::new(),
@@ -231,6 +247,7 @@ impl Traced {
             modules: self.modules.clone(),
             changes: self.changes.clone(),
             taken_out: self.taken_out.clone(),
+            probe_sites: self.probe_sites.clone(),
             resting: self.resting.clone(),
             markers: self.markers.clone(),
             marker_words: self.marker_words.clone(),
@@ -283,6 +300,10 @@ impl Traced {
         if new.is_empty() {
             return Ok(());
         }
+        let known = self.modules.iter().chain(&new).cloned().collect::<Vec<_>>();
+        if let Err(error) = workshop.files.place_probes(&known, workshop.writer) {
+            workshop.warnings.push(format!("{error:#}"));
+        }
         let imports = self.imports(&new);
         self.make_room(&new, &imports, thread, workshop)?;
         let changes = self.add_modules(new, &imports, workshop)?;
@@ -299,7 +320,7 @@ impl Traced {
         workshop: &mut Workshop,
     ) -> Result<()> {
         let chosen = new.iter().filter_map(|module| {
-            let chosen = choose(module, imports, workshop.settings);
+            let chosen = choose(module, imports, workshop);
             (!self.rests(module, &chosen)).then(|| (module, chosen.bound()))
         });
         let wanted: Vec<_> = chosen.collect();
@@ -388,14 +409,24 @@ impl Traced {
             workshop
                 .files
                 .refuse(&module.file, &refused, workshop.writer)?;
-            let mut chosen = choose(&module, imports, workshop.settings);
+            let mut chosen = choose(&module, imports, workshop);
+            workshop
+                .warnings
+                .extend(chosen.leave_to_probes(&module.file));
             let numbered = self.number_markers(&module, workshop);
             let added = numbered.and_then(|words| {
                 chosen.marker_words = words;
                 self.add_sites(&module, &chosen, true, workshop)
             });
             match added {
-                Ok(new) => changes.extend(new),
+                Ok(new) => {
+                    let sites = chosen.probes.iter().map(|probe| {
+                        let address = module.base.wrapping_add(probe.site.address);
+                        (address, probe.site.clone())
+                    });
+                    self.probe_sites.extend(sites);
+                    changes.extend(new);
+                }
                 Err(error) => workshop
                     .warnings
                     .push(format!("{}: not traced: {error:#}", module.name)),
@@ -434,12 +465,18 @@ impl Traced {
         let writer = workshop.writer;
         let (block, changes) = std::thread::scope(|scope| {
             let told = (!new.is_empty()).then(|| scope.spawn(move || note(writer, &new.note())));
-            let (mut block, changes) = self.make_block(arena, module, chosen, &numbers)?;
-            if !on {
-                for change in &changes {
-                    let at = (change.entry - block.low) as usize;
-                    block.bytes[at..at + 2].copy_from_slice(&change.switch(false));
-                }
+            let (mut block, changes) =
+                self.make_block(arena, module, chosen, &numbers, workshop.settings.recorder)?;
+            let is_off = |change: &&Change| {
+                let probe = chosen.probes.iter().find(|probe| {
+                    change.is_probe()
+                        && module.base.wrapping_add(probe.site.address) == change.address
+                });
+                !probe.map_or(on, |probe| probe.is_on())
+            };
+            for change in changes.iter().filter(is_off) {
+                let at = (change.entry - block.low) as usize;
+                block.bytes[at..at + 2].copy_from_slice(&change.switch(false));
             }
             self.places.arenas[arena].put(&block.bytes)?;
             if let Some(told) = told {
@@ -486,6 +523,7 @@ impl Traced {
         module: &Loaded,
         chosen: &Chosen,
         numbers: &[u32],
+        usual: Recorder,
     ) -> Result<(nopal_agent::Block, Vec<Change>)> {
         let arena = &self.places.arenas[arena];
         let mirror = self.places.immediates.mirror;
@@ -514,6 +552,23 @@ impl Traced {
             })?;
             changes.push(Change::new(module.base, site, &hook, 0)?);
         }
+        for probe in &chosen.probes {
+            let (site, fetched) = (&*probe.site, probe.fetched(module.base));
+            let rows = rows(&site.body, &mut unwinding);
+            let body = site.body.code.len();
+            let write = |at, out: &mut [u8]| place(module, site, &chosen.markers, at, out);
+            let thunk = match probe.call {
+                None => block.detour(&fetched, body, rows, write)?,
+                Some(number) => {
+                    let recorder = Recorder {
+                        wraps: true,
+                        ..usual
+                    };
+                    block.thunk_with_probe(&fetched, number, recorder, body, rows, write)?
+                }
+            };
+            changes.push(Change::new(module.base, site, &thunk, PROBE)?);
+        }
         let all = [&changes[..], &chosen.markers, &chosen.marker_words].concat();
         Ok((block.finish(Change::to_bytes(&all))?, changes))
     }
@@ -526,6 +581,9 @@ impl Traced {
 
     /// What the file says of the site of a change.
     pub fn site_of(&self, change: &Change) -> Option<&Site> {
+        if change.is_probe() {
+            return self.probe_sites.get(&change.address).map(|site| &**site);
+        }
         let module = self.module_at(change.address)?;
         let address = change.address.wrapping_sub(module.base);
         module.file.plan.hook(address).ok()
@@ -651,8 +709,10 @@ fn unwinder(module: &Loaded) -> Option<UnwinderEntry> {
     })
 }
 
-fn choose<'a>(module: &'a Loaded, imports: &HashSet<u64>, settings: &Settings) -> Chosen<'a> {
+fn choose<'a>(module: &'a Loaded, imports: &HashSet<u64>, workshop: &Workshop) -> Chosen<'a> {
+    let settings = workshop.settings;
     Chosen {
+        probes: workshop.files.probes.of(&module.file),
         sites: settings.wanted.sites(module, imports, settings.recorder),
         hooks: hooks::of(&module.file),
         markers: settings.markers.changes(module),

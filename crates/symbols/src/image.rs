@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -302,12 +303,7 @@ impl Image {
     /// The functions with code of a line of source, by address; if it has none, of the next line that has. None where
     /// the file has no debug information that can be read. `file` is the end of a path, whole components of it.
     pub fn functions_at_line(&self, file: &str, line: u32) -> Result<Vec<&Function>> {
-        let addresses = if lines::has(&self.elf) {
-            lines::addresses(&self.elf, file, line)
-        } else {
-            debug::file(self, &self.debug_directories)
-                .map_or_else(Vec::new, |elf| lines::addresses(&elf, file, line))
-        };
+        let (_, addresses) = self.line(file, line);
         let mut functions = Vec::new();
         for address in addresses {
             functions.extend(self.function_at(address)?);
@@ -315,6 +311,29 @@ impl Image {
         functions.sort_unstable_by_key(|function| function.address);
         functions.dedup_by_key(|function| function.address);
         Ok(functions)
+    }
+
+    /// Where each function with code of a line has its first, and which line that is, as above.
+    pub fn places_of_line(&self, file: &str, line: u32) -> Result<(u32, Vec<u64>)> {
+        let (line, addresses) = self.line(file, line);
+        let mut first = BTreeMap::new();
+        for address in addresses {
+            if let Some(function) = self.function_at(address)? {
+                let known = first.entry(function.address).or_insert(address);
+                *known = address.min(*known);
+            }
+        }
+        Ok((line, first.into_values().collect()))
+    }
+
+    fn line(&self, file: &str, line: u32) -> (u32, Vec<u64>) {
+        if lines::has(&self.elf) {
+            return lines::addresses(&self.elf, file, line);
+        }
+        debug::file(self, &self.debug_directories).map_or_else(
+            || (line, Vec::new()),
+            |elf| lines::addresses(&elf, file, line),
+        )
     }
 
     /// The markers that the file's authors placed, by name, and those that its notes describe wrongly.

@@ -23,16 +23,16 @@ pub fn has(elf: &Elf) -> bool {
         .is_some_and(|section| elf.section_bytes(section).is_some())
 }
 
-/// Where there is code of a line; if it has none, of the first line behind it in the same file that has. `file` is the
-/// end of a path, whole components of it.
-pub fn addresses(elf: &Elf, file: &str, line: u32) -> Vec<u64> {
+/// Where there is code of a line; if it has none, of the first line behind it in the same file that has; and which line
+/// that is. `file` is the end of a path, whole components of it.
+pub fn addresses(elf: &Elf, file: &str, line: u32) -> (u32, Vec<u64>) {
     let [lines, line_strings, strings] =
         [LINE_TABLES, ".debug_line_str", ".debug_str"].map(|name| bytes(elf, name));
     let strings = Strings {
         line_strings: DebugLineStr::from(Slice::new(&line_strings, LittleEndian)),
         strings: DebugStr::from(Slice::new(&strings, LittleEndian)),
     };
-    let mut best = u64::MAX;
+    let mut best = u64::from(u32::MAX);
     let mut found = Vec::new();
     for program in programs(Slice::new(&lines, LittleEndian)) {
         let files = strings.files(program.header(), file);
@@ -55,7 +55,7 @@ pub fn addresses(elf: &Elf, file: &str, line: u32) -> Vec<u64> {
             found.push(row.address());
         }
     }
-    found
+    (best as u32, found)
 }
 
 fn bytes<'a>(elf: &'a Elf, name: &str) -> Cow<'a, [u8]> {

@@ -26,6 +26,8 @@ pub enum FieldKind {
     Double,
     Text,
     Bytes,
+    /// A bit for each of the fields before it, from bit 0 on: what they hold could not be read.
+    Missing,
 }
 
 impl FieldKind {
@@ -123,6 +125,7 @@ impl Marker {
                 FieldKind::Unsigned(bits)
                 | FieldKind::Octal(bits)
                 | FieldKind::Hexadecimal(bits) => Value::Unsigned(word & mask(bits)),
+                FieldKind::Missing => Value::Unsigned(word),
                 FieldKind::Character => Value::Unsigned(word & mask(8)),
             });
         }

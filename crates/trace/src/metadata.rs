@@ -219,6 +219,7 @@ fn marker_event(event: u32, marker: &Marker) -> String {
             FieldKind::Double => format!(
                 "\t\tfloating_point {{ exp_dig = 11; mant_dig = 53; align = 64; }} _{name};\n"
             ),
+            FieldKind::Missing => integer(64, false, 16),
             FieldKind::Text => sequence("encoding = UTF8;"),
             FieldKind::Bytes => sequence("base = 16;"),
         };

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * What the assembly files share: changes of the stack pointer that unwinders are told of.
+ * What the assembly files share: changes of the stack pointer that unwinders are told of, and the begin of a record.
  */
+#include "process.h"
+
 	.macro push_register register
 	push \register
 	.cfi_adjust_cfa_offset 8
@@ -52,4 +54,48 @@
 	.pushsection .nopal_patches, "", @progbits
 	.quad .Lfield\@ - \bytes_before_here, \kind
 	.popsection
+	.endm
+
+/* ---- Records of events that notes define --------------------------------------------------------------------
+ *
+ * The steps are those of thunk.S; mark.c has them in C. */
+#define MARK_EVENT 16           /* offsets in struct nopal_mark */
+#define MARK_SHAPE 24
+
+/* Reserves a record of %rdi words behind its clock, whose event's number is \event; %rdx is the program's stack pointer.
+ * Leaves the record's address in %rax, and in %rdx the clock, which is to be stored behind the first word when all else
+ * is there. Changes %rsi, %r8 and %r9 too. */
+	.macro begin_record event, slow, again
+	mov %fs:0, %r9
+	patch PATCH_CONTEXT_SLOT, 4
+	test %r9, %r9
+	jz \slow
+	mov %fs:0, %eax
+	patch PATCH_THREAD_SLOT, 4
+	cmp NOPAL_CONTEXT_TOKEN(%r9), %eax
+	jne \slow
+	mov NOPAL_CONTEXT_POSITION(%r9), %r8
+	sub NOPAL_CONTEXT_STACK_LOW(%r9), %rdx
+	cmp NOPAL_CONTEXT_STACK_SPAN(%r9), %rdx
+	jae \slow
+	lea 16(, %rdi, 8), %esi
+	lea -1(%r8), %eax
+	and $(NOPAL_CHUNK_BYTES - 1), %eax
+	add %esi, %eax
+	cmp $(NOPAL_CHUNK_BYTES - 1), %eax
+	ja \slow
+	rdtsc
+	cmp NOPAL_CONTEXT_CLOCK_HIGH(%r9), %edx
+	jne \slow
+	shl $32, %rdx
+	or %rax, %rdx
+	mov %r8, %rax
+	add %r8, %rsi
+	cmpxchg %rsi, NOPAL_CONTEXT_POSITION(%r9)
+	jne \again
+	mov \event, %esi
+	mov %edx, (%rax)
+	shl $4, %esi
+	or $NOPAL_KIND_EXTENDED, %esi
+	mov %esi, 4(%rax)
 	.endm

@@ -12,8 +12,6 @@
 #define RETURN (SAVED + BELOW)  /* from %rsp then */
 #define VALUES 48
 
-#define MARK_EVENT 16           /* offsets in struct nopal_mark */
-#define MARK_SHAPE 24
 #define WORDS_ONLY 15           /* a shape up to this is a number of words */
 
 /* %rax = the values, %r11 = the marker, (%rsp) = return address, %r10 = what was there, all other registers the
@@ -38,42 +36,11 @@ nopal_stub_mark:
 	.cfi_register 16, %rcx
 	mov %r10, RETURN(%rsp)
 .Lagain:
-	mov %fs:0, %r9
-	patch PATCH_CONTEXT_SLOT, 4
-	test %r9, %r9
-	jz .Lslow
-	mov %fs:0, %eax
-	patch PATCH_THREAD_SLOT, 4
-	cmp NOPAL_CONTEXT_TOKEN(%r9), %eax
-	jne .Lslow
-	mov NOPAL_CONTEXT_POSITION(%r9), %r8
-	lea RETURN + 8(%rsp), %rdx
-	sub NOPAL_CONTEXT_STACK_LOW(%r9), %rdx
-	cmp NOPAL_CONTEXT_STACK_SPAN(%r9), %rdx
-	jae .Lslow
 	mov MARK_SHAPE(%r11), %rdi
 	cmp $WORDS_ONLY, %rdi
 	ja .Lslow
-	lea 16(, %rdi, 8), %esi
-	lea -1(%r8), %eax
-	and $(NOPAL_CHUNK_BYTES - 1), %eax
-	add %esi, %eax
-	cmp $(NOPAL_CHUNK_BYTES - 1), %eax
-	ja .Lslow
-	rdtsc
-	cmp NOPAL_CONTEXT_CLOCK_HIGH(%r9), %edx
-	jne .Lslow
-	shl $32, %rdx
-	or %rax, %rdx
-	mov %r8, %rax
-	add %r8, %rsi
-	cmpxchg %rsi, NOPAL_CONTEXT_POSITION(%r9)
-	jne .Lagain
-	mov MARK_EVENT(%r11), %esi
-	mov %edx, (%rax)
-	shl $4, %esi
-	or $NOPAL_KIND_EXTENDED, %esi
-	mov %esi, 4(%rax)
+	lea RETURN + 8(%rsp), %rdx
+	begin_record MARK_EVENT(%r11), .Lslow, .Lagain
 	mov VALUES(%rsp), %r8
 	test %edi, %edi
 	jz .Lcopied

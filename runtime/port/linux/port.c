@@ -64,6 +64,16 @@ bool port_map(uintptr_t address, uint64_t bytes)
 	return true;
 }
 
+bool port_read(uint64_t address, void *to, uint32_t bytes)
+{
+	struct {
+		uint64_t address;
+		uint64_t bytes;
+	} ours = { (uint64_t)to, bytes }, theirs = { address, bytes };
+	return system_call(__NR_process_vm_readv, port_process_id(), (long)&ours, 1, (long)&theirs, 1, 0) ==
+	       (long)bytes;
+}
+
 uint64_t port_block_signals(void)
 {
 	uint64_t all = ~(uint64_t)0, before = 0;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail, ensure};
 use nopal_control::{
     Access, Calls, Content, Control, Counts, Detail, Engine, Error, File, FoundSite, Location,
-    Mark, Mode, Place, Refused, SiteKey,
+    Mark, Mode, Place, Probe, Refused, SiteKey, Spot,
 };
 use nopal_symbols::{Selection, nearest};
 use nopal_trace::synthetic::Recorder;
@@ -45,6 +45,8 @@ pub struct Fake {
     pub functions: Vec<Function>,
     /// What each inserted site does.
     pub inserted: BTreeMap<SiteKey, Mode>,
+    /// Whether each probe is on.
+    pub probes: BTreeMap<String, bool>,
     pub watched: Vec<u32>,
     pub children: bool,
     pub texts: Vec<String>,
@@ -111,6 +113,7 @@ impl Fake {
             calls: vec![Calls::default(); functions.len()],
             functions,
             inserted: BTreeMap::new(),
+            probes: BTreeMap::new(),
             watched: Vec::new(),
             children: false,
             texts: Vec::new(),
@@ -401,6 +404,30 @@ impl Engine for Fake {
 
     fn nearest_markers(&mut self, name: &str) -> Vec<String> {
         nearest(MARKERS, name).into_iter().map(Into::into).collect()
+    }
+
+    fn insert_probe(&mut self, probe: &Probe) -> Result<String> {
+        let known = match &probe.place {
+            Spot::Named { name, .. } => self.functions.iter().any(|one| one.name == name),
+            _ => true,
+        };
+        anyhow::ensure!(known, "no function is named {}", probe.place);
+        self.may_change()?;
+        let old = self.probes.insert(probe.name.clone(), false);
+        assert!(old.is_none(), "{} is in already", probe.name);
+        Ok(String::new())
+    }
+
+    fn switch_probe(&mut self, name: &str, on: bool) -> Result<()> {
+        self.may_change()?;
+        *self.probes.get_mut(name).expect("it is in") = on;
+        Ok(())
+    }
+
+    fn remove_probe(&mut self, name: &str) -> Result<()> {
+        self.may_change()?;
+        self.probes.remove(name).expect("it is in");
+        Ok(())
     }
 
     fn watch(&mut self, ids: &[u32], children: bool) -> Result<()> {

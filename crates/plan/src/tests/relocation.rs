@@ -1,6 +1,6 @@
 use super::meaning::{Places, difference};
 use super::{Built, Random, installed, seed};
-use crate::relocate::relocate;
+use crate::relocate::{Loops, relocate};
 use crate::window::Window;
 use crate::{Body, Fixup, FrameChange, PlaceError, Plan, Reason};
 
@@ -9,7 +9,10 @@ const START: u64 = 0x40_1000;
 /// The body of a function that consists of these bytes.
 fn displaced(bytes: &[u8]) -> Result<(Vec<u8>, Body), Reason> {
     let window = Window::find(START, bytes, bytes.len())?;
-    Ok((window.bytes.to_vec(), relocate(&window, &[])?))
+    Ok((
+        window.bytes.to_vec(),
+        relocate(&window, &[], Loops::InBody)?,
+    ))
 }
 
 fn placed(body: &Body, base: u64, at: u64) -> Vec<u8> {
@@ -106,7 +109,7 @@ fn the_frame_is_known_within_a_call() {
             },
         ),
     ];
-    let body = relocate(&window, &rules).unwrap();
+    let body = relocate(&window, &rules, Loops::InBody).unwrap();
     let cfa = |offset| FrameChange::Cfa {
         register: 7,
         offset,
@@ -128,7 +131,7 @@ fn the_frame_is_known_within_a_call() {
     assert_eq!(*body.rows, rows);
     // A rule in the middle of an instruction is no rule.
     assert_eq!(
-        relocate(&window, &[(0, cfa(8)), (2, cfa(16))]),
+        relocate(&window, &[(0, cfa(8)), (2, cfa(16))], Loops::InBody),
         Err(Reason::UnwindRules)
     );
 }

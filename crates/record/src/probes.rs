@@ -1,0 +1,627 @@
+//! Probes of a session: found in the files that its processes have loaded, made known to the trace, and put into
+//! processes.
+
+use crate::change::Change;
+use crate::choose::Loaded;
+use crate::files::{File, Files};
+use crate::modules::extent;
+use crate::notes::note;
+use crate::traced::{Chosen, Traced, Workshop};
+use anyhow::{Context, Result, bail, ensure};
+use nopal_agent::{FETCH_CONSTANT, Fetch, Values};
+use nopal_control::{Fetched, Probe, Shown, Source, Spot};
+use nopal_plan::{Site, Unprobed};
+use nopal_trace::{Field, FieldKind, Note, Writer, event_number};
+use std::fmt::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Candidates that are told of.
+const MOST_TOLD: usize = 8;
+
+/// Those that were asked for.
+#[derive(Default)]
+pub struct Probes(Vec<Wanted>);
+
+struct Wanted {
+    probe: Probe,
+    on: Arc<AtomicBool>,
+    /// Where it is, once for each file that has it.
+    placed: Vec<Arc<Placed>>,
+}
+
+/// A probe in a file.
+pub struct Placed {
+    pub file: u32,
+    pub site: Arc<Site>,
+    /// The number of the function where its return is probed: its calls are recorded.
+    pub call: Option<u32>,
+    event: u32,
+    shape: u64,
+    values: Vec<Value>,
+    on: Arc<AtomicBool>,
+    /// For people.
+    place: String,
+}
+
+/// A value, for a file that is loaded at 0.
+#[derive(Clone, Copy)]
+struct Value {
+    fetch: Fetch,
+    /// Whether it begins with an address in the file.
+    is_relative: bool,
+}
+
+impl Probes {
+    /// Wants a probe in whatever is loaded from now on.
+    pub fn want(&mut self, probe: Probe, on: bool) {
+        self.0.push(Wanted {
+            probe,
+            on: Arc::new(AtomicBool::new(on)),
+            placed: Vec::new(),
+        });
+    }
+
+    pub fn forget(&mut self, name: &str) {
+        self.0.retain(|wanted| wanted.probe.name != name);
+    }
+
+    /// Where they are that are to be switched; what comes later is switched so.
+    pub fn switch(&self, name: &str, on: bool) -> Vec<Arc<Placed>> {
+        let wanted = self.0.iter().find(|wanted| wanted.probe.name == name);
+        wanted.map_or_else(Vec::new, |wanted| {
+            wanted.on.store(on, Ordering::Relaxed);
+            wanted.placed.clone()
+        })
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = &Probe> {
+        self.0.iter().map(|wanted| &wanted.probe)
+    }
+
+    /// Those in a file, by address.
+    pub fn of(&self, file: &File) -> Vec<Arc<Placed>> {
+        let placed = self.0.iter().flat_map(|wanted| &wanted.placed);
+        let mut own: Vec<Arc<Placed>> = placed
+            .filter(|placed| placed.file == file.index)
+            .cloned()
+            .collect();
+        own.sort_by_key(|placed| placed.site.address);
+        own
+    }
+}
+
+impl Placed {
+    pub fn is_on(&self) -> bool {
+        self.on.load(Ordering::Relaxed)
+    }
+
+    pub fn place(&self) -> &str {
+        &self.place
+    }
+
+    /// What its detour records in a process that has the file at `base`.
+    pub fn fetched(&self, base: u64) -> nopal_agent::Probe {
+        let registers: Option<Vec<u8>> = self.values.iter().map(Value::plain_register).collect();
+        let fetches = || {
+            let fetches = self.values.iter().map(|value| {
+                let mut fetch = value.fetch;
+                if value.is_relative {
+                    fetch.offset[0] = fetch.offset[0].wrapping_add(base);
+                }
+                fetch
+            });
+            Values::Fetched(fetches.collect())
+        };
+        nopal_agent::Probe {
+            event: self.event,
+            shape: self.shape,
+            values: registers.map_or_else(fetches, Values::Registers),
+        }
+    }
+}
+
+impl Value {
+    /// The register that it is, if it is nothing but one that can be pushed.
+    fn plain_register(&self) -> Option<u8> {
+        const STACK_POINTER: u8 = 4;
+        let fetch = self.fetch;
+        let plain = fetch.loads == 0 && fetch.text == 0 && fetch.offset[0] == 0;
+        let is_register = fetch.source < FETCH_CONSTANT && fetch.source != STACK_POINTER;
+        (plain && is_register).then_some(fetch.source)
+    }
+
+    fn may_be_missing(&self) -> bool {
+        self.fetch.loads > 0 || self.fetch.text > 0
+    }
+}
+
+// ---- where ----
+
+/// A place in a file.
+#[derive(Clone, Copy)]
+struct Found<'a> {
+    module: &'a Loaded,
+    address: u64,
+}
+
+impl Found<'_> {
+    /// `FUNCTION+0xOFFSET@MODULE`
+    fn told(&self) -> String {
+        format!(
+            "{}@{}",
+            named(&self.module.file, self.address),
+            file_name(self.module)
+        )
+    }
+}
+
+fn file_name(module: &Loaded) -> &str {
+    module.name.rsplit('/').next().unwrap_or(&module.name)
+}
+
+/// `FUNCTION+0xOFFSET`
+fn named(file: &File, address: u64) -> String {
+    match file.image.function_at(address) {
+        Ok(Some(function)) if function.address == address => function.name.clone(),
+        Ok(Some(function)) => format!("{}+{:#x}", function.name, address - function.address),
+        _ => format!("{address:#x}"),
+    }
+}
+
+/// Whether a module is meant: by its file name, whole or up to `.so`.
+fn is_called(module: &Loaded, wanted: &str) -> bool {
+    let rest = file_name(module).strip_prefix(wanted);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(".so"))
+}
+
+/// The places that may be meant. Several are several places; none is none in what is loaded.
+fn find<'a>(spot: &Spot, modules: &'a [Loaded]) -> Result<Vec<Found<'a>>> {
+    let mut found = Vec::new();
+    match spot {
+        Spot::Address(address) => {
+            let loaded = modules
+                .iter()
+                .find(|module| extent(module).contains(address));
+            found.extend(loaded.map(|module| Found {
+                module,
+                address: address.wrapping_sub(module.base),
+            }));
+            // Nobody knows beforehand where a program will be: the address in the file.
+            let executable = modules.iter().find(|module| module.executable);
+            if let Some(module) = executable.filter(|it| it.file.extent().contains(address))
+                && found.is_empty()
+            {
+                found.push(Found {
+                    module,
+                    address: *address,
+                });
+            }
+        }
+        Spot::Line { file, line } => {
+            let mut next = None;
+            for module in modules {
+                let (at, addresses) = module.file.image.places_of_line(file, *line)?;
+                if at != *line {
+                    next = next.or(Some(at).filter(|_| !addresses.is_empty()));
+                    continue;
+                }
+                found.extend(
+                    addresses
+                        .into_iter()
+                        .map(|address| Found { module, address }),
+                );
+            }
+            if let Some(next) = next.filter(|_| found.is_empty()) {
+                bail!("there is no code of {file}:{line}: the next line with code is {next}");
+            }
+        }
+        Spot::Named {
+            name,
+            module,
+            offset,
+        } => {
+            let meant = |it: &&Loaded| module.as_ref().is_none_or(|wanted| is_called(it, wanted));
+            for module in modules.iter().filter(meant) {
+                let functions = module.file.named(name);
+                found.extend(functions.iter().map(|address| Found {
+                    module,
+                    address: *address,
+                }));
+                if module.executable && !found.is_empty() {
+                    break;
+                }
+            }
+            if found.is_empty() && *offset > 0 {
+                let named = modules.iter().find(|module| is_called(module, name));
+                found.extend(named.map(|module| Found {
+                    module,
+                    address: *offset,
+                }));
+                return Ok(found);
+            }
+            for place in &mut found {
+                let function = place.module.file.image.function_at(place.address)?;
+                let size = function.map_or(0, |function| function.size);
+                ensure!(
+                    *offset == 0 || *offset < size.max(1),
+                    "{name} is {size} bytes long"
+                );
+                place.address += offset;
+            }
+        }
+    }
+    found.sort_by_key(|place| (place.module.file.index, place.address));
+    found.dedup_by_key(|place| (place.module.file.index, place.address));
+    Ok(found)
+}
+
+/// Whether a place may come with a module that is not loaded yet.
+fn may_come(spot: &Spot, modules: &[Loaded]) -> bool {
+    match spot {
+        Spot::Named {
+            module: Some(wanted),
+            ..
+        } => !modules.iter().any(|module| is_called(module, wanted)),
+        _ => false,
+    }
+}
+
+impl Files {
+    /// Finds those probes in `modules` that are in none of them yet, and makes them known to the trace. An error tells
+    /// what is wrong with the first that cannot be; one that may come later is no error.
+    pub fn place_probes(&mut self, modules: &[Loaded], writer: &Mutex<Writer>) -> Result<()> {
+        for index in 0..self.probes.0.len() {
+            let wanted = &self.probes.0[index];
+            let has = |module: &Loaded| {
+                let mut placed = wanted.placed.iter();
+                placed.any(|placed| placed.file == module.file.index)
+            };
+            if modules.iter().any(has) {
+                continue;
+            }
+            let probe = wanted.probe.clone();
+            let placed = self
+                .place(&probe, index, modules, writer)
+                .with_context(|| format!("probe {}", probe.name))?;
+            self.probes.0[index].placed.extend(placed);
+        }
+        Ok(())
+    }
+
+    fn place(
+        &mut self,
+        probe: &Probe,
+        index: usize,
+        modules: &[Loaded],
+        writer: &Mutex<Writer>,
+    ) -> Result<Option<Arc<Placed>>> {
+        let found = find(&probe.place, modules)?;
+        let place = match found[..] {
+            [place] => place,
+            [] if may_come(&probe.place, modules) => return Ok(None),
+            [] => bail!(self.not_found(&probe.place)),
+            _ => {
+                let mut text = format!("{} is at several places:", probe.place);
+                for place in found.iter().take(MOST_TOLD) {
+                    write!(text, " {}", place.told())?;
+                }
+                let more = found.len().saturating_sub(MOST_TOLD);
+                bail!("{text}{}", if more > 0 { ", and more" } else { "" })
+            }
+        };
+        let file = &place.module.file;
+        let site = match probe.returns {
+            true => {
+                let function = file.image.function_at(place.address)?;
+                ensure!(
+                    function.is_some_and(|function| function.address == place.address),
+                    "{} is not the beginning of a function",
+                    place.told()
+                );
+                let site = file.plan.site(place.address).cloned();
+                site.map_err(|reason| anyhow::anyhow!("{}: {reason}", place.told()))?
+            }
+            false => nopal_plan::probes(&file.image, |probes| Ok(probes.site(place.address)))?
+                .map_err(|reason| anyhow::anyhow!(refused(file, &place, reason)))?,
+        };
+        let window = site.address..site.address + u64::from(site.window);
+        for other in self.probes.of(file) {
+            let theirs = other.site.address..other.site.address + u64::from(other.site.window);
+            ensure!(
+                window.end <= theirs.start || theirs.end <= window.start,
+                "{}: the probe at {} needs the same bytes",
+                place.told(),
+                other.place
+            );
+        }
+        let mut values = Vec::new();
+        let mut fields = Vec::new();
+        for fetched in &probe.fetched {
+            let (value, kind) =
+                value(fetched, probe, &place).with_context(|| format!("{fetched}"))?;
+            values.push(value);
+            fields.push(Field {
+                name: fetched.name.clone(),
+                kind,
+                labels: Vec::new(),
+            });
+        }
+        if values.iter().any(Value::may_be_missing) {
+            fields.push(Field {
+                name: "missing".into(),
+                kind: FieldKind::Missing,
+                labels: Vec::new(),
+            });
+        }
+        let call = match probe.returns {
+            true => {
+                let (numbers, new) = self.number(file, &[&site]);
+                if !new.is_empty() {
+                    note(writer, &new.note())?;
+                }
+                numbers.first().copied()
+            }
+            false => None,
+        };
+        let event = event_number(self.next_event(), &fields);
+        let line = match &probe.place {
+            Spot::Line { line, .. } => *line,
+            _ => 0,
+        };
+        let words: Vec<String> = probe.fetched.iter().map(Fetched::to_string).collect();
+        note(
+            writer,
+            &Note::Marker {
+                event,
+                image: file.index,
+                name: probe.name.clone(),
+                format: words.join(" "),
+                file: place.told(),
+                line,
+                fields: fields.clone(),
+            },
+        )?;
+        Ok(Some(Arc::new(Placed {
+            file: file.index,
+            site: Arc::new(site),
+            call,
+            event,
+            shape: shape(&fields),
+            values,
+            on: self.probes.0[index].on.clone(),
+            place: place.told(),
+        })))
+    }
+
+    fn not_found(&self, spot: &Spot) -> String {
+        match spot {
+            Spot::Address(address) => {
+                format!("{address:#x} is in no file that is loaded")
+            }
+            Spot::Line { file, line } => {
+                format!("no file that is loaded has debug information of {file}:{line}")
+            }
+            Spot::Named { name, .. } => match self.nearest(name) {
+                near if near.is_empty() => format!("no function is named {name}"),
+                near => format!(
+                    "no function is named {name}; the nearest are {}",
+                    near.join(", ")
+                ),
+            },
+        }
+    }
+}
+
+fn refused(file: &File, place: &Found, reason: Unprobed) -> String {
+    let told = place.told();
+    match reason {
+        Unprobed::WithinInstruction { before, after } => format!(
+            "{told} is in the midst of an instruction: the nearest begin at {} and {}",
+            named(file, before),
+            named(file, after)
+        ),
+        Unprobed::UnknownTargets { jump } => format!(
+            "{told}: the computed jump at {} may lead into the bytes that a jump needs",
+            named(file, jump)
+        ),
+        reason => format!("{told}: {reason}"),
+    }
+}
+
+// ---- what ----
+
+/// What `runtime/core/mark.h` has in `shape`.
+fn shape(fields: &[Field]) -> u64 {
+    const VALUES: usize = 8;
+    const FETCHED: u64 = 3;
+    let numbered = fields.iter().enumerate();
+    numbered.fold(fields.len() as u64, |shape, (index, field)| {
+        let kind = if field.kind.has_length() { FETCHED } else { 0 };
+        shape | kind << (VALUES + 2 * index)
+    })
+}
+
+fn value(fetched: &Fetched, probe: &Probe, place: &Found) -> Result<(Value, FieldKind)> {
+    let mut value = Value {
+        fetch: Fetch {
+            bytes: 8,
+            ..Fetch::default()
+        },
+        is_relative: false,
+    };
+    let is_text = fetched.kind == Some(Shown::Text);
+    // Text is where it is: what a command calls memory is its address.
+    match &fetched.source {
+        Source::Memory(offset, inner) if is_text => {
+            follow(inner, probe, place, &mut value)?;
+            add(&mut value.fetch, *offset);
+        }
+        Source::At(address) if is_text => {
+            value.fetch.source = FETCH_CONSTANT;
+            value.fetch.offset[0] = *address;
+        }
+        source => follow(source, probe, place, &mut value)?,
+    }
+    value.fetch.text = is_text.into();
+    let kind = match fetched.kind {
+        Some(Shown::Text) => FieldKind::Text,
+        Some(Shown::Signed(bits)) => FieldKind::Signed(bits),
+        Some(Shown::Unsigned(bits)) => FieldKind::Unsigned(bits),
+        Some(Shown::Hexadecimal(bits)) => FieldKind::Hexadecimal(bits),
+        None => FieldKind::Hexadecimal(64),
+    };
+    if let FieldKind::Signed(bits) | FieldKind::Unsigned(bits) | FieldKind::Hexadecimal(bits) = kind
+    {
+        value.fetch.bytes = bits / 8;
+    }
+    Ok((value, kind))
+}
+
+/// Adds to what is found so far.
+fn add(fetch: &mut Fetch, offset: i64) {
+    let last = &mut fetch.offset[usize::from(fetch.loads)];
+    *last = last.wrapping_add_signed(offset);
+}
+
+fn follow(source: &Source, probe: &Probe, place: &Found, value: &mut Value) -> Result<()> {
+    const LOST_AT_RETURN: [u8; 2] = [1, 4];
+    let fetch = &mut value.fetch;
+    match source {
+        Source::Register(register) => {
+            ensure!(
+                !(probe.returns && LOST_AT_RETURN.contains(register)),
+                "where a function returns, this register is nopal's; its result is in $ax and $dx"
+            );
+            fetch.source = *register;
+        }
+        Source::Argument(index) => {
+            let at_entry = place.module.file.image.function_at(place.address)?;
+            ensure!(
+                !probe.returns
+                    && at_entry.is_some_and(|function| function.address == place.address),
+                "arguments are in their registers where a function begins, and not behind"
+            );
+            fetch.source = Source::register_of_argument(*index);
+        }
+        Source::InstructionPointer => {
+            fetch.source = FETCH_CONSTANT;
+            fetch.offset[0] = place.address;
+            value.is_relative = true;
+        }
+        Source::At(address) => {
+            fetch.source = FETCH_CONSTANT;
+            fetch.offset[0] = *address;
+            fetch.loads = 1;
+        }
+        Source::Memory(offset, inner) => {
+            follow(inner, probe, place, value)?;
+            add(&mut value.fetch, *offset);
+            ensure!(
+                usize::from(value.fetch.loads) < nopal_agent::FETCH_LOADS,
+                "memory is followed up to {} times",
+                nopal_agent::FETCH_LOADS
+            );
+            value.fetch.loads += 1;
+        }
+        Source::Variable(name) => bail!("variables are not known yet: {name}"),
+    }
+    Ok(())
+}
+
+// ---- in a process ----
+
+impl Chosen<'_> {
+    /// Leaves out the functions whose first bytes probes need. Says which.
+    pub fn leave_to_probes(&mut self, file: &File) -> Vec<String> {
+        let mut left = Vec::new();
+        let probes = self.probes.clone();
+        self.sites.retain(|(site, _)| {
+            let window = site.address..site.address + u64::from(site.window);
+            let taken = probes.iter().find(|probe| {
+                let theirs = &probe.site;
+                window.start < theirs.address + u64::from(theirs.window)
+                    && theirs.address < window.end
+            });
+            if let Some(probe) = taken.filter(|probe| probe.call.is_none()) {
+                left.push(format!(
+                    "{}: not traced: the probe at {} needs the same bytes",
+                    named(file, site.address),
+                    probe.place
+                ));
+            }
+            taken.is_none()
+        });
+        left
+    }
+}
+
+impl Traced {
+    /// Puts a probe in, unless it is in already.
+    pub fn insert_probe(&mut self, placed: &Arc<Placed>, workshop: &mut Workshop) -> Result<()> {
+        for module in self.modules.clone() {
+            let address = module.base.wrapping_add(placed.site.address);
+            if module.file.index != placed.file || self.probe_sites.contains_key(&address) {
+                continue;
+            }
+            ensure!(
+                placed.call.is_none() || !self.entry_only,
+                "no call of this process is wrapped: where its functions return is not seen"
+            );
+            let window = address..address + u64::from(placed.site.window);
+            if let Some(other) = self.changes.iter().find(|change| change.overlaps(&window)) {
+                let there = named(&module.file, other.address.wrapping_sub(module.base));
+                bail!(match other {
+                    other if other.is_probe() =>
+                        format!("the probe at {there} needs the same bytes"),
+                    other if other.has_thunk() =>
+                        format!("{there} is traced: its jump is in these bytes"),
+                    _ => format!("nopal itself has a jump at {there}"),
+                });
+            }
+            let chosen = Chosen {
+                probes: vec![placed.clone()],
+                ..Chosen::default()
+            };
+            self.have_room(&module, &chosen)?;
+            let changes = self.add_sites(&module, &chosen, false, workshop)?;
+            self.probe_sites.insert(address, placed.site.clone());
+            let waiting = self.insert(changes, workshop)?;
+            let there = |change: &Change| change.is_probe() && change.address == address;
+            if !waiting.is_empty() || !self.changes.iter().any(there) {
+                self.probe_sites.remove(&address);
+                bail!(
+                    "{}: its code in memory is not the file's, or is about to be returned into",
+                    placed.place
+                );
+            }
+        }
+        Ok(())
+    }
+
+    pub fn switch_probe(&self, placed: &Placed, on: bool) -> Result<()> {
+        self.switch_changes(self.probe_changes(placed), on)
+    }
+
+    pub fn remove_probe(&mut self, placed: &Placed, workshop: &mut Workshop) -> Result<()> {
+        let out: Vec<Change> = self.probe_changes(placed).copied().collect();
+        if out.is_empty() {
+            return Ok(());
+        }
+        self.take_out(&out, workshop)?;
+        for change in &out {
+            self.probe_sites.remove(&change.address);
+        }
+        Ok(())
+    }
+
+    fn probe_changes(&self, placed: &Placed) -> impl Iterator<Item = &Change> {
+        let modules = self.modules.iter();
+        let modules = modules.filter(|module| module.file.index == placed.file);
+        let addresses: Vec<u64> = modules
+            .map(|module| module.base.wrapping_add(placed.site.address))
+            .collect();
+        let probes = self.changes.iter().filter(|change| change.is_probe());
+        probes.filter(move |change| addresses.contains(&change.address))
+    }
+}
