@@ -5,7 +5,7 @@ use std::fmt;
 use crate::engine::Engine;
 use crate::grammar::{parse, quoted};
 use crate::state::Control;
-use crate::stream::Stream;
+use crate::stream::{Kept, Stream};
 use crate::table::{FILES, FOLDER, Role, Row};
 use crate::what::Part;
 
@@ -41,8 +41,8 @@ pub struct File {
 pub(crate) enum Shown {
     Text(Vec<u8>),
     Stream(Stream),
-    /// What has been recorded since it was last looked for, if it has been.
-    Pipe(Option<Stream>),
+    /// What has been recorded since it was last looked for, if it has been; and the trace as it was then.
+    Pipe(Option<Stream>, Kept),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -193,8 +193,8 @@ impl Control {
     /// Gives `trace_pipe` what has been recorded since; does nothing to other files.
     pub fn refill(&mut self, engine: &mut dyn Engine, file: &mut File) -> Result<(), Error> {
         match &mut file.shown {
-            Shown::Pipe(stream @ None) => {
-                *stream = self.take_recorded(engine)?;
+            Shown::Pipe(stream @ None, kept) => {
+                *stream = self.take_recorded(engine, kept)?;
                 Ok(())
             }
             _ => Ok(()),
@@ -279,7 +279,7 @@ impl File {
                 let bytes = stream.read(offset, length).map_err(failed)?;
                 Ok(Content::Bytes(bytes))
             }
-            Shown::Pipe(stream) => {
+            Shown::Pipe(stream, _) => {
                 let Some(running) = stream else {
                     return Ok(Content::Later);
                 };
@@ -296,6 +296,6 @@ impl File {
 
     /// Whether what one reader has got, no other gets: `trace_pipe`.
     pub fn is_pipe(&self) -> bool {
-        matches!(self.shown, Shown::Pipe(_))
+        matches!(self.shown, Shown::Pipe(..))
     }
 }

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, Result};
@@ -12,10 +13,14 @@ use nopal_trace::Trace;
 /// Blocks of text under way.
 const BLOCKS: usize = 2;
 
+/// A trace as it was when it was read last, for who reads what has come since.
+pub type Kept = Arc<Mutex<Option<Trace>>>;
+
 /// What of which trace is to be shown, and how.
 #[derive(Clone)]
 pub struct Show {
     pub directory: PathBuf,
+    pub kept: Kept,
     pub excerpt: Excerpt,
     pub format: Format,
     /// What stands above it.
@@ -115,10 +120,15 @@ impl Stream {
 
 fn write(show: &Show, out: &mut Sender) -> Result<()> {
     out.write_all(show.head.as_bytes())?;
-    let trace = Trace::open(&show.directory)?;
+    let mut kept = show.kept.lock().unwrap_or_else(PoisonError::into_inner);
+    let trace = match kept.take() {
+        Some(trace) => trace.again()?,
+        None => Trace::open(&show.directory)?,
+    };
+    let trace = kept.insert(trace);
     match show.format {
-        Format::Devtrace => dump::devtrace(&trace, show.excerpt, out),
-        Format::Function(look) => dump::function(&trace, show.excerpt, look, out),
+        Format::Devtrace => dump::devtrace(trace, show.excerpt, out),
+        Format::Function(look) => dump::function(trace, show.excerpt, look, out),
     }
 }
 

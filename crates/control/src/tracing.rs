@@ -8,7 +8,7 @@ use crate::engine::{Engine, FoundSite, Place};
 use crate::files::{Error, File, Shown};
 use crate::grammar::{Command, numbers_in, places_in, quoted};
 use crate::state::{Control, find, found_or_waiting};
-use crate::stream::{Format, Show, Stream};
+use crate::stream::{Format, Kept, Show, Stream};
 use crate::table::{FILES, FOLDER, Role};
 use crate::what::{Part, What};
 
@@ -96,7 +96,7 @@ impl Control {
                     )
                     .map_err(failed);
             }
-            Role::TracePipe => return Ok(Shown::Pipe(None)),
+            Role::TracePipe => return Ok(Shown::Pipe(None, Kept::default())),
             Role::AvailableTracers => "function nop disable\n".into(),
             Role::CurrentTracer => format!("{}\n", self.tracer()),
             Role::TracingOn => format!("{}\n", u32::from(self.started)),
@@ -135,6 +135,7 @@ impl Control {
         engine.flush()?;
         let show = Show {
             directory: engine.directory().to_owned(),
+            kept: Kept::default(),
             excerpt: Excerpt {
                 after: self.tracing.emptied,
                 until: u64::MAX,
@@ -149,6 +150,7 @@ impl Control {
     pub(crate) fn take_recorded(
         &mut self,
         engine: &mut dyn Engine,
+        kept: &Kept,
     ) -> Result<Option<Stream>, Error> {
         let until = engine.clock();
         engine
@@ -162,6 +164,7 @@ impl Control {
         }
         let show = Show {
             directory: engine.directory().to_owned(),
+            kept: kept.clone(),
             excerpt: Excerpt {
                 after: self.tracing.piped.max(self.tracing.emptied),
                 until,

@@ -57,7 +57,7 @@ impl Writer {
         let file = Mapping::open(&path)?;
         let expected = Expected::new(THREAD_STREAM, self.uuid, self.session.chunk_bytes);
         let mut packets = Vec::new();
-        let whole = index::index(&file, expected, &mut packets, |_| ());
+        let whole = index::index(&file, 0, expected, &mut packets, |_| ());
         let length = whole as u64 * 8;
         packets.retain(|packet| packet.end <= whole);
         for packet in &packets {

@@ -61,19 +61,20 @@ impl Expected {
     }
 }
 
-/// Finds the packets of a file. `flaw` is told what had to be skipped or repaired. Returns where the last whole
-/// packet ends, in words.
+/// Finds the packets of a file from a word on, where a packet begins; `packets` has those before. `flaw` is told what had
+/// to be skipped or repaired. Returns where the last whole packet ends, in words.
 pub fn index(
     file: &Mapping,
+    from: usize,
     expected: Expected,
     packets: &mut Vec<Entry>,
     mut flaw: impl FnMut(Flaw),
 ) -> usize {
     let words = file.words();
     let beginning = header::beginning(expected.stream, expected.uuid);
-    let mut released = 0;
-    let mut position = 0;
-    let mut whole = 0;
+    let mut released = from;
+    let mut position = from;
+    let mut whole = from;
     while position < words.len() {
         if position - released > RELEASE_WORDS {
             file.release(released..position);

@@ -35,8 +35,11 @@ struct SiteId {
 }
 
 pub(crate) struct Stream {
+    name: String,
     pub file: Mapping,
     pub packets: Vec<Entry>,
+    /// Where the last whole packet ends, in words.
+    whole: usize,
 }
 
 /// A trace that is read.
@@ -61,6 +64,23 @@ pub struct Trace {
 
 impl Trace {
     pub fn open(directory: &Path) -> Result<Trace> {
+        Trace::read(directory, Vec::new())
+    }
+
+    /// The same trace as it is now. Of what had been read already no packet is looked at again; damage is told of the
+    /// others only.
+    pub fn again(self) -> Result<Trace> {
+        let Trace {
+            directory,
+            mut streams,
+            processors,
+            ..
+        } = self;
+        streams.extend(processors.into_iter().map(|(_, stream)| stream));
+        Trace::read(&directory, streams)
+    }
+
+    fn read(directory: &Path, known: Vec<Stream>) -> Result<Trace> {
         let name = directory.display();
         if !directory.is_dir() {
             bail!("{name} is not a directory");
@@ -97,19 +117,24 @@ impl Trace {
         for line in bad_lines {
             trace.damaged(&file, line, "a line that cannot be read");
         }
-        trace.read_streams()?;
+        trace.read_streams(known)?;
         trace.gather_threads();
         Ok(trace)
     }
 
-    fn read_streams(&mut self) -> Result<()> {
+    fn read_streams(&mut self, known: Vec<Stream>) -> Result<()> {
+        let known = known
+            .into_iter()
+            .map(|stream| (stream.name.clone(), stream));
+        let mut known: HashMap<String, Stream> = known.collect();
         for number in directory::streams(&self.directory)? {
-            let stream = self.read_stream(&directory::stream_name(number), THREAD_STREAM)?;
+            let name = directory::stream_name(number);
+            let stream = self.read_stream(&name, THREAD_STREAM, known.remove(&name))?;
             self.streams.push(stream);
         }
         for number in directory::processors(&self.directory)? {
             let name = directory::processor_name(number);
-            let mut stream = self.read_stream(&name, PROCESSOR_STREAM)?;
+            let mut stream = self.read_stream(&name, PROCESSOR_STREAM, known.remove(&name))?;
             let read = stream.packets.len();
             stream
                 .packets
@@ -126,19 +151,25 @@ impl Trace {
         Ok(())
     }
 
-    fn read_stream(&mut self, name: &str, class: u32) -> Result<Stream> {
+    fn read_stream(&mut self, name: &str, class: u32, known: Option<Stream>) -> Result<Stream> {
         let expected = Expected::new(class, self.uuid, self.session.chunk_bytes);
         let path = self.directory.join(name);
         let file = Mapping::open(&path)?;
-        let mut packets = Vec::new();
-        index::index(&file, expected, &mut packets, |flaw| {
+        let (mut packets, known) = known.map_or((Vec::new(), 0), |one| (one.packets, one.whole));
+        packets.truncate(packets.partition_point(|packet| packet.start < known));
+        let whole = index::index(&file, known, expected, &mut packets, |flaw| {
             self.damaged(&path, flaw.offset, flaw.what)
         });
         let bytes = file.bytes().len();
         if !bytes.is_multiple_of(8) {
             self.damaged(&path, bytes as u64, "an end that is cut short");
         }
-        Ok(Stream { file, packets })
+        Ok(Stream {
+            name: name.to_owned(),
+            file,
+            packets,
+            whole,
+        })
     }
 
     fn gather_threads(&mut self) {

@@ -3,7 +3,7 @@
 mod support;
 
 use nopal_abi::*;
-use nopal_trace::synthetic::{Random, Recorder, bytes_mut};
+use nopal_trace::synthetic::{self, Random, Recorder, bytes_mut};
 use nopal_trace::{
     Audience, Chunk, Event, Heard, Note, Record, State, Taken, ThreadKey, Trace, Writer,
 };
@@ -288,4 +288,43 @@ fn a_listener_hears_everything_once_whatever_is_written() {
         writer.remove_listener(id);
         assert!(!writer.has_listeners());
     }
+}
+
+/// A reader that looks again sees what one sees that comes later, wherever the files ended when it looked first.
+#[test]
+fn what_has_grown_is_read_on() {
+    let seed = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
+    println!("seed {seed}");
+    let mut random = Random::new(seed);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace");
+    let shape = synthetic::Shape {
+        threads: 2,
+        calls_per_thread: 20_000,
+        ..synthetic::Shape::default()
+    };
+    synthetic::write(&path, &shape).unwrap();
+    let whole = packets(&Trace::open(&path).unwrap());
+    assert!(whole.len() > 6, "{}", whole.len());
+    let streams = ["stream-0", "stream-1"].map(|name| path.join(name));
+    let contents = streams.clone().map(|file| std::fs::read(file).unwrap());
+    for _ in 0..50 {
+        for (file, content) in streams.iter().zip(&contents) {
+            let length = random.below(content.len() as u64) as usize;
+            std::fs::write(file, &content[..length]).unwrap();
+        }
+        let trace = Trace::open(&path).unwrap();
+        for (file, content) in streams.iter().zip(&contents) {
+            std::fs::write(file, content).unwrap();
+        }
+        assert!(packets(&trace.again().unwrap()) == whole);
+    }
+}
+
+/// The records of each packet, and which thread's they are.
+fn packets(trace: &Trace) -> Vec<(ThreadKey, Vec<u64>, u64)> {
+    let threads = trace.threads();
+    let packets = threads.iter().flat_map(|thread| thread.packets());
+    let packets = packets.map(|one| (one.thread(), one.words().to_vec(), one.missing_before()));
+    packets.collect()
 }
