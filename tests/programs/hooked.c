@@ -129,7 +129,7 @@ static void reach(long *hits, long more)
 
 int main(int count, char **arguments)
 {
-	int rounds = count > 1 ? atoi(arguments[1]) : 10;
+	int rounds = count > 1 ? atoi(arguments[1]) : 4;
 	if (count > 2)
 		return printf("%d %s\n", nopal_hook(arguments[2], on_any), nopal_error()) < 0;
 	CHECK(nopal_hook("manny", on_any) == -ENOENT);

@@ -50,6 +50,20 @@ pub fn rust(name: &str, flags: &[&str]) -> Program {
     )
 }
 
+/// An example of a package of this workspace.
+pub fn example(package: &str, name: &str) -> Program {
+    let directory = target_directory().join("test-examples");
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "--release", "--package", package])
+        .args(["--example", name, "--target-dir"])
+        .arg(&directory)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status()
+        .expect("cargo runs");
+    assert!(built.success(), "{name} does not build");
+    Program::installed(directory.join("release/examples").join(name))
+}
+
 /// `lib{STEM}.so` from a source; returns the directory that holds it and its path.
 pub fn library(source: &str) -> (PathBuf, PathBuf) {
     let stem = Path::new(source)
@@ -122,6 +136,7 @@ fn key(source: &Path, command: &[&str], flags: &[&str]) -> String {
         source,
         &sources().join("hard.h"),
         &sources().join("../../include/nopal.h"),
+        &sources().join("../../include/nopal_probe.h"),
     ] {
         hash.update(
             &std::fs::read(file).unwrap_or_else(|error| panic!("{}: {error}", file.display())),
@@ -130,6 +145,9 @@ fn key(source: &Path, command: &[&str], flags: &[&str]) -> String {
     for word in command.iter().chain(flags) {
         hash.update(word.as_bytes());
         hash.update(&[0]);
+        let library = word.strip_prefix("-L");
+        let library = library.map(|folder| std::fs::read(Path::new(folder).join("libnopal.a")));
+        hash.update(&library.and_then(Result::ok).unwrap_or_default());
     }
     format!("{:016x}", hash.digest())
 }

@@ -11,7 +11,7 @@ mod run;
 pub mod terminal;
 
 pub use case::{Case, Traced, difference, without_own_words};
-pub use compile::{Program, c, compile, cxx, library, rust};
+pub use compile::{Program, c, compile, cxx, example, library, rust};
 pub use places::{nopal, scratch};
 pub use report::{Report, announced_calls, expected_calls};
 pub use run::{End, Ended, Running, Start};

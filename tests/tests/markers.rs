@@ -2,7 +2,7 @@
 //! values.
 
 use nopal_tests::process::assert_nothing_left;
-use nopal_tests::{Case, End, Ended, Program, Running, Traced, compile, nopal, scratch};
+use nopal_tests::{Case, End, Ended, Program, Running, Traced, compile, example, nopal, scratch};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
@@ -54,6 +54,7 @@ fn check(traced: &Traced, how: &str) {
         ("starts_with_one", 100),
         ("texts", 1),
         ("thread", 4000),
+        ("variable", 1),
     ];
     assert_eq!(count, expected.into(), "{how}");
     let nopal = nopal().to_str().unwrap();
@@ -69,6 +70,9 @@ fn check(traced: &Traced, how: &str) {
     has("on_signal number=10");
     has("thread i=999 of=0x0");
     has("generic n=42");
+    has(
+        r#"variable argument1=-1 i16=-2 u8=255 size=18446744073709551615 c='c' state=busy f=1.5 text="text" bytes="byt" p=0x10"#,
+    );
     has(
         "numbers argument1=-1 i16=-2 u8=255 hex=0xdeadbeef u64=18446744073709551615 state=busy f=1.5",
     );
@@ -181,6 +185,18 @@ fn markers_of_a_process_that_runs() {
 fn only_what_was_asked_for() {
     let case = Case::new(program("gcc", &["-O2"])).options(["-M", "on_*", "-M", "nothing@lib*"]);
     assert_eq!(markers(&case.traced()), ["on_signal number=10"]);
+}
+
+#[test]
+fn markers_of_a_program_in_rust() {
+    let case = Case::new(example("nopal-mark", "marked")).options(["-M", "*"]);
+    let (untraced, traced) = (case.untraced(), case.traced());
+    assert_eq!(traced.ended.stdout, untraced.stdout);
+    let expected = [0, 1, 2, 3, 4].map(|n| {
+        let state = ["even", "odd"][n % 2];
+        format!(r#"step n={n} name="Grüße" state={state}"#)
+    });
+    assert_eq!(markers(&traced), expected);
 }
 
 #[test]

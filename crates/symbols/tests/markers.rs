@@ -294,8 +294,12 @@ fn a_marker_that_is_off_is_one_instruction() {
         "#include <nopal.h>
          int leaf(int a, int b) { int kept[4] = { a, b, a, b }; MARK return kept[a & 3] + kept[b & 3]; }",
     );
-    for compiler in ["gcc", "clang"] {
-        for optimisation in ["-O2", "-O3"] {
+    // gcc jumps over the values' code at -O1 and -Os, and both compilers at -O0.
+    for (compiler, levels) in [
+        ("gcc", &["-O2", "-O3"][..]),
+        ("clang", &["-O1", "-O2", "-O3", "-Os"]),
+    ] {
+        for optimisation in levels {
             let build = |mark: &str, output| {
                 workshop.write("mark.h", format!("#define MARK {mark}\n"));
                 let include = include();
@@ -343,6 +347,8 @@ fn formats_that_do_not_fit_do_not_compile() {
         r#"NOPAL_MARK(x, "%d", structure)"#,
         r#"NOPAL_MARK(x, "%d%d%d%d%d%d%d%d%d%d%d%d%d", 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13)"#,
         r#"NOPAL_MARK_GENERIC(x, "%d", 1L)"#,
+        r#"NOPAL_MARK_VARIABLE(x, "%d", 1L)"#,
+        r#"NOPAL_MARK_VARIABLE(x, "%d")"#,
     ];
     let workshop = Workshop::new();
     let include = include();
@@ -371,6 +377,11 @@ fn formats_that_do_not_fit_do_not_compile() {
         };
         assert!(
             compile(r#"NOPAL_MARK(x, "%d %s", 1, "text")"#, false),
+            "{compiler}"
+        );
+        let variable = r#"NOPAL_MARK_VARIABLE(x, "%d %s %s", 1, "text", NOPAL_BYTES("a", 1))"#;
+        assert!(
+            compile(variable, false) && compile(variable, true),
             "{compiler}"
         );
         for statement in rejected {
