@@ -21,6 +21,9 @@ pub trait Audience: Send {
     fn note(&mut self, note: &Note);
     fn records(&mut self, heard: Heard);
     fn thread_ended(&mut self, thread: ThreadKey);
+    /// What was recorded up to this value of the counter has been told, but for a record here and there that its thread
+    /// was about to store.
+    fn heard_until(&mut self, _counter: u64) {}
     /// Events of a processor, in order of time.
     fn system(&mut self, _processor: u32, _records: &[SystemRecord]) {}
 }

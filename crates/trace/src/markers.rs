@@ -61,7 +61,8 @@ pub struct Marker {
 }
 
 impl Markers {
-    pub(crate) fn learn(&mut self, note: &Note) {
+    /// Takes what a note tells of a marker.
+    pub fn learn(&mut self, note: &Note) {
         let Note::Marker {
             event,
             name,

@@ -2,9 +2,10 @@
 //!
 //! Records of a thread become happenings ([`Watcher`]): a lock is taken, a section begins. Happenings of all threads, in
 //! the order of their clocks, become cases ([`Cases`]), by the mechanism of `runtime/core/latency.c`. [`of_trace`] does
-//! that for a trace that is there.
+//! that for a trace that is there, [`Live`] for one that is being made.
 
 mod cases;
+mod live;
 mod locks;
 mod past;
 mod roles;
@@ -16,6 +17,7 @@ use nopal_latency as latency;
 use crate::names::Names;
 
 pub use cases::{Case, Cases, Missing, Run};
+pub use live::{Finding, Listener, Live, Report};
 pub use past::{Past, of_trace};
 pub use roles::Roles;
 pub use section::Section;

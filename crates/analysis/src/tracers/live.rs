@@ -1,0 +1,494 @@
+//! A tracer on a trace that is being made.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use anyhow::Result;
+use nopal_abi::SITE_LIMIT;
+use nopal_trace::{Audience, Clocks, Heard, Markers, Note, Snapshot, ThreadKey};
+
+use super::watcher::{State, Watcher};
+use super::{Case, Cases, Happening, Missing, Roles, Tracer};
+use crate::calls::Machine;
+use crate::names::Function;
+
+/// Cases above the threshold that are kept: the last ones.
+const KEPT: usize = 16;
+/// Cases without an end that are told of, likewise.
+const GIVEN_UP: usize = 8;
+/// A case that is open for longer has no end.
+pub const TIMEOUT_NS: u64 = 60_000_000_000;
+
+/// A tracer at work.
+#[derive(Clone)]
+pub struct Live(Arc<Mutex<Watching>>);
+
+/// Hears of the records for it.
+pub struct Listener(Arc<Mutex<Watching>>);
+
+/// A case, and whose it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Finding {
+    pub case: Case,
+    pub ns: u64,
+    pub begin_thread: ThreadKey,
+    pub end_thread: ThreadKey,
+}
+
+/// What has been found so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    pub cases: u64,
+    /// Since the last reset.
+    pub worst: Option<Finding>,
+    /// The last that were above the threshold, and how many were before them.
+    pub kept: Vec<Finding>,
+    pub kept_before: u64,
+    pub missing: Missing,
+    /// The last that had no end within the timeout.
+    pub given_up: Vec<Finding>,
+    /// Events that lack what they would have to be recorded with.
+    pub unknown: u64,
+}
+
+struct Watching {
+    roles: Roles,
+    /// Made when all is known that there was when the tracer began.
+    cases: Option<Cases>,
+    threads: HashMap<ThreadKey, Thread>,
+    /// By number.
+    keys: Vec<ThreadKey>,
+    /// Threads of which nothing more comes than what is pending.
+    ended: HashSet<u32>,
+    /// What has happened and may not be in order yet.
+    pending: Vec<(u32, Happening)>,
+    images: HashMap<u32, String>,
+    /// The first one, and the last one.
+    clocks: Vec<Snapshot>,
+    threshold_ns: u64,
+    found: u64,
+    kept: VecDeque<Case>,
+    kept_before: u64,
+    given_up: VecDeque<Case>,
+    unknown: u64,
+}
+
+struct Thread {
+    number: u32,
+    machine: Machine,
+    state: State,
+}
+
+impl Live {
+    pub fn new(tracer: &Tracer) -> (Live, Listener) {
+        let watching = Watching {
+            roles: Roles::new(std::slice::from_ref(tracer)),
+            cases: None,
+            threads: HashMap::new(),
+            keys: Vec::new(),
+            ended: HashSet::new(),
+            pending: Vec::new(),
+            images: HashMap::new(),
+            clocks: Vec::new(),
+            threshold_ns: 0,
+            found: 0,
+            kept: VecDeque::new(),
+            kept_before: 0,
+            given_up: VecDeque::new(),
+            unknown: 0,
+        };
+        let shared = Arc::new(Mutex::new(watching));
+        (Live(shared.clone()), Listener(shared))
+    }
+
+    fn watching(&self) -> MutexGuard<'_, Watching> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why it cannot find anything.
+    pub fn check(&self) -> Result<()> {
+        self.watching().roles.check()
+    }
+
+    /// Keeps every case that takes longer, and not only the worst; 0: no threshold.
+    pub fn set_threshold(&self, ns: u64) {
+        self.watching().threshold_ns = ns;
+    }
+
+    /// Forgets the cases that it keeps. The histogram goes on.
+    pub fn reset(&self) {
+        let mut watching = self.watching();
+        watching.kept.clear();
+        watching.kept_before = 0;
+        let runs = watching.cases.iter_mut().flat_map(Cases::runs_mut);
+        runs.for_each(|run| run.reset());
+    }
+
+    pub fn report(&self) -> Report {
+        let watching = self.watching();
+        let clocks = watching.clocks();
+        let run = watching.cases.as_ref().map(|cases| &cases.runs()[0]);
+        let finding = |case: &Case| Finding {
+            case: *case,
+            ns: clocks.duration_ns(case.ticks()),
+            begin_thread: watching.keys[case.begin_thread as usize],
+            end_thread: watching.keys[case.end_thread as usize],
+        };
+        Report {
+            cases: watching.found,
+            worst: run.and_then(|run| run.worst()).map(finding),
+            kept: watching.kept.iter().map(finding).collect(),
+            kept_before: watching.kept_before,
+            missing: run.map(|run| run.missing()).unwrap_or_default(),
+            given_up: watching.given_up.iter().map(finding).collect(),
+            unknown: watching.unknown,
+        }
+    }
+
+    /// How often cases took so many microseconds, ascending.
+    pub fn histogram(&self) -> Vec<(u64, u64)> {
+        let watching = self.watching();
+        let clocks = watching.clocks();
+        let mut sums: Vec<(u64, u64)> = Vec::new();
+        let Some(cases) = &watching.cases else {
+            return sums;
+        };
+        for (low, high, count) in cases.runs()[0].histogram().ranges() {
+            let microseconds = clocks.duration_ns(low.midpoint(high)) / 1000;
+            match sums.last_mut() {
+                Some(last) if last.0 == microseconds => last.1 += count,
+                _ => sums.push((microseconds, count)),
+            }
+        }
+        sums
+    }
+}
+
+impl Watching {
+    fn clocks(&self) -> Clocks {
+        Clocks::new(self.clocks.iter().copied())
+    }
+
+    /// All has been heard that was recorded until then, but what comes late.
+    fn settle(&mut self, until: u64) {
+        let clocks = self.clocks();
+        let frequency = clocks.frequency();
+        let ticks = |ns: u64| (u128::from(ns) * u128::from(frequency) / 1_000_000_000) as u64;
+        let cases = self.cases.get_or_insert_with(|| Cases::new(&self.roles));
+        for run in cases.runs_mut() {
+            run.set_threshold(ticks(self.threshold_ns));
+        }
+        // Of one thread, they are in their order already.
+        self.pending.sort_by_key(|(_, happening)| happening.clock);
+        let ready = self
+            .pending
+            .partition_point(|(_, happening)| happening.clock <= until);
+        for (thread, happening) in self.pending.drain(..ready) {
+            cases.tell(thread, &happening, |_, case, kept| {
+                self.found += 1;
+                if kept && self.threshold_ns > 0 {
+                    if self.kept.len() == KEPT {
+                        self.kept.pop_front();
+                        self.kept_before += 1;
+                    }
+                    self.kept.push_back(case);
+                }
+            });
+        }
+        if self.pending.is_empty() {
+            for thread in self.ended.drain() {
+                cases.thread_ended(thread);
+            }
+        }
+        let timeout = ticks(TIMEOUT_NS);
+        for run in cases.runs_mut().iter_mut().filter(|_| timeout > 0) {
+            while let Some(case) = run.expire(timeout, until) {
+                if self.given_up.len() == GIVEN_UP {
+                    self.given_up.pop_front();
+                }
+                let end_thread = case.begin_thread;
+                self.given_up.push_back(Case { end_thread, ..case });
+            }
+        }
+    }
+}
+
+impl Audience for Listener {
+    fn note(&mut self, note: &Note) {
+        let mut watching = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Watching {
+            roles,
+            images,
+            clocks,
+            ..
+        } = &mut *watching;
+        match note {
+            &Note::Clock {
+                counter,
+                monotonic_ns,
+                realtime_ns,
+            } => {
+                clocks.truncate(1);
+                clocks.push(Snapshot {
+                    counter,
+                    monotonic_ns,
+                    realtime_ns,
+                });
+            }
+            Note::Image { image, path, .. } => {
+                images.insert(*image, path.clone());
+            }
+            Note::Sites { image, sites } => {
+                let path = images.get(image).map_or("?", String::as_str);
+                for (site, address, size, name) in sites.iter().filter(|site| site.0 < SITE_LIMIT) {
+                    roles.learn_function(*site, &Function::new(path, *address, *size, name));
+                }
+            }
+            Note::Marker { event, .. } => {
+                let mut markers = Markers::default();
+                markers.learn(note);
+                if let Some(marker) = markers.get(*event) {
+                    roles.learn_marker(*event, marker);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn records(&mut self, heard: Heard) {
+        let mut watching = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Watching {
+            roles,
+            threads,
+            keys,
+            pending,
+            unknown,
+            ..
+        } = &mut *watching;
+        let thread = threads.entry(heard.thread).or_insert_with(|| {
+            keys.push(heard.thread);
+            Thread {
+                number: keys.len() as u32 - 1,
+                machine: Machine::default(),
+                state: State::default(),
+            }
+        });
+        let mut watcher = Watcher::new(roles, mem::take(&mut thread.state));
+        thread
+            .machine
+            .records(heard.words, heard.clock, heard.lossy, &mut watcher);
+        *unknown += mem::take(&mut watcher.state.unknown);
+        let happenings = watcher.happenings.into_iter();
+        pending.extend(happenings.map(|happening| (thread.number, happening)));
+        thread.state = watcher.state;
+    }
+
+    fn thread_ended(&mut self, thread: ThreadKey) {
+        let mut watching = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(thread) = watching.threads.remove(&thread) {
+            watching.ended.insert(thread.number);
+        }
+    }
+
+    fn heard_until(&mut self, counter: u64) {
+        let mut watching = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        watching.settle(counter);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nopal_abi as abi;
+
+    use super::*;
+
+    const LOCK: u32 = 1;
+    const UNLOCK: u32 = 2;
+    const GET: u32 = 3;
+    const PUT: u32 = 4;
+    const SLOT: u64 = 0x7008;
+    /// A counter of 1 GHz.
+    const SECOND: u64 = 1_000_000_000;
+
+    fn live(tracer: &str) -> (Live, Listener) {
+        let (live, mut listener) = Live::new(&Tracer::parse(tracer).unwrap());
+        let names = [
+            (LOCK, "pthread_mutex_lock"),
+            (UNLOCK, "pthread_mutex_unlock"),
+            (GET, "get"),
+            (PUT, "put"),
+        ];
+        for (counter, monotonic_ns) in [(1000, 1000), (SECOND, SECOND)] {
+            listener.note(&Note::Clock {
+                counter,
+                monotonic_ns,
+                realtime_ns: 0,
+            });
+        }
+        listener.note(&Note::Sites {
+            image: 1,
+            sites: names
+                .map(|(site, name)| (site, 0x10, 5, name.to_owned()))
+                .into(),
+        });
+        live.check().unwrap();
+        (live, listener)
+    }
+
+    fn key(thread: u32) -> ThreadKey {
+        ThreadKey {
+            process: 1,
+            thread,
+            begin: 1,
+        }
+    }
+
+    /// A record, behind a resync, which tells its whole clock.
+    fn hear(listener: &mut Listener, thread: u32, clock: u64, kind: u32, site: u32, more: &[u64]) {
+        let resync = u64::from(abi::KIND_EXTENDED) << 32 | u64::from(abi::EVENT_RESYNC) << 36;
+        let low = clock & 0xffff_ffff;
+        let mut words = vec![
+            resync | low,
+            clock,
+            SLOT,
+            0,
+            0,
+            u64::from(abi::RESYNC_CHUNK),
+        ];
+        let tag = (SLOT >> 4 & 0xff) << 56;
+        words.push(low | u64::from(kind) << 32 | u64::from(site) << 36 | tag);
+        words.extend_from_slice(more);
+        listener.records(Heard {
+            thread: key(thread),
+            clock,
+            words: &words,
+            lossy: false,
+        });
+    }
+
+    fn hold(listener: &mut Listener, thread: u32, lock: u64, from: u64, until: Option<u64>) {
+        let arguments = [lock, 0, 0, 0, 0, 0];
+        hear(
+            listener,
+            thread,
+            from - 1,
+            abi::KIND_ENTRY_ARGS,
+            LOCK,
+            &arguments,
+        );
+        hear(listener, thread, from, abi::KIND_EXIT_RESULT, LOCK, &[0]);
+        if let Some(until) = until {
+            hear(
+                listener,
+                thread,
+                until,
+                abi::KIND_ONLY_ARGS,
+                UNLOCK,
+                &arguments,
+            );
+        }
+    }
+
+    #[test]
+    fn the_worst_is_known_when_all_has_been_heard() {
+        let (live, mut listener) = live("lockhold");
+        hold(&mut listener, 7, 0xa0, SECOND, Some(SECOND + 5_000));
+        hold(&mut listener, 8, 0xa0, SECOND + 10, Some(SECOND + 90_000));
+        listener.heard_until(SECOND + 6_000);
+        let report = live.report();
+        assert_eq!(report.cases, 1);
+        listener.heard_until(SECOND + 90_000);
+        listener.thread_ended(key(8));
+        let worst = live.report().worst.unwrap();
+        assert_eq!(
+            (worst.ns, worst.case.key, worst.begin_thread),
+            (89_990, 0xa0, key(8))
+        );
+        assert_eq!(live.histogram(), [(5, 1), (89, 1)]);
+        live.reset();
+        assert_eq!(live.report().worst, None);
+        hold(&mut listener, 7, 0xa0, 2 * SECOND, Some(2 * SECOND + 1_000));
+        listener.heard_until(3 * SECOND);
+        assert_eq!(live.report().worst.unwrap().ns, 1_000);
+        assert_eq!(live.report().cases, 3);
+    }
+
+    #[test]
+    fn with_a_threshold_the_last_cases_above_it_are_kept() {
+        let (live, mut listener) = live("lockhold");
+        live.set_threshold(2_000);
+        for case in 1..=20 {
+            let from = case * SECOND;
+            hold(&mut listener, 7, 0xa0, from, Some(from + case * 1_000));
+        }
+        listener.heard_until(30 * SECOND);
+        let report = live.report();
+        let kept: Vec<u64> = report
+            .kept
+            .iter()
+            .map(|finding| finding.ns / 1_000)
+            .collect();
+        assert_eq!(kept, Vec::from_iter(5..=20));
+        assert_eq!(report.kept_before, 2);
+    }
+
+    #[test]
+    fn a_begin_without_an_end_is_given_up_and_told() {
+        let (live, mut listener) = live("lockhold");
+        hold(&mut listener, 7, 0xa0, SECOND, None);
+        listener.heard_until(SECOND + TIMEOUT_NS);
+        assert_eq!(live.report().given_up, []);
+        listener.heard_until(SECOND + TIMEOUT_NS + 1);
+        let report = live.report();
+        let given_up = report.given_up[0];
+        let told = (
+            given_up.case.key,
+            given_up.case.begin,
+            given_up.begin_thread,
+        );
+        assert_eq!(told, (0xa0, SECOND, key(7)));
+        assert_eq!((report.missing.never_ended, report.worst), (1, None));
+    }
+
+    /// One processor's counter is behind another's.
+    #[test]
+    fn a_clock_that_went_back_makes_no_case() {
+        let (live, mut listener) = live("get.arg1..put.arg1");
+        let request = [5, 0, 0, 0, 0, 0];
+        hear(&mut listener, 7, SECOND, abi::KIND_ONLY_ARGS, GET, &request);
+        listener.heard_until(SECOND + 100);
+        hear(
+            &mut listener,
+            8,
+            SECOND - 50,
+            abi::KIND_ONLY_ARGS,
+            PUT,
+            &request,
+        );
+        listener.heard_until(SECOND + 200);
+        let report = live.report();
+        assert_eq!((report.cases, report.missing.clock_went_back), (0, 1));
+    }
+
+    #[test]
+    fn threads_are_put_in_order() {
+        let (live, mut listener) = live("get.arg1..put.arg1");
+        let request = [5, 0, 0, 0, 0, 0];
+        hear(
+            &mut listener,
+            8,
+            SECOND + 70,
+            abi::KIND_ONLY_ARGS,
+            PUT,
+            &request,
+        );
+        hear(&mut listener, 7, SECOND, abi::KIND_ONLY_ARGS, GET, &request);
+        listener.heard_until(SECOND + 100);
+        let worst = live.report().worst.unwrap();
+        assert_eq!(
+            (worst.ns, worst.begin_thread, worst.end_thread),
+            (70, key(7), key(8))
+        );
+    }
+}
