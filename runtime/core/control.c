@@ -7,7 +7,7 @@
 
 /*
  * Small letters stand for themselves. Of the arguments, WHAT (places), IDS (numbers) and ARGS (values that are fetched)
- * are one word or more, up to the next small word of the row; NAME, NUMBER and WHERE (a place) are one word. A row holds its text, not its address: the core has no data
+ * are one word or more, up to the next small word of the row; all others are one word. A row holds its text, not its address: the core has no data
  * that must be relocated.
  */
 static const struct row {
@@ -42,6 +42,13 @@ static const struct row {
 	{ NOPAL_COMMAND_PROBE_FETCH, "probe WHERE fetch ARGS" },
 	{ NOPAL_COMMAND_PROBE_NAMED, "probe WHERE new NAME" },
 	{ NOPAL_COMMAND_PROBE, "probe WHERE" },
+	{ NOPAL_COMMAND_SECTION_NEW, "section FROM TO new NAME" },
+	{ NOPAL_COMMAND_SECTION_REMOVE, "section NAME remove" },
+	{ NOPAL_COMMAND_TRACER_ON, "tracer NAME on" },
+	{ NOPAL_COMMAND_TRACER_OFF, "tracer NAME off" },
+	{ NOPAL_COMMAND_TRACER_RESET, "tracer NAME reset" },
+	{ NOPAL_COMMAND_THRESHOLD, "threshold NUMBER" },
+	{ NOPAL_COMMAND_LATENCY, "latency NAME" },
 };
 #define ROWS (sizeof rows / sizeof rows[0])
 

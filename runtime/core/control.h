@@ -38,6 +38,13 @@ enum nopal_command {
 	NOPAL_COMMAND_PROBE_ON,         /* NAME */
 	NOPAL_COMMAND_PROBE_OFF,        /* NAME */
 	NOPAL_COMMAND_PROBE_REMOVE,     /* NAME */
+	NOPAL_COMMAND_SECTION_NEW = 40, /* FROM, TO, NAME */
+	NOPAL_COMMAND_SECTION_REMOVE,   /* NAME */
+	NOPAL_COMMAND_TRACER_ON,        /* NAME */
+	NOPAL_COMMAND_TRACER_OFF,       /* NAME */
+	NOPAL_COMMAND_TRACER_RESET,     /* NAME */
+	NOPAL_COMMAND_THRESHOLD,        /* NUMBER */
+	NOPAL_COMMAND_LATENCY,          /* NAME */
 };
 
 /* Bytes of a line, from `begin` to before `end`. */

@@ -53,6 +53,13 @@ static void every_command(void)
 	obeyed("reset", NOPAL_COMMAND_RESET, "", "");
 	obeyed("query main.c:12", NOPAL_COMMAND_QUERY, "main.c:12", "");
 	obeyed("testtracein main", NOPAL_COMMAND_TESTTRACEIN, "main", "");
+	obeyed("section get.arg1 put.arg1 new request", NOPAL_COMMAND_SECTION_NEW, "get.arg1", "put.arg1");
+	obeyed("section request remove", NOPAL_COMMAND_SECTION_REMOVE, "request", "");
+	obeyed("tracer lockhold on", NOPAL_COMMAND_TRACER_ON, "lockhold", "");
+	obeyed("tracer lockhold off", NOPAL_COMMAND_TRACER_OFF, "lockhold", "");
+	obeyed("tracer lockhold reset", NOPAL_COMMAND_TRACER_RESET, "lockhold", "");
+	obeyed("threshold 500", NOPAL_COMMAND_THRESHOLD, "500", "");
+	obeyed("latency lockhold", NOPAL_COMMAND_LATENCY, "lockhold", "");
 	obeyed("uniform on", NOPAL_COMMAND_UNIFORM_ON, "", "");
 	obeyed("uniform off", NOPAL_COMMAND_UNIFORM_OFF, "", "");
 	obeyed("probe f+0x1c", NOPAL_COMMAND_PROBE, "f+0x1c", "");

@@ -2,7 +2,7 @@
 
 use anstream::eprintln;
 use anyhow::Result;
-use nopal_analysis::dump;
+use nopal_analysis::dump::{self, Look};
 use nopal_analysis::filter::Filter;
 use nopal_analysis::hist::{self, By};
 use nopal_analysis::names::Names;
@@ -53,7 +53,11 @@ fn tell(tracer: &Tracer, outcome: &Outcome) -> Result<()> {
     }
     let mut text = Vec::new();
     if let Some(worst) = worst {
-        dump::case(&trace, &names, tracer, &worst, false, &mut text)?;
+        let look = Look {
+            addresses: true,
+            verbose: false,
+        };
+        dump::case(&trace, &names, tracer, &worst, look, &mut text)?;
     }
     // Nobody may read it.
     let _ = anstream::stderr().write_all(&text);

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::Result;
+use nopal_trace::{Audience, ListenerId};
 
 use crate::probe::Probe;
 
@@ -191,6 +192,12 @@ pub trait Engine {
 
     /// Writes a text into the trace, at the time of now.
     fn write_text(&mut self, text: &str) -> Result<()>;
+
+    /// Has a listener told of records as they come, and of all notes from the trace's first on. When
+    /// [`Engine::flush`] returns, it has heard of all that was recorded before.
+    fn listen(&mut self, listener: Box<dyn Audience>) -> Result<ListenerId>;
+
+    fn unlisten(&mut self, listener: ListenerId);
 
     /// Brings all that has been recorded into the trace directory, where it can be read.
     fn flush(&mut self) -> Result<()>;

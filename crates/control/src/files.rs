@@ -6,7 +6,7 @@ use crate::engine::Engine;
 use crate::grammar::{parse, quoted};
 use crate::state::Control;
 use crate::stream::{Kept, Stream};
-use crate::table::{FILES, FOLDER, Role, Row};
+use crate::table::{FILES, FOLDER, HISTOGRAMS, Role, Row};
 use crate::what::Part;
 
 /// A name in a folder.
@@ -109,7 +109,12 @@ impl Control {
                 folder: true,
                 mode: 0o700,
             }),
-            FOLDER => {}
+            FOLDER => entries.push(Entry {
+                name: HISTOGRAMS,
+                folder: true,
+                mode: 0o700,
+            }),
+            _ if !entries.is_empty() => {}
             _ => {
                 return Err(Error::new(
                     libc::ENOENT,

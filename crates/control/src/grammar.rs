@@ -32,6 +32,26 @@ pub enum Command {
     Query(What),
     Simulate(What),
     Uniform(bool),
+    Section {
+        name: String,
+        from: String,
+        to: String,
+    },
+    RemoveSection {
+        name: String,
+    },
+    Tracer {
+        name: String,
+        on: bool,
+    },
+    ResetTracer {
+        name: String,
+    },
+    /// In microseconds.
+    Threshold(u32),
+    Latency {
+        name: String,
+    },
     Mark {
         name: String,
         on: bool,
@@ -97,6 +117,23 @@ pub fn parse(line: &str) -> Result<Option<Command>, String> {
             on: false,
         },
         27 => Command::RemoveProbe { name: text(0) },
+        40 => Command::Section {
+            from: text(0),
+            to: text(1),
+            name: text(2),
+        },
+        41 => Command::RemoveSection { name: text(0) },
+        42 => Command::Tracer {
+            name: text(0),
+            on: true,
+        },
+        43 => Command::Tracer {
+            name: text(0),
+            on: false,
+        },
+        44 => Command::ResetTracer { name: text(0) },
+        45 => Command::Threshold(numbers().first().copied().unwrap_or(0)),
+        46 => Command::Latency { name: text(0) },
         other => return Err(format!("{line:?}: unknown command {other}")),
     }))
 }

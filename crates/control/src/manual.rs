@@ -3,7 +3,7 @@
 use roff::{Inline, Roff, bold, italic, roman};
 
 use crate::grammar::forms;
-use crate::table::{COMMANDS, Description, FILES, FOLDER, PLACES, Row};
+use crate::table::{COMMANDS, Description, FILES, PLACES, Row};
 
 /// The page nopal-ctl(5), for man(1).
 pub fn manual() -> String {
@@ -127,7 +127,7 @@ fn form_of(form: &str) -> Vec<Inline> {
 fn path(row: &Row) -> String {
     match row.folder {
         "" => row.name.to_owned(),
-        _ => format!("{FOLDER}/{}", row.name),
+        _ => format!("{}/{}", row.folder, row.name),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::engine::{Mode, SiteKey};
+use crate::engine::{Detail, Mode, SiteKey};
 
 /// The sites that traces have had, by a number that stays the same.
 #[derive(Default)]
@@ -18,6 +18,8 @@ struct Site {
     holders: u32,
     /// Those of them that are on: it is recorded while there are any, and the session runs.
     enabled: u32,
+    /// What is recorded of it, while it is held.
+    detail: Detail,
 }
 
 impl Sites {
@@ -27,6 +29,7 @@ impl Sites {
                 key,
                 holders: 0,
                 enabled: 0,
+                detail: Detail::default(),
             });
             self.sites.len() - 1
         })
@@ -43,9 +46,46 @@ impl Sites {
         self.numbers.get(&key).copied()
     }
 
-    pub fn is_held(&self, key: SiteKey) -> bool {
-        self.known(key)
-            .is_some_and(|number| self.sites[number].holders > 0)
+    /// Those that are to be inserted so that they record `detail`: which are not held, or record less. With what they
+    /// are to record then.
+    pub fn lacking(&self, numbers: &[usize], detail: Detail) -> Vec<(Detail, Vec<usize>)> {
+        let mut lacking: Vec<(Detail, Vec<usize>)> = Vec::new();
+        for &number in numbers {
+            let site = &self.sites[number];
+            let wanted = match site.holders {
+                0 => detail,
+                _ => site.detail.and(detail),
+            };
+            if site.holders > 0 && wanted == site.detail {
+                continue;
+            }
+            match lacking.iter_mut().find(|(other, _)| *other == wanted) {
+                Some((_, numbers)) => numbers.push(number),
+                None => lacking.push((wanted, vec![number])),
+            }
+        }
+        lacking
+    }
+
+    /// Those that a trace has on.
+    pub fn enabled(&self, numbers: &[usize]) -> Vec<SiteKey> {
+        self.chosen(numbers, |site| site.enabled > 0)
+    }
+
+    pub fn held_and_idle(&self, numbers: &[usize]) -> Vec<SiteKey> {
+        self.chosen(numbers, |site| site.holders > 0 && site.enabled == 0)
+    }
+
+    /// All that any trace has, by what is recorded of them.
+    pub fn held_by_detail(&self) -> Vec<(Detail, Vec<SiteKey>)> {
+        let mut held: Vec<(Detail, Vec<SiteKey>)> = Vec::new();
+        for site in self.sites.iter().filter(|site| site.holders > 0) {
+            match held.iter_mut().find(|(detail, _)| *detail == site.detail) {
+                Some((_, keys)) => keys.push(site.key),
+                None => held.push((site.detail, vec![site.key])),
+            }
+        }
+        held
     }
 
     pub fn is_enabled(&self, key: SiteKey) -> bool {
@@ -76,9 +116,15 @@ impl Sites {
             .collect()
     }
 
-    pub fn hold(&mut self, numbers: &[usize]) {
+    /// They record as much as `detail` while they are held.
+    pub fn hold(&mut self, numbers: &[usize], detail: Detail) {
         for &number in numbers {
-            self.sites[number].holders += 1;
+            let site = &mut self.sites[number];
+            site.detail = match site.holders {
+                0 => detail,
+                _ => site.detail.and(detail),
+            };
+            site.holders += 1;
         }
     }
 

@@ -4,10 +4,11 @@ use std::collections::HashSet;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::engine::{Engine, FoundSite, Mark, Mode, Place, Refused, SiteKey};
+use crate::engine::{Detail, Engine, FoundSite, Mark, Mode, Place, Refused, SiteKey};
 use crate::grammar::{Command, quoted};
 use crate::probes::Held;
 use crate::sites::Sites;
+use crate::tracers::{Tracers, is_of_tracer};
 use crate::tracing::Tracing;
 use crate::what::{Part, What, word};
 
@@ -28,12 +29,15 @@ pub struct Control {
     /// What the last `query` or `testtracein` found out.
     pub(crate) answer: Vec<String>,
     pub(crate) tracing: Tracing,
+    pub(crate) tracers: Tracers,
 }
 
 /// A named set of sites.
 pub(crate) struct Trace {
     pub name: String,
     pub what: What,
+    /// What it wants to be recorded.
+    pub detail: Detail,
     pub on: bool,
     /// Numbers in [`Sites`].
     pub sites: Vec<usize>,
@@ -84,6 +88,16 @@ impl Control {
             Command::Reset => self.reset(engine),
             Command::Query(what) => self.query(engine, &what),
             Command::Simulate(what) => self.simulate(engine, &what),
+            Command::Section { name, from, to } => self.make_section(&name, &from, &to),
+            Command::Tracer { name, on: true } => self.tracer_on(engine, &name),
+            Command::Tracer { name, on: false } => self.tracer_off(engine, &name),
+            Command::RemoveSection { name } => self.remove_section(engine, &name),
+            Command::ResetTracer { name } => self.tracer_reset(&name),
+            Command::Threshold(microseconds) => {
+                self.tracers.set_threshold(u64::from(microseconds));
+                Ok(String::new())
+            }
+            Command::Latency { name } => self.latency(engine, &name, self.tracing.look()),
             Command::Uniform(true) => self.uniform_on(engine),
             Command::Uniform(false) => self.uniform_off(engine),
             Command::Mark { name, on } => self.mark(engine, Mark { name, on }),
@@ -101,11 +115,12 @@ impl Control {
         self.traces.iter().find(|trace| trace.name == name)
     }
 
-    fn at(&self, name: &str) -> Result<usize> {
+    pub(crate) fn at(&self, name: &str) -> Result<usize> {
         if let Some(at) = self.traces.iter().position(|trace| trace.name == name) {
             return Ok(at);
         }
-        let names: Vec<&str> = self.traces.iter().map(|trace| &*trace.name).collect();
+        let names = self.traces.iter().map(|trace| &*trace.name);
+        let names: Vec<&str> = names.filter(|name| !is_of_tracer(name)).collect();
         match names[..] {
             [] => bail!("there is no trace {}: none has been made", quoted(name)),
             [..] if names.len() <= 8 => {
@@ -132,7 +147,8 @@ impl Control {
             );
             return Ok(String::new());
         }
-        let (trace, told) = self.hold(engine, what, name)?;
+        let detail = engine.detail();
+        let (trace, told) = self.hold(engine, what, name, detail)?;
         self.traces.push(trace);
         Ok(told)
     }
@@ -143,19 +159,17 @@ impl Control {
         engine: &mut dyn Engine,
         what: What,
         name: String,
+        detail: Detail,
     ) -> Result<(Trace, String)> {
         let found = found_or_waiting(engine, &what)?;
         let able: Vec<SiteKey> = able(&found).collect();
-        let new: Vec<SiteKey> = able
-            .iter()
-            .copied()
-            .filter(|key| !self.sites.is_held(*key))
-            .collect();
-        let refused = if new.is_empty() {
-            Vec::new()
-        } else {
-            engine.insert(&new, engine.detail())?
-        };
+        let all: Vec<usize> = able.iter().map(|key| self.sites.number(*key)).collect();
+        let mut refused = Vec::new();
+        for (detail, numbers) in self.sites.lacking(&all, detail) {
+            refused.extend(engine.insert(&self.sites.keys(&numbers), detail)?);
+            // Those that were there have other thunks now, which are off.
+            self.switch_again(engine, &numbers)?;
+        }
         let told = refusals(&found, &refused);
         let without: HashSet<SiteKey> = refused.iter().map(|refused| refused.key).collect();
         if !found.is_empty() && without.len() == able.len() {
@@ -166,7 +180,7 @@ impl Control {
             .filter(|key| !without.contains(key))
             .map(|key| self.sites.number(*key))
             .collect();
-        self.sites.hold(&numbers);
+        self.sites.hold(&numbers, detail);
         if self.idle() == Mode::Silent {
             // Of those that could not be inserted when `uniform on` was written.
             let idle = self.sites.not_enabled(&numbers);
@@ -183,8 +197,25 @@ impl Control {
             sites: numbers,
             name,
             what,
+            detail,
         };
         Ok((trace, told))
+    }
+
+    /// Switches sites to what they were, after they have been put in again.
+    fn switch_again(&mut self, engine: &mut dyn Engine, numbers: &[usize]) -> Result<()> {
+        if !self.started {
+            return Ok(());
+        }
+        let on = self.sites.enabled(numbers);
+        if !on.is_empty() {
+            engine.switch(&on, Mode::On)?;
+        }
+        let idle: Vec<SiteKey> = self.sites.held_and_idle(numbers);
+        if self.idle() == Mode::Silent && !idle.is_empty() {
+            engine.switch(&idle, Mode::Silent)?;
+        }
+        Ok(())
     }
 
     /// What a site does that no trace has on.
@@ -324,6 +355,7 @@ impl Control {
             return Err(error);
         }
         self.remove_probes(engine)?;
+        self.all_tracers_off(engine)?;
         engine.clear_counts();
         *self = Control {
             tracing: std::mem::take(&mut self.tracing).after_reset(),
@@ -336,7 +368,8 @@ impl Control {
         if self.uniform.is_some() {
             return Ok(String::new());
         }
-        let (trace, _) = self.hold(engine, What::of_names([], [], true), String::new())?;
+        let detail = engine.detail();
+        let (trace, _) = self.hold(engine, What::of_names([], [], true), String::new(), detail)?;
         if self.started {
             let idle = self.sites.not_enabled(&trace.sites);
             if let Err(error) = engine.switch(&idle, Mode::Silent) {
@@ -379,7 +412,7 @@ impl Control {
                 .map(|site| (site.key, site.address))
                 .or(trace.first);
             trace.refused = found.iter().filter(|site| site.refused.is_some()).count();
-            self.sites.hold(&new);
+            self.sites.hold(&new, trace.detail);
             if trace.on {
                 self.sites.enable(&new);
             }
@@ -389,10 +422,12 @@ impl Control {
             let sites = sites.clone();
             let found = find(engine, &What::of_names([], [], true))?;
             let new = self.new_sites(&found, &sites);
-            self.sites.hold(&new);
+            self.sites.hold(&new, engine.detail());
             self.uniform = Some([sites, new].concat());
         }
-        engine.insert(&self.sites.held(), engine.detail())?;
+        for (detail, held) in self.sites.held_by_detail() {
+            engine.insert(&held, detail)?;
+        }
         if self.started {
             let uniform = self.uniform.is_some();
             engine.switch(&self.sites.in_mode(Mode::On, uniform), Mode::On)?;
@@ -422,7 +457,11 @@ impl Control {
         }
         let number = self.sites.known(site.key);
         let mut traces = Vec::new();
-        for trace in &self.traces {
+        for trace in self
+            .traces
+            .iter()
+            .filter(|trace| !is_of_tracer(&trace.name))
+        {
             if number.is_some_and(|number| trace.sites.contains(&number)) {
                 traces.push(format!(
                     "{} ({})",

@@ -2,6 +2,9 @@
 
 /// The folder with the names of the kernel's tracing directory.
 pub const FOLDER: &str = "tracing";
+/// In it, the folder with histograms.
+pub const HISTOGRAMS: &str = "latency_hist";
+const HISTOGRAMS_PATH: &str = "tracing/latency_hist";
 
 pub struct Row {
     pub folder: &'static str,
@@ -26,6 +29,11 @@ pub enum Role {
     Filter { excluded: bool },
     AvailableFunctions,
     Processes,
+    Threshold,
+    WorstLatency,
+    Latency,
+    Histogram(&'static str),
+    SectionHistograms,
     BufferSize,
     Options,
     Marker,
@@ -80,7 +88,8 @@ pub const FILES: &[Row] = &[
         mode: BOTH,
         role: Role::CurrentTracer,
         about: "function records the functions that the filters choose: it makes the trace named function and \
-                switches it on. nop, or disable, removes that trace; others stay.",
+                switches it on. nop, or disable, removes that trace; others stay. A tracer of latency, such as \
+                lockhold, takes the place of function; what other traces record is in its cases.",
         example: "echo function > current_tracer",
     },
     Row {
@@ -166,6 +175,63 @@ pub const FILES: &[Row] = &[
         about: "Each line that is written here becomes a note in the trace, at the time of writing; trace and \
                 trace_pipe show it.",
         example: "echo 'request 17 begins' > trace_marker",
+    },
+    Row {
+        folder: FOLDER,
+        name: "iter_ctrl",
+        mode: BOTH,
+        role: Role::Options,
+        about: "The same as trace_options.",
+        example: "echo verbose > iter_ctrl",
+    },
+    Row {
+        folder: FOLDER,
+        name: "tracing_thresh",
+        mode: BOTH,
+        role: Role::Threshold,
+        about: "In microseconds: every case that takes longer is kept, and not the worst only; 0: the worst only.",
+        example: "echo 500 > tracing_thresh",
+    },
+    Row {
+        folder: FOLDER,
+        name: "tracing_max_latency",
+        mode: BOTH,
+        role: Role::WorstLatency,
+        about: "The microseconds of the current tracer's worst case. 0 forgets it, and those above the threshold.",
+        example: "cat tracing_max_latency; echo 0 > tracing_max_latency",
+    },
+    Row {
+        folder: FOLDER,
+        name: "latency_trace",
+        mode: READ,
+        role: Role::Latency,
+        about: "The current tracer's worst case, or the last 16 above the threshold, with what was recorded in them; \
+                of function, all entries. trace_options choose the version.",
+        example: "cat latency_trace",
+    },
+    Row {
+        folder: HISTOGRAMS_PATH,
+        name: "lockhold",
+        mode: READ,
+        role: Role::Histogram("lockhold"),
+        about: "How often locks were held for so many microseconds, since the tracer is on.",
+        example: "cat latency_hist/lockhold",
+    },
+    Row {
+        folder: HISTOGRAMS_PATH,
+        name: "lockwait",
+        mode: READ,
+        role: Role::Histogram("lockwait"),
+        about: "How often locks were waited for so long.",
+        example: "cat latency_hist/lockwait",
+    },
+    Row {
+        folder: HISTOGRAMS_PATH,
+        name: "section",
+        mode: READ,
+        role: Role::SectionHistograms,
+        about: "How often the sections that are on took so long, one after the other.",
+        example: "cat latency_hist/section",
     },
     Row {
         folder: FOLDER,
@@ -269,6 +335,46 @@ pub const COMMANDS: &[Description] = &[
         about: "Records an entry of each of these functions that is being traced, as if it had been called by the \
                 tool: a test of traces, and of programs that read them.",
         example: "testtracein parse_line",
+    },
+    Description {
+        form: "section FROM TO new NAME",
+        about: "Makes a tracer of the time from FROM to TO: a FUNCTION, which means its entry, FUNCTION.end, its return, \
+                or a MARKER. They are paired by the thread, or by a value that both have, also across threads: \
+                FUNCTION.arg1 to arg6, FUNCTION.result, MARKER.FIELD.",
+        example: "section read_request.arg1 write_reply.arg1 new request",
+    },
+    Description {
+        form: "section NAME remove",
+        about: "Forgets a section.",
+        example: "section request remove",
+    },
+    Description {
+        form: "tracer NAME on",
+        about: "Switches a tracer of latency on: lockhold (how long locks of pthread are held), lockwait (how long they \
+                are waited for), or a section. It records what it needs and no more, and keeps a histogram of all \
+                cases and the worst of them. Several may be on.",
+        example: "tracer lockhold on",
+    },
+    Description {
+        form: "tracer NAME off",
+        about: "Switches it off, and takes its jumps out. What it has found is forgotten; what was recorded is in the \
+                trace.",
+        example: "tracer lockhold off",
+    },
+    Description {
+        form: "tracer NAME reset",
+        about: "Forgets the worst case. The histogram goes on.",
+        example: "tracer lockhold reset",
+    },
+    Description {
+        form: "threshold NUMBER",
+        about: "In microseconds: tracers keep every case that takes longer, and not the worst only; 0: the worst only.",
+        example: "threshold 500",
+    },
+    Description {
+        form: "latency NAME",
+        about: "The worst case of a tracer, or the last 16 above the threshold, with what was recorded in them.",
+        example: "latency lockhold",
     },
     Description {
         form: "uniform on",

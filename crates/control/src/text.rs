@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use crate::engine::{Engine, SiteKey};
 use crate::state::{Control, Trace};
+use crate::tracers::is_of_tracer;
 use crate::what::word;
 
 impl Control {
@@ -16,9 +17,14 @@ impl Control {
             &mut out,
             format_args!("logsize {}", Control::logsize(engine)),
         );
-        for trace in &self.traces {
+        for trace in self
+            .traces
+            .iter()
+            .filter(|trace| !is_of_tracer(&trace.name))
+        {
             self.push_trace(&mut out, engine, trace);
         }
+        self.tracers.push_text(&mut out);
         for mark in &self.marks {
             let (name, on) = (word(&mark.name), on_or_off(mark.on));
             line(&mut out, format_args!("mark {name} {on}"));

@@ -1,7 +1,7 @@
 //! The names and habits of the kernel's tracing directory, over the same state. Its function tracer is a trace named
 //! `function`.
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use nopal_analysis::dump::{Excerpt, Look};
 
 use crate::engine::{Engine, FoundSite, Place};
@@ -10,7 +10,7 @@ use crate::grammar::{Command, numbers_in, places_in, quoted};
 use crate::state::{Control, find, found_or_waiting};
 use crate::stream::{Format, Kept, Show, Stream};
 use crate::table::{FILES, FOLDER, Role};
-use crate::what::{Part, What};
+use crate::what::{Part, What, word};
 
 /// What the tracing directory knows beside the traces.
 pub(crate) struct Tracing {
@@ -50,6 +50,10 @@ impl Tracing {
         self.taken
     }
 
+    pub fn look(&self) -> Look {
+        self.look
+    }
+
     /// Counts have begun at 0 again; what has been recorded has not gone.
     pub fn after_reset(self) -> Tracing {
         Tracing { taken: 0, ..self }
@@ -77,7 +81,7 @@ impl Control {
     /// cannot be traced.
     pub fn begin(&mut self, engine: &mut dyn Engine, what: What) -> Result<String> {
         self.tracing.functions = what;
-        let told = self.set_tracer(engine, FUNCTION)?;
+        let told = self.set_function_tracer(engine, FUNCTION)?;
         self.start(engine)?;
         Ok(told)
     }
@@ -97,8 +101,39 @@ impl Control {
                     .map_err(failed);
             }
             Role::TracePipe => return Ok(Shown::Pipe(None, Kept::default())),
-            Role::AvailableTracers => "function nop disable\n".into(),
+            Role::AvailableTracers => {
+                let names: Vec<String> = self.tracers.names().map(word).collect();
+                format!("function {} nop disable\n", names.join(" "))
+            }
             Role::CurrentTracer => format!("{}\n", self.tracer()),
+            Role::Threshold => format!("{}\n", self.tracers.threshold),
+            Role::WorstLatency => {
+                engine.flush().map_err(failed)?;
+                format!("{}\n", self.tracers.worst_microseconds())
+            }
+            Role::Latency => match self.tracers.current().map(str::to_owned) {
+                Some(name) => self
+                    .latency(engine, &name, self.tracing.look)
+                    .map_err(failed)?,
+                None => {
+                    let look = Look {
+                        verbose: true,
+                        ..self.tracing.look
+                    };
+                    let head = "# tracer: function\n#\n";
+                    return self
+                        .stream(engine, Format::Function(look), head)
+                        .map_err(failed);
+                }
+            },
+            Role::Histogram(name) => {
+                engine.flush().map_err(failed)?;
+                self.tracers.histogram(name)
+            }
+            Role::SectionHistograms => {
+                engine.flush().map_err(failed)?;
+                self.tracers.section_histograms()
+            }
             Role::TracingOn => format!("{}\n", u32::from(self.started)),
             Role::Filter { excluded } => self.filter(engine, excluded).map_err(failed)?,
             Role::AvailableFunctions => {
@@ -124,10 +159,11 @@ impl Control {
         Ok(Shown::Text(text.into_bytes()))
     }
 
-    fn tracer(&self) -> &'static str {
-        match self.trace(FUNCTION) {
-            Some(trace) if trace.on => FUNCTION,
-            _ => "nop",
+    fn tracer(&self) -> String {
+        match (self.tracers.current(), self.trace(FUNCTION)) {
+            (Some(name), _) => word(name),
+            (None, Some(trace)) if trace.on => FUNCTION.into(),
+            _ => "nop".into(),
         }
     }
 
@@ -224,6 +260,8 @@ impl Control {
         let told = match file.role {
             Role::CurrentTracer => self.set_tracer(engine, line.trim()).map(drop),
             Role::TracingOn => self.set_on(engine, line.trim()),
+            Role::Threshold => self.set_threshold(line.trim()),
+            Role::WorstLatency => self.forget_worst(line.trim()),
             Role::Filter { excluded } => self.edit_filter(engine, file, line, excluded),
             Role::Processes => self.edit_watched(engine, file, line),
             Role::BufferSize => self.set_buffer(engine, line.trim()),
@@ -253,7 +291,35 @@ impl Control {
         done.map_err(|error| self.failed(Error::invalid(format_args!("{error:#}"))))
     }
 
+    fn set_threshold(&mut self, word: &str) -> Result<()> {
+        let microseconds = word
+            .parse()
+            .ok()
+            .context("expected a number of microseconds")?;
+        self.tracers.set_threshold(microseconds);
+        Ok(())
+    }
+
+    fn forget_worst(&mut self, word: &str) -> Result<()> {
+        ensure!(word == "0", "expected 0, which forgets the worst case");
+        self.tracers.reset_current();
+        Ok(())
+    }
+
+    /// There is one tracer at a time here, as in the kernel.
     fn set_tracer(&mut self, engine: &mut dyn Engine, name: &str) -> Result<String> {
+        let is_of_latency = self.tracers.names().any(|known| known == name);
+        if is_of_latency {
+            self.tracer_on(engine, name)?;
+        }
+        let current = is_of_latency.then_some(name);
+        if is_of_latency || [FUNCTION, "nop", "disable"].contains(&name) {
+            self.other_tracers_off(engine, current)?;
+        }
+        self.set_function_tracer(engine, if is_of_latency { "nop" } else { name })
+    }
+
+    fn set_function_tracer(&mut self, engine: &mut dyn Engine, name: &str) -> Result<String> {
         let at = self.traces.iter().position(|trace| trace.name == FUNCTION);
         match (name, at) {
             (FUNCTION, Some(at)) => {
@@ -262,7 +328,8 @@ impl Control {
             }
             (FUNCTION, None) => {
                 let what = self.tracing.functions.clone();
-                let (trace, told) = self.hold(engine, what, FUNCTION.into())?;
+                let detail = engine.detail();
+                let (trace, told) = self.hold(engine, what, FUNCTION.into(), detail)?;
                 self.traces.push(trace);
                 let at = self.traces.len() - 1;
                 if let Err(error) = self.switch(engine, at, true) {
@@ -278,7 +345,10 @@ impl Control {
                 Ok(String::new())
             }
             ("nop" | "disable", None) => Ok(String::new()),
-            _ => bail!("expected function, nop or disable"),
+            _ => {
+                let names: Vec<&str> = self.tracers.names().collect();
+                bail!("expected function, {}, nop or disable", names.join(", "))
+            }
         }
     }
 
@@ -404,7 +474,8 @@ impl Control {
     /// Gives a trace other functions. What both have is never without its jump, or off.
     fn replace(&mut self, engine: &mut dyn Engine, old: usize, what: What) -> Result<()> {
         let name = self.traces[old].name.clone();
-        let (trace, _) = self.hold(engine, what, name)?;
+        let detail = engine.detail();
+        let (trace, _) = self.hold(engine, what, name, detail)?;
         self.traces.push(trace);
         let new = self.traces.len() - 1;
         let on = self.traces[old].on;

@@ -39,6 +39,7 @@ impl Session {
         );
         let mut control = Control::new();
         let marks = options.markers.clone();
+        let tracers = options.tracers.clone();
         // Without functions, as with -M alone, nothing is begun but markers.
         let begun = match self.settings.wanted.functions {
             true => control.begin(self, what).map(|_| ()),
@@ -47,7 +48,9 @@ impl Session {
                 .map(|_| ())
                 .map_err(Into::into),
         };
-        let begun = begun.and_then(|()| control.begin_marks(self, &marks));
+        let begun = begun
+            .and_then(|()| control.begin_marks(self, &marks))
+            .and_then(|()| control.begin_tracers(self, &tracers));
         if let Err(error) = begun {
             self.warnings.push(format!("{error:#}"));
         }

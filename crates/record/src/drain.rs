@@ -2,7 +2,7 @@
 //! full.
 
 use crate::collect::Collector;
-use crate::notes::{lock, note, snapshot};
+use crate::notes::{counter, lock, note, snapshot};
 use crate::region::Region;
 use crate::remove::processes_with;
 use anyhow::{Result, ensure};
@@ -146,6 +146,7 @@ fn run(shared: &Shared, mut collector: Collector, mut system: Option<System>) ->
     let mut last_ended = Instant::now();
     while !shared.stop.load(Ordering::Relaxed) {
         let mut freed = 0;
+        let heard = counter();
         for region in shared.regions() {
             region.beat();
             region.make_ready();
@@ -168,6 +169,7 @@ fn run(shared: &Shared, mut collector: Collector, mut system: Option<System>) ->
                 });
             }
         }
+        lock(&shared.writer).heard_until(heard);
         let asked = shared.asked_flush();
         if asked.is_some() || Instant::now() >= next_snapshot {
             if Instant::now() >= next_snapshot {
@@ -178,9 +180,11 @@ fn run(shared: &Shared, mut collector: Collector, mut system: Option<System>) ->
                     .hearing
                     .forget_ended(&regions, &mut lock(&shared.writer));
             }
+            let heard = counter();
             for region in shared.regions() {
                 collector.flush(&region, &mut lock(&shared.writer))?;
             }
+            lock(&shared.writer).heard_until(heard);
             collector.flush_system(&mut lock(&shared.writer))?;
             let synced = lock(&shared.writer).sync_metadata();
             synced.or_else(|error| {

@@ -14,7 +14,7 @@ use nopal_control::{
     Spot,
 };
 use nopal_symbols::Selection;
-use nopal_trace::{Note, Watched};
+use nopal_trace::{Audience, ListenerId, Note, Watched};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
@@ -493,6 +493,14 @@ impl Engine for Session {
             text: text.to_owned(),
         };
         note(&self.shared.writer, &note_of_it)
+    }
+
+    fn listen(&mut self, listener: Box<dyn Audience>) -> Result<ListenerId> {
+        notes::lock(&self.shared.writer).add_listener(listener)
+    }
+
+    fn unlisten(&mut self, listener: ListenerId) {
+        notes::lock(&self.shared.writer).remove_listener(listener);
     }
 
     fn flush(&mut self) -> Result<()> {

@@ -61,6 +61,11 @@ impl Listeners {
         self.all.iter_mut().for_each(|(_, one)| one.note(note));
     }
 
+    pub fn heard_until(&mut self, counter: u64) {
+        let all = self.all.iter_mut();
+        all.for_each(|(_, one)| one.heard_until(counter));
+    }
+
     pub fn thread_ended(&mut self, thread: ThreadKey) {
         self.threads.remove(&thread);
         let all = self.all.iter_mut();

@@ -174,6 +174,11 @@ impl Writer {
         self.listeners.thread_ended(thread);
     }
 
+    /// Listeners have heard of what was recorded up to this value of the counter.
+    pub fn heard_until(&mut self, counter: u64) {
+        self.listeners.heard_until(counter);
+    }
+
     /// Whether anybody is to be told by [`Writer::hear`].
     pub fn has_listeners(&self) -> bool {
         !self.listeners.is_empty()

@@ -24,6 +24,15 @@ pub struct Latency {
     pub verbose: bool,
 }
 
+impl Latency {
+    fn look(&self) -> Look {
+        Look {
+            addresses: true,
+            verbose: self.verbose,
+        }
+    }
+}
+
 /// As the seed of all latency tracers has it, with the spaces at its ends.
 const LEGEND: &str = "
                  _------=> CPU#            
@@ -51,7 +60,7 @@ pub fn dump(trace: &Trace, latency: &Latency, drive: &Drive, out: &mut dyn Write
                 }
             })?;
             let worst = worst.context("no case has ended")?;
-            case(trace, &names, &tracer, &worst, latency.verbose, out)
+            case(trace, &names, &tracer, &worst, latency.look(), out)
         }
         None => longest_call(trace, &names, latency, drive, out),
     }
@@ -63,7 +72,7 @@ pub fn case(
     names: &Names,
     tracer: &Tracer,
     case: &Case,
-    verbose: bool,
+    look: Look,
     out: &mut dyn Write,
 ) -> Result<()> {
     let mut streams = vec![case.begin_thread as usize];
@@ -79,7 +88,7 @@ pub fn case(
         },
         begin: case.begin,
         ns: trace.clocks().duration_ns(case.ticks()),
-        verbose,
+        look,
     };
     write(trace, names, &shown, out)
 }
@@ -111,7 +120,7 @@ fn longest_call(
         },
         begin: worst.begin,
         ns: worst.ns.unsigned_abs(),
-        verbose: latency.verbose,
+        look: latency.look(),
     };
     write(trace, names, &shown, out)
 }
@@ -123,7 +132,7 @@ struct Shown<'a> {
     span: Span,
     begin: u64,
     ns: u64,
-    verbose: bool,
+    look: Look,
 }
 
 fn write(trace: &Trace, names: &Names, shown: &Shown, out: &mut dyn Write) -> Result<()> {
@@ -148,11 +157,7 @@ fn write(trace: &Trace, names: &Names, shown: &Shown, out: &mut dyn Write) -> Re
         })
     };
     let begin_ns = trace.clocks().monotonic_ns(shown.begin);
-    let look = Look {
-        addresses: true,
-        verbose: shown.verbose,
-    };
-    let mut writer = LineWriter::new(trace, look, begin_ns);
+    let mut writer = LineWriter::new(trace, shown.look, begin_ns);
     writer.executable = Some(executable(trace, &threads[0]));
     let moment = |stream: usize, number, clock, next, flags| Moment {
         comm: &comms[stream],
@@ -195,13 +200,13 @@ fn write(trace: &Trace, names: &Names, shown: &Shown, out: &mut dyn Write) -> Re
         }
         text.push(b'\n');
     }
-    text.extend_from_slice(if shown.verbose { "\n" } else { LEGEND }.as_bytes());
+    text.extend_from_slice(if shown.look.verbose { "\n" } else { LEGEND }.as_bytes());
     let mut left = moments().peekable();
     let mut number = 0;
     while let Some((stream, clock, Line { told, flags, .. })) = left.next() {
         let next = left.peek().map_or(clock, |(_, next, _)| *next);
         let moment = moment(stream, number, clock, next, flags);
-        match shown.verbose {
+        match shown.look.verbose {
             true => writer.verbose(&mut lines.text, &moment, &told),
             false => writer.short(&mut lines.text, &moment, &told),
         }

@@ -13,7 +13,7 @@ use nopal_control::{
 };
 use nopal_symbols::{Selection, nearest};
 use nopal_trace::synthetic::Recorder;
-use nopal_trace::{Note, Session, Writer};
+use nopal_trace::{Audience, ListenerId, Note, Session, Writer};
 
 pub const PROCESS: u32 = 4711;
 const SLOT: u64 = 0x7ffd_0000_8008;
@@ -47,6 +47,8 @@ pub struct Fake {
     pub inserted: BTreeMap<SiteKey, Mode>,
     /// Whether each probe is on.
     pub probes: BTreeMap<String, bool>,
+    /// What is recorded of each.
+    pub details: BTreeMap<SiteKey, Detail>,
     pub watched: Vec<u32>,
     pub children: bool,
     pub texts: Vec<String>,
@@ -114,6 +116,7 @@ impl Fake {
             functions,
             inserted: BTreeMap::new(),
             probes: BTreeMap::new(),
+            details: BTreeMap::new(),
             watched: Vec::new(),
             children: false,
             texts: Vec::new(),
@@ -139,6 +142,12 @@ impl Fake {
 
     pub fn mode(&self, name: &str) -> Option<Mode> {
         self.inserted.get(&self.key(name)).copied()
+    }
+
+    /// Whether arguments and ends of an inserted function are recorded.
+    pub fn detail(&self, name: &str) -> (bool, bool) {
+        let detail = self.details[&self.key(name)];
+        (detail.arguments, detail.ends)
     }
 
     pub fn address(&self, name: &str) -> u64 {
@@ -181,6 +190,17 @@ impl Fake {
             self.recorder.exit(self.clock, site, slot);
             calls.exits += 1;
         }
+    }
+
+    /// Of its trace, which is begun when it is needed.
+    fn writer(&mut self) -> &mut Writer {
+        self.writer.get_or_insert_with(|| {
+            let mut writer = Writer::create(&self.trace, Session::default()).unwrap();
+            for note in notes(&self.modules, &self.functions) {
+                writer.note(&note).unwrap();
+            }
+            writer
+        })
     }
 
     fn may_change(&mut self) -> Result<()> {
@@ -339,7 +359,7 @@ impl Engine for Fake {
         }
     }
 
-    fn insert(&mut self, sites: &[SiteKey], _detail: Detail) -> Result<Vec<Refused>> {
+    fn insert(&mut self, sites: &[SiteKey], detail: Detail) -> Result<Vec<Refused>> {
         self.may_change()?;
         let mut refused = Vec::new();
         for &key in sites {
@@ -355,7 +375,13 @@ impl Engine for Fake {
                     reason: reason.into(),
                 }),
                 None => {
-                    self.inserted.entry(key).or_insert(Mode::Off);
+                    let inserted = self.inserted.contains_key(&key);
+                    let known = self.details.get(&key).copied().filter(|_| inserted);
+                    let wanted = known.unwrap_or_default().and(detail);
+                    if known != Some(wanted) {
+                        self.inserted.insert(key, Mode::Off);
+                        self.details.insert(key, wanted);
+                    }
                 }
             }
         }
@@ -479,16 +505,20 @@ impl Engine for Fake {
         Ok(())
     }
 
+    fn listen(&mut self, listener: Box<dyn Audience>) -> Result<ListenerId> {
+        self.writer().add_listener(listener)
+    }
+
+    fn unlisten(&mut self, listener: ListenerId) {
+        self.writer().remove_listener(listener);
+    }
+
     fn flush(&mut self) -> Result<()> {
-        let writer = self.writer.get_or_insert_with(|| {
-            let mut writer = Writer::create(&self.trace, Session::default()).unwrap();
-            for note in notes(&self.modules, &self.functions) {
-                writer.note(&note).unwrap();
-            }
-            writer
-        });
+        self.writer();
         self.recorder.end_chunk();
-        self.recorder.write_full(writer)?;
+        if let Some(writer) = &mut self.writer {
+            self.recorder.write_full(writer)?;
+        }
         Ok(())
     }
 

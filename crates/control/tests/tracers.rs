@@ -1,0 +1,182 @@
+//! Tracers of latency: what they have recorded, and what is told of them.
+
+mod common;
+
+use common::{Fake, cat, echo};
+use nopal_control::{Control, Mode};
+
+fn obey(control: &mut Control, fake: &mut Fake, commands: &str) -> String {
+    control
+        .command(fake, commands)
+        .unwrap_or_else(|error| panic!("{commands}: {error}"))
+}
+
+fn refused(control: &mut Control, fake: &mut Fake, command: &str) -> String {
+    let before = (cat(control, fake, "ctl"), fake.inserted.clone());
+    let error = control.command(fake, command).unwrap_err();
+    let after = (cat(control, fake, "ctl"), fake.inserted.clone());
+    assert_eq!(after, before, "{command}");
+    error.message
+}
+
+const REQUEST: &str = "section parse_line.arg1 parse_file.result new request";
+
+#[test]
+fn a_section_records_what_it_needs_and_no_more() {
+    let (mut control, mut fake) = (Control::new(), Fake::new());
+    obey(&mut control, &mut fake, "start");
+    obey(&mut control, &mut fake, REQUEST);
+    assert!(fake.inserted.is_empty());
+    obey(&mut control, &mut fake, "tracer request on");
+    assert_eq!(fake.in_mode(Mode::On), ["parse_line", "parse_file"]);
+    assert_eq!(fake.detail("parse_line"), (true, false));
+    assert_eq!(fake.detail("parse_file"), (true, true));
+    obey(&mut control, &mut fake, "tracer request off");
+    assert!(fake.inserted.is_empty());
+    obey(
+        &mut control,
+        &mut fake,
+        "section parse_line main.end new s\ntracer s on",
+    );
+    assert_eq!(fake.detail("parse_line"), (false, false));
+    assert_eq!(fake.detail("main"), (false, true));
+    obey(&mut control, &mut fake, "reset");
+    assert!(fake.inserted.is_empty());
+    assert!(!cat(&mut control, &mut fake, "ctl").contains("tracer"));
+}
+
+#[test]
+fn a_function_that_is_recorded_goes_on_with_more() {
+    let (mut control, mut fake) = (Control::new(), Fake::new());
+    obey(
+        &mut control,
+        &mut fake,
+        "start\ntrace parse_* new p\ntrace p on",
+    );
+    assert_eq!(fake.detail("parse_line"), (false, true));
+    obey(&mut control, &mut fake, REQUEST);
+    obey(&mut control, &mut fake, "tracer request on");
+    assert_eq!(fake.detail("parse_line"), (true, true));
+    assert_eq!(fake.in_mode(Mode::On).len(), 3);
+    obey(&mut control, &mut fake, "tracer request off");
+    assert_eq!(
+        fake.in_mode(Mode::On).len(),
+        3,
+        "it is still recorded for p"
+    );
+    obey(&mut control, &mut fake, "trace p remove\ntracer request on");
+    assert_eq!(
+        fake.detail("parse_line"),
+        (true, false),
+        "and for nobody else now"
+    );
+}
+
+#[test]
+fn names_mean_one_tracer() {
+    let (mut control, mut fake) = (Control::new(), Fake::new());
+    obey(&mut control, &mut fake, "trace main new m");
+    obey(&mut control, &mut fake, REQUEST);
+    obey(&mut control, &mut fake, REQUEST);
+    for (command, expected) in [
+        (
+            "section main free new request",
+            "there is a section \"request\" already, from parse_line.arg1 to parse_file.result",
+        ),
+        (
+            "section main free new lockhold",
+            "\"lockhold\" is the name of another tracer or trace",
+        ),
+        (
+            "section main free new m",
+            "\"m\" is the name of another tracer or trace",
+        ),
+        (
+            "tracer requests on",
+            "there is no tracer \"requests\", only lockhold, lockwait, request",
+        ),
+        ("tracer request off", "the tracer \"request\" is off"),
+        ("latency request", "the tracer \"request\" is off"),
+        (
+            "tracer lockhold on",
+            "lockhold: no function that takes a lock was recorded: `nopal run -p PROGRAM` records them",
+        ),
+    ] {
+        let message = refused(&mut control, &mut fake, command);
+        assert_eq!(
+            message,
+            format!("{command:?}: {expected}").replace("\\\"", "\"")
+        );
+    }
+}
+
+#[test]
+fn a_section_of_nothing_leaves_nothing() {
+    let (mut control, mut fake) = (Control::new(), Fake::new());
+    obey(&mut control, &mut fake, "start\nsection main nobody new s");
+    obey(
+        &mut control,
+        &mut fake,
+        "section main.arg1 parse_line new t",
+    );
+    let message = refused(&mut control, &mut fake, "tracer s on");
+    assert!(message.ends_with("no function or marker that was recorded is called \"nobody\""));
+    let message = refused(&mut control, &mut fake, "tracer t on");
+    assert!(message.ends_with("only one of main.arg1 and parse_line has a value"));
+}
+
+#[test]
+fn the_state_restores_tracers() {
+    let (mut control, mut fake) = (Control::new(), Fake::new());
+    obey(&mut control, &mut fake, REQUEST);
+    obey(
+        &mut control,
+        &mut fake,
+        "tracer request on\nthreshold 250\nstart",
+    );
+    let saved = cat(&mut control, &mut fake, "ctl");
+    assert!(saved.contains("\ntracer request on\n#cases 0\n"), "{saved}");
+    obey(&mut control, &mut fake, "reset");
+    assert!(fake.inserted.is_empty());
+    obey(&mut control, &mut fake, &saved);
+    assert_eq!(cat(&mut control, &mut fake, "ctl"), saved);
+}
+
+#[test]
+fn the_tracing_folder_has_one_tracer_at_a_time() {
+    let (mut control, mut fake) = (Control::new(), Fake::new());
+    obey(&mut control, &mut fake, REQUEST);
+    obey(&mut control, &mut fake, "section main free new s\nstart");
+    let tracer = "tracing/current_tracer";
+    assert_eq!(
+        cat(&mut control, &mut fake, "tracing/available_tracers"),
+        "function lockhold lockwait request s nop disable\n"
+    );
+    for (word, shown, count) in [
+        ("function", "function\n", 8),
+        ("request", "request\n", 2),
+        ("s", "s\n", 2),
+        ("function", "function\n", 8),
+        ("s", "s\n", 2),
+        ("disable", "nop\n", 0),
+    ] {
+        echo(&mut control, &mut fake, word, tracer, false).unwrap();
+        assert_eq!(cat(&mut control, &mut fake, tracer), shown);
+        assert_eq!(fake.in_mode(Mode::On).len(), count, "{word}");
+    }
+    echo(&mut control, &mut fake, "request", tracer, false).unwrap();
+    for (file, bad, good, shown) in [
+        ("tracing/tracing_thresh", "x", "500", "500\n"),
+        ("tracing/tracing_max_latency", "5", "0", "0\n"),
+    ] {
+        assert!(echo(&mut control, &mut fake, bad, file, false).is_err());
+        echo(&mut control, &mut fake, good, file, false).unwrap();
+        assert_eq!(cat(&mut control, &mut fake, file), shown);
+    }
+    let empty = cat(&mut control, &mut fake, "tracing/latency_trace");
+    assert_eq!(empty, "# tracer: request\n#\n# cases 0\n");
+    let sections = cat(&mut control, &mut fake, "tracing/latency_hist/section");
+    assert!(sections.starts_with("# request\n#Minimum latency: 0 microseconds\n"));
+    let off = cat(&mut control, &mut fake, "tracing/latency_hist/lockhold");
+    assert_eq!(off, "# lockhold is off\n");
+}
