@@ -179,6 +179,21 @@ fn each_wake_up_stands_between_the_call_that_made_it_and_the_end_of_the_one_that
         "{info}"
     );
     assert!(numbers.contains(" 0 lost"), "{info}");
+    for (tracer, least) in [("wakeup", ROUNDS), ("offcpu", ROUNDS), ("blocked", ROUNDS)] {
+        let hist = said_of(
+            &["hist", "--json", "--by", "thread", tracer],
+            &place.trace(),
+        );
+        let hist: serde_json::Value = serde_json::from_str(&hist).unwrap();
+        let mut groups = hist["groups"].as_array().unwrap().iter();
+        let of = format!("thread {sleeper} wakes");
+        let own = groups.find(|group| group["group"] == of.as_str()).unwrap();
+        let count = own["count"].as_u64().unwrap() as usize;
+        assert!(
+            count >= least && own["min"].as_i64().unwrap() > 0,
+            "{tracer}: {hist}"
+        );
+    }
     let function = said_of(&["dump", "--as", "function"], &place.trace());
     let of_calls = || function.lines().filter(|line| line.contains("hear+0x0/"));
     assert_eq!(of_calls().count(), ROUNDS);
@@ -240,6 +255,51 @@ fn wake_ups_that_are_forbidden_are_refused_before_anything_runs() {
     let (said, expected) = place.record("sched_sleep", true);
     assert!(
         !expected && said.contains("sched_wakeup, or sched for both"),
+        "{said}"
+    );
+}
+
+#[test]
+fn the_worst_wake_up_is_told_with_what_ran_meanwhile_where_no_function_is_recorded() {
+    let place = Place::new();
+    let output = Command::new(nopal())
+        .args(["run", "-w", "-s", "-o"])
+        .arg(place.trace())
+        .arg(&place.program)
+        .arg("20")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "20\n", "{said}");
+    let worst = said.split("wakeup latency trace").nth(1).unwrap();
+    let worst = worst.split("offcpu latency trace").next().unwrap();
+    let number =
+        |text: &str| -> u32 { text.split(['-', ' ', ':']).next().unwrap().parse().unwrap() };
+    let thread = number(worst.split("task: wakes-").nth(1).unwrap());
+    let begin = format!("+ {thread}:");
+    let end = format!("--> {thread}:");
+    let events = worst.split("caller").nth(1).unwrap();
+    let is_event = |line: &&str| line.contains("us") && !line.starts_with("nopal: ");
+    let mut lines = events.lines().filter(is_event);
+    assert!(lines.next().unwrap().contains(&begin), "{said}");
+    assert!(lines.next_back().unwrap().contains(&end), "{said}");
+    assert!(said.contains("offcpu latency trace"), "{said}");
+    // A program that records nothing of the system has no such cases.
+    let output = Command::new(nopal())
+        .args(["record", "-o"])
+        .arg(place.trace())
+        .arg(&place.program)
+        .output()
+        .unwrap();
+    assert!(output.status.success());
+    let output = Command::new(nopal())
+        .args(["hist", "wakeup"])
+        .arg(place.trace())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && said.contains("-e sched"),
         "{said}"
     );
 }

@@ -31,11 +31,16 @@ pub struct LeftOut {
     pub time: u64,
 }
 
-/// The counter where the trace begins.
+/// The counter where the trace begins: with a thread, if it has records of any.
 pub fn begin(trace: &Trace) -> u64 {
     let threads = trace.threads();
-    let first = threads.iter().filter_map(|thread| thread.packets().next());
-    first.map(|packet| packet.clock_begin()).min().unwrap_or(0)
+    let of_threads = threads.iter().filter_map(|thread| thread.packets().next());
+    let of_processors = trace.processors();
+    let of_processors = of_processors.filter_map(|processor| processor.packets().next());
+    let begin = of_threads.map(|packet| packet.clock_begin()).min();
+    begin
+        .or_else(|| of_processors.map(|packet| packet.clock_begin()).min())
+        .unwrap_or(0)
 }
 
 /// The counter at its last record.

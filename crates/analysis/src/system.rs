@@ -53,8 +53,16 @@ pub fn with_system<'a, M>(
 where
     M: 'a,
 {
+    merged(threads, events(trace))
+}
+
+/// The same of some events.
+pub fn merged<M>(
+    threads: impl Iterator<Item = (usize, u64, M)>,
+    events: impl Iterator<Item = (u32, SystemRecord)>,
+) -> impl Iterator<Item = (u64, Happening<M>)> {
     let mut threads = threads.peekable();
-    let mut events = events(trace).peekable();
+    let mut events = events.peekable();
     std::iter::from_fn(move || {
         let clock = events.peek().map(|(_, record)| record.clock);
         let earlier = |(_, at, _): &(usize, u64, M)| clock.is_none_or(|clock| *at < clock);
@@ -67,7 +75,7 @@ where
 }
 
 /// Where threads run.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Running {
     /// The processors of threads.
     processors: HashMap<u32, u32>,
@@ -107,7 +115,7 @@ impl Running {
 }
 
 /// The threads that an event takes a processor from, and gives it to.
-fn left_and_got(event: &SystemEvent) -> (Option<u32>, Option<u32>) {
+pub fn left_and_got(event: &SystemEvent) -> (Option<u32>, Option<u32>) {
     match event {
         SystemEvent::Switch { previous, next, .. } => (Some(previous.thread), Some(next.thread)),
         SystemEvent::Out { thread, .. } => (Some(*thread), None),

@@ -122,6 +122,14 @@ pub struct Run {
     #[arg(short = 'l', long)]
     waits: bool,
 
+    /// How long threads that were woken wait for a processor (wakeup)
+    #[arg(short = 'w', long)]
+    wakeups: bool,
+
+    /// How long threads are without a processor, waiting or preempted (offcpu)
+    #[arg(short = 's', long = "switches")]
+    off: bool,
+
     /// Record markers
     #[arg(short, long)]
     events: bool,
@@ -488,6 +496,8 @@ impl Run {
         let tracers = [
             (self.held, Tracer::LockHold),
             (self.waits, Tracer::LockWait),
+            (self.wakeups, Tracer::Wakeup),
+            (self.off, Tracer::OffCpu),
         ];
         let tracers: Vec<Tracer> = tracers
             .into_iter()
@@ -496,12 +506,13 @@ impl Run {
         ensure!(
             self.functions || self.events || !tracers.is_empty(),
             "nothing is to be traced: -f records functions, -e markers, -p how long locks are held, -l how long they \
-             are waited for"
+             are waited for, -w wake-ups, -s time without a processor"
         );
         Ok(Options {
             directory: self.output,
             only: every(self.functions),
             markers: every(self.events),
+            events: tracers.iter().filter_map(kinds).collect(),
             tracers,
             ..Options::new(target)
         })
@@ -525,6 +536,16 @@ fn target(pid: Option<i32>, command: Vec<OsString>) -> Target {
             arguments: words.collect(),
         },
     }
+}
+
+/// The system's events that a tracer needs.
+fn kinds(tracer: &Tracer) -> Option<Kinds> {
+    let kinds = Kinds::parse(match tracer {
+        Tracer::Wakeup => "sched",
+        _ if tracer.is_of_system() => "sched_switch",
+        _ => return None,
+    });
+    kinds.ok()
 }
 
 impl Attach {

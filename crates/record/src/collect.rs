@@ -7,7 +7,9 @@ use anyhow::Result;
 use nopal_abi::*;
 use nopal_process::thread_alive;
 use nopal_system::News;
-use nopal_trace::{Chunk, Note, State, Taken, ThreadKey, Writer, payload_words};
+use nopal_trace::{
+    Chunk, Note, State, SystemEvent, SystemRecord, Taken, ThreadKey, Writer, payload_words,
+};
 use std::collections::{HashMap, HashSet};
 
 /// What has been collected so far.
@@ -42,6 +44,8 @@ pub struct Collector {
     /// What is written of chunks that threads still fill, by thread and number.
     taken: HashMap<(ThreadKey, u64), Taken>,
     named: HashSet<ThreadKey>,
+    /// Threads that the system's events tell of.
+    met: HashSet<(u32, u32)>,
     /// Processes that have been told of as forked.
     forked: HashSet<u32>,
     pub totals: Totals,
@@ -59,6 +63,7 @@ impl Collector {
             threads: HashMap::new(),
             taken: HashMap::new(),
             named: HashSet::new(),
+            met: HashSet::new(),
             forked: HashSet::new(),
             totals: Totals::default(),
             stopped: None,
@@ -234,8 +239,19 @@ impl Collector {
         }
     }
 
-    /// Writes events of a processor.
-    pub fn system(&mut self, processor: u32, news: News, writer: &mut Writer) -> Result<()> {
+    /// Writes events of a processor. `processes` are those that are traced.
+    pub fn system(
+        &mut self,
+        processor: u32,
+        news: News,
+        processes: &HashSet<u32>,
+        writer: &mut Writer,
+    ) -> Result<()> {
+        if let News::Records(records) = &news {
+            for record in *records {
+                self.meet(record, processes, writer)?;
+            }
+        }
         match news {
             News::Lost(events) => {
                 self.totals.system_lost += events;
@@ -252,6 +268,36 @@ impl Collector {
                 self.end_where_full(written)
             }
         }
+    }
+
+    /// Notes the name of a thread of a traced process when it first leaves a processor.
+    fn meet(
+        &mut self,
+        record: &SystemRecord,
+        processes: &HashSet<u32>,
+        writer: &mut Writer,
+    ) -> Result<()> {
+        let (process, thread) = match record.event {
+            SystemEvent::Switch {
+                process, previous, ..
+            } => (process, previous.thread),
+            SystemEvent::Out {
+                process, thread, ..
+            } => (process, thread),
+            _ => return Ok(()),
+        };
+        let is_ours = processes.contains(&process) || self.forked.contains(&process);
+        if !is_ours || !self.met.insert((process, thread)) {
+            return Ok(());
+        }
+        let name = nopal_process::thread_name(process as i32, thread as i32).unwrap_or_default();
+        let noted = writer.note(&Note::Thread {
+            process,
+            thread,
+            begin: record.clock,
+            name,
+        });
+        self.end_where_full(noted)
     }
 
     /// Writes what has been taken of processors.
@@ -399,7 +445,7 @@ mod tests {
 
         let scratch = tempfile::tempdir().unwrap();
         let file = OwnedFd::from(tempfile::tempfile().unwrap());
-        let region = Region::create(file, 2 * CHUNK_BYTES as u64, 0, 0).unwrap();
+        let region = Region::create(file, 2 * CHUNK_BYTES as u64, 0, 0, 0).unwrap();
         let file = std::fs::File::from(region.file().as_fd().try_clone_to_owned().unwrap());
         let chunks_at = region.bytes() - 2 * CHUNK_BYTES as u64;
         let mut states_at = [0; 8];

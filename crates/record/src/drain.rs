@@ -153,8 +153,10 @@ fn run(shared: &Shared, mut collector: Collector, mut system: Option<System>) ->
             freed += collector.round(&region, &mut lock(&shared.writer))?;
         }
         if let Some(system) = &mut system {
+            let processes = processes(shared);
             let mut writer = lock(&shared.writer);
-            let news = |processor, news: News| collector.system(processor, news, &mut writer);
+            let news =
+                |processor, news: News| collector.system(processor, news, &processes, &mut writer);
             freed += usize::from(system.read(news)? > MANY_EVENTS);
         }
         if last_ended.elapsed() > ENDED {
@@ -206,10 +208,19 @@ fn run(shared: &Shared, mut collector: Collector, mut system: Option<System>) ->
         std::thread::park_timeout(nap);
     }
     if let Some(system) = system {
+        let processes = processes(shared);
         let mut writer = lock(&shared.writer);
-        system.end(|processor, news| collector.system(processor, news, &mut writer))?;
+        system.end(|processor, news| collector.system(processor, news, &processes, &mut writer))?;
     }
     Ok(collector)
+}
+
+fn processes(shared: &Shared) -> HashSet<u32> {
+    let regions = shared.regions();
+    regions
+        .iter()
+        .map(|region| region.process() as u32)
+        .collect()
 }
 
 /// What processes that have the region mapped call themselves, where that is not what we call them: they live in a

@@ -51,6 +51,11 @@ impl TaskState {
         self != TaskState::PREEMPTED
     }
 
+    /// It has ended, and never runs again.
+    pub fn is_dead(self) -> bool {
+        matches!(self.0, b'X' | b'Z')
+    }
+
     pub fn letter(self) -> char {
         match self.0 {
             letter if letter.is_ascii_alphabetic() => char::from(letter),

@@ -14,7 +14,7 @@ use crate::session::{self, Notes};
 use crate::streams::ThreadKey;
 use crate::system::PROCESSOR_STREAM;
 use anyhow::{Context, Result, bail};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
@@ -185,6 +185,16 @@ impl Trace {
         for packets in threads.values_mut() {
             packets.sort_by_key(|id| self.packet(*id).clock_begin());
         }
+        // Of others, the system's events tell.
+        let recorded: HashSet<(u32, u32)> = threads
+            .keys()
+            .map(|key| (key.process, key.thread))
+            .collect();
+        for key in self.names.keys() {
+            if !recorded.contains(&(key.process, key.thread)) {
+                threads.insert(*key, Vec::new());
+            }
+        }
         self.threads = threads.into_iter().collect();
         self.threads.sort_by_key(|(key, _)| *key);
     }
@@ -270,7 +280,7 @@ impl Trace {
         processes::processes(&self.notes, self.threads.iter().map(|(key, _)| *key))
     }
 
-    /// The threads that have packets, by process, thread and begin.
+    /// The threads that have packets, or of which notes tell, by process, thread and begin.
     pub fn threads(&self) -> Vec<ThreadInfo<'_>> {
         self.threads
             .iter()

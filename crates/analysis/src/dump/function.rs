@@ -100,7 +100,7 @@ pub fn dump(trace: &Trace, excerpt: Excerpt, look: Look, out: &mut dyn Write) ->
 }
 
 /// What a thread of the trace is called; others are not known.
-fn known(threads: &[ThreadInfo], names: &ThreadNames, thread: u32) -> String {
+pub fn known(threads: &[ThreadInfo], names: &ThreadNames, thread: u32) -> String {
     match threads.iter().find(|one| one.thread == thread) {
         Some(one) => names.of(one),
         None if thread == 0 => "<idle>".to_string(),

@@ -4,14 +4,16 @@ use std::collections::VecDeque;
 use std::io::Write;
 
 use anyhow::{Context, Result, bail};
-use nopal_trace::{ThreadInfo, Trace};
+use nopal_trace::{SystemRecord, ThreadInfo, Trace};
 
+use super::function::known;
 use super::inside::{Inside, Line, Span};
 use super::linux::{Flags, LineWriter, Moment, Told};
 use super::{Lines, Look};
 use crate::drive::Drive;
 use crate::filter::Filter;
 use crate::names::{Names, ThreadNames, printable};
+use crate::system::{self, Happening, Running, merged, push_event};
 use crate::timeline::{Telling, timeline};
 use crate::tracers::{self, Case, Roles, Tracer};
 use crate::values::{Tally, Value, What, tally};
@@ -159,21 +161,40 @@ fn write(trace: &Trace, names: &Names, shown: &Shown, out: &mut dyn Write) -> Re
     let begin_ns = trace.clocks().monotonic_ns(shown.begin);
     let mut writer = LineWriter::new(trace, shown.look, begin_ns);
     writer.executable = Some(executable(trace, &threads[0]));
-    let moment = |stream: usize, number, clock, next, flags| Moment {
-        comm: &comms[stream],
-        thread: threads[stream].thread,
-        process: threads[stream].process,
-        number,
-        clock,
-        next,
-        flags,
+    let system = Meanwhile::new(trace, shown.span);
+    let moments = || merged(moments(), system.events());
+    // Who it is of, where, and what.
+    let told = |happening: Happening<Line>, running: &mut Running| match happening {
+        Happening::Thread(stream, line) => {
+            let thread = &threads[stream];
+            let flags = Flags {
+                processor: running.processor(thread.thread),
+                ..line.flags
+            };
+            let who = (comms[stream].clone(), thread.thread, thread.process);
+            (who, flags, line.told)
+        }
+        Happening::System(processor, event) => {
+            let thread = system::thread(&event);
+            let comm = running.name(processor, &event);
+            let comm = comm.unwrap_or_else(|| known(&all, &thread_names, thread));
+            running.take(processor, &event);
+            let flags = Flags {
+                processor: Some(processor),
+                ..Flags::default()
+            };
+            let mut told = vec![b' '];
+            push_event(&mut told, &event);
+            ((comm, thread, 0), flags, Told::Text(told))
+        }
     };
     let mut ends = VecDeque::new();
     let mut entries = 0u64;
-    for (stream, clock, line) in moments() {
+    let mut running = system.running.clone();
+    for (clock, happening) in moments() {
         entries += 1;
         ends.truncate(1);
-        ends.push_back((stream, clock, line.told));
+        ends.push_back((clock, told(happening, &mut running)));
     }
     if entries == 0 {
         bail!(
@@ -183,29 +204,32 @@ fn write(trace: &Trace, names: &Names, shown: &Shown, out: &mut dyn Write) -> Re
     }
     let mut lines = Lines::new(out);
     let text = &mut lines.text;
-    text.extend_from_slice(header(trace, shown, entries, &comms[0], &threads[0]).as_bytes());
+    let count = (entries, entries + system.left_out);
+    text.extend_from_slice(header(trace, shown, count, &comms[0], &threads[0]).as_bytes());
     let labels = [
         ("started at: ", ends.front()),
         ("ended at:   ", ends.back()),
     ];
     for (label, place) in labels {
-        let Some((stream, clock, told)) = place else {
+        let Some((clock, (who, flags, told))) = place else {
             continue;
         };
         text.extend_from_slice(format!(" => {label}").as_bytes());
-        let moment = moment(*stream, 0, *clock, *clock, Flags::default());
+        let moment = moment(who, 0, (*clock, *clock), *flags);
         match told {
             Told::Call(entry, offset) => writer.push_place(text, &moment, entry.site, offset),
-            Told::Text(told) => text.extend_from_slice(told),
+            Told::Text(told) => text.extend_from_slice(told.trim_ascii_start()),
         }
         text.push(b'\n');
     }
     text.extend_from_slice(if shown.look.verbose { "\n" } else { LEGEND }.as_bytes());
     let mut left = moments().peekable();
     let mut number = 0;
-    while let Some((stream, clock, Line { told, flags, .. })) = left.next() {
-        let next = left.peek().map_or(clock, |(_, next, _)| *next);
-        let moment = moment(stream, number, clock, next, flags);
+    let mut running = system.running.clone();
+    while let Some((clock, happening)) = left.next() {
+        let next = left.peek().map_or(clock, |(next, _)| *next);
+        let (who, flags, told) = told(happening, &mut running);
+        let moment = moment(&who, number, (clock, next), flags);
         match shown.look.verbose {
             true => writer.verbose(&mut lines.text, &moment, &told),
             false => writer.short(&mut lines.text, &moment, &told),
@@ -216,12 +240,78 @@ fn write(trace: &Trace, names: &Names, shown: &Shown, out: &mut dyn Write) -> Re
     Ok(lines.flush()?)
 }
 
-fn header(trace: &Trace, shown: &Shown, entries: u64, comm: &str, thread: &ThreadInfo) -> String {
+/// Whose a line is: name, thread, and process where it is a thread of the trace.
+type Who = (String, u32, u32);
+
+fn moment(
+    (comm, thread, process): &Who,
+    number: u64,
+    (clock, next): (u64, u64),
+    flags: Flags,
+) -> Moment<'_> {
+    Moment {
+        comm,
+        thread: *thread,
+        process: *process,
+        number,
+        clock,
+        next,
+        flags,
+    }
+}
+
+/// System's events that are shown of one case.
+const MOST_EVENTS: usize = 2000;
+
+/// What the system did between two moments.
+struct Meanwhile {
+    events: Vec<(u32, SystemRecord)>,
+    /// Those that are too many.
+    left_out: u64,
+    /// What ran where before.
+    running: Running,
+}
+
+impl Meanwhile {
+    fn new(trace: &Trace, span: Span) -> Meanwhile {
+        let mut meanwhile = Meanwhile {
+            events: Vec::new(),
+            left_out: 0,
+            running: Running::default(),
+        };
+        let Span::Time { begin, end } = span else {
+            return meanwhile;
+        };
+        for (processor, record) in system::events(trace) {
+            match record.clock {
+                clock if clock < begin => meanwhile.running.take(processor, &record.event),
+                clock if clock > end => break,
+                clock if clock < end && meanwhile.events.len() >= MOST_EVENTS => {
+                    meanwhile.left_out += 1;
+                }
+                _ => meanwhile.events.push((processor, record)),
+            }
+        }
+        meanwhile
+    }
+
+    fn events(&self) -> impl Iterator<Item = (u32, SystemRecord)> {
+        self.events.iter().copied()
+    }
+}
+
+fn header(
+    trace: &Trace,
+    shown: &Shown,
+    (entries, all): (u64, u64),
+    comm: &str,
+    thread: &ThreadInfo,
+) -> String {
     let session = trace.session();
     let kernel = session.kernel.trim_start_matches("Linux ");
     let (latency, thread, title) = (shown.ns / 1000, thread.thread, shown.title);
     printable(&format!("{title} latency trace v1.1.5 on {kernel}"))
-        + &format!("\n latency: {latency} us, #{entries}/{entries}, CPU#- | ")
+        + &format!("\n latency: {latency} us, #{entries}/{all}, CPU#- | ")
         + &format!("(M:- VP:0, KP:0, SP:0 HP:0 #P:{})\n", session.cores)
         + &format!("    | task: {comm}-{thread} (uid:- nice:- policy:- rt_prio:-)\n")
 }

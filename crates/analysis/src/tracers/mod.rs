@@ -9,6 +9,7 @@ mod live;
 mod locks;
 mod past;
 mod roles;
+mod scheduling;
 mod section;
 mod watcher;
 
@@ -20,6 +21,7 @@ pub use cases::{Case, Cases, Missing, Run};
 pub use live::{Finding, Listener, Live, Report};
 pub use past::{Past, of_trace};
 pub use roles::Roles;
+pub use scheduling::{Numbers, Scheduling};
 pub use section::Section;
 pub use watcher::{Happening, State, Watcher};
 
@@ -31,6 +33,14 @@ pub enum Tracer {
     /// From where a thread asks for a lock to where it gets it, or not.
     LockWait,
     Section(Section),
+    /// From where a thread can run to where it does.
+    Wakeup,
+    /// From where a thread leaves its processor to where it has one again.
+    OffCpu,
+    /// The same, where it waits for something.
+    Blocked,
+    /// The same, where it could run on.
+    Preempted,
 }
 
 /// Functions, and what must be recorded of their calls.
@@ -70,13 +80,21 @@ pub enum What {
     Released = 3,
     Begun = 4,
     Ended = 5,
+    Woken = 6,
+    Ran = 7,
+    Blocked = 8,
+    Preempted = 9,
 }
 
 impl Tracer {
     /// Those that need no more than a name.
-    pub const NAMED: [(&str, Tracer); 2] = [
+    pub const NAMED: [(&str, Tracer); 6] = [
         ("lockhold", Tracer::LockHold),
         ("lockwait", Tracer::LockWait),
+        ("wakeup", Tracer::Wakeup),
+        ("offcpu", Tracer::OffCpu),
+        ("blocked", Tracer::Blocked),
+        ("preempted", Tracer::Preempted),
     ];
 
     pub fn named(name: &str) -> Option<Tracer> {
@@ -106,7 +124,16 @@ impl Tracer {
             Tracer::Section(section) => [&section.from, &section.to]
                 .map(section::Point::need)
                 .into(),
+            Tracer::Wakeup | Tracer::OffCpu | Tracer::Blocked | Tracer::Preempted => Vec::new(),
         }
+    }
+
+    /// Whether it is of the system's events.
+    pub fn is_of_system(&self) -> bool {
+        matches!(
+            self,
+            Tracer::Wakeup | Tracer::OffCpu | Tracer::Blocked | Tracer::Preempted
+        )
     }
 
     pub fn name(&self) -> &str {
@@ -120,14 +147,32 @@ impl Tracer {
     }
 
     fn mechanism(&self, by_value: bool) -> latency::Tracer {
+        let off = 1 << What::Blocked as u32 | 1 << What::Preempted as u32;
         let (begins, ends, key) = match self {
-            Tracer::LockHold => (What::Taken, What::Released, latency::Key::ValueOfThread),
-            Tracer::LockWait => (What::Asked, What::Answered, latency::Key::ValueOfThread),
-            Tracer::Section(_) if by_value => (What::Begun, What::Ended, latency::Key::Value),
-            Tracer::Section(_) => (What::Begun, What::Ended, latency::Key::Thread),
+            Tracer::LockHold => (
+                1 << What::Taken as u32,
+                What::Released,
+                latency::Key::ValueOfThread,
+            ),
+            Tracer::LockWait => (
+                1 << What::Asked as u32,
+                What::Answered,
+                latency::Key::ValueOfThread,
+            ),
+            Tracer::Section(_) => {
+                let key = match by_value {
+                    true => latency::Key::Value,
+                    false => latency::Key::Thread,
+                };
+                (1 << What::Begun as u32, What::Ended, key)
+            }
+            Tracer::Wakeup => (1 << What::Woken as u32, What::Ran, latency::Key::Value),
+            Tracer::OffCpu => (off, What::Ran, latency::Key::Value),
+            Tracer::Blocked => (1 << What::Blocked as u32, What::Ran, latency::Key::Value),
+            Tracer::Preempted => (1 << What::Preempted as u32, What::Ran, latency::Key::Value),
         };
         latency::Tracer {
-            begins: 1 << begins as u32,
+            begins,
             ends: 1 << ends as u32,
             key,
             // Recursive locks are counted by the watcher, which knows when records are missing.

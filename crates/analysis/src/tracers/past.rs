@@ -4,8 +4,9 @@ use anyhow::{Result, bail};
 use nopal_trace::Trace;
 
 use super::watcher::{State, Watcher};
-use super::{Case, Cases, Missing, Roles, Tracer};
+use super::{Case, Cases, Happening, Missing, Numbers, Roles, Scheduling, Tracer};
 use crate::names::Names;
+use crate::system::events;
 use crate::text::count;
 use crate::timeline::{Telling, timeline};
 
@@ -35,21 +36,46 @@ pub fn of_trace(
     let happenings = timeline(&threads, |_, thread| {
         Telling::new(thread.packets(), Watcher::new(&roles, State::default()))
     });
-    for (thread, _, happening) in happenings {
+    let mut tell = |thread: u32, happening: &Happening| {
         told += 1;
-        cases.tell(thread as u32, &happening, |_, case, _| {
+        cases.tell(thread, happening, |_, case, _| {
             past.cases += 1;
             found(case);
         });
+    };
+    if tracer.is_of_system() {
+        let mut scheduling = Scheduling::default();
+        let numbers = Numbers::new(&threads);
+        for (_, record) in events(trace) {
+            for (thread, happening) in scheduling.take(record.clock, &record.event) {
+                if let Some(place) = numbers.place(thread, record.clock) {
+                    tell(place, &happening);
+                }
+            }
+        }
+    } else {
+        for (thread, _, happening) in happenings {
+            tell(thread as u32, &happening);
+        }
     }
     for run in cases.runs_mut() {
         past.missing = run.missing();
+        if tracer.is_of_system() {
+            // A thread runs again for other reasons too.
+            past.missing.ends_alone = 0;
+        }
         while run.expire(1, u64::MAX).is_some() {
             past.open += 1;
         }
     }
     if past.cases == 0 {
         let name = tracer.name();
+        if tracer.is_of_system() {
+            bail!(
+                "{name}: the trace has no such events of its threads: `nopal record -e sched` records them; wake-ups need the \
+                 rights of which `nopal doctor` tells"
+            );
+        }
         if told == 0 {
             bail!(
                 "{name}: no event of it was recorded with what it needs: arguments and results, as `nopal run` or --args \

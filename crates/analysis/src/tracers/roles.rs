@@ -177,7 +177,7 @@ impl Roles {
         for (at, tracer) in self.tracers.iter().enumerate() {
             let Tracer::Section(section) = tracer else {
                 ensure!(
-                    self.knows_locks(),
+                    tracer.is_of_system() || self.knows_locks(),
                     "{}: no function that takes a lock was recorded: `nopal run -p PROGRAM` records them",
                     tracer.name()
                 );

@@ -1,0 +1,145 @@
+//! What the system does with threads: they are left blocked or preempted, woken, and run.
+
+use std::collections::HashMap;
+
+use nopal_trace::{SystemEvent, TaskState, ThreadInfo};
+
+use super::{Happening, What};
+use crate::system::left_and_got;
+
+/// Follows the system's events in the order of their clocks.
+#[derive(Debug, Default)]
+pub struct Scheduling {
+    /// Threads that are known not to run: whether they wait to be woken.
+    away: HashMap<u32, bool>,
+}
+
+impl Scheduling {
+    /// What an event means for threads, which are told by their numbers.
+    pub fn take(
+        &mut self,
+        clock: u64,
+        event: &SystemEvent,
+    ) -> impl Iterator<Item = (u32, Happening)> {
+        let (left, got) = left_and_got(event);
+        let state = match event {
+            SystemEvent::Switch { state, .. } | SystemEvent::Out { state, .. } => *state,
+            _ => TaskState::PREEMPTED,
+        };
+        let left = left.filter(|_| !state.is_dead()).map(|thread| {
+            let is_blocked = state.is_blocked();
+            self.away.insert(thread, is_blocked);
+            let what = if is_blocked {
+                What::Blocked
+            } else {
+                What::Preempted
+            };
+            (thread, what)
+        });
+        let woken = match event {
+            // One that could run anyway waits for no wake-up.
+            SystemEvent::Wakeup { task, .. } => (self.away.insert(task.thread, false)
+                != Some(false))
+            .then_some((task.thread, What::Woken)),
+            _ => None,
+        };
+        let got = got.map(|thread| {
+            self.away.remove(&thread);
+            (thread, What::Ran)
+        });
+        let told = [left, woken, got].into_iter().flatten();
+        told.map(move |(thread, what)| {
+            let happening = Happening {
+                what,
+                section: None,
+                value: u64::from(thread),
+                clock,
+            };
+            (thread, happening)
+        })
+    }
+}
+
+/// Which of a trace's threads has a number at a time.
+pub struct Numbers(HashMap<u32, Vec<(u64, u32)>>);
+
+impl Numbers {
+    pub fn new(threads: &[ThreadInfo]) -> Numbers {
+        let mut numbers: HashMap<u32, Vec<(u64, u32)>> = HashMap::new();
+        for (place, thread) in (0..).zip(threads) {
+            let of = numbers.entry(thread.thread).or_default();
+            of.push((thread.begin, place));
+        }
+        for of in numbers.values_mut() {
+            of.sort_unstable();
+        }
+        Numbers(numbers)
+    }
+
+    /// A thread may be met by the system before it records anything.
+    pub fn place(&self, thread: u32, clock: u64) -> Option<u32> {
+        let of = self.0.get(&thread)?;
+        let after = of.partition_point(|(begin, _)| *begin <= clock);
+        Some(of.get(after.saturating_sub(1))?.1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nopal_trace::Task;
+
+    fn task(thread: u32) -> Task {
+        Task {
+            thread,
+            ..Task::default()
+        }
+    }
+
+    fn switch(from: u32, state: u8, to: u32) -> SystemEvent {
+        SystemEvent::Switch {
+            previous: task(from),
+            process: 1,
+            state: TaskState(state),
+            next: task(to),
+        }
+    }
+
+    fn wake(thread: u32) -> SystemEvent {
+        SystemEvent::Wakeup {
+            task: task(thread),
+            target: 0,
+            waker_process: 1,
+            waker: 1,
+            is_new: false,
+        }
+    }
+
+    #[test]
+    fn only_who_waits_is_woken() {
+        let mut scheduling = Scheduling::default();
+        let mut told = |event| -> Vec<(u32, What)> {
+            let told = scheduling.take(1, &event);
+            told.map(|(thread, happening)| (thread, happening.what))
+                .collect()
+        };
+        assert_eq!(told(wake(7)), [(7, What::Woken)], "never met before");
+        assert_eq!(told(wake(7)), [], "it waits for a processor already");
+        assert_eq!(
+            told(switch(8, b'S', 7)),
+            [(8, What::Blocked), (7, What::Ran)]
+        );
+        assert_eq!(
+            told(switch(7, b'R', 9)),
+            [(7, What::Preempted), (9, What::Ran)]
+        );
+        assert_eq!(told(wake(7)), [], "it could run on");
+        assert_eq!(told(wake(8)), [(8, What::Woken)]);
+        assert_eq!(told(switch(9, b'X', 1)), [(1, What::Ran)], "it has ended");
+        let own = SystemEvent::In {
+            process: 1,
+            thread: 8,
+        };
+        assert_eq!(told(own), [(8, What::Ran)]);
+    }
+}
