@@ -189,7 +189,7 @@ template <typename T> constexpr auto variable(const T &value)
 	if constexpr (std::is_same_v<T, nopal_bytes>)
 		return &value;
 	else
-		return printable(static_cast<std::decay_t<T>>(value));
+		return printable(static_cast<std::decay_t<const T &>>(value));
 }
 
 } // namespace nopal

@@ -87,8 +87,8 @@ static int look_into_object(struct dl_phdr_info *object, size_t size, void *data
 	(void)size;
 	for (int i = 0; i < object->dlpi_phnum; i++) {
 		const ElfW(Phdr) *header = &object->dlpi_phdr[i];
-		/* Notes of an alignment of 8 are not ours, and are laid out in another way. */
-		if (header->p_type == PT_NOTE && header->p_align <= 4)
+		/* Some linkers put all notes into one segment, which is aligned as the strictest of them. */
+		if (header->p_type == PT_NOTE)
 			look_into((const char *)object->dlpi_addr + header->p_vaddr, header->p_memsz, data);
 	}
 	return 0;

@@ -12,6 +12,7 @@ use crate::elf::text;
 use crate::format::{Field, Type, fields};
 
 const OWNER: &[u8] = b"nopal";
+const NOTE_ALIGN: u64 = 4;
 const NOTE_PLACE: u32 = 1;
 const NOTE_MARKER: u32 = 2;
 const PLACE_PATCHED: u32 = 1;
@@ -90,7 +91,8 @@ pub(crate) fn of(image: &Image) -> (Vec<Marker>, Vec<BadMarker>) {
         let Some(bytes) = elf.range(header.offset, header.file_size) else {
             continue;
         };
-        let Ok(mut notes) = NoteIterator::<FileHeader64<LE>>::new(LE, header.align, bytes) else {
+        // mold puts all notes into one segment, which is aligned as the strictest of them.
+        let Ok(mut notes) = NoteIterator::<FileHeader64<LE>>::new(LE, NOTE_ALIGN, bytes) else {
             continue;
         };
         while let Ok(Some(note)) = notes.next() {
