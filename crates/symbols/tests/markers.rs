@@ -237,6 +237,12 @@ fn gcc() {
     }
 }
 
+/// It puts all notes into one segment.
+#[test]
+fn linked_by_mold() {
+    build_and_check("gcc", "-std=c11", "-O2 -fuse-ld=mold", false);
+}
+
 #[test]
 fn clang() {
     for flags in FLAGS.iter().filter(|flags| !flags.contains("lto")) {
