@@ -232,6 +232,10 @@ impl Steered {
     fn new(compiler: &str, options: &[&str]) -> Steered {
         let include = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/../include");
         let program = compile("marked.c", &[compiler, "-std=gnu17"], &["-O2", include]);
+        Steered::of(program, options)
+    }
+
+    fn of(program: Program, options: &[&str]) -> Steered {
         let case = Case::new(program).options(options);
         let scratch = scratch();
         let mut program = case.untraced_start().spawn();
@@ -281,7 +285,8 @@ impl Steered {
         assert_eq!(found, self.seen, "{recorded:?}");
     }
 
-    fn end(mut self) {
+    /// What the program has said.
+    fn end(mut self) -> (String, String) {
         self.tool.signal_group(libc::SIGINT);
         let ended = self.tool.wait();
         assert_eq!(
@@ -291,8 +296,11 @@ impl Steered {
             ended.stderr
         );
         assert_nothing_left(self.program.id());
+        writeln!(self.stdin.as_mut().unwrap(), "1").unwrap();
         self.stdin = None;
-        assert_eq!(self.program.wait().end, End::Code(5));
+        let ended = self.program.wait();
+        assert_eq!(ended.end, End::Code(5));
+        (ended.stdout, ended.stderr)
     }
 }
 
@@ -362,4 +370,73 @@ fn markers_that_are_displaced_are_switched_too() {
         );
         steered.end();
     }
+}
+
+/// Those of `sys/sdt.h`: with their values, by their names with a colon, while the program counts who listens.
+#[test]
+fn static_probes() {
+    let values = |n: i64| {
+        let c = (n + 250) % 256;
+        format!("counted:values argument1={} argument2={c} argument3=", -n)
+    };
+    for (compiler, flag) in [("gcc", "-O2"), ("gcc", "-O0"), ("clang", "-O2")] {
+        let program = || compile("statics.c", &[compiler, "-std=gnu17"], &[flag]);
+        let how = format!("{compiler} {flag}");
+        let options = ["-M", "counted:*", "-F", "main"];
+        let launched = Case::new(program()).options(options).input("8\n").traced();
+        assert_eq!(
+            launched.ended.stdout.lines().next(),
+            Some("1 1 done"),
+            "{how}: {}",
+            launched.said
+        );
+        let found = markers(&launched);
+        let all: Vec<&String> = found.iter().filter(|one| one.contains("values")).collect();
+        assert_eq!(all.len(), 8, "{how}");
+        for (n, marker) in all.iter().enumerate() {
+            assert!(marker.starts_with(&values(n as i64)), "{how}: {marker}");
+            assert!(
+                marker.contains(" argument4=1099511627776"),
+                "{how}: {marker}"
+            );
+        }
+        let others = "counted:others argument1=5 argument2=-7";
+        let others = found.iter().filter(|one| one.starts_with(others));
+        assert_eq!(others.count(), 8, "{how}: {found:?}");
+
+        let mut steered = Steered::of(program(), &["-F", "main"]);
+        steered.records(&[]);
+        steered.obeys("mark counted:values on");
+        steered.records(&["counted:values"]);
+        steered.obeys("mark counted:others on\nmark counted:values off");
+        steered.records(&["counted:others"]);
+        steered.obeys("stop");
+        steered.records(&[]);
+        steered.obeys("start\nmark c*:* on");
+        steered.records(&["counted:others", "counted:values"]);
+        let refused = steered.ctl("mark counted:value on");
+        assert!(
+            refused.stderr.contains("the nearest are counted:values"),
+            "{}",
+            refused.stderr
+        );
+        let (said, _) = steered.end();
+        let listened: Vec<&str> = said.lines().collect();
+        let expected = [
+            "0 0 done", "0 0 done", "1 0 done", "0 1 done", "0 0 done", "1 1 done", "0 0 done",
+        ];
+        assert_eq!(listened[..7], expected, "{how}");
+    }
+}
+
+/// Of libraries as Debian has them.
+#[test]
+fn static_probes_of_a_library() {
+    let case = Case::new(nopal_tests::cxx("throws", &[]));
+    let traced = case.options(["-M", "libstdcxx:*"]).traced();
+    let found = markers(&traced);
+    let count = |name: &str| found.iter().filter(|one| one.starts_with(name)).count();
+    let counts =
+        ["libstdcxx:throw", "libstdcxx:catch"].map(|name| count(&format!("{name} argument1=0x")));
+    assert_eq!(counts, [5, 5], "{}", traced.said);
 }

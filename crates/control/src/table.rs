@@ -279,7 +279,7 @@ pub const COMMANDS: &[Description] = &[
     Description {
         form: "mark NAME on",
         about: "Records the markers with this name, a glob, or GLOB@LIBRARY, while the session is started, also in \
-                libraries that are loaded later. All threads stop for a moment.",
+                libraries that are loaded later. PROVIDER:NAME means static probes (USDT). All threads stop for a moment.",
         example: "mark net_* on",
     },
     Description {

@@ -81,6 +81,7 @@ impl Session {
         };
         note(&self.shared.writer, &notes::process(process))?;
         let modules = modules::loaded(process, &mut workshop)?;
+        workshop.want_statics(&modules);
         workshop.files.place_probes(&modules, workshop.writer)?;
         let (mut traced, imports) = {
             let mut stopped = Stopped::stop(process, PATIENCE)?;
@@ -98,7 +99,9 @@ impl Session {
             (traced, imports)
         };
         let changes = traced.add_modules(modules, &imports, &mut workshop)?;
-        let inserted = insert(&mut traced, changes, &mut workshop);
+        let inserted = insert(&mut traced, changes, &mut workshop)
+            .and_then(|()| traced.settle_semaphores(&mut workshop));
+        workshop.tell_unplaced();
         self.traced.insert(process, traced);
         inserted?;
         self.something_is_chosen()

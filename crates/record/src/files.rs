@@ -81,6 +81,8 @@ pub struct Files {
     next_number: u32,
     pub markers: markers::Numbers,
     pub probes: Probes,
+    /// Static probes that were wanted and cannot be, and why.
+    pub unplaced: Vec<String>,
     /// How many events have been defined.
     events: u32,
     /// How many sites each file has.
@@ -99,6 +101,7 @@ impl Files {
             next_number: 1,
             markers: markers::Numbers::default(),
             probes: Probes::default(),
+            unplaced: Vec::new(),
             events: 0,
             traced: BTreeMap::new(),
             refused: HashSet::new(),

@@ -123,6 +123,9 @@ impl Session {
     /// Takes out of a process what this session has put into it.
     pub(crate) fn let_go(&mut self, process: i32) {
         let regions = self.shared.regions();
+        if let Some(traced) = self.traced.get_mut(&process) {
+            traced.release_semaphores();
+        }
         for journal in Journal::read_all(process).unwrap_or_default() {
             let ours = |region: &Arc<Region>| region.inode() == journal.inode;
             if !regions.iter().any(ours) {

@@ -44,6 +44,7 @@ mod shared_memory;
 mod signals;
 mod sites;
 mod space;
+mod statics;
 mod steer;
 mod switch;
 mod traced;

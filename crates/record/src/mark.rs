@@ -36,6 +36,7 @@ impl Session {
     }
 
     fn settle(&mut self) -> Result<()> {
+        self.settle_statics()?;
         self.in_all(Traced::know_markers)?;
         // Forks have their generated code in common: nobody may run what is displaced.
         let mut stopped = Vec::new();
@@ -63,11 +64,12 @@ impl Session {
                 .filter(|marker| wanted.chooses(&marker.name, module));
             names.extend(chosen.map(|marker| marker.name));
         }
+        names.extend(self.names_of_statics(wanted));
         names.into_iter().collect()
     }
 
     pub(crate) fn nearest_markers(&self, name: &str) -> Vec<String> {
-        let Ok(all) = Wanted::new([("*", true)]) else {
+        let Ok(all) = Wanted::new([("*", true), ("*:*", true)]) else {
             return Vec::new();
         };
         let names = self.names_of_markers(&all);
@@ -82,7 +84,7 @@ impl Session {
         }
         let wanted = self.options.markers.join(" ");
         let has_some = !self
-            .names_of_markers(&Wanted::new([("*", true)])?)
+            .names_of_markers(&Wanted::new([("*", true), ("*:*", true)])?)
             .is_empty();
         ensure!(has_some, "no marker matches {wanted}: the program has none");
         match self.nearest_markers(&wanted) {

@@ -12,13 +12,15 @@ use nopal_trace::{Field, FieldKind, Note, event_number};
 use std::collections::HashMap;
 
 /// The markers that the user asked for: whether those that a pattern means are on. The last that means a marker decides.
-pub struct Wanted(Vec<(Selection, bool)>);
+///
+/// Each with whether its pattern has a colon: only such a one means static probes.
+pub struct Wanted(Vec<(Selection, bool, bool)>);
 
 impl Wanted {
     pub fn new<'a>(patterns: impl IntoIterator<Item = (&'a str, bool)>) -> Result<Wanted> {
         let rules = patterns.into_iter().map(|(pattern, on)| {
             let selection = Selection::new(&[pattern.to_owned()], &[])?;
-            Ok((selection, on))
+            Ok((selection, on, pattern.contains(':')))
         });
         Ok(Wanted(rules.collect::<Result<_>>()?))
     }
@@ -27,12 +29,20 @@ impl Wanted {
     pub fn chooses(&self, name: &str, module: &Loaded) -> bool {
         let file_name = module.name.rsplit('/').next().unwrap_or(&module.name);
         let mut rules = self.0.iter().rev();
-        let last = rules.find(|(selection, _)| selection.chooses(&[name], file_name));
-        last.is_some_and(|(_, on)| *on)
+        let is_static = name.contains(':');
+        let last = rules.find(|(selection, _, means_static)| {
+            (*means_static || !is_static) && selection.chooses(&[name], file_name)
+        });
+        last.is_some_and(|(_, on, _)| *on)
+    }
+
+    /// Whether a pattern may mean static probes, whose names have a colon.
+    pub fn may_choose_static(&self) -> bool {
+        self.0.iter().any(|(_, on, is_static)| *on && *is_static)
     }
 
     fn chooses_none(&self) -> bool {
-        !self.0.iter().any(|(_, on)| *on)
+        !self.0.iter().any(|(_, on, _)| *on)
     }
 
     /// What switches the markers of a module on, by address.

@@ -6,6 +6,7 @@ use crate::choose::Loaded;
 use crate::files::{File, Files};
 use crate::modules::extent;
 use crate::notes::note;
+use crate::statics::StaticProbe;
 use crate::traced::{Chosen, Traced, Workshop};
 use anyhow::{Context, Result, bail, ensure};
 use nopal_agent::{FETCH_CONSTANT, Fetch, Values};
@@ -24,10 +25,26 @@ const MOST_TOLD: usize = 8;
 pub struct Probes(Vec<Wanted>);
 
 struct Wanted {
-    probe: Probe,
+    what: What,
     on: Arc<AtomicBool>,
     /// Where it is, once for each file that has it.
     placed: Vec<Arc<Placed>>,
+}
+
+enum What {
+    /// Of a command.
+    Probe(Probe),
+    /// Of a file's author.
+    Static(StaticProbe),
+}
+
+impl What {
+    fn name(&self) -> &str {
+        match self {
+            What::Probe(probe) => &probe.name,
+            What::Static(probe) => &probe.key,
+        }
+    }
 }
 
 /// A probe in a file.
@@ -42,41 +59,79 @@ pub struct Placed {
     on: Arc<AtomicBool>,
     /// For people.
     place: String,
+    /// Where the file counts who listens.
+    pub semaphore: Option<u64>,
+}
+
+/// What a probe is called, and what it records.
+pub struct Described {
+    pub name: String,
+    /// For people.
+    pub format: String,
+    pub line: u32,
+    pub values: Vec<Value>,
+    pub fields: Vec<Field>,
+    pub call: Option<u32>,
+    pub semaphore: Option<u64>,
 }
 
 /// A value, for a file that is loaded at 0.
 #[derive(Clone, Copy)]
-struct Value {
-    fetch: Fetch,
+pub struct Value {
+    pub fetch: Fetch,
     /// Whether it begins with an address in the file.
-    is_relative: bool,
+    pub is_relative: bool,
 }
 
 impl Probes {
     /// Wants a probe in whatever is loaded from now on.
     pub fn want(&mut self, probe: Probe, on: bool) {
         self.0.push(Wanted {
-            probe,
+            what: What::Probe(probe),
             on: Arc::new(AtomicBool::new(on)),
             placed: Vec::new(),
         });
     }
 
+    /// The same of a static probe, on; unless it is wanted already.
+    pub fn want_static(&mut self, probe: StaticProbe) {
+        if self.0.iter().all(|wanted| wanted.what.name() != probe.key) {
+            self.0.push(Wanted {
+                what: What::Static(probe),
+                on: Arc::new(AtomicBool::new(true)),
+                placed: Vec::new(),
+            });
+        }
+    }
+
+    /// The keys of those that are wanted.
+    pub fn statics(&self) -> Vec<String> {
+        let statics = self.0.iter().filter_map(|wanted| match &wanted.what {
+            What::Static(probe) => Some(probe.key.clone()),
+            What::Probe(_) => None,
+        });
+        statics.collect()
+    }
+
     pub fn forget(&mut self, name: &str) {
-        self.0.retain(|wanted| wanted.probe.name != name);
+        self.0.retain(|wanted| wanted.what.name() != name);
     }
 
     /// Where they are that are to be switched; what comes later is switched so.
     pub fn switch(&self, name: &str, on: bool) -> Vec<Arc<Placed>> {
-        let wanted = self.0.iter().find(|wanted| wanted.probe.name == name);
+        let wanted = self.0.iter().find(|wanted| wanted.what.name() == name);
         wanted.map_or_else(Vec::new, |wanted| {
             wanted.on.store(on, Ordering::Relaxed);
             wanted.placed.clone()
         })
     }
 
+    /// Those of commands.
     pub fn all(&self) -> impl Iterator<Item = &Probe> {
-        self.0.iter().map(|wanted| &wanted.probe)
+        self.0.iter().filter_map(|wanted| match &wanted.what {
+            What::Probe(probe) => Some(probe),
+            What::Static(_) => None,
+        })
     }
 
     /// Those in a file, by address.
@@ -280,10 +335,17 @@ impl Files {
             if modules.iter().any(has) {
                 continue;
             }
-            let probe = wanted.probe.clone();
-            let placed = self
-                .place(&probe, index, modules, writer)
-                .with_context(|| format!("probe {}", probe.name))?;
+            let placed = match &wanted.what {
+                What::Probe(probe) => {
+                    let probe = probe.clone();
+                    self.place(&probe, index, modules, writer)
+                        .with_context(|| format!("probe {}", probe.name))?
+                }
+                What::Static(probe) => {
+                    let probe = probe.clone();
+                    self.place_static(&probe, index, modules, writer)?
+                }
+            };
             self.probes.0[index].placed.extend(placed);
         }
         Ok(())
@@ -322,19 +384,9 @@ impl Files {
                 let site = file.plan.site(place.address).cloned();
                 site.map_err(|reason| anyhow::anyhow!("{}: {reason}", place.told()))?
             }
-            false => nopal_plan::probes(&file.image, |probes| Ok(probes.site(place.address)))?
-                .map_err(|reason| anyhow::anyhow!(refused(file, &place, reason)))?,
+            false => instruction(&place)?,
         };
-        let window = site.address..site.address + u64::from(site.window);
-        for other in self.probes.of(file) {
-            let theirs = other.site.address..other.site.address + u64::from(other.site.window);
-            ensure!(
-                window.end <= theirs.start || theirs.end <= window.start,
-                "{}: the probe at {} needs the same bytes",
-                place.told(),
-                other.place
-            );
-        }
+        self.ensure_free(&place, &site)?;
         let mut values = Vec::new();
         let mut fields = Vec::new();
         for fetched in &probe.fetched {
@@ -344,13 +396,6 @@ impl Files {
             fields.push(Field {
                 name: fetched.name.clone(),
                 kind,
-                labels: Vec::new(),
-            });
-        }
-        if values.iter().any(Value::may_be_missing) {
-            fields.push(Field {
-                name: "missing".into(),
-                kind: FieldKind::Missing,
                 labels: Vec::new(),
             });
         }
@@ -364,25 +409,113 @@ impl Files {
             }
             false => None,
         };
-        let event = event_number(self.next_event(), &fields);
         let line = match &probe.place {
             Spot::Line { line, .. } => *line,
             _ => 0,
         };
         let words: Vec<String> = probe.fetched.iter().map(Fetched::to_string).collect();
+        let described = Described {
+            name: probe.name.clone(),
+            format: words.join(" "),
+            line,
+            values,
+            fields,
+            call,
+            semaphore: None,
+        };
+        self.define(index, &place, site, described, writer)
+            .map(Some)
+    }
+
+    /// A static probe that cannot be placed is told of, and no error: its name may mean others too.
+    fn place_static(
+        &mut self,
+        probe: &StaticProbe,
+        index: usize,
+        modules: &[Loaded],
+        writer: &Mutex<Writer>,
+    ) -> Result<Option<Arc<Placed>>> {
+        let mut modules = modules.iter();
+        let Some(module) = modules.find(|module| module.file.index == probe.file) else {
+            return Ok(None);
+        };
+        let place = Found {
+            module,
+            address: probe.probe.address,
+        };
+        let site = instruction(&place).and_then(|site| {
+            self.ensure_free(&place, &site)?;
+            Ok(site)
+        });
+        match site {
+            Ok(site) => {
+                let described = probe.described(&module.file.image);
+                self.define(index, &place, site, described, writer)
+                    .map(Some)
+            }
+            Err(error) => {
+                self.unplaced
+                    .push(format!("{} not traced: {error:#}", probe.name()));
+                Ok(None)
+            }
+        }
+    }
+
+    /// Probes need different bytes.
+    fn ensure_free(&self, place: &Found, site: &Site) -> Result<()> {
+        let window = site.address..site.address + u64::from(site.window);
+        for other in self.probes.of(&place.module.file) {
+            let theirs = other.site.address..other.site.address + u64::from(other.site.window);
+            ensure!(
+                window.end <= theirs.start || theirs.end <= window.start,
+                "{}: the probe at {} needs the same bytes",
+                place.told(),
+                other.place
+            );
+        }
+        Ok(())
+    }
+
+    /// Makes a probe known to the trace.
+    fn define(
+        &mut self,
+        index: usize,
+        place: &Found,
+        site: Site,
+        described: Described,
+        writer: &Mutex<Writer>,
+    ) -> Result<Arc<Placed>> {
+        let Described {
+            name,
+            format,
+            line,
+            values,
+            mut fields,
+            call,
+            semaphore,
+        } = described;
+        if values.iter().any(Value::may_be_missing) {
+            fields.push(Field {
+                name: "missing".into(),
+                kind: FieldKind::Missing,
+                labels: Vec::new(),
+            });
+        }
+        let event = event_number(self.next_event(), &fields);
+        let file = &place.module.file;
         note(
             writer,
             &Note::Marker {
                 event,
                 image: file.index,
-                name: probe.name.clone(),
-                format: words.join(" "),
+                name,
+                format,
                 file: place.told(),
                 line,
                 fields: fields.clone(),
             },
         )?;
-        Ok(Some(Arc::new(Placed {
+        Ok(Arc::new(Placed {
             file: file.index,
             site: Arc::new(site),
             call,
@@ -391,7 +524,8 @@ impl Files {
             values,
             on: self.probes.0[index].on.clone(),
             place: place.told(),
-        })))
+            semaphore,
+        }))
     }
 
     fn not_found(&self, spot: &Spot) -> String {
@@ -411,6 +545,13 @@ impl Files {
             },
         }
     }
+}
+
+/// What is to be done at an instruction.
+fn instruction(place: &Found) -> Result<Site> {
+    let file = &place.module.file;
+    nopal_plan::probes(&file.image, |probes| Ok(probes.site(place.address)))?
+        .map_err(|reason| anyhow::anyhow!(refused(file, place, reason)))
 }
 
 fn refused(file: &File, place: &Found, reason: Unprobed) -> String {

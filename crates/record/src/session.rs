@@ -72,6 +72,7 @@ impl Session {
                 };
                 note(&self.shared.writer, &notes::process(process))?;
                 let modules = modules::loaded(process, &mut workshop)?;
+                workshop.want_statics(&modules);
                 let placed = workshop.files.place_probes(&modules, workshop.writer);
                 // A program that another one executes need not have them.
                 if process == self.main && self.traced.is_empty() {
@@ -89,6 +90,8 @@ impl Session {
                     at <= window.start || window.end < at
                 });
                 traced.insert_at_rest(changes, &mut workshop)?;
+                workshop.tell_unplaced();
+                traced.settle_semaphores(&mut workshop)?;
                 traced
             }
             Start::Ended => return Ok(()),

@@ -79,6 +79,8 @@ pub struct Traced {
     /// The places of markers that generated code tells of, by address, and the words that their code looks at.
     pub markers: BTreeMap<u64, Marked>,
     pub marker_words: HashSet<u64>,
+    /// The numbers of listeners that we have added ourselves to.
+    pub semaphores: HashSet<u64>,
     /// What thunks record that do not record what the session does, by their addresses.
     pub recorders: HashMap<u64, Recorder>,
     /// Of the probes that are in, by where they are.
@@ -229,6 +231,7 @@ impl Traced {
             resting: HashMap::new(),
             markers: BTreeMap::new(),
             marker_words: HashSet::new(),
+            semaphores: HashSet::new(),
             recorders: HashMap::new(),
             wrapping: Vec::new(),
             entry_only: !workshop.settings.recorder.wraps,
@@ -251,6 +254,7 @@ impl Traced {
             resting: self.resting.clone(),
             markers: self.markers.clone(),
             marker_words: self.marker_words.clone(),
+            semaphores: self.semaphores.clone(),
             recorders: self.recorders.clone(),
             wrapping: self.wrapping.clone(),
             entry_only: self.entry_only,
@@ -276,6 +280,7 @@ impl Traced {
             self.taken_out
                 .retain(|change| !range.contains(&change.address));
             self.forget_text_of_markers(&range);
+            self.semaphores.retain(|address| !range.contains(address));
             let gone = self
                 .changes
                 .extract_if(.., |change| range.contains(&change.address));
@@ -301,13 +306,16 @@ impl Traced {
             return Ok(());
         }
         let known = self.modules.iter().chain(&new).cloned().collect::<Vec<_>>();
+        workshop.want_statics(&new);
         if let Err(error) = workshop.files.place_probes(&known, workshop.writer) {
             workshop.warnings.push(format!("{error:#}"));
         }
         let imports = self.imports(&new);
         self.make_room(&new, &imports, thread, workshop)?;
         let changes = self.add_modules(new, &imports, workshop)?;
-        self.insert_at_rest(changes, workshop)
+        self.insert_at_rest(changes, workshop)?;
+        workshop.tell_unplaced();
+        self.settle_semaphores(workshop)
     }
 
     /// Maps memory for the code that `new` modules, which are not among ours yet, will have. `thread` is stopped;
