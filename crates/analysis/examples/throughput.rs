@@ -34,7 +34,7 @@ fn main() -> Result<()> {
             directory,
             Drive {
                 workers: workers.parse()?,
-                progress: None,
+                ..Drive::default()
             },
         ),
         _ => anyhow::bail!("throughput DIR [WORKERS] | throughput --make DIR RECORDS THREADS"),

@@ -5,9 +5,10 @@ use std::sync::{Mutex, PoisonError};
 use std::{thread, vec};
 
 use anyhow::Result;
-use nopal_trace::{Packet, ThreadInfo, Trace};
+use nopal_trace::{Cost, Packet, ThreadInfo, Trace};
 
 use crate::calls::{Machine, Sink};
+use crate::net::Net;
 
 const PAUSE_PACKETS: usize = 16;
 
@@ -19,6 +20,8 @@ pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
 pub struct Drive<'a> {
     pub workers: usize,
     pub progress: Option<Progress<'a>>,
+    /// What recording took is taken off all times.
+    pub net: Option<Cost>,
 }
 
 impl Default for Drive<'_> {
@@ -27,6 +30,7 @@ impl Default for Drive<'_> {
         Drive {
             workers,
             progress: None,
+            net: None,
         }
     }
 }
@@ -100,6 +104,7 @@ impl<'a> Crew<'a, '_> {
     fn read<W: Worker>(&self, stream: usize, thread: ThreadInfo, worker: &mut W) -> Result<()> {
         worker.begin(stream, &thread);
         let mut machine = Machine::default();
+        let mut net = self.drive.net.map(Net::new);
         let packets: Vec<_> = thread.packets().collect();
         let mut parts = packets.chunks(PAUSE_PACKETS).peekable();
         while let Some(packets) = parts.next() {
@@ -107,7 +112,13 @@ impl<'a> Crew<'a, '_> {
                 break;
             }
             for packet in packets {
-                machine.packet(packet, worker);
+                match &mut net {
+                    None => machine.packet(packet, worker),
+                    Some(net) => {
+                        let (words, clock) = net.packet(packet);
+                        machine.records(&words, clock, packet.is_behind_loss(), worker);
+                    }
+                }
             }
             if parts.peek().is_none() {
                 machine.end(worker);
@@ -150,7 +161,7 @@ mod tests {
             let [alone, several] = [1, 3].map(|workers| {
                 let drive = Drive {
                     workers,
-                    progress: None,
+                    ..Drive::default()
                 };
                 report::functions(&trace, &drive).unwrap()
             });
@@ -199,7 +210,7 @@ mod tests {
         let mut workers = [0; 4].map(|pauses| Failing { pauses });
         let error = Drive {
             workers: 4,
-            progress: None,
+            ..Drive::default()
         }
         .run(&trace, &mut workers)
         .unwrap_err();
@@ -226,6 +237,7 @@ mod tests {
         let drive = Drive {
             workers: 2,
             progress: Some(&progress),
+            ..Drive::default()
         };
         report::functions(&trace, &drive).unwrap();
         assert_eq!(most.into_inner(), words as u64);

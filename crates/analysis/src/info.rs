@@ -81,6 +81,14 @@ fn facts(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
             }
         ),
     )?;
+    if let Some(cost) = trace.cost() {
+        let shown = |parts| format!("{:.1} ns", parts as f64 * 1e6 / clocks.frequency() as f64);
+        let (call, within) = (shown(cost.call), shown(cost.within));
+        fact(
+            "cost",
+            format!("{call} a recorded call, {within} of it within its own time"),
+        )?;
+    }
     fact(
         "time",
         duration(clocks.duration_ns(end.saturating_sub(begin))),

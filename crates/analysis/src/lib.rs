@@ -13,6 +13,7 @@ pub mod hist;
 pub mod info;
 pub mod markers;
 pub mod names;
+mod net;
 pub mod ongoing;
 pub mod replay;
 pub mod report;

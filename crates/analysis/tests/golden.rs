@@ -24,7 +24,7 @@ const WIDTH: usize = 120;
 fn drive() -> Drive<'static> {
     Drive {
         workers: 1,
-        progress: None,
+        ..Drive::default()
     }
 }
 

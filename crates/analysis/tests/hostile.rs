@@ -27,7 +27,7 @@ const FORMATS: [Format; 5] = [
 fn everything(trace: &Trace, out: &mut dyn Write) -> anyhow::Result<()> {
     let drive = Drive {
         workers: 2,
-        progress: None,
+        ..Drive::default()
     };
     let report = report::functions(trace, &drive)?;
     report.write_table(out, 0)?;
@@ -212,7 +212,7 @@ fn a_broken_pipe_comes_back_as_one() {
     let trace = Trace::open(&path).unwrap();
     let drive = Drive {
         workers: 3,
-        progress: None,
+        ..Drive::default()
     };
     for bytes in [0, 10, 100_000] {
         let results = FORMATS.map(|format| dump(&trace, format, &drive, &mut Breaking(bytes)));

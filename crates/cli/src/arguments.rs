@@ -362,6 +362,10 @@ pub struct Report {
     #[arg(long, value_name = "FUNCTION")]
     pub callees: Option<String>,
 
+    /// Take off all times what recording took, by its cost when it began
+    #[arg(long)]
+    pub net: bool,
+
     /// As a JSON array
     #[arg(long, conflicts_with_all = ["threads", "callers", "callees"])]
     pub json: bool,

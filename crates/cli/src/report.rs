@@ -1,7 +1,9 @@
 //! `nopal report`: what was called, how often, how long.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use nopal_analysis::drive::Drive;
 use nopal_analysis::report::{self, Relation};
+use nopal_trace::Cost;
 
 use crate::arguments::Report;
 use crate::open::driven;
@@ -11,17 +13,27 @@ const READING: &str = "reading calls";
 
 pub fn run(arguments: &Report) -> Result<()> {
     let trace = arguments.input.open()?;
+    let net = match arguments.net {
+        true => Some(trace.cost().context(
+            "what recording cost is not in the trace: it was recorded by an older nopal, or could not be measured",
+        )?),
+        false => None,
+    };
     let mut out = output::stdout()?;
     let written = if arguments.threads {
-        let rows = driven(READING, |drive| report::threads(&trace, drive))?;
+        let rows = driven(READING, |drive| {
+            report::threads(&trace, &of_net(drive, net))
+        })?;
         report::write_threads(limited(&rows, arguments.limit), &mut out, width())
     } else if let Some((pattern, relation)) = related(arguments) {
         let rows = driven(READING, |drive| {
-            report::related(&trace, pattern, relation, drive)
+            report::related(&trace, pattern, relation, &of_net(drive, net))
         })?;
         report::write_related(limited(&rows, arguments.limit), relation, &mut out, width())
     } else {
-        let mut report = driven(READING, |drive| report::functions(&trace, drive))?;
+        let mut report = driven(READING, |drive| {
+            report::functions(&trace, &of_net(drive, net))
+        })?;
         report.sort(arguments.sort());
         if let Some(rows) = arguments.limit {
             report.limit(rows);
@@ -32,6 +44,10 @@ pub fn run(arguments: &Report) -> Result<()> {
         }
     };
     finish(out, written.map_err(Into::into))
+}
+
+fn of_net<'a>(drive: &Drive<'a>, net: Option<Cost>) -> Drive<'a> {
+    Drive { net, ..*drive }
 }
 
 fn related(arguments: &Report) -> Option<(&str, Relation)> {

@@ -90,7 +90,7 @@ impl Sample {
 fn drive() -> Drive<'static> {
     Drive {
         workers: 2,
-        progress: None,
+        ..Drive::default()
     }
 }
 

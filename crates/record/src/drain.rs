@@ -2,10 +2,12 @@
 //! full.
 
 use crate::collect::Collector;
+use crate::cost;
 use crate::notes::{counter, lock, note, snapshot};
 use crate::region::Region;
 use crate::remove::processes_with;
 use anyhow::{Result, ensure};
+use nopal_agent::Recorder;
 use nopal_system::{News, System};
 use nopal_trace::Writer;
 use std::collections::HashSet;
@@ -113,12 +115,21 @@ pub struct Drain {
 
 impl Drain {
     /// `system`: the system's events, which go into the same trace.
-    pub fn start(shared: Arc<Shared>, collector: Collector, system: Option<System>) -> Drain {
+    pub fn start(
+        shared: Arc<Shared>,
+        collector: Collector,
+        system: Option<System>,
+        recorder: Recorder,
+    ) -> Drain {
         let theirs = shared.clone();
         Drain {
             shared,
             thread: std::thread::spawn(move || {
                 let _over = Over(&theirs);
+                // A trace without it has no net times, and all else.
+                if let Ok(cost) = cost::measure(recorder) {
+                    note(&theirs.writer, &cost)?;
+                }
                 run(&theirs, collector, system)
             }),
         }

@@ -14,6 +14,7 @@ mod choose;
 mod code;
 mod collect;
 mod control_block;
+mod cost;
 mod desk;
 mod drain;
 mod engine;

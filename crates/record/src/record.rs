@@ -201,7 +201,12 @@ fn drain(session: &Session, system: Option<System>) -> Drain {
         Keep::All
     };
     let collector = Collector::new(keep, session.options.max_bytes);
-    Drain::start(session.shared.clone(), collector, system)
+    Drain::start(
+        session.shared.clone(),
+        collector,
+        system,
+        session.settings.recorder,
+    )
 }
 
 fn create(

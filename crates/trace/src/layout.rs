@@ -1,5 +1,6 @@
 //! Fields of a record's words, for the scanner and the decoder.
 
+use crate::markers::payload_words;
 use nopal_abi::*;
 
 /// The stream class of packets of threads.
@@ -29,6 +30,15 @@ pub const WORDS: [u8; 16] = {
     words[KIND_HOLE as usize] = 1;
     words
 };
+
+/// Words of the record that begins with `word`; `rest` is what follows.
+pub fn record_words(word: u64, rest: &[u64]) -> usize {
+    match kind(word) {
+        KIND_EXTENDED if event(word) == EVENT_RESYNC => RESYNC_WORDS,
+        KIND_EXTENDED => 2 + payload_words(word, rest).unwrap_or(0),
+        kind => usize::from(WORDS[kind as usize]).max(1),
+    }
+}
 
 pub const LOW: u64 = 0xffff_ffff;
 

@@ -14,6 +14,9 @@ pub enum Note {
         monotonic_ns: u64,
         realtime_ns: u64,
     },
+    /// What recording a call took on this machine when the recording began, in thousandths of a tick of the counter: in
+    /// all, and the part of it between the clocks of entry and exit.
+    Cost { call: u64, within: u64 },
     /// A process began, or (the same process again) replaced its program by exec.
     Process {
         process: u32,

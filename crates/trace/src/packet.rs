@@ -54,6 +54,11 @@ impl<'a> Packet<'a> {
         self.entry.lost_before
     }
 
+    /// Whether records of its thread are missing before it.
+    pub fn is_behind_loss(&self) -> bool {
+        self.lost_before() > 0 || self.missing_before() > 0
+    }
+
     /// Packets of its thread that are missing since the thread's packet before.
     pub fn missing_before(&self) -> u64 {
         self.entry.missing_before

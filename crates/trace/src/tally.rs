@@ -1,7 +1,6 @@
 //! How often each site occurs in a trace, and which sites are kept out of it.
 
 use crate::layout::*;
-use crate::markers::payload_words;
 use nopal_abi::*;
 
 /// Calls of a site.
@@ -83,7 +82,7 @@ impl Tally {
     pub fn pass(&mut self, words: &mut [u64], begin: u64) -> (usize, u64) {
         let (mut from, mut to, mut left_out, mut clock) = (0, 0, 0, begin);
         while let Some(&word) = words.get(from) {
-            let length = length(word, &words[from + 1..]);
+            let length = record_words(word, &words[from + 1..]);
             let end = (from + length).min(words.len());
             let event = is_event(word);
             let site = site(word) as usize;
@@ -120,15 +119,6 @@ impl Tally {
             KIND_EXIT | KIND_EXIT_RESULT | KIND_UNWIND | KIND_PENDING_RESULT => calls.exits += 1,
             _ => calls.entries += 1,
         }
-    }
-}
-
-/// Words of a record that begins with `word`; `rest` is what follows.
-fn length(word: u64, rest: &[u64]) -> usize {
-    match kind(word) {
-        KIND_EXTENDED if event(word) == EVENT_RESYNC => RESYNC_WORDS,
-        KIND_EXTENDED => 2 + payload_words(word, rest).unwrap_or(0),
-        kind => usize::from(WORDS[kind as usize]).max(1),
     }
 }
 

@@ -62,6 +62,14 @@ pub struct Trace {
     damage_count: u64,
 }
 
+/// What recording a call takes, in thousandths of a tick: in all, and the part of it between the clocks of entry and
+/// exit, which is not more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cost {
+    pub call: u64,
+    pub within: u64,
+}
+
 impl Trace {
     pub fn open(directory: &Path) -> Result<Trace> {
         Trace::read(directory, Vec::new())
@@ -230,6 +238,17 @@ impl Trace {
     /// All notes but the session's, in the order in which they were written.
     pub fn notes(&self) -> &[Note] {
         &self.notes
+    }
+
+    /// What recording a call cost, where that was measured.
+    pub fn cost(&self) -> Option<Cost> {
+        self.notes.iter().find_map(|note| match *note {
+            Note::Cost { call, within } => Some(Cost {
+                call,
+                within: within.min(call),
+            }),
+            _ => None,
+        })
     }
 
     pub fn clocks(&self) -> &Clocks {

@@ -113,7 +113,7 @@ pub fn read_trace(path: &Path) {
     let mut out = std::io::sink();
     let drive = Drive {
         workers: 1,
-        progress: None,
+        ..Drive::default()
     };
     if let Ok(report) = report::functions(&trace, &drive) {
         let _ = report.write_table(&mut out, 0);

@@ -79,8 +79,11 @@ impl Machine {
 
     /// The words of a packet, to be taken by steps.
     pub fn begin_packet<'a>(&mut self, packet: &Packet<'a>) -> &'a [u64] {
-        let lossy = packet.lost_before() > 0 || packet.missing_before() > 0;
-        self.begin_words(packet.words(), packet.clock_begin(), lossy);
+        self.begin_words(
+            packet.words(),
+            packet.clock_begin(),
+            packet.is_behind_loss(),
+        );
         packet.words()
     }
 

@@ -28,7 +28,7 @@ mod words;
 pub use frame::{Ending, Frame, Sink, Style};
 pub use machine::Machine;
 pub use runs::RUN;
-pub use words::{site_of, tag_of};
+pub use words::{clock_after, kind_of, site_of, tag_of};
 
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,187 @@
+//! Clocks without what recording has taken.
+//!
+//! A recorded call takes `call` ticks more than another, of which `within` lie between the clocks of its entry and its
+//! exit. So in each thread every clock is set back by all that recording has taken before it. Of one call, `within`
+//! is taken right behind the entry's clock, and the rest right behind the exit's.
+
+use nopal_abi as abi;
+use nopal_trace::{Cost, Packet, record_words};
+
+use crate::calls::{clock_after, kind_of};
+
+const PARTS: u64 = 1000;
+
+/// The clocks of one thread.
+pub struct Net {
+    cost: Cost,
+    /// Of the last record, as it is in the trace.
+    clock: u64,
+    /// The same, set back. Clocks never go back, also where a call has taken less than `cost` says.
+    net: u64,
+    /// What recording has taken so far, in parts of a tick.
+    taken: u64,
+}
+
+impl Net {
+    pub fn new(cost: Cost) -> Net {
+        Net {
+            cost,
+            clock: 0,
+            net: 0,
+            taken: 0,
+        }
+    }
+
+    /// A packet's records and the clock that it begins with, set back. To be given all packets of a thread in order.
+    pub fn packet(&mut self, packet: &Packet) -> (Vec<u64>, u64) {
+        self.set_back(packet.words(), packet.clock_begin())
+    }
+
+    fn set_back(&mut self, words: &[u64], begin: u64) -> (Vec<u64>, u64) {
+        self.clock = self.clock.max(begin);
+        let begin = self.passed(self.clock);
+        let mut words = words.to_vec();
+        let mut at = 0;
+        while let Some(&word) = words.get(at) {
+            let length = record_words(word, &words[at + 1..]);
+            let kind = kind_of(word);
+            let whole = words.get_mut(at + 1);
+            match whole.filter(|_| kind == abi::KIND_EXTENDED) {
+                Some(whole) => {
+                    *whole = self.passed(*whole);
+                    words[at] = with_clock(word, self.net);
+                }
+                None => words[at] = with_clock(word, self.passed(clock_after(self.clock, word))),
+            }
+            self.taken = self.taken.saturating_add(self.cost_of(kind));
+            at += length;
+        }
+        (words, begin)
+    }
+
+    /// `clock` set back.
+    fn passed(&mut self, clock: u64) -> u64 {
+        self.clock = clock;
+        self.net = self.net.max(clock.saturating_sub(self.taken / PARTS));
+        self.net
+    }
+
+    /// What is taken behind the clock of a record.
+    fn cost_of(&self, kind: u32) -> u64 {
+        let Cost { call, within } = self.cost;
+        match kind {
+            abi::KIND_ONLY | abi::KIND_ONLY_ARGS => call,
+            abi::KIND_ENTRY
+            | abi::KIND_ENTRY_ARGS
+            | abi::KIND_TAIL
+            | abi::KIND_TAIL_ARGS
+            | abi::KIND_PENDING_ARGS => within,
+            abi::KIND_EXIT
+            | abi::KIND_EXIT_RESULT
+            | abi::KIND_UNWIND
+            | abi::KIND_PENDING_RESULT => call - within,
+            _ => 0,
+        }
+    }
+}
+
+fn with_clock(word: u64, clock: u64) -> u64 {
+    word >> 32 << 32 | clock & 0xffff_ffff
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::drive::Drive;
+    use crate::report;
+    use nopal_trace::synthetic::Recorder;
+    use nopal_trace::{Note, Session, Trace, Writer};
+
+    const COST: Cost = Cost {
+        call: 50_500,
+        within: 20_250,
+    };
+
+    /// Calls of known duration under two callers, and what recording them adds.
+    #[test]
+    fn nested_times_are_those_without_recording() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("trace");
+        let mut writer = Writer::create(&path, Session::default()).unwrap();
+        for (counter, monotonic_ns) in [(0, 0), (1_000_000_000, 1_000_000_000)] {
+            let realtime_ns = monotonic_ns;
+            writer
+                .note(&Note::Clock {
+                    counter,
+                    monotonic_ns,
+                    realtime_ns,
+                })
+                .unwrap();
+        }
+        let image = Note::Image {
+            image: 1,
+            path: "/program".into(),
+            identity: String::new(),
+        };
+        writer.note(&image).unwrap();
+        let sites = (1..4).map(|site| (site, 4096 * u64::from(site), 16, format!("f{site}")));
+        let sites = Note::Sites {
+            image: 1,
+            sites: sites.collect(),
+        };
+        writer.note(&sites).unwrap();
+        let Cost { call, within } = COST;
+        writer.note(&Note::Cost { call, within }).unwrap();
+        let mut recorder = Recorder::new(100, 100, 1);
+        // In parts, as the costs are.
+        let mut now = 10_000 * PARTS;
+        let mut at = |spent: u64, cost: u64| {
+            now += spent * PARTS;
+            let clock = now / PARTS;
+            now += cost;
+            clock
+        };
+        let slot = 0x7ffd_0000_1000;
+        recorder.entry(at(10, within), 1, slot);
+        for _ in 0..100 {
+            recorder.entry(at(7, within), 2, slot - 0x20);
+            for _ in 0..10 {
+                recorder.entry(at(5, within), 3, slot - 0x40);
+                recorder.exit(at(30, call - within), 3, slot - 0x40);
+            }
+            recorder.exit(at(3, call - within), 2, slot - 0x20);
+        }
+        recorder.exit(at(1, call - within), 1, slot);
+        recorder.finish(&mut writer).unwrap();
+        drop(writer);
+
+        let trace = Trace::open(&path).unwrap();
+        let drive = Drive {
+            workers: 1,
+            net: trace.cost(),
+            ..Drive::default()
+        };
+        let report = report::functions(&trace, &drive).unwrap();
+        let row = |calls: u64| report.rows.iter().find(|row| row.calls == calls).unwrap();
+        let near = |value: u64, expected: u64| {
+            assert!(value.abs_diff(expected) <= 1, "{value} for {expected}");
+        };
+        near(row(1000).avg_ns, 30);
+        near(row(100).avg_ns, 10 * 35 + 3);
+        near(row(100).self_ns / 100, 10 * 5 + 3);
+        near(row(1).avg_ns, 100 * (10 * 35 + 3 + 7) + 1);
+        near(row(1).self_ns, 100 * 7 + 1);
+    }
+
+    #[test]
+    fn clocks_never_go_back() {
+        let entry = |clock: u64| u64::from(abi::KIND_ENTRY) << 32 | clock;
+        let mut net = Net::new(COST);
+        let (words, begin) = net.set_back(&[100, 101, 102, 103].map(entry), 100);
+        assert_eq!(begin, 100);
+        assert_eq!(words, [100; 4].map(entry));
+        // What one call has taken less, others have taken more.
+        let (words, begin) = net.set_back(&[entry(1000)], 1000);
+        assert_eq!((words, begin), (vec![entry(1000 - 81)], 1000 - 81));
+    }
+}

@@ -1,0 +1,309 @@
+//! What recording a call costs: thunks as traced processes have them, run in a thread of this one.
+
+use anyhow::{Context, Result, ensure};
+use nopal_abi::*;
+use nopal_agent::{
+    ARENA_BYTES, BlockBuilder, BlockEntry, CONTEXT_BYTES, CONTEXTS, Immediates, MARK_MASK,
+    ProcessHead, Recorder, STACK_PART_BYTES, STACK_PARTS, Thunk,
+};
+use nopal_process::Memory;
+use nopal_trace::{Note, record_words};
+use std::mem::offset_of;
+
+use crate::control_block::thread_words;
+use crate::journal::mirrored_parts;
+use crate::traced::as_bytes;
+
+/// Calls at a time, and how often: the median of these counts.
+const CALLS: u64 = 100;
+const ROUNDS: usize = 21;
+
+/// Room for the records of all calls, with arguments too.
+const CHUNKS: u64 = 8;
+
+/// Where the mirror is: far below all that the kernel maps by itself. Where something is there, nothing is measured.
+const MIRROR: i64 = -(1 << 44);
+
+const BLOCKS_AT: u64 = 1 << 20;
+const CODE_BYTES: u64 = 2 << 20;
+
+/// Measures for some tenths of a millisecond, with this thread's control block.
+pub fn measure(recorder: Recorder) -> Result<Note> {
+    ensure!(recorder.wraps, "entries have no duration");
+    let model = Model::new(recorder)?;
+    let mut rounds: Vec<u64> = (0..ROUNDS).map(|_| model.round()).collect();
+    rounds.sort_unstable();
+    let mut durations = model.durations();
+    durations.sort_unstable();
+    let duration = durations.get(durations.len() / 2);
+    let duration = duration.context("the calls were not recorded as calls")?;
+    let call = rounds[ROUNDS / 2] * 1000 / CALLS;
+    let within = (duration * 1000).min(call);
+    Ok(Note::Cost { call, within })
+}
+
+/// This process as a traced one: a function, its thunk, and what the runtime needs.
+struct Model {
+    /// Both are kept as long as the thunk.
+    _memory: Mapping,
+    _code: Mapping,
+    own: Memory,
+    thunk: Thunk,
+    /// The word of this thread's control block that points to its context.
+    slot: *mut u64,
+    parts: u64,
+    chunks: u64,
+}
+
+impl Model {
+    fn new(recorder: Recorder) -> Result<Model> {
+        let pointer = thread_pointer();
+        // SAFETY: asks for a number.
+        let thread = unsafe { libc::gettid() };
+        let own = Memory::open(std::process::id() as i32)?;
+        let (context_slot, thread_slot) = thread_words(&own, pointer, thread)?;
+
+        let sizes = [
+            nopal_agent::process_bytes().next_multiple_of(4096),
+            (STACK_PARTS * 8) as u64,
+            (CONTEXTS * 8) as u64,
+            ((CONTEXTS * CONTEXT_BYTES) as u64).next_multiple_of(4096),
+            size_of::<Region>() as u64 + 4 * CHUNKS,
+            (CHUNKS + 1) * CHUNK_BYTES as u64,
+        ];
+        let memory = Mapping::new(sizes.iter().sum())?;
+        let mut at = memory.at;
+        let [process, parts, pointers, contexts, region, chunks] = sizes.map(|size| {
+            at += size;
+            at - size
+        });
+        let chunks = chunks.next_multiple_of(CHUNK_BYTES as u64);
+        let count = region + offset_of!(Region, chunk_count) as u64;
+        memory.put(count, &(CHUNKS as u32).to_le_bytes());
+        let states = region + offset_of!(Region, state_offset) as u64;
+        memory.put(states, &size_of::<Region>().to_le_bytes());
+        let offset = region + offset_of!(Region, chunk_offset) as u64;
+        memory.put(offset, &(chunks - region).to_le_bytes());
+        let head = ProcessHead {
+            region,
+            contexts,
+            stack_parts: parts,
+            thread_pointers: pointers,
+            mirror: MIRROR,
+            context_slot,
+            thread_slot,
+            process: std::process::id(),
+            block_count: 1,
+            ..ProcessHead::default()
+        };
+        memory.put(process, as_bytes(&head));
+
+        let code = Mapping::new(2 * ARENA_BYTES)?;
+        let arena = code.at.next_multiple_of(ARENA_BYTES);
+        let immediates = Immediates {
+            process,
+            mirror: MIRROR,
+            context_slot,
+            thread_slot,
+            mark: arena as u32 & MARK_MASK,
+            depth_limit: 0,
+        };
+        code.put(arena, &nopal_agent::image(&immediates));
+        let mut block = BlockBuilder::new(arena + BLOCKS_AT, arena, MIRROR);
+        let thunk = block.thunk(1, recorder, 1, &[], |_, out| {
+            const RET: u8 = 0xc3;
+            out.fill(RET);
+            Ok(())
+        })?;
+        let block = block.finish(&[])?;
+        code.put(block.low, &block.bytes);
+        let published = BlockEntry {
+            low: block.low,
+            high: block.high,
+            header: block.header,
+        };
+        memory.put(process + nopal_agent::blocks_offset(), as_bytes(&published));
+        code.make_executable(arena, CODE_BYTES)?;
+        Ok(Model {
+            _memory: memory,
+            _code: code,
+            own,
+            thunk,
+            slot: pointer.wrapping_add_signed(context_slot.into()) as *mut u64,
+            parts,
+            chunks,
+        })
+    }
+
+    /// Ticks that some recorded calls take more than others.
+    fn round(&self) -> u64 {
+        let before = ticks();
+        call(self.thunk.body);
+        let between = ticks();
+        call(self.thunk.entry);
+        let plain = between - before;
+        (ticks() - between).saturating_sub(plain)
+    }
+
+    /// Ticks from the clock of each entry to that of its exit.
+    fn durations(&self) -> Vec<u64> {
+        let words = CHUNK_BYTES / 8;
+        // SAFETY: the chunks lie in memory of ours, and nobody writes there any more.
+        let all = unsafe {
+            std::slice::from_raw_parts(self.chunks as *const u64, CHUNKS as usize * words)
+        };
+        let mut durations = Vec::new();
+        for chunk in all.chunks(words) {
+            let mut rest = &chunk[CHUNK_HEADER_BYTES / 8..];
+            let mut entry = None;
+            while let [word, behind @ ..] = rest {
+                let kind = (word >> 32) as u32 & 15;
+                match (kind, entry) {
+                    (KIND_NONE, _) => break,
+                    (KIND_ENTRY | KIND_ENTRY_ARGS, _) => entry = Some(*word as u32),
+                    (KIND_EXIT | KIND_EXIT_RESULT, Some(begin)) => {
+                        durations.push(u64::from((*word as u32).wrapping_sub(begin)));
+                    }
+                    _ => {}
+                }
+                rest = rest.get(record_words(*word, behind)..).unwrap_or_default();
+            }
+        }
+        durations
+    }
+}
+
+impl Drop for Model {
+    fn drop(&mut self) {
+        // SAFETY: a word of this thread's control block that was free, and that only the runtime has used since.
+        unsafe { std::ptr::write_volatile(self.slot, 0) };
+        for part in mirrored_parts(&self.own, self.parts).unwrap_or_default() {
+            let mirror = part.wrapping_add_signed(MIRROR) as *mut libc::c_void;
+            // SAFETY: the runtime has mapped it, and no frame is wrapped any more.
+            unsafe { libc::munmap(mirror, STACK_PART_BYTES as usize) };
+        }
+    }
+}
+
+fn ticks() -> u64 {
+    // SAFETY: every x86-64 processor has them.
+    unsafe {
+        std::arch::x86_64::_mm_lfence();
+        std::arch::x86_64::_rdtsc()
+    }
+}
+
+fn thread_pointer() -> u64 {
+    let pointer;
+    // SAFETY: on x86-64 Linux the word at fs:0 holds the thread pointer.
+    unsafe {
+        std::arch::asm!("mov {}, fs:0", out(reg) pointer, options(readonly, nostack, preserves_flags));
+    }
+    pointer
+}
+
+/// Calls a function at `address` that changes no registers and takes nothing.
+fn call(address: u64) {
+    for _ in 0..CALLS {
+        // SAFETY: the thunk or its body, which is a `ret`; both change flags only.
+        unsafe {
+            std::arch::asm!(
+                // Below what the compiler may keep under the stack pointer.
+                "sub rsp, 128",
+                "call {}",
+                "add rsp, 128",
+                in(reg) address,
+            );
+        }
+    }
+}
+
+/// Private memory, zeroed.
+struct Mapping {
+    at: u64,
+    bytes: u64,
+}
+
+impl Mapping {
+    fn new(bytes: u64) -> Result<Mapping> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping where the kernel likes.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes as usize, access, flags, -1, 0) };
+        ensure!(
+            at != libc::MAP_FAILED,
+            "{}",
+            std::io::Error::last_os_error()
+        );
+        Ok(Mapping {
+            at: at as u64,
+            bytes,
+        })
+    }
+
+    fn put(&self, at: u64, bytes: &[u8]) {
+        let offset = at.checked_sub(self.at).expect("it is in the mapping");
+        assert!(offset + bytes.len() as u64 <= self.bytes);
+        // SAFETY: within the mapping, which nobody else has.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at as *mut u8, bytes.len()) };
+    }
+
+    fn make_executable(&self, at: u64, bytes: u64) -> Result<()> {
+        let access = libc::PROT_READ | libc::PROT_EXEC;
+        // SAFETY: within the mapping.
+        let done = unsafe { libc::mprotect(at as *mut libc::c_void, bytes as usize, access) };
+        ensure!(done == 0, "{}", std::io::Error::last_os_error());
+        Ok(())
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: ours alone, and nothing refers to it any more.
+        unsafe { libc::munmap(self.at as *mut libc::c_void, self.bytes as usize) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_call_costs_is_measured_and_leaves_nothing() {
+        let recorder = Recorder {
+            arguments: false,
+            wraps: true,
+            limits_depth: false,
+        };
+        let maps = || {
+            std::fs::read_to_string("/proc/self/maps")
+                .unwrap()
+                .lines()
+                .count()
+        };
+        let measured = || {
+            std::thread::spawn(move || measure(recorder).unwrap())
+                .join()
+                .unwrap()
+        };
+        measured();
+        let before = maps();
+        for _ in 0..20 {
+            let Note::Cost { call, within } = measured() else {
+                panic!("another note");
+            };
+            assert!(0 < within && within <= call, "{within} of {call}");
+        }
+        assert!(maps() < before + 20, "mappings are left behind");
+        let arguments = true;
+        let with_arguments = Recorder {
+            arguments,
+            ..recorder
+        };
+        assert!(
+            std::thread::spawn(move || measure(with_arguments).is_ok())
+                .join()
+                .unwrap()
+        );
+    }
+}
