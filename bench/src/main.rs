@@ -1,11 +1,12 @@
 //! Measures what nopal promises about speed, side by side with doing nothing and with its peers, and puts each figure
-//! beside its bound: `nopal-bench [pairs|sqlite|start|readers|threads|markers|attach|control|code]…`, all of them by
+//! beside its bound: `nopal-bench [pairs|sqlite|net|start|readers|threads|markers|attach|control|code]…`, all of them by
 //! default.
 
 mod attach;
 mod code;
 mod control;
 mod markers;
+mod net;
 mod pairs;
 mod programs;
 mod readers;
@@ -40,6 +41,7 @@ fn main() -> Result<()> {
     };
     group("pairs", &|| pairs::measure(&places, &programs))?;
     group("sqlite", &|| sqlite::measure(&places, &binaries))?;
+    group("net", &|| net::measure(&places, &programs))?;
     group("start", &|| start::measure(&places))?;
     group("readers", &|| {
         readers::measure(&places, &binaries.plain, binaries.mcount.as_deref())

@@ -1,6 +1,6 @@
 //! What recording a call costs: thunks as traced processes have them, run in a thread of this one.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use nopal_abi::*;
 use nopal_agent::{
     ARENA_BYTES, BlockBuilder, BlockEntry, CONTEXT_BYTES, CONTEXTS, Immediates, MARK_MASK,
@@ -14,9 +14,19 @@ use crate::control_block::thread_words;
 use crate::journal::mirrored_parts;
 use crate::traced::as_bytes;
 
-/// Calls at a time, and how often: the median of these counts.
-const CALLS: u64 = 100;
-const ROUNDS: usize = 21;
+/// Calls at a time, and how often: the shortest counts, as nothing came between.
+const CALLS: u64 = 20;
+const ROUNDS: usize = 40;
+
+/// mov $turns, %eax; 1: dec %eax; jnz 1b; ret.
+const fn function(turns: u16) -> [u8; 10] {
+    let [low, high] = turns.to_le_bytes();
+    [0xb8, low, high, 0, 0, 0xff, 0xc8, 0x75, 0xfc, 0xc3]
+}
+
+/// Functions of different lengths: a processor does more or less of recording beside what else it has to do. The mean
+/// counts.
+const FUNCTIONS: [[u8; 10]; 3] = [function(2), function(300), function(1000)];
 
 /// Room for the records of all calls, with arguments too.
 const CHUNKS: u64 = 8;
@@ -31,15 +41,41 @@ const CODE_BYTES: u64 = 2 << 20;
 pub fn measure(recorder: Recorder) -> Result<Note> {
     ensure!(recorder.wraps, "entries have no duration");
     let model = Model::new(recorder)?;
-    let mut rounds: Vec<u64> = (0..ROUNDS).map(|_| model.round()).collect();
-    rounds.sort_unstable();
-    let mut durations = model.durations();
-    durations.sort_unstable();
-    let duration = durations.get(durations.len() / 2);
-    let duration = duration.context("the calls were not recorded as calls")?;
-    let call = rounds[ROUNDS / 2] * 1000 / CALLS;
-    let within = (duration * 1000).min(call);
-    Ok(Note::Cost { call, within })
+    let parts = |ticks: u64| (ticks * 1000) as i64;
+    let (mut call, mut within) = (0, 0);
+    for (site, thunk) in (1..).zip(&model.thunks) {
+        let (mut plain, mut recorded) = round(thunk);
+        for _ in 1..ROUNDS {
+            let next = round(thunk);
+            (plain, recorded) = (plain.min(next.0), recorded.min(next.1));
+        }
+        let plain = parts(plain) / CALLS as i64;
+        call += parts(recorded) / CALLS as i64 - plain;
+        within += parts(mean(&model.durations(site))?) - plain;
+    }
+    let count = model.thunks.len() as i64;
+    let call = (call / count).max(0);
+    let within = (within / count).clamp(0, call);
+    Ok(Note::Cost {
+        call: call as u64,
+        within: within as u64,
+    })
+}
+
+/// Without calls that were interrupted. Not their median: a counter may count many ticks at once.
+fn mean(durations: &[u64]) -> Result<u64> {
+    ensure!(
+        !durations.is_empty(),
+        "the calls were not recorded as calls"
+    );
+    let most = 2 * median(durations.to_vec());
+    let usual = durations.iter().filter(|&&ticks| ticks <= most);
+    Ok(usual.clone().sum::<u64>() / usual.count().max(1) as u64)
+}
+
+fn median(mut values: Vec<u64>) -> u64 {
+    let middle = values.len() / 2;
+    *values.select_nth_unstable(middle).1
 }
 
 /// This process as a traced one: a function, its thunk, and what the runtime needs.
@@ -48,7 +84,7 @@ struct Model {
     _memory: Mapping,
     _code: Mapping,
     own: Memory,
-    thunk: Thunk,
+    thunks: Vec<Thunk>,
     /// The word of this thread's control block that points to its context.
     slot: *mut u64,
     parts: u64,
@@ -110,11 +146,13 @@ impl Model {
         };
         code.put(arena, &nopal_agent::image(&immediates));
         let mut block = BlockBuilder::new(arena + BLOCKS_AT, arena, MIRROR);
-        let thunk = block.thunk(1, recorder, 1, &[], |_, out| {
-            const RET: u8 = 0xc3;
-            out.fill(RET);
-            Ok(())
-        })?;
+        let mut thunks = Vec::new();
+        for (site, function) in (1..).zip(&FUNCTIONS) {
+            thunks.push(block.thunk(site, recorder, function.len(), &[], |_, out| {
+                out.copy_from_slice(function);
+                Ok(())
+            })?);
+        }
         let block = block.finish(&[])?;
         code.put(block.low, &block.bytes);
         let published = BlockEntry {
@@ -128,25 +166,15 @@ impl Model {
             _memory: memory,
             _code: code,
             own,
-            thunk,
+            thunks,
             slot: pointer.wrapping_add_signed(context_slot.into()) as *mut u64,
             parts,
             chunks,
         })
     }
 
-    /// Ticks that some recorded calls take more than others.
-    fn round(&self) -> u64 {
-        let before = ticks();
-        call(self.thunk.body);
-        let between = ticks();
-        call(self.thunk.entry);
-        let plain = between - before;
-        (ticks() - between).saturating_sub(plain)
-    }
-
-    /// Ticks from the clock of each entry to that of its exit.
-    fn durations(&self) -> Vec<u64> {
+    /// Ticks from the clock of each entry of a function to that of its exit.
+    fn durations(&self, of: u32) -> Vec<u64> {
         let words = CHUNK_BYTES / 8;
         // SAFETY: the chunks lie in memory of ours, and nobody writes there any more.
         let all = unsafe {
@@ -158,10 +186,11 @@ impl Model {
             let mut entry = None;
             while let [word, behind @ ..] = rest {
                 let kind = (word >> 32) as u32 & 15;
+                let site = (word >> 36) as u32 & (SITE_LIMIT - 1);
                 match (kind, entry) {
                     (KIND_NONE, _) => break,
                     (KIND_ENTRY | KIND_ENTRY_ARGS, _) => entry = Some(*word as u32),
-                    (KIND_EXIT | KIND_EXIT_RESULT, Some(begin)) => {
+                    (KIND_EXIT | KIND_EXIT_RESULT, Some(begin)) if site == of => {
                         durations.push(u64::from((*word as u32).wrapping_sub(begin)));
                     }
                     _ => {}
@@ -185,6 +214,15 @@ impl Drop for Model {
     }
 }
 
+/// Ticks of some calls that are not recorded, and of as many that are.
+fn round(thunk: &Thunk) -> (u64, u64) {
+    let before = ticks();
+    call(thunk.body);
+    let between = ticks();
+    call(thunk.entry);
+    (between - before, ticks() - between)
+}
+
 fn ticks() -> u64 {
     // SAFETY: every x86-64 processor has them.
     unsafe {
@@ -202,10 +240,10 @@ fn thread_pointer() -> u64 {
     pointer
 }
 
-/// Calls a function at `address` that changes no registers and takes nothing.
+/// Calls a function at `address` that changes nothing but %eax.
 fn call(address: u64) {
     for _ in 0..CALLS {
-        // SAFETY: the thunk or its body, which is a `ret`; both change flags only.
+        // SAFETY: a thunk or its body, one of `FUNCTIONS`.
         unsafe {
             std::arch::asm!(
                 // Below what the compiler may keep under the stack pointer.
@@ -213,6 +251,7 @@ fn call(address: u64) {
                 "call {}",
                 "add rsp, 128",
                 in(reg) address,
+                out("eax") _,
             );
         }
     }

@@ -1,0 +1,49 @@
+//! How near net times come to the truth: what recording took, taken off.
+
+use crate::programs::Programs;
+use crate::run::{Places, run};
+use crate::samples::Samples;
+use crate::table::{Bound, Row};
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use std::process::Command;
+
+const ROUNDS: usize = 7;
+const DURATIONS: [&str; 4] = ["50ns", "200ns", "1us", "10us"];
+
+/// The most that may be wrong, either way.
+const MOST_PERCENT: f64 = 10.0;
+
+pub fn measure(places: &Places, programs: &Programs) -> Result<Vec<Row>> {
+    let program = programs.compile("gcc", "net", "net", &[])?;
+    let mut errors = [const { Vec::new() }; DURATIONS.len()];
+    for _ in 0..ROUNDS {
+        let truth = run(&mut Command::new(&program))?.printed;
+        places.record(&["-F", "*_*ns", "-F", "*_*us"], &program, &[])?;
+        let report = net(places)?;
+        for (duration, errors) in DURATIONS.iter().zip(&mut errors) {
+            let function = format!("outer_{duration}");
+            let row = report.iter().find(|row| row["function"] == *function);
+            let shortest = row.and_then(|row| row["min_ns"].as_f64());
+            let truth = truth.get(duration)?;
+            let error = shortest.context("it is not in the trace")? / truth - 1.0;
+            errors.push(100.0 * error.abs());
+        }
+    }
+    let rows = DURATIONS.iter().zip(errors).map(|(duration, errors)| {
+        let what = format!("net time of 100 functions of {duration}, two callers deep: off by");
+        Row::new(what, "%", Samples::from_iter(errors)).bound(Bound::AtMost(MOST_PERCENT))
+    });
+    Ok(rows.collect())
+}
+
+/// The rows of `nopal report --net` of the last recording.
+fn net(places: &Places) -> Result<Vec<Value>> {
+    let output = Command::new(&places.nopal)
+        .args(["report", "--net", "--json"])
+        .arg(places.trace())
+        .output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "nopal report: {said}");
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
