@@ -35,7 +35,7 @@ impl Plan {
         if let Ok(Cached { plan, functions }) = read(&path, stamp, image)
             && plan.identity == identity
         {
-            image.remember(move || postcard::from_bytes(&functions).ok());
+            image.remember(move || postcard::from_bytes(functions.bytes()?).ok());
             return Ok(plan);
         }
         let plan = Plan::make(image)?;
@@ -47,8 +47,19 @@ impl Plan {
 
 struct Cached {
     plan: Plan,
-    /// Not decoded: few ask for them.
-    functions: Vec<u8>,
+    functions: Functions,
+}
+
+/// Not decoded: few ask for them.
+struct Functions {
+    file: Vec<u8>,
+    offset: usize,
+}
+
+impl Functions {
+    fn bytes(&self) -> Option<&[u8]> {
+        self.file.get(self.offset..)
+    }
 }
 
 fn read(path: &Path, stamp: Stamp, image: &Image) -> Result<Cached> {
@@ -80,7 +91,10 @@ fn read(path: &Path, stamp: Stamp, image: &Image) -> Result<Cached> {
     let (plan, functions) = rest.split_at_checked(length).context("too short")?;
     Ok(Cached {
         plan: stored::decode(plan)?,
-        functions: functions.to_vec(),
+        functions: Functions {
+            offset: bytes.len() - functions.len(),
+            file: bytes,
+        },
     })
 }
 
