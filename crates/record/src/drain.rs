@@ -154,6 +154,7 @@ fn run(shared: &Shared, mut collector: Collector, mut system: Option<System>) ->
     let mut nap = SHORTEST_NAP;
     // The second snapshot comes early, so that the rate of the counter is known of short programs too.
     let mut next_snapshot = Instant::now() + SNAPSHOT_SOON;
+    let mut next_flush = Instant::now() + SECOND;
     let mut last_ended = Instant::now();
     while !shared.stop.load(Ordering::Relaxed) {
         let mut freed = 0;
@@ -183,11 +184,14 @@ fn run(shared: &Shared, mut collector: Collector, mut system: Option<System>) ->
             }
         }
         lock(&shared.writer).heard_until(heard);
+        if Instant::now() >= next_snapshot {
+            next_snapshot = Instant::now() + SECOND;
+            note(&shared.writer, &snapshot())?;
+        }
         let asked = shared.asked_flush();
-        if asked.is_some() || Instant::now() >= next_snapshot {
-            if Instant::now() >= next_snapshot {
-                next_snapshot = Instant::now() + SECOND;
-                note(&shared.writer, &snapshot())?;
+        if asked.is_some() || Instant::now() >= next_flush {
+            if Instant::now() >= next_flush {
+                next_flush = Instant::now() + SECOND;
                 let regions = shared.regions();
                 collector
                     .hearing
