@@ -61,8 +61,26 @@ fn find_in(memory: &Memory, start: u64, end: u64) -> Option<u64> {
     None
 }
 
+/// A call of the kernel that a thread is made to make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SystemCall {
+    pub number: i64,
+    pub arguments: [u64; 6],
+    /// The only result that is no failure, if there is one.
+    pub expected: Option<i64>,
+}
+
+impl SystemCall {
+    pub fn has_failed(&self, result: i64) -> bool {
+        match self.expected {
+            Some(expected) => result != expected,
+            None => (-4095..0).contains(&result),
+        }
+    }
+}
+
 enum Attempt {
-    Done(i64),
+    Done,
     /// A signal that cannot be held back came first.
     Signal,
 }
@@ -79,13 +97,25 @@ impl Thread {
         number: i64,
         arguments: [u64; 6],
     ) -> Result<i64> {
+        let call = SystemCall {
+            number,
+            arguments,
+            expected: None,
+        };
+        let results = self.remote_system_calls(gadget, &[call])?;
+        results.first().copied().context("no result")
+    }
+
+    /// The same for several, one after the other, up to the first that fails: as many results as were made.
+    pub fn remote_system_calls(&mut self, gadget: u64, calls: &[SystemCall]) -> Result<Vec<i64>> {
+        let mut results = Vec::with_capacity(calls.len());
         for _ in 0..100 {
             if let Event::Ended(_) = self.settle()? {
                 bail!("thread {} has ended", self.tid());
             }
             let saved = self.registers_to_keep()?;
             let mask = self.signal_mask()?;
-            let attempt = self.attempt_call(&saved, mask, gadget, number, arguments);
+            let attempt = self.attempt_calls(&saved, mask, gadget, calls, &mut results);
             if self.ending().is_none() {
                 self.set_registers(&saved)?;
                 self.set_signal_mask(mask)?;
@@ -93,26 +123,50 @@ impl Thread {
             match attempt
                 .with_context(|| format!("cannot make thread {} call the kernel", self.tid()))?
             {
-                Attempt::Done(result) => return Ok(result),
+                Attempt::Done => return Ok(results),
                 Attempt::Signal => {}
             }
         }
         bail!("thread {} is given too many signals", self.tid())
     }
 
-    fn attempt_call(
+    /// Makes those calls that have no result yet.
+    fn attempt_calls(
         &mut self,
         saved: &Registers,
         mask: u64,
         gadget: u64,
-        number: i64,
-        arguments: [u64; 6],
+        calls: &[SystemCall],
+        results: &mut Vec<i64>,
     ) -> Result<Attempt> {
         self.set_signal_mask(mask | !SYNCHRONOUS)?;
-        let [rdi, rsi, rdx, r10, r8, r9] = arguments;
+        for call in &calls[results.len()..] {
+            let Some(result) = self.attempt_call(saved, gadget, call)? else {
+                return Ok(Attempt::Signal);
+            };
+            results.push(result);
+            if call.has_failed(result) {
+                break;
+            }
+        }
+        match self.settle()? {
+            Event::Stopped(_) => Ok(Attempt::Done),
+            Event::Ended(_) => bail!("the thread has ended"),
+        }
+    }
+
+    /// Stands at the exit of the call then, unless a signal has come before it: `None`.
+    fn attempt_call(
+        &mut self,
+        saved: &Registers,
+        gadget: u64,
+        call: &SystemCall,
+    ) -> Result<Option<i64>> {
+        let number = call.number;
+        let [rdi, rsi, rdx, r10, r8, r9] = call.arguments;
         // With -1, the kernel does not take the registers for those of a call that is to be repeated.
         let (rax, orig_rax) = (number as u64, u64::MAX);
-        let call = Registers {
+        let registers = Registers {
             rip: gadget,
             rax,
             orig_rax,
@@ -124,7 +178,7 @@ impl Thread {
             r9,
             ..*saved
         };
-        self.set_registers(&call)?;
+        self.set_registers(&registers)?;
         loop {
             self.restart(libc::PTRACE_SYSCALL, 0)?;
             match self.wait()? {
@@ -135,7 +189,7 @@ impl Thread {
                         self.settle_suppressing()?;
                         bail!("the process does not let system calls through");
                     }
-                    return Ok(Attempt::Signal);
+                    return Ok(None);
                 }
                 Event::Stopped(_) => {}
                 Event::Ended(_) => bail!("the thread has ended"),
@@ -152,10 +206,7 @@ impl Thread {
         if result == number && self.take_refusal()? {
             bail!("a seccomp filter refuses the system call");
         }
-        match self.settle()? {
-            Event::Stopped(_) => Ok(Attempt::Done(result)),
-            Event::Ended(_) => bail!("the thread has ended"),
-        }
+        Ok(Some(result))
     }
 
     /// Takes away the SIGSYS of a seccomp filter.

@@ -9,7 +9,7 @@
 //! | hold one thread | [`Thread`] |
 //! | hold every thread | [`Stopped`] |
 //! | move threads out of text, and find what else points there | [`Stopped::move_threads`], [`Stopped::search_stacks`] |
-//! | make the process call the kernel | [`find_system_call_gadget`], [`Thread::remote_system_call`] |
+//! | make the process call the kernel | [`find_system_call_gadget`], [`Thread::remote_system_calls`] |
 //! | start a program exactly as without nopal | [`launch`], [`run_to_loader_consistent`] |
 //! | stay with a thread through `execve` | [`ExecFollower`] |
 //! | learn how a process ended | [`ExitWatch`] |
@@ -52,7 +52,7 @@ mod start;
 mod stopped;
 mod thread;
 
-pub use call::find_system_call_gadget;
+pub use call::{SystemCall, find_system_call_gadget};
 pub use ending::{Ending, ExitWatch};
 pub use executed::{ExecFollower, Followed};
 pub use information::{

@@ -6,7 +6,9 @@ use std::fs;
 use std::time::Duration;
 
 use common::{Running, compile, eventually};
-use nopal_process::{Event, Memory, Stop, Stopped, find_system_call_gadget, maps, name, status};
+use nopal_process::{
+    Event, Memory, Stop, Stopped, SystemCall, find_system_call_gadget, maps, name, status,
+};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -78,6 +80,25 @@ fn every_thread_can_map_memory_and_make_files_and_notices_nothing() {
                 .unwrap(),
             0
         );
+        let call = |number, first, expected| SystemCall {
+            number,
+            arguments: [first, 0, 0, 0, 0, 0],
+            expected,
+        };
+        let own = i64::from(pid);
+        let bad = i64::from(-libc::EBADF);
+        let id = call(libc::SYS_getpid, 0, Some(own));
+        let close = call(libc::SYS_close, u64::MAX, None);
+        let other = call(libc::SYS_getpid, 0, Some(own + 1));
+        for (calls, results) in [
+            (&[id, id, id][..], &[own, own, own][..]),
+            (&[id, close, id], &[own, bad]),
+            (&[id, other, id], &[own, own]),
+            (&[], &[]),
+        ] {
+            let made = thread.remote_system_calls(gadget, calls).unwrap();
+            assert_eq!(made, results);
+        }
         assert_eq!(thread.stop(), Some(Stop::Interrupted));
         assert_eq!(words(&thread.registers().unwrap()), words(&registers));
         assert_eq!(thread.extended_state().unwrap(), extended);

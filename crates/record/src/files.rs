@@ -1,11 +1,13 @@
 //! The files whose functions are traced: opened, planned and numbered once in a session, however many processes load
 //! them.
 
+use crate::hooks;
 use crate::markers;
 use crate::notes::note;
 use crate::probes::Probes;
 use anyhow::{Context, Result};
 use nopal_abi::EVENT_DEFINED;
+use nopal_agent::Stub;
 use nopal_plan::{Plan, Refused, Site};
 use nopal_symbols::{Image, demangle, without_parameters};
 use nopal_trace::{Note, Writer};
@@ -21,9 +23,36 @@ pub struct File {
     /// Its number in the trace.
     pub index: u32,
     names: OnceLock<HashMap<String, Vec<u64>>>,
+    unwinder: OnceLock<Option<[u64; 4]>>,
+    hooks: OnceLock<Vec<(u64, Stub)>>,
 }
 
 impl File {
+    /// Its functions of these names, if it has all of them: what an unwinder calls to set a register, to set the
+    /// address, to resume, and to tell the address.
+    pub fn unwinder(&self) -> Option<[u64; 4]> {
+        let find = || {
+            Some([
+                self.image.symbol("_Unwind_SetGR")?,
+                self.image.symbol("_Unwind_SetIP")?,
+                self.image.symbol("_Unwind_Resume")?,
+                self.image.symbol("_Unwind_GetIP")?,
+            ])
+        };
+        *self.unwinder.get_or_init(find)
+    }
+
+    /// The functions that the runtime must hear of.
+    pub fn hooks(&self) -> Vec<(&Site, Stub)> {
+        let hooks = self
+            .hooks
+            .get_or_init(|| hooks::of(&self.image, &self.plan));
+        let hooks = hooks.iter();
+        hooks
+            .filter_map(|(address, stub)| Some((self.plan.hook(*address).ok()?, *stub)))
+            .collect()
+    }
+
     /// The functions that have a name: as the file has it, demangled, or so without parameters.
     pub fn named(&self, name: &str) -> &[u64] {
         let names = self.names.get_or_init(|| {
@@ -178,6 +207,8 @@ impl Files {
             plan,
             index,
             names: OnceLock::new(),
+            unwinder: OnceLock::new(),
+            hooks: OnceLock::new(),
         });
         // The names in it are wanted soon.
         let theirs = file.clone();

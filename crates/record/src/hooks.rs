@@ -2,7 +2,8 @@
 
 use crate::files::File;
 use nopal_agent::Stub;
-use nopal_plan::Site;
+use nopal_plan::Plan;
+use nopal_symbols::Image;
 use std::collections::HashSet;
 
 const HOOKS: [(&str, Stub); 16] = [
@@ -26,39 +27,37 @@ const HOOKS: [(&str, Stub); 16] = [
 
 /// The hooks to put into a file: only the C library and the loader have such functions under these names, and programs
 /// that a C library is linked into.
-pub fn of(file: &File) -> Vec<(&Site, Stub)> {
-    let name = file
-        .image
+pub fn of(image: &Image, plan: &Plan) -> Vec<(u64, Stub)> {
+    let name = image
         .soname()
-        .map_or_else(|| file.image.file_name(), str::to_owned);
+        .map_or_else(|| image.file_name(), str::to_owned);
     let is_libc = ["libc.so", "ld-linux", "ld-musl", "libc.musl"]
         .iter()
         .any(|libc| name.starts_with(libc));
-    if !is_libc && !file.image.is_static() {
+    if !is_libc && !image.is_static() {
         return Vec::new();
     }
     let mut seen = HashSet::new();
     HOOKS
         .iter()
         .filter_map(|(name, stub)| {
-            let address = file.image.symbol(name)?;
-            let site = file.plan.hook(address).ok()?;
-            seen.insert(address).then_some((site, *stub))
+            let address = image.symbol(name)?;
+            plan.hook(address).ok()?;
+            seen.insert(address).then_some((address, *stub))
         })
         .collect()
 }
 
 /// Whether nothing can be told to the unwinder of a static program: it may have one, and be without symbols.
 pub fn unwinds_alone(file: &File) -> bool {
+    if !file.image.is_static() {
+        return false;
+    }
     let has = |name: &str| file.image.symbol(name).is_some();
-    let hooked = of(file)
-        .iter()
-        .any(|(_, stub)| matches!(stub, Stub::FindObject | Stub::IterateObjects));
-    let unwinds = has("_Unwind_Resume") || has("_Unwind_Find_FDE");
-    file.image.is_static()
-        && if unwinds {
-            !hooked
-        } else {
-            !has("_start") && !has("main")
-        }
+    if has("_Unwind_Resume") || has("_Unwind_Find_FDE") {
+        let tells = |stub: &Stub| matches!(stub, Stub::FindObject | Stub::IterateObjects);
+        !file.hooks().iter().any(|(_, stub)| tells(stub))
+    } else {
+        !has("_start") && !has("main")
+    }
 }

@@ -29,6 +29,8 @@ const PART_MIRRORED: u64 = 2;
 pub struct Journal {
     pub process: i32,
     pub region: Range<u64>,
+    /// The page behind it.
+    presence: Option<Range<u64>>,
     /// Of the region.
     pub inode: u64,
     /// The session that made it, or the one that guards it, while either lives.
@@ -97,6 +99,7 @@ impl Journal {
     pub fn memory(&self, memory: &Memory) -> Result<Vec<Range<u64>>> {
         let mut all = self.private.clone();
         all.push(self.region.clone());
+        all.extend(self.presence.clone());
         all.extend(self.code.iter().cloned());
         for part in self.mirrored_parts(memory)? {
             let mirror = part.wrapping_add_signed(self.mirror);
@@ -189,6 +192,10 @@ fn read(process: i32, region: &Mapping, maps: &[Mapping], memory: &Memory) -> Re
     Ok(Journal {
         process,
         region: region.start..region.end,
+        presence: maps
+            .iter()
+            .find(|map| is_nopals(map) && map.start == region.end)
+            .map(|map| map.start..map.end),
         inode: region.inode,
         owner: owner(owners & 0xffff_ffff).or_else(|| owner(owners >> 32)),
         private,

@@ -29,6 +29,8 @@ pub struct Region {
     chunks: AtomicUsize,
     chunk_offset: usize,
     file: OwnedFd,
+    /// Of the page behind it in the processes, which the tool does not map.
+    presence: Option<OwnedFd>,
     inode: u64,
     process: i32,
     /// How many chunks, from the first on, have pages.
@@ -36,6 +38,9 @@ pub struct Region {
 }
 
 const PAGE: usize = 4096;
+
+/// How much is mapped behind the region in the processes.
+pub const PRESENCE_BYTES: u64 = PAGE as u64;
 
 const STATE_OFFSET: usize = size_of::<Layout>().next_multiple_of(64);
 
@@ -109,10 +114,29 @@ impl Region {
             chunks: AtomicUsize::new(chunks),
             chunk_offset: chunk_offset(chunks),
             file,
+            presence: None,
             inode,
             process,
             ready: AtomicUsize::new(0),
         })
+    }
+
+    /// `presence` is another file, which processes map wherever they have the region, and nobody else.
+    pub fn with_presence(self, presence: OwnedFd) -> Region {
+        Region {
+            presence: Some(presence),
+            ..self
+        }
+    }
+
+    /// Whether it is certain that no process has the region any more but those that collect from it.
+    pub fn is_deserted(&self) -> bool {
+        // The kernel seals no memory that is mapped shared, of a file that was opened for writing.
+        let seal = |file: &OwnedFd| {
+            // SAFETY: a system call on a descriptor that we own.
+            unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_WRITE) == 0 }
+        };
+        self.presence.as_ref().is_some_and(seal)
     }
 
     pub fn file(&self) -> BorrowedFd<'_> {

@@ -17,6 +17,7 @@ use nopal_process::{Ending, ExitWatch, Thread};
 use nopal_serve::Server;
 use nopal_trace::Note;
 use std::collections::HashMap;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
@@ -145,6 +146,7 @@ impl Session {
         signals: &Signals,
         drain: &Drain,
     ) -> Result<(Ended, Vec<i32>)> {
+        self.wake_at_end_of(&main)?;
         let mut ended = None;
         let mut looked = Instant::now();
         let deadline = self.options.time.map(|time| looked + time);
@@ -198,6 +200,23 @@ impl Session {
         }
     }
 
+    /// Has a thread wait for the end of the program, so that the session need not sleep on.
+    fn wake_at_end_of(&self, main: &ExitWatch) -> Result<()> {
+        let process = main.as_fd().try_clone_to_owned()?;
+        let shared = self.shared.clone();
+        std::thread::spawn(move || {
+            let mut ends = libc::pollfd {
+                fd: process.as_raw_fd(),
+                events: libc::POLLIN,
+                revents: 0,
+            };
+            // SAFETY: one pollfd, which outlives the call. Whatever comes of it, the session looks for itself.
+            unsafe { libc::poll(&raw mut ends, 1, -1) };
+            shared.wake();
+        });
+        Ok(())
+    }
+
     /// Processes that still run with nopal's code in them.
     pub(crate) fn left(&mut self) -> Vec<i32> {
         let gone: Vec<i32> = self
@@ -209,8 +228,13 @@ impl Session {
         for process in gone {
             self.ended(process, None);
         }
+        let mut regions = self.shared.regions();
+        regions.retain(|region| !region.is_deserted());
+        if regions.is_empty() {
+            return Vec::new();
+        }
         let ours = [std::process::id() as i32, self.guardian.process()];
-        remove::processes_with(&self.shared.regions(), &ours)
+        remove::processes_with(&regions, &ours)
     }
 
     pub(crate) fn ended(&mut self, process: i32, status: Option<Ended>) {

@@ -5,7 +5,6 @@ use crate::change::{Change, PROBE};
 use crate::choose::{Loaded, Wanted, imported};
 use crate::control_block::{own_number, thread_words};
 use crate::files::Files;
-use crate::hooks;
 use crate::inject::Injector;
 use crate::journal::mirrored_parts;
 use crate::mark::Marked;
@@ -13,7 +12,7 @@ use crate::markers;
 use crate::modules::{self, entries_only, extent};
 use crate::notes::{counter, note};
 use crate::probes::Placed;
-use crate::region::Region;
+use crate::region::{PRESENCE_BYTES, Region};
 use crate::space::{Space, mark_of, reaches};
 use anyhow::{Context, Result, bail, ensure};
 use nopal_agent::{
@@ -167,20 +166,22 @@ impl Traced {
         let (context_slot, thread_slot) = thread_words(&memory, pointer, number)?;
 
         let mut injector = Injector::new(thread)?;
-        let contexts_bytes = (CONTEXTS * CONTEXT_BYTES) as u64;
+        let contexts_bytes = ((CONTEXTS * CONTEXT_BYTES) as u64).next_multiple_of(PAGE);
         let head_end = head_bytes() + parts_bytes() + pointers_bytes();
-        let head = injector.private_memory(&mut space, head_end, false)?;
-        let contexts =
-            injector.private_memory(&mut space, contexts_bytes.next_multiple_of(PAGE), true)?;
+        let head_end = head_end.next_multiple_of(PAGE);
+        let head = injector.private_memory(&mut space, head_end, contexts_bytes)?;
+        let contexts = head + head_end;
         memory.write(head + nopal_agent::process_bytes(), MEMORY_NAME)?;
         injector.name = head + nopal_agent::process_bytes();
 
         let (buffer, room) = affordable(process, workshop.settings);
         let (number, file) = injector.memory_file()?;
         let when_full = workshop.settings.when_full;
-        let region = Region::create(file, buffer, room, when_full, process)?;
-        let region_at = injector.map_shared(&mut space, number, region.bytes())?;
-        injector.close(number)?;
+        let (presence_number, presence) = injector.memory_file()?;
+        let region = Region::create(file.into(), buffer, room, when_full, process)?;
+        let region = region.with_presence(presence.into());
+        let region_at =
+            injector.map_region(&mut space, (number, region.bytes()), presence_number)?;
 
         let depth_limit = workshop.settings.depth;
         let immediates = Immediates {
@@ -210,9 +211,8 @@ impl Traced {
         let places = Places {
             head,
             memory: vec![
-                head..head + head_end,
-                contexts..contexts + contexts_bytes.next_multiple_of(PAGE),
-                region_at..region_at + region.bytes(),
+                head..contexts + contexts_bytes,
+                region_at..region_at + region.bytes() + PRESENCE_BYTES,
             ],
             immediates,
             arenas: Vec::new(),
@@ -705,15 +705,17 @@ const MANY_UNWINDERS: &str = "more copies of the unwinder are loaded than nopal 
 
 /// The functions of a module that unwinds.
 fn unwinder(module: &Loaded) -> Option<UnwinderEntry> {
-    let symbol = |name| Some(module.base.wrapping_add(module.file.image.symbol(name)?));
+    let functions = module.file.unwinder()?;
+    let [set_register, set_address, resume, get_address] =
+        functions.map(|address| module.base.wrapping_add(address));
     let range = extent(module);
     Some(UnwinderEntry {
         low: range.start,
         high: range.end,
-        set_register: symbol("_Unwind_SetGR")?,
-        set_address: symbol("_Unwind_SetIP")?,
-        resume: symbol("_Unwind_Resume")?,
-        get_address: symbol("_Unwind_GetIP")?,
+        set_register,
+        set_address,
+        resume,
+        get_address,
     })
 }
 
@@ -722,7 +724,7 @@ fn choose<'a>(module: &'a Loaded, imports: &HashSet<u64>, workshop: &Workshop) -
     Chosen {
         probes: workshop.files.probes.of(&module.file),
         sites: settings.wanted.sites(module, imports, settings.recorder),
-        hooks: hooks::of(&module.file),
+        hooks: module.file.hooks(),
         markers: settings.markers.changes(module),
         marker_words: settings.markers.words(module, 0),
     }
