@@ -7,7 +7,7 @@ use crate::modules;
 use crate::notes::{self, note};
 use crate::remove::{PATIENCE, remove};
 use crate::session::Session;
-use crate::traced::{Traced, Workshop, under_new_filter};
+use crate::traced::{OwnMemory, Traced, Workshop, under_new_filter};
 use anyhow::{Context, Result, bail, ensure};
 use nopal_process::Stopped;
 use nopal_symbols::Image;
@@ -91,7 +91,8 @@ impl Session {
             if under_new_filter(process) {
                 thread.suspend_seccomp(true)?;
             }
-            let mut traced = Traced::begin(thread, &modules, &mut workshop)?;
+            let own = OwnMemory::give(thread, workshop.settings)?;
+            let mut traced = Traced::begin(thread, own, &modules, workshop.settings)?;
             self.guardian.watch(&traced.region);
             self.shared.add_region(traced.region.clone());
             let imports = traced.imports(&modules);

@@ -210,9 +210,13 @@ impl Files {
             unwinder: OnceLock::new(),
             hooks: OnceLock::new(),
         });
-        // The names in it are wanted soon.
+        // All this is wanted soon.
         let theirs = file.clone();
-        std::thread::spawn(move || theirs.image.functions().map(<[_]>::len));
+        std::thread::spawn(move || {
+            theirs.unwinder();
+            theirs.hooks();
+            theirs.image.functions().map(<[_]>::len)
+        });
         self.by_identity.insert(identity, file.clone());
         Ok(file)
     }

@@ -42,8 +42,8 @@ impl<'a> Injector<'a> {
         let all: Vec<Call> = calls.iter().copied().chain(closes).collect();
         let made: Vec<SystemCall> = all.iter().map(|call| call.made).collect();
         let answers = self.thread.remote_system_calls(self.gadget, &made)?;
-        let pairs = all.iter().zip(&answers);
-        if let Some((failed, answer)) = pairs.last()
+        let last = all.iter().zip(&answers).next_back();
+        if let Some((failed, answer)) = last
             && failed.made.has_failed(*answer)
         {
             if !files.is_empty() && answers.len() <= calls.len() {

@@ -10,7 +10,7 @@ use crate::options::{Ended, Options};
 use crate::remove;
 use crate::signals::{Signals, send_signal};
 use crate::steer::Work;
-use crate::traced::{Settings, Traced, Workshop};
+use crate::traced::{OwnMemory, Settings, Traced, Workshop};
 use anyhow::{Result, bail, ensure};
 use nopal_control::Control;
 use nopal_process::{Ending, ExitWatch, Thread};
@@ -65,21 +65,29 @@ impl Session {
         })?;
         let traced = match start {
             Start::Ready => {
+                let settings = &self.settings;
                 let mut workshop = Workshop {
-                    settings: &self.settings,
+                    settings,
                     files: &mut self.files,
                     writer: &self.shared.writer,
                     warnings: &mut self.warnings,
                 };
                 note(&self.shared.writer, &notes::process(process))?;
-                let modules = modules::loaded(process, &mut workshop)?;
+                // Meanwhile, the files are opened.
+                let (own, modules) = std::thread::scope(|scope| {
+                    let modules = scope.spawn(|| modules::loaded(process, &mut workshop));
+                    let own = OwnMemory::give(thread, settings);
+                    (own, modules.join())
+                });
+                let modules = modules.unwrap_or_else(|_| bail!("the files cannot be read"))?;
+                let own = own?;
                 workshop.want_statics(&modules);
                 let placed = workshop.files.place_probes(&modules, workshop.writer);
                 // A program that another one executes need not have them.
                 if process == self.main && self.traced.is_empty() {
                     placed?;
                 }
-                let mut traced = Traced::begin(thread, &modules, &mut workshop)?;
+                let mut traced = Traced::begin(thread, own, &modules, settings)?;
                 let imports = traced.imports(&modules);
                 traced.make_room(&modules, &imports, thread, &mut workshop)?;
                 self.guardian.watch(&traced.region);

@@ -135,21 +135,60 @@ impl Chosen<'_> {
     }
 }
 
-impl Traced {
-    /// Gives a process nopal's memory. `thread`, one of its threads, is stopped; `modules` are to be traced.
-    pub fn begin(
-        thread: &mut Thread,
-        modules: &[Loaded],
-        workshop: &mut Workshop,
-    ) -> Result<Traced> {
+/// Nopal's memory in a process, before anything is in it.
+pub struct OwnMemory {
+    memory: Memory,
+    region: Region,
+    region_at: u64,
+    head: u64,
+    contexts: u64,
+}
+
+impl OwnMemory {
+    /// Gives a process this memory. `thread`, one of its threads, is stopped.
+    pub fn give(thread: &mut Thread, settings: &Settings) -> Result<OwnMemory> {
         let process = thread.pid();
         let memory = Memory::open(process)?;
-        let maps = nopal_process::maps(process)?;
-        let mut space = Space::new(&maps);
+        let mut space = Space::new(&nopal_process::maps(process)?);
+        let mut injector = Injector::new(thread)?;
+        let head = injector.private_memory(&mut space, head_end(), contexts_bytes())?;
+        memory.write(head + nopal_agent::process_bytes(), MEMORY_NAME)?;
+        injector.name = head + nopal_agent::process_bytes();
+
+        let (buffer, room) = affordable(process, settings);
+        let (number, file) = injector.memory_file()?;
+        let (presence_number, presence) = injector.memory_file()?;
+        let region = Region::create(file.into(), buffer, room, settings.when_full, process)?;
+        let region = region.with_presence(presence.into());
+        let region_at =
+            injector.map_region(&mut space, (number, region.bytes()), presence_number)?;
+        Ok(OwnMemory {
+            memory,
+            region,
+            region_at,
+            head,
+            contexts: head + head_end(),
+        })
+    }
+}
+
+impl Traced {
+    /// Makes a process traced that has nopal's memory. `thread`, one of its threads, is stopped; `modules` are to be
+    /// traced.
+    pub fn begin(
+        thread: &Thread,
+        own: OwnMemory,
+        modules: &[Loaded],
+        settings: &Settings,
+    ) -> Result<Traced> {
+        let process = thread.pid();
+        let OwnMemory { memory, region, .. } = own;
         ensure!(
             modules.iter().any(|module| module.executable),
             "the program's file cannot be read"
         );
+        let maps = nopal_process::maps(process)?;
+        let space = Space::new(&maps);
         let extents: Vec<_> = modules.iter().map(extent).collect();
         let mark = space
             .mark(&extents)
@@ -164,28 +203,9 @@ impl Traced {
         let pointer = thread.fs_base()?;
         let number = own_number(process, thread.tid())?;
         let (context_slot, thread_slot) = thread_words(&memory, pointer, number)?;
-
-        let mut injector = Injector::new(thread)?;
-        let contexts_bytes = ((CONTEXTS * CONTEXT_BYTES) as u64).next_multiple_of(PAGE);
-        let head_end = head_bytes() + parts_bytes() + pointers_bytes();
-        let head_end = head_end.next_multiple_of(PAGE);
-        let head = injector.private_memory(&mut space, head_end, contexts_bytes)?;
-        let contexts = head + head_end;
-        memory.write(head + nopal_agent::process_bytes(), MEMORY_NAME)?;
-        injector.name = head + nopal_agent::process_bytes();
-
-        let (buffer, room) = affordable(process, workshop.settings);
-        let (number, file) = injector.memory_file()?;
-        let when_full = workshop.settings.when_full;
-        let (presence_number, presence) = injector.memory_file()?;
-        let region = Region::create(file.into(), buffer, room, when_full, process)?;
-        let region = region.with_presence(presence.into());
-        let region_at =
-            injector.map_region(&mut space, (number, region.bytes()), presence_number)?;
-
-        let depth_limit = workshop.settings.depth;
+        let depth_limit = settings.depth;
         let immediates = Immediates {
-            process: head,
+            process: own.head,
             mirror,
             context_slot,
             thread_slot,
@@ -193,10 +213,10 @@ impl Traced {
             depth_limit,
         };
         let fields = ProcessHead {
-            region: region_at,
-            contexts,
-            stack_parts: head + head_bytes(),
-            thread_pointers: head + head_bytes() + parts_bytes(),
+            region: own.region_at,
+            contexts: own.contexts,
+            stack_parts: own.head + head_bytes(),
+            thread_pointers: own.head + head_bytes() + parts_bytes(),
             mirror,
             context_slot,
             thread_slot,
@@ -206,13 +226,13 @@ impl Traced {
             tracer: tracer_to_allow(),
             ..ProcessHead::default()
         };
-        memory.write(head, as_bytes(&fields))?;
-        region.set_head(head);
+        memory.write(own.head, as_bytes(&fields))?;
+        region.set_head(own.head);
         let places = Places {
-            head,
+            head: own.head,
             memory: vec![
-                head..contexts + contexts_bytes,
-                region_at..region_at + region.bytes() + PRESENCE_BYTES,
+                own.head..own.contexts + contexts_bytes(),
+                own.region_at..own.region_at + region.bytes() + PRESENCE_BYTES,
             ],
             immediates,
             arenas: Vec::new(),
@@ -234,7 +254,7 @@ impl Traced {
             semaphores: HashSet::new(),
             recorders: HashMap::new(),
             wrapping: Vec::new(),
-            entry_only: !workshop.settings.recorder.wraps,
+            entry_only: !settings.recorder.wraps,
         })
     }
 
@@ -695,6 +715,15 @@ pub const fn parts_bytes() -> u64 {
 /// The table of thread pointers.
 pub const fn pointers_bytes() -> u64 {
     (CONTEXTS * 8) as u64
+}
+
+/// All of these.
+const fn head_end() -> u64 {
+    (head_bytes() + parts_bytes() + pointers_bytes()).next_multiple_of(PAGE)
+}
+
+const fn contexts_bytes() -> u64 {
+    ((CONTEXTS * CONTEXT_BYTES) as u64).next_multiple_of(PAGE)
 }
 
 const MEMORY_NAME: &[u8] = b"nopal\0";
