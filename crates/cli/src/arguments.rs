@@ -118,6 +118,14 @@ pub struct Run {
     #[arg(short = 'p', long)]
     held: bool,
 
+    /// For how long signals are blocked (sigoff)
+    #[arg(short = 'i', long)]
+    signals: bool,
+
+    /// For how long a thread holds a lock or blocks signals (critical)
+    #[arg(short = 'b', long)]
+    both: bool,
+
     /// How long locks are waited for (lockwait)
     #[arg(short = 'l', long)]
     waits: bool,
@@ -502,6 +510,8 @@ impl Run {
             (self.waits, Tracer::LockWait),
             (self.wakeups, Tracer::Wakeup),
             (self.off, Tracer::OffCpu),
+            (self.signals, Tracer::SignalsOff),
+            (self.both, Tracer::Critical),
         ];
         let tracers: Vec<Tracer> = tracers
             .into_iter()
@@ -509,8 +519,8 @@ impl Run {
             .collect();
         ensure!(
             self.functions || self.events || !tracers.is_empty(),
-            "nothing is to be traced: -f records functions, -e markers, -p how long locks are held, -l how long they \
-             are waited for, -w wake-ups, -s time without a processor"
+            "nothing is to be traced: -f records functions, -e markers; -p measures how long locks are held, -l how long \
+             they are waited for, -i how long signals are blocked, -b either, -w wake-ups, -s time without a processor"
         );
         Ok(Options {
             directory: self.output,

@@ -227,6 +227,22 @@ pub const FILES: &[Row] = &[
     },
     Row {
         folder: HISTOGRAMS_PATH,
+        name: "sigoff",
+        mode: READ,
+        role: Role::Histogram("sigoff"),
+        about: "How often threads blocked signals for so long.",
+        example: "cat latency_hist/sigoff",
+    },
+    Row {
+        folder: HISTOGRAMS_PATH,
+        name: "critical",
+        mode: READ,
+        role: Role::Histogram("critical"),
+        about: "How often threads held a lock or blocked signals for so long.",
+        example: "cat latency_hist/critical",
+    },
+    Row {
+        folder: HISTOGRAMS_PATH,
         name: "section",
         mode: READ,
         role: Role::SectionHistograms,
@@ -351,7 +367,8 @@ pub const COMMANDS: &[Description] = &[
     Description {
         form: "tracer NAME on",
         about: "Switches a tracer of latency on: lockhold (how long locks of pthread are held), lockwait (how long they \
-                are waited for), or a section. It records what it needs and no more, and keeps a histogram of all \
+                are waited for), sigoff (how long signals are blocked), critical (either of lockhold and sigoff), or a \
+                section. It records what it needs and no more, and keeps a histogram of all \
                 cases and the worst of them. Several may be on.",
         example: "tracer lockhold on",
     },

@@ -29,7 +29,11 @@ impl Control {
             let (name, on) = (word(&mark.name), on_or_off(mark.on));
             line(&mut out, format_args!("mark {name} {on}"));
         }
-        for held in &self.probes {
+        for held in self
+            .probes
+            .iter()
+            .filter(|held| !is_of_tracer(&held.probe.name))
+        {
             line(&mut out, format_args!("{}", held.probe));
             let name = word(&held.probe.name);
             line(

@@ -3,14 +3,14 @@
 
 use std::fmt::Write;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use nopal_analysis::dump::{self, Look};
 use nopal_analysis::names::Names;
 use nopal_analysis::tracers::{Case, Finding, Live, Need, Report, Section, Tracer};
 use nopal_trace::{ListenerId, ThreadKey, Trace};
 
 use crate::engine::{Detail, Engine, Place};
-use crate::grammar::{Command, quoted};
+use crate::grammar::{self, Command, quoted};
 use crate::state::Control;
 use crate::what::{What, word};
 
@@ -29,14 +29,16 @@ struct Running {
     listener: ListenerId,
     /// The names of its traces.
     parts: Vec<String>,
+    /// The names of its probes, which others may need too.
+    probes: Vec<String>,
 }
 
 /// What the name of a trace begins with that is a tracer's.
 const OF_TRACER: char = '\0';
 
-/// Whether a trace is what a tracer needs, and nobody's own.
+/// Whether a trace or a probe is what a tracer needs, and nobody's own.
 pub(crate) fn is_of_tracer(name: &str) -> bool {
-    name.starts_with(OF_TRACER)
+    name.starts_with(OF_TRACER) || name.starts_with("nopal:")
 }
 
 impl Tracers {
@@ -46,7 +48,10 @@ impl Tracers {
 
     /// The names of all that can be switched on.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        let named = Tracer::NAMED.iter().map(|(name, _)| *name);
+        let named = Tracer::NAMED
+            .iter()
+            .filter(|(_, tracer)| !tracer.is_of_system());
+        let named = named.map(|(name, _)| *name);
         named.chain(self.sections.iter().map(Section::name))
     }
 
@@ -188,6 +193,11 @@ impl Control {
                 names.join(", ")
             );
         };
+        ensure!(
+            !tracer.is_of_system(),
+            "it needs the system's events, which are recorded from the begin or not at all: `nopal run -w -s` and \
+             `nopal record -e sched` do, and then `nopal hist {name}` finds it"
+        );
         let (live, listener) = Live::new(&tracer);
         live.set_threshold(self.tracers.threshold.saturating_mul(1000));
         let mut running = Running {
@@ -195,6 +205,7 @@ impl Control {
             tracer,
             live,
             parts: Vec::new(),
+            probes: Vec::new(),
         };
         let told = self.insert_parts(engine, &mut running);
         let begun = told.and_then(|told| {
@@ -219,7 +230,7 @@ impl Control {
 
     /// Those that are recorded for when control begins.
     pub fn begin_tracers(&mut self, engine: &mut dyn Engine, tracers: &[Tracer]) -> Result<()> {
-        for tracer in tracers {
+        for tracer in tracers.iter().filter(|tracer| !tracer.is_of_system()) {
             self.tracer_on(engine, tracer.name())?;
         }
         Ok(())
@@ -229,6 +240,14 @@ impl Control {
     fn insert_parts(&mut self, engine: &mut dyn Engine, running: &mut Running) -> Result<String> {
         let mut told = Vec::new();
         for (number, need) in running.tracer.needs().into_iter().enumerate() {
+            if let Some(text) = need.probe {
+                let probe = grammar::probe(text).map_err(|error| anyhow!("{error}"))?;
+                let name = probe.name.clone();
+                self.make_probe(engine, probe)?;
+                running.probes.push(name.clone());
+                self.switch_probe(engine, &name, true)?;
+                continue;
+            }
             let Some(what) = functions(engine, &need)? else {
                 self.mark_instead(engine, &need)?;
                 continue;
@@ -292,6 +311,12 @@ impl Control {
 
     fn end(&mut self, engine: &mut dyn Engine, running: Running) -> Result<()> {
         engine.unlisten(running.listener);
+        for probe in &running.probes {
+            let mut others = self.tracers.running.iter();
+            if !others.any(|other| other.probes.contains(probe)) {
+                self.remove_probe(engine, probe)?;
+            }
+        }
         for part in &running.parts {
             let at = self.at(part)?;
             self.remove(engine, at)?;

@@ -219,7 +219,7 @@ fn errors_are_kept_to_be_read() {
         (
             "wakeup",
             "tracing/current_tracer",
-            "\"wakeup\": expected function, lockhold, lockwait, nop or disable",
+            "\"wakeup\": expected function, lockhold, lockwait, sigoff, critical, nop or disable",
         ),
         ("2", "tracing/tracing_on", "\"2\": expected 0 or 1"),
         (
@@ -273,7 +273,7 @@ fn the_function_tracer() {
     let mut desk = Desk::new();
     assert_eq!(
         desk.cat("tracing/available_tracers"),
-        "function lockhold lockwait nop disable\n"
+        "function lockhold lockwait sigoff critical nop disable\n"
     );
     assert_eq!(desk.cat("tracing/current_tracer"), "nop\n");
     assert_eq!(

@@ -93,7 +93,12 @@ fn names_mean_one_tracer() {
         ),
         (
             "tracer requests on",
-            "there is no tracer \"requests\", only lockhold, lockwait, request",
+            "there is no tracer \"requests\", only lockhold, lockwait, sigoff, critical, request",
+        ),
+        (
+            "tracer wakeup on",
+            "it needs the system's events, which are recorded from the begin or not at all: `nopal run -w -s` and `nopal \
+             record -e sched` do, and then `nopal hist wakeup` finds it",
         ),
         ("tracer request off", "the tracer \"request\" is off"),
         ("latency request", "the tracer \"request\" is off"),
@@ -150,7 +155,7 @@ fn the_tracing_folder_has_one_tracer_at_a_time() {
     let tracer = "tracing/current_tracer";
     assert_eq!(
         cat(&mut control, &mut fake, "tracing/available_tracers"),
-        "function lockhold lockwait request s nop disable\n"
+        "function lockhold lockwait sigoff critical request s nop disable\n"
     );
     for (word, shown, count) in [
         ("function", "function\n", 8),

@@ -38,6 +38,7 @@ impl Session {
             options.libraries,
         );
         let mut control = Control::new();
+        control.begin_with_probes(self.files.probes.all().cloned());
         let marks = options.markers.clone();
         let tracers = options.tracers.clone();
         // Without functions, as with -M alone, nothing is begun but markers.
@@ -54,7 +55,6 @@ impl Session {
         if let Err(error) = begun {
             self.warnings.push(format!("{error:#}"));
         }
-        control.begin_with_probes(self.files.probes.all().cloned());
         self.settings.wanted.functions = false;
         control
     }

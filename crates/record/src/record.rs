@@ -227,10 +227,24 @@ fn create(
     Ok(writer)
 }
 
-/// What the tracers need.
+/// Those that are asked for, and those that tracers need.
+fn probes(options: &Options) -> Result<Vec<Probe>> {
+    let own = options.probes.iter().map(|text| probe(text));
+    let needs = options.tracers.iter().flat_map(Tracer::needs);
+    let mut probes = own.collect::<Result<Vec<Probe>>>()?;
+    for text in needs.filter_map(|need| need.probe) {
+        let probe = probe(text)?;
+        if !probes.contains(&probe) {
+            probes.push(probe);
+        }
+    }
+    Ok(probes)
+}
+
+/// The functions that the tracers need.
 fn needs(options: &Options) -> Result<Vec<Needed>> {
     let needs = options.tracers.iter().flat_map(Tracer::needs);
-    let needed = needs.map(|need| {
+    let needed = needs.filter(|need| need.probe.is_none()).map(|need| {
         Ok(Needed {
             selection: Selection::new(&need.patterns, &[])?,
             recorder: Recorder {
@@ -266,11 +280,7 @@ fn settings(options: &Options) -> Result<Settings> {
             needs: needs(options)?,
         },
         markers: markers::Wanted::new(options.markers.iter().map(|name| (&**name, true)))?,
-        probes: options
-            .probes
-            .iter()
-            .map(|text| probe(text))
-            .collect::<Result<_>>()?,
+        probes: probes(options)?,
         recorder: Recorder {
             arguments: options.record_arguments,
             wraps: !options.entry_only,

@@ -66,6 +66,7 @@ impl<'a> Inside<'a> {
         let flags = Flags {
             processor: None,
             locks: known.then(|| self.watcher.state.locks()),
+            signals: self.watcher.state.blocks_signals(),
         };
         let is_last = matches!(self.span, Span::Time { end, .. } if end == clock);
         let line = Line {
@@ -116,7 +117,9 @@ impl Sink for Inside<'_> {
         }
     }
 
-    fn mark(&mut self, clock: u64, event: u32, payload: &[u64], _frames: &[Frame]) {
+    fn mark(&mut self, clock: u64, event: u32, payload: &[u64], frames: &[Frame]) {
+        self.watcher.mark(clock, event, payload, frames);
+        self.watcher.happenings.clear();
         if self.is_inside(clock) {
             let mut text = Vec::new();
             push_marker(&mut text, self.watcher.roles.marker(event), payload);

@@ -23,6 +23,8 @@ pub struct Entry {
 pub struct Flags {
     /// Where it runs.
     pub processor: Option<u32>,
+    /// Whether it blocks signals.
+    pub signals: Option<bool>,
     /// Locks that it holds.
     pub locks: Option<usize>,
 }
@@ -36,7 +38,12 @@ impl Flags {
             Some(count @ 1..=9) => char::from(b'0' + count as u8),
             Some(_) => '*',
         };
-        format!("{}---{locks}", self.processor())
+        let signals = match self.signals {
+            None => '-',
+            Some(false) => '.',
+            Some(true) => 'd',
+        };
+        format!("{}{signals}--{locks}", self.processor())
     }
 
     fn processor(self) -> String {
@@ -110,7 +117,11 @@ impl<'a> LineWriter<'a> {
         push_padded(text, 5, |text| push_u64(text, u64::from(moment.thread)));
         text.push(b' ');
         text.extend_from_slice(moment.flags.processor().as_bytes());
-        text.extend_from_slice(b" - ");
+        text.extend_from_slice(match moment.flags.signals {
+            None => b" - ",
+            Some(false) => b" 0 ",
+            Some(true) => b" 1 ",
+        });
         match moment.flags.locks {
             Some(locks) => push_hex_digits(text, locks as u64),
             None => text.push(b'-'),

@@ -11,6 +11,7 @@ mod past;
 mod roles;
 mod scheduling;
 mod section;
+mod signals;
 mod watcher;
 
 use nopal_latency as latency;
@@ -32,6 +33,10 @@ pub enum Tracer {
     LockHold,
     /// From where a thread asks for a lock to where it gets it, or not.
     LockWait,
+    /// From where a thread blocks signals to where it blocks none.
+    SignalsOff,
+    /// From where a thread holds a lock or blocks signals to where it does neither.
+    Critical,
     Section(Section),
     /// From where a thread can run to where it does.
     Wakeup,
@@ -43,9 +48,11 @@ pub enum Tracer {
     Preempted,
 }
 
-/// Functions, and what must be recorded of their calls.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Functions, and what must be recorded of their calls; or a probe.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Need {
+    /// As the control language takes it.
+    pub probe: Option<&'static str>,
     /// `GLOB[@MODULE]`
     pub patterns: Vec<String>,
     /// Instead of these, where they mean nothing.
@@ -62,6 +69,14 @@ impl Need {
             or: Vec::new(),
             arguments: true,
             ends,
+            probe: None,
+        }
+    }
+
+    fn of_probe(probe: &'static str) -> Need {
+        Need {
+            probe: Some(probe),
+            ..Need::default()
         }
     }
 }
@@ -84,13 +99,19 @@ pub enum What {
     Ran = 7,
     Blocked = 8,
     Preempted = 9,
+    SignalsOff = 10,
+    SignalsOn = 11,
+    CriticalBegun = 12,
+    CriticalEnded = 13,
 }
 
 impl Tracer {
     /// Those that need no more than a name.
-    pub const NAMED: [(&str, Tracer); 6] = [
+    pub const NAMED: [(&str, Tracer); 8] = [
         ("lockhold", Tracer::LockHold),
         ("lockwait", Tracer::LockWait),
+        ("sigoff", Tracer::SignalsOff),
+        ("critical", Tracer::Critical),
         ("wakeup", Tracer::Wakeup),
         ("offcpu", Tracer::OffCpu),
         ("blocked", Tracer::Blocked),
@@ -121,6 +142,11 @@ impl Tracer {
                 Need::all_of(locks::TAKE, true),
                 Need::all_of(locks::WAIT, true),
             ],
+            Tracer::SignalsOff => vec![Need::of_probe(signals::PROBE)],
+            Tracer::Critical => {
+                let parts = [Tracer::LockHold, Tracer::SignalsOff];
+                parts.iter().flat_map(Tracer::needs).collect()
+            }
             Tracer::Section(section) => [&section.from, &section.to]
                 .map(section::Point::need)
                 .into(),
@@ -158,6 +184,16 @@ impl Tracer {
                 1 << What::Asked as u32,
                 What::Answered,
                 latency::Key::ValueOfThread,
+            ),
+            Tracer::SignalsOff => (
+                1 << What::SignalsOff as u32,
+                What::SignalsOn,
+                latency::Key::Thread,
+            ),
+            Tracer::Critical => (
+                1 << What::CriticalBegun as u32,
+                What::CriticalEnded,
+                latency::Key::Thread,
             ),
             Tracer::Section(_) => {
                 let key = match by_value {

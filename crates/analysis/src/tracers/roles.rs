@@ -1,6 +1,6 @@
 //! Which functions and markers matter to some tracers.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use anyhow::{Result, bail, ensure};
 use nopal_trace::{Marker, Markers};
@@ -8,6 +8,7 @@ use nopal_trace::{Marker, Markers};
 use super::Tracer;
 use super::locks::{Locking, locking};
 use super::section::{Place, Point, Section, ValueOf};
+use super::signals::Change;
 use crate::names::{Function, Names, Pattern};
 
 /// What a function is to the tracers.
@@ -49,7 +50,9 @@ pub struct Roles {
     sites: HashMap<u32, Role>,
     /// By event number.
     events: HashMap<u32, Vec<AtMarker>>,
-    markers: Markers,
+    markers: BTreeMap<u32, Marker>,
+    /// Whether changes of signal masks are told, and by which events.
+    signals: Vec<u32>,
     /// By tracer: whether the begin and the end have a value; `None` while nothing is known to be one.
     values: Vec<[Option<bool>; 2]>,
 }
@@ -75,7 +78,8 @@ impl Roles {
             candidates,
             sites: HashMap::new(),
             events: HashMap::new(),
-            markers: Markers::default(),
+            markers: BTreeMap::new(),
+            signals: Vec::new(),
             values: vec![[None; 2]; tracers.len()],
         }
     }
@@ -89,7 +93,6 @@ impl Roles {
         for (event, marker) in markers.iter() {
             roles.learn_marker(event, marker);
         }
-        roles.markers = markers.clone();
         roles
     }
 
@@ -126,6 +129,10 @@ impl Roles {
     }
 
     pub fn learn_marker(&mut self, event: u32, marker: &Marker) {
+        self.markers.insert(event, marker.clone());
+        if Change::is_told_by(marker) {
+            self.signals.push(event);
+        }
         let mut points = Vec::new();
         for (section, tracer) in self.tracers.iter().enumerate() {
             let Tracer::Section(Section { from, to, .. }) = tracer else {
@@ -160,11 +167,23 @@ impl Roles {
     }
 
     pub fn marker(&self, event: u32) -> Option<&Marker> {
-        self.markers.get(event)
+        self.markers.get(&event)
     }
 
     pub fn knows_locks(&self) -> bool {
         self.sites.values().any(|role| role.locking.is_some())
+    }
+
+    pub fn knows_signals(&self) -> bool {
+        !self.signals.is_empty()
+    }
+
+    /// The change of a signal mask that a record tells.
+    pub fn change(&self, event: u32, payload: &[u64]) -> Option<Change> {
+        if !self.signals.contains(&event) {
+            return None;
+        }
+        Change::read(self.marker(event)?, payload)
     }
 
     /// Whether the cases of a tracer are paired by a value.
@@ -176,14 +195,19 @@ impl Roles {
     pub fn check(&self) -> Result<()> {
         for (at, tracer) in self.tracers.iter().enumerate() {
             let Tracer::Section(section) = tracer else {
+                let name = tracer.name();
                 ensure!(
-                    tracer.is_of_system() || self.knows_locks(),
-                    "{}: no function that takes a lock was recorded: `nopal run -p PROGRAM` records them",
-                    tracer.name()
+                    self.knows_locks() || tracer.is_of_system() || *tracer == Tracer::SignalsOff,
+                    "{name}: no function that takes a lock was recorded: `nopal run -p PROGRAM` records them"
+                );
+                ensure!(
+                    self.knows_signals()
+                        || ![Tracer::SignalsOff, Tracer::Critical].contains(tracer),
+                    "{name}: no change of a signal mask was recorded: `nopal run -i PROGRAM` records them"
                 );
                 continue;
             };
-            let why = |point: &Point| point.why_nothing(&self.markers);
+            let why = |point: &Point| point.why_nothing(self.markers.values());
             match self.values[at] {
                 [None, _] => bail!("{}", why(&section.from)),
                 [_, None] => bail!("{}", why(&section.to)),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use nopal_trace::{Marker, Markers};
+use nopal_trace::Marker;
 
 use super::Need;
 use crate::names::Pattern;
@@ -94,6 +94,7 @@ impl Point {
             patterns: vec![self.text.clone()],
             or: or.into_iter().collect(),
             arguments: part.is_some_and(|(_, (_, value))| value.is_some()),
+            probe: None,
             ends: part.is_some_and(|(_, (place, _))| place == Place::End),
         }
     }
@@ -110,11 +111,11 @@ impl Point {
     }
 
     /// Why nothing is such a point.
-    pub fn why_nothing(&self, markers: &Markers) -> String {
+    pub fn why_nothing<'a>(&self, markers: impl IntoIterator<Item = &'a Marker>) -> String {
         let text = &self.text;
-        let named = |name: &str| markers.iter().find(|(_, marker)| marker.name == name);
+        let mut markers = markers.into_iter();
         match self.parts() {
-            Some((name, field)) if named(name).is_some() => {
+            Some((name, field)) if markers.any(|marker| marker.name == name) => {
                 format!("the marker {name} has no number that is called {field:?}")
             }
             _ => format!("no function or marker that was recorded is called {text:?}"),

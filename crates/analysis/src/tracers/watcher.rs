@@ -8,6 +8,7 @@ use super::What;
 use super::locks::{Locking, has_taken};
 use super::roles::{InCall, Roles};
 use super::section::{Place, ValueOf};
+use super::signals::{Blocked, Change};
 use crate::calls::{Ending, Frame, Sink, Style};
 use crate::timeline::Teller;
 
@@ -25,6 +26,7 @@ pub struct Happening {
 pub struct State {
     /// Locks that it holds, and how often.
     held: Vec<(u64, u32)>,
+    blocked: Blocked,
     /// Arguments of calls that have not ended: a frame's note is one more than where they are.
     arguments: Vec<[u64; 6]>,
     free: Vec<u32>,
@@ -36,6 +38,15 @@ impl State {
     /// Locks that the thread holds.
     pub fn locks(&self) -> usize {
         self.held.len()
+    }
+
+    /// Whether it blocks any signal; `None` where that is not known.
+    pub fn blocks_signals(&self) -> Option<bool> {
+        self.blocked.any()
+    }
+
+    fn is_critical(&self) -> bool {
+        !self.held.is_empty() || self.blocked.any() == Some(true)
     }
 
     fn keep(&mut self, arguments: [u64; 6]) -> u32 {
@@ -83,7 +94,29 @@ impl<'a> Watcher<'a> {
         });
     }
 
+    /// Tells whether the thread is now in what is critical, or no longer.
+    fn tell_critical(&mut self, before: bool, clock: u64) {
+        match (before, self.state.is_critical()) {
+            (false, true) => self.tell(What::CriticalBegun, None, 0, clock),
+            (true, false) => self.tell(What::CriticalEnded, None, 0, clock),
+            _ => {}
+        }
+    }
+
+    fn change_signals(&mut self, change: Change, clock: u64) {
+        let critical = self.state.is_critical();
+        let before = self.state.blocked.any() == Some(true);
+        self.state.blocked.change(change);
+        match (before, self.state.blocked.any()) {
+            (false, Some(true)) => self.tell(What::SignalsOff, None, 0, clock),
+            (true, Some(false)) => self.tell(What::SignalsOn, None, 0, clock),
+            _ => {}
+        }
+        self.tell_critical(critical, clock);
+    }
+
     fn take(&mut self, lock: u64, clock: u64) {
+        let critical = self.state.is_critical();
         match self.state.held.iter_mut().find(|held| held.0 == lock) {
             Some(held) => held.1 += 1,
             None => {
@@ -91,17 +124,20 @@ impl<'a> Watcher<'a> {
                 self.tell(What::Taken, None, lock, clock);
             }
         }
+        self.tell_critical(critical, clock);
     }
 
     fn release(&mut self, lock: u64, clock: u64) {
         let Some(at) = self.state.held.iter().rposition(|held| held.0 == lock) else {
             return;
         };
+        let critical = self.state.is_critical();
         self.state.held[at].1 -= 1;
         if self.state.held[at].1 == 0 {
             self.state.held.remove(at);
             self.tell(What::Released, None, lock, clock);
         }
+        self.tell_critical(critical, clock);
     }
 
     fn point(&mut self, point: &InCall, value: Option<u64>, clock: u64) {
@@ -201,10 +237,14 @@ impl Sink for Watcher<'_> {
     /// What was given back meanwhile is not known.
     fn missing(&mut self) {
         self.state.held.clear();
+        self.state.blocked = Blocked::default();
     }
 
     fn mark(&mut self, clock: u64, event: u32, payload: &[u64], _frames: &[Frame]) {
         let roles = self.roles;
+        if let Some(change) = roles.change(event, payload) {
+            self.change_signals(change, clock);
+        }
         for point in roles.event(event) {
             let what = if point.is_end {
                 What::Ended
