@@ -21,6 +21,8 @@ const PUT: u32 = 7;
 
 const EVENT: u32 = abi::EVENT_DEFINED | 2 << abi::EVENT_WORDS_SHIFT;
 
+const MASK: u32 = (abi::EVENT_DEFINED + 1) | 5 << abi::EVENT_WORDS_SHIFT;
+
 const SITES: [(u32, &str); 7] = [
     (LOCK, "pthread_mutex_lock"),
     (UNLOCK, "pthread_mutex_unlock"),
@@ -53,6 +55,16 @@ impl Thread {
     fn call(&mut self, clock: u64, until: u64, site: u32, first: u64, result: u64) {
         self.enter(clock, site, first, 0);
         self.leave(until, site, result);
+    }
+
+    /// A call of pthread_sigmask; without a mask, of one whose set cannot be read.
+    fn change_mask(&mut self, clock: u64, how: u64, set: u64, mask: Option<u64>) {
+        let clock = BEGIN + clock;
+        let missing = u64::from(mask.is_none()) << 2;
+        let word = clock & 0xffff_ffff | u64::from(abi::KIND_EXTENDED | MASK << 4) << 32;
+        self.0
+            .words()
+            .extend([word, clock, how, set, mask.unwrap_or(0), missing]);
     }
 
     fn unlock(&mut self, clock: u64, lock: u64) {
@@ -92,7 +104,33 @@ fn written(directory: &Path, threads: Vec<Thread>) -> Trace {
         file: "server.c".into(),
         line: 1,
     };
-    for note in [clock(BEGIN), image, sites, marker, clock(BEGIN + 1_000_000)] {
+    let field = |name: &str, kind| Field {
+        name: name.into(),
+        kind,
+        labels: Vec::new(),
+    };
+    let mask = Note::Marker {
+        image: 1,
+        event: MASK,
+        name: "nopal:sigmask".into(),
+        format: String::new(),
+        fields: vec![
+            field("how", FieldKind::Signed(32)),
+            field("set", FieldKind::Hexadecimal(64)),
+            field("mask", FieldKind::Hexadecimal(64)),
+            field("missing", FieldKind::Hexadecimal(64)),
+        ],
+        file: String::new(),
+        line: 0,
+    };
+    for note in [
+        clock(BEGIN),
+        image,
+        sites,
+        marker,
+        mask,
+        clock(BEGIN + 1_000_000),
+    ] {
         writer.note(&note).unwrap();
     }
     for thread in threads {
@@ -253,4 +291,51 @@ fn locks_that_were_recorded_without_arguments_are_told_of() {
     one.0.exit(BEGIN + 200, LOCK, SLOT);
     let error = found("lockhold", vec![one]).unwrap_err().to_string();
     assert!(error.contains("--args"), "{error}");
+}
+
+const BLOCK: u64 = 0;
+const UNBLOCK: u64 = 1;
+const SET: u64 = 2;
+
+#[test]
+fn signals_are_off_while_any_is_blocked() {
+    let mut one = Thread::new(1);
+    // What was blocked before is not known: only a change tells.
+    one.call(50, 60, GET, 0, 0);
+    one.change_mask(100, BLOCK, 8, Some(1 << 9));
+    one.change_mask(150, BLOCK, 8, Some(1 << 11));
+    one.change_mask(170, UNBLOCK, 8, Some(1 << 9));
+    // Asks only.
+    one.change_mask(180, SET, 0, None);
+    one.change_mask(200, UNBLOCK, 8, Some(u64::MAX));
+    // KILL and STOP, which nobody can block, and those that libc keeps for itself.
+    one.change_mask(300, SET, 8, Some(1 << 8 | 1 << 18 | 1 << 31 | 1 << 32));
+    one.change_mask(400, SET, 8, Some(1));
+    one.change_mask(450, SET, 8, Some(0));
+    // What this one did is not known, nor what the next one ends.
+    one.change_mask(500, BLOCK, 8, Some(1));
+    one.change_mask(510, SET, 8, None);
+    one.change_mask(900, UNBLOCK, 8, Some(1));
+    let (cases, past) = found("sigoff", vec![one]).unwrap();
+    assert_eq!(
+        cases,
+        [(1, 100, 1), (1, 50, 1)].map(|(_, ticks, thread)| (0, ticks, thread))
+    );
+    assert_eq!(past.open, 1);
+}
+
+#[test]
+fn what_is_critical_begins_with_the_first_and_ends_with_the_last() {
+    let mut one = Thread::new(1);
+    one.call(100, 110, LOCK, 0xa0, 0);
+    one.change_mask(120, BLOCK, 8, Some(1));
+    one.unlock(130, 0xa0);
+    one.call(140, 150, LOCK, 0xb0, 0);
+    one.change_mask(160, UNBLOCK, 8, Some(1));
+    one.unlock(200, 0xb0);
+    one.call(300, 310, LOCK, 0xb0, 0);
+    one.unlock(320, 0xb0);
+    let (cases, _) = found("critical", vec![one]).unwrap();
+    let ticks: Vec<u64> = cases.iter().map(|case| case.1).collect();
+    assert_eq!(ticks, [90, 10]);
 }

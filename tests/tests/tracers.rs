@@ -1,0 +1,152 @@
+//! Tracers of latency on a program that holds locks and blocks signals a known number of times.
+
+use nopal_tests::{Program, compile, nopal, scratch};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// What the program passes in the longest case, in microseconds.
+const LONG_US: u64 = 300_000;
+
+fn program() -> Program {
+    compile("latencies.c", &["gcc", "-std=gnu17", "-O2"], &["-pthread"])
+}
+
+fn run(words: &[&str], path: &Path) -> Output {
+    Command::new(nopal())
+        .args(words)
+        .arg(path)
+        .output()
+        .unwrap()
+}
+
+/// What came of `nopal run`.
+struct Traced {
+    trace: PathBuf,
+    /// What each thread is called in the program, by its number.
+    threads: BTreeMap<String, String>,
+    told: String,
+}
+
+fn traced(switches: &[&str], folder: &Path) -> Traced {
+    let trace = folder.join("trace");
+    let words = ["run", "-o", trace.to_str().unwrap()];
+    let ended = run(&[&words[..], switches].concat(), &program().path);
+    let told = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(ended.status.success(), "{told}");
+    let said = String::from_utf8_lossy(&ended.stdout).into_owned();
+    let thread = |line: &str| {
+        let (name, number) = line.split_once(' ').unwrap();
+        (number.to_owned(), name.to_owned())
+    };
+    let threads: BTreeMap<String, String> = said.lines().map(thread).collect();
+    assert_eq!(threads.len(), 4, "{said}{told}");
+    Traced {
+        trace,
+        threads,
+        told,
+    }
+}
+
+impl Traced {
+    /// How often a tracer counted in each thread but the main one, which has locks of libc's own.
+    fn cases(&self, tracer: &str) -> BTreeMap<String, u64> {
+        let output = run(&["hist", tracer, "--by", "thread", "--json"], &self.trace);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{error}");
+        let all: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let groups = all["groups"].as_array().unwrap().iter();
+        let named = groups.filter_map(|group| {
+            let number = group["group"].as_str()?.split(' ').nth(1)?;
+            Some((self.threads.get(number)?.clone(), group["count"].as_u64()?))
+        });
+        named.collect()
+    }
+
+    /// The latency in the latency trace of a tracer, and the thread.
+    fn worst(&self, tracer: &str) -> (u64, &str) {
+        let head = format!("{tracer} latency trace v1.1.5 on ");
+        let (_, trace) = self.told.split_once(&head).expect(&self.told);
+        let part = |before: &str, after: &str| {
+            let (_, rest) = trace.split_once(before).expect(trace);
+            rest.split_once(after).expect(trace).0.to_owned()
+        };
+        let latency = part(" latency: ", " us").parse().unwrap();
+        (latency, &self.threads[&part("    | task: latencies-", " ")])
+    }
+}
+
+fn expected(names: &[(&str, u64)]) -> BTreeMap<String, u64> {
+    names
+        .iter()
+        .map(|(name, count)| (name.to_string(), *count))
+        .collect()
+}
+
+#[test]
+fn locks_are_held_as_often_and_as_long_as_they_are() {
+    let folder = scratch();
+    let traced = traced(&["-p", "-l"], folder.path());
+    let held = [("hold_10", 10), ("hold_4", 4), ("hold_7", 7)];
+    assert_eq!(traced.cases("lockhold"), expected(&held), "{}", traced.told);
+    let waited = [("hold_10", 10), ("hold_4", 8), ("hold_7", 5)];
+    assert_eq!(
+        traced.cases("lockwait"),
+        expected(&waited),
+        "{}",
+        traced.told
+    );
+    let (latency, thread) = traced.worst("lockhold");
+    assert!(latency >= LONG_US && thread == "hold_10", "{}", traced.told);
+    assert!(!traced.told.contains(" nanosleep+0x0"), "{}", traced.told);
+}
+
+#[test]
+fn signals_are_blocked_as_often_and_as_long_as_they_are() {
+    let folder = scratch();
+    let traced = traced(&["-i", "-b"], folder.path());
+    let blocked = [("block_5", 5)];
+    assert_eq!(
+        traced.cases("sigoff"),
+        expected(&blocked),
+        "{}",
+        traced.told
+    );
+    let critical = [
+        ("hold_10", 10),
+        ("hold_4", 4),
+        ("hold_7", 7),
+        ("block_5", 5),
+    ];
+    assert_eq!(
+        traced.cases("critical"),
+        expected(&critical),
+        "{}",
+        traced.told
+    );
+    let (latency, thread) = traced.worst("sigoff");
+    assert!(latency >= LONG_US && thread == "block_5", "{}", traced.told);
+    assert!(traced.told.contains(" -d--"), "{}", traced.told);
+}
+
+#[test]
+fn functions_stand_in_the_worst_case() {
+    let folder = scratch();
+    let traced = traced(&["-f", "-p"], folder.path());
+    assert!(traced.told.contains("nanosleep+0x0/"), "{}", traced.told);
+    let again = ["dump", "--as", "latency", "--of", "lockhold"];
+    let again = run(&again, &traced.trace);
+    let again = String::from_utf8_lossy(&again.stdout).into_owned();
+    assert!(traced.told.contains(&again), "{}\n{again}", traced.told);
+}
+
+#[test]
+fn nothing_to_trace_is_told_and_the_program_does_not_run() {
+    let ended = run(&["run"], &program().path);
+    assert_eq!((ended.status.code(), ended.stdout), (Some(1), Vec::new()));
+    let error = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(
+        error.starts_with("nopal: nothing is to be traced: "),
+        "{error}"
+    );
+}
