@@ -5,6 +5,17 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// The parts that distributions have in SQLite.
+const WHOLE: [&str; 7] = [
+    "-DSQLITE_ENABLE_FTS3",
+    "-DSQLITE_ENABLE_FTS5",
+    "-DSQLITE_ENABLE_RTREE",
+    "-DSQLITE_ENABLE_GEOPOLY",
+    "-DSQLITE_ENABLE_SESSION",
+    "-DSQLITE_ENABLE_PREUPDATE_HOOK",
+    "-DSQLITE_ENABLE_DBSTAT_VTAB",
+];
+
 pub struct Programs {
     sources: PathBuf,
     directory: PathBuf,
@@ -40,7 +51,7 @@ impl Programs {
 
     /// Compiles the driver with SQLite, as `name`.
     pub fn sqlite(&self, name: &str, option: Option<&str>) -> Result<PathBuf> {
-        let object = self.sqlite_object(name, option)?;
+        let object = self.sqlite_object(name, option.as_slice())?;
         let program = self.directory.join(name);
         let mut compile = Command::new("gcc");
         compile
@@ -55,7 +66,7 @@ impl Programs {
     }
 
     /// A minute's work, done once.
-    fn sqlite_object(&self, name: &str, option: Option<&str>) -> Result<PathBuf> {
+    fn sqlite_object(&self, name: &str, options: &[&str]) -> Result<PathBuf> {
         let library = sqlite_source()?;
         let object = self.directory.join(name).with_extension("o");
         if !is_newer(&object, &library.join("sqlite3.c")) {
@@ -65,7 +76,7 @@ impl Programs {
                 .args(["-O2", "-c", "-o"])
                 .arg(&unfinished)
                 .arg(library.join("sqlite3.c"))
-                .args(option);
+                .args(options);
             run(&mut compile)?;
             std::fs::rename(&unfinished, &object)?;
         }
@@ -82,7 +93,7 @@ impl Programs {
             compile.arg(self.sources.join(source).with_extension("c"));
         }
         if work == "sqlite" {
-            let object = self.sqlite_object("sqlite", None)?;
+            let object = self.sqlite_object("sqlite-whole", &WHOLE)?;
             compile.arg("-I").arg(sqlite_source()?).arg(object);
         }
         run(compile.args(["-lm", "-pthread"]))?;

@@ -365,6 +365,23 @@ fn libraries_that_are_loaded_later() {
 }
 
 #[test]
+fn a_program_that_is_executed_later_is_traced_from_its_start() {
+    let mut desk = Desk::new();
+    desk.ctl("reset\ntrace main new m\ntrace f_0* new all\ntrace m on\ntrace all on\nstart");
+    for round in 1..4 {
+        desk.run("again");
+        assert_eq!(desk.entries("m"), round);
+        desk.run("all");
+        assert_eq!(desk.entries("all"), 1000 * round);
+    }
+    desk.ctl("stop");
+    desk.run("again");
+    desk.run("all");
+    assert_eq!([desk.entries("m"), desk.entries("all")], [3, 3000]);
+    desk.end();
+}
+
+#[test]
 fn places_in_the_source() {
     let mut desk = Desk::new();
     let source =

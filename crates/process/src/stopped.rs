@@ -30,6 +30,8 @@ pub struct Stopped {
     late: Vec<Thread>,
     /// A first thread that ended while we were stopping it: it remains traced until its process ends.
     first: Option<Thread>,
+    /// It stood still before, and is to stand still afterwards: see [`Stopped::with_only`].
+    stays: bool,
 }
 
 /// What a look at the list of threads showed, besides those that are held.
@@ -50,6 +52,7 @@ impl Stopped {
             threads: Vec::new(),
             late: Vec::new(),
             first: None,
+            stays: false,
         };
         let mut known = HashSet::new();
         let reaper = Reaper::start();
@@ -84,6 +87,26 @@ impl Stopped {
             return Err(error.into());
         }
         Ok(stopped)
+    }
+
+    /// A process with one thread, which stands still already, as after `execve`. [`Stopped::let_go`] gives it back.
+    pub fn with_only(thread: Thread) -> Stopped {
+        Stopped {
+            pid: thread.pid(),
+            threads: vec![thread],
+            late: Vec::new(),
+            first: None,
+            stays: true,
+        }
+    }
+
+    /// Lets go those threads that went on before. The one that did not stands still as it did.
+    pub fn let_go(mut self) -> Option<Thread> {
+        if self.stays {
+            return self.threads.pop();
+        }
+        self.release();
+        None
     }
 
     /// Seizes first and interrupts then. A signal that the process ignores is not thrown away by the kernel while the

@@ -32,16 +32,15 @@ fn parts(key: SiteKey) -> (u32, u64) {
 
 /// The functions of `keys` by file, each in the order of addresses.
 pub fn by_file(keys: &[SiteKey]) -> ByFile {
-    let mut files = ByFile::new();
-    for key in keys {
-        let (file, address) = parts(*key);
-        files.entry(file).or_default().push(address);
-    }
-    for addresses in files.values_mut() {
-        addresses.sort_unstable();
-        addresses.dedup();
-    }
-    files
+    let mut keys: Vec<u64> = keys.iter().map(|key| key.0).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let files = keys.chunk_by(|one, other| one >> ADDRESS_BITS == other >> ADDRESS_BITS);
+    let files = files.map(|keys| {
+        let addresses = keys.iter().map(|key| parts(SiteKey(*key)).1);
+        (parts(SiteKey(keys[0])).0, addresses.collect())
+    });
+    files.collect()
 }
 
 impl Session {
@@ -298,12 +297,17 @@ impl Engine for Session {
             return Ok(());
         }
         let files = by_file(sites);
-        let numbers: Vec<u32> = sites.iter().filter_map(|site| self.number(*site)).collect();
         let shared = self.shared.clone();
+        let any_silent = notes::lock(&shared.writer).tally().any_silent();
+        let numbers: Vec<u32> = match any_silent || mode == Mode::Silent {
+            true => sites.iter().filter_map(|site| self.number(*site)).collect(),
+            false => Vec::new(),
+        };
         let silence = |silent| {
             let mut writer = notes::lock(&shared.writer);
+            let clock = counter();
             for number in &numbers {
-                writer.tally().silence(*number, silent, counter());
+                writer.tally().silence(*number, silent, clock);
             }
         };
         // Before sites are switched on that nobody is to hear of, and after they are off.

@@ -141,9 +141,14 @@ impl Session {
                 let process = thread.pid();
                 self.traced.remove(&process);
                 let begun = self.begin(&mut thread);
-                let _ = thread.detach();
-                // Before it detaches, nothing but the thread itself could be stopped.
+                // What control wants is in place before the program runs, too.
+                if let Some(traced) = self.traced.get_mut(&process) {
+                    traced.held = Some(thread);
+                }
                 let begun = begun.and_then(|()| self.refresh());
+                if let Some(traced) = self.traced.get_mut(&process) {
+                    let _ = traced.held.take().map(Thread::detach);
+                }
                 begun.context("the program that it runs now is not traced")
             }
             Followed::Failed(_) | Followed::Ended(_) => Ok(()),

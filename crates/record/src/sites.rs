@@ -162,7 +162,7 @@ impl Traced {
 
     /// Writes back what these of our jumps, by address, have displaced.
     pub fn take_out(&mut self, out: &[Change], workshop: &mut Workshop) -> Result<()> {
-        let stopped = Stopped::stop(self.process, PATIENCE)?;
+        let stopped = self.stop()?;
         self.memory.write_patches(&Patches::of(out).removal())?;
         let is_out = |change: &Change| {
             let found = out.binary_search_by_key(&change.address, |out| out.address);
@@ -170,7 +170,7 @@ impl Traced {
         };
         self.changes.retain(|change| !is_out(change));
         self.settle_markers(workshop)?;
-        stopped.detach_all();
+        self.held = stopped.let_go();
         Ok(())
     }
 
@@ -214,14 +214,24 @@ impl Traced {
         if new.is_empty() || self.places.arenas.iter().any(fits) {
             return Ok(());
         }
-        let mut stopped = Stopped::stop(self.process, PATIENCE)?;
+        let mut stopped = self.stop()?;
         let thread = stopped
             .keep_one()
             .context("no thread of the process can be stopped")?;
         if under_new_filter(self.process) {
             thread.suspend_seccomp(true)?;
         }
-        self.map_room(&[(module, bytes)], thread)
+        self.map_room(&[(module, bytes)], thread)?;
+        self.held = stopped.let_go();
+        Ok(())
+    }
+
+    /// All threads, standing still. Those that did before go on doing so when they are let go into `held`.
+    fn stop(&mut self) -> Result<Stopped> {
+        match self.held.take() {
+            Some(thread) => Ok(Stopped::with_only(thread)),
+            None => Stopped::stop(self.process, PATIENCE),
+        }
     }
 
     /// Stops all threads, writes jumps, and lets go; again for those into whose windows a thread is about to return.
@@ -238,9 +248,9 @@ impl Traced {
             if attempt > 0 {
                 std::thread::sleep(PAUSE);
             }
-            let mut stopped = Stopped::stop(self.process, PATIENCE)?;
+            let mut stopped = self.stop()?;
             changes = self.insert_stopped(&mut stopped, changes, workshop)?;
-            stopped.detach_all();
+            self.held = stopped.let_go();
         }
         Ok(changes)
     }

@@ -65,6 +65,8 @@ impl Places {
 
 pub struct Traced {
     pub process: i32,
+    /// Its only thread, while that is held where the program begins.
+    pub held: Option<Thread>,
     pub memory: Memory,
     pub region: Arc<Region>,
     pub places: Places,
@@ -241,6 +243,7 @@ impl Traced {
         };
         Ok(Traced {
             process,
+            held: None,
             memory,
             region: Arc::new(region),
             places,
@@ -264,6 +267,7 @@ impl Traced {
         places.arenas = places.arenas.iter().map(Arena::fork).collect();
         Ok(Traced {
             process,
+            held: None,
             memory: Memory::open(process)?,
             region: self.region.clone(),
             places,
