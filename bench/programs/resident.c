@@ -5,6 +5,7 @@
  * input is answered by a line:
  *   gap     that longest time of any watcher, in nanoseconds, since this was asked last
  *   call    nanoseconds for a call of `empty`: the least over some slices of many
+ *   other   the same for a call of `other`, which does as much
  *   work    nanoseconds for `work`: the least over some
  */
 #include "measure.h"
@@ -26,7 +27,12 @@ void work(void *);
 static long watchers;
 static double longest;
 
-__attribute__((noinline, noclone)) void empty(void)
+__attribute__((noipa)) void empty(void)
+{
+	__asm__ volatile("");
+}
+
+__attribute__((noipa)) void other(void)
 {
 	__asm__ volatile("");
 }
@@ -67,13 +73,13 @@ static double gap(void)
 	return found;
 }
 
-static double call(void)
+static double call(void (*function)(void))
 {
 	double least = 1e18;
 	for (int slice = 0; slice < SLICES; slice++) {
 		double start = nanoseconds();
 		for (int i = 0; i < CALLS; i++)
-			empty();
+			function();
 		double time = (nanoseconds() - start) / CALLS;
 		least = time < least ? time : least;
 	}
@@ -111,7 +117,10 @@ int main(int argc, char **argv)
 	void *own = start_work();
 	char line[16];
 	while (fgets(line, sizeof line, stdin)) {
-		double answer = !strcmp(line, "gap\n") ? gap() : !strcmp(line, "call\n") ? call() : one_work(own);
+		double answer = !strcmp(line, "gap\n")	? gap()
+				: !strcmp(line, "call\n")	? call(empty)
+				: !strcmp(line, "other\n") ? call(other)
+								: one_work(own);
 		printf("%f\n", answer);
 		fflush(stdout);
 	}

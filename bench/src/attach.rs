@@ -25,6 +25,7 @@ pub fn measure(places: &Places, programs: &Programs) -> Result<Vec<Row>> {
         rows.extend(pauses(places, &sqlite, threads, limit)?);
     }
     rows.push(pair(places, &sqlite)?);
+    rows.extend(uniform(places, &sqlite)?);
     rows.extend(many_sites(places, &many)?);
     rows.extend(what_is_left(places, &sqlite)?);
     Ok(rows)
@@ -138,6 +139,25 @@ fn pair(places: &Places, program: &Path) -> Result<Row> {
     )
     .bound(Bound::AtMost(1.05))
     .note(note))
+}
+
+/// Two functions that do as much, one of which is recorded: its time over the other's.
+fn uniform(places: &Places, program: &Path) -> Result<Vec<Row>> {
+    let mut resident = Resident::start(program, 0, 0)?;
+    let _tool = resident.attach(places, &["-F", "empty"])?;
+    let mut client = Client::connect(resident.process)?;
+    let mut ratios: [Vec<f64>; 2] = Default::default();
+    for _ in 0..ROUNDS {
+        for (ratios, command) in ratios.iter_mut().zip(["uniform off", "uniform on"]) {
+            client.command(command)?;
+            ratios.push(resident.ask("call")? / resident.ask("other")?);
+        }
+    }
+    let [off, on] = ratios.map(Samples::from_iter);
+    Ok(vec![
+        Row::new("a recorded function over one of equal work", "×", off),
+        Row::new("the same, `uniform on`", "×", on).bound(Bound::AtMost(1.1)),
+    ])
 }
 
 fn many_sites(places: &Places, program: &Path) -> Result<Vec<Row>> {

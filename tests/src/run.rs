@@ -161,6 +161,11 @@ impl Running {
             .expect("standard input is taken once")
     }
 
+    /// Gives it as much time again.
+    pub fn be_patient(&mut self) {
+        self.deadline = Instant::now() + PATIENCE;
+    }
+
     pub fn id(&self) -> i32 {
         self.child.id() as i32
     }

@@ -89,6 +89,7 @@ fn a_busy_process_is_attached_to_again_and_again() {
     let mut stdin = program.stdin();
     let mut first = None;
     for round in 1..=rounds {
+        program.be_patient();
         let trace = scratch.path().join("trace");
         let tool = case.attach(program.id(), &trace);
         stdin.write_all(b"on\n").unwrap();
