@@ -77,3 +77,31 @@ fn process_structure_is_the_headers() {
     }
     assert_eq!(output.lines().count(), rows.len());
 }
+
+/// Points at which tests let others go on: their names would be in the image with them.
+#[test]
+fn race_points_are_not_in_the_image() {
+    let core = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../runtime/core");
+    let immediates = nopal_agent::Immediates {
+        process: 0,
+        mirror: 0,
+        context_slot: 0,
+        thread_slot: 0,
+        mark: 0,
+        depth_limit: 0,
+    };
+    let image = nopal_agent::image(&immediates);
+    let mut points = 0;
+    for entry in std::fs::read_dir(core).unwrap() {
+        let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+        for rest in text.split("port_race_point(\"").skip(1) {
+            let name = rest.split('"').next().unwrap();
+            let found = image
+                .windows(name.len())
+                .any(|part| part == name.as_bytes());
+            assert!(!found, "{name}");
+            points += 1;
+        }
+    }
+    assert!(points > 20, "the sources name {points}");
+}

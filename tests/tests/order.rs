@@ -1,0 +1,48 @@
+//! The order of events of several threads.
+
+use nopal_tests::{Case, Start, c, nopal};
+
+/// Of each call of a function, the clocks of its entry and its exit, in order.
+fn calls(dump: &str, function: &str) -> Vec<(u64, u64)> {
+    let clocks = |kind: &'static str| {
+        let lines = dump.lines().filter(move |line| {
+            let words: Vec<&str> = line.split(' ').collect();
+            words.get(3) == Some(&kind) && words.last() == Some(&function)
+        });
+        lines.map(|line| line.split(' ').next().unwrap().parse().unwrap())
+    };
+    clocks("entry").zip(clocks("exit")).collect()
+}
+
+/// How much sooner than what comes before it a processor may read its counter: what it has begun at once takes less.
+const AHEAD: u64 = 4000;
+
+/// Who has the baton gets it after the other has given it away, also by the trace's clocks.
+#[test]
+fn a_baton_is_not_seen_in_two_hands() {
+    let traced = Case::new(c("baton", &[]))
+        .arguments(["50000"])
+        .options(["-F", "*_has_it", "--block"])
+        .check();
+    let mut start = Start::new([nopal().as_os_str(), "dump".as_ref(), "--as".as_ref()]);
+    start.words.push("raw".into());
+    start.words.push(traced.directory().into());
+    let dump = start.run("").stdout;
+    let [first, second] = ["first_has_it", "second_has_it"].map(|function| calls(&dump, function));
+    assert_eq!(first.len() as u64, traced.report.calls("first_has_it"));
+    assert_eq!(first.len(), second.len());
+    assert!(first.len() > 1);
+    for pass in 0..first.len() {
+        let (one, other) = (first[pass], second[pass]);
+        assert!(
+            one.0 <= one.1 && one.1 <= other.0 + AHEAD,
+            "pass {pass}: {one:?}, {other:?}"
+        );
+        if let Some(next) = first.get(pass + 1) {
+            assert!(
+                other.1 <= next.0 + AHEAD,
+                "pass {pass}: {other:?}, {next:?}"
+            );
+        }
+    }
+}
