@@ -6,14 +6,17 @@
 #include "control.h"
 
 /*
- * Small letters stand for themselves. Of the arguments, WHAT (places), IDS (numbers) and ARGS (values that are fetched)
- * are one word or more, up to the next small word of the row; all others are one word. A row holds its text, not its address: the core has no data
+ * Small letters stand for themselves. Of the arguments, WHAT (places), IDS (numbers), ARGS (values that are fetched), EVENT,
+ * COND and ACTION are one word or more, up to the next small word of the row; all others are one word. Of two rows that a line matches,
+ * the first counts. A row holds its text, not its address: the core has no data
  * that must be relocated.
  */
-static const struct row {
+struct row {
 	uint8_t command;        /* enum nopal_command */
 	char form[47];
-} rows[] = {
+};
+
+static const struct row rows[] = {
 	{ NOPAL_COMMAND_TRACE_NEW, "trace WHAT new NAME" },
 	{ NOPAL_COMMAND_TRACE_ON, "trace NAME on" },
 	{ NOPAL_COMMAND_TRACE_OFF, "trace NAME off" },
@@ -49,8 +52,27 @@ static const struct row {
 	{ NOPAL_COMMAND_TRACER_RESET, "tracer NAME reset" },
 	{ NOPAL_COMMAND_THRESHOLD, "threshold NUMBER" },
 	{ NOPAL_COMMAND_LATENCY, "latency NAME" },
+	{ NOPAL_COMMAND_WHEN_NAMED, "when EVENT do ACTION new NAME" },
+	{ NOPAL_COMMAND_WHEN_IF_NAMED, "when EVENT if COND do ACTION new NAME" },
+	{ NOPAL_COMMAND_WHEN, "when EVENT do ACTION" },
+	{ NOPAL_COMMAND_WHEN_IF, "when EVENT if COND do ACTION" },
+	{ NOPAL_COMMAND_WHEN_REMOVE, "when NAME remove" },
+	{ NOPAL_COMMAND_SNAPSHOT, "snapshot" },
 };
 #define ROWS (sizeof rows / sizeof rows[0])
+
+static const struct row actions[] = {
+	{ NOPAL_COMMAND_SNAPSHOT, "snapshot" },
+	{ NOPAL_COMMAND_START, "start" },
+	{ NOPAL_COMMAND_STOP, "stop" },
+	{ NOPAL_COMMAND_TRACE_ON, "trace NAME on" },
+	{ NOPAL_COMMAND_TRACE_OFF, "trace NAME off" },
+	{ NOPAL_COMMAND_MARK, "mark" },
+	{ NOPAL_COMMAND_COUNT, "count" },
+	{ NOPAL_COMMAND_DETACH, "detach" },
+};
+#define ACTIONS (sizeof actions / sizeof actions[0])
+_Static_assert(ACTIONS <= ROWS, "matches are kept for as many");
 
 const char *nopal_control_form(uint32_t row)
 {
@@ -160,7 +182,14 @@ static bool is_argument(struct word form)
 
 static bool takes_several(struct word form)
 {
-	return equals(form, "WHAT") || equals(form, "IDS") || equals(form, "ARGS");
+	return equals(form, "WHAT") || equals(form, "IDS") || equals(form, "ARGS") || equals(form, "EVENT") || equals(form, "COND") ||
+	       equals(form, "ACTION");
+}
+
+/* The words between the parts of a trigger are in none of them, but in quotes. */
+static bool divides(struct word word)
+{
+	return !word.quoted && (equals(word, "if") || equals(word, "do"));
 }
 
 /* Quotes make any word an argument. */
@@ -171,7 +200,9 @@ static bool fits(struct word form, struct word word)
 		return false;
 	if (!is_argument(form))
 		return form.present && !word.quoted && same_text(word, form.text, form.length);
-	return equals(form, "NUMBER") || equals(form, "IDS") ? decimal(word, &value) : true;
+	if (equals(form, "NUMBER") || equals(form, "IDS"))
+		return decimal(word, &value);
+	return !(equals(form, "EVENT") || equals(form, "COND") || equals(form, "ACTION")) || !divides(word);
 }
 
 /* How far a row matches a line. */
@@ -182,9 +213,9 @@ struct match {
 	struct word expected;
 };
 
-static struct match match(const char *form, const char *line, uint32_t length, struct nopal_span *arguments)
+static struct match match(const char *form, const char *line, struct nopal_span rest, struct nopal_span *arguments)
 {
-	struct nopal_span wanted_rest = { 0, length_of(form) }, rest = { 0, length };
+	struct nopal_span wanted_rest = { 0, length_of(form) };
 	struct word wanted = word_at(form, wanted_rest), word = word_at(line, rest);
 	uint32_t fitting = 0;
 	while (wanted.present && fits(wanted, word)) {
@@ -221,14 +252,14 @@ static bool same_expected(const struct match *a, const struct match *b)
 }
 
 /* Lists what those matches want next that came furthest, and finds the first word that they all do not want. */
-static void explain(const struct match *matches, struct nopal_control *parsed)
+static void explain(const struct match *matches, uint32_t length, struct nopal_control *parsed)
 {
 	uint32_t furthest = 0, wanted[ROWS], count = 0;
-	for (uint32_t row = 0; row < ROWS; row++)
+	for (uint32_t row = 0; row < length; row++)
 		if (matches[row].fitting > furthest)
 			furthest = matches[row].fitting;
 	parsed->bad.begin = UINT32_MAX;
-	for (uint32_t row = 0; row < ROWS; row++) {
+	for (uint32_t row = 0; row < length; row++) {
 		if (matches[row].fitting != furthest)
 			continue;
 		if (matches[row].bad.whole.begin < parsed->bad.begin)
@@ -250,21 +281,32 @@ static void explain(const struct match *matches, struct nopal_control *parsed)
 	}
 }
 
-bool nopal_control_parse(const char *line, uint32_t length, struct nopal_control *parsed)
+static bool parse(const struct row *table, uint32_t length, const char *line, struct nopal_span rest,
+		  struct nopal_control *parsed)
 {
-	*parsed = (struct nopal_control){ .command = NOPAL_COMMAND_NONE };
-	if (!word_at(line, (struct nopal_span){ 0, length }).present)
-		return true;
 	struct match matches[ROWS];
-	for (uint32_t row = 0; row < ROWS; row++) {
-		matches[row] = match(rows[row].form, line, length, parsed->arguments);
+	for (uint32_t row = 0; row < length; row++) {
+		matches[row] = match(table[row].form, line, rest, parsed->arguments);
 		if (matches[row].complete) {
-			parsed->command = rows[row].command;
+			parsed->command = table[row].command;
 			return true;
 		}
 	}
-	explain(matches, parsed);
+	explain(matches, length, parsed);
 	return false;
+}
+
+bool nopal_control_parse(const char *line, uint32_t length, struct nopal_control *parsed)
+{
+	struct nopal_span whole = { 0, length };
+	*parsed = (struct nopal_control){ .command = NOPAL_COMMAND_NONE };
+	return !word_at(line, whole).present || parse(rows, ROWS, line, whole, parsed);
+}
+
+bool nopal_action_parse(const char *line, struct nopal_span action, struct nopal_control *parsed)
+{
+	*parsed = (struct nopal_control){ .command = NOPAL_COMMAND_NONE };
+	return parse(actions, ACTIONS, line, action, parsed);
 }
 
 /* ---- places and numbers ---- */

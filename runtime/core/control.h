@@ -38,6 +38,16 @@ enum nopal_command {
 	NOPAL_COMMAND_PROBE_ON,         /* NAME */
 	NOPAL_COMMAND_PROBE_OFF,        /* NAME */
 	NOPAL_COMMAND_PROBE_REMOVE,     /* NAME */
+	NOPAL_COMMAND_SNAPSHOT,
+	NOPAL_COMMAND_WHEN,             /* EVENT, ACTION */
+	NOPAL_COMMAND_WHEN_NAMED,       /* EVENT, ACTION, NAME */
+	NOPAL_COMMAND_WHEN_IF,          /* EVENT, COND, ACTION */
+	NOPAL_COMMAND_WHEN_IF_NAMED,    /* EVENT, COND, ACTION, NAME */
+	NOPAL_COMMAND_WHEN_REMOVE,      /* NAME */
+	/* What only an ACTION can be. */
+	NOPAL_COMMAND_MARK,
+	NOPAL_COMMAND_COUNT,
+	NOPAL_COMMAND_DETACH,
 	NOPAL_COMMAND_SECTION_NEW = 40, /* FROM, TO, NAME */
 	NOPAL_COMMAND_SECTION_REMOVE,   /* NAME */
 	NOPAL_COMMAND_TRACER_ON,        /* NAME */
@@ -53,7 +63,7 @@ struct nopal_span {
 	uint32_t end;
 };
 
-#define NOPAL_CONTROL_ARGUMENTS 3
+#define NOPAL_CONTROL_ARGUMENTS 4
 #define NOPAL_CONTROL_EXPECTED 256
 
 struct nopal_control {
@@ -66,10 +76,13 @@ struct nopal_control {
 	struct nopal_span bad;
 	char expected[NOPAL_CONTROL_EXPECTED];
 };
-_Static_assert(sizeof(struct nopal_control) == 292, "as in crates/control");
+_Static_assert(sizeof(struct nopal_control) == 300, "as in crates/control");
 
 /* Parses one line of `length` bytes, without its end of line. False: it is no command. */
 bool nopal_control_parse(const char *line, uint32_t length, struct nopal_control *parsed);
+
+/* Parses an ACTION of a line: what a trigger does. */
+bool nopal_action_parse(const char *line, struct nopal_span action, struct nopal_control *parsed);
 
 /* The row of the grammar with this number, as people read it; 0 behind the last. */
 const char *nopal_control_form(uint32_t row);
@@ -92,7 +105,7 @@ struct nopal_place {
 };
 _Static_assert(sizeof(struct nopal_place) == 32, "as in crates/control");
 
-/* Takes the first place from `rest`, at first the argument WHAT of a parsed line. False at its end. */
+/* Takes the first place from `rest`, at first the argument WHAT or WHERE of a parsed line. False at its end. */
 bool nopal_place_next(const char *line, struct nopal_span *rest, struct nopal_place *place);
 
 /* Takes the first number from `rest`, at first an argument NUMBER or IDS of a parsed line. False at its end. */

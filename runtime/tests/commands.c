@@ -73,6 +73,40 @@ static void every_command(void)
 	obeyed("probe p on", NOPAL_COMMAND_PROBE_ON, "p", "");
 	obeyed("probe p off", NOPAL_COMMAND_PROBE_OFF, "p", "");
 	obeyed("probe p remove", NOPAL_COMMAND_PROBE_REMOVE, "p", "");
+	obeyed("snapshot", NOPAL_COMMAND_SNAPSHOT, "", "");
+	obeyed("when return f@libz* g do trace p on", NOPAL_COMMAND_WHEN, "return f@libz* g", "trace p on");
+	obeyed("when f do count new n", NOPAL_COMMAND_WHEN_NAMED, "f", "count");
+	CHECK(!strcmp(argument("when f do count new n", 2), "n"));
+	obeyed("when f if hits % 100 == 0 do mark", NOPAL_COMMAND_WHEN_IF, "f", "hits % 100 == 0");
+	CHECK(!strcmp(argument("when f if hits % 100 == 0 do mark", 2), "mark"));
+	obeyed("when f if a==\"x y\" do mark new n", NOPAL_COMMAND_WHEN_IF_NAMED, "f", "a==\"x y\"");
+	obeyed("when n remove", NOPAL_COMMAND_WHEN_REMOVE, "n", "");
+}
+
+static void every_action(void)
+{
+	static const struct {
+		const char *line;
+		uint32_t command;
+	} actions[] = {
+		{ "start", NOPAL_COMMAND_START },         { "stop", NOPAL_COMMAND_STOP },
+		{ "trace p on", NOPAL_COMMAND_TRACE_ON }, { "trace \"p q\" off", NOPAL_COMMAND_TRACE_OFF },
+		{ "snapshot", NOPAL_COMMAND_SNAPSHOT },   { "mark", NOPAL_COMMAND_MARK },
+		{ "count", NOPAL_COMMAND_COUNT },         { "detach", NOPAL_COMMAND_DETACH },
+	};
+	for (unsigned i = 0; i < sizeof actions / sizeof *actions; i++) {
+		char line[64];
+		snprintf(line, sizeof line, "when f do %s # x", actions[i].line);
+		CHECK(parse(line));
+		struct nopal_span action = parsed.arguments[1];
+		CHECK(nopal_action_parse(line, action, &parsed));
+		CHECK(parsed.command == actions[i].command);
+	}
+	struct nopal_span action = { 10, 20 };
+	CHECK(!nopal_action_parse("when f do trace p onn", (struct nopal_span){ 10, 21 }, &parsed));
+	CHECK(!strcmp(parsed.expected, "on or off") && parsed.bad.begin == 18 && parsed.bad.end == 21);
+	CHECK(!nopal_action_parse("when f do uniform on", action, &parsed));
+	CHECK(!strcmp(parsed.expected, "snapshot, start, stop, trace, mark, count or detach"));
 }
 
 /* All rows of the grammar are commands when their arguments are filled in. */
@@ -91,7 +125,8 @@ static void every_row(void)
 		CHECK(parse(line));
 		seen |= 1ull << parsed.command;
 	}
-	CHECK(seen == (2ull << NOPAL_COMMAND_PROBE_REMOVE) - 2);
+	uint64_t latest = (2ull << NOPAL_COMMAND_LATENCY) - (1ull << NOPAL_COMMAND_SECTION_NEW);
+	CHECK(seen == ((2ull << NOPAL_COMMAND_WHEN_REMOVE) - 2 | latest));
 }
 
 static void nothing_to_do(void)
@@ -123,7 +158,9 @@ static void refused(const char *line, const char *bad, const char *expected)
 
 static void what_was_expected(void)
 {
-	refused("tarce p on", "tarce", "trace, mark, size, logsize, watch, start, stop, reset, query, testtracein, uniform or probe");
+	refused("tarce p on", "tarce",
+		"trace, mark, size, logsize, watch, start, stop, reset, query, testtracein, uniform, probe, section, tracer, "
+		"threshold, latency, when or snapshot");
 	refused("trace", "", "WHAT or NAME");
 	refused("trace p", "", "new, on, off or remove");
 	refused("trace p onn", "onn", "new, on, off or remove");
@@ -141,9 +178,16 @@ static void what_was_expected(void)
 	refused("watch children", "children", "IDS");
 	refused("uniform", "", "on or off");
 	refused("probe f fetch", "", "ARGS");
+	refused("when", "", "EVENT or NAME");
+	refused("when f", "", "do, if or remove");
+	refused("when f then count", "then", "do, if or remove");
+	refused("when f if do count", "do", "COND");
+	refused("when f do", "", "ACTION");
+	refused("when do", "", "remove");
 	refused("start now", "now", "the end of the line");
 	refused("\"start\"", "\"start\"",
-		"trace, mark, size, logsize, watch, start, stop, reset, query, testtracein, uniform or probe");
+		"trace, mark, size, logsize, watch, start, stop, reset, query, testtracein, uniform, probe, section, tracer, "
+		"threshold, latency, when or snapshot");
 }
 
 static void place(const char *line, uint32_t kind, const char *text, uint64_t first, uint64_t last)
@@ -223,7 +267,8 @@ static void random_lines(void)
 {
 	static const char *const pieces[] = { "trace", "new",   "on",   " ", " ", " ",    "\"", "!",  "#",   "0x",   "f0004944",
 					      "watch", "12",    "size", ":", "+", "main", "lib+0x1", "-0x2", "@",  "\t", "off", "remove",
-					      "query", "child", "ren",  "",  "1", "a.c:", "*",  "uniform" };
+					      "query", "child", "ren",  "",  "1", "a.c:", "*",  "uniform",
+					      "when",  "if",    "do",   "return", "count", "==" };
 	unsigned seed = (unsigned)time(0);
 	printf("seed %u\n", seed);
 	srand(seed);
@@ -243,6 +288,9 @@ static void random_lines(void)
 		CHECK(command == !parsed.expected[0]);
 		CHECK(command || within(parsed.bad, length));
 		for (unsigned i = 0; command && i < NOPAL_CONTROL_ARGUMENTS; i++) {
+			struct nopal_control action;
+			if (!nopal_action_parse(line, parsed.arguments[i], &action))
+				CHECK(within(action.bad, length));
 			struct nopal_span rest = parsed.arguments[i];
 			CHECK(within(rest, length));
 			struct nopal_place found;
@@ -255,6 +303,7 @@ static void random_lines(void)
 
 const struct test command_tests[] = {
 	{ "every command", every_command },
+	{ "every action of a trigger", every_action },
 	{ "every row of the grammar", every_row },
 	{ "nothing to do", nothing_to_do },
 	{ "words of the grammar as names", words_of_the_grammar_as_names },

@@ -104,7 +104,15 @@ fn facts(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
     )?;
     fact("system", system(trace))?;
     fact("lost", lost(trace))?;
+    fact("snapshots", snapshots(trace))?;
     fact("end", end_of(trace))
+}
+
+/// The traces within this one.
+fn snapshots(trace: &Trace) -> String {
+    let found = nopal_trace::snapshots(trace.directory()).unwrap_or_default();
+    let names = found.iter().filter_map(|path| path.file_name()?.to_str());
+    names.collect::<Vec<_>>().join(", ")
 }
 
 fn joined(parts: &[&str]) -> String {

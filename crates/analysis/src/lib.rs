@@ -21,4 +21,5 @@ pub mod system;
 pub mod text;
 mod timeline;
 pub mod tracers;
+pub mod triggers;
 pub mod values;

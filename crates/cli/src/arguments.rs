@@ -311,6 +311,16 @@ struct Recording {
     #[command(flatten)]
     when_full: WhenFullArguments,
 
+    /// With --flight: write out what it holds each time that a trigger of nopal-ctl(5) fires, such as
+    /// 'return handle_request if duration > 50ms' [may be repeated]
+    #[arg(
+        long,
+        value_name = "EVENT [if COND]",
+        requires = "flight",
+        conflicts_with_all = ["drop", "block"]
+    )]
+    snapshot_when: Vec<String>,
+
     /// Memory for records that are not written out yet
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "64M")]
     buffer: u64,
@@ -600,6 +610,7 @@ impl Recording {
                 WhenFullArguments { flight: true, .. } => WhenFull::Flight,
                 _ => WhenFull::Drop,
             },
+            snapshot_when: self.snapshot_when,
             buffer_bytes: self.buffer,
             max_bytes: self.max_size,
             follow_exec: !self.no_follow,
@@ -693,7 +704,8 @@ mod tests {
 
     #[test]
     fn everything_at_once() {
-        let words = "-o d -N x --libs -D 5 --args --entry-only --flight --buffer 1M --max-size 1G --no-follow p q";
+        let words = "-o d -N x --libs -D 5 --args --entry-only --flight --snapshot-when f --buffer 1M --max-size 1G \
+                     --no-follow p q";
         let options = record(&words.split(' ').collect::<Vec<_>>());
         let expected = Options {
             directory: "d".into(),
@@ -703,6 +715,7 @@ mod tests {
             record_arguments: true,
             entry_only: true,
             when_full: WhenFull::Flight,
+            snapshot_when: vec!["f".into()],
             buffer_bytes: 1 << 20,
             max_bytes: Some(1 << 30),
             follow_exec: false,
@@ -715,6 +728,8 @@ mod tests {
     fn what_does_not_go_together_is_refused() {
         for words in [
             &["--block", "--flight", "ls"][..],
+            &["--snapshot-when", "f", "ls"],
+            &["--snapshot-when", "f", "--block", "ls"],
             &["-D", "0", "ls"],
             &["--buffer", "12Q", "ls"],
             &["-p", "7", "ls"],

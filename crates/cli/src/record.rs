@@ -83,6 +83,7 @@ fn summary(outcome: &Outcome, options: &Options) -> Vec<String> {
             _ => format!("{given_up} events came after the trace's end"),
         });
     }
+    lines.extend(outcome.snapshots.iter().cloned());
     lines.extend(outcome.warnings.iter().cloned());
     lines
 }
@@ -124,6 +125,7 @@ mod tests {
             system: 0,
             lost: 0,
             given_up: 0,
+            snapshots: Vec::new(),
             muted: 0,
             bytes: 65536,
             warnings: Vec::new(),

@@ -3,9 +3,12 @@
 use std::path::Path;
 
 use anyhow::Result;
+use nopal_analysis::triggers::Hits;
+use nopal_analysis::values::Condition;
 use nopal_trace::{Audience, ListenerId};
 
 use crate::probe::Probe;
+use crate::triggers::Action;
 
 /// A function of a file that a session traces, in whichever of its processes. The engine chooses the number. It means
 /// the same function until the session ends, also while the file is not loaded.
@@ -121,6 +124,32 @@ pub struct Mark {
     pub on: bool,
 }
 
+/// At which end of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    Entry,
+    Return,
+}
+
+/// Where a trigger waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Awaited {
+    Functions(Vec<SiteKey>, Moment),
+    /// Markers and probes whose names match this glob.
+    Event(String),
+}
+
+/// A trigger that the engine looks for, in the records of sites that are [`Mode::Silent`] or [`Mode::On`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trigger {
+    pub name: String,
+    pub spot: Awaited,
+    pub condition: Option<Condition>,
+    pub action: Action,
+    /// Its place, for people.
+    pub place: String,
+}
+
 /// A recording in progress, of one process and of those that it made. An error means that nothing has changed.
 ///
 /// Where a process of the session loads a library, or executes another program, the engine's owner calls
@@ -190,8 +219,32 @@ pub trait Engine {
     /// Writes the record of an entry into the trace, as if the calling thread of the tool had entered the function.
     fn simulate(&mut self, site: SiteKey) -> Result<()>;
 
-    /// Writes a text into the trace, at the time of now.
-    fn write_text(&mut self, text: &str) -> Result<()>;
+    /// Writes a text into the trace, at a value of the counter, or else now.
+    fn write_text(&mut self, text: &str, counter: Option<u64>) -> Result<()>;
+
+    /// Has a trigger looked for from now on, or, if there is one of this name, at another place. When it has fired, the
+    /// engine's owner calls [`crate::Control::fired`]; the engine takes snapshots itself.
+    fn set_trigger(&mut self, trigger: Trigger) -> Result<()>;
+
+    /// Sites of a trigger that is removed stay as they are.
+    fn remove_trigger(&mut self, name: &str);
+
+    fn hits(&mut self, name: &str) -> Hits;
+
+    /// An error tells why [`Engine::snapshot`] never can.
+    fn may_snapshot(&self) -> Result<()>;
+
+    /// Writes what the flight recorder holds now into a trace of its own. Returns what it is called.
+    fn snapshot(&mut self, why: &str) -> Result<String>;
+
+    /// What became of snapshots so far, a line each, for people.
+    fn snapshots(&mut self) -> Vec<String>;
+
+    /// An error tells why [`Engine::detach`] never can.
+    fn may_detach(&self) -> Result<()>;
+
+    /// Ends the session as soon as this has been obeyed.
+    fn detach(&mut self) -> Result<()>;
 
     /// Has a listener told of records as they come, and of all notes from the trace's first on. When
     /// [`Engine::flush`] returns, it has heard of all that was recorded before.

@@ -2,12 +2,15 @@
 
 use std::ffi::{CStr, c_char};
 
-use crate::engine::Place;
+use nopal_analysis::values::Condition;
+
+use crate::engine::{Moment, Place};
 use crate::probe::Probe;
+use crate::triggers::{self, Action, When};
 use crate::what::{Part, What};
 
 /// What a line asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Command {
     New {
         what: What,
@@ -64,11 +67,24 @@ pub enum Command {
     RemoveProbe {
         name: String,
     },
+    Snapshot,
+    When {
+        when: When,
+        /// A number, if there is none.
+        name: Option<String>,
+    },
+    WaitNoMore {
+        name: String,
+    },
 }
 
 /// What a line asks for; `None` if it is empty or a comment. An error quotes the line and says what was expected.
 pub fn parse(line: &str) -> Result<Option<Command>, String> {
-    let parsed = parsed(line)?;
+    let length = u32::try_from(line.len()).map_err(|_| "a line of 4 GiB".to_string())?;
+    let mut parsed = Parsed::default();
+    // SAFETY: the line has this many bytes, which the function only reads, and it fills in the structure.
+    let is_command = unsafe { nopal_control_parse(line.as_ptr().cast(), length, &mut parsed) };
+    ensure(is_command, line, &parsed)?;
     let text = |argument: usize| slice(line, parsed.arguments[argument]).to_owned();
     let what = || What::parsed(places(line, parsed.arguments[0]));
     let numbers = || numbers(line, parsed.arguments[0]);
@@ -134,6 +150,23 @@ pub fn parse(line: &str) -> Result<Option<Command>, String> {
         44 => Command::ResetTracer { name: text(0) },
         45 => Command::Threshold(numbers().first().copied().unwrap_or(0)),
         46 => Command::Latency { name: text(0) },
+        28 => Command::Snapshot,
+        29..=32 => {
+            let [place, second, third, _] = parsed.arguments;
+            let (condition, action) = match parsed.command {
+                29 | 30 => (None, second),
+                _ => (Some(second), third),
+            };
+            Command::When {
+                when: when(line, place, condition, action)?,
+                name: match parsed.command {
+                    30 => Some(text(2)),
+                    32 => Some(text(3)),
+                    _ => None,
+                },
+            }
+        }
+        33 => Command::WaitNoMore { name: text(0) },
         other => return Err(format!("{line:?}: unknown command {other}")),
     }))
 }
@@ -183,13 +216,10 @@ pub fn numbers_in(text: &str) -> Vec<u32> {
     )
 }
 
-fn parsed(line: &str) -> Result<Parsed, String> {
-    let length = u32::try_from(line.len()).map_err(|_| "a line of 4 GiB".to_string())?;
-    let mut parsed = Parsed::default();
-    // SAFETY: the line has this many bytes, which the function only reads, and it fills in the structure.
-    let is_command = unsafe { nopal_control_parse(line.as_ptr().cast(), length, &mut parsed) };
-    if is_command {
-        return Ok(parsed);
+/// The error of a line, or a part of it, that is not as the grammar has it.
+fn ensure(fits: bool, line: &str, parsed: &Parsed) -> Result<(), String> {
+    if fits {
+        return Ok(());
     }
     let expected = CStr::from_bytes_until_nul(&parsed.expected).unwrap_or_default();
     let expected = expected.to_string_lossy();
@@ -201,6 +231,71 @@ fn parsed(line: &str) -> Result<Parsed, String> {
         "{}: expected {expected}, found {found}",
         quoted(line.trim())
     ))
+}
+
+/// `when PLACE if CONDITION do ACTION`, by where these are in the line.
+fn when(line: &str, place: Span, condition: Option<Span>, action: Span) -> Result<When, String> {
+    let failed = |error: String| format!("{}: {error}", quoted(line.trim()));
+    let condition = condition.map(|span| Condition::parse(slice(line, span)));
+    Ok(When {
+        place: place_of_trigger(line, place).map_err(failed)?,
+        condition: condition
+            .transpose()
+            .map_err(|error| failed(format!("{error:#}")))?,
+        action: self::action(line, action)?,
+    })
+}
+
+/// `[return] WHAT`, `mark NAME` or `probe NAME`. What is alone, or in quotes, is a function.
+fn place_of_trigger(line: &str, span: Span) -> Result<triggers::Place, String> {
+    let text = slice(line, span);
+    let (first, rest) = text.split_once(is_blank).unwrap_or((text, ""));
+    let behind = Span {
+        begin: span.end - rest.len() as u32,
+        ..span
+    };
+    let functions = |span, moment| triggers::Place::Functions {
+        what: What::parsed(places(line, span)),
+        moment,
+    };
+    match (first, rest.trim_matches(is_blank)) {
+        (_, "") => Ok(functions(span, Moment::Entry)),
+        ("return", _) => Ok(functions(behind, Moment::Return)),
+        ("mark" | "probe", name) if name.contains(is_blank) => Err(format!(
+            "expected the name of one {first}, found {}",
+            quoted(name)
+        )),
+        ("mark", name) => Ok(triggers::Place::Marker(name.trim_matches('"').to_owned())),
+        ("probe", name) => Ok(triggers::Place::Probe(name.trim_matches('"').to_owned())),
+        _ => Ok(functions(span, Moment::Entry)),
+    }
+}
+
+fn is_blank(character: char) -> bool {
+    matches!(character, ' ' | '\t' | '\r')
+}
+
+fn action(line: &str, span: Span) -> Result<Action, String> {
+    let mut parsed = Parsed::default();
+    // SAFETY: `span` lies in the line, which the function only reads, and it fills in the structure.
+    let is_action = unsafe { nopal_action_parse(line.as_ptr().cast(), span, &mut parsed) };
+    ensure(is_action, line, &parsed)?;
+    let switch = |on| Action::Switch {
+        name: slice(line, parsed.arguments[0]).to_owned(),
+        on,
+    };
+    // In the order of `enum nopal_command`.
+    Ok(match parsed.command {
+        2 => switch(true),
+        3 => switch(false),
+        8 => Action::Start,
+        9 => Action::Stop,
+        28 => Action::Snapshot,
+        34 => Action::Mark,
+        35 => Action::Count,
+        36 => Action::Detach,
+        other => return Err(format!("{line:?}: unknown action {other}")),
+    })
 }
 
 /// In quotes, with nothing in it that a terminal would obey.
@@ -275,7 +370,7 @@ struct Span {
     end: u32,
 }
 
-const ARGUMENTS: usize = 3;
+const ARGUMENTS: usize = 4;
 const EXPECTED: usize = 256;
 
 /// `struct nopal_control`
@@ -310,10 +405,11 @@ struct RawPlace {
 }
 
 // control.h asserts the same.
-const _: () = assert!(size_of::<Parsed>() == 292 && size_of::<RawPlace>() == 32);
+const _: () = assert!(size_of::<Parsed>() == 300 && size_of::<RawPlace>() == 32);
 
 unsafe extern "C" {
     fn nopal_control_parse(line: *const c_char, length: u32, parsed: *mut Parsed) -> bool;
+    fn nopal_action_parse(line: *const c_char, action: Span, parsed: *mut Parsed) -> bool;
     fn nopal_control_form(row: u32) -> *const c_char;
     fn nopal_place_next(line: *const c_char, rest: *mut Span, place: *mut RawPlace) -> bool;
     fn nopal_number_next(line: *const c_char, rest: *mut Span, number: *mut u32) -> bool;

@@ -1,7 +1,7 @@
 //! Control of a session by text: its state, the commands that change it, and the files that show it.
 //!
 //! `engine` is all that it asks of a recording. `grammar` reads commands, `what` the places in them, `probe` what is fetched at one; `state` obeys,
-//! with `sites` counting which traces want which functions, and `probes` for those; `tracers` run tracers of latency; `text` shows the state as commands. `files` are `ctl`,
+//! with `sites` counting which traces want which functions, `probes` for those, and `triggers` saying what happens at an event; `tracers` run tracers of latency; `text` shows the state as commands. `files` are `ctl`,
 //! `trace` and those of `tracing`, all of them listed in `table`, from which `manual` tells of them; `stream` makes the text of a trace while it is read.
 
 mod engine;
@@ -17,14 +17,17 @@ mod table;
 mod text;
 mod tracers;
 mod tracing;
+mod triggers;
 mod what;
 
 pub use engine::{
-    Calls, Counts, Detail, Engine, FoundSite, Location, Mark, Mode, Place, Refused, SiteKey,
+    Awaited, Calls, Counts, Detail, Engine, FoundSite, Location, Mark, Mode, Moment, Place,
+    Refused, SiteKey, Trigger,
 };
 pub use files::{Access, Content, Entry, Error, File};
 pub use grammar::probe;
 pub use manual::manual;
 pub use probe::{Fetched, MOST_FETCHED, MOST_LOADS, Probe, Shown, Source, Spot};
 pub use state::Control;
+pub use triggers::{Action, needed};
 pub use what::{Part, What};

@@ -3,7 +3,7 @@
 use roff::{Inline, Roff, bold, italic, roman};
 
 use crate::grammar::forms;
-use crate::table::{COMMANDS, Description, FILES, PLACES, Row};
+use crate::table::{ARGUMENTS, COMMANDS, Description, FILES, Row};
 
 /// The page nopal-ctl(5), for man(1).
 pub fn manual() -> String {
@@ -33,11 +33,13 @@ pub fn manual() -> String {
             description.example,
         );
     }
-    paragraph(&mut page, "WHAT is one place or more:");
-    for (place, about) in PLACES {
-        page.control("TP", []);
-        page.text([bold(*place)]);
-        page.text([roman(*about)]);
+    for argument in ARGUMENTS {
+        paragraph(&mut page, &format!("{} {}:", argument.name, argument.is));
+        for (form, means) in argument.forms {
+            page.control("TP", []);
+            page.text([bold(*form)]);
+            page.text([roman(*means)]);
+        }
     }
 
     section(&mut page, "FILES");
@@ -154,10 +156,13 @@ mod tests {
                 description.about, description.example
             );
         }
-        text.push_str("\n`WHAT` is one place or more:\n\n| place | means |\n| --- | --- |\n");
-        for (place, about) in PLACES {
-            let about = about.replace('*', "\\*");
-            let _ = writeln!(text, "| `{place}` | {about} |");
+        for argument in ARGUMENTS {
+            let head = "| | means |\n| --- | --- |";
+            let _ = writeln!(text, "\n`{}` {}:\n\n{head}", argument.name, argument.is);
+            for (form, means) in argument.forms {
+                let [form, means] = [form, means].map(|text| text.replace('|', "\\|"));
+                let _ = writeln!(text, "| `{form}` | {} |", means.replace('*', "\\*"));
+            }
         }
         text.push_str("\n## Files\n\n");
         for row in FILES {

@@ -73,7 +73,7 @@ impl Control {
         self.probes.extend(held);
     }
 
-    fn probe_at(&self, name: &str) -> Result<usize> {
+    pub(crate) fn probe_at(&self, name: &str) -> Result<usize> {
         let found = self.probes.iter().position(|held| held.probe.name == name);
         if let Some(at) = found {
             return Ok(at);

@@ -14,12 +14,16 @@ pub struct Sites {
 #[derive(Clone, Copy)]
 struct Site {
     key: SiteKey,
-    /// Traces that have it: it is inserted while there are any.
+    /// Traces and triggers that have it: it is inserted while there are any.
     holders: u32,
-    /// Those of them that are on: it is recorded while there are any, and the session runs.
+    /// Traces of them that are on: it is recorded while there are any, and the session runs.
     enabled: u32,
     /// What is recorded of it, while it is held.
     detail: Detail,
+    /// Triggers of them, which hear of its calls also where these are not recorded.
+    listeners: u32,
+    /// What it does, if it is inserted.
+    mode: Mode,
 }
 
 impl Sites {
@@ -30,6 +34,8 @@ impl Sites {
                 holders: 0,
                 enabled: 0,
                 detail: Detail::default(),
+                listeners: 0,
+                mode: Mode::Off,
             });
             self.sites.len() - 1
         })
@@ -67,15 +73,6 @@ impl Sites {
         lacking
     }
 
-    /// Those that a trace has on.
-    pub fn enabled(&self, numbers: &[usize]) -> Vec<SiteKey> {
-        self.chosen(numbers, |site| site.enabled > 0)
-    }
-
-    pub fn held_and_idle(&self, numbers: &[usize]) -> Vec<SiteKey> {
-        self.chosen(numbers, |site| site.holders > 0 && site.enabled == 0)
-    }
-
     /// All that any trace has, by what is recorded of them.
     pub fn held_by_detail(&self) -> Vec<(Detail, Vec<SiteKey>)> {
         let mut held: Vec<(Detail, Vec<SiteKey>)> = Vec::new();
@@ -93,17 +90,39 @@ impl Sites {
             .is_some_and(|number| self.sites[number].enabled > 0)
     }
 
-    /// Those that no trace has had on until now.
-    pub fn not_enabled(&self, numbers: &[usize]) -> Vec<SiteKey> {
-        self.chosen(numbers, |site| site.enabled == 0)
+    /// Those that are to be switched to a mode, in which they are not. `uniform`: whether all that are inserted pay
+    /// what recorded ones pay.
+    pub fn to_switch(
+        &self,
+        numbers: &[usize],
+        mode: Mode,
+        started: bool,
+        uniform: bool,
+    ) -> Vec<usize> {
+        let wanted = |site: &Site| match site {
+            _ if started && site.enabled > 0 => Mode::On,
+            _ if site.listeners > 0 || started && uniform => Mode::Silent,
+            _ => Mode::Off,
+        };
+        let is_meant = |number: &&usize| {
+            let site = &self.sites[**number];
+            site.holders > 0 && site.mode != mode && wanted(site) == mode
+        };
+        numbers.iter().filter(is_meant).copied().collect()
     }
 
-    /// Those that one trace alone has on.
-    pub fn enabled_once(&self, numbers: &[usize]) -> Vec<SiteKey> {
-        self.chosen(numbers, |site| site.enabled == 1)
+    pub fn switched(&mut self, numbers: &[usize], mode: Mode) {
+        for &number in numbers {
+            self.sites[number].mode = mode;
+        }
     }
 
-    /// Those that one trace alone has.
+    /// What they do is not known, but that they are not switched on.
+    pub fn forget_modes(&mut self) {
+        self.sites.iter_mut().for_each(|site| site.mode = Mode::Off);
+    }
+
+    /// Those that one trace or trigger alone has.
     pub fn held_once(&self, numbers: &[usize]) -> Vec<SiteKey> {
         self.chosen(numbers, |site| site.holders == 1)
     }
@@ -128,9 +147,26 @@ impl Sites {
         }
     }
 
+    /// Those that nobody holds any more have been removed.
     pub fn release(&mut self, numbers: &[usize]) {
         for &number in numbers {
-            self.sites[number].holders -= 1;
+            let site = &mut self.sites[number];
+            site.holders -= 1;
+            if site.holders == 0 {
+                site.mode = Mode::Off;
+            }
+        }
+    }
+
+    pub fn listen(&mut self, numbers: &[usize]) {
+        for &number in numbers {
+            self.sites[number].listeners += 1;
+        }
+    }
+
+    pub fn ignore(&mut self, numbers: &[usize]) {
+        for &number in numbers {
+            self.sites[number].listeners -= 1;
         }
     }
 
@@ -146,18 +182,14 @@ impl Sites {
         }
     }
 
-    /// All that any trace has.
-    pub fn held(&self) -> Vec<SiteKey> {
-        let held = self.sites.iter().filter(|site| site.holders > 0);
-        held.map(|site| site.key).collect()
+    /// The numbers of all that anything holds.
+    pub fn all(&self) -> Vec<usize> {
+        let held = |number: &usize| self.sites[*number].holders > 0;
+        (0..self.sites.len()).filter(held).collect()
     }
 
-    /// All that are in a mode while the session runs.
-    pub fn in_mode(&self, mode: Mode, uniform: bool) -> Vec<SiteKey> {
-        let held = self.sites.iter().filter(|site| site.holders > 0);
-        let idle = if uniform { Mode::Silent } else { Mode::Off };
-        held.filter(|site| mode == if site.enabled > 0 { Mode::On } else { idle })
-            .map(|site| site.key)
-            .collect()
+    /// All that anything holds.
+    pub fn held(&self) -> Vec<SiteKey> {
+        self.keys(&self.all())
     }
 }

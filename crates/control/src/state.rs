@@ -10,6 +10,7 @@ use crate::probes::Held;
 use crate::sites::Sites;
 use crate::tracers::{Tracers, is_of_tracer};
 use crate::tracing::Tracing;
+use crate::triggers::Waiting;
 use crate::what::{Part, What, word};
 
 /// The state of a session: its traces, and whether they record. Changes go through [`Control::command`] and
@@ -24,6 +25,7 @@ pub struct Control {
     pub(crate) uniform: Option<Vec<usize>>,
     /// Of two that mean the same marker, the later decides.
     pub(crate) marks: Vec<Mark>,
+    pub(crate) triggers: Vec<Waiting>,
     pub(crate) watched: Vec<u32>,
     pub(crate) children: bool,
     /// What the last `query` or `testtracein` found out.
@@ -104,6 +106,12 @@ impl Control {
             Command::Probe(probe) => self.make_probe(engine, probe),
             Command::SwitchProbe { name, on } => self.switch_probe(engine, &name, on),
             Command::RemoveProbe { name } => self.remove_probe(engine, &name),
+            Command::Snapshot => {
+                engine.may_snapshot()?;
+                engine.snapshot("by command")
+            }
+            Command::When { when, name } => self.wait(engine, when, name),
+            Command::WaitNoMore { name } => self.wait_no_more(engine, &name),
         }
     }
 
@@ -153,7 +161,8 @@ impl Control {
         Ok(told)
     }
 
-    /// Inserts the sites of a trace, which is off, and says which cannot be.
+    /// Inserts the sites of a trace, which is off, and says which cannot be. `more`: what is to be recorded beside what the
+    /// session records of all calls.
     pub(crate) fn hold(
         &mut self,
         engine: &mut dyn Engine,
@@ -168,7 +177,8 @@ impl Control {
         for (detail, numbers) in self.sites.lacking(&all, detail) {
             refused.extend(engine.insert(&self.sites.keys(&numbers), detail)?);
             // Those that were there have other thunks now, which are off.
-            self.switch_again(engine, &numbers)?;
+            self.sites.switched(&numbers, Mode::Off);
+            self.settle(engine, &numbers)?;
         }
         let told = refusals(&found, &refused);
         let without: HashSet<SiteKey> = refused.iter().map(|refused| refused.key).collect();
@@ -181,14 +191,11 @@ impl Control {
             .map(|key| self.sites.number(*key))
             .collect();
         self.sites.hold(&numbers, detail);
-        if self.idle() == Mode::Silent {
-            // Of those that could not be inserted when `uniform on` was written.
-            let idle = self.sites.not_enabled(&numbers);
-            if let Err(error) = engine.switch(&idle, Mode::Silent) {
-                engine.remove(&self.sites.held_once(&numbers))?;
-                self.sites.release(&numbers);
-                return Err(error);
-            }
+        // While `uniform` is on, those that could not be inserted when it was written.
+        if let Err(error) = self.settle(engine, &numbers) {
+            engine.remove(&self.sites.held_once(&numbers))?;
+            self.sites.release(&numbers);
+            return Err(error);
         }
         let trace = Trace {
             on: false,
@@ -202,49 +209,50 @@ impl Control {
         Ok((trace, told))
     }
 
-    /// Switches sites to what they were, after they have been put in again.
-    fn switch_again(&mut self, engine: &mut dyn Engine, numbers: &[usize]) -> Result<()> {
-        if !self.started {
-            return Ok(());
-        }
-        let on = self.sites.enabled(numbers);
-        if !on.is_empty() {
-            engine.switch(&on, Mode::On)?;
-        }
-        let idle: Vec<SiteKey> = self.sites.held_and_idle(numbers);
-        if self.idle() == Mode::Silent && !idle.is_empty() {
-            engine.switch(&idle, Mode::Silent)?;
+    /// Switches sites to what they are to do now.
+    pub(crate) fn settle(&mut self, engine: &mut dyn Engine, sites: &[usize]) -> Result<()> {
+        let uniform = self.uniform.is_some();
+        for mode in [Mode::Silent, Mode::On, Mode::Off] {
+            let switched = self.sites.to_switch(sites, mode, self.started, uniform);
+            if !switched.is_empty() {
+                engine.switch(&self.sites.keys(&switched), mode)?;
+                self.sites.switched(&switched, mode);
+            }
         }
         Ok(())
     }
 
-    /// What a site does that no trace has on.
-    fn idle(&self) -> Mode {
-        if self.started && self.uniform.is_some() {
-            Mode::Silent
-        } else {
-            Mode::Off
+    /// The same after a change of the state, which is undone where that fails.
+    fn settle_or(
+        &mut self,
+        engine: &mut dyn Engine,
+        sites: &[usize],
+        undo: impl FnOnce(&mut Control),
+    ) -> Result<()> {
+        let settled = self.settle(engine, sites);
+        if settled.is_err() {
+            undo(self);
+            self.settle(engine, sites)?;
         }
+        settled
     }
 
     pub(crate) fn switch(&mut self, engine: &mut dyn Engine, at: usize, on: bool) -> Result<()> {
-        let trace = &self.traces[at];
-        if trace.on == on {
+        fn set(control: &mut Control, at: usize, on: bool) {
+            let trace = &mut control.traces[at];
+            trace.on = on;
+            if on {
+                control.sites.enable(&trace.sites);
+            } else {
+                control.sites.disable(&trace.sites);
+            }
+        }
+        if self.traces[at].on == on {
             return Ok(());
         }
-        if on {
-            if self.started {
-                engine.switch(&self.sites.not_enabled(&trace.sites), Mode::On)?;
-            }
-            self.sites.enable(&trace.sites);
-        } else {
-            if self.started {
-                engine.switch(&self.sites.enabled_once(&trace.sites), self.idle())?;
-            }
-            self.sites.disable(&trace.sites);
-        }
-        self.traces[at].on = on;
-        Ok(())
+        set(self, at, on);
+        let sites = self.traces[at].sites.clone();
+        self.settle_or(engine, &sites, |control| set(control, at, !on))
     }
 
     pub(crate) fn remove(&mut self, engine: &mut dyn Engine, at: usize) -> Result<()> {
@@ -264,17 +272,7 @@ impl Control {
     // ---- markers ----
 
     fn mark(&mut self, engine: &mut dyn Engine, mark: Mark) -> Result<String> {
-        let name = &mark.name;
-        // Those of a library may come with it.
-        if engine.markers(name)?.is_empty() && !name.contains('@') {
-            let nearest = engine.nearest_markers(name);
-            ensure!(
-                nearest.is_empty(),
-                "no marker matches {name}; the nearest are {}",
-                nearest.join(", ")
-            );
-            bail!("no marker matches {name}");
-        }
+        marker_exists(engine, &mark.name)?;
         let marks = with_mark(&self.marks, mark);
         if self.started {
             engine.mark(&marks)?;
@@ -284,13 +282,12 @@ impl Control {
     }
 
     /// Those that are recorded when control begins.
-    pub fn begin_marks(&mut self, engine: &mut dyn Engine, names: &[String]) -> Result<()> {
+    pub fn begin_marks(&mut self, names: &[String]) {
         let marks = names.iter().map(|name| Mark {
             name: name.clone(),
             on: true,
         });
         self.marks = marks.collect();
-        engine.mark(&self.marks)
     }
 
     // ---- the session ----
@@ -309,32 +306,29 @@ impl Control {
     }
 
     pub(crate) fn start(&mut self, engine: &mut dyn Engine) -> Result<String> {
-        if !self.started {
-            let uniform = self.uniform.is_some();
-            engine.switch(&self.sites.in_mode(Mode::Silent, uniform), Mode::Silent)?;
-            let recorded = self.sites.in_mode(Mode::On, uniform);
-            let switched = engine
-                .switch(&recorded, Mode::On)
-                .and_then(|()| self.switch_probes(engine, true));
-            if let Err(error) = switched {
-                engine.switch(&self.sites.held(), Mode::Off)?;
-                self.switch_probes(engine, false)?;
-                return Err(error);
+        self.turn(engine, true)
+    }
+
+    pub(crate) fn stop(&mut self, engine: &mut dyn Engine) -> Result<String> {
+        self.turn(engine, false)
+    }
+
+    fn turn(&mut self, engine: &mut dyn Engine, on: bool) -> Result<String> {
+        if self.started != on {
+            let turned = self.try_turn(engine, on);
+            if turned.is_err() {
+                self.try_turn(engine, !on)?;
             }
-            self.switch_marks(engine, true)?;
-            self.started = true;
+            turned?;
         }
         Ok(String::new())
     }
 
-    pub(crate) fn stop(&mut self, engine: &mut dyn Engine) -> Result<String> {
-        if self.started {
-            self.switch_marks(engine, false)?;
-            engine.switch(&self.sites.held(), Mode::Off)?;
-            self.switch_probes(engine, false)?;
-            self.started = false;
-        }
-        Ok(String::new())
+    fn try_turn(&mut self, engine: &mut dyn Engine, on: bool) -> Result<()> {
+        self.started = on;
+        self.settle(engine, &self.sites.all())?;
+        self.switch_probes(engine, on)?;
+        self.switch_marks(engine, on)
     }
 
     fn switch_marks(&self, engine: &mut dyn Engine, started: bool) -> Result<()> {
@@ -356,6 +350,9 @@ impl Control {
         }
         self.remove_probes(engine)?;
         self.all_tracers_off(engine)?;
+        for waiting in &self.triggers {
+            engine.remove_trigger(&waiting.name);
+        }
         engine.clear_counts();
         *self = Control {
             tracing: std::mem::take(&mut self.tracing).after_reset(),
@@ -370,33 +367,27 @@ impl Control {
         }
         let detail = engine.detail();
         let (trace, _) = self.hold(engine, What::of_names([], [], true), String::new(), detail)?;
-        if self.started {
-            let idle = self.sites.not_enabled(&trace.sites);
-            if let Err(error) = engine.switch(&idle, Mode::Silent) {
-                engine.remove(&self.sites.held_once(&trace.sites))?;
-                self.sites.release(&trace.sites);
-                return Err(error);
-            }
+        self.uniform = Some(trace.sites.clone());
+        if let Err(error) = self.settle_or(engine, &trace.sites, |control| control.uniform = None) {
+            engine.remove(&self.sites.held_once(&trace.sites))?;
+            self.sites.release(&trace.sites);
+            return Err(error);
         }
-        self.uniform = Some(trace.sites);
         Ok(String::new())
     }
 
     fn uniform_off(&mut self, engine: &mut dyn Engine) -> Result<String> {
-        let Some(sites) = &self.uniform else {
+        let Some(sites) = self.uniform.take() else {
             return Ok(String::new());
         };
-        if self.started {
-            engine.switch(&self.sites.not_enabled(sites), Mode::Off)?;
-        }
-        if let Err(error) = engine.remove(&self.sites.held_once(sites)) {
-            if self.started {
-                engine.switch(&self.sites.not_enabled(sites), Mode::Silent)?;
-            }
+        let on = |control: &mut Control| control.uniform = Some(sites.clone());
+        self.settle_or(engine, &sites, on)?;
+        if let Err(error) = engine.remove(&self.sites.held_once(&sites)) {
+            self.uniform = Some(sites.clone());
+            self.settle(engine, &sites)?;
             return Err(error);
         }
-        self.sites.release(sites);
-        self.uniform = None;
+        self.sites.release(&sites);
         Ok(String::new())
     }
 
@@ -425,18 +416,18 @@ impl Control {
             self.sites.hold(&new, engine.detail());
             self.uniform = Some([sites, new].concat());
         }
+        self.refresh_triggers(engine)?;
         for (detail, held) in self.sites.held_by_detail() {
             engine.insert(&held, detail)?;
         }
-        if self.started {
-            let uniform = self.uniform.is_some();
-            engine.switch(&self.sites.in_mode(Mode::On, uniform), Mode::On)?;
-            engine.switch(&self.sites.in_mode(Mode::Silent, uniform), Mode::Silent)?;
-        }
+        // The code of a new program does nothing yet.
+        self.sites.forget_modes();
+        self.settle(engine, &self.sites.all())?;
+        self.set_triggers(engine)?;
         Ok(())
     }
 
-    fn new_sites(&mut self, found: &[FoundSite], known: &[usize]) -> Vec<usize> {
+    pub(crate) fn new_sites(&mut self, found: &[FoundSite], known: &[usize]) -> Vec<usize> {
         let known: HashSet<usize> = known.iter().copied().collect();
         let numbers = able(found).map(|key| self.sites.number(key));
         numbers.filter(|number| !known.contains(number)).collect()
@@ -503,6 +494,20 @@ impl Control {
 fn printable(site: &FoundSite) -> String {
     let text = format!("{}@{}", site.name, site.module);
     text.replace(char::is_control, "\u{fffd}")
+}
+
+/// An error where no marker has such a name. Those of a library may come with it.
+pub(crate) fn marker_exists(engine: &mut dyn Engine, name: &str) -> Result<()> {
+    if name.contains('@') || !engine.markers(name)?.is_empty() {
+        return Ok(());
+    }
+    let nearest = engine.nearest_markers(name);
+    ensure!(
+        nearest.is_empty(),
+        "no marker matches {name}; the nearest are {}",
+        nearest.join(", ")
+    );
+    bail!("no marker matches {name}")
 }
 
 /// With one more, and without those that it makes superfluous.
@@ -604,7 +609,7 @@ fn nothing_found(engine: &mut dyn Engine, what: &What) -> Result<()> {
 }
 
 /// What cannot be traced and why, in a line; empty if all can.
-fn refusals(found: &[FoundSite], refused: &[Refused]) -> String {
+pub(crate) fn refusals(found: &[FoundSite], refused: &[Refused]) -> String {
     let reasons = found.iter().filter_map(|site| {
         let now = refused.iter().find(|refused| refused.key == site.key);
         let reason = site
@@ -630,7 +635,7 @@ fn refusals(found: &[FoundSite], refused: &[Refused]) -> String {
 }
 
 /// With addresses as they are in the files, which other processes of the same program share.
-fn portable(engine: &mut dyn Engine, what: What) -> What {
+pub(crate) fn portable(engine: &mut dyn Engine, what: What) -> What {
     what.map_places(|place| match place {
         Place::Address(address) => match engine.locate(address) {
             Some(at) => Place::InModule {

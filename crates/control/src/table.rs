@@ -305,6 +305,38 @@ pub const COMMANDS: &[Description] = &[
         example: "mark net_tx off",
     },
     Description {
+        form: "when EVENT do ACTION new NAME",
+        about: "Sets a trigger: does something each time that this happens. It is looked for in what is recorded, by \
+                nopal and not in the process, within milliseconds. The functions that it means are recorded for it \
+                alone where no trace has them on. The same command again does nothing.",
+        example: "when main.c:120 do start new begin",
+    },
+    Description {
+        form: "when EVENT if COND do ACTION new NAME",
+        about: "The same where a condition holds.",
+        example: "when return handle_request if duration > 50ms do snapshot new slow",
+    },
+    Description {
+        form: "when EVENT do ACTION",
+        about: "The same with the lowest number as its name that is free.",
+        example: "when parse_error do stop",
+    },
+    Description {
+        form: "when EVENT if COND do ACTION",
+        about: "The same with the lowest number as its name that is free.",
+        example: "when write if hits % 1000 == 0 do mark",
+    },
+    Description {
+        form: "when NAME remove",
+        about: "Forgets a trigger.",
+        example: "when slow remove",
+    },
+    Description {
+        form: "snapshot",
+        about: "Writes what the flight recorder (--flight) holds now into a trace of its own, in the trace directory.",
+        example: "snapshot",
+    },
+    Description {
         form: "size NUMBER",
         about: "Gives the buffer room for 2 to the power of NUMBER records of 8 bytes. A running session takes up to four times what --buffer gave.",
         example: "size 23",
@@ -467,8 +499,105 @@ pub const COMMANDS: &[Description] = &[
     },
 ];
 
-/// What WHAT may be.
-pub const PLACES: &[(&str, &str)] = &[
+/// What is told of an argument of commands.
+pub struct Argument {
+    pub name: &'static str,
+    pub is: &'static str,
+    /// What it may be, and what that means.
+    pub forms: &'static [(&'static str, &'static str)],
+}
+
+pub const ARGUMENTS: &[Argument] = &[
+    Argument {
+        name: "WHAT",
+        is: "is one place or more",
+        forms: PLACES,
+    },
+    Argument {
+        name: "EVENT",
+        is: "is what a trigger waits for",
+        forms: EVENTS,
+    },
+    Argument {
+        name: "COND",
+        is: "is a condition on it",
+        forms: CONDITIONS,
+    },
+    Argument {
+        name: "ACTION",
+        is: "is what it does",
+        forms: ACTIONS,
+    },
+];
+
+const EVENTS: &[(&str, &str)] = &[
+    ("WHAT", "one of these functions is called"),
+    (
+        "return WHAT",
+        "one of these functions returns, or is left by an exception",
+    ),
+    (
+        "mark NAME",
+        "a marker with this name, or one that matches the glob, is passed; it must be on",
+    ),
+    ("probe NAME", "this probe is met; it must be on"),
+];
+
+const CONDITIONS: &[(&str, &str)] = &[
+    ("COND or COND", "one of them holds"),
+    (
+        "COND and COND",
+        "both of them hold; this binds more tightly",
+    ),
+    (
+        "VALUE == VALUE",
+        "or !=, <, <=, >, >=. Values are signed and of 64 bits. What compares a value that is not known does not hold",
+    ),
+    ("FIELD == \"TEXT\"", "or !=: of a marker's text, all of it"),
+    (
+        "hits",
+        "how often the event has happened, this time included, whether or not the condition held",
+    ),
+    (
+        "duration, self",
+        "of the call that returns: with callees, and without",
+    ),
+    (
+        "arg1 to arg6, result",
+        "of the call, which are recorded for it. int(result) is that of a function of type int",
+    ),
+    (
+        "FIELD",
+        "of the marker, or value of the probe, if it is a number",
+    ),
+    (
+        "50ms",
+        "a number, with ns, us, ms or s a time; or 0x and digits",
+    ),
+    ("+ - * / % & | ^ ~ << >> (…)", "between values, as in C"),
+];
+
+const ACTIONS: &[(&str, &str)] = &[
+    ("start", "as the command"),
+    ("stop", "as the command; triggers go on"),
+    ("trace NAME on", "as the command, of a trace that there is"),
+    ("trace NAME off", "as the command"),
+    (
+        "snapshot",
+        "writes what the flight recorder (--flight) holds into a trace of its own: DIR/snapshot-1, and so on",
+    ),
+    (
+        "mark",
+        "writes a note into the trace, at the time of the event",
+    ),
+    (
+        "count",
+        "nothing else: ctl shows how often the condition held",
+    ),
+    ("detach", "ends the session, as nopal detach does"),
+];
+
+const PLACES: &[(&str, &str)] = &[
     (
         "NAME",
         "a function, by its name as the file has it, as C++ or Rust write it, or so without parameters",

@@ -41,6 +41,25 @@ impl Control {
                 format_args!("probe {name} {}", on_or_off(held.on)),
             );
         }
+        for waiting in &self.triggers {
+            let name = word(&waiting.name);
+            line(&mut out, format_args!("when {} new {name}", waiting.when));
+            let hits = engine.hits(&waiting.name);
+            line(
+                &mut out,
+                format_args!("#when {name} met {}, fired {}", hits.met, hits.fired),
+            );
+            if hits.passed_over > 0 {
+                let told = format_args!("#when {name} passed over {}: too fast", hits.passed_over);
+                line(&mut out, told);
+            }
+            if let Some(error) = &waiting.failed {
+                line(&mut out, format_args!("#when {name} failed: {error}"));
+            }
+        }
+        for told in engine.snapshots() {
+            line(&mut out, format_args!("#{told}"));
+        }
         let counts = engine.counts();
         let queued = counts.records.saturating_sub(self.tracing.taken());
         line(

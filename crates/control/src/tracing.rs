@@ -266,7 +266,7 @@ impl Control {
             Role::Processes => self.edit_watched(engine, file, line),
             Role::BufferSize => self.set_buffer(engine, line.trim()),
             Role::Options => self.set_options(line),
-            Role::Marker => engine.write_text(line),
+            Role::Marker => engine.write_text(line, None),
             _ => Ok(()),
         };
         told.map_err(|error| Error::invalid(format_args!("{}: {error:#}", quoted(line.trim()))))

@@ -118,7 +118,7 @@ fn is_address(name: &str) -> bool {
 /// A word as it is written in a command: in quotes where it would be taken for something else.
 pub fn word(text: &str) -> String {
     let plain = !text.is_empty()
-        && text != "new"
+        && !["new", "if", "do", "return", "mark", "probe"].contains(&text)
         && !text.starts_with(['#', '"'])
         && !text.contains([' ', '\t', '\r']);
     if plain {

@@ -92,7 +92,7 @@ const NAMES: [&str; 6] = ["a", "on", "new", "\"b c\"", "function", "\"#d\""];
 fn command(random: &mut Random) -> String {
     let mut one_of = |words: &[&str]| words[random.below(words.len() as u64) as usize].to_owned();
     let (what, name) = (one_of(&WHATS), one_of(&NAMES));
-    match random.below(16) {
+    match random.below(20) {
         0..4 => format!("trace {what} new {name}"),
         4..7 => format!("trace {name} on"),
         7 => format!("trace {name} off"),
@@ -106,6 +106,8 @@ fn command(random: &mut Random) -> String {
         12 => ["watch 0", "reset"][usize::from(random.below(8) == 0)].into(),
         13 => "start".into(),
         14 => "stop".into(),
+        15..18 => format!("when return {what} do count new {name}"),
+        18 => format!("when {name} remove"),
         _ => format!("uniform {}", ["on", "off"][random.below(2) as usize]),
     }
 }
@@ -157,6 +159,7 @@ fn sites_are_on_while_any_trace_is() {
     let seed = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
     println!("seed {seed}");
     let mut random = Random::new(seed);
+    let mut known: BTreeMap<String, Vec<SiteKey>> = BTreeMap::new();
     for round in 0..100 {
         let (mut control, mut fake) = (Control::new(), Fake::new());
         for _ in 0..40 {
@@ -175,13 +178,19 @@ fn sites_are_on_while_any_trace_is() {
             let Some((what, name)) = line.split_once(" new ") else {
                 continue;
             };
-            let mut one = Fake::new();
-            let alone = format!("{what} new {name}\ntrace {name} on\nstart");
-            Control::new().command(&mut one, &alone).unwrap();
+            let waits = line.starts_with("when ");
+            let keys = known.entry(what.to_owned()).or_insert_with(|| {
+                let mut one = Fake::new();
+                let alone = format!("{what} new {name}");
+                Control::new().command(&mut one, &alone).unwrap();
+                one.inserted.into_keys().collect::<Vec<_>>()
+            });
             let on = lines.contains(&&*format!("trace {name} on"));
-            for key in one.inserted.into_keys() {
-                let mode = expected.entry(key).or_insert(Mode::Off);
-                if on && started {
+            for key in keys {
+                let mode = expected.entry(*key).or_insert(Mode::Off);
+                if waits && *mode == Mode::Off {
+                    *mode = Mode::Silent;
+                } else if !waits && on && started {
                     *mode = Mode::On;
                 }
             }

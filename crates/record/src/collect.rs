@@ -11,6 +11,7 @@ use nopal_trace::{
     Chunk, Note, State, SystemEvent, SystemRecord, Taken, ThreadKey, Writer, payload_words,
 };
 use std::collections::{HashMap, HashSet};
+use std::thread::JoinHandle;
 
 /// What has been collected so far.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -36,9 +37,11 @@ pub enum Keep {
 
 pub struct Collector {
     keep: Keep,
-    limit: Option<u64>,
-    buffer: Box<[u64; CHUNK_BYTES / 8]>,
+    pub limit: Option<u64>,
+    pub buffer: Box<[u64; CHUNK_BYTES / 8]>,
     pub hearing: Hearing,
+    /// Snapshots that are being written.
+    pub writing: Vec<JoinHandle<()>>,
     /// The number that each thread's next chunk has.
     threads: HashMap<ThreadKey, u64>,
     /// What is written of chunks that threads still fill, by thread and number.
@@ -60,6 +63,7 @@ impl Collector {
             limit,
             buffer: Box::new([0; CHUNK_BYTES / 8]),
             hearing: Hearing::new(),
+            writing: Vec::new(),
             threads: HashMap::new(),
             taken: HashMap::new(),
             named: HashSet::new(),
@@ -74,7 +78,7 @@ impl Collector {
     pub fn round(&mut self, region: &Region, writer: &mut Writer) -> Result<usize> {
         let freed = match self.keep {
             Keep::All => self.write(region, writer, false),
-            Keep::Newest => self.give_up_oldest(region, writer),
+            Keep::Newest => self.give_up(region, usize::MAX, writer),
         }?;
         self.hearing.round(region, writer)?;
         Ok(freed)
@@ -316,8 +320,9 @@ impl Collector {
         }
     }
 
-    /// The flight recorder keeps a quarter of the chunks free, at the cost of the oldest.
-    fn give_up_oldest(&mut self, region: &Region, writer: &mut Writer) -> Result<usize> {
+    /// The flight recorder keeps a quarter of the chunks free, at the cost of the oldest, of which it gives up so many at
+    /// most. Returns how many.
+    pub fn give_up(&mut self, region: &Region, most: usize, writer: &mut Writer) -> Result<usize> {
         let mut full: Vec<(u64, usize)> = Vec::new();
         let mut taken = 0;
         for chunk in 0..region.chunks() {
@@ -331,14 +336,15 @@ impl Collector {
         let kept_free = (region.in_use() / 4).max(1);
         let missing = (taken + kept_free).saturating_sub(region.in_use());
         full.sort_unstable();
-        for (_, chunk) in full.iter().take(missing) {
+        full.truncate(missing.min(most));
+        for (_, chunk) in &full {
             self.hearing.full(region, *chunk, State::Settled, writer)?;
             let bytes = load(&mut self.buffer, region, *chunk);
             self.totals.given_up += count_events(&bytes[size_of::<ChunkHeader>()..]);
             region.free(*chunk, bytes.len());
             self.hearing.freed(region, *chunk);
         }
-        Ok(missing.min(full.len()))
+        Ok(full.len())
     }
 
     /// Notes a thread's name when its first chunk comes, while it may still be asked for it.
@@ -346,19 +352,29 @@ impl Collector {
         if !self.named.insert(key) {
             return Ok(());
         }
-        let ancestor = region.process() as u32;
-        if key.process != ancestor && self.forked.insert(key.process) {
-            writer.note(&notes::forked(key, ancestor))?;
+        let known = !self.forked.insert(key.process);
+        for note in thread_notes(region, key) {
+            if !(known && matches!(note, Note::Process { .. })) {
+                writer.note(&note)?;
+            }
         }
-        let name =
-            nopal_process::thread_name(key.process as i32, key.thread as i32).unwrap_or_default();
-        writer.note(&Note::Thread {
-            process: key.process,
-            thread: key.thread,
-            begin: key.begin,
-            name,
-        })
+        Ok(())
     }
+}
+
+/// Names a thread, and its process where that is a forked one.
+pub fn thread_notes(region: &Region, key: ThreadKey) -> impl Iterator<Item = Note> {
+    let ancestor = region.process() as u32;
+    let name =
+        nopal_process::thread_name(key.process as i32, key.thread as i32).unwrap_or_default();
+    let forked = (key.process != ancestor).then(|| notes::forked(key, ancestor));
+    let thread = Note::Thread {
+        process: key.process,
+        thread: key.thread,
+        begin: key.begin,
+        name,
+    };
+    forked.into_iter().chain([thread])
 }
 
 fn ends_here(error: &anyhow::Error) -> String {
@@ -366,7 +382,11 @@ fn ends_here(error: &anyhow::Error) -> String {
 }
 
 /// Copies the used part of a chunk, which is at least its header.
-fn load<'a>(buffer: &'a mut [u64; CHUNK_BYTES / 8], region: &Region, chunk: usize) -> &'a mut [u8] {
+pub fn load<'a>(
+    buffer: &'a mut [u64; CHUNK_BYTES / 8],
+    region: &Region,
+    chunk: usize,
+) -> &'a mut [u8] {
     let bytes = bytes_of(buffer);
     let used = region.copy(chunk, bytes);
     &mut bytes[..used]

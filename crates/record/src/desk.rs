@@ -14,7 +14,13 @@ impl Session {
     ) -> T {
         let mut control = match self.control.take() {
             Some(control) => control,
-            None => self.take_control(),
+            None => {
+                let (control, begun) = self.take_control();
+                if let Err(error) = begun {
+                    self.warnings.push(format!("{error:#}"));
+                }
+                control
+            }
         };
         let result = work(&mut control, self);
         self.control = Some(control);
@@ -30,7 +36,7 @@ impl Session {
     }
 
     /// From now on control says which functions are traced; at first, those that have been. The same of probes.
-    fn take_control(&mut self) -> Control {
+    pub(crate) fn take_control(&mut self) -> (Control, Result<()>) {
         let options = &self.options;
         let what = What::of_names(
             options.only.iter().map(String::as_str),
@@ -49,14 +55,10 @@ impl Session {
                 .map(|_| ())
                 .map_err(Into::into),
         };
-        let begun = begun
-            .and_then(|()| control.begin_marks(self, &marks))
-            .and_then(|()| control.begin_tracers(self, &tracers));
-        if let Err(error) = begun {
-            self.warnings.push(format!("{error:#}"));
-        }
+        let begun = begun.and_then(|()| control.begin_tracers(self, &tracers));
+        control.begin_marks(&marks);
         self.settings.wanted.functions = false;
-        control
+        (control, begun)
     }
 }
 

@@ -6,13 +6,15 @@ use crate::cost;
 use crate::notes::{counter, lock, note, snapshot};
 use crate::region::Region;
 use crate::remove::processes_with;
+use crate::snapshot::Snapshots;
 use anyhow::{Result, ensure};
 use nopal_agent::Recorder;
+use nopal_analysis::triggers::Triggers;
 use nopal_system::{News, System};
-use nopal_trace::Writer;
+use nopal_trace::{Audience, Heard, Note, ThreadKey, Writer};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -32,6 +34,8 @@ pub struct Shared {
     stop: AtomicBool,
     flushes: Mutex<Flushes>,
     flushed: Condvar,
+    triggers: Arc<Mutex<Triggers>>,
+    snapshots: Arc<Mutex<Snapshots>>,
 }
 
 impl Shared {
@@ -42,6 +46,8 @@ impl Shared {
             stop: AtomicBool::new(false),
             flushes: Mutex::default(),
             flushed: Condvar::new(),
+            triggers: Arc::default(),
+            snapshots: Arc::default(),
         }
     }
 
@@ -57,6 +63,25 @@ impl Shared {
         let flushes = flushes.unwrap_or_else(PoisonError::into_inner);
         ensure!(flushes.done >= mine, "the recording is over");
         Ok(())
+    }
+
+    /// Told of records, they say what has fired.
+    pub fn triggers(&self) -> MutexGuard<'_, Triggers> {
+        unpoisoned(&self.triggers)
+    }
+
+    pub fn snapshots(&self) -> MutexGuard<'_, Snapshots> {
+        unpoisoned(&self.snapshots)
+    }
+
+    /// The same, for another thread.
+    pub fn for_snapshots(&self) -> Arc<Mutex<Snapshots>> {
+        self.snapshots.clone()
+    }
+
+    /// Who tells the triggers of records.
+    pub fn ear(&self) -> Box<dyn Audience> {
+        Box::new(Ear(self.triggers.clone()))
     }
 
     fn asked_flush(&self) -> Option<u64> {
@@ -89,6 +114,26 @@ impl Shared {
             .unwrap_or_else(PoisonError::into_inner)
             .push(region);
     }
+}
+
+struct Ear(Arc<Mutex<Triggers>>);
+
+impl Audience for Ear {
+    fn note(&mut self, note: &Note) {
+        unpoisoned(&self.0).note(note);
+    }
+
+    fn records(&mut self, heard: Heard) {
+        unpoisoned(&self.0).records(heard);
+    }
+
+    fn thread_ended(&mut self, thread: ThreadKey) {
+        unpoisoned(&self.0).thread_ended(thread);
+    }
+}
+
+pub fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// How often a flush was asked for, and which of these are done.
@@ -157,6 +202,8 @@ fn run(shared: &Shared, mut collector: Collector, mut system: Option<System>) ->
     let mut next_flush = Instant::now() + SECOND;
     let mut last_ended = Instant::now();
     while !shared.stop.load(Ordering::Relaxed) {
+        // Before all that a flush is asked for.
+        let asked = shared.asked_flush();
         let mut freed = 0;
         let heard = counter();
         for region in shared.regions() {
@@ -164,6 +211,7 @@ fn run(shared: &Shared, mut collector: Collector, mut system: Option<System>) ->
             region.make_ready();
             freed += collector.round(&region, &mut lock(&shared.writer))?;
         }
+        obey_triggers(shared, &mut collector)?;
         if let Some(system) = &mut system {
             let processes = processes(shared);
             let mut writer = lock(&shared.writer);
@@ -188,7 +236,6 @@ fn run(shared: &Shared, mut collector: Collector, mut system: Option<System>) ->
             next_snapshot = Instant::now() + SECOND;
             note(&shared.writer, &snapshot())?;
         }
-        let asked = shared.asked_flush();
         if asked.is_some() || Instant::now() >= next_flush {
             if Instant::now() >= next_flush {
                 next_flush = Instant::now() + SECOND;
@@ -236,6 +283,23 @@ fn processes(shared: &Shared) -> HashSet<u32> {
         .iter()
         .map(|region| region.process() as u32)
         .collect()
+}
+
+/// Takes the snapshot that triggers or commands want, and wakes the session for what else triggers are to do.
+fn obey_triggers(shared: &Shared, collector: &mut Collector) -> Result<()> {
+    let mut wanted_for = std::mem::take(&mut shared.snapshots().asked);
+    let mut triggers = shared.triggers();
+    let fired = triggers.take_snapshots().into_iter();
+    wanted_for.extend(fired.map(|fired| fired.told));
+    let has_fired = triggers.has_fired();
+    drop(triggers);
+    if has_fired {
+        shared.wake();
+    }
+    match wanted_for.as_slice() {
+        [] => Ok(()),
+        all => collector.snapshot(shared, &all.join("; ")),
+    }
 }
 
 /// What processes that have the region mapped call themselves, where that is not what we call them: they live in a

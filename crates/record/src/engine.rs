@@ -3,15 +3,17 @@
 use crate::choose::{Loaded, Wanted};
 use crate::markers;
 use crate::notes::{self, counter, note};
+use crate::options::WhenFull;
 use crate::remove;
 use crate::session::Session;
 use crate::sites::ByFile;
 use crate::traced::{Traced, Workshop};
 use anyhow::{Context, Result, ensure};
 use nopal_abi::{CHUNK_BYTES, ChunkHeader, EVENT_RESYNC, KIND_EXTENDED, KIND_ONLY, RESYNC_CHUNK};
+use nopal_analysis::triggers::Hits;
 use nopal_control::{
     Calls, Counts, Detail, Engine, FoundSite, Location, Mark, Mode, Place, Probe, Refused, SiteKey,
-    Spot,
+    Spot, Trigger,
 };
 use nopal_symbols::Selection;
 use nopal_trace::{Audience, ListenerId, Note, Watched};
@@ -101,7 +103,7 @@ impl Session {
     }
 
     /// The number of a site in the trace, if it was ever inserted.
-    fn number(&self, key: SiteKey) -> Option<u32> {
+    pub(crate) fn number(&self, key: SiteKey) -> Option<u32> {
         let (file, address) = parts(key);
         self.files.number_of(file, address)
     }
@@ -491,9 +493,9 @@ impl Engine for Session {
         Ok(())
     }
 
-    fn write_text(&mut self, text: &str) -> Result<()> {
+    fn write_text(&mut self, text: &str, at: Option<u64>) -> Result<()> {
         let note_of_it = Note::Text {
-            counter: counter(),
+            counter: at.unwrap_or_else(counter),
             text: text.to_owned(),
         };
         note(&self.shared.writer, &note_of_it)
@@ -505,6 +507,52 @@ impl Engine for Session {
 
     fn unlisten(&mut self, listener: ListenerId) {
         notes::lock(&self.shared.writer).remove_listener(listener);
+    }
+
+    fn set_trigger(&mut self, trigger: Trigger) -> Result<()> {
+        self.listen_for(trigger)
+    }
+
+    fn remove_trigger(&mut self, name: &str) {
+        self.listen_no_more(name);
+    }
+
+    fn hits(&mut self, name: &str) -> Hits {
+        self.shared.triggers().hits(name)
+    }
+
+    fn may_snapshot(&self) -> Result<()> {
+        ensure!(
+            self.options.when_full == WhenFull::Flight,
+            "a snapshot is of a flight recorder (--flight); this session writes everything into its trace"
+        );
+        Ok(())
+    }
+
+    fn snapshot(&mut self, why: &str) -> Result<String> {
+        let before = self.shared.snapshots().told();
+        self.shared.snapshots().asked.push(why.to_owned());
+        self.shared.flush()?;
+        let told = self.shared.snapshots().told();
+        let new = told.into_iter().filter(|line| !before.contains(line));
+        Ok(new.map(|line| format!("{line}\n")).collect())
+    }
+
+    fn snapshots(&mut self) -> Vec<String> {
+        self.shared.snapshots().told()
+    }
+
+    fn may_detach(&self) -> Result<()> {
+        ensure!(
+            self.attached.is_some(),
+            "nopal has started this program, and traces it until it ends; stop ends the recording"
+        );
+        Ok(())
+    }
+
+    fn detach(&mut self) -> Result<()> {
+        self.end();
+        Ok(())
     }
 
     fn flush(&mut self) -> Result<()> {

@@ -29,6 +29,7 @@ impl Session {
             ));
         }
         let mut collector = drain.stop()?;
+        collector.finish_snapshots();
         let regions = self.shared.regions();
         let mut writer = notes::lock(&self.shared.writer);
         match writer.end_system() {
@@ -111,6 +112,7 @@ impl Session {
             system: collector.totals.system,
             lost,
             given_up,
+            snapshots: self.shared.snapshots().told(),
             muted,
             bytes: collector.totals.bytes,
             warnings: self.warnings,

@@ -80,8 +80,9 @@ impl Hearing {
 
     /// The chunk is another thread's from now on.
     pub fn freed(&mut self, region: &Region, chunk: usize) {
-        if let Some(whole) = self.whole.get_mut(&region.inode()) {
-            whole[chunk] = false;
+        let whole = self.whole.get_mut(&region.inode());
+        if let Some(whole) = whole.and_then(|whole| whole.get_mut(chunk)) {
+            *whole = false;
         }
     }
 
@@ -148,7 +149,7 @@ impl Hearing {
 
     fn is_whole(&self, region: &Region, chunk: usize) -> bool {
         let whole = self.whole.get(&region.inode());
-        whole.is_some_and(|whole| whole[chunk])
+        whole.is_some_and(|whole| whole.get(chunk) == Some(&true))
     }
 }
 

@@ -44,11 +44,13 @@ mod session;
 mod shared_memory;
 mod signals;
 mod sites;
+mod snapshot;
 mod space;
 mod statics;
 mod steer;
 mod switch;
 mod traced;
+mod trigger;
 mod unwrap;
 
 pub use attach::clean_up;

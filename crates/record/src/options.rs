@@ -45,6 +45,8 @@ pub struct Options {
     pub record_arguments: bool,
     pub entry_only: bool,
     pub when_full: WhenFull,
+    /// `EVENT [if COND]` of triggers that take snapshots of the flight recorder.
+    pub snapshot_when: Vec<String>,
     /// Memory for records that have not been written out yet.
     pub buffer_bytes: u64,
     /// Stop recording when the trace has grown to this; the program goes on.
@@ -98,6 +100,8 @@ impl Options {
         let buffer = (!is_usual).then(|| self.buffer_bytes.to_string());
         value("--buffer", buffer);
         value("--max-size", self.max_bytes.map(|size| size.to_string()));
+        let when = self.snapshot_when.iter();
+        given.extend(when.map(|place| format!("--snapshot-when {place:?}")));
         given
     }
 
@@ -109,6 +113,13 @@ impl Options {
             self.tracers.is_empty(),
         ];
         !self.only.is_empty() || others.iter().all(|none| *none)
+    }
+
+    /// The commands that set the triggers.
+    pub fn triggers(&self) -> Vec<String> {
+        let when = self.snapshot_when.iter();
+        when.map(|place| format!("when {place} do snapshot"))
+            .collect()
     }
 
     /// `target` with the defaults of the command line.
@@ -127,6 +138,7 @@ impl Options {
             record_arguments: false,
             entry_only: false,
             when_full: WhenFull::Drop,
+            snapshot_when: Vec::new(),
             buffer_bytes: Self::BUFFER_BYTES,
             max_bytes: None,
             follow_exec: true,
@@ -163,6 +175,8 @@ pub struct Outcome {
     /// Events that were recorded and not written: older ones than `WhenFull::Flight` keeps, or those after the trace's
     /// end.
     pub given_up: u64,
+    /// What became of snapshots, a line each.
+    pub snapshots: Vec<String>,
     /// Threads that may not read the clock, whose events are among those lost.
     pub muted: u64,
     pub bytes: u64,

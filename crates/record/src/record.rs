@@ -85,7 +85,8 @@ fn record_program(
     let (mut session, handle) = session(options, settings, created?, guardian, launched.pid);
     let begun = session
         .begin(&mut launched.thread)
-        .and_then(|()| session.something_is_chosen());
+        .and_then(|()| session.something_is_chosen())
+        .and_then(|()| session.could_begin_triggers());
     if let Err(error) = begun {
         // It has not run an instruction of its own.
         send_signal(launched.pid, libc::SIGKILL);
@@ -100,8 +101,17 @@ fn record_program(
             return Err(error);
         }
     };
+    // Functions that are not traced yet cannot be while the thread is held here; then the program runs already.
+    let set = session.begin_triggers();
     started(handle.clone());
     let _ = launched.thread.detach();
+    if set.is_err()
+        && let Err(error) = session.begin_triggers()
+    {
+        session
+            .warnings
+            .push(format!("no snapshots are taken: {error:#}"));
+    }
     session.serve(handle);
     let drain = drain(&session, system);
     let (ended, left) = session.run(main, &signals, &drain)?;
@@ -129,7 +139,8 @@ fn record_process(
         .open_system()
         .inspect_err(|_| session.guardian.dismiss())?;
     let drain = drain(&session, system);
-    if let Err(error) = session.attach(process) {
+    let attached = session.attach(process);
+    if let Err(error) = attached.and_then(|()| session.begin_triggers()) {
         session.let_go(process);
         let _ = drain.stop();
         session.guardian.dismiss();
@@ -174,6 +185,8 @@ fn session(
         enough: false,
         server: None,
         control: None,
+        listener: None,
+        is_served: false,
         not_served: None,
         system_limited: None,
     };
@@ -241,23 +254,33 @@ fn probes(options: &Options) -> Result<Vec<Probe>> {
     Ok(probes)
 }
 
-/// The functions that the tracers need.
+/// What tracers and triggers need.
 fn needs(options: &Options) -> Result<Vec<Needed>> {
-    let needs = options.tracers.iter().flat_map(Tracer::needs);
-    let needed = needs.filter(|need| need.probe.is_none()).map(|need| {
+    let needed = |patterns: &[String], arguments, wraps| {
         Ok(Needed {
-            selection: Selection::new(&need.patterns, &[])?,
+            selection: Selection::new(patterns, &[])?,
             recorder: Recorder {
-                arguments: need.arguments,
-                wraps: need.ends,
+                arguments,
+                wraps,
                 limits_depth: options.depth.is_some(),
             },
         })
-    });
-    needed.collect()
+    };
+    let tracers = options.tracers.iter().flat_map(Tracer::needs);
+    let tracers = tracers.filter(|need| need.probe.is_none());
+    let tracers = tracers.map(|need| needed(&need.patterns, need.arguments, need.ends));
+    let triggers = options.triggers();
+    let triggers = triggers.iter().map(|line| nopal_control::needed(line));
+    let triggers = triggers.filter(|(names, _)| !names.is_empty());
+    let triggers = triggers.map(|(names, detail)| needed(&names, detail.arguments, detail.ends));
+    tracers.chain(triggers).collect()
 }
 
 fn settings(options: &Options) -> Result<Settings> {
+    ensure!(
+        options.snapshot_when.is_empty() || options.when_full == WhenFull::Flight,
+        "a snapshot is of a flight recorder: --snapshot-when goes with --flight"
+    );
     if let Some(depth) = options.depth {
         ensure!(
             (1..=DEPTH_LIMIT).contains(&depth),

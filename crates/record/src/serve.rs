@@ -10,6 +10,7 @@ use std::sync::Arc;
 impl Session {
     /// Lets clients come. A session that cannot be controlled records all the same.
     pub(crate) fn serve(&mut self, handle: Handle) {
+        self.is_served = true;
         match Server::start(Arc::new(handle)) {
             Ok(server) => self.server = Some(server),
             Err(error) => {

@@ -15,7 +15,7 @@ use anyhow::{Result, bail, ensure};
 use nopal_control::Control;
 use nopal_process::{Ending, ExitWatch, Thread};
 use nopal_serve::Server;
-use nopal_trace::Note;
+use nopal_trace::{ListenerId, Note};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
@@ -48,6 +48,10 @@ pub struct Session {
     pub(crate) server: Option<Server>,
     /// `None` until somebody asks: then it says which functions are traced.
     pub(crate) control: Option<Control>,
+    /// The triggers, while there are any: they hear of what the trace gets.
+    pub(crate) listener: Option<ListenerId>,
+    /// Whether clients may come.
+    pub(crate) is_served: bool,
     /// Why nobody can control the session.
     pub(crate) not_served: Option<String>,
     /// Why not all of the system's events that were asked for are recorded.
@@ -168,6 +172,7 @@ impl Session {
             }
             self.name_processes();
             self.work();
+            self.obey_triggers();
             if ended.is_none() {
                 ended = main.poll()?.map(ended_as);
                 if ended.is_some() {

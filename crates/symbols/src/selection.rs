@@ -7,17 +7,20 @@ use crate::{demangle, without_parameters};
 ///
 /// A pattern is `GLOB[@MODULE]`. The glob is compared with the raw name, the demangled name, and the demangled name
 /// without parameters; the module's glob with its file name, whole or up to `.so`.
+#[derive(Clone, Debug)]
 pub struct Selection {
     only: Vec<Pattern>,
     not: Vec<Pattern>,
 }
 
+#[derive(Clone, Debug)]
 struct Pattern {
     name: Glob,
     module: Option<Glob>,
 }
 
 /// A glob, which its own text matches too, so that names with brackets need no escapes.
+#[derive(Clone, Debug)]
 struct Glob {
     text: String,
     matcher: GlobMatcher,

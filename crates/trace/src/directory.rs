@@ -16,6 +16,8 @@ pub const NEW_METADATA: &str = ".metadata.new";
 pub const SESSION: &str = "session/notes";
 const SESSION_DIRECTORY: &str = "session";
 const STREAM: &str = "stream-";
+/// A trace in a trace: what a flight recorder held at one moment.
+const SNAPSHOT: &str = "snapshot-";
 const PROCESSOR: &str = "cpu-";
 
 pub fn stream_name(number: usize) -> String {
@@ -34,6 +36,24 @@ pub fn processor_name(number: u32) -> String {
 pub fn processor_number(name: &OsStr) -> Option<u32> {
     let number = name.to_str()?.strip_prefix(PROCESSOR)?.parse().ok()?;
     (processor_name(number).as_str() == name).then_some(number)
+}
+
+/// Numbers count from 1.
+pub fn snapshot_name(number: u32) -> String {
+    format!("{SNAPSHOT}{number}")
+}
+
+fn snapshot_number(name: &OsStr) -> Option<u32> {
+    let number = name.to_str()?.strip_prefix(SNAPSHOT)?.parse().ok()?;
+    (snapshot_name(number).as_str() == name).then_some(number)
+}
+
+/// The snapshots of a flight recorder that lie in its trace, the oldest first.
+pub fn snapshots(directory: &Path) -> Result<Vec<PathBuf>> {
+    let named = |path: PathBuf| Some((snapshot_number(path.file_name()?)?, path));
+    let mut found: Vec<_> = entries(directory)?.into_iter().filter_map(named).collect();
+    found.sort_unstable();
+    Ok(found.into_iter().map(|(_, path)| path).collect())
 }
 
 /// The numbers of the stream files of threads, in order.
@@ -151,26 +171,42 @@ fn remove_old(old: &Path) -> Result<()> {
 }
 
 /// The directories of a trace, inner ones first, and its files. Anything else in it is an error.
-fn contents(trace: &Path) -> Result<([PathBuf; 2], Vec<PathBuf>)> {
+fn contents(trace: &Path) -> Result<(Vec<PathBuf>, Vec<PathBuf>)> {
     let session = trace.join(SESSION_DIRECTORY);
+    let snapshots = snapshots(trace)?;
     let mut files = entries(trace)?;
-    files.retain(|file| *file != session);
+    files.retain(|file| *file != session && !snapshots.contains(file));
     files.extend(entries(&session)?);
     let known = [METADATA, NEW_METADATA, SESSION].map(|name| trace.join(name));
     let is_stream = |file: &Path| {
         let is_named = |name| stream_number(name).is_some() || processor_number(name).is_some();
         file.parent() == Some(trace) && file.file_name().is_some_and(is_named)
     };
-    match files
+    let unknown = files
         .iter()
-        .find(|file| !known.contains(file) && !is_stream(file))
-    {
-        Some(file) => bail!(
+        .find(|file| !known.contains(file) && !is_stream(file));
+    if let Some(file) = unknown {
+        bail!(
             "{} is not of a trace, so {} is not overwritten",
             file.display(),
             trace.display()
-        ),
-        None => Ok(([session, trace.to_owned()], files)),
+        );
+    }
+    let mut directories = Vec::new();
+    for snapshot in snapshots {
+        ensure_directory(&snapshot)?;
+        let (inner, its_files) = contents(&snapshot)?;
+        directories.extend(inner);
+        files.extend(its_files);
+    }
+    directories.extend([session, trace.to_owned()]);
+    Ok((directories, files))
+}
+
+fn ensure_directory(path: &Path) -> Result<()> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => Ok(()),
+        _ => bail!("{} is no directory", path.display()),
     }
 }
 

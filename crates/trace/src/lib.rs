@@ -39,6 +39,7 @@ mod writer;
 
 pub use audience::{Audience, Heard};
 pub use clocks::{Clocks, Snapshot};
+pub use directory::{snapshot_name, snapshots};
 pub use info::{Damage, ProcessInfo, ProcessorInfo, SiteInfo, ThreadInfo};
 pub use layout::record_words;
 pub use listeners::ListenerId;
@@ -52,4 +53,4 @@ pub use taken::{State, Taken};
 pub use tally::{Calls, Tally};
 pub use trace::{Cost, Trace};
 pub use watched::Watched;
-pub use writer::{Chunk, Writer};
+pub use writer::{Chunk, Seed, Writer};

@@ -47,6 +47,15 @@ impl Changes {
 }
 
 impl Tally {
+    /// One that leaves out the same.
+    pub fn without_counts(&self) -> Tally {
+        Tally {
+            calls: Vec::new(),
+            silent: self.silent.clone(),
+            any_silent: self.any_silent,
+        }
+    }
+
     pub fn calls(&self, site: u32) -> Calls {
         self.calls.get(site as usize).copied().unwrap_or_default()
     }

@@ -112,6 +112,21 @@ impl Writer {
         Ok(writer)
     }
 
+    /// What a trace within this one, of what is known so far, is begun with.
+    pub fn seed(&self, number: u32) -> Result<Seed> {
+        Ok(Seed {
+            directory: self.directory.join(directory::snapshot_name(number)),
+            session: Session {
+                uuid: String::new(),
+                ..self.session.clone()
+            },
+            notes: self.text_of_notes()?,
+            readable: self.readable,
+            tally: self.tally.as_ref().map(Tally::without_counts),
+            watched: self.watched.clone(),
+        })
+    }
+
     pub(crate) fn new(
         directory: PathBuf,
         session: Session,
@@ -159,7 +174,7 @@ impl Writer {
     /// From now on [`Writer::hear`] tells a listener of records, beside what files or an audience get of them. It is
     /// told of all notes, from the trace's first on.
     pub fn add_listener(&mut self, mut listener: Box<dyn Audience>) -> Result<ListenerId> {
-        for note in self.notes()? {
+        for note in session::parse(&self.text_of_notes()?)?.notes {
             listener.note(&note);
         }
         Ok(self.listeners.add(listener))
@@ -184,12 +199,11 @@ impl Writer {
         !self.listeners.is_empty()
     }
 
-    /// The notes that are written so far, but for the session's.
-    pub(crate) fn notes(&self) -> Result<Vec<Note>> {
+    fn text_of_notes(&self) -> Result<Vec<u8>> {
         let mut text = vec![0; self.notes_length as usize];
         let read = self.notes.read_exact_at(&mut text, 0);
         read.context("cannot read the trace's notes")?;
-        Ok(session::parse(&text)?.notes)
+        Ok(text)
     }
 
     /// From now on only records of these get into the trace.
@@ -547,6 +561,30 @@ impl Writer {
     /// failed may be tried again.
     pub fn is_full(error: &anyhow::Error) -> bool {
         append::is_full(error)
+    }
+}
+
+/// What a snapshot of a flight recorder is begun with; that takes a while for which nobody need wait.
+pub struct Seed {
+    directory: PathBuf,
+    session: Session,
+    notes: Vec<u8>,
+    readable: fn(&str) -> Cow<'_, str>,
+    tally: Option<Tally>,
+    watched: Watched,
+}
+
+impl Seed {
+    /// Makes the trace.
+    pub fn begin(self) -> Result<Writer> {
+        let mut writer = Writer::create(&self.directory, self.session)?;
+        writer.readable = self.readable;
+        writer.watched = self.watched;
+        writer.tally = self.tally;
+        for note in session::parse(&self.notes)?.notes {
+            writer.note(&note)?;
+        }
+        Ok(writer)
     }
 }
 

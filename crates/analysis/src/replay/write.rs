@@ -6,12 +6,12 @@ use std::io::Write;
 use anstyle::{AnsiColor, Style};
 use anyhow::{Result, bail};
 use nopal_symbols::Selection;
-use nopal_trace::{Clocks, Markers, ThreadInfo, Trace};
+use nopal_trace::{Clocks, Markers, Note, ThreadInfo, Trace};
 
 use super::teller::{Choice, Line, Lines, Shown, What};
 use crate::filter::{Filter, begin};
 use crate::markers::push_marker;
-use crate::names::{Function, Names, ThreadNames};
+use crate::names::{Function, Names, ThreadNames, printable};
 use crate::system::{Turn, name, turns};
 use crate::text::{duration, push_decimal, push_hex_short, push_padded, push_u64};
 use crate::timeline::{Telling, timeline};
@@ -29,6 +29,8 @@ pub struct Look {
 
 /// Deeper calls are not indented further, and tell their depth.
 const DEEPEST_INDENT: usize = 60;
+/// Width of the third column and its mark.
+const DURATION: usize = 13;
 const LINES_BYTES: usize = 1 << 16;
 
 const FAINT: Style = Style::new().dimmed();
@@ -39,7 +41,8 @@ const FUNCTION: Style = AnsiColor::Cyan.on_default();
 const SYSTEM: Style = AnsiColor::Magenta.on_default();
 const MARKER: Style = AnsiColor::Green.on_default();
 
-/// A line for each call in which nothing was called, and two for the others. Columns: seconds since the trace began,
+/// A line for each call in which nothing was called, and two for the others; and one for each note that a person or a
+/// trigger wrote. Columns: seconds since the trace began,
 /// thread, duration, and a mark: `+` over 10 microseconds, `!` over 100, `#` over 1000.
 pub fn replay(trace: &Trace, look: &Look, out: &mut dyn Write) -> Result<()> {
     let names = Names::new(trace);
@@ -69,19 +72,22 @@ pub fn replay(trace: &Trace, look: &Look, out: &mut dyn Write) -> Result<()> {
     let numbers: HashSet<u32> = threads.iter().map(|thread| thread.thread).collect();
     let turns = turns(trace, |thread| numbers.contains(&thread));
     let mut introduced = vec![false; threads.len()];
+    let mut texts = texts(trace).into_iter().peekable();
     writer.heading();
     let lines = timeline(&threads, |_, thread| {
         let turns = turns_of(&turns, &threads, thread);
         Telling::new(thread.packets(), Lines::new(&shown, turns))
     });
     for (stream, clock, line) in lines {
-        let ns = clocks
-            .monotonic_ns(clock)
-            .saturating_sub(clocks.monotonic_ns(begin));
-        if filter.until_ns.is_some_and(|until| ns > until) {
+        if writer.is_behind(clock, filter) {
             break;
         }
-        if filter.from_ns.is_some_and(|from| ns < from) {
+        while let Some((at, text)) = texts.next_if(|(at, _)| *at <= clock) {
+            if !writer.is_before(at, filter) {
+                writer.note(at, text);
+            }
+        }
+        if writer.is_before(clock, filter) {
             continue;
         }
         let thread = &threads[stream];
@@ -92,6 +98,11 @@ pub fn replay(trace: &Trace, look: &Look, out: &mut dyn Write) -> Result<()> {
         if writer.text.len() >= LINES_BYTES {
             out.write_all(&writer.text)?;
             writer.text.clear();
+        }
+    }
+    for (at, text) in texts {
+        if !writer.is_before(at, filter) && !writer.is_behind(at, filter) {
+            writer.note(at, text);
         }
     }
     out.write_all(&writer.text)?;
@@ -114,6 +125,17 @@ fn turns_of<'a>(
     turns
         .get(place(thread.begin)..place(end))
         .unwrap_or_default()
+}
+
+/// What people and triggers wrote into the trace, by the counter.
+fn texts(trace: &Trace) -> Vec<(u64, &str)> {
+    let text = |note| match note {
+        &Note::Text { counter, ref text } => Some((counter, text.as_str())),
+        _ => None,
+    };
+    let mut texts: Vec<_> = trace.notes().iter().filter_map(text).collect();
+    texts.sort_by_key(|(at, _)| *at);
+    texts
 }
 
 fn choices(names: &Names, look: &Look) -> Result<Vec<Choice>> {
@@ -147,6 +169,20 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
+    /// Since the trace began.
+    fn ns(&self, clock: u64) -> u64 {
+        let begin = self.clocks.monotonic_ns(self.begin);
+        self.clocks.monotonic_ns(clock).saturating_sub(begin)
+    }
+
+    fn is_before(&self, clock: u64, filter: &Filter) -> bool {
+        filter.from_ns.is_some_and(|from| self.ns(clock) < from)
+    }
+
+    fn is_behind(&self, clock: u64, filter: &Filter) -> bool {
+        filter.until_ns.is_some_and(|until| self.ns(clock) > until)
+    }
+
     fn styled(&mut self, style: Style, write: impl FnOnce(&mut Vec<u8>)) {
         if self.color {
             self.text
@@ -171,18 +207,28 @@ impl Writer<'_> {
         self.styled(FAINT, |text| text.extend_from_slice(comment.as_bytes()));
     }
 
-    fn line(&mut self, clock: u64, thread: u32, line: &Line) {
-        let ns = self
-            .clocks
-            .monotonic_ns(clock)
-            .saturating_sub(self.clocks.monotonic_ns(self.begin));
+    /// The first two columns, of which the second is `whose`.
+    fn moment(&mut self, clock: u64, whose: impl FnOnce(&mut Vec<u8>)) {
+        let ns = self.ns(clock);
         self.styled(FAINT, |text| {
             push_padded(text, 2, |text| push_u64(text, ns / 1_000_000_000));
             text.push(b'.');
             push_decimal(text, ns % 1_000_000_000, 9);
             text.push(b' ');
-            push_padded(text, 8, |text| push_u64(text, u64::from(thread)));
+            push_padded(text, 8, whose);
         });
+    }
+
+    fn note(&mut self, clock: u64, note: &str) {
+        self.moment(clock, |_| ());
+        self.text.extend(std::iter::repeat_n(b' ', 2 + DURATION));
+        let note = format!("/* {} */", printable(note));
+        self.styled(MARKER, |text| text.extend_from_slice(note.as_bytes()));
+        self.text.push(b'\n');
+    }
+
+    fn line(&mut self, clock: u64, thread: u32, line: &Line) {
+        self.moment(clock, |text| push_u64(text, u64::from(thread)));
         self.text.extend_from_slice(b"  ");
         self.duration(&line.what);
         if line.depth > DEEPEST_INDENT {
@@ -205,7 +251,7 @@ impl Writer<'_> {
             duration: ticks, ..
         }) = what
         else {
-            self.text.extend_from_slice(b"             ");
+            self.text.extend(std::iter::repeat_n(b' ', DURATION));
             return;
         };
         let ns = self.clocks.duration_ns(*ticks);

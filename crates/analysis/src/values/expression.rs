@@ -2,8 +2,10 @@
 //!
 //! ```text
 //! operators, the loosest first, as in C:   |   ^   &   << >>   + -   * / %   - ~ (before a value)
-//! values:   arg1 … arg6   result   duration   self   12   0xfff   (…)   int(…)
+//! values:   arg1 … arg6   result   duration   self   12   0xfff   50ms   (…)   int(…)
 //! ```
+//!
+//! A number with ns, us, ms or s is a time in nanoseconds, as durations are.
 //!
 //! Values have 64 bits and wrap; they are signed, but `>>` fills with zeroes, as addresses want it. `int` takes the lower
 //! 32 bits with their sign, as a function of type `int` means its result. What is divided by 0 is 0.
@@ -12,11 +14,13 @@ use anyhow::{Result, bail, ensure};
 
 /// The values that one call may have.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Inputs {
+pub struct Inputs<'a> {
     pub arguments: [u64; 6],
     pub result: u64,
     pub duration_ns: u64,
     pub self_ns: u64,
+    /// What names mean, by their numbers.
+    pub named: &'a [i64],
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -27,6 +31,8 @@ pub enum Expression {
     Result,
     Duration,
     Own,
+    /// The value of a name that is none of these, by its number.
+    Named(usize),
     Int(Box<Expression>),
     Unary(Unary, Box<Expression>),
     Binary(Binary, Box<Expression>, Box<Expression>),
@@ -73,6 +79,7 @@ impl Expression {
         let mut parser = Parser {
             rest: text.trim(),
             depth: 0,
+            names: None,
         };
         let expression = parser.binary(0)?;
         ensure!(
@@ -90,12 +97,23 @@ impl Expression {
             Expression::Result => inputs.result as i64,
             Expression::Duration => inputs.duration_ns as i64,
             Expression::Own => inputs.self_ns as i64,
+            Expression::Named(index) => inputs.named.get(*index).copied().unwrap_or(0),
             Expression::Int(inner) => i64::from(inner.value(inputs) as i32),
             Expression::Unary(Unary::Minus, inner) => inner.value(inputs).wrapping_neg(),
             Expression::Unary(Unary::Not, inner) => !inner.value(inputs),
             Expression::Binary(operator, left, right) => {
                 operator.apply(left.value(inputs), right.value(inputs))
             }
+        }
+    }
+
+    /// Whether `is` holds for the number of each of its names.
+    pub fn names_are(&self, is: &dyn Fn(usize) -> bool) -> bool {
+        match self {
+            Expression::Named(name) => is(*name),
+            Expression::Int(inner) | Expression::Unary(_, inner) => inner.names_are(is),
+            Expression::Binary(_, left, right) => left.names_are(is) && right.names_are(is),
+            _ => true,
         }
     }
 
@@ -131,12 +149,29 @@ impl Binary {
     }
 }
 
-struct Parser<'a> {
-    rest: &'a str,
+pub struct Parser<'a> {
+    pub rest: &'a str,
     depth: usize,
+    /// Where names may be used: those that were.
+    names: Option<&'a mut Vec<String>>,
 }
 
-impl Parser<'_> {
+impl<'a> Parser<'a> {
+    /// Of text in which names may be used, which are added to `names` in the order of their numbers.
+    pub fn with_names(text: &'a str, names: &'a mut Vec<String>) -> Parser<'a> {
+        Parser {
+            rest: text.trim(),
+            depth: 0,
+            names: Some(names),
+        }
+    }
+
+    /// An expression from the front of the text.
+    pub fn expression(&mut self) -> Result<Expression> {
+        self.depth = 0;
+        self.binary(0)
+    }
+
     fn binary(&mut self, level: usize) -> Result<Expression> {
         let Some(operators) = LEVELS.get(level) else {
             return self.unary();
@@ -175,10 +210,7 @@ impl Parser<'_> {
     }
 
     fn word(&mut self) -> Result<Expression> {
-        let is_other = |character: char| !character.is_ascii_alphanumeric();
-        let end = self.rest.find(is_other).unwrap_or(self.rest.len());
-        let (word, rest) = self.rest.split_at(end);
-        self.rest = rest.trim_start();
+        let word = self.take_word();
         Ok(match word {
             "result" => Expression::Result,
             "duration" => Expression::Duration,
@@ -188,16 +220,36 @@ impl Parser<'_> {
                 (Some("1" | "2" | "3" | "4" | "5" | "6"), _) => {
                     Expression::Argument(usize::from(word.as_bytes()[3] - b'1'))
                 }
-                (None, Some(number)) => Expression::Number(number),
-                _ => bail!(
-                    "{:?} is no value: there are arg1 to arg6, result, duration, self, numbers and int(…)",
-                    if word.is_empty() { self.rest } else { word }
-                ),
+                (_, Some(number)) => Expression::Number(number),
+                _ => self.name(word)?,
             },
         })
     }
 
-    fn take(&mut self, text: &str) -> bool {
+    fn name(&mut self, word: &str) -> Result<Expression> {
+        let begins = word.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
+        let Some(names) = self.names.as_mut().filter(|_| begins) else {
+            bail!(
+                "{:?} is no value: there are arg1 to arg6, result, duration, self, numbers and int(…)",
+                if word.is_empty() { self.rest } else { word }
+            );
+        };
+        let known = names.iter().position(|name| name == word);
+        Ok(Expression::Named(known.unwrap_or_else(|| {
+            names.push(word.to_owned());
+            names.len() - 1
+        })))
+    }
+
+    pub fn take_word(&mut self) -> &'a str {
+        let is_other = |character: char| !character.is_ascii_alphanumeric() && character != '_';
+        let end = self.rest.find(is_other).unwrap_or(self.rest.len());
+        let (word, rest) = self.rest.split_at(end);
+        self.rest = rest.trim_start();
+        word
+    }
+
+    pub fn take(&mut self, text: &str) -> bool {
         match self.rest.strip_prefix(text) {
             Some(rest) => {
                 self.rest = rest.trim_start();
@@ -208,13 +260,25 @@ impl Parser<'_> {
     }
 }
 
+const UNITS: [(&str, i64); 4] = [
+    ("ns", 1),
+    ("us", 1_000),
+    ("ms", 1_000_000),
+    ("s", 1_000_000_000),
+];
+
 fn number(word: &str) -> Option<i64> {
-    match word.strip_prefix("0x") {
-        Some(digits) => u64::from_str_radix(digits, 16)
-            .ok()
-            .map(|number| number as i64),
-        None => word.parse().ok(),
+    if let Some(digits) = word.strip_prefix("0x") {
+        let number = u64::from_str_radix(digits, 16).ok();
+        return number.map(|number| number as i64);
     }
+    let mut units = UNITS.iter();
+    units
+        .find_map(|(unit, ns)| {
+            let count: i64 = word.strip_suffix(unit)?.parse().ok()?;
+            count.checked_mul(*ns)
+        })
+        .or_else(|| word.parse().ok())
 }
 
 #[cfg(test)]
@@ -226,6 +290,7 @@ mod tests {
         result: 0xffff_fffe,
         duration_ns: 1500,
         self_ns: 20,
+        named: &[],
     };
 
     fn value(text: &str) -> i64 {
@@ -240,6 +305,11 @@ mod tests {
         assert_eq!(value("result"), 0xffff_fffe);
         assert_eq!(value("int(result)"), -2);
         assert_eq!(value("duration - self"), 1480);
+        assert_eq!(value("duration - 1us"), 500);
+        assert_eq!(
+            [value("7ns"), value("2ms"), value("3s")],
+            [7, 2_000_000, 3_000_000_000]
+        );
     }
 
     #[test]
@@ -256,7 +326,19 @@ mod tests {
     #[test]
     fn what_is_not_understood_is_told() {
         for text in [
-            "", "arg7", "arg", "1 +", "(1", "1 2", "int", "res", "-", "1 $ 2",
+            "",
+            "arg7",
+            "arg",
+            "1 +",
+            "(1",
+            "1 2",
+            "int",
+            "res",
+            "-",
+            "1 $ 2",
+            "len",
+            "5m",
+            "9999999999s",
         ] {
             assert!(Expression::parse(text).is_err(), "{text}");
         }

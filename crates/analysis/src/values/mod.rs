@@ -1,5 +1,6 @@
 //! Values of calls: how long each took, or what is computed of its arguments and its result; and values of markers.
 
+mod condition;
 mod expression;
 
 use std::collections::HashMap;
@@ -11,6 +12,7 @@ use crate::calls::{Ending, Frame, Sink, Style};
 use crate::drive::{Drive, Worker};
 use crate::filter::{Filter, LeftOut, Sieve};
 use crate::names::Names;
+pub use condition::{Condition, Met};
 pub use expression::Expression;
 use expression::Inputs;
 
@@ -26,11 +28,31 @@ pub struct What {
     fields: HashMap<u32, usize>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Needs {
-    arguments: bool,
-    result: bool,
-    end: bool,
+/// Which values of a call are asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    pub arguments: bool,
+    pub result: bool,
+    /// Its duration, which is known when it ends.
+    pub end: bool,
+}
+
+impl Needs {
+    fn of(expression: &Expression) -> Needs {
+        Needs {
+            arguments: expression.has(|part| matches!(part, Expression::Argument(_))),
+            result: expression.has(|part| *part == Expression::Result),
+            end: expression.has(|part| matches!(part, Expression::Duration | Expression::Own)),
+        }
+    }
+
+    fn and(self, other: Needs) -> Needs {
+        Needs {
+            arguments: self.arguments || other.arguments,
+            result: self.result || other.result,
+            end: self.end || other.end,
+        }
+    }
 }
 
 impl What {
@@ -76,11 +98,7 @@ impl What {
     }
 
     fn of(text: &str, functions: Vec<bool>, expression: Expression) -> What {
-        let needs = Needs {
-            arguments: expression.has(|part| matches!(part, Expression::Argument(_))),
-            result: expression.has(|part| *part == Expression::Result),
-            end: expression.has(|part| matches!(part, Expression::Duration | Expression::Own)),
-        };
+        let needs = Needs::of(&expression);
         What {
             text: text.to_string(),
             functions,

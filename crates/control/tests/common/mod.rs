@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
+use nopal_analysis::triggers::Hits;
 use nopal_control::{
     Access, Calls, Content, Control, Counts, Detail, Engine, Error, File, FoundSite, Location,
-    Mark, Mode, Place, Probe, Refused, SiteKey, Spot,
+    Mark, Mode, Place, Probe, Refused, SiteKey, Spot, Trigger,
 };
 use nopal_symbols::{Selection, nearest};
 use nopal_trace::synthetic::Recorder;
@@ -52,6 +53,11 @@ pub struct Fake {
     pub watched: Vec<u32>,
     pub children: bool,
     pub texts: Vec<String>,
+    pub triggers: BTreeMap<String, Trigger>,
+    pub hits: Hits,
+    /// It is a flight recorder.
+    pub flight: bool,
+    pub detached: bool,
     /// The markers that are on, of [`MARKERS`].
     pub marked: Vec<&'static str>,
     buffer: u64,
@@ -120,6 +126,10 @@ impl Fake {
             watched: Vec::new(),
             children: false,
             texts: Vec::new(),
+            triggers: BTreeMap::new(),
+            hits: Hits::default(),
+            flight: false,
+            detached: false,
             marked: Vec::new(),
             buffer: 64 << 20,
             counts: Counts::default(),
@@ -374,6 +384,8 @@ impl Engine for Fake {
                     key,
                     reason: reason.into(),
                 }),
+                None if self.inserted.contains_key(&key)
+                    && self.details[&key].and(detail) == self.details[&key] => {}
                 None => {
                     let inserted = self.inserted.contains_key(&key);
                     let known = self.details.get(&key).copied().filter(|_| inserted);
@@ -500,8 +512,46 @@ impl Engine for Fake {
         Ok(())
     }
 
-    fn write_text(&mut self, text: &str) -> Result<()> {
-        self.texts.push(text.into());
+    fn write_text(&mut self, text: &str, counter: Option<u64>) -> Result<()> {
+        let at = counter.map_or_else(String::new, |counter| format!("{counter} "));
+        self.texts.push(format!("{at}{text}"));
+        Ok(())
+    }
+
+    fn set_trigger(&mut self, trigger: Trigger) -> Result<()> {
+        self.may_change()?;
+        self.triggers.insert(trigger.name.clone(), trigger);
+        Ok(())
+    }
+
+    fn remove_trigger(&mut self, name: &str) {
+        self.triggers.remove(name);
+    }
+
+    fn hits(&mut self, name: &str) -> Hits {
+        assert!(self.triggers.contains_key(name), "{name}");
+        self.hits
+    }
+
+    fn may_snapshot(&self) -> Result<()> {
+        ensure!(self.flight, "the session keeps everything");
+        Ok(())
+    }
+
+    fn snapshot(&mut self, why: &str) -> Result<String> {
+        Ok(format!("snapshot-1: {why}"))
+    }
+
+    fn snapshots(&mut self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn may_detach(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn detach(&mut self) -> Result<()> {
+        self.detached = true;
         Ok(())
     }
 

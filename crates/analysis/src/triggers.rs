@@ -1,0 +1,659 @@
+//! What is to happen when a place is met, looked for in records as they come.
+
+use std::collections::{HashMap, VecDeque};
+
+use nopal_symbols::Selection;
+use nopal_trace::{Audience, Clocks, Heard, Marker, Markers, Note, Snapshot, ThreadKey};
+
+use crate::calls::{Ending, Frame, Machine, Sink, Style};
+use crate::markers::push_marker;
+use crate::text::duration;
+use crate::values::{Condition, Met};
+
+/// Where a trigger waits.
+#[derive(Clone, Debug)]
+pub enum Spot {
+    /// These functions, by their numbers in the trace, are called.
+    Entry(Vec<u32>),
+    /// They return, or are left by an exception.
+    Return(Vec<u32>),
+    /// A marker with such a name is passed.
+    Marker(Selection),
+}
+
+/// A trigger that is looked for.
+pub struct Trigger {
+    pub name: String,
+    pub spot: Spot,
+    pub condition: Option<Condition>,
+    /// What happened before this value of the counter does not count.
+    pub since: u64,
+    pub does: Does,
+    /// How its place is called.
+    pub place: String,
+}
+
+/// What is to be done when a trigger fires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Does {
+    /// Nothing but to count it.
+    Nothing,
+    /// Something that once is enough for, if it fires several times before that is done.
+    Once,
+    Always,
+    /// A snapshot: whoever collects the records takes it, before more is given up.
+    Snapshot,
+}
+
+/// What became of a trigger so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hits {
+    /// How often its place was met.
+    pub met: u64,
+    /// How often its condition held.
+    pub fired: u64,
+    /// Of these, for which nothing was done: too many waited.
+    pub passed_over: u64,
+}
+
+/// A trigger whose condition held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fired {
+    pub name: String,
+    /// The counter at that moment.
+    pub counter: u64,
+    pub thread: ThreadKey,
+    /// What was met there, for people.
+    pub told: String,
+}
+
+/// Firings that wait to be obeyed, at most.
+const MOST_WAITING: usize = 4096;
+
+/// All triggers of a session. To be told of the trace's notes and records.
+#[derive(Default)]
+pub struct Triggers {
+    list: Vec<(Trigger, Hits)>,
+    sites: Sites,
+    /// By event: which triggers it is for.
+    events: HashMap<u32, Vec<usize>>,
+    markers: Markers,
+    /// The first one, and the last one.
+    snapshots: Vec<Snapshot>,
+    threads: HashMap<ThreadKey, Machine>,
+    arguments: Arguments,
+    waiting: VecDeque<Fired>,
+    /// What snapshots are wanted for.
+    snapshots_for: Vec<Fired>,
+}
+
+/// By site: which triggers its entry and its return are for.
+#[derive(Default)]
+struct Sites {
+    entries: Vec<Vec<usize>>,
+    returns: Vec<Vec<usize>>,
+}
+
+impl Triggers {
+    /// Adds a trigger, or changes where that of this name waits; then what it has met counts on.
+    pub fn set(&mut self, trigger: Trigger) {
+        let mut known = self.list.iter_mut();
+        match known.find(|(known, _)| known.name == trigger.name) {
+            Some((known, _)) => {
+                *known = Trigger {
+                    since: known.since,
+                    ..trigger
+                }
+            }
+            None => self.list.push((trigger, Hits::default())),
+        }
+        self.arrange();
+    }
+
+    pub fn remove(&mut self, name: &str) {
+        self.list.retain(|(trigger, _)| trigger.name != name);
+        self.waiting.retain(|fired| fired.name != name);
+        self.arrange();
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    pub fn hits(&self, name: &str) -> Hits {
+        let mut all = self.list.iter();
+        all.find(|(trigger, _)| trigger.name == name)
+            .map_or_else(Hits::default, |(_, hits)| *hits)
+    }
+
+    /// What has fired and waits to be obeyed, the oldest first.
+    pub fn take_fired(&mut self) -> Vec<Fired> {
+        self.waiting.drain(..).collect()
+    }
+
+    /// What has fired and wants a snapshot: one is enough for all of them.
+    pub fn take_snapshots(&mut self) -> Vec<Fired> {
+        std::mem::take(&mut self.snapshots_for)
+    }
+
+    pub fn has_fired(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// The fields of a marker that is known by this name, where it lacks one of `wanted`.
+    pub fn lacking(&self, name: &Selection, wanted: &[&str]) -> Option<Vec<String>> {
+        let mut known = self.markers.iter().map(|(_, marker)| marker);
+        let lacks = |marker: &&Marker| {
+            let has = |name: &&str| marker.fields.iter().any(|field| field.name == **name);
+            name.chooses(&[&marker.name], "") && !wanted.iter().all(has)
+        };
+        let fields = known.find(lacks)?.fields.iter();
+        Some(fields.map(|field| field.name.clone()).collect())
+    }
+
+    fn arrange(&mut self) {
+        self.sites = Sites::default();
+        for (index, (trigger, _)) in self.list.iter().enumerate() {
+            let (table, sites) = match &trigger.spot {
+                Spot::Entry(sites) => (&mut self.sites.entries, sites),
+                Spot::Return(sites) => (&mut self.sites.returns, sites),
+                Spot::Marker(_) => continue,
+            };
+            for site in sites {
+                let site = *site as usize;
+                if table.len() <= site {
+                    table.resize(site + 1, Vec::new());
+                }
+                table[site].push(index);
+            }
+        }
+        self.events.clear();
+        let events: Vec<u32> = self.markers.iter().map(|(event, _)| event).collect();
+        events.into_iter().for_each(|event| self.add_event(event));
+    }
+
+    fn add_event(&mut self, event: u32) {
+        let Some(marker) = self.markers.get(event) else {
+            return;
+        };
+        let all = self.list.iter().enumerate();
+        let wanted = all.filter(|(_, (trigger, _))| match &trigger.spot {
+            Spot::Marker(name) => name.chooses(&[&marker.name], ""),
+            _ => false,
+        });
+        self.events
+            .insert(event, wanted.map(|(index, _)| index).collect());
+    }
+}
+
+impl Audience for Triggers {
+    fn note(&mut self, note: &Note) {
+        match note {
+            &Note::Clock {
+                counter,
+                monotonic_ns,
+                realtime_ns,
+            } => {
+                self.snapshots.truncate(1);
+                self.snapshots.push(Snapshot {
+                    counter,
+                    monotonic_ns,
+                    realtime_ns,
+                });
+            }
+            Note::Marker { event, .. } => {
+                self.markers.learn(note);
+                self.add_event(*event);
+            }
+            _ => {}
+        }
+    }
+
+    fn records(&mut self, heard: Heard) {
+        let machine = self.threads.entry(heard.thread).or_default();
+        let mut listener = Listener {
+            thread: heard.thread,
+            clocks: Clocks::new(self.snapshots.iter().copied()),
+            list: &mut self.list,
+            sites: &self.sites,
+            events: &self.events,
+            markers: &self.markers,
+            arguments: &mut self.arguments,
+            waiting: &mut self.waiting,
+            snapshots_for: &mut self.snapshots_for,
+        };
+        machine.records(heard.words, heard.clock, heard.lossy, &mut listener);
+    }
+
+    fn thread_ended(&mut self, thread: ThreadKey) {
+        self.threads.remove(&thread);
+    }
+}
+
+/// Arguments of calls in progress that a trigger asks for when they return.
+#[derive(Default)]
+struct Arguments {
+    all: Vec<[u64; 6]>,
+    free: Vec<u32>,
+}
+
+impl Arguments {
+    /// Returns a note for the call's frame, which is not 0.
+    fn keep(&mut self, arguments: [u64; 6]) -> u32 {
+        match self.free.pop() {
+            Some(note) => {
+                self.all[note as usize - 1] = arguments;
+                note
+            }
+            None => {
+                self.all.push(arguments);
+                self.all.len() as u32
+            }
+        }
+    }
+
+    fn take(&mut self, note: u32) -> Option<[u64; 6]> {
+        let arguments = *self.all.get((note as usize).checked_sub(1)?)?;
+        self.free.push(note);
+        Some(arguments)
+    }
+}
+
+/// Hears of the calls of one thread.
+struct Listener<'a> {
+    thread: ThreadKey,
+    clocks: Clocks,
+    list: &'a mut [(Trigger, Hits)],
+    sites: &'a Sites,
+    events: &'a HashMap<u32, Vec<usize>>,
+    markers: &'a Markers,
+    arguments: &'a mut Arguments,
+    waiting: &'a mut VecDeque<Fired>,
+    snapshots_for: &'a mut Vec<Fired>,
+}
+
+/// The triggers of a site; none of most.
+#[inline(always)]
+fn of_site(table: &[Vec<usize>], site: u32) -> &[usize] {
+    table.get(site as usize).map_or(&[], Vec::as_slice)
+}
+
+impl Listener<'_> {
+    #[cold]
+    fn meet(&mut self, triggers: &[usize], clock: u64, met: &Met, what: impl Fn() -> String) {
+        for index in triggers {
+            let Some((trigger, hits)) = self.list.get_mut(*index) else {
+                continue;
+            };
+            if clock < trigger.since {
+                continue;
+            }
+            hits.met += 1;
+            let met = Met {
+                hits: hits.met,
+                ..*met
+            };
+            let condition = trigger.condition.as_ref();
+            if !condition.is_none_or(|condition| condition.holds(&met)) {
+                continue;
+            }
+            hits.fired += 1;
+            let again = || match trigger.does {
+                Does::Snapshot => self
+                    .snapshots_for
+                    .iter()
+                    .any(|one| one.name == trigger.name),
+                _ => self
+                    .waiting
+                    .back()
+                    .is_some_and(|last| last.name == trigger.name),
+            };
+            if trigger.does == Does::Nothing || trigger.does != Does::Always && again() {
+                continue;
+            }
+            let fired = Fired {
+                name: trigger.name.clone(),
+                counter: clock,
+                thread: self.thread,
+                told: format!("{}{}", trigger.place, what()),
+            };
+            match trigger.does {
+                Does::Snapshot => self.snapshots_for.push(fired),
+                _ if self.waiting.len() >= MOST_WAITING => hits.passed_over += 1,
+                _ => self.waiting.push_back(fired),
+            }
+        }
+    }
+
+    fn returned(&mut self, site: u32, clock: u64, met: Met) {
+        let sites = self.sites;
+        let took = met.duration_ns;
+        self.meet(of_site(&sites.returns, site), clock, &met, || {
+            took.map_or_else(String::new, |ns| format!(" after {}", duration(ns)))
+        });
+    }
+}
+
+impl Sink for Listener<'_> {
+    const RUNS: bool = true;
+
+    #[inline(always)]
+    fn plain(&mut self, site: u32, exit: u64, clock: u64, ticks: u64, own: u64) {
+        let sites = self.sites;
+        if exit == 0 {
+            let triggers = of_site(&sites.entries, site);
+            if !triggers.is_empty() {
+                self.meet(triggers, clock, &Met::default(), String::new);
+            }
+        } else if !of_site(&sites.returns, site).is_empty() {
+            let met = Met {
+                duration_ns: Some(self.clocks.duration_ns(ticks)),
+                self_ns: Some(self.clocks.duration_ns(own)),
+                ..Met::default()
+            };
+            self.returned(site, clock, met);
+        }
+    }
+
+    fn enter(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32 {
+        let Some(frame) = frames.last() else {
+            return 0;
+        };
+        let (site, sites) = (frame.site(), self.sites);
+        let met = Met {
+            arguments,
+            ..Met::default()
+        };
+        self.meet(
+            of_site(&sites.entries, site),
+            frame.clock,
+            &met,
+            String::new,
+        );
+        let returns = of_site(&sites.returns, site);
+        let asks = |index: &usize| {
+            let condition = self
+                .list
+                .get(*index)
+                .and_then(|(one, _)| one.condition.as_ref());
+            condition.is_some_and(|condition| condition.needs.arguments)
+        };
+        match arguments {
+            Some(arguments) if frame.style() != Style::Only && returns.iter().any(asks) => {
+                self.arguments.keep(arguments)
+            }
+            _ => 0,
+        }
+    }
+
+    fn leave(&mut self, frame: &Frame, ending: Ending, _frames: &[Frame]) {
+        let arguments = self.arguments.take(frame.note);
+        if of_site(&self.sites.returns, frame.site()).is_empty() || frame.style() == Style::Only {
+            return;
+        }
+        let ticks = ending.clock.saturating_sub(frame.clock);
+        let own = ticks.saturating_sub(frame.child);
+        let met = Met {
+            arguments,
+            result: ending.result,
+            duration_ns: Some(self.clocks.duration_ns(ticks)),
+            self_ns: Some(self.clocks.duration_ns(own)),
+            ..Met::default()
+        };
+        self.returned(frame.site(), ending.clock, met);
+    }
+
+    fn lose(&mut self, frame: &Frame, _clock: u64, _counted: bool) {
+        self.arguments.take(frame.note);
+    }
+
+    /// Its entry was before anybody listened, or is lost.
+    fn stray(&mut self, key: u32, ending: Ending) {
+        let met = Met {
+            result: ending.result,
+            ..Met::default()
+        };
+        self.returned(crate::calls::site_of(key), ending.clock, met);
+    }
+
+    fn mark(&mut self, clock: u64, event: u32, payload: &[u64], _frames: &[Frame]) {
+        let (events, markers) = (self.events, self.markers);
+        let (Some(triggers), Some(marker)) = (events.get(&event), markers.get(event)) else {
+            return;
+        };
+        if triggers.is_empty() {
+            return;
+        }
+        let values = marker.values(payload).unwrap_or_default();
+        let met = Met {
+            fields: &marker.fields,
+            values: &values,
+            ..Met::default()
+        };
+        self.meet(triggers, clock, &met, || {
+            let mut text = b": ".to_vec();
+            push_marker(&mut text, Some(marker), payload);
+            String::from_utf8_lossy(&text).into_owned()
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nopal_abi as abi;
+    use nopal_trace::{Field, FieldKind, event_number};
+
+    use super::*;
+
+    const THREAD: ThreadKey = ThreadKey {
+        process: 1,
+        thread: 2,
+        begin: 1000,
+    };
+    const EVENT: u32 = abi::EVENT_DEFINED + 3;
+
+    fn word(clock: u64, kind: u32, site: u32, depth: u64) -> u64 {
+        let slot = 0x7000_u64 - depth * 0x40;
+        clock | u64::from(kind) << 32 | u64::from(site) << 36 | (slot >> 4 & 0xff) << 56
+    }
+
+    fn resync(clock: u64) -> Vec<u64> {
+        let first = u64::from(abi::KIND_EXTENDED) << 32 | u64::from(abi::EVENT_RESYNC) << 36;
+        let reason = u64::from(abi::RESYNC_CHUNK);
+        vec![first | clock, clock, 0x7008, 0, 0, reason]
+    }
+
+    /// The counter runs at half a gigahertz.
+    fn triggers(all: &[(&str, Spot, &str, Does)]) -> Triggers {
+        let mut triggers = Triggers::default();
+        for (counter, monotonic_ns) in [(0, 0), (1000, 2000)] {
+            triggers.note(&Note::Clock {
+                counter,
+                monotonic_ns,
+                realtime_ns: 0,
+            });
+        }
+        for (name, spot, condition, does) in all {
+            triggers.set(Trigger {
+                name: (*name).into(),
+                spot: spot.clone(),
+                condition: (!condition.is_empty()).then(|| Condition::parse(condition).unwrap()),
+                since: 1000,
+                does: *does,
+                place: format!("at {name}"),
+            });
+        }
+        triggers
+    }
+
+    fn hear(triggers: &mut Triggers, clock: u64, words: &[u64]) {
+        triggers.records(Heard {
+            thread: THREAD,
+            clock,
+            words: &[&resync(clock), words].concat(),
+            lossy: false,
+        });
+    }
+
+    fn fired(triggers: &mut Triggers) -> Vec<(String, u64, String)> {
+        let fired = triggers.take_fired().into_iter();
+        fired.map(|one| (one.name, one.counter, one.told)).collect()
+    }
+
+    fn hits(met: u64, fired: u64) -> Hits {
+        Hits {
+            met,
+            fired,
+            passed_over: 0,
+        }
+    }
+
+    #[test]
+    fn the_call_that_is_slow_fires_when_it_returns() {
+        let slow = (
+            "slow",
+            Spot::Return(vec![1]),
+            "duration > 50ns",
+            Does::Always,
+        );
+        let mut triggers = triggers(&[slow]);
+        let mut words = Vec::new();
+        // Of 50 ns, and of 52 ns with another function in it.
+        for (begin, ticks) in [(1000, 25), (1100, 26)] {
+            words.push(word(begin, abi::KIND_ENTRY, 1, 0));
+            words.push(word(begin + 1, abi::KIND_ENTRY, 2, 1));
+            words.push(word(begin + 2, abi::KIND_EXIT, 2, 1));
+            words.push(word(begin + ticks, abi::KIND_EXIT, 1, 0));
+        }
+        hear(&mut triggers, 1000, &words);
+        let told = "at slow after 52 ns".to_owned();
+        assert_eq!(fired(&mut triggers), [("slow".to_owned(), 1126, told)]);
+        assert_eq!(triggers.hits("slow"), hits(2, 1));
+    }
+
+    #[test]
+    fn arguments_and_results_are_those_of_the_call() {
+        let condition = "arg2 == 7 and int(result) < 0";
+        let both = ("both", Spot::Return(vec![1]), condition, Does::Always);
+        let entry = ("entry", Spot::Entry(vec![1]), "arg2 == 7", Does::Always);
+        let mut triggers = triggers(&[both, entry]);
+        let mut words = Vec::new();
+        for (begin, argument, result) in
+            [(1000, 7, 0xffff_ffff), (1010, 7, 1), (1020, 8, 0xffff_ffff)]
+        {
+            words.push(word(begin, abi::KIND_ENTRY_ARGS, 1, 0));
+            words.extend([0, argument, 0, 0, 0, 0]);
+            words.push(word(begin + 5, abi::KIND_EXIT_RESULT, 1, 0));
+            words.push(result);
+        }
+        hear(&mut triggers, 1000, &words);
+        let counters: Vec<u64> = fired(&mut triggers).iter().map(|one| one.1).collect();
+        assert_eq!(counters, [1000, 1005, 1010]);
+        assert_eq!(triggers.hits("both"), hits(3, 1));
+        assert_eq!(triggers.hits("entry"), hits(3, 2));
+    }
+
+    #[test]
+    fn markers_are_met_by_name_and_fields() {
+        let name = Selection::new(&["net_*".into()], &[]).unwrap();
+        let field = Field {
+            name: "len".into(),
+            kind: FieldKind::Signed(32),
+            labels: Vec::new(),
+        };
+        let long = (
+            "long",
+            Spot::Marker(name.clone()),
+            "len > 1000",
+            Does::Always,
+        );
+        let mut triggers = triggers(&[long]);
+        assert_eq!(
+            triggers.lacking(&name, &["size"]),
+            None,
+            "no marker is known"
+        );
+        let event = event_number(EVENT, std::slice::from_ref(&field));
+        triggers.note(&Note::Marker {
+            event,
+            image: 0,
+            name: "net_rx".into(),
+            format: "len=%d".into(),
+            fields: vec![field],
+            file: "x.c".into(),
+            line: 1,
+        });
+        let record = |clock: u64, len: u64| {
+            let first = u64::from(abi::KIND_EXTENDED) << 32 | u64::from(event) << 36;
+            [first | clock, clock, len]
+        };
+        hear(
+            &mut triggers,
+            1000,
+            &[record(1001, 1000), record(1002, 1001)].concat(),
+        );
+        let told = "at long: net_rx len=1001".to_owned();
+        assert_eq!(fired(&mut triggers), [("long".to_owned(), 1002, told)]);
+        assert_eq!(triggers.lacking(&name, &["size"]), Some(vec!["len".into()]));
+        assert_eq!(triggers.lacking(&name, &["len"]), None);
+    }
+
+    #[test]
+    fn what_once_is_enough_for_waits_once() {
+        let once = ("once", Spot::Entry(vec![1]), "", Does::Once);
+        let count = (
+            "count",
+            Spot::Entry(vec![1]),
+            "hits % 2 == 0",
+            Does::Nothing,
+        );
+        let mut triggers = triggers(&[once, count]);
+        let calls = |from: u64| -> Vec<u64> {
+            let call = |at| {
+                [
+                    word(at, abi::KIND_ENTRY, 1, 0),
+                    word(at, abi::KIND_EXIT, 1, 0),
+                ]
+            };
+            (from..from + 5).flat_map(call).collect()
+        };
+        hear(&mut triggers, 990, &calls(990));
+        assert_eq!(fired(&mut triggers), [], "that was before it was set");
+        hear(&mut triggers, 1000, &calls(1000));
+        assert_eq!(fired(&mut triggers).len(), 1);
+        hear(&mut triggers, 1010, &calls(1010));
+        assert_eq!(fired(&mut triggers).len(), 1);
+        assert_eq!(triggers.hits("once"), hits(10, 10));
+        assert_eq!(triggers.hits("count"), hits(10, 5));
+        triggers.remove("once");
+        hear(&mut triggers, 1020, &calls(1020));
+        assert_eq!(
+            (fired(&mut triggers).len(), triggers.hits("count")),
+            (0, hits(15, 7))
+        );
+    }
+
+    #[test]
+    fn no_more_wait_than_can_be_obeyed() {
+        let mark = ("mark", Spot::Entry(vec![1]), "", Does::Always);
+        let mut triggers = triggers(&[mark]);
+        let call = |at| {
+            [
+                word(at, abi::KIND_ENTRY, 1, 0),
+                word(at, abi::KIND_EXIT, 1, 0),
+            ]
+        };
+        let words: Vec<u64> = (1000..6000).flat_map(call).collect();
+        hear(&mut triggers, 1000, &words);
+        let waiting = triggers.take_fired().len();
+        assert_eq!(waiting, MOST_WAITING);
+        let passed_over = 5000 - waiting as u64;
+        assert_eq!(
+            triggers.hits("mark"),
+            Hits {
+                passed_over,
+                ..hits(5000, 5000)
+            }
+        );
+    }
+}

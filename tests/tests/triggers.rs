@@ -1,0 +1,352 @@
+//! Triggers of processes that run, and snapshots of a flight recorder.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ChildStdin;
+
+use nopal_tests::process::assert_nothing_left;
+use nopal_tests::{Case, End, Ended, Report, Running, c, nopal, scratch};
+use tempfile::TempDir;
+
+/// The program `requests`, traced.
+struct Desk {
+    scratch: TempDir,
+    program: Running,
+    stdin: Option<ChildStdin>,
+    tool: Running,
+    done: usize,
+}
+
+const SLOW: &str = "return handle_request if duration > 1s";
+
+fn requests(scratch: &Path) -> Case {
+    Case::new(c("requests", &[])).environment("XDG_RUNTIME_DIR", scratch)
+}
+
+impl Desk {
+    fn with(options: &[&str]) -> Desk {
+        let scratch = scratch();
+        let case = requests(scratch.path()).options(options);
+        let mut program = case.untraced_start().spawn();
+        program.wait_for(|text| text == "ready\n");
+        let stdin = program.stdin();
+        let tool = case.attach(program.id(), &scratch.path().join("trace"));
+        Desk {
+            stdin: Some(stdin),
+            program,
+            tool,
+            scratch,
+            done: 0,
+        }
+    }
+
+    /// Has the program do what a line says.
+    fn run(&mut self, line: &str) {
+        self.done += 1;
+        let done = self.done;
+        writeln!(self.stdin.as_mut().unwrap(), "{line}").unwrap();
+        self.program
+            .wait_for(|text| text.matches("done\n").count() == done);
+    }
+
+    fn try_ctl(&self, commands: &str) -> Ended {
+        let mut start = requests(self.scratch.path()).untraced_start();
+        start.words = vec![
+            nopal().into(),
+            "ctl".into(),
+            self.program.id().to_string().into(),
+        ];
+        start.run(commands)
+    }
+
+    fn ctl(&self, commands: &str) -> String {
+        let ended = self.try_ctl(commands);
+        assert_eq!(ended.end, End::Code(0), "{commands}: {}", ended.stderr);
+        ended.stdout
+    }
+
+    /// Waits until the state shows a line that begins so, and returns the rest of that line.
+    fn wait_for(&mut self, begin: &str) -> String {
+        let mut found = None;
+        for _ in 0..1000 {
+            let state = self.ctl("");
+            found = state
+                .lines()
+                .find_map(|line| line.strip_prefix(begin).map(str::to_owned));
+            if found.is_some() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        found.unwrap_or_else(|| panic!("no {begin}:\n{}", self.ctl("")))
+    }
+
+    fn trace(&self) -> PathBuf {
+        self.scratch.path().join("trace")
+    }
+
+    /// The program has suffered nothing, and nothing is left in it.
+    fn end(mut self) -> (TempDir, String) {
+        self.tool.signal_group(libc::SIGINT);
+        let ended = self.tool.wait();
+        assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+        assert_nothing_left(self.program.id());
+        self.stdin = None;
+        assert_eq!(self.program.wait().end, End::Code(5));
+        (self.scratch, ended.stderr)
+    }
+}
+
+fn replay(trace: &Path) -> String {
+    let start = nopal_tests::Start::new([nopal(), Path::new("replay"), trace]);
+    let ended = start.run("");
+    assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+    ended.stdout
+}
+
+/// Slow calls of handle_request in a trace, and all.
+fn requests_in(trace: &Path) -> (u64, u64) {
+    let report = Report::of(trace);
+    (report.calls("stall"), report.calls("handle_request"))
+}
+
+#[test]
+fn a_slow_call_has_its_snapshot() {
+    let mut desk = Desk::with(&["--flight", "--snapshot-when", SLOW]);
+    desk.run("fast 20");
+    desk.run("slow 20");
+    desk.run("slow 1500");
+    let told = desk.wait_for("#snapshot-1: ");
+    assert!(told.contains("return handle_request after 1.5"), "{told}");
+    desk.run("fast 5");
+    desk.run("slow 1500");
+    desk.wait_for("#snapshot-2: ");
+    desk.run("fast 5");
+    let (scratch, said) = desk.end();
+    assert_eq!(said.matches("nopal: snapshot-").count(), 2, "{said}");
+    let trace = scratch.path().join("trace");
+    // The slow call, and what ran before it.
+    assert_eq!(requests_in(&trace.join("snapshot-1")), (2, 22));
+    assert_eq!(requests_in(&trace.join("snapshot-2")), (3, 28));
+    assert_eq!(requests_in(&trace), (3, 33), "the end is kept as well");
+    let text = replay(&trace.join("snapshot-1"));
+    let mut lines = text.lines().rev();
+    let last = lines.next().unwrap();
+    assert!(
+        last.contains("/* snapshot-1: return handle_request after 1.5"),
+        "{last}"
+    );
+    let calls: Vec<&str> = lines.collect();
+    assert!(
+        calls
+            .iter()
+            .any(|line| line.ends_with("} /* handle_request */")),
+        "the call has its end"
+    );
+}
+
+#[test]
+fn a_program_that_nopal_starts_has_snapshots_too() {
+    // The second does not record what it waits for.
+    for options in [&[][..], &["-F", "step"]] {
+        let scratch = scratch();
+        let trace = scratch.path().join("trace");
+        let case = requests(scratch.path())
+            .options(["--flight", "--snapshot-when", SLOW])
+            .options(options.iter().copied());
+        let ended = case
+            .traced_start(&trace)
+            .run("fast 10\nslow 1500\nfast 10\n");
+        assert_eq!(ended.end, End::Code(5), "{}", ended.stderr);
+        let snapshot = trace.join("snapshot-1");
+        // The program may have gone on for some milliseconds.
+        let report = Report::of(&snapshot);
+        assert!((110..=210).contains(&report.calls("step")));
+        let others = u64::from(options.is_empty());
+        assert_eq!(report.calls("handle_request") >= 11, options.is_empty());
+        assert_eq!(report.calls("stall"), others);
+        assert!(!trace.join("snapshot-2").exists());
+        // Once more, over all of it.
+        let ended = case.traced_start(&trace).run("fast 10\n");
+        assert_eq!(ended.end, End::Code(5), "{}", ended.stderr);
+        assert!(!snapshot.exists() && scratch.path().join("trace.old/snapshot-1").exists());
+        let ended = case.traced_start(&trace).run("fast 10\n");
+        assert_eq!(ended.end, End::Code(5), "{}", ended.stderr);
+        assert!(!scratch.path().join("trace.old/snapshot-1").exists());
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused_before_the_program_runs() {
+    let scratch = scratch();
+    let trace = scratch.path().join("trace");
+    for (when, expected) in [
+        (
+            "return handle_reqest",
+            "no function matches handle_reqest; the nearest are handle_request",
+        ),
+        (
+            "return handle_request if duration > 50m",
+            "\"50m\" is no value",
+        ),
+        (
+            "handle_request if duration > 50ms",
+            "is known when the function returns",
+        ),
+        ("mark net", "no marker matches net"),
+        ("step do", "expected ACTION, found \"do\""),
+    ] {
+        let case = requests(scratch.path()).options(["--flight", "--snapshot-when", when]);
+        let ended = case.traced_start(&trace).run("fast 1\n");
+        assert!(ended.stderr.contains(expected), "{when}: {}", ended.stderr);
+        assert_eq!((ended.end, &*ended.stdout), (End::Code(1), ""), "{when}");
+    }
+}
+
+#[test]
+fn recording_starts_and_stops_itself() {
+    let mut desk = Desk::with(&["-F", "handle_request"]);
+    desk.ctl("stop\nwhen begin_phase do start new b\nwhen end_phase do stop new e");
+    desk.run("fast 7");
+    desk.run("begin");
+    desk.wait_for("#traceactive 1");
+    desk.run("fast 10");
+    desk.run("end");
+    desk.wait_for("#traceactive 0");
+    desk.run("fast 7");
+    desk.run("begin");
+    desk.wait_for("#traceactive 1");
+    desk.run("fast 3");
+    let told = [desk.wait_for("#when b "), desk.wait_for("#when e ")];
+    assert_eq!(told, ["met 2, fired 2", "met 1, fired 1"]);
+    let (scratch, _) = desk.end();
+    let report = Report::of(&scratch.path().join("trace"));
+    assert_eq!(report.calls("handle_request"), 13);
+    assert_eq!(report.calls("begin_phase"), 0, "it is only listened to");
+}
+
+#[test]
+fn traces_switch_by_what_happens() {
+    let mut desk = Desk::with(&["-F", "answer"]);
+    desk.ctl("trace step new s\nwhen begin_phase do trace s on\nwhen end_phase do trace s off");
+    for (line, wanted) in [("begin", "trace s on"), ("end", "trace s off")] {
+        desk.run(line);
+        desk.wait_for(wanted);
+        desk.run("fast 4");
+    }
+    let (scratch, _) = desk.end();
+    let report = Report::of(&scratch.path().join("trace"));
+    assert_eq!(report.calls("step"), 40);
+}
+
+#[test]
+fn arguments_and_results_decide() {
+    let mut desk = Desk::with(&[]);
+    desk.ctl(
+        "when answer if arg1 == 7 or arg1 > 100 do count new seven\n\
+         when return answer if int(result) < -50 do count new less\n\
+         when return answer if arg1 & 1 == 1 and hits % 2 == 0 do count new odd\n\
+         when handle_request if hits == 2 do mark new second",
+    );
+    for number in [7, 8, 51, 7, 101, 7] {
+        desk.run(&format!("answer {number}"));
+    }
+    desk.run("fast 3");
+    for (name, told) in [
+        ("seven", "met 6, fired 4"),
+        ("less", "met 6, fired 2"),
+        ("odd", "met 6, fired 2"),
+        ("second", "met 3, fired 1"),
+    ] {
+        assert_eq!(desk.wait_for(&format!("#when {name} ")), told, "{name}");
+    }
+    let refused = desk.try_ctl("when answer if result == 1 do count").stderr;
+    assert!(refused.contains("when return answer"), "{refused}");
+    desk.ctl("when seven remove\nwhen less remove\nwhen odd remove");
+    let (scratch, _) = desk.end();
+    let text = replay(&scratch.path().join("trace"));
+    let lines: Vec<&str> = text.lines().collect();
+    let note = lines
+        .iter()
+        .position(|line| line.ends_with("/* second: handle_request */"))
+        .unwrap_or_else(|| panic!("{text}"));
+    let before = |name: &str| {
+        lines[..note]
+            .iter()
+            .filter(|line| line.contains(name))
+            .count()
+    };
+    assert_eq!(
+        before("handle_request("),
+        1,
+        "at the time of the second call:\n{text}"
+    );
+}
+
+#[test]
+fn a_trigger_ends_the_session() {
+    let mut desk = Desk::with(&[]);
+    desk.ctl("when end_phase do detach");
+    desk.run("fast 3");
+    desk.run("end");
+    let ended = desk.tool.wait();
+    assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+    assert_nothing_left(desk.program.id());
+    desk.run("fast 3");
+    desk.stdin = None;
+    assert_eq!(desk.program.wait().end, End::Code(5));
+    assert_eq!(requests_in(&desk.trace()), (0, 3));
+}
+
+/// The program dies of it, and the tool, and what was seen is there.
+#[test]
+fn a_snapshot_outlives_all() {
+    let mut desk = Desk::with(&["--flight", "--snapshot-when", SLOW]);
+    desk.run("fast 20");
+    desk.run("slow 1500");
+    // SAFETY: sends a signal to a process of ours.
+    unsafe { libc::kill(desk.program.id(), libc::SIGKILL) };
+    let ended = desk.tool.wait();
+    assert!(
+        ended.stderr.contains("nopal: snapshot-1: "),
+        "{}",
+        ended.stderr
+    );
+    assert_eq!(requests_in(&desk.trace().join("snapshot-1")), (1, 21));
+    desk.stdin = None;
+    desk.program.wait();
+
+    let mut desk = Desk::with(&["--flight"]);
+    let said = desk.ctl("snapshot");
+    assert!(said.starts_with("snapshot-1: "), "{said}");
+    desk.run("fast 20");
+    desk.ctl(&format!("when {SLOW} do snapshot"));
+    desk.run("slow 1500");
+    desk.wait_for("#snapshot-2: ");
+    for _ in 0..1000 {
+        if !desk.ctl("").contains("being written") {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    // SAFETY: as above.
+    unsafe { libc::kill(desk.tool.id(), libc::SIGKILL) };
+    desk.tool.wait();
+    desk.program.wait_until(|| true);
+    assert_eq!(requests_in(&desk.trace().join("snapshot-2")), (1, 21));
+    desk.run("fast 1");
+    desk.stdin = None;
+    assert_eq!(desk.program.wait().end, End::Code(5));
+}
+
+/// Triggers and traces that are not flight recorders: what needs one says so.
+#[test]
+fn a_session_that_keeps_everything_has_no_snapshots() {
+    let desk = Desk::with(&["-F", "step"]);
+    for command in ["snapshot", "when step do snapshot"] {
+        let refused = desk.try_ctl(command);
+        assert_eq!(refused.end, End::Code(1));
+        assert!(refused.stderr.contains("(--flight"), "{}", refused.stderr);
+    }
+    desk.end();
+}
