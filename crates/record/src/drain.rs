@@ -269,6 +269,12 @@ fn run(shared: &Shared, mut collector: Collector, mut system: Option<System>) ->
         };
         std::thread::park_timeout(nap);
     }
+    // What happened at the very end fires, too.
+    for region in shared.regions() {
+        let mut writer = lock(&shared.writer);
+        collector.hearing.round(&region, &mut writer)?;
+    }
+    obey_triggers(shared, &mut collector)?;
     if let Some(system) = system {
         let processes = processes(shared);
         let mut writer = lock(&shared.writer);

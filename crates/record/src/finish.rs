@@ -30,6 +30,7 @@ impl Session {
         }
         let mut collector = drain.stop()?;
         collector.finish_snapshots();
+        self.obey_triggers();
         let regions = self.shared.regions();
         let mut writer = notes::lock(&self.shared.writer);
         match writer.end_system() {
