@@ -3,13 +3,16 @@
  * thread each of them once, in the second thread
  * fork   each of them once, in a forked child
  * load F the function late() of the library F, once
+ * stay F the function late() of the library F, once, in a forked child that stays; says "child" with its id
  * again  executes the same program
  * pair N two functions of equal work, each N times; says how long each took, in nanoseconds
  * Says "ready" with the ids of both threads, then "done" for each line. */
 #include "hard.h"
 #include <dlfcn.h>
 #include <pthread.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -87,6 +90,24 @@ static void load(const char *path)
 	late();
 }
 
+static void stay(const char *path)
+{
+	int ready[2];
+	char byte;
+	CHECK(pipe(ready) == 0);
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (!child) {
+		CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
+		load(path);
+		CHECK(write(ready[1], "", 1) == 1);
+		for (;;)
+			pause();
+	}
+	CHECK(read(ready[0], &byte, 1) == 1);
+	printf("child %d\n", (int)child);
+}
+
 KEPT static void one(void) { sum += 0x77; }
 KEPT static void other(void) { sum += 0x78; }
 
@@ -131,6 +152,8 @@ int main(int count, char **words)
 			in_child();
 		else if (!strncmp(line, "load ", 5))
 			load(line + 5);
+		else if (!strncmp(line, "stay ", 5))
+			stay(line + 5);
 		else if (!strcmp(line, "again"))
 			execl("/proc/self/exe", words[0], line, NULL);
 		else if (!strncmp(line, "pair ", 5))

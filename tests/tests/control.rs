@@ -364,6 +364,22 @@ fn libraries_that_are_loaded_later() {
     desk.end();
 }
 
+/// Whether or not anything of a library is traced that they load.
+#[test]
+fn children_that_stay_are_left_as_they_were() {
+    let (_, late) = library("late.c");
+    for chosen in ["call_all", "late@liblate*"] {
+        let mut desk = Desk::with(&["-F", chosen]);
+        let said = desk.run(&format!("stay {}", late.display()));
+        let (_, child) = said.split_once("child ").unwrap();
+        let child = child.split_once('\n').unwrap().0.parse().unwrap();
+        desk.tool.signal_group(libc::SIGINT);
+        assert_eq!(desk.tool.wait().end, End::Code(0));
+        assert_nothing_left(child);
+        assert_nothing_left(desk.program.id());
+    }
+}
+
 #[test]
 fn a_program_that_is_executed_later_is_traced_from_its_start() {
     let mut desk = Desk::new();

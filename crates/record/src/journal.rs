@@ -6,8 +6,8 @@ use crate::traced::{as_bytes_mut, pointers_bytes};
 use anyhow::{Context, Result, ensure};
 use nopal_abi::{ABI_VERSION, Region as Layout};
 use nopal_agent::{
-    BLOCKS, BlockEntry, CONTEXT_BYTES, CONTEXTS, ProcessHead, STACK_PART_BYTES, STACK_PARTS,
-    UNWINDERS, UnwinderEntry,
+    ARENA_BYTES, BLOCKS, BlockEntry, CONTEXT_BYTES, CONTEXTS, ProcessHead, STACK_PART_BYTES,
+    STACK_PARTS, UNWINDERS, UnwinderEntry,
 };
 use nopal_process::{Mapping, Memory};
 use std::mem::offset_of;
@@ -172,10 +172,12 @@ fn read(process: i32, region: &Mapping, maps: &[Mapping], memory: &Memory) -> Re
     }
     let mut code: Vec<Range<u64>> = Vec::new();
     let mut changes = Vec::new();
+    // By addresses, so that the piece with an arena's image comes first. Pieces behind it may have nothing in them yet.
     for map in maps.iter().filter(|map| is_nopals(map) && map.executable) {
         let within = |entry: &&BlockEntry| map.start <= entry.low && entry.header < map.end;
         let blocks: Vec<&BlockEntry> = table.iter().filter(within).collect();
-        if blocks.is_empty() {
+        let in_arena = |one: &Range<u64>| one.start / ARENA_BYTES == map.start / ARENA_BYTES;
+        if blocks.is_empty() && !code.iter().any(in_arena) {
             continue;
         }
         code.push(map.start..map.end);

@@ -353,7 +353,8 @@ impl Traced {
     ) -> Result<()> {
         let chosen = new.iter().filter_map(|module| {
             let chosen = choose(module, imports, workshop);
-            (!self.rests(module, &chosen)).then(|| (module, chosen.bound()))
+            let needs_none = chosen.is_empty() || self.rests(module, &chosen);
+            (!needs_none).then(|| (module, chosen.bound()))
         });
         let wanted: Vec<_> = chosen.collect();
         self.map_room(&wanted, thread)
