@@ -485,6 +485,10 @@ pub struct List {
     /// As a JSON object
     #[arg(long)]
     pub json: bool,
+
+    /// Which instructions of this function can be probed, and why the others cannot
+    #[arg(long, value_name = "FUNCTION")]
+    pub probes: Option<String>,
 }
 
 /// Write the manual pages into a directory

@@ -1,5 +1,7 @@
 //! `nopal list`: what can be traced in a file, and what not.
 
+mod probes;
+
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
@@ -17,6 +19,10 @@ use crate::program;
 pub fn run(list: &List) -> Result<()> {
     let path = program::find(&list.program)?;
     let image = Image::open(&path)?;
+    if let Some(function) = &list.probes {
+        let out = output::stdout()?;
+        return probes::run(out, &image, function, list.json);
+    }
     let plan = Plan::make(&image).with_context(|| path.display().to_string())?;
     let names = Names(&image);
     let (good, bad) = image.markers();

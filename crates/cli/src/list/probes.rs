@@ -1,0 +1,87 @@
+//! `nopal list --probes`: where in a function probes can be.
+
+use std::io::{self, Write};
+
+use anyhow::{Result, bail};
+use nopal_analysis::text::{Align, Table};
+use nopal_plan::{Site, Unprobed};
+use nopal_symbols::{Function, Image, demangle, nearest, without_parameters};
+use serde_json::{Value, json};
+
+use crate::output::finish;
+
+type Judged = (u64, Result<Site, Unprobed>);
+
+pub fn run(mut out: impl Write, image: &Image, wanted: &str, as_json: bool) -> Result<()> {
+    let mut functions = image.functions()?.iter();
+    let Some(function) = functions.find(|function| is_called(function, wanted)) else {
+        let names: Vec<&str> = image.functions()?.iter().map(|one| &*one.name).collect();
+        match nearest(names, wanted) {
+            near if near.is_empty() => bail!("no function is named {wanted}"),
+            near => bail!(
+                "no function is named {wanted}; the nearest are {}",
+                near.join(", ")
+            ),
+        }
+    };
+    let judged = nopal_plan::probes(image, |probes| Ok(probes.of_function(function.address)?))?;
+    let written = match as_json {
+        true => write_json(&mut out, function, &judged),
+        false => write_text(&mut out, function, &judged),
+    };
+    finish(out, written.map_err(Into::into))
+}
+
+fn is_called(function: &Function, wanted: &str) -> bool {
+    let mut names = std::iter::once(&function.name).chain(&function.aliases);
+    names.any(|name| {
+        let demangled = demangle(name);
+        name == wanted || demangled == wanted || without_parameters(&demangled) == wanted
+    })
+}
+
+/// `FUNCTION+0xOFFSET`
+fn place(function: &Function, address: u64) -> String {
+    match address - function.address {
+        0 => function.name.clone(),
+        offset => format!("{}+{offset:#x}", function.name),
+    }
+}
+
+fn write_text(out: &mut dyn Write, function: &Function, judged: &[Judged]) -> io::Result<()> {
+    let columns = [
+        ("address", Align::Right),
+        ("bytes", Align::Right),
+        ("probe", Align::Left),
+        ("why not", Align::Left),
+    ];
+    let mut table = Table::new(&columns);
+    for (address, site) in judged {
+        let (bytes, why) = match site {
+            Ok(site) => (site.window.to_string(), String::new()),
+            Err(reason) => (String::new(), reason.to_string()),
+        };
+        table.row(vec![
+            format!("{address:#x}"),
+            bytes,
+            place(function, *address),
+            why,
+        ]);
+    }
+    table.write(out, usize::MAX)
+}
+
+fn write_json(out: &mut dyn Write, function: &Function, judged: &[Judged]) -> io::Result<()> {
+    let one = |(address, site): &Judged| -> Value {
+        let place = place(function, *address);
+        match site {
+            Ok(site) => json!({"address": address, "place": place, "bytes": site.window}),
+            Err(reason) => {
+                json!({"address": address, "place": place, "reason": reason.to_string()})
+            }
+        }
+    };
+    let all: Vec<Value> = judged.iter().map(one).collect();
+    serde_json::to_writer_pretty(&mut *out, &all)?;
+    writeln!(out)
+}
