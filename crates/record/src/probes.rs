@@ -9,9 +9,10 @@ use crate::notes::note;
 use crate::statics::StaticProbe;
 use crate::traced::{Chosen, Traced, Workshop};
 use anyhow::{Context, Result, bail, ensure};
-use nopal_agent::{FETCH_CONSTANT, Fetch, Values};
+use nopal_agent::{FETCH_CONSTANT, FETCH_LOADS, Fetch, Values};
 use nopal_control::{Fetched, Probe, Shown, Source, Spot};
 use nopal_plan::{Site, Unprobed};
+use nopal_symbols::{Base, VariableKind};
 use nopal_trace::{Field, FieldKind, Note, Writer, event_number};
 use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -390,14 +391,10 @@ impl Files {
         let mut values = Vec::new();
         let mut fields = Vec::new();
         for fetched in &probe.fetched {
-            let (value, kind) =
-                value(fetched, probe, &place).with_context(|| format!("{fetched}"))?;
+            let (value, field) =
+                value(fetched, probe, &place).with_context(|| fetched.source.to_string())?;
             values.push(value);
-            fields.push(Field {
-                name: fetched.name.clone(),
-                kind,
-                labels: Vec::new(),
-            });
+            fields.push(field);
         }
         let call = match probe.returns {
             true => {
@@ -583,7 +580,8 @@ fn shape(fields: &[Field]) -> u64 {
     })
 }
 
-fn value(fetched: &Fetched, probe: &Probe, place: &Found) -> Result<(Value, FieldKind)> {
+/// A value, and the field that it is in.
+fn value(fetched: &Fetched, probe: &Probe, place: &Found) -> Result<(Value, Field)> {
     let mut value = Value {
         fetch: Fetch {
             bytes: 8,
@@ -591,7 +589,9 @@ fn value(fetched: &Fetched, probe: &Probe, place: &Found) -> Result<(Value, Fiel
         },
         is_relative: false,
     };
-    let is_text = fetched.kind == Some(Shown::Text);
+    let mut labels = Vec::new();
+    let mut own_kind = FieldKind::Hexadecimal(64);
+    let mut is_text = fetched.kind == Some(Shown::Text);
     // Text is where it is: what a command calls memory is its address.
     match &fetched.source {
         Source::Memory(offset, inner) if is_text => {
@@ -602,21 +602,89 @@ fn value(fetched: &Fetched, probe: &Probe, place: &Found) -> Result<(Value, Fiel
             value.fetch.source = FETCH_CONSTANT;
             value.fetch.offset[0] = *address;
         }
+        Source::Variable(name) => {
+            let kind = variable(name, place, &mut value)?;
+            is_text |= fetched.kind.is_none()
+                && matches!(kind, VariableKind::Text | VariableKind::Characters);
+            own_kind = match kind {
+                VariableKind::Signed(bits) => FieldKind::Signed(bits),
+                VariableKind::Unsigned(bits) => FieldKind::Unsigned(bits),
+                VariableKind::Character => FieldKind::Character,
+                VariableKind::Double => FieldKind::Double,
+                VariableKind::Pointer | VariableKind::Text | VariableKind::Characters => {
+                    FieldKind::Hexadecimal(64)
+                }
+                VariableKind::Enumeration {
+                    signed,
+                    bits,
+                    names,
+                } => {
+                    labels = names;
+                    match signed {
+                        true => FieldKind::Signed(bits),
+                        false => FieldKind::Unsigned(bits),
+                    }
+                }
+            };
+        }
         source => follow(source, probe, place, &mut value)?,
     }
     value.fetch.text = is_text.into();
     let kind = match fetched.kind {
-        Some(Shown::Text) => FieldKind::Text,
+        _ if is_text => FieldKind::Text,
         Some(Shown::Signed(bits)) => FieldKind::Signed(bits),
         Some(Shown::Unsigned(bits)) => FieldKind::Unsigned(bits),
         Some(Shown::Hexadecimal(bits)) => FieldKind::Hexadecimal(bits),
-        None => FieldKind::Hexadecimal(64),
+        Some(Shown::Text) | None => own_kind,
     };
-    if let FieldKind::Signed(bits) | FieldKind::Unsigned(bits) | FieldKind::Hexadecimal(bits) = kind
-    {
-        value.fetch.bytes = bits / 8;
+    value.fetch.bytes = match kind {
+        FieldKind::Signed(bits) | FieldKind::Unsigned(bits) | FieldKind::Hexadecimal(bits) => {
+            bits / 8
+        }
+        FieldKind::Character => 1,
+        _ => 8,
+    };
+    let name = fetched.name.clone();
+    Ok((value, Field { name, kind, labels }))
+}
+
+/// Begins a value with a variable.
+fn variable(name: &str, place: &Found, value: &mut Value) -> Result<VariableKind> {
+    /// The processor's numbers of DWARF's registers.
+    const NUMBERS: [u8; 16] = [0, 2, 1, 3, 6, 7, 5, 4, 8, 9, 10, 11, 12, 13, 14, 15];
+    let image = &place.module.file.image;
+    let variable = image.variable(place.address, name)?;
+    let fetch = &mut value.fetch;
+    fetch.source = match variable.base {
+        Base::Register(register) => {
+            let number = NUMBERS.get(usize::from(register));
+            *number.context("it is in a register that is not fetched")?
+        }
+        Base::Address(_) | Base::Nothing => FETCH_CONSTANT,
+    };
+    for (index, offset) in variable.offsets.iter().enumerate() {
+        if index > 0 {
+            load(fetch)?;
+        }
+        add(fetch, *offset);
     }
-    Ok((value, kind))
+    if let Base::Address(address) = variable.base {
+        fetch.offset[0] = fetch.offset[0].wrapping_add(address);
+        value.is_relative = true;
+    }
+    if variable.is_address && variable.kind != VariableKind::Characters {
+        load(&mut value.fetch)?;
+    }
+    Ok(variable.kind)
+}
+
+fn load(fetch: &mut Fetch) -> Result<()> {
+    ensure!(
+        usize::from(fetch.loads) < FETCH_LOADS,
+        "memory is followed up to {FETCH_LOADS} times"
+    );
+    fetch.loads += 1;
+    Ok(())
 }
 
 /// Adds to what is found so far.
@@ -658,14 +726,9 @@ fn follow(source: &Source, probe: &Probe, place: &Found, value: &mut Value) -> R
         Source::Memory(offset, inner) => {
             follow(inner, probe, place, value)?;
             add(&mut value.fetch, *offset);
-            ensure!(
-                usize::from(value.fetch.loads) < nopal_agent::FETCH_LOADS,
-                "memory is followed up to {} times",
-                nopal_agent::FETCH_LOADS
-            );
-            value.fetch.loads += 1;
+            load(&mut value.fetch)?;
         }
-        Source::Variable(name) => bail!("variables are not known yet: {name}"),
+        Source::Variable(name) => drop(variable(name, place, value)?),
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use object::LittleEndian as LE;
 use object::elf::{self as abi, Sym64};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
@@ -18,6 +18,7 @@ use crate::probes::{self, Probe};
 use crate::stamp::Stamp;
 use crate::table::SymbolTable;
 use crate::unwind::{CfaChange, Frames, UnwindEntry};
+use crate::variables::{self, Variable};
 use crate::{debug, lines, table};
 
 /// How the kernel and the loader place a file.
@@ -324,6 +325,20 @@ impl Image {
             }
         }
         Ok((line, first.into_values().collect()))
+    }
+
+    /// Where the variable of a name is at an instruction, by the debug information; an error says why it cannot be had.
+    pub fn variable(&self, address: u64, name: &str) -> Result<Variable> {
+        if self.elf.section(".debug_info").is_some() {
+            return variables::find(self, &self.elf, address, name);
+        }
+        match debug::file(self, &self.debug_directories) {
+            Some(elf) => variables::find(self, &elf, address, name),
+            None => bail!(
+                "{} has no debug information to find {name} by (-g)",
+                self.file_name()
+            ),
+        }
     }
 
     fn line(&self, file: &str, line: u32) -> (u32, Vec<u64>) {

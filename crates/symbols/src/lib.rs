@@ -19,6 +19,7 @@ mod selection;
 mod stamp;
 mod table;
 mod unwind;
+mod variables;
 
 pub use demangle::{demangle, without_parameters};
 pub use format::{Field, FieldKind};
@@ -31,3 +32,4 @@ pub use probes::{Argument, Probe};
 pub use selection::Selection;
 pub use stamp::Stamp;
 pub use unwind::{Cfa, CfaChange, UnwindEntry};
+pub use variables::{Base, Variable, VariableKind};

@@ -1,0 +1,152 @@
+/* What a probe must leave as it is: the red zone, all flags, the direction of string instructions, loops back to the
+ * probe, and every register. Functions are asked for with three arguments: how often, and how many threads. With `wait`
+ * behind them, the threads go on until standard input ends. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+long red_zone(long a, long b);
+long backward(char *to, const char *from, long count);
+long self_loop(long count);
+long registers(long value);
+
+__asm__(".text\n"
+	/* Compares, keeps values below the stack pointer, and uses both behind the probe. */
+	".globl red_zone\n.type red_zone, @function\n"
+	"red_zone: .cfi_startproc\n"
+	"	mov %rdi, -8(%rsp)\n"
+	"	mov %rsi, -128(%rsp)\n"
+	"	xor %ecx, %ecx\n"
+	"	sub %rsi, %rdi\n"
+	"/* red_zone+0xf */\n"
+	"	mov $0, %eax\n"
+	"	mov $0, %edx\n"
+	"	setl %al\n	setc %cl\n	lea (%rcx, %rax, 2), %rax\n"
+	"	seto %cl\n	lea (%rcx, %rax, 2), %rax\n"
+	"	setz %cl\n	lea (%rcx, %rax, 2), %rax\n"
+	"	setp %cl\n	lea (%rcx, %rax, 2), %rax\n"
+	"	imul -8(%rsp), %rax\n"
+	"	add -128(%rsp), %rax\n"
+	"	ret\n	.cfi_endproc\n	.size red_zone, . - red_zone\n"
+	/* The probe is between std and cld. */
+	".globl backward\n.type backward, @function\n"
+	"backward: .cfi_startproc\n"
+	"	mov %rdx, %rcx\n"
+	"	std\n"
+	"/* backward+0x4 */\n"
+	"	mov $3, %eax\n"
+	"	rep movsb\n"
+	"	cld\n"
+	"	ret\n	.cfi_endproc\n	.size backward, . - backward\n"
+	/* A loop of five bytes, all of which the jump needs. */
+	".globl self_loop\n.type self_loop, @function\n"
+	"self_loop: .cfi_startproc\n"
+	"	xor %eax, %eax\n"
+	"1:	/* self_loop+0x2 */\n"
+	"	dec %rdi\n"
+	"	jnz 1b\n"
+	"	mov %rdi, %rax\n"
+	"	ret\n	.cfi_endproc\n	.size self_loop, . - self_loop\n"
+	".globl registers\n.type registers, @function\n"
+	"registers: .cfi_startproc\n"
+	"	mov $1, %eax\n	mov $2, %ecx\n	mov $3, %edx\n	mov $6, %esi\n"
+	"	mov $8, %r8d\n	mov $9, %r9d\n	mov $10, %r10d\n	mov $11, %r11d\n"
+	"/* registers+0x2c */\n"
+	"	mov $0x1000, %edi\n"
+	"	add %rcx, %rax\n	add %rdx, %rax\n	add %rsi, %rax\n	add %rdi, %rax\n"
+	"	add %r8, %rax\n	add %r9, %rax\n	add %r10, %rax\n	add %r11, %rax\n"
+	"	ret\n	.cfi_endproc\n	.size registers, . - registers\n");
+
+struct request {
+	long number;
+	const char *name;
+	char kind[8];
+};
+
+static atomic_long done;
+static atomic_int stop;
+
+/* Loops, a table of jumps, calls, divisions: something of everything. */
+__attribute__((noinline)) long mixed(struct request *request, int n)
+{
+	long sum = request->number;
+	char text[32];
+	for (int i = 0; i < n; i++) {
+		switch (i % 7) {
+		case 0: sum += 3; break;
+		case 1: sum ^= i; break;
+		case 2: sum *= 5; break;
+		case 3: sum -= request->name[i % 4]; break;
+		case 4: sum += snprintf(text, sizeof text, "%d %s", i, request->kind); break;
+		case 5: sum = sum / 3 + sum % (i + 1); break;
+		default: sum += (long)strlen(request->name) << (i % 5);
+		}
+	}
+	return sum & 0xffffffffff;
+}
+
+__attribute__((noinline)) long counted(long thread, long i)
+{
+	long value = thread * 1000000 + i;
+	atomic_fetch_add_explicit(&done, 1, memory_order_relaxed);
+	return value * 7 + (value >> 3);
+}
+
+struct job {
+	long number;
+	long times;
+	long sum;
+};
+
+static void *work(void *data)
+{
+	struct job *job = data;
+	for (long i = 0; i < job->times || (job->times < 0 && !stop); i++)
+		job->sum += counted(job->number, i);
+	return 0;
+}
+
+int main(int count, char **words)
+{
+	long times = count > 1 ? atol(words[1]) : 10, threads = count > 2 ? atol(words[2]) : 1;
+	int waits = count > 3;
+	struct request request = { 17, "name", "kind" };
+	long sum = 0;
+	static const long values[] = { 0, 1, -1, 77, -0x7fffffffffffffff - 1, 0x7fffffffffffffff };
+	for (int i = 0; i < 6; i++)
+		for (int j = 0; j < 6; j++)
+			sum = sum * 31 + red_zone(values[i], values[j]);
+	printf("flags and red zone %lx\n", sum);
+	char text[] = "0123456789abcdef";
+	backward(text + 15, text + 12, 10);
+	printf("backward %s\n", text);
+	printf("loop %ld, registers %ld\n", self_loop(times), registers(5));
+	sum = 0;
+	for (int i = 0; i < times; i++)
+		sum += mixed(&request, i % 40);
+	printf("mixed %ld\n", sum);
+	fflush(stdout);
+
+	pthread_t ids[64];
+	struct job jobs[64] = { 0 };
+	for (long i = 0; i < threads; i++) {
+		jobs[i] = (struct job){ .number = i, .times = waits ? -1 : times };
+		pthread_create(&ids[i], 0, work, &jobs[i]);
+	}
+	if (waits) {
+		char byte;
+		while (read(0, &byte, 1) > 0) {}
+		stop = 1;
+	}
+	sum = 0;
+	for (long i = 0; i < threads; i++) {
+		pthread_join(ids[i], 0);
+		sum += jobs[i].sum;
+	}
+	if (!waits)
+		printf("counted %ld %ld\n", (long)done, sum);
+	return 5;
+}

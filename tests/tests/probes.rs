@@ -1,0 +1,420 @@
+//! Probes at instructions: each passing is in the trace with what was there, and the program does what it did.
+
+use nopal_tests::process::{assert_nothing_left, assert_text_restored, wait_until};
+use nopal_tests::{Case, End, Ended, Program, Running, Start, compile, nopal, scratch};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+fn program(compiler: &str, flags: &[&str]) -> Program {
+    let mut all = vec!["-pthread"];
+    all.extend(flags);
+    compile("probed.c", &[compiler, "-std=gnu17", "-g"], &all)
+}
+
+fn run(words: &[&str]) -> Ended {
+    Start::new(words).run("")
+}
+
+/// What stands behind ` marker ` in the raw dump.
+fn events(trace: &Path) -> Vec<String> {
+    let nopal = nopal();
+    let words = [nopal.to_str().unwrap(), "dump", "--as", "raw"];
+    let raw = run(&[&words[..], &[trace.to_str().unwrap()]].concat());
+    assert_eq!(raw.end, End::Code(0), "{}", raw.stderr);
+    let lines = raw.stdout.lines();
+    let events = lines.filter_map(|line| line.split_once(" marker "));
+    events.map(|(_, event)| event.to_owned()).collect()
+}
+
+fn counts(events: &[String]) -> BTreeMap<&str, usize> {
+    let mut counts = BTreeMap::new();
+    for event in events {
+        let name = event.split(' ').next().unwrap();
+        *counts.entry(name).or_default() += 1;
+    }
+    counts
+}
+
+fn probes<'a>(all: &[&'a str]) -> Vec<&'a str> {
+    all.iter().flat_map(|probe| ["--probe", *probe]).collect()
+}
+
+/// Of those instructions of a function that can be probed, as many as do not need the same bytes, from the `skip`th on;
+/// each probe fetches a register and memory.
+fn everywhere(file: &str, function: &str, skip: usize) -> Vec<String> {
+    let nopal = nopal();
+    let listed = run(&[
+        nopal.to_str().unwrap(),
+        "list",
+        "--json",
+        "--probes",
+        function,
+        file,
+    ]);
+    assert_eq!(listed.end, End::Code(0), "{}", listed.stderr);
+    let all: Value = serde_json::from_str(&listed.stdout).unwrap();
+    let mut end = 0;
+    let mut chosen = Vec::new();
+    for site in all.as_array().unwrap().iter().skip(skip) {
+        let (address, bytes) = (site["address"].as_u64().unwrap(), site["bytes"].as_u64());
+        let Some(bytes) = bytes.filter(|_| address >= end) else {
+            continue;
+        };
+        end = address + bytes;
+        let place = site["place"].as_str().unwrap();
+        let fetched = ["$cx", "$si +8($sp)", "+0($ax)", "text=$di:string"][chosen.len() % 4];
+        chosen.push(format!("{place} fetch {fetched}"));
+    }
+    assert!(!chosen.is_empty(), "{function} can be probed");
+    chosen
+}
+
+const TRICKY: [&str; 6] = [
+    "red_zone+0xf new red fetch $di $si",
+    "backward+0x4 new back fetch $cx from=+0($si):u8 text=-9($si):string",
+    "self_loop+0x2 new loop fetch $di",
+    "registers+0x2c new all fetch $ax $cx $dx $si $di $r8 $r9 $r10 $r11 $bx $bp $r15",
+    "return self_loop new end fetch $retval:s64",
+    "counted new first fetch $arg1 $arg2:u32",
+];
+
+#[test]
+fn a_probe_sees_all_and_changes_nothing() {
+    for (compiler, flags) in [
+        ("gcc", &["-O2"][..]),
+        ("clang", &["-O0", "-fno-pie", "-no-pie"]),
+    ] {
+        let how = format!("{compiler} {flags:?}");
+        let case = Case::new(program(compiler, flags))
+            .arguments(["20"])
+            .options(probes(&TRICKY))
+            .options(["--block"]);
+        let (untraced, traced) = (case.untraced(), case.traced());
+        assert_eq!(
+            traced.ended.stdout, untraced.stdout,
+            "{how}: {}",
+            traced.said
+        );
+        assert_eq!(traced.ended.end, untraced.end, "{how}");
+        let events = events(&traced.directory());
+        let expected = [
+            ("red", 36),
+            ("back", 1),
+            ("loop", 20),
+            ("all", 1),
+            ("end", 1),
+            ("first", 20),
+        ];
+        assert_eq!(counts(&events), expected.into(), "{how}");
+        let has = |text: &str| assert!(events.iter().any(|event| event == text), "{how}: {text}");
+        has("red di=0xffffffffffffffb3 si=0x4d");
+        has(r#"back cx=0xa from=99 text="3456789abcdef""#);
+        has("loop di=0x14");
+        has("loop di=0x1");
+        has("end retval=0");
+        has("first arg1=0x0 arg2=19");
+        let all = events
+            .iter()
+            .find(|event| event.starts_with("all "))
+            .unwrap();
+        let found = "all ax=0x1 cx=0x2 dx=0x3 si=0x6 di=0x5 r8=0x8 r9=0x9 r10=0xa r11=0xb";
+        assert!(all.starts_with(found), "{how}: {all}");
+    }
+}
+
+#[test]
+fn every_instruction_can_be_probed() {
+    for (compiler, flags) in [
+        ("gcc", &["-O0"][..]),
+        ("gcc", &["-O2", "-fcf-protection=full"]),
+        ("clang", &["-O2"]),
+        ("gcc", &["-O3", "-fno-pie", "-no-pie"]),
+    ] {
+        let how = format!("{compiler} {flags:?}");
+        let program = program(compiler, flags);
+        let path = program.path.to_str().unwrap().to_owned();
+        for skip in 0..3 {
+            let all = everywhere(&path, "mixed", skip);
+            let all: Vec<&str> = all.iter().map(String::as_str).collect();
+            let case = Case::new(program.clone())
+                .arguments(["45"])
+                .options(probes(&all))
+                .options(["--block"]);
+            let (untraced, traced) = (case.untraced(), case.traced());
+            assert_eq!(
+                traced.ended.stdout, untraced.stdout,
+                "{how}: {}",
+                traced.said
+            );
+            assert_eq!(traced.ended.end, untraced.end, "{how}");
+            let events = events(&traced.directory());
+            if skip == 0 {
+                assert_eq!(counts(&events)["mixed"], 45, "{how}");
+            }
+            assert!(
+                counts(&events).len() > all.len() / 2,
+                "{how}: most are passed"
+            );
+        }
+    }
+}
+
+#[test]
+fn threads_are_counted_exactly() {
+    let case = Case::new(program("gcc", &["-O2"]))
+        .arguments(["5000", "8"])
+        .options(["--probe", "counted fetch thread:u32 i:u32", "--block"]);
+    let (untraced, traced) = (case.untraced(), case.traced());
+    assert_eq!(traced.ended.stdout, untraced.stdout);
+    let events = events(&traced.directory());
+    assert_eq!(events.len(), 40_000);
+    for thread in 0..8 {
+        let begin = format!("counted thread={thread} i=");
+        let own = events.iter().filter_map(|event| event.strip_prefix(&begin));
+        let own: Vec<usize> = own.map(|i| i.parse().unwrap()).collect();
+        assert!(own.into_iter().eq(0..5000), "thread {thread}");
+    }
+}
+
+#[test]
+fn variables_are_found_where_the_compiler_keeps_them() {
+    for flags in [&["-O0"][..], &["-O2"], &["-O2", "-gdwarf-4"]] {
+        let case = Case::new(program("gcc", flags)).arguments(["9"]);
+        let case = case.options([
+            "--probe",
+            "mixed fetch n request +8(request):x64 done",
+            "--block",
+        ]);
+        let traced = case.traced();
+        assert_eq!(traced.ended.end, End::Code(5), "{flags:?}: {}", traced.said);
+        let events = events(&traced.directory());
+        assert_eq!(events.len(), 9, "{flags:?}");
+        // Before the prologue has run, locals that are kept in memory are not there yet.
+        if flags[0] != "-O0" {
+            assert!(
+                events[7].starts_with("mixed n=7 request=0x"),
+                "{}",
+                events[7]
+            );
+        }
+        assert!(
+            events.iter().all(|event| event.ends_with(" done=0")),
+            "{flags:?}"
+        );
+    }
+}
+
+/// The program with busy threads, and what traces it.
+struct Busy {
+    program: Running,
+    tool: Running,
+    _scratch: tempfile::TempDir,
+    trace: std::path::PathBuf,
+}
+
+impl Busy {
+    fn new() -> Busy {
+        let scratch = scratch();
+        let case = Case::new(program("gcc", &["-O2"]))
+            .arguments(["10", "3", "wait"])
+            .options(["-F", "main"]);
+        let mut program = case.untraced_start().spawn();
+        program.wait_for(|text| text.contains("mixed"));
+        let trace = scratch.path().join("trace");
+        let tool = case.attach(program.id(), &trace);
+        Busy {
+            program,
+            tool,
+            trace,
+            _scratch: scratch,
+        }
+    }
+
+    fn ctl(&self, commands: &str) -> Ended {
+        let process = self.program.id().to_string();
+        let nopal = nopal();
+        Start::new([nopal.to_str().unwrap(), "ctl", &process]).run(commands)
+    }
+
+    fn obey(&self, commands: &str) -> String {
+        let ended = self.ctl(commands);
+        assert_eq!(ended.end, End::Code(0), "{commands}: {}", ended.stderr);
+        ended.stdout
+    }
+
+    fn end(mut self) {
+        drop(self.program.stdin());
+        assert_eq!(self.program.wait().end, End::Code(5));
+    }
+}
+
+#[test]
+fn probes_come_and_go_while_threads_pass() {
+    let mut busy = Busy::new();
+    for round in 0..10 {
+        busy.obey(&format!(
+            "probe counted new p{round} fetch $di\nprobe return mixed\nprobe p{round} on"
+        ));
+        let state = busy.obey("");
+        assert!(state.contains(&format!("probe counted new p{round} fetch di=$di\n")));
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        busy.obey(&format!(
+            "probe p{round} off\nprobe mixed:return remove\nprobe p{round} remove"
+        ));
+    }
+    let refused = busy.ctl("trace counted new t\nprobe counted+0x3");
+    assert!(
+        refused.stderr.contains("counted is traced"),
+        "{}",
+        refused.stderr
+    );
+    busy.obey("trace t remove\nprobe counted new last\nprobe last on");
+    let refused = busy.ctl("trace counted new t");
+    assert!(
+        refused.stderr.contains("a probe needs the same bytes"),
+        "{}",
+        refused.stderr
+    );
+    busy.tool.signal_group(libc::SIGINT);
+    let ended = busy.tool.wait();
+    assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+    assert_nothing_left(busy.program.id());
+    let events = events(&busy.trace);
+    let counts = counts(&events);
+    for round in 0..10 {
+        assert!(
+            counts.contains_key(&*format!("p{round}")),
+            "round {round}: {counts:?}"
+        );
+    }
+    busy.end();
+}
+
+#[test]
+fn probes_are_taken_out_when_the_tool_is_killed() {
+    let mut busy = Busy::new();
+    busy.obey("probe counted fetch $di +0($sp)\nprobe counted on\nprobe return mixed\nprobe mixed:return on");
+    busy.tool.signal_group(libc::SIGKILL);
+    busy.tool.wait();
+    let process = busy.program.id();
+    let maps = || std::fs::read_to_string(format!("/proc/{process}/maps")).unwrap();
+    wait_until("the guardian has cleaned up", || !maps().contains("nopal"));
+    assert_text_restored(process);
+    busy.end();
+}
+
+#[test]
+fn places_that_cannot_be_are_refused_with_the_reason() {
+    let program = program("gcc", &["-O2"]);
+    let path = program.path.to_str().unwrap();
+    let nopal = nopal();
+    for (probe, said) in [
+        ("mixt", "no function is named mixt; the nearest are mixed"),
+        ("mixed fetch requst", "the nearest are request"),
+        ("mixed+0x100000", "bytes long"),
+        (
+            "self_loop+0x3",
+            "the nearest begin at self_loop+0x2 and self_loop+0x5",
+        ),
+        (
+            "_start",
+            "its function must not be touched: the program's entry",
+        ),
+        ("setjmp@libc", "its function must not be touched"),
+        ("probed.c:1", "the next line with code is"),
+        ("probed.c:100000", "debug information"),
+        ("0x10", "in no file"),
+        ("registers+0x2c fetch $arg1", "where a function begins"),
+        ("return mixed+0x10", "not the beginning of a function"),
+        ("return mixed fetch $cx", "this register is nopal's"),
+        ("mixed fetch $zz", "registers are"),
+        (
+            "mixed fetch a=$ax b=$ax c=$ax d=$ax e=$ax f=$ax g=$ax h=$ax i=$ax j=$ax k=$ax l=$ax m=$ax",
+            "up to 12 values",
+        ),
+        ("red_zone+0x43", "the function ends within"),
+    ] {
+        let scratch = scratch();
+        let trace = scratch.path().join("trace");
+        let words = [
+            nopal.to_str().unwrap(),
+            "record",
+            "-o",
+            trace.to_str().unwrap(),
+        ];
+        let ended = run(&[&words[..], &["--probe", probe, path]].concat());
+        assert_eq!(ended.end, End::Code(1), "{probe}: {}", ended.stderr);
+        assert!(ended.stderr.contains(said), "{probe}: {}", ended.stderr);
+        assert_eq!(ended.stdout, "", "{probe}: nothing has run");
+    }
+}
+
+#[test]
+fn programs_that_nobody_here_wrote() {
+    let python = "import json\n\
+         def f(n): return n if n < 2 else f(n - 1) + f(n - 2)\n\
+         print(f(15), json.dumps({str(i): [i, None, 1.5] for i in range(50)}))\n\
+         try:\n    [][1]\nexcept IndexError as error:\n    print(error)\n";
+    let sql = "create table t(a, b); with recursive n(i) as (select 1 union all select i + 1 from n where i < 300) \
+         insert into t select i, i * i % 97 from n; select b, count(*), sum(a) from t group by b order by 2, 1 limit 9;";
+    for (path, words, function) in [
+        (
+            "/usr/bin/python3",
+            ["-c", python],
+            "_PyEval_EvalFrameDefault",
+        ),
+        ("/usr/bin/python3", ["-c", python], "PyObject_GetAttr"),
+        ("/usr/bin/sqlite3", [":memory:", sql], "main"),
+    ] {
+        let real = std::fs::canonicalize(path).unwrap();
+        let function = match function {
+            "main" => "sqlite3_step",
+            other => other,
+        };
+        let file = match function {
+            "sqlite3_step" => library_of_sqlite(),
+            _ => real.to_str().unwrap().to_owned(),
+        };
+        let all = everywhere(&file, function, 0);
+        let every = (all.len() / 150).max(1);
+        let all: Vec<&str> = all.iter().step_by(every).map(String::as_str).collect();
+        let case = Case::new(Program::installed(path))
+            .arguments(words)
+            .options(probes(&all))
+            .options(["--drop"]);
+        let (untraced, traced) = (case.untraced(), case.traced());
+        assert_eq!(
+            traced.ended.stdout, untraced.stdout,
+            "{function}: {}",
+            traced.said
+        );
+        assert_eq!(
+            traced.ended.end,
+            End::Code(0),
+            "{function}: {}",
+            traced.said
+        );
+        let events = events(&traced.directory());
+        assert!(
+            counts(&events).len() > all.len() / 8,
+            "{function}: {}",
+            all.len()
+        );
+    }
+}
+
+fn library_of_sqlite() -> String {
+    let ended = run(&["ldd", "/usr/bin/sqlite3"]);
+    let line = ended
+        .stdout
+        .lines()
+        .find(|line| line.contains("libsqlite3"));
+    let path = line.and_then(|line| line.split_whitespace().nth(2));
+    let path = path.expect("sqlite3 uses its library");
+    std::fs::canonicalize(path)
+        .unwrap()
+        .to_str()
+        .unwrap()
+        .to_owned()
+}
