@@ -8,12 +8,13 @@ use crate::modules::extent;
 use crate::notes::note;
 use crate::statics::StaticProbe;
 use crate::traced::{Chosen, Traced, Workshop};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use nopal_agent::{FETCH_CONSTANT, FETCH_LOADS, Fetch, Values};
 use nopal_control::{Fetched, Probe, Shown, Source, Spot};
 use nopal_plan::{Site, Unprobed};
 use nopal_symbols::{Base, VariableKind};
 use nopal_trace::{Field, FieldKind, Note, Writer, event_number};
+use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -144,6 +145,59 @@ impl Probes {
             .collect();
         own.sort_by_key(|placed| placed.site.address);
         own
+    }
+}
+
+impl Wanted {
+    fn is_in(&self, modules: &[Loaded]) -> bool {
+        let has = |module: &Loaded| {
+            let mut placed = self.placed.iter();
+            placed.any(|placed| placed.file == module.file.index)
+        };
+        modules.iter().any(has)
+    }
+
+    /// The instruction that is meant, if there is one.
+    fn instruction<'a>(&self, modules: &'a [Loaded]) -> Option<Found<'a>> {
+        match &self.what {
+            What::Probe(probe) if probe.returns => None,
+            What::Probe(probe) => match find(&probe.place, modules).unwrap_or_default()[..] {
+                [place] => Some(place),
+                _ => None,
+            },
+            What::Static(probe) => {
+                let mut modules = modules.iter();
+                let module = modules.find(|module| module.file.index == probe.file)?;
+                Some(Found {
+                    module,
+                    address: probe.probe.address,
+                })
+            }
+        }
+    }
+}
+
+impl Probes {
+    /// Judges all that are not in `modules` yet. Each file is read once.
+    fn judged(&self, modules: &[Loaded]) -> Result<Judged> {
+        let wanted = self.0.iter().filter(|wanted| !wanted.is_in(modules));
+        let places: Vec<Found> = wanted
+            .filter_map(|wanted| wanted.instruction(modules))
+            .collect();
+        let mut judged = Judged::new();
+        for module in modules {
+            let index = module.file.index;
+            let own = places.iter().filter(|place| place.module.file.index == index);
+            let own: Vec<u64> = own.map(|place| place.address).collect();
+            if own.is_empty() || judged.contains_key(&(index, own[0])) {
+                continue;
+            }
+            nopal_plan::probes(&module.file.image, |probes| {
+                judged.extend(own.iter().map(|at| ((index, *at), probes.site(*at))));
+                Ok(())
+            })?;
+        }
+        Ok(judged)
     }
 }
 
@@ -327,24 +381,21 @@ impl Files {
     /// Finds those probes in `modules` that are in none of them yet, and makes them known to the trace. An error tells
     /// what is wrong with the first that cannot be; one that may come later is no error.
     pub fn place_probes(&mut self, modules: &[Loaded], writer: &Mutex<Writer>) -> Result<()> {
+        let judged = self.probes.judged(modules)?;
         for index in 0..self.probes.0.len() {
             let wanted = &self.probes.0[index];
-            let has = |module: &Loaded| {
-                let mut placed = wanted.placed.iter();
-                placed.any(|placed| placed.file == module.file.index)
-            };
-            if modules.iter().any(has) {
+            if wanted.is_in(modules) {
                 continue;
             }
             let placed = match &wanted.what {
                 What::Probe(probe) => {
                     let probe = probe.clone();
-                    self.place(&probe, index, modules, writer)
+                    self.place(&probe, index, modules, &judged, writer)
                         .with_context(|| format!("probe {}", probe.name))?
                 }
                 What::Static(probe) => {
                     let probe = probe.clone();
-                    self.place_static(&probe, index, modules, writer)?
+                    self.place_static(&probe, index, modules, &judged, writer)?
                 }
             };
             self.probes.0[index].placed.extend(placed);
@@ -357,6 +408,7 @@ impl Files {
         probe: &Probe,
         index: usize,
         modules: &[Loaded],
+        judged: &Judged,
         writer: &Mutex<Writer>,
     ) -> Result<Option<Arc<Placed>>> {
         let found = find(&probe.place, modules)?;
@@ -383,9 +435,9 @@ impl Files {
                     place.told()
                 );
                 let site = file.plan.site(place.address).cloned();
-                site.map_err(|reason| anyhow::anyhow!("{}: {reason}", place.told()))?
+                site.map_err(|reason| anyhow!("{}: {reason}", place.told()))?
             }
-            false => instruction(&place)?,
+            false => instruction(&place, judged)?,
         };
         self.ensure_free(&place, &site)?;
         let mut values = Vec::new();
@@ -430,6 +482,7 @@ impl Files {
         probe: &StaticProbe,
         index: usize,
         modules: &[Loaded],
+        judged: &Judged,
         writer: &Mutex<Writer>,
     ) -> Result<Option<Arc<Placed>>> {
         let mut modules = modules.iter();
@@ -440,7 +493,7 @@ impl Files {
             module,
             address: probe.probe.address,
         };
-        let site = instruction(&place).and_then(|site| {
+        let site = instruction(&place, judged).and_then(|site| {
             self.ensure_free(&place, &site)?;
             Ok(site)
         });
@@ -531,7 +584,9 @@ impl Files {
                 format!("{address:#x} is in no file that is loaded")
             }
             Spot::Line { file, line } => {
-                format!("no file that is loaded has debug information of {file}:{line}")
+                format!(
+                    "the debug information of what is loaded tells of no code of {file}:{line}, nor behind it"
+                )
             }
             Spot::Named { name, .. } => match self.nearest(name) {
                 near if near.is_empty() => format!("no function is named {name}"),
@@ -544,11 +599,15 @@ impl Files {
     }
 }
 
-/// What is to be done at an instruction.
-fn instruction(place: &Found) -> Result<Site> {
+/// What is to be done at instructions, by file and address.
+type Judged = HashMap<(u32, u64), Result<Site, Unprobed>>;
+
+fn instruction(place: &Found, judged: &Judged) -> Result<Site> {
     let file = &place.module.file;
-    nopal_plan::probes(&file.image, |probes| Ok(probes.site(place.address)))?
-        .map_err(|reason| anyhow::anyhow!(refused(file, place, reason)))
+    let judged = judged.get(&(file.index, place.address)).cloned();
+    judged
+        .unwrap_or(Err(Unprobed::NoFunction))
+        .map_err(|reason| anyhow!(refused(file, place, reason)))
 }
 
 fn refused(file: &File, place: &Found, reason: Unprobed) -> String {
