@@ -224,8 +224,11 @@ fn is_known(
     }
     let mut register = jump.op0_register();
     let near = before.iter().rev().take(LOOK_BACK);
-    let is_distance =
-        |it: &Instruction| it.mnemonic() == Mnemonic::Movsxd && it.op1_kind() == OpKind::Memory;
+    // Made wide by the load, or behind it.
+    let is_distance = |it: &Instruction| match it.mnemonic() {
+        Mnemonic::Movsxd => it.op1_kind() == OpKind::Memory,
+        mnemonic => mnemonic == Mnemonic::Cdqe,
+    };
     let has_table = near.clone().any(is_distance);
     for it in near {
         let info = factory.info(it);

@@ -187,7 +187,9 @@ impl Probes {
         let mut judged = Judged::new();
         for module in modules {
             let index = module.file.index;
-            let own = places.iter().filter(|place| place.module.file.index == index);
+            let own = places
+                .iter()
+                .filter(|place| place.module.file.index == index);
             let own: Vec<u64> = own.map(|place| place.address).collect();
             if own.is_empty() || judged.contains_key(&(index, own[0])) {
                 continue;
