@@ -228,6 +228,20 @@ fn a_lock_that_may_have_been_given_back_in_between_is_no_case() {
     assert_eq!(past.missing.never_ended, 1);
 }
 
+/// As when its function had been recorded without arguments before.
+#[test]
+fn a_lock_may_have_been_given_back_where_it_is_not_known_which() {
+    let mut one = Thread::new(1);
+    one.call(100, 110, LOCK, 0xa0, 0);
+    one.0.entry(BEGIN + 120, UNLOCK, SLOT);
+    one.0.exit(BEGIN + 130, UNLOCK, SLOT);
+    one.call(200, 210, LOCK, 0xa0, 0);
+    one.unlock(220, 0xa0);
+    let (cases, past) = found("lockhold", vec![one]).unwrap();
+    assert_eq!(cases, [(0xa0, 10, 1)]);
+    assert_eq!(past.missing.never_ended, 1);
+}
+
 #[test]
 fn a_section_is_paired_by_a_value_across_threads() {
     let (mut one, mut two) = (Thread::new(1), Thread::new(2));

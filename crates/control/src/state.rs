@@ -341,6 +341,7 @@ impl Control {
 
     /// Leaves nothing in the processes, and nothing but the buffer's size of the state.
     fn reset(&mut self, engine: &mut dyn Engine) -> Result<String> {
+        self.all_tracers_off(engine)?;
         engine.watch(&[], false)?;
         self.switch_marks(engine, false)?;
         if let Err(error) = engine.remove(&self.sites.held()) {
@@ -349,7 +350,6 @@ impl Control {
             return Err(error);
         }
         self.remove_probes(engine)?;
-        self.all_tracers_off(engine)?;
         for waiting in &self.triggers {
             engine.remove_trigger(&waiting.name);
         }

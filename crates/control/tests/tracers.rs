@@ -41,6 +41,7 @@ fn a_section_records_what_it_needs_and_no_more() {
     assert_eq!(fake.detail("parse_line"), (false, false));
     assert_eq!(fake.detail("main"), (false, true));
     obey(&mut control, &mut fake, "reset");
+
     assert!(fake.inserted.is_empty());
     assert!(!cat(&mut control, &mut fake, "ctl").contains("tracer"));
 }

@@ -134,9 +134,9 @@ impl Tracer {
     pub fn needs(&self) -> Vec<Need> {
         match self {
             Tracer::LockHold => vec![
-                Need::all_of(locks::TAKE, true),
-                // Where it is given back, it is enough to know that.
+                // First: what is taken must be seen to be given back. It is enough to know that it is.
                 Need::all_of(locks::RELEASE, false),
+                Need::all_of(locks::TAKE, true),
             ],
             Tracer::LockWait => vec![
                 Need::all_of(locks::TAKE, true),

@@ -178,6 +178,10 @@ impl Sink for Watcher<'_> {
         };
         let Some(arguments) = arguments else {
             self.state.unknown += 1;
+            if matches!(locking, Locking::Release | Locking::Condition) {
+                // It may be any of them.
+                self.state.held.clear();
+            }
             return 0;
         };
         match locking {
