@@ -81,9 +81,9 @@ torture: all
 	@.ci/packages test
 	NOPAL=$(CURDIR)/$(NOPAL) $(CARGO) run --release --quiet --package nopal-tests --bin torture -- $(TORTURE)
 
-# The tables of seeds 000 and 004, on this machine.
+# The tables that the seeds made, on this machine.
 bench-seeds: all library
-	$(CARGO) run --release --package nopal-bench -- markers
+	$(CARGO) run --release --package nopal-bench -- markers seeds
 
 man: all
 	$(NOPAL) man target/man

@@ -2,39 +2,13 @@
  * least of many runs. Prints a name and a figure a line. */
 #include <nopal.h>
 #include <nopal_probe.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <x86intrin.h>
 
-#define TURNS 20000
-#define RUNS 400
-
-static double least(void (*loop)(long), long turns)
-{
-	double least = 1e9;
-	for (int run = 0; run < RUNS; run++) {
-		unsigned long long before = __rdtsc();
-		loop(turns);
-		double cycles = (double)(__rdtsc() - before) / (double)turns;
-		least = cycles < least ? cycles : least;
-	}
-	return least;
-}
-
-#define LOOP(name, ...)                                                                                              \
-	__attribute__((noinline)) static void name(long turns)                                                      \
-	{                                                                                                            \
-		for (long i = 0; i < turns; i++) {                                                                  \
-			__asm__ volatile("" : "+r"(i));                                                             \
-			__VA_ARGS__;                                                                                \
-		}                                                                                                    \
-	}
+#include "loops.h"
+#include "measure.h"
 
 char from[4096], to[4096];        /* seen from outside, so that copies count */
-static unsigned long long sink;
-static void *pointer = &sink;
-
 LOOP(empty, )
 LOOP(clock_read, sink = __rdtsc())
 LOOP(off, NOPAL_MARK(off, "trap=%ld address=%p", i, pointer))
@@ -42,6 +16,8 @@ LOOP(generic_off, NOPAL_MARK_GENERIC(generic_off, "trap=%ld address=%p", i, poin
 LOOP(on, NOPAL_MARK(on, "trap=%ld address=%p", i, pointer))
 LOOP(generic_on, NOPAL_MARK_GENERIC(generic_on, "trap=%ld address=%p", i, pointer))
 LOOP(text_on, NOPAL_MARK(text_on, "number=%ld text=%s", i, "sixteen letters."))
+LOOP(variable_on, NOPAL_MARK_VARIABLE(variable_on, "trap=%ld address=%p", i, pointer))
+LOOP(variable, NOPAL_MARK_VARIABLE(variable, "trap=%ld address=%p", i, pointer))
 LOOP(probed, NOPAL_MARK(probed, "trap=%ld address=%p", i, pointer))
 
 LOOP(copy, memcpy(to, from, sizeof to); __asm__ volatile("" ::: "memory"))
@@ -49,6 +25,26 @@ LOOP(copy_off, NOPAL_MARK(copy_off, "trap=%ld address=%p", i, pointer); memcpy(t
      __asm__ volatile("" ::: "memory"))
 LOOP(copy_generic, NOPAL_MARK_GENERIC(copy_generic, "trap=%ld address=%p", i, pointer); memcpy(to, from, sizeof to);
      __asm__ volatile("" ::: "memory"))
+
+/* Has room for a hook at its entry, and for a probe. */
+__attribute__((noinline, noclone, patchable_function_entry(5))) long target(long trap, void *of)
+{
+	__asm__ volatile("" : "+r"(trap) : "r"(of));
+	return trap + 1;
+}
+LOOP(call, target(i, pointer))
+
+static void hook(unsigned long ip, unsigned long parent)
+{
+	(void)ip;
+	(void)parent;
+}
+
+static void second_hook(unsigned long ip, unsigned long parent)
+{
+	(void)ip;
+	(void)parent;
+}
 
 static void empty_probe(void *data, const struct nopal_description *marker, const uint64_t *values)
 {
@@ -85,22 +81,42 @@ static void parsing_probe(void *data, const struct nopal_description *marker, co
 	}
 }
 
-static double with(nopal_probe *probe)
+static void succeed(int result)
 {
-	if (nopal_connect("probed", 0, probe, 0)) {
+	if (result < 0) {
 		fprintf(stderr, "%s\n", nopal_error());
 		exit(1);
 	}
-	double cycles = least(probed, TURNS);
-	nopal_disconnect("probed", probe, 0);
+}
+
+static double with(const char *marker, void (*loop)(long), nopal_probe *probe)
+{
+	succeed(nopal_connect(marker, 0, probe, 0));
+	double cycles = least(loop, TURNS);
+	nopal_disconnect(marker, probe, 0);
 	return cycles;
 }
 
-int main(void)
+static double cycles_per_ns(void)
 {
-#define SHOW(name, turns) printf(#name " %.3f\n", least(name, turns))
+	double ns = nanoseconds();
+	unsigned long long cycles = __rdtsc();
+	while (nanoseconds() - ns < 5e6)
+		;
+	cycles = __rdtsc() - cycles;
+	return (double)cycles / (nanoseconds() - ns);
+}
+
+int main(int count, char **arguments)
+{
+	(void)arguments;
 	SHOW(empty, TURNS);
 	SHOW(clock_read, TURNS);
+	if (count > 1) {
+		SHOW(on, TURNS);
+		SHOW(call, TURNS);
+		return 0;
+	}
 	SHOW(off, TURNS);
 	SHOW(generic_off, TURNS);
 	SHOW(copy, 200);
@@ -110,8 +126,16 @@ int main(void)
 	SHOW(on, TURNS);
 	SHOW(generic_on, TURNS);
 	SHOW(text_on, TURNS);
-	printf("empty_probe %.3f\n", with(empty_probe));
-	printf("direct_probe %.3f\n", with(direct_probe));
-	printf("parsing_probe %.3f\n", with(parsing_probe));
+	SHOW(variable_on, TURNS);
+	printf("empty_probe %.3f\n", with("probed", probed, empty_probe));
+	printf("direct_probe %.3f\n", with("probed", probed, direct_probe));
+	printf("parsing_probe %.3f\n", with("probed", probed, parsing_probe));
+	printf("variable_probe %.3f\n", with("variable", variable, empty_probe));
+	printf("cycles_per_ns %.4f\n", cycles_per_ns());
+	SHOW(call, TURNS);
+	succeed(nopal_hook("target", hook));
+	printf("hook %.3f\n", least(call, TURNS));
+	succeed(nopal_hook("target", second_hook));
+	printf("two_hooks %.3f\n", least(call, TURNS));
 	return 0;
 }

@@ -1,6 +1,6 @@
 //! Measures what nopal promises about speed, side by side with doing nothing and with its peers, and puts each figure
-//! beside its bound: `nopal-bench [pairs|sqlite|net|start|readers|threads|markers|attach|control|code]…`, all of them by
-//! default.
+//! beside its bound: `nopal-bench [pairs|sqlite|net|start|readers|threads|markers|seeds|attach|control|code]…`, all of them
+//! by default.
 
 mod attach;
 mod code;
@@ -13,15 +13,17 @@ mod readers;
 mod resident;
 mod run;
 mod samples;
+mod seeds;
 mod sqlite;
 mod start;
 mod table;
 mod threads;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use programs::Programs;
 use run::{Places, remove};
 use serde_json::json;
+use std::cell::LazyCell;
 use table::Row;
 
 fn main() -> Result<()> {
@@ -29,7 +31,9 @@ fn main() -> Result<()> {
     let wanted = |group: &str| chosen.is_empty() || chosen.iter().any(|one| one == group);
     let places = Places::new()?;
     let programs = Programs::new(&places.directory);
-    let binaries = sqlite::compile(&programs).context("SQLite")?;
+    // A minute's work, for those groups that need it.
+    let binaries = LazyCell::new(|| sqlite::compile(&programs).context("SQLite"));
+    let binaries = || binaries.as_ref().map_err(|error| anyhow!("{error:#}"));
 
     let mut rows: Vec<Row> = Vec::new();
     let mut group = |name: &str, measure: &dyn Fn() -> Result<Vec<Row>>| -> Result<()> {
@@ -40,17 +44,19 @@ fn main() -> Result<()> {
         Ok(())
     };
     group("pairs", &|| pairs::measure(&places, &programs))?;
-    group("sqlite", &|| sqlite::measure(&places, &binaries))?;
-    group("net", &|| net::measure(&places, &programs))?;
+//! beside its bound: `nopal-bench [pairs|sqlite|net|start|readers|threads|markers|seeds|attach|control|code]…`, all of them
+//! by default.
     group("start", &|| start::measure(&places))?;
     group("readers", &|| {
+        let binaries = binaries()?;
         readers::measure(&places, &binaries.plain, binaries.mcount.as_deref())
     })?;
     group("threads", &|| threads::measure(&places, &programs))?;
     group("markers", &|| markers::measure(&places, &programs))?;
+    group("seeds", &|| seeds::measure(&places, &programs))?;
     group("attach", &|| attach::measure(&places, &programs))?;
     group("control", &|| control::measure(&places))?;
-    group("code", &|| code::measure(&binaries.plain))?;
+    group("code", &|| code::measure(&binaries()?.plain))?;
 
     remove(&places.trace())?;
     remove(&places.peer_trace())?;

@@ -6,6 +6,7 @@ use crate::run::{Places, Printed, run};
 use crate::samples::Samples;
 use crate::table::{Bound, Row};
 use anyhow::{Context, Result, ensure};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -30,6 +31,11 @@ pub fn measure(places: &Places, programs: &Programs) -> Result<Vec<Row>> {
     let added = |name: &'static str, base: &'static str| {
         of(&plain, &move |printed| {
             Ok(printed.get(name)? - printed.get(base)?)
+        })
+    };
+    let ns = |name: &'static str| {
+        of(&plain, &move |printed| {
+            Ok((printed.get(name)? - printed.get("call")?) / printed.get("cycles_per_ns")?)
         })
     };
     let clocks = |name: &'static str| {
@@ -79,6 +85,18 @@ pub fn measure(places: &Places, programs: &Programs) -> Result<Vec<Row>> {
             added("parsing_probe", "empty")?,
             "92",
         ),
+        row(
+            "marker with variable arguments, read by its format, with an empty probe",
+            added("variable_probe", "empty")?,
+            "96",
+        ),
+        Row::new(
+            "function hook, empty, one function, added",
+            "ns",
+            ns("hook")?,
+        )
+        .bound(Bound::AtMost(6.0)),
+        Row::new("… two hooks, through the loop", "ns", ns("two_hooks")?),
         Row::new("marker on, two values, recorded", "× clock", clocks("on")?)
             .bound(Bound::AtMost(1.2)),
         Row::new(
@@ -91,12 +109,23 @@ pub fn measure(places: &Places, programs: &Programs) -> Result<Vec<Row>> {
             "× clock",
             clocks("text_on")?,
         ),
+        Row::new(
+            "marker with variable arguments on, two values, recorded",
+            "× clock",
+            clocks("variable_on")?,
+        ),
     ];
     rows.extend(sizes(&places.directory)?);
     Ok(rows)
 }
 
-fn compile(programs: &Programs) -> Result<PathBuf> {
+pub fn compile(programs: &Programs) -> Result<PathBuf> {
+    let include = format!("-I{}", root().join("include").display());
+    programs.compile("gcc", "markers", "markers", &[&include, &library()?])
+}
+
+/// libnopal, to be linked.
+pub fn library() -> Result<String> {
     let root = root();
     let made = Command::new("make")
         .args(["--silent", "library"])
@@ -104,12 +133,10 @@ fn compile(programs: &Programs) -> Result<PathBuf> {
         .status()
         .context("cannot run make")?;
     ensure!(made.success(), "make library failed");
-    let include = format!("-I{}", root.join("include").display());
-    let library = root.join("target/library/libnopal.a").display().to_string();
-    programs.compile("gcc", "markers", "markers", &[&include, &library])
+    Ok(root.join("target/library/libnopal.a").display().to_string())
 }
 
-fn root() -> PathBuf {
+pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
@@ -137,7 +164,8 @@ fn sizes(directory: &Path) -> Result<Vec<Row>> {
     };
     const NOP: f64 = 5.0;
     let unlikely = size(&[])? - size(&["-DNOPAL_OFF"])? - NOP;
-    Ok(vec![
+    let sections = sections(directory, &source)?;
+    let mut rows = vec![
         Row::once(
             "a marker's bytes on the likely path, with up to 5 more to align it",
             "bytes",
@@ -145,5 +173,39 @@ fn sizes(directory: &Path) -> Result<Vec<Row>> {
         )
         .note("theirs: 6, generic 11"),
         Row::once("… and on the unlikely path", "bytes", unlikely).note("theirs: 32"),
-    ])
+    ];
+    rows.extend(
+        sections
+            .into_iter()
+            .map(|(name, bytes)| Row::once(format!("… in section {name}"), "bytes", bytes)),
+    );
+    Ok(rows)
+}
+
+/// What it adds to each section of an object.
+fn sections(directory: &Path, source: &Path) -> Result<Vec<(String, f64)>> {
+    let sizes = |flags: &[&str]| -> Result<BTreeMap<String, f64>> {
+        let object = directory.join("marked.o");
+        run(Command::new("gcc")
+            .args(["-O2", "-c", "-I"])
+            .arg(root().join("include"))
+            .args(flags)
+            .arg(source)
+            .arg("-o")
+            .arg(&object))?;
+        let output = Command::new("size").arg("-A").arg(&object).output()?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let row = |line: &str| {
+            let mut words = line.split_whitespace();
+            let name = words.next().filter(|name| name.starts_with('.'))?;
+            Some((name.to_owned(), words.next()?.parse().ok()?))
+        };
+        Ok(text.lines().filter_map(row).collect())
+    };
+    let (with, without) = (sizes(&[])?, sizes(&["-DNOPAL_OFF"])?);
+    let added = with.into_iter().map(|(name, bytes)| {
+        let before = without.get(&name).copied().unwrap_or(0.0);
+        (name, bytes - before)
+    });
+    Ok(added.filter(|(_, bytes)| *bytes != 0.0).collect())
 }

@@ -12,6 +12,15 @@ use std::time::{Duration, Instant};
 pub struct Printed(HashMap<String, f64>);
 
 impl Printed {
+    /// A name and a number a line; other lines are passed over.
+    pub fn of(text: &str) -> Printed {
+        let pair = |line: &str| -> Option<(String, f64)> {
+            let (name, value) = line.split_once(' ')?;
+            Some((name.to_owned(), value.parse().ok()?))
+        };
+        Printed(text.lines().filter_map(pair).collect())
+    }
+
     pub fn get(&self, name: &str) -> Result<f64> {
         self.0
             .get(name)
@@ -37,13 +46,8 @@ pub fn run(command: &mut Command) -> Result<Ran> {
         "{command:?}: {}",
         String::from_utf8_lossy(&output.stderr)
     );
-    let text = String::from_utf8_lossy(&output.stdout);
-    let pair = |line: &str| -> Option<(String, f64)> {
-        let (name, value) = line.split_once(' ')?;
-        Some((name.to_owned(), value.parse().ok()?))
-    };
     Ok(Ran {
-        printed: Printed(text.lines().filter_map(pair).collect()),
+        printed: Printed::of(&String::from_utf8_lossy(&output.stdout)),
         time,
     })
 }

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0
+ *
+ * Copies from /dev/zero to /dev/null, by functions that can be traced, and hooked where an argument says so. Waits for a line
+ * first. Prints nanoseconds a piece. */
+#include <fcntl.h>
+#include <nopal_probe.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "measure.h"
+
+#define KEPT __attribute__((noinline, noclone, patchable_function_entry(5)))
+
+static char buffer[1 << 20];
+
+KEPT long copy_read(int from, size_t bytes)
+{
+	return read(from, buffer, bytes);
+}
+
+KEPT long copy_write(int to, size_t bytes)
+{
+	return write(to, buffer, bytes);
+}
+
+KEPT long copy_piece(int from, int to, size_t bytes)
+{
+	return copy_read(from, bytes) == copy_write(to, bytes);
+}
+
+static void hook(unsigned long ip, unsigned long parent)
+{
+	(void)ip;
+	(void)parent;
+}
+
+static double least(int from, int to, size_t bytes, long pieces)
+{
+	double least = 1e18;
+	for (int round = 0; round < 20; round++) {
+		double begin = nanoseconds();
+		for (long i = 0; i < pieces; i++)
+			if (!copy_piece(from, to, bytes))
+				exit(1);
+		double ns = (nanoseconds() - begin) / (double)pieces;
+		least = ns < least ? ns : least;
+	}
+	return least;
+}
+
+int main(int count, char **arguments)
+{
+	(void)arguments;
+	int from = open("/dev/zero", O_RDONLY), to = open("/dev/null", O_WRONLY);
+	if (from < 0 || to < 0)
+		return 1;
+	fprintf(stderr, "ready\n");
+	getchar();
+	if (count > 1 && nopal_hook("copy_*", hook) < 0) {
+		fprintf(stderr, "%s\n", nopal_error());
+		return 1;
+	}
+	printf("byte %.3f\nmegabyte %.3f\n", least(from, to, 1, 20000), least(from, to, sizeof buffer, 100));
+	return 0;
+}
