@@ -44,8 +44,8 @@ fn main() -> Result<()> {
         Ok(())
     };
     group("pairs", &|| pairs::measure(&places, &programs))?;
-//! beside its bound: `nopal-bench [pairs|sqlite|net|start|readers|threads|markers|seeds|attach|control|code]…`, all of them
-//! by default.
+    group("sqlite", &|| sqlite::measure(&places, binaries()?))?;
+    group("net", &|| net::measure(&places, &programs))?;
     group("start", &|| start::measure(&places))?;
     group("readers", &|| {
         let binaries = binaries()?;
