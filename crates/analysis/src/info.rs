@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
-use nopal_trace::{Note, Trace};
+use nopal_trace::{Note, SystemEvent, Trace};
 
 use crate::names::printable;
 use crate::system::kind;
@@ -131,6 +131,9 @@ fn system(trace: &Trace) -> String {
     for processor in trace.processors() {
         lost = lost.saturating_add(processor.lost());
         for record in processor.events() {
+            if let SystemEvent::Lost { .. } = record.event {
+                continue;
+            }
             *kinds.entry(kind(&record.event)).or_default() += 1;
         }
     }

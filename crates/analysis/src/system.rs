@@ -85,6 +85,10 @@ pub struct Running {
 
 impl Running {
     pub fn take(&mut self, processor: u32, event: &SystemEvent) {
+        if let SystemEvent::Lost { .. } = event {
+            self.processors.clear();
+            self.tasks.remove(&processor);
+        }
         let (left, got) = left_and_got(event);
         if let Some(thread) = left {
             self.processors.remove(&thread);
@@ -120,7 +124,7 @@ pub fn left_and_got(event: &SystemEvent) -> (Option<u32>, Option<u32>) {
         SystemEvent::Switch { previous, next, .. } => (Some(previous.thread), Some(next.thread)),
         SystemEvent::Out { thread, .. } => (Some(*thread), None),
         SystemEvent::In { thread, .. } => (None, Some(*thread)),
-        SystemEvent::Wakeup { .. } => (None, None),
+        SystemEvent::Wakeup { .. } | SystemEvent::Lost { .. } => (None, None),
     }
 }
 
@@ -144,6 +148,9 @@ pub fn turns(trace: &Trace, wanted: impl Fn(u32) -> bool) -> HashMap<u32, Vec<(u
     let mut turns: HashMap<u32, Vec<(u64, Turn)>> = HashMap::new();
     let mut left: HashMap<u32, u64> = HashMap::new();
     for (processor, SystemRecord { clock, event }) in events(trace) {
+        if let SystemEvent::Lost { .. } = event {
+            left.clear();
+        }
         let (out, into) = left_and_got(&event);
         let (state, next) = match event {
             SystemEvent::Switch { state, next, .. } => (state, Some(next)),
@@ -191,6 +198,7 @@ pub fn thread(event: &SystemEvent) -> u32 {
         SystemEvent::Switch { previous, .. } => previous.thread,
         SystemEvent::Out { thread, .. } | SystemEvent::In { thread, .. } => *thread,
         SystemEvent::Wakeup { waker, .. } => *waker,
+        SystemEvent::Lost { .. } => 0,
     }
 }
 
@@ -219,6 +227,7 @@ pub fn push_event(text: &mut Vec<u8>, event: &SystemEvent) {
         SystemEvent::Wakeup {
             task: woken, waker, ..
         } => write!(text, "{waker} + {} {}", task(woken), name(woken)),
+        SystemEvent::Lost { events } => write!(text, "[LOST {events} EVENTS]"),
     };
 }
 
@@ -230,5 +239,6 @@ pub fn kind(event: &SystemEvent) -> &'static str {
         SystemEvent::In { .. } => "switch_in",
         SystemEvent::Wakeup { is_new: true, .. } => "sched_wakeup_new",
         SystemEvent::Wakeup { .. } => "sched_wakeup",
+        SystemEvent::Lost { .. } => "lost",
     }
 }

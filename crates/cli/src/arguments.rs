@@ -540,7 +540,7 @@ impl Run {
             directory: self.output,
             only: every(self.functions),
             markers: every(self.events),
-            events: tracers.iter().filter_map(kinds).collect(),
+            events: nopal_record::kinds_of(&tracers)?,
             tracers,
             ..Options::new(target)
         })
@@ -564,16 +564,6 @@ fn target(pid: Option<i32>, command: Vec<OsString>) -> Target {
             arguments: words.collect(),
         },
     }
-}
-
-/// The system's events that a tracer needs.
-fn kinds(tracer: &Tracer) -> Option<Kinds> {
-    let kinds = Kinds::parse(match tracer {
-        Tracer::Wakeup => "sched",
-        _ if tracer.is_of_system() => "sched_switch",
-        _ => return None,
-    });
-    kinds.ok()
 }
 
 impl Attach {

@@ -52,7 +52,7 @@ pub fn missing(past: &Past) -> Vec<String> {
         (past.open, "had begun and not ended when the trace did"),
         (
             past.missing.never_ended,
-            "began and never ended: they began anew",
+            "began and never ended: they began anew, or events of the system were lost",
         ),
         (past.missing.ends_alone, "ended without having begun"),
         (

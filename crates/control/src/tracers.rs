@@ -46,12 +46,16 @@ impl Tracers {
         self.running.iter().find(|one| one.tracer.name() == name)
     }
 
+    /// Those that need the system's events: what runs, and one more.
+    fn of_system(&self, more: Option<&Tracer>) -> Vec<Tracer> {
+        let running = self.running.iter().map(|one| &one.tracer);
+        let of_system = running.chain(more).filter(|tracer| tracer.is_of_system());
+        of_system.cloned().collect()
+    }
+
     /// The names of all that can be switched on.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        let named = Tracer::NAMED
-            .iter()
-            .filter(|(_, tracer)| !tracer.is_of_system());
-        let named = named.map(|(name, _)| *name);
+        let named = Tracer::NAMED.iter().map(|(name, _)| *name);
         named.chain(self.sections.iter().map(Section::name))
     }
 
@@ -193,11 +197,7 @@ impl Control {
                 names.join(", ")
             );
         };
-        ensure!(
-            !tracer.is_of_system(),
-            "it needs the system's events, which are recorded from the begin or not at all: `nopal run -w -s` and \
-             `nopal record -e sched` do, and then `nopal hist {name}` finds it"
-        );
+        let system = self.tracers.of_system(Some(&tracer));
         let (live, listener) = Live::new(&tracer);
         live.set_threshold(self.tracers.threshold.saturating_mul(1000));
         let mut running = Running {
@@ -209,6 +209,7 @@ impl Control {
         };
         let told = self.insert_parts(engine, &mut running);
         let begun = told.and_then(|told| {
+            engine.record_system(&system)?;
             running.live.check()?;
             for part in &running.parts {
                 let at = self.at(part)?;
@@ -311,6 +312,7 @@ impl Control {
 
     fn end(&mut self, engine: &mut dyn Engine, running: Running) -> Result<()> {
         engine.unlisten(running.listener);
+        engine.record_system(&self.tracers.of_system(None))?;
         for probe in &running.probes {
             let mut others = self.tracers.running.iter();
             if !others.any(|other| other.probes.contains(probe)) {
@@ -398,10 +400,14 @@ impl Control {
         let number = |key: ThreadKey| {
             let threads = trace.threads();
             let is = |thread: &nopal_trace::ThreadInfo| {
-                (thread.process, thread.thread, thread.begin)
-                    == (key.process, key.thread, key.begin)
+                (thread.process, thread.thread) == (key.process, key.thread)
             };
-            let at = threads.iter().position(is);
+            let same = |thread: &nopal_trace::ThreadInfo| is(thread) && thread.begin == key.begin;
+            // One that the system told of first may have begun to record since.
+            let at = threads
+                .iter()
+                .position(same)
+                .or_else(|| threads.iter().position(is));
             at.map(|at| at as u32)
                 .context("what was recorded in it is not in the trace")
         };

@@ -217,9 +217,9 @@ fn errors_are_kept_to_be_read() {
     assert_eq!(desk.cat("tracing/error_log"), format!("{message}\n"));
     for (text, path, expected) in [
         (
-            "wakeup",
+            "hwlat",
             "tracing/current_tracer",
-            "\"wakeup\": expected function, lockhold, lockwait, sigoff, critical, nop or disable",
+            "\"hwlat\": expected function, lockhold, lockwait, sigoff, critical, wakeup, offcpu, blocked, preempted, nop or disable",
         ),
         ("2", "tracing/tracing_on", "\"2\": expected 0 or 1"),
         (
@@ -273,7 +273,7 @@ fn the_function_tracer() {
     let mut desk = Desk::new();
     assert_eq!(
         desk.cat("tracing/available_tracers"),
-        "function lockhold lockwait sigoff critical nop disable\n"
+        "function lockhold lockwait sigoff critical wakeup offcpu blocked preempted nop disable\n"
     );
     assert_eq!(desk.cat("tracing/current_tracer"), "nop\n");
     assert_eq!(

@@ -94,12 +94,7 @@ fn names_mean_one_tracer() {
         ),
         (
             "tracer requests on",
-            "there is no tracer \"requests\", only lockhold, lockwait, sigoff, critical, request",
-        ),
-        (
-            "tracer wakeup on",
-            "it needs the system's events, which are recorded from the begin or not at all: `nopal run -w -s` and `nopal \
-             record -e sched` do, and then `nopal hist wakeup` finds it",
+            "there is no tracer \"requests\", only lockhold, lockwait, sigoff, critical, wakeup, offcpu, blocked, preempted, request",
         ),
         ("tracer request off", "the tracer \"request\" is off"),
         ("latency request", "the tracer \"request\" is off"),
@@ -156,7 +151,7 @@ fn the_tracing_folder_has_one_tracer_at_a_time() {
     let tracer = "tracing/current_tracer";
     assert_eq!(
         cat(&mut control, &mut fake, "tracing/available_tracers"),
-        "function lockhold lockwait sigoff critical request s nop disable\n"
+        "function lockhold lockwait sigoff critical wakeup offcpu blocked preempted request s nop disable\n"
     );
     for (word, shown, count) in [
         ("function", "function\n", 8),
@@ -185,4 +180,25 @@ fn the_tracing_folder_has_one_tracer_at_a_time() {
     assert!(sections.starts_with("# request\n#Minimum latency: 0 microseconds\n"));
     let off = cat(&mut control, &mut fake, "tracing/latency_hist/lockhold");
     assert_eq!(off, "# lockhold is off\n");
+}
+
+#[test]
+fn tracers_of_the_scheduler_have_the_systems_events_as_long_as_they_are_on() {
+    let (mut control, mut fake) = (Control::new(), Fake::new());
+    obey(&mut control, &mut fake, "start\ntracer wakeup on");
+    let named = |name: &str| nopal_analysis::tracers::Tracer::named(name).unwrap();
+    assert_eq!(fake.system, [named("wakeup")]);
+    obey(&mut control, &mut fake, "tracer offcpu on");
+    assert_eq!(fake.system, [named("wakeup"), named("offcpu")]);
+    obey(&mut control, &mut fake, "tracer wakeup off");
+    assert_eq!(fake.system, [named("offcpu")]);
+    echo(
+        &mut control,
+        &mut fake,
+        "disable",
+        "tracing/current_tracer",
+        false,
+    )
+    .unwrap();
+    assert_eq!(fake.system, []);
 }

@@ -7,10 +7,11 @@ use crate::notes::{counter, lock, note, snapshot};
 use crate::region::Region;
 use crate::remove::processes_with;
 use crate::snapshot::Snapshots;
+use crate::system::Reading;
 use anyhow::{Result, ensure};
 use nopal_agent::Recorder;
 use nopal_analysis::triggers::Triggers;
-use nopal_system::{News, System};
+use nopal_system::System;
 use nopal_trace::{Audience, Heard, Note, ThreadKey, Writer};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,6 +33,8 @@ pub struct Shared {
     pub writer: Mutex<Writer>,
     pub regions: Mutex<Vec<Arc<Region>>>,
     stop: AtomicBool,
+    /// The system's events that are to be read from now on, where that has changed.
+    system: Mutex<Option<Option<System>>>,
     flushes: Mutex<Flushes>,
     flushed: Condvar,
     triggers: Arc<Mutex<Triggers>>,
@@ -44,11 +47,24 @@ impl Shared {
             writer: Mutex::new(writer),
             regions: Mutex::default(),
             stop: AtomicBool::new(false),
+            system: Mutex::default(),
             flushes: Mutex::default(),
             flushed: Condvar::new(),
             triggers: Arc::default(),
             snapshots: Arc::default(),
         }
+    }
+
+    /// From now on these are the system's events that are read.
+    pub fn change_system(&self, system: Option<System>) {
+        *self.system.lock().unwrap_or_else(PoisonError::into_inner) = Some(system);
+    }
+
+    pub fn changed_system(&self) -> Option<Option<System>> {
+        self.system
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
     }
 
     /// Has all that is recorded at this moment written, and waits for it: a few milliseconds. An error: nobody writes any
@@ -159,13 +175,7 @@ pub struct Drain {
 }
 
 impl Drain {
-    /// `system`: the system's events, which go into the same trace.
-    pub fn start(
-        shared: Arc<Shared>,
-        collector: Collector,
-        system: Option<System>,
-        recorder: Recorder,
-    ) -> Drain {
+    pub fn start(shared: Arc<Shared>, collector: Collector, recorder: Recorder) -> Drain {
         let theirs = shared.clone();
         Drain {
             shared,
@@ -175,7 +185,7 @@ impl Drain {
                 if let Ok(cost) = cost::measure(recorder) {
                     note(&theirs.writer, &cost)?;
                 }
-                run(&theirs, collector, system)
+                run(&theirs, collector)
             }),
         }
     }
@@ -195,7 +205,8 @@ impl Drain {
     }
 }
 
-fn run(shared: &Shared, mut collector: Collector, mut system: Option<System>) -> Result<Collector> {
+fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
+    let mut system = Reading::default();
     let mut nap = SHORTEST_NAP;
     // The second snapshot comes early, so that the rate of the counter is known of short programs too.
     let mut next_snapshot = Instant::now() + SNAPSHOT_SOON;
@@ -212,13 +223,7 @@ fn run(shared: &Shared, mut collector: Collector, mut system: Option<System>) ->
             freed += collector.round(&region, &mut lock(&shared.writer))?;
         }
         obey_triggers(shared, &mut collector)?;
-        if let Some(system) = &mut system {
-            let processes = processes(shared);
-            let mut writer = lock(&shared.writer);
-            let news =
-                |processor, news: News| collector.system(processor, news, &processes, &mut writer);
-            freed += usize::from(system.read(news)? > MANY_EVENTS);
-        }
+        freed += usize::from(system.read(shared, &mut collector)? > MANY_EVENTS);
         if last_ended.elapsed() > ENDED {
             last_ended = Instant::now();
             for region in shared.regions() {
@@ -248,6 +253,7 @@ fn run(shared: &Shared, mut collector: Collector, mut system: Option<System>) ->
             for region in shared.regions() {
                 collector.flush(&region, &mut lock(&shared.writer))?;
             }
+            system.read(shared, &mut collector)?;
             lock(&shared.writer).heard_until(heard);
             collector.flush_system(&mut lock(&shared.writer))?;
             let synced = lock(&shared.writer).sync_metadata();
@@ -275,20 +281,8 @@ fn run(shared: &Shared, mut collector: Collector, mut system: Option<System>) ->
         collector.hearing.round(&region, &mut writer)?;
     }
     obey_triggers(shared, &mut collector)?;
-    if let Some(system) = system {
-        let processes = processes(shared);
-        let mut writer = lock(&shared.writer);
-        system.end(|processor, news| collector.system(processor, news, &processes, &mut writer))?;
-    }
+    system.finish(shared, &mut collector)?;
     Ok(collector)
-}
-
-fn processes(shared: &Shared) -> HashSet<u32> {
-    let regions = shared.regions();
-    regions
-        .iter()
-        .map(|region| region.process() as u32)
-        .collect()
 }
 
 /// Takes the snapshot that triggers or commands want, and wakes the session for what else triggers are to do.

@@ -10,6 +10,7 @@ use crate::sites::ByFile;
 use crate::traced::{Traced, Workshop};
 use anyhow::{Context, Result, ensure};
 use nopal_abi::{CHUNK_BYTES, ChunkHeader, EVENT_RESYNC, KIND_EXTENDED, KIND_ONLY, RESYNC_CHUNK};
+use nopal_analysis::tracers::Tracer;
 use nopal_analysis::triggers::Hits;
 use nopal_control::{
     Calls, Counts, Detail, Engine, FoundSite, Location, Mark, Mode, Place, Probe, Refused, SiteKey,
@@ -553,6 +554,10 @@ impl Engine for Session {
     fn detach(&mut self) -> Result<()> {
         self.end();
         Ok(())
+    }
+
+    fn record_system(&mut self, tracers: &[Tracer]) -> Result<()> {
+        Session::record_system(self, tracers)
     }
 
     fn flush(&mut self) -> Result<()> {

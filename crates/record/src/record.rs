@@ -21,7 +21,7 @@ use nopal_analysis::tracers::Tracer;
 use nopal_control::Probe;
 use nopal_process::ExitWatch;
 use nopal_symbols::{Selection, demangle};
-use nopal_system::System;
+use nopal_system::Kinds;
 use nopal_trace::{Audience, Writer};
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -86,21 +86,14 @@ fn record_program(
     let begun = session
         .begin(&mut launched.thread)
         .and_then(|()| session.something_is_chosen())
-        .and_then(|()| session.could_begin_triggers());
+        .and_then(|()| session.could_begin_triggers())
+        .and_then(|()| session.record_system(&[]));
     if let Err(error) = begun {
         // It has not run an instruction of its own.
         send_signal(launched.pid, libc::SIGKILL);
         session.guardian.dismiss();
         return Err(error);
     }
-    let system = match session.open_system() {
-        Ok(system) => system,
-        Err(error) => {
-            send_signal(launched.pid, libc::SIGKILL);
-            session.guardian.dismiss();
-            return Err(error);
-        }
-    };
     // Functions that are not traced yet cannot be while the thread is held here; then the program runs already.
     let set = session.begin_triggers();
     started(handle.clone());
@@ -113,7 +106,7 @@ fn record_program(
             .push(format!("no snapshots are taken: {error:#}"));
     }
     session.serve(handle);
-    let drain = drain(&session, system);
+    let drain = drain(&session);
     let (ended, left) = session.run(main, &signals, &drain)?;
     session.serve_no_more();
     session.finish(ended, &left, drain)
@@ -135,10 +128,11 @@ fn record_process(
     let created = create(options, &command, audience).inspect_err(|_| guardian.dismiss())?;
     let (mut session, handle) = session(options, settings, created, guardian, process);
     session.attached = Some(process);
-    let system = session
-        .open_system()
-        .inspect_err(|_| session.guardian.dismiss())?;
-    let drain = drain(&session, system);
+    if let Err(error) = session.record_system(&[]) {
+        session.guardian.dismiss();
+        return Err(error);
+    }
+    let drain = drain(&session);
     let attached = session.attach(process);
     if let Err(error) = attached.and_then(|()| session.begin_triggers()) {
         session.let_go(process);
@@ -188,38 +182,20 @@ fn session(
         listener: None,
         is_served: false,
         not_served: None,
+        system: Kinds::default(),
         system_limited: None,
     };
     (session, handle)
 }
 
-impl Session {
-    /// Begins to record the system's events, where they are asked for.
-    fn open_system(&mut self) -> Result<Option<System>> {
-        if self.options.events.is_none() {
-            return Ok(None);
-        }
-        let (system, missing) = System::open(self.options.events, self.main)?;
-        self.system_limited = missing.map(|missing| {
-            format!("of the system's events, only the traced processes' own switches are recorded: {missing}")
-        });
-        Ok(Some(system))
-    }
-}
-
-fn drain(session: &Session, system: Option<System>) -> Drain {
+fn drain(session: &Session) -> Drain {
     let keep = if session.options.when_full == WhenFull::Flight {
         Keep::Newest
     } else {
         Keep::All
     };
     let collector = Collector::new(keep, session.options.max_bytes);
-    Drain::start(
-        session.shared.clone(),
-        collector,
-        system,
-        session.settings.recorder,
-    )
+    Drain::start(session.shared.clone(), collector, session.settings.recorder)
 }
 
 fn create(
@@ -291,10 +267,6 @@ fn settings(options: &Options) -> Result<Settings> {
             "a depth is counted by exits: it does not go with entries only"
         );
     }
-    ensure!(
-        options.events.is_none() || options.when_full != WhenFull::Flight,
-        "the flight recorder keeps no events of the system: -e and --flight do not go together"
-    );
     Ok(Settings {
         wanted: Wanted {
             functions: options.chooses_functions(),

@@ -15,6 +15,7 @@ use anyhow::{Result, bail, ensure};
 use nopal_control::Control;
 use nopal_process::{Ending, ExitWatch, Thread};
 use nopal_serve::Server;
+use nopal_system::Kinds;
 use nopal_trace::{ListenerId, Note};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd};
@@ -54,6 +55,8 @@ pub struct Session {
     pub(crate) is_served: bool,
     /// Why nobody can control the session.
     pub(crate) not_served: Option<String>,
+    /// The system's events that are recorded.
+    pub(crate) system: Kinds,
     /// Why not all of the system's events that were asked for are recorded.
     pub(crate) system_limited: Option<String>,
 }

@@ -26,7 +26,9 @@ use tracepoint::Tracepoints;
 
 /// Pages of a ring where the kernel limits what a user may lock in memory: its default for each processor.
 const PAGES_OF_USERS: usize = 128;
-const PAGES: usize = 1024;
+/// And elsewhere: of each processor at most so many, and of all together.
+const PAGES: usize = 1 << 12;
+const PAGES_OF_ALL: usize = 1 << 16;
 
 /// Events that are being recorded. They end when this goes.
 pub struct System {
@@ -70,13 +72,16 @@ impl System {
 
     fn of_all(kinds: Kinds) -> Result<System> {
         let tracepoints = Tracepoints::read(kinds)?;
+        let numbers = online()?;
+        let share = (PAGES_OF_ALL / numbers.len().max(1)).max(1);
+        let pages = PAGES.min(1 << share.ilog2());
         let mut processors = Vec::new();
-        for number in online()? {
+        for number in numbers {
             let mut events = Vec::new();
             for id in tracepoints.ids() {
                 events.push(Descriptor::tracepoint(id, number)?);
             }
-            processors.push(Processor::new(number, events, PAGES)?);
+            processors.push(Processor::new(number, events, pages)?);
         }
         Ok(System::new(processors, Decoder::new(tracepoints)))
     }

@@ -2,7 +2,7 @@
 
 use crate::packet::Packet;
 use crate::records::Event;
-use crate::system::SystemRecord;
+use crate::system::{SystemEvent, SystemRecord};
 use crate::trace::{PacketId, Stream, Trace};
 use std::path::PathBuf;
 
@@ -67,15 +67,22 @@ pub struct ProcessorInfo<'a> {
 }
 
 impl<'a> ProcessorInfo<'a> {
-    /// Its events in order of time. What makes no sense is passed over.
+    /// Its events in order of time, and where some are lost. What makes no sense is passed over.
     pub fn events(&self) -> impl Iterator<Item = SystemRecord> + use<'a> {
         self.packets().flat_map(|packet| {
-            packet.records().filter_map(|record| match record.event {
+            let lost = (packet.lost_before() > 0).then(|| SystemRecord {
+                clock: packet.clock_begin(),
+                event: SystemEvent::Lost {
+                    events: packet.lost_before(),
+                },
+            });
+            let events = packet.records().filter_map(|record| match record.event {
                 Event::Marker { event, payload } => {
                     SystemRecord::decode(record.clock, event, payload)
                 }
                 _ => None,
-            })
+            });
+            lost.into_iter().chain(events)
         })
     }
 

@@ -65,13 +65,13 @@ impl Processors {
         Ok(())
     }
 
-    /// Events of a processor are missing between those that were added and those to come.
-    pub fn lose(&mut self, processor: u32, events: u64) -> Result<()> {
+    /// Events of a processor are missing between those that were added and those to come. Gives the last clock.
+    pub fn lose(&mut self, processor: u32, events: u64) -> Result<u64> {
         let uuid = self.uuid;
         let file = self.file(processor)?;
         file.write(processor, uuid)?;
         file.discarded = file.discarded.saturating_add(events);
-        Ok(())
+        Ok(file.end)
     }
 
     pub fn flush(&mut self) -> Result<()> {

@@ -91,6 +91,8 @@ pub enum SystemEvent {
         waker: u32,
         is_new: bool,
     },
+    /// So many events are missing here. No record tells it, but the packets' headers do.
+    Lost { events: u64 },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,7 +128,11 @@ fn task(words: &[u64; 3]) -> Task {
 }
 
 impl SystemRecord {
+    /// Appends it to a packet's words; nothing for what is lost.
     pub fn push(&self, words: &mut Vec<u64>) {
+        if let SystemEvent::Lost { .. } = self.event {
+            return;
+        }
         let begin = words.len();
         words.extend([0, self.clock]);
         let event = match &self.event {
@@ -167,6 +173,7 @@ impl SystemRecord {
                     false => SCHED_WAKEUP,
                 }
             }
+            SystemEvent::Lost { .. } => 0,
         };
         words[begin] = u64::from(KIND_EXTENDED) << 32 | u64::from(event) << 36 | self.clock & LOW;
     }

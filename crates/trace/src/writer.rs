@@ -16,7 +16,7 @@ use crate::processors::Processors;
 use crate::scan::{Content, Known, Unfinished, first_clock, scan};
 use crate::session;
 use crate::streams::{Streams, ThreadKey};
-use crate::system::SystemRecord;
+use crate::system::{SystemEvent, SystemRecord};
 use crate::taken::{State, Taken};
 use crate::tally::Tally;
 use crate::watched::Watched;
@@ -424,10 +424,11 @@ impl Writer {
 
     /// Events of a processor are missing here.
     pub fn system_lost(&mut self, processor: u32, events: u64) -> Result<()> {
-        match self.audience {
-            Some(_) => Ok(()),
-            None => self.processors.lose(processor, events),
-        }
+        let clock = self.processors.lose(processor, events)?;
+        let event = SystemEvent::Lost { events };
+        self.listeners
+            .system(processor, &[SystemRecord { clock, event }]);
+        Ok(())
     }
 
     pub fn flush_system(&mut self) -> Result<()> {

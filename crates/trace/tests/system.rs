@@ -43,9 +43,13 @@ fn what_is_written_is_read_in_order_and_losses_are_told_where_they_were() {
         .ok()
         .unwrap();
     assert_eq!((first.number, third.number), (0, 3));
+    let lost = SystemRecord {
+        clock: later.clock,
+        event: SystemEvent::Lost { events: 11 },
+    };
     let expected: Vec<SystemRecord> = records
         .into_iter()
-        .chain([later, into(BEGIN + 20_000, 9)])
+        .chain([lost, later, into(BEGIN + 20_000, 9)])
         .collect();
     assert_eq!(third.events().collect::<Vec<_>>(), expected);
     assert_eq!((first.lost(), third.lost()), (5, 11));

@@ -44,7 +44,7 @@ pub fn push_processors(
                 SystemEvent::Switch { next, .. } => {
                     Some(format!("{} {}", name(&next), next.thread))
                 }
-                SystemEvent::Out { .. } => None,
+                SystemEvent::Out { .. } | SystemEvent::Lost { .. } => None,
                 SystemEvent::In { thread, .. } => {
                     let name = names.get(&thread).map_or("?", String::as_str);
                     Some(format!("{name} {thread}"))

@@ -7,7 +7,7 @@ use nopal_latency::{Event, Histogram, Latency, Own};
 pub use nopal_latency::Missing;
 
 use super::watcher::Happening;
-use super::{Roles, Tracer};
+use super::{Roles, Tracer, What};
 
 /// What lies between a begin and an end. Threads have the numbers under which they were told of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,6 +134,12 @@ impl Cases {
             value: happening.value,
             clock: happening.clock,
         };
+        if happening.what == What::Lost {
+            for run in &mut self.runs {
+                while run.tracer.is_of_system() && run.expire(1, happening.clock).is_some() {}
+            }
+            return;
+        }
         for (at, run) in self.runs.iter_mut().enumerate() {
             let is_other = match run.tracer {
                 Tracer::Section(_) => happening.section != Some(at),

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::Result;
 use nopal_abi::SITE_LIMIT;
-use nopal_trace::{Audience, Clocks, Heard, Markers, Note, Snapshot, ThreadKey};
+use nopal_trace::{Audience, Clocks, Heard, Markers, Note, Snapshot, SystemRecord, ThreadKey};
 
 use super::watcher::{State, Watcher};
-use super::{Case, Cases, Happening, Missing, Roles, Tracer};
+use super::{Case, Cases, Happening, Missing, Roles, Run, Scheduling, Tracer, What};
 use crate::calls::Machine;
 use crate::names::Function;
 
@@ -63,6 +63,11 @@ struct Watching {
     ended: HashSet<u32>,
     /// What has happened and may not be in order yet.
     pending: Vec<(u32, Happening)>,
+    /// The system's events that are not in order yet, where they are needed; and by thread, its number.
+    of_system: bool,
+    events: Vec<SystemRecord>,
+    scheduling: Scheduling,
+    scheduled: HashMap<u32, u32>,
     images: HashMap<u32, String>,
     /// The first one, and the last one.
     clocks: Vec<Snapshot>,
@@ -89,6 +94,10 @@ impl Live {
             keys: Vec::new(),
             ended: HashSet::new(),
             pending: Vec::new(),
+            of_system: tracer.is_of_system(),
+            events: Vec::new(),
+            scheduling: Scheduling::default(),
+            scheduled: HashMap::new(),
             images: HashMap::new(),
             clocks: Vec::new(),
             threshold_ns: 0,
@@ -140,7 +149,7 @@ impl Live {
             worst: run.and_then(|run| run.worst()).map(finding),
             kept: watching.kept.iter().map(finding).collect(),
             kept_before: watching.kept_before,
-            missing: run.map(|run| run.missing()).unwrap_or_default(),
+            missing: run.map(|run| watching.missing(run)).unwrap_or_default(),
             given_up: watching.given_up.iter().map(finding).collect(),
             unknown: watching.unknown,
         }
@@ -170,8 +179,36 @@ impl Watching {
         Clocks::new(self.clocks.iter().copied())
     }
 
+    fn missing(&self, run: &Run) -> Missing {
+        let missing = run.missing();
+        match self.of_system {
+            // A thread runs again for other reasons too.
+            true => Missing {
+                ends_alone: 0,
+                ..missing
+            },
+            false => missing,
+        }
+    }
+
+    /// Makes happenings of the system's events until then.
+    fn schedule(&mut self, until: u64) {
+        self.events.sort_by_key(|event| event.clock);
+        let ready = self.events.partition_point(|event| event.clock <= until);
+        for SystemRecord { clock, event } in self.events.drain(..ready) {
+            for (thread, happening) in self.scheduling.take(clock, &event) {
+                match self.scheduled.get(&thread) {
+                    Some(number) => self.pending.push((*number, happening)),
+                    None if happening.what == What::Lost => self.pending.push((0, happening)),
+                    None => {}
+                }
+            }
+        }
+    }
+
     /// All has been heard that was recorded until then, but what comes late.
     fn settle(&mut self, until: u64) {
+        self.schedule(until);
         let clocks = self.clocks();
         let frequency = clocks.frequency();
         let ticks = |ns: u64| (u128::from(ns) * u128::from(frequency) / 1_000_000_000) as u64;
@@ -221,6 +258,9 @@ impl Audience for Listener {
             roles,
             images,
             clocks,
+            keys,
+            of_system,
+            scheduled,
             ..
         } = &mut *watching;
         match note {
@@ -234,6 +274,19 @@ impl Audience for Listener {
                     counter,
                     monotonic_ns,
                     realtime_ns,
+                });
+            }
+            &Note::Thread {
+                process,
+                thread,
+                begin,
+                ..
+            } if *of_system => {
+                scheduled.insert(thread, keys.len() as u32);
+                keys.push(ThreadKey {
+                    process,
+                    thread,
+                    begin,
                 });
             }
             Note::Image { image, path, .. } => {
@@ -282,6 +335,13 @@ impl Audience for Listener {
         let happenings = watcher.happenings.into_iter();
         pending.extend(happenings.map(|happening| (thread.number, happening)));
         thread.state = watcher.state;
+    }
+
+    fn system(&mut self, _processor: u32, records: &[SystemRecord]) {
+        let mut watching = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if watching.of_system {
+            watching.events.extend_from_slice(records);
+        }
     }
 
     fn thread_ended(&mut self, thread: ThreadKey) {

@@ -103,6 +103,8 @@ pub enum What {
     SignalsOn = 11,
     CriticalBegun = 12,
     CriticalEnded = 13,
+    /// Events of the system are missing: what has begun may have ended.
+    Lost = 14,
 }
 
 impl Tracer {
@@ -154,12 +156,18 @@ impl Tracer {
         }
     }
 
+    /// The system's events that must be recorded for it, as `nopal record -e` takes them.
+    pub fn system_events(&self) -> Option<&'static str> {
+        match self {
+            Tracer::Wakeup => Some("sched"),
+            Tracer::OffCpu | Tracer::Blocked | Tracer::Preempted => Some("sched_switch"),
+            _ => None,
+        }
+    }
+
     /// Whether it is of the system's events.
     pub fn is_of_system(&self) -> bool {
-        matches!(
-            self,
-            Tracer::Wakeup | Tracer::OffCpu | Tracer::Blocked | Tracer::Preempted
-        )
+        self.system_events().is_some()
     }
 
     pub fn name(&self) -> &str {

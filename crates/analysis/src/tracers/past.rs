@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 use nopal_trace::Trace;
 
 use super::watcher::{State, Watcher};
-use super::{Case, Cases, Happening, Missing, Numbers, Roles, Scheduling, Tracer};
+use super::{Case, Cases, Happening, Missing, Numbers, Roles, Scheduling, Tracer, What};
 use crate::names::Names;
 use crate::system::events;
 use crate::text::count;
@@ -48,8 +48,10 @@ pub fn of_trace(
         let numbers = Numbers::new(&threads);
         for (_, record) in events(trace) {
             for (thread, happening) in scheduling.take(record.clock, &record.event) {
-                if let Some(place) = numbers.place(thread, record.clock) {
-                    tell(place, &happening);
+                match numbers.place(thread, record.clock) {
+                    Some(place) => tell(place, &happening),
+                    None if happening.what == What::Lost => tell(0, &happening),
+                    None => {}
                 }
             }
         }

@@ -15,12 +15,19 @@ pub struct Scheduling {
 }
 
 impl Scheduling {
-    /// What an event means for threads, which are told by their numbers.
+    /// What an event means for threads, which are told by their numbers. What is lost may be of any.
     pub fn take(
         &mut self,
         clock: u64,
         event: &SystemEvent,
     ) -> impl Iterator<Item = (u32, Happening)> {
+        let lost = match event {
+            SystemEvent::Lost { .. } => {
+                self.away.clear();
+                Some((0, What::Lost))
+            }
+            _ => None,
+        };
         let (left, got) = left_and_got(event);
         let state = match event {
             SystemEvent::Switch { state, .. } | SystemEvent::Out { state, .. } => *state,
@@ -47,7 +54,7 @@ impl Scheduling {
             self.away.remove(&thread);
             (thread, What::Ran)
         });
-        let told = [left, woken, got].into_iter().flatten();
+        let told = [lost, left, woken, got].into_iter().flatten();
         told.map(move |(thread, what)| {
             let happening = Happening {
                 what,
@@ -136,6 +143,12 @@ mod tests {
         assert_eq!(told(wake(7)), [], "it could run on");
         assert_eq!(told(wake(8)), [(8, What::Woken)]);
         assert_eq!(told(switch(9, b'X', 1)), [(1, What::Ran)], "it has ended");
+        assert_eq!(told(SystemEvent::Lost { events: 3 }), [(0, What::Lost)]);
+        assert_eq!(
+            told(wake(1)),
+            [(1, What::Woken)],
+            "nothing is known any more"
+        );
         let own = SystemEvent::In {
             process: 1,
             thread: 8,

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
+use nopal_analysis::tracers::Tracer;
 use nopal_analysis::triggers::Hits;
 use nopal_control::{
     Access, Calls, Content, Control, Counts, Detail, Engine, Error, File, FoundSite, Location,
@@ -60,6 +61,8 @@ pub struct Fake {
     pub detached: bool,
     /// The markers that are on, of [`MARKERS`].
     pub marked: Vec<&'static str>,
+    /// The tracers for which the system's events are recorded.
+    pub system: Vec<Tracer>,
     buffer: u64,
     counts: Counts,
     calls: Vec<Calls>,
@@ -131,6 +134,7 @@ impl Fake {
             flight: false,
             detached: false,
             marked: Vec::new(),
+            system: Vec::new(),
             buffer: 64 << 20,
             counts: Counts::default(),
             clock: BEGIN,
@@ -561,6 +565,11 @@ impl Engine for Fake {
 
     fn unlisten(&mut self, listener: ListenerId) {
         self.writer().remove_listener(listener);
+    }
+
+    fn record_system(&mut self, tracers: &[Tracer]) -> Result<()> {
+        self.system = tracers.to_vec();
+        Ok(())
     }
 
     fn flush(&mut self) -> Result<()> {
