@@ -48,6 +48,10 @@ fn summary(outcome: &Outcome, options: &Options) -> Vec<String> {
     let mut lines = vec![format!(
         "{events} events of {functions} functions{system}, {size} in {directory}"
     )];
+    let any = !options.libraries && options.only.is_empty() && options.markers.is_empty();
+    if outcome.events == 0 && any && matches!(options.target, Target::Process(_)) {
+        lines.push("none of them was called (--libs takes those of libraries, too)".into());
+    }
     if outcome.refused > 0 {
         let functions = if outcome.refused == 1 {
             "function"
@@ -165,6 +169,20 @@ mod tests {
             summary(&outcome(), &options()),
             ["3,456 events of 12 functions, 64.0 KiB in nopal.data"]
         );
+    }
+
+    #[test]
+    fn nothing_recorded_is_explained() {
+        let nothing = Outcome {
+            events: 0,
+            ..outcome()
+        };
+        assert!(summary(&nothing, &options())[1].contains("--libs"));
+        let chosen = Options {
+            only: vec!["f".into()],
+            ..options()
+        };
+        assert_eq!(summary(&nothing, &chosen).len(), 1);
     }
 
     #[test]
