@@ -3,6 +3,7 @@ mod coverage;
 mod execution;
 mod hostile;
 mod meaning;
+mod probes;
 mod relocation;
 mod verdicts;
 mod workloads;

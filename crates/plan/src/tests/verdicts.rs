@@ -12,7 +12,7 @@ fn assembled(body: &str, options: &[&str]) -> Planned {
     Built::new("verdicts.s", &source, &all).planned()
 }
 
-fn library(body: &str) -> Planned {
+pub(super) fn library(body: &str) -> Planned {
     assembled(body, &["-shared"])
 }
 
