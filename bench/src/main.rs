@@ -5,6 +5,7 @@
 mod attach;
 mod code;
 mod control;
+mod locks;
 mod markers;
 mod net;
 mod pairs;
@@ -52,6 +53,7 @@ fn main() -> Result<()> {
         readers::measure(&places, &binaries.plain, binaries.mcount.as_deref())
     })?;
     group("threads", &|| threads::measure(&places, &programs))?;
+    group("locks", &|| locks::measure(&places, &programs))?;
     group("markers", &|| markers::measure(&places, &programs))?;
     group("seeds", &|| seeds::measure(&places, &programs))?;
     group("attach", &|| attach::measure(&places, &programs))?;

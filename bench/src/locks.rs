@@ -1,0 +1,59 @@
+//! What the tracer lockhold costs a program that locks and unlocks a mutex.
+
+use crate::programs::Programs;
+use crate::run::{Places, remove, run};
+use crate::samples::{Samples, in_turn};
+use crate::table::{Bound, Row};
+use anyhow::Result;
+use std::process::Command;
+
+const ROUNDS: usize = 5;
+/// What is recorded of them fits into the buffer.
+const ARGUMENTS: [&str; 2] = ["50", "2000"];
+
+struct Sample {
+    pair: f64,
+    clock: f64,
+}
+
+pub fn measure(places: &Places, programs: &Programs) -> Result<Vec<Row>> {
+    let program = programs.compile("gcc", "locks", "locks", &[])?;
+    let sample = |command: &mut Command| {
+        let ran = run(command)?;
+        Ok(Sample {
+            pair: ran.printed.get("pair")?,
+            clock: ran.printed.get("clock")?,
+        })
+    };
+    let results = in_turn(
+        ROUNDS,
+        &mut [
+            &mut || sample(Command::new(&program).args(ARGUMENTS)),
+            &mut || {
+                remove(&places.trace())?;
+                let mut traced = Command::new(&places.nopal);
+                traced.args(["run", "-p", "-o"]).arg(places.trace());
+                sample(traced.arg(&program).args(ARGUMENTS))
+            },
+        ],
+    )?;
+    let of = |index: usize, what: fn(&Sample) -> f64| -> Samples {
+        results[index].iter().map(what).collect()
+    };
+    let added = of(1, |sample| sample.pair).less(&of(0, |sample| sample.pair));
+    let clock = of(0, |sample| sample.clock);
+    let note = format!(
+        "{:.0} ticks on top of {:.0}",
+        added.median(),
+        of(0, |sample| sample.pair).median()
+    );
+    Ok(vec![
+        Row::new(
+            "lockhold, added to a lock and unlock pair / 2 rdtsc",
+            "x",
+            added.over(&clock),
+        )
+        .bound(Bound::AtMost(2.4))
+        .note(note),
+    ])
+}
