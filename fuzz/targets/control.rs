@@ -12,7 +12,7 @@ use libfuzzer_sys::fuzz_target;
 use nopal_control::{Access, Control};
 use recording::{Fake, PROCESS, cat};
 
-const WORDS: [&str; 56] = [
+const WORDS: [&str; 68] = [
     "trace ",
     " new ",
     " on\n",
@@ -29,6 +29,18 @@ const WORDS: [&str; 56] = [
     "testtracein ",
     "uniform ",
     "mark ",
+    "when ",
+    "return ",
+    " if ",
+    "hits % 3 == 0",
+    "duration > 50ms",
+    " and arg1 < -1",
+    " or ",
+    " == \"x\"",
+    " do ",
+    "count",
+    "trace a on",
+    "int(result)",
     "main",
     "parse_*",
     "parse_line",

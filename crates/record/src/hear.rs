@@ -88,6 +88,9 @@ impl Hearing {
 
     /// Forgets threads that have ended and of which everything has been heard.
     pub fn forget_ended(&mut self, regions: &[Arc<Region>], writer: &mut Writer) {
+        if self.threads.is_empty() {
+            return;
+        }
         let in_use = |region: &Arc<Region>| -> Vec<ThreadKey> {
             let chunks = (0..region.chunks())
                 .filter(|chunk| region.chunk_state(*chunk) != CHUNK_FREE)

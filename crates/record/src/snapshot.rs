@@ -79,17 +79,9 @@ impl Collector {
     /// Takes what is held for the next snapshot. What cannot be written ends it, and not the session.
     pub fn snapshot(&mut self, shared: &Shared, why: &str) -> Result<()> {
         self.writing.retain(|thread| !thread.is_finished());
-        let snapshots = &mut shared.snapshots();
-        let is_full = |limit| snapshots.bytes() >= limit;
-        if snapshots.taken.len() == MOST
-            || self.writing.len() == MOST_WRITING
-            || self.limit.is_some_and(is_full)
-        {
-            snapshots.passed_over += 1;
+        let Some(index) = self.next_snapshot(&mut shared.snapshots(), why) else {
             return Ok(());
-        }
-        let index = snapshots.taken.len();
-        snapshots.taken.push((why.to_owned(), Written::Not));
+        };
         let regions = shared.regions();
         let lost = regions.iter().map(|region| region.lost()).sum::<u64>() + self.totals.given_up;
         let at = counter();
@@ -111,14 +103,32 @@ impl Collector {
                 why: format!("a snapshot of the flight recorder: {why}"),
             },
         ]);
-        let seed = lock(&shared.writer).seed(index as u32 + 1)?;
+        let seed = lock(&shared.writer).seed(index as u32 + 1);
         let snapshots = shared.for_snapshots();
-        self.writing.push(std::thread::spawn(move || {
-            let written = write(seed, copies, &notes);
-            unpoisoned(&snapshots).taken[index].1 =
-                written.unwrap_or_else(|error| Written::Failed(format!("{error:#}")));
-        }));
+        let told = snapshots.clone();
+        let thread = std::thread::Builder::new().spawn(move || {
+            let written = seed.and_then(|seed| write(seed, copies, &notes));
+            let written = written.unwrap_or_else(|error| Written::Failed(format!("{error:#}")));
+            unpoisoned(&snapshots).taken[index].1 = written;
+        });
+        match thread {
+            Ok(thread) => self.writing.push(thread),
+            Err(error) => unpoisoned(&told).taken[index].1 = Written::Failed(error.to_string()),
+        }
         Ok(())
+    }
+
+    /// The place of a new one, if there may be one.
+    fn next_snapshot(&self, snapshots: &mut Snapshots, why: &str) -> Option<usize> {
+        if snapshots.taken.len() == MOST
+            || self.writing.len() == MOST_WRITING
+            || self.limit.is_some_and(|limit| snapshots.bytes() >= limit)
+        {
+            snapshots.passed_over += 1;
+            return None;
+        }
+        snapshots.taken.push((why.to_owned(), Written::Not));
+        Some(snapshots.taken.len() - 1)
     }
 
     /// Waits until all snapshots are written.
