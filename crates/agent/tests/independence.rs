@@ -13,6 +13,7 @@ const PORT: [&str; 18] = [
     "port_clock_allowed",
     "port_map",
     "port_process_id",
+    "port_read",
     "port_restore_signals",
     "port_text_go",
     "port_text_move",
