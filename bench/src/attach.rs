@@ -121,8 +121,9 @@ fn pair(places: &Places, program: &Path) -> Result<Row> {
     let (mut attached, mut launched) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let mut resident = Resident::start(program, 0, 0)?;
-        let _tool = resident.attach(places, &CHOICE)?;
+        let tool = resident.attach(places, &CHOICE)?;
         attached.push(resident.ask("call")?);
+        tool.end()?;
         let mut resident = Resident::recorded(places, &CHOICE, program, 0, 0)?;
         launched.push(resident.ask("call")?);
     }
@@ -144,7 +145,7 @@ fn pair(places: &Places, program: &Path) -> Result<Row> {
 /// Two functions that do as much, one of which is recorded: its time over the other's.
 fn uniform(places: &Places, program: &Path) -> Result<Vec<Row>> {
     let mut resident = Resident::start(program, 0, 0)?;
-    let _tool = resident.attach(places, &["-F", "empty"])?;
+    let tool = resident.attach(places, &["-F", "empty"])?;
     let mut client = Client::connect(resident.process)?;
     let mut ratios: [Vec<f64>; 2] = Default::default();
     for _ in 0..ROUNDS {
@@ -153,6 +154,7 @@ fn uniform(places: &Places, program: &Path) -> Result<Vec<Row>> {
             ratios.push(resident.ask("call")? / resident.ask("other")?);
         }
     }
+    tool.end()?;
     let [off, on] = ratios.map(Samples::from_iter);
     Ok(vec![
         Row::new("a recorded function over one of equal work", "×", off),
@@ -162,7 +164,7 @@ fn uniform(places: &Places, program: &Path) -> Result<Vec<Row>> {
 
 fn many_sites(places: &Places, program: &Path) -> Result<Vec<Row>> {
     let mut resident = Resident::start(program, 1, 1)?;
-    let _tool = resident.attach(places, &["-F", "empty"])?;
+    let tool = resident.attach(places, &["-F", "empty"])?;
     let mut client = Client::connect(resident.process)?;
     client.command("reset")?;
     client.command("start")?;
@@ -188,6 +190,7 @@ fn many_sites(places: &Places, program: &Path) -> Result<Vec<Row>> {
             gaps[index].push(gap);
         }
     }
+    tool.end()?;
     let [inserting, on, off, removing] = times.map(Samples::from_iter);
     let [inserted, _, _, removed] = gaps.map(Samples::from_iter);
     let note = |time: &Samples| format!("the command takes {:.1} ms", time.median());
