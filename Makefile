@@ -5,7 +5,7 @@ PREFIX ?= /usr/local
 CARGO ?= cargo
 NOPAL := target/release/nopal
 
-.PHONY: all demo test check explore bench fuzz hard torture man install clean
+.PHONY: all demo test check explore bench fuzz hard torture soak man install clean
 
 all:
 	@.ci/packages build
@@ -80,6 +80,11 @@ TORTURE ?= toggles=100_000_000
 torture: all
 	@.ci/packages test
 	NOPAL=$(CURDIR)/$(NOPAL) $(CARGO) run --release --quiet --package nopal-tests --bin torture -- $(TORTURE)
+
+# Whole programs with every function traced; libpython3.11-testsuite has CPython's tests.
+soak: all
+	@.ci/packages test
+	NOPAL=$(CURDIR)/$(NOPAL) $(CARGO) run --release --quiet --package nopal-tests --bin soak
 
 # The tables that the seeds made, on this machine.
 bench-seeds: all library
