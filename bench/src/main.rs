@@ -1,10 +1,11 @@
 //! Measures what nopal promises about speed, side by side with doing nothing and with its peers, and puts each figure
-//! beside its bound: `nopal-bench [pairs|sqlite|net|start|readers|threads|markers|seeds|attach|control|code]…`, all of them
+//! beside its bound: `nopal-bench [pairs|sqlite|net|start|readers|threads|markers|seeds|attach|control|hackbench|code]…`, all of them
 //! by default.
 
 mod attach;
 mod code;
 mod control;
+mod hackbench;
 mod locks;
 mod markers;
 mod net;
@@ -58,6 +59,7 @@ fn main() -> Result<()> {
     group("seeds", &|| seeds::measure(&places, &programs))?;
     group("attach", &|| attach::measure(&places, &programs))?;
     group("control", &|| control::measure(&places))?;
+    group("hackbench", &|| hackbench::measure(&places))?;
     group("code", &|| code::measure(&binaries()?.plain))?;
 
     remove(&places.trace())?;
