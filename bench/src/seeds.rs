@@ -242,7 +242,9 @@ fn lttng(places: &Places, programs: &Programs) -> Result<Vec<Row>> {
     std::fs::create_dir_all(&home)?;
     let client = |words: &[&str]| -> Result<()> {
         let mut command = Command::new("lttng");
-        run(command.env("LTTNG_HOME", &home).args(words))?;
+        // It would start a daemon of its own, which stays.
+        command.env("LTTNG_HOME", &home).arg("--no-sessiond");
+        run(command.args(words))?;
         Ok(())
     };
     let mut daemon = Command::new("lttng-sessiond");
