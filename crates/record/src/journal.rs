@@ -2,7 +2,8 @@
 //! is believed that the kernel's list of mappings or the text does not bear out.
 
 use crate::change::Change;
-use crate::traced::{as_bytes_mut, pointers_bytes};
+use crate::own_memory::pointers_bytes;
+use crate::traced::as_bytes_mut;
 use anyhow::{Context, Result, ensure};
 use nopal_abi::{ABI_VERSION, Region as Layout};
 use nopal_agent::{

@@ -5,10 +5,11 @@
 //! always holds what generated code says of it.
 
 use crate::change::{Change, Patches};
+use crate::chosen::Chosen;
 use crate::markers::{Wanted, place_in_body};
 use crate::remove::PATIENCE;
 use crate::session::Session;
-use crate::traced::{Chosen, Traced, Workshop};
+use crate::traced::{Traced, Workshop};
 use anyhow::{Result, bail, ensure};
 use nopal_control::Mark;
 use nopal_process::{Outcome, Stopped};

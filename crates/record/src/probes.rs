@@ -3,11 +3,12 @@
 
 use crate::change::Change;
 use crate::choose::Loaded;
+use crate::chosen::Chosen;
 use crate::files::{File, Files};
 use crate::modules::extent;
 use crate::notes::note;
 use crate::statics::StaticProbe;
-use crate::traced::{Chosen, Traced, Workshop};
+use crate::traced::{Traced, Workshop};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use nopal_agent::{FETCH_CONSTANT, FETCH_LOADS, Fetch, Values};
 use nopal_control::{Fetched, Probe, Shown, Source, Spot};

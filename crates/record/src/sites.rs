@@ -3,10 +3,11 @@
 use crate::arena::Arena;
 use crate::change::{Change, Patches};
 use crate::choose::Loaded;
+use crate::chosen::Chosen;
 use crate::modules::extent;
 use crate::remove::PATIENCE;
 use crate::space::reaches;
-use crate::traced::{Chosen, Settings, Traced, Workshop, under_new_filter};
+use crate::traced::{Settings, Traced, Workshop, under_new_filter};
 use anyhow::{Context, Result};
 use nopal_agent::Recorder;
 use nopal_control::Detail;

@@ -1,0 +1,96 @@
+//! Nopal's memory in a process, before anything is in it: the process structure, the contexts and the region.
+
+use crate::inject::Injector;
+use crate::region::Region;
+use crate::space::Space;
+use crate::traced::Settings;
+use anyhow::Result;
+use nopal_agent::{CONTEXT_BYTES, CONTEXTS, STACK_PARTS};
+use nopal_process::{Memory, Thread};
+
+const PAGE: u64 = 4096;
+
+pub struct OwnMemory {
+    pub memory: Memory,
+    pub region: Region,
+    pub region_at: u64,
+    pub head: u64,
+    pub contexts: u64,
+}
+
+impl OwnMemory {
+    /// Gives a process this memory. `thread`, one of its threads, is stopped.
+    pub fn give(thread: &mut Thread, settings: &Settings) -> Result<OwnMemory> {
+        let process = thread.pid();
+        let memory = Memory::open(process)?;
+        let mut space = Space::new(&nopal_process::maps(process)?);
+        let mut injector = Injector::new(thread)?;
+        let head = injector.private_memory(&mut space, head_end(), contexts_bytes())?;
+        memory.write(head + nopal_agent::process_bytes(), MEMORY_NAME)?;
+        injector.name = head + nopal_agent::process_bytes();
+
+        let (buffer, room) = affordable(process, settings);
+        let (number, file) = injector.memory_file()?;
+        let (presence_number, presence) = injector.memory_file()?;
+        let region = Region::create(file.into(), buffer, room, settings.when_full, process)?;
+        let region = region.with_presence(presence.into());
+        let region_at =
+            injector.map_region(&mut space, (number, region.bytes()), presence_number)?;
+        Ok(OwnMemory {
+            memory,
+            region,
+            region_at,
+            head,
+            contexts: head + head_end(),
+        })
+    }
+}
+
+/// The process structure, and the name of our memory behind it.
+pub const fn head_bytes() -> u64 {
+    (nopal_agent::process_bytes() + NAME_BYTES).next_multiple_of(PAGE)
+}
+
+/// The table of stack parts.
+pub const fn parts_bytes() -> u64 {
+    (STACK_PARTS * 8) as u64
+}
+
+/// The table of thread pointers.
+pub const fn pointers_bytes() -> u64 {
+    (CONTEXTS * 8) as u64
+}
+
+/// All of these.
+const fn head_end() -> u64 {
+    (head_bytes() + parts_bytes() + pointers_bytes()).next_multiple_of(PAGE)
+}
+
+pub const fn contexts_bytes() -> u64 {
+    ((CONTEXTS * CONTEXT_BYTES) as u64).next_multiple_of(PAGE)
+}
+
+const MEMORY_NAME: &[u8] = b"nopal\0";
+const NAME_BYTES: u64 = 8;
+
+/// Bytes of chunks that a process gets, and bytes for which there is room: less than asked where it may not use much
+/// address space, and no room that may never be used where all it maps is locked into memory.
+fn affordable(process: i32, settings: &Settings) -> (u64, u64) {
+    // SAFETY: the kernel fills the structure in; a failure leaves the limits at 0, which is tested.
+    let limit = unsafe {
+        let mut limit = std::mem::zeroed::<libc::rlimit>();
+        libc::prlimit(process, libc::RLIMIT_AS, std::ptr::null(), &mut limit);
+        limit.rlim_cur
+    };
+    if limit != libc::RLIM_INFINITY && limit != 0 {
+        let most = limit / 16;
+        return (settings.buffer.min(most), most.min(settings.room));
+    }
+    let locks = nopal_process::status(process).map_or(true, |status| status.locked > 0);
+    let room = if locks {
+        settings.buffer
+    } else {
+        settings.room
+    };
+    (settings.buffer, room)
+}
