@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Everything that port.h and text.h declare, but for the race points of tests.
-const PORT: [&str; 18] = [
+const PORT: [&str; 19] = [
     "port_allow_tracer",
     "port_block_signals",
     "port_clock",
