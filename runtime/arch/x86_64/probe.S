@@ -139,7 +139,8 @@ nopal_stub_fetch:
 	pop_register %rdx
 	pop_register %rdx
 	pop_register %rbx
-	pop_register %rbp
+	lea 8(%rsp), %rsp
+	.cfi_adjust_cfa_offset -8
 	pop_register %rbp
 	pop_register %rsi
 	pop_register %rdi

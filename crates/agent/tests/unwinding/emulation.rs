@@ -182,6 +182,18 @@ impl State {
                     self.set_word(stack - 8, value);
                 }
             }
+            // The flags.
+            Mnemonic::PUSHFQ | Mnemonic::POPFQ => {
+                let stack = self.stack_pointer().expect("a known stack pointer");
+                let pushes = instruction.mnemonic == Mnemonic::PUSHFQ;
+                if pushes {
+                    self.set_word(stack - 8, Value::Unknown);
+                }
+                self.set(
+                    RSP,
+                    Value::Stack(if pushes { stack - 8 } else { stack + 8 }),
+                );
+            }
             Mnemonic::POP => {
                 let stack = self
                     .stack_pointer()

@@ -150,7 +150,8 @@ impl World {
             Mnemonic::RET => {
                 // The stubs of hooks go on to the body, whose address lies below the return address.
                 let place = self.describe(at);
-                let to_body = place.contains("nopal_stub_") && !place.contains("nopal_stub_mark");
+                let is_called = CALLED.iter().any(|name| place.contains(name));
+                let to_body = place.contains("nopal_stub_") && !is_called;
                 let slot = Value::Stack(state.frame - if to_body { 16 } else { 8 });
                 assert_eq!(
                     state.register(RSP),
@@ -240,11 +241,14 @@ impl World {
     }
 }
 
+/// Stubs that are called, by markers and detours.
+const CALLED: [&str; 3] = ["nopal_stub_mark", "nopal_stub_probe", "nopal_stub_fetch"];
+
 /// How a function of the image is entered, where not by a call.
 fn entry_state(name: &str) -> State {
     match name {
         "nopal_landing" => State::entered(0, true),
-        "nopal_stub_mark" => State::entered(8, false),
+        _ if CALLED.contains(&name) => State::entered(8, false),
         _ if name.starts_with("nopal_stub_") => State::entered(16, false),
         _ => State::entered(8, false),
     }
