@@ -56,6 +56,7 @@ mod system;
 mod traced;
 mod trigger;
 mod unwrap;
+mod values;
 
 pub use attach::clean_up;
 pub use collect::{Collector, Keep};

@@ -2,9 +2,10 @@
 
 use crate::choose::Loaded;
 use crate::markers::Wanted;
-use crate::probes::{Described, Value};
+use crate::probes::Described;
 use crate::session::Session;
 use crate::traced::{Traced, Workshop};
+use crate::values::Value;
 use anyhow::Result;
 use nopal_agent::{FETCH_CONSTANT, Fetch};
 use nopal_symbols::{Argument, Image, Probe};
