@@ -80,10 +80,12 @@ impl State {
         }
     }
 
-    /// What holds in both states; `None` where they have different frames, and are to be followed one by one.
-    pub fn joined(&self, other: &State) -> Option<State> {
+    /// What holds in both states; `None` where they have different frames, and are to be followed one by one. Unless
+    /// `by_rbp`, that register is taken for one that walks through memory, and tells no frame.
+    pub fn joined(&self, other: &State, by_rbp: bool) -> Option<State> {
         let frame = |state: &State| {
-            let pointers = (state.register(RSP), state.register(RBP));
+            let rbp = by_rbp.then(|| state.register(RBP));
+            let pointers = (state.register(RSP), rbp);
             (pointers, state.frame, state.mirrored, state.carry)
         };
         if frame(self) != frame(other) {

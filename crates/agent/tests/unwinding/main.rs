@@ -112,14 +112,15 @@ impl World {
         }
     }
 
-    /// Follows all ways from `start`.
+    /// Follows all ways from `start`. Where one address is come by with more frames than `FRAMES`, %rbp is none of them.
     fn explore(&mut self, start: u64, state: State) {
         // Ends, as joining only ever forgets.
         let mut todo = vec![(start, state)];
         while let Some((at, state)) = todo.pop() {
             let seen = self.seen.entry(at).or_default();
+            let by_rbp = seen.len() < FRAMES;
             let mut before = seen.iter_mut();
-            let state = match before.find_map(|old| Some((old.joined(&state)?, old))) {
+            let state = match before.find_map(|old| Some((old.joined(&state, by_rbp)?, old))) {
                 Some((joined, old)) if joined == *old => continue,
                 Some((joined, old)) => {
                     old.clone_from(&joined);
@@ -240,6 +241,9 @@ impl World {
         unseen
     }
 }
+
+/// More than any address is come by with.
+const FRAMES: usize = 8;
 
 /// Stubs that are called, by markers and detours.
 const CALLED: [&str; 3] = ["nopal_stub_mark", "nopal_stub_probe", "nopal_stub_fetch"];
