@@ -286,6 +286,8 @@ static bool parse(const struct row *table, uint32_t length, const char *line, st
 {
 	struct match matches[ROWS];
 	for (uint32_t row = 0; row < length; row++) {
+		for (uint32_t i = 0; i < NOPAL_CONTROL_ARGUMENTS; i++)
+			parsed->arguments[i] = (struct nopal_span){ 0, 0 };
 		matches[row] = match(table[row].form, line, rest, parsed->arguments);
 		if (matches[row].complete) {
 			parsed->command = table[row].command;

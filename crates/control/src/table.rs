@@ -338,7 +338,7 @@ pub const COMMANDS: &[Description] = &[
     },
     Description {
         form: "size NUMBER",
-        about: "Gives the buffer room for 2 to the power of NUMBER records of 8 bytes. A running session takes up to four times what --buffer gave.",
+        about: "Gives the buffer room for 2 to the power of NUMBER records of 8 bytes. A running session takes up to four times what --buffer gave, and no more than that or 64 MiB.",
         example: "size 23",
     },
     Description {

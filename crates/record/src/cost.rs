@@ -331,7 +331,7 @@ mod tests {
             let Note::Cost { call, within } = measured() else {
                 panic!("another note");
             };
-            assert!(0 < within && within <= call, "{within} of {call}");
+            assert!(0 < call && within <= call, "{within} of {call}");
         }
         assert!(maps() < before + 20, "mappings are left behind");
         let arguments = true;

@@ -98,7 +98,8 @@ pub fn loaded(process: i32, workshop: &mut Workshop) -> Result<Vec<Loaded>> {
     Ok(loaded)
 }
 
-/// A path by which the tool opens the very file that is mapped, also in another mount namespace.
+/// A path by which the tool opens the very file that is mapped, also in another mount namespace, and an executable that
+/// was deleted or replaced.
 pub fn openable(process: i32, module: &Module) -> PathBuf {
     let is_it = |path: &PathBuf| {
         path.metadata()
@@ -108,6 +109,7 @@ pub fn openable(process: i32, module: &Module) -> PathBuf {
     [
         module.path.clone(),
         PathBuf::from(format!("/proc/{process}/root")).join(below_root),
+        PathBuf::from(format!("/proc/{process}/exe")),
     ]
     .into_iter()
     .find(is_it)

@@ -27,9 +27,10 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::sync::Arc;
 
-/// How far the buffer of a session can grow. All of it is address space of the process, and memory if that locks what
-/// it has mapped.
+/// How far the buffer of a session can grow: this many times, but not beyond `MOST_ROOM` unless it begins so. All of it
+/// is address space of the process, which may limit itself later, and memory if that locks what it has mapped.
 const ROOM: u64 = 4;
+const MOST_ROOM: u64 = 64 << 20;
 
 /// Records a program that it starts, or a process that runs. `started` gets the session when all is in place: before
 /// the program runs, or when the process is traced. The calling process must have one thread only, and some memory is
@@ -282,7 +283,11 @@ fn settings(options: &Options) -> Result<Settings> {
             limits_depth: options.depth.is_some(),
         },
         buffer: options.buffer_bytes,
-        room: options.buffer_bytes.saturating_mul(ROOM),
+        room: options
+            .buffer_bytes
+            .saturating_mul(ROOM)
+            .min(MOST_ROOM)
+            .max(options.buffer_bytes),
         // The flight recorder gives up the oldest records: threads wait for that, rather than lose the newest.
         when_full: match options.when_full {
             WhenFull::Drop => WHEN_FULL_DROP,
