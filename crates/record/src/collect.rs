@@ -111,15 +111,17 @@ impl Collector {
         Ok(())
     }
 
-    /// Where chunks are short, takes those that ended threads still hold. `ended` is asked of a process and thread, and
-    /// must be right: a living thread would go on writing into what is another's by then.
-    pub fn reclaim(&mut self, region: &Region, mut ended: impl FnMut(u32, u32) -> bool) {
+    /// Whether threads may soon find no chunk.
+    pub fn is_short(&self, region: &Region) -> bool {
         let taken = (0..region.chunks())
             .filter(|chunk| region.chunk_state(*chunk) != CHUNK_FREE)
             .count();
-        if taken < region.in_use() / 2 {
-            return;
-        }
+        taken >= region.in_use() / 2
+    }
+
+    /// Takes the chunks that ended threads still hold. `ended` is asked of a process and thread, and must be right: a
+    /// living thread would go on writing into what is another's by then.
+    pub fn reclaim(&mut self, region: &Region, mut ended: impl FnMut(u32, u32) -> bool) {
         for chunk in 0..region.chunks() {
             // Looked at first: a thread may give a chunk back unused and end, and then another, which has not put its
             // name there yet, has the chunk of one that has ended.

@@ -224,9 +224,13 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
         }
         obey_triggers(shared, &mut collector)?;
         freed += usize::from(system.read(shared, &mut collector)? > MANY_EVENTS);
-        if last_ended.elapsed() > ENDED {
+        let flushes = Instant::now() >= next_flush;
+        if flushes || last_ended.elapsed() > ENDED {
             last_ended = Instant::now();
             for region in shared.regions() {
+                if !flushes && !collector.is_short(&region) {
+                    continue;
+                }
                 let mut living = None;
                 collector.reclaim(&region, |process, thread| {
                     !nopal_process::thread_alive(process as i32, thread as i32)
