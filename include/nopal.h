@@ -14,7 +14,7 @@
  *     "state=%d{idle,busy=4,done}"     labels for an integer, right behind its conversion
  *
  * NOPAL_MARK_GENERIC is the same for code that cannot be patched: it loads a byte and tests it. NOPAL_MARK_VARIABLE takes its
- * values as printf does, and reads the format each time that it is passed while it is on: a function to compare with.
+ * values as printf does, and reads the format each time that it is passed while it is on: it is there to be compared with.
  * With NOPAL_OFF defined, markers compile to nothing, but are still checked.
  *
  * What a string points to is read where the marker is on, as printf would read it. Markers are for any place: signal
@@ -414,7 +414,7 @@ __attribute__((noinline, cold, unused)) static void nopal_read(uint64_t *words, 
 	".popsection\n\t"
 
 /* The call would overwrite the eight bytes below the stack pointer, where a leaf function may keep something. */
-#define NOPAL_MARK_AT(code, kind_, with, name_, ...)                                                                         \
+#define NOPAL_MARK_AT(code, kind_, with, name_, ...)                                                                   \
 	NOPAL_BEGIN                                                                                                    \
 		__label__ nopal_on;                                                                                    \
 		NOPAL_CHECK(__VA_ARGS__)                                                                               \

@@ -39,14 +39,15 @@ struct hooks {
 	struct hook all[];
 };
 
-/* Published under the lock; read by threads that are within a hook. */
+/* Published under library_lock; read by threads that are within a hook. */
 static struct hooks *hooks;
-/* What library_hooked calls. */
+/* What library_hooked calls. Stored under library_lock. */
 nopal_hook_function *library_hook;
 uint64_t library_hooks_cut_off;
+/* Written before the program's first thread, by the constructor. */
 uint8_t library_vectors = KEEP_VECTORS;
 
-/* All places that were ever a call, ascending: a thread may be about to come from any of them. */
+/* All places that were ever a call, ascending: a thread may be about to come from any of them. Under library_lock. */
 static uint64_t *ever;
 static size_t ever_count;
 
@@ -60,6 +61,7 @@ struct passing {
 };
 
 #define PASSING 4096
+/* Each is claimed atomically, by a thread that is its owner from then on. */
 static struct passing all_passing[PASSING];
 _Thread_local struct passing *library_passing __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
@@ -161,6 +163,7 @@ struct stub {
 	struct stub *next;
 	uint64_t address;
 };
+/* Under library_lock. They stay as long as the program. */
 static struct stub *stubs;
 
 static bool reaches(uint64_t place, uint64_t target)

@@ -5,6 +5,7 @@
 #include "kernel.h"
 #include "world.h"
 
+/* The test program has one thread. */
 static uint64_t seed;
 
 static uint32_t random_below(uint32_t limit)

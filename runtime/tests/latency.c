@@ -7,6 +7,7 @@
 
 enum { BEGIN, END, BOTH };
 
+/* The test program has one thread. */
 static struct nopal_tracer tracer;
 static struct nopal_latency latency;
 static struct nopal_latency_own own;
