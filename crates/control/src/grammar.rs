@@ -133,23 +133,6 @@ pub fn parse(line: &str) -> Result<Option<Command>, String> {
             on: false,
         },
         27 => Command::RemoveProbe { name: text(0) },
-        40 => Command::Section {
-            from: text(0),
-            to: text(1),
-            name: text(2),
-        },
-        41 => Command::RemoveSection { name: text(0) },
-        42 => Command::Tracer {
-            name: text(0),
-            on: true,
-        },
-        43 => Command::Tracer {
-            name: text(0),
-            on: false,
-        },
-        44 => Command::ResetTracer { name: text(0) },
-        45 => Command::Threshold(numbers().first().copied().unwrap_or(0)),
-        46 => Command::Latency { name: text(0) },
         28 => Command::Snapshot,
         29..=32 => {
             let [place, second, third, _] = parsed.arguments;
@@ -167,6 +150,23 @@ pub fn parse(line: &str) -> Result<Option<Command>, String> {
             }
         }
         33 => Command::WaitNoMore { name: text(0) },
+        34 => Command::Section {
+            from: text(0),
+            to: text(1),
+            name: text(2),
+        },
+        35 => Command::RemoveSection { name: text(0) },
+        36 => Command::Tracer {
+            name: text(0),
+            on: true,
+        },
+        37 => Command::Tracer {
+            name: text(0),
+            on: false,
+        },
+        38 => Command::ResetTracer { name: text(0) },
+        39 => Command::Threshold(numbers().first().copied().unwrap_or(0)),
+        40 => Command::Latency { name: text(0) },
         other => return Err(format!("{line:?}: unknown command {other}")),
     }))
 }
@@ -291,9 +291,9 @@ fn action(line: &str, span: Span) -> Result<Action, String> {
         8 => Action::Start,
         9 => Action::Stop,
         28 => Action::Snapshot,
-        34 => Action::Mark,
-        35 => Action::Count,
-        36 => Action::Detach,
+        41 => Action::Mark,
+        42 => Action::Count,
+        43 => Action::Detach,
         other => return Err(format!("{line:?}: unknown action {other}")),
     })
 }

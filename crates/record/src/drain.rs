@@ -245,8 +245,8 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
             next_snapshot = Instant::now() + SECOND;
             note(&shared.writer, &snapshot())?;
         }
-        if asked.is_some() || Instant::now() >= next_flush {
-            if Instant::now() >= next_flush {
+        if asked.is_some() || flushes {
+            if flushes {
                 next_flush = Instant::now() + SECOND;
                 let regions = shared.regions();
                 collector
