@@ -20,6 +20,7 @@ pub mod report;
 pub mod system;
 pub mod text;
 mod timeline;
+mod told;
 pub mod tracers;
 pub mod triggers;
 pub mod values;

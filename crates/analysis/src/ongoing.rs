@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use nopal_abi::SITE_LIMIT;
-use nopal_trace::{Audience, Clocks, Heard, Note, Snapshot, ThreadKey};
+use nopal_trace::{Audience, Heard, Note, ThreadKey};
 
 use crate::calls::{Ending, Frame, Machine, Sink, Style};
 use crate::names::Function;
+use crate::told::Told;
 
 /// Calls of a site so far, also of those that have not ended. `total_ns` leaves out calls inside a call of the same site
 /// and thread.
@@ -23,11 +23,9 @@ pub struct Ongoing {
     threads: HashMap<ThreadKey, Thread>,
     /// Of calls that have ended, in ticks, by site number. All others share number 0.
     ended: Vec<Sum>,
-    images: HashMap<u32, String>,
     /// By site number.
     functions: Vec<Option<Function>>,
-    /// The first one, and the last one.
-    clocks: Vec<Snapshot>,
+    told: Told,
 }
 
 #[derive(Default)]
@@ -47,7 +45,7 @@ impl Ongoing {
     pub fn sums(&self, now: u64, runs: impl Fn(ThreadKey) -> bool) -> HashMap<u32, Sum> {
         let called = (0..).zip(&self.ended).filter(|(_, sum)| sum.calls > 0);
         let mut ticks: HashMap<u32, Sum> = called.map(|(site, sum)| (site, *sum)).collect();
-        let clocks = Clocks::new(self.clocks.iter().copied());
+        let clocks = self.told.clocks();
         for (key, thread) in &self.threads {
             if !thread.machine.frames().is_empty() && runs(*key) {
                 add_running(&thread.machine, now, &mut ticks);
@@ -82,33 +80,13 @@ fn add_running(machine: &Machine, now: u64, sums: &mut HashMap<u32, Sum>) {
 
 impl Audience for Ongoing {
     fn note(&mut self, note: &Note) {
-        match note {
-            &Note::Clock {
-                counter,
-                monotonic_ns,
-                realtime_ns,
-            } => {
-                self.clocks.truncate(1);
-                self.clocks.push(Snapshot {
-                    counter,
-                    monotonic_ns,
-                    realtime_ns,
-                });
+        self.told.learn(note);
+        for (site, function) in self.told.functions(note) {
+            let at = site as usize;
+            if self.functions.len() <= at {
+                self.functions.resize(at + 1, None);
             }
-            Note::Image { image, path, .. } => {
-                self.images.insert(*image, path.clone());
-            }
-            Note::Sites { image, sites } => {
-                let path = self.images.get(image).map_or("?", String::as_str);
-                for (site, address, size, name) in sites.iter().filter(|site| site.0 < SITE_LIMIT) {
-                    let at = *site as usize;
-                    if self.functions.len() <= at {
-                        self.functions.resize(at + 1, None);
-                    }
-                    self.functions[at] = Some(Function::new(path, *address, *size, name));
-                }
-            }
-            _ => {}
+            self.functions[at] = Some(function);
         }
     }
 

@@ -3,11 +3,12 @@
 use std::collections::{HashMap, VecDeque};
 
 use nopal_symbols::Selection;
-use nopal_trace::{Audience, Clocks, Heard, Marker, Markers, Note, Snapshot, ThreadKey};
+use nopal_trace::{Audience, Clocks, Heard, Marker, Markers, Note, ThreadKey};
 
 use crate::calls::{Ending, Frame, Machine, Sink, Style};
 use crate::markers::push_marker;
 use crate::text::duration;
+use crate::told::Told;
 use crate::values::{Condition, Met};
 
 /// Where a trigger waits.
@@ -79,7 +80,7 @@ pub struct Triggers {
     events: HashMap<u32, Vec<usize>>,
     markers: Markers,
     /// The first one, and the last one.
-    snapshots: Vec<Snapshot>,
+    told: Told,
     threads: HashMap<ThreadKey, Machine>,
     arguments: Arguments,
     waiting: VecDeque<Fired>,
@@ -188,24 +189,10 @@ impl Triggers {
 
 impl Audience for Triggers {
     fn note(&mut self, note: &Note) {
-        match note {
-            &Note::Clock {
-                counter,
-                monotonic_ns,
-                realtime_ns,
-            } => {
-                self.snapshots.truncate(1);
-                self.snapshots.push(Snapshot {
-                    counter,
-                    monotonic_ns,
-                    realtime_ns,
-                });
-            }
-            Note::Marker { event, .. } => {
-                self.markers.learn(note);
-                self.add_event(*event);
-            }
-            _ => {}
+        self.told.learn(note);
+        if let Note::Marker { event, .. } = note {
+            self.markers.learn(note);
+            self.add_event(*event);
         }
     }
 
@@ -213,7 +200,7 @@ impl Audience for Triggers {
         let machine = self.threads.entry(heard.thread).or_default();
         let mut listener = Listener {
             thread: heard.thread,
-            clocks: Clocks::new(self.snapshots.iter().copied()),
+            clocks: self.told.clocks(),
             list: &mut self.list,
             sites: &self.sites,
             events: &self.events,

@@ -249,17 +249,24 @@ pub struct Top {
     #[arg(value_parser = clap::value_parser!(i32).range(1..))]
     pub pid: i32,
 
-    /// Only functions that match [may be repeated]
-    #[arg(short = 'F', long = "filter", value_name = "GLOB[@MODULE]")]
-    only: Vec<String>,
-
-    /// Leave out functions that match [may be repeated]
-    #[arg(short = 'N', long = "notrace", value_name = "GLOB[@MODULE]")]
-    not: Vec<String>,
+    #[command(flatten)]
+    functions: Functions,
 
     /// Every function of every library too
     #[arg(long)]
     libs: bool,
+}
+
+/// Functions by name.
+#[derive(Debug, Args)]
+pub struct Functions {
+    /// Only functions that match [may be repeated]
+    #[arg(short = 'F', long = "filter", value_name = "GLOB[@MODULE]")]
+    pub only: Vec<String>,
+
+    /// Leave out functions that match [may be repeated]
+    #[arg(short = 'N', long = "notrace", value_name = "GLOB[@MODULE]")]
+    pub not: Vec<String>,
 }
 
 /// What to record, and where to.
@@ -269,13 +276,8 @@ struct Recording {
     #[arg(short, long, value_name = "DIR", default_value = Options::DIRECTORY)]
     output: PathBuf,
 
-    /// Record only functions that match [may be repeated]
-    #[arg(short = 'F', long = "filter", value_name = "GLOB[@MODULE]")]
-    only: Vec<String>,
-
-    /// Leave out functions that match [may be repeated]
-    #[arg(short = 'N', long = "notrace", value_name = "GLOB[@MODULE]")]
-    not: Vec<String>,
+    #[command(flatten)]
+    functions: Functions,
 
     /// Record markers that match; without -F, nothing else [may be repeated]
     #[arg(short = 'M', long = "markers", value_name = "GLOB[@MODULE]")]
@@ -284,6 +286,7 @@ struct Recording {
     /// Record the system's events too: sched_switch, sched_wakeup, or sched for both [may be repeated]
     #[arg(short = 'e', long = "event", value_name = "EVENT", value_delimiter = ',', value_parser = Kinds::parse)]
     events: Vec<Kinds>,
+
     /// Record a probe; without -F, nothing else [may be repeated]
     #[arg(
         long = "probe",
@@ -391,19 +394,15 @@ pub struct Report {
 
 /// The calls in order, indented, with their durations
 ///
-/// Durations are marked `+` over 10 microseconds, `!` over 100 microseconds, `#` over 1 millisecond.
+/// Durations are marked `+` over 10 microseconds, `!` over 100 microseconds, `#` over 1 millisecond. -F and -N choose calls
+/// with all calls in them.
 #[derive(Debug, Args)]
 pub struct Replay {
     #[command(flatten)]
     pub input: Input,
 
-    /// Only functions that match, and calls in them [may be repeated]
-    #[arg(short = 'F', long = "filter", value_name = "GLOB[@MODULE]")]
-    pub only: Vec<String>,
-
-    /// Leave out functions that match, and calls in them [may be repeated]
-    #[arg(short = 'N', long = "notrace", value_name = "GLOB[@MODULE]")]
-    pub not: Vec<String>,
+    #[command(flatten)]
+    pub functions: Functions,
 
     #[command(flatten)]
     pub filter: FilterArguments,
@@ -576,8 +575,8 @@ impl Top {
     /// But for the directory.
     pub fn options(&self) -> Options {
         Options {
-            only: self.only.clone(),
-            not: self.not.clone(),
+            only: self.functions.only.clone(),
+            not: self.functions.not.clone(),
             libraries: self.libs,
             ..Options::new(Target::Process(self.pid))
         }
@@ -589,8 +588,8 @@ impl Recording {
         Options {
             target,
             directory: self.output,
-            only: self.only,
-            not: self.not,
+            only: self.functions.only,
+            not: self.functions.not,
             markers: self.markers,
             probes: self.probes,
             events: self.events.into_iter().collect(),

@@ -26,7 +26,7 @@ pub fn run(arguments: &Plot) -> Result<()> {
 fn draw_timeline(arguments: &Timeline) -> Result<()> {
     arguments.output.check()?;
     let shown = Shown {
-        selection: Selection::new(&arguments.only, &arguments.not)?,
+        selection: Selection::new(&arguments.functions.only, &arguments.functions.not)?,
         filter: arguments.filter.filter(),
         rows: arguments.rows as usize,
     };

@@ -14,8 +14,8 @@ pub fn run(arguments: &Replay) -> Result<()> {
     };
     let look = Look {
         color: colors(),
-        only: selection(&arguments.only)?,
-        not: selection(&arguments.not)?,
+        only: selection(&arguments.functions.only)?,
+        not: selection(&arguments.functions.not)?,
         filter: arguments.filter.filter(),
     };
     let trace = arguments.input.open()?;

@@ -159,11 +159,7 @@ impl<'a> Frames<'a> {
         start: u64,
         length: u64,
     ) -> Result<Vec<(u64, FrameChange)>, Reason> {
-        let Some(entry) = self.entry_at(start) else {
-            return Ok(Vec::new());
-        };
-        self.changes(context, entry, start, length, Some(&Rules::at_entry()))
-            .unwrap_or(Err(Reason::UnwindRules))
+        self.rules_from(context, start, length, Some(&Rules::at_entry()))
     }
 
     /// The same from an instruction on, beginning with all rules that hold there.
@@ -173,10 +169,20 @@ impl<'a> Frames<'a> {
         start: u64,
         length: u64,
     ) -> Result<Vec<(u64, FrameChange)>, Reason> {
+        self.rules_from(context, start, length, None)
+    }
+
+    fn rules_from(
+        &self,
+        context: &mut UnwindContext<usize>,
+        start: u64,
+        length: u64,
+        at_start: Option<&Rules>,
+    ) -> Result<Vec<(u64, FrameChange)>, Reason> {
         let Some(entry) = self.entry_at(start) else {
             return Ok(Vec::new());
         };
-        self.changes(context, entry, start, length, None)
+        self.changes(context, entry, start, length, at_start)
             .unwrap_or(Err(Reason::UnwindRules))
     }
 

@@ -56,6 +56,19 @@
 	.popsection
 	.endm
 
+/* The thread's own context in %r9, its position in %r8. Changes %eax. */
+	.macro check_context slow
+	mov %fs:0, %r9
+	patch PATCH_CONTEXT_SLOT, 4
+	test %r9, %r9
+	jz \slow
+	mov %fs:0, %eax
+	patch PATCH_THREAD_SLOT, 4
+	cmp NOPAL_CONTEXT_TOKEN(%r9), %eax
+	jne \slow
+	mov NOPAL_CONTEXT_POSITION(%r9), %r8
+	.endm
+
 /* ---- Records of events that notes define --------------------------------------------------------------------
  *
  * The steps are those of thunk.S; mark.c has them in C. */
@@ -66,15 +79,7 @@
  * Leaves the record's address in %rax, and in %rdx the clock, which is to be stored behind the first word when all else
  * is there. Changes %rsi, %r8 and %r9 too. */
 	.macro begin_record event, slow, again
-	mov %fs:0, %r9
-	patch PATCH_CONTEXT_SLOT, 4
-	test %r9, %r9
-	jz \slow
-	mov %fs:0, %eax
-	patch PATCH_THREAD_SLOT, 4
-	cmp NOPAL_CONTEXT_TOKEN(%r9), %eax
-	jne \slow
-	mov NOPAL_CONTEXT_POSITION(%r9), %r8
+	check_context \slow
 	sub NOPAL_CONTEXT_STACK_LOW(%r9), %rdx
 	cmp NOPAL_CONTEXT_STACK_SPAN(%r9), %rdx
 	jae \slow

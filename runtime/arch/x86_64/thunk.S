@@ -114,20 +114,7 @@ nopal_hook_end:
 #define SAVED_R8 8
 #define SAVED_R9 0
 
-/* Step 1; leaves the context in %r9, the position in %r8. */
-.macro check_context slow
-	mov %fs:0, %r9
-	patch PATCH_CONTEXT_SLOT, 4
-	test %r9, %r9
-	jz \slow
-	mov %fs:0, %eax
-	patch PATCH_THREAD_SLOT, 4
-	cmp NOPAL_CONTEXT_TOKEN(%r9), %eax
-	jne \slow
-	mov NOPAL_CONTEXT_POSITION(%r9), %r8
-.endm
-
-/* Step 2. */
+/* Step 2; step 1 is check_context. */
 .macro check_stack slow
 	lea SLOT(%rsp), %rdx
 	sub NOPAL_CONTEXT_STACK_LOW(%r9), %rdx

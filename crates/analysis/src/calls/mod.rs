@@ -16,6 +16,7 @@
 //! Work and memory are bounded for any input: searches and moves among old frames are paid for from a credit that
 //! records earn, and frames beyond a limit are lost.
 
+mod arguments;
 mod credit;
 mod fibers;
 mod frame;
@@ -25,6 +26,7 @@ mod stack;
 mod stacks;
 mod words;
 
+pub use arguments::Arguments;
 pub use frame::{Ending, Frame, Sink, Style};
 pub use machine::Machine;
 pub use runs::RUN;

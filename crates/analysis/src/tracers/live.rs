@@ -5,13 +5,12 @@ use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::Result;
-use nopal_abi::SITE_LIMIT;
-use nopal_trace::{Audience, Clocks, Heard, Markers, Note, Snapshot, SystemRecord, ThreadKey};
+use nopal_trace::{Audience, Heard, Markers, Note, SystemRecord, ThreadKey};
 
 use super::watcher::{State, Watcher};
 use super::{Case, Cases, Happening, Missing, Roles, Run, Scheduling, Tracer, What};
 use crate::calls::Machine;
-use crate::names::Function;
+use crate::told::Told;
 
 /// Cases above the threshold that are kept: the last ones.
 const KEPT: usize = 16;
@@ -68,9 +67,7 @@ struct Watching {
     events: Vec<SystemRecord>,
     scheduling: Scheduling,
     scheduled: HashMap<u32, u32>,
-    images: HashMap<u32, String>,
-    /// The first one, and the last one.
-    clocks: Vec<Snapshot>,
+    told: Told,
     threshold_ns: u64,
     found: u64,
     kept: VecDeque<Case>,
@@ -98,8 +95,7 @@ impl Live {
             events: Vec::new(),
             scheduling: Scheduling::default(),
             scheduled: HashMap::new(),
-            images: HashMap::new(),
-            clocks: Vec::new(),
+            told: Told::default(),
             threshold_ns: 0,
             found: 0,
             kept: VecDeque::new(),
@@ -136,7 +132,7 @@ impl Live {
 
     pub fn report(&self) -> Report {
         let watching = self.watching();
-        let clocks = watching.clocks();
+        let clocks = watching.told.clocks();
         let run = watching.cases.as_ref().map(|cases| &cases.runs()[0]);
         let finding = |case: &Case| Finding {
             case: *case,
@@ -158,7 +154,7 @@ impl Live {
     /// How often cases took so many microseconds, ascending.
     pub fn histogram(&self) -> Vec<(u64, u64)> {
         let watching = self.watching();
-        let clocks = watching.clocks();
+        let clocks = watching.told.clocks();
         let mut sums: Vec<(u64, u64)> = Vec::new();
         let Some(cases) = &watching.cases else {
             return sums;
@@ -175,10 +171,6 @@ impl Live {
 }
 
 impl Watching {
-    fn clocks(&self) -> Clocks {
-        Clocks::new(self.clocks.iter().copied())
-    }
-
     fn missing(&self, run: &Run) -> Missing {
         let missing = run.missing();
         match self.of_system {
@@ -209,7 +201,7 @@ impl Watching {
     /// All has been heard that was recorded until then, but what comes late.
     fn settle(&mut self, until: u64) {
         self.schedule(until);
-        let clocks = self.clocks();
+        let clocks = self.told.clocks();
         let frequency = clocks.frequency();
         let ticks = |ns: u64| (u128::from(ns) * u128::from(frequency) / 1_000_000_000) as u64;
         let cases = self.cases.get_or_insert_with(|| Cases::new(&self.roles));
@@ -256,26 +248,17 @@ impl Audience for Listener {
         let mut watching = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Watching {
             roles,
-            images,
-            clocks,
+            told,
             keys,
             of_system,
             scheduled,
             ..
         } = &mut *watching;
+        told.learn(note);
+        for (site, function) in told.functions(note) {
+            roles.learn_function(site, &function);
+        }
         match note {
-            &Note::Clock {
-                counter,
-                monotonic_ns,
-                realtime_ns,
-            } => {
-                clocks.truncate(1);
-                clocks.push(Snapshot {
-                    counter,
-                    monotonic_ns,
-                    realtime_ns,
-                });
-            }
             &Note::Thread {
                 process,
                 thread,
@@ -288,15 +271,6 @@ impl Audience for Listener {
                     thread,
                     begin,
                 });
-            }
-            Note::Image { image, path, .. } => {
-                images.insert(*image, path.clone());
-            }
-            Note::Sites { image, sites } => {
-                let path = images.get(image).map_or("?", String::as_str);
-                for (site, address, size, name) in sites.iter().filter(|site| site.0 < SITE_LIMIT) {
-                    roles.learn_function(*site, &Function::new(path, *address, *size, name));
-                }
             }
             Note::Marker { event, .. } => {
                 let mut markers = Markers::default();

@@ -9,7 +9,7 @@ use super::locks::{Locking, has_taken};
 use super::roles::{InCall, Roles};
 use super::section::{Place, ValueOf};
 use super::signals::{Blocked, Change};
-use crate::calls::{Ending, Frame, Sink, Style};
+use crate::calls::{Arguments, Ending, Frame, Sink, Style};
 use crate::timeline::Teller;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,9 +27,7 @@ pub struct State {
     /// Locks that it holds, and how often.
     held: Vec<(u64, u32)>,
     blocked: Blocked,
-    /// Arguments of calls that have not ended: a frame's note is one more than where they are.
-    arguments: Vec<[u64; 6]>,
-    free: Vec<u32>,
+    arguments: Arguments,
     /// Calls of which the arguments or the result would have to be known.
     pub unknown: u64,
 }
@@ -47,25 +45,6 @@ impl State {
 
     fn is_critical(&self) -> bool {
         !self.held.is_empty() || self.blocked.any() == Some(true)
-    }
-
-    fn keep(&mut self, arguments: [u64; 6]) -> u32 {
-        match self.free.pop() {
-            Some(note) => {
-                self.arguments[note as usize - 1] = arguments;
-                note
-            }
-            None => {
-                self.arguments.push(arguments);
-                self.arguments.len() as u32
-            }
-        }
-    }
-
-    fn kept(&mut self, note: u32) -> Option<[u64; 6]> {
-        let arguments = *self.arguments.get((note as usize).checked_sub(1)?)?;
-        self.free.push(note);
-        Some(arguments)
     }
 }
 
@@ -199,7 +178,7 @@ impl Sink for Watcher<'_> {
             self.state.unknown += 1;
             return 0;
         }
-        self.state.keep(arguments)
+        self.state.arguments.keep(arguments)
     }
 
     fn leave(&mut self, frame: &Frame, ending: Ending, _frames: &[Frame]) {
@@ -214,7 +193,9 @@ impl Sink for Watcher<'_> {
             };
             self.point(point, value, ending.clock);
         }
-        let (Some(locking), Some(arguments)) = (role.locking, self.state.kept(frame.note)) else {
+        let (Some(locking), Some(arguments)) =
+            (role.locking, self.state.arguments.take(frame.note))
+        else {
             return;
         };
         let lock = arguments[0];
@@ -233,7 +214,7 @@ impl Sink for Watcher<'_> {
     }
 
     fn lose(&mut self, frame: &Frame, _clock: u64, _counted: bool) {
-        self.state.kept(frame.note);
+        self.state.arguments.take(frame.note);
     }
 
     fn stray(&mut self, _key: u32, _ending: Ending) {}

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use anyhow::{Result, bail};
 use nopal_trace::{Clocks, Markers, ThreadInfo, Trace, Value as Recorded};
 
-use crate::calls::{Ending, Frame, Sink, Style};
+use crate::calls::{Arguments, Ending, Frame, Sink, Style};
 use crate::drive::{Drive, Worker};
 use crate::filter::{Filter, LeftOut, Sieve};
 use crate::names::Names;
@@ -201,8 +201,7 @@ fn run<T: Tally, const PLAIN: bool>(
         markers: trace.markers(),
         clocks: trace.clocks(),
         sieve: sieve.clone(),
-        arguments: Vec::new(),
-        free: Vec::new(),
+        arguments: Arguments::default(),
         unknown: 0,
         found: 0,
         tally,
@@ -233,7 +232,7 @@ fn run<T: Tally, const PLAIN: bool>(
 
 const NONE: u32 = u32::MAX;
 
-/// Makes values of calls. A frame's note is where its arguments are, and 1 more; 0 where they are not known.
+/// Makes values of calls.
 struct Reader<'a, T, const PLAIN: bool> {
     /// By site: the function, if it is wanted.
     sites: Vec<u32>,
@@ -242,8 +241,7 @@ struct Reader<'a, T, const PLAIN: bool> {
     markers: &'a Markers,
     clocks: &'a Clocks,
     sieve: Sieve<'a>,
-    arguments: Vec<[u64; 6]>,
-    free: Vec<u32>,
+    arguments: Arguments,
     /// Calls whose arguments or result are needed, but not known.
     unknown: u64,
     found: u64,
@@ -273,25 +271,6 @@ impl<T: Tally, const PLAIN: bool> Reader<'_, T, PLAIN> {
             begin,
             value: self.what.expression.value(&inputs),
         });
-    }
-
-    fn keep(&mut self, arguments: [u64; 6]) -> u32 {
-        match self.free.pop() {
-            Some(note) => {
-                self.arguments[note as usize - 1] = arguments;
-                note
-            }
-            None => {
-                self.arguments.push(arguments);
-                self.arguments.len() as u32
-            }
-        }
-    }
-
-    fn kept(&mut self, note: u32) -> Option<[u64; 6]> {
-        let arguments = *self.arguments.get((note as usize).checked_sub(1)?)?;
-        self.free.push(note);
-        Some(arguments)
     }
 
     /// A call whose end is not needed, or not known: its value is that of its beginning.
@@ -337,7 +316,7 @@ impl<T: Tally, const PLAIN: bool> Sink for Reader<'_, T, PLAIN> {
         }
         match arguments {
             Some(arguments) if self.what.needs.arguments && frame.style() != Style::Only => {
-                self.keep(arguments)
+                self.arguments.keep(arguments)
             }
             _ => 0,
         }
@@ -349,7 +328,7 @@ impl<T: Tally, const PLAIN: bool> Sink for Reader<'_, T, PLAIN> {
             return;
         }
         let needs = self.what.needs;
-        let arguments = self.kept(frame.note);
+        let arguments = self.arguments.take(frame.note);
         if (needs.arguments && arguments.is_none()) || (needs.result && ending.result.is_none()) {
             self.unknown += 1;
             return;
@@ -392,7 +371,7 @@ impl<T: Tally, const PLAIN: bool> Sink for Reader<'_, T, PLAIN> {
     }
 
     fn lose(&mut self, frame: &Frame, _clock: u64, _counted: bool) {
-        self.kept(frame.note);
+        self.arguments.take(frame.note);
     }
 
     fn stray(&mut self, _key: u32, _ending: Ending) {}

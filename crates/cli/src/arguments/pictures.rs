@@ -6,8 +6,8 @@ use clap::{Args, Subcommand, ValueEnum};
 use nopal_plot::AxisScale;
 use nopal_plot::flame::Weight;
 
-use super::Input;
 use super::calls::{ByArgument, FilterArguments, Subject};
+use super::{Functions, Input};
 
 /// Pictures of a trace, as SVG or PNG
 #[derive(Debug, Args)]
@@ -42,13 +42,8 @@ pub struct Timeline {
     #[command(flatten)]
     pub output: PictureOutput,
 
-    /// Only functions that match [may be repeated]
-    #[arg(short = 'F', long = "filter", value_name = "GLOB[@MODULE]")]
-    pub only: Vec<String>,
-
-    /// Leave out functions that match [may be repeated]
-    #[arg(short = 'N', long = "notrace", value_name = "GLOB[@MODULE]")]
-    pub not: Vec<String>,
+    #[command(flatten)]
+    pub functions: Functions,
 
     #[command(flatten)]
     pub filter: FilterArguments,

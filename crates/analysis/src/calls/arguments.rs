@@ -1,0 +1,29 @@
+//! Arguments of calls that have not ended.
+
+/// Keeps them under the note of a call's frame, which is one more than where they are; 0 where they are not known.
+#[derive(Debug, Default)]
+pub struct Arguments {
+    all: Vec<[u64; 6]>,
+    free: Vec<u32>,
+}
+
+impl Arguments {
+    pub fn keep(&mut self, arguments: [u64; 6]) -> u32 {
+        match self.free.pop() {
+            Some(note) => {
+                self.all[note as usize - 1] = arguments;
+                note
+            }
+            None => {
+                self.all.push(arguments);
+                self.all.len() as u32
+            }
+        }
+    }
+
+    pub fn take(&mut self, note: u32) -> Option<[u64; 6]> {
+        let arguments = *self.all.get((note as usize).checked_sub(1)?)?;
+        self.free.push(note);
+        Some(arguments)
+    }
+}
