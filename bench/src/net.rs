@@ -1,7 +1,7 @@
 //! How near net times come to the truth: what recording took, taken off.
 
 use crate::programs::Programs;
-use crate::run::{Places, run};
+use crate::run::Places;
 use crate::samples::Samples;
 use crate::table::{Bound, Row};
 use anyhow::{Context, Result, ensure};
@@ -18,15 +18,15 @@ pub fn measure(places: &Places, programs: &Programs) -> Result<Vec<Row>> {
     let program = programs.compile("gcc", "net", "net", &[])?;
     let mut errors = [const { Vec::new() }; DURATIONS.len()];
     for _ in 0..ROUNDS {
-        let truth = run(&mut Command::new(&program))?.printed;
-        places.record(&["-F", "*_*ns", "-F", "*_*us"], &program, &[])?;
+        let recorded = ["-F", "spin_*", "-F", "middle_*", "-F", "outer_*"];
+        let truth = places.record(&recorded, &program, &[])?.printed;
         let report = net(places)?;
         for (duration, errors) in DURATIONS.iter().zip(&mut errors) {
             let function = format!("outer_{duration}");
             let row = report.iter().find(|row| row["function"] == *function);
-            let shortest = row.and_then(|row| row["min_ns"].as_f64());
+            let median = row.and_then(|row| row["p50_ns"].as_f64());
             let truth = truth.get(duration)?;
-            let error = shortest.context("it is not in the trace")? / truth - 1.0;
+            let error = median.context("it is not in the trace")? / truth - 1.0;
             errors.push(100.0 * error.abs());
         }
     }

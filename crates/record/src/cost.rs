@@ -1,6 +1,6 @@
 //! What recording a call costs: thunks as traced processes have them, run in a thread of this one.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use nopal_abi::*;
 use nopal_agent::{
     ARENA_BYTES, BlockBuilder, BlockEntry, CONTEXT_BYTES, CONTEXTS, Immediates, MARK_MASK,
@@ -24,9 +24,10 @@ const fn function(turns: u16) -> [u8; 10] {
     [0xb8, low, high, 0, 0, 0xff, 0xc8, 0x75, 0xfc, 0xc3]
 }
 
-/// Functions of different lengths: a processor does more or less of recording beside what else it has to do. The mean
-/// counts.
-const FUNCTIONS: [[u8; 10]; 3] = [function(2), function(300), function(1000)];
+/// Functions of about 20 to 160 ns. A processor does more or less of recording beside what else it has to do: most where it
+/// foresees the end of a loop, as of the shorter ones, less where it does not, and least in a function that does nothing,
+/// whose caller waits for recording alone. The mean counts.
+const FUNCTIONS: [[u8; 10]; 4] = [function(75), function(150), function(300), function(600)];
 
 /// Room for the records of all calls, with arguments too.
 const CHUNKS: u64 = 8;
@@ -41,7 +42,6 @@ const CODE_BYTES: u64 = 2 << 20;
 pub fn measure(recorder: Recorder) -> Result<Note> {
     ensure!(recorder.wraps, "entries have no duration");
     let model = Model::new(recorder)?;
-    let parts = |ticks: u64| (ticks * 1000) as i64;
     let (mut call, mut within) = (0, 0);
     for (site, thunk) in (1..).zip(&model.thunks) {
         let (mut plain, mut recorded) = round(thunk);
@@ -49,33 +49,24 @@ pub fn measure(recorder: Recorder) -> Result<Note> {
             let next = round(thunk);
             (plain, recorded) = (plain.min(next.0), recorded.min(next.1));
         }
-        let plain = parts(plain) / CALLS as i64;
-        call += parts(recorded) / CALLS as i64 - plain;
-        within += parts(mean(&model.durations(site))?) - plain;
+        call += recorded as i64 - plain as i64;
+        within += least_of_rounds(&model.durations(site))? as i64 - plain as i64;
     }
-    let count = model.thunks.len() as i64;
-    let call = (call / count).max(0);
-    let within = (within / count).clamp(0, call);
+    // Both are of CALLS calls of each function.
+    let parts = |ticks: i64| ticks * 1000 / (CALLS as i64 * model.thunks.len() as i64);
+    let call = parts(call).max(0);
+    let within = parts(within).clamp(0, call);
     Ok(Note::Cost {
         call: call as u64,
         within: within as u64,
     })
 }
 
-/// Without calls that were interrupted. Not their median: a counter may count many ticks at once.
-fn mean(durations: &[u64]) -> Result<u64> {
-    ensure!(
-        !durations.is_empty(),
-        "the calls were not recorded as calls"
-    );
-    let most = 2 * median(durations.to_vec());
-    let usual = durations.iter().filter(|&&ticks| ticks <= most);
-    Ok(usual.clone().sum::<u64>() / usual.count().max(1) as u64)
-}
-
-fn median(mut values: Vec<u64>) -> u64 {
-    let middle = values.len() / 2;
-    *values.select_nth_unstable(middle).1
+/// The durations of a round's calls are added up, as a counter may count many ticks at once.
+fn least_of_rounds(durations: &[u64]) -> Result<u64> {
+    let rounds = durations.chunks_exact(CALLS as usize);
+    let least = rounds.map(|round| round.iter().sum()).min();
+    least.context("the calls were not recorded as calls")
 }
 
 /// This process as a traced one: a function, its thunk, and what the runtime needs.
@@ -240,20 +231,22 @@ fn thread_pointer() -> u64 {
     pointer
 }
 
-/// Calls a function at `address` that changes nothing but %eax.
+/// Calls a function at `address` that changes nothing but %eax. A loop of instructions, whatever is compiled how.
 fn call(address: u64) {
-    for _ in 0..CALLS {
-        // SAFETY: a thunk or its body, one of `FUNCTIONS`.
-        unsafe {
-            std::arch::asm!(
-                // Below what the compiler may keep under the stack pointer.
-                "sub rsp, 128",
-                "call {}",
-                "add rsp, 128",
-                in(reg) address,
-                out("eax") _,
-            );
-        }
+    // SAFETY: a thunk or its body, one of `FUNCTIONS`.
+    unsafe {
+        std::arch::asm!(
+            // Below what the compiler may keep under the stack pointer.
+            "sub rsp, 128",
+            "2:",
+            "call {address}",
+            "dec {calls}",
+            "jnz 2b",
+            "add rsp, 128",
+            address = in(reg) address,
+            calls = inout(reg) CALLS => _,
+            out("eax") _,
+        );
     }
 }
 
