@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use nopal_symbols::Selection;
 use nopal_trace::{Audience, Clocks, Heard, Marker, Markers, Note, ThreadKey};
 
-use crate::calls::{Ending, Frame, Machine, Sink, Style};
+use crate::calls::{Arguments, Ending, Frame, Machine, Sink, Style};
 use crate::markers::push_marker;
 use crate::text::duration;
 use crate::told::Told;
@@ -79,9 +79,9 @@ pub struct Triggers {
     /// By event: which triggers it is for.
     events: HashMap<u32, Vec<usize>>,
     markers: Markers,
-    /// The first one, and the last one.
     told: Told,
     threads: HashMap<ThreadKey, Machine>,
+    /// Of calls that a trigger asks for when they return.
     arguments: Arguments,
     waiting: VecDeque<Fired>,
     /// What snapshots are wanted for.
@@ -214,35 +214,6 @@ impl Audience for Triggers {
 
     fn thread_ended(&mut self, thread: ThreadKey) {
         self.threads.remove(&thread);
-    }
-}
-
-/// Arguments of calls in progress that a trigger asks for when they return.
-#[derive(Default)]
-struct Arguments {
-    all: Vec<[u64; 6]>,
-    free: Vec<u32>,
-}
-
-impl Arguments {
-    /// Returns a note for the call's frame, which is not 0.
-    fn keep(&mut self, arguments: [u64; 6]) -> u32 {
-        match self.free.pop() {
-            Some(note) => {
-                self.all[note as usize - 1] = arguments;
-                note
-            }
-            None => {
-                self.all.push(arguments);
-                self.all.len() as u32
-            }
-        }
-    }
-
-    fn take(&mut self, note: u32) -> Option<[u64; 6]> {
-        let arguments = *self.all.get((note as usize).checked_sub(1)?)?;
-        self.free.push(note);
-        Some(arguments)
     }
 }
 
