@@ -216,3 +216,70 @@ fn what_cannot_be_attached_to_is_refused_with_the_reason() {
     assert!(said(i32::MAX).contains("no such process") || said(i32::MAX).contains("has ended"));
     assert!(said(2).contains("thread of the kernel"));
 }
+
+/// How often the process has been let onto a processor: once more each time that it is stopped, or makes a call for us.
+fn runs(process: i32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let counts = status.lines().filter(|line| line.contains("ctxt_switches"));
+    let counts = counts.map(|line| line.split_whitespace().nth(1).unwrap().parse::<u64>());
+    counts.map(Result::unwrap).sum()
+}
+
+#[test]
+fn what_fits_nothing_is_said_before_anything_is_touched() {
+    let scratch = scratch();
+    let trace = scratch.path().join("trace");
+    let case = Case::new(c("phases", &[]));
+    let mut program = running(&case, "phase 0");
+    let number = program.id().to_string();
+    // It waits for a line from now on.
+    wait_until("it waits", || {
+        let stat = std::fs::read_to_string(format!("/proc/{number}/stat")).unwrap();
+        stat.contains(") S ")
+    });
+    let before = runs(program.id());
+    for (ways, option, pattern, expected) in [
+        (
+            ["attach", &number],
+            "-F",
+            "desend",
+            "no function matches desend; the nearest are descend",
+        ),
+        (["record", "-p"], "-F", "desend", "the nearest are descend"),
+        (
+            ["attach", &number],
+            "-F",
+            "_start",
+            "_start can be traced: _start: the program's entry",
+        ),
+        (
+            ["attach", &number],
+            "-F",
+            "prinft@libc*",
+            "no function matches prinft@libc*; the nearest are printf",
+        ),
+        (
+            ["attach", &number],
+            "-F",
+            "wcstombs",
+            "the nearest are wcstombs@libc.so.6",
+        ),
+        (["record", "-p"], "-M", "nosuch", "no marker matches nosuch"),
+    ] {
+        let mut start = case.untraced_start();
+        start.words = vec![nopal().into()];
+        start.words.extend(ways.map(Into::into));
+        if ways[0] == "record" {
+            start.words.push(number.clone().into());
+        }
+        start.words.extend(["-o".into(), trace.clone().into()]);
+        start.words.extend([option.into(), pattern.into()]);
+        let ended = start.run("");
+        assert_eq!(ended.end, End::Code(1), "{}", ended.stderr);
+        assert!(ended.stderr.contains(expected), "{}", ended.stderr);
+        assert!(!trace.exists(), "an older trace would have been moved");
+    }
+    assert_eq!(runs(program.id()), before, "it was not stopped");
+    drop(program.stdin());
+    assert_eq!(program.wait().end, End::Code(5));
+}

@@ -2,8 +2,8 @@
 
 use crate::change::Change;
 use crate::control_block;
+use crate::fitting::Planned;
 use crate::journal::Journal;
-use crate::modules;
 use crate::notes::{self, note};
 use crate::own_memory::OwnMemory;
 use crate::remove::{PATIENCE, remove};
@@ -69,11 +69,12 @@ fn is_root() -> bool {
 impl Session {
     /// Makes a running process traced:
     ///
-    /// 1. plan what it has loaded; nothing is touched yet
-    /// 2. stop one thread, and let it get memory for nopal
-    /// 3. make thunks; they stand complete before the first jump is written
-    /// 4. stop; compare, write the jumps, move threads that stand in windows; go on
-    pub(crate) fn attach(&mut self, process: i32) -> Result<()> {
+    /// 1. stop one thread, and let it get memory for nopal
+    /// 2. make thunks; they stand complete before the first jump is written
+    /// 3. stop; compare, write the jumps, move threads that stand in windows; go on
+    ///
+    /// What it has loaded is `planned` before.
+    pub(crate) fn attach(&mut self, process: i32, planned: Planned) -> Result<()> {
         let mut workshop = Workshop {
             settings: &self.settings,
             files: &mut self.files,
@@ -81,10 +82,11 @@ impl Session {
             warnings: &mut self.warnings,
         };
         note(&self.shared.writer, &notes::process(process))?;
-        let modules = modules::loaded(process, &mut workshop)?;
+        workshop.files.tell(workshop.writer)?;
+        let Planned { modules, imports } = planned;
         workshop.want_statics(&modules);
         workshop.files.place_probes(&modules, workshop.writer)?;
-        let (mut traced, imports) = {
+        let mut traced = {
             let mut stopped = Stopped::stop(process, PATIENCE)?;
             let thread = stopped
                 .keep_one()
@@ -96,17 +98,15 @@ impl Session {
             let mut traced = Traced::begin(thread, own, &modules, workshop.settings)?;
             self.guardian.watch(&traced.region);
             self.shared.add_region(traced.region.clone());
-            let imports = traced.imports(&modules);
             traced.make_room(&modules, &imports, thread, &mut workshop)?;
-            (traced, imports)
+            traced
         };
         let changes = traced.add_modules(modules, &imports, &mut workshop)?;
         let inserted = insert(&mut traced, changes, &mut workshop)
             .and_then(|()| traced.settle_semaphores(&mut workshop));
         workshop.tell_unplaced();
         self.traced.insert(process, traced);
-        inserted?;
-        self.something_is_chosen()
+        inserted
     }
 }
 

@@ -19,6 +19,13 @@ pub struct Loaded {
     pub executable: bool,
 }
 
+impl Loaded {
+    /// Without the directories.
+    pub fn file_name(&self) -> &str {
+        self.name.rsplit('/').next().unwrap_or(&self.name)
+    }
+}
+
 /// What the user asked for.
 pub struct Wanted {
     /// None but markers, if false.
@@ -64,10 +71,17 @@ impl Wanted {
             .collect()
     }
 
+    /// Whether there is a site in `module` that is chosen for its own sake.
+    pub fn has_site(&self, module: &Loaded, imports: &HashSet<u64>) -> bool {
+        let chooses = self.chooser(module, imports);
+        let mut sites = module.file.plan.sites.iter();
+        sites.any(|site| chooses(site.address))
+    }
+
     /// By address in the file: what tracers need of it.
     fn needed(&self, module: &Loaded) -> HashMap<u64, Recorder> {
         let mut needed: HashMap<u64, Recorder> = HashMap::new();
-        let file_name = file_name(module);
+        let file_name = module.file_name();
         if self.needs.is_empty() {
             return needed;
         }
@@ -115,7 +129,7 @@ impl Wanted {
 
     /// Tells of an address in the file whether the function there is chosen.
     fn chooser(&self, module: &Loaded, imports: &HashSet<u64>) -> impl Fn(u64) -> bool {
-        let file_name = file_name(module);
+        let file_name = module.file_name();
         let all = module.executable || self.libraries || self.selection.names_module(file_name);
         let everything = self.selection.is_everything();
         move |address| {
@@ -124,10 +138,6 @@ impl Wanted {
             reached && (everything || matches(&self.selection, module, address, file_name))
         }
     }
-}
-
-fn file_name(module: &Loaded) -> &str {
-    module.name.rsplit('/').next().unwrap_or(&module.name)
 }
 
 fn matches(selection: &Selection, module: &Loaded, address: u64, file_name: &str) -> bool {

@@ -144,11 +144,6 @@ fn plain_name(pattern: &str) -> Option<&str> {
     (!name.is_empty() && !name.contains(['*', '?', '[', '{', '\\'])).then_some(name)
 }
 
-fn file_name(module: &Loaded) -> String {
-    let name = module.name.rsplit('/').next();
-    name.unwrap_or(&module.name).to_owned()
-}
-
 impl Engine for Session {
     fn find(&mut self, place: &Place) -> Result<Vec<FoundSite>> {
         let wanted = match place {
@@ -168,7 +163,7 @@ impl Engine for Session {
         let mut imports = HashMap::new();
         let none = HashSet::new();
         for (traced, module) in self.modules() {
-            let of_module = |name: &str| name == file_name(module);
+            let of_module = |name: &str| name == module.file_name();
             let within = |address: u64| address.wrapping_sub(module.base);
             let at = |address: &u64| {
                 traced
@@ -234,7 +229,7 @@ impl Engine for Session {
                     address: module.base.wrapping_add(address),
                     size,
                     name,
-                    module: file_name(module),
+                    module: module.file_name().to_owned(),
                     executable: module.executable,
                     refused: refused.map(|reason| reason.text().to_string()),
                 });
@@ -246,10 +241,7 @@ impl Engine for Session {
 
     fn nearest(&mut self, place: &Place) -> Vec<String> {
         match place {
-            Place::Names(pattern) => {
-                let name = pattern.split('@').next().unwrap_or(pattern);
-                self.files.nearest(name)
-            }
+            Place::Names(pattern) => self.files.nearest(pattern),
             _ => Vec::new(),
         }
     }
@@ -257,7 +249,7 @@ impl Engine for Session {
     fn locate(&mut self, address: u64) -> Option<Location> {
         let module = self.module(address)?;
         Some(Location {
-            module: file_name(module),
+            module: module.file_name().to_owned(),
             address: address.wrapping_sub(module.base),
         })
     }

@@ -105,6 +105,8 @@ pub struct Files {
     by_identity: HashMap<String, Arc<File>>,
     /// The same, by what tells that a file has not changed since: it need not be opened again.
     by_facts: HashMap<Facts, Arc<File>>,
+    /// Of files that the trace has not been told of.
+    untold: Vec<Note>,
     /// By file; the addresses and numbers of its sites, by address.
     numbers: HashMap<u32, Vec<(u64, u32)>>,
     next_number: u32,
@@ -126,6 +128,7 @@ impl Files {
             cache: cache_directory(),
             by_identity: HashMap::new(),
             by_facts: HashMap::new(),
+            untold: Vec::new(),
             numbers: HashMap::new(),
             next_number: 1,
             markers: markers::Numbers::default(),
@@ -138,12 +141,8 @@ impl Files {
     }
 
     /// Opens and plans files, side by side: a file's error is its own. `paths` are what opens the file and what it is
-    /// called.
-    pub fn open(
-        &mut self,
-        paths: &[(PathBuf, PathBuf)],
-        writer: &Mutex<Writer>,
-    ) -> Vec<Result<Arc<File>>> {
+    /// called. The trace is told of them by [`Files::tell`].
+    pub fn open(&mut self, paths: &[(PathBuf, PathBuf)]) -> Vec<Result<Arc<File>>> {
         let cache = self.cache.as_deref();
         let known = &self.by_identity;
         let facts: Vec<Option<Facts>> = paths.iter().map(|(path, _)| facts(path)).collect();
@@ -170,9 +169,9 @@ impl Files {
         });
         let mut files = Vec::with_capacity(paths.len());
         for ((opened, (_, name)), facts) in opened.into_iter().zip(paths).zip(facts) {
-            let file = opened.and_then(|opened| match opened {
-                Opened::Known(file) => Ok(file),
-                Opened::New(image, plan) => self.add(*image, plan, name, writer),
+            let file = opened.map(|opened| match opened {
+                Opened::Known(file) => file,
+                Opened::New(image, plan) => self.add(*image, plan, name),
             });
             if let (Ok(file), Some(facts)) = (&file, facts) {
                 self.by_facts.insert(facts, file.clone());
@@ -182,26 +181,23 @@ impl Files {
         files
     }
 
-    fn add(
-        &mut self,
-        image: Image,
-        plan: Plan,
-        name: &Path,
-        writer: &Mutex<Writer>,
-    ) -> Result<Arc<File>> {
+    /// Tells the trace of the files that it does not know, before anything else is told of them.
+    pub fn tell(&mut self, writer: &Mutex<Writer>) -> Result<()> {
+        let mut untold = std::mem::take(&mut self.untold).into_iter();
+        untold.try_for_each(|image| note(writer, &image))
+    }
+
+    fn add(&mut self, image: Image, plan: Plan, name: &Path) -> Arc<File> {
         let identity = image.identity();
         if let Some(file) = self.by_identity.get(&identity) {
-            return Ok(file.clone());
+            return file.clone();
         }
         let index = self.by_identity.len() as u32;
-        note(
-            writer,
-            &Note::Image {
-                image: index,
-                path: name.display().to_string(),
-                identity: identity.clone(),
-            },
-        )?;
+        self.untold.push(Note::Image {
+            image: index,
+            path: name.display().to_string(),
+            identity: identity.clone(),
+        });
         let file = Arc::new(File {
             image,
             plan,
@@ -218,7 +214,7 @@ impl Files {
             theirs.image.functions().map(<[_]>::len)
         });
         self.by_identity.insert(identity, file.clone());
-        Ok(file)
+        file
     }
 
     /// Tells of functions that would have been traced. Each is told of once.
@@ -247,8 +243,18 @@ impl Files {
         )
     }
 
-    /// The functions whose names are most like `wanted`.
-    pub fn nearest(&self, wanted: &str) -> Vec<String> {
+    /// The functions whose names are most like that of a pattern which means none; those of exactly this name with their
+    /// libraries, which have to be named to mean them.
+    pub fn nearest(&self, pattern: &str) -> Vec<String> {
+        let wanted = pattern.split('@').next().unwrap_or(pattern);
+        let files = self.by_identity.values();
+        let exact = files.filter(|file| !file.named(wanted).is_empty());
+        let exact = exact.map(|file| format!("{wanted}@{}", file.image.file_name()));
+        let mut exact: Vec<String> = exact.collect();
+        if !exact.is_empty() {
+            exact.sort_unstable();
+            return exact;
+        }
         let names: Vec<String> = self
             .by_identity
             .values()

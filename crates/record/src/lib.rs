@@ -21,6 +21,7 @@ mod drain;
 mod engine;
 mod files;
 mod finish;
+mod fitting;
 mod generate;
 mod guardian;
 mod hear;

@@ -10,11 +10,10 @@ use crate::markers::{Wanted, place_in_body};
 use crate::remove::PATIENCE;
 use crate::session::Session;
 use crate::traced::{Traced, Workshop};
-use anyhow::{Result, bail, ensure};
+use anyhow::Result;
 use nopal_control::Mark;
 use nopal_process::{Outcome, Stopped};
-use nopal_symbols::nearest;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 
 /// The place of a marker, of which generated code tells how to undo it.
 #[derive(Clone, Copy)]
@@ -53,48 +52,6 @@ impl Session {
             process.detach_all();
         }
         Ok(())
-    }
-
-    /// The names of all markers that `wanted` chooses, in what is loaded.
-    pub(crate) fn names_of_markers(&self, wanted: &Wanted) -> Vec<String> {
-        let mut names = BTreeSet::new();
-        for (_, module) in self.modules() {
-            let (markers, _) = module.file.image.markers();
-            let chosen = markers
-                .into_iter()
-                .filter(|marker| wanted.chooses(&marker.name, module));
-            names.extend(chosen.map(|marker| marker.name));
-        }
-        names.extend(self.names_of_statics(wanted));
-        names.into_iter().collect()
-    }
-
-    pub(crate) fn nearest_markers(&self, name: &str) -> Vec<String> {
-        let Ok(all) = Wanted::new([("*", true), ("*:*", true)]) else {
-            return Vec::new();
-        };
-        let names = self.names_of_markers(&all);
-        let near = nearest(names.iter().map(String::as_str), name).into_iter();
-        near.map(str::to_owned).collect()
-    }
-
-    /// An error says that nothing is loaded that has such markers.
-    pub(crate) fn some_marker_is_chosen(&self) -> Result<()> {
-        if !self.names_of_markers(&self.settings.markers).is_empty() {
-            return Ok(());
-        }
-        let wanted = self.options.markers.join(" ");
-        let has_some = !self
-            .names_of_markers(&Wanted::new([("*", true), ("*:*", true)])?)
-            .is_empty();
-        ensure!(has_some, "no marker matches {wanted}: the program has none");
-        match self.nearest_markers(&wanted) {
-            near if near.is_empty() => bail!("no marker matches {wanted}"),
-            near => bail!(
-                "no marker matches {wanted}; the nearest are {}",
-                near.join(", ")
-            ),
-        }
     }
 }
 

@@ -6,11 +6,9 @@ use crate::hooks;
 use crate::traced::Workshop;
 use anyhow::Result;
 use nopal_process::Module;
-use nopal_trace::Writer;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 
 pub fn extent(module: &Loaded) -> Range<u64> {
     let extent = module.file.extent();
@@ -56,19 +54,26 @@ fn name_tells(name: &str) -> bool {
 
 /// Opens and plans the executable, while its process is still on the way to its first code. What goes wrong is told when
 /// it is asked for.
-pub fn prepare(process: i32, files: &mut Files, writer: &Mutex<Writer>) {
+pub fn prepare(process: i32, files: &mut Files) {
     let Ok(path) = nopal_process::executable(process) else {
         return;
     };
     let identity = |path: &Path| Some(path.metadata().ok()?).map(|it| (it.dev(), it.ino()));
     let mapped = identity(Path::new(&format!("/proc/{process}/exe")));
     if mapped.is_some() && identity(&path) == mapped {
-        files.open(&[(path.clone(), path)], writer);
+        files.open(&[(path.clone(), path)]);
     }
 }
 
-/// The files with code that a process has mapped, opened and planned; its executable first.
+/// The files with code that a process has mapped, opened and planned; its executable first. The trace knows them.
 pub fn loaded(process: i32, workshop: &mut Workshop) -> Result<Vec<Loaded>> {
+    let modules = planned(process, workshop.files)?;
+    workshop.files.tell(workshop.writer)?;
+    Ok(modules)
+}
+
+/// The same, for no trace yet. Nothing is touched.
+pub fn planned(process: i32, files: &mut Files) -> Result<Vec<Loaded>> {
     let executable = nopal_process::executable(process)?;
     let modules: Vec<_> = nopal_process::modules(process)?
         .into_iter()
@@ -79,12 +84,7 @@ pub fn loaded(process: i32, workshop: &mut Workshop) -> Result<Vec<Loaded>> {
         .map(|module| (openable(process, module), module.path.clone()))
         .collect();
     let mut loaded = Vec::new();
-    for (file, module) in workshop
-        .files
-        .open(&paths, workshop.writer)
-        .into_iter()
-        .zip(&modules)
-    {
+    for (file, module) in files.open(&paths).into_iter().zip(&modules) {
         let Ok(file) = file else { continue };
         let base = module.base.wrapping_sub(file.extent().start);
         loaded.push(Loaded {

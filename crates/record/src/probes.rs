@@ -241,13 +241,9 @@ impl Found<'_> {
         format!(
             "{}@{}",
             named(&self.module.file, self.address),
-            file_name(self.module)
+            self.module.file_name()
         )
     }
-}
-
-fn file_name(module: &Loaded) -> &str {
-    module.name.rsplit('/').next().unwrap_or(&module.name)
 }
 
 /// `FUNCTION+0xOFFSET`
@@ -261,7 +257,7 @@ fn named(file: &File, address: u64) -> String {
 
 /// Whether a module is meant: by its file name, whole or up to `.so`.
 fn is_called(module: &Loaded, wanted: &str) -> bool {
-    let rest = file_name(module).strip_prefix(wanted);
+    let rest = module.file_name().strip_prefix(wanted);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(".so"))
 }
 

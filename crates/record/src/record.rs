@@ -5,6 +5,7 @@ use crate::choose::{Needed, Wanted};
 use crate::collect::{Collector, Keep};
 use crate::drain::{Drain, Shared};
 use crate::files::Files;
+use crate::fitting::{Planned, something_is_chosen};
 use crate::guardian::Guardian;
 use crate::launch;
 use crate::markers;
@@ -83,7 +84,8 @@ fn record_program(
         guardian.dismiss();
     });
     let main = ExitWatch::new(launched.pid)?;
-    let (mut session, handle) = session(options, settings, created?, guardian, launched.pid);
+    let files = Files::new();
+    let (mut session, handle) = session(options, settings, created?, files, guardian, launched.pid);
     let begun = session
         .begin(&mut launched.thread)
         .and_then(|()| session.something_is_chosen())
@@ -125,16 +127,21 @@ fn record_process(
     let signals = Signals::before_launch()?;
     let mut guardian = Guardian::start(&options.directory)?;
     signals.after_launch()?;
-    let command = nopal_process::arguments(process).unwrap_or_default();
-    let created = create(options, &command, audience).inspect_err(|_| guardian.dismiss())?;
-    let (mut session, handle) = session(options, settings, created, guardian, process);
+    let mut files = Files::new();
+    let begun = Planned::of(process, &mut files).and_then(|planned| {
+        something_is_chosen(options, &settings, &planned, &files)?;
+        let command = nopal_process::arguments(process).unwrap_or_default();
+        Ok((planned, create(options, &command, audience)?))
+    });
+    let (planned, created) = begun.inspect_err(|_| guardian.dismiss())?;
+    let (mut session, handle) = session(options, settings, created, files, guardian, process);
     session.attached = Some(process);
     if let Err(error) = session.record_system(&[]) {
         session.guardian.dismiss();
         return Err(error);
     }
     let drain = drain(&session);
-    let attached = session.attach(process);
+    let attached = session.attach(process, planned);
     if let Err(error) = attached.and_then(|()| session.begin_triggers()) {
         session.let_go(process);
         let _ = drain.stop();
@@ -156,12 +163,12 @@ fn session(
     options: &Options,
     settings: Settings,
     writer: Writer,
+    mut files: Files,
     guardian: Guardian,
     main: i32,
 ) -> (Session, Handle) {
     let shared = Arc::new(Shared::new(writer));
     let (handle, asked) = Handle::new(shared.clone());
-    let mut files = Files::new();
     for probe in &settings.probes {
         files.probes.want(probe.clone(), true);
     }

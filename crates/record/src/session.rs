@@ -66,9 +66,9 @@ impl Session {
     /// Makes a process traced that stands at the start of a new program.
     pub(crate) fn begin(&mut self, thread: &mut Thread) -> Result<()> {
         let process = thread.pid();
-        let (files, writer) = (&mut self.files, &self.shared.writer);
+        let files = &mut self.files;
         let start = std::thread::scope(|scope| {
-            scope.spawn(|| modules::prepare(process, files, writer));
+            scope.spawn(|| modules::prepare(process, files));
             launch::to_first_code(thread)
         })?;
         let traced = match start {
@@ -130,28 +130,6 @@ impl Session {
             .iter()
             .map(|region| region.lost())
             .sum()
-    }
-
-    /// A choice that fits nothing is a mistake, unless it waits for a library that may be loaded later.
-    pub(crate) fn something_is_chosen(&self) -> Result<()> {
-        let waits = |patterns: &[String]| patterns.iter().any(|pattern| pattern.contains('@'));
-        if !self.options.markers.is_empty() && !waits(&self.options.markers) {
-            self.some_marker_is_chosen()?;
-        }
-        if waits(&self.options.only)
-            || self.options.only.is_empty()
-            || self.files.traced.values().any(|count| *count > 0)
-        {
-            return Ok(());
-        }
-        let wanted = self.options.only.join(" ");
-        let nearest = self.files.nearest(&wanted);
-        ensure!(
-            nearest.is_empty(),
-            "no function matches {wanted}; the nearest are {}",
-            nearest.join(", ")
-        );
-        bail!("no function matches {wanted}")
     }
 
     /// Serves the traced processes until the last one has ended, or the user wants no more. Returns how the program

@@ -89,6 +89,11 @@ fn chosen(wanted: &Wanted, module: &Loaded) -> Vec<StaticProbe> {
         .collect()
 }
 
+/// The names of those of a module that are wanted.
+pub fn names_of_statics(module: &Loaded, wanted: &Wanted) -> impl Iterator<Item = String> {
+    chosen(wanted, module).into_iter().map(|probe| probe.name())
+}
+
 // ---- operands ----
 
 /// As the assembler wrote it: `%edi`, `16(%rsp)`, `symbol+4(%rip)`, `$5`. No floating point, and no memory by two registers.
@@ -224,13 +229,6 @@ impl Session {
             workshop.tell_unplaced();
             traced.settle_semaphores(workshop)
         })
-    }
-
-    /// The names of all that `wanted` chooses, in what is loaded.
-    pub(crate) fn names_of_statics(&self, wanted: &Wanted) -> Vec<String> {
-        let modules = self.modules();
-        let probes = modules.flat_map(|(_, module)| chosen(wanted, module));
-        probes.map(|probe| probe.name()).collect()
     }
 }
 
