@@ -55,12 +55,15 @@ impl Traced {
         let mut refused = Vec::new();
         self.remove_lesser(files, detail, workshop)?;
         let mut changes = Vec::new();
+        let probes = self.changes.iter().filter(|change| change.is_probe());
+        let probes: Vec<Change> = probes.copied().collect();
         for module in self.modules.clone() {
             let Some(addresses) = files.get(&module.file.index) else {
                 continue;
             };
             let index = module.file.index;
             let mut sites: Vec<(&Site, Recorder)> = Vec::new();
+            let mut known = Vec::new();
             for &address in addresses {
                 let here = module.base.wrapping_add(address);
                 let find = |changes: &[Change]| {
@@ -69,8 +72,7 @@ impl Traced {
                 let site = module.file.plan.site(address);
                 let bytes = site.as_ref().map_or(1, |site| u64::from(site.window));
                 let window = here..here + bytes;
-                let mut probes = self.changes.iter().filter(|change| change.is_probe());
-                if probes.any(|probe| probe.overlaps(&window)) {
+                if probes.iter().any(|probe| probe.overlaps(&window)) {
                     let reason = "a probe needs the same bytes".to_owned();
                     refused.push((index, address, reason));
                     continue;
@@ -78,10 +80,11 @@ impl Traced {
                 if find(&self.changes).is_ok() {
                     continue;
                 }
-                if let Ok(known) = find(&self.taken_out) {
-                    let known = self.taken_out.remove(known);
-                    if self.records(&known, detail, workshop.settings) {
-                        changes.push(known);
+                if let Ok(place) = find(&self.taken_out) {
+                    let change = self.taken_out[place];
+                    known.push(here);
+                    if self.records(&change, detail, workshop.settings) {
+                        changes.push(change);
                         continue;
                     }
                 }
@@ -90,6 +93,10 @@ impl Traced {
                     Err(reason) => refused.push((index, address, reason)),
                 }
             }
+            // Both are in the order of addresses.
+            let mut known = known.into_iter().peekable();
+            self.taken_out
+                .retain(|change| known.next_if_eq(&change.address).is_none());
             // Displaced, they are on from the beginning.
             let mut markers = workshop.settings.markers.changes(&module);
             markers.retain(|change| self.knows_marker(change));
@@ -115,8 +122,9 @@ impl Traced {
                     "its code in memory is not the file's, or is about to be returned into";
                 refused.push((module.file.index, address, reason.to_owned()));
             }
-            self.keep_taken_out(change);
+            self.taken_out.push(change);
         }
+        self.taken_out.sort_by_key(|change| change.address);
         Ok(refused)
     }
 
@@ -254,12 +262,5 @@ impl Traced {
             self.held = stopped.let_go();
         }
         Ok(changes)
-    }
-
-    fn keep_taken_out(&mut self, change: Change) {
-        let place = self
-            .taken_out
-            .partition_point(|other| other.address < change.address);
-        self.taken_out.insert(place, change);
     }
 }
