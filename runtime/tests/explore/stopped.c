@@ -19,6 +19,8 @@ static const uint8_t switched_on[ARCH_SWITCH_BYTES] = ARCH_NOP_SHORT;
 static const uint8_t switched_off[ARCH_SWITCH_BYTES] = { 0xeb, 0x10 };
 static const uint8_t breakpoint[] = ARCH_BREAKPOINT;
 
+static const char torn[] = "a processor runs bytes that are no switch";
+
 /* The world to explore, with what is planted in it. */
 static struct world {
 	uint32_t threads;
@@ -32,6 +34,7 @@ static struct world {
 	bool saved_unseen;      /* nobody looks at what signal frames hold */
 	bool returns_unseen;    /* nobody looks for return addresses of wrapped frames */
 	bool stale;             /* processors do not synchronise after a stop */
+	bool odd_thunks;        /* switches are not aligned */
 } with;
 
 enum { SLOT_FREE, SLOT_USED, SLOT_LEFT };
@@ -55,7 +58,7 @@ static struct {
 } patcher;
 
 static uint32_t site_at(uint32_t site) { return 8 * site; }
-static uint32_t slot_at(uint32_t slot) { return 16 + 8 * slot; }
+static uint32_t slot_at(uint32_t slot) { return 16 + 8 * slot + with.odd_thunks; }
 
 /* push %rbx; mov $0x64 + site, %ebx */
 static void original(uint8_t bytes[WINDOW], uint32_t site)
@@ -189,7 +192,7 @@ static bool run_in_slot(struct sim_processor *processor, uint32_t way)
 		if (!memcmp(bytes, switched_off, sizeof switched_off))
 			next = BODY_FIRST;
 		else if (memcmp(bytes, switched_on, sizeof switched_on))
-			sim_broken("a processor runs bytes that are no switch");
+			sim_broken(torn);
 		break;
 	case ENTER:
 		frame->entered = 1;
@@ -615,10 +618,18 @@ static void removal_mistakes_are_found(void)
 	explore("return addresses not looked for", world, freed);
 }
 
+static void switch_mistakes_are_found(void)
+{
+	struct world world = small;
+	world.odd_thunks = true;
+	explore("a switch that is not aligned", world, torn);
+}
+
 const struct test stopped_tests[] = {
 	{ "one_thunk", one_thunk },
 	{ "two_thunks", two_thunks },
 	{ "insertion_mistakes_are_found", insertion_mistakes_are_found },
 	{ "removal_mistakes_are_found", removal_mistakes_are_found },
+	{ "switch_mistakes_are_found", switch_mistakes_are_found },
 	{ 0, 0 },
 };
