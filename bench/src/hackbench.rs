@@ -1,83 +1,133 @@
 //! A scheduler's benchmark by itself, with nopal in it and all tracers off, with each on, and with functions on. `NOPAL_HACKBENCH` is how often each is run (10).
+//!
+//! The time of a run by itself differs from that of the next by more than what is measured, and drifts. So each traced run
+//! is compared with the two by itself around it, and these two with each other, which tells what differs by chance.
 
-use crate::run::{Places, run};
+use crate::run::{Places, Ran, remove, run};
 use crate::samples::Samples;
 use crate::table::{Bound, Row};
 use anyhow::{Context, Result};
 use nopal_trace::Trace;
 use std::process::Command;
 
-/// As many messages as take about a second on two cores.
-const ARGUMENTS: [&str; 6] = ["-g", "10", "-l", "1000", "-s", "100"];
+/// As many messages as take about two seconds on two cores.
+const ARGUMENTS: [&str; 6] = ["-g", "10", "-l", "300", "-s", "100"];
 const PROGRAM: &str = "hackbench";
 
-/// How a run is traced: what it is called, the options of `nopal record`, and what is asked of the added time.
-const KINDS: [(&str, &[&str], Option<f64>); 5] = [
-    ("tracers off", &["-M", "none@none"], Some(0.5)),
+/// What the first tracer of all functions of a kernel added, in percent.
+const OF_KERNEL: f64 = 49.74;
+
+/// How a run is traced: what it is called, what nopal is told, and what is asked of the added time, in percent.
+const KINDS: [(&str, &[&str], Option<f64>); 6] = [
+    ("tracers off", &["record", "-M", "none@none"], Some(0.5)),
     (
         "sched_switch",
-        &["-M", "none@none", "-e", "sched_switch"],
+        &["record", "-M", "none@none", "-e", "sched_switch"],
         None,
     ),
-    ("wakeup", &["-M", "none@none", "-e", "sched"], Some(5.0)),
-    ("functions", &[], None),
-    ("functions and sched", &["-e", "sched"], None),
+    (
+        "wakeup",
+        &["record", "-M", "none@none", "-e", "sched"],
+        Some(5.0),
+    ),
+    ("lockhold and sigoff", &["run", "-p", "-i"], None),
+    ("functions", &["record"], Some(OF_KERNEL / 10.0)),
+    ("functions and sched", &["record", "-e", "sched"], None),
 ];
 
 /// What hackbench calls its time, in seconds.
 const TIME: &str = "Time:";
 
-/// What the first tracer of all functions of a kernel added, in percent.
-const OF_KERNEL: f64 = 49.74;
+/// Of one run: the time by the clock, and of processors, of all that ran for it.
+#[derive(Clone, Copy)]
+struct Spent {
+    clock: f64,
+    processors: f64,
+}
+
+impl Spent {
+    fn of(ran: &Ran) -> Result<Spent> {
+        Ok(Spent {
+            clock: ran.printed.get(TIME)?,
+            processors: ran.processors.as_secs_f64(),
+        })
+    }
+}
+
+/// Runs of one kind.
+#[derive(Default)]
+struct Runs {
+    clock: Vec<f64>,
+    /// In percent of the runs around each.
+    added: Vec<f64>,
+    added_processors: Vec<f64>,
+    lost: u64,
+}
+
+impl Runs {
+    fn add(&mut self, spent: Spent, around: [Spent; 2]) {
+        let percent = |of: fn(&Spent) -> f64| {
+            let alone = around.iter().map(of).sum::<f64>() / 2.0;
+            (of(&spent) / alone - 1.0) * 100.0
+        };
+        self.clock.push(spent.clock);
+        self.added.push(percent(|spent| spent.clock));
+        self.added_processors
+            .push(percent(|spent| spent.processors));
+    }
+
+    fn rows(self, name: &str, bound: Option<f64>) -> [Row; 3] {
+        let samples = |values: Vec<f64>| Samples::from_iter(values);
+        let lost = format!("{} events lost", self.lost);
+        let added = format!("{name}: added");
+        let mut row = Row::new(added.as_str(), "%", samples(self.added)).note(lost);
+        if let Some(bound) = bound {
+            row = row.bound(Bound::AtMost(bound));
+        }
+        let processors = samples(self.added_processors);
+        [
+            Row::new(name, "s", samples(self.clock)),
+            row,
+            Row::new(format!("{added} of processors"), "%", processors)
+                .note("nopal's own included"),
+        ]
+    }
+}
 
 pub fn measure(places: &Places) -> Result<Vec<Row>> {
     let rounds: usize = match std::env::var("NOPAL_HACKBENCH") {
         Ok(text) => text.parse().context("NOPAL_HACKBENCH is no number")?,
         Err(_) => 10,
     };
-    let mut plain = Vec::new();
-    let mut traced: [Vec<f64>; KINDS.len()] = Default::default();
-    let mut lost = [0; KINDS.len()];
-    let mut added: [Vec<f64>; KINDS.len()] = Default::default();
-    // In turn, so that what else the machine does meets all of them.
+    let alone = || Spent::of(&run(Command::new(PROGRAM).args(ARGUMENTS))?);
+    let mut plain = Runs::default();
+    let mut traced: [Runs; KINDS.len()] = Default::default();
+    let mut before = alone()?;
     for _ in 0..rounds {
-        let alone = run(Command::new(PROGRAM).args(ARGUMENTS))?
-            .printed
-            .get(TIME)?;
-        plain.push(alone);
-        for (at, (_, options, _)) in KINDS.into_iter().enumerate() {
-            let program = std::path::Path::new(PROGRAM);
-            let time = places
-                .record(options, program, &ARGUMENTS)?
-                .printed
-                .get(TIME)?;
-            traced[at].push(time);
-            added[at].push((time / alone - 1.0) * 100.0);
+        for (runs, (_, arguments, _)) in traced.iter_mut().zip(KINDS) {
+            remove(&places.trace())?;
+            let mut command = Command::new(&places.nopal);
+            command
+                .args(arguments)
+                .arg("-o")
+                .arg(places.trace())
+                .arg(PROGRAM);
+            let spent = Spent::of(&run(command.args(ARGUMENTS))?)?;
+            let after = alone()?;
+            plain.add(after, [before; 2]);
+            runs.add(spent, [before, after]);
+            before = after;
             let trace = Trace::open(&places.trace())?;
-            lost[at] += trace.lost() + trace.processors().map(|one| one.lost()).sum::<u64>();
+            runs.lost += trace.lost() + trace.processors().map(|one| one.lost()).sum::<u64>();
         }
     }
-    let mut rows = vec![Row::new(
-        "hackbench by itself",
-        "s",
-        Samples::from_iter(plain),
-    )];
-    for (at, (name, _, bound)) in KINDS.into_iter().enumerate() {
-        let time = Samples::from_iter(traced[at].clone());
-        rows.push(Row::new(format!("hackbench, {name}"), "s", time));
-        let mut row = Row::new(
-            format!("hackbench, {name}: added"),
-            "%",
-            Samples::from_iter(added[at].clone()),
-        )
-        .note(format!("{} events lost", lost[at]));
-        if let Some(bound) = bound {
-            row = row.bound(Bound::AtMost(bound));
-        }
-        if name == "functions" {
-            row = row.bound(Bound::AtMost(OF_KERNEL / 10.0));
-        }
-        rows.push(row);
+    let [time, chance, ..] = plain.rows("hackbench by itself", None);
+    let mut rows = vec![
+        time,
+        chance.note("against the run before: what differs by chance"),
+    ];
+    for (runs, (name, _, bound)) in traced.into_iter().zip(KINDS) {
+        rows.extend(runs.rows(&format!("hackbench, {name}"), bound));
     }
     Ok(rows)
 }

@@ -1,4 +1,4 @@
-//! What the tracer lockhold costs a program that locks and unlocks a mutex.
+//! What the tracer lockhold costs a program that locks and unlocks a mutex, and a case its histogram.
 
 use crate::programs::Programs;
 use crate::run::{Places, remove, run};
@@ -55,5 +55,18 @@ pub fn measure(places: &Places, programs: &Programs) -> Result<Vec<Row>> {
         )
         .bound(Bound::AtMost(2.4))
         .note(note),
+        Row::new("histogram update", "ns", updates(programs)?).bound(Bound::AtMost(5.0)),
     ])
+}
+
+fn updates(programs: &Programs) -> Result<Samples> {
+    let runtime = concat!(env!("CARGO_MANIFEST_DIR"), "/../runtime");
+    let include = ["core", "arch/x86_64"].map(|folder| format!("-I{runtime}/{folder}"));
+    let options = include.each_ref().map(String::as_str);
+    let program = programs.compile("gcc", "histogram", "histogram", &options)?;
+    let rounds = (0..ROUNDS).map(|_| {
+        let ran = run(Command::new(&program).args(["50", "100000"]))?;
+        ran.printed.get("update")
+    });
+    rounds.collect()
 }

@@ -32,11 +32,14 @@ impl Printed {
 pub struct Ran {
     pub printed: Printed,
     pub time: Duration,
+    /// That the command and all that it waited for took of processors, in programs and in the kernel.
+    pub processors: Duration,
 }
 
 /// Runs a command to its end, with what it prints.
 pub fn run(command: &mut Command) -> Result<Ran> {
     let start = Instant::now();
+    let before = of_children();
     let output = command
         .output()
         .with_context(|| format!("cannot run {:?}", command.get_program()))?;
@@ -49,7 +52,22 @@ pub fn run(command: &mut Command) -> Result<Ran> {
     Ok(Ran {
         printed: Printed::of(&String::from_utf8_lossy(&output.stdout)),
         time,
+        processors: of_children().saturating_sub(before),
     })
+}
+
+/// The time of processors of all children that have been waited for.
+fn of_children() -> Duration {
+    // SAFETY: plain numbers, for which 0 is valid; the kernel writes them.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_CHILDREN, &mut usage);
+        usage
+    };
+    let time = |time: libc::timeval| {
+        Duration::from_secs(time.tv_sec as u64) + Duration::from_micros(time.tv_usec as u64)
+    };
+    time(usage.ru_utime) + time(usage.ru_stime)
 }
 
 /// Where things are.
