@@ -4,9 +4,11 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::iter::Peekable;
 
+use anyhow::{Result, ensure};
 use nopal_trace::{SystemEvent, SystemRecord, Task, TaskState, Trace};
 
 use crate::names::printable;
+use crate::tracers::Numbers;
 
 /// All events, with the processors that they are of.
 pub fn events(trace: &Trace) -> Events<'_> {
@@ -115,6 +117,42 @@ impl Running {
                 (task.thread == thread(event)).then(|| name(task))
             }
         }
+    }
+}
+
+/// On which processor each of a trace's threads is, from when on; nowhere where that is not known.
+pub struct Whereabouts(Vec<Vec<(u64, Option<u32>)>>);
+
+impl Whereabouts {
+    pub fn new(trace: &Trace) -> Result<Whereabouts> {
+        let threads = trace.threads();
+        let numbers = Numbers::new(&threads);
+        let mut all = vec![Vec::new(); threads.len()];
+        for (processor, SystemRecord { clock, event }) in events(trace) {
+            if let SystemEvent::Lost { .. } = event {
+                for of in all.iter_mut().filter(|of| !of.is_empty()) {
+                    of.push((clock, None));
+                }
+            }
+            let (left, got) = left_and_got(&event);
+            for (thread, on) in [(left, None), (got, Some(processor))] {
+                if let Some(place) = thread.and_then(|thread| numbers.place(thread, clock)) {
+                    all[place as usize].push((clock, on));
+                }
+            }
+        }
+        ensure!(
+            all.iter().any(|of| !of.is_empty()),
+            "on which CPU a thread is was not recorded: `nopal record -e sched` records it"
+        );
+        Ok(Whereabouts(all))
+    }
+
+    /// Of one of the trace's threads, counted from 0.
+    pub fn processor(&self, thread: usize, clock: u64) -> Option<u32> {
+        let of = self.0.get(thread)?;
+        let after = of.partition_point(|(since, _)| *since <= clock);
+        of.get(after.checked_sub(1)?)?.1
     }
 }
 

@@ -47,6 +47,9 @@ impl<T: Teller> Iterator for Telling<'_, T> {
             if let Some(moment) = self.teller.take() {
                 return Some(moment);
             }
+            if T::RUNS {
+                self.machine.run(&mut self.rest, &mut self.teller);
+            }
             if self.machine.step(&mut self.rest, &mut self.teller) {
                 continue;
             }

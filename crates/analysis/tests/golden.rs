@@ -220,6 +220,27 @@ fn histograms_as_json() {
 }
 
 #[test]
+fn values_are_put_into_groups_by_another() {
+    let directory = tempfile::tempdir().unwrap();
+    let trace = made::trace(&directory.path().join("made.data"));
+    let names = Names::new(&trace);
+    let mut what = What::new(Some("read"), &names, trace.markers()).unwrap();
+    what.group_by("duration", trace.markers()).unwrap();
+    let filter = Filter::default();
+    let groups = hist::distributions(&trace, &names, &what, &filter, By::Value, &drive()).unwrap();
+    assert!(groups.len() > 1);
+    let all = histograms(&trace, "read", By::Nothing).unwrap().1;
+    let counts = groups.iter().map(|group| group.distribution.count());
+    assert_eq!(counts.sum::<u64>(), all[0].distribution.count());
+    for group in &groups {
+        let values = [group.distribution.least(), group.distribution.most()];
+        let as_named = values.map(|value| value.to_string());
+        assert_eq!(as_named, [group.name.as_str(); 2]);
+    }
+    assert!(what.group_by("nonsense", trace.markers()).is_err());
+}
+
+#[test]
 fn what_has_no_values_says_why() {
     let directory = tempfile::tempdir().unwrap();
     let trace = made::trace(&directory.path().join("made.data"));

@@ -2,6 +2,12 @@
 
 use nopal_analysis::drive::Drive;
 use nopal_analysis::dump::{Excerpt, Format, Look, dump, function};
+use nopal_analysis::filter::Filter;
+use nopal_analysis::hist::{By, distributions, of_tracer};
+use nopal_analysis::names::Names;
+use nopal_analysis::tracers::Tracer;
+use nopal_analysis::values::What;
+use nopal_trace::synthetic::{self, Shape};
 use nopal_trace::{Session, SystemEvent, SystemRecord, Task, TaskState, Trace, Writer};
 
 fn task(thread: u32, priority: i32, name: &[u8]) -> Task {
@@ -104,4 +110,48 @@ fn each_processor_is_a_track_with_what_ran_on_it() {
         "i wakes \u{fffd}[31m\u{fffd} 9",
     ];
     assert_eq!(shown, expected);
+}
+
+#[test]
+fn histograms_are_told_apart_by_where_calls_and_cases_ended() {
+    let place = tempfile::tempdir().unwrap();
+    let trace = |sleeps| {
+        let path = place.path().join(format!("trace-{sleeps}"));
+        let shape = Shape {
+            calls_per_thread: 1000,
+            sleeps,
+            ..Shape::default()
+        };
+        synthetic::write(&path, &shape).unwrap();
+        Trace::open(&path).unwrap()
+    };
+    let filter = Filter::default();
+    let calls = |trace: &Trace| {
+        let names = Names::new(trace);
+        let what = What::new(None, &names, trace.markers()).unwrap();
+        let drive = Drive::default();
+        distributions(trace, &names, &what, &filter, By::Processor, &drive)
+    };
+    let with = trace(100);
+    let groups = calls(&with).unwrap();
+    let count = |name: &str| {
+        let group = groups.iter().find(|group| group.name == name);
+        group.map_or(0, |group| group.distribution.count())
+    };
+    let counts = ["CPU 0", "CPU 1", "CPU not known"].map(count);
+    assert!(counts[0] > 0 && counts[1] > 0, "{counts:?}");
+    assert_eq!(counts.iter().sum::<u64>(), 2 * 1000);
+    let names = Names::new(&with);
+    let wakeup = Tracer::named("wakeup").unwrap();
+    let by = By::Processor;
+    let (cases, past) = of_tracer(&with, &names, &wakeup, &filter, by, |_| ()).unwrap();
+    let named: Vec<&str> = cases.iter().map(|group| group.name.as_str()).collect();
+    assert!(
+        named.iter().all(|name| ["CPU 0", "CPU 1"].contains(name)),
+        "{named:?}"
+    );
+    let counts = cases.iter().map(|group| group.distribution.count());
+    assert_eq!(counts.sum::<u64>(), past.cases);
+    let error = calls(&trace(0)).err().unwrap().to_string();
+    assert!(error.contains("nopal record -e sched"), "{error}");
 }

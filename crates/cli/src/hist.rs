@@ -16,18 +16,22 @@ pub fn run(arguments: &Hist) -> Result<()> {
     let (text, input) = arguments.subject.parts();
     let trace = input.open()?;
     let names = Names::new(&trace);
-    let (filter, by) = (arguments.filter.filter(), ByArgument::by(arguments.by));
+    let filter = arguments.filter.filter();
+    let by = |what: &mut What| ByArgument::by(arguments.by.as_ref(), what, trace.markers());
     match text.and_then(|text| tracers::asked(text, &names)) {
         Some(tracer) => {
+            let mut what = What::times(tracer.name());
+            let by = by(&mut what)?;
             let (groups, past) = hist::of_tracer(&trace, &names, &tracer, &filter, by, |_| ())?;
-            write(arguments, &What::times(tracer.name()), &groups)?;
+            write(arguments, &what, &groups)?;
             for line in missing(&past) {
                 eprintln!("nopal: {line}");
             }
             Ok(())
         }
         None => {
-            let what = What::new(text, &names, trace.markers())?;
+            let mut what = What::new(text, &names, trace.markers())?;
+            let by = by(&mut what)?;
             let groups = driven("reading calls", |drive| {
                 hist::distributions(&trace, &names, &what, &filter, by, drive)
             })?;

@@ -50,9 +50,9 @@ fn draw_latency(arguments: &Curve) -> Result<()> {
 
 fn draw_cdf(Cdf { curve, by }: &Cdf) -> Result<()> {
     curve.output.check()?;
-    let (trace, names, what) = curve.subject.open()?;
+    let (trace, names, mut what) = curve.subject.open()?;
     let (filter, scale) = (curve.filter.filter(), curve.axis.scale());
-    let by = ByArgument::by(*by);
+    let by = ByArgument::by(by.as_ref(), &mut what, trace.markers())?;
     let picture = driven(READING, |drive| {
         cdf::draw(&trace, &names, &what, &filter, by, scale, drive)
     })?;

@@ -6,13 +6,13 @@ use crate::engine::Engine;
 use crate::grammar::{parse, quoted};
 use crate::state::Control;
 use crate::stream::{Kept, Stream};
-use crate::table::{FILES, FOLDER, HISTOGRAMS, Role, Row};
+use crate::table::{FILES, FOLDER, HISTOGRAMS, HISTOGRAMS_PATH, PROCESSOR, Role, Row};
 use crate::what::Part;
 
 /// A name in a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    pub name: &'static str,
+    pub name: String,
     pub folder: bool,
     /// Permission bits for its owner: 0o600, 0o400, 0o200, or 0o700 for a folder.
     pub mode: u32,
@@ -93,36 +93,34 @@ const LONGEST_LINE: usize = 1 << 20;
 impl Control {
     /// What is in a folder: `""`, or `"tracing"`.
     pub fn list(folder: &str) -> Result<Vec<Entry>, Error> {
+        let (here, processor) = of_processor(folder);
         let entry = |row: &Row| Entry {
-            name: row.name,
+            name: row.name.into(),
             folder: false,
             mode: row.mode,
         };
-        let mut entries: Vec<Entry> = FILES
-            .iter()
-            .filter(|row| row.folder == folder)
-            .map(entry)
-            .collect();
-        match folder {
-            "" => entries.push(Entry {
-                name: FOLDER,
-                folder: true,
-                mode: 0o700,
-            }),
-            FOLDER => entries.push(Entry {
-                name: HISTOGRAMS,
-                folder: true,
-                mode: 0o700,
-            }),
-            _ if !entries.is_empty() => {}
-            _ => {
-                return Err(Error::new(
-                    libc::ENOENT,
-                    format_args!("{folder}: no such folder"),
-                ));
-            }
+        let folders = match here {
+            "" => vec![FOLDER.into()],
+            FOLDER => vec![HISTOGRAMS.into()],
+            HISTOGRAMS_PATH if processor.is_none() => (0..processors())
+                .map(|number| format!("{PROCESSOR}{number}"))
+                .collect(),
+            _ => Vec::new(),
+        };
+        let folders = folders.into_iter().map(|name| Entry {
+            name,
+            folder: true,
+            mode: 0o700,
+        });
+        let files = FILES.iter().filter(|row| row.folder == here).map(entry);
+        let entries: Vec<Entry> = files.chain(folders).collect();
+        match entries.is_empty() {
+            true => Err(Error::new(
+                libc::ENOENT,
+                format_args!("{folder}: no such folder"),
+            )),
+            false => Ok(entries),
         }
-        Ok(entries)
     }
 
     /// Opens a file: `"ctl"`, `"trace"`, `"tracing/current_tracer"`, … What it shows is what holds now.
@@ -133,10 +131,15 @@ impl Control {
         access: Access,
     ) -> Result<File, Error> {
         let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let (folder, processor) = of_processor(folder);
         let row = FILES
             .iter()
             .find(|row| row.folder == folder && row.name == name)
             .ok_or_else(|| Error::new(libc::ENOENT, format_args!("{path}: no such file")))?;
+        let role = match row.role {
+            Role::Histogram { of, .. } => Role::Histogram { of, processor },
+            role => role,
+        };
         let denied = (access.read && row.mode & 0o400 == 0)
             || ((access.write || access.truncate) && row.mode & 0o200 == 0);
         if denied {
@@ -151,12 +154,12 @@ impl Control {
             ));
         }
         let shown = if access.read {
-            self.show(engine, row.role)?
+            self.show(engine, role)?
         } else {
             Shown::Text(Vec::new())
         };
         let mut file = File {
-            role: row.role,
+            role,
             shown,
             pending: Vec::new(),
             places: None,
@@ -265,6 +268,25 @@ impl Control {
         }
         Ok(())
     }
+}
+
+/// The folder that has the same files, and the processor that they are of here.
+fn of_processor(folder: &str) -> (&str, Option<u32>) {
+    let parts = folder
+        .rsplit_once('/')
+        .filter(|(above, _)| *above == HISTOGRAMS_PATH);
+    let number = parts.and_then(|(_, name)| name.strip_prefix(PROCESSOR)?.parse().ok());
+    match number.filter(|number| *number < processors()) {
+        Some(number) => (HISTOGRAMS_PATH, Some(number)),
+        None => (folder, None),
+    }
+}
+
+/// Processors that the system may have.
+fn processors() -> u32 {
+    // SAFETY: asks for a number.
+    let number = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
+    u32::try_from(number).unwrap_or(1)
 }
 
 impl File {

@@ -2,9 +2,12 @@
 
 /// The folder with the names of the kernel's tracing directory.
 pub const FOLDER: &str = "tracing";
-/// In it, the folder with histograms.
+/// In it, the folder with histograms, which has one for each processor, with the same files.
 pub const HISTOGRAMS: &str = "latency_hist";
-const HISTOGRAMS_PATH: &str = "tracing/latency_hist";
+pub const HISTOGRAMS_PATH: &str = "tracing/latency_hist";
+pub const PROCESSOR: &str = "cpu";
+/// The file with the histograms of all sections.
+pub const SECTIONS: &str = "section";
 
 pub struct Row {
     pub folder: &'static str,
@@ -26,14 +29,19 @@ pub enum Role {
     TracingOn,
     Trace,
     TracePipe,
-    Filter { excluded: bool },
+    Filter {
+        excluded: bool,
+    },
     AvailableFunctions,
     Processes,
     Threshold,
     WorstLatency,
     Latency,
-    Histogram(&'static str),
-    SectionHistograms,
+    /// Of a tracer, or of all sections; of the cases that ended on one processor, or of all.
+    Histogram {
+        of: &'static str,
+        processor: Option<u32>,
+    },
     BufferSize,
     Options,
     Marker,
@@ -44,6 +52,13 @@ pub enum Role {
 const READ: u32 = 0o400;
 const WRITE: u32 = 0o200;
 const BOTH: u32 = READ | WRITE;
+
+const fn of_all(of: &'static str) -> Role {
+    Role::Histogram {
+        of,
+        processor: None,
+    }
+}
 
 pub const FILES: &[Row] = &[
     Row {
@@ -213,15 +228,16 @@ pub const FILES: &[Row] = &[
         folder: HISTOGRAMS_PATH,
         name: "lockhold",
         mode: READ,
-        role: Role::Histogram("lockhold"),
-        about: "How often locks were held for so many microseconds, since the tracer is on.",
-        example: "cat latency_hist/lockhold",
+        role: of_all("lockhold"),
+        about: "How often locks were held for so many microseconds, since the tracer is on. In cpu0, cpu1 and so on are \
+                the same files, of the cases that ended there, as far as that is known: with the system's events.",
+        example: "cat latency_hist/lockhold latency_hist/cpu0/lockhold",
     },
     Row {
         folder: HISTOGRAMS_PATH,
         name: "lockwait",
         mode: READ,
-        role: Role::Histogram("lockwait"),
+        role: of_all("lockwait"),
         about: "How often locks were waited for so long.",
         example: "cat latency_hist/lockwait",
     },
@@ -229,7 +245,7 @@ pub const FILES: &[Row] = &[
         folder: HISTOGRAMS_PATH,
         name: "sigoff",
         mode: READ,
-        role: Role::Histogram("sigoff"),
+        role: of_all("sigoff"),
         about: "How often threads blocked signals for so long.",
         example: "cat latency_hist/sigoff",
     },
@@ -237,15 +253,47 @@ pub const FILES: &[Row] = &[
         folder: HISTOGRAMS_PATH,
         name: "critical",
         mode: READ,
-        role: Role::Histogram("critical"),
+        role: of_all("critical"),
         about: "How often threads held a lock or blocked signals for so long.",
         example: "cat latency_hist/critical",
     },
     Row {
         folder: HISTOGRAMS_PATH,
-        name: "section",
+        name: "wakeup",
         mode: READ,
-        role: Role::SectionHistograms,
+        role: of_all("wakeup"),
+        about: "How often threads that were woken waited so long for a processor.",
+        example: "cat latency_hist/cpu1/wakeup",
+    },
+    Row {
+        folder: HISTOGRAMS_PATH,
+        name: "offcpu",
+        mode: READ,
+        role: of_all("offcpu"),
+        about: "How often threads were without a processor for so long.",
+        example: "cat latency_hist/offcpu",
+    },
+    Row {
+        folder: HISTOGRAMS_PATH,
+        name: "blocked",
+        mode: READ,
+        role: of_all("blocked"),
+        about: "The same, where they waited for something.",
+        example: "cat latency_hist/blocked",
+    },
+    Row {
+        folder: HISTOGRAMS_PATH,
+        name: "preempted",
+        mode: READ,
+        role: of_all("preempted"),
+        about: "The same, where they could have run on.",
+        example: "cat latency_hist/preempted",
+    },
+    Row {
+        folder: HISTOGRAMS_PATH,
+        name: SECTIONS,
+        mode: READ,
+        role: of_all(SECTIONS),
         about: "How often the sections that are on took so long, one after the other.",
         example: "cat latency_hist/section",
     },

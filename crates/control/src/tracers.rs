@@ -111,20 +111,25 @@ impl Tracers {
     }
 
     /// Of all sections that are on.
-    pub fn section_histograms(&self) -> String {
+    pub fn section_histograms(&self, processor: Option<u32>) -> String {
         let running = self.running.iter().map(|one| &one.tracer);
         let sections = running.filter(|tracer| matches!(tracer, Tracer::Section(_)));
         sections
-            .map(|section| format!("# {}\n{}", section.name(), self.histogram(section.name())))
+            .map(|section| {
+                let histogram = self.histogram(section.name(), processor);
+                format!("# {}\n{histogram}", section.name())
+            })
             .collect()
     }
 
-    /// How often the cases of a tracer took so many microseconds.
-    pub fn histogram(&self, name: &str) -> String {
+    /// How often the cases of a tracer took so many microseconds, of those that ended on a processor, or of all.
+    pub fn histogram(&self, name: &str, processor: Option<u32>) -> String {
         let Some(running) = self.find(name) else {
             return format!("# {name} is off\n");
         };
-        let counts = running.live.histogram();
+        let wanted = |on: Option<u32>| processor.is_none() || on == processor;
+        let counts = running.live.histogram(wanted);
+        let elsewhere = running.live.histogram(|on| on.is_none());
         let all: u64 = counts.iter().map(|(_, count)| count).sum();
         let sum: u128 = counts
             .iter()
@@ -136,10 +141,14 @@ impl Tracers {
             "#Minimum latency: {least} microseconds\n\
              #Average latency: {} microseconds\n\
              #Maximum latency: {most} microseconds\n\
-             #Total samples: {all}\n\
-             #usecs         samples\n",
+             #Total samples: {all}\n",
             sum.checked_div(u128::from(all)).unwrap_or(0)
         );
+        let unknown: u64 = elsewhere.iter().map(|(_, count)| count).sum();
+        if processor.is_some() && unknown > 0 {
+            let _ = writeln!(text, "#Not known on which CPU: {unknown}");
+        }
+        text.push_str("#usecs         samples\n");
         for (microseconds, count) in counts {
             let _ = writeln!(text, "{microseconds:>6} {count:>15}");
         }

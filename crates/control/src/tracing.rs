@@ -9,7 +9,7 @@ use crate::files::{Error, File, Shown};
 use crate::grammar::{Command, numbers_in, places_in, quoted};
 use crate::state::{Control, find, found_or_waiting};
 use crate::stream::{Format, Kept, Show, Stream};
-use crate::table::{FILES, FOLDER, Role};
+use crate::table::{FILES, FOLDER, Role, SECTIONS};
 use crate::what::{Part, What, word};
 
 /// What the tracing directory knows beside the traces.
@@ -126,13 +126,12 @@ impl Control {
                         .map_err(failed);
                 }
             },
-            Role::Histogram(name) => {
+            Role::Histogram { of, processor } => {
                 engine.flush().map_err(failed)?;
-                self.tracers.histogram(name)
-            }
-            Role::SectionHistograms => {
-                engine.flush().map_err(failed)?;
-                self.tracers.section_histograms()
+                match of {
+                    SECTIONS => self.tracers.section_histograms(processor),
+                    _ => self.tracers.histogram(of, processor),
+                }
             }
             Role::TracingOn => format!("{}\n", u32::from(self.started)),
             Role::Filter { excluded } => self.filter(engine, excluded).map_err(failed)?,

@@ -60,13 +60,14 @@ impl Desk {
 fn all_that_is_listed_opens() {
     let mut desk = Desk::new();
     let mut names = Vec::new();
-    let folders = ["", "tracing", "tracing/latency_hist"];
+    let of_processor = "tracing/latency_hist/cpu0";
+    let folders = ["", "tracing", "tracing/latency_hist", of_processor];
     for folder in folders {
         for entry in Control::list(folder).unwrap() {
             let path = format!("{folder}/{}", entry.name);
             let path = path.trim_start_matches('/');
             if entry.folder {
-                assert!(folders.contains(&path));
+                assert!(folders.contains(&path) || path.starts_with("tracing/latency_hist/cpu"));
                 assert_eq!(entry.mode, 0o700);
                 continue;
             }
@@ -83,6 +84,8 @@ fn all_that_is_listed_opens() {
         "trace",
         "tracing/trace_pipe",
         "tracing/set_ftrace_filter",
+        "tracing/latency_hist/wakeup",
+        "tracing/latency_hist/cpu0/wakeup",
     ] {
         assert!(names.iter().any(|known| known == name), "{name}");
     }
@@ -96,7 +99,14 @@ fn all_that_is_listed_opens() {
         let error = desk.control.open(&mut desk.fake, name, READ).err().unwrap();
         assert_eq!(error.number, libc::ENOENT, "{name}");
     }
-    assert!(Control::list("events").is_err());
+    for folder in [
+        "events",
+        "tracing/latency_hist/cpu",
+        "tracing/latency_hist/cpu4294967295",
+        "tracing/latency_hist/cpu0/cpu0",
+    ] {
+        assert!(Control::list(folder).is_err(), "{folder}");
+    }
     assert_eq!(
         desk.control
             .open(&mut desk.fake, "trace", WRITE)

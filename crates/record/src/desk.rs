@@ -72,7 +72,7 @@ struct Open {
 pub fn list(folder: &str) -> Result<Vec<Entry>, Failure> {
     let entries = Control::list(folder).map_err(failure)?;
     let entries = entries.into_iter().map(|entry| Entry {
-        name: entry.name.into(),
+        name: entry.name,
         folder: entry.folder,
         mode: entry.mode,
     });

@@ -98,6 +98,11 @@ pub trait Sink {
     fn stray(&mut self, key: u32, ending: Ending);
     /// Whether runs of plain calls are told by `plain`, instead of `enter` and `leave` for each.
     const RUNS: bool = false;
+    /// Whether calls of a site may be among those.
+    #[inline(always)]
+    fn is_plain(&self, _site: u32) -> bool {
+        true
+    }
     /// A call of `site` has begun, with `exit` 0 and nothing in the rest, or has ended, with `exit` 1 and the ticks in
     /// it, and in it alone, at `clock`. At most [`super::RUN`] of these come before the next `end_run`.
     fn plain(&mut self, _site: u32, _exit: u64, _clock: u64, _ticks: u64, _own: u64) {}

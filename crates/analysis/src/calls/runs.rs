@@ -19,7 +19,7 @@ pub const RUN: usize = 256;
 
 impl Machine {
     /// Takes plain records off the front of `rest`.
-    pub(super) fn run<S: Sink>(&mut self, rest: &mut &[u64], sink: &mut S) {
+    pub fn run<S: Sink>(&mut self, rest: &mut &[u64], sink: &mut S) {
         while self.arrival.is_none() && self.beyond == 0 {
             let taken = self.run_some(rest, sink);
             *rest = rest.get(taken..).unwrap_or_default();
@@ -34,7 +34,7 @@ impl Machine {
         let plain = words
             .iter()
             .take(RUN)
-            .take_while(|word| exit_of(**word) <= 1)
+            .take_while(|word| exit_of(**word) <= 1 && sink.is_plain(site_of(key_of(**word))))
             .count();
         let words = &words[..plain];
         let mut depth = self.frames.len();

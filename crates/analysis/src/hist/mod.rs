@@ -13,6 +13,8 @@ use nopal_trace::{ThreadInfo, Trace};
 use crate::drive::Drive;
 use crate::filter::{Filter, Sieve};
 use crate::names::{Names, ThreadNames};
+use crate::system::Whereabouts;
+use crate::text::count;
 use crate::tracers::{self, Case, Past, Tracer};
 use crate::values::{Tally, Value, What, tally};
 pub use bars::{Bar, Scale, bars};
@@ -26,7 +28,17 @@ pub enum By {
     Thread,
     Process,
     Function,
+    /// Where a call or a case ended.
+    Processor,
+    /// What the values are grouped by: [`What::group_by`].
+    Value,
 }
+
+/// With more groups by a value, a histogram of each is the wrong thing.
+const MOST_GROUPS: usize = 10_000;
+
+/// Stands for the processor that is not known.
+const NOWHERE: u64 = 1 << 32;
 
 /// Significant digits of one histogram, and of many, which would take too much memory else.
 const DIGITS: u8 = 4;
@@ -153,16 +165,26 @@ pub fn distributions(
     } else {
         DIGITS_OF_MANY
     };
+    let whereabouts = whereabouts(trace, by)?;
     let new = || Distributions {
         by,
+        whereabouts: whereabouts.as_ref(),
         digits,
         thread: 0,
         process: 0,
         known: HashMap::new(),
-        last: (u64::MAX, 0),
+        last: (0, usize::MAX),
         of: Vec::new(),
+        beyond: false,
     };
-    let tallies = tally(trace, names, what, filter, drive, new)?.into_iter();
+    let tallies = tally(trace, names, what, filter, drive, new)?;
+    ensure!(
+        !tallies.iter().any(|tally| tally.beyond),
+        "{}: more than {} groups",
+        what.text,
+        count(MOST_GROUPS as u64)
+    );
+    let tallies = tallies.into_iter();
     let mut all: HashMap<u64, Distribution> = HashMap::new();
     for (key, distribution) in tallies.flat_map(|tally| tally.of) {
         match all.get_mut(&key) {
@@ -186,11 +208,12 @@ pub fn of_tracer(
     mut found: impl FnMut(&Case),
 ) -> Result<(Vec<Group>, Past)> {
     ensure!(
-        by != By::Function,
-        "{}: a case is not of one function",
+        !matches!(by, By::Function | By::Value),
+        "{}: cases are told apart by thread, process or cpu",
         tracer.name()
     );
     let threads = trace.threads();
+    let whereabouts = whereabouts(trace, by)?;
     let mut sieve = Sieve::new(filter, trace);
     let mut all: HashMap<u64, Distribution> = HashMap::new();
     let digits = if by == By::Nothing {
@@ -208,7 +231,8 @@ pub fn of_tracer(
         let key = match by {
             By::Thread => u64::from(case.end_thread),
             By::Process => u64::from(thread.process),
-            By::Nothing | By::Function => 0,
+            By::Processor => place(whereabouts.as_ref(), case.end_thread as usize, case.end),
+            By::Nothing | By::Function | By::Value => 0,
         };
         let ns = trace.clocks().duration_ns(case.ticks());
         if let Entry::Vacant(entry) = all.entry(key)
@@ -226,6 +250,17 @@ pub fn of_tracer(
     Ok((groups(trace, names, all, by), past))
 }
 
+fn whereabouts(trace: &Trace, by: By) -> Result<Option<Whereabouts>> {
+    (by == By::Processor)
+        .then(|| Whereabouts::new(trace))
+        .transpose()
+}
+
+fn place(whereabouts: Option<&Whereabouts>, thread: usize, clock: u64) -> u64 {
+    let processor = whereabouts.and_then(|all| all.processor(thread, clock));
+    processor.map_or(NOWHERE, u64::from)
+}
+
 fn groups(trace: &Trace, names: &Names, all: HashMap<u64, Distribution>, by: By) -> Vec<Group> {
     let mut all: Vec<(u64, Distribution)> = all.into_iter().collect();
     all.sort_by_key(|(key, distribution)| (std::cmp::Reverse(distribution.count()), *key));
@@ -235,6 +270,9 @@ fn groups(trace: &Trace, names: &Names, all: HashMap<u64, Distribution>, by: By)
         By::Nothing => String::new(),
         By::Function => names.functions()[key as usize].name.clone(),
         By::Process => format!("process {key}"),
+        By::Processor if key == NOWHERE => "CPU not known".to_string(),
+        By::Processor => format!("CPU {key}"),
+        By::Value => (key as i64).to_string(),
         By::Thread => {
             let thread = &threads[key as usize];
             format!("thread {} {}", thread.thread, thread_names.of(thread))
@@ -247,8 +285,9 @@ fn groups(trace: &Trace, names: &Names, all: HashMap<u64, Distribution>, by: By)
     groups.collect()
 }
 
-struct Distributions {
+struct Distributions<'a> {
     by: By,
+    whereabouts: Option<&'a Whereabouts>,
     digits: u8,
     thread: u64,
     process: u64,
@@ -256,22 +295,28 @@ struct Distributions {
     /// The last key, and where its distribution is.
     last: (u64, usize),
     of: Vec<(u64, Distribution)>,
+    /// There were too many groups.
+    beyond: bool,
 }
 
-impl Distributions {
+impl Distributions<'_> {
     #[cold]
     fn find(&mut self, key: u64) -> Option<usize> {
         if let Some(&at) = self.known.get(&key) {
             return Some(at);
         }
         let at = self.of.len();
+        if self.by == By::Value && at == MOST_GROUPS {
+            self.beyond = true;
+            return None;
+        }
         self.of.push((key, Distribution::new(self.digits).ok()?));
         self.known.insert(key, at);
         Some(at)
     }
 }
 
-impl Tally for Distributions {
+impl Tally for Distributions<'_> {
     fn begin(&mut self, stream: usize, thread: &ThreadInfo) {
         self.thread = stream as u64;
         self.process = u64::from(thread.process);
@@ -283,8 +328,10 @@ impl Tally for Distributions {
             By::Thread => self.thread,
             By::Process => self.process,
             By::Function => u64::from(value.function),
+            By::Value => value.group as u64,
+            By::Processor => place(self.whereabouts, self.thread as usize, value.end),
         };
-        if self.last.0 != key {
+        if self.last.0 != key || self.last.1 == usize::MAX {
             match self.find(key) {
                 Some(at) => self.last = (key, at),
                 None => return,

@@ -1,6 +1,6 @@
 //! Cases of happenings.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use nopal_latency::{Event, Histogram, Latency, Own};
 
@@ -43,10 +43,8 @@ impl From<nopal_latency::Case> for Case {
 pub struct Run {
     tracer: Tracer,
     latency: Latency,
-    /// By thread: of the cases that ended in it.
-    own: HashMap<u32, Own>,
-    /// Of threads that have ended.
-    ended: Histogram,
+    /// By processor: of the cases that ended on it; `None` where it is not known.
+    own: BTreeMap<Option<u32>, Own>,
     worst: Option<Case>,
 }
 
@@ -55,11 +53,10 @@ impl Run {
         &self.tracer
     }
 
-    /// In ticks, of the cases of all threads.
-    pub fn histogram(&self) -> Histogram {
+    /// In ticks, of the cases that ended on these processors.
+    pub fn histogram(&self, wanted: impl Fn(Option<u32>) -> bool) -> Histogram {
         let mut sum = Histogram::default();
-        sum.merge(&self.ended);
-        for own in self.own.values() {
+        for (_, own) in self.own.iter().filter(|(processor, _)| wanted(**processor)) {
             sum.merge(own.histogram());
         }
         sum
@@ -102,8 +99,7 @@ impl Cases {
         let runs = runs.map(|(at, tracer)| Run {
             latency: Latency::new(tracer.mechanism(roles.by_value(at))),
             tracer: tracer.clone(),
-            own: HashMap::new(),
-            ended: Histogram::default(),
+            own: BTreeMap::new(),
             worst: None,
         });
         Cases {
@@ -119,11 +115,12 @@ impl Cases {
         &mut self.runs
     }
 
-    /// Takes what has happened, in the order of clocks. `found` is told of cases that end with it: the number of the
-    /// tracer, and whether it is the worst of its thread or above the threshold.
+    /// Takes what has happened, in the order of clocks, and on which processor, if that is known. `found` is told of cases
+    /// that end with it: the number of the tracer, and whether it is the worst of its processor or above the threshold.
     pub fn tell(
         &mut self,
         thread: u32,
+        processor: Option<u32>,
         happening: &Happening,
         mut found: impl FnMut(usize, Case, bool),
     ) {
@@ -148,22 +145,13 @@ impl Cases {
             if is_other {
                 continue;
             }
-            let own = run.own.entry(thread).or_default();
+            let own = run.own.entry(processor).or_default();
             if let Some(ended) = run.latency.event(own, &event) {
                 let case = Case::from(ended.case);
                 if run.worst.is_none_or(|worst| case.ticks() > worst.ticks()) {
                     run.worst = Some(case);
                 }
                 found(at, case, ended.kept);
-            }
-        }
-    }
-
-    /// A thread tells no more.
-    pub fn thread_ended(&mut self, thread: u32) {
-        for run in &mut self.runs {
-            if let Some(own) = run.own.remove(&thread) {
-                run.ended.merge(own.histogram());
             }
         }
     }

@@ -1,6 +1,6 @@
 //! A tracer on a trace that is being made.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,6 +10,7 @@ use nopal_trace::{Audience, Heard, Markers, Note, SystemRecord, ThreadKey};
 use super::watcher::{State, Watcher};
 use super::{Case, Cases, Happening, Missing, Roles, Run, Scheduling, Tracer, What};
 use crate::calls::Machine;
+use crate::system::Running;
 use crate::told::Told;
 
 /// Cases above the threshold that are kept: the last ones.
@@ -58,13 +59,13 @@ struct Watching {
     threads: HashMap<ThreadKey, Thread>,
     /// By number.
     keys: Vec<ThreadKey>,
-    /// Threads of which nothing more comes than what is pending.
-    ended: HashSet<u32>,
     /// What has happened and may not be in order yet.
     pending: Vec<(u32, Happening)>,
-    /// The system's events that are not in order yet, where they are needed; and by thread, its number.
+    /// The system's events that are not in order yet, and the processors that they are of. They tell where threads run,
+    /// and what is measured, where that is `of_system`: the number of each thread is known by then.
+    events: Vec<(u32, SystemRecord)>,
+    running: Running,
     of_system: bool,
-    events: Vec<SystemRecord>,
     scheduling: Scheduling,
     scheduled: HashMap<u32, u32>,
     told: Told,
@@ -89,10 +90,10 @@ impl Live {
             cases: None,
             threads: HashMap::new(),
             keys: Vec::new(),
-            ended: HashSet::new(),
             pending: Vec::new(),
             of_system: tracer.is_of_system(),
             events: Vec::new(),
+            running: Running::default(),
             scheduling: Scheduling::default(),
             scheduled: HashMap::new(),
             told: Told::default(),
@@ -151,15 +152,15 @@ impl Live {
         }
     }
 
-    /// How often cases took so many microseconds, ascending.
-    pub fn histogram(&self) -> Vec<(u64, u64)> {
+    /// How often cases took so many microseconds, ascending, of those that ended on these processors.
+    pub fn histogram(&self, wanted: impl Fn(Option<u32>) -> bool) -> Vec<(u64, u64)> {
         let watching = self.watching();
         let clocks = watching.told.clocks();
         let mut sums: Vec<(u64, u64)> = Vec::new();
         let Some(cases) = &watching.cases else {
             return sums;
         };
-        for (low, high, count) in cases.runs()[0].histogram().ranges() {
+        for (low, high, count) in cases.runs()[0].histogram(wanted).ranges() {
             let microseconds = clocks.duration_ns(low.midpoint(high)) / 1000;
             match sums.last_mut() {
                 Some(last) if last.0 == microseconds => last.1 += count,
@@ -183,24 +184,53 @@ impl Watching {
         }
     }
 
-    /// Makes happenings of the system's events until then.
-    fn schedule(&mut self, until: u64) {
-        self.events.sort_by_key(|event| event.clock);
-        let ready = self.events.partition_point(|event| event.clock <= until);
-        for SystemRecord { clock, event } in self.events.drain(..ready) {
+    /// What has happened until then, in order of time, with the thread and the processor that it is of.
+    fn happened(&mut self, until: u64) -> Vec<(u32, Option<u32>, Happening)> {
+        self.events.sort_by_key(|(_, event)| event.clock);
+        let ready = self
+            .events
+            .partition_point(|(_, event)| event.clock <= until);
+        let mut events = self.events.drain(..ready).peekable();
+        // Of one thread, they are in their order already.
+        self.pending.sort_by_key(|(_, happening)| happening.clock);
+        let ready = self
+            .pending
+            .partition_point(|(_, happening)| happening.clock <= until);
+        let mut pending = self.pending.drain(..ready).peekable();
+        let mut happened = Vec::new();
+        loop {
+            let clock = events.peek().map(|(_, event)| event.clock);
+            let earlier = |(_, at): &(u32, Happening)| clock.is_none_or(|clock| at.clock < clock);
+            if let Some((thread, happening)) = pending.next_if(earlier) {
+                let key: &ThreadKey = &self.keys[thread as usize];
+                let processor = self.running.processor(key.thread);
+                happened.push((thread, processor, happening));
+                continue;
+            }
+            let Some((processor, SystemRecord { clock, event })) = events.next() else {
+                break;
+            };
+            self.running.take(processor, &event);
+            if !self.of_system {
+                continue;
+            }
             for (thread, happening) in self.scheduling.take(clock, &event) {
                 match self.scheduled.get(&thread) {
-                    Some(number) => self.pending.push((*number, happening)),
-                    None if happening.what == What::Lost => self.pending.push((0, happening)),
+                    Some(number) => {
+                        let processor = self.running.processor(thread);
+                        happened.push((*number, processor, happening));
+                    }
+                    None if happening.what == What::Lost => happened.push((0, None, happening)),
                     None => {}
                 }
             }
         }
+        happened
     }
 
     /// All has been heard that was recorded until then, but what comes late.
     fn settle(&mut self, until: u64) {
-        self.schedule(until);
+        let happened = self.happened(until);
         let clocks = self.told.clocks();
         let frequency = clocks.frequency();
         let ticks = |ns: u64| (u128::from(ns) * u128::from(frequency) / 1_000_000_000) as u64;
@@ -208,13 +238,8 @@ impl Watching {
         for run in cases.runs_mut() {
             run.set_threshold(ticks(self.threshold_ns));
         }
-        // Of one thread, they are in their order already.
-        self.pending.sort_by_key(|(_, happening)| happening.clock);
-        let ready = self
-            .pending
-            .partition_point(|(_, happening)| happening.clock <= until);
-        for (thread, happening) in self.pending.drain(..ready) {
-            cases.tell(thread, &happening, |_, case, kept| {
+        for (thread, processor, happening) in happened {
+            cases.tell(thread, processor, &happening, |_, case, kept| {
                 self.found += 1;
                 if kept && self.threshold_ns > 0 {
                     if self.kept.len() == KEPT {
@@ -224,11 +249,6 @@ impl Watching {
                     self.kept.push_back(case);
                 }
             });
-        }
-        if self.pending.is_empty() {
-            for thread in self.ended.drain() {
-                cases.thread_ended(thread);
-            }
         }
         let timeout = ticks(TIMEOUT_NS);
         for run in cases.runs_mut().iter_mut().filter(|_| timeout > 0) {
@@ -311,18 +331,15 @@ impl Audience for Listener {
         thread.state = watcher.state;
     }
 
-    fn system(&mut self, _processor: u32, records: &[SystemRecord]) {
+    fn system(&mut self, processor: u32, records: &[SystemRecord]) {
         let mut watching = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if watching.of_system {
-            watching.events.extend_from_slice(records);
-        }
+        let records = records.iter().map(|record| (processor, *record));
+        watching.events.extend(records);
     }
 
     fn thread_ended(&mut self, thread: ThreadKey) {
         let mut watching = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(thread) = watching.threads.remove(&thread) {
-            watching.ended.insert(thread.number);
-        }
+        watching.threads.remove(&thread);
     }
 
     fn heard_until(&mut self, counter: u64) {
@@ -334,6 +351,7 @@ impl Audience for Listener {
 #[cfg(test)]
 mod tests {
     use nopal_abi as abi;
+    use nopal_trace::SystemEvent;
 
     use super::*;
 
@@ -439,13 +457,33 @@ mod tests {
             (worst.ns, worst.case.key, worst.begin_thread),
             (89_990, 0xa0, key(8))
         );
-        assert_eq!(live.histogram(), [(5, 1), (89, 1)]);
+        assert_eq!(live.histogram(|_| true), [(5, 1), (89, 1)]);
         live.reset();
         assert_eq!(live.report().worst, None);
         hold(&mut listener, 7, 0xa0, 2 * SECOND, Some(2 * SECOND + 1_000));
         listener.heard_until(3 * SECOND);
         assert_eq!(live.report().worst.unwrap().ns, 1_000);
         assert_eq!(live.report().cases, 3);
+    }
+
+    /// What the system tells comes later than the records, and in another order.
+    #[test]
+    fn each_processor_has_a_histogram_of_the_cases_that_ended_on_it() {
+        let (live, mut listener) = live("lockhold");
+        let got = |clock: u64, thread: u32| {
+            let event = SystemEvent::In { process: 1, thread };
+            SystemRecord { clock, event }
+        };
+        hold(&mut listener, 7, 0xa0, SECOND, Some(SECOND + 5_000));
+        hold(&mut listener, 7, 0xa0, SECOND + 6_000, Some(SECOND + 9_500));
+        hold(&mut listener, 8, 0xb0, SECOND, Some(SECOND + 7_000));
+        listener.system(1, &[got(SECOND + 8_000, 7)]);
+        listener.system(0, &[got(SECOND + 1_000, 7)]);
+        listener.heard_until(SECOND + 10_000);
+        let on = |processor| live.histogram(|on| on == processor);
+        assert_eq!(on(Some(0)), [(5, 1)]);
+        assert_eq!(on(Some(1)), [(3, 1)]);
+        assert_eq!(on(None), [(6, 1)]);
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub fn of_trace(
     });
     let mut tell = |thread: u32, happening: &Happening| {
         told += 1;
-        cases.tell(thread, happening, |_, case, _| {
+        cases.tell(thread, None, happening, |_, case, _| {
             past.cases += 1;
             found(case);
         });

@@ -46,8 +46,8 @@ struct Candidate {
 pub struct Roles {
     tracers: Vec<Tracer>,
     candidates: Vec<Candidate>,
-    /// By site number.
-    sites: HashMap<u32, Role>,
+    /// By site number, of those that have one: it is asked of every record.
+    sites: Vec<Option<Box<Role>>>,
     /// By event number.
     events: HashMap<u32, Vec<AtMarker>>,
     markers: BTreeMap<u32, Marker>,
@@ -76,7 +76,7 @@ impl Roles {
         Roles {
             tracers: tracers.to_vec(),
             candidates,
-            sites: HashMap::new(),
+            sites: Vec::new(),
             events: HashMap::new(),
             markers: BTreeMap::new(),
             signals: Vec::new(),
@@ -124,7 +124,11 @@ impl Roles {
             });
         }
         if role != Role::default() {
-            self.sites.insert(site, role);
+            let site = site as usize;
+            if self.sites.len() <= site {
+                self.sites.resize(site + 1, None);
+            }
+            self.sites[site] = Some(Box::new(role));
         }
     }
 
@@ -158,8 +162,9 @@ impl Roles {
         }
     }
 
+    #[inline(always)]
     pub fn site(&self, site: u32) -> Option<&Role> {
-        self.sites.get(&site)
+        self.sites.get(site as usize)?.as_deref()
     }
 
     pub fn event(&self, event: u32) -> &[AtMarker] {
@@ -171,7 +176,8 @@ impl Roles {
     }
 
     pub fn knows_locks(&self) -> bool {
-        self.sites.values().any(|role| role.locking.is_some())
+        let mut roles = self.sites.iter().flatten();
+        roles.any(|role| role.locking.is_some())
     }
 
     pub fn knows_signals(&self) -> bool {

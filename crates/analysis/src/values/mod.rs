@@ -26,6 +26,14 @@ pub struct What {
     needs: Needs,
     /// By event: which of its marker's fields.
     fields: HashMap<u32, usize>,
+    group: Option<GroupBy>,
+}
+
+/// What values are put into groups by.
+enum GroupBy {
+    Expression(Expression),
+    /// By event: which of its marker's fields.
+    Fields(HashMap<u32, usize>),
 }
 
 /// Which values of a call are asked for.
@@ -105,7 +113,23 @@ impl What {
             expression,
             needs,
             fields: HashMap::new(),
+            group: None,
         }
+    }
+
+    /// The values shall have groups: of calls, by an expression of the same call; of markers, by a field of the same one.
+    pub fn group_by(&mut self, text: &str, markers: &Markers) -> Result<()> {
+        self.group = Some(match self.text.rsplit_once('.') {
+            Some((marker, _)) if !self.fields.is_empty() => {
+                GroupBy::Fields(fields(markers, marker, text)?)
+            }
+            _ => {
+                let expression = Expression::parse(text)?;
+                self.needs = self.needs.and(Needs::of(&expression));
+                GroupBy::Expression(expression)
+            }
+        });
+        Ok(())
     }
 
     /// Whether the values are how long calls took.
@@ -151,8 +175,11 @@ fn fields(markers: &Markers, name: &str, wanted: &str) -> Result<HashMap<u32, us
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value {
     pub function: u32,
-    /// The counter when the call began.
+    /// The counter when the call began, and when it ended; the same where only the begin is known.
     pub begin: u64,
+    pub end: u64,
+    /// What it is grouped by; 0 where by nothing.
+    pub group: i64,
     pub value: i64,
 }
 
@@ -266,9 +293,15 @@ impl<T: Tally, const PLAIN: bool> Reader<'_, T, PLAIN> {
             ..known
         };
         self.found += 1;
+        let group = match &self.what.group {
+            Some(GroupBy::Expression(expression)) => expression.value(&inputs),
+            _ => 0,
+        };
         self.tally.add(Value {
             function,
             begin,
+            end: clock,
+            group,
             value: self.what.expression.value(&inputs),
         });
     }
@@ -351,11 +384,18 @@ impl<T: Tally, const PLAIN: bool> Sink for Reader<'_, T, PLAIN> {
             .markers
             .get(event)
             .and_then(|marker| marker.values(payload));
-        let value = match values.as_ref().and_then(|values| values.get(field)) {
-            Some(Recorded::Signed(value)) => *value,
-            Some(Recorded::Unsigned(value)) => *value as i64,
-            Some(Recorded::Double(value)) => value.round() as i64,
-            Some(Recorded::Bytes(..)) | None => return,
+        let number = |field: usize| match values.as_ref()?.get(field)? {
+            Recorded::Signed(value) => Some(*value),
+            Recorded::Unsigned(value) => Some(*value as i64),
+            Recorded::Double(value) => Some(value.round() as i64),
+            Recorded::Bytes(..) => None,
+        };
+        let group = match &self.what.group {
+            Some(GroupBy::Fields(fields)) => fields.get(&event).and_then(|field| number(*field)),
+            _ => Some(0),
+        };
+        let (Some(value), Some(group)) = (number(field), group) else {
+            return;
         };
         if self.sieve.passes(clock, 0) {
             self.found += 1;
@@ -365,6 +405,8 @@ impl<T: Tally, const PLAIN: bool> Sink for Reader<'_, T, PLAIN> {
             self.tally.add(Value {
                 function,
                 begin: clock,
+                end: clock,
+                group,
                 value,
             });
         }

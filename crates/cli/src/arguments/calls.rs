@@ -1,12 +1,16 @@
 //! Which calls, which of their values, and which trace.
 
+use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::Result;
 use clap::{Args, ValueEnum};
 use nopal_analysis::filter::Filter;
 use nopal_analysis::hist::{By, Scale};
+use nopal_analysis::values::What;
 use nopal_record::Options;
+use nopal_trace::Markers;
 
 use super::Input;
 use crate::time;
@@ -100,8 +104,7 @@ pub struct Hist {
     #[arg(long, value_enum, default_value_t)]
     pub scale: ScaleArgument,
 
-    /// A histogram for each
-    #[arg(long, value_enum)]
+    #[arg(long, value_name = "WHAT", value_parser = ByArgument::parse, help = ByArgument::HELP)]
     pub by: Option<ByArgument>,
 
     /// As a JSON object
@@ -130,20 +133,31 @@ impl ScaleArgument {
     }
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum ByArgument {
-    Thread,
-    Process,
-    Function,
-}
+/// What has a histogram of its own, as it is written.
+#[derive(Debug, Clone)]
+pub struct ByArgument(String);
 
 impl ByArgument {
-    pub fn by(argument: Option<ByArgument>) -> By {
-        match argument {
-            None => By::Nothing,
-            Some(ByArgument::Thread) => By::Thread,
-            Some(ByArgument::Process) => By::Process,
-            Some(ByArgument::Function) => By::Function,
-        }
+    pub const HELP: &str = "One for each thread, process, function or cpu (where it ended; -e sched records that), or for each value, such as arg1 or 'result & 1', or of another field of the marker";
+
+    pub fn parse(text: &str) -> std::result::Result<ByArgument, Infallible> {
+        Ok(ByArgument(text.into()))
+    }
+
+    /// What is to be told apart, and tells `what` if that is a value.
+    pub fn by(argument: Option<&ByArgument>, what: &mut What, markers: &Markers) -> Result<By> {
+        let Some(ByArgument(text)) = argument else {
+            return Ok(By::Nothing);
+        };
+        Ok(match text.as_str() {
+            "thread" => By::Thread,
+            "process" => By::Process,
+            "function" => By::Function,
+            "cpu" => By::Processor,
+            _ => {
+                what.group_by(text, markers)?;
+                By::Value
+            }
+        })
     }
 }

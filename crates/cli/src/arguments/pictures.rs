@@ -76,8 +76,7 @@ pub struct Cdf {
     #[command(flatten)]
     pub curve: Curve,
 
-    /// A curve for each
-    #[arg(long, value_enum)]
+    #[arg(long, value_name = "WHAT", value_parser = ByArgument::parse, help = ByArgument::HELP)]
     pub by: Option<ByArgument>,
 }
 
