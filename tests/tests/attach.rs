@@ -283,3 +283,73 @@ fn what_fits_nothing_is_said_before_anything_is_touched() {
     drop(program.stdin());
     assert_eq!(program.wait().end, End::Code(5));
 }
+
+/// As if the system counted memory: only what nopal reads of it is changed.
+#[test]
+fn memory_that_is_counted_suffices_or_is_asked_for_before() {
+    let scratch = scratch();
+    let trace = scratch.path().join("trace");
+    let file = |name: &str, text: String| {
+        let path = scratch.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let mode = file("mode", "2\n".into());
+    let left = |mib: u64| {
+        let text = format!(
+            "CommitLimit: {} kB\nCommitted_AS: 2048 kB\n",
+            (mib + 2) << 10
+        );
+        file("left", text)
+    };
+    let case = Case::new(c("phases", &[]));
+    let mut program = running(&case, "phase 0");
+    let mut stdin = program.stdin();
+    let attach = |left: &str, options: &str| {
+        let script = format!(
+            "mount --bind {mode} /proc/sys/vm/overcommit_memory && mount --bind {left} /proc/meminfo && exec {} attach {} \
+             -o {} {options}",
+            nopal().display(),
+            program.id(),
+            trace.display()
+        );
+        let mut start = case.untraced_start();
+        let words = ["unshare", "--mount", "sh", "-c", &script];
+        start.words = words.map(Into::into).to_vec();
+        start.spawn()
+    };
+    let ended = attach(&left(60), "").wait();
+    assert_eq!(ended.end, End::Code(1));
+    for part in [
+        "vm.overcommit_memory is 2",
+        "60 MiB are left",
+        "64 are its --buffer",
+    ] {
+        assert!(ended.stderr.contains(part), "{}", ended.stderr);
+    }
+    assert!(!trace.exists());
+    let mut tool = attach(&left(60), "--buffer 1M");
+    tool.wait_for_error(|text| text.contains("tracing process"));
+    // It has all its memory now.
+    let smaps = std::fs::read_to_string(format!("/proc/{}/smaps", program.id())).unwrap();
+    assert!(smaps.contains("/memfd:nopal"));
+    let files = std::fs::read_dir(format!("/proc/{}/map_files", program.id())).unwrap();
+    let mut holes = 0;
+    for file in files {
+        let metadata = file.unwrap().path();
+        let named = std::fs::read_link(&metadata).unwrap();
+        if named.to_string_lossy().starts_with("/memfd:nopal") {
+            let metadata = std::fs::metadata(metadata).unwrap();
+            let pages = std::os::unix::fs::MetadataExt::blocks(&metadata) * 512;
+            holes += u64::from(pages < metadata.len());
+        }
+    }
+    assert_eq!(holes, 0, "memory without pages");
+    stdin.write_all(b"on\n").unwrap();
+    program.wait_for(|text| text.contains("phase 1\n"));
+    interrupt(tool);
+    assert_eq!(Report::of(&trace).calls("leaf"), 1000);
+    assert_nothing_left(program.id());
+    drop(stdin);
+    assert_eq!(program.wait().end, End::Code(5));
+}

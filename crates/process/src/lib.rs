@@ -65,7 +65,9 @@ pub use maps::{Mapping, Module, maps, modules, open_module};
 pub use memory::{Memory, Outcome, Patch};
 pub use positions::Position;
 pub use ptrace::{Options, Registers};
-pub use refusal::{Barrier, Examined, StopError, examine, memory_that_may_be_asked_for};
+pub use refusal::{
+    Barrier, Examined, StopError, counts_memory, examine, memory_that_may_be_asked_for,
+};
 pub use stacks::Search;
 pub use stopped::Stopped;
 pub use thread::{Event, Stop, Thread};

@@ -97,7 +97,10 @@ impl fmt::Display for Barrier {
                  read, or it called prctl(PR_SET_DUMPABLE, 0); run nopal as root",
             ),
             Barrier::Capabilities => {
-                out.write_str("it has capabilities that nopal has not; run nopal as root")
+                out.write_str(
+                "it has capabilities that nopal has not; run nopal as root, and outside of containers, which take some \
+                 from root",
+            )
             }
             Barrier::Yama(1) => out.write_str(
                 "kernel.yama.ptrace_scope is 1, by which only ancestors may trace; run nopal as root, start the \
@@ -240,21 +243,24 @@ pub(crate) fn barrier(pid: i32) -> Barrier {
     }
 }
 
-/// With strict memory overcommit, how much more memory the system lets processes ask for. `None`: it does not count.
-pub fn memory_that_may_be_asked_for() -> Option<u64> {
-    let mode = fs::read_to_string("/proc/sys/vm/overcommit_memory").ok()?;
-    let memory = fs::read_to_string("/proc/meminfo").ok()?;
-    may_be_asked_for(&mode, &memory)
+/// Whether the system counts memory that processes ask for (strict overcommit), private memory when it is mapped and
+/// shared memory page by page. A process that stores where it has no page, and for which none is left, is killed.
+pub fn counts_memory() -> bool {
+    fs::read_to_string("/proc/sys/vm/overcommit_memory").is_ok_and(|mode| mode.trim() == "2")
 }
 
-fn may_be_asked_for(mode: &str, memory: &str) -> Option<u64> {
+/// How much more memory such a system lets processes ask for, in bytes.
+pub fn memory_that_may_be_asked_for() -> Option<u64> {
+    may_be_asked_for(&fs::read_to_string("/proc/meminfo").ok()?)
+}
+
+fn may_be_asked_for(memory: &str) -> Option<u64> {
     let kibibytes = |key: &str| {
         let line = memory.lines().find_map(|line| line.strip_prefix(key))?;
         line.strip_suffix(" kB")?.trim().parse::<u64>().ok()
     };
-    let counts = mode.trim() == "2";
     let left = kibibytes("CommitLimit:")?.saturating_sub(kibibytes("Committed_AS:")?);
-    counts.then(|| left.saturating_mul(1024))
+    Some(left.saturating_mul(1024))
 }
 
 #[cfg(test)]
@@ -264,9 +270,9 @@ mod tests {
     #[test]
     fn strict_overcommit_leaves_what_is_not_committed() {
         let memory = "MemTotal: 9 kB\nCommitLimit:    1000 kB\nCommitted_AS:     400 kB\n";
-        assert_eq!(may_be_asked_for("2\n", memory), Some(600 << 10));
-        assert_eq!(may_be_asked_for("0\n", memory), None);
+        assert_eq!(may_be_asked_for(memory), Some(600 << 10));
+        assert_eq!(may_be_asked_for("MemTotal: 9 kB\n"), None);
         let over = "CommitLimit: 1 kB\nCommitted_AS: 2 kB\n";
-        assert_eq!(may_be_asked_for("2\n", over), Some(0));
+        assert_eq!(may_be_asked_for(over), Some(0));
     }
 }

@@ -31,7 +31,7 @@ pub fn refuse_what_cannot_be(process: i32) -> Result<()> {
     };
     ensure!(
         !threads.any(strict),
-        "a thread is under strict seccomp, where the clock may not be read"
+        "a thread is under strict seccomp, where the clock may not be read: nobody can record the process"
     );
     ensure!(
         !under_new_filter(process) || is_root(),
@@ -53,7 +53,8 @@ pub fn clean_up(process: i32) -> Result<bool> {
     for journal in &left {
         if let Some(owner) = journal.owner {
             bail!(
-                "process {process} is traced by process {owner}, a nopal that cannot be reached from here"
+                "process {process} is traced by process {owner}, a nopal that cannot be reached from here: it belongs to \
+                 another user, or has another XDG_RUNTIME_DIR; `kill -INT {owner}` ends it"
             );
         }
         remove(journal)?;

@@ -2,11 +2,13 @@
 
 use crate::code::Code;
 use crate::region::PRESENCE_BYTES;
+use crate::shared_memory::lengthen;
 use crate::space::Space;
 use anyhow::{Context, Result, bail};
 use nopal_process::{SystemCall, Thread};
 use std::fs::File;
 use std::ops::Range;
+use std::os::fd::AsFd;
 
 const READ: u64 = libc::PROT_READ as u64;
 const WRITE: u64 = libc::PROT_WRITE as u64;
@@ -129,7 +131,7 @@ impl<'a> Injector<'a> {
     /// Maps `bytes` at `at`, which the process may run and read; only we write them, through the file behind.
     pub fn map_code(&mut self, at: u64, bytes: u64) -> Result<Code> {
         let (number, file) = self.memory_file()?;
-        let length = file.set_len(bytes);
+        let length = lengthen(file.as_fd(), bytes);
         let calls = [
             map(at, bytes, READ | EXECUTE, libc::MAP_SHARED, number),
             advise(at, bytes, libc::MADV_DONTDUMP),

@@ -4,7 +4,7 @@ use crate::inject::Injector;
 use crate::region::Region;
 use crate::space::Space;
 use crate::traced::Settings;
-use anyhow::Result;
+use anyhow::{Result, bail};
 use nopal_agent::{CONTEXT_BYTES, CONTEXTS, STACK_PARTS};
 use nopal_process::{Memory, Thread};
 
@@ -73,8 +73,32 @@ pub const fn contexts_bytes() -> u64 {
 const MEMORY_NAME: &[u8] = b"nopal\0";
 const NAME_BYTES: u64 = 8;
 
+/// Code for as many functions as most programs have.
+const CODE_BYTES: u64 = 16 << 20;
+
+/// An error where memory is counted and not enough is left.
+pub fn refuse_without_memory(settings: &Settings) -> Result<()> {
+    const MIB: u64 = 1 << 20;
+    let wanted = head_end() + contexts_bytes() + CODE_BYTES + settings.buffer;
+    let left = match nopal_process::counts_memory() {
+        true => nopal_process::memory_that_may_be_asked_for(),
+        false => None,
+    };
+    if let Some(left) = left.filter(|left| *left < wanted) {
+        bail!(
+            "vm.overcommit_memory is 2, by which no more memory is given out than there is: {} MiB are left, and nopal needs \
+             {}, of which {} are its --buffer; make that smaller, end other programs, or set `sysctl \
+             vm.overcommit_memory=0` as root",
+            left / MIB,
+            wanted.div_ceil(MIB),
+            settings.buffer.div_ceil(MIB)
+        );
+    }
+    Ok(())
+}
+
 /// Bytes of chunks that a process gets, and bytes for which there is room: less than asked where it may not use much
-/// address space, and no room that may never be used where all it maps is locked into memory.
+/// address space, and no room that may never be used where all it maps is locked into memory, or memory is counted.
 fn affordable(process: i32, settings: &Settings) -> (u64, u64) {
     // SAFETY: the kernel fills the structure in; a failure leaves the limits at 0, which is tested.
     let limit = unsafe {
@@ -82,15 +106,14 @@ fn affordable(process: i32, settings: &Settings) -> (u64, u64) {
         libc::prlimit(process, libc::RLIMIT_AS, std::ptr::null(), &mut limit);
         limit.rlim_cur
     };
-    if limit != libc::RLIM_INFINITY && limit != 0 {
-        let most = limit / 16;
-        return (settings.buffer.min(most), most.min(settings.room));
-    }
-    let locks = nopal_process::status(process).map_or(true, |status| status.locked > 0);
-    let room = if locks {
-        settings.buffer
-    } else {
-        settings.room
+    let most = match limit {
+        libc::RLIM_INFINITY | 0 => u64::MAX,
+        limit => limit / 16,
     };
-    (settings.buffer, room)
+    let locks = || nopal_process::status(process).map_or(true, |status| status.locked > 0);
+    let room = match most == u64::MAX && locks() || nopal_process::counts_memory() {
+        true => settings.buffer,
+        false => settings.room,
+    };
+    (settings.buffer.min(most), room.min(most))
 }

@@ -11,6 +11,7 @@ use crate::launch;
 use crate::markers;
 use crate::notes::{self, snapshot};
 use crate::options::{Options, Outcome, Target, WhenFull};
+use crate::own_memory::refuse_without_memory;
 use crate::session::Session;
 use crate::signals::{Signals, send_signal};
 use crate::steer::Handle;
@@ -72,6 +73,7 @@ fn record_program(
     started: impl FnOnce(Handle),
 ) -> Result<Outcome> {
     launch::refuse_damaged(program)?;
+    refuse_without_memory(&settings)?;
     let words: Vec<OsString> = std::iter::once(program).chain(arguments).cloned().collect();
     let signals = Signals::before_launch()?;
     let mut guardian = Guardian::start(&options.directory)?;
@@ -123,6 +125,7 @@ fn record_process(
     started: impl FnOnce(Handle),
 ) -> Result<Outcome> {
     attach::refuse_what_cannot_be(process)?;
+    refuse_without_memory(&settings)?;
     let main = ExitWatch::new(process)?;
     let signals = Signals::before_launch()?;
     let mut guardian = Guardian::start(&options.directory)?;

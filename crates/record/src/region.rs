@@ -1,8 +1,8 @@
 //! The region as the tool sees it: memory that the traced process writes at the same time, and may write wrongly.
 //! Every access is an atomic operation or a copy, within bounds that are the tool's own.
 
-use crate::shared_memory::SharedMemory;
-use anyhow::{Result, ensure};
+use crate::shared_memory::{SharedMemory, lengthen};
+use anyhow::{Context, Result, ensure};
 use nopal_abi::{
     ABI_VERSION, CHUNK_BYTES, CHUNK_FREE, CHUNK_FULL, CHUNK_OWNED, CHUNK_STATE_MASK, ChunkHeader,
     LOST_COUNTERS, REQUEST_DONE, REQUEST_GRANTED, REQUEST_WAITING, REQUESTS, RESYNC_BYTES,
@@ -67,13 +67,7 @@ impl Region {
     ) -> Result<Region> {
         let room = chunks_for(room.max(buffer));
         let bytes = chunk_offset(room) as u64 + (room * CHUNK_BYTES) as u64;
-        // SAFETY: a system call on a descriptor that we own.
-        let done = unsafe { libc::ftruncate(file.as_raw_fd(), bytes as i64) };
-        ensure!(
-            done == 0,
-            "no shared memory: {}",
-            std::io::Error::last_os_error()
-        );
+        lengthen(file.as_fd(), bytes).context("no shared memory")?;
         let region = Self::map(file, bytes as usize, process)?;
         region.chunks.store(0, Ordering::Relaxed);
         region
@@ -196,13 +190,17 @@ impl Region {
     }
 
     /// From now on threads take chunks of `buffer` bytes together, within the room that there is. Those beyond that they
-    /// have are collected as ever; the memory of the others is given back.
+    /// have are collected as ever; the memory of the others is given back, unless the system counts memory.
     pub fn resize(&self, buffer: u64) {
         let count = chunks_for(buffer).min(self.room);
         self.chunks.fetch_max(count, Ordering::Relaxed);
         self.in_use.store(count, Ordering::Relaxed);
         self.word(offset_of!(Layout, chunk_count))
             .store(count as u32, Ordering::Relaxed);
+        if nopal_process::counts_memory() {
+            // A thread that is late might not get it again.
+            return;
+        }
         self.ready.fetch_min(count, Ordering::Relaxed);
         for chunk in count..self.chunks() {
             self.give_back(chunk);

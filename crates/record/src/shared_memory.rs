@@ -16,6 +16,23 @@ unsafe impl Send for SharedMemory {}
 // SAFETY: as above; the value itself does not access it.
 unsafe impl Sync for SharedMemory {}
 
+/// Makes a file of memory `bytes` long. Where the system counts memory, it gets all its pages, so that nobody is killed for
+/// want of one later.
+pub fn lengthen(file: BorrowedFd, bytes: u64) -> std::io::Result<()> {
+    let (file, bytes) = (file.as_raw_fd(), bytes as libc::off_t);
+    // SAFETY: system calls on an open descriptor.
+    let done = unsafe {
+        match nopal_process::counts_memory() {
+            true => libc::fallocate(file, 0, 0, bytes),
+            false => libc::ftruncate(file, bytes),
+        }
+    };
+    match done {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
 impl SharedMemory {
     /// `file` is `bytes` long at least.
     pub fn map(file: BorrowedFd, bytes: usize) -> Result<SharedMemory> {

@@ -174,7 +174,8 @@ fn overcommit(setting: Option<&str>) -> Finding {
     match setting {
         Some("2") => Finding::new(
             State::Warning,
-            "memory is never promised twice: mirrors of large stacks may be refused, and are then traced entry only",
+            "memory is counted before it is used: nopal's counts too, most of it --buffer, and stacks whose mirrors are \
+             refused are traced entry only",
             "sysctl vm.overcommit_memory=0, as root, where durations are missing",
         ),
         _ => Finding::good("memory may be reserved before it is used"),
