@@ -94,16 +94,28 @@ impl<'a> Injector<'a> {
         }
     }
 
-    /// Drops the process's own copies of pages of a file.
-    pub fn give_back(&mut self, pages: &Range<u64>) -> Result<()> {
-        let bytes = pages.end - pages.start;
-        let advice = advise(pages.start, bytes, libc::MADV_DONTNEED);
-        self.calls(&[advice], &[]).map(|_| ())
+    /// Drops the process's own copies of pages of a file. Those in memory that is locked stay.
+    pub fn give_back(&mut self, pages: &[Range<u64>]) -> Result<()> {
+        let advice = |range: &Range<u64>| {
+            advise(range.start, range.end - range.start, libc::MADV_DONTNEED).made
+        };
+        let calls: Vec<SystemCall> = pages.iter().map(advice).collect();
+        let mut left = &calls[..];
+        while !left.is_empty() {
+            // Up to the first that is refused.
+            let answers = self.thread.remote_system_calls(self.gadget, left)?;
+            left = &left[answers.len().clamp(1, left.len())..];
+        }
+        Ok(())
     }
 
-    pub fn unmap(&mut self, range: &Range<u64>) -> Result<()> {
-        let words = [range.start, range.end - range.start, 0, 0, 0, 0];
-        self.call("munmap", libc::SYS_munmap, words).map(|_| ())
+    pub fn unmap(&mut self, ranges: &[Range<u64>]) -> Result<()> {
+        let unmap = |range: &Range<u64>| {
+            let words = [range.start, range.end - range.start, 0, 0, 0, 0];
+            call("munmap", libc::SYS_munmap, words)
+        };
+        let calls: Vec<Call> = ranges.iter().map(unmap).collect();
+        self.calls(&calls, &[]).map(|_| ())
     }
 
     /// Maps shared files, aligned like a chunk: the region, and behind it the page that is mapped wherever the region is.

@@ -139,13 +139,17 @@ pub fn unwrap_frames(journal: &Journal, memory: &Memory, left: &[Range<u64>]) ->
     let mut stack = vec![0; STACK_PART_BYTES as usize];
     let mut mirror = vec![0; STACK_PART_BYTES as usize];
     for at in journal.mirrored_parts(memory)? {
-        // A part may be half mapped: page by page.
+        let there = at.wrapping_add_signed(journal.mirror);
+        let whole = memory.read(at, &mut stack).is_ok() && memory.read(there, &mut mirror).is_ok();
         for page in (0..STACK_PART_BYTES).step_by(4096) {
             let range = page as usize..page as usize + 4096;
             let (stack, mirror) = (&mut stack[range.clone()], &mut mirror[range]);
+            let there = there.wrapping_add(page);
             let page = at.wrapping_add(page);
-            let there = page.wrapping_add_signed(journal.mirror);
-            if memory.read(page, stack).is_err() || memory.read(there, mirror).is_err() {
+            // A part may be half mapped.
+            let unread = !whole
+                && (memory.read(page, stack).is_err() || memory.read(there, mirror).is_err());
+            if unread {
                 continue;
             }
             let is_left = left.iter().any(|range| range.contains(&page));
@@ -215,14 +219,8 @@ fn give_back(journal: &Journal, stopped: &mut Stopped, memory: &Memory) -> Resul
     let pages = restore::unchanged_text(journal, memory)?;
     let ours = journal.memory(memory)?;
     let mut injector = Injector::new(thread)?;
-    for text in pages {
-        // Refused for memory that is locked: it stays the process's own copy.
-        let _ = injector.give_back(&text);
-    }
-    for range in restore::joined(ours) {
-        injector.unmap(&range)?;
-    }
-    Ok(())
+    injector.give_back(&pages)?;
+    injector.unmap(&restore::joined(ours))
 }
 
 /// Living processes that have one of these regions mapped: forks of traced ones, which nobody else may know of.
