@@ -24,6 +24,7 @@
 #define NOPAL_BLOCKS 1024
 #define NOPAL_UNWINDERS 64         /* at most 128: see NOPAL_UNWINDER_SHIFT */
 #define NOPAL_DEPTH_LIMIT 256
+#define NOPAL_BREAKPOINTS 256
 #define NOPAL_UNWINDER_RESUME 32    /* offset in struct nopal_unwinder */
 #define NOPAL_UNWINDER_BYTES 48
 #define NOPAL_PROCESS_UNWINDERS 24648
@@ -79,6 +80,20 @@ struct nopal_unwinder {
 	uint64_t get_address;   /* _Unwind_GetIP */
 };
 
+/* A breakpoint that leads to a probe's detour. */
+struct nopal_breakpoint {
+	uint64_t address;
+	uint64_t detour;
+};
+
+/* What a process does at a SIGTRAP. Written by the tool, while all threads stand still. */
+struct nopal_traps {
+	uint64_t count;                     /* of breakpoints, also of those that are gone: a thread may have met one before */
+	uint64_t ours[4];                   /* the action of SIGTRAP, as the kernel has it; 0: it is still the program's */
+	uint64_t before[4];                 /* what it was */
+	struct nopal_breakpoint breakpoints[NOPAL_BREAKPOINTS];
+};
+
 struct nopal_process {
 	struct nopal_region *region;
 	struct nopal_context *contexts;     /* NOPAL_CONTEXTS of them, wiped on fork */
@@ -95,6 +110,7 @@ struct nopal_process {
 	uint32_t unwinder_count;            /* the same */
 	struct nopal_block blocks[NOPAL_BLOCKS];
 	struct nopal_unwinder unwinders[NOPAL_UNWINDERS];
+	struct nopal_traps traps;
 };
 
 _Static_assert(offsetof(struct nopal_context, position) == NOPAL_CONTEXT_POSITION, "context");

@@ -1,7 +1,9 @@
 /* What a probe must leave as it is: the red zone, all flags, the direction of string instructions, loops back to the
  * probe, and every register. Functions are asked for with three arguments: how often, and how many threads. With `wait`
- * behind them, the threads go on until standard input ends. */
+ * behind them, the threads go on until standard input ends; with `block`, the first one blocks SIGTRAP meanwhile, with
+ * `handle` it has a handler. */
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -112,10 +114,21 @@ static void *work(void *data)
 	return 0;
 }
 
+static void on_trap(int signal)
+{
+	(void)signal;
+}
+
 int main(int count, char **words)
 {
 	long times = count > 1 ? atol(words[1]) : 10, threads = count > 2 ? atol(words[2]) : 1;
 	int waits = count > 3;
+	const char *word = waits ? words[3] : "";
+	sigset_t trap;
+	sigemptyset(&trap);
+	sigaddset(&trap, SIGTRAP);
+	if (!strcmp(word, "handle"))
+		signal(SIGTRAP, on_trap);
 	struct request request = { 17, "name", "kind" };
 	long sum = 0;
 	static const long values[] = { 0, 1, -1, 77, -0x7fffffffffffffff - 1, 0x7fffffffffffffff };
@@ -140,6 +153,8 @@ int main(int count, char **words)
 		pthread_create(&ids[i], 0, work, &jobs[i]);
 	}
 	if (waits) {
+		if (!strcmp(word, "block"))
+			pthread_sigmask(SIG_BLOCK, &trap, 0);
 		char byte;
 		while (read(0, &byte, 1) > 0) {}
 		stop = 1;

@@ -215,9 +215,14 @@ struct Busy {
 
 impl Busy {
     fn new() -> Busy {
+        Busy::with("wait")
+    }
+
+    /// The program does this beside, as `probed.c` tells.
+    fn with(word: &str) -> Busy {
         let scratch = scratch();
         let case = Case::new(program("gcc", &["-O2"]))
-            .arguments(["10", "3", "wait"])
+            .arguments(["10", "3", word])
             .options(["-F", "main"]);
         let mut program = case.untraced_start().spawn();
         program.wait_for(|text| text.contains("mixed"));
@@ -301,6 +306,198 @@ fn probes_are_taken_out_when_the_tool_is_killed() {
     let maps = || std::fs::read_to_string(format!("/proc/{process}/maps")).unwrap();
     wait_until("the guardian has cleaned up", || !maps().contains("nopal"));
     assert_text_restored(process);
+    busy.end();
+}
+
+const RISK: &str = "ends the program where a thread comes to it that blocks SIGTRAP";
+
+/// Whether a process has a handler of SIGTRAP.
+fn handles_traps(process: i32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let caught = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigCgt:"))
+        .unwrap();
+    u64::from_str_radix(caught.trim(), 16).unwrap() >> (libc::SIGTRAP - 1) & 1 == 1
+}
+
+#[test]
+fn breakpoints_are_where_no_jump_fits() {
+    let program = program("gcc", &["-O2"]);
+    let path = program.path.to_str().unwrap().to_owned();
+    let nopal = nopal();
+    let listed = run(&[
+        nopal.to_str().unwrap(),
+        "list",
+        "--probes",
+        "red_zone",
+        &path,
+    ]);
+    assert!(
+        listed.stdout.contains("breakpoint red_zone+0x43"),
+        "{}",
+        listed.stdout
+    );
+    let scratch = scratch();
+    let trace = scratch.path().join("trace");
+    let untraced = run(&[&path, "3000", "8"]);
+    let ended = run(&[
+        nopal.to_str().unwrap(),
+        "probe",
+        "--block",
+        "-o",
+        trace.to_str().unwrap(),
+        "--breakpoint",
+        "red_zone+0x43",
+        "new",
+        "end",
+        "--probe",
+        "breakpoint counted fetch thread:u32 i:u32",
+        "--",
+        &path,
+        "3000",
+        "8",
+    ]);
+    assert!(ended.stderr.contains(RISK), "{}", ended.stderr);
+    assert_eq!((ended.stdout, ended.end), (untraced.stdout, untraced.end));
+    let events = events(&trace);
+    assert_eq!(counts(&events), [("end", 36), ("counted", 24_000)].into());
+    for thread in 0..8 {
+        let begin = format!("counted thread={thread} i=");
+        let own = events.iter().filter_map(|event| event.strip_prefix(&begin));
+        let own: Vec<usize> = own.map(|i| i.parse().unwrap()).collect();
+        assert!(own.into_iter().eq(0..3000), "thread {thread}");
+    }
+}
+
+#[test]
+fn breakpoints_at_all_instructions_change_nothing() {
+    for (compiler, flags) in [("gcc", &["-O2"][..]), ("clang", &["-O0"])] {
+        let program = program(compiler, flags);
+        let path = program.path.to_str().unwrap();
+        for function in ["mixed", "registers", "backward", "self_loop", "red_zone"] {
+            let nopal = nopal();
+            let nopal = nopal.to_str().unwrap();
+            let listed = run(&[nopal, "list", "--json", "--probes", function, path]);
+            let all: Value = serde_json::from_str(&listed.stdout).unwrap();
+            let all = all.as_array().unwrap().iter();
+            let all = all.filter(|site| site["breakpoint"].as_bool().unwrap());
+            let all: Vec<String> = all
+                .map(|site| {
+                    format!(
+                        "breakpoint {} fetch $cx +0($sp)",
+                        site["place"].as_str().unwrap()
+                    )
+                })
+                .collect();
+            assert!(all.len() > 3, "{function}: {}", all.len());
+            let all: Vec<&str> = all.iter().map(String::as_str).collect();
+            let case = Case::new(program.clone())
+                .arguments(["45"])
+                .options(probes(&all))
+                .options(["--block"]);
+            let (untraced, traced) = (case.untraced(), case.traced());
+            let how = format!("{compiler} {function}: {}", traced.said);
+            assert_eq!(traced.ended.stdout, untraced.stdout, "{how}");
+            assert_eq!(traced.ended.end, untraced.end, "{how}");
+            let events = events(&traced.directory());
+            assert!(counts(&events).len() > all.len() * 2 / 3, "{how}");
+        }
+    }
+}
+
+#[test]
+fn breakpoints_come_and_go_while_threads_pass() {
+    let mut busy = Busy::new();
+    let process = busy.program.id();
+    for round in 0..5 {
+        let told = busy.obey(&format!(
+            "probe breakpoint counted+0x0 new p{round} fetch $di\nprobe p{round} on"
+        ));
+        assert!(told.contains(RISK), "{told}");
+        let state = busy.obey("");
+        assert!(state.contains(&format!(
+            "probe breakpoint counted new p{round} fetch di=$di\n"
+        )));
+        assert!(handles_traps(process));
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        busy.obey(&format!("probe p{round} remove"));
+        assert!(
+            !handles_traps(process),
+            "round {round}: it is the program's again"
+        );
+    }
+    busy.obey("probe breakpoint counted new last\nprobe last on");
+    busy.tool.signal_group(libc::SIGINT);
+    let ended = busy.tool.wait();
+    assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+    assert_nothing_left(process);
+    assert!(!handles_traps(process));
+    let events = events(&busy.trace);
+    let counts = counts(&events);
+    for name in ["p0", "p1", "p2", "p3", "p4", "last"] {
+        assert!(counts.contains_key(name), "{name}: {counts:?}");
+    }
+    busy.end();
+}
+
+#[test]
+fn breakpoints_are_taken_out_when_the_tool_is_killed() {
+    let mut busy = Busy::new();
+    let process = busy.program.id();
+    busy.obey("probe breakpoint counted fetch $di +0($sp)\nprobe counted on");
+    busy.tool.signal_group(libc::SIGKILL);
+    busy.tool.wait();
+    let maps = || std::fs::read_to_string(format!("/proc/{process}/maps")).unwrap();
+    wait_until("the guardian has cleaned up", || !maps().contains("nopal"));
+    assert_text_restored(process);
+    assert!(!handles_traps(process));
+    busy.end();
+}
+
+#[test]
+fn a_signal_that_is_no_breakpoint_does_what_it_did() {
+    let mut busy = Busy::new();
+    busy.obey("probe breakpoint counted new p\nprobe p on");
+    busy.program.signal_group(libc::SIGTRAP);
+    assert_eq!(busy.program.wait().end, End::Signal(libc::SIGTRAP));
+    assert_eq!(busy.tool.wait().end, End::Code(0));
+}
+
+#[test]
+fn breakpoints_are_refused_where_they_would_end_the_program() {
+    for (word, said) in [
+        (
+            "block",
+            "blocks SIGTRAP, and would end the program at a breakpoint",
+        ),
+        ("handle", "the program handles SIGTRAP itself"),
+    ] {
+        let mut busy = Busy::with(word);
+        let refused = busy.ctl("probe breakpoint counted");
+        assert!(refused.stderr.contains(said), "{word}: {}", refused.stderr);
+        busy.obey("probe counted\nprobe counted on");
+        busy.tool.signal_group(libc::SIGINT);
+        assert_eq!(busy.tool.wait().end, End::Code(0));
+        assert_nothing_left(busy.program.id());
+        assert_eq!(handles_traps(busy.program.id()), word == "handle");
+        busy.end();
+    }
+    let mut busy = Busy::new();
+    let refused = busy.ctl("probe breakpoint strlen@libc");
+    assert!(
+        refused.stderr.contains("the C library blocks all signals"),
+        "{}",
+        refused.stderr
+    );
+    let refused = busy.ctl("probe breakpoint counted+1");
+    assert!(
+        refused.stderr.contains("the nearest begin at"),
+        "{}",
+        refused.stderr
+    );
+    busy.tool.signal_group(libc::SIGINT);
+    busy.tool.wait();
     busy.end();
 }
 

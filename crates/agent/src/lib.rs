@@ -9,8 +9,9 @@ pub use block::{
     Probe, Recorder, Row, Stub, Thunk, Values, detour_bound, thunk_bound,
 };
 pub use process::{
-    BLOCKS, BlockEntry, CONTEXT_BYTES, CONTEXTS, ProcessHead, STACK_PART_BYTES, STACK_PARTS,
-    UNWINDERS, UnwinderEntry, blocks_offset, process_bytes, unwinders_offset,
+    BLOCKS, BREAKPOINTS, BlockEntry, Breakpoint, CONTEXT_BYTES, CONTEXTS, ProcessHead,
+    STACK_PART_BYTES, STACK_PARTS, Traps, UNWINDERS, UnwinderEntry, blocks_offset, process_bytes,
+    traps_offset, unwinders_offset,
 };
 
 use std::ops::Range;
@@ -96,6 +97,10 @@ pub fn calls_out() -> [Range<u64>; 3] {
 
 /// Offset in the image of its own `.eh_frame_hdr`.
 pub const IMAGE_UNWIND_HEADER: u64 = image::EH_FRAME_HEADER as u64;
+
+/// Offsets in the image of the handler of SIGTRAP, and of what it returns to.
+pub const IMAGE_TRAP: u64 = image::TRAP as u64;
+pub const IMAGE_TRAP_RETURN: u64 = image::TRAP_RETURN as u64;
 
 /// Offset in the image of what a marker calls that is on.
 pub const IMAGE_MARK: u64 = image::STUB_MARK as u64;

@@ -42,8 +42,38 @@ pub struct UnwinderEntry {
     pub get_address: u64,
 }
 
+/// A breakpoint at `address`, which leads to `detour`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Breakpoint {
+    pub address: u64,
+    pub detour: u64,
+}
+
+/// What a process does at a SIGTRAP. Actions are as the kernel has them: handler, flags, restorer, mask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct Traps {
+    pub count: u64,
+    pub ours: [u64; 4],
+    pub before: [u64; 4],
+    pub breakpoints: [Breakpoint; BREAKPOINTS],
+}
+
+impl Default for Traps {
+    fn default() -> Traps {
+        Traps {
+            count: 0,
+            ours: [0; 4],
+            before: [0; 4],
+            breakpoints: [Breakpoint::default(); BREAKPOINTS],
+        }
+    }
+}
+
 pub const BLOCKS: usize = 1024;
 pub const UNWINDERS: usize = 64;
+pub const BREAKPOINTS: usize = 256;
 pub const CONTEXTS: usize = 8192;
 pub const CONTEXT_BYTES: usize = 2144;
 pub const STACK_PARTS: usize = 65536;
@@ -58,6 +88,10 @@ pub const fn unwinders_offset() -> u64 {
     blocks_offset() + (BLOCKS * size_of::<BlockEntry>()) as u64
 }
 
-pub const fn process_bytes() -> u64 {
+pub const fn traps_offset() -> u64 {
     unwinders_offset() + (UNWINDERS * size_of::<UnwinderEntry>()) as u64
+}
+
+pub const fn process_bytes() -> u64 {
+    traps_offset() + size_of::<Traps>() as u64
 }

@@ -2,8 +2,9 @@
 //! with it.
 
 use nopal_agent::{
-    BLOCKS, BlockEntry, CONTEXT_BYTES, CONTEXTS, ProcessHead, STACK_PART_BYTES, STACK_PARTS,
-    UNWINDERS, UnwinderEntry, blocks_offset, process_bytes, unwinders_offset,
+    BLOCKS, BREAKPOINTS, BlockEntry, Breakpoint, CONTEXT_BYTES, CONTEXTS, ProcessHead,
+    STACK_PART_BYTES, STACK_PARTS, Traps, UNWINDERS, UnwinderEntry, blocks_offset, process_bytes,
+    traps_offset, unwinders_offset,
 };
 use std::mem::offset_of;
 use std::path::Path;
@@ -41,6 +42,13 @@ fn process_structure_is_the_headers() {
         "offsetof(struct nopal_unwinder, set_address)" => offset_of!(UnwinderEntry, set_address),
         "offsetof(struct nopal_unwinder, resume)" => offset_of!(UnwinderEntry, resume),
         "offsetof(struct nopal_unwinder, get_address)" => offset_of!(UnwinderEntry, get_address),
+        "offsetof(struct nopal_process, traps)" => traps_offset(),
+        "offsetof(struct nopal_traps, ours)" => offset_of!(Traps, ours),
+        "offsetof(struct nopal_traps, before)" => offset_of!(Traps, before),
+        "offsetof(struct nopal_traps, breakpoints)" => offset_of!(Traps, breakpoints),
+        "offsetof(struct nopal_breakpoint, detour)" => offset_of!(Breakpoint, detour),
+        "sizeof(struct nopal_breakpoint)" => size_of::<Breakpoint>(),
+        "NOPAL_BREAKPOINTS" => BREAKPOINTS,
         "NOPAL_CONTEXTS" => CONTEXTS,
         "NOPAL_STACK_PARTS" => STACK_PARTS,
         "1ul << NOPAL_STACK_PART_SHIFT" => STACK_PART_BYTES,

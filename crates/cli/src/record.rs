@@ -8,6 +8,9 @@ use nopal_record::{Ended, Options, Outcome, Target, WhenFull};
 /// Gives the status to end with; ends by the program's signal where there was one.
 /// `after` tells more when the program has ended.
 pub fn run(options: &Options, after: impl FnOnce(&Outcome)) -> Result<i32> {
+    if let Some(risk) = options.risk() {
+        eprintln!("nopal: {risk}");
+    }
     let outcome = nopal_record::record(options, |_| say_attached(&options.target))?;
     // The program has ended: that nobody reads these lines any more must not change the status.
     // SAFETY: no handler is installed, only ignored.

@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char};
 use nopal_analysis::values::Condition;
 
 use crate::engine::{Moment, Place};
-use crate::probe::Probe;
+use crate::probe::{Probe, Way};
 use crate::triggers::{self, Action, When};
 use crate::what::{Part, What};
 
@@ -95,11 +95,12 @@ pub fn parse(line: &str) -> Result<Option<Command>, String> {
         children,
     };
     let probe = |number: u32| {
-        let (returns, named, fetches) = (number & 4 != 0, number & 1 != 0, number & 2 != 0);
+        let (named, fetches) = (number & 1 != 0, number & 2 != 0);
+        let way = [Way::Jump, Way::Return, Way::Breakpoint][number as usize / 4 % 3];
         let name = named.then(|| text(1));
         let fetched = fetches.then(|| text(1 + usize::from(named)));
         let fetched = fetched.unwrap_or_default();
-        Probe::parsed(&text(0), returns, name.as_deref(), &fetched).map(Command::Probe)
+        Probe::parsed(&text(0), way, name.as_deref(), &fetched).map(Command::Probe)
     };
     // In the order of `enum nopal_command`.
     Ok(Some(match parsed.command {
@@ -123,50 +124,50 @@ pub fn parse(line: &str) -> Result<Option<Command>, String> {
         14 => Command::Uniform(false),
         15 => mark(true),
         16 => mark(false),
-        number @ 17..25 => probe(number - 17)?,
-        25 => Command::SwitchProbe {
+        number @ 17..29 => probe(number - 17)?,
+        29 => Command::SwitchProbe {
             name: text(0),
             on: true,
         },
-        26 => Command::SwitchProbe {
+        30 => Command::SwitchProbe {
             name: text(0),
             on: false,
         },
-        27 => Command::RemoveProbe { name: text(0) },
-        28 => Command::Snapshot,
-        29..=32 => {
+        31 => Command::RemoveProbe { name: text(0) },
+        32 => Command::Snapshot,
+        33..=36 => {
             let [place, second, third, _] = parsed.arguments;
             let (condition, action) = match parsed.command {
-                29 | 30 => (None, second),
+                33 | 34 => (None, second),
                 _ => (Some(second), third),
             };
             Command::When {
                 when: when(line, place, condition, action)?,
                 name: match parsed.command {
-                    30 => Some(text(2)),
-                    32 => Some(text(3)),
+                    34 => Some(text(2)),
+                    36 => Some(text(3)),
                     _ => None,
                 },
             }
         }
-        33 => Command::WaitNoMore { name: text(0) },
-        34 => Command::Section {
+        37 => Command::WaitNoMore { name: text(0) },
+        38 => Command::Section {
             from: text(0),
             to: text(1),
             name: text(2),
         },
-        35 => Command::RemoveSection { name: text(0) },
-        36 => Command::Tracer {
+        39 => Command::RemoveSection { name: text(0) },
+        40 => Command::Tracer {
             name: text(0),
             on: true,
         },
-        37 => Command::Tracer {
+        41 => Command::Tracer {
             name: text(0),
             on: false,
         },
-        38 => Command::ResetTracer { name: text(0) },
-        39 => Command::Threshold(numbers().first().copied().unwrap_or(0)),
-        40 => Command::Latency { name: text(0) },
+        42 => Command::ResetTracer { name: text(0) },
+        43 => Command::Threshold(numbers().first().copied().unwrap_or(0)),
+        44 => Command::Latency { name: text(0) },
         other => return Err(format!("{line:?}: unknown command {other}")),
     }))
 }
@@ -290,10 +291,10 @@ fn action(line: &str, span: Span) -> Result<Action, String> {
         3 => switch(false),
         8 => Action::Start,
         9 => Action::Stop,
-        28 => Action::Snapshot,
-        41 => Action::Mark,
-        42 => Action::Count,
-        43 => Action::Detach,
+        32 => Action::Snapshot,
+        45 => Action::Mark,
+        46 => Action::Count,
+        47 => Action::Detach,
         other => return Err(format!("{line:?}: unknown action {other}")),
     })
 }

@@ -27,7 +27,7 @@ pub use engine::{
 pub use files::{Access, Content, Entry, Error, File};
 pub use grammar::probe;
 pub use manual::manual;
-pub use probe::{Fetched, MOST_FETCHED, MOST_LOADS, Probe, Shown, Source, Spot};
+pub use probe::{Fetched, MOST_FETCHED, MOST_LOADS, Probe, Shown, Source, Spot, Way};
 pub use state::Control;
 pub use triggers::{Action, needed};
 pub use what::{Part, What};

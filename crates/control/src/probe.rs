@@ -15,9 +15,19 @@ pub const MOST_LOADS: usize = 3;
 pub struct Probe {
     pub name: String,
     pub place: Spot,
-    /// Where the function of the place returns.
-    pub returns: bool,
+    pub way: Way,
     pub fetched: Vec<Fetched>,
+}
+
+/// How the program comes to a probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// By a jump in place of the instruction.
+    Jump,
+    /// By a breakpoint there, which needs one byte and costs a signal.
+    Breakpoint,
+    /// Where the function of the place returns, by its thunk.
+    Return,
 }
 
 /// An instruction.
@@ -79,7 +89,7 @@ impl Probe {
     /// From the parts of a command.
     pub(crate) fn parsed(
         place: &str,
-        returns: bool,
+        way: Way,
         name: Option<&str>,
         fetched: &str,
     ) -> Result<Probe, String> {
@@ -99,14 +109,14 @@ impl Probe {
             }
             all.push(value);
         }
-        let own_name = || match returns {
-            true => format!("{spot}:return"),
-            false => spot.to_string(),
+        let own_name = || match way {
+            Way::Return => format!("{spot}:return"),
+            Way::Jump | Way::Breakpoint => spot.to_string(),
         };
         Ok(Probe {
             name: name.map_or_else(own_name, str::to_owned),
             place: spot,
-            returns,
+            way,
             fetched: all,
         })
     }
@@ -342,8 +352,12 @@ impl fmt::Display for Shown {
 impl fmt::Display for Probe {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = word(&self.place.to_string());
-        let returns = if self.returns { "return " } else { "" };
-        write!(out, "probe {returns}{place} new {}", word(&self.name))?;
+        let way = match self.way {
+            Way::Jump => "",
+            Way::Breakpoint => "breakpoint ",
+            Way::Return => "return ",
+        };
+        write!(out, "probe {way}{place} new {}", word(&self.name))?;
         for (index, value) in self.fetched.iter().enumerate() {
             let before = if index == 0 { " fetch " } else { " " };
             write!(out, "{before}{value}")?;
@@ -397,6 +411,7 @@ mod tests {
             "parse_query+0x1c new p fetch di=$di arg2=+8($si):string",
             "main new p",
             "return parse new r fetch ax=$ax:s32",
+            "breakpoint parse+0x3 new b fetch ax=$ax:s32",
             "inflate+0x10@libz.so.1 new z fetch x=-16(+8($bp)):u8 arg1=$arg1",
             "main.c:120 new line fetch count=count",
             "0x401136 new a fetch where=$ip global=@0x404040:x32",
@@ -414,6 +429,7 @@ mod tests {
             "probe f+0x1c@lib new f+0x1c@lib fetch rdi=$di r9=$r9:u8 count=count"
         );
         assert_eq!(probe("return f").unwrap().name, "f:return");
+        assert_eq!(probe("breakpoint f+3").unwrap().name, "f+0x3");
         assert_eq!(probe("f@lib+0x1c"), probe("f+0x1c@lib"));
     }
 

@@ -521,6 +521,27 @@ pub const COMMANDS: &[Description] = &[
         example: "probe return parse_query",
     },
     Description {
+        form: "probe breakpoint WHERE new NAME fetch ARGS",
+        about: "Makes a probe by a breakpoint (SIGTRAP), which needs one byte where a jump needs five, and costs some \
+                microseconds each time. A thread that blocks SIGTRAP dies at it.",
+        example: "probe breakpoint parse_query+0x3 new b fetch $di",
+    },
+    Description {
+        form: "probe breakpoint WHERE fetch ARGS",
+        about: "The same, named WHERE.",
+        example: "probe breakpoint parse_query+0x3 fetch $di",
+    },
+    Description {
+        form: "probe breakpoint WHERE new NAME",
+        about: "The same without values.",
+        example: "probe breakpoint parse_query+0x3 new b",
+    },
+    Description {
+        form: "probe breakpoint WHERE",
+        about: "The same without a name of its own and without values.",
+        example: "probe breakpoint parse_query+0x3",
+    },
+    Description {
         form: "probe WHERE new NAME fetch ARGS",
         about: "Makes a probe: an event of this name, with these values, each time that the instruction there is run. \
                 The jump is put into its code, switched off. WHERE is FUNCTION, FUNCTION+OFFSET, either of them with \

@@ -16,7 +16,7 @@ use crate::relocate::{Loops, relocate};
 use crate::sequences::sequences;
 use crate::sweep::{Flow, Input, Start, sweep};
 use crate::window::Window;
-use crate::{LONGEST_WINDOW, Reason, Site, special};
+use crate::{JUMP, LONGEST_WINDOW, Reason, Site, special};
 
 /// Below this many functions a second thread is not worth its start.
 const WORTH_A_THREAD: usize = 1024;
@@ -216,7 +216,7 @@ impl Judge<'_> {
             return Err(Reason::PopsArguments);
         }
 
-        let window = self.window(start, function.size)?;
+        let window = self.window(start, function.size, JUMP)?;
         if (number + 1..number + window.bytes.len()).any(|number| self.flow.reached.get(number)) {
             return Err(Reason::EnteredInside);
         }
@@ -277,8 +277,9 @@ impl Judge<'_> {
             .is_some_and(|code| code.contains(&address))
     }
 
-    /// What a jump at `start` displaces; `size` is of the rest of the function from there, 0 where nobody knows.
-    pub fn window(&self, start: u64, size: u64) -> Result<Window<'_>, Reason> {
+    /// What a jump at `start` displaces, or whatever needs the `least` bytes; `size` is of the rest of the function from
+    /// there, 0 where nobody knows.
+    pub fn window(&self, start: u64, size: u64, least: usize) -> Result<Window<'_>, Reason> {
         let range = self.code.range(start).ok_or(Reason::Undecodable)?;
         let next = self.starts.partition_point(|other| other.address <= start);
         let limit = self
@@ -293,7 +294,7 @@ impl Judge<'_> {
         } else {
             usize::try_from(size).unwrap_or(usize::MAX)
         };
-        match Window::find(start, bytes, own) {
+        match Window::find(start, bytes, own, least) {
             Err(Reason::TooShort) if own > bytes.len() => Err(Reason::EnteredInside),
             found => found,
         }

@@ -16,10 +16,13 @@ use nopal_symbols::{Function, Image};
 
 use crate::judge::{self, Judge};
 use crate::relocate::{Loops, relocate};
-use crate::{How, LONGEST_WINDOW, Reason, Site};
+use crate::{How, JUMP, LONGEST_WINDOW, Reason, Site};
 
 /// How far before a computed jump its address is looked for, in instructions.
 const LOOK_BACK: usize = 16;
+
+/// Bytes of a breakpoint.
+const BREAKPOINT: usize = 1;
 
 /// Why there can be no probe at an address. Addresses are those in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,15 +88,24 @@ pub fn probes<T>(image: &Image, work: impl FnOnce(&Probes) -> Result<T>) -> Resu
 }
 
 impl Probes<'_, '_> {
-    /// What is to be done at an instruction.
+    /// What is to be done at an instruction, where a jump is to be.
     pub fn site(&self, address: u64) -> Result<Site, Unprobed> {
+        self.site_of(address, JUMP)
+    }
+
+    /// The same where a breakpoint is to be, which needs one byte: the window is one instruction.
+    pub fn breakpoint(&self, address: u64) -> Result<Site, Unprobed> {
+        self.site_of(address, BREAKPOINT)
+    }
+
+    fn site_of(&self, address: u64, least: usize) -> Result<Site, Unprobed> {
         let function = self.function(address)?;
         let code = self.function_code(function);
         boundary(&code, address)?;
-        self.judged(function, &code, address)
+        self.judged(function, &code, address, least)
     }
 
-    /// The same for all instructions of the function that has an address.
+    /// [`Probes::site`] for all instructions of the function that has an address.
     #[expect(clippy::type_complexity)]
     pub fn of_function(
         &self,
@@ -102,7 +114,7 @@ impl Probes<'_, '_> {
         let function = self.function(address)?;
         let code = self.function_code(function);
         let places = code.iter().map(|instruction| instruction.ip());
-        let judged = places.map(|at| (at, self.judged(function, &code, at)));
+        let judged = places.map(|at| (at, self.judged(function, &code, at, JUMP)));
         Ok(judged.collect())
     }
 
@@ -136,6 +148,7 @@ impl Probes<'_, '_> {
         function: &Function,
         code: &[Instruction],
         address: u64,
+        least: usize,
     ) -> Result<Site, Unprobed> {
         let judge = self.judge;
         if let Some(reason) = judge.special(function) {
@@ -146,7 +159,7 @@ impl Probes<'_, '_> {
         }
         let end = function.address.saturating_add(function.size.max(1));
         let window = judge
-            .window(address, end - address)
+            .window(address, end - address, least)
             .map_err(Unprobed::Bytes)?;
         let number = judge.code.number(address);
         let number = number.ok_or(Unprobed::Bytes(Reason::Undecodable))?;

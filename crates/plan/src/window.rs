@@ -43,13 +43,19 @@ impl Kind {
 
 impl<'a> Window<'a> {
     /// `bytes` run from `start` to the next function or to the end of the code; the first `own` of them are the
-    /// function's, and what follows may only be overwritten where it is padding.
-    pub fn find(start: u64, bytes: &'a [u8], own: usize) -> Result<Window<'a>, Reason> {
+    /// function's, and what follows may only be overwritten where it is padding. It has `least` bytes: those of a jump, or
+    /// of a breakpoint.
+    pub fn find(
+        start: u64,
+        bytes: &'a [u8],
+        own: usize,
+        least: usize,
+    ) -> Result<Window<'a>, Reason> {
         let bytes = bytes.get(..LONGEST_WINDOW).unwrap_or(bytes);
         let mut decoder = Decoder::with_ip(64, bytes, start, DecoderOptions::NONE);
         let mut instructions = Vec::with_capacity(JUMP);
         let mut ends = false;
-        while decoder.position() < JUMP && !ends {
+        while decoder.position() < least && !ends {
             let offset = decoder.position();
             let instruction = decoder.decode();
             if instruction.is_invalid() {
@@ -63,7 +69,7 @@ impl<'a> Window<'a> {
                 return Err(Reason::TooShort);
             }
             let kind = kind(&instruction, &bytes[offset..decoder.position()])?;
-            if kind.is_call() && decoder.position() < JUMP {
+            if kind.is_call() && decoder.position() < least {
                 return Err(Reason::CallInside);
             }
             ends = kind.ends_flow();
@@ -76,8 +82,8 @@ impl<'a> Window<'a> {
                 displacement,
             });
         }
-        let length = decoder.position().max(JUMP);
-        if decoder.position() < JUMP && own < JUMP {
+        let length = decoder.position().max(least);
+        if decoder.position() < least && own < least {
             padding(bytes, own.max(decoder.position()))?;
         }
         let bytes = bytes.get(..length).ok_or(Reason::TooShort)?;

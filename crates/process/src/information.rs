@@ -38,6 +38,8 @@ pub struct Status {
     /// In every namespace from ours inwards.
     pub namespace_ids: Vec<i32>,
     pub blocked: u64,
+    /// Of the thread itself, not those of its process.
+    pub pending: u64,
     pub ignored: u64,
     pub caught: u64,
     /// KiB of memory that are locked.
@@ -156,6 +158,7 @@ fn parse_status(text: &[u8]) -> Result<Status> {
                     .collect();
             }
             "CapPrm" => status.capabilities = set()?,
+            "SigPnd" => status.pending = set()?,
             "SigBlk" => status.blocked = set()?,
             "SigIgn" => status.ignored = set()?,
             "SigCgt" => status.caught = set()?,

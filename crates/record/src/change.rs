@@ -7,7 +7,7 @@ use nopal_process::Patch;
 use nopal_symbols::MARKER_NOP;
 use std::ops::Range;
 
-/// A jump at a site, to its thunk or hook. Generated code holds it as these bytes, so that it can be undone by who knows
+/// A jump at a site, to its thunk or hook, or a breakpoint that leads to its detour. Generated code holds it as these bytes, so that it can be undone by who knows
 /// nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
@@ -25,8 +25,11 @@ pub struct Change {
 
 /// The number of a word of data.
 const WORD: u32 = u32::MAX;
-/// The number of a probe.
+/// The number of a probe, and of one that a breakpoint leads to.
 pub const PROBE: u32 = u32::MAX - 1;
+pub const BREAKPOINT: u32 = u32::MAX - 2;
+
+const BREAKPOINT_BYTE: u8 = 0xcc;
 
 const BYTES: usize = size_of::<Change>();
 const _: () = assert!(BYTES == 3 * 8 + 4 + 1 + LONGEST_WINDOW, "no padding");
@@ -58,7 +61,8 @@ impl Change {
             unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast::<Change>()) }
         };
         let possible = |change: &Change| {
-            (JUMP..=LONGEST_WINDOW).contains(&change.window.into())
+            let least = if change.is_breakpoint() { 1 } else { JUMP };
+            (least..=LONGEST_WINDOW).contains(&change.window.into())
                 && change.address < 1 << 47
                 && (change.is_word() || i32::try_from(change.distance()).is_ok())
         };
@@ -92,7 +96,11 @@ impl Change {
     }
 
     pub fn is_probe(&self) -> bool {
-        self.number == PROBE
+        self.number == PROBE || self.is_breakpoint()
+    }
+
+    pub fn is_breakpoint(&self) -> bool {
+        self.number == BREAKPOINT
     }
 
     /// Whether both need some of the same bytes.
@@ -136,7 +144,7 @@ impl Change {
         thunk.switch(on)
     }
 
-    /// The bytes that the jump displaces.
+    /// The bytes that the jump displaces, or the instruction of which a breakpoint takes the first.
     pub fn window(&self) -> Range<u64> {
         self.address..self.address + self.bytes() as u64
     }
@@ -182,11 +190,15 @@ impl Change {
         Ok(bytes)
     }
 
-    /// What it holds with it, in its first bytes: only those of the jump differ.
+    /// What it holds with it, in its first bytes: only those of the jump or the breakpoint differ.
     fn after(&self) -> [u8; LONGEST_WINDOW] {
         let mut after = self.before;
         if self.is_word() {
             after[..8].copy_from_slice(&self.entry.to_le_bytes());
+            return after;
+        }
+        if self.is_breakpoint() {
+            after[0] = BREAKPOINT_BYTE;
             return after;
         }
         after[0] = 0xe9;

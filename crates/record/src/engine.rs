@@ -8,13 +8,14 @@ use crate::remove;
 use crate::session::Session;
 use crate::sites::ByFile;
 use crate::traced::{Traced, Workshop};
+use crate::traps::RISK;
 use anyhow::{Context, Result, ensure};
 use nopal_abi::{CHUNK_BYTES, ChunkHeader, EVENT_RESYNC, KIND_EXTENDED, KIND_ONLY, RESYNC_CHUNK};
 use nopal_analysis::tracers::Tracer;
 use nopal_analysis::triggers::Hits;
 use nopal_control::{
     Calls, Counts, Detail, Engine, FoundSite, Location, Mark, Mode, Place, Probe, Refused, SiteKey,
-    Spot, Trigger,
+    Spot, Trigger, Way,
 };
 use nopal_symbols::Selection;
 use nopal_trace::{Audience, ListenerId, Note, Watched};
@@ -367,7 +368,14 @@ impl Engine for Session {
             Ok(places) if places.is_empty() => {
                 Ok(format!("probe {} waits for its library", probe.name))
             }
-            Ok(places) => Ok(format!("probe {} is at {}", probe.name, places.join(" "))),
+            Ok(places) => {
+                let risk = match probe.way {
+                    Way::Breakpoint => format!("\n{RISK}"),
+                    _ => String::new(),
+                };
+                let places = places.join(" ");
+                Ok(format!("probe {} is at {places}{risk}", probe.name))
+            }
             Err(error) => {
                 self.remove_probe(&probe.name)?;
                 Err(error)

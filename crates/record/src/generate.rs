@@ -1,7 +1,7 @@
 //! Generates the code of a process: finds room for it in reach, makes the thunks, and tells the runtime of them.
 
 use crate::arena::{Arena, Wrapping};
-use crate::change::{Change, PROBE};
+use crate::change::{BREAKPOINT, Change, PROBE};
 use crate::choose::Loaded;
 use crate::chosen::{Chosen, choose};
 use crate::inject::Injector;
@@ -29,13 +29,19 @@ impl Traced {
         thread: &mut Thread,
         workshop: &mut Workshop,
     ) -> Result<()> {
+        let mut breaks = false;
         let chosen = new.iter().filter_map(|module| {
             let chosen = choose(module, imports, workshop);
+            breaks |= chosen.probes.iter().any(|probe| probe.breaks);
             let needs_none = chosen.is_empty() || self.rests(module, &chosen);
             (!needs_none).then(|| (module, chosen.bound()))
         });
         let wanted: Vec<_> = chosen.collect();
-        self.map_room(&wanted, thread)
+        self.map_room(&wanted, thread)?;
+        match breaks {
+            true => self.handle_traps(thread),
+            false => Ok(()),
+        }
     }
 
     /// Maps memory for the code of modules, each with the bytes that it takes at most; who puts it in finds out where
@@ -217,7 +223,8 @@ impl Traced {
                     block.thunk_with_probe(&fetched, number, recorder, body, rows, write)?
                 }
             };
-            changes.push(Change::new(module.base, site, &thunk, PROBE)?);
+            let number = if probe.breaks { BREAKPOINT } else { PROBE };
+            changes.push(Change::new(module.base, site, &thunk, number)?);
         }
         let all = [&changes[..], &chosen.markers, &chosen.marker_words].concat();
         Ok((block.finish(Change::to_bytes(&all))?, changes))

@@ -28,13 +28,7 @@ const HOOKS: [(&str, Stub); 16] = [
 /// The hooks to put into a file: only the C library and the loader have such functions under these names, and programs
 /// that a C library is linked into.
 pub fn of(image: &Image, plan: &Plan) -> Vec<(u64, Stub)> {
-    let name = image
-        .soname()
-        .map_or_else(|| image.file_name(), str::to_owned);
-    let is_libc = ["libc.so", "ld-linux", "ld-musl", "libc.musl"]
-        .iter()
-        .any(|libc| name.starts_with(libc));
-    if !is_libc && !image.is_static() {
+    if !is_libc(image) && !image.is_static() {
         return Vec::new();
     }
     let mut seen = HashSet::new();
@@ -46,6 +40,16 @@ pub fn of(image: &Image, plan: &Plan) -> Vec<(u64, Stub)> {
             seen.insert(address).then_some((address, *stub))
         })
         .collect()
+}
+
+/// Whether a file is the C library, or its loader.
+pub fn is_libc(image: &Image) -> bool {
+    let name = image
+        .soname()
+        .map_or_else(|| image.file_name(), str::to_owned);
+    ["libc.so", "ld-linux", "ld-musl", "libc.musl"]
+        .iter()
+        .any(|libc| name.starts_with(libc))
 }
 
 /// Whether nothing can be told to the unwinder of a static program: it may have one, and be without symbols.

@@ -11,6 +11,7 @@ impl Traced {
     /// alone.
     pub fn insert_at_rest(&mut self, changes: Vec<Change>, workshop: &mut Workshop) -> Result<()> {
         self.uncover(&changes)?;
+        self.list_breakpoints(&changes)?;
         let outcomes = self
             .memory
             .write_patches(&Patches::of(&changes).insertion())?;

@@ -40,6 +40,8 @@ pub struct Journal {
     private: Vec<Range<u64>>,
     stack_parts: u64,
     thread_pointers: u64,
+    /// Where the process structure says what is done at a SIGTRAP.
+    pub traps: u64,
     contexts: Range<u64>,
     pub mirror: i64,
     /// Where a thread's control block has its context.
@@ -204,6 +206,7 @@ fn read(process: i32, region: &Mapping, maps: &[Mapping], memory: &Memory) -> Re
         private,
         stack_parts: head.stack_parts,
         thread_pointers: head.thread_pointers,
+        traps: head_at + nopal_agent::traps_offset(),
         contexts: contexts..contexts.saturating_add((CONTEXTS * CONTEXT_BYTES) as u64),
         mirror: head.mirror,
         context_slot: head.context_slot,

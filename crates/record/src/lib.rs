@@ -55,6 +55,7 @@ mod steer;
 mod switch;
 mod system;
 mod traced;
+mod traps;
 mod trigger;
 mod unwrap;
 mod values;

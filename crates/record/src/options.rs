@@ -1,6 +1,8 @@
 //! What to record and how, and how it ended.
 
+use crate::traps::RISK;
 use nopal_analysis::tracers::Tracer;
+use nopal_control::Way;
 use nopal_system::Kinds;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -113,6 +115,16 @@ impl Options {
             self.tracers.is_empty(),
         ];
         !self.only.is_empty() || others.iter().all(|none| *none)
+    }
+
+    /// What whoever asks for these probes should know before.
+    pub fn risk(&self) -> Option<&'static str> {
+        let probes = self
+            .probes
+            .iter()
+            .flat_map(|text| nopal_control::probe(text));
+        let mut ways = probes.map(|probe| probe.way);
+        ways.any(|way| way == Way::Breakpoint).then_some(RISK)
     }
 
     /// The commands that set the triggers.

@@ -5,6 +5,7 @@ use crate::change::Change;
 use crate::choose::Loaded;
 use crate::chosen::Chosen;
 use crate::files::{File, Files};
+use crate::hooks;
 use crate::modules::extent;
 use crate::notes::note;
 use crate::statics::StaticProbe;
@@ -12,7 +13,7 @@ use crate::traced::{Traced, Workshop};
 use crate::values::{Value, shape, value};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use nopal_agent::Values;
-use nopal_control::{Fetched, Probe, Spot};
+use nopal_control::{Fetched, Probe, Spot, Way};
 use nopal_plan::{Site, Unprobed};
 use nopal_trace::{Field, FieldKind, Note, Writer, event_number};
 use std::collections::HashMap;
@@ -56,6 +57,8 @@ pub struct Placed {
     pub site: Arc<Site>,
     /// The number of the function where its return is probed: its calls are recorded.
     pub call: Option<u32>,
+    /// Whether a breakpoint leads to it.
+    pub breaks: bool,
     event: u32,
     shape: u64,
     values: Vec<Value>,
@@ -150,10 +153,14 @@ impl Wanted {
         modules.iter().any(has)
     }
 
+    fn breaks(&self) -> bool {
+        matches!(&self.what, What::Probe(probe) if probe.way == Way::Breakpoint)
+    }
+
     /// The instruction that is meant, if there is one.
     fn instruction<'a>(&self, modules: &'a [Loaded]) -> Option<Found<'a>> {
         match &self.what {
-            What::Probe(probe) if probe.returns => None,
+            What::Probe(probe) if probe.way == Way::Return => None,
             What::Probe(probe) => match find(&probe.place, modules).unwrap_or_default()[..] {
                 [place] => Some(place),
                 _ => None,
@@ -174,21 +181,30 @@ impl Probes {
     /// Judges all that are not in `modules` yet. Each file is read once.
     fn judged(&self, modules: &[Loaded]) -> Result<Judged> {
         let wanted = self.0.iter().filter(|wanted| !wanted.is_in(modules));
-        let places: Vec<Found> = wanted
-            .filter_map(|wanted| wanted.instruction(modules))
+        let places: Vec<(Found, bool)> = wanted
+            .filter_map(|wanted| Some((wanted.instruction(modules)?, wanted.breaks())))
             .collect();
         let mut judged = Judged::new();
         for module in modules {
             let index = module.file.index;
             let own = places
                 .iter()
-                .filter(|place| place.module.file.index == index);
-            let own: Vec<u64> = own.map(|place| place.address).collect();
-            if own.is_empty() || judged.contains_key(&(index, own[0])) {
+                .filter(|(place, _)| place.module.file.index == index);
+            let own: Vec<Place> = own
+                .map(|(place, breaks)| (index, place.address, *breaks))
+                .collect();
+            if own.is_empty() || judged.contains_key(&own[0]) {
                 continue;
             }
             nopal_plan::probes(&module.file.image, |probes| {
-                judged.extend(own.iter().map(|at| ((index, *at), probes.site(*at))));
+                judged.extend(own.iter().map(|place| {
+                    let (_, address, breaks) = *place;
+                    let site = match breaks {
+                        true => probes.breakpoint(address),
+                        false => probes.site(address),
+                    };
+                    (*place, site)
+                }));
                 Ok(())
             })?;
         }
@@ -402,7 +418,13 @@ impl Files {
             }
         };
         let file = &place.module.file;
-        let site = match probe.returns {
+        let breaks = probe.way == Way::Breakpoint;
+        ensure!(
+            !breaks || !hooks::is_libc(&file.image),
+            "{}: the C library blocks all signals at times, and would end the program at a breakpoint",
+            place.told()
+        );
+        let site = match probe.way == Way::Return {
             true => {
                 let function = file.image.function_at(place.address)?;
                 ensure!(
@@ -413,7 +435,7 @@ impl Files {
                 let site = file.plan.site(place.address).cloned();
                 site.map_err(|reason| anyhow!("{}: {reason}", place.told()))?
             }
-            false => instruction(&place, judged)?,
+            false => instruction(&place, breaks, judged)?,
         };
         self.ensure_free(&place, &site)?;
         let mut values = Vec::new();
@@ -424,7 +446,7 @@ impl Files {
             values.push(value);
             fields.push(field);
         }
-        let call = match probe.returns {
+        let call = match probe.way == Way::Return {
             true => {
                 let (numbers, new) = self.number(file, &[&site]);
                 if !new.is_empty() {
@@ -469,7 +491,7 @@ impl Files {
             module,
             address: probe.probe.address,
         };
-        let site = instruction(&place, judged).and_then(|site| {
+        let site = instruction(&place, false, judged).and_then(|site| {
             self.ensure_free(&place, &site)?;
             Ok(site)
         });
@@ -545,6 +567,7 @@ impl Files {
             file: file.index,
             site: Arc::new(site),
             call,
+            breaks: self.probes.0[index].breaks(),
             event,
             shape: shape(&fields),
             values,
@@ -575,12 +598,15 @@ impl Files {
     }
 }
 
-/// What is to be done at instructions, by file and address.
-type Judged = HashMap<(u32, u64), Result<Site, Unprobed>>;
+/// A file, an address in it, and whether a breakpoint is to be there.
+type Place = (u32, u64, bool);
 
-fn instruction(place: &Found, judged: &Judged) -> Result<Site> {
+/// What is to be done at instructions.
+type Judged = HashMap<Place, Result<Site, Unprobed>>;
+
+fn instruction(place: &Found, breaks: bool, judged: &Judged) -> Result<Site> {
     let file = &place.module.file;
-    let judged = judged.get(&(file.index, place.address)).cloned();
+    let judged = judged.get(&(file.index, place.address, breaks)).cloned();
     judged
         .unwrap_or(Err(Unprobed::NoFunction))
         .map_err(|reason| anyhow!(refused(file, place, reason)))
@@ -657,6 +683,9 @@ impl Traced {
                 ..Chosen::default()
             };
             self.have_room(&module, &chosen)?;
+            if placed.breaks {
+                self.prepare_traps()?;
+            }
             let changes = self.add_sites(&module, &chosen, false, workshop)?;
             self.probe_sites.insert(address, placed.site.clone());
             let waiting = self.insert(changes, workshop)?;
@@ -678,14 +707,13 @@ impl Traced {
 
     pub fn remove_probe(&mut self, placed: &Placed, workshop: &mut Workshop) -> Result<()> {
         let out: Vec<Change> = self.probe_changes(placed).copied().collect();
-        if out.is_empty() {
-            return Ok(());
+        if !out.is_empty() {
+            self.take_out(&out, workshop)?;
         }
-        self.take_out(&out, workshop)?;
         for change in &out {
             self.probe_sites.remove(&change.address);
         }
-        Ok(())
+        self.settle_traps()
     }
 
     fn probe_changes(&self, placed: &Placed) -> impl Iterator<Item = &Change> {

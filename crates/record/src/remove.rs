@@ -7,6 +7,7 @@ use crate::journal::{Journal, words};
 use crate::region::Region;
 use crate::restore;
 use crate::traced::under_new_filter;
+use crate::traps;
 use anyhow::Result;
 use nopal_agent::STACK_PART_BYTES;
 use nopal_process::{Memory, Stopped};
@@ -38,7 +39,7 @@ const ELSEWHERE: u64 = 8 << 20;
 /// 5. unwrap the frames that are: `*slot = mirror[slot]`; but not those of threads that unwind: an unwinder has copies of
 ///    slots on its stack, and still has to be told of thunks by the hooks
 /// 6. where no frame is wrapped any more, put back the rest of the text
-/// 7. where nothing can return into generated code either, give back its memory and the pages of text
+/// 7. where nothing can return into generated code either, give SIGTRAP back, and then its memory and the pages of text
 /// 8. let go; again from 2 where something is left to do
 ///
 /// What cannot be given back stays mapped, for a signal handler that will return into it. It does what is right: run
@@ -62,7 +63,8 @@ pub fn remove(journal: &Journal) -> Result<()> {
         if out && !wrapped {
             restore::take_back(&hooks, &memory)?;
             forget_contexts(journal, &memory)?;
-            if unwinding.is_empty() && !is_needed(journal, &stopped, &memory, &found) {
+            let needed = !unwinding.is_empty() || is_needed(journal, &stopped, &memory, &found);
+            if !needed && traps::give_back(&mut stopped, &memory, journal.traps).unwrap_or(false) {
                 return give_back(journal, &mut stopped, &memory);
             }
         }

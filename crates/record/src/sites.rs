@@ -236,7 +236,7 @@ impl Traced {
     }
 
     /// All threads, standing still. Those that did before go on doing so when they are let go into `held`.
-    fn stop(&mut self) -> Result<Stopped> {
+    pub fn stop(&mut self) -> Result<Stopped> {
         match self.held.take() {
             Some(thread) => Ok(Stopped::with_only(thread)),
             None => Stopped::stop(self.process, PATIENCE),

@@ -3,7 +3,7 @@
 use crate::probes::Found;
 use anyhow::{Context, Result, ensure};
 use nopal_agent::{FETCH_CONSTANT, FETCH_LOADS, Fetch};
-use nopal_control::{Fetched, Probe, Shown, Source};
+use nopal_control::{Fetched, Probe, Shown, Source, Way};
 use nopal_symbols::{Base, VariableKind};
 use nopal_trace::{Field, FieldKind};
 
@@ -160,7 +160,7 @@ fn follow(source: &Source, probe: &Probe, place: &Found, value: &mut Value) -> R
     match source {
         Source::Register(register) => {
             ensure!(
-                !(probe.returns && LOST_AT_RETURN.contains(register)),
+                !(probe.way == Way::Return && LOST_AT_RETURN.contains(register)),
                 "where a function returns, this register is nopal's; its result is in $ax and $dx"
             );
             fetch.source = *register;
@@ -168,7 +168,7 @@ fn follow(source: &Source, probe: &Probe, place: &Found, value: &mut Value) -> R
         Source::Argument(index) => {
             let at_entry = place.module.file.image.function_at(place.address)?;
             ensure!(
-                !probe.returns
+                probe.way != Way::Return
                     && at_entry.is_some_and(|function| function.address == place.address),
                 "arguments are in their registers where a function begins, and not behind"
             );

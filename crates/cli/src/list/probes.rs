@@ -10,7 +10,12 @@ use serde_json::{Value, json};
 
 use crate::output::finish;
 
-type Judged = (u64, Result<Site, Unprobed>);
+struct Judged {
+    address: u64,
+    site: Result<Site, Unprobed>,
+    /// Whether a breakpoint can be there.
+    breakpoint: bool,
+}
 
 pub fn run(mut out: impl Write, image: &Image, wanted: &str, as_json: bool) -> Result<()> {
     let mut functions = image.functions()?.iter();
@@ -24,7 +29,15 @@ pub fn run(mut out: impl Write, image: &Image, wanted: &str, as_json: bool) -> R
             ),
         }
     };
-    let judged = nopal_plan::probes(image, |probes| Ok(probes.of_function(function.address)?))?;
+    let judged = nopal_plan::probes(image, |probes| {
+        let all = probes.of_function(function.address)?.into_iter();
+        let judged = all.map(|(address, site)| Judged {
+            breakpoint: probes.breakpoint(address).is_ok(),
+            address,
+            site,
+        });
+        Ok(judged.collect::<Vec<Judged>>())
+    })?;
     let written = match as_json {
         true => write_json(&mut out, function, &judged),
         false => write_text(&mut out, function, &judged),
@@ -56,28 +69,32 @@ fn write_text(out: &mut dyn Write, function: &Function, judged: &[Judged]) -> io
         ("why not", Align::Left),
     ];
     let mut table = Table::new(&columns);
-    for (address, site) in judged {
-        let (bytes, why) = match site {
-            Ok(site) => (site.window.to_string(), String::new()),
-            Err(reason) => (String::new(), reason.to_string()),
+    for one in judged {
+        let place = place(function, one.address);
+        let (bytes, probe, why) = match &one.site {
+            Ok(site) => (site.window.to_string(), place, String::new()),
+            Err(reason) if one.breakpoint => (
+                "1".to_owned(),
+                format!("breakpoint {place}"),
+                reason.to_string(),
+            ),
+            Err(reason) => (String::new(), place, reason.to_string()),
         };
-        table.row(vec![
-            format!("{address:#x}"),
-            bytes,
-            place(function, *address),
-            why,
-        ]);
+        table.row(vec![format!("{:#x}", one.address), bytes, probe, why]);
     }
     table.write(out, usize::MAX)
 }
 
 fn write_json(out: &mut dyn Write, function: &Function, judged: &[Judged]) -> io::Result<()> {
-    let one = |(address, site): &Judged| -> Value {
-        let place = place(function, *address);
-        match site {
-            Ok(site) => json!({"address": address, "place": place, "bytes": site.window}),
+    let one = |one: &Judged| -> Value {
+        let (address, breakpoint) = (one.address, one.breakpoint);
+        let place = place(function, address);
+        match &one.site {
+            Ok(site) => {
+                json!({"address": address, "place": place, "bytes": site.window, "breakpoint": breakpoint})
+            }
             Err(reason) => {
-                json!({"address": address, "place": place, "reason": reason.to_string()})
+                json!({"address": address, "place": place, "reason": reason.to_string(), "breakpoint": breakpoint})
             }
         }
     };

@@ -2,13 +2,13 @@ use super::meaning::{Places, difference};
 use super::{Built, Random, installed, seed};
 use crate::relocate::{Loops, relocate};
 use crate::window::Window;
-use crate::{Body, Fixup, FrameChange, PlaceError, Plan, Reason};
+use crate::{Body, Fixup, FrameChange, JUMP, PlaceError, Plan, Reason};
 
 const START: u64 = 0x40_1000;
 
 /// The body of a function that consists of these bytes.
 fn displaced(bytes: &[u8]) -> Result<(Vec<u8>, Body), Reason> {
-    let window = Window::find(START, bytes, bytes.len())?;
+    let window = Window::find(START, bytes, bytes.len(), JUMP)?;
     Ok((
         window.bytes.to_vec(),
         relocate(&window, &[], Loops::InBody)?,
@@ -85,7 +85,7 @@ fn a_call_through_the_stack_looks_past_the_return_address() {
 #[test]
 fn the_frame_is_known_within_a_call() {
     let bytes = [0x53, 0xe8, 0x00, 0x01, 0, 0];
-    let window = Window::find(START, &bytes, bytes.len()).unwrap();
+    let window = Window::find(START, &bytes, bytes.len(), JUMP).unwrap();
     let rules = [
         (
             0,

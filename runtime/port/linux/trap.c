@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
+ *
+ * Where a breakpoint of ours leads: to the detour of its probe, with all registers as they were. The tool makes this the
+ * action of SIGTRAP while a process has breakpoints, with all signals blocked and `nopal_trap_return` behind it. Nothing
+ * is recorded here: the detour does that when the signal is over, so that a probe is one, whichever way leads to it.
+ */
+#include <stddef.h>
+
+#include <asm/signal.h>
+#include <asm/sigcontext.h>
+#include <asm/siginfo.h>
+#include <asm/ucontext.h>
+#include <asm/unistd.h>
+
+#include "process.h"
+#include "system_call.h"
+
+#define BREAKPOINT_BYTES 1
+
+void nopal_trap(int signal, siginfo_t *information, struct ucontext *context);
+
+/* 0: none of ours. Entries are only ever added, so it does not matter when a thread was stopped meanwhile. */
+static uint64_t detour_of(uint64_t address)
+{
+	const struct nopal_traps *traps = &nopal_process->traps;
+	for (uint64_t i = 0; i < traps->count; i++)
+		if (traps->breakpoints[i].address == address)
+			return traps->breakpoints[i].detour;
+	return 0;
+}
+
+void nopal_trap(int signal, siginfo_t *information, struct ucontext *context)
+{
+	/* Behind the breakpoint. What was sent by kill() is none, wherever the thread is. */
+	uint64_t *at = (uint64_t *)&context->uc_mcontext.rip;
+	uint64_t detour = information->si_code == SI_KERNEL ? detour_of(*at - BREAKPOINT_BYTES) : 0;
+	if (detour) {
+		*at = detour;
+		return;
+	}
+	/* The program has no handler, or there would be no breakpoints: it dies of this signal, when this one is over. */
+	long process = system_call(__NR_getpid, 0, 0, 0, 0, 0, 0), thread = system_call(__NR_gettid, 0, 0, 0, 0, 0, 0);
+	system_call(__NR_rt_sigaction, signal, (long)nopal_process->traps.before, 0, sizeof(uint64_t), 0, 0);
+	system_call(__NR_rt_tgsigqueueinfo, process, thread, signal, (long)information, 0, 0);
+}
