@@ -88,7 +88,7 @@ soak: all
 
 # The tables that the seeds made, on this machine.
 bench-seeds: all library
-	$(CARGO) run --release --package nopal-bench -- markers seeds
+	$(CARGO) run --release --package nopal-bench -- markers probes seeds
 
 man: all
 	$(NOPAL) man target/man

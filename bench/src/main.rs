@@ -10,6 +10,7 @@ mod locks;
 mod markers;
 mod net;
 mod pairs;
+mod probes;
 mod programs;
 mod readers;
 mod resident;
@@ -56,6 +57,9 @@ fn main() -> Result<()> {
     group("threads", &|| threads::measure(&places, &programs))?;
     group("locks", &|| locks::measure(&places, &programs))?;
     group("markers", &|| markers::measure(&places, &programs))?;
+    group("probes", &|| {
+        probes::measure(&places, &markers::compile(&programs)?)
+    })?;
     group("seeds", &|| seeds::measure(&places, &programs))?;
     group("attach", &|| attach::measure(&places, &programs))?;
     group("control", &|| control::measure(&places))?;

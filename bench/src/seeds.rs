@@ -1,5 +1,5 @@
-//! The other tables of the seeds, made again: whole programs with markers that are off (000), a probe at an instruction
-//! (002), copying in four states (003); and LTTng-UST beside a marker.
+//! The other tables of the seeds, made again: whole programs with markers that are off (000), copying in four states
+//! (003); and LTTng-UST beside a marker.
 
 use crate::markers::{library, root};
 use crate::programs::{Programs, is_installed};
@@ -16,13 +16,12 @@ const ROUNDS: usize = 3;
 
 pub fn measure(places: &Places, programs: &Programs) -> Result<Vec<Row>> {
     let mut rows = whole_programs(places, programs)?;
-    rows.extend(probes(places, programs)?);
     rows.extend(copying(places, programs)?);
     rows.extend(lttng(places, programs)?);
     Ok(rows)
 }
 
-fn rounds<T>(work: impl Fn() -> Result<T>) -> Result<Vec<T>> {
+pub fn rounds<T>(work: impl Fn() -> Result<T>) -> Result<Vec<T>> {
     (0..ROUNDS).map(|_| work()).collect()
 }
 
@@ -79,41 +78,6 @@ fn whole_programs(places: &Places, programs: &Programs) -> Result<Vec<Row>> {
             builds,
         )
         .note("theirs, building a kernel: 0.998"),
-    ])
-}
-
-// ---- 002: probes ----
-
-fn probes(places: &Places, programs: &Programs) -> Result<Vec<Row>> {
-    let program = crate::markers::compile(programs)?;
-    let of = |probe: &str| -> Result<Samples> {
-        let clocks = rounds(|| {
-            let options = ["--probe", probe, "--max-size", "16M"];
-            let printed = places.record(&options, &program, &["few"])?.printed;
-            let plain = run(Command::new(&program).arg("few"))?.printed;
-            Ok((printed.get("call")? - plain.get("call")?) / plain.get("clock_read")?)
-        })?;
-        Ok(Samples::from_iter(clocks))
-    };
-    let theirs = "theirs: 60 ns optimised, 910 ns by breakpoint; its return 350 and 1,210 ns";
-    Ok(vec![
-        Row::new(
-            "a probe that fetches two registers, recorded, added",
-            "× clock",
-            of("target fetch $di $si")?,
-        )
-        .bound(Bound::AtMost(1.4))
-        .note(theirs),
-        Row::new(
-            "a probe that fetches nothing, recorded, added",
-            "× clock",
-            of("target")?,
-        ),
-        Row::new(
-            "a probe where a function returns, with its calls, recorded, added",
-            "× clock",
-            of("return target fetch $ax")?,
-        ),
     ])
 }
 

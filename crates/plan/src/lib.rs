@@ -24,7 +24,7 @@ mod window;
 
 pub use body::{Body, Fixup, FrameChange, Part, PlaceError};
 pub use plan::{How, Plan, Refused, Site};
-pub use probe::{Probes, Unprobed, probes};
+pub use probe::{Judged, Probes, Unprobed, probes};
 pub use reason::Reason;
 
 /// Bytes of `jmp rel32`.

@@ -77,6 +77,13 @@ impl fmt::Display for Unprobed {
 
 impl std::error::Error for Unprobed {}
 
+/// An instruction, and what may lead to a probe there: a jump, and a breakpoint.
+pub struct Judged {
+    pub address: u64,
+    pub site: Result<Site, Unprobed>,
+    pub breakpoint: bool,
+}
+
 /// Judges places of one file.
 pub struct Probes<'a, 'b> {
     judge: &'a Judge<'b>,
@@ -105,16 +112,22 @@ impl Probes<'_, '_> {
         self.judged(function, &code, address, least)
     }
 
-    /// [`Probes::site`] for all instructions of the function that has an address.
-    #[expect(clippy::type_complexity)]
-    pub fn of_function(
-        &self,
-        address: u64,
-    ) -> Result<Vec<(u64, Result<Site, Unprobed>)>, Unprobed> {
+    /// The same for all instructions of the function that has an address.
+    pub fn of_function(&self, address: u64) -> Result<Vec<Judged>, Unprobed> {
         let function = self.function(address)?;
         let code = self.function_code(function);
         let places = code.iter().map(|instruction| instruction.ip());
-        let judged = places.map(|at| (at, self.judged(function, &code, at, JUMP)));
+        let judged = places.map(|address| {
+            let site = self.judged(function, &code, address, JUMP);
+            // Where a jump fits, one byte does.
+            let breakpoint =
+                site.is_ok() || self.judged(function, &code, address, BREAKPOINT).is_ok();
+            Judged {
+                address,
+                site,
+                breakpoint,
+            }
+        });
         Ok(judged.collect())
     }
 

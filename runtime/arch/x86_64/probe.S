@@ -41,8 +41,9 @@ nopal_detour_end:
 #define SAVED 56                /* what is pushed before the return address */
 #define VALUES (SAVED + 16)
 
-/* Values that are registers. %ah and %al keep the flags: lahf knows all but the overflow flag. */
-	.globl nopal_stub_probe
+/* Values that are registers. What is between the two names is the action; who measures what it costs to come there leaves
+ * it out. %ah and %al keep the flags: lahf knows all but the overflow flag. */
+	.globl nopal_stub_probe, nopal_probe_action, nopal_probe_done
 	.type nopal_stub_probe, @function
 	.balign 64
 nopal_stub_probe:
@@ -56,6 +57,7 @@ nopal_stub_probe:
 	push_register %rdi
 	push_register %r8
 	push_register %r9
+nopal_probe_action:
 .Lagain:
 	mov MARK_SHAPE(%rcx), %edi
 	lea VALUES + NOPAL_RED_ZONE(%rsp, %rdi, 8), %rdx
@@ -69,6 +71,7 @@ nopal_stub_probe:
 	jnz .Lcopy
 .Lcopied:
 	mov %rdx, 8(%rax)
+nopal_probe_done:
 .Ldone:
 	.cfi_remember_state
 	pop_register %r9

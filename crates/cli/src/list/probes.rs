@@ -4,18 +4,11 @@ use std::io::{self, Write};
 
 use anyhow::{Result, bail};
 use nopal_analysis::text::{Align, Table};
-use nopal_plan::{Site, Unprobed};
+use nopal_plan::Judged;
 use nopal_symbols::{Function, Image, demangle, nearest, without_parameters};
 use serde_json::{Value, json};
 
 use crate::output::finish;
-
-struct Judged {
-    address: u64,
-    site: Result<Site, Unprobed>,
-    /// Whether a breakpoint can be there.
-    breakpoint: bool,
-}
 
 pub fn run(mut out: impl Write, image: &Image, wanted: &str, as_json: bool) -> Result<()> {
     let mut functions = image.functions()?.iter();
@@ -29,15 +22,7 @@ pub fn run(mut out: impl Write, image: &Image, wanted: &str, as_json: bool) -> R
             ),
         }
     };
-    let judged = nopal_plan::probes(image, |probes| {
-        let all = probes.of_function(function.address)?.into_iter();
-        let judged = all.map(|(address, site)| Judged {
-            breakpoint: probes.breakpoint(address).is_ok(),
-            address,
-            site,
-        });
-        Ok(judged.collect::<Vec<Judged>>())
-    })?;
+    let judged = nopal_plan::probes(image, |probes| Ok(probes.of_function(function.address)?))?;
     let written = match as_json {
         true => write_json(&mut out, function, &judged),
         false => write_text(&mut out, function, &judged),

@@ -39,6 +39,29 @@ fn nothing_may_lead_behind_the_first_byte() {
 }
 
 #[test]
+fn a_breakpoint_needs_one_instruction() {
+    let body = "function f\npush %rax\n1: dec %edi\nnop\nnop\njnz 1b\npop %rax\nret\nend f
+         function h\nmov $39, %eax\nsyscall\nud2\nret\nend h";
+    let planned = library(body);
+    let (f, h) = (planned.address("f"), planned.address("h"));
+    probes(&planned.image, |probes| {
+        let of_f = probes.of_function(f).unwrap();
+        assert!(of_f.iter().all(|one| one.breakpoint), "all of them");
+        assert!(of_f[0].site.is_err(), "where no jump fits, too");
+        let last = of_f.last().unwrap().address;
+        assert_eq!(probes.breakpoint(last).unwrap().window, 1);
+        assert_eq!(probes.breakpoint(f + 1).unwrap().window, 2);
+        let within = probes.breakpoint(f + 2);
+        assert!(matches!(within, Err(Unprobed::WithinInstruction { .. })));
+        assert_eq!(probes.breakpoint(h + 5), Err(Unprobed::SystemCall));
+        let traps = probes.breakpoint(h + 7);
+        assert_eq!(traps, Err(Unprobed::Bytes(Reason::Traps)));
+        Ok(())
+    })
+    .unwrap();
+}
+
+#[test]
 fn a_jump_back_to_the_probe_passes_it_again() {
     let body = "function f\nxor %eax, %eax\n1: dec %rdi\njnz 1b\nret\nend f";
     let site = verdict(body, "f", 2).unwrap();
