@@ -97,6 +97,9 @@ __attribute__((noinline)) long counted(long thread, long i)
 	return value * 7 + (value >> 3);
 }
 
+/* Two functions of one line. */
+__attribute__((noinline, used)) long left(long n) { return n * 3; } __attribute__((noinline, used)) long right(long n) { return n * 5; }
+
 struct job {
 	long number;
 	long times;

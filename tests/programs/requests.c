@@ -1,7 +1,10 @@
 /* Does what the lines of its input say, and says "done" after each:
  *   fast N   handles N requests      slow MS   handles one that takes so many milliseconds
- *   answer N                         begin, end   call functions of these names */
+ *   answer N                         begin, end   call functions of these names
+ * Requests pass a marker, answers a static probe. */
 #include "hard.h"
+#include "../../include/nopal.h"
+#include <sys/sdt.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -25,6 +28,7 @@ KEPT static long handle_request(long ms)
 		n = step(n);
 	if (ms)
 		stall(ms);
+	NOPAL_MARK(served, "ms=%ld how=%s", ms, ms ? "slow" : "fast");
 	return n;
 }
 
@@ -50,8 +54,11 @@ int main(void)
 			CHECK(handle_request(number) == 10);
 		for (int i = 0; !strcmp(word, "fast") && i < number; i++)
 			CHECK(handle_request(0) == 10);
-		if (!strcmp(word, "answer"))
-			CHECK(answer(number) == -number);
+		if (!strcmp(word, "answer")) {
+			int answered = answer(number);
+			CHECK(answered == -number);
+			STAP_PROBE2(requests, answered, number, answered);
+		}
 		if (!strcmp(word, "begin"))
 			begin_phase();
 		if (!strcmp(word, "end"))

@@ -1,5 +1,6 @@
 /* Sandboxes: "strict" allows read, write and exit only, and forbids to read the clock; "filter" kills on every system
- * call but those and a few, "threads" the same for all threads at once; "asked" only asks what there is. */
+ * call but those and a few, "threads" the same for all threads at once, "fork" has a child in it; "asked" only asks what
+ * there is. */
 #define _GNU_SOURCE
 #include "hard.h"
 #include <errno.h>
@@ -51,6 +52,8 @@ static void filter(unsigned flags)
 		ALLOW(SYS_write),
 		ALLOW(SYS_exit),
 		ALLOW(SYS_exit_group),
+		ALLOW(SYS_fork),
+		ALLOW(SYS_wait4),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
 	};
 	struct sock_fprog program = {sizeof code / sizeof code[0], code};
@@ -84,6 +87,11 @@ int main(int count, char **words)
 	} else if (strcmp(words[1], "filter") == 0) {
 		say("calls: 100 before\ncalls: 100 after\ncalls: 5001 deep_after\n");
 		filter(0);
+	} else if (strcmp(words[1], "fork") == 0) {
+		say("calls: 100 before\ncalls: 200 after\ncalls: 10002 deep_after\n");
+		filter(0);
+		long child = syscall(SYS_fork);
+		CHECK(child >= 0 && (!child || syscall(SYS_wait4, child, 0, 0, 0) == child));
 	} else if (strcmp(words[1], "asked") == 0) {
 		say("calls: 100 before\ncalls: 100 after\ncalls: 5001 deep_after\n");
 		ask();

@@ -32,6 +32,11 @@ fn a_seccomp_filter_on_all_threads() {
 }
 
 #[test]
+fn a_child_in_a_seccomp_filter() {
+    seccomp("fork");
+}
+
+#[test]
 fn setuid_and_unshare() {
     Case::new(c("credentials", &[])).check();
 }

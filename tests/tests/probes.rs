@@ -548,6 +548,89 @@ fn places_that_cannot_be_are_refused_with_the_reason() {
 }
 
 #[test]
+fn a_line_of_several_functions_names_them() {
+    let program = program("gcc", &["-O2"]);
+    let source = std::fs::read_to_string(program.source.as_ref().unwrap()).unwrap();
+    let line = source
+        .lines()
+        .position(|line| line.contains(" left(long n)"));
+    let place = format!("probed.c:{}", line.unwrap() + 1);
+    let case = Case::new(program).options(["--probe", &place]);
+    let refused = case.traced_start(&scratch().path().join("trace")).run("");
+    let told = format!("{place} is at several places: left@probed right@probed");
+    assert!(refused.stderr.contains(&told), "{}", refused.stderr);
+    assert_eq!((refused.end, &*refused.stdout), (End::Code(1), ""));
+}
+
+#[test]
+fn nopals_own_code_cannot_be_probed() {
+    let mut busy = Busy::new();
+    let process = busy.program.id();
+    let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).unwrap();
+    let generated = maps
+        .lines()
+        .find(|line| line.contains("nopal") && line.contains(" r-x"))
+        .unwrap();
+    let address = generated.split('-').next().unwrap();
+    for (place, said) in [
+        (format!("0x{address}"), "is in nopal's own memory"),
+        (
+            "_dl_debug_state".to_owned(),
+            "the loader's hook, which nopal itself uses",
+        ),
+        ("0x700000000000".to_owned(), "is in no file that is loaded"),
+    ] {
+        for way in ["", "breakpoint "] {
+            let refused = busy.ctl(&format!("probe {way}{place}"));
+            assert_eq!(refused.end, End::Code(1), "{way}{place}");
+            let refused = refused.stderr;
+            assert!(
+                refused.contains(said) || refused.contains("the C library blocks"),
+                "{way}{place}: {refused}"
+            );
+        }
+    }
+    busy.tool.signal_group(libc::SIGINT);
+    assert_eq!(busy.tool.wait().end, End::Code(0));
+    busy.end();
+}
+
+/// Registers are recorded where nopal makes no system calls, and memory is not.
+#[test]
+fn a_confined_program_and_its_child_are_probed() {
+    let case = Case::new(nopal_tests::c("seccomp", &[]))
+        .arguments(["fork"])
+        .options([
+            "--block",
+            "--probe",
+            "before fetch n=$di:s32 held=+0($sp)",
+            "--probe",
+            "after fetch n=$di:s32 held=+0($sp)",
+        ]);
+    let (untraced, traced) = (case.untraced(), case.traced());
+    assert_eq!(traced.ended.end, untraced.end, "{}", traced.said);
+    assert_eq!(traced.ended.stdout, untraced.stdout);
+    let events = events(&traced.directory());
+    assert_eq!(counts(&events), [("before", 100), ("after", 200)].into());
+    for n in 0..100 {
+        let before = format!("before n={n} held=0x");
+        assert_eq!(
+            events
+                .iter()
+                .filter(|event| event.starts_with(&before))
+                .count(),
+            1
+        );
+        let after = format!("after n={} held=?", n + 100);
+        assert_eq!(
+            events.iter().filter(|event| **event == after).count(),
+            2,
+            "{after}"
+        );
+    }
+}
+
+#[test]
 fn programs_that_nobody_here_wrote() {
     let python = "import json\n\
          def f(n): return n if n < 2 else f(n - 1) + f(n - 2)\n\

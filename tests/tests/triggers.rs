@@ -284,6 +284,102 @@ fn arguments_and_results_decide() {
 }
 
 #[test]
+fn markers_probes_and_static_probes_are_waited_for() {
+    let options = ["-F", "step", "-M", "served", "-M", "requests:answered"];
+    let mut desk = Desk::with(&options);
+    desk.ctl(
+        "probe answer new asked fetch n=$di:s32\nprobe asked on\n\
+         when mark served if how == \"slow\" do count new slow\n\
+         when mark served if ms > 2 and hits > 2 do mark new late\n\
+         when probe asked if n == 7 do count new seven\n\
+         when mark requests:answered if argument2 < -50 do count new less\n\
+         when mark requests:answered if argument1 == 51 do trace function off new quiet\n\
+         when probe asked if n == 99 do stop new stopped",
+    );
+    for line in ["fast 2", "slow 3", "answer 7", "answer 51"] {
+        desk.run(line);
+    }
+    desk.wait_for("trace function off");
+    desk.run("fast 3");
+    desk.run("answer 99");
+    desk.wait_for("#traceactive 0");
+    desk.run("slow 3");
+    for (name, told) in [
+        ("slow", "met 6, fired 1"),
+        ("late", "met 6, fired 1"),
+        ("seven", "met 3, fired 1"),
+        ("less", "met 3, fired 2"),
+        ("quiet", "met 3, fired 1"),
+        ("stopped", "met 3, fired 1"),
+    ] {
+        let state = desk.wait_for(&format!("#when {name} "));
+        assert_eq!(state, told, "{name}");
+    }
+    let (scratch, _) = desk.end();
+    let trace = scratch.path().join("trace");
+    assert_eq!(Report::of(&trace).calls("step"), 30);
+    let text = replay(&trace);
+    assert!(
+        text.contains("/* late: mark served: served ms=3 how=\"slow\" */"),
+        "{text}"
+    );
+}
+
+#[test]
+fn conditions_that_say_nothing_are_quoted_with_what_could_be() {
+    let desk = Desk::with(&["-F", "step", "-M", "served"]);
+    desk.ctl("probe answer new asked fetch n=$di:s32");
+    for (command, expected) in [
+        ("when step if do count", "expected COND, found \"do\""),
+        (
+            "when step if duration > do count",
+            "\"\" is no value: there are arg1 to arg6",
+        ),
+        (
+            "when step if hits do count",
+            "expected ==, !=, <, <=, > or >=",
+        ),
+        (
+            "when step if (hits > 2 do count",
+            "a parenthesis is not closed",
+        ),
+        (
+            "when return step if foo == 2 do count",
+            "a function has no \"foo\", but arg1 to arg6",
+        ),
+        (
+            "when mark served if mss > 2 do count",
+            "the marker does not have all of mss, but ms, how",
+        ),
+        (
+            "when probe asked if m == 7 do count",
+            "the marker does not have all of m, but n",
+        ),
+        (
+            "when probe askd do count",
+            "there is no probe \"askd\", only asked",
+        ),
+        (
+            "when mark serfed do count",
+            "no marker matches serfed; the nearest are served",
+        ),
+        ("when step if hits > 2 do", "expected ACTION, found its end"),
+        (
+            "when step if hits > 2 do cunt",
+            "expected snapshot, start, stop, trace, mark, count or detach, found \"cunt\"",
+        ),
+    ] {
+        let refused = desk.try_ctl(command);
+        assert_eq!(refused.end, End::Code(1), "{command}");
+        let quoted = format!("nopal: \"{}", command.replace('"', "\\\""));
+        assert!(refused.stderr.starts_with(&quoted), "{}", refused.stderr);
+        assert!(refused.stderr.contains(expected), "{}", refused.stderr);
+    }
+    assert!(!desk.ctl("").contains("when"), "none has been set");
+    desk.end();
+}
+
+#[test]
 fn a_trigger_ends_the_session() {
     let mut desk = Desk::with(&[]);
     desk.ctl("when end_phase do detach");
