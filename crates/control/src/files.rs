@@ -84,8 +84,8 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// A write that fills blocks may have been cut anywhere by who copies a file; any other one ends where its writer
-/// meant it to, with an end of line or without.
+/// A write that fills blocks may have been cut anywhere by who copies a file, and a byte alone is no command; any other
+/// write ends where its writer meant it to, with an end of line or without.
 const BLOCK: usize = 4096;
 /// A line that is longer is no command.
 const LONGEST_LINE: usize = 1 << 20;
@@ -179,7 +179,8 @@ impl Control {
         bytes: &[u8],
     ) -> Result<(), Error> {
         file.pending.extend_from_slice(bytes);
-        let cut = bytes.len().is_multiple_of(BLOCK) && !bytes.is_empty();
+        let is_piece = file.role == Role::Control && bytes.len() == 1;
+        let cut = is_piece || bytes.len().is_multiple_of(BLOCK) && !bytes.is_empty();
         let whole = match file.pending.iter().rposition(|byte| *byte == b'\n') {
             _ if !cut => file.pending.len(),
             Some(end) => end + 1,

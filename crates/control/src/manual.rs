@@ -144,6 +144,7 @@ fn access(row: &Row) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::PROCESSOR;
     use std::fmt::Write;
 
     /// The same tables, for docs/control.md.
@@ -192,6 +193,45 @@ mod tests {
                 command.example
             );
         }
+    }
+
+    /// The small words of a form, in their order, are in its example.
+    #[test]
+    fn every_example_is_of_what_it_stands_at() {
+        for command in COMMANDS {
+            let mut words = command.example.split(' ');
+            let is_argument =
+                |word: &&str| word.starts_with(|char: char| char.is_ascii_uppercase());
+            for word in command.form.split(' ').filter(|word| !is_argument(word)) {
+                let found = words.any(|other| other == word);
+                assert!(found, "{}: {}", command.form, command.example);
+            }
+        }
+        for row in FILES {
+            assert!(row.example.contains(row.name), "{}", path(row));
+        }
+    }
+
+    /// What is listed is what is described, folder by folder.
+    #[test]
+    fn every_file_that_is_served_is_described() {
+        let page = manual();
+        let mut folders = vec![String::new()];
+        while let Some(folder) = folders.pop() {
+            for entry in crate::Control::list(&folder).unwrap() {
+                let path = format!("{folder}/{}", entry.name);
+                let path = path.trim_start_matches('/');
+                if entry.folder {
+                    folders.push(path.to_owned());
+                    continue;
+                }
+                // The folder of each processor has the same files.
+                let described = path.split('/').filter(|part| !part.starts_with(PROCESSOR));
+                let described = described.collect::<Vec<_>>().join("/");
+                assert!(page.contains(&described.replace('-', "\\-")), "{path}");
+            }
+        }
+        assert!(page.contains(PROCESSOR));
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! The names and habits of the kernel's tracing directory, over the same state. Its function tracer is a trace named
 //! `function`.
 
+use std::collections::HashSet;
+
 use anyhow::{Context, Result, bail, ensure};
 use nopal_analysis::dump::{Excerpt, Look};
 
-use crate::engine::{Engine, FoundSite, Place};
+use crate::engine::{Engine, FoundSite, Place, SiteKey};
 use crate::files::{Error, File, Shown};
 use crate::grammar::{Command, numbers_in, places_in, quoted};
 use crate::state::{Control, find, found_or_waiting};
@@ -432,7 +434,7 @@ impl Control {
                 place: part.place,
             };
             if part.excluded {
-                places.retain(|other| *other != place);
+                places = taken_out(engine, places, &place)?;
             } else if !places.contains(&place) {
                 places.push(place);
             }
@@ -492,6 +494,44 @@ impl Control {
 }
 
 /// A function a line, as a filter takes it.
+/// The places without another one. A place of which only some functions are in that becomes the names of the others.
+fn taken_out(engine: &mut dyn Engine, places: Vec<Part>, out: &Part) -> Result<Vec<Part>> {
+    let included = |part: &Part| Part {
+        excluded: false,
+        ..part.clone()
+    };
+    let all = places.len();
+    let mut left: Vec<Part> = places.into_iter().filter(|part| part != out).collect();
+    if left.len() < all {
+        return Ok(left);
+    }
+    let out_of = find(engine, &What::parsed(vec![included(out)]))?;
+    let out_of: HashSet<SiteKey> = out_of.iter().map(|site| site.key).collect();
+    let mut some = false;
+    for part in std::mem::take(&mut left) {
+        let found = find(engine, &What::parsed(vec![included(&part)]))?;
+        let (gone, stay): (Vec<_>, Vec<_>) = found
+            .into_iter()
+            .partition(|site| out_of.contains(&site.key));
+        if gone.is_empty() {
+            left.push(part);
+            continue;
+        }
+        some = true;
+        let names = lines(&stay);
+        left.extend(names.lines().flat_map(places_in).map(|name| Part {
+            excluded: out.excluded,
+            ..name
+        }));
+    }
+    ensure!(
+        some,
+        "none of the functions that are listed matches {}",
+        included(out)
+    );
+    Ok(left)
+}
+
 fn lines(sites: &[FoundSite]) -> String {
     let traced = sites.iter().filter(|site| site.refused.is_none());
     let mut text = String::new();

@@ -210,6 +210,17 @@ fn lines_that_a_copy_cuts_are_put_together() {
     assert!(desk.cat("ctl").ends_with("\nstop\n"));
     desk.control.close(&mut desk.fake, file).unwrap();
 
+    // As `dd bs=1` does.
+    let mut file = desk.open("ctl", WRITE);
+    for byte in b"trace main new m\ntrace m on\nuniform on" {
+        desk.write(&mut file, &[*byte]);
+    }
+    assert!(desk.cat("ctl").contains("\ntrace m on\n"));
+    assert!(desk.cat("ctl").contains("\nuniform off\n"));
+    desk.control.close(&mut desk.fake, file).unwrap();
+    assert!(desk.cat("ctl").contains("\nuniform on\n"));
+    desk.echo("uniform off", "ctl");
+
     // A last block that is full, without an end of line.
     let mut file = desk.open("ctl", WRITE);
     let block = format!("{:>4096}", "start");
@@ -345,6 +356,34 @@ fn the_function_tracer() {
     desk.echo("0", "tracing/tracing_on");
     assert_eq!(desk.fake.in_mode(Mode::Off).len(), 8);
     assert_eq!(desk.cat("tracing/tracing_on"), "0\n");
+}
+
+#[test]
+fn functions_are_taken_out_of_what_a_glob_lists() {
+    let mut desk = Desk::new();
+    let filter = "tracing/set_ftrace_filter";
+    desk.echo("parse_* main", filter);
+    desk.append("!parse_file", filter);
+    assert_eq!(desk.cat(filter), "parse_line\nparse_char\nmain\n");
+    desk.append("!*_line", filter);
+    assert_eq!(desk.cat(filter), "parse_char\nmain\n");
+    let mut file = desk.open(filter, WRITE);
+    let error = desk
+        .control
+        .write(&mut desk.fake, &mut file, b"!parse_line\n");
+    assert!(
+        error
+            .unwrap_err()
+            .to_string()
+            .contains("none of the functions that are listed matches parse_line")
+    );
+    desk.control.close(&mut desk.fake, file).unwrap();
+    assert_eq!(desk.cat(filter), "parse_char\nmain\n");
+    let left_out = "tracing/set_ftrace_notrace";
+    desk.echo("parse_*", left_out);
+    desk.append("!parse_char", left_out);
+    assert_eq!(desk.cat(left_out), "parse_line\nparse_file\n");
+    assert_eq!(desk.cat(filter), "parse_char\nmain\n");
 }
 
 #[test]
