@@ -41,6 +41,7 @@ mod launch;
 mod loader;
 mod maps;
 mod memory;
+mod pages;
 mod positions;
 mod ptrace;
 mod reaper;
@@ -63,6 +64,7 @@ pub use launch::{Command, LaunchError, Launched, environment, launch};
 pub use loader::{LoaderStop, run_to_loader_consistent};
 pub use maps::{Mapping, Module, maps, modules, open_module};
 pub use memory::{Memory, Outcome, Patch};
+pub use pages::Pages;
 pub use positions::Position;
 pub use ptrace::{Options, Registers};
 pub use refusal::{

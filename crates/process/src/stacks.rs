@@ -1,15 +1,11 @@
 //! A search of a process's stacks for addresses of code.
 
-use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
-use crate::information::directory;
-use crate::{Mapping, Memory, Position, Stopped, maps};
+use crate::{Mapping, Memory, Pages, Position, Stopped, maps};
 
-const PAGE: u64 = 4096;
 /// Read at a time.
 const PIECE: usize = 256 << 10;
 
@@ -153,8 +149,7 @@ fn without(whole: Range<u64>, parts: &[Range<u64>]) -> Vec<Range<u64>> {
 
 struct Reader<'a> {
     memory: Memory,
-    /// Says which pages there are. Others are zero, and reading would not make them, but takes time.
-    pages: File,
+    pages: Pages,
     ranges: &'a [Range<u64>],
     buffer: Vec<u8>,
     search: Search,
@@ -162,10 +157,9 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn new(pid: i32, ranges: &[Range<u64>]) -> Result<Reader<'_>> {
-        let path = format!("{}/pagemap", directory(pid));
         Ok(Reader {
             memory: Memory::open(pid)?,
-            pages: File::open(&path).with_context(|| format!("cannot open {path}"))?,
+            pages: Pages::of(pid)?,
             ranges,
             buffer: vec![0; PIECE],
             search: Search::default(),
@@ -175,7 +169,7 @@ impl Reader<'_> {
     /// Reads at most about `most` bytes of a part; returns how many.
     fn read(&mut self, part: Range<u64>, most: u64) -> Result<u64> {
         let mut done = 0;
-        for run in self.present(part)? {
+        for run in self.pages.present(part)? {
             for start in run.clone().step_by(PIECE) {
                 let bytes = (run.end - start).min(PIECE as u64);
                 if done + bytes > most {
@@ -187,39 +181,6 @@ impl Reader<'_> {
             }
         }
         Ok(done)
-    }
-
-    /// The pieces of a part that have pages, in memory or swapped out.
-    fn present(&self, part: Range<u64>) -> Result<Vec<Range<u64>>> {
-        const IN_MEMORY_OR_SWAPPED: u64 = 3 << 62;
-        const AT_ONCE: u64 = 4096;
-        let mut runs = Vec::<Range<u64>>::new();
-        let mut entries = [0; AT_ONCE as usize * 8];
-        let (first, end) = (part.start / PAGE, part.end.div_ceil(PAGE));
-        for page in (first..end).step_by(AT_ONCE as usize) {
-            let count = (end - page).min(AT_ONCE) as usize;
-            let entries = &mut entries[..count * 8];
-            self.pages
-                .read_exact_at(entries, page * 8)
-                .context("cannot see which pages a process has")?;
-            let words = entries
-                .as_chunks::<8>()
-                .0
-                .iter()
-                .map(|word| u64::from_ne_bytes(*word));
-            for (page, word) in (page..).zip(words) {
-                if word & IN_MEMORY_OR_SWAPPED == 0 {
-                    continue;
-                }
-                let start = (page * PAGE).max(part.start);
-                let end = ((page + 1) * PAGE).min(part.end);
-                match runs.last_mut() {
-                    Some(last) if last.end == start => last.end = end,
-                    _ => runs.push(start..end),
-                }
-            }
-        }
-        Ok(runs)
     }
 
     fn look_through(&mut self, start: u64, bytes: usize) {

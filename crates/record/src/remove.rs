@@ -10,7 +10,7 @@ use crate::traced::under_new_filter;
 use crate::traps;
 use anyhow::Result;
 use nopal_agent::STACK_PART_BYTES;
-use nopal_process::{Memory, Stopped};
+use nopal_process::{Memory, Pages, Stopped};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -28,6 +28,8 @@ const MOST_STEPS: usize = 20_000;
 /// How often threads are let go that could not be brought out of generated code, and for how long at first.
 const ATTEMPTS: u32 = 8;
 const PAUSE: Duration = Duration::from_millis(1);
+
+const PAGE: usize = 4096;
 
 /// How much memory is searched for stacks that no thread is on.
 const ELSEWHERE: u64 = 8 << 20;
@@ -138,24 +140,21 @@ pub fn step_out(journal: &Journal, stopped: &mut Stopped, waiting: &[i32]) -> Re
 /// are; returns whether there may be any.
 pub fn unwrap_frames(journal: &Journal, memory: &Memory, left: &[Range<u64>]) -> Result<bool> {
     let mut some_left = false;
-    let mut stack = vec![0; STACK_PART_BYTES as usize];
-    let mut mirror = vec![0; STACK_PART_BYTES as usize];
+    let pages = Pages::of(journal.process)?;
+    let (mut stack, mut mirror) = ([0; PAGE], [0; PAGE]);
     for at in journal.mirrored_parts(memory)? {
         let there = at.wrapping_add_signed(journal.mirror);
-        let whole = memory.read(at, &mut stack).is_ok() && memory.read(there, &mut mirror).is_ok();
-        for page in (0..STACK_PART_BYTES).step_by(4096) {
-            let range = page as usize..page as usize + 4096;
-            let (stack, mirror) = (&mut stack[range.clone()], &mut mirror[range]);
-            let there = there.wrapping_add(page);
-            let page = at.wrapping_add(page);
-            // A part may be half mapped.
-            let unread = !whole
-                && (memory.read(page, stack).is_err() || memory.read(there, mirror).is_err());
-            if unread {
+        // What was never kept is not wrapped.
+        let Ok(kept) = pages.present(there..there.saturating_add(STACK_PART_BYTES)) else {
+            continue;
+        };
+        for there in kept.into_iter().flat_map(|run| run.step_by(PAGE)) {
+            let page = there.wrapping_sub(journal.mirror as u64);
+            if memory.read(page, &mut stack).is_err() || memory.read(there, &mut mirror).is_err() {
                 continue;
             }
             let is_left = left.iter().any(|range| range.contains(&page));
-            for (index, (held, kept)) in words(stack).zip(words(mirror)).enumerate() {
+            for (index, (held, kept)) in words(&stack).zip(words(&mirror)).enumerate() {
                 let wrapped = journal.is_generated(held)
                     && is_after_call(memory, held)
                     && !journal.is_generated(kept)

@@ -1,0 +1,58 @@
+//! Which pages of its memory a process has.
+
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
+use anyhow::{Context, Result};
+
+use crate::information::directory;
+
+const PAGE: u64 = 4096;
+
+/// The page map of a process. Pages that it has not got are zero; reading would not make them, but takes time.
+#[derive(Debug)]
+pub struct Pages {
+    map: File,
+}
+
+impl Pages {
+    pub fn of(pid: i32) -> Result<Pages> {
+        let path = format!("{}/pagemap", directory(pid));
+        let map = File::open(&path).with_context(|| format!("cannot open {path}"))?;
+        Ok(Pages { map })
+    }
+
+    /// The pieces of a part of memory that have pages, in memory or swapped out.
+    pub fn present(&self, part: Range<u64>) -> Result<Vec<Range<u64>>> {
+        const IN_MEMORY_OR_SWAPPED: u64 = 3 << 62;
+        const AT_ONCE: u64 = 4096;
+        let mut runs = Vec::<Range<u64>>::new();
+        let (first, end) = (part.start / PAGE, part.end.div_ceil(PAGE));
+        let mut entries = vec![0; (end - first).min(AT_ONCE) as usize * 8];
+        for page in (first..end).step_by(AT_ONCE as usize) {
+            let count = (end - page).min(AT_ONCE) as usize;
+            let entries = &mut entries[..count * 8];
+            self.map
+                .read_exact_at(entries, page * 8)
+                .context("cannot see which pages a process has")?;
+            let words = entries
+                .as_chunks::<8>()
+                .0
+                .iter()
+                .map(|word| u64::from_ne_bytes(*word));
+            for (page, word) in (page..).zip(words) {
+                if word & IN_MEMORY_OR_SWAPPED == 0 {
+                    continue;
+                }
+                let start = (page * PAGE).max(part.start);
+                let end = ((page + 1) * PAGE).min(part.end);
+                match runs.last_mut() {
+                    Some(last) if last.end == start => last.end = end,
+                    _ => runs.push(start..end),
+                }
+            }
+        }
+        Ok(runs)
+    }
+}
