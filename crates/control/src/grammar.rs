@@ -9,6 +9,15 @@ use crate::probe::{Probe, Way};
 use crate::triggers::{self, Action, When};
 use crate::what::{Part, What};
 
+/// `enum nopal_command`
+#[expect(
+    dead_code,
+    reason = "those between the first and the last command of probes"
+)]
+mod command {
+    include!(concat!(env!("OUT_DIR"), "/commands.rs"));
+}
+
 /// What a line asks for.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
@@ -102,72 +111,70 @@ pub fn parse(line: &str) -> Result<Option<Command>, String> {
         let fetched = fetched.unwrap_or_default();
         Probe::parsed(&text(0), way, name.as_deref(), &fetched).map(Command::Probe)
     };
-    // In the order of `enum nopal_command`.
+    let when = |condition: Option<usize>, action: usize, name: Option<usize>| {
+        let condition = condition.map(|argument| parsed.arguments[argument]);
+        let [place, ..] = parsed.arguments;
+        when(line, place, condition, parsed.arguments[action]).map(|when| Command::When {
+            when,
+            name: name.map(text),
+        })
+    };
     Ok(Some(match parsed.command {
-        0 => return Ok(None),
-        1 => Command::New {
+        command::NONE => return Ok(None),
+        command::TRACE_NEW => Command::New {
             what: what(),
             name: text(1),
         },
-        2 => switch(true),
-        3 => switch(false),
-        4 => Command::Remove { name: text(0) },
-        5 => Command::Size(numbers().first().copied().unwrap_or(0)),
-        6 => watch(false),
-        7 => watch(true),
-        8 => Command::Start,
-        9 => Command::Stop,
-        10 => Command::Reset,
-        11 => Command::Query(what()),
-        12 => Command::Simulate(what()),
-        13 => Command::Uniform(true),
-        14 => Command::Uniform(false),
-        15 => mark(true),
-        16 => mark(false),
-        number @ 17..29 => probe(number - 17)?,
-        29 => Command::SwitchProbe {
+        command::TRACE_ON => switch(true),
+        command::TRACE_OFF => switch(false),
+        command::TRACE_REMOVE => Command::Remove { name: text(0) },
+        command::SIZE => Command::Size(numbers().first().copied().unwrap_or(0)),
+        command::WATCH => watch(false),
+        command::WATCH_CHILDREN => watch(true),
+        command::START => Command::Start,
+        command::STOP => Command::Stop,
+        command::RESET => Command::Reset,
+        command::QUERY => Command::Query(what()),
+        command::TESTTRACEIN => Command::Simulate(what()),
+        command::UNIFORM_ON => Command::Uniform(true),
+        command::UNIFORM_OFF => Command::Uniform(false),
+        command::MARK_ON => mark(true),
+        command::MARK_OFF => mark(false),
+        number @ command::PROBE..=command::PROBE_BREAKPOINT_NAMED_FETCH => {
+            probe(number - command::PROBE)?
+        }
+        command::PROBE_ON => Command::SwitchProbe {
             name: text(0),
             on: true,
         },
-        30 => Command::SwitchProbe {
+        command::PROBE_OFF => Command::SwitchProbe {
             name: text(0),
             on: false,
         },
-        31 => Command::RemoveProbe { name: text(0) },
-        32 => Command::Snapshot,
-        33..=36 => {
-            let [place, second, third, _] = parsed.arguments;
-            let (condition, action) = match parsed.command {
-                33 | 34 => (None, second),
-                _ => (Some(second), third),
-            };
-            Command::When {
-                when: when(line, place, condition, action)?,
-                name: match parsed.command {
-                    34 => Some(text(2)),
-                    36 => Some(text(3)),
-                    _ => None,
-                },
-            }
-        }
-        37 => Command::WaitNoMore { name: text(0) },
-        38 => Command::Section {
+        command::PROBE_REMOVE => Command::RemoveProbe { name: text(0) },
+        command::SNAPSHOT => Command::Snapshot,
+        command::WHEN => when(None, 1, None)?,
+        command::WHEN_NAMED => when(None, 1, Some(2))?,
+        command::WHEN_IF => when(Some(1), 2, None)?,
+        command::WHEN_IF_NAMED => when(Some(1), 2, Some(3))?,
+        command::WHEN_REMOVE => Command::WaitNoMore { name: text(0) },
+        command::SECTION_NEW => Command::Section {
             from: text(0),
             to: text(1),
             name: text(2),
         },
-        39 => Command::RemoveSection { name: text(0) },
-        40 => Command::Tracer {
+        command::SECTION_REMOVE => Command::RemoveSection { name: text(0) },
+        command::TRACER_ON => Command::Tracer {
             name: text(0),
             on: true,
         },
-        41 => Command::Tracer {
+        command::TRACER_OFF => Command::Tracer {
             name: text(0),
             on: false,
         },
-        42 => Command::ResetTracer { name: text(0) },
-        43 => Command::Threshold(numbers().first().copied().unwrap_or(0)),
-        44 => Command::Latency { name: text(0) },
+        command::TRACER_RESET => Command::ResetTracer { name: text(0) },
+        command::THRESHOLD => Command::Threshold(numbers().first().copied().unwrap_or(0)),
+        command::LATENCY => Command::Latency { name: text(0) },
         other => return Err(format!("{line:?}: unknown command {other}")),
     }))
 }
@@ -285,16 +292,15 @@ fn action(line: &str, span: Span) -> Result<Action, String> {
         name: slice(line, parsed.arguments[0]).to_owned(),
         on,
     };
-    // In the order of `enum nopal_command`.
     Ok(match parsed.command {
-        2 => switch(true),
-        3 => switch(false),
-        8 => Action::Start,
-        9 => Action::Stop,
-        32 => Action::Snapshot,
-        45 => Action::Mark,
-        46 => Action::Count,
-        47 => Action::Detach,
+        command::TRACE_ON => switch(true),
+        command::TRACE_OFF => switch(false),
+        command::START => Action::Start,
+        command::STOP => Action::Stop,
+        command::SNAPSHOT => Action::Snapshot,
+        command::MARK => Action::Mark,
+        command::COUNT => Action::Count,
+        command::DETACH => Action::Detach,
         other => return Err(format!("{line:?}: unknown action {other}")),
     })
 }
