@@ -238,42 +238,38 @@ fn what_fits_nothing_is_said_before_anything_is_touched() {
         stat.contains(") S ")
     });
     let before = runs(program.id());
-    for (ways, option, pattern, expected) in [
+    let attach = ["attach", &number];
+    let record = ["record", "-p"];
+    let nearest = "no function matches desend; the nearest are descend";
+    for (way, options, expected) in [
+        (attach, &["-F", "desend"][..], nearest),
+        (record, &["-F", "desend"], nearest),
         (
-            ["attach", &number],
-            "-F",
-            "desend",
-            "no function matches desend; the nearest are descend",
-        ),
-        (["record", "-p"], "-F", "desend", "the nearest are descend"),
-        (
-            ["attach", &number],
-            "-F",
-            "_start",
+            attach,
+            &["-F", "_start"],
             "_start can be traced: _start: the program's entry",
         ),
         (
-            ["attach", &number],
-            "-F",
-            "prinft@libc*",
+            attach,
+            &["-F", "prinft@libc*"],
             "no function matches prinft@libc*; the nearest are printf",
         ),
         (
-            ["attach", &number],
-            "-F",
-            "wcstombs",
+            attach,
+            &["-F", "wcstombs"],
             "the nearest are wcstombs@libc.so.6",
         ),
-        (["record", "-p"], "-M", "nosuch", "no marker matches nosuch"),
+        (record, &["-M", "nosuch"], "no marker matches nosuch"),
+        (attach, &["--flight", "--snapshot-when", "desend"], nearest),
     ] {
         let mut start = case.untraced_start();
         start.words = vec![nopal().into()];
-        start.words.extend(ways.map(Into::into));
-        if ways[0] == "record" {
+        start.words.extend(way.map(Into::into));
+        if way == record {
             start.words.push(number.clone().into());
         }
         start.words.extend(["-o".into(), trace.clone().into()]);
-        start.words.extend([option.into(), pattern.into()]);
+        start.words.extend(options.iter().map(Into::into));
         let ended = start.run("");
         assert_eq!(ended.end, End::Code(1), "{}", ended.stderr);
         assert!(ended.stderr.contains(expected), "{}", ended.stderr);

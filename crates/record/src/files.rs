@@ -73,6 +73,11 @@ impl File {
         names.get(name).map_or(&[], Vec::as_slice)
     }
 
+    /// Whether it has functions that a pattern without wildcards may mean.
+    pub fn has(&self, pattern: &str) -> bool {
+        !self.named(bare(pattern)).is_empty()
+    }
+
     /// The functions with code of a line.
     pub fn functions_at(&self, file: &str, line: u32) -> Result<HashSet<u64>> {
         let functions = self.image.functions_at_line(file, line)?;
@@ -246,7 +251,7 @@ impl Files {
     /// The functions whose names are most like that of a pattern which means none; those of exactly this name with their
     /// libraries, which have to be named to mean them.
     pub fn nearest(&self, pattern: &str) -> Vec<String> {
-        let wanted = pattern.split('@').next().unwrap_or(pattern);
+        let wanted = bare(pattern);
         let files = self.by_identity.values();
         let exact = files.filter(|file| !file.named(wanted).is_empty());
         let exact = exact.map(|file| format!("{wanted}@{}", file.image.file_name()));
@@ -305,6 +310,11 @@ impl Files {
         *self.traced.entry(file.index).or_default() += new.sites.len() as u64;
         (all, new)
     }
+}
+
+/// Without the library.
+fn bare(pattern: &str) -> &str {
+    pattern.split('@').next().unwrap_or(pattern)
 }
 
 fn number_in(numbers: &[(u64, u32)], address: u64) -> Option<u32> {

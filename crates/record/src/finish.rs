@@ -24,9 +24,12 @@ impl Session {
             .count();
         let count = left.len() - own;
         if count > 0 {
-            self.warnings.push(format!(
-                "{count} processes that the program started still run; they are traced no more"
-            ));
+            self.warnings.push(match count {
+                1 => "a process that the program started still runs; it is traced no more".into(),
+                _ => format!(
+                    "{count} processes that the program started still run; they are traced no more"
+                ),
+            });
         }
         let mut collector = drain.stop()?;
         collector.finish_snapshots();

@@ -9,7 +9,7 @@ use crate::options::Options;
 use crate::session::Session;
 use crate::statics::names_of_statics;
 use crate::traced::Settings;
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use nopal_process::Memory;
 use nopal_symbols::{Selection, nearest};
 use std::collections::{BTreeSet, HashSet};
@@ -49,6 +49,16 @@ pub fn something_is_chosen(
             no_marker(modules(), &options.markers.join(" "))
         );
     }
+    for line in options.triggers() {
+        let (names, _) = nopal_control::needed(&line);
+        for name in names {
+            let is_there = modules().any(|module| module.file.has(&name));
+            if !is_there && !wait(std::slice::from_ref(&name), &planned.modules)? {
+                no_function(std::slice::from_ref(&name), files)
+                    .with_context(|| format!("{line:?}"))?;
+            }
+        }
+    }
     if options.only.is_empty() || wait(&options.only, &planned.modules)? {
         return Ok(());
     }
@@ -60,7 +70,12 @@ pub fn something_is_chosen(
     if let Some(reason) = modules().find_map(|module| reason(wanted, module, &planned.imports)) {
         bail!("no function that matches {text} can be traced: {reason}");
     }
-    let mut nearest = options.only.iter().map(|pattern| files.nearest(pattern));
+    no_function(&options.only, files)
+}
+
+fn no_function(patterns: &[String], files: &Files) -> Result<()> {
+    let text = patterns.join(" ");
+    let mut nearest = patterns.iter().map(|pattern| files.nearest(pattern));
     let nearest = nearest.find(|names| !names.is_empty()).unwrap_or_default();
     ensure!(
         nearest.is_empty(),

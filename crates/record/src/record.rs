@@ -21,7 +21,7 @@ use nopal_abi::{WHEN_FULL_BLOCK, WHEN_FULL_DROP};
 use nopal_agent::{DEPTH_LIMIT, Recorder};
 use nopal_analysis::tracers::Tracer;
 use nopal_control::Probe;
-use nopal_process::ExitWatch;
+use nopal_process::{ExitWatch, StopError};
 use nopal_symbols::{Selection, demangle};
 use nopal_system::Kinds;
 use nopal_trace::{Audience, Writer};
@@ -149,7 +149,10 @@ fn record_process(
         session.let_go(process);
         let _ = drain.stop();
         session.guardian.dismiss();
-        return Err(error);
+        return Err(match nopal_process::alive(process) {
+            true => error,
+            false => StopError::Ended.into(),
+        });
     }
     session.serve(handle.clone());
     started(handle);
