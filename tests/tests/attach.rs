@@ -166,6 +166,25 @@ fn the_tool_killed_while_attached_leaves_the_process_as_it_was() {
     assert_eq!(program.wait().end, End::Code(5));
 }
 
+/// The next may come at once: it waits for the guardian of the one that was killed.
+#[test]
+fn a_killed_session_is_followed_by_another() {
+    let scratch = scratch();
+    let case = Case::new(c("phases", &[])).arguments(["busy"]);
+    let mut program = running(&case, "phase 0");
+    for round in 0..3 {
+        let trace = scratch.path().join(format!("trace {round}"));
+        let mut tool = case.attach(program.id(), &trace);
+        // SAFETY: a plain system call.
+        assert_eq!(unsafe { libc::kill(tool.id(), libc::SIGKILL) }, 0);
+        tool.wait();
+    }
+    interrupt(case.attach(program.id(), &scratch.path().join("last")));
+    assert_nothing_left(program.id());
+    drop(program.stdin());
+    assert_eq!(program.wait().end, End::Code(5));
+}
+
 /// Then nobody is left to put the code back until the next nopal comes.
 #[test]
 fn what_a_killed_tool_and_guardian_leave_is_taken_out_by_the_next() {

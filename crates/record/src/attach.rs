@@ -3,6 +3,7 @@
 use crate::change::Change;
 use crate::control_block;
 use crate::fitting::Planned;
+use crate::guardian::GUARDIAN;
 use crate::journal::Journal;
 use crate::notes::{self, note};
 use crate::own_memory::OwnMemory;
@@ -10,9 +11,13 @@ use crate::remove::{PATIENCE, remove};
 use crate::session::Session;
 use crate::traced::{Traced, Workshop, under_new_filter};
 use anyhow::{Context, Result, bail, ensure};
-use nopal_process::Stopped;
+use nopal_process::{StopError, Stopped};
 use nopal_symbols::Image;
 use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long the guardian of a killed session may take.
+const FOR_GUARDIAN: Duration = Duration::from_secs(10);
 
 /// As `/proc/PID/status` has it.
 const STRICT: u32 = 1;
@@ -23,6 +28,7 @@ pub fn refuse_what_cannot_be(process: i32) -> Result<()> {
         !nopal_serve::is_traced(process),
         "process {process} is traced by nopal already: `nopal ctl {process}` controls that, `nopal detach {process}` ends it"
     );
+    wait_for_guardian(process);
     nopal_process::examine(process)?;
     clean_up(process)?;
     let mut threads = nopal_process::threads(process)?.into_iter();
@@ -49,17 +55,39 @@ pub fn refuse_what_cannot_be(process: i32) -> Result<()> {
 /// Takes out what a session left in a process that was killed together with its guardian. Whether there was anything.
 /// An error if a session still traces it.
 pub fn clean_up(process: i32) -> Result<bool> {
+    wait_for_guardian(process);
     let left = Journal::read_all(process)?;
     for journal in &left {
-        if let Some(owner) = journal.owner {
-            bail!(
-                "process {process} is traced by process {owner}, a nopal that cannot be reached from here: it belongs to \
-                 another user, or has another XDG_RUNTIME_DIR; `kill -INT {owner}` ends it"
-            );
+        match (journal.tool, journal.guardian) {
+            (Some(tool), _) => bail!(
+                "process {process} is traced by process {tool}, a nopal that cannot be reached from here: it belongs to \
+                 another user, or has another XDG_RUNTIME_DIR; `kill -INT {tool}` ends it"
+            ),
+            (None, Some(guardian)) => bail!(
+                "process {guardian}, the guardian of a nopal that was killed, has not taken that out of process {process} \
+                 yet: try again, or after `kill -KILL {guardian}`"
+            ),
+            (None, None) => remove(journal)?,
         }
-        remove(journal)?;
     }
     Ok(!left.is_empty())
+}
+
+/// A session that was killed is taken out by its guardian: it gets time for that.
+fn wait_for_guardian(process: i32) {
+    let at_work = || {
+        let left = Journal::read_all(process).unwrap_or_default();
+        let is_left = |journal: &Journal| journal.tool.is_none() && journal.guardian.is_some();
+        left.iter().any(is_left)
+            || matches!(
+                nopal_process::examine(process),
+                Err(StopError::TracedBy { name, .. }) if name == GUARDIAN
+            )
+    };
+    let start = Instant::now();
+    while at_work() && start.elapsed() < FOR_GUARDIAN {
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 fn is_root() -> bool {

@@ -18,6 +18,9 @@ pub struct Guardian {
     process: i32,
 }
 
+/// What it calls itself.
+pub const GUARDIAN: &str = "nopal-guardian";
+
 /// In place of the number of a process.
 const DISMISSED: i32 = 0;
 
@@ -169,7 +172,8 @@ fn leave_the_program_alone() {
                 libc::dup2(null, standard);
             }
         }
-        libc::prctl(libc::PR_SET_NAME, c"nopal-guardian".as_ptr());
+        let name = std::ffi::CString::new(GUARDIAN).unwrap_or_default();
+        libc::prctl(libc::PR_SET_NAME, name.as_ptr());
     }
 }
 

@@ -34,8 +34,9 @@ pub struct Journal {
     presence: Option<Range<u64>>,
     /// Of the region.
     pub inode: u64,
-    /// The session that made it, or the one that guards it, while either lives.
-    pub owner: Option<i32>,
+    /// The tool of the session that made it, and its guardian, while they live.
+    pub tool: Option<i32>,
+    pub guardian: Option<i32>,
     /// The process structure with the table of stack parts, and the contexts.
     private: Vec<Range<u64>>,
     stack_parts: u64,
@@ -202,7 +203,8 @@ fn read(process: i32, region: &Mapping, maps: &[Mapping], memory: &Memory) -> Re
             .find(|map| is_nopals(map) && map.start == region.end)
             .map(|map| map.start..map.end),
         inode: region.inode,
-        owner: owner(owners & 0xffff_ffff).or_else(|| owner(owners >> 32)),
+        tool: owner(owners & 0xffff_ffff),
+        guardian: owner(owners >> 32),
         private,
         stack_parts: head.stack_parts,
         thread_pointers: head.thread_pointers,
