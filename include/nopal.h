@@ -150,6 +150,10 @@ template <typename T> inline __attribute__((always_inline)) uint64_t word(T valu
 		uint64_t bits;
 		std::memcpy(&bits, &wide, sizeof bits);
 		return bits;
+	} else if constexpr (std::is_same_v<T, int>) {
+		/* Made wide where the marker is on, and not before: compilers know how to add wide numbers at once. */
+		__asm__("" : "+r"(value));
+		return static_cast<uint64_t>(value);
 	} else if constexpr (std::is_null_pointer_v<T>) {
 		return 0;
 	} else if constexpr (std::is_pointer_v<T>) {
@@ -213,6 +217,12 @@ static inline __attribute__((always_inline)) uint64_t nopal_of_signed(int64_t va
 {
 	return (uint64_t)value;
 }
+/* Made wide where the marker is on, and not before: compilers know how to add wide numbers at once. */
+static inline __attribute__((always_inline)) uint64_t nopal_of_int(int value)
+{
+	__asm__("" : "+r"(value));
+	return (uint64_t)value;
+}
 static inline __attribute__((always_inline)) uint64_t nopal_of_unsigned(uint64_t value)
 {
 	return value;
@@ -249,8 +259,8 @@ static inline __attribute__((always_inline)) uint64_t nopal_of_pointer(const vol
 		     (unsigned)NOPAL_TYPE_STRING, (unsigned)NOPAL_TYPE_BYTES, (unsigned)NOPAL_TYPE_POINTER)
 
 #define NOPAL_WORD(index, x)                                                                                           \
-	NOPAL_CHOOSE(x, nopal_of_signed, nopal_of_unsigned, nopal_of_double, nopal_of_pointer, nopal_of_pointer,       \
-		     nopal_of_pointer)(x),
+	_Generic((x), int: nopal_of_int, default: NOPAL_CHOOSE(x, nopal_of_signed, nopal_of_unsigned, nopal_of_double, \
+							       nopal_of_pointer, nopal_of_pointer, nopal_of_pointer))(x),
 #define NOPAL_VARIABLE(index, x) , (x)
 #define NOPAL_PRINTABLE(index, x) , _Generic((x), const struct nopal_bytes *: "", default: (x))
 #define NOPAL_TYPES_LOW(...) (0u NOPAL_EACH(NOPAL_TYPE_LOW, __VA_ARGS__))

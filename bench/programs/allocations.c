@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * Marks what a program allocates, which is preloaded with this. */
+ * Marks what a program allocates, which is preloaded with this. The markers stand first: behind a call, they would turn a
+ * jump to libc's function into a call of it. */
 #include <nopal.h>
 
 void *__libc_malloc(size_t);
@@ -8,9 +9,8 @@ void __libc_free(void *);
 
 void *malloc(size_t bytes)
 {
-	void *memory = __libc_malloc(bytes);
-	NOPAL_MARK(allocated, "bytes=%zu at=%p", bytes, memory);
-	return memory;
+	NOPAL_MARK(allocated, "bytes=%zu", bytes);
+	return __libc_malloc(bytes);
 }
 
 void free(void *memory)

@@ -2,7 +2,9 @@
 //! values.
 
 use nopal_tests::process::assert_nothing_left;
-use nopal_tests::{Case, End, Ended, Program, Running, Traced, compile, example, nopal, scratch};
+use nopal_tests::{
+    Case, End, Ended, Program, Running, Start, Traced, compile, example, nopal, scratch,
+};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
@@ -439,4 +441,69 @@ fn static_probes_of_a_library() {
     let counts =
         ["libstdcxx:throw", "libstdcxx:catch"].map(|name| count(&format!("{name} argument1=0x")));
     assert_eq!(counts, [5, 5], "{}", traced.said);
+}
+
+/// The instructions of a function of an object that run while its markers are off: no conditional jump is taken.
+fn instructions(object: &Path, function: &str) -> usize {
+    let listed = Start::new([
+        "objdump",
+        "-d",
+        "--no-show-raw-insn",
+        &format!("--disassemble={function}"),
+        object.to_str().unwrap(),
+    ]);
+    let listed = listed.run("").stdout;
+    let address = |text: &str| u64::from_str_radix(text.trim(), 16).ok();
+    let lines = listed.lines().filter_map(|line| {
+        let (at, instruction) = line.split_once(":\t")?;
+        Some((address(at)?, instruction.trim()))
+    });
+    let code: BTreeMap<u64, &str> = lines.collect();
+    let mut at = *code.keys().next().expect("the function is there");
+    let mut count = 0;
+    loop {
+        let instruction = code[&at];
+        count += 1;
+        assert!(count < 1000, "{function} does not end:\n{listed}");
+        let target = instruction.strip_prefix("jmp").map(|rest| {
+            let target = rest.split_whitespace().next().and_then(address);
+            target.expect("a direct jump")
+        });
+        let behind = || *code.range(at + 1..).next().expect("it goes on").0;
+        match target {
+            _ if instruction.starts_with("ret") => return count,
+            Some(target) => at = target,
+            None => at = behind(),
+        }
+    }
+}
+
+/// One, the NOP, where compilers move the rest out of the way; else a jump over it.
+#[test]
+fn a_marker_that_is_off_is_one_instruction() {
+    let include = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/../include");
+    for (compiler, language, level, added) in [
+        ("gcc", "-std=gnu17", "-O2", 1),
+        ("gcc", "-std=gnu17", "-O3", 1),
+        ("gcc", "-std=gnu17", "-Os", 2),
+        ("gcc", "-std=gnu17", "-O1", 2),
+        ("gcc", "-std=gnu17", "-O0", 2),
+        ("clang", "-std=gnu17", "-O1", 1),
+        ("clang", "-std=gnu17", "-O2", 1),
+        ("clang", "-std=gnu17", "-O3", 1),
+        ("clang", "-std=gnu17", "-Os", 1),
+    ] {
+        let object = |flags: &[&str]| {
+            let flags = [&["-c", include][..], flags].concat();
+            compile("unlikely.c", &[compiler, language, level], &flags).path
+        };
+        let (with, without) = (object(&[]), object(&["-DNOPAL_OFF"]));
+        for function in ["alone", "with_values"] {
+            assert_eq!(
+                instructions(&with, function),
+                instructions(&without, function) + added,
+                "{compiler} {level} {function}"
+            );
+        }
+    }
 }
