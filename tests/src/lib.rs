@@ -4,6 +4,7 @@
 
 mod case;
 mod compile;
+pub mod mounted;
 mod places;
 pub mod process;
 mod report;

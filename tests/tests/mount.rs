@@ -1,98 +1,46 @@
 //! A traced process, steered through files by the tools of a shell.
 
-use std::io::Write;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
-use std::process::ChildStdin;
+use std::ops::{Deref, DerefMut};
 
+use nopal_tests::mounted::{Mounted, start};
 use nopal_tests::process::{assert_nothing_left, wait_until};
-use nopal_tests::{Case, End, Ended, Running, Start, c, nopal, scratch};
-use tempfile::TempDir;
+use nopal_tests::{End, Running, c};
 
 /// Calls of `leaf` in a phase.
 const LEAVES: usize = 1000;
 
 /// The program `phases`, which goes on when it is told to: traced, with nothing chosen, and shown as files.
-struct Mounted {
-    program: Running,
-    stdin: ChildStdin,
+struct Phases {
+    mounted: Mounted,
     phase: u32,
-    tool: Running,
-    mount: Running,
-    // Before the directory that it is in.
-    _directory: Directory,
-    scratch: TempDir,
 }
 
-fn case(scratch: &Path) -> Case {
-    Case::new(c("phases", &[])).environment("XDG_RUNTIME_DIR", scratch)
-}
+impl Deref for Phases {
+    type Target = Mounted;
 
-/// What a test that fails leaves mounted.
-struct Directory(std::path::PathBuf);
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let path = std::ffi::CString::new(self.0.as_os_str().as_bytes()).unwrap();
-        // SAFETY: a path; where nothing is mounted, nothing happens.
-        unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) };
+    fn deref(&self) -> &Mounted {
+        &self.mounted
     }
 }
 
-impl Mounted {
-    fn new() -> Mounted {
-        let scratch = scratch();
-        let case = case(scratch.path()).options(["-F", "leaf"]);
-        let mut program = case.untraced_start().spawn();
-        program.wait_for(|text| text.contains("phase 0\n"));
-        let stdin = program.stdin();
-        let tool = case.attach(program.id(), &scratch.path().join("trace"));
-        let directory = scratch.path().join("mount");
-        std::fs::create_dir(&directory).unwrap();
-        let unmount = Directory(directory.clone());
-        let mut start = case.untraced_start();
-        start.words = vec![nopal().into(), "mount".into(), directory.into()];
-        let mut mount = start.spawn();
-        mount.wait_for_error(|text| text.contains("the sessions are in"));
-        Mounted {
-            scratch,
-            program,
-            stdin,
+impl DerefMut for Phases {
+    fn deref_mut(&mut self) -> &mut Mounted {
+        &mut self.mounted
+    }
+}
+
+impl Phases {
+    fn new() -> Phases {
+        Phases {
+            mounted: Mounted::new(c("phases", &[]), "phase 0\n", "leaf"),
             phase: 0,
-            tool,
-            mount,
-            _directory: unmount,
         }
     }
 
     fn run_phase(&mut self) {
         self.phase += 1;
-        self.stdin.write_all(b"on\n").unwrap();
         let said = format!("phase {}\n", self.phase);
-        self.program.wait_for(|text| text.contains(&said));
-    }
-
-    /// A script in the folder of the process.
-    fn shell(&self, script: &str) -> Start {
-        let mut start = Start::new(["timeout", "25", "bash", "-c", script]);
-        let folder = format!("mount/{}", self.program.id());
-        start.directory = Some(self.scratch.path().join(folder));
-        start
-    }
-
-    /// What a script prints, all of whose commands succeed.
-    fn good(&self, script: &str) -> String {
-        let ended = self.shell(&format!("set -eo pipefail; {script}")).run("");
-        let how = (ended.end, &*ended.stderr);
-        assert_eq!(how, (End::Code(0), ""), "{script}");
-        ended.stdout
-    }
-
-    /// What a script says that fails.
-    fn bad(&self, script: &str) -> String {
-        let ended = self.shell(script).run("");
-        assert_ne!(ended.end, End::Code(0), "{script}");
-        ended.stderr
+        self.tell("on", &said);
     }
 
     /// Calls of `leaf` that the files show.
@@ -101,26 +49,14 @@ impl Mounted {
         shown.trim().parse().unwrap()
     }
 
-    /// Nothing is left of all that.
-    fn end(mut self) {
-        let ended = unmounted(self.mount);
-        assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
-        self.tool.signal_group(libc::SIGINT);
-        assert_eq!(self.tool.wait().end, End::Code(0));
-        assert_nothing_left(self.program.id());
-        drop(self.stdin);
-        assert_eq!(self.program.wait().end, End::Code(5));
+    fn end(self) {
+        self.mounted.end(5);
     }
-}
-
-fn unmounted(mut mount: Running) -> Ended {
-    mount.signal_group(libc::SIGINT);
-    mount.wait()
 }
 
 #[test]
 fn the_command_file_steers_and_tells() {
-    let mut mounted = Mounted::new();
+    let mut mounted = Phases::new();
     mounted.good("echo reset >ctl; echo 'trace leaf new l' >ctl; echo start >ctl");
     mounted.run_phase();
     assert_eq!(mounted.leaves(), 0);
@@ -146,7 +82,7 @@ fn the_command_file_steers_and_tells() {
 
 #[test]
 fn the_tracing_folder_is_used_as_the_kernels_is() {
-    let mut mounted = Mounted::new();
+    let mut mounted = Phases::new();
     mounted.good("cd tracing; echo nop >current_tracer; echo leaf >set_ftrace_filter");
     assert_eq!(mounted.good("cat tracing/current_tracer"), "nop\n");
     mounted.good("cd tracing; echo function >current_tracer; echo 1 >tracing_on; >trace");
@@ -174,7 +110,7 @@ fn the_tracing_folder_is_used_as_the_kernels_is() {
 
 #[test]
 fn the_pipe_gives_each_line_once_and_waits() {
-    let mut mounted = Mounted::new();
+    let mut mounted = Phases::new();
     let lines = |text: &str| text.matches(" leaf+").count();
     let mut readers: Vec<Running> = (0..2)
         .map(|_| mounted.shell("exec cat tracing/trace_pipe").spawn())
@@ -205,7 +141,7 @@ fn the_pipe_gives_each_line_once_and_waits() {
 
 #[test]
 fn what_is_refused_is_told() {
-    let mounted = Mounted::new();
+    let mounted = Phases::new();
     let said = mounted.bad("echo 'trace x onn' >ctl");
     assert!(said.contains("Invalid argument"), "{said}");
     let log = mounted.good("cat tracing/error_log");
@@ -227,15 +163,13 @@ fn what_is_refused_is_told() {
 
 #[test]
 fn files_go_with_their_session() {
-    let mut mounted = Mounted::new();
+    let mut mounted = Phases::new();
     let folder = mounted.scratch.path().join("mount");
     let number = mounted.program.id().to_string();
     let mut pipe = mounted.shell("exec cat tracing/trace_pipe").spawn();
     mounted.run_phase();
     pipe.wait_for(|text| text.contains("leaf"));
-    let mut start = case(mounted.scratch.path()).untraced_start();
-    start.words = vec![nopal().into(), "detach".into(), number.clone().into()];
-    let ended = start.run("");
+    let ended = start(mounted.scratch.path(), &["detach", &number]).run("");
     assert_eq!((ended.end, &*ended.stderr), (End::Code(0), ""));
     assert_nothing_left(mounted.program.id());
     let ended = pipe.wait();
@@ -243,8 +177,10 @@ fn files_go_with_their_session() {
     let lines = ended.stdout.lines().filter(|line| line.contains(" leaf+"));
     assert_eq!(lines.count(), LEAVES, "what was left came before the end");
     assert!(!folder.join(&number).exists());
+    let mut mounted = mounted.mounted;
     assert_eq!(mounted.tool.wait().end, End::Code(0));
-    unmounted(mounted.mount);
+    mounted.mount.signal_group(libc::SIGINT);
+    mounted.mount.wait();
     wait_until("the mount is gone", || {
         std::fs::read_dir(&folder).unwrap().next().is_none()
     });

@@ -1,6 +1,6 @@
 //! Tracers of latency on a program that holds locks and blocks signals a known number of times.
 
-use nopal_tests::{Program, compile, nopal, scratch};
+use nopal_tests::{End, Program, Start, c, compile, nopal, scratch};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -149,4 +149,53 @@ fn nothing_to_trace_is_told_and_the_program_does_not_run() {
         error.starts_with("nopal: nothing is to be traced: "),
         "{error}"
     );
+}
+
+#[test]
+fn what_runs_in_a_handler_is_marked_so() {
+    let folder = scratch();
+    let trace = folder.path().join("trace");
+    let mut start = Start::new([nopal()]);
+    let words = ["run", "-f", "-p", "-o", trace.to_str().unwrap()];
+    start.words.extend(words.iter().map(Into::into));
+    start.words.push(c("delays", &[]).path.into());
+    let ended = start.run("catch 30\n");
+    assert_eq!(ended.end, End::Code(5), "{}", ended.stderr);
+    let flags = |call: &str| {
+        let is_call = |line: &&str| line.contains(&format!(": {call}+0x0/"));
+        let line = ended.stderr.lines().find(is_call).expect(&ended.stderr);
+        let words = line.trim_start_matches(' ').split(' ');
+        words.filter(|word| !word.is_empty()).nth(1).unwrap()
+    };
+    assert_eq!(flags("raise"), "----1", "{}", ended.stderr);
+    assert_eq!(flags("handler"), "---h1", "{}", ended.stderr);
+    assert_eq!(flags("inside_handler"), "---h1", "{}", ended.stderr);
+}
+
+#[test]
+fn markers_may_be_missing_beside_something_else() {
+    let folder = scratch();
+    let traced = traced(&["-e", "-p"], folder.path());
+    assert!(traced.told.contains("lockhold: "), "{}", traced.told);
+}
+
+#[test]
+fn a_trace_that_cannot_be_read_says_so() {
+    let folder = scratch();
+    let trace = folder.path().join("trace");
+    std::fs::create_dir(&trace).unwrap();
+    std::fs::write(trace.join("metadata"), "no trace").unwrap();
+    for words in [
+        &["hist", "lockhold"][..],
+        &["hist", "main"],
+        &["plot", "timeline"],
+        &["plot", "cdf", "main"],
+        &["dump", "--as", "latency", "--of", "lockhold"],
+    ] {
+        let ended = run(words, &trace);
+        let error = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert_eq!(ended.status.code(), Some(1), "{words:?}: {error}");
+        let path = trace.to_str().unwrap();
+        assert!(error.contains(path), "{words:?}: {error}");
+    }
 }

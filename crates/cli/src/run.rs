@@ -25,6 +25,12 @@ pub fn run(arguments: Run) -> Result<i32> {
                 eprintln!("nopal: {error:#}");
             }
         }
+        if options.tracers.is_empty() {
+            let directory = outcome.directory.display();
+            eprintln!(
+                "nopal: `nopal dump --as function {directory}` shows all of it, `nopal replay {directory}` as a tree"
+            );
+        }
     })
 }
 

@@ -253,7 +253,10 @@ impl Control {
             if let Some(text) = need.probe {
                 let probe = grammar::probe(text).map_err(|error| anyhow!("{error}"))?;
                 let name = probe.name.clone();
-                self.make_probe(engine, probe)?;
+                match self.make_probe(engine, probe) {
+                    Err(_) if need.is_optional => continue,
+                    made => made?,
+                };
                 running.probes.push(name.clone());
                 self.switch_probe(engine, &name, true)?;
                 continue;

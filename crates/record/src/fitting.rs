@@ -42,7 +42,10 @@ pub fn something_is_chosen(
     files: &Files,
 ) -> Result<()> {
     let modules = || planned.modules.iter();
-    if !options.markers.is_empty() && !wait(&options.markers, &planned.modules)? {
+    // All markers beside something else: there may be none.
+    let is_any =
+        options.markers == ["*"] && !(options.only.is_empty() && options.tracers.is_empty());
+    if !options.markers.is_empty() && !is_any && !wait(&options.markers, &planned.modules)? {
         let chosen = names_of_markers(modules(), &settings.markers);
         ensure!(
             !chosen.is_empty(),

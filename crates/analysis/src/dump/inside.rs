@@ -1,6 +1,6 @@
 //! What was recorded in a thread between two moments.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 use super::linux::{AT_ENTRY, Entry, Flags, SOMEWHERE, Told};
 use crate::calls::{Ending, Frame, Sink};
@@ -13,7 +13,7 @@ use crate::tracers::{Roles, State, Watcher};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Span {
     /// A call of a function, which began then.
-    Call { begin: u64, function: u32 },
+    Call { begin: u64, end: u64, function: u32 },
     /// From one record to another, which may be those of different threads.
     Time { begin: u64, end: u64 },
 }
@@ -32,14 +32,22 @@ pub struct Inside<'a> {
     /// Of the call's frame, while it lives.
     depth: Option<usize>,
     ended: bool,
+    /// Sites that are handlers of signals.
+    handlers: &'a HashSet<u32>,
     lines: VecDeque<(u64, Line)>,
     watcher: Watcher<'a>,
 }
 
 impl<'a> Inside<'a> {
     /// `roles` tell which functions change what is known of a thread.
-    pub fn new(names: &'a Names, roles: &'a Roles, span: Span) -> Inside<'a> {
+    pub fn new(
+        names: &'a Names,
+        roles: &'a Roles,
+        handlers: &'a HashSet<u32>,
+        span: Span,
+    ) -> Inside<'a> {
         Inside {
+            handlers,
             names,
             span,
             depth: None,
@@ -50,7 +58,7 @@ impl<'a> Inside<'a> {
     }
 
     fn is_the_call(&self, frame: &Frame) -> bool {
-        matches!(self.span, Span::Call { begin, function }
+        matches!(self.span, Span::Call { begin, function, .. }
             if frame.clock == begin && self.names.number(frame.site()) == function)
     }
 
@@ -61,12 +69,16 @@ impl<'a> Inside<'a> {
         }
     }
 
-    fn push(&mut self, clock: u64, told: Told, is_end: bool) {
+    /// `frames` are alive.
+    fn push(&mut self, clock: u64, told: Told, frames: &[Frame], is_end: bool) {
         let known = self.watcher.roles.knows_locks();
         let flags = Flags {
             processor: None,
             locks: known.then(|| self.watcher.state.locks()),
             signals: self.watcher.state.blocks_signals(),
+            is_handler: frames
+                .iter()
+                .any(|frame| self.handlers.contains(&frame.site())),
         };
         let is_last = matches!(self.span, Span::Time { end, .. } if end == clock);
         let line = Line {
@@ -97,7 +109,7 @@ impl Sink for Inside<'_> {
             self.depth = Some(under.len());
         }
         if self.is_inside(frame.clock) {
-            self.push(frame.clock, call(frame, under, AT_ENTRY), false);
+            self.push(frame.clock, call(frame, under, AT_ENTRY), frames, false);
         }
         note
     }
@@ -106,14 +118,14 @@ impl Sink for Inside<'_> {
         self.watcher.leave(frame, ending, frames);
         self.watcher.happenings.clear();
         if self.depth == Some(frames.len()) && self.is_the_call(frame) {
-            self.push(ending.clock, call(frame, frames, SOMEWHERE), true);
+            self.push(ending.clock, call(frame, frames, SOMEWHERE), frames, true);
             self.depth = None;
             self.ended = true;
         }
         if let Span::Time { begin, end } = self.span
             && [begin, end].contains(&ending.clock)
         {
-            self.push(ending.clock, call(frame, frames, SOMEWHERE), false);
+            self.push(ending.clock, call(frame, frames, SOMEWHERE), frames, false);
         }
     }
 
@@ -123,7 +135,7 @@ impl Sink for Inside<'_> {
         if self.is_inside(clock) {
             let mut text = Vec::new();
             push_marker(&mut text, self.watcher.roles.marker(event), payload);
-            self.push(clock, Told::Text(text), false);
+            self.push(clock, Told::Text(text), frames, false);
         }
     }
 

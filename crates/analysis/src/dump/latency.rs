@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::Write;
 
 use anyhow::{Context, Result, bail};
-use nopal_trace::{SystemRecord, ThreadInfo, Trace};
+use nopal_trace::{SystemEvent, SystemRecord, ThreadInfo, Trace};
 
 use super::function::known;
 use super::inside::{Inside, Line, Span};
@@ -118,6 +118,7 @@ fn longest_call(
         streams: vec![worst.stream],
         span: Span::Call {
             begin: worst.begin,
+            end: worst.end,
             function: worst.function,
         },
         begin: worst.begin,
@@ -147,10 +148,14 @@ fn write(trace: &Trace, names: &Names, shown: &Shown, out: &mut dyn Write) -> Re
         .collect();
     let locks: Vec<Tracer> = Tracer::NAMED.map(|(_, tracer)| tracer).into();
     let roles = &Roles::of_trace(&locks, names, trace.markers());
+    let handlers = &tracers::handlers(trace, names, &threads);
     let moments = || {
         let mut ended = false;
         let lines = timeline(&threads, |_, thread| {
-            Telling::new(thread.packets(), Inside::new(names, roles, shown.span))
+            Telling::new(
+                thread.packets(),
+                Inside::new(names, roles, handlers, shown.span),
+            )
         });
         lines.take_while(move |(.., line)| {
             let goes_on = !ended;
@@ -161,7 +166,11 @@ fn write(trace: &Trace, names: &Names, shown: &Shown, out: &mut dyn Write) -> Re
     let begin_ns = trace.clocks().monotonic_ns(shown.begin);
     let mut writer = LineWriter::new(trace, shown.look, begin_ns);
     writer.executable = Some(executable(trace, &threads[0]));
-    let system = Meanwhile::new(trace, shown.span);
+    let only = match shown.span {
+        Span::Call { .. } => Some(threads[0].thread),
+        Span::Time { .. } => None,
+    };
+    let system = Meanwhile::new(trace, shown.span, only);
     let moments = || merged(moments(), system.events());
     // Who it is of, where, and what.
     let told = |happening: Happening<Line>, running: &mut Running| match happening {
@@ -204,8 +213,11 @@ fn write(trace: &Trace, names: &Names, shown: &Shown, out: &mut dyn Write) -> Re
     }
     let mut lines = Lines::new(out);
     let text = &mut lines.text;
+    let ended_on = ends.back().and_then(|(_, (_, flags, _))| flags.processor);
     let count = (entries, entries + system.left_out);
-    text.extend_from_slice(header(trace, shown, count, &comms[0], &threads[0]).as_bytes());
+    text.extend_from_slice(
+        header(trace, shown, count, ended_on, &comms[0], &threads[0]).as_bytes(),
+    );
     let labels = [
         ("started at: ", ends.front()),
         ("ended at:   ", ends.back()),
@@ -273,19 +285,20 @@ struct Meanwhile {
 }
 
 impl Meanwhile {
-    fn new(trace: &Trace, span: Span) -> Meanwhile {
+    /// `only`: of this thread.
+    fn new(trace: &Trace, span: Span, only: Option<u32>) -> Meanwhile {
         let mut meanwhile = Meanwhile {
             events: Vec::new(),
             left_out: 0,
             running: Running::default(),
         };
-        let Span::Time { begin, end } = span else {
-            return meanwhile;
-        };
+        let (Span::Time { begin, end } | Span::Call { begin, end, .. }) = span;
+        let is_other = |event: &SystemEvent| only.is_some_and(|only| !concerns(event, only));
         for (processor, record) in system::events(trace) {
             match record.clock {
                 clock if clock < begin => meanwhile.running.take(processor, &record.event),
                 clock if clock > end => break,
+                _ if is_other(&record.event) => {}
                 clock if clock < end && meanwhile.events.len() >= MOST_EVENTS => {
                     meanwhile.left_out += 1;
                 }
@@ -300,18 +313,27 @@ impl Meanwhile {
     }
 }
 
+/// Whether an event tells what became of a thread.
+fn concerns(event: &SystemEvent, thread: u32) -> bool {
+    let (left, got) = system::left_and_got(event);
+    let woken = matches!(event, SystemEvent::Wakeup { task, .. } if task.thread == thread);
+    woken || [left, got].contains(&Some(thread))
+}
+
 fn header(
     trace: &Trace,
     shown: &Shown,
     (entries, all): (u64, u64),
+    processor: Option<u32>,
     comm: &str,
     thread: &ThreadInfo,
 ) -> String {
     let session = trace.session();
     let kernel = session.kernel.trim_start_matches("Linux ");
+    let processor = processor.map_or_else(|| "-".to_string(), |number| number.to_string());
     let (latency, thread, title) = (shown.ns / 1000, thread.thread, shown.title);
     printable(&format!("{title} latency trace v1.1.5 on {kernel}"))
-        + &format!("\n latency: {latency} us, #{entries}/{all}, CPU#- | ")
+        + &format!("\n latency: {latency} us, #{entries}/{all}, CPU#{processor} | ")
         + &format!("(M:- VP:0, KP:0, SP:0 HP:0 #P:{})\n", session.cores)
         + &format!("    | task: {comm}-{thread} (uid:- nice:- policy:- rt_prio:-)\n")
 }
@@ -334,6 +356,7 @@ struct Call {
     stream: usize,
     function: u32,
     begin: u64,
+    end: u64,
     ns: i64,
 }
 
@@ -354,6 +377,7 @@ impl Tally for Longest {
                 stream: self.stream,
                 function: value.function,
                 begin: value.begin,
+                end: value.end,
                 ns: value.value,
             });
         }

@@ -25,6 +25,8 @@ pub struct Flags {
     pub processor: Option<u32>,
     /// Whether it blocks signals.
     pub signals: Option<bool>,
+    /// Whether it is known to be in a handler of a signal.
+    pub is_handler: bool,
     /// Locks that it holds.
     pub locks: Option<usize>,
 }
@@ -43,7 +45,19 @@ impl Flags {
             Some(false) => '.',
             Some(true) => 'd',
         };
-        format!("{}{signals}--{locks}", self.processor())
+        let handler = if self.is_handler { 'h' } else { '-' };
+        format!("{}{signals}-{handler}{locks}", self.processor())
+    }
+
+    /// As a number: 1 where signals are blocked, 4 in a handler; `-` where neither is known.
+    fn bits(self) -> char {
+        match (self.signals, self.is_handler) {
+            (None, false) => '-',
+            (None | Some(false), true) => '4',
+            (Some(false), false) => '0',
+            (Some(true), false) => '1',
+            (Some(true), true) => '5',
+        }
     }
 
     fn processor(self) -> String {
@@ -117,11 +131,7 @@ impl<'a> LineWriter<'a> {
         push_padded(text, 5, |text| push_u64(text, u64::from(moment.thread)));
         text.push(b' ');
         text.extend_from_slice(moment.flags.processor().as_bytes());
-        text.extend_from_slice(match moment.flags.signals {
-            None => b" - ",
-            Some(false) => b" 0 ",
-            Some(true) => b" 1 ",
-        });
+        text.extend_from_slice(format!(" {} ", moment.flags.bits()).as_bytes());
         match moment.flags.locks {
             Some(locks) => push_hex_digits(text, locks as u64),
             None => text.push(b'-'),

@@ -54,7 +54,7 @@ pub struct Report {
 
 struct Watching {
     roles: Roles,
-    /// Made when all is known that there was when the tracer began.
+    /// Made when something has happened: what a tracer needs may be inserted, and told of, after it has begun to listen.
     cases: Option<Cases>,
     threads: HashMap<ThreadKey, Thread>,
     /// By number.
@@ -231,6 +231,9 @@ impl Watching {
     /// All has been heard that was recorded until then, but what comes late.
     fn settle(&mut self, until: u64) {
         let happened = self.happened(until);
+        if self.cases.is_none() && happened.is_empty() {
+            return;
+        }
         let clocks = self.told.clocks();
         let frequency = clocks.frequency();
         let ticks = |ns: u64| (u128::from(ns) * u128::from(frequency) / 1_000_000_000) as u64;
@@ -541,6 +544,31 @@ mod tests {
         listener.heard_until(SECOND + 200);
         let report = live.report();
         assert_eq!((report.cases, report.missing.clock_went_back), (0, 1));
+    }
+
+    #[test]
+    fn what_a_section_needs_may_be_inserted_after_it_listens() {
+        let (live, mut listener) = Live::new(&Tracer::parse("get.arg1..put.arg1").unwrap());
+        for (counter, monotonic_ns) in [(1000, 1000), (SECOND, SECOND)] {
+            listener.note(&Note::Clock {
+                counter,
+                monotonic_ns,
+                realtime_ns: 0,
+            });
+        }
+        listener.heard_until(SECOND - 1);
+        listener.note(&Note::Sites {
+            image: 1,
+            sites: [(GET, "get"), (PUT, "put")]
+                .map(|(site, name)| (site, 0x10, 5, name.to_owned()))
+                .into(),
+        });
+        let request = [5, 0, 0, 0, 0, 0];
+        hear(&mut listener, 7, SECOND, abi::KIND_ONLY_ARGS, GET, &request);
+        let later = SECOND + 70;
+        hear(&mut listener, 8, later, abi::KIND_ONLY_ARGS, PUT, &request);
+        listener.heard_until(SECOND + 100);
+        assert_eq!(live.report().worst.unwrap().ns, 70);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! that for a trace that is there, [`Live`] for one that is being made.
 
 mod cases;
+mod handlers;
 mod live;
 mod locks;
 mod past;
@@ -19,6 +20,7 @@ use nopal_latency as latency;
 use crate::names::Names;
 
 pub use cases::{Case, Cases, Missing, Run};
+pub use handlers::handlers;
 pub use live::{Finding, Listener, Live, Report};
 pub use past::{Past, of_trace};
 pub use roles::Roles;
@@ -53,6 +55,8 @@ pub enum Tracer {
 pub struct Need {
     /// As the control language takes it.
     pub probe: Option<&'static str>,
+    /// It tells more where it can be had, and nothing is missed without it.
+    pub is_optional: bool,
     /// `GLOB[@MODULE]`
     pub patterns: Vec<String>,
     /// Instead of these, where they mean nothing.
@@ -66,10 +70,9 @@ impl Need {
     fn all_of(patterns: &[&str], ends: bool) -> Need {
         Need {
             patterns: patterns.iter().map(|one| one.to_string()).collect(),
-            or: Vec::new(),
             arguments: true,
             ends,
-            probe: None,
+            ..Need::default()
         }
     }
 
@@ -77,6 +80,14 @@ impl Need {
         Need {
             probe: Some(probe),
             ..Need::default()
+        }
+    }
+
+    /// Which functions are handlers of signals.
+    fn of_handlers() -> Need {
+        Need {
+            is_optional: true,
+            ..Need::of_probe(handlers::PROBE)
         }
     }
 }
@@ -139,15 +150,18 @@ impl Tracer {
                 // First: what is taken must be seen to be given back. It is enough to know that it is.
                 Need::all_of(locks::RELEASE, false),
                 Need::all_of(locks::TAKE, true),
+                Need::of_handlers(),
             ],
             Tracer::LockWait => vec![
                 Need::all_of(locks::TAKE, true),
                 Need::all_of(locks::WAIT, true),
+                Need::of_handlers(),
             ],
-            Tracer::SignalsOff => vec![Need::of_probe(signals::PROBE)],
+            Tracer::SignalsOff => vec![Need::of_probe(signals::PROBE), Need::of_handlers()],
             Tracer::Critical => {
-                let parts = [Tracer::LockHold, Tracer::SignalsOff];
-                parts.iter().flat_map(Tracer::needs).collect()
+                let mut needs = Tracer::LockHold.needs();
+                needs.push(Need::of_probe(signals::PROBE));
+                needs
             }
             Tracer::Section(section) => [&section.from, &section.to]
                 .map(section::Point::need)

@@ -78,15 +78,16 @@ pub fn of_trace(
                  rights of which `nopal doctor` tells"
             );
         }
-        if told == 0 {
+        let begins = past.open + past.missing.never_ended;
+        if told == 0 || begins + past.missing.ends_alone == 0 {
             bail!(
-                "{name}: no event of it was recorded with what it needs: arguments and results, as `nopal run` or --args \
-                 record them"
+                "{name}: there is none: nothing of it happened, or it was recorded without arguments and results, which \
+                 `nopal run` and --args record"
             );
         }
         bail!(
             "{name}: nothing began and ended: {} begins without an end, {} ends without a begin",
-            count(past.open + past.missing.never_ended),
+            count(begins),
             count(past.missing.ends_alone)
         );
     }

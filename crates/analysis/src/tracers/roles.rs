@@ -192,9 +192,10 @@ impl Roles {
         Change::read(self.marker(event)?, payload)
     }
 
-    /// Whether the cases of a tracer are paired by a value.
+    /// Whether the cases of a tracer are paired by a value, which both ends have, or neither.
     pub fn by_value(&self, tracer: usize) -> bool {
-        self.values[tracer][0] == Some(true)
+        let [from, to] = self.values[tracer];
+        from.or(to) == Some(true)
     }
 
     /// What is missing before a tracer can find anything.
@@ -209,7 +210,8 @@ impl Roles {
                 ensure!(
                     self.knows_signals()
                         || ![Tracer::SignalsOff, Tracer::Critical].contains(tracer),
-                    "{name}: no change of a signal mask was recorded: `nopal run -i PROGRAM` records them"
+                    "{name}: no change of a signal mask was recorded: `nopal run -i PROGRAM` records them, of programs that load \
+                     libc.so.6"
                 );
                 continue;
             };

@@ -95,6 +95,7 @@ impl Point {
             or: or.into_iter().collect(),
             arguments: part.is_some_and(|(_, (_, value))| value.is_some()),
             probe: None,
+            is_optional: false,
             ends: part.is_some_and(|(_, (place, _))| place == Place::End),
         }
     }

@@ -1,0 +1,113 @@
+//! A program that is traced while it runs, steered through files by the tools of a shell.
+
+use crate::process::assert_nothing_left;
+use crate::{Case, End, Program, Running, Start, nopal, scratch};
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::ChildStdin;
+use tempfile::TempDir;
+
+pub struct Mounted {
+    pub program: Running,
+    pub stdin: ChildStdin,
+    pub tool: Running,
+    pub mount: Running,
+    // Before the directory that it is in.
+    _directory: Directory,
+    pub scratch: TempDir,
+}
+
+/// What a test that fails leaves mounted.
+struct Directory(PathBuf);
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let path = std::ffi::CString::new(self.0.as_os_str().as_bytes()).expect("a path");
+        // SAFETY: a path; where nothing is mounted, nothing happens.
+        unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) };
+    }
+}
+
+/// A command whose sessions are those of the test.
+pub fn start(scratch: &Path, words: &[&str]) -> Start {
+    let mut start = Start::new([nopal()]);
+    start.words.extend(words.iter().map(Into::into));
+    start
+        .environment
+        .push(("XDG_RUNTIME_DIR".into(), scratch.into()));
+    start
+}
+
+impl Mounted {
+    /// Starts a program, which says `ready` when it waits for lines; traces it, of its functions only one; and mounts.
+    pub fn new(program: Program, ready: &str, function: &str) -> Mounted {
+        let scratch = scratch();
+        let case = Case::new(program)
+            .environment("XDG_RUNTIME_DIR", scratch.path())
+            .options(["-F", function]);
+        let mut program = case.untraced_start().spawn();
+        program.wait_for(|text| text.contains(ready));
+        let stdin = program.stdin();
+        let tool = case.attach(program.id(), &scratch.path().join("trace"));
+        let directory = scratch.path().join("mount");
+        std::fs::create_dir(&directory).expect("a new directory");
+        let unmount = Directory(directory.clone());
+        let mut mount = start(
+            scratch.path(),
+            &["mount", directory.to_str().expect("a plain path")],
+        )
+        .spawn();
+        mount.wait_for_error(|text| text.contains("the sessions are in"));
+        Mounted {
+            program,
+            stdin,
+            tool,
+            mount,
+            _directory: unmount,
+            scratch,
+        }
+    }
+
+    /// Writes a line to the program, and waits for what it says.
+    pub fn tell(&mut self, line: &str, said: &str) {
+        let line = format!("{line}\n");
+        self.stdin.write_all(line.as_bytes()).expect("it reads");
+        self.program.wait_for(|text| text.contains(said));
+    }
+
+    /// A script in the folder of the process.
+    pub fn shell(&self, script: &str) -> Start {
+        let mut start = Start::new(["timeout", "120", "bash", "-c", script]);
+        let folder = format!("mount/{}", self.program.id());
+        start.directory = Some(self.scratch.path().join(folder));
+        start
+    }
+
+    /// What a script prints, all of whose commands succeed.
+    pub fn good(&self, script: &str) -> String {
+        let ended = self.shell(&format!("set -eo pipefail; {script}")).run("");
+        let how = (ended.end, &*ended.stderr);
+        assert_eq!(how, (End::Code(0), ""), "{script}");
+        ended.stdout
+    }
+
+    /// What a script says that fails.
+    pub fn bad(&self, script: &str) -> String {
+        let ended = self.shell(script).run("");
+        assert_ne!(ended.end, End::Code(0), "{script}");
+        ended.stderr
+    }
+
+    /// Nothing is left of all that; the program ends with this status.
+    pub fn end(mut self, status: i32) {
+        self.mount.signal_group(libc::SIGINT);
+        let ended = self.mount.wait();
+        assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+        self.tool.signal_group(libc::SIGINT);
+        assert_eq!(self.tool.wait().end, End::Code(0));
+        assert_nothing_left(self.program.id());
+        drop(self.stdin);
+        assert_eq!(self.program.wait().end, End::Code(status));
+    }
+}

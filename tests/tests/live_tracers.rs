@@ -1,0 +1,233 @@
+//! Tracers of latency on a program that runs, by the files of the tracing folder.
+
+use nopal_tests::c;
+use nopal_tests::mounted::Mounted;
+use nopal_tests::process::wait_until;
+
+/// What the program passes in a long delay, in milliseconds.
+const LONG: u64 = 30;
+
+struct Delays {
+    mounted: Mounted,
+    done: u32,
+}
+
+impl Delays {
+    fn new() -> Delays {
+        Delays {
+            mounted: Mounted::new(c("delays", &[]), "done 0\n", "inside_handler"),
+            done: 0,
+        }
+    }
+
+    fn make(&mut self, delay: &str) {
+        self.done += 1;
+        let said = format!("done {}\n", self.done);
+        self.mounted.tell(delay, &said);
+    }
+
+    /// What a script in the tracing folder prints.
+    fn tracing(&self, script: &str) -> String {
+        self.mounted.good(&format!("cd tracing; {script}"))
+    }
+
+    fn worst(&self) -> u64 {
+        let shown = self.tracing("cat tracing_max_latency");
+        shown.trim().parse().unwrap()
+    }
+
+    /// Cases that a file of histograms counts.
+    fn samples(&self, file: &str) -> u64 {
+        let text = self.tracing(&format!("cat latency_hist/{file}"));
+        let total = text
+            .lines()
+            .find_map(|line| line.strip_prefix("#Total samples: "));
+        let total: u64 = total.expect(&text).parse().unwrap();
+        let rows = text.lines().filter(|line| !line.starts_with('#'));
+        let rows = rows.map(|row| row.split_whitespace().nth(1).unwrap());
+        let sum: u64 = rows.map(|count| count.parse::<u64>().unwrap()).sum();
+        assert_eq!(sum, total, "{text}");
+        total
+    }
+
+    fn wait_for_worst(&self, ms: u64) {
+        let what = format!(
+            "a delay of {}",
+            self.tracing("cat current_tracer").trim_end()
+        );
+        wait_until(&what, || self.worst() >= ms * 1000);
+    }
+}
+
+/// The latencies in a latency trace, in microseconds.
+fn latencies(text: &str) -> Vec<u64> {
+    let values = text
+        .lines()
+        .filter_map(|line| line.strip_prefix(" latency: "));
+    let values = values.map(|rest| rest.split(' ').next().unwrap().parse().unwrap());
+    values.collect()
+}
+
+#[test]
+fn each_tracer_tells_of_the_delay_that_is_its_own() {
+    let mut delays = Delays::new();
+    delays
+        .mounted
+        .good("echo 'section get.arg1 put.arg1 new request' >ctl");
+    let long = [
+        ("lockhold", format!("hold 3 {LONG}")),
+        ("lockwait", format!("wait {LONG}")),
+        ("sigoff", format!("block {LONG}")),
+        ("critical", format!("block {LONG}")),
+        ("request", format!("request 7 {LONG}")),
+        ("offcpu", format!("hold 1 {LONG}")),
+        ("blocked", format!("hold 1 {LONG}")),
+    ];
+    let names = delays.tracing("cat available_tracers");
+    for (tracer, delay) in &long {
+        assert!(names.split_whitespace().any(|name| name == *tracer));
+        delays.tracing(&format!("echo {tracer} >current_tracer"));
+        assert_eq!(delays.tracing("cat current_tracer"), format!("{tracer}\n"));
+        delays.make(delay);
+        delays.wait_for_worst(LONG);
+        let text = delays.tracing("cat latency_trace");
+        let title = format!("{tracer} latency trace v1.1.5 on ");
+        assert!(text.starts_with(&title), "{text}");
+        assert_eq!(latencies(&text), [delays.worst()], "{text}");
+        let file = match *tracer {
+            "request" => "section",
+            name => name,
+        };
+        assert!(delays.samples(file) > 0, "{tracer}");
+        delays.tracing("echo 0 >tracing_max_latency");
+        delays.make(&delay.replace(&LONG.to_string(), "1"));
+        wait_until("a delay after the reset is told of", || {
+            delays.worst() >= 1000
+        });
+    }
+    delays.tracing("echo disable >current_tracer");
+    assert_eq!(delays.tracing("cat current_tracer"), "nop\n");
+    assert_eq!(
+        delays.tracing("cat latency_hist/lockhold"),
+        "# lockhold is off\n"
+    );
+    delays.mounted.end(5);
+}
+
+#[test]
+fn what_is_recorded_stands_in_the_worst_case_in_either_version() {
+    let mut delays = Delays::new();
+    delays.mounted.good(
+        "echo 'trace {handler,inside_handler} new handlers' >ctl; echo 'trace handlers on' >>ctl",
+    );
+    delays.tracing("echo lockhold >current_tracer");
+    delays.make(&format!("catch {LONG}"));
+    delays.wait_for_worst(LONG);
+    let short = delays.tracing("cat latency_trace");
+    let line = short
+        .lines()
+        .find(|line| line.contains(": inside_handler+"));
+    let line = line.expect(&short);
+    assert!(line.contains("----1 ") && line.contains("us!: "), "{short}");
+    assert!(line.contains(" (handler+-/0x"), "{short}");
+    assert!(short.contains("||||| time  |   caller"), "{short}");
+    let options = delays.tracing("echo verbose >iter_ctrl; cat trace_options");
+    assert_eq!(options, "symonly\nverbose\n");
+    let verbose = delays.tracing("cat latency_trace");
+    let line = verbose
+        .lines()
+        .find(|line| line.contains(": inside_handler+"));
+    let line = line.expect(&verbose);
+    assert!(line.contains(" 00000001 0000000"), "{verbose}");
+    assert!(line.contains("ms (+"), "{verbose}");
+    delays.tracing("echo noverbose >trace_options; echo nosymonly >>trace_options");
+    let addresses = delays.tracing("cat latency_trace");
+    let address = |text: &str| {
+        text.lines()
+            .any(|line| line.contains(" <") && line.contains('>'))
+    };
+    assert!(address(&addresses) && !address(&short), "{addresses}");
+    assert_eq!(latencies(&addresses), latencies(&verbose));
+    delays.mounted.end(5);
+}
+
+#[test]
+fn with_a_threshold_every_case_above_it_is_kept() {
+    let mut delays = Delays::new();
+    delays.tracing("echo lockhold >current_tracer; echo 20000 >tracing_thresh");
+    for _ in 0..3 {
+        delays.make(&format!("hold 5 {LONG}"));
+    }
+    let kept = || latencies(&delays.tracing("cat latency_trace"));
+    wait_until("all are told of", || kept().len() >= 3);
+    assert!(kept().iter().all(|latency| *latency >= 20_000));
+    delays.tracing("echo 0 >tracing_max_latency");
+    assert!(kept().is_empty());
+    assert_eq!(delays.tracing("cat tracing_thresh"), "20000\n");
+    delays.mounted.end(5);
+}
+
+#[test]
+fn a_case_stands_in_the_histogram_of_the_processor_that_it_ended_on() {
+    let mut delays = Delays::new();
+    delays.tracing("echo wakeup >current_tracer");
+    delays.make("sleep 20");
+    wait_until("wake-ups are told of", || delays.samples("wakeup") >= 20);
+    // The program waits for a line.
+    let all = delays.samples("wakeup");
+    let folders = delays.tracing("ls -d latency_hist/cpu*");
+    let folders: Vec<&str> = folders
+        .lines()
+        .map(|line| line.trim_start_matches("latency_hist/"))
+        .collect();
+    let sum = || -> u64 {
+        let of = |folder: &&str| delays.samples(&format!("{folder}/wakeup"));
+        folders.iter().map(of).sum()
+    };
+    assert_eq!(sum(), all);
+    let file = delays.tracing("cat latency_hist/cpu0/wakeup");
+    assert!(!file.contains("Not known"), "{file}");
+    delays.mounted.end(5);
+}
+
+#[test]
+fn what_cannot_be_traced_is_refused_and_told() {
+    let delays = Delays::new();
+    let before = delays.tracing("cat current_tracer");
+    let section = "section get.arg1 put.arg1 new request";
+    delays.mounted.good(&format!("echo '{section}' >ctl"));
+    delays.mounted.good(&format!("echo '{section}' >ctl"));
+    for (command, why) in [
+        (
+            "section get put new request",
+            "there is a section \"request\" already, from get.arg1 to put.arg1",
+        ),
+        (
+            "section get put new lockhold",
+            "is the name of another tracer or trace",
+        ),
+        ("tracer lockhod on", "there is no tracer \"lockhod\""),
+    ] {
+        let said = delays.mounted.bad(&format!("echo '{command}' >>ctl"));
+        assert!(said.contains("Invalid argument"), "{said}");
+        let log = delays.tracing("cat error_log");
+        assert!(log.lines().last().unwrap().contains(why), "{log}");
+    }
+    for (file, value) in [
+        ("current_tracer", "lockhod"),
+        ("tracing_thresh", "-1"),
+        ("tracing_max_latency", "5"),
+    ] {
+        let said = delays.mounted.bad(&format!("echo {value} >tracing/{file}"));
+        assert!(said.contains("Invalid argument"), "{file}: {said}");
+    }
+    delays
+        .mounted
+        .good("echo 'section get nothing new other' >ctl");
+    let said = delays.mounted.bad("echo 'tracer other on' >>ctl");
+    assert!(said.contains("Invalid argument"), "{said}");
+    let log = delays.tracing("cat error_log");
+    assert!(log.contains("is called \"nothing\""), "{log}");
+    assert_eq!(delays.tracing("cat current_tracer"), before);
+    delays.mounted.end(5);
+}
