@@ -1,12 +1,11 @@
 //! Programs as Debian ships them.
 
-use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use nopal_tests::{Case, End, Program, Report, Running, Start, scratch};
+use nopal_tests::{Case, End, Program, Report, Running, scratch};
 
 fn installed(path: &str) -> Case {
     assert!(Path::new(path).exists(), "{path} must be installed");
@@ -142,70 +141,6 @@ fn sqlite() {
     assert_eq!(
         traced.report.calls("main") + traced.report.calls("sqlite3_open_v2"),
         1
-    );
-}
-
-/// Calls of each function, summed over all callers, as callgrind counts them: a line `calls=NUMBER …` follows the
-/// line `cfn=FUNCTION` that it belongs to. Levels of recursion are told apart by `'2` and so on behind the name.
-fn callgrind_calls(output: &str) -> BTreeMap<&str, u64> {
-    let mut calls = BTreeMap::new();
-    let mut called = "";
-    for line in output.lines() {
-        if let Some(name) = line.strip_prefix("cfn=") {
-            called = name.split('\'').next().unwrap_or(name);
-        } else if let Some(rest) = line.strip_prefix("calls=") {
-            let number = rest
-                .split(' ')
-                .next()
-                .and_then(|word| word.parse::<u64>().ok());
-            *calls.entry(called).or_default() += number.expect("a number of calls");
-        }
-    }
-    calls
-}
-
-#[test]
-fn counts_are_those_of_callgrind() {
-    let scratch = scratch();
-    let script = "create table t (a integer primary key, b text);\n\
-         with recursive n(i) as (select 1 union all select i + 1 from n where i < 300)\n\
-         insert into t select i, hex(i * 7919) from n;\n\
-         select count(*), sum(a), max(b) from t where b like '%3%';\n\
-         delete from t where a % 3 = 0;\n";
-    let file = scratch.path().join("callgrind");
-    let mut valgrind = Start::new([
-        "valgrind",
-        "--tool=callgrind",
-        "--compress-strings=no",
-        "--compress-pos=no",
-    ]);
-    valgrind
-        .words
-        .push(format!("--callgrind-out-file={}", file.display()).into());
-    valgrind.words.push("/usr/bin/sqlite3".into());
-    let simulated = valgrind.run(script);
-    assert_eq!(simulated.end, End::Code(0), "{}", simulated.stderr);
-    let output = std::fs::read_to_string(file).unwrap();
-    let expected = callgrind_calls(&output);
-
-    let traced = installed("/usr/bin/sqlite3")
-        .input(script)
-        .options(["--libs", "--block"])
-        .traced();
-    assert_eq!(traced.ended.stdout, simulated.stdout);
-    let is_named = |name: &&str| name.starts_with("sqlite3") && !name.contains('+');
-    let names: Vec<&str> = traced
-        .report
-        .functions()
-        .into_iter()
-        .filter(is_named)
-        .collect();
-    assert!(names.len() > 100, "{} functions to compare", names.len());
-    traced.report.assert_calls(
-        &names
-            .iter()
-            .map(|&name| (name.to_owned(), expected.get(name).copied().unwrap_or(0)))
-            .collect(),
     );
 }
 
