@@ -81,8 +81,18 @@ fn attached(case: &Case) -> Verdict {
     let mut stdin = program.stdin();
     let _ = stdin.write_all(case.input_text().as_bytes());
     drop(stdin);
-    // Long enough for it to get there; a program that is attached to earlier is held all the same.
-    std::thread::sleep(Duration::from_millis(300));
+    // Long enough for it to get there; a program that is attached to earlier is held all the same. One that is looked
+    // into by another from its start tells when it is.
+    let held = scratch.path().join("hold.held");
+    let tells = case
+        .argument_words()
+        .first()
+        .is_some_and(|word| word == "early");
+    let patience = Duration::from_millis(if tells { 10_000 } else { 300 });
+    let begun = Instant::now();
+    while !held.exists() && begun.elapsed() < patience {
+        std::thread::sleep(Duration::from_millis(5));
+    }
     let mut attach = Start::new([nopal().as_os_str(), "attach".as_ref()]);
     attach.words.extend(["-o".into(), trace.clone().into()]);
     attach.words.extend(case.option_words().iter().cloned());
@@ -135,47 +145,41 @@ fn main() -> ExitCode {
     let rows = ROWS
         .iter()
         .filter(|row| chosen.is_empty() || chosen.iter().any(|word| row.name.contains(word)));
+    let own = [
+        ("nopal", launched as fn(&Case) -> Verdict),
+        ("attached", attached),
+    ];
+    let peers = PEERS.iter().map(|peer| (peer.name, peer.run));
+    let tracers: Vec<_> = own.into_iter().chain(peers).collect();
     let mut remarks = Vec::new();
     let mut fails = false;
-    let mut out = std::io::stdout();
-    let _ = write!(out, "{:<40}{:<10}{:<10}", "program", "nopal", "attached");
-    PEERS.iter().for_each(|peer| {
-        let _ = write!(out, "{:<10}", peer.name);
-    });
-    let _ = writeln!(out);
+    let cell = |text: &str| {
+        print!("{text:<8} | ");
+        let _ = std::io::stdout().flush();
+    };
+    print!("| {:<38} | ", "program");
+    tracers.iter().for_each(|(name, _)| cell(name));
+    println!("\n| --- |{}", " --- |".repeat(tracers.len()));
     for row in rows {
+        print!("| {:<38} | ", row.name);
         let case = catch_unwind(row.case);
-        let verdict = |run: &dyn Fn(&Case) -> Verdict| match &case {
-            Ok(case) => guarded(|| run(case)),
-            Err(_) => Verdict::Absent("it cannot be built here".into()),
-        };
-        let _ = write!(out, "{:<40}", row.name);
-        let own = [
-            ("nopal", launched as fn(&Case) -> Verdict),
-            ("attached", attached),
-        ];
-        let peers = PEERS.iter().map(|peer| (peer.name, peer.run));
-        for (name, run) in own.into_iter().chain(peers) {
-            let verdict = verdict(&run);
-            let is_own = matches!(name, "nopal" | "attached");
+        for (name, run) in &tracers {
+            let verdict = match &case {
+                Ok(case) => guarded(|| run(case)),
+                Err(_) => Verdict::Absent("it cannot be built here".into()),
+            };
+            let is_own = own.iter().any(|(one, _)| one == name);
             fails |= is_own && matches!(verdict, Verdict::Harmed(_));
-            let _ = write!(out, "{:<10}", verdict.word());
-            let _ = out.flush();
-            remarks.extend(verdict.why().map(|why| (row.name, name, why.to_owned())));
+            cell(verdict.word());
+            remarks.extend(verdict.why().map(|why| (row.name, *name, why.to_owned())));
         }
-        let _ = writeln!(out);
+        println!();
     }
-    let _ = writeln!(out);
+    println!();
     for (row, tracer, why) in remarks {
-        let line = why
-            .lines()
-            .find(|line| !line.is_empty())
-            .unwrap_or_default();
-        let _ = writeln!(
-            out,
-            "{row}, {tracer}: {}",
-            line.chars().take(160).collect::<String>()
-        );
+        let line = why.lines().find(|line| !line.is_empty());
+        let line: String = line.unwrap_or_default().chars().take(160).collect();
+        println!("{row}, {tracer}: {line}");
     }
     if fails {
         ExitCode::FAILURE

@@ -1,11 +1,12 @@
 //! Other tracers that this machine has, on the same programs.
 
 use crate::{Verdict, miscounted};
-use nopal_tests::{Case, Ended, Start, difference, scratch};
+use nopal_tests::{Case, Ended, Program, Start, compile, difference, scratch};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::io::Write;
+use std::panic::catch_unwind;
 use std::path::Path;
 use std::process::Command;
 
@@ -26,6 +27,10 @@ pub const PEERS: &[Peer] = &[
     Peer {
         name: "uprobes",
         run: uprobes,
+    },
+    Peer {
+        name: "XRay",
+        run: xray,
     },
 ];
 
@@ -224,4 +229,95 @@ fn offsets(program: &Path, functions: &[String]) -> Option<Vec<(String, u64)>> {
     };
     let found: Vec<_> = functions.iter().filter_map(at).collect();
     (!found.is_empty()).then_some(found)
+}
+
+/// The same program by clang, with room in every function that its runtime patches.
+fn xray(case: &Case) -> Verdict {
+    let Program {
+        source, compiler, ..
+    } = case.program();
+    let (Some(source), [compiler, words @ ..]) = (source, &compiler[..]) else {
+        return Verdict::Absent("it needs the source".into());
+    };
+    let clang = match compiler.as_str() {
+        "gcc" => "clang",
+        "g++" => "clang++",
+        _ => return Verdict::Absent(format!("not by {compiler}")),
+    };
+    if !is_installed(clang) || !is_installed("llvm-xray") {
+        return Verdict::Absent("clang or llvm is not installed".into());
+    }
+    let source = source.file_name().and_then(|name| name.to_str());
+    let (words, flags): (Vec<&str>, Vec<&str>) = words
+        .iter()
+        .map(String::as_str)
+        .partition(|word| !word.starts_with("-l") && !word.starts_with("-L"));
+    let own = ["-fxray-instrument", "-fxray-instruction-threshold=1"];
+    let command = [&[clang], &words[..], &own].concat();
+    let compiled = catch_unwind(|| compile(source.expect("a plain name"), &command, &flags));
+    let Ok(program) = compiled else {
+        return Verdict::Absent("clang does not compile or link it so".into());
+    };
+    let scratch = scratch();
+    let mut start = case.untraced_start();
+    start.words[0] = program.path.clone().into();
+    let untraced = start.run(case.input_text());
+    let options = format!(
+        "patch_premain=true xray_mode=xray-basic verbosity=0 xray_logfile_base={}/log.",
+        scratch.path().display()
+    );
+    start
+        .environment
+        .push(("XRAY_OPTIONS".into(), options.into()));
+    let all = "func_duration_threshold_us=0";
+    start
+        .environment
+        .push(("XRAY_BASIC_OPTIONS".into(), all.into()));
+    let mut ended = start.run(case.input_text());
+    ended.stderr = ended
+        .stderr
+        .split_inclusive('\n')
+        .filter(|line| !line.contains("Unable to determine CPU frequency"))
+        .collect();
+    if let Some(difference) = difference(&untraced, &ended) {
+        return Verdict::Harmed(difference);
+    }
+    let calls = xray_calls(&program.path, scratch.path());
+    miscounted(case, &ended, |function| {
+        calls.get(function).copied().unwrap_or(0)
+    })
+    .map_or(Verdict::Same, Verdict::Harmed)
+}
+
+/// The entries in all logs of a directory: records of 32 bytes behind as long a header.
+fn xray_calls(program: &Path, logs: &Path) -> BTreeMap<String, u64> {
+    let mut entries: BTreeMap<i32, u64> = BTreeMap::new();
+    for log in fs::read_dir(logs).expect("it is there").flatten() {
+        let bytes = fs::read(log.path()).unwrap_or_default();
+        for record in bytes.chunks_exact(32).skip(1) {
+            let is_entry = record[..2] == [0, 0] && matches!(record[3], 0 | 3);
+            let function = i32::from_le_bytes([record[4], record[5], record[6], record[7]]);
+            *entries.entry(function).or_default() += u64::from(is_entry);
+        }
+    }
+    let mut extract = Start::new(["llvm-xray", "extract", "-symbolize"]);
+    extract.words.push(program.into());
+    let mut calls = BTreeMap::new();
+    for line in extract.run("").stdout.lines() {
+        let field = |name: &str| {
+            let (_, rest) = line.split_once(name)?;
+            let rest = rest.strip_prefix('\'').map_or_else(
+                || rest.split(", ").next(),
+                |quoted| quoted.split('\'').next(),
+            );
+            rest.map(str::to_owned)
+        };
+        if line.contains("function-enter")
+            && let (Some(number), Some(name)) = (field(" id: "), field("function-name: "))
+        {
+            let number = number.parse().unwrap_or(0);
+            *calls.entry(name).or_default() += entries.get(&number).copied().unwrap_or(0);
+        }
+    }
+    calls
 }

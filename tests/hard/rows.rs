@@ -1,6 +1,6 @@
 //! The programs, by what makes them hard.
 
-use nopal_tests::{Case, Program, compile, library};
+use nopal_tests::{Case, Program, compile, library, nopal, sources, target_directory};
 
 /// A program that breaks tracers. `case` panics where it cannot be built here.
 pub struct Row {
@@ -47,6 +47,9 @@ pub const ROWS: &[Row] = &[
     row("fork, of children too", || {
         plain("fork").options(["--block"])
     }),
+    row("fork 300 times, and exec", || {
+        plain("exec").arguments(["fork", "300"])
+    }),
     row("vfork", || plain("exec").arguments(["vfork", "100"])),
     row("posix_spawn", || plain("exec").arguments(["spawn", "100"])),
     row("clone with shared memory", || plain("shared_clone")),
@@ -69,6 +72,7 @@ pub const ROWS: &[Row] = &[
         plain("own_traps").refused("trap")
     }),
     row("all signals blocked in handlers", || plain("signals")),
+    row("all signals blocked", || plain("blocked")),
     row("all descriptors closed", || plain("close_all")),
     row("strict seccomp", || plain("seccomp").arguments(["strict"])),
     row("a seccomp filter for all threads", || {
@@ -110,13 +114,7 @@ pub const ROWS: &[Row] = &[
     row("Rust, a panic that ends it", || {
         Case::new(rust("panics")).arguments(["end"])
     }),
-    row("Go", || {
-        let go = compile_go();
-        Case::new(Program {
-            path: go,
-            source: None,
-        })
-    }),
+    row("Go", || Case::new(Program::installed(compile_go()))),
     row("Node.js", || {
         installed("node").arguments(["-e", JAVASCRIPT])
     }),
@@ -128,7 +126,29 @@ pub const ROWS: &[Row] = &[
         ])
     }),
     row("Java", || {
-        installed("java").arguments(["-XX:+UseSerialGC", "-version"])
+        let source = sources().join("Calls.java");
+        installed("java").arguments(["-XX:+UseSerialGC".as_ref(), source.as_os_str()])
+    }),
+    row("gdb attached before", || {
+        let gdb = ["gdb", "--batch", "-nx", "-p", "PROCESS", "-ex", "continue"];
+        accompanied("early", "traced", &gdb)
+    }),
+    row("gdb attached after", || {
+        let show = ["-ex", "bt", "-ex", "detach"];
+        let gdb = [&["gdb", "--batch", "-nx", "-p", "PROCESS"], &show[..]].concat();
+        accompanied("late", "traced", &gdb)
+    }),
+    row("perf record at the same time", || {
+        let file = target_directory().join("hard-perf.data");
+        let file = file.to_str().expect("a plain path");
+        let perf = ["perf", "record", "-e", "cpu-clock", "-o", file];
+        let process = ["-p", "PROCESS", "--", "sleep", "0.3"];
+        accompanied("late", file, &[&perf, &process[..]].concat())
+    }),
+    row("a second session of nopal", || {
+        let script = "d=$(mktemp -d) && \"$0\" attach -o $d/trace --for 300ms $1; rm -rf $d";
+        let nopal = nopal().to_str().expect("a plain path");
+        accompanied("late", "/", &["sh", "-c", script, nopal, "PROCESS"])
     }),
     row("greenlet", || {
         python("import greenlet\ng = greenlet.greenlet(lambda: print(sum(range(10))))\ng.switch()")
@@ -182,6 +202,13 @@ fn exceptions(flags: &[&str]) -> Case {
     let (search, run) = (format!("-L{directory}"), format!("-Wl,-rpath,{directory}"));
     let library = [search.as_str(), "-lthrows_through", run.as_str()];
     Case::new(cxx("exceptions", &[&library, flags].concat()))
+}
+
+/// A program with another beside it that looks into it. That one's own functions are not traced.
+fn accompanied(when: &str, sign: &str, command: &[&str]) -> Case {
+    plain("accompanied")
+        .arguments([&[when, sign], command].concat())
+        .options(["-F", "work"])
 }
 
 fn installed(name: &str) -> Case {

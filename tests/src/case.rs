@@ -145,6 +145,10 @@ impl Case {
         self.refused.contains(&function)
     }
 
+    pub fn argument_words(&self) -> &[OsString] {
+        &self.arguments
+    }
+
     pub fn option_words(&self) -> &[OsString] {
         &self.options
     }

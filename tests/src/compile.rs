@@ -13,6 +13,8 @@ use crate::places::{sources, target_directory};
 pub struct Program {
     pub path: PathBuf,
     pub source: Option<PathBuf>,
+    /// The compiler and its words, without the names of source and output.
+    pub compiler: Vec<String>,
 }
 
 impl Program {
@@ -21,6 +23,7 @@ impl Program {
         Program {
             path: path.into(),
             source: None,
+            compiler: Vec::new(),
         }
     }
 }
@@ -128,9 +131,11 @@ fn compile_to(output: &str, source: &str, command: &[&str], flags: &[&str]) -> P
             _ => {}
         }
     }
+    let compiler = command.iter().chain(flags);
     Program {
         path,
         source: Some(source),
+        compiler: compiler.map(|word| (*word).to_owned()).collect(),
     }
 }
 

@@ -13,6 +13,6 @@ pub mod terminal;
 
 pub use case::{Case, Traced, difference, without_own_words};
 pub use compile::{Program, c, compile, cxx, example, library, rust};
-pub use places::{nopal, scratch};
+pub use places::{nopal, scratch, sources, target_directory};
 pub use report::{Report, announced_calls, expected_calls};
 pub use run::{End, Ended, Running, Start};
