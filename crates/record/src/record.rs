@@ -16,7 +16,7 @@ use crate::session::Session;
 use crate::signals::{Signals, send_signal};
 use crate::steer::Handle;
 use crate::traced::Settings;
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Error, Result, anyhow, ensure};
 use nopal_abi::{WHEN_FULL_BLOCK, WHEN_FULL_DROP};
 use nopal_agent::{DEPTH_LIMIT, Recorder};
 use nopal_analysis::tracers::Tracer;
@@ -136,7 +136,10 @@ fn record_process(
         let command = nopal_process::arguments(process).unwrap_or_default();
         Ok((planned, create(options, &command, audience)?))
     });
-    let (planned, created) = begun.inspect_err(|_| guardian.dismiss())?;
+    let (planned, created) = begun.map_err(|error| {
+        guardian.dismiss();
+        or_ended(process, error)
+    })?;
     let (mut session, handle) = session(options, settings, created, files, guardian, process);
     session.attached = Some(process);
     if let Err(error) = session.record_system(&[]) {
@@ -149,16 +152,21 @@ fn record_process(
         session.let_go(process);
         let _ = drain.stop();
         session.guardian.dismiss();
-        return Err(match nopal_process::alive(process) {
-            true => error,
-            false => StopError::Ended.into(),
-        });
+        return Err(or_ended(process, error));
     }
     session.serve(handle.clone());
     started(handle);
     let (ended, left) = session.run(main, &signals, &drain)?;
     session.serve_no_more();
     session.finish(ended, &left, drain)
+}
+
+/// What has gone wrong with a process, which may be that it is no more.
+fn or_ended(process: i32, error: Error) -> Error {
+    match nopal_process::alive(process) {
+        true => error,
+        false => StopError::Ended.into(),
+    }
 }
 
 fn probe(text: &str) -> Result<Probe> {
