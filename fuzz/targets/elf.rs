@@ -23,6 +23,9 @@ fuzz_target!(|data: &[u8]| {
     image.stamp();
     image.content_hash();
     image.symbol("main");
+    image.exported("g");
+    image.markers();
+    image.probes();
     let selection = Selection::new(&["a*@b*".into()], &["*c".into()]).unwrap();
     for function in image.functions().into_iter().flatten() {
         let end = function.address.checked_add(function.size).unwrap();

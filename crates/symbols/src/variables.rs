@@ -150,27 +150,33 @@ impl<'a> Finder<'a> {
     }
 
     fn holds(&self, unit: &Unit<'a>) -> bool {
-        let Ok(mut ranges) = self.dwarf.unit_ranges(unit) else {
-            return false;
-        };
-        while let Ok(Some(range)) = ranges.next() {
-            if (range.begin..range.end).contains(&self.address) {
-                return true;
-            }
-        }
-        false
+        let mut entries = unit.entries();
+        matches!(entries.next_dfs(), Ok(Some(root)) if self.is_in(unit, root))
     }
 
+    /// Not by gimli's `die_ranges`, which adds a length to an address without a check.
     fn is_in(&self, unit: &Unit<'a>, die: &Die<'a>) -> bool {
-        let Ok(mut ranges) = self.dwarf.die_ranges(unit, die) else {
-            return false;
-        };
-        while let Ok(Some(range)) = ranges.next() {
-            if (range.begin..range.end).contains(&self.address) {
-                return true;
+        if let Some(ranges) = die.attr_value(dw::DW_AT_ranges) {
+            let Ok(Some(mut ranges)) = self.dwarf.attr_ranges(unit, ranges) else {
+                return false;
+            };
+            while let Ok(Some(range)) = ranges.next() {
+                if (range.begin..range.end).contains(&self.address) {
+                    return true;
+                }
             }
+            return false;
         }
-        false
+        let address = |value| self.dwarf.attr_address(unit, value).ok()?;
+        let ends = || {
+            let low = address(die.attr_value(dw::DW_AT_low_pc)?)?;
+            let high = match die.attr_value(dw::DW_AT_high_pc)? {
+                AttributeValue::Udata(length) => low.checked_add(length)?,
+                value => address(value)?,
+            };
+            Some(low..high)
+        };
+        ends().is_some_and(|range| range.contains(&self.address))
     }
 
     fn read(&self, unit: &Unit<'a>) -> Said<'a> {

@@ -1,0 +1,46 @@
+//! Variables of damaged debug information.
+
+mod common;
+
+use common::Workshop;
+use nopal_symbols::Image;
+
+/// A function, and a unit of as many bytes of code as `length` says, from `low` on.
+fn unit(low: &str, length: &str) -> String {
+    format!(
+        ".globl f
+         .type f, @function
+         f: ret
+         .size f, . - f
+         .section .debug_abbrev, \"\", @progbits
+         .byte 1, 0x11, 0    # a compile unit, with DW_AT_low_pc by address and DW_AT_high_pc of eight bytes
+         .byte 0x11, 1
+         .byte 0x12, 7
+         .byte 0, 0, 0
+         .section .debug_info, \"\", @progbits
+         .long 1f - 0f
+         0: .value 4
+         .long 0
+         .byte 8
+         .byte 1
+         .quad {low}
+         .quad {length}
+         1:
+         .section .note.GNU-stack, \"\", @progbits
+        "
+    )
+}
+
+#[test]
+fn a_unit_that_is_longer_than_memory_holds_no_code() {
+    let workshop = Workshop::new();
+    let why = |low: &str, length: &str| {
+        workshop.write("f.s", unit(low, length));
+        workshop.run("gcc -shared -nostdlib f.s -o f");
+        let image = Image::open_with_debug_directories(&workshop.path("f"), &[]).unwrap();
+        let address = image.symbol("f").unwrap();
+        image.variable(address, "x").unwrap_err().to_string()
+    };
+    assert!(why("0", "0x100000").contains("no variable is named x"));
+    assert!(why("-16", "32").contains("no debug information"));
+}
