@@ -47,12 +47,14 @@ bool nopal_ask(struct nopal_process *process, uint32_t what, uint64_t word, int3
 	}
 	if (!request)
 		return false;
+	port_race_point("question claimed");
 	request->what = what;
 	request->word = word;
 	request->descriptor = descriptor;
 	request->process = process->quiet ? process->process : port_process_id();
 	request->thread = process->quiet ? 0 : port_thread_id();
 	__atomic_store_n(&request->state, NOPAL_REQUEST_WAITING, __ATOMIC_RELEASE);
+	port_race_point("question asked");
 	__atomic_add_fetch(&region->bell, 1, __ATOMIC_RELEASE);
 	if (!process->quiet)
 		port_wake(&region->bell);
@@ -61,5 +63,6 @@ bool nopal_ask(struct nopal_process *process, uint32_t what, uint64_t word, int3
 	while (__atomic_load_n(&request->state, __ATOMIC_ACQUIRE) == NOPAL_REQUEST_WAITING &&
 	       nopal_wait_step(process, &patience, &request->state, NOPAL_REQUEST_WAITING))
 		;
+	port_race_point("waiting over");
 	return __atomic_exchange_n(&request->state, NOPAL_REQUEST_FREE, __ATOMIC_ACQ_REL) == NOPAL_REQUEST_GRANTED;
 }

@@ -77,6 +77,69 @@ static void asker_gives_up(void)
 	all_requests_are_free();
 }
 
+/* The tool answers at this point only. */
+static const char *answered_at;
+
+static void tool_answers_at_point(const char *name)
+{
+	if (strcmp(name, answered_at))
+		return;
+	waits = 4;
+	tool_answers(&region->bell, region->bell);
+}
+
+static void answer_comes_at(const char *point)
+{
+	begin();
+	sim.in_wait = nobody_answers;
+	sim.at_race_point = tool_answers_at_point;
+	answered_at = point;
+	answer = NOPAL_REQUEST_GRANTED;
+	CHECK(nopal_ask(&process, NOPAL_ASK_LOCK, 3, NOPAL_NO_DESCRIPTOR));
+	CHECK(seen.what == NOPAL_ASK_LOCK && seen.word == 3);
+	sim.at_race_point = 0;
+	all_requests_are_free();
+}
+
+/* Before the thread waits, and when it waits no longer: what the tool has done is not taken for undone. */
+static void answer_comes_early_or_late(void)
+{
+	answer_comes_at("question asked");
+	answer_comes_at("waiting over");
+}
+
+static void a_question_that_is_asked(void)
+{
+	begin();
+	arm();
+	nopal_ask(&process, NOPAL_ASK_LIBRARIES, 0, NOPAL_NO_DESCRIPTOR);
+}
+
+static void others_can_ask(const char *point)
+{
+	(void)point;
+	for (uint32_t i = 0; i < NOPAL_REQUESTS - 1; i++) {
+		waits = 0;
+		nopal_ask(&process, NOPAL_ASK_EXEC, i, NOPAL_NO_DESCRIPTOR);
+		CHECK(seen.what == NOPAL_ASK_EXEC && seen.word == i);
+	}
+}
+
+static void asker_dies(void) { die_at_all_race_points(false, a_question_that_is_asked, others_can_ask); }
+
+static void handler_that_asks(void)
+{
+	uint32_t before = waits;
+	waits = 0;
+	nopal_ask(&process, NOPAL_ASK_EXEC, 7, NOPAL_NO_DESCRIPTOR);
+	waits = before;
+}
+
+static void handler_asks_at_any_point(void)
+{
+	at_all_race_points(a_question_that_is_asked, handler_that_asks, all_requests_are_free);
+}
+
 static void asker_does_not_wait_for_a_tool_that_is_gone(void)
 {
 	begin();
@@ -227,6 +290,9 @@ static void hooks_silence(void)
 const struct test ask_tests[] = {
 	{ "question_is_answered", question_is_answered },
 	{ "asker_gives_up", asker_gives_up },
+	{ "answer_comes_early_or_late", answer_comes_early_or_late },
+	{ "asker_dies", asker_dies },
+	{ "handler_asks_at_any_point", handler_asks_at_any_point },
 	{ "asker_does_not_wait_for_a_tool_that_is_gone", asker_does_not_wait_for_a_tool_that_is_gone },
 	{ "more_askers_than_places", more_askers_than_places },
 	{ "handler_asks_while_its_thread_does", handler_asks_while_its_thread_does },
