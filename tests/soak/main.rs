@@ -1,16 +1,22 @@
 //! `make soak`: whole programs with every function of theirs and of their libraries traced, and the same without.
 //!
-//! `soak [short] [WORD]...` runs the rows whose names hold one of the words. What a row prints, and how it ends, must be
-//! what it is untraced. Ends with 1 where something differs.
+//! `soak [short] [WORD]...` runs what has one of the words in its name: the scripts in `short` and `long`, in which
+//! `$RUN PROGRAM` runs a program, and CPython's own tests. A script must end with 0, and what it prints must be what it
+//! prints untraced. Ends with 1 where something differs.
 
-mod rows;
+mod python;
 
-use nopal_tests::{Ended, Start, nopal, scratch};
-use rows::{PYTHON_TESTS, ROWS};
+use nopal_tests::{End, Ended, Start, nopal, scratch};
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 /// Modules of CPython's tests in the short form.
 const SHORT: usize = 3;
+
+/// Longer than any script takes.
+const PATIENCE: Duration = Duration::from_secs(3600);
+
+const DIRECTORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/soak");
 
 struct Job {
     name: String,
@@ -18,21 +24,41 @@ struct Job {
 }
 
 fn jobs(short: bool) -> Vec<Job> {
-    let rows = ROWS.iter().map(|row| Job {
-        name: row.name.to_owned(),
-        script: row.script.to_owned(),
-    });
-    let modules = if short { SHORT } else { PYTHON_TESTS.len() };
-    let modules = PYTHON_TESTS[..modules].iter().map(|module| Job {
+    let mut jobs = scripts("short");
+    let mut modules = python::MODULES;
+    match short {
+        true => modules = &modules[..SHORT],
+        false => jobs.extend(scripts("long")),
+    }
+    let modules = modules.iter().map(|module| Job {
         name: format!("python3 -m test test_{module}"),
         // How long it took is another matter.
         script: format!(
-            "$RUN python3 -m test test_{module} > out 2>&1; echo status $?; \
+            "$RUN /usr/bin/python3 -m test test_{module} > out 2>&1; status=$?; \
              grep -E '^(Result|Tests result|[0-9]+ test|test_.*(failed|skipped))' out | \
-             sed -E 's/ in [0-9.]+ .*//; s/ \\([0-9.]+ .*\\)//'"
+             sed -E 's/ in [0-9.]+ .*//; s/ \\([0-9.]+ .*\\)//'; exit $status"
         ),
     });
-    rows.chain(modules).collect()
+    jobs.extend(modules);
+    jobs
+}
+
+/// Those of a folder, by name.
+fn scripts(folder: &str) -> Vec<Job> {
+    let entries = std::fs::read_dir(format!("{DIRECTORY}/{folder}")).expect("it is there");
+    let paths = entries.map(|entry| entry.expect("it can be read").path());
+    let mut scripts: Vec<Job> = paths
+        .map(|path| Job {
+            name: path
+                .file_stem()
+                .expect("files have names")
+                .to_string_lossy()
+                .into_owned(),
+            script: std::fs::read_to_string(&path).expect("a script"),
+        })
+        .collect();
+    scripts.sort_by(|a, b| a.name.cmp(&b.name));
+    scripts
 }
 
 /// Runs a script in a directory that is empty, by bash. `tracer` stands before its programs.
@@ -42,12 +68,20 @@ fn run(script: &str, tracer: &str) -> Ended {
     start.directory = Some(scratch.path().to_path_buf());
     let environment = [
         ("RUN", tracer),
+        ("SOAK", DIRECTORY),
         ("LC_ALL", "C.UTF-8"),
         ("PYTHONDONTWRITEBYTECODE", "1"),
     ];
     let pairs = environment.map(|(name, value)| (name.into(), value.into()));
     start.environment.extend(pairs);
-    start.run("")
+    let mut running = start.spawn();
+    drop(running.stdin());
+    let begun = Instant::now();
+    while !running.has_ended() && begun.elapsed() < PATIENCE {
+        running.be_patient();
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    running.wait()
 }
 
 fn main() -> ExitCode {
@@ -68,10 +102,15 @@ fn main() -> ExitCode {
         }
         let untraced = run(&script, "");
         let traced = run(&script, &tracer);
-        let differs = (untraced.end, &untraced.stdout) != (traced.end, &traced.stdout);
-        if differs {
+        let is_same = untraced.end == traced.end && untraced.stdout == traced.stdout;
+        if !is_same || untraced.end != End::Code(0) {
             others += 1;
-            println!("{name}: DIFFERS");
+            let fails = if is_same {
+                "fails untraced, too"
+            } else {
+                "DIFFERS"
+            };
+            println!("{name}: {fails}");
             println!("{:?}\n{}", untraced.end, untraced.stdout);
             println!(
                 "traced: {:?}\n{}\n{}",

@@ -33,7 +33,7 @@ pub fn nopal() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
         if let Some(path) = std::env::var_os("NOPAL") {
-            return PathBuf::from(path);
+            return std::path::absolute(path).expect("a path");
         }
         let directory = profile_directory();
         let name = directory

@@ -4,6 +4,7 @@
 //! `torture [seed=N] [seconds=N] [toggles=N]` ends when both numbers are reached; the seed that it says makes the same
 //! choices again, at other moments. Ends with 1 at the first thing that is not as it should be.
 
+mod probes;
 mod program;
 mod session;
 mod traces;
@@ -46,8 +47,11 @@ fn main() {
     println!("seed={}", wanted.seed);
     let mut random = fastrand::Rng::with_seed(wanted.seed);
     let scratch = nopal_tests::scratch();
-    // SAFETY: this process has one thread. Sockets of sessions lie there, and it marks their processes.
-    unsafe { std::env::set_var("XDG_RUNTIME_DIR", scratch.path()) };
+    // SAFETY: this process has one thread. Whatever sessions leave behind lies there, and it marks their processes.
+    unsafe {
+        std::env::set_var("XDG_RUNTIME_DIR", scratch.path());
+        std::env::set_var("TMPDIR", scratch.path());
+    }
     let program = Program::start(scratch.path());
     let (mut done, mut endings) = (Done::default(), BTreeMap::new());
     let mut before = None;
@@ -95,8 +99,8 @@ fn main() {
         counted.loads
     );
     println!(
-        "{} calls compared in {} windows, all in the trace; {} others were told to be lost",
-        done.compared, done.windows, done.lost
+        "{} calls compared in {} windows, and {} passed probes, all in the trace; {} others were told to be lost",
+        done.compared, done.windows, done.passed, done.lost
     );
     program.end();
 }

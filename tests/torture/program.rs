@@ -10,6 +10,17 @@ use std::time::{Duration, Instant};
 
 pub const FUNCTIONS: usize = 10_000;
 
+/// Where in the code of `f_N`, by N % 5, its last instruction but one stands, which no jump at its beginning reaches.
+const BEHIND: [u32; 5] = [15, 31, 24, 20, 5];
+
+/// Functions below this number have shorter instructions than others of their kind.
+const REGULAR: usize = 128;
+
+/// An instruction that each call of a function passes once, if there is one.
+pub fn instruction(function: usize) -> Option<String> {
+    (function >= REGULAR).then(|| format!("f_{function}+{:#x}", BEHIND[function % BEHIND.len()]))
+}
+
 /// Words at the front of `struct shared` in torture.c.
 const WORDS: usize = 10;
 

@@ -1,5 +1,6 @@
 //! One session, from attaching to its end: commands at random, and what must be so after each.
 
+use crate::probes::Probes;
 use crate::program::{Counted, FUNCTIONS, PATIENCE, Program};
 use crate::traces::{COUNTED, COUNTED_PATTERN, Traces, random_pattern, text};
 use nopal_serve::{Access, Client};
@@ -39,6 +40,8 @@ pub struct Done {
     /// Calls that were not in the trace, as the session has told.
     pub lost: u64,
     pub windows: u64,
+    /// How often probes were passed that have been looked at.
+    pub passed: u64,
 }
 
 pub struct Session<'a> {
@@ -51,6 +54,7 @@ pub struct Session<'a> {
     said: PathBuf,
     client: Client,
     traces: Traces,
+    probes: Probes,
     /// Whether markers are traced: what is in the code for them stays until the session's end.
     markers: bool,
     /// The last commands, told when something is wrong.
@@ -70,7 +74,8 @@ impl Drop for Session<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("the last commands:\n{}", self.recent.join("\n"));
-            let kept = std::env::temp_dir().join(format!("torture-{}", std::process::id()));
+            let name = format!("torture-{}", std::process::id());
+            let kept = self.directory.with_file_name(name);
             if std::fs::rename(&self.trace, &kept).is_ok() {
                 eprintln!("the trace is kept in {}", kept.display());
             }
@@ -89,6 +94,9 @@ struct Usage {
 const IDLE: [u64; 5] = [0, 50, 200, 1000, 5000];
 
 const RECENT: usize = 40;
+
+/// Probes of a session that are counted in the trace, which is read once for each.
+const MOST_PROBES: usize = 2;
 
 /// The tool's own memory may grow by this much in a session: names and sites that it has met, and records on their way.
 const MOST_GROWTH: u64 = 256 << 10;
@@ -149,6 +157,7 @@ impl<'a> Session<'a> {
             tool,
             said,
             traces,
+            probes: Probes::default(),
             markers,
             recent: vec![format!("{:?}", start.words)],
             window: None,
@@ -166,21 +175,24 @@ impl<'a> Session<'a> {
         let begun = Instant::now();
         while begun.elapsed() < time {
             match self.random.u8(0..100) {
-                0..20 => self.new_trace(),
-                20..50 => self.switch_some(),
-                50..60 => self.remove_one(),
-                60..75 => self.turn_window(),
-                75..80 => self.stop_and_start(),
-                80..84 => self.reset(),
-                84..90 => self.look(),
-                90..95 => {
+                0..15 => self.new_trace(),
+                15..40 => self.switch_some(),
+                40..47 => self.remove_one(),
+                47..55 => self.new_probe(),
+                55..60 => self.switch_probe(),
+                60..64 => self.remove_probe(),
+                64..78 => self.turn_window(),
+                78..82 => self.stop_and_start(),
+                82..85 => self.reset(),
+                85..91 => self.look(),
+                91..95 => {
                     let microseconds = self.random.choice(IDLE).expect("there are some");
                     self.program.be_idle(microseconds);
                 }
                 _ => std::thread::sleep(Duration::from_micros(self.random.u64(0..5000))),
             }
         }
-        self.done.toggles += std::mem::take(&mut self.traces.toggles);
+        self.done.toggles += self.traces.toggles + self.probes.toggles;
     }
 
     fn command(&mut self, text: &str) -> String {
@@ -233,18 +245,58 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Many switches in one command.
+    /// Many switches in one command, of traces at random or of one and the same.
     fn switch_some(&mut self) {
         if self.traces.all.is_empty() {
             return;
         }
-        let count = 1 << self.random.u32(0..8);
+        let (count, same) = (1 << self.random.u32(0..8), self.random.bool());
+        let mut at = 0;
         let mut text = String::new();
-        for _ in 0..count {
-            let at = self.random.usize(0..self.traces.all.len());
+        for number in 0..count {
+            if number == 0 || !same {
+                at = self.random.usize(0..self.traces.all.len());
+            }
             text += &self.traces.switch(at);
         }
         self.command(&text);
+    }
+
+    fn new_probe(&mut self) {
+        let Some((command, probe)) = self.probes.make(self.random) else {
+            return;
+        };
+        self.note(&command);
+        match self.client.command(&command) {
+            Ok(_) => self.probes.all.push(probe),
+            // Its instruction is about to be returned into.
+            Err(error) if error.to_string().contains("returned into") => {}
+            Err(error) => panic!("{command}: {error:#}\n{}", self.said()),
+        }
+    }
+
+    /// One of those whose functions are called meanwhile.
+    fn switch_probe(&mut self) {
+        let all = self.probes.all.iter();
+        let loose = all.enumerate().filter(|(_, probe)| !probe.is_exact());
+        let loose: Vec<usize> = loose.map(|(at, _)| at).collect();
+        let Some(&at) = self.random.choice(&loose) else {
+            return;
+        };
+        let (before, on) = (self.program.counted(), self.probes.all[at].on);
+        let command = self.probes.command(at);
+        self.command(&command);
+        let counted = if on { self.program.counted() } else { before };
+        self.probes.switched(at, &counted);
+    }
+
+    fn remove_probe(&mut self) {
+        if self.window.is_none() && !self.probes.all.is_empty() {
+            let at = self.random.usize(0..self.probes.all.len());
+            let command = format!("probe {} remove\n", self.probes.all[at].name);
+            self.command(&command);
+            self.probes.remove(at, &self.program.counted());
+        }
     }
 
     fn remove_one(&mut self) {
@@ -259,14 +311,16 @@ impl<'a> Session<'a> {
     fn turn_window(&mut self) {
         if self.window.is_none() {
             self.program.close();
-            self.command("trace counted on\n");
-            self.window = Some(self.program.counted());
+            let counted = self.program.counted();
+            let probes = self.probes.exact_on(&counted);
+            self.command(&format!("trace counted on\n{probes}"));
+            self.window = Some(counted);
             self.program.open();
             return;
         }
         self.program.close();
-        self.end_window();
-        self.command("trace counted off\n");
+        let probes = self.end_window();
+        self.command(&format!("trace counted off\n{probes}"));
         let state = self.state();
         self.program.open();
         let (_, counted) = state
@@ -288,10 +342,11 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Adds up what was called since the counted trace was switched on. Nobody is in the functions.
-    fn end_window(&mut self) {
+    /// Adds up what was called since the counted trace was switched on, with its probes: the commands that switch these
+    /// off. Nobody is in the functions.
+    fn end_window(&mut self) -> String {
         let Some(before) = self.window.take() else {
-            return;
+            return String::new();
         };
         self.done.windows += 1;
         let after = self.program.counted();
@@ -300,6 +355,7 @@ impl<'a> Session<'a> {
             self.expected[number] += calls;
             self.since_reset += calls;
         }
+        self.probes.exact_off(&after)
     }
 
     fn stop_and_start(&mut self) {
@@ -318,6 +374,7 @@ impl<'a> Session<'a> {
         self.done.lost += std::mem::take(&mut self.lost);
         self.command("reset\n");
         self.traces.clear();
+        self.probes.clear(&self.program.counted());
         self.since_reset = 0;
         let difference = self.program.text_difference("/torture");
         if let Some(difference) = difference.filter(|_| !self.markers) {
@@ -348,6 +405,23 @@ impl<'a> Session<'a> {
         assert!(state.contains(" new counted\n"), "{state}");
     }
 
+    /// Has the session do much at once, and does not wait for it.
+    fn begin_much(&mut self) {
+        let mut client = Client::connect(self.program.id()).expect("the session answers");
+        let patterns = (0..8).map(|_| text(&random_pattern(self.random)));
+        let commands: String = patterns
+            .enumerate()
+            .map(|(number, pattern)| {
+                let name = format!("last{number}");
+                let switches = format!("trace {name} on\ntrace {name} off\n").repeat(20);
+                format!("trace {pattern} new {name}\n{switches}trace {name} remove\n")
+            })
+            .collect();
+        // It fails where the session ends first.
+        std::thread::spawn(move || client.command(&commands));
+        std::thread::sleep(Duration::from_micros(self.random.u64(0..20_000)));
+    }
+
     /// Ends the session. Then the program is as it was before, and the trace tells what has happened.
     pub fn end(mut self, ending: Ending) {
         // Half of the sessions end while nobody is in the functions: then it is known what is in the trace.
@@ -357,6 +431,9 @@ impl<'a> Session<'a> {
             self.end_window();
         }
         let guardian = guardian(self.tool.id());
+        if self.random.bool() {
+            self.begin_much();
+        }
         match ending {
             Ending::Interrupt => signal(self.tool.id() as i32, libc::SIGINT),
             Ending::Detach => self.detach(),
@@ -387,6 +464,7 @@ impl<'a> Session<'a> {
         }
         self.nothing_is_left();
         let after = self.program.counted();
+        self.probes.clear(&after);
         assert_eq!(after.wrong, 0, "functions have given wrong results");
         if ending != Ending::KillBoth {
             self.compare(&after, quiet);
@@ -440,6 +518,17 @@ impl<'a> Session<'a> {
             std::fs::read_dir(&sockets).map_or(Vec::new(), |entries| entries.flatten().collect());
         // A session that was killed leaves its socket to the next.
         assert!(left.len() <= 2, "{left:?}");
+        let own = ["shared", "said", "trace", "nopal"];
+        for entry in std::fs::read_dir(self.directory)
+            .expect("it is there")
+            .flatten()
+        {
+            let name = entry.file_name();
+            assert!(
+                own.iter().any(|own| name == *own),
+                "{name:?} is left behind"
+            );
+        }
     }
 
     /// The trace has every call of the counted functions, and no function more calls than were made.
@@ -476,6 +565,22 @@ impl<'a> Session<'a> {
                 missing <= told,
                 "{missing} calls are not in the trace, and {told} are told of"
             );
+        }
+        for _ in 0..MOST_PROBES {
+            let Some(probe) = self.random.choice(&self.probes.gone) else {
+                break;
+            };
+            let found = passed(&self.trace, &probe.name);
+            let least = probe.least.saturating_sub(told);
+            assert!(
+                (least..=probe.most).contains(&found),
+                "{} at f_{}: passed {found} times in the trace, {} to {} made, {told} lost",
+                probe.name,
+                probe.function,
+                probe.least,
+                probe.most
+            );
+            self.done.passed += found;
         }
     }
 }
@@ -520,6 +625,26 @@ fn lost(trace: &Path) -> u64 {
     number
         .expect("what was lost is told")
         .expect("it is a number")
+}
+
+/// How often a probe was passed, by the trace.
+fn passed(trace: &Path, name: &str) -> u64 {
+    let mut start = command(["hist", "--json"]);
+    start.words.push(format!("{name}.x").into());
+    start.words.push(trace.into());
+    let ended = start.run("");
+    if ended.stderr.contains("was not recorded") {
+        return 0;
+    }
+    assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+    let groups: serde_json::Value = serde_json::from_str(&ended.stdout).expect("it is JSON");
+    let counts = groups["groups"]
+        .as_array()
+        .expect("there are groups")
+        .iter();
+    counts
+        .map(|group| group["count"].as_u64().expect("a number"))
+        .sum()
 }
 
 pub fn wait(what: &str, mut done: impl FnMut() -> bool) {

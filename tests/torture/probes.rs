@@ -1,0 +1,127 @@
+//! What of the probes is inserted and on, as the session should have it, and how often each is passed.
+
+use crate::program::{Counted, FUNCTIONS, instruction};
+use crate::traces::COUNTED;
+
+/// More of them are not in the code at a time.
+const MOST: usize = 8;
+
+/// Calls of a function that may be counted already and have its probe before them, while the program runs.
+const ON_THE_WAY: u64 = 64;
+
+pub struct Probe {
+    pub name: String,
+    pub function: usize,
+    pub on: bool,
+    /// Calls of its function when it was switched on.
+    since: u64,
+    /// How often it has been passed, while it was on.
+    pub least: u64,
+    pub most: u64,
+}
+
+impl Probe {
+    /// Whether it is switched only while nobody is in the functions.
+    pub fn is_exact(&self) -> bool {
+        self.function < COUNTED
+    }
+
+    fn begin(&mut self, counted: &Counted) {
+        self.on = true;
+        self.since = counted.calls[self.function];
+    }
+
+    fn end(&mut self, counted: &Counted, exact: bool) {
+        if !std::mem::take(&mut self.on) {
+            return;
+        }
+        let calls = counted.calls[self.function] - self.since;
+        self.most += calls;
+        match exact && self.is_exact() {
+            true => self.least += calls,
+            false => self.most += ON_THE_WAY,
+        }
+    }
+}
+
+#[derive(Default)]
+pub struct Probes {
+    pub all: Vec<Probe>,
+    /// Those that were taken out: what they have recorded is in the trace.
+    pub gone: Vec<Probe>,
+    number: u64,
+    pub toggles: u64,
+}
+
+impl Probes {
+    /// The command that makes one, and the probe, to be given to `all` when it has been made.
+    pub fn make(&mut self, random: &mut fastrand::Rng) -> Option<(String, Probe)> {
+        let most = random.choice([COUNTED, FUNCTIONS]).expect("two");
+        let function = random.usize(0..most);
+        let taken = self.all.iter().any(|probe| probe.function == function);
+        let place = instruction(function).filter(|_| !taken && self.all.len() < MOST)?;
+        self.number += 1;
+        let name = format!("p{}", self.number);
+        let more = random.choice(["", " $ax", " +0($sp)"]).expect("three");
+        let command = format!("probe {place} new {name} fetch x=$di:s64{more}\n");
+        let probe = Probe {
+            name,
+            function,
+            on: false,
+            since: 0,
+            least: 0,
+            most: 0,
+        };
+        Some((command, probe))
+    }
+
+    /// The command that switches one to what it is not. `counted` stands before what is switched on, and behind what is
+    /// switched off.
+    pub fn command(&mut self, at: usize) -> String {
+        let probe = &self.all[at];
+        let word = if probe.on { "off" } else { "on" };
+        self.toggles += 1;
+        format!("probe {} {word}\n", probe.name)
+    }
+
+    pub fn switched(&mut self, at: usize, counted: &Counted) {
+        let probe = &mut self.all[at];
+        match probe.on {
+            true => probe.end(counted, false),
+            false => probe.begin(counted),
+        }
+    }
+
+    /// The commands that switch those on that are switched while nobody is in the functions.
+    pub fn exact_on(&mut self, counted: &Counted) -> String {
+        let exact = self.all.iter_mut().filter(|probe| probe.is_exact());
+        let commands = exact.map(|probe| {
+            probe.begin(counted);
+            format!("probe {} on\n", probe.name)
+        });
+        commands.collect()
+    }
+
+    pub fn exact_off(&mut self, counted: &Counted) -> String {
+        let on = self.all.iter_mut();
+        let exact = on.filter(|probe| probe.on && probe.is_exact());
+        let commands = exact.map(|probe| {
+            probe.end(counted, true);
+            format!("probe {} off\n", probe.name)
+        });
+        commands.collect()
+    }
+
+    /// Out of the code.
+    pub fn remove(&mut self, at: usize, counted: &Counted) {
+        let mut probe = self.all.swap_remove(at);
+        probe.end(counted, false);
+        self.gone.push(probe);
+    }
+
+    pub fn clear(&mut self, counted: &Counted) {
+        while !self.all.is_empty() {
+            self.remove(0, counted);
+        }
+    }
+}
