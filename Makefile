@@ -81,10 +81,10 @@ torture: all
 	@.ci/packages test
 	NOPAL=$(CURDIR)/$(NOPAL) $(CARGO) run --release --quiet --package nopal-tests --bin torture -- $(TORTURE)
 
-# Whole programs with every function traced; libpython3.11-testsuite has CPython's tests.
+# Whole programs with every function traced, and hundreds of their own tests: an hour. SOAK='WORD...': those named so.
 soak: all
-	@.ci/packages test
-	NOPAL=$(CURDIR)/$(NOPAL) $(CARGO) run --release --quiet --package nopal-tests --bin soak
+	@.ci/packages soak
+	NOPAL=$(CURDIR)/$(NOPAL) $(CARGO) run --release --quiet --package nopal-tests --bin soak -- $(SOAK)
 
 # The tables that the seeds made, on this machine.
 bench-seeds: all library

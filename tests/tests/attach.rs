@@ -162,6 +162,7 @@ fn the_tool_killed_while_attached_leaves_the_process_as_it_was() {
     assert_eq!(unsafe { libc::kill(tool.id(), libc::SIGKILL) }, 0);
     assert_eq!(tool.wait().end, End::Signal(libc::SIGKILL));
     wait_until("the code is put back", || !is_text_changed(program.id()));
+    wait_until("its socket is removed", || !has_socket(tool.id()));
     drop(program.stdin());
     assert_eq!(program.wait().end, End::Code(5));
 }
@@ -185,6 +186,26 @@ fn a_killed_session_is_followed_by_another() {
     assert_eq!(program.wait().end, End::Code(5));
 }
 
+/// Whether the session of this tool has a name, in any of the directories for them.
+fn has_socket(tool: i32) -> bool {
+    // SAFETY: it cannot fail.
+    let user = unsafe { libc::geteuid() };
+    let named = std::env::var("XDG_RUNTIME_DIR").map(|directory| directory + "/nopal");
+    let others = [
+        format!("/run/user/{user}/nopal"),
+        format!("/tmp/nopal-{user}"),
+    ];
+    let entries = named
+        .into_iter()
+        .chain(others)
+        .filter_map(|directory| std::fs::read_dir(directory).ok());
+    let names = entries.flatten().flatten().map(|entry| entry.file_name());
+    let own = format!("session-{tool}.");
+    names
+        .into_iter()
+        .any(|name| name.to_string_lossy().starts_with(&own))
+}
+
 /// Then nobody is left to put the code back until the next nopal comes.
 #[test]
 fn what_a_killed_tool_and_guardian_leave_is_taken_out_by_the_next() {
@@ -202,6 +223,7 @@ fn what_a_killed_tool_and_guardian_leave_is_taken_out_by_the_next() {
     }
     tool.wait();
     assert!(is_text_changed(program.id()), "nobody has put it back");
+    assert!(has_socket(tool.id()), "nobody has removed it");
     stdin.write_all(b"on\n").unwrap();
     program.wait_for(|text| text.contains("phase 1\n"));
     let number = program.id().to_string();
@@ -209,6 +231,7 @@ fn what_a_killed_tool_and_guardian_leave_is_taken_out_by_the_next() {
     let ended = Start::new::<std::ffi::OsString>(words).run("");
     assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
     assert_nothing_left(program.id());
+    assert!(!has_socket(tool.id()));
     interrupt(case.attach(program.id(), &trace));
     assert_nothing_left(program.id());
     drop(stdin);

@@ -70,6 +70,7 @@ pub fn clean_up(process: i32) -> Result<bool> {
             (None, None) => remove(journal)?,
         }
     }
+    nopal_serve::remove_dead_names();
     Ok(!left.is_empty())
 }
 

@@ -150,6 +150,7 @@ fn guard(line: OwnedFd, directory: &Path) {
     }
     clean_up(&regions);
     let _ = complete(directory, &regions);
+    nopal_serve::remove_dead_names();
 }
 
 /// Out of the terminal's reach, and without the program's input and output.

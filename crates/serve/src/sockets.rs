@@ -1,5 +1,5 @@
 //! The names of sockets. A session's socket is `session-TOOL.0`; each process that it traces is a symbolic link to it, by
-//! its number. What a dead session has left is removed by whoever comes upon it.
+//! its number. What a dead session has left is removed by its guardian, or by whoever comes upon it.
 
 use crate::directory::Directory;
 use anyhow::{Context, Result, bail};
@@ -121,6 +121,13 @@ pub fn processes() -> Vec<i32> {
 pub fn is_traced(process: i32) -> bool {
     Directory::own()
         .is_ok_and(|found| found.is_some_and(|own| is_alive(&own, &process.to_string())))
+}
+
+/// Removes what sessions of this user have left that are no more.
+pub fn remove_dead_names() {
+    if let Ok(Some(directory)) = Directory::own() {
+        let _ = directory.locked(|| remove_stale(&directory));
+    }
 }
 
 /// Connects to the session that traces a process.
