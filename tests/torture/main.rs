@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 /// Sessions after which the program holds all that it ever will.
 const WARM: u32 = 3;
 
+const PROGRESS: Duration = Duration::from_secs(60);
+
 struct Wanted {
     seed: u64,
     seconds: u64,
@@ -56,7 +58,7 @@ fn main() {
     let (mut done, mut endings) = (Done::default(), BTreeMap::new());
     let mut before = None;
     let begun = Instant::now();
-    let mut sessions = 0;
+    let (mut sessions, mut told) = (0, begun);
     while begun.elapsed().as_secs() < wanted.seconds || done.toggles < wanted.toggles {
         sessions += 1;
         let longest = if sessions % 10 == 0 { 30_000 } else { 3_000 };
@@ -76,6 +78,10 @@ fn main() {
             );
         }
         program.open();
+        if told.elapsed() >= PROGRESS {
+            told = Instant::now();
+            println!("{sessions} sessions, {} toggles", done.toggles);
+        }
     }
     program.close();
     let counted = program.counted();

@@ -86,6 +86,8 @@ impl Drop for Session<'_> {
 
 /// What the tool holds.
 struct Usage {
+    /// Files of threads, which have ended perhaps.
+    streams: usize,
     descriptors: usize,
     kilobytes: u64,
 }
@@ -97,6 +99,9 @@ const RECENT: usize = 40;
 
 /// Probes of a session that are counted in the trace, which is read once for each.
 const MOST_PROBES: usize = 2;
+
+/// The tool holds no more files of threads open.
+const MOST_STREAMS: usize = 128;
 
 /// The tool's own memory may grow by this much in a session: names and sites that it has met, and records on their way.
 const MOST_GROWTH: u64 = 256 << 10;
@@ -384,6 +389,11 @@ impl<'a> Session<'a> {
         let now = usage(self.tool.id());
         let first = self.tool_at_first.get_or_insert(usage(self.tool.id()));
         assert!(
+            now.streams <= MOST_STREAMS,
+            "{} streams are open",
+            now.streams
+        );
+        assert!(
             now.descriptors <= first.descriptors + 8,
             "the tool has {} descriptors, and had {}",
             now.descriptors,
@@ -668,11 +678,15 @@ fn guardian(tool: u32) -> i32 {
 }
 
 fn usage(tool: u32) -> Usage {
-    let descriptors = std::fs::read_dir(format!("/proc/{tool}/fd")).expect("the tool lives");
+    let entries = std::fs::read_dir(format!("/proc/{tool}/fd")).expect("the tool lives");
+    let files = entries.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    let is_stream = |file: &PathBuf| file.to_string_lossy().contains("/stream-");
+    let (streams, others): (Vec<_>, Vec<_>) = files.partition(is_stream);
     let status = std::fs::read_to_string(format!("/proc/{tool}/status")).expect("the tool lives");
     let (_, memory) = status.split_once("RssAnon:").expect("memory is told of");
     Usage {
-        descriptors: descriptors.count(),
+        streams: streams.len(),
+        descriptors: others.len(),
         kilobytes: number_behind(&memory.replace(['\t', ' '], ""), ""),
     }
 }

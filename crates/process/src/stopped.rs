@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use crate::blocked::vfork_children;
+use crate::blocked::{blocked, vfork_children};
 use crate::information::{alive, thread_status, threads};
 use crate::reaper::Reaper;
 use crate::refusal::{barrier, traced_by};
@@ -34,6 +34,9 @@ pub struct Stopped {
     stays: bool,
 }
 
+/// How many times longer a thread is waited for that does not sleep.
+const FOR_A_PROCESSOR: u32 = 5;
+
 /// What a look at the list of threads showed, besides those that are held.
 #[derive(Default)]
 struct Found {
@@ -43,10 +46,11 @@ struct Found {
 }
 
 impl Stopped {
-    /// Stops all threads, and gives up on those that have not stopped after `patience`: see [`Stopped::late`]. Failures
-    /// that are to be expected are [`StopError`]s.
+    /// Stops all threads, and gives up on those that have not stopped after `patience`: see [`Stopped::late`]. Those that
+    /// are not asleep, but have got no processor, are waited for longer. Failures that are to be expected are
+    /// [`StopError`]s.
     pub fn stop(pid: i32, patience: Duration) -> Result<Stopped> {
-        let deadline = Instant::now() + patience;
+        let begun = Instant::now();
         let mut stopped = Stopped {
             pid,
             threads: Vec::new(),
@@ -58,9 +62,9 @@ impl Stopped {
         let reaper = Reaper::start();
         let mut pause = Pause::default();
         let mut look = true;
+        let mut hopeless = false;
         loop {
             // A thread that still runs may create others; when all stand still, one more look finds none.
-            let hopeless = Instant::now() >= deadline;
             let settled = stopped.wait_for_children() || hopeless;
             if look {
                 let found = stopped.seize_new(&mut known, &reaper)?;
@@ -68,7 +72,11 @@ impl Stopped {
                     break;
                 }
             }
+            // Who has stopped is gathered once more when the time is over: we may have got no processor, either.
+            let waited = begun.elapsed();
             stopped.gather(&mut known)?;
+            hopeless =
+                waited >= patience && (stopped.all_sleep() || waited >= patience * FOR_A_PROCESSOR);
             if pause.is_long() {
                 stopped.seize_children(&mut known)?;
             }
@@ -140,6 +148,12 @@ impl Stopped {
                     .iter()
                     .any(|child| self.threads.iter().any(|held| held.tid() == *child))
         })
+    }
+
+    /// Whether those that have not stopped sleep in the kernel.
+    fn all_sleep(&self) -> bool {
+        let mut late = self.late.iter();
+        late.all(|thread| blocked(thread.pid(), thread.tid()).is_some())
     }
 
     /// Most children of `vfork` execute something at once: this is for those that do not.

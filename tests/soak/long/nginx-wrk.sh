@@ -1,4 +1,4 @@
-# wrk for twenty seconds: every answer is what it should be.
+# wrk for twenty seconds: every answer has the status that it should have.
 port=$((30000 + $$ % 10000))
 "$SOAK/nginx-configuration" $port > configuration
 $RUN nginx -p "$PWD" -c "$PWD/configuration" 2> said &
@@ -7,11 +7,12 @@ for _ in $(seq 300); do
 	sleep 0.1
 done
 for path in / /large /none; do
-	wrk -t 2 -c 64 -d 7s "http://127.0.0.1:$port$path" > "wrk" 2>&1
+	wrk -t 2 -c 64 -d 7s "http://127.0.0.1:$port$path" > wrk 2>&1
 	grep -cE 'requests in' wrk
 	grep -E 'Socket errors|unable' wrk
 	grep -oE 'Non-2xx' wrk
 done
 kill -QUIT "$(cat pid)"
 wait
-cut -d ' ' -f 9,10 l/a | sort -u
+# Not how long answers were: wrk hangs up in the midst of some.
+cut -d ' ' -f 9 l/a | sort -u
