@@ -64,7 +64,8 @@ fn scripts(folder: &str) -> Vec<Job> {
 /// Runs a script in a directory that is empty, by bash. `tracer` stands before its programs.
 fn run(script: &str, tracer: &str) -> Ended {
     let scratch = scratch();
-    let mut start = Start::new(["bash", "-c", script]);
+    // A shell in the background has its programs ignore Ctrl-C.
+    let mut start = Start::new(["env", "--default-signal=INT,QUIT", "bash", "-c", script]);
     start.directory = Some(scratch.path().to_path_buf());
     let environment = [
         ("RUN", tracer),

@@ -255,7 +255,8 @@ impl<'a> Session<'a> {
         if self.traces.all.is_empty() {
             return;
         }
-        let (count, same) = (1 << self.random.u32(0..8), self.random.bool());
+        let same = self.random.bool();
+        let count = 1 << self.random.u32(0..if same { 11 } else { 8 });
         let mut at = 0;
         let mut text = String::new();
         for number in 0..count {

@@ -7,7 +7,7 @@ for _ in $(seq 300); do
 	sleep 0.1
 done
 for path in / /large /none; do
-	wrk -t 2 -c 64 -d 7s "http://127.0.0.1:$port$path" > wrk 2>&1
+	wrk -t 2 -c 64 -d 7s --timeout 60s "http://127.0.0.1:$port$path" > wrk 2>&1
 	grep -cE 'requests in' wrk
 	grep -E 'Socket errors|unable' wrk
 	grep -oE 'Non-2xx' wrk
