@@ -218,6 +218,15 @@ pub fn thread_alive(pid: i32, tid: i32) -> bool {
     state.is_ok_and(|state| !matches!(state, 'Z' | 'X' | 'x'))
 }
 
+/// Whether a process has its memory. One that is about to end is alive without, for a moment.
+pub fn has_memory(pid: i32) -> bool {
+    let has = |tid: &i32| {
+        let pages = fs::read_to_string(format!("/proc/{pid}/task/{tid}/statm"));
+        pages.is_ok_and(|pages| !pages.starts_with("0 "))
+    };
+    threads(pid).is_ok_and(|tids| tids.iter().any(has))
+}
+
 /// The command name (at most 15 bytes).
 pub fn name(pid: i32) -> Result<String> {
     name_in(&format!("/proc/{pid}/comm"))

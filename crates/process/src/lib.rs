@@ -57,8 +57,8 @@ pub use call::{SystemCall, find_system_call_gadget};
 pub use ending::{Ending, ExitWatch};
 pub use executed::{ExecFollower, Followed};
 pub use information::{
-    Auxiliary, Status, alive, arguments, auxiliary, executable, name, parent, start_time, status,
-    thread_alive, thread_name, thread_status, threads,
+    Auxiliary, Status, alive, arguments, auxiliary, executable, has_memory, name, parent,
+    start_time, status, thread_alive, thread_name, thread_status, threads,
 };
 pub use launch::{Command, LaunchError, Launched, environment, launch};
 pub use loader::{LoaderStop, run_to_loader_consistent};

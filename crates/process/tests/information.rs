@@ -9,8 +9,8 @@ use std::process::{Command, Stdio};
 
 use common::{Running, compile, eventually};
 use nopal_process::{
-    Ending, ExitWatch, Stopped, alive, arguments, auxiliary, executable, name, parent, start_time,
-    status, thread_alive, thread_name, threads,
+    Ending, ExitWatch, Stopped, alive, arguments, auxiliary, executable, has_memory, name, parent,
+    start_time, status, thread_alive, thread_name, threads,
 };
 
 fn own() -> i32 {
@@ -64,7 +64,9 @@ fn auxiliary_values_are_the_kernels() {
 fn a_zombie_is_not_alive() {
     let mut child = Command::new("true").spawn().unwrap();
     let pid = child.id() as i32;
+    assert!(has_memory(own()));
     eventually("ended", || !alive(pid));
+    assert!(!has_memory(pid));
     assert!(status(pid).unwrap().is_dead());
     assert_eq!(arguments(pid).unwrap(), Vec::<std::ffi::OsString>::new());
     child.wait().unwrap();
@@ -80,7 +82,7 @@ fn a_process_whose_first_thread_has_ended_is_alive_and_can_be_looked_at() {
     assert_eq!(running.line(), "ready");
     let pid = running.pid();
     eventually("orphaned", || !thread_alive(pid, pid));
-    assert!(alive(pid));
+    assert!(alive(pid) && has_memory(pid));
     assert_eq!(executable(pid).unwrap(), program.path);
     assert_eq!(arguments(pid).unwrap().len(), 2);
     assert!(auxiliary(pid).unwrap().entry.is_some());

@@ -97,7 +97,7 @@ impl Session {
         };
         for traced in self.traced.values_mut() {
             match with(traced, &mut workshop) {
-                Err(error) if nopal_process::alive(traced.process) => return Err(error),
+                Err(error) if nopal_process::has_memory(traced.process) => return Err(error),
                 _ => {}
             }
         }

@@ -98,7 +98,7 @@ impl Session {
         let ours = [std::process::id() as i32, self.guardian.process()];
         for process in remove::processes_with(std::slice::from_ref(region), &ours) {
             match self.asker(region, process) {
-                Err(error) if nopal_process::alive(process) => return Err(error),
+                Err(error) if nopal_process::has_memory(process) => return Err(error),
                 _ => {}
             }
         }
