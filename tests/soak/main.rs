@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 /// Modules of CPython's tests in the short form.
 const SHORT: usize = 3;
 
-/// Longer than any script takes.
+/// Longer than any script takes, and any of the short form.
 const PATIENCE: Duration = Duration::from_secs(3600);
+const PATIENCE_FOR_SHORT: Duration = Duration::from_secs(500);
 
 const DIRECTORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/soak");
 
@@ -62,7 +63,7 @@ fn scripts(folder: &str) -> Vec<Job> {
 }
 
 /// Runs a script in a directory that is empty, by bash. `tracer` stands before its programs.
-fn run(script: &str, tracer: &str) -> Ended {
+fn run(script: &str, tracer: &str, patience: Duration) -> Ended {
     let scratch = scratch();
     // A shell in the background has its programs ignore Ctrl-C.
     let mut start = Start::new(["env", "--default-signal=INT,QUIT", "bash", "-c", script]);
@@ -78,7 +79,7 @@ fn run(script: &str, tracer: &str) -> Ended {
     let mut running = start.spawn();
     drop(running.stdin());
     let begun = Instant::now();
-    while !running.has_ended() && begun.elapsed() < PATIENCE {
+    while !running.has_ended() && begun.elapsed() < patience {
         running.be_patient();
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -96,13 +97,14 @@ fn main() -> ExitCode {
         nopal().display(),
         traces.path().display()
     );
+    let patience = if short { PATIENCE_FOR_SHORT } else { PATIENCE };
     let (mut same, mut others) = (0, 0);
     for Job { name, script } in jobs(short) {
         if !words.is_empty() && !words.iter().any(|word| name.contains(word)) {
             continue;
         }
-        let untraced = run(&script, "");
-        let traced = run(&script, &tracer);
+        let untraced = run(&script, "", patience);
+        let traced = run(&script, &tracer, patience);
         let is_same = untraced.end == traced.end && untraced.stdout == traced.stdout;
         if !is_same || untraced.end != End::Code(0) {
             others += 1;

@@ -4,8 +4,8 @@
 pub const MODULES: &[&str] = &[
     "json",
     "struct",
-    "threading",
     "exceptions",
+    "threading",
     "generators",
     "gc",
     "abc",
