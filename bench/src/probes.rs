@@ -117,7 +117,7 @@ impl Probed {
 /// Makes the runtime's handler ours, as the tool does in a traced process.
 fn handle_traps(image: u64) -> Result<()> {
     const RESTORER: u64 = 0x0400_0000;
-    let flags = (libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART) as u64 | RESTORER;
+    let flags = (libc::SA_SIGINFO | libc::SA_RESTART) as u64 | RESTORER;
     let action = [
         image + IMAGE_TRAP,
         flags,

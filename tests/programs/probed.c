@@ -104,11 +104,14 @@ struct job {
 	long number;
 	long times;
 	long sum;
+	char stack[1 << 14];
 };
 
 static void *work(void *data)
 {
 	struct job *job = data;
+	stack_t stack = { .ss_sp = job->stack, .ss_size = sizeof job->stack };
+	sigaltstack(&stack, 0);
 	for (long i = 0; i < job->times || (job->times < 0 && !stop); i++) {
 		job->sum += counted(job->number, i);
 		if (job->times < 0 && i % 32 == 0)
@@ -150,9 +153,10 @@ int main(int count, char **words)
 	fflush(stdout);
 
 	pthread_t ids[64];
-	struct job jobs[64] = { 0 };
+	static struct job jobs[64];
 	for (long i = 0; i < threads; i++) {
-		jobs[i] = (struct job){ .number = i, .times = waits ? -1 : times };
+		jobs[i].number = i;
+		jobs[i].times = waits ? -1 : times;
 		pthread_create(&ids[i], 0, work, &jobs[i]);
 	}
 	if (waits) {

@@ -3,7 +3,7 @@
 //! `record` is the whole from start to end; `session` serves the traced processes (`questions` of theirs, `steer` for
 //! what other threads of the tool want). `launch` brings a program to its first instruction, `attach` finds a process
 //! that runs; `traced` gives it nopal's memory (`choose` says which functions, `space` where memory goes, `inject` gets
-//! it, `arena` holds the generated code), `insert` puts jumps into its text, `switch`
+//! it, `arena` holds the generated code), `insert` puts jumps into its text, `traps` has breakpoints lead to probes, `switch`
 //! says whose calls are recorded. `drain` and `collect` empty the buffers
 //! that the runtime fills, `remove` takes everything out again, and `guardian` does so when the tool is killed.
 

@@ -20,7 +20,8 @@ const SET_BYTES: u64 = 8;
 
 /// `SA_RESTORER`, which libc keeps for itself.
 const RESTORER: u64 = 0x0400_0000;
-const FLAGS: u64 = (libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART) as u64 | RESTORER;
+/// Not on an alternate stack: what the signal leaves there looks like a handler that will return to generated code.
+const FLAGS: u64 = (libc::SA_SIGINFO | libc::SA_RESTART) as u64 | RESTORER;
 
 /// A pause for a thread that has met a breakpoint, and not been told yet.
 const PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
