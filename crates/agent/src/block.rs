@@ -3,11 +3,11 @@
 //! of the thunk itself are those that the assembler made from `runtime/arch/x86_64/thunk.S`.
 
 use crate::{field, image, put, put_mirror};
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use nopal_abi::{
     KIND_ENTRY, KIND_ENTRY_ARGS, KIND_EXIT, KIND_EXIT_RESULT, KIND_ONLY, KIND_ONLY_ARGS,
 };
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 
 /// What a thunk records, and whether it wraps the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,10 +110,10 @@ pub struct Thunk {
     pub after_call: Option<u64>,
 }
 
-/// A finished block, to be put at the address that it was made for.
+/// A finished block.
 #[derive(Debug)]
-pub struct Block {
-    pub bytes: Vec<u8>,
+pub struct Block<'a> {
+    pub bytes: &'a mut [u8],
     pub low: u64,
     pub high: u64,
     pub header: u64,
@@ -152,13 +152,13 @@ pub const fn detour_bound(body: usize, rows: usize) -> usize {
 pub const BLOCK_BOUND: usize = 128;
 
 #[derive(Debug)]
-pub struct BlockBuilder {
+pub struct BlockBuilder<'a> {
     at: u64,
     image_at: u64,
     /// How to unwind in a thunk and in a hook, before their bodies.
     thunk_program: Vec<u8>,
     hook_program: Vec<u8>,
-    bytes: Vec<u8>,
+    bytes: Output<'a>,
     frames: Vec<Frame>,
     /// The unwinding programs of the frames, one after another.
     programs: Vec<u8>,
@@ -177,9 +177,48 @@ const ALIGN: usize = 16;
 const NOP2: [u8; 2] = [0x66, 0x90];
 const INT3: u8 = 0xcc;
 
-impl BlockBuilder {
-    /// A block for address `at`, in an arena whose image is at `image_at`.
-    pub fn new(at: u64, image_at: u64, mirror: i64) -> BlockBuilder {
+/// The memory that a block is laid out in, from its start.
+#[derive(Debug)]
+struct Output<'a> {
+    memory: &'a mut [u8],
+    used: usize,
+}
+
+impl Output<'_> {
+    fn add(&mut self, bytes: &[u8]) -> Result<()> {
+        let room = self.memory.get_mut(self.used..self.used + bytes.len());
+        room.context("a block is larger than its memory")?
+            .copy_from_slice(bytes);
+        self.used += bytes.len();
+        Ok(())
+    }
+
+    fn fill_up_to(&mut self, length: usize, byte: u8) -> Result<()> {
+        let room = self.memory.get_mut(self.used..length);
+        room.context("a block is larger than its memory")?
+            .fill(byte);
+        self.used = length;
+        Ok(())
+    }
+}
+
+impl Deref for Output<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.memory[..self.used]
+    }
+}
+
+impl DerefMut for Output<'_> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.memory[..self.used]
+    }
+}
+
+impl<'a> BlockBuilder<'a> {
+    /// A block for address `at`, in an arena whose image is at `image_at`. It is laid out in `memory`.
+    pub fn new(at: u64, image_at: u64, mirror: i64, memory: &'a mut [u8]) -> BlockBuilder<'a> {
         let with_mirror = |program: &[u8]| {
             let mut program = program.to_vec();
             put_mirror(&mut program, mirror);
@@ -190,16 +229,11 @@ impl BlockBuilder {
             image_at,
             thunk_program: with_mirror(image::THUNK_CFI),
             hook_program: with_mirror(image::HOOK_CFI),
-            bytes: Vec::new(),
+            bytes: Output { memory, used: 0 },
             frames: Vec::new(),
             programs: Vec::new(),
             entries_only: Vec::new(),
         }
-    }
-
-    /// Makes room for a block of so many bytes.
-    pub fn reserve(&mut self, bytes: usize) {
-        self.bytes.reserve(bytes);
     }
 
     /// Bytes that the block takes so far, without its unwind table.
@@ -353,9 +387,9 @@ impl BlockBuilder {
         let begin = self.append(&code, body_bytes, write)?;
         let at = |label: usize| begin + (label - image::DETOUR) + pushes.len();
         let end = self.bytes.len();
-        self.align(8);
+        self.align(8)?;
         let mark = self.at + self.bytes.len() as u64;
-        self.bytes.extend_from_slice(&probe.to_bytes());
+        self.bytes.add(&probe.to_bytes())?;
         self.relative(at(image::DETOUR_MARK), mark)?;
         self.relative(at(image::DETOUR_CALL), self.image_at + stub as u64)?;
         let values = match &probe.values {
@@ -401,10 +435,10 @@ impl BlockBuilder {
         write: impl FnOnce(u64, &mut [u8]) -> Result<()>,
     ) -> Result<usize> {
         let begin = self.bytes.len().next_multiple_of(ALIGN);
-        self.bytes.resize(begin, INT3);
-        self.bytes.extend_from_slice(template);
+        self.bytes.fill_up_to(begin, INT3)?;
+        self.bytes.add(template)?;
         let body = self.bytes.len();
-        self.bytes.resize(body + body_bytes, INT3);
+        self.bytes.fill_up_to(body + body_bytes, INT3)?;
         write(self.at + body as u64, &mut self.bytes[body..])?;
         Ok(begin)
     }
@@ -438,10 +472,10 @@ impl BlockBuilder {
 
     /// Appends the unwind table, and before its header `undo`: whatever the tool must know to take the block's sites out
     /// again, with its length in the 8 bytes behind it, aligned to 8.
-    pub fn finish(mut self, undo: &[u8]) -> Result<Block> {
+    pub fn finish(mut self, undo: &[&[u8]]) -> Result<Block<'a>> {
         let high = self.at + self.bytes.len() as u64;
         let frames = std::mem::take(&mut self.frames);
-        self.align(8);
+        self.align(8)?;
         let frame_section = self.bytes.len();
         self.common_entry()?;
         let mut table = Vec::with_capacity(frames.len());
@@ -449,70 +483,70 @@ impl BlockBuilder {
             table.push((frame.begin, self.bytes.len()));
             self.frame_entry(frame, frame_section)?;
         }
-        self.bytes.extend_from_slice(&[0; 4]);
-        self.align(8);
-        self.bytes.extend_from_slice(undo);
-        self.align(8);
-        self.bytes
-            .extend_from_slice(&(undo.len() as u64).to_le_bytes());
+        self.bytes.add(&[0; 4])?;
+        self.align(8)?;
+        let before = self.bytes.len();
+        for part in undo {
+            self.bytes.add(part)?;
+        }
+        let undo = self.bytes.len() - before;
+        self.align(8)?;
+        self.bytes.add(&(undo as u64).to_le_bytes())?;
         let header = self.bytes.len();
         self.bytes
-            .extend_from_slice(&[1, PC_RELATIVE_4, UNSIGNED_4, DATA_RELATIVE_4]);
+            .add(&[1, PC_RELATIVE_4, UNSIGNED_4, DATA_RELATIVE_4])?;
         let pointer = i32::try_from(frame_section as i64 - self.bytes.len() as i64)?;
-        self.bytes.extend_from_slice(&pointer.to_le_bytes());
-        self.bytes
-            .extend_from_slice(&u32::try_from(table.len())?.to_le_bytes());
+        self.bytes.add(&pointer.to_le_bytes())?;
+        self.bytes.add(&u32::try_from(table.len())?.to_le_bytes())?;
         for (code, frame) in table {
             self.bytes
-                .extend_from_slice(&i32::try_from(code as i64 - header as i64)?.to_le_bytes());
+                .add(&i32::try_from(code as i64 - header as i64)?.to_le_bytes())?;
             self.bytes
-                .extend_from_slice(&i32::try_from(frame as i64 - header as i64)?.to_le_bytes());
+                .add(&i32::try_from(frame as i64 - header as i64)?.to_le_bytes())?;
         }
         Ok(Block {
             low: self.at,
             high,
             header: self.at + header as u64,
             entries_only: self.entries_only,
-            bytes: self.bytes,
+            bytes: &mut self.bytes.memory[..self.bytes.used],
         })
     }
 
-    fn align(&mut self, to: usize) {
-        self.bytes.resize(self.bytes.len().next_multiple_of(to), 0);
+    fn align(&mut self, to: usize) -> Result<()> {
+        let aligned = self.bytes.len().next_multiple_of(to);
+        self.bytes.fill_up_to(aligned, 0)
     }
 
     /// The CIE: at entry the frame address is rsp + 8, with the return address below it.
     fn common_entry(&mut self) -> Result<()> {
         let begin = self.bytes.len();
-        self.bytes.extend_from_slice(&[0; 4]);
-        self.bytes.extend_from_slice(&[0, 0, 0, 0, 1]);
-        self.bytes.extend_from_slice(b"zPR\0");
+        self.bytes.add(&[0; 4])?;
+        self.bytes.add(&[0, 0, 0, 0, 1])?;
+        self.bytes.add(b"zPR\0")?;
         self.bytes
-            .extend_from_slice(&[1, 0x78, RETURN_ADDRESS, 6, PC_RELATIVE_4]);
+            .add(&[1, 0x78, RETURN_ADDRESS, 6, PC_RELATIVE_4])?;
         let personality = self.image_at + image::PERSONALITY as u64;
-        self.bytes.extend_from_slice(&[0; 4]);
+        self.bytes.add(&[0; 4])?;
         self.relative_to_field(personality)?;
-        self.bytes.push(PC_RELATIVE_4);
+        self.bytes.add(&[PC_RELATIVE_4])?;
         self.bytes
-            .extend_from_slice(&[DW_CFA_DEF_CFA, RSP, 8, DW_CFA_OFFSET | RETURN_ADDRESS, 1]);
-        self.end_entry(begin);
-        Ok(())
+            .add(&[DW_CFA_DEF_CFA, RSP, 8, DW_CFA_OFFSET | RETURN_ADDRESS, 1])?;
+        self.end_entry(begin)
     }
 
     fn frame_entry(&mut self, frame: &Frame, section: usize) -> Result<()> {
         let begin = self.bytes.len();
-        self.bytes.extend_from_slice(&[0; 4]);
+        self.bytes.add(&[0; 4])?;
         self.bytes
-            .extend_from_slice(&u32::try_from(begin + 4 - section)?.to_le_bytes());
-        self.bytes.extend_from_slice(&[0; 4]);
+            .add(&u32::try_from(begin + 4 - section)?.to_le_bytes())?;
+        self.bytes.add(&[0; 4])?;
         self.relative_to_field(self.at + frame.begin as u64)?;
         self.bytes
-            .extend_from_slice(&u32::try_from(frame.end - frame.begin)?.to_le_bytes());
-        self.bytes.push(0);
-        self.bytes
-            .extend_from_slice(&self.programs[frame.program.clone()]);
-        self.end_entry(begin);
-        Ok(())
+            .add(&u32::try_from(frame.end - frame.begin)?.to_le_bytes())?;
+        self.bytes.add(&[0])?;
+        self.bytes.add(&self.programs[frame.program.clone()])?;
+        self.end_entry(begin)
     }
 
     /// Fills in the last 4 bytes with the distance from themselves to `target`.
@@ -524,10 +558,11 @@ impl BlockBuilder {
     }
 
     /// Pads with DW_CFA_nop, and fills in the length, which does not count itself.
-    fn end_entry(&mut self, begin: usize) {
+    fn end_entry(&mut self, begin: usize) -> Result<()> {
         let length = (self.bytes.len() - begin - 4).next_multiple_of(8) + 4;
-        self.bytes.resize(begin + 4 + length, 0);
+        self.bytes.fill_up_to(begin + 4 + length, 0)?;
         put(&mut self.bytes, begin, &(length as u32).to_le_bytes());
+        Ok(())
     }
 }
 

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{BLOCK_AT, IMAGE_AT, Memory, builder, symbols, target};
+use common::{BLOCK_AT, IMAGE_AT, MIRROR, Memory, builder, memory_of_block, symbols, target};
 use nopal_agent::{Recorder, Stub};
 use zydis::ffi::DecodedOperandKind;
 use zydis::{FullInstruction, Mnemonic};
@@ -121,7 +121,7 @@ fn thunks_are_as_their_layout_says() {
         let block = block.finish(&[]).unwrap();
         assert_eq!((block.low, block.header > block.high), (BLOCK_AT, true));
         let mut memory = Memory::default();
-        memory.add(block.low, block.bytes);
+        memory.add(block.low, block.bytes.to_vec());
         for (site, thunk) in sites.into_iter().zip(thunks) {
             assert!(
                 thunk.entry.is_multiple_of(16)
@@ -185,7 +185,7 @@ fn hooks_are_as_their_layout_says() {
         stubs.map(|(stub, name)| (block.hook(stub, BODY.len(), &[], write_body).unwrap(), name));
     let block = block.finish(&[]).unwrap();
     let mut memory = Memory::default();
-    memory.add(block.low, block.bytes);
+    memory.add(block.low, block.bytes.to_vec());
     for (hook, name) in hooks {
         assert_eq!(hook.after_call, None);
         let lines = listing(&memory, hook.entry, hook.body, hook.body);
@@ -225,6 +225,19 @@ fn thunks_that_cannot_be_made_are_refused() {
             .thunk(1, recorder, BODY.len(), &[], failing)
             .is_err()
     );
-    let mut far = nopal_agent::BlockBuilder::new(IMAGE_AT + (1 << 32), IMAGE_AT, 0);
+    let mut far =
+        nopal_agent::BlockBuilder::new(IMAGE_AT + (1 << 32), IMAGE_AT, 0, memory_of_block());
     assert!(far.thunk(1, recorder, BODY.len(), &[], write_body).is_err());
+    let fits = |bytes: usize| {
+        let mut memory = vec![0; bytes];
+        let mut block = nopal_agent::BlockBuilder::new(BLOCK_AT, IMAGE_AT, MIRROR, &mut memory);
+        let thunk = block.thunk(1, recorder, BODY.len(), &[], write_body);
+        let made = thunk.and_then(|_| Ok(block.finish(&[&[7; 24]])?.bytes.len()));
+        made.ok()
+    };
+    let needed = fits(4096).unwrap();
+    assert_eq!(fits(needed), Some(needed));
+    for too_few in 0..needed {
+        assert_eq!(fits(too_few), None, "{too_few} of {needed} bytes");
+    }
 }

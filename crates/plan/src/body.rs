@@ -2,8 +2,6 @@ use std::fmt;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
 /// The displaced instructions, made ready to run elsewhere. The last one jumps back to the first instruction after the
 /// window, unless the flow never gets there. Literals may follow the code.
 ///
@@ -87,7 +85,7 @@ impl<T: PartialEq> PartialEq for Part<T> {
 impl<T: Eq> Eq for Part<T> {}
 
 /// A hole in the code. Targets are link-time addresses in the module.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fixup {
     /// A 4-byte distance at `offset` from the end of its instruction, `from`, to the target.
     Relative { offset: u16, from: u16, target: u64 },
@@ -96,7 +94,7 @@ pub enum Fixup {
 }
 
 /// One step of the unwinding rules. Registers have their DWARF numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameChange {
     /// The canonical frame address is now `register + offset`.
     Cfa { register: u16, offset: i32 },

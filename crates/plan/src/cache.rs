@@ -1,18 +1,19 @@
 //! Plans on disk, so that a file is worked out once.
 
 use std::fs::{self, DirBuilder, File};
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use memmap2::Mmap;
 use nopal_symbols::{Image, Stamp};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::{Plan, stored};
 
 /// Changes whenever functions are found differently, or plans are made or written differently.
-const VERSION: &[u8; 8] = b"nopal-p7";
+const VERSION: &[u8; 8] = b"nopal-p8";
 
 /// Version, checksum of what follows, stamp and hash of what the plan was made from. Then come the length of the plan,
 /// the plan, and the functions.
@@ -52,7 +53,7 @@ struct Cached {
 
 /// Not decoded: few ask for them.
 struct Functions {
-    file: Vec<u8>,
+    file: Mmap,
     offset: usize,
 }
 
@@ -63,7 +64,7 @@ impl Functions {
 }
 
 fn read(path: &Path, stamp: Stamp, image: &Image) -> Result<Cached> {
-    let mut file = File::options()
+    let file = File::options()
         .read(true)
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
         .open(path)?;
@@ -72,8 +73,9 @@ fn read(path: &Path, stamp: Stamp, image: &Image) -> Result<Cached> {
         facts.is_file() && is_ours(&facts),
         "not a file that only this user writes"
     );
-    let mut bytes = Vec::with_capacity(usize::try_from(facts.len())?);
-    file.read_to_end(&mut bytes)?;
+    // SAFETY: the map is private and only read as bytes. Nobody but this user writes the file, and nopal only ever puts
+    // another in its place.
+    let bytes = unsafe { Mmap::map(&file) }?;
     let (header, rest) = bytes
         .split_at_checked(HEADER)
         .context("shorter than its header")?;

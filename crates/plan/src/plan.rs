@@ -1,9 +1,11 @@
+use std::borrow::Cow;
+
 use anyhow::Result;
 use nopal_symbols::Image;
 use serde::{Deserialize, Serialize};
 
 use crate::judge::{self, Verdict};
-use crate::{Body, LONGEST_WINDOW, Reason};
+use crate::{Body, LONGEST_WINDOW, Part, Reason};
 
 /// All functions of a file: each is either a site or refused. All by address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,10 +30,12 @@ pub struct Site {
     /// It looks at its own return address, or takes the address of the place: what it finds there must be its caller's.
     pub reads_return_address: bool,
     pub body: Body,
+    /// Of the function, not demangled; none in the midst of one.
+    pub(crate) name: Part<u8>,
 }
 
 /// What the window is. All are patched alike.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
     /// Ordinary instructions.
     Jump,
@@ -115,6 +119,11 @@ impl Plan {
 }
 
 impl Site {
+    /// Of the function that begins here, not demangled.
+    pub fn name(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(&self.name)
+    }
+
     pub fn expected(&self) -> &[u8] {
         &self.expected[..usize::from(self.window).min(LONGEST_WINDOW)]
     }

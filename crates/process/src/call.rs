@@ -16,6 +16,12 @@ const fn bit(signal: i32) -> u64 {
     1 << (signal - 1)
 }
 
+/// Whether there is a `syscall` instruction at an address.
+pub fn is_system_call_gadget(memory: &Memory, address: u64) -> bool {
+    let mut found = [0; SYSTEM_CALL.len()];
+    memory.read(address, &mut found).is_ok() && found == SYSTEM_CALL
+}
+
 /// The address of a `syscall` instruction in the text of the loader, of libc, or of any other file that the process has
 /// mapped.
 pub fn find_system_call_gadget(pid: i32) -> Result<u64> {

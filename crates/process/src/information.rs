@@ -65,7 +65,12 @@ pub(crate) fn directory(pid: i32) -> String {
             .into_iter()
             .find(|&tid| thread_alive(pid, tid))
     };
-    match (!thread_alive(pid, pid)).then(others).flatten() {
+    // Only who has memory has a program.
+    let has_memory = fs::read_link(format!("/proc/{pid}/exe")).is_ok();
+    match (!has_memory && !thread_alive(pid, pid))
+        .then(others)
+        .flatten()
+    {
         Some(tid) => format!("/proc/{pid}/task/{tid}"),
         None => format!("/proc/{pid}"),
     }

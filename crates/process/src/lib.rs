@@ -53,7 +53,7 @@ mod start;
 mod stopped;
 mod thread;
 
-pub use call::{SystemCall, find_system_call_gadget};
+pub use call::{SystemCall, find_system_call_gadget, is_system_call_gadget};
 pub use ending::{Ending, ExitWatch};
 pub use executed::{ExecFollower, Followed};
 pub use information::{
@@ -63,7 +63,7 @@ pub use information::{
 pub use launch::{Command, LaunchError, Launched, environment, launch};
 pub use loader::{LoaderStop, run_to_loader_consistent};
 pub use maps::{Mapping, Module, maps, modules, open_module};
-pub use memory::{Memory, Outcome, Patch};
+pub use memory::{Behind, Memory, Outcome, Patch};
 pub use pages::Pages;
 pub use positions::Position;
 pub use ptrace::{Options, Registers};

@@ -4,6 +4,7 @@ use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result, bail};
 
+use crate::Pages;
 use crate::information::directory;
 
 const PAGE: u64 = 4096;
@@ -28,6 +29,32 @@ pub struct Patch<'a> {
     pub expected: &'a [u8],
     /// As long as `expected`.
     pub new: &'a [u8],
+}
+
+/// Files that a process which stands still has mapped privately.
+#[derive(Debug, Default)]
+pub struct Behind<'a> {
+    /// `None` where the kernel does not tell of pages.
+    pages: Option<Pages>,
+    /// Where each mapping begins, on whole pages, and the bytes of its file from there on.
+    files: Vec<(u64, &'a [u8])>,
+}
+
+impl<'a> Behind<'a> {
+    pub fn new(pid: i32, files: Vec<(u64, &'a [u8])>) -> Behind<'a> {
+        let pages = Pages::of(pid).ok();
+        Behind { pages, files }
+    }
+
+    /// What stands from `start` to `end`, if that is known without reading it: the process has written none of it.
+    fn untouched(&self, start: u64, end: u64) -> Option<&'a [u8]> {
+        let bytes = self.files.iter().find_map(|(from, bytes)| {
+            let range = start.checked_sub(*from)?..end.checked_sub(*from)?;
+            bytes.get(range.start as usize..range.end as usize)
+        })?;
+        let own = self.pages.as_ref()?.has_own(start..end);
+        own.is_ok_and(|own| !own).then_some(bytes)
+    }
 }
 
 /// What became of one [`Patch`].
@@ -78,6 +105,12 @@ impl Memory {
     /// Replaces bytes, in whole pages, where they are as expected. Nobody may write to those pages meanwhile.
     /// The outcomes are in the order of the patches. Patches must not overlap.
     pub fn write_patches(&self, patches: &[Patch]) -> Result<Vec<Outcome>> {
+        self.write_patches_over(&Behind::default(), patches)
+    }
+
+    /// The same, with what is `behind`: pages that the process has as they are in their file are not read. A page that
+    /// is read is mapped, and the process's own copy, which writing makes, must then be made known to all processors.
+    pub fn write_patches_over(&self, behind: &Behind, patches: &[Patch]) -> Result<Vec<Outcome>> {
         let mut order = patches.iter().enumerate().collect::<Vec<_>>();
         order.sort_unstable_by_key(|(_, patch)| patch.address);
         let mut free = 0;
@@ -100,7 +133,8 @@ impl Memory {
         let patch = |runs: &[Run]| {
             let mut outcomes = vec![Outcome::Written; patches.len()];
             for run in runs {
-                self.patch_run(run.start, run.end, run.patches, &mut outcomes);
+                let before = behind.untouched(run.start, run.end);
+                self.patch_run(run.start, run.end, before, run.patches, &mut outcomes);
             }
             outcomes
         };
@@ -121,12 +155,27 @@ impl Memory {
         })
     }
 
-    fn patch_run(&self, start: u64, end: u64, run: &[(usize, &Patch)], outcomes: &mut [Outcome]) {
-        let mut before = vec![0; (end - start) as usize];
-        if let Err(error) = self.file.read_exact_at(&mut before, start) {
-            return self.patch_singly(run, outcomes, Outcome::Unreadable(number(&error)));
-        }
-        let mut after = before.clone();
+    /// `before` is what stands there, if that is known.
+    fn patch_run(
+        &self,
+        start: u64,
+        end: u64,
+        before: Option<&[u8]>,
+        run: &[(usize, &Patch)],
+        outcomes: &mut [Outcome],
+    ) {
+        let mut read = Vec::new();
+        let before = match before {
+            Some(before) => before,
+            None => {
+                read.resize((end - start) as usize, 0);
+                if let Err(error) = self.file.read_exact_at(&mut read, start) {
+                    return self.patch_singly(run, outcomes, Outcome::Unreadable(number(&error)));
+                }
+                &read[..]
+            }
+        };
+        let mut after = before.to_vec();
         for (index, patch) in run {
             let from = (patch.address - start) as usize;
             let range = from..from + patch.new.len();
@@ -160,7 +209,7 @@ impl Memory {
         for one in run.chunks(1) {
             let patch = one[0].1;
             if let Ok(end) = page_end(patch) {
-                self.patch_run(patch.address & !(PAGE - 1), end, one, outcomes);
+                self.patch_run(patch.address & !(PAGE - 1), end, None, one, outcomes);
             }
         }
     }

@@ -10,6 +10,11 @@ use crate::information::directory;
 
 const PAGE: u64 = 4096;
 
+/// Of an entry of the map: the page is in memory, it is swapped out, and it is a file's or shared.
+const IN_MEMORY: u64 = 1 << 63;
+const SWAPPED: u64 = 1 << 62;
+const OF_FILE: u64 = 1 << 61;
+
 /// The page map of a process. Pages that it has not got are zero; reading would not make them, but takes time.
 #[derive(Debug)]
 pub struct Pages {
@@ -25,9 +30,34 @@ impl Pages {
 
     /// The pieces of a part of memory that have pages, in memory or swapped out.
     pub fn present(&self, part: Range<u64>) -> Result<Vec<Range<u64>>> {
-        const IN_MEMORY_OR_SWAPPED: u64 = 3 << 62;
-        const AT_ONCE: u64 = 4096;
         let mut runs = Vec::<Range<u64>>::new();
+        self.each(part.clone(), |page, word| {
+            if word & (IN_MEMORY | SWAPPED) == 0 {
+                return;
+            }
+            let start = (page * PAGE).max(part.start);
+            let end = ((page + 1) * PAGE).min(part.end);
+            match runs.last_mut() {
+                Some(last) if last.end == start => last.end = end,
+                _ => runs.push(start..end),
+            }
+        })?;
+        Ok(runs)
+    }
+
+    /// Whether any page of a part of memory, which is a private mapping of a file, may be the process's own by now, and
+    /// not the file's.
+    pub fn has_own(&self, part: Range<u64>) -> Result<bool> {
+        let mut any = false;
+        self.each(part, |_, word| {
+            any |= word & SWAPPED != 0 || word & IN_MEMORY != 0 && word & OF_FILE == 0;
+        })?;
+        Ok(any)
+    }
+
+    /// Calls `with` for each page, with its number and its entry.
+    fn each(&self, part: Range<u64>, mut with: impl FnMut(u64, u64)) -> Result<()> {
+        const AT_ONCE: u64 = 4096;
         let (first, end) = (part.start / PAGE, part.end.div_ceil(PAGE));
         let mut entries = vec![0; (end - first).min(AT_ONCE) as usize * 8];
         for page in (first..end).step_by(AT_ONCE as usize) {
@@ -41,18 +71,10 @@ impl Pages {
                 .0
                 .iter()
                 .map(|word| u64::from_ne_bytes(*word));
-            for (page, word) in (page..).zip(words) {
-                if word & IN_MEMORY_OR_SWAPPED == 0 {
-                    continue;
-                }
-                let start = (page * PAGE).max(part.start);
-                let end = ((page + 1) * PAGE).min(part.end);
-                match runs.last_mut() {
-                    Some(last) if last.end == start => last.end = end,
-                    _ => runs.push(start..end),
-                }
-            }
+            (page..)
+                .zip(words)
+                .for_each(|(page, word)| with(page, word));
         }
-        Ok(runs)
+        Ok(())
     }
 }

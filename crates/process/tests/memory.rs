@@ -1,8 +1,11 @@
 //! Reading and patching memory. The process is this one.
 
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::ptr;
 
-use nopal_process::{Memory, Outcome, Patch};
+use nopal_process::{Behind, Memory, Outcome, Patch};
 
 const PAGE: usize = 4096;
 
@@ -14,8 +17,17 @@ struct Pages {
 
 impl Pages {
     fn new(count: usize, access: i32) -> Pages {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        let start = unsafe { libc::mmap(ptr::null_mut(), count * PAGE, access, flags, -1, 0) };
+        Pages::map(count, access, libc::MAP_ANONYMOUS, -1)
+    }
+
+    /// Of a file, from its start on.
+    fn of(file: &File, count: usize, access: i32) -> Pages {
+        Pages::map(count, access, 0, file.as_raw_fd())
+    }
+
+    fn map(count: usize, access: i32, flags: i32, file: i32) -> Pages {
+        let flags = libc::MAP_PRIVATE | flags;
+        let start = unsafe { libc::mmap(ptr::null_mut(), count * PAGE, access, flags, file, 0) };
         assert_ne!(start, libc::MAP_FAILED);
         Pages {
             start: start.cast(),
@@ -282,4 +294,59 @@ fn many_patches() {
     }
     assert!(written > 0 && written < patches.len());
     assert_eq!(bytes(&memory, pages.address(0, 0), 700 * PAGE), copy);
+}
+
+/// What is taken for the file's is told from it here, so that what was read is seen.
+#[test]
+fn pages_that_are_as_in_their_file_are_not_read() {
+    let (memory, count) = (memory(), 20);
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(&vec![b'f'; count * PAGE]).unwrap();
+    let pages = Pages::of(&file, count, libc::PROT_READ | libc::PROT_EXEC);
+    let taken_for = vec![b't'; count * PAGE];
+    let behind = Behind::new(
+        std::process::id() as i32,
+        vec![(pages.address(0, 0), &taken_for[..])],
+    );
+    // One that is there as it is in the file, and one that is the process's own.
+    assert_eq!(bytes(&memory, pages.address(2, 0), 1), b"f");
+    memory.write(pages.address(4, 0), b"own").unwrap();
+    let patch = |page, expected| Patch {
+        address: pages.address(page, 8),
+        expected,
+        new: b"new",
+    };
+    let patches = [
+        patch(0, b"ttt"),
+        patch(2, b"ttt"),
+        patch(4, b"fff"),
+        patch(6, b"fff"),
+    ];
+    let outcomes = memory.write_patches_over(&behind, &patches).unwrap();
+    let differs = Outcome::Differs {
+        found: b"ttt".to_vec(),
+    };
+    let written = Outcome::Written;
+    assert_eq!(
+        outcomes,
+        [written.clone(), written.clone(), written, differs]
+    );
+    let mut own = vec![b'f'; PAGE];
+    own[..3].copy_from_slice(b"own");
+    own[8..11].copy_from_slice(b"new");
+    assert_eq!(bytes(&memory, pages.address(4, 0), PAGE), own);
+    let mut taken = vec![b't'; PAGE];
+    taken[8..11].copy_from_slice(b"new");
+    for page in [0, 2] {
+        assert_eq!(bytes(&memory, pages.address(page, 0), PAGE), taken);
+    }
+    assert_eq!(bytes(&memory, pages.address(6, 0), PAGE), [b'f'; PAGE]);
+
+    // Behind the end of what is known of the file.
+    let short = Behind::new(
+        std::process::id() as i32,
+        vec![(pages.address(0, 0), &taken_for[..8 * PAGE])],
+    );
+    let outcomes = memory.write_patches_over(&short, &[patch(8, b"fff")]);
+    assert_eq!(outcomes.unwrap(), [Outcome::Written]);
 }

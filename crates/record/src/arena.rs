@@ -97,10 +97,22 @@ impl Arena {
 
     /// Puts code where `next` has said.
     pub fn put(&mut self, code: &[u8]) -> Result<()> {
-        self.piece(self.next(), code.len())?
-            .write(self.next(), code)?;
-        self.used += whole_pages(code.len() as u64);
+        self.room(code.len())?.copy_from_slice(code);
+        self.keep(code.len());
         Ok(())
+    }
+
+    /// The memory at `next`, for a block of `bytes` at most, which `keep` then makes one of the arena's.
+    pub fn room(&mut self, bytes: usize) -> Result<&mut [u8]> {
+        let at = self.next();
+        // SAFETY: behind all that is used; the arena, which nobody else can use meanwhile, gives it to this caller only,
+        // and the process cannot write it.
+        unsafe { self.piece(at, bytes)?.room(at, bytes) }
+    }
+
+    /// There is code now in the first `bytes` of `room`.
+    pub fn keep(&mut self, bytes: usize) {
+        self.used += whole_pages(bytes as u64);
     }
 
     /// The piece with `bytes` of code at `address`.

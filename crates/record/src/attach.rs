@@ -124,8 +124,9 @@ impl Session {
             if under_new_filter(process) {
                 thread.suspend_seccomp(true)?;
             }
-            let own = OwnMemory::give(thread, workshop.settings)?;
-            let mut traced = Traced::begin(thread, own, &modules, workshop.settings)?;
+            let maps = nopal_process::maps(process)?;
+            let own = OwnMemory::give(thread, &maps, workshop.settings)?;
+            let mut traced = Traced::begin(thread, own, &maps, &modules, workshop.settings)?;
             self.guardian.watch(&traced.region);
             self.shared.add_region(traced.region.clone());
             traced.make_room(&modules, &imports, thread, &mut workshop)?;

@@ -5,7 +5,7 @@ use crate::files::File;
 use nopal_agent::Recorder;
 use nopal_plan::{Refused, Site};
 use nopal_process::Memory;
-use nopal_symbols::{Import, Relocation, Selection};
+use nopal_symbols::Selection;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -149,8 +149,11 @@ fn matches(selection: &Selection, module: &Loaded, address: u64, file_name: &str
     selection.chooses(&names, file_name)
 }
 
-/// Where the functions are that `executable` imports, among the `modules` of the process in the loader's order.
-pub fn imported(executable: &Loaded, modules: &[Loaded], memory: &Memory) -> HashSet<u64> {
+/// Where the functions are that the executable among `modules` imports; these are in the loader's order.
+pub fn imported(modules: &[Loaded], memory: &Memory) -> HashSet<u64> {
+    let Some(executable) = modules.iter().find(|module| module.executable) else {
+        return HashSet::new();
+    };
     let mut words = Words::new(memory);
     let mut found = HashSet::new();
     let mut names = HashSet::new();
@@ -159,19 +162,13 @@ pub fn imported(executable: &Loaded, modules: &[Loaded], memory: &Memory) -> Has
         if import.name == "__libc_start_main" {
             continue;
         }
-        if let Some(target) = bound(executable, &import, &mut words) {
-            found.insert(target);
-        }
+        // A word that is not bound yet points back into the executable's own PLT.
+        found.extend(words.at(executable.base.wrapping_add(import.slot)));
         if !import.name.is_empty() && names.insert(import.name.clone()) {
             found.extend(defined(&import.name, modules, &mut words));
         }
     }
     found
-}
-
-/// What an import's word holds. A word that is not bound yet points back into the executable's own PLT.
-fn bound(module: &Loaded, import: &Import, words: &mut Words) -> Option<u64> {
-    words.at(module.base.wrapping_add(import.slot))
 }
 
 /// Words of a process, which are read a page at a time: those that are asked for are close together.
@@ -222,11 +219,5 @@ fn defined(name: &str, modules: &[Loaded], words: &mut Words) -> Option<u64> {
     if !module.file.image.chooses(name) {
         return Some(module.base.wrapping_add(address));
     }
-    let chosen = module
-        .file
-        .image
-        .imports()
-        .into_iter()
-        .find(|import| import.bound_as == Relocation::Irelative { resolver: address })?;
-    bound(module, &chosen, words)
+    words.at(module.base.wrapping_add(module.file.slot_of(address)?))
 }

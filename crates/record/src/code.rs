@@ -1,7 +1,7 @@
 //! Generated code that runs in processes, as the tool sees it: the same memory, which only the tool may write.
 
 use crate::shared_memory::SharedMemory;
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -44,6 +44,18 @@ impl Code {
             std::ptr::copy_nonoverlapping(code.as_ptr(), self.memory.base.add(offset), code.len())
         };
         Ok(())
+    }
+
+    /// The memory of `bytes` at `address`, for code that is made there.
+    ///
+    /// # Safety
+    /// Nobody else has it meanwhile, and nothing runs in it.
+    #[expect(clippy::mut_from_ref, reason = "the memory is not the value's")]
+    pub unsafe fn room(&self, address: u64, bytes: usize) -> Result<&mut [u8]> {
+        let offset = self.offset(address, bytes);
+        let offset = offset.context("generated code outside of its memory")?;
+        // SAFETY: within the mapping, as `offset` has made sure, and nobody else's, as the caller vouches.
+        Ok(unsafe { std::slice::from_raw_parts_mut(self.memory.base.add(offset), bytes) })
     }
 
     /// Changes two bytes at an even address at once. Threads may run there.

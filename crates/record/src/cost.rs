@@ -37,6 +37,8 @@ const MIRROR: i64 = -(1 << 44);
 
 const BLOCKS_AT: u64 = 1 << 20;
 const CODE_BYTES: u64 = 2 << 20;
+/// More than the thunks and their unwind table take.
+const BLOCK_BYTES: usize = 4096;
 
 /// Measures for some tenths of a millisecond, with this thread's control block.
 pub fn measure(recorder: Recorder) -> Result<Note> {
@@ -136,7 +138,8 @@ impl Model {
             depth_limit: 0,
         };
         code.put(arena, &nopal_agent::image(&immediates));
-        let mut block = BlockBuilder::new(arena + BLOCKS_AT, arena, MIRROR);
+        let mut room = [0; BLOCK_BYTES];
+        let mut block = BlockBuilder::new(arena + BLOCKS_AT, arena, MIRROR, &mut room);
         let mut thunks = Vec::new();
         for (site, function) in (1..).zip(&FUNCTIONS) {
             thunks.push(block.thunk(site, recorder, function.len(), &[], |_, out| {
@@ -145,7 +148,7 @@ impl Model {
             })?);
         }
         let block = block.finish(&[])?;
-        code.put(block.low, &block.bytes);
+        code.put(block.low, block.bytes);
         let published = BlockEntry {
             low: block.low,
             high: block.high,

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use nopal_abi::EVENT_DEFINED;
 use nopal_agent::Stub;
 use nopal_plan::{Plan, Refused, Site};
-use nopal_symbols::{Image, demangle, without_parameters};
+use nopal_symbols::{Image, Relocation, demangle, without_parameters};
 use nopal_trace::{Note, Writer};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
@@ -25,6 +25,7 @@ pub struct File {
     names: OnceLock<HashMap<String, Vec<u64>>>,
     unwinder: OnceLock<Option<[u64; 4]>>,
     hooks: OnceLock<Vec<(u64, Stub)>>,
+    slots: OnceLock<HashMap<u64, u64>>,
 }
 
 impl File {
@@ -51,6 +52,19 @@ impl File {
         hooks
             .filter_map(|(address, stub)| Some((self.plan.hook(*address).ok()?, *stub)))
             .collect()
+    }
+
+    /// The word with what the function at `resolver` has chosen, where such functions are called when it is loaded.
+    pub fn slot_of(&self, resolver: u64) -> Option<u64> {
+        let slots = self.slots.get_or_init(|| {
+            let imports = self.image.imports().into_iter();
+            let slots = imports.filter_map(|import| match import.bound_as {
+                Relocation::Irelative { resolver } => Some((resolver, import.slot)),
+                _ => None,
+            });
+            slots.collect()
+        });
+        slots.get(&resolver).copied()
     }
 
     /// The functions that have a name: as the file has it, demangled, or so without parameters.
@@ -210,13 +224,13 @@ impl Files {
             names: OnceLock::new(),
             unwinder: OnceLock::new(),
             hooks: OnceLock::new(),
+            slots: OnceLock::new(),
         });
         // All this is wanted soon.
         let theirs = file.clone();
         std::thread::spawn(move || {
             theirs.unwinder();
             theirs.hooks();
-            theirs.image.functions().map(<[_]>::len)
         });
         self.by_identity.insert(identity, file.clone());
         file
@@ -335,16 +349,11 @@ impl NewSites<'_> {
 
     /// What the trace is told.
     pub fn note(&self) -> Note {
-        let image = &self.file.image;
-        let name = |address| match image.function_at(address) {
-            Ok(Some(function)) => function.name.clone(),
-            _ => format!("{}+{:#x}", image.file_name(), address),
-        };
         let sites = self.sites.iter();
         Note::Sites {
             image: self.file.index,
             sites: sites
-                .map(|(number, site)| (*number, site.address, site.size, name(site.address)))
+                .map(|(number, site)| (*number, site.address, site.size, site.name().into_owned()))
                 .collect(),
         }
     }

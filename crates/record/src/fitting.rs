@@ -25,11 +25,11 @@ impl Planned {
     /// Of a process that runs on meanwhile.
     pub fn of(process: i32, files: &mut Files) -> Result<Planned> {
         let modules = modules::planned(process, files)?;
-        let executable = modules.iter().find(|module| module.executable);
-        let imports = match executable {
-            Some(executable) => imported(executable, &modules, &Memory::open(process)?),
-            None => bail!("the program's file cannot be read"),
-        };
+        ensure!(
+            modules.iter().any(|module| module.executable),
+            "the program's file cannot be read"
+        );
+        let imports = imported(&modules, &Memory::open(process)?);
         Ok(Planned { modules, imports })
     }
 }

@@ -12,7 +12,8 @@ use crate::space::{Space, mark_of, reaches};
 use crate::traced::{Traced, Workshop, as_bytes};
 use anyhow::{Context, Result, bail, ensure};
 use nopal_agent::{
-    ARENA_BYTES, BLOCKS, BlockBuilder, BlockEntry, IMAGE_UNWIND_HEADER, ProcessHead, Recorder, Row,
+    ARENA_BYTES, BLOCKS, BlockBuilder, BlockEntry, EntryOnly, IMAGE_UNWIND_HEADER, ProcessHead,
+    Recorder, Row,
 };
 use nopal_plan::{Body, FrameChange, Site};
 use nopal_process::Thread;
@@ -48,8 +49,8 @@ impl Traced {
     /// there is no room. What room was made for before has been put in by now, or never will.
     pub fn map_room(&mut self, wanted: &[(&Loaded, u64)], thread: &mut Thread) -> Result<()> {
         let mut space = Space::new(&nopal_process::maps(self.process)?);
-        let mut injector = Injector::new(thread)?;
-        injector.name = self.places.head + nopal_agent::process_bytes();
+        let name = self.places.head + nopal_agent::process_bytes();
+        let mut injector = Injector::again(thread, &self.memory, self.places.gadget, name)?;
         let known = self.places.arenas.len();
         for arena in &mut self.places.arenas {
             arena.forget_promises();
@@ -119,30 +120,24 @@ impl Traced {
         let sites: Vec<&Site> = chosen.sites.iter().map(|(site, _)| *site).collect();
         let (numbers, new) = workshop.files.number(&module.file, &sites);
         let writer = workshop.writer;
+        let maker = Maker {
+            module,
+            chosen,
+            mirror: self.places.immediates.mirror,
+            entry_only: self.entry_only,
+            usual: workshop.settings.recorder,
+        };
         let (block, changes) = std::thread::scope(|scope| {
             let told = (!new.is_empty()).then(|| scope.spawn(move || note(writer, &new.note())));
-            let (mut block, changes) =
-                self.make_block(arena, module, chosen, &numbers, workshop.settings.recorder)?;
-            let is_off = |change: &&Change| {
-                let probe = chosen.probes.iter().find(|probe| {
-                    change.is_probe()
-                        && module.base.wrapping_add(probe.site.address) == change.address
-                });
-                !probe.map_or(on, |probe| probe.is_on())
-            };
-            for change in changes.iter().filter(is_off) {
-                let at = (change.entry - block.low) as usize;
-                block.bytes[at..at + 2].copy_from_slice(&change.switch(false));
-            }
-            self.places.arenas[arena].put(&block.bytes)?;
+            let made = maker.block(&mut self.places.arenas[arena], &numbers, on)?;
             if let Some(told) = told {
                 told.join().unwrap_or_else(|_| bail!("writing failed"))?;
             }
-            anyhow::Ok((block, changes))
+            anyhow::Ok(made)
         })?;
         let arena = &self.places.arenas[arena];
         if !block.entries_only.is_empty() {
-            let code = arena.piece(block.low, block.bytes.len())?;
+            let code = arena.piece(block.low, 0)?;
             self.wrapping
                 .push(Wrapping::new(code, block.low, block.entries_only));
         }
@@ -173,18 +168,52 @@ impl Traced {
             && markers.all(|change| self.knows_marker(change))
     }
 
-    fn make_block(
-        &self,
-        arena: usize,
-        module: &Loaded,
-        chosen: &Chosen,
-        numbers: &[u32],
-        usual: Recorder,
-    ) -> Result<(nopal_agent::Block, Vec<Change>)> {
-        let arena = &self.places.arenas[arena];
-        let mirror = self.places.immediates.mirror;
-        let mut block = BlockBuilder::new(arena.next(), arena.base, mirror);
-        block.reserve(chosen.bound() as usize);
+    fn publish_block(&mut self, entry: BlockEntry) -> Result<()> {
+        ensure!(
+            self.places.blocks < BLOCKS,
+            "too many libraries were loaded"
+        );
+        let at =
+            nopal_agent::blocks_offset() + (self.places.blocks * size_of::<BlockEntry>()) as u64;
+        self.memory.write(self.places.head + at, as_bytes(&entry))?;
+        self.places.blocks += 1;
+        let count = self.places.blocks as u32;
+        self.write_head_word(std::mem::offset_of!(ProcessHead, block_count), count)
+    }
+
+    /// Makes the thunks that there are wrap no call. The process, and all that share its memory, stand still.
+    pub fn record_entries_only(&self) -> Result<()> {
+        self.wrapping
+            .iter()
+            .try_for_each(Wrapping::record_entries_only)
+    }
+}
+
+/// What a module's block is made of.
+struct Maker<'a> {
+    module: &'a Loaded,
+    chosen: &'a Chosen<'a>,
+    mirror: i64,
+    entry_only: bool,
+    usual: Recorder,
+}
+
+/// A block in its place.
+struct Made {
+    low: u64,
+    high: u64,
+    header: u64,
+    entries_only: Vec<EntryOnly>,
+}
+
+impl Maker<'_> {
+    /// Makes it at the next place of `arena`; `numbers` are those of the sites. The thunks are switched on or off, but
+    /// for those of probes, which know it themselves.
+    fn block(&self, arena: &mut Arena, numbers: &[u32], on: bool) -> Result<(Made, Vec<Change>)> {
+        let Maker { module, chosen, .. } = *self;
+        let (at, base) = (arena.next(), arena.base);
+        let memory = arena.room(chosen.bound() as usize)?;
+        let mut block = BlockBuilder::new(at, base, self.mirror, memory);
         let mut changes = Vec::with_capacity(chosen.sites.len() + chosen.hooks.len());
         let mut unwinding = Vec::new();
         for ((site, recorder), number) in chosen.sites.iter().zip(numbers) {
@@ -218,7 +247,7 @@ impl Traced {
                 Some(number) => {
                     let recorder = Recorder {
                         wraps: true,
-                        ..usual
+                        ..self.usual
                     };
                     block.thunk_with_probe(&fetched, number, recorder, body, rows, write)?
                 }
@@ -226,28 +255,27 @@ impl Traced {
             let number = if probe.breaks { BREAKPOINT } else { PROBE };
             changes.push(Change::new(module.base, site, &thunk, number)?);
         }
-        let all = [&changes[..], &chosen.markers, &chosen.marker_words].concat();
-        Ok((block.finish(Change::to_bytes(&all))?, changes))
-    }
-
-    fn publish_block(&mut self, entry: BlockEntry) -> Result<()> {
-        ensure!(
-            self.places.blocks < BLOCKS,
-            "too many libraries were loaded"
-        );
-        let at =
-            nopal_agent::blocks_offset() + (self.places.blocks * size_of::<BlockEntry>()) as u64;
-        self.memory.write(self.places.head + at, as_bytes(&entry))?;
-        self.places.blocks += 1;
-        let count = self.places.blocks as u32;
-        self.write_head_word(std::mem::offset_of!(ProcessHead, block_count), count)
-    }
-
-    /// Makes the thunks that there are wrap no call. The process, and all that share its memory, stand still.
-    pub fn record_entries_only(&self) -> Result<()> {
-        self.wrapping
-            .iter()
-            .try_for_each(Wrapping::record_entries_only)
+        let all = [&changes[..], &chosen.markers, &chosen.marker_words];
+        let block = block.finish(&all.map(Change::to_bytes))?;
+        let is_off = |change: &&Change| {
+            let probe = chosen.probes.iter().find(|probe| {
+                change.is_probe() && module.base.wrapping_add(probe.site.address) == change.address
+            });
+            !probe.map_or(on, |probe| probe.is_on())
+        };
+        for change in changes.iter().filter(is_off) {
+            let at = (change.entry - block.low) as usize;
+            block.bytes[at..at + 2].copy_from_slice(&change.switch(false));
+        }
+        let made = Made {
+            low: block.low,
+            high: block.high,
+            header: block.header,
+            entries_only: block.entries_only,
+        };
+        let bytes = block.bytes.len();
+        arena.keep(bytes);
+        Ok((made, changes))
     }
 }
 

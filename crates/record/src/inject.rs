@@ -5,7 +5,7 @@ use crate::region::PRESENCE_BYTES;
 use crate::shared_memory::lengthen;
 use crate::space::Space;
 use anyhow::{Context, Result, bail};
-use nopal_process::{SystemCall, Thread};
+use nopal_process::{Memory, SystemCall, Thread};
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::AsFd;
@@ -18,7 +18,7 @@ const NO_FILE: u64 = u64::MAX;
 
 pub struct Injector<'a> {
     thread: &'a mut Thread,
-    gadget: u64,
+    pub gadget: u64,
     /// Address of a string in the process, for what nopal's memory is called.
     pub name: u64,
 }
@@ -30,6 +30,24 @@ impl<'a> Injector<'a> {
             thread,
             gadget,
             name: 0,
+        })
+    }
+
+    /// The same, where one has found before what it needs, if that is still there.
+    pub fn again(
+        thread: &'a mut Thread,
+        memory: &Memory,
+        gadget: u64,
+        name: u64,
+    ) -> Result<Injector<'a>> {
+        if !nopal_process::is_system_call_gadget(memory, gadget) {
+            let found = Injector::new(thread)?;
+            return Ok(Injector { name, ..found });
+        }
+        Ok(Injector {
+            thread,
+            gadget,
+            name,
         })
     }
 

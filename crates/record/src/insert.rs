@@ -1,20 +1,52 @@
 //! Puts jumps into the text of a process: where none of its code runs, or with all threads stopped.
 
 use crate::change::{Change, Patches};
+use crate::modules::extent;
 use crate::traced::{Traced, Workshop};
 use anyhow::Result;
-use nopal_process::{Outcome, Stopped};
+use nopal_process::{Behind, Mapping, Outcome, Stopped};
 use std::collections::{BTreeMap, HashSet};
 
 impl Traced {
+    /// Puts jumps into the text of a program that has not run yet, and has these files mapped.
+    pub fn insert_at_start(
+        &mut self,
+        changes: Vec<Change>,
+        maps: &[Mapping],
+        workshop: &mut Workshop,
+    ) -> Result<()> {
+        let modules = self.modules.clone();
+        let texts = maps.iter().filter_map(|map| {
+            let image = &modules
+                .iter()
+                .find(|module| extent(module).contains(&map.start))?
+                .file
+                .image;
+            let is_its = !map.shared && !map.writable && Some(map.inode) == image.inode();
+            let bytes = image.file_bytes(map.offset, map.end - map.start);
+            Some((map.start, bytes.filter(|_| is_its)?))
+        });
+        let behind = Behind::new(self.process, texts.collect());
+        self.insert_over(&behind, changes, workshop)
+    }
+
     /// Puts jumps into text that nobody runs or will return into. A site whose bytes are not what the file says is left
     /// alone.
     pub fn insert_at_rest(&mut self, changes: Vec<Change>, workshop: &mut Workshop) -> Result<()> {
+        self.insert_over(&Behind::default(), changes, workshop)
+    }
+
+    fn insert_over(
+        &mut self,
+        behind: &Behind,
+        changes: Vec<Change>,
+        workshop: &mut Workshop,
+    ) -> Result<()> {
         self.uncover(&changes)?;
         self.list_breakpoints(&changes)?;
         let outcomes = self
             .memory
-            .write_patches(&Patches::of(&changes).insertion())?;
+            .write_patches_over(behind, &Patches::of(&changes).insertion())?;
         let mut different = BTreeMap::<&str, u32>::new();
         for (change, outcome) in changes.iter().zip(&outcomes) {
             if *outcome != Outcome::Written {

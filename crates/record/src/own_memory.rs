@@ -1,12 +1,13 @@
 //! Nopal's memory in a process, before anything is in it: the process structure, the contexts and the region.
 
 use crate::inject::Injector;
-use crate::region::Region;
+use crate::region::{PRESENCE_BYTES, Region};
 use crate::space::Space;
 use crate::traced::Settings;
 use anyhow::{Result, bail};
 use nopal_agent::{CONTEXT_BYTES, CONTEXTS, STACK_PARTS};
-use nopal_process::{Memory, Thread};
+use nopal_process::{Mapping, Memory, Thread};
+use std::ops::Range;
 
 const PAGE: u64 = 4096;
 
@@ -16,14 +17,16 @@ pub struct OwnMemory {
     pub region_at: u64,
     pub head: u64,
     pub contexts: u64,
+    /// A `syscall` instruction.
+    pub gadget: u64,
 }
 
 impl OwnMemory {
-    /// Gives a process this memory. `thread`, one of its threads, is stopped.
-    pub fn give(thread: &mut Thread, settings: &Settings) -> Result<OwnMemory> {
+    /// Gives a process this memory. `thread`, one of its threads, is stopped; `maps` are its mappings.
+    pub fn give(thread: &mut Thread, maps: &[Mapping], settings: &Settings) -> Result<OwnMemory> {
         let process = thread.pid();
         let memory = Memory::open(process)?;
-        let mut space = Space::new(&nopal_process::maps(process)?);
+        let mut space = Space::new(maps);
         let mut injector = Injector::new(thread)?;
         let head = injector.private_memory(&mut space, head_end(), contexts_bytes())?;
         memory.write(head + nopal_agent::process_bytes(), MEMORY_NAME)?;
@@ -42,7 +45,17 @@ impl OwnMemory {
             region_at,
             head,
             contexts: head + head_end(),
+            gadget: injector.gadget,
         })
+    }
+}
+
+impl OwnMemory {
+    pub fn ranges(&self) -> [Range<u64>; 2] {
+        [
+            self.head..self.contexts + contexts_bytes(),
+            self.region_at..self.region_at + self.region.bytes() + PRESENCE_BYTES,
+        ]
     }
 }
 

@@ -1,5 +1,6 @@
 //! A session: the traced processes, what they ask and what is asked of them, from the first to the last.
 
+use crate::choose::imported;
 use crate::drain::{Drain, Shared};
 use crate::files::Files;
 use crate::guardian::Guardian;
@@ -14,7 +15,7 @@ use crate::steer::Work;
 use crate::traced::{Settings, Traced, Workshop};
 use anyhow::{Result, bail, ensure};
 use nopal_control::Control;
-use nopal_process::{Ending, ExitWatch, Thread};
+use nopal_process::{Ending, ExitWatch, Memory, Thread};
 use nopal_serve::Server;
 use nopal_system::Kinds;
 use nopal_trace::{ListenerId, Note};
@@ -81,22 +82,26 @@ impl Session {
                     warnings: &mut self.warnings,
                 };
                 note(&self.shared.writer, &notes::process(process))?;
+                let maps = nopal_process::maps(process)?;
                 // Meanwhile, the files are opened.
-                let (own, modules) = std::thread::scope(|scope| {
-                    let modules = scope.spawn(|| modules::loaded(process, &mut workshop));
-                    let own = OwnMemory::give(thread, settings);
-                    (own, modules.join())
+                let (own, opened) = std::thread::scope(|scope| {
+                    let opened = scope.spawn(|| {
+                        let modules = modules::loaded(process, &mut workshop)?;
+                        let imports = imported(&modules, &Memory::open(process)?);
+                        anyhow::Ok((modules, imports))
+                    });
+                    let own = OwnMemory::give(thread, &maps, settings);
+                    (own, opened.join())
                 });
-                let modules = modules.unwrap_or_else(|_| bail!("the files cannot be read"))?;
-                let own = own?;
+                let opened = opened.unwrap_or_else(|_| bail!("the files cannot be read"));
+                let ((modules, imports), own) = (opened?, own?);
                 workshop.want_statics(&modules);
                 let placed = workshop.files.place_probes(&modules, workshop.writer);
                 // A program that another one executes need not have them.
                 if process == self.main && self.traced.is_empty() {
                     placed?;
                 }
-                let mut traced = Traced::begin(thread, own, &modules, settings)?;
-                let imports = traced.imports(&modules);
+                let mut traced = Traced::begin(thread, own, &maps, &modules, settings)?;
                 traced.make_room(&modules, &imports, thread, &mut workshop)?;
                 self.guardian.watch(&traced.region);
                 let mut changes = traced.add_modules(modules, &imports, &mut workshop)?;
@@ -106,7 +111,7 @@ impl Session {
                     let window = change.window();
                     at <= window.start || window.end < at
                 });
-                traced.insert_at_rest(changes, &mut workshop)?;
+                traced.insert_at_start(changes, &maps, &mut workshop)?;
                 workshop.tell_unplaced();
                 traced.settle_semaphores(&mut workshop)?;
                 traced

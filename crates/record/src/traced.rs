@@ -11,8 +11,8 @@ use crate::mark::Marked;
 use crate::markers;
 use crate::modules::{self, entries_only, extent};
 use crate::notes::{counter, note};
-use crate::own_memory::{OwnMemory, contexts_bytes, head_bytes, parts_bytes};
-use crate::region::{PRESENCE_BYTES, Region};
+use crate::own_memory::{OwnMemory, head_bytes, parts_bytes};
+use crate::region::Region;
 use crate::space::Space;
 use anyhow::{Context, Result, ensure};
 use nopal_agent::{Immediates, ProcessHead, Recorder, STACK_PART_BYTES, UNWINDERS, UnwinderEntry};
@@ -48,6 +48,8 @@ pub struct Places {
     pub(crate) arenas: Vec<Arena>,
     pub(crate) blocks: usize,
     unwinders: Vec<UnwinderEntry>,
+    /// A `syscall` instruction, unless somebody has changed it.
+    pub(crate) gadget: u64,
 }
 
 impl Places {
@@ -94,22 +96,24 @@ pub struct Workshop<'a> {
 }
 
 impl Traced {
-    /// Makes a process traced that has nopal's memory. `thread`, one of its threads, is stopped; `modules` are to be
-    /// traced.
+    /// Makes a process traced that has nopal's memory. `thread`, one of its threads, is stopped; `maps` are the
+    /// mappings that it had before, and `modules` are to be traced.
     pub fn begin(
         thread: &Thread,
         own: OwnMemory,
+        maps: &[Mapping],
         modules: &[Loaded],
         settings: &Settings,
     ) -> Result<Traced> {
         let process = thread.pid();
-        let OwnMemory { memory, region, .. } = own;
         ensure!(
             modules.iter().any(|module| module.executable),
             "the program's file cannot be read"
         );
-        let maps = nopal_process::maps(process)?;
-        let space = Space::new(&maps);
+        let mut space = Space::new(maps);
+        for range in own.ranges() {
+            space.take(range);
+        }
         let extents: Vec<_> = modules.iter().map(extent).collect();
         let mark = space
             .mark(&extents)
@@ -118,12 +122,12 @@ impl Traced {
             NO_MIRROR
         } else {
             space
-                .mirror(&stacks(&maps))
+                .mirror(&stacks(maps))
                 .context("no room for a mirror of the stacks")?
         };
         let pointer = thread.fs_base()?;
         let number = own_number(process, thread.tid())?;
-        let (context_slot, thread_slot) = thread_words(&memory, pointer, number)?;
+        let (context_slot, thread_slot) = thread_words(&own.memory, pointer, number)?;
         let depth_limit = settings.depth;
         let immediates = Immediates {
             process: own.head,
@@ -147,24 +151,22 @@ impl Traced {
             tracer: tracer_to_allow(),
             ..ProcessHead::default()
         };
-        memory.write(own.head, as_bytes(&fields))?;
-        region.set_head(own.head);
+        own.memory.write(own.head, as_bytes(&fields))?;
+        own.region.set_head(own.head);
         let places = Places {
             head: own.head,
-            memory: vec![
-                own.head..own.contexts + contexts_bytes(),
-                own.region_at..own.region_at + region.bytes() + PRESENCE_BYTES,
-            ],
+            memory: own.ranges().into(),
             immediates,
             arenas: Vec::new(),
             blocks: 0,
             unwinders: Vec::new(),
+            gadget: own.gadget,
         };
         Ok(Traced {
             process,
             held: None,
-            memory,
-            region: Arc::new(region),
+            memory: own.memory,
+            region: Arc::new(own.region),
             places,
             modules: Vec::new(),
             changes: Vec::new(),
@@ -264,10 +266,7 @@ impl Traced {
     /// Where the functions are that the executable imports, with the modules that are there and `new` ones.
     pub fn imports(&self, new: &[Loaded]) -> HashSet<u64> {
         let all: Vec<Loaded> = self.modules.iter().chain(new).cloned().collect();
-        all.iter()
-            .find(|module| module.executable)
-            .map(|executable| imported(executable, &all, &self.memory))
-            .unwrap_or_default()
+        imported(&all, &self.memory)
     }
 
     /// Makes the thunks of `new` modules, for which there is room. Returns the changes to the text that lead to them.

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -64,6 +64,7 @@ pub(crate) struct Elf {
     contents: Contents,
     /// None of one that is part of another file.
     pub stamp: Option<Stamp>,
+    pub inode: Option<u64>,
     pub kind: elf::FileType,
     pub entry: u64,
     pub headers: Vec<Header>,
@@ -87,6 +88,7 @@ impl Elf {
         let map = unsafe { Mmap::map(&file) }.context("cannot map the file")?;
         Ok(Elf {
             stamp: Some(Stamp::of(&facts)),
+            inode: Some(facts.ino()),
             ..Elf::parse(Contents::Mapped(map))?
         })
     }
@@ -119,6 +121,7 @@ impl Elf {
         Ok(Elf {
             contents,
             stamp: None,
+            inode: None,
             kind,
             entry,
             headers,

@@ -181,6 +181,16 @@ impl Image {
         self.elf.header(abi::PT_GNU_EH_FRAME).is_some()
     }
 
+    /// The file's inode, by which its mappings are known.
+    pub fn inode(&self) -> Option<u64> {
+        self.elf.inode
+    }
+
+    /// Bytes of the file, wherever they are loaded.
+    pub fn file_bytes(&self, offset: u64, size: u64) -> Option<&[u8]> {
+        self.elf.range(offset, size)
+    }
+
     /// The file's bytes for an address; they lie within one segment.
     pub fn bytes(&self, address: u64, len: usize) -> Option<&[u8]> {
         self.bytes_from(address)?.get(..len)

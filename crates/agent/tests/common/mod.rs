@@ -37,8 +37,12 @@ pub fn symbols() -> BTreeMap<String, u64> {
         .collect()
 }
 
-pub fn builder() -> BlockBuilder {
-    BlockBuilder::new(BLOCK_AT, IMAGE_AT, MIRROR)
+pub fn builder() -> BlockBuilder<'static> {
+    BlockBuilder::new(BLOCK_AT, IMAGE_AT, MIRROR, memory_of_block())
+}
+
+pub fn memory_of_block() -> &'static mut [u8] {
+    vec![0; 1 << 16].leak()
 }
 
 /// Bytes at addresses.

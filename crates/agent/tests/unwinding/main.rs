@@ -39,7 +39,7 @@ impl World {
 
     fn add_block(&mut self, block: nopal_agent::Block) {
         let range = block.low..block.high;
-        self.memory.add(block.low, block.bytes);
+        self.memory.add(block.low, block.bytes.to_vec());
         self.tables
             .push(Table::new(&self.memory, range, block.header));
     }

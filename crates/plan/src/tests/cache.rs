@@ -37,7 +37,13 @@ fn a_cached_plan_is_the_same_and_private() {
     let file = only_file(&directory);
     assert_eq!((mode(&directory), mode(&file)), (0o700, 0o600));
     let written = fs::read(&file).unwrap();
-    assert_eq!(Plan::cached(&library.image(), &directory).unwrap(), made);
+    let cached = Plan::cached(&library.image(), &directory).unwrap();
+    assert_eq!(cached, made);
+    let image = library.image();
+    for site in &cached.sites {
+        let function = image.function_at(site.address).unwrap().unwrap();
+        assert_eq!(site.name(), function.name);
+    }
     assert_eq!(fs::read(&file).unwrap(), written);
 }
 
