@@ -1,14 +1,14 @@
 //! From a process that runs to one that is traced, with as short a stop as can be.
 
-use crate::change::Change;
-use crate::control_block;
-use crate::fitting::Planned;
+use crate::collecting::notes::{self, note};
 use crate::guardian::GUARDIAN;
-use crate::journal::Journal;
-use crate::notes::{self, note};
-use crate::own_memory::OwnMemory;
-use crate::remove::{PATIENCE, remove};
+use crate::memory::control_block;
+use crate::memory::own_memory::OwnMemory;
+use crate::places::fitting::Planned;
 use crate::session::Session;
+use crate::text::change::Change;
+use crate::text::journal::Journal;
+use crate::text::remove::{PATIENCE, remove};
 use crate::traced::{Traced, Workshop, under_new_filter};
 use anyhow::{Context, Result, bail, ensure};
 use nopal_process::{StopError, Stopped};

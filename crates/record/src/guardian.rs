@@ -1,11 +1,11 @@
 //! The guardian: a process beside the tool that knows how to take nopal out of every traced process, and does so if
 //! the tool dies before it has.
 
-use crate::collect::{Collector, Keep};
-use crate::journal::Journal;
-use crate::notes::{counter, snapshot};
-use crate::region::Region;
-use crate::remove::{processes_with, remove};
+use crate::collecting::collect::{Collector, Keep};
+use crate::collecting::notes::{counter, snapshot};
+use crate::memory::region::Region;
+use crate::text::journal::Journal;
+use crate::text::remove::{processes_with, remove};
 use anyhow::{Context, Result, ensure};
 use nopal_trace::{Note, Writer};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};

@@ -1,8 +1,8 @@
 //! From a command to a process that stands before the first instruction of its libraries and its own.
 
-use crate::control_block::{own_number, thread_words};
-use crate::modules::openable;
-use crate::region::Question;
+use crate::memory::control_block::{own_number, thread_words};
+use crate::memory::region::Question;
+use crate::places::modules::openable;
 use anyhow::{Context, Result, bail, ensure};
 use nopal_abi::NO_DESCRIPTOR;
 use nopal_process::{Command, Event, Launched, LoaderStop, Memory, Stop, Thread};

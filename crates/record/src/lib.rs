@@ -1,72 +1,33 @@
 //! Recording: makes a program and its children traced, from its start or while it runs, and writes the trace.
 //!
-//! `record` is the whole from start to end; `session` serves the traced processes (`questions` of theirs, `steer` for
-//! what other threads of the tool want). `launch` brings a program to its first instruction, `attach` finds a process
-//! that runs; `traced` gives it nopal's memory (`choose` says which functions, `space` where memory goes, `inject` gets
-//! it, `arena` holds the generated code), `insert` puts jumps into its text, `traps` has breakpoints lead to probes, `switch`
-//! says whose calls are recorded. `drain` and `collect` empty the buffers
-//! that the runtime fills, `remove` takes everything out again, and `guardian` does so when the tool is killed.
+//! - `record` is the whole from start to end: `launch` brings a program to its first instruction, `attach` finds a process
+//!   that runs, and `traced` is one that is traced.
+//! - `places`: which functions, markers and instructions are meant in its files, and the code that is generated for them.
+//! - `memory`: where nopal has its own memory in it, how it gets that, and what tool and process share.
+//! - `text`: jumps are put into its text, switched, and taken out again.
+//! - `collecting`: the buffers that the runtime fills are emptied into the trace.
+//! - `session` serves the traced processes and whoever steers.
+//! - `guardian` takes everything out when the tool is killed.
 
-mod arena;
 mod attach;
-mod change;
-mod choose;
-mod chosen;
-mod code;
-mod collect;
-mod control_block;
-mod cost;
-mod desk;
-mod drain;
-mod engine;
-mod files;
-mod finish;
-mod fitting;
-mod generate;
+mod collecting;
 mod guardian;
-mod hear;
-mod hooks;
-mod inject;
-mod insert;
-mod journal;
 mod launch;
-mod lock;
-mod mark;
-mod markers;
-mod modules;
-mod notes;
+mod memory;
 mod options;
-mod own_memory;
-mod probes;
-mod questions;
+mod places;
 mod record;
-mod region;
-mod remove;
-mod restore;
-mod serve;
 mod session;
-mod shared_memory;
-mod signals;
-mod sites;
-mod snapshot;
-mod space;
-mod statics;
-mod steer;
-mod switch;
-mod system;
+mod text;
 mod traced;
-mod traps;
-mod trigger;
-mod unwrap;
-mod values;
 
 pub use attach::clean_up;
-pub use collect::{Collector, Keep};
+pub use collecting::collect::{Collector, Keep};
+pub use collecting::notes::counter;
+pub use collecting::system::kinds_of;
+pub use memory::region::Region;
 pub use nopal_system::{Allowed, Kinds, allowed};
-pub use notes::counter;
 pub use options::{Ended, Options, Outcome, Target, WhenFull};
 pub use record::{record, watch};
-pub use region::Region;
 pub use session::Session;
-pub use steer::Handle;
-pub use system::kinds_of;
+pub use session::steer::Handle;

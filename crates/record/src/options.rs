@@ -1,6 +1,6 @@
 //! What to record and how, and how it ended.
 
-use crate::traps::RISK;
+use crate::text::traps::RISK;
 use nopal_analysis::tracers::Tracer;
 use nopal_control::Way;
 use nopal_system::Kinds;

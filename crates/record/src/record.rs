@@ -1,20 +1,20 @@
 //! A recording from its beginning to the trace's end.
 
 use crate::attach;
-use crate::choose::{Needed, Wanted};
-use crate::collect::{Collector, Keep};
-use crate::drain::{Drain, Shared};
-use crate::files::Files;
-use crate::fitting::{Planned, something_is_chosen};
+use crate::collecting::collect::{Collector, Keep};
+use crate::collecting::drain::{Drain, Shared};
+use crate::collecting::notes::{self, snapshot};
 use crate::guardian::Guardian;
 use crate::launch;
-use crate::markers;
-use crate::notes::{self, snapshot};
+use crate::memory::own_memory::refuse_without_memory;
 use crate::options::{Options, Outcome, Target, WhenFull};
-use crate::own_memory::refuse_without_memory;
+use crate::places::choose::{Needed, Wanted};
+use crate::places::files::Files;
+use crate::places::fitting::{Planned, something_is_chosen};
+use crate::places::markers;
 use crate::session::Session;
-use crate::signals::{Signals, send_signal};
-use crate::steer::Handle;
+use crate::session::signals::{Signals, send_signal};
+use crate::session::steer::Handle;
 use crate::traced::Settings;
 use anyhow::{Error, Result, anyhow, ensure};
 use nopal_abi::{WHEN_FULL_BLOCK, WHEN_FULL_DROP};

@@ -1,19 +1,19 @@
 //! One traced process: nopal's memory in it, the thunks, and the changes to its text.
 
-use crate::arena::{Arena, Wrapping};
-use crate::change::Change;
-use crate::choose::{Loaded, Wanted, imported};
-use crate::chosen::choose;
-use crate::control_block::{own_number, thread_words};
-use crate::files::Files;
-use crate::journal::mirrored_parts;
-use crate::mark::Marked;
-use crate::markers;
-use crate::modules::{self, entries_only, extent};
-use crate::notes::{counter, note};
-use crate::own_memory::{OwnMemory, head_bytes, parts_bytes};
-use crate::region::Region;
-use crate::space::Space;
+use crate::collecting::notes::{counter, note};
+use crate::memory::arena::{Arena, Wrapping};
+use crate::memory::control_block::{own_number, thread_words};
+use crate::memory::own_memory::{OwnMemory, head_bytes, parts_bytes};
+use crate::memory::region::Region;
+use crate::memory::space::Space;
+use crate::places::choose::{Loaded, Wanted, imported};
+use crate::places::chosen::choose;
+use crate::places::files::Files;
+use crate::places::mark::Marked;
+use crate::places::markers;
+use crate::places::modules::{self, entries_only, extent};
+use crate::text::change::Change;
+use crate::text::journal::mirrored_parts;
 use anyhow::{Context, Result, ensure};
 use nopal_agent::{Immediates, ProcessHead, Recorder, STACK_PART_BYTES, UNWINDERS, UnwinderEntry};
 use nopal_control::Probe;

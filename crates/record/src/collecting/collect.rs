@@ -1,0 +1,530 @@
+//! Collects chunks from the regions and gives them to the trace's writer, each thread's in order.
+
+use crate::collecting::hear::Hearing;
+use crate::collecting::notes;
+use crate::memory::region::Region;
+use anyhow::Result;
+use nopal_abi::*;
+use nopal_process::thread_alive;
+use nopal_system::News;
+use nopal_trace::{
+    Chunk, Note, State, SystemEvent, SystemRecord, Taken, ThreadKey, Writer, payload_words,
+};
+use std::collections::{HashMap, HashSet};
+use std::thread::JoinHandle;
+
+/// What has been collected so far.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Totals {
+    pub events: u64,
+    pub holes: u64,
+    pub damage: u64,
+    /// Events of the system, and those of them that are missing.
+    pub system: u64,
+    pub system_lost: u64,
+    /// Bytes of records written.
+    pub bytes: u64,
+    /// Events that were recorded and then given up: by the flight recorder, or because the disk was full.
+    pub given_up: u64,
+}
+
+/// Whether chunks are written as they come, or only the newest are kept until the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keep {
+    All,
+    Newest,
+}
+
+pub struct Collector {
+    keep: Keep,
+    pub limit: Option<u64>,
+    pub buffer: Box<[u64; CHUNK_BYTES / 8]>,
+    pub hearing: Hearing,
+    /// Snapshots that are being written.
+    pub writing: Vec<JoinHandle<()>>,
+    /// The number that each thread's next chunk has.
+    threads: HashMap<ThreadKey, u64>,
+    /// What is written of chunks that threads still fill, by thread and number.
+    taken: HashMap<(ThreadKey, u64), Taken>,
+    named: HashSet<ThreadKey>,
+    /// Threads that the system's events tell of.
+    met: HashSet<(u32, u32)>,
+    /// Processes that have been told of as forked.
+    forked: HashSet<u32>,
+    pub totals: Totals,
+    /// Nothing more is written: the disk or the limit is full. The reason, once.
+    pub stopped: Option<String>,
+}
+
+impl Collector {
+    pub fn new(keep: Keep, limit: Option<u64>) -> Collector {
+        Collector {
+            keep,
+            limit,
+            buffer: Box::new([0; CHUNK_BYTES / 8]),
+            hearing: Hearing::new(),
+            writing: Vec::new(),
+            threads: HashMap::new(),
+            taken: HashMap::new(),
+            named: HashSet::new(),
+            met: HashSet::new(),
+            forked: HashSet::new(),
+            totals: Totals::default(),
+            stopped: None,
+        }
+    }
+
+    /// Writes what threads have handed over. Returns how many chunks came free.
+    pub fn round(&mut self, region: &Region, writer: &mut Writer) -> Result<usize> {
+        let freed = match self.keep {
+            Keep::All => self.write(region, writer, false),
+            Keep::Newest => self.give_up(region, usize::MAX, writer),
+        }?;
+        self.hearing.round(region, writer)?;
+        Ok(freed)
+    }
+
+    /// Writes what threads have recorded so far in chunks that they still fill. The flight recorder has no use for that.
+    pub fn flush(&mut self, region: &Region, writer: &mut Writer) -> Result<()> {
+        if self.keep == Keep::Newest {
+            return Ok(());
+        }
+        self.round(region, writer)?;
+        for chunk in 0..region.chunks() {
+            if region.chunk_state(chunk) != CHUNK_OWNED || self.stopped.is_some() {
+                continue;
+            }
+            let number = |header: ChunkHeader| (ThreadKey::of(&header), header.sequence);
+            let (key, sequence) = number(region.header(chunk));
+            let next = self.threads.get(&key).copied().unwrap_or(0);
+            // A thread that has just taken the chunk has not filled in the header.
+            if key.thread == 0 || next != sequence {
+                continue;
+            }
+            let used = region.copy_growing(chunk, 0, bytes_of(&mut self.buffer));
+            // It may have given the chunk back unused, and another have taken it.
+            if number(region.header(chunk)) == (key, sequence) {
+                self.write_rest(region, (key, sequence), used, State::Growing, writer)?;
+                region.beat();
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether threads may soon find no chunk.
+    pub fn is_short(&self, region: &Region) -> bool {
+        let taken = (0..region.chunks())
+            .filter(|chunk| region.chunk_state(*chunk) != CHUNK_FREE)
+            .count();
+        taken >= region.in_use() / 2
+    }
+
+    /// Takes the chunks that ended threads still hold. `ended` is asked of a process and thread, and must be right: a
+    /// living thread would go on writing into what is another's by then.
+    pub fn reclaim(&mut self, region: &Region, mut ended: impl FnMut(u32, u32) -> bool) {
+        for chunk in 0..region.chunks() {
+            // Looked at first: a thread may give a chunk back unused and end, and then another, which has not put its
+            // name there yet, has the chunk of one that has ended.
+            let Some(owner) = region.owner(chunk) else {
+                continue;
+            };
+            let header = region.header(chunk);
+            region.beat();
+            // A thread that has just taken the chunk has not filled in the header.
+            if header.thread != 0 && ended(header.process, header.thread) {
+                region.take_over(chunk, owner);
+            }
+        }
+    }
+
+    /// Writes everything that is left, also chunks that threads still hold: nobody writes any more.
+    pub fn finish(&mut self, region: &Region, writer: &mut Writer) -> Result<()> {
+        for chunk in 0..region.chunks() {
+            if let Some(owner) = region.owner(chunk) {
+                region.take_over(chunk, owner);
+            }
+        }
+        self.write(region, writer, true).map(|_| ())
+    }
+
+    fn write(&mut self, region: &Region, writer: &mut Writer, settled: bool) -> Result<usize> {
+        let mut freed = 0;
+        let waiting = handed_over(region);
+        let owners = if waiting.is_empty() {
+            HashSet::new()
+        } else {
+            owners(region)
+        };
+        let mut threads = waiting.into_iter().peekable();
+        while let Some(((key, sequence), chunk)) = threads.next() {
+            // A signal handler hands its chunk over before that which it has interrupted, also where that is the first.
+            let next = self.threads.get(&key).copied().unwrap_or(0);
+            let missing = !settled && next < sequence;
+            // Either its predecessor is about to be handed over, or a record in it is still to be stored.
+            let state = if settled {
+                State::Settled
+            } else {
+                State::HandedOver
+            };
+            let used = if missing || !self.hearing.full(region, chunk, state, writer)? {
+                None
+            } else {
+                let used = load(&mut self.buffer, region, chunk).len();
+                self.write_rest(region, (key, sequence), used, state, writer)?
+                    .then_some(used)
+            };
+            let Some(used) = used else {
+                while threads.next_if(|((other, _), _)| *other == key).is_some() {}
+                continue;
+            };
+            region.free(chunk, used);
+            self.hearing.freed(region, chunk);
+            // A long round must not look like the tool's end to threads that wait.
+            region.beat();
+            freed += 1;
+            self.threads
+                .insert(key, next.max(sequence.saturating_add(1)));
+            self.taken.remove(&(key, sequence));
+            let last = threads.peek().is_none_or(|((other, _), _)| *other != key);
+            if last
+                && !owners.contains(&key)
+                && !thread_alive(key.process as i32, key.thread as i32)
+            {
+                writer.thread_ended(key.process, key.thread, key.begin);
+            }
+        }
+        Ok(freed)
+    }
+
+    /// Writes what is in the buffer of a chunk, and not in the trace. False: a record in it is still to be stored.
+    fn write_rest(
+        &mut self,
+        region: &Region,
+        (key, sequence): (ThreadKey, u64),
+        used: usize,
+        state: State,
+        writer: &mut Writer,
+    ) -> Result<bool> {
+        self.name(region, writer, key)?;
+        let bytes = &mut bytes_of(&mut self.buffer)[..used];
+        let before = self.taken.get(&(key, sequence)).copied();
+        let mut taken = before.unwrap_or_default();
+        let rest = taken.bytes();
+        let given_up = |bytes: &[u8]| match state {
+            State::Growing => 0,
+            _ => count_events(bytes.get(rest..).unwrap_or_default()),
+        };
+        if self.stopped.is_some() {
+            self.totals.given_up += given_up(bytes);
+            return Ok(true);
+        }
+        match writer.rest(bytes, state, &mut taken) {
+            Ok(Chunk::Written {
+                events,
+                holes,
+                damage,
+            }) => {
+                self.taken.insert((key, sequence), taken);
+                self.totals.events += events;
+                self.totals.holes += holes;
+                self.totals.damage += damage;
+                self.totals.bytes = writer.bytes();
+                if self.limit.is_some_and(|limit| self.totals.bytes >= limit) {
+                    self.stopped = Some("the trace has grown to its limit (--max-size)".into());
+                }
+                Ok(true)
+            }
+            Ok(Chunk::Empty | Chunk::Repeated) => Ok(true),
+            Ok(Chunk::Unfinished) => Ok(false),
+            Err(error) if Writer::is_full(&error) => {
+                self.totals.given_up += given_up(bytes);
+                self.stopped = Some(ends_here(&error));
+                Ok(true)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes events of a processor. `processes` are those that are traced.
+    pub fn system(
+        &mut self,
+        processor: u32,
+        news: News,
+        processes: &HashSet<u32>,
+        writer: &mut Writer,
+    ) -> Result<()> {
+        if let News::Records(records) = &news {
+            for record in *records {
+                self.meet(record, processes, writer)?;
+            }
+        }
+        match news {
+            News::Lost(events) => {
+                self.totals.system_lost += events;
+                let written = writer.system_lost(processor, events);
+                self.end_where_full(written)
+            }
+            News::Records(records) if self.stopped.is_some() => {
+                self.totals.given_up += records.len() as u64;
+                Ok(())
+            }
+            News::Records(records) => {
+                self.totals.system += records.len() as u64;
+                let written = writer.system(processor, records);
+                self.end_where_full(written)
+            }
+        }
+    }
+
+    /// Notes the name of a thread of a traced process when it first leaves a processor.
+    fn meet(
+        &mut self,
+        record: &SystemRecord,
+        processes: &HashSet<u32>,
+        writer: &mut Writer,
+    ) -> Result<()> {
+        let (process, thread) = match record.event {
+            SystemEvent::Switch {
+                process, previous, ..
+            } => (process, previous.thread),
+            SystemEvent::Out {
+                process, thread, ..
+            } => (process, thread),
+            _ => return Ok(()),
+        };
+        let is_ours = processes.contains(&process) || self.forked.contains(&process);
+        if !is_ours || !self.met.insert((process, thread)) {
+            return Ok(());
+        }
+        let name = nopal_process::thread_name(process as i32, thread as i32).unwrap_or_default();
+        let noted = writer.note(&Note::Thread {
+            process,
+            thread,
+            begin: record.clock,
+            name,
+        });
+        self.end_where_full(noted)
+    }
+
+    /// Writes what has been taken of processors.
+    pub fn flush_system(&mut self, writer: &mut Writer) -> Result<()> {
+        let written = writer.flush_system();
+        self.end_where_full(written)
+    }
+
+    fn end_where_full(&mut self, written: Result<()>) -> Result<()> {
+        match written {
+            Err(error) if Writer::is_full(&error) => {
+                self.stopped.get_or_insert_with(|| ends_here(&error));
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// The flight recorder keeps a quarter of the chunks free, at the cost of the oldest, of which it gives up so many at
+    /// most. Returns how many.
+    pub fn give_up(&mut self, region: &Region, most: usize, writer: &mut Writer) -> Result<usize> {
+        let mut full: Vec<(u64, usize)> = Vec::new();
+        let mut taken = 0;
+        for chunk in 0..region.chunks() {
+            match region.chunk_state(chunk) {
+                CHUNK_FULL => full.push((region.header(chunk).clock_begin, chunk)),
+                CHUNK_OWNED => {}
+                _ => continue,
+            }
+            taken += 1;
+        }
+        let kept_free = (region.in_use() / 4).max(1);
+        let missing = (taken + kept_free).saturating_sub(region.in_use());
+        full.sort_unstable();
+        full.truncate(missing.min(most));
+        for (_, chunk) in &full {
+            self.hearing.full(region, *chunk, State::Settled, writer)?;
+            let bytes = load(&mut self.buffer, region, *chunk);
+            self.totals.given_up += count_events(&bytes[size_of::<ChunkHeader>()..]);
+            region.free(*chunk, bytes.len());
+            self.hearing.freed(region, *chunk);
+        }
+        Ok(full.len())
+    }
+
+    /// Notes a thread's name when its first chunk comes, while it may still be asked for it.
+    fn name(&mut self, region: &Region, writer: &mut Writer, key: ThreadKey) -> Result<()> {
+        if !self.named.insert(key) {
+            return Ok(());
+        }
+        let known = !self.forked.insert(key.process);
+        for note in thread_notes(region, key) {
+            if !(known && matches!(note, Note::Process { .. })) {
+                writer.note(&note)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Names a thread, and its process where that is a forked one.
+pub fn thread_notes(region: &Region, key: ThreadKey) -> impl Iterator<Item = Note> {
+    let ancestor = region.process() as u32;
+    let name =
+        nopal_process::thread_name(key.process as i32, key.thread as i32).unwrap_or_default();
+    let forked = (key.process != ancestor).then(|| notes::forked(key, ancestor));
+    let thread = Note::Thread {
+        process: key.process,
+        thread: key.thread,
+        begin: key.begin,
+        name,
+    };
+    forked.into_iter().chain([thread])
+}
+
+fn ends_here(error: &anyhow::Error) -> String {
+    format!("{error:#}: the trace ends here, the program goes on")
+}
+
+/// Copies the used part of a chunk, which is at least its header.
+pub fn load<'a>(
+    buffer: &'a mut [u64; CHUNK_BYTES / 8],
+    region: &Region,
+    chunk: usize,
+) -> &'a mut [u8] {
+    let bytes = bytes_of(buffer);
+    let used = region.copy(chunk, bytes);
+    &mut bytes[..used]
+}
+
+pub fn bytes_of(buffer: &mut [u64; CHUNK_BYTES / 8]) -> &mut [u8; CHUNK_BYTES] {
+    // SAFETY: the buffer is CHUNK_BYTES long, and bytes have no invalid values.
+    unsafe { &mut *buffer.as_mut_ptr().cast::<[u8; CHUNK_BYTES]>() }
+}
+
+/// The chunks that threads have handed over, each thread's in order. Two may have one number: a thread can die over a
+/// chunk that it has not begun, after a signal handler has begun another.
+fn handed_over(region: &Region) -> Vec<((ThreadKey, u64), usize)> {
+    let mut chunks: Vec<_> = (0..region.chunks())
+        .filter(|chunk| region.chunk_state(*chunk) == CHUNK_FULL)
+        .map(|chunk| {
+            let header = region.header(chunk);
+            ((ThreadKey::of(&header), header.sequence), chunk)
+        })
+        .collect();
+    chunks.sort_unstable();
+    chunks
+}
+
+/// The threads that hold a chunk.
+fn owners(region: &Region) -> HashSet<ThreadKey> {
+    (0..region.chunks())
+        .filter(|chunk| region.chunk_state(*chunk) == CHUNK_OWNED)
+        .map(|chunk| ThreadKey::of(&region.header(chunk)))
+        .collect()
+}
+
+/// Calls, returns and markers in records that are not written out. Reads them as the writer does, and stops where they
+/// make no sense.
+fn count_events(records: &[u8]) -> u64 {
+    let words = records.as_chunks::<8>().0.iter();
+    let words: Vec<u64> = words.map(|word| u64::from_le_bytes(*word)).collect();
+    let mut rest = &words[..];
+    let mut events = 0;
+    while let [word, behind @ ..] = rest {
+        let (counts, more) = match (word >> 32) as u32 & 15 {
+            KIND_ENTRY | KIND_EXIT | KIND_TAIL | KIND_ONLY | KIND_UNWIND => (1, 0),
+            KIND_ENTRY_ARGS | KIND_TAIL_ARGS | KIND_ONLY_ARGS | KIND_PENDING_ARGS => (1, ARGUMENTS),
+            KIND_EXIT_RESULT | KIND_PENDING_RESULT => (1, 1),
+            KIND_EXTENDED if (word >> 36) as u32 == EVENT_RESYNC => (0, RESYNC_BYTES / 8 - 1),
+            KIND_EXTENDED => match payload_words(*word, behind) {
+                Some(payload) => (1, 1 + payload),
+                None => break,
+            },
+            _ => (0, 0),
+        };
+        events += counts;
+        rest = behind.get(more..).unwrap_or_default();
+    }
+    events
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(words: &[u64]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    fn first(kind: u32, number: u32) -> u64 {
+        u64::from(kind | number << 4) << 32
+    }
+
+    /// The header of a chunk is the process's own word.
+    #[test]
+    fn a_chunk_may_say_that_it_is_the_last_that_can_be_counted() {
+        use nopal_trace::Session;
+        use std::os::fd::{AsFd, OwnedFd};
+        use std::os::unix::fs::FileExt;
+
+        let scratch = tempfile::tempdir().unwrap();
+        let file = OwnedFd::from(tempfile::tempfile().unwrap());
+        let region = Region::create(file, 2 * CHUNK_BYTES as u64, 0, 0, 0).unwrap();
+        let file = std::fs::File::from(region.file().as_fd().try_clone_to_owned().unwrap());
+        let chunks_at = region.bytes() - 2 * CHUNK_BYTES as u64;
+        let mut states_at = [0; 8];
+        file.read_exact_at(
+            &mut states_at,
+            std::mem::offset_of!(nopal_abi::Region, state_offset) as u64,
+        )
+        .unwrap();
+        for chunk in 0..2 {
+            let header = ChunkHeader {
+                sequence: u64::MAX,
+                process: 1,
+                thread: 1,
+                ..ChunkHeader::default()
+            };
+            let at = chunks_at + chunk * CHUNK_BYTES as u64;
+            file.write_all_at(crate::traced::as_bytes(&header), at)
+                .unwrap();
+            file.write_all_at(
+                &CHUNK_FULL.to_le_bytes(),
+                u64::from_le_bytes(states_at) + 4 * chunk,
+            )
+            .unwrap();
+        }
+        let mut writer = Writer::create(&scratch.path().join("trace"), Session::default()).unwrap();
+        let mut collector = Collector::new(Keep::All, None);
+        collector.finish(&region, &mut writer).unwrap();
+        assert_eq!(region.chunk_state(0), CHUNK_FREE);
+        assert_eq!(collector.totals.events, 0);
+    }
+
+    #[test]
+    fn events_of_every_length_are_counted() {
+        let likely_call = first(KIND_ENTRY, 7);
+        let fixed = EVENT_DEFINED | 3 << EVENT_WORDS_SHIFT;
+        let variable = (EVENT_DEFINED + 1) | (EVENT_VARIABLE << EVENT_WORDS_SHIFT);
+        let records = [
+            &[first(KIND_EXTENDED, EVENT_RESYNC), 1, 2, 3, 4, 5][..],
+            &[first(KIND_ENTRY_ARGS, 8), 1, 2, 3, 4, 5, likely_call],
+            &[first(KIND_EXTENDED, fixed), 1, likely_call, likely_call],
+            &[
+                first(KIND_EXTENDED, variable),
+                1,
+                3,
+                likely_call,
+                likely_call,
+            ],
+            &[first(KIND_EXIT_RESULT, 8), likely_call, first(KIND_HOLE, 0)],
+            &[likely_call],
+        ];
+        assert_eq!(count_events(&bytes(&records.concat())), 5);
+        // Of a length that nothing tells.
+        let unknown = [
+            likely_call,
+            first(KIND_EXTENDED, EVENT_DEFINED),
+            likely_call,
+        ];
+        assert_eq!(count_events(&bytes(&unknown)), 1);
+    }
+}

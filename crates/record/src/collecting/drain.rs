@@ -1,0 +1,318 @@
+//! The thread that empties the regions while the program runs, and once a second writes what is in chunks that are not
+//! full.
+
+use crate::collecting::collect::Collector;
+use crate::collecting::cost;
+use crate::collecting::notes::{counter, lock, note, snapshot};
+use crate::collecting::snapshot::Snapshots;
+use crate::collecting::system::Reading;
+use crate::memory::region::Region;
+use crate::text::remove::processes_with;
+use anyhow::{Result, ensure};
+use nopal_agent::Recorder;
+use nopal_analysis::triggers::Triggers;
+use nopal_system::System;
+use nopal_trace::{Audience, Heard, Note, ThreadKey, Writer};
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+const SHORTEST_NAP: Duration = Duration::from_micros(200);
+const LONGEST_NAP: Duration = Duration::from_millis(2);
+const SECOND: Duration = Duration::from_secs(1);
+const SNAPSHOT_SOON: Duration = Duration::from_millis(20);
+/// Events of the system between two looks after which the next comes sooner. Some are of this thread itself.
+const MANY_EVENTS: u64 = 1000;
+/// How often chunks of threads that have ended are looked for.
+const ENDED: Duration = Duration::from_millis(10);
+
+/// What the draining thread and the rest of the session share.
+pub struct Shared {
+    pub writer: Mutex<Writer>,
+    pub regions: Mutex<Vec<Arc<Region>>>,
+    stop: AtomicBool,
+    /// The system's events that are to be read from now on, where that has changed.
+    system: Mutex<Option<Option<System>>>,
+    flushes: Mutex<Flushes>,
+    flushed: Condvar,
+    triggers: Arc<Mutex<Triggers>>,
+    snapshots: Arc<Mutex<Snapshots>>,
+}
+
+impl Shared {
+    pub fn new(writer: Writer) -> Shared {
+        Shared {
+            writer: Mutex::new(writer),
+            regions: Mutex::default(),
+            stop: AtomicBool::new(false),
+            system: Mutex::default(),
+            flushes: Mutex::default(),
+            flushed: Condvar::new(),
+            triggers: Arc::default(),
+            snapshots: Arc::default(),
+        }
+    }
+
+    /// From now on these are the system's events that are read.
+    pub fn change_system(&self, system: Option<System>) {
+        *self.system.lock().unwrap_or_else(PoisonError::into_inner) = Some(system);
+    }
+
+    pub fn changed_system(&self) -> Option<Option<System>> {
+        self.system
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+    }
+
+    /// Has all that is recorded at this moment written, and waits for it: a few milliseconds. An error: nobody writes any
+    /// more.
+    pub fn flush(&self) -> Result<()> {
+        let mut flushes = self.flushes.lock().unwrap_or_else(PoisonError::into_inner);
+        flushes.asked += 1;
+        let mine = flushes.asked;
+        let flushes = self
+            .flushed
+            .wait_while(flushes, |flushes| flushes.done < mine && !flushes.over);
+        let flushes = flushes.unwrap_or_else(PoisonError::into_inner);
+        ensure!(flushes.done >= mine, "the recording is over");
+        Ok(())
+    }
+
+    /// Told of records, they say what has fired.
+    pub fn triggers(&self) -> MutexGuard<'_, Triggers> {
+        unpoisoned(&self.triggers)
+    }
+
+    pub fn snapshots(&self) -> MutexGuard<'_, Snapshots> {
+        unpoisoned(&self.snapshots)
+    }
+
+    /// The same, for another thread.
+    pub fn for_snapshots(&self) -> Arc<Mutex<Snapshots>> {
+        self.snapshots.clone()
+    }
+
+    /// Who tells the triggers of records.
+    pub fn ear(&self) -> Box<dyn Audience> {
+        Box::new(Ear(self.triggers.clone()))
+    }
+
+    fn asked_flush(&self) -> Option<u64> {
+        let flushes = self.flushes.lock().unwrap_or_else(PoisonError::into_inner);
+        (flushes.asked > flushes.done).then_some(flushes.asked)
+    }
+
+    fn change_flushes(&self, change: impl FnOnce(&mut Flushes)) {
+        change(&mut self.flushes.lock().unwrap_or_else(PoisonError::into_inner));
+        self.flushed.notify_all();
+    }
+
+    pub fn regions(&self) -> Vec<Arc<Region>> {
+        self.regions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Wakes the session's own thread.
+    pub fn wake(&self) {
+        for region in self.regions() {
+            region.ring();
+        }
+    }
+
+    pub fn add_region(&self, region: Arc<Region>) {
+        self.regions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(region);
+    }
+}
+
+struct Ear(Arc<Mutex<Triggers>>);
+
+impl Audience for Ear {
+    fn note(&mut self, note: &Note) {
+        unpoisoned(&self.0).note(note);
+    }
+
+    fn records(&mut self, heard: Heard) {
+        unpoisoned(&self.0).records(heard);
+    }
+
+    fn thread_ended(&mut self, thread: ThreadKey) {
+        unpoisoned(&self.0).thread_ended(thread);
+    }
+}
+
+pub fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How often a flush was asked for, and which of these are done.
+#[derive(Default)]
+struct Flushes {
+    asked: u64,
+    done: u64,
+    over: bool,
+}
+
+/// However it ends, nobody waits for it any more.
+struct Over<'a>(&'a Shared);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.change_flushes(|flushes| flushes.over = true);
+    }
+}
+
+pub struct Drain {
+    shared: Arc<Shared>,
+    thread: JoinHandle<Result<Collector>>,
+}
+
+impl Drain {
+    pub fn start(shared: Arc<Shared>, collector: Collector, recorder: Recorder) -> Drain {
+        let theirs = shared.clone();
+        Drain {
+            shared,
+            thread: std::thread::spawn(move || {
+                let _over = Over(&theirs);
+                // A trace without it has no net times, and all else.
+                if let Ok(cost) = cost::measure(recorder) {
+                    note(&theirs.writer, &cost)?;
+                }
+                run(&theirs, collector)
+            }),
+        }
+    }
+
+    /// Whether it has failed.
+    pub fn has_ended(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Ends the thread, and gives the collector back for what is left.
+    pub fn stop(self) -> Result<Collector> {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        self.thread.thread().unpark();
+        self.thread
+            .join()
+            .unwrap_or_else(|_| Err(anyhow::anyhow!("collecting records failed")))
+    }
+}
+
+fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
+    let mut system = Reading::default();
+    let mut nap = SHORTEST_NAP;
+    // The second snapshot comes early, so that the rate of the counter is known of short programs too.
+    let mut next_snapshot = Instant::now() + SNAPSHOT_SOON;
+    let mut next_flush = Instant::now() + SECOND;
+    let mut last_ended = Instant::now();
+    while !shared.stop.load(Ordering::Relaxed) {
+        // Before all that a flush is asked for.
+        let asked = shared.asked_flush();
+        let mut freed = 0;
+        let heard = counter();
+        for region in shared.regions() {
+            region.beat();
+            region.make_ready();
+            freed += collector.round(&region, &mut lock(&shared.writer))?;
+        }
+        obey_triggers(shared, &mut collector)?;
+        freed += usize::from(system.read(shared, &mut collector)? > MANY_EVENTS);
+        let flushes = Instant::now() >= next_flush;
+        if flushes || last_ended.elapsed() > ENDED {
+            last_ended = Instant::now();
+            for region in shared.regions() {
+                if !flushes && !collector.is_short(&region) {
+                    continue;
+                }
+                let mut living = None;
+                collector.reclaim(&region, |process, thread| {
+                    !nopal_process::thread_alive(process as i32, thread as i32)
+                        && !living
+                            .get_or_insert_with(|| numbers_of_others(&region))
+                            .contains(&process)
+                });
+            }
+        }
+        lock(&shared.writer).heard_until(heard);
+        if Instant::now() >= next_snapshot {
+            next_snapshot = Instant::now() + SECOND;
+            note(&shared.writer, &snapshot())?;
+        }
+        if asked.is_some() || flushes {
+            if flushes {
+                next_flush = Instant::now() + SECOND;
+                let regions = shared.regions();
+                collector
+                    .hearing
+                    .forget_ended(&regions, &mut lock(&shared.writer));
+            }
+            let heard = counter();
+            for region in shared.regions() {
+                collector.flush(&region, &mut lock(&shared.writer))?;
+            }
+            system.read(shared, &mut collector)?;
+            lock(&shared.writer).heard_until(heard);
+            collector.flush_system(&mut lock(&shared.writer))?;
+            let synced = lock(&shared.writer).sync_metadata();
+            synced.or_else(|error| {
+                if Writer::is_full(&error) {
+                    Ok(())
+                } else {
+                    Err(error)
+                }
+            })?;
+            if let Some(asked) = asked {
+                shared.change_flushes(|flushes| flushes.done = asked);
+            }
+        }
+        nap = if freed > 0 {
+            SHORTEST_NAP
+        } else {
+            (nap * 2).min(LONGEST_NAP)
+        };
+        std::thread::park_timeout(nap);
+    }
+    // What happened at the very end fires, too.
+    for region in shared.regions() {
+        let mut writer = lock(&shared.writer);
+        collector.hearing.round(&region, &mut writer)?;
+    }
+    obey_triggers(shared, &mut collector)?;
+    system.finish(shared, &mut collector)?;
+    Ok(collector)
+}
+
+/// Takes the snapshot that triggers or commands want, and wakes the session for what else triggers are to do.
+fn obey_triggers(shared: &Shared, collector: &mut Collector) -> Result<()> {
+    let mut wanted_for = std::mem::take(&mut shared.snapshots().asked);
+    let mut triggers = shared.triggers();
+    let fired = triggers.take_snapshots().into_iter();
+    wanted_for.extend(fired.map(|fired| fired.told));
+    let has_fired = triggers.has_fired();
+    drop(triggers);
+    if has_fired {
+        shared.wake();
+    }
+    match wanted_for.as_slice() {
+        [] => Ok(()),
+        all => collector.snapshot(shared, &all.join("; ")),
+    }
+}
+
+/// What processes that have the region mapped call themselves, where that is not what we call them: they live in a
+/// PID namespace of their own.
+fn numbers_of_others(region: &Arc<Region>) -> HashSet<u32> {
+    processes_with(std::slice::from_ref(region), &[std::process::id() as i32])
+        .into_iter()
+        .filter_map(|process| nopal_process::status(process).ok())
+        .filter(|status| status.namespace_ids.len() > 1)
+        .filter_map(|status| status.namespace_ids.last().map(|number| *number as u32))
+        .collect()
+}

@@ -1,0 +1,240 @@
+//! Snapshots: what the flight recorder holds at a moment, written into a trace of its own.
+//!
+//! The records are copied at once; a thread writes the copy while recording goes on.
+
+use crate::collecting::collect::{Collector, bytes_of, load, thread_notes};
+use crate::collecting::drain::{Shared, unpoisoned};
+use crate::collecting::notes::{counter, lock, snapshot as clock};
+use crate::memory::region::Region;
+use anyhow::Result;
+use nopal_abi::*;
+use nopal_analysis::text::count;
+use nopal_trace::{Chunk, Note, Seed, State, Taken, ThreadKey, snapshot_name};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+/// Snapshots of one session, at most.
+const MOST: usize = 16;
+/// Those of them that are being written at once, each a copy of the buffer in memory.
+const MOST_WRITING: usize = 2;
+
+/// What became of the snapshots of a session.
+#[derive(Default)]
+pub struct Snapshots {
+    /// What one is wanted for by a command.
+    pub asked: Vec<String>,
+    /// Why each was taken, and what became of it.
+    taken: Vec<(String, Written)>,
+    /// Those that were not taken.
+    passed_over: u64,
+}
+
+enum Written {
+    Not,
+    Whole { events: u64, bytes: u64 },
+    Failed(String),
+}
+
+impl Snapshots {
+    /// A line each, for people.
+    pub fn told(&self) -> Vec<String> {
+        let taken = (1..).zip(&self.taken).map(|(number, (why, written))| {
+            let name = snapshot_name(number);
+            match written {
+                Written::Not => format!("{name}: being written, {why}"),
+                Written::Whole { events: 1, .. } => format!("{name}: 1 event, {why}"),
+                Written::Whole { events, .. } => {
+                    format!("{name}: {} events, {why}", count(*events))
+                }
+                Written::Failed(error) => format!("{name}: not whole: {error}"),
+            }
+        });
+        let more = (self.passed_over > 0).then(|| {
+            let more = count(self.passed_over);
+            format!(
+                "{more} more snapshots were wanted: there are {MOST} at most, {MOST_WRITING} being written at once, \
+                 and no more than --max-size has room for"
+            )
+        });
+        taken.chain(more).collect()
+    }
+
+    fn bytes(&self) -> u64 {
+        let bytes = |written: &Written| match written {
+            Written::Whole { bytes, .. } => *bytes,
+            _ => 0,
+        };
+        self.taken.iter().map(|(_, written)| bytes(written)).sum()
+    }
+}
+
+/// The used part of a chunk, in words.
+struct Copy {
+    words: Vec<u64>,
+    state: State,
+}
+
+impl Collector {
+    /// Takes what is held for the next snapshot. What cannot be written ends it, and not the session.
+    pub fn snapshot(&mut self, shared: &Shared, why: &str) -> Result<()> {
+        self.writing.retain(|thread| !thread.is_finished());
+        let Some(index) = self.next_snapshot(&mut shared.snapshots(), why) else {
+            return Ok(());
+        };
+        let regions = shared.regions();
+        let lost = regions.iter().map(|region| region.lost()).sum::<u64>() + self.totals.given_up;
+        let at = counter();
+        let (copies, threads) = self.copy_all(shared, &regions)?;
+        let mut notes = threads;
+        notes.extend([
+            clock(),
+            Note::Text {
+                counter: at,
+                text: format!("{}: {why}", snapshot_name(index as u32 + 1)),
+            },
+            Note::Lost {
+                process: 0,
+                events: lost,
+            },
+            Note::End {
+                counter: at,
+                complete: lost == 0,
+                why: format!("a snapshot of the flight recorder: {why}"),
+            },
+        ]);
+        let seed = lock(&shared.writer).seed(index as u32 + 1);
+        let snapshots = shared.for_snapshots();
+        let told = snapshots.clone();
+        let thread = std::thread::Builder::new().spawn(move || {
+            let written = seed.and_then(|seed| write(seed, copies, &notes));
+            let written = written.unwrap_or_else(|error| Written::Failed(format!("{error:#}")));
+            unpoisoned(&snapshots).taken[index].1 = written;
+        });
+        match thread {
+            Ok(thread) => self.writing.push(thread),
+            Err(error) => unpoisoned(&told).taken[index].1 = Written::Failed(error.to_string()),
+        }
+        Ok(())
+    }
+
+    /// The place of a new one, if there may be one.
+    fn next_snapshot(&self, snapshots: &mut Snapshots, why: &str) -> Option<usize> {
+        if snapshots.taken.len() == MOST
+            || self.writing.len() == MOST_WRITING
+            || self.limit.is_some_and(|limit| snapshots.bytes() >= limit)
+        {
+            snapshots.passed_over += 1;
+            return None;
+        }
+        snapshots.taken.push((why.to_owned(), Written::Not));
+        Some(snapshots.taken.len() - 1)
+    }
+
+    /// Waits until all snapshots are written.
+    pub fn finish_snapshots(&mut self) {
+        // One that failed has said so.
+        let wait = |thread: JoinHandle<()>| drop(thread.join());
+        self.writing.drain(..).for_each(wait);
+    }
+
+    /// All that is recorded, each thread's in order, and the threads' names.
+    fn copy_all(
+        &mut self,
+        shared: &Shared,
+        regions: &[Arc<Region>],
+    ) -> Result<(Vec<Copy>, Vec<Note>)> {
+        // First what threads are filling, so that what they hand over meanwhile is in one of the two.
+        let mut known = HashSet::new();
+        let mut growing = Vec::new();
+        for region in regions {
+            for chunk in 0..region.chunks() {
+                if region.chunk_state(chunk) == CHUNK_OWNED
+                    && let Some((name, copy)) = self.copy_growing(region, chunk)
+                {
+                    known.insert(name);
+                    growing.push(copy);
+                }
+            }
+        }
+        let mut full = Vec::new();
+        for (at, region) in regions.iter().enumerate() {
+            for chunk in 0..region.chunks() {
+                let is_full = region.chunk_state(chunk) == CHUNK_FULL;
+                let header = region.header(chunk);
+                if is_full && !known.contains(&(ThreadKey::of(&header), header.sequence)) {
+                    full.push((header.clock_begin, at, chunk, ThreadKey::of(&header)));
+                }
+            }
+        }
+        full.sort_unstable();
+        let threads = known.iter().map(|(key, _)| *key);
+        let threads: HashSet<ThreadKey> = threads.chain(full.iter().map(|one| one.3)).collect();
+        let mut copies = Vec::with_capacity(full.len() + growing.len());
+        let mut copied = vec![0; regions.len()];
+        for (count, (_, at, chunk, _)) in full.into_iter().enumerate() {
+            let bytes = load(&mut self.buffer, &regions[at], chunk).len();
+            copies.push(Copy {
+                words: self.buffer[..bytes / 8].to_vec(),
+                state: State::Settled,
+            });
+            copied[at] += 1;
+            // The oldest of those that are copied make room for what threads record meanwhile.
+            if count % 16 == 15 {
+                for (region, copied) in regions.iter().zip(&mut copied) {
+                    region.beat();
+                    *copied -= self.give_up(region, *copied, &mut lock(&shared.writer))?;
+                }
+            }
+        }
+        copies.append(&mut growing);
+        let main = regions.first();
+        let named = threads.into_iter().flat_map(|key| {
+            let region = regions
+                .iter()
+                .find(|one| one.process() as u32 == key.process);
+            region
+                .or(main)
+                .into_iter()
+                .flat_map(move |region| thread_notes(region, key))
+        });
+        Ok((copies, named.collect()))
+    }
+
+    fn copy_growing(&mut self, region: &Region, chunk: usize) -> Option<((ThreadKey, u64), Copy)> {
+        let name = || {
+            let header = region.header(chunk);
+            (ThreadKey::of(&header), header.sequence)
+        };
+        let before = name();
+        let used = region.copy_growing(chunk, 0, bytes_of(&mut self.buffer));
+        // A thread that has just taken it has not filled in the header; or it may be another's by now.
+        (before.0.thread != 0 && name() == before).then(|| {
+            let copy = Copy {
+                words: self.buffer[..used / 8].to_vec(),
+                state: State::Growing,
+            };
+            (before, copy)
+        })
+    }
+}
+
+fn write(seed: Seed, copies: Vec<Copy>, notes: &[Note]) -> Result<Written> {
+    let mut writer = seed.begin()?;
+    let mut events = 0;
+    for mut copy in copies {
+        // SAFETY: the same memory, for the length of the borrow; bytes have no invalid values.
+        let bytes = unsafe { copy.words.align_to_mut::<u8>().1 };
+        if let Chunk::Written { events: some, .. } =
+            writer.rest(bytes, copy.state, &mut Taken::default())?
+        {
+            events += some;
+        }
+    }
+    notes.iter().try_for_each(|note| writer.note(note))?;
+    writer.sync_metadata()?;
+    Ok(Written::Whole {
+        events,
+        bytes: writer.bytes(),
+    })
+}

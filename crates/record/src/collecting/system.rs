@@ -1,0 +1,93 @@
+//! The system's events of a session: from its beginning where that is asked for, or as long as tracers need them.
+
+use crate::collecting::collect::Collector;
+use crate::collecting::drain::Shared;
+use crate::collecting::notes::lock;
+use crate::options::WhenFull;
+use crate::session::Session;
+use anyhow::{Result, bail, ensure};
+use nopal_analysis::tracers::Tracer;
+use nopal_system::{Kinds, News, System};
+use std::collections::HashSet;
+
+/// What tracers need, as `nopal record -e` would say it.
+pub fn kinds_of(tracers: &[Tracer]) -> Result<Kinds> {
+    let words = tracers.iter().filter_map(Tracer::system_events);
+    words.map(Kinds::parse).collect()
+}
+
+impl Session {
+    /// Records what the options and these tracers ask for, from now on. An error says what is forbidden, and how to allow it.
+    pub(crate) fn record_system(&mut self, tracers: &[Tracer]) -> Result<()> {
+        let kinds = [self.options.events, kinds_of(tracers)?]
+            .into_iter()
+            .collect();
+        if kinds == self.system {
+            return Ok(());
+        }
+        ensure!(
+            self.options.when_full != WhenFull::Flight,
+            "the flight recorder keeps no events of the system: they do not go with --flight"
+        );
+        let mut system = None;
+        if kinds != Kinds::default() {
+            let (opened, missing) = System::open(kinds, self.main)?;
+            if let Some(missing) = missing {
+                if tracers.contains(&Tracer::Wakeup) {
+                    bail!("wake-ups cannot be recorded: {missing}");
+                }
+                self.system_limited = Some(format!(
+                    "of the system's events, only the traced processes' own switches are recorded: {missing}"
+                ));
+            }
+            system = Some(opened);
+        }
+        self.system = kinds;
+        self.shared.change_system(system);
+        Ok(())
+    }
+}
+
+/// The events that are recorded, read by the thread that collects all records.
+#[derive(Default)]
+pub struct Reading(Option<System>);
+
+impl Reading {
+    /// Writes what has come. Returns how many events these were.
+    pub fn read(&mut self, shared: &Shared, collector: &mut Collector) -> Result<u64> {
+        if let Some(next) = shared.changed_system() {
+            self.end(shared, collector)?;
+            self.0 = next;
+        }
+        let Some(system) = &mut self.0 else {
+            return Ok(0);
+        };
+        let processes = processes(shared);
+        let mut writer = lock(&shared.writer);
+        system.read(|processor, news: News| {
+            collector.system(processor, news, &processes, &mut writer)
+        })
+    }
+
+    /// Writes what is left, also of events that a short program had recorded before anybody began to read.
+    pub fn finish(&mut self, shared: &Shared, collector: &mut Collector) -> Result<()> {
+        self.read(shared, collector)?;
+        self.end(shared, collector)
+    }
+
+    fn end(&mut self, shared: &Shared, collector: &mut Collector) -> Result<()> {
+        let Some(system) = self.0.take() else {
+            return Ok(());
+        };
+        let processes = processes(shared);
+        let mut writer = lock(&shared.writer);
+        system.end(|processor, news| collector.system(processor, news, &processes, &mut writer))
+    }
+}
+
+/// Those that are traced, but for forks that have not recorded anything.
+fn processes(shared: &Shared) -> HashSet<u32> {
+    let regions = shared.regions();
+    let processes = regions.iter().map(|region| region.process() as u32);
+    processes.collect()
+}

@@ -1,0 +1,218 @@
+//! Gives a stopped process memory, by system calls that one of its threads makes for us.
+
+use crate::memory::code::Code;
+use crate::memory::region::PRESENCE_BYTES;
+use crate::memory::shared_memory::lengthen;
+use crate::memory::space::Space;
+use anyhow::{Context, Result, bail};
+use nopal_process::{Memory, SystemCall, Thread};
+use std::fs::File;
+use std::ops::Range;
+use std::os::fd::AsFd;
+
+const READ: u64 = libc::PROT_READ as u64;
+const WRITE: u64 = libc::PROT_WRITE as u64;
+const EXECUTE: u64 = libc::PROT_EXEC as u64;
+
+const NO_FILE: u64 = u64::MAX;
+
+pub struct Injector<'a> {
+    thread: &'a mut Thread,
+    pub gadget: u64,
+    /// Address of a string in the process, for what nopal's memory is called.
+    pub name: u64,
+}
+
+impl<'a> Injector<'a> {
+    pub fn new(thread: &'a mut Thread) -> Result<Injector<'a>> {
+        let gadget = nopal_process::find_system_call_gadget(thread.pid())?;
+        Ok(Injector {
+            thread,
+            gadget,
+            name: 0,
+        })
+    }
+
+    /// The same, where one has found before what it needs, if that is still there.
+    pub fn again(
+        thread: &'a mut Thread,
+        memory: &Memory,
+        gadget: u64,
+        name: u64,
+    ) -> Result<Injector<'a>> {
+        if !nopal_process::is_system_call_gadget(memory, gadget) {
+            let found = Injector::new(thread)?;
+            return Ok(Injector { name, ..found });
+        }
+        Ok(Injector {
+            thread,
+            gadget,
+            name,
+        })
+    }
+
+    pub fn call(&mut self, what: &'static str, number: i64, arguments: [u64; 6]) -> Result<u64> {
+        self.calls(&[call(what, number, arguments)], &[])
+    }
+
+    /// Makes the process call the kernel, and close `files`, also where a call has failed. Returns what the last of
+    /// `calls` has given.
+    fn calls(&mut self, calls: &[Call], files: &[u64]) -> Result<u64> {
+        let closes = files.iter().map(|number| close(*number));
+        let all: Vec<Call> = calls.iter().copied().chain(closes).collect();
+        let made: Vec<SystemCall> = all.iter().map(|call| call.made).collect();
+        let answers = self.thread.remote_system_calls(self.gadget, &made)?;
+        let last = all.iter().zip(&answers).next_back();
+        if let Some((failed, answer)) = last
+            && failed.made.has_failed(*answer)
+        {
+            if !files.is_empty() && answers.len() <= calls.len() {
+                self.calls(&[], files)?;
+            }
+            bail!("{} in the process failed: {}", failed.what, reason(*answer));
+        }
+        let last = calls
+            .len()
+            .checked_sub(1)
+            .and_then(|last| answers.get(last));
+        Ok(last.map_or(0, |answer| *answer as u64))
+    }
+
+    /// Private memory of the process, left out of core dumps. The first `kept` bytes are copied to forked children, the
+    /// `wiped` ones behind them are zeroes there.
+    pub fn private_memory(&mut self, space: &mut Space, kept: u64, wiped: u64) -> Result<u64> {
+        let bytes = kept + wiped;
+        let at = space
+            .own_memory(bytes, 4096)
+            .context("the address space is full")?;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let calls = [
+            map(at, bytes, READ | WRITE, flags, NO_FILE),
+            advise(at, bytes, libc::MADV_DONTDUMP),
+            advise(at + kept, wiped, libc::MADV_WIPEONFORK),
+        ];
+        self.calls(&calls, &[])?;
+        space.take(at..at + bytes);
+        Ok(at)
+    }
+
+    /// New shared memory, which may be sealed: the process's descriptor, and ours.
+    pub fn memory_file(&mut self) -> Result<(u64, File)> {
+        let flags = u64::from(libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
+        let words = [self.name, flags, 0, 0, 0, 0];
+        let number = self.call("memfd_create", libc::SYS_memfd_create, words)?;
+        let path = format!("/proc/{}/fd/{number}", self.thread.pid());
+        let opened = File::options().read(true).write(true).open(&path);
+        match opened {
+            Ok(file) => Ok((number, file)),
+            Err(error) => {
+                self.calls(&[], &[number])?;
+                Err(error).with_context(|| format!("cannot open {path}"))
+            }
+        }
+    }
+
+    /// Drops the process's own copies of pages of a file. Those in memory that is locked stay.
+    pub fn give_back(&mut self, pages: &[Range<u64>]) -> Result<()> {
+        let advice = |range: &Range<u64>| {
+            advise(range.start, range.end - range.start, libc::MADV_DONTNEED).made
+        };
+        let calls: Vec<SystemCall> = pages.iter().map(advice).collect();
+        let mut left = &calls[..];
+        while !left.is_empty() {
+            // Up to the first that is refused.
+            let answers = self.thread.remote_system_calls(self.gadget, left)?;
+            left = &left[answers.len().clamp(1, left.len())..];
+        }
+        Ok(())
+    }
+
+    pub fn unmap(&mut self, ranges: &[Range<u64>]) -> Result<()> {
+        let unmap = |range: &Range<u64>| {
+            let words = [range.start, range.end - range.start, 0, 0, 0, 0];
+            call("munmap", libc::SYS_munmap, words)
+        };
+        let calls: Vec<Call> = ranges.iter().map(unmap).collect();
+        self.calls(&calls, &[]).map(|_| ())
+    }
+
+    /// Maps shared files, aligned like a chunk: the region, and behind it the page that is mapped wherever the region is.
+    /// Closes both.
+    pub fn map_region(
+        &mut self,
+        space: &mut Space,
+        (region, bytes): (u64, u64),
+        presence: u64,
+    ) -> Result<u64> {
+        let whole = bytes + PRESENCE_BYTES;
+        let at = space
+            .own_memory(whole, nopal_abi::CHUNK_BYTES as u64)
+            .context("the address space is full")?;
+        let calls = [
+            map(at, bytes, READ | WRITE, libc::MAP_SHARED, region),
+            map(at + bytes, PRESENCE_BYTES, READ, libc::MAP_SHARED, presence),
+            advise(at, whole, libc::MADV_DONTDUMP),
+        ];
+        self.calls(&calls, &[region, presence])?;
+        space.take(at..at + whole);
+        Ok(at)
+    }
+
+    /// Maps `bytes` at `at`, which the process may run and read; only we write them, through the file behind.
+    pub fn map_code(&mut self, at: u64, bytes: u64) -> Result<Code> {
+        let (number, file) = self.memory_file()?;
+        let length = lengthen(file.as_fd(), bytes);
+        let calls = [
+            map(at, bytes, READ | EXECUTE, libc::MAP_SHARED, number),
+            advise(at, bytes, libc::MADV_DONTDUMP),
+        ];
+        self.calls(&calls, &[number])?;
+        length.context("no memory for generated code")?;
+        Code::map(&file, at, bytes)
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Call {
+    what: &'static str,
+    made: SystemCall,
+}
+
+fn call(what: &'static str, number: i64, arguments: [u64; 6]) -> Call {
+    Call {
+        what,
+        made: SystemCall {
+            number,
+            arguments,
+            expected: None,
+        },
+    }
+}
+
+/// At this address, or not at all.
+fn map(at: u64, bytes: u64, protection: u64, flags: i32, file: u64) -> Call {
+    let flags = (flags | libc::MAP_FIXED_NOREPLACE) as u64;
+    let mut call = call(
+        "mmap",
+        libc::SYS_mmap,
+        [at, bytes, protection, flags, file, 0],
+    );
+    call.made.expected = Some(at as i64);
+    call
+}
+
+fn advise(at: u64, bytes: u64, advice: i32) -> Call {
+    let words = [at, bytes, advice as u64, 0, 0, 0];
+    call("madvise", libc::SYS_madvise, words)
+}
+
+fn close(number: u64) -> Call {
+    call("close", libc::SYS_close, [number, 0, 0, 0, 0, 0])
+}
+
+fn reason(answer: i64) -> String {
+    match answer {
+        -4095..0 => std::io::Error::from_raw_os_error(-answer as i32).to_string(),
+        _ => "it chose another address".to_owned(),
+    }
+}

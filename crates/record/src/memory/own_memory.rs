@@ -1,0 +1,132 @@
+//! Nopal's memory in a process, before anything is in it: the process structure, the contexts and the region.
+
+use crate::memory::inject::Injector;
+use crate::memory::region::{PRESENCE_BYTES, Region};
+use crate::memory::space::Space;
+use crate::traced::Settings;
+use anyhow::{Result, bail};
+use nopal_agent::{CONTEXT_BYTES, CONTEXTS, STACK_PARTS};
+use nopal_process::{Mapping, Memory, Thread};
+use std::ops::Range;
+
+const PAGE: u64 = 4096;
+
+pub struct OwnMemory {
+    pub memory: Memory,
+    pub region: Region,
+    pub region_at: u64,
+    pub head: u64,
+    pub contexts: u64,
+    /// A `syscall` instruction.
+    pub gadget: u64,
+}
+
+impl OwnMemory {
+    /// Gives a process this memory. `thread`, one of its threads, is stopped; `maps` are its mappings.
+    pub fn give(thread: &mut Thread, maps: &[Mapping], settings: &Settings) -> Result<OwnMemory> {
+        let process = thread.pid();
+        let memory = Memory::open(process)?;
+        let mut space = Space::new(maps);
+        let mut injector = Injector::new(thread)?;
+        let head = injector.private_memory(&mut space, head_end(), contexts_bytes())?;
+        memory.write(head + nopal_agent::process_bytes(), MEMORY_NAME)?;
+        injector.name = head + nopal_agent::process_bytes();
+
+        let (buffer, room) = affordable(process, settings);
+        let (number, file) = injector.memory_file()?;
+        let (presence_number, presence) = injector.memory_file()?;
+        let region = Region::create(file.into(), buffer, room, settings.when_full, process)?;
+        let region = region.with_presence(presence.into());
+        let region_at =
+            injector.map_region(&mut space, (number, region.bytes()), presence_number)?;
+        Ok(OwnMemory {
+            memory,
+            region,
+            region_at,
+            head,
+            contexts: head + head_end(),
+            gadget: injector.gadget,
+        })
+    }
+}
+
+impl OwnMemory {
+    pub fn ranges(&self) -> [Range<u64>; 2] {
+        [
+            self.head..self.contexts + contexts_bytes(),
+            self.region_at..self.region_at + self.region.bytes() + PRESENCE_BYTES,
+        ]
+    }
+}
+
+/// The process structure, and the name of our memory behind it.
+pub const fn head_bytes() -> u64 {
+    (nopal_agent::process_bytes() + NAME_BYTES).next_multiple_of(PAGE)
+}
+
+/// The table of stack parts.
+pub const fn parts_bytes() -> u64 {
+    (STACK_PARTS * 8) as u64
+}
+
+/// The table of thread pointers.
+pub const fn pointers_bytes() -> u64 {
+    (CONTEXTS * 8) as u64
+}
+
+/// All of these.
+const fn head_end() -> u64 {
+    (head_bytes() + parts_bytes() + pointers_bytes()).next_multiple_of(PAGE)
+}
+
+pub const fn contexts_bytes() -> u64 {
+    ((CONTEXTS * CONTEXT_BYTES) as u64).next_multiple_of(PAGE)
+}
+
+const MEMORY_NAME: &[u8] = b"nopal\0";
+const NAME_BYTES: u64 = 8;
+
+/// Code for as many functions as most programs have.
+const CODE_BYTES: u64 = 16 << 20;
+
+/// An error where memory is counted and not enough is left.
+pub fn refuse_without_memory(settings: &Settings) -> Result<()> {
+    const MIB: u64 = 1 << 20;
+    let wanted = head_end() + contexts_bytes() + CODE_BYTES + settings.buffer;
+    let left = match nopal_process::counts_memory() {
+        true => nopal_process::memory_that_may_be_asked_for(),
+        false => None,
+    };
+    if let Some(left) = left.filter(|left| *left < wanted) {
+        bail!(
+            "vm.overcommit_memory is 2, by which no more memory is given out than there is: {} MiB are left, and nopal needs \
+             {}, of which {} are its --buffer; make that smaller, end other programs, or set `sysctl \
+             vm.overcommit_memory=0` as root",
+            left / MIB,
+            wanted.div_ceil(MIB),
+            settings.buffer.div_ceil(MIB)
+        );
+    }
+    Ok(())
+}
+
+/// Bytes of chunks that a process gets, and bytes for which there is room: less than asked where it may not use much
+/// address space, and no room that may never be used where all it maps is locked into memory, or memory is counted.
+fn affordable(process: i32, settings: &Settings) -> (u64, u64) {
+    // SAFETY: the kernel fills the structure in; a failure leaves the limits at 0, which is tested.
+    let limit = unsafe {
+        let mut limit = std::mem::zeroed::<libc::rlimit>();
+        libc::prlimit(process, libc::RLIMIT_AS, std::ptr::null(), &mut limit);
+        limit.rlim_cur
+    };
+    let most = match limit {
+        libc::RLIM_INFINITY | 0 => u64::MAX,
+        limit => limit / 16,
+    };
+    let locks = || nopal_process::status(process).map_or(true, |status| status.locked > 0);
+    let room = match most == u64::MAX && locks() || nopal_process::counts_memory() {
+        true => settings.buffer,
+        false => settings.room,
+    };
+    (settings.buffer.min(most), room.min(most))
+}

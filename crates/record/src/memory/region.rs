@@ -1,0 +1,505 @@
+//! The region as the tool sees it: memory that the traced process writes at the same time, and may write wrongly.
+//! Every access is an atomic operation or a copy, within bounds that are the tool's own.
+
+use crate::memory::shared_memory::{SharedMemory, lengthen};
+use anyhow::{Context, Result, ensure};
+use nopal_abi::{
+    ABI_VERSION, CHUNK_BYTES, CHUNK_FREE, CHUNK_FULL, CHUNK_OWNED, CHUNK_STATE_MASK, ChunkHeader,
+    LOST_COUNTERS, REQUEST_DONE, REQUEST_GRANTED, REQUEST_WAITING, REQUESTS, RESYNC_BYTES,
+    Region as Layout, Request,
+};
+use std::mem::offset_of;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// Who had a chunk at some moment.
+#[derive(Clone, Copy)]
+pub struct Owner(u32);
+
+/// Shared memory between the tool and one process image and its forks.
+#[derive(Debug)]
+pub struct Region {
+    memory: SharedMemory,
+    /// How many chunks are mapped.
+    room: usize,
+    /// How many of them threads take, from the first on.
+    in_use: AtomicUsize,
+    /// As many as were ever in use: threads may still have them.
+    chunks: AtomicUsize,
+    chunk_offset: usize,
+    file: OwnedFd,
+    /// Of the page behind it in the processes, which the tool does not map.
+    presence: Option<OwnedFd>,
+    inode: u64,
+    process: i32,
+    /// How many chunks, from the first on, have pages.
+    ready: AtomicUsize,
+}
+
+const PAGE: usize = 4096;
+
+/// How much is mapped behind the region in the processes.
+pub const PRESENCE_BYTES: u64 = PAGE as u64;
+
+const STATE_OFFSET: usize = size_of::<Layout>().next_multiple_of(64);
+
+/// What a thread asks, with its place in the region.
+#[derive(Debug, Clone, Copy)]
+pub struct Question {
+    pub place: usize,
+    pub what: u32,
+    pub process: i32,
+    pub thread: i32,
+    pub word: u64,
+    pub descriptor: i32,
+}
+
+impl Region {
+    /// Makes `file`, new and empty, a region of `process` and its forks, with `buffer` bytes of chunks, at least two, and
+    /// room for more up to `room` bytes.
+    pub fn create(
+        file: OwnedFd,
+        buffer: u64,
+        room: u64,
+        when_full: u32,
+        process: i32,
+    ) -> Result<Region> {
+        let room = chunks_for(room.max(buffer));
+        let bytes = chunk_offset(room) as u64 + (room * CHUNK_BYTES) as u64;
+        lengthen(file.as_fd(), bytes).context("no shared memory")?;
+        let region = Self::map(file, bytes as usize, process)?;
+        region.chunks.store(0, Ordering::Relaxed);
+        region
+            .word(offset_of!(Layout, version))
+            .store(ABI_VERSION, Ordering::Relaxed);
+        region.resize(buffer);
+        region
+            .long(offset_of!(Layout, state_offset))
+            .store(STATE_OFFSET as u64, Ordering::Relaxed);
+        region
+            .long(offset_of!(Layout, chunk_offset))
+            .store(region.chunk_offset as u64, Ordering::Relaxed);
+        region
+            .word(offset_of!(Layout, when_full))
+            .store(when_full, Ordering::Relaxed);
+        Ok(region)
+    }
+
+    /// Maps a region of `process` that the tool made, in the guardian.
+    pub fn open(file: OwnedFd, process: i32) -> Result<Region> {
+        let bytes = file_status(file.as_fd())?.st_size as usize;
+        Self::map(file, bytes, process)
+    }
+
+    fn map(file: OwnedFd, bytes: usize, process: i32) -> Result<Region> {
+        let smallest = chunk_offset(1) + CHUNK_BYTES;
+        ensure!(bytes >= smallest, "the region is too small");
+        let mut chunks = (bytes - STATE_OFFSET) / (CHUNK_BYTES + 4);
+        while chunk_offset(chunks) + chunks * CHUNK_BYTES > bytes {
+            chunks -= 1;
+        }
+        let inode = file_status(file.as_fd())?.st_ino;
+        let memory = SharedMemory::map(file.as_fd(), bytes)?;
+        Ok(Region {
+            memory,
+            room: chunks,
+            in_use: AtomicUsize::new(chunks),
+            chunks: AtomicUsize::new(chunks),
+            chunk_offset: chunk_offset(chunks),
+            file,
+            presence: None,
+            inode,
+            process,
+            ready: AtomicUsize::new(0),
+        })
+    }
+
+    /// `presence` is another file, which processes map wherever they have the region, and nobody else.
+    pub fn with_presence(self, presence: OwnedFd) -> Region {
+        Region {
+            presence: Some(presence),
+            ..self
+        }
+    }
+
+    /// Whether it is certain that no process has the region any more but those that collect from it.
+    pub fn is_deserted(&self) -> bool {
+        // The kernel seals no memory that is mapped shared, of a file that was opened for writing.
+        let seal = |file: &OwnedFd| {
+            // SAFETY: a system call on a descriptor that we own.
+            unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_WRITE) == 0 }
+        };
+        self.presence.as_ref().is_some_and(seal)
+    }
+
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.memory.bytes as u64
+    }
+
+    /// The memory's inode, by which processes that have it mapped are found.
+    pub fn inode(&self) -> u64 {
+        self.inode
+    }
+
+    /// The process that it was made for. Others that have it are forked from that one.
+    pub fn process(&self) -> i32 {
+        self.process
+    }
+
+    /// Gives pages to the chunks that threads will take next. A thread that takes one without pages spends more time
+    /// on getting them than on its records.
+    pub fn make_ready(&self) {
+        const AHEAD: usize = 16;
+        let ready = self.ready.load(Ordering::Relaxed);
+        let nearly = ready.saturating_sub(AHEAD)..self.in_use();
+        let taken = |chunk: &usize| self.chunk_state(*chunk) != CHUNK_FREE;
+        let used = nearly.rev().find(taken).map_or(0, |chunk| chunk + 1);
+        let wanted = (used + AHEAD).min(self.in_use());
+        if wanted > ready {
+            // SAFETY: a system call on our descriptor; it changes no byte. If it fails, threads get the pages.
+            unsafe {
+                libc::fallocate(
+                    self.file.as_raw_fd(),
+                    0,
+                    (self.chunk_offset + ready * CHUNK_BYTES) as i64,
+                    ((wanted - ready) * CHUNK_BYTES) as i64,
+                )
+            };
+            self.ready.store(wanted, Ordering::Relaxed);
+        }
+    }
+
+    /// The chunks that threads may have, from the first on.
+    pub fn chunks(&self) -> usize {
+        self.chunks.load(Ordering::Relaxed)
+    }
+
+    /// The chunks that threads take, from the first on.
+    pub fn in_use(&self) -> usize {
+        self.in_use.load(Ordering::Relaxed)
+    }
+
+    /// How many bytes of chunks there is room for.
+    pub fn room(&self) -> u64 {
+        (self.room * CHUNK_BYTES) as u64
+    }
+
+    /// From now on threads take chunks of `buffer` bytes together, within the room that there is. Those beyond that they
+    /// have are collected as ever; the memory of the others is given back, unless the system counts memory.
+    pub fn resize(&self, buffer: u64) {
+        let count = chunks_for(buffer).min(self.room);
+        self.chunks.fetch_max(count, Ordering::Relaxed);
+        self.in_use.store(count, Ordering::Relaxed);
+        self.word(offset_of!(Layout, chunk_count))
+            .store(count as u32, Ordering::Relaxed);
+        if nopal_process::counts_memory() {
+            // A thread that is late might not get it again.
+            return;
+        }
+        self.ready.fetch_min(count, Ordering::Relaxed);
+        for chunk in count..self.chunks() {
+            self.give_back(chunk);
+        }
+    }
+
+    /// Drops the pages of a chunk that is free. A thread that still takes it afterwards finds the zeroes that it expects.
+    fn give_back(&self, chunk: usize) {
+        let state = self.state(chunk);
+        // Acquire pairs with the release of who has freed it; so that no thread takes it meanwhile, it is owned.
+        let taken = state.compare_exchange(
+            CHUNK_FREE,
+            CHUNK_OWNED,
+            Ordering::Acquire,
+            Ordering::Relaxed,
+        );
+        if taken.is_err() {
+            return;
+        }
+        // SAFETY: a system call on our descriptor, for bytes that are zero and stay so. A failure leaves the memory.
+        unsafe {
+            libc::fallocate(
+                self.file.as_raw_fd(),
+                libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
+                (self.chunk_offset + chunk * CHUNK_BYTES) as i64,
+                CHUNK_BYTES as i64,
+            )
+        };
+        // Release pairs with the acquire of the thread that takes the chunk.
+        state.store(CHUNK_FREE, Ordering::Release);
+    }
+
+    fn word(&self, offset: usize) -> &AtomicU32 {
+        assert!(offset.is_multiple_of(4) && offset + 4 <= self.memory.bytes);
+        // SAFETY: aligned, within the mapping, and only accessed as an atomic.
+        unsafe { AtomicU32::from_ptr(self.memory.base.add(offset).cast()) }
+    }
+
+    fn long(&self, offset: usize) -> &AtomicU64 {
+        assert!(offset.is_multiple_of(8) && offset + 8 <= self.memory.bytes);
+        // SAFETY: as in `word`.
+        unsafe { AtomicU64::from_ptr(self.memory.base.add(offset).cast()) }
+    }
+
+    pub fn beat(&self) {
+        self.word(offset_of!(Layout, heartbeat))
+            .fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Tells the runtime that nobody collects any more.
+    pub fn say_gone(&self) {
+        self.word(offset_of!(Layout, tool_gone))
+            .store(1, Ordering::Relaxed);
+    }
+
+    pub fn lost(&self) -> u64 {
+        (0..LOST_COUNTERS)
+            .map(|i| {
+                self.long(offset_of!(Layout, lost) + i * 64)
+                    .load(Ordering::Relaxed)
+            })
+            .fold(0, u64::wrapping_add)
+    }
+
+    pub fn threads_untraced(&self) -> u32 {
+        self.word(offset_of!(Layout, threads_untraced))
+            .load(Ordering::Relaxed)
+    }
+
+    pub fn threads_muted(&self) -> u64 {
+        self.long(offset_of!(Layout, threads_muted))
+            .load(Ordering::Relaxed)
+    }
+
+    pub fn stacks_unmirrored(&self) -> u32 {
+        self.word(offset_of!(Layout, stacks_unmirrored))
+            .load(Ordering::Relaxed)
+    }
+
+    fn request(&self, place: usize, field: usize) -> usize {
+        offset_of!(Layout, requests) + place * size_of::<Request>() + field
+    }
+
+    pub fn questions(&self) -> Vec<Question> {
+        (0..REQUESTS)
+            .filter(|place| {
+                // Acquire pairs with the runtime's release: the other fields are seen.
+                self.word(self.request(*place, offset_of!(Request, state)))
+                    .load(Ordering::Acquire)
+                    == REQUEST_WAITING
+            })
+            .map(|place| {
+                let field = |field| {
+                    self.word(self.request(place, field))
+                        .load(Ordering::Relaxed)
+                };
+                Question {
+                    place,
+                    what: field(offset_of!(Request, what)),
+                    process: field(offset_of!(Request, process)) as i32,
+                    thread: field(offset_of!(Request, thread)) as i32,
+                    word: self
+                        .long(self.request(place, offset_of!(Request, word)))
+                        .load(Ordering::Relaxed),
+                    descriptor: field(offset_of!(Request, descriptor)) as i32,
+                }
+            })
+            .collect()
+    }
+
+    /// Answers a question, and wakes the thread. A question that the thread has given up is left alone.
+    pub fn answer(&self, question: &Question) {
+        self.answer_by(question, REQUEST_DONE);
+    }
+
+    /// The same, where the tool has done what the thread asked for.
+    pub fn grant(&self, question: &Question) {
+        self.answer_by(question, REQUEST_GRANTED);
+    }
+
+    fn answer_by(&self, question: &Question, answer: u32) {
+        let state = self.word(self.request(question.place, offset_of!(Request, state)));
+        let _ = state.compare_exchange(
+            REQUEST_WAITING,
+            answer,
+            Ordering::Release,
+            Ordering::Relaxed,
+        );
+        futex(state, libc::FUTEX_WAKE, 64, None);
+    }
+
+    /// Sleeps until a thread asks something, or `time` is over.
+    pub fn wait_for_bell(&self, seen: u32, time: Duration) {
+        futex(
+            self.word(offset_of!(Layout, bell)),
+            libc::FUTEX_WAIT,
+            seen,
+            Some(time),
+        );
+    }
+
+    /// Notes where the process structure is, for whoever cleans up.
+    pub fn set_head(&self, head: u64) {
+        self.long(offset_of!(Layout, head))
+            .store(head, Ordering::Relaxed);
+    }
+
+    /// Notes who collects, and who guards.
+    pub fn set_owners(&self, tool: i32, guardian: i32) {
+        let set = |offset, process: i32| self.word(offset).store(process as u32, Ordering::Relaxed);
+        set(offset_of!(Layout, tool), tool);
+        set(offset_of!(Layout, guardian), guardian);
+    }
+
+    /// Wakes who waits for the bell.
+    pub fn ring(&self) {
+        let bell = self.word(offset_of!(Layout, bell));
+        // Release pairs with the acquire of who looks at the bell before it looks for work.
+        bell.fetch_add(1, Ordering::Release);
+        futex(bell, libc::FUTEX_WAKE, 1, None);
+    }
+
+    pub fn bell(&self) -> u32 {
+        self.word(offset_of!(Layout, bell)).load(Ordering::Acquire)
+    }
+
+    fn state(&self, chunk: usize) -> &AtomicU32 {
+        self.word(STATE_OFFSET + chunk * 4)
+    }
+
+    pub fn chunk_state(&self, chunk: usize) -> u32 {
+        // Acquire pairs with the release of the thread that handed the chunk over.
+        self.state(chunk).load(Ordering::Acquire) & CHUNK_STATE_MASK
+    }
+
+    /// The owner of a chunk that a thread writes into.
+    pub fn owner(&self, chunk: usize) -> Option<Owner> {
+        let owned = self.state(chunk).load(Ordering::Acquire);
+        (owned & CHUNK_STATE_MASK == CHUNK_OWNED).then_some(Owner(owned))
+    }
+
+    /// Takes over a chunk whose owner has ended. False: it is another's by now, or nobody's.
+    pub fn take_over(&self, chunk: usize, owner: Owner) -> bool {
+        self.state(chunk)
+            .compare_exchange(owner.0, CHUNK_FULL, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    pub fn header(&self, chunk: usize) -> ChunkHeader {
+        // SAFETY: within the mapping; any bytes are a valid ChunkHeader.
+        unsafe { std::ptr::read_volatile(self.chunk(chunk).cast()) }
+    }
+
+    fn chunk(&self, chunk: usize) -> *mut u8 {
+        assert!(chunk < self.room);
+        // SAFETY: within the mapping, by the assertion and `map`.
+        unsafe {
+            self.memory
+                .base
+                .add(self.chunk_offset + chunk * CHUNK_BYTES)
+        }
+    }
+
+    /// Copies a chunk as far as anything is written in it, which is told by the first page of zeroes: a chunk is zeroed
+    /// before it is filled, and then has no gaps of that size. Returns how much that is.
+    pub fn copy(&self, chunk: usize, into: &mut [u8; CHUNK_BYTES]) -> usize {
+        let reserved = (self.header(chunk).content_bits / 8).min(CHUNK_BYTES as u64) as usize;
+        let mut used = 0;
+        for page in into.chunks_exact_mut(PAGE) {
+            // SAFETY: within the chunk; a torn copy is only wrong data, which the writer checks.
+            unsafe {
+                std::ptr::copy_nonoverlapping(self.chunk(chunk).add(used), page.as_mut_ptr(), PAGE)
+            };
+            if used > 0 && used >= reserved && page.iter().all(|byte| *byte == 0) {
+                break;
+            }
+            used += PAGE;
+        }
+        used
+    }
+
+    /// Whether anything is written in a chunk at this offset in it.
+    pub fn has_more(&self, chunk: usize, offset: usize) -> bool {
+        let word = self.chunk_offset + chunk * CHUNK_BYTES + offset;
+        offset + 8 <= CHUNK_BYTES && self.long(word).load(Ordering::Relaxed) != 0
+    }
+
+    /// Copies a chunk that its thread still fills, up to the first page of zeroes. Words are read in the order in which
+    /// threads store them, so that of what is seen complete nothing is missing. `known`: how much of it need not be
+    /// copied again, but for its header and first record.
+    pub fn copy_growing(&self, chunk: usize, known: usize, into: &mut [u8; CHUNK_BYTES]) -> usize {
+        let skipped = known / PAGE;
+        let from = self.chunk_offset + chunk * CHUNK_BYTES;
+        let load = |words: &mut [[u8; 8]], from: usize| {
+            let mut any = 0;
+            for (index, word) in words.iter_mut().enumerate() {
+                // Acquire pairs with the releases of words that complete a record.
+                let value = self.long(from + index * 8).load(Ordering::Acquire);
+                *word = value.to_ne_bytes();
+                any |= value;
+            }
+            any != 0
+        };
+        let used = into
+            .chunks_exact_mut(PAGE)
+            .enumerate()
+            .skip(skipped)
+            .position(|(page, bytes)| !load(bytes.as_chunks_mut().0, from + page * PAGE))
+            .map_or(CHUNK_BYTES, |pages| (skipped + pages).max(1) * PAGE);
+        // The header and the first record are stored in any order, but before there is a second record.
+        let first = size_of::<ChunkHeader>() + RESYNC_BYTES;
+        load(into[..first].as_chunks_mut().0, from);
+        used
+    }
+
+    /// Zeroes the used part of a chunk and gives it back to the threads.
+    pub fn free(&self, chunk: usize, used: usize) {
+        assert!(used <= CHUNK_BYTES);
+        // SAFETY: within the chunk, which is in nobody's hands but the tool's.
+        unsafe { std::ptr::write_bytes(self.chunk(chunk), 0, used) };
+        // Release pairs with the acquire of the thread that takes the chunk: it sees the zeroes.
+        self.state(chunk).store(CHUNK_FREE, Ordering::Release);
+    }
+}
+
+/// As many as hold `buffer` bytes, at least two.
+fn chunks_for(buffer: u64) -> usize {
+    buffer.div_ceil(CHUNK_BYTES as u64).clamp(2, 1 << 20) as usize
+}
+
+fn chunk_offset(chunks: usize) -> usize {
+    (STATE_OFFSET + chunks * 4).next_multiple_of(CHUNK_BYTES)
+}
+
+fn file_status(file: BorrowedFd) -> Result<libc::stat> {
+    // SAFETY: `stat` is plain data that fstat fills in.
+    let mut status = unsafe { std::mem::zeroed::<libc::stat>() };
+    // SAFETY: a system call on a valid descriptor and a valid pointer.
+    let done = unsafe { libc::fstat(file.as_raw_fd(), &mut status) };
+    ensure!(done == 0, "{}", std::io::Error::last_os_error());
+    Ok(status)
+}
+
+fn futex(word: &AtomicU32, operation: i32, value: u32, time: Option<Duration>) {
+    let time = time.map(|time| libc::timespec {
+        tv_sec: time.as_secs() as i64,
+        tv_nsec: i64::from(time.subsec_nanos()),
+    });
+    let pointer = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: the word and the time outlive the call; any outcome is a fine reason to look again.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            operation,
+            value,
+            pointer,
+            0,
+            0,
+        )
+    };
+}

@@ -1,0 +1,413 @@
+//! The files whose functions are traced: opened, planned and numbered once in a session, however many processes load
+//! them.
+
+use crate::collecting::notes::note;
+use crate::places::hooks;
+use crate::places::markers;
+use crate::places::probes::Probes;
+use anyhow::{Context, Result};
+use nopal_abi::EVENT_DEFINED;
+use nopal_agent::Stub;
+use nopal_plan::{Plan, Refused, Site};
+use nopal_symbols::{Image, Relocation, demangle, without_parameters};
+use nopal_trace::{Note, Writer};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// One file and its plan.
+pub struct File {
+    pub image: Image,
+    pub plan: Plan,
+    /// Its number in the trace.
+    pub index: u32,
+    names: OnceLock<HashMap<String, Vec<u64>>>,
+    unwinder: OnceLock<Option<[u64; 4]>>,
+    hooks: OnceLock<Vec<(u64, Stub)>>,
+    slots: OnceLock<HashMap<u64, u64>>,
+}
+
+impl File {
+    /// Its functions of these names, if it has all of them: what an unwinder calls to set a register, to set the
+    /// address, to resume, and to tell the address.
+    pub fn unwinder(&self) -> Option<[u64; 4]> {
+        let find = || {
+            Some([
+                self.image.symbol("_Unwind_SetGR")?,
+                self.image.symbol("_Unwind_SetIP")?,
+                self.image.symbol("_Unwind_Resume")?,
+                self.image.symbol("_Unwind_GetIP")?,
+            ])
+        };
+        *self.unwinder.get_or_init(find)
+    }
+
+    /// The functions that the runtime must hear of.
+    pub fn hooks(&self) -> Vec<(&Site, Stub)> {
+        let hooks = self
+            .hooks
+            .get_or_init(|| hooks::of(&self.image, &self.plan));
+        let hooks = hooks.iter();
+        hooks
+            .filter_map(|(address, stub)| Some((self.plan.hook(*address).ok()?, *stub)))
+            .collect()
+    }
+
+    /// The word with what the function at `resolver` has chosen, where such functions are called when it is loaded.
+    pub fn slot_of(&self, resolver: u64) -> Option<u64> {
+        let slots = self.slots.get_or_init(|| {
+            let imports = self.image.imports().into_iter();
+            let slots = imports.filter_map(|import| match import.bound_as {
+                Relocation::Irelative { resolver } => Some((resolver, import.slot)),
+                _ => None,
+            });
+            slots.collect()
+        });
+        slots.get(&resolver).copied()
+    }
+
+    /// The functions that have a name: as the file has it, demangled, or so without parameters.
+    pub fn named(&self, name: &str) -> &[u64] {
+        let names = self.names.get_or_init(|| {
+            let mut names = HashMap::<String, Vec<u64>>::new();
+            for function in self.image.functions().unwrap_or_default() {
+                for raw in std::iter::once(&function.name).chain(&function.aliases) {
+                    let demangled = demangle(raw);
+                    for name in [raw.as_str(), &demangled, without_parameters(&demangled)] {
+                        let addresses = names.entry(name.to_owned()).or_default();
+                        if addresses.last() != Some(&function.address) {
+                            addresses.push(function.address);
+                        }
+                    }
+                }
+            }
+            names
+        });
+        names.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether it has functions that a pattern without wildcards may mean.
+    pub fn has(&self, pattern: &str) -> bool {
+        !self.named(bare(pattern)).is_empty()
+    }
+
+    /// The functions with code of a line.
+    pub fn functions_at(&self, file: &str, line: u32) -> Result<HashSet<u64>> {
+        let functions = self.image.functions_at_line(file, line)?;
+        Ok(functions.into_iter().map(|one| one.address).collect())
+    }
+
+    /// The executable code and all that it refers to, by link-time address.
+    pub fn extent(&self) -> std::ops::Range<u64> {
+        let segments = self.image.segments();
+        let low = segments
+            .iter()
+            .map(|segment| segment.address)
+            .min()
+            .unwrap_or(0);
+        let high = segments
+            .iter()
+            .map(|segment| segment.address.saturating_add(segment.memory_size))
+            .max();
+        low & !0xfff
+            ..high
+                .unwrap_or(0)
+                .checked_next_multiple_of(4096)
+                .unwrap_or(low)
+    }
+}
+
+/// All files of a session, and the numbers of the sites in them.
+pub struct Files {
+    cache: Option<PathBuf>,
+    by_identity: HashMap<String, Arc<File>>,
+    /// The same, by what tells that a file has not changed since: it need not be opened again.
+    by_facts: HashMap<Facts, Arc<File>>,
+    /// Of files that the trace has not been told of.
+    untold: Vec<Note>,
+    /// By file; the addresses and numbers of its sites, by address.
+    numbers: HashMap<u32, Vec<(u64, u32)>>,
+    next_number: u32,
+    pub markers: markers::Numbers,
+    pub probes: Probes,
+    /// Static probes that were wanted and cannot be, and why.
+    pub unplaced: Vec<String>,
+    /// How many events have been defined.
+    events: u32,
+    /// How many sites each file has.
+    pub traced: BTreeMap<u32, u64>,
+    /// By file and address.
+    pub refused: HashSet<(u32, u64)>,
+}
+
+impl Files {
+    pub fn new() -> Files {
+        Files {
+            cache: cache_directory(),
+            by_identity: HashMap::new(),
+            by_facts: HashMap::new(),
+            untold: Vec::new(),
+            numbers: HashMap::new(),
+            next_number: 1,
+            markers: markers::Numbers::default(),
+            probes: Probes::default(),
+            unplaced: Vec::new(),
+            events: 0,
+            traced: BTreeMap::new(),
+            refused: HashSet::new(),
+        }
+    }
+
+    /// Opens and plans files, side by side: a file's error is its own. `paths` are what opens the file and what it is
+    /// called. The trace is told of them by [`Files::tell`].
+    pub fn open(&mut self, paths: &[(PathBuf, PathBuf)]) -> Vec<Result<Arc<File>>> {
+        let cache = self.cache.as_deref();
+        let known = &self.by_identity;
+        let facts: Vec<Option<Facts>> = paths.iter().map(|(path, _)| facts(path)).collect();
+        let opened: Vec<Result<Opened>> = std::thread::scope(|scope| {
+            let known_by_facts =
+                |facts: &Option<Facts>| self.by_facts.get(facts.as_ref()?).cloned();
+            let threads: Vec<_> = paths
+                .iter()
+                .zip(&facts)
+                .map(|((path, _), facts)| match known_by_facts(facts) {
+                    Some(file) => Ok(file),
+                    None => Err(scope.spawn(move || Opened::new(path, cache, known))),
+                })
+                .collect();
+            threads
+                .into_iter()
+                .map(|file| match file {
+                    Ok(file) => Ok(Opened::Known(file)),
+                    Err(thread) => thread
+                        .join()
+                        .unwrap_or_else(|_| Err(anyhow::anyhow!("planning failed"))),
+                })
+                .collect()
+        });
+        let mut files = Vec::with_capacity(paths.len());
+        for ((opened, (_, name)), facts) in opened.into_iter().zip(paths).zip(facts) {
+            let file = opened.map(|opened| match opened {
+                Opened::Known(file) => file,
+                Opened::New(image, plan) => self.add(*image, plan, name),
+            });
+            if let (Ok(file), Some(facts)) = (&file, facts) {
+                self.by_facts.insert(facts, file.clone());
+            }
+            files.push(file);
+        }
+        files
+    }
+
+    /// Tells the trace of the files that it does not know, before anything else is told of them.
+    pub fn tell(&mut self, writer: &Mutex<Writer>) -> Result<()> {
+        let mut untold = std::mem::take(&mut self.untold).into_iter();
+        untold.try_for_each(|image| note(writer, &image))
+    }
+
+    fn add(&mut self, image: Image, plan: Plan, name: &Path) -> Arc<File> {
+        let identity = image.identity();
+        if let Some(file) = self.by_identity.get(&identity) {
+            return file.clone();
+        }
+        let index = self.by_identity.len() as u32;
+        self.untold.push(Note::Image {
+            image: index,
+            path: name.display().to_string(),
+            identity: identity.clone(),
+        });
+        let file = Arc::new(File {
+            image,
+            plan,
+            index,
+            names: OnceLock::new(),
+            unwinder: OnceLock::new(),
+            hooks: OnceLock::new(),
+            slots: OnceLock::new(),
+        });
+        // All this is wanted soon.
+        let theirs = file.clone();
+        std::thread::spawn(move || {
+            theirs.unwinder();
+            theirs.hooks();
+        });
+        self.by_identity.insert(identity, file.clone());
+        file
+    }
+
+    /// Tells of functions that would have been traced. Each is told of once.
+    pub fn refuse(
+        &mut self,
+        file: &File,
+        refused: &[&Refused],
+        writer: &Mutex<Writer>,
+    ) -> Result<()> {
+        let mut reasons = BTreeMap::<String, u64>::new();
+        for refused in refused {
+            if self.refused.insert((file.index, refused.address)) {
+                *reasons.entry(refused.reason.text().to_owned()).or_default() += 1;
+            }
+        }
+        if reasons.is_empty() {
+            return Ok(());
+        }
+        note(
+            writer,
+            &Note::Refused {
+                image: file.index,
+                count: reasons.values().sum(),
+                reasons: reasons.into_iter().collect(),
+            },
+        )
+    }
+
+    /// The functions whose names are most like that of a pattern which means none; those of exactly this name with their
+    /// libraries, which have to be named to mean them.
+    pub fn nearest(&self, pattern: &str) -> Vec<String> {
+        let wanted = bare(pattern);
+        let files = self.by_identity.values();
+        let exact = files.filter(|file| !file.named(wanted).is_empty());
+        let exact = exact.map(|file| format!("{wanted}@{}", file.image.file_name()));
+        let mut exact: Vec<String> = exact.collect();
+        if !exact.is_empty() {
+            exact.sort_unstable();
+            return exact;
+        }
+        let names: Vec<String> = self
+            .by_identity
+            .values()
+            .filter_map(|file| file.image.functions().ok())
+            .flatten()
+            .map(|function| nopal_symbols::demangle(&function.name).into_owned())
+            .collect();
+        let nearest = nopal_symbols::nearest(names.iter().map(String::as_str), wanted);
+        nearest.into_iter().map(str::to_owned).collect()
+    }
+
+    /// The number of an event that a note is about to define.
+    pub fn next_event(&mut self) -> u32 {
+        self.events += 1;
+        EVENT_DEFINED + self.events - 1
+    }
+
+    /// The number of a site, if it has one.
+    pub fn number_of(&self, file: u32, address: u64) -> Option<u32> {
+        let numbers = self.numbers.get(&file)?;
+        number_in(numbers, address)
+    }
+
+    /// The numbers of sites, the same in every process, and those of them that the trace must be told of before they are
+    /// used. `sites` are in the order of addresses.
+    pub fn number<'a>(&mut self, file: &'a File, sites: &[&'a Site]) -> (Vec<u32>, NewSites<'a>) {
+        let known = self.numbers.entry(file.index).or_default();
+        let mut all = Vec::with_capacity(sites.len());
+        let mut new = NewSites {
+            file,
+            sites: Vec::new(),
+        };
+        for site in sites {
+            let number = number_in(known, site.address).unwrap_or_else(|| {
+                let number = self.next_number;
+                self.next_number += 1;
+                new.sites.push((number, *site));
+                number
+            });
+            all.push(number);
+        }
+        known.extend(
+            new.sites
+                .iter()
+                .map(|(number, site)| (site.address, *number)),
+        );
+        known.sort_unstable();
+        *self.traced.entry(file.index).or_default() += new.sites.len() as u64;
+        (all, new)
+    }
+}
+
+/// Without the library.
+fn bare(pattern: &str) -> &str {
+    pattern.split('@').next().unwrap_or(pattern)
+}
+
+fn number_in(numbers: &[(u64, u32)], address: u64) -> Option<u32> {
+    let found = numbers.binary_search_by_key(&address, |(address, _)| *address);
+    Some(numbers[found.ok()?].1)
+}
+
+/// Sites with the numbers that they have just been given.
+pub struct NewSites<'a> {
+    file: &'a File,
+    sites: Vec<(u32, &'a Site)>,
+}
+
+impl NewSites<'_> {
+    pub fn is_empty(&self) -> bool {
+        self.sites.is_empty()
+    }
+
+    /// What the trace is told.
+    pub fn note(&self) -> Note {
+        let sites = self.sites.iter();
+        Note::Sites {
+            image: self.file.index,
+            sites: sites
+                .map(|(number, site)| (*number, site.address, site.size, site.name().into_owned()))
+                .collect(),
+        }
+    }
+}
+
+/// Device, inode, size, and when content and inode were changed, to the nanosecond.
+type Facts = (u64, u64, u64, [i64; 4]);
+
+fn facts(path: &Path) -> Option<Facts> {
+    let file = path.metadata().ok()?;
+    let times = [
+        file.mtime(),
+        file.mtime_nsec(),
+        file.ctime(),
+        file.ctime_nsec(),
+    ];
+    Some((file.dev(), file.ino(), file.size(), times))
+}
+
+enum Opened {
+    Known(Arc<File>),
+    New(Box<Image>, Plan),
+}
+
+impl Opened {
+    fn new(
+        path: &Path,
+        cache: Option<&Path>,
+        known: &HashMap<String, Arc<File>>,
+    ) -> Result<Opened> {
+        let image = Image::open(path)?;
+        if let Some(file) = known.get(&image.identity()) {
+            return Ok(Opened::Known(file.clone()));
+        }
+        let plan = match cache {
+            Some(cache) => Plan::cached(&image, cache),
+            None => Plan::make(&image),
+        }
+        .with_context(|| format!("cannot plan {}", path.display()))?;
+        Ok(Opened::New(Box::new(image), plan))
+    }
+}
+
+/// `$XDG_CACHE_HOME/nopal/plans` or `~/.cache/nopal/plans`; never below the working directory.
+fn cache_directory() -> Option<PathBuf> {
+    let absolute = |path: PathBuf| path.is_absolute().then_some(path);
+    let cache = std::env::var_os("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .and_then(absolute);
+    let home = || {
+        std::env::var_os("HOME")
+            .map(PathBuf::from)
+            .and_then(absolute)
+            .map(|home| home.join(".cache"))
+    };
+    Some(cache.or_else(home)?.join("nopal/plans"))
+}

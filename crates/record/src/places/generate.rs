@@ -1,0 +1,300 @@
+//! Generates the code of a process: finds room for it in reach, makes the thunks, and tells the runtime of them.
+
+use crate::collecting::notes::note;
+use crate::memory::arena::{Arena, Wrapping};
+use crate::memory::inject::Injector;
+use crate::memory::space::{Space, mark_of, reaches};
+use crate::places::choose::Loaded;
+use crate::places::chosen::{Chosen, choose};
+use crate::places::markers;
+use crate::places::modules::extent;
+use crate::text::change::{BREAKPOINT, Change, PROBE};
+use crate::traced::{Traced, Workshop, as_bytes};
+use anyhow::{Context, Result, bail, ensure};
+use nopal_agent::{
+    ARENA_BYTES, BLOCKS, BlockBuilder, BlockEntry, EntryOnly, IMAGE_UNWIND_HEADER, ProcessHead,
+    Recorder, Row,
+};
+use nopal_plan::{Body, FrameChange, Site};
+use nopal_process::Thread;
+use std::collections::HashSet;
+use std::ops::Range;
+
+impl Traced {
+    /// Maps memory for the code that `new` modules, which are not among ours yet, will have. `thread` is stopped;
+    /// `imports` are the functions that the executable imports.
+    pub fn make_room(
+        &mut self,
+        new: &[Loaded],
+        imports: &HashSet<u64>,
+        thread: &mut Thread,
+        workshop: &mut Workshop,
+    ) -> Result<()> {
+        let mut breaks = false;
+        let chosen = new.iter().filter_map(|module| {
+            let chosen = choose(module, imports, workshop);
+            breaks |= chosen.probes.iter().any(|probe| probe.breaks);
+            let needs_none = chosen.is_empty() || self.rests(module, &chosen);
+            (!needs_none).then(|| (module, chosen.bound()))
+        });
+        let wanted: Vec<_> = chosen.collect();
+        self.map_room(&wanted, thread)?;
+        match breaks {
+            true => self.handle_traps(thread),
+            false => Ok(()),
+        }
+    }
+
+    /// Maps memory for the code of modules, each with the bytes that it takes at most; who puts it in finds out where
+    /// there is no room. What room was made for before has been put in by now, or never will.
+    pub fn map_room(&mut self, wanted: &[(&Loaded, u64)], thread: &mut Thread) -> Result<()> {
+        let mut space = Space::new(&nopal_process::maps(self.process)?);
+        let name = self.places.head + nopal_agent::process_bytes();
+        let mut injector = Injector::again(thread, &self.memory, self.places.gadget, name)?;
+        let known = self.places.arenas.len();
+        for arena in &mut self.places.arenas {
+            arena.forget_promises();
+        }
+        for (module, bytes) in wanted {
+            self.promise_room(&extent(module), *bytes, &mut space);
+        }
+        let image = nopal_agent::image(&self.places.immediates);
+        for index in 0..self.places.arenas.len() {
+            let arena = &mut self.places.arenas[index];
+            arena.map_promised(&mut injector)?;
+            if index < known {
+                continue;
+            }
+            let base = arena.base;
+            arena.put(&image)?;
+            self.publish_block(BlockEntry {
+                low: base,
+                high: base + image.len() as u64,
+                header: base + IMAGE_UNWIND_HEADER,
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Finds an arena that reaches a module and has a place for its code, or a place for another one, if there is any.
+    fn promise_room(&mut self, module: &Range<u64>, bytes: u64, space: &mut Space) {
+        let immediates = &self.places.immediates;
+        let arenas = &mut self.places.arenas;
+        let fits = |arena: &Arena| reaches(arena.base, module) && arena.has_place(bytes);
+        if let Some(arena) = arenas.iter_mut().find(|arena| fits(arena)) {
+            arena.promise(bytes);
+        } else if let Some(base) = space.arena(module, immediates.mark) {
+            debug_assert_eq!(mark_of(base), immediates.mark);
+            space.take(base..base + ARENA_BYTES);
+            let mut arena = Arena::new(base);
+            arena.promise(nopal_agent::image(immediates).len() as u64);
+            arena.promise(bytes);
+            arenas.push(arena);
+        }
+    }
+
+    /// Makes the thunks of `chosen`, for which there is room, switched on or off. The trace knows them when this returns.
+    pub fn add_sites(
+        &mut self,
+        module: &Loaded,
+        chosen: &Chosen,
+        on: bool,
+        workshop: &mut Workshop,
+    ) -> Result<Vec<Change>> {
+        if chosen.is_empty() {
+            return Ok(Vec::new());
+        }
+        if self.rests(module, chosen)
+            && let Some(changes) = self.resting.remove(&(module.file.index, module.base))
+        {
+            return Ok(changes);
+        }
+        ensure!(
+            self.places.blocks < BLOCKS,
+            "too many libraries were loaded"
+        );
+        let (bytes, extent) = (chosen.bound(), extent(module));
+        let fits = |arena: &Arena| reaches(arena.base, &extent) && arena.has_room(bytes);
+        let arena = self.places.arenas.iter().position(fits);
+        let arena = arena.context("no room for generated code in reach")?;
+        let sites: Vec<&Site> = chosen.sites.iter().map(|(site, _)| *site).collect();
+        let (numbers, new) = workshop.files.number(&module.file, &sites);
+        let writer = workshop.writer;
+        let maker = Maker {
+            module,
+            chosen,
+            mirror: self.places.immediates.mirror,
+            entry_only: self.entry_only,
+            usual: workshop.settings.recorder,
+        };
+        let (block, changes) = std::thread::scope(|scope| {
+            let told = (!new.is_empty()).then(|| scope.spawn(move || note(writer, &new.note())));
+            let made = maker.block(&mut self.places.arenas[arena], &numbers, on)?;
+            if let Some(told) = told {
+                told.join().unwrap_or_else(|_| bail!("writing failed"))?;
+            }
+            anyhow::Ok(made)
+        })?;
+        let arena = &self.places.arenas[arena];
+        if !block.entries_only.is_empty() {
+            let code = arena.piece(block.low, 0)?;
+            self.wrapping
+                .push(Wrapping::new(code, block.low, block.entries_only));
+        }
+        self.publish_block(BlockEntry {
+            low: block.low,
+            high: block.high,
+            header: block.header,
+        })?;
+        self.add_markers(&chosen.markers, &chosen.marker_words);
+        let own = changes.iter().zip(&chosen.sites);
+        let own = own.filter(|(_, (_, recorder))| *recorder != workshop.settings.recorder);
+        self.recorders
+            .extend(own.map(|(change, (_, recorder))| (change.entry, *recorder)));
+        Ok(changes)
+    }
+
+    /// Whether all that is `chosen` of a module has its thunks, since it was loaded at the same place before.
+    fn rests(&self, module: &Loaded, chosen: &Chosen) -> bool {
+        let key = (module.file.index, module.base);
+        let Some(changes) = self.resting.get(&key) else {
+            return false;
+        };
+        let hooks = chosen.hooks.iter().map(|(site, _)| *site);
+        let sites = chosen.sites.iter().map(|(site, _)| *site).chain(hooks);
+        let sites = sites.map(|site| module.base.wrapping_add(site.address));
+        let mut markers = chosen.markers.iter();
+        changes.iter().map(|change| change.address).eq(sites)
+            && markers.all(|change| self.knows_marker(change))
+    }
+
+    fn publish_block(&mut self, entry: BlockEntry) -> Result<()> {
+        ensure!(
+            self.places.blocks < BLOCKS,
+            "too many libraries were loaded"
+        );
+        let at =
+            nopal_agent::blocks_offset() + (self.places.blocks * size_of::<BlockEntry>()) as u64;
+        self.memory.write(self.places.head + at, as_bytes(&entry))?;
+        self.places.blocks += 1;
+        let count = self.places.blocks as u32;
+        self.write_head_word(std::mem::offset_of!(ProcessHead, block_count), count)
+    }
+
+    /// Makes the thunks that there are wrap no call. The process, and all that share its memory, stand still.
+    pub fn record_entries_only(&self) -> Result<()> {
+        self.wrapping
+            .iter()
+            .try_for_each(Wrapping::record_entries_only)
+    }
+}
+
+/// What a module's block is made of.
+struct Maker<'a> {
+    module: &'a Loaded,
+    chosen: &'a Chosen<'a>,
+    mirror: i64,
+    entry_only: bool,
+    usual: Recorder,
+}
+
+/// A block in its place.
+struct Made {
+    low: u64,
+    high: u64,
+    header: u64,
+    entries_only: Vec<EntryOnly>,
+}
+
+impl Maker<'_> {
+    /// Makes it at the next place of `arena`; `numbers` are those of the sites. The thunks are switched on or off, but
+    /// for those of probes, which know it themselves.
+    fn block(&self, arena: &mut Arena, numbers: &[u32], on: bool) -> Result<(Made, Vec<Change>)> {
+        let Maker { module, chosen, .. } = *self;
+        let (at, base) = (arena.next(), arena.base);
+        let memory = arena.room(chosen.bound() as usize)?;
+        let mut block = BlockBuilder::new(at, base, self.mirror, memory);
+        let mut changes = Vec::with_capacity(chosen.sites.len() + chosen.hooks.len());
+        let mut unwinding = Vec::new();
+        for ((site, recorder), number) in chosen.sites.iter().zip(numbers) {
+            let recorder = Recorder {
+                wraps: recorder.wraps && !self.entry_only && !site.reads_return_address,
+                ..*recorder
+            };
+            let thunk = block.thunk(
+                *number,
+                recorder,
+                site.body.code.len(),
+                rows(&site.body, &mut unwinding),
+                |at, out| place(module, site, &chosen.markers, at, out),
+            )?;
+            changes.push(Change::new(module.base, site, &thunk, *number)?);
+        }
+        for (site, stub) in &chosen.hooks {
+            let rows = rows(&site.body, &mut unwinding);
+            let hook = block.hook(*stub, site.body.code.len(), rows, |at, out| {
+                place(module, site, &chosen.markers, at, out)
+            })?;
+            changes.push(Change::new(module.base, site, &hook, 0)?);
+        }
+        for probe in &chosen.probes {
+            let (site, fetched) = (&*probe.site, probe.fetched(module.base));
+            let rows = rows(&site.body, &mut unwinding);
+            let body = site.body.code.len();
+            let write = |at, out: &mut [u8]| place(module, site, &chosen.markers, at, out);
+            let thunk = match probe.call {
+                None => block.detour(&fetched, body, rows, write)?,
+                Some(number) => {
+                    let recorder = Recorder {
+                        wraps: true,
+                        ..self.usual
+                    };
+                    block.thunk_with_probe(&fetched, number, recorder, body, rows, write)?
+                }
+            };
+            let number = if probe.breaks { BREAKPOINT } else { PROBE };
+            changes.push(Change::new(module.base, site, &thunk, number)?);
+        }
+        let all = [&changes[..], &chosen.markers, &chosen.marker_words];
+        let block = block.finish(&all.map(Change::to_bytes))?;
+        let is_off = |change: &&Change| {
+            let probe = chosen.probes.iter().find(|probe| {
+                change.is_probe() && module.base.wrapping_add(probe.site.address) == change.address
+            });
+            !probe.map_or(on, |probe| probe.is_on())
+        };
+        for change in changes.iter().filter(is_off) {
+            let at = (change.entry - block.low) as usize;
+            block.bytes[at..at + 2].copy_from_slice(&change.switch(false));
+        }
+        let made = Made {
+            low: block.low,
+            high: block.high,
+            header: block.header,
+            entries_only: block.entries_only,
+        };
+        let bytes = block.bytes.len();
+        arena.keep(bytes);
+        Ok((made, changes))
+    }
+}
+
+/// The displaced instructions as they must be at `at`.
+fn place(module: &Loaded, site: &Site, markers: &[Change], at: u64, out: &mut [u8]) -> Result<()> {
+    site.body.place(module.base, at, out)?;
+    markers::switch_on_displaced(markers, site, module.base, at, out)
+}
+
+fn rows<'a>(body: &Body, into: &'a mut Vec<(u16, Row)>) -> &'a [(u16, Row)] {
+    let row = |(offset, change): &(u16, FrameChange)| {
+        let row = match *change {
+            FrameChange::Cfa { register, offset } => Row::Cfa { register, offset },
+            FrameChange::Saved { register, offset } => Row::Saved { register, offset },
+            FrameChange::Restored { register } => Row::Restored { register },
+        };
+        (*offset, row)
+    };
+    into.clear();
+    into.extend(body.rows.iter().map(row));
+    into
+}

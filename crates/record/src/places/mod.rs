@@ -1,0 +1,15 @@
+//! What is traced in the files of a process: functions, markers, probes.
+
+pub mod choose;
+pub mod chosen;
+pub mod files;
+pub mod fitting;
+pub mod generate;
+pub mod hooks;
+pub mod mark;
+pub mod markers;
+pub mod modules;
+pub mod probes;
+pub mod sites;
+pub mod statics;
+pub mod values;

@@ -1,0 +1,176 @@
+//! The files of a session for its clients, by way of the session's own thread.
+
+use crate::session::Session;
+use crate::session::steer::Handle;
+use anyhow::Result;
+use nopal_control::{Control, Engine, Error, What};
+use nopal_serve::{Access, Content, Entry, Failure, File};
+
+impl Session {
+    /// Lets control work on the session.
+    pub(crate) fn control<T>(
+        &mut self,
+        work: impl FnOnce(&mut Control, &mut dyn Engine) -> T,
+    ) -> T {
+        let mut control = match self.control.take() {
+            Some(control) => control,
+            None => {
+                let (control, begun) = self.take_control();
+                if let Err(error) = begun {
+                    self.warnings.push(format!("{error:#}"));
+                }
+                control
+            }
+        };
+        let result = work(&mut control, self);
+        self.control = Some(control);
+        result
+    }
+
+    /// Traces what control wants of code that is new.
+    pub(crate) fn refresh(&mut self) -> Result<()> {
+        match self.control {
+            Some(_) => self.control(|control, engine| control.refresh(engine)),
+            None => Ok(()),
+        }
+    }
+
+    /// From now on control says which functions are traced; at first, those that have been. The same of probes.
+    pub(crate) fn take_control(&mut self) -> (Control, Result<()>) {
+        let options = &self.options;
+        let what = What::of_names(
+            options.only.iter().map(String::as_str),
+            options.not.iter().map(String::as_str),
+            options.libraries,
+        );
+        let mut control = Control::new();
+        control.begin_with_probes(self.files.probes.all().cloned());
+        let marks = options.markers.clone();
+        let tracers = options.tracers.clone();
+        // Without functions, as with -M alone, nothing is begun but markers.
+        let begun = match self.settings.wanted.functions {
+            true => control.begin(self, what).map(|_| ()),
+            false => control
+                .command(self, "start")
+                .map(|_| ())
+                .map_err(Into::into),
+        };
+        let begun = begun.and_then(|()| control.begin_tracers(self, &tracers));
+        control.begin_marks(&marks);
+        self.settings.wanted.functions = false;
+        (control, begun)
+    }
+}
+
+/// A file of a session that a client has open. It is with the session's thread while that works on it.
+struct Open {
+    handle: Handle,
+    file: Option<nopal_control::File>,
+    is_stream: bool,
+}
+
+pub fn list(folder: &str) -> Result<Vec<Entry>, Failure> {
+    let entries = Control::list(folder).map_err(failure)?;
+    let entries = entries.into_iter().map(|entry| Entry {
+        name: entry.name,
+        folder: entry.folder,
+        mode: entry.mode,
+    });
+    Ok(entries.collect())
+}
+
+pub fn open(handle: &Handle, path: &str, access: Access) -> Result<Box<dyn File>, Failure> {
+    let path = path.to_owned();
+    let access = nopal_control::Access {
+        read: access.read,
+        write: access.write,
+        truncate: access.truncate,
+    };
+    let opened = ask(handle, move |control, engine| {
+        control.open(engine, &path, access)
+    })?;
+    let file = opened.map_err(failure)?;
+    Ok(Box::new(Open {
+        handle: handle.clone(),
+        is_stream: file.is_pipe(),
+        file: Some(file),
+    }))
+}
+
+pub fn command(handle: &Handle, text: &str) -> Result<String, Failure> {
+    let text = text.to_owned();
+    let obeyed = ask(handle, move |control, engine| {
+        control.command(engine, &text)
+    })?;
+    obeyed.map_err(failure)
+}
+
+fn ask<T: Send + 'static>(
+    handle: &Handle,
+    work: impl FnOnce(&mut Control, &mut dyn Engine) -> T + Send + 'static,
+) -> Result<T, Failure> {
+    let asked = handle.ask(|session| session.control(work));
+    asked.map_err(|error| Failure::new(libc::EIO, format!("{error:#}")))
+}
+
+fn failure(error: Error) -> Failure {
+    Failure::new(error.number, error.message)
+}
+
+impl Open {
+    fn ask(
+        &mut self,
+        work: impl FnOnce(&mut Control, &mut dyn Engine, &mut nopal_control::File) -> Result<(), Error>
+        + Send
+        + 'static,
+    ) -> Result<(), Failure> {
+        let Some(mut file) = self.file.take() else {
+            return Err(Failure::new(libc::EIO, "the recording is over"));
+        };
+        let (file, result) = ask(&self.handle, move |control, engine| {
+            let result = work(control, engine, &mut file);
+            (file, result)
+        })?;
+        self.file = Some(file);
+        result.map_err(failure)
+    }
+}
+
+impl File for Open {
+    fn is_stream(&self) -> bool {
+        self.is_stream
+    }
+
+    fn read(&mut self, offset: u64, length: usize) -> Result<Content, Failure> {
+        let Some(file) = &mut self.file else {
+            return Err(Failure::new(libc::EIO, "the recording is over"));
+        };
+        match file.read(offset, length).map_err(failure)? {
+            nopal_control::Content::Bytes(bytes) => Ok(Content::Bytes(bytes)),
+            nopal_control::Content::Later => Ok(Content::Later),
+        }
+    }
+
+    fn refill(&mut self) -> Result<(), Failure> {
+        self.ask(|control, engine, file| control.refill(engine, file))
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        let bytes = bytes.to_vec();
+        self.ask(move |control, engine, file| control.write(engine, file, &bytes))
+    }
+
+    fn flush(&mut self) -> Result<(), Failure> {
+        self.ask(|control, engine, file| control.flush(engine, file))
+    }
+
+    fn close(mut self: Box<Self>) -> Result<(), Failure> {
+        let Some(file) = self.file.take() else {
+            return Ok(());
+        };
+        let closed = ask(&self.handle, move |control, engine| {
+            control.close(engine, file)
+        })?;
+        closed.map_err(failure)
+    }
+}

@@ -1,0 +1,589 @@
+//! What control asks of a session.
+
+use crate::collecting::notes::{self, counter, note};
+use crate::options::WhenFull;
+use crate::places::choose::{Loaded, Wanted};
+use crate::places::markers;
+use crate::places::sites::ByFile;
+use crate::session::Session;
+use crate::text::remove;
+use crate::text::traps::RISK;
+use crate::traced::{Traced, Workshop};
+use anyhow::{Context, Result, ensure};
+use nopal_abi::{CHUNK_BYTES, ChunkHeader, EVENT_RESYNC, KIND_EXTENDED, KIND_ONLY, RESYNC_CHUNK};
+use nopal_analysis::tracers::Tracer;
+use nopal_analysis::triggers::Hits;
+use nopal_control::{
+    Calls, Counts, Detail, Engine, FoundSite, Location, Mark, Mode, Place, Probe, Refused, SiteKey,
+    Spot, Trigger, Way,
+};
+use nopal_symbols::Selection;
+use nopal_trace::{Audience, ListenerId, Note, Watched};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::Path;
+
+/// A key is the file's number in the trace above the function's address in the file.
+const ADDRESS_BITS: u32 = 48;
+
+fn key(module: &Loaded, address: u64) -> SiteKey {
+    SiteKey(u64::from(module.file.index) << ADDRESS_BITS | address)
+}
+
+fn parts(key: SiteKey) -> (u32, u64) {
+    let address = key.0 & ((1 << ADDRESS_BITS) - 1);
+    ((key.0 >> ADDRESS_BITS) as u32, address)
+}
+
+/// The functions of `keys` by file, each in the order of addresses.
+pub fn by_file(keys: &[SiteKey]) -> ByFile {
+    let mut keys: Vec<u64> = keys.iter().map(|key| key.0).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let files = keys.chunk_by(|one, other| one >> ADDRESS_BITS == other >> ADDRESS_BITS);
+    let files = files.map(|keys| {
+        let addresses = keys.iter().map(|key| parts(SiteKey(*key)).1);
+        (parts(SiteKey(keys[0])).0, addresses.collect())
+    });
+    files.collect()
+}
+
+impl Session {
+    /// The traced processes, the first one first.
+    fn in_order(&self) -> impl Iterator<Item = &Traced> {
+        let first = self.traced.get(&self.main);
+        let mut others: Vec<&Traced> = self.traced.values().collect();
+        others.retain(|traced| traced.process != self.main);
+        others.sort_unstable_by_key(|traced| traced.process);
+        first.into_iter().chain(others)
+    }
+
+    fn module(&self, address: u64) -> Option<&Loaded> {
+        let mut processes = self.in_order();
+        processes.find_map(|traced| traced.module_at(address))
+    }
+
+    /// All modules, each file once.
+    pub(crate) fn modules(&self) -> impl Iterator<Item = (&Traced, &Loaded)> {
+        let mut seen = HashSet::new();
+        let all = self
+            .in_order()
+            .flat_map(|traced| traced.modules.iter().map(move |module| (traced, module)));
+        all.filter(move |(_, module)| seen.insert(module.file.index))
+    }
+
+    /// Makes forked children known that have never asked anything.
+    pub(crate) fn find_forks(&mut self) {
+        let ours = [std::process::id() as i32, self.guardian.process()];
+        for region in self.shared.regions() {
+            let processes = remove::processes_with(std::slice::from_ref(&region), &ours);
+            for process in processes {
+                let _ = self.asker(&region, process);
+            }
+        }
+        self.traced
+            .retain(|process, _| nopal_process::alive(*process));
+    }
+
+    /// Does something to all processes, which may end meanwhile.
+    pub(crate) fn in_all(
+        &mut self,
+        mut with: impl FnMut(&mut Traced, &mut Workshop) -> Result<()>,
+    ) -> Result<()> {
+        let mut workshop = Workshop {
+            settings: &self.settings,
+            files: &mut self.files,
+            writer: &self.shared.writer,
+            warnings: &mut self.warnings,
+        };
+        for traced in self.traced.values_mut() {
+            match with(traced, &mut workshop) {
+                Err(error) if nopal_process::has_memory(traced.process) => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The number of a site in the trace, if it was ever inserted.
+    pub(crate) fn number(&self, key: SiteKey) -> Option<u32> {
+        let (file, address) = parts(key);
+        self.files.number_of(file, address)
+    }
+}
+
+/// Tells of an address in a module's file whether a place means the function there.
+enum Means {
+    Nothing,
+    One(u64),
+    Between(u64, u64),
+    Chosen(HashSet<u64>),
+}
+
+impl Means {
+    fn has(&self, address: u64) -> bool {
+        match self {
+            Means::Nothing => false,
+            Means::One(one) => *one == address,
+            Means::Between(start, end) => (*start..*end).contains(&address),
+            Means::Chosen(all) => all.contains(&address),
+        }
+    }
+}
+
+/// The address of the function that an address in the file is in.
+fn function_with(module: &Loaded, address: u64) -> Means {
+    let function = module.file.image.function_at(address);
+    match function {
+        Ok(Some(function)) => Means::One(function.address),
+        _ => Means::Nothing,
+    }
+}
+
+/// The name in a pattern that matches no other.
+fn plain_name(pattern: &str) -> Option<&str> {
+    let name = pattern.split('@').next()?;
+    (!name.is_empty() && !name.contains(['*', '?', '[', '{', '\\'])).then_some(name)
+}
+
+impl Engine for Session {
+    fn find(&mut self, place: &Place) -> Result<Vec<FoundSite>> {
+        let wanted = match place {
+            Place::Names(pattern) => Some(Wanted {
+                selection: Selection::new(std::slice::from_ref(pattern), &[])?,
+                libraries: false,
+                functions: true,
+                needs: Vec::new(),
+            }),
+            _ => None,
+        };
+        let plain = match place {
+            Place::Names(pattern) => plain_name(pattern),
+            _ => None,
+        };
+        let mut found = Vec::new();
+        let mut imports = HashMap::new();
+        let none = HashSet::new();
+        for (traced, module) in self.modules() {
+            let of_module = |name: &str| name == module.file_name();
+            let within = |address: u64| address.wrapping_sub(module.base);
+            let at = |address: &u64| {
+                traced
+                    .module_at(*address)
+                    .is_some_and(|other| other.base == module.base)
+            };
+            let means = match place {
+                Place::Address(address) if at(address) => function_with(module, within(*address)),
+                Place::Range { start, end } => {
+                    let low = start.saturating_sub(module.base);
+                    Means::Between(low, end.saturating_sub(module.base))
+                }
+                Place::InModule {
+                    module: name,
+                    address,
+                } if of_module(name) => function_with(module, *address),
+                Place::RangeInModule {
+                    module: name,
+                    start,
+                    end,
+                } if of_module(name) => Means::Between(*start, *end),
+                Place::Names(_) => match &wanted {
+                    Some(wanted) => {
+                        let candidates = plain.map(|name| module.file.named(name));
+                        if candidates.is_some_and(<[u64]>::is_empty) {
+                            continue;
+                        }
+                        // Of the executable, all functions are meant anyway.
+                        let imports = if module.executable {
+                            &none
+                        } else {
+                            imports
+                                .entry(traced.process)
+                                .or_insert_with(|| traced.imports(&[]))
+                        };
+                        Means::Chosen(wanted.functions(module, imports, candidates))
+                    }
+                    None => Means::Nothing,
+                },
+                Place::Line { file, line } => Means::Chosen(module.file.functions_at(file, *line)?),
+                _ => Means::Nothing,
+            };
+            if matches!(means, Means::Nothing) {
+                continue;
+            }
+            let plan = &module.file.plan;
+            let sites = plan
+                .sites
+                .iter()
+                .map(|site| (site.address, site.size, None));
+            let refused = plan
+                .refused
+                .iter()
+                .map(|refused| (refused.address, refused.size, Some(&refused.reason)));
+            let first = found.len();
+            for (address, size, refused) in sites.chain(refused).filter(|one| means.has(one.0)) {
+                let name = match module.file.image.function_at(address) {
+                    Ok(Some(function)) => function.name.clone(),
+                    _ => format!("{}+{address:#x}", module.file.image.file_name()),
+                };
+                found.push(FoundSite {
+                    key: key(module, address),
+                    address: module.base.wrapping_add(address),
+                    size,
+                    name,
+                    module: module.file_name().to_owned(),
+                    executable: module.executable,
+                    refused: refused.map(|reason| reason.text().to_string()),
+                });
+            }
+            found[first..].sort_unstable_by_key(|site| site.address);
+        }
+        Ok(found)
+    }
+
+    fn nearest(&mut self, place: &Place) -> Vec<String> {
+        match place {
+            Place::Names(pattern) => self.files.nearest(pattern),
+            _ => Vec::new(),
+        }
+    }
+
+    fn locate(&mut self, address: u64) -> Option<Location> {
+        let module = self.module(address)?;
+        Some(Location {
+            module: module.file_name().to_owned(),
+            address: address.wrapping_sub(module.base),
+        })
+    }
+
+    fn detail(&self) -> Detail {
+        let recorder = self.settings.recorder;
+        Detail {
+            arguments: recorder.arguments,
+            ends: recorder.wraps,
+        }
+    }
+
+    fn insert(&mut self, sites: &[SiteKey], detail: Detail) -> Result<Vec<Refused>> {
+        self.find_forks();
+        let files = by_file(sites);
+        let mut refused = BTreeMap::new();
+        self.in_all(|traced, workshop| {
+            for (file, address, reason) in traced.insert_sites(&files, detail, workshop)? {
+                refused.insert((file, address), reason);
+            }
+            Ok(())
+        })?;
+        let refused = refused
+            .into_iter()
+            .map(|((file, address), reason)| Refused {
+                key: SiteKey(u64::from(file) << ADDRESS_BITS | address),
+                reason,
+            });
+        Ok(refused.collect())
+    }
+
+    fn thunk(&mut self, site: SiteKey) -> Option<u64> {
+        let (file, address) = parts(site);
+        let mut processes = self.in_order();
+        processes.find_map(|traced| traced.inserted(file, address).map(|change| change.entry))
+    }
+
+    fn switch(&mut self, sites: &[SiteKey], mode: Mode) -> Result<()> {
+        if sites.is_empty() {
+            return Ok(());
+        }
+        let files = by_file(sites);
+        let shared = self.shared.clone();
+        let any_silent = notes::lock(&shared.writer).tally().any_silent();
+        let numbers: Vec<u32> = match any_silent || mode == Mode::Silent {
+            true => sites.iter().filter_map(|site| self.number(*site)).collect(),
+            false => Vec::new(),
+        };
+        let silence = |silent| {
+            let mut writer = notes::lock(&shared.writer);
+            let clock = counter();
+            for number in &numbers {
+                writer.tally().silence(*number, silent, clock);
+            }
+        };
+        // Before sites are switched on that nobody is to hear of, and after they are off.
+        if mode != Mode::Off {
+            silence(mode == Mode::Silent);
+        }
+        self.in_all(|traced, _| traced.switch(&files, mode != Mode::Off))?;
+        if mode == Mode::Off {
+            silence(false);
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, sites: &[SiteKey]) -> Result<()> {
+        if sites.is_empty() {
+            return Ok(());
+        }
+        self.find_forks();
+        let files = by_file(sites);
+        self.in_all(|traced, workshop| traced.remove_sites(&files, workshop))
+    }
+
+    fn mark(&mut self, marks: &[Mark]) -> Result<()> {
+        self.find_forks();
+        self.switch_markers(marks)
+    }
+
+    fn markers(&mut self, name: &str) -> Result<Vec<String>> {
+        let wanted = markers::Wanted::new([(name, true)])?;
+        Ok(self.names_of_markers(&wanted))
+    }
+
+    fn nearest_markers(&mut self, name: &str) -> Vec<String> {
+        Session::nearest_markers(self, name)
+    }
+
+    fn insert_probe(&mut self, probe: &Probe) -> Result<String> {
+        self.find_forks();
+        if let Spot::Address(address) = probe.place {
+            let own = self.in_order().map(Traced::own_memory);
+            let own = own.collect::<Result<Vec<_>>>()?;
+            ensure!(
+                !own.iter().flatten().any(|range| range.contains(&address)),
+                "{address:#x} is in nopal's own memory"
+            );
+        }
+        let modules: Vec<Loaded> = self.modules().map(|(_, module)| module.clone()).collect();
+        self.files.probes.want(probe.clone(), false);
+        let inserted = self
+            .files
+            .place_probes(&modules, &self.shared.writer)
+            .and_then(|()| {
+                let placed = self.files.probes.switch(&probe.name, false);
+                let mut told = Vec::new();
+                for placed in &placed {
+                    self.in_all(|traced, workshop| traced.insert_probe(placed, workshop))?;
+                    told.push(placed.place().to_owned());
+                }
+                Ok(told)
+            });
+        match inserted {
+            Ok(places) if places.is_empty() => {
+                Ok(format!("probe {} waits for its library", probe.name))
+            }
+            Ok(places) => {
+                let risk = match probe.way {
+                    Way::Breakpoint => format!("\n{RISK}"),
+                    _ => String::new(),
+                };
+                let places = places.join(" ");
+                Ok(format!("probe {} is at {places}{risk}", probe.name))
+            }
+            Err(error) => {
+                self.remove_probe(&probe.name)?;
+                Err(error)
+            }
+        }
+    }
+
+    fn switch_probe(&mut self, name: &str, on: bool) -> Result<()> {
+        for placed in self.files.probes.switch(name, on) {
+            self.in_all(|traced, _| traced.switch_probe(&placed, on))?;
+        }
+        Ok(())
+    }
+
+    fn remove_probe(&mut self, name: &str) -> Result<()> {
+        self.find_forks();
+        for placed in self.files.probes.switch(name, false) {
+            self.in_all(|traced, workshop| traced.remove_probe(&placed, workshop))?;
+        }
+        self.files.probes.forget(name);
+        Ok(())
+    }
+
+    fn watch(&mut self, ids: &[u32], children: bool) -> Result<()> {
+        self.find_forks();
+        for id in ids {
+            let mut processes = self.traced.keys();
+            let is_ours =
+                processes.any(|process| Path::new(&format!("/proc/{process}/task/{id}")).exists());
+            ensure!(is_ours, "{id} is no process or thread of this session");
+        }
+        // What has been recorded before belongs to those that were watched then.
+        self.shared.flush()?;
+        notes::lock(&self.shared.writer).watch(Watched::new(ids, children));
+        Ok(())
+    }
+
+    fn buffer(&self) -> u64 {
+        let regions = self.shared.regions();
+        let chunks = regions.first().map_or(0, |region| region.in_use());
+        (chunks * CHUNK_BYTES) as u64
+    }
+
+    fn resize(&mut self, bytes: u64) -> Result<()> {
+        let regions = self.shared.regions();
+        let room = regions.iter().map(|region| region.room()).min();
+        let room = room.unwrap_or(u64::MAX);
+        ensure!(
+            bytes <= room,
+            "the buffer can have {room} bytes at most until the recording ends (--buffer makes room when it begins)"
+        );
+        for region in regions {
+            region.resize(bytes);
+        }
+        self.settings.buffer = bytes;
+        Ok(())
+    }
+
+    fn counts(&mut self) -> Counts {
+        let lost: u64 = self
+            .shared
+            .regions()
+            .iter()
+            .map(|region| region.lost())
+            .sum();
+        let mut writer = notes::lock(&self.shared.writer);
+        let all = writer.tally().all();
+        Counts {
+            records: all.entries + all.exits,
+            entries: all.entries,
+            lost: lost.saturating_sub(self.lost_before),
+        }
+    }
+
+    fn calls(&mut self, sites: &[SiteKey]) -> Vec<Calls> {
+        let numbers: Vec<Option<u32>> = sites.iter().map(|site| self.number(*site)).collect();
+        let mut writer = notes::lock(&self.shared.writer);
+        let calls = numbers.into_iter().map(|number| {
+            let calls = number.map(|number| writer.tally().calls(number));
+            let calls = calls.unwrap_or_default();
+            Calls {
+                entries: calls.entries,
+                exits: calls.exits,
+            }
+        });
+        calls.collect()
+    }
+
+    fn simulate(&mut self, site: SiteKey) -> Result<()> {
+        let number = self.number(site).context("the function is not inserted")?;
+        // SAFETY: asks for a number.
+        let thread = unsafe { libc::gettid() } as u32;
+        let clock = counter();
+        let mut chunk = [0u64; 2 * (size_of::<ChunkHeader>() / 8)];
+        let records = size_of::<ChunkHeader>() / 8;
+        chunk[records..records + 6].copy_from_slice(&[
+            u64::from(KIND_EXTENDED | EVENT_RESYNC << 4) << 32 | clock & 0xffff_ffff,
+            clock,
+            0,
+            0,
+            u64::from(std::process::id()) | u64::from(thread) << 32,
+            u64::from(RESYNC_CHUNK),
+        ]);
+        chunk[records + 6] = u64::from(KIND_ONLY | number << 4) << 32 | clock & 0xffff_ffff;
+        let header = ChunkHeader {
+            clock_begin: clock,
+            content_bits: (records as u64 + 7) * 64,
+            process: std::process::id(),
+            thread,
+            thread_begin: clock,
+            ..ChunkHeader::default()
+        };
+        let bytes = bytes_of(&mut chunk);
+        bytes[..size_of::<ChunkHeader>()].copy_from_slice(crate::traced::as_bytes(&header));
+        notes::lock(&self.shared.writer).chunk(bytes, true)?;
+        Ok(())
+    }
+
+    fn write_text(&mut self, text: &str, at: Option<u64>) -> Result<()> {
+        let note_of_it = Note::Text {
+            counter: at.unwrap_or_else(counter),
+            text: text.to_owned(),
+        };
+        note(&self.shared.writer, &note_of_it)
+    }
+
+    fn listen(&mut self, listener: Box<dyn Audience>) -> Result<ListenerId> {
+        notes::lock(&self.shared.writer).add_listener(listener)
+    }
+
+    fn unlisten(&mut self, listener: ListenerId) {
+        notes::lock(&self.shared.writer).remove_listener(listener);
+    }
+
+    fn set_trigger(&mut self, trigger: Trigger) -> Result<()> {
+        self.listen_for(trigger)
+    }
+
+    fn remove_trigger(&mut self, name: &str) {
+        self.listen_no_more(name);
+    }
+
+    fn hits(&mut self, name: &str) -> Hits {
+        self.shared.triggers().hits(name)
+    }
+
+    fn may_snapshot(&self) -> Result<()> {
+        ensure!(
+            self.options.when_full == WhenFull::Flight,
+            "a snapshot is of a flight recorder (--flight); this session writes everything into its trace"
+        );
+        Ok(())
+    }
+
+    fn snapshot(&mut self, why: &str) -> Result<String> {
+        let before = self.shared.snapshots().told();
+        self.shared.snapshots().asked.push(why.to_owned());
+        self.shared.flush()?;
+        let told = self.shared.snapshots().told();
+        let new = told.into_iter().filter(|line| !before.contains(line));
+        Ok(new.map(|line| format!("{line}\n")).collect())
+    }
+
+    fn snapshots(&mut self) -> Vec<String> {
+        self.shared.snapshots().told()
+    }
+
+    fn may_detach(&self) -> Result<()> {
+        ensure!(
+            self.attached.is_some(),
+            "nopal has started this program, and traces it until it ends; stop ends the recording"
+        );
+        Ok(())
+    }
+
+    fn detach(&mut self) -> Result<()> {
+        self.end();
+        Ok(())
+    }
+
+    fn record_system(&mut self, tracers: &[Tracer]) -> Result<()> {
+        Session::record_system(self, tracers)
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.shared.flush()
+    }
+
+    fn clear_counts(&mut self) {
+        self.lost_before = self
+            .shared
+            .regions()
+            .iter()
+            .map(|region| region.lost())
+            .sum();
+        notes::lock(&self.shared.writer).tally().clear();
+    }
+
+    fn clock(&self) -> u64 {
+        counter()
+    }
+
+    fn directory(&self) -> &Path {
+        &self.options.directory
+    }
+}
+
+fn bytes_of(words: &mut [u64]) -> &mut [u8] {
+    // SAFETY: the same memory, for the length of the borrow; bytes have no invalid values.
+    unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), size_of_val(words)) }
+}

@@ -1,0 +1,145 @@
+//! The end of a session.
+
+use crate::collecting::drain::Drain;
+use crate::collecting::notes::{self, counter, snapshot};
+use crate::memory::region::Region;
+use crate::options::{Ended, Outcome};
+use crate::session::Session;
+use crate::text::journal::Journal;
+use crate::text::remove;
+use anyhow::Result;
+use nopal_trace::{Note, Writer};
+use std::sync::Arc;
+
+impl Session {
+    /// Lets go of what still runs, and completes the trace.
+    pub(crate) fn finish(mut self, ended: Ended, left: &[i32], drain: Drain) -> Result<Outcome> {
+        for process in left {
+            self.let_go(*process);
+        }
+        let own = self
+            .attached
+            .iter()
+            .filter(|own| left.contains(own))
+            .count();
+        let count = left.len() - own;
+        if count > 0 {
+            self.warnings.push(match count {
+                1 => "a process that the program started still runs; it is traced no more".into(),
+                _ => format!(
+                    "{count} processes that the program started still run; they are traced no more"
+                ),
+            });
+        }
+        let mut collector = drain.stop()?;
+        collector.finish_snapshots();
+        self.obey_triggers();
+        let regions = self.shared.regions();
+        let mut writer = notes::lock(&self.shared.writer);
+        match writer.end_system() {
+            Err(error) if Writer::is_full(&error) => {}
+            other => other?,
+        }
+        let mut lost = 0;
+        let (mut threads, mut muted, mut stacks) = (0, 0, 0);
+        for region in &regions {
+            region.say_gone();
+            collector.finish(region, &mut writer)?;
+            lost += region.lost();
+            threads += u64::from(region.threads_untraced());
+            muted += region.threads_muted();
+            stacks += u64::from(region.stacks_unmirrored());
+        }
+        let given_up = collector.totals.given_up;
+        self.warnings.extend(collector.stopped.take());
+        if threads > 0 {
+            self.warnings.push(format!(
+                "{threads} threads were not traced: more than can be told apart"
+            ));
+        }
+        let system_lost = collector.totals.system_lost;
+        if system_lost > 0 {
+            self.warnings.push(format!(
+                "{system_lost} events of the system were lost: they came faster than they could be read"
+            ));
+        }
+        if stacks > 0 {
+            self.warnings.push(format!(
+                "{stacks} parts of stacks could not be mirrored: entries only were recorded there"
+            ));
+        }
+        let main = 0;
+        let complete = lost + given_up == 0 && self.warnings.is_empty();
+        let why = match self.warnings.as_slice() {
+            [] if lost + given_up > 0 => format!("{} events were lost", lost + given_up),
+            [] if ended == Ended::RunsOn => "the process goes on untraced".to_owned(),
+            [] => "the program ended".to_owned(),
+            warnings => warnings.join("; "),
+        };
+        for last in [
+            snapshot(),
+            Note::Lost {
+                process: main,
+                events: lost + given_up,
+            },
+            Note::Untraced {
+                process: main,
+                threads,
+                stacks,
+            },
+            Note::End {
+                counter: counter(),
+                complete,
+                why,
+            },
+        ] {
+            match writer.note(&last) {
+                Err(error) if Writer::is_full(&error) => {}
+                other => other?,
+            }
+        }
+        match writer.sync_metadata() {
+            Err(error) if Writer::is_full(&error) => {}
+            other => other?,
+        }
+        drop(writer);
+        self.guardian.dismiss();
+        // It is nothing that the trace lacks.
+        self.warnings.extend(self.not_served.take());
+        self.warnings.extend(self.system_limited.take());
+        let outcome = Outcome {
+            ended,
+            directory: self.options.directory.clone(),
+            functions: self.files.traced.values().sum(),
+            refused: self.files.refused.len() as u64,
+            events: collector.totals.events,
+            system: collector.totals.system,
+            lost,
+            given_up,
+            snapshots: self.shared.snapshots().told(),
+            muted,
+            bytes: collector.totals.bytes,
+            warnings: self.warnings,
+        };
+        // The end of our own process takes it away in less time.
+        std::mem::forget((self.files, self.traced, self.shared));
+        Ok(outcome)
+    }
+
+    /// Takes out of a process what this session has put into it.
+    pub(crate) fn let_go(&mut self, process: i32) {
+        let regions = self.shared.regions();
+        if let Some(traced) = self.traced.get_mut(&process) {
+            traced.release_semaphores();
+        }
+        for journal in Journal::read_all(process).unwrap_or_default() {
+            let ours = |region: &Arc<Region>| region.inode() == journal.inode;
+            if !regions.iter().any(ours) {
+                continue;
+            }
+            if let Err(error) = remove::remove(&journal) {
+                self.warnings.push(format!("process {process}: {error:#}"));
+            }
+        }
+    }
+}

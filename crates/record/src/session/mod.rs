@@ -1,0 +1,277 @@
+//! A session: the traced processes, what they ask and what is asked of them, from the first to the last.
+
+pub mod desk;
+pub mod engine;
+pub mod finish;
+pub mod lock;
+pub mod questions;
+pub mod serve;
+pub mod signals;
+pub mod steer;
+pub mod trigger;
+
+use crate::collecting::drain::{Drain, Shared};
+use crate::collecting::notes::{self, counter, note};
+use crate::guardian::Guardian;
+use crate::launch::{self, Start};
+use crate::memory::own_memory::OwnMemory;
+use crate::options::{Ended, Options};
+use crate::places::choose::imported;
+use crate::places::files::Files;
+use crate::places::modules;
+use crate::session::signals::{Signals, send_signal};
+use crate::session::steer::Work;
+use crate::text::remove;
+use crate::traced::{Settings, Traced, Workshop};
+use anyhow::{Result, bail, ensure};
+use nopal_control::Control;
+use nopal_process::{Ending, ExitWatch, Memory, Thread};
+use nopal_serve::Server;
+use nopal_system::Kinds;
+use nopal_trace::{ListenerId, Note};
+use std::collections::HashMap;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+/// How long the session sleeps at most before it looks whether the program has ended.
+const TICK: Duration = Duration::from_millis(1);
+/// How often processes are looked for that nobody has told of.
+const LOOK_AROUND: Duration = Duration::from_millis(200);
+
+/// What other threads may ask of it comes by a [`crate::Handle`].
+pub struct Session {
+    pub(crate) options: Options,
+    pub(crate) settings: Settings,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) files: Files,
+    pub(crate) traced: HashMap<i32, Traced>,
+    pub(crate) guardian: Guardian,
+    pub(crate) warnings: Vec<String>,
+    pub(crate) asked: Receiver<Work>,
+    /// The process that ran before us, where there is one: it is let go when the session ends, not waited for.
+    pub(crate) attached: Option<i32>,
+    /// The process that was begun with.
+    pub(crate) main: i32,
+    /// Events that had been lost when the counts began.
+    pub(crate) lost_before: u64,
+    /// Wanted from outside.
+    pub(crate) enough: bool,
+    pub(crate) server: Option<Server>,
+    /// `None` until somebody asks: then it says which functions are traced.
+    pub(crate) control: Option<Control>,
+    /// The triggers, while there are any: they hear of what the trace gets.
+    pub(crate) listener: Option<ListenerId>,
+    /// Whether clients may come.
+    pub(crate) is_served: bool,
+    /// Why nobody can control the session.
+    pub(crate) not_served: Option<String>,
+    /// The system's events that are recorded.
+    pub(crate) system: Kinds,
+    /// Why not all of the system's events that were asked for are recorded.
+    pub(crate) system_limited: Option<String>,
+}
+
+impl Session {
+    /// Makes a process traced that stands at the start of a new program.
+    pub(crate) fn begin(&mut self, thread: &mut Thread) -> Result<()> {
+        let process = thread.pid();
+        let files = &mut self.files;
+        let start = std::thread::scope(|scope| {
+            scope.spawn(|| modules::prepare(process, files));
+            launch::to_first_code(thread)
+        })?;
+        let traced = match start {
+            Start::Ready => {
+                let settings = &self.settings;
+                let mut workshop = Workshop {
+                    settings,
+                    files: &mut self.files,
+                    writer: &self.shared.writer,
+                    warnings: &mut self.warnings,
+                };
+                note(&self.shared.writer, &notes::process(process))?;
+                let maps = nopal_process::maps(process)?;
+                // Meanwhile, the files are opened.
+                let (own, opened) = std::thread::scope(|scope| {
+                    let opened = scope.spawn(|| {
+                        let modules = modules::loaded(process, &mut workshop)?;
+                        let imports = imported(&modules, &Memory::open(process)?);
+                        anyhow::Ok((modules, imports))
+                    });
+                    let own = OwnMemory::give(thread, &maps, settings);
+                    (own, opened.join())
+                });
+                let opened = opened.unwrap_or_else(|_| bail!("the files cannot be read"));
+                let ((modules, imports), own) = (opened?, own?);
+                workshop.want_statics(&modules);
+                let placed = workshop.files.place_probes(&modules, workshop.writer);
+                // A program that another one executes need not have them.
+                if process == self.main && self.traced.is_empty() {
+                    placed?;
+                }
+                let mut traced = Traced::begin(thread, own, &maps, &modules, settings)?;
+                traced.make_room(&modules, &imports, thread, &mut workshop)?;
+                self.guardian.watch(&traced.region);
+                let mut changes = traced.add_modules(modules, &imports, &mut workshop)?;
+                // The start of a static program may stand in a window: that function stays as it is.
+                let at = thread.registers()?.rip;
+                changes.retain(|change| {
+                    let window = change.window();
+                    at <= window.start || window.end < at
+                });
+                traced.insert_at_start(changes, &maps, &mut workshop)?;
+                workshop.tell_unplaced();
+                traced.settle_semaphores(&mut workshop)?;
+                traced
+            }
+            Start::Ended => return Ok(()),
+        };
+        self.shared.add_region(traced.region.clone());
+        self.traced.insert(process, traced);
+        Ok(())
+    }
+
+    /// Ends the session as soon as it serves again. Processes that ran before are let go.
+    pub fn end(&mut self) {
+        self.enough = true;
+    }
+
+    /// Events that were not recorded so far, for want of room.
+    pub fn lost(&self) -> u64 {
+        self.shared
+            .regions()
+            .iter()
+            .map(|region| region.lost())
+            .sum()
+    }
+
+    /// Serves the traced processes until the last one has ended, or the user wants no more. Returns how the program
+    /// ended, and which processes run on.
+    pub(crate) fn run(
+        &mut self,
+        mut main: ExitWatch,
+        signals: &Signals,
+        drain: &Drain,
+    ) -> Result<(Ended, Vec<i32>)> {
+        self.wake_at_end_of(&main)?;
+        let mut ended = None;
+        let mut looked = Instant::now();
+        let deadline = self.options.time.map(|time| looked + time);
+        loop {
+            let regions = self.shared.regions();
+            let bells: Vec<u32> = regions.iter().map(|region| region.bell()).collect();
+            for region in &regions {
+                for question in region.questions() {
+                    self.answer(region, &question);
+                }
+            }
+            self.name_processes();
+            self.work();
+            self.obey_triggers();
+            if ended.is_none() {
+                ended = main.poll()?.map(ended_as);
+                if ended.is_some() {
+                    self.ended(main.pid(), ended);
+                }
+            }
+            if let Some(ended) = ended
+                && looked.elapsed() > LOOK_AROUND
+            {
+                looked = Instant::now();
+                if self.left().is_empty() {
+                    return Ok((ended, Vec::new()));
+                }
+            } else if let Some(ended) = ended
+                && self.traced.is_empty()
+                && self.left().is_empty()
+            {
+                return Ok((ended, Vec::new()));
+            }
+            let asked = signals.take();
+            self.enough |= asked.enough && (self.attached.is_some() || ended.is_some());
+            self.enough |= deadline.is_some_and(|deadline| Instant::now() >= deadline);
+            if self.attached.is_none() {
+                for signal in asked.to_forward {
+                    send_signal(main.pid(), signal);
+                }
+            }
+            if self.enough {
+                return Ok((ended.unwrap_or(Ended::RunsOn), self.left()));
+            }
+            if drain.has_ended() {
+                ensure!(ended.is_none(), "collecting records failed");
+            }
+            match regions.last().zip(bells.last()) {
+                Some((region, bell)) => region.wait_for_bell(*bell, TICK),
+                None => std::thread::sleep(TICK),
+            }
+        }
+    }
+
+    /// Has a thread wait for the end of the program, so that the session need not sleep on.
+    fn wake_at_end_of(&self, main: &ExitWatch) -> Result<()> {
+        let process = main.as_fd().try_clone_to_owned()?;
+        let shared = self.shared.clone();
+        std::thread::spawn(move || {
+            let mut ends = libc::pollfd {
+                fd: process.as_raw_fd(),
+                events: libc::POLLIN,
+                revents: 0,
+            };
+            // SAFETY: one pollfd, which outlives the call. Whatever comes of it, the session looks for itself.
+            unsafe { libc::poll(&raw mut ends, 1, -1) };
+            shared.wake();
+        });
+        Ok(())
+    }
+
+    /// Processes that still run with nopal's code in them.
+    pub(crate) fn left(&mut self) -> Vec<i32> {
+        let gone: Vec<i32> = self
+            .traced
+            .keys()
+            .copied()
+            .filter(|process| !nopal_process::alive(*process))
+            .collect();
+        for process in gone {
+            self.ended(process, None);
+        }
+        let mut regions = self.shared.regions();
+        regions.retain(|region| !region.is_deserted());
+        if regions.is_empty() {
+            return Vec::new();
+        }
+        let ours = [std::process::id() as i32, self.guardian.process()];
+        remove::processes_with(&regions, &ours)
+    }
+
+    pub(crate) fn ended(&mut self, process: i32, status: Option<Ended>) {
+        self.traced.remove(&process);
+        let status = status.and_then(|ended| match ended {
+            Ended::Exited(code) => Some(code << 8),
+            Ended::Killed { signal } => Some(signal),
+            Ended::RunsOn => None,
+        });
+        let written = note(
+            &self.shared.writer,
+            &Note::Exit {
+                process: process as u32,
+                counter: counter(),
+                status,
+            },
+        );
+        if let Err(error) = written {
+            self.warnings.push(format!("{error:#}"));
+        }
+    }
+}
+
+fn ended_as(ending: Ending) -> Ended {
+    match ending {
+        Ending::Exited(code) => Ended::Exited(code),
+        Ending::Killed { signal, .. } => Ended::Killed { signal },
+        Ending::Unknown => Ended::Exited(0),
+    }
+}

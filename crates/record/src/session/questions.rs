@@ -1,0 +1,167 @@
+//! What the threads of traced processes ask, and wait for.
+
+use crate::launch;
+use crate::memory::region::{Question, Region};
+use crate::places::modules::{HANDLES_STACKS, process_handles_stacks};
+use crate::session::Session;
+use crate::session::lock;
+use crate::text::remove;
+use crate::text::unwrap;
+use crate::traced::{Traced, Workshop};
+use anyhow::{Context, Result};
+use nopal_abi::{ASK_EXEC, ASK_LIBRARIES, ASK_LOCK};
+use nopal_process::{ExecFollower, Followed, Options as Trace, Thread};
+use std::sync::Arc;
+
+impl Session {
+    pub(crate) fn answer(&mut self, region: &Arc<Region>, question: &Question) {
+        // In a PID namespace of its own a process has a number that is another's out here, which must not be touched.
+        if !remove::has_mapped(question.process, region) {
+            region.answer(question);
+            self.warnings
+                .push("a process in another PID namespace was not followed further".into());
+            return;
+        }
+        // Each question is answered once: its place may be another question's by the next moment.
+        let served = match question.what {
+            ASK_EXEC => self.exec(region, question),
+            ASK_LIBRARIES => {
+                let changed = self.libraries_changed(region, question);
+                region.answer(question);
+                changed
+            }
+            ASK_LOCK => match self.lock_all(region, question) {
+                Ok(true) => {
+                    region.grant(question);
+                    Ok(())
+                }
+                refused => {
+                    region.answer(question);
+                    refused.map(|_| ())
+                }
+            },
+            _ => {
+                region.answer(question);
+                Ok(())
+            }
+        };
+        if let Err(error) = served {
+            self.warnings
+                .push(format!("process {}: {error:#}", question.process));
+        }
+    }
+
+    /// The process that asks: known, or a forked child of one that is.
+    pub(crate) fn asker(&mut self, region: &Arc<Region>, process: i32) -> Result<&mut Traced> {
+        if !self.traced.contains_key(&process) {
+            let parent = self
+                .traced
+                .values()
+                .find(|traced| Arc::ptr_eq(&traced.region, region))
+                .context("its memory belongs to no traced process")?;
+            let child = parent.fork(process)?;
+            self.traced.insert(process, child);
+        }
+        self.traced.get_mut(&process).context("unknown process")
+    }
+
+    fn libraries_changed(&mut self, region: &Arc<Region>, question: &Question) -> Result<()> {
+        if !self.asker(region, question.process)?.entry_only
+            && process_handles_stacks(question.process)?
+        {
+            self.warnings.push(HANDLES_STACKS.into());
+            self.wrap_nothing_more(region)?;
+        }
+        let Some(mut traced) = self.traced.remove(&question.process) else {
+            return Ok(());
+        };
+        let mut workshop = Workshop {
+            settings: &self.settings,
+            files: &mut self.files,
+            writer: &self.shared.writer,
+            warnings: &mut self.warnings,
+        };
+        let wrapped = !traced.entry_only;
+        let changed = with_thread(question, |thread| {
+            traced.libraries_changed(thread, &mut workshop)
+        });
+        let wraps = !traced.entry_only;
+        self.traced.insert(question.process, traced);
+        if wrapped && !wraps {
+            self.wrap_nothing_more(region)?;
+        }
+        changed.and_then(|()| self.refresh())
+    }
+
+    /// A library was loaded that wrapping calls does not go with. All processes with this region run the same thunks.
+    fn wrap_nothing_more(&mut self, region: &Arc<Region>) -> Result<()> {
+        let ours = [std::process::id() as i32, self.guardian.process()];
+        for process in remove::processes_with(std::slice::from_ref(region), &ours) {
+            match self.asker(region, process) {
+                Err(error) if nopal_process::has_memory(process) => return Err(error),
+                _ => {}
+            }
+        }
+        let mut processes: Vec<&mut Traced> = self
+            .traced
+            .values_mut()
+            .filter(|traced| Arc::ptr_eq(&traced.region, region))
+            .collect();
+        let waiting: Vec<i32> = region
+            .questions()
+            .iter()
+            .map(|question| question.thread)
+            .collect();
+        unwrap::wrap_nothing_more(&mut processes, &waiting)
+    }
+
+    /// Whether the program's memory is locked now.
+    fn lock_all(&mut self, region: &Arc<Region>, question: &Question) -> Result<bool> {
+        let traced = self.asker(region, question.process)?;
+        let Some(mappings) = lock::lockable(traced, question.word)? else {
+            return Ok(false);
+        };
+        with_thread(question, |thread| {
+            lock::lock(thread, &mappings, question.word)
+        })?;
+        Ok(true)
+    }
+
+    fn exec(&mut self, region: &Arc<Region>, question: &Question) -> Result<()> {
+        let follows = self.options.follow_exec && launch::may_follow(question);
+        let follower = follows
+            .then(|| ExecFollower::seize(question.process, question.thread))
+            .transpose();
+        region.answer(question);
+        let Some(follower) = follower? else {
+            return Ok(());
+        };
+        match follower.run()? {
+            Followed::Executed(mut thread) => {
+                let process = thread.pid();
+                self.traced.remove(&process);
+                let begun = self.begin(&mut thread);
+                // What control wants is in place before the program runs, too.
+                if let Some(traced) = self.traced.get_mut(&process) {
+                    traced.held = Some(thread);
+                }
+                let begun = begun.and_then(|()| self.refresh());
+                if let Some(traced) = self.traced.get_mut(&process) {
+                    let _ = traced.held.take().map(Thread::detach);
+                }
+                begun.context("the program that it runs now is not traced")
+            }
+            Followed::Failed(_) | Followed::Ended(_) => Ok(()),
+        }
+    }
+}
+
+/// Holds the thread that asks, which waits in the runtime.
+fn with_thread<T>(question: &Question, with: impl FnOnce(&mut Thread) -> Result<T>) -> Result<T> {
+    let mut thread = Thread::seize(question.process, question.thread, Trace::default())?;
+    thread.interrupt()?;
+    thread.settle()?;
+    let result = with(&mut thread);
+    let _ = thread.detach();
+    result
+}

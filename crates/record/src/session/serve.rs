@@ -1,0 +1,81 @@
+//! The session as its clients see it, through its control socket.
+
+use crate::session::Session;
+use crate::session::desk;
+use crate::session::steer::Handle;
+use crate::text::remove;
+use nopal_serve::{Access, Entry, Failure, File, Server, Tree};
+use std::sync::Arc;
+
+impl Session {
+    /// Lets clients come. A session that cannot be controlled records all the same.
+    pub(crate) fn serve(&mut self, handle: Handle) {
+        self.is_served = true;
+        match Server::start(Arc::new(handle)) {
+            Ok(server) => self.server = Some(server),
+            Err(error) => {
+                self.not_served = Some(format!("nopal ctl cannot reach this session: {error:#}"));
+            }
+        }
+        self.name_processes();
+    }
+
+    /// Clients find the session by each process of which it knows.
+    pub(crate) fn name_processes(&mut self) {
+        if let Some(server) = &mut self.server {
+            server.name(self.traced.keys().copied());
+        }
+    }
+
+    /// Readers get what is left. Who has asked for the end waits for it.
+    pub(crate) fn serve_no_more(&mut self) {
+        if let Some(mut server) = self.server.take() {
+            server.end(|| self.work());
+            self.server = Some(server);
+        }
+    }
+}
+
+impl Tree for Handle {
+    fn list(&self, folder: &str) -> Result<Vec<Entry>, Failure> {
+        desk::list(folder)
+    }
+
+    fn open(&self, path: &str, access: Access) -> Result<Box<dyn File>, Failure> {
+        desk::open(self, path, access)
+    }
+
+    fn command(&self, text: &str) -> Result<String, Failure> {
+        desk::command(self, text)
+    }
+
+    fn find(&self, process: i32) -> Result<(), Failure> {
+        let found = self.ask(move |session| {
+            let mut regions = session.shared.regions().into_iter();
+            let region = regions.find(|region| remove::has_mapped(process, region));
+            region.is_some_and(|region| session.asker(&region, process).is_ok())
+        });
+        match found {
+            Ok(true) => Ok(()),
+            _ => Err(Failure::new(libc::ESRCH, "the session has no such process")),
+        }
+    }
+
+    fn detach(&self) -> Result<(), Failure> {
+        self.ask(|session| match session.attached {
+            Some(_) => {
+                session.end();
+                Ok(())
+            }
+            None => Err(Failure::new(
+                libc::EBUSY,
+                "nopal has started this program, and traces it until it ends",
+            )),
+        })
+        .map_err(over)?
+    }
+}
+
+fn over(error: anyhow::Error) -> Failure {
+    Failure::new(libc::EIO, format!("{error:#}"))
+}

@@ -1,0 +1,10 @@
+//! Changes to the text of a process, and back.
+
+pub mod change;
+pub mod insert;
+pub mod journal;
+pub mod remove;
+pub mod restore;
+pub mod switch;
+pub mod traps;
+pub mod unwrap;

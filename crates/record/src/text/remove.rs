@@ -1,0 +1,260 @@
+//! Takes nopal out of a running process: the text is what it was, no frame returns into generated code, and memory is
+//! given back.
+
+use crate::memory::inject::Injector;
+use crate::memory::region::Region;
+use crate::text::change::Change;
+use crate::text::journal::{Journal, words};
+use crate::text::restore;
+use crate::text::traps;
+use crate::traced::under_new_filter;
+use anyhow::Result;
+use nopal_agent::STACK_PART_BYTES;
+use nopal_process::{Memory, Pages, Stopped};
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// lea -8(%rsp), %rsp: where a wrapped function returns to in its thunk.
+const AFTER_CALL: [u8; 5] = [0x48, 0x8d, 0x64, 0x24, 0xf8];
+
+/// How long threads may take to stop.
+pub const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Steps after which a thread that has not left generated code is left in it.
+const MOST_STEPS: usize = 20_000;
+
+/// How often threads are let go that could not be brought out of generated code, and for how long at first.
+const ATTEMPTS: u32 = 8;
+const PAUSE: Duration = Duration::from_millis(1);
+
+const PAGE: usize = 4096;
+
+/// How much memory is searched for stacks that no thread is on.
+const ELSEWHERE: u64 = 8 << 20;
+
+/// 1. no thread waits for the tool any more
+/// 2. stop all threads
+/// 3. let those in generated code run out of it, instruction by instruction
+/// 4. put the text back, but for the hooks; no new frame is wrapped by threads that are out
+/// 5. unwrap the frames that are: `*slot = mirror[slot]`; but not those of threads that unwind: an unwinder has copies of
+///    slots on its stack, and still has to be told of thunks by the hooks
+/// 6. where no frame is wrapped any more, put back the rest of the text
+/// 7. where nothing can return into generated code either, give SIGTRAP back, and then its memory and the pages of text
+/// 8. let go; again from 2 where something is left to do
+///
+/// What cannot be given back stays mapped, for a signal handler that will return into it. It does what is right: run
+/// the body, and return to the caller by the mirror.
+pub fn remove(journal: &Journal) -> Result<()> {
+    let memory = Memory::open(journal.process)?;
+    journal.say_gone(&memory)?;
+    // Markers go with the hooks: what they call is there until nothing calls it.
+    let (hooks, sites): (Vec<Change>, Vec<Change>) = journal
+        .changes
+        .iter()
+        .partition(|change| change.number == 0 || change.is_word());
+    for attempt in 0..ATTEMPTS {
+        let mut stopped = Stopped::stop(journal.process, PATIENCE)?;
+        let out = step_out(journal, &mut stopped, &[])?;
+        restore::take_back(&sites, &memory)?;
+        let found = stopped.search_stacks(&journal.code, ELSEWHERE)?.found;
+        let careful = attempt + 1 < ATTEMPTS;
+        let unwinding = unwinding(journal, &stopped, &memory, &found, careful)?;
+        let wrapped = unwrap_frames(journal, &memory, &unwinding)?;
+        if out && !wrapped {
+            restore::take_back(&hooks, &memory)?;
+            forget_contexts(journal, &memory)?;
+            let needed = !unwinding.is_empty() || is_needed(journal, &stopped, &memory, &found);
+            if !needed && traps::give_back(&mut stopped, &memory, journal.traps).unwrap_or(false) {
+                return give_back(journal, &mut stopped, &memory);
+            }
+        }
+        stopped.detach_all();
+        std::thread::sleep(PAUSE * (1 << attempt));
+    }
+    Ok(())
+}
+
+/// The mappings with the stacks of threads that are in an unwinder, or called by it, and may be on their way through
+/// generated code, of which words were `found` on their stacks. What a stack holds may be left from calls that are over;
+/// so a thread that waits in a system call is only taken for one that unwinders have called if one is `careful`.
+fn unwinding(
+    journal: &Journal,
+    stopped: &Stopped,
+    memory: &Memory,
+    found: &[(u64, u64)],
+    careful: bool,
+) -> Result<Vec<Range<u64>>> {
+    if journal.unwinders.is_empty() {
+        return Ok(Vec::new());
+    }
+    let maps = nopal_process::maps(journal.process)?;
+    let called = stopped.search_stacks(&journal.unwinders, 0)?.found;
+    let mut stacks = Vec::new();
+    for thread in stopped.threads() {
+        let registers = thread.registers()?;
+        let mut stack = maps.iter().map(|map| map.start..map.end);
+        let Some(stack) = stack.find(|map| map.contains(&registers.rsp)) else {
+            continue;
+        };
+        let mut unwinders = journal.unwinders.iter();
+        let within = unwinders.any(|unwinder| unwinder.contains(&registers.rip));
+        let waits = registers.orig_rax as i64 >= 0 && is_after_system_call(memory, registers.rip);
+        let holds = |words: &[(u64, u64)]| words.iter().any(|(at, _)| stack.contains(at));
+        let unwinds = (within || holds(&called)) && (careful || !waits);
+        if unwinds && holds(found) {
+            stacks.push(stack);
+        }
+    }
+    Ok(stacks)
+}
+
+fn is_after_system_call(memory: &Memory, address: u64) -> bool {
+    let mut code = [0; 2];
+    memory.read(address.wrapping_sub(2), &mut code).is_ok() && code == [0x0f, 0x05]
+}
+
+/// Lets threads that are in generated code run out of it, but for those that are `waiting` in the runtime. Whether all
+/// have.
+pub fn step_out(journal: &Journal, stopped: &mut Stopped, waiting: &[i32]) -> Result<bool> {
+    let mut all_out = true;
+    for thread in stopped.threads_mut() {
+        if waiting.contains(&thread.tid()) {
+            continue;
+        }
+        let mut out = false;
+        for _ in 0..MOST_STEPS {
+            out = !journal.is_generated(thread.registers()?.rip);
+            if out || thread.step().is_err() {
+                break;
+            }
+        }
+        all_out &= out;
+    }
+    Ok(all_out)
+}
+
+/// Looks through all stacks that were ever mirrored. A slot is known by what it holds: the address behind the call in a
+/// thunk. Its mirror must hold an address too, of code that is not ours. Slots in the ranges `left` are left as they
+/// are; returns whether there may be any.
+pub fn unwrap_frames(journal: &Journal, memory: &Memory, left: &[Range<u64>]) -> Result<bool> {
+    let mut some_left = false;
+    let pages = Pages::of(journal.process)?;
+    let (mut stack, mut mirror) = ([0; PAGE], [0; PAGE]);
+    for at in journal.mirrored_parts(memory)? {
+        let there = at.wrapping_add_signed(journal.mirror);
+        // What was never kept is not wrapped.
+        let Ok(kept) = pages.present(there..there.saturating_add(STACK_PART_BYTES)) else {
+            continue;
+        };
+        for there in kept.into_iter().flat_map(|run| run.step_by(PAGE)) {
+            let page = there.wrapping_sub(journal.mirror as u64);
+            if memory.read(page, &mut stack).is_err() || memory.read(there, &mut mirror).is_err() {
+                continue;
+            }
+            let is_left = left.iter().any(|range| range.contains(&page));
+            for (index, (held, kept)) in words(&stack).zip(words(&mirror)).enumerate() {
+                let wrapped = journal.is_generated(held)
+                    && is_after_call(memory, held)
+                    && !journal.is_generated(kept)
+                    && kept != 0;
+                some_left |= wrapped && is_left;
+                if wrapped && !is_left {
+                    memory.write(page + index as u64 * 8, &kept.to_le_bytes())?;
+                }
+            }
+        }
+    }
+    Ok(some_left)
+}
+
+fn is_after_call(memory: &Memory, address: u64) -> bool {
+    let mut code = [0; AFTER_CALL.len()];
+    memory.read(address, &mut code).is_ok() && code == AFTER_CALL
+}
+
+/// Makes threads without contexts of them all, and of those that will get the control blocks of threads that have ended.
+fn forget_contexts(journal: &Journal, memory: &Memory) -> Result<()> {
+    let mut words = journal.words_in_threads(memory)?.into_iter();
+    words.try_for_each(|word| memory.write(word, &0u64.to_le_bytes()))
+}
+
+/// Whether a thread will return into generated code, of which words were `found` on stacks. Most of them are left from
+/// calls that are over. Of those that count, two kinds can wait for long: what a signal handler returns to, and what a
+/// function returns to that the runtime has called.
+fn is_needed(journal: &Journal, stopped: &Stopped, memory: &Memory, found: &[(u64, u64)]) -> bool {
+    if !stopped.late().is_empty() {
+        return true;
+    }
+    let calls_out: Vec<Range<u64>> = journal
+        .code
+        .iter()
+        .flat_map(|code| {
+            nopal_agent::calls_out().map(|call| code.start + call.start..code.start + call.end)
+        })
+        .collect();
+    found.iter().any(|(at, word)| {
+        calls_out.iter().any(|call| call.contains(word)) || is_interrupted(memory, *at)
+    })
+}
+
+/// Whether the word at an address is the instruction pointer that a signal handler returns to: then the flags come
+/// next, which fit into 22 bits, and after them the code segment of 64-bit programs.
+fn is_interrupted(memory: &Memory, at: u64) -> bool {
+    const USER_CODE: u64 = 0x33;
+    let word = |offset| memory.read_word(at.wrapping_add(offset));
+    word(8).is_ok_and(|flags| flags < 1 << 22)
+        && word(16).is_ok_and(|segments| segments & 0xffff == USER_CODE)
+}
+
+/// Nobody will come into generated code any more: other threads may go on.
+fn give_back(journal: &Journal, stopped: &mut Stopped, memory: &Memory) -> Result<()> {
+    let pid = stopped.pid();
+    let Some(thread) = stopped.keep_one() else {
+        return Ok(());
+    };
+    if under_new_filter(pid) && thread.suspend_seccomp(true).is_err() {
+        return Ok(());
+    }
+    let pages = restore::unchanged_text(journal, memory)?;
+    let ours = journal.memory(memory)?;
+    let mut injector = Injector::new(thread)?;
+    injector.give_back(&pages)?;
+    injector.unmap(&restore::joined(ours))
+}
+
+/// Living processes that have one of these regions mapped: forks of traced ones, which nobody else may know of.
+/// `ours` have them mapped to collect from.
+pub fn processes_with(regions: &[Arc<Region>], ours: &[i32]) -> Vec<i32> {
+    let inodes: Vec<u64> = regions.iter().map(|region| region.inode()).collect();
+    let Ok(entries) = Path::new("/proc").read_dir() else {
+        return Vec::new();
+    };
+    // To list what a process has mapped costs ten times as much as to see that it is older than we are, and so no fork
+    // of a process that we trace.
+    let since = nopal_process::start_time(std::process::id() as i32).unwrap_or(0);
+    let possible = |process: &i32| {
+        regions.iter().any(|region| region.process() == *process)
+            || nopal_process::start_time(*process).is_ok_and(|time| time >= since)
+    };
+    entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
+        .filter(|process| !ours.contains(process) && possible(process))
+        .filter(|process| nopal_process::alive(*process))
+        .filter(|process| {
+            nopal_process::maps(*process)
+                .is_ok_and(|maps| maps.iter().any(|map| is_region(map, &inodes)))
+        })
+        .collect()
+}
+
+pub fn has_mapped(process: i32, region: &Region) -> bool {
+    nopal_process::maps(process)
+        .is_ok_and(|maps| maps.iter().any(|map| is_region(map, &[region.inode()])))
+}
+
+fn is_region(map: &nopal_process::Mapping, inodes: &[u64]) -> bool {
+    map.shared && map.writable && inodes.contains(&map.inode)
+}
