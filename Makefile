@@ -5,7 +5,7 @@ PREFIX ?= /usr/local
 CARGO ?= cargo
 NOPAL := target/release/nopal
 
-.PHONY: all demo test check explore bench fuzz hard torture soak man install clean
+.PHONY: all demo test check explore bench bench-peers bench-seeds fuzz hard torture soak man install clean
 
 all:
 	@.ci/packages build
@@ -85,6 +85,12 @@ torture: all
 soak: all
 	@.ci/packages soak
 	NOPAL=$(CURDIR)/$(NOPAL) $(CARGO) run --release --quiet --package nopal-tests --bin soak -- $(SOAK)
+
+# nopal beside the tracers that can be installed here.
+bench-peers: all library
+	@.ci/packages test
+	-@.ci/packages peers
+	$(CARGO) run --release --package nopal-bench -- peers
 
 # The tables that the seeds made, on this machine.
 bench-seeds: all library

@@ -3,10 +3,12 @@
  * resident WATCHERS WORKERS: a process that runs until its input ends. WORKERS threads call `work` for ever; each of
  * WATCHERS sleeps for a moment again and again, and keeps the longest time between two looks at the clock. Each line of
  * input is answered by a line:
- *   gap     that longest time of any watcher, in nanoseconds, since this was asked last
- *   call    nanoseconds for a call of `empty`: the least over some slices of many
- *   other   the same for a call of `other`, which does as much
- *   work    nanoseconds for `work`: the least over some
+ *   gap            that longest time of any watcher, in nanoseconds, since this was asked last
+ *   call [CALLS]   nanoseconds for a call of `empty`: the least over some slices of so many
+ *   other [CALLS]  the same for a call of `other`, which does as much
+ *   fib LEVEL      nanoseconds for each call of `fib` that fib(LEVEL) makes
+ *   work [WORKS]   nanoseconds for `work`: the least over so many
+ *   patch, unpatch nanoseconds to switch all functions on or off, where LLVM XRay is in the program
  */
 #include "measure.h"
 #include <pthread.h>
@@ -35,6 +37,43 @@ __attribute__((noipa)) void empty(void)
 __attribute__((noipa)) void other(void)
 {
 	__asm__ volatile("");
+}
+
+/* Both calls come back here. */
+__attribute__((noipa)) long fib(long n)
+{
+	if (n < 2)
+		return n;
+	long one = fib(n - 1);
+	__asm__ volatile("" : "+r"(one));
+	long other = fib(n - 2);
+	__asm__ volatile("" : "+r"(other));
+	return one + other;
+}
+
+static double fib_call(long level)
+{
+	double start = nanoseconds();
+	fib(level);
+	double time = nanoseconds() - start;
+	long calls = 1, before = 1;
+	for (long i = 1; i < level; i++) {
+		long next = calls + before + 1;
+		before = calls;
+		calls = next;
+	}
+	return time / calls;
+}
+
+int __xray_patch(void) __attribute__((weak));
+int __xray_unpatch(void) __attribute__((weak));
+
+static double switched(int (*patch)(void))
+{
+	double start = nanoseconds();
+	if (!patch || patch() != 1)
+		return -1;
+	return nanoseconds() - start;
 }
 
 static void keep(double gap)
@@ -73,23 +112,23 @@ static double gap(void)
 	return found;
 }
 
-static double call(void (*function)(void))
+static double call(void (*function)(void), long calls)
 {
 	double least = 1e18;
 	for (int slice = 0; slice < SLICES; slice++) {
 		double start = nanoseconds();
-		for (int i = 0; i < CALLS; i++)
+		for (long i = 0; i < calls; i++)
 			function();
-		double time = (nanoseconds() - start) / CALLS;
+		double time = (nanoseconds() - start) / calls;
 		least = time < least ? time : least;
 	}
 	return least;
 }
 
-static double one_work(void *own)
+static double one_work(void *own, long works)
 {
 	double least = 1e18;
-	for (int i = 0; i < WORKS; i++) {
+	for (long i = 0; i < works; i++) {
 		double start = nanoseconds();
 		work(own);
 		double time = nanoseconds() - start;
@@ -115,12 +154,19 @@ int main(int argc, char **argv)
 	for (long i = atol(argv[2]); i > 0; i--)
 		begin(toil);
 	void *own = start_work();
-	char line[16];
+	char line[32], word[16];
 	while (fgets(line, sizeof line, stdin)) {
-		double answer = !strcmp(line, "gap\n")	? gap()
-				: !strcmp(line, "call\n")	? call(empty)
-				: !strcmp(line, "other\n") ? call(other)
-								: one_work(own);
+		long count = 0;
+		if (sscanf(line, "%15s %ld", word, &count) < 1)
+			continue;
+		long calls = count ? count : CALLS;
+		double answer = !strcmp(word, "gap")	   ? gap()
+				: !strcmp(word, "call")	   ? call(empty, calls)
+				: !strcmp(word, "other")   ? call(other, calls)
+				: !strcmp(word, "fib")	   ? fib_call(count)
+				: !strcmp(word, "patch")   ? switched(__xray_patch)
+				: !strcmp(word, "unpatch") ? switched(__xray_unpatch)
+							   : one_work(own, count ? count : WORKS);
 		printf("%f\n", answer);
 		fflush(stdout);
 	}

@@ -1,15 +1,17 @@
 //! Measures what nopal promises about speed, side by side with doing nothing and with its peers, and puts each figure
-//! beside its bound: `nopal-bench [pairs|sqlite|net|start|readers|threads|markers|seeds|attach|control|hackbench|code]…`, all of them
-//! by default.
+//! beside its bound: `nopal-bench [pairs|sqlite|net|start|readers|threads|locks|markers|seeds|attach|control|hackbench|code]…`,
+//! all of these by default. `nopal-bench peers [TRACER]…` is nopal beside all other tracers that the machine has, or those named.
 
 mod attach;
 mod code;
 mod control;
 mod hackbench;
 mod locks;
+mod lttng;
 mod markers;
 mod net;
 mod pairs;
+mod peers;
 mod probes;
 mod programs;
 mod readers;
@@ -64,6 +66,9 @@ fn main() -> Result<()> {
     group("attach", &|| attach::measure(&places, &programs))?;
     group("control", &|| control::measure(&places))?;
     group("hackbench", &|| hackbench::measure(&places))?;
+    if chosen.iter().any(|one| one == "peers") {
+        group("peers", &|| peers::measure(&places, &programs, &chosen))?;
+    }
     group("code", &|| code::measure(&binaries()?.plain))?;
 
     remove(&places.trace())?;

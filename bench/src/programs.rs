@@ -51,7 +51,7 @@ impl Programs {
 
     /// Compiles the driver with SQLite, as `name`.
     pub fn sqlite(&self, name: &str, option: Option<&str>) -> Result<PathBuf> {
-        let object = self.sqlite_object(name, option.as_slice())?;
+        let object = self.sqlite_object("gcc", name, option.as_slice())?;
         let program = self.directory.join(name);
         let mut compile = Command::new("gcc");
         compile
@@ -66,12 +66,12 @@ impl Programs {
     }
 
     /// A minute's work, done once.
-    fn sqlite_object(&self, name: &str, options: &[&str]) -> Result<PathBuf> {
+    fn sqlite_object(&self, compiler: &str, name: &str, options: &[&str]) -> Result<PathBuf> {
         let library = sqlite_source()?;
         let object = self.directory.join(name).with_extension("o");
         if !is_newer(&object, &library.join("sqlite3.c")) {
             let unfinished = object.with_extension("new");
-            let mut compile = Command::new("gcc");
+            let mut compile = Command::new(compiler);
             compile
                 .args(["-O2", "-c", "-o"])
                 .arg(&unfinished)
@@ -83,20 +83,37 @@ impl Programs {
         Ok(object)
     }
 
-    /// Compiles a program that stays, with the work that `resident_WORK.c` has.
+    /// Compiles a program that stays, with the work that `resident_WORK` has.
     pub fn resident(&self, work: &str) -> Result<PathBuf> {
-        let name = format!("resident_{work}");
-        let program = self.directory.join(&name);
-        let mut compile = Command::new("gcc");
-        compile.args(["-O2", "-o"]).arg(&program);
-        for source in ["resident", &name] {
-            compile.arg(self.sources.join(source).with_extension("c"));
-        }
+        self.resident_by("gcc", work, "", &[])
+    }
+
+    /// The same by another compiler, gcc or clang, or with other `flags`, which `way` names.
+    pub fn resident_by(
+        &self,
+        compiler: &str,
+        work: &str,
+        way: &str,
+        flags: &[&str],
+    ) -> Result<PathBuf> {
+        let program = self.directory.join(format!("resident_{work}{way}"));
+        let own = self.sources.join(format!("resident_{work}"));
+        let of_objects = own.with_extension("cc");
+        let mut compile = Command::new(compiler);
+        compile
+            .args(["-O2", "-o"])
+            .arg(&program)
+            .arg(self.sources.join("resident.c"));
+        match of_objects.exists() {
+            true => compile.arg(of_objects).arg("-lstdc++"),
+            false => compile.arg(own.with_extension("c")),
+        };
         if work == "sqlite" {
-            let object = self.sqlite_object("sqlite-whole", &WHOLE)?;
+            let name = format!("sqlite-whole{way}");
+            let object = self.sqlite_object(compiler, &name, &[&WHOLE, flags].concat())?;
             compile.arg("-I").arg(sqlite_source()?).arg(object);
         }
-        run(compile.args(["-lm", "-pthread"]))?;
+        run(compile.args(flags).args(["-lm", "-pthread"]))?;
         Ok(program)
     }
 }

@@ -67,7 +67,8 @@ impl Resident {
         Resident::by(command.arg("--").arg(program), watchers, workers)
     }
 
-    fn by(command: &mut Command, watchers: u32, workers: u32) -> Result<Resident> {
+    /// Started by a command whose last word is the program.
+    pub fn by(command: &mut Command, watchers: u32, workers: u32) -> Result<Resident> {
         command
             .args([watchers.to_string(), workers.to_string()])
             .stdin(Stdio::piped())
@@ -93,6 +94,22 @@ impl Resident {
         let mut line = String::new();
         self.answers.read_line(&mut line)?;
         line.trim().parse().context("the program has ended")
+    }
+
+    /// Lets it come to its end, and whoever runs it.
+    pub fn end(self) -> Result<()> {
+        let Resident {
+            _child: mut child,
+            questions,
+            ..
+        } = self;
+        drop(questions);
+        let start = Instant::now();
+        while child.0.try_wait()?.is_none() {
+            ensure!(start.elapsed() < PATIENCE, "it does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
     }
 
     /// Begins to record it, and comes back when it is traced.

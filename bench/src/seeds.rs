@@ -1,8 +1,9 @@
 //! The other tables of the seeds, made again: whole programs with markers that are off (000), copying in four states
 //! (003); and LTTng-UST beside a marker.
 
+use crate::lttng::Daemon;
 use crate::markers::{library, root};
-use crate::programs::{Programs, is_installed};
+use crate::programs::Programs;
 use crate::run::{Places, Printed, remove, run};
 use crate::samples::Samples;
 use crate::table::{Bound, Row};
@@ -10,7 +11,6 @@ use anyhow::{Context, Result, ensure};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 const ROUNDS: usize = 3;
 
@@ -174,25 +174,15 @@ fn control(places: &Places, program: &Path, command: &str) -> Result<()> {
 
 // ---- LTTng-UST ----
 
-/// Its session daemon, which ends with this.
-struct Daemon(Child);
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        // SAFETY: a signal to a child that has not been waited for.
-        unsafe { libc::kill(self.0.id() as i32, libc::SIGTERM) };
-        let _ = self.0.wait();
-    }
-}
-
-fn lttng(places: &Places, programs: &Programs) -> Result<Vec<Row>> {
-    let header = Path::new("/usr/include/x86_64-linux-gnu/lttng/tracepoint.h");
-    if !is_installed("lttng") || !header.exists() {
-        eprintln!(
-            "nopal-bench: LTTng-UST is not installed: apt-get install lttng-tools liblttng-ust-dev"
-        );
-        return Ok(Vec::new());
-    }
+/// A tracepoint of theirs beside a marker of ours.
+pub fn lttng(places: &Places, programs: &Programs) -> Result<Vec<Row>> {
+    let daemon = match Daemon::start(places) {
+        Ok(daemon) => daemon,
+        Err(missing) => {
+            eprintln!("nopal-bench: no LTTng-UST: {missing:#}");
+            return Ok(Vec::new());
+        }
+    };
     let sources = format!(
         "-I{}",
         Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -201,58 +191,49 @@ fn lttng(places: &Places, programs: &Programs) -> Result<Vec<Row>> {
     );
     let program = programs.compile("gcc", "lttng", "lttng", &[&sources, "-llttng-ust", "-ldl"])?;
     let marked = crate::markers::compile(programs)?;
-    let home = places.directory.join("lttng-home");
-    std::fs::create_dir_all(&home)?;
-    let client = |words: &[&str]| -> Result<()> {
-        let mut command = Command::new("lttng");
-        // It would start a daemon of its own, which stays.
-        command.env("LTTNG_HOME", &home).arg("--no-sessiond");
-        run(command.args(words))?;
-        Ok(())
-    };
-    let mut daemon = Command::new("lttng-sessiond");
-    daemon.env("LTTNG_HOME", &home).arg("--no-kernel");
-    let daemon = Daemon(daemon.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?);
-    let output = format!("--output={}", places.peer_trace().display());
     let measured = rounds(|| {
-        remove(&places.peer_trace())?;
-        let mut created = client(&["create", "nopal-bench", &output]);
-        for _ in 0..50 {
-            if created.is_ok() {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(100));
-            created = client(&["create", "nopal-bench", &output]);
-        }
-        created?;
-        client(&["enable-event", "-u", "nopal_bench:on"])?;
-        client(&["add-context", "-u", "-t", "vtid"])?;
-        client(&["start"])?;
-        let theirs = run(Command::new(&program).env("LTTNG_HOME", &home));
-        client(&["destroy", "nopal-bench"])?;
+        daemon.create("nopal_bench:on")?;
+        daemon.command(&["start"])?;
+        let theirs = run(Command::new(&program).env("LTTNG_HOME", &daemon.home));
+        daemon.destroy()?;
         let theirs = theirs?.printed;
+        let off = run(Command::new(&program).env("LTTNG_HOME", &daemon.home))?.printed;
         let ours = places
             .record(&["-M", "on", "--max-size", "16M"], &marked, &["few"])?
             .printed;
+        let ours_off = run(Command::new(&marked).arg("few"))?.printed;
         let added = |printed: &Printed, name| {
             Ok::<f64, anyhow::Error>(printed.get(name)? - printed.get("empty")?)
         };
-        Ok((added(&theirs, "lttng_on")?, added(&ours, "on")?))
+        Ok([
+            added(&theirs, "lttng_on")?,
+            added(&ours, "on")?,
+            added(&off, "lttng_on")?,
+            added(&ours_off, "on")?,
+        ])
     })?;
-    drop(daemon);
-    let theirs = measured.iter().map(|(theirs, _)| *theirs);
-    let ratios = measured.iter().map(|(theirs, ours)| theirs / ours);
+    let of = |what: &dyn Fn(&[f64; 4]) -> f64| measured.iter().map(what).collect::<Samples>();
     Ok(vec![
         Row::new(
             "LTTng-UST tracepoint of two values, recorded, added",
             "cycles",
-            Samples::from_iter(theirs),
+            of(&|[theirs, ..]| *theirs),
         ),
         Row::new(
             "… that is, of a marker's cost",
             "×",
-            Samples::from_iter(ratios),
+            of(&|[theirs, ours, ..]| theirs / ours),
         )
         .bound(Bound::AtLeast(4.0)),
+        Row::new(
+            "LTTng-UST tracepoint that is off, added",
+            "cycles",
+            of(&|[_, _, theirs, _]| *theirs),
+        ),
+        Row::new(
+            "marker that is off, added",
+            "cycles",
+            of(&|[.., ours]| *ours),
+        ),
     ])
 }

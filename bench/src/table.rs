@@ -157,7 +157,7 @@ pub fn text(rows: &[Row]) -> String {
 }
 
 /// Three digits that say something, and no more.
-fn number(value: f64) -> String {
+pub fn number(value: f64) -> String {
     let digits = match value.abs() {
         size if size >= 100.0 || value.fract() == 0.0 => 0,
         size if size >= 10.0 => 1,

@@ -1,0 +1,141 @@
+//! LTTng-UST: gcc calls a function at each entry and exit, and a library of LTTng's that is loaded with the program has a
+//! tracepoint in it.
+
+use super::tracer::{Attached, Kept, Rest, Session, Tracer, bytes_below};
+use crate::lttng::Daemon;
+use crate::programs::Programs;
+use crate::resident::Resident;
+use crate::run::Places;
+use anyhow::{Context, Result, ensure};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::rc::Rc;
+use std::time::Instant;
+
+pub const NAME: &str = "LTTng-UST";
+const LIBRARY: &str = "/usr/lib/x86_64-linux-gnu/liblttng-ust-cyg-profile-fast.so";
+const EVENTS: &str = "lttng_ust_cyg_profile_fast:*";
+
+struct Lttng<'a> {
+    places: &'a Places,
+    daemon: Rc<Daemon>,
+    sqlite: PathBuf,
+    objects: PathBuf,
+}
+
+pub fn new<'a>(places: &'a Places, programs: &Programs) -> Result<Box<dyn Tracer + 'a>> {
+    ensure!(
+        Path::new(LIBRARY).exists(),
+        "apt-get install lttng-tools liblttng-ust-dev"
+    );
+    let daemon = Rc::new(Daemon::start(places)?);
+    let compile = |work| programs.resident_by("gcc", work, "-calls", &["-finstrument-functions"]);
+    Ok(Box::new(Lttng {
+        places,
+        daemon,
+        sqlite: compile("sqlite")?,
+        objects: compile("objects")?,
+    }))
+}
+
+/// A session of the daemon's.
+struct Recording(Rc<Daemon>);
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        // One that is left over would make the next one fail, which tells.
+        let _ = self.0.destroy();
+    }
+}
+
+impl Lttng<'_> {
+    fn record(&self) -> Result<Recording> {
+        self.daemon.create(EVENTS)?;
+        Ok(Recording(self.daemon.clone()))
+    }
+}
+
+impl Tracer for Lttng<'_> {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn cannot(&self, what: &str) -> Option<&'static str> {
+        what.contains("attach")
+            .then_some("its library must be loaded from the start")
+            .or_else(|| (what == super::REPORT).then_some("it has none"))
+    }
+
+    fn note(&self, what: &str) -> Option<&'static str> {
+        match what {
+            _ if what.contains("off or on") => Some("lttng start, lttng stop"),
+            super::EXPORT => Some("babeltrace2, as text"),
+            _ => None,
+        }
+    }
+
+    fn program(&self, work: &str) -> Option<&Path> {
+        Some(match work {
+            "sqlite" => &self.sqlite,
+            _ => &self.objects,
+        })
+    }
+
+    fn launch(&self, work: &str, on: bool) -> Result<Option<Session>> {
+        let recording = self.record()?;
+        if on {
+            self.daemon.command(&["start"])?;
+        }
+        let mut command = Command::new(self.program(work).context("no program")?);
+        command
+            .env("LD_PRELOAD", LIBRARY)
+            .env("LTTNG_HOME", &self.daemon.home);
+        Session::by(&mut command, Some(Box::new(recording)))
+    }
+
+    fn attach(&self, _: &Resident) -> Result<Option<Box<dyn Attached>>> {
+        Ok(None)
+    }
+
+    fn toggle(&self, _: &mut Resident) -> Result<Vec<f64>> {
+        let session = self.launch("sqlite", false)?.context("no session")?;
+        let time = |word: &&str| {
+            let start = Instant::now();
+            self.daemon.command(&[word])?;
+            Ok(start.elapsed().as_secs_f64() * 1e3)
+        };
+        let times = ["start", "stop"].iter().map(time).collect();
+        session.resident.end()?;
+        times
+    }
+
+    fn kept(&self, rest: Rest) -> Result<Option<Kept>> {
+        // What is buffered is written when the session ends.
+        drop(rest);
+        let mut reader = self.export().context("no reader")?;
+        let mut child = reader
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .context("apt-get install babeltrace2")?;
+        let lines = BufReader::new(child.stdout.take().context("no pipe")?).lines();
+        let (mut events, mut entries) = (0, 0);
+        for line in lines {
+            events += 1;
+            entries += u64::from(line?.contains("func_entry"));
+        }
+        child.wait()?;
+        Ok(Some(Kept {
+            bytes: bytes_below(&self.places.peer_trace())?,
+            events,
+            calls: entries,
+        }))
+    }
+
+    fn export(&self) -> Option<Command> {
+        let mut command = Command::new("babeltrace2");
+        command.arg(self.places.peer_trace());
+        Some(command)
+    }
+}

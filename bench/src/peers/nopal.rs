@@ -1,0 +1,122 @@
+//! nopal itself.
+
+use super::tracer::{Attached, Kept, Rest, Session, Tracer, bytes_below};
+use crate::programs::Programs;
+use crate::resident::{self, Resident, wait_until};
+use crate::run::{Places, remove};
+use anyhow::{Context, Result};
+use nopal_serve::Client;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+pub const NAME: &str = "nopal";
+
+struct Nopal<'a> {
+    places: &'a Places,
+    sqlite: PathBuf,
+    objects: PathBuf,
+}
+
+pub fn new<'a>(places: &'a Places, programs: &Programs) -> Result<Box<dyn Tracer + 'a>> {
+    Ok(Box::new(Nopal {
+        places,
+        sqlite: programs.resident("sqlite")?,
+        objects: programs.resident("objects")?,
+    }))
+}
+
+impl Tracer for Nopal<'_> {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn program(&self, work: &str) -> Option<&Path> {
+        Some(match work {
+            "sqlite" => &self.sqlite,
+            _ => &self.objects,
+        })
+    }
+
+    fn launch(&self, work: &str, on: bool) -> Result<Option<Session>> {
+        remove(&self.places.trace())?;
+        let program = self.program(work).context("no program")?;
+        let mut command = Command::new(&self.places.nopal);
+        command
+            .env("XDG_CACHE_HOME", self.places.directory.join("cache"))
+            .args(["record", "-o"])
+            .arg(self.places.trace())
+            .arg("--")
+            .arg(program);
+        let session = Session::by(&mut command, None)?.context("it has no process")?;
+        if !on {
+            let process = child_of(session.resident.process)?;
+            wait_until("tracing", || nopal_serve::is_traced(process))?;
+            Client::connect(process)?.command("trace function off")?;
+        }
+        Ok(Some(session))
+    }
+
+    fn attach(&self, resident: &Resident) -> Result<Option<Box<dyn Attached>>> {
+        Ok(Some(Box::new(Tracing {
+            _tool: resident.attach(self.places, &[])?,
+        })))
+    }
+
+    fn kept(&self, _: Rest) -> Result<Option<Kept>> {
+        let calls = self.places.calls()?;
+        Ok(Some(Kept {
+            bytes: bytes_below(&self.places.trace())?,
+            events: 2 * calls.values().sum::<u64>(),
+            calls: calls.get("empty").copied().unwrap_or(0),
+        }))
+    }
+
+    fn report(&self) -> Option<Command> {
+        Some(self.reading(&["report"]))
+    }
+
+    fn export(&self) -> Option<Command> {
+        Some(self.reading(&["dump", "--as", "chrome"]))
+    }
+}
+
+impl Nopal<'_> {
+    fn reading(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(&self.places.nopal);
+        command.args(words).arg(self.places.trace());
+        command
+    }
+}
+
+struct Tracing {
+    _tool: resident::Kept,
+}
+
+impl Drop for Tracing {
+    fn drop(&mut self) {
+        // SAFETY: our own child.
+        unsafe { libc::kill(self._tool.0.id() as i32, libc::SIGINT) };
+        let _ = self._tool.0.wait();
+    }
+}
+
+impl Attached for Tracing {
+    fn toggle(&mut self, resident: &mut Resident) -> Result<Vec<f64>> {
+        let mut client = Client::connect(resident.process)?;
+        let commands = ["trace function off", "trace function on"];
+        let time = |command: &&str| {
+            let start = Instant::now();
+            client.command(command)?;
+            Ok(start.elapsed().as_secs_f64() * 1e3)
+        };
+        commands.iter().map(time).collect()
+    }
+}
+
+/// The program that a tool has started.
+fn child_of(process: i32) -> Result<i32> {
+    let children = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children"))?;
+    let first = children.split_whitespace().next();
+    Ok(first.context("it has started nothing")?.parse()?)
+}

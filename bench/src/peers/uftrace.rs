@@ -1,0 +1,117 @@
+//! uftrace: with a program compiled for it, and with one that it patches at its start.
+
+use super::tracer::{Kept, Rest, Session, Tracer, bytes_below, output};
+use crate::programs::{Programs, is_installed};
+use crate::run::{Places, remove};
+use anyhow::{Context, Result, ensure};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+pub const COMPILED: &str = "uftrace (-pg)";
+pub const PATCHED: &str = "uftrace (-P .)";
+
+struct Uftrace<'a> {
+    name: &'static str,
+    places: &'a Places,
+    options: &'static [&'static str],
+    sqlite: PathBuf,
+    objects: PathBuf,
+}
+
+pub fn compiled<'a>(places: &'a Places, programs: &Programs) -> Result<Box<dyn Tracer + 'a>> {
+    new(COMPILED, places, programs, &[], "-pg", &["-pg"])
+}
+
+/// It patches functions that begin with room for that, and others as far as it can: these have room.
+pub fn patched<'a>(places: &'a Places, programs: &Programs) -> Result<Box<dyn Tracer + 'a>> {
+    const ROOM: &[&str] = &["-fpatchable-function-entry=16"];
+    new(PATCHED, places, programs, &["-P", "."], "-room", ROOM)
+}
+
+fn new<'a>(
+    name: &'static str,
+    places: &'a Places,
+    programs: &Programs,
+    options: &'static [&'static str],
+    way: &str,
+    flags: &[&str],
+) -> Result<Box<dyn Tracer + 'a>> {
+    ensure!(is_installed("uftrace"), "apt-get install uftrace");
+    Ok(Box::new(Uftrace {
+        name,
+        places,
+        options,
+        sqlite: programs.resident_by("gcc", "sqlite", way, flags)?,
+        objects: programs.resident_by("gcc", "objects", way, flags)?,
+    }))
+}
+
+impl Uftrace<'_> {
+    fn reading(&self, words: &[&str]) -> Command {
+        let mut command = Command::new("uftrace");
+        command
+            .args(words)
+            .args(["--no-pager", "-d"])
+            .arg(self.places.peer_trace());
+        command
+    }
+}
+
+impl Tracer for Uftrace<'_> {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn cannot(&self, what: &str) -> Option<&'static str> {
+        what.contains("attach")
+            .then_some("it traces what it has started")
+            .or_else(|| {
+                what.contains("off or on")
+                    .then_some("not while a program runs")
+            })
+    }
+
+    fn note(&self, what: &str) -> Option<&'static str> {
+        what.starts_with("off").then_some("started with --disable")
+    }
+
+    fn program(&self, work: &str) -> Option<&Path> {
+        Some(match work {
+            "sqlite" => &self.sqlite,
+            _ => &self.objects,
+        })
+    }
+
+    fn launch(&self, work: &str, on: bool) -> Result<Option<Session>> {
+        remove(&self.places.peer_trace())?;
+        let mut command = self.reading(&["record", "--no-libcall"]);
+        command.args(self.options);
+        if !on {
+            command.arg("--disable");
+        }
+        Session::by(command.arg(self.program(work).context("no program")?), None)
+    }
+
+    fn kept(&self, _: Rest) -> Result<Option<Kept>> {
+        let text = output(&mut self.reading(&["report", "-f", "call"]))?;
+        let row = |line: &str| {
+            let (calls, function) = line.trim().split_once(' ')?;
+            Some((function.trim().to_owned(), calls.parse::<u64>().ok()?))
+        };
+        let rows: Vec<_> = text.lines().filter_map(row).collect();
+        let empty = rows.iter().find(|(function, _)| function == "empty");
+        Ok(Some(Kept {
+            bytes: bytes_below(&self.places.peer_trace())?,
+            events: 2 * rows.iter().map(|(_, calls)| calls).sum::<u64>(),
+            calls: empty.map_or(0, |(_, calls)| *calls),
+        }))
+    }
+
+    fn report(&self) -> Option<Command> {
+        Some(self.reading(&["report"]))
+    }
+
+    fn export(&self) -> Option<Command> {
+        Some(self.reading(&["dump", "--chrome"]))
+    }
+}
