@@ -98,8 +98,11 @@ fn computes(instruction: &Instruction) -> bool {
             _ => false,
         },
     };
+    // `pop %rsp` leaves no stack.
     let plain_push = !matches!(instruction.mnemonic(), Mnemonic::Push | Mnemonic::Pop)
-        || instruction.op0_kind() == OpKind::Register && instruction.op0_register().is_gpr64();
+        || instruction.op0_kind() == OpKind::Register
+            && instruction.op0_register().is_gpr64()
+            && instruction.op0_register() != Register::RSP;
     instruction.cpuid_features().iter().all(known)
         && !refused
         && !code.is_privileged()
@@ -187,6 +190,10 @@ unsafe extern "C" fn call(function: u64, registers: *mut Registers) {
         "sub rsp, 128",
         "lea r14, [rip + 2f]",
         "mov r15, rsp",
+        // The same in all vector registers, which hold what came before.
+        ".irp number, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15",
+        "movq xmm\\number, [rsi + 64]",
+        ".endr",
         "mov rax, [rsi + 104]",
         "push rax",
         "popfq",
