@@ -126,6 +126,7 @@ fn pair(places: &Places, program: &Path) -> Result<Row> {
         tool.end()?;
         let mut resident = Resident::recorded(places, &CHOICE, program, 0, 0)?;
         launched.push(resident.ask("call")?);
+        resident.end()?;
     }
     let [attached, launched] = [attached, launched].map(Samples::from_iter);
     let note = format!(
