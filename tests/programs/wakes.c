@@ -36,16 +36,31 @@ static void *listen(void *unused)
 	return unused;
 }
 
-/* Whether the other thread is in the system call read, by the kernel's own word. */
-static int sleeps(void)
+/* Whether a line of a file of the other thread in /proc begins so; what follows goes into `rest`. */
+static int says(const char *file, const char *begin, long *rest)
 {
 	char path[64], text[256] = "";
-	snprintf(path, sizeof path, "/proc/self/task/%d/syscall", sleeper);
-	FILE *file = fopen(path, "r");
-	if (!file || !fgets(text, sizeof text, file))
+	int found = 0;
+	snprintf(path, sizeof path, "/proc/self/task/%d/%s", sleeper, file);
+	FILE *opened = fopen(path, "r");
+	if (!opened)
 		abort();
-	fclose(file);
-	return strncmp(text, "0 ", 2) == 0;
+	while (!found && fgets(text, sizeof text, opened))
+		found = strncmp(text, begin, strlen(begin)) == 0;
+	fclose(opened);
+	*rest = strtol(text + strlen(begin), NULL, 0);
+	return found;
+}
+
+/* Whether the other thread is in the system call read and has left the processor there, which it has done `before` times
+ * until now. By the system call alone it may still be about to, and find the byte before it does. */
+static int sleeps(long *before)
+{
+	long left, unused;
+	if (!says("status", "voluntary_ctxt_switches:", &left) || left <= *before || !says("syscall", "0 ", &unused))
+		return 0;
+	*before = left;
+	return 1;
 }
 
 int main(int count, char **words)
@@ -54,8 +69,9 @@ int main(int count, char **words)
 	rounds = count > 1 ? atoi(words[1]) : 1;
 	if (pipe(line) || pthread_create(&other, NULL, listen, NULL))
 		return 1;
+	long before = 0;
 	for (int round = 0; round < rounds; round++) {
-		while (__atomic_load_n(&hearing, __ATOMIC_ACQUIRE) <= round || !sleeps())
+		while (__atomic_load_n(&hearing, __ATOMIC_ACQUIRE) <= round || !sleeps(&before))
 			usleep(50);
 		say();
 	}
