@@ -22,9 +22,9 @@ impl Place {
         fs::set_permissions(directory.path(), Permissions::from_mode(0o777)).unwrap();
         let program = directory.path().join("wakes");
         let built = c("wakes", &[]);
-        fs::copy(built.path, &program).unwrap();
         // Copied too, since a user may not come to where it was built.
-        fs::copy(nopal(), directory.path().join("nopal")).unwrap();
+        copy(nopal(), &directory.path().join("nopal"));
+        copy(&built.path, &program);
         Place { directory, program }
     }
 
@@ -59,6 +59,13 @@ impl Place {
         let raw = said_of(&["dump", "--as", "raw"], &self.trace());
         raw.lines().map(Line::of).collect()
     }
+}
+
+/// Copies a program in a process of its own: a child that another test starts meanwhile would inherit a descriptor of this
+/// one that may write to it, and nothing that may be written to can be executed.
+fn copy(from: &Path, to: &Path) {
+    let status = Command::new("cp").arg(from).arg(to).status().unwrap();
+    assert!(status.success(), "cp {} {}", from.display(), to.display());
 }
 
 fn said_of(words: &[&str], trace: &Path) -> String {
@@ -147,12 +154,21 @@ fn each_wake_up_stands_between_the_call_that_made_it_and_the_end_of_the_one_that
     let switches =
         |word: usize| clocks(&|line| line.is_event("sched_switch") && line.number(word) == sleeper);
     let (leaves, gets) = (switches(0), switches(2));
-    for (say, hear) in says.iter().zip(&hears) {
+    let of_sleeper = |(begin, end): (u64, u64)| -> Vec<String> {
+        let near = lines
+            .iter()
+            .filter(|line| (begin - 1_000_000..end + 1_000_000).contains(&line.clock));
+        let told = near.filter(|line| line.words.iter().any(|word| word.contains(&sleeper)));
+        told.map(|line| format!("{} {}", line.clock, line.words.join(" ")))
+            .collect()
+    };
+    for (round, (say, hear)) in says.iter().zip(&hears).enumerate() {
         let wakes = inside(&wakes, *hear);
         assert_eq!(
             wakes.len(),
             1,
-            "one wake-up of {sleeper} in {hear:?}: {wakes:?}"
+            "one wake-up of {sleeper} in {hear:?} of round {round}, told by {say:?}: {wakes:?} of {:#?}",
+            of_sleeper(*hear)
         );
         assert!(say.0 < wakes[0], "{say:?} {wakes:?}");
         let left = inside(&leaves, (hear.0, wakes[0]));

@@ -7,8 +7,8 @@ use nopal_process::Patch;
 use nopal_symbols::MARKER_NOP;
 use std::ops::Range;
 
-/// A jump at a site, to its thunk or hook, or a breakpoint that leads to its detour. Generated code holds it as these bytes, so that it can be undone by who knows
-/// nothing else.
+/// A jump at a site, to its thunk or hook, or a breakpoint that leads to its detour. Generated code holds it as these
+/// bytes, so that it can be undone by who knows nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct Change {

@@ -140,13 +140,16 @@ pub fn step_out(journal: &Journal, stopped: &mut Stopped, waiting: &[i32]) -> Re
 /// are; returns whether there may be any.
 pub fn unwrap_frames(journal: &Journal, memory: &Memory, left: &[Range<u64>]) -> Result<bool> {
     let mut some_left = false;
-    let pages = Pages::of(journal.process)?;
+    let pages = Pages::of(journal.process).ok();
     let (mut stack, mut mirror) = ([0; PAGE], [0; PAGE]);
     for at in journal.mirrored_parts(memory)? {
         let there = at.wrapping_add_signed(journal.mirror);
-        // What was never kept is not wrapped.
-        let Ok(kept) = pages.present(there..there.saturating_add(STACK_PART_BYTES)) else {
-            continue;
+        let part = there..there.saturating_add(STACK_PART_BYTES);
+        // What was never kept is not wrapped. Where the kernel does not tell, all of it is looked at.
+        let kept = pages.as_ref().map(|pages| pages.present(part.clone()));
+        let kept = match kept {
+            Some(Ok(kept)) => kept,
+            _ => vec![part],
         };
         for there in kept.into_iter().flat_map(|run| run.step_by(PAGE)) {
             let page = there.wrapping_sub(journal.mirror as u64);
