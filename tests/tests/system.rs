@@ -154,21 +154,12 @@ fn each_wake_up_stands_between_the_call_that_made_it_and_the_end_of_the_one_that
     let switches =
         |word: usize| clocks(&|line| line.is_event("sched_switch") && line.number(word) == sleeper);
     let (leaves, gets) = (switches(0), switches(2));
-    let of_sleeper = |(begin, end): (u64, u64)| -> Vec<String> {
-        let near = lines
-            .iter()
-            .filter(|line| (begin - 1_000_000..end + 1_000_000).contains(&line.clock));
-        let told = near.filter(|line| line.words.iter().any(|word| word.contains(&sleeper)));
-        told.map(|line| format!("{} {}", line.clock, line.words.join(" ")))
-            .collect()
-    };
-    for (round, (say, hear)) in says.iter().zip(&hears).enumerate() {
+    for (say, hear) in says.iter().zip(&hears) {
         let wakes = inside(&wakes, *hear);
         assert_eq!(
             wakes.len(),
             1,
-            "one wake-up of {sleeper} in {hear:?} of round {round}, told by {say:?}: {wakes:?} of {:#?}",
-            of_sleeper(*hear)
+            "one wake-up of {sleeper} in {hear:?}: {wakes:?}"
         );
         assert!(say.0 < wakes[0], "{say:?} {wakes:?}");
         let left = inside(&leaves, (hear.0, wakes[0]));

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
-use nopal_trace::{Note, SystemEvent, Trace};
+use nopal_trace::{Note, Succession, SystemEvent, Trace};
 
 use crate::names::printable;
 use crate::system::kind;
@@ -127,10 +127,12 @@ fn joined(parts: &[&str]) -> String {
 /// The system's events, by kind.
 fn system(trace: &Trace) -> String {
     let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
-    let mut lost = 0u64;
+    let (mut lost, mut untold) = (0u64, 0u64);
+    let mut succession = Succession::default();
     for processor in trace.processors() {
         lost = lost.saturating_add(processor.lost());
         for record in processor.events() {
+            untold += u64::from(succession.is_broken_by(processor.number, &record.event));
             if let SystemEvent::Lost { .. } = record.event {
                 continue;
             }
@@ -144,7 +146,9 @@ fn system(trace: &Trace) -> String {
     let parts = kinds
         .iter()
         .map(|(kind, number)| format!("{} {kind}", count(*number)));
-    let parts: Vec<String> = parts.chain([format!("{} lost", count(lost))]).collect();
+    let untold = (untold > 0).then(|| format!("{} switches from idle untold", count(untold)));
+    let lost = format!("{} lost", count(lost));
+    let parts: Vec<String> = parts.chain(untold).chain([lost]).collect();
     format!("{} on {processors} CPUs", parts.join(", "))
 }
 

@@ -48,7 +48,7 @@ pub use note::{Note, Session};
 pub use packet::Packet;
 pub use records::{Event, Record, Records, Style};
 pub use streams::ThreadKey;
-pub use system::{SystemEvent, SystemRecord, Task, TaskState};
+pub use system::{Succession, SystemEvent, SystemRecord, Task, TaskState};
 pub use taken::{State, Taken};
 pub use tally::{Calls, Tally};
 pub use trace::{Cost, Trace};

@@ -2,6 +2,7 @@
 
 use crate::layout::*;
 use nopal_abi::*;
+use std::collections::HashMap;
 
 /// The stream class of packets of processors.
 pub const PROCESSOR_STREAM: u32 = 1;
@@ -19,6 +20,9 @@ pub const SCHED_WAKEUP_NEW: u32 = number(21, 5);
 
 /// Words of the longest event, with its clock.
 pub const MOST_WORDS: usize = 2 + 7;
+
+/// The number of each processor's idle task.
+const IDLE: u32 = 0;
 
 /// A thread, as the kernel's scheduler tells of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,6 +97,30 @@ pub enum SystemEvent {
     },
     /// So many events are missing here. No record tells it, but the packets' headers do.
     Lost { events: u64 },
+}
+
+/// Who has which processor. Not every kernel tells what its idle tasks do: where another processor woke one, the switch
+/// away from it may be missing, and the wake-up that was its reason, too. The switch that follows shows it: a task leaves a
+/// processor that was left idle. (Between other tasks, a number may also change by an exec.)
+#[derive(Debug, Default)]
+pub struct Succession(HashMap<u32, u32>);
+
+impl Succession {
+    /// Of the next event of a processor: whether a switch before it was not told.
+    pub fn is_broken_by(&mut self, processor: u32, event: &SystemEvent) -> bool {
+        match event {
+            SystemEvent::Switch { previous, next, .. } => {
+                let given = self.0.insert(processor, next.thread);
+                given == Some(IDLE) && previous.thread != IDLE
+            }
+            // What is missing here is told as lost.
+            SystemEvent::Lost { .. } => {
+                self.0.remove(&processor);
+                false
+            }
+            _ => false,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -221,6 +249,30 @@ impl SystemRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_task_that_leaves_an_idle_processor_shows_that_a_switch_is_missing() {
+        let task = |thread| Task {
+            thread,
+            ..Task::default()
+        };
+        let switch = |from, to| SystemEvent::Switch {
+            previous: task(from),
+            process: from,
+            state: TaskState(b'S'),
+            next: task(to),
+        };
+        let mut succession = Succession::default();
+        let mut broken = |processor, event| succession.is_broken_by(processor, &event);
+        assert!(!broken(0, switch(5, 0)), "nothing is known at first");
+        assert!(!broken(1, switch(6, 7)), "another processor");
+        assert!(!broken(0, switch(0, 5)));
+        assert!(!broken(0, switch(5, 0)));
+        assert!(broken(0, switch(6, 0)));
+        assert!(!broken(0, SystemEvent::Lost { events: 1 }));
+        assert!(!broken(0, switch(5, 8)), "told as lost");
+        assert!(!broken(0, switch(9, 0)), "an exec");
+    }
 
     #[test]
     fn what_is_encoded_is_decoded() {

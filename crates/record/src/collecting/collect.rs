@@ -8,7 +8,8 @@ use nopal_abi::*;
 use nopal_process::thread_alive;
 use nopal_system::News;
 use nopal_trace::{
-    Chunk, Note, State, SystemEvent, SystemRecord, Taken, ThreadKey, Writer, payload_words,
+    Chunk, Note, State, Succession, SystemEvent, SystemRecord, Taken, ThreadKey, Writer,
+    payload_words,
 };
 use std::collections::{HashMap, HashSet};
 use std::thread::JoinHandle;
@@ -22,6 +23,8 @@ pub struct Totals {
     /// Events of the system, and those of them that are missing.
     pub system: u64,
     pub system_lost: u64,
+    /// Switches away from idle tasks that the kernel did not tell.
+    pub system_untold: u64,
     /// Bytes of records written.
     pub bytes: u64,
     /// Events that were recorded and then given up: by the flight recorder, or because the disk was full.
@@ -49,6 +52,7 @@ pub struct Collector {
     named: HashSet<ThreadKey>,
     /// Threads that the system's events tell of.
     met: HashSet<(u32, u32)>,
+    succession: Succession,
     /// Processes that have been told of as forked.
     forked: HashSet<u32>,
     pub totals: Totals,
@@ -68,6 +72,7 @@ impl Collector {
             taken: HashMap::new(),
             named: HashSet::new(),
             met: HashSet::new(),
+            succession: Succession::default(),
             forked: HashSet::new(),
             totals: Totals::default(),
             stopped: None,
@@ -255,12 +260,16 @@ impl Collector {
     ) -> Result<()> {
         if let News::Records(records) = &news {
             for record in *records {
+                let untold = self.succession.is_broken_by(processor, &record.event);
+                self.totals.system_untold += u64::from(untold);
                 self.meet(record, processes, writer)?;
             }
         }
         match news {
             News::Lost(events) => {
                 self.totals.system_lost += events;
+                let lost = SystemEvent::Lost { events };
+                self.succession.is_broken_by(processor, &lost);
                 let written = writer.system_lost(processor, events);
                 self.end_where_full(written)
             }

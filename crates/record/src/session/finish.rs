@@ -63,6 +63,12 @@ impl Session {
                 "{system_lost} events of the system were lost: they came faster than they could be read"
             ));
         }
+        let untold = collector.totals.system_untold;
+        if untold > 0 {
+            self.warnings.push(format!(
+                "the kernel did not tell of {untold} switches from idle processors, nor of the wake-ups before them"
+            ));
+        }
         if stacks > 0 {
             self.warnings.push(format!(
                 "{stacks} parts of stacks could not be mirrored: entries only were recorded there"
