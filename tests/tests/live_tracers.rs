@@ -1,8 +1,8 @@
 //! Tracers of latency on a program that runs, by the files of the tracing folder.
 
-use nopal_tests::c;
 use nopal_tests::mounted::Mounted;
 use nopal_tests::process::wait_until;
+use nopal_tests::{Awake, c};
 
 /// What the program passes in a long delay, in milliseconds.
 const LONG: u64 = 30;
@@ -70,6 +70,7 @@ fn latencies(text: &str) -> Vec<u64> {
 
 #[test]
 fn each_tracer_tells_of_the_delay_that_is_its_own() {
+    let _awake = Awake::new();
     let mut delays = Delays::new();
     delays
         .mounted
@@ -169,6 +170,7 @@ fn with_a_threshold_every_case_above_it_is_kept() {
 
 #[test]
 fn a_case_stands_in_the_histogram_of_the_processor_that_it_ended_on() {
+    let _awake = Awake::new();
     let mut delays = Delays::new();
     delays.tracing("echo wakeup >current_tracer");
     delays.make("sleep 20");

@@ -1,6 +1,6 @@
 //! The system's events beside the program's own: on one clock, in order, and as many as there were.
 
-use nopal_tests::{c, nopal};
+use nopal_tests::{Awake, c, nopal};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -268,6 +268,7 @@ fn wake_ups_that_are_forbidden_are_refused_before_anything_runs() {
 
 #[test]
 fn the_worst_wake_up_is_told_with_what_ran_meanwhile_where_no_function_is_recorded() {
+    let _awake = Awake::new();
     let place = Place::new();
     let output = Command::new(nopal())
         .args(["run", "-w", "-s", "-o"])
