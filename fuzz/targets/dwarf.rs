@@ -7,7 +7,7 @@
 mod common;
 
 use libfuzzer_sys::fuzz_target;
-use nopal_symbols::Image;
+use nopal_symbols::{Image, VariablePath};
 use object::{Object, ObjectSection};
 use std::ops::Range;
 use std::process::Command;
@@ -16,7 +16,8 @@ use std::sync::OnceLock;
 const SOURCE: &str = "
 enum colour { RED, GREEN = -3 };
 typedef const char *text;
-struct pair { long first, second; };
+struct inner { struct inner *next; union { int whole; char parts[4]; }; unsigned bit : 3; };
+struct pair { long first, second; struct inner inner, many[3][2]; };
 static long total;
 double share;
 static inline int twice(int number) { int result = number * 2; total += result; return result; }
@@ -34,9 +35,10 @@ int main(int count, char **words) { return each(GREEN, words[0], 0, (void *)word
 ";
 const FILE: &str = "source.c";
 const LINES: u32 = 20;
-const VARIABLES: [&str; 12] = [
+const VARIABLES: [&str; 20] = [
     "total", "share", "number", "result", "colour", "name", "pair", "bytes", "buffer", "index",
-    "count", "none",
+    "count", "none", "pair->second", "pair->inner.next->whole", "pair->inner.parts[3]",
+    "pair->many[2][1].next", "pair->inner.bit", "pair->nothing", "bytes[3]", "words[0]",
 ];
 const COMPILATIONS: [&[&str]; 4] = [
     &["-O2", "-g"],
@@ -105,7 +107,8 @@ fuzz_target!(|data: &[u8]| {
         .flat_map(|function| function.address..function.address + function.size);
     let code: Vec<u64> = code.collect();
     for name in VARIABLES {
-        let _ = image.variable(code[(instruction * 5) % code.len()], name);
+        let path = VariablePath::parsed(name).unwrap();
+        let _ = image.variable(code[(instruction * 5) % code.len()], &path);
     }
     for line in 0..LINES {
         let _ = image.places_of_line(FILE, line);

@@ -58,7 +58,7 @@ static bool measure(uint64_t address, struct nopal_text *text)
 
 static bool find(const struct nopal_fetch *fetch, const uint64_t *registers, uint64_t *value)
 {
-	uint64_t found = fetch->source < NOPAL_FETCH_CONSTANT ? registers[fetch->source] : 0;
+	uint64_t found = fetch->source < NOPAL_FETCH_CONSTANT ? registers[fetch->source] >> fetch->shift : 0;
 	found += fetch->offset[0];
 	for (uint32_t load = 1; load <= fetch->loads; load++) {
 		uint64_t loaded = 0;

@@ -35,20 +35,21 @@ void nopal_mark(const struct nopal_mark *mark, const uint64_t *values, uint64_t 
 /* ---- Fetching ---- */
 
 #define NOPAL_FETCHES 12
-#define NOPAL_FETCH_LOADS 3
+#define NOPAL_FETCH_LOADS 6
 #define NOPAL_FETCH_CONSTANT 16 /* in place of a register */
 
-/* How one value of a probe is found: a register or nothing, plus offset[0]; then as many loads from memory as it says,
+/* How one value of a probe is found: a register, shifted, or nothing, plus offset[0]; then as many loads from memory as it says,
  * each plus the offset that follows. As many of them as struct nopal_mark says follow it. */
 struct nopal_fetch {
 	uint8_t source;         /* the register, in the processor's numbering */
 	uint8_t loads;
 	uint8_t bytes;          /* of the last load: 1, 2, 4 or 8. The others are of 8 */
 	uint8_t text;           /* what was found is the address of text, which is meant */
-	uint32_t reserved;
+	uint8_t shift;          /* the register's value is shifted right by so many bits first */
+	uint8_t reserved[3];
 	uint64_t offset[NOPAL_FETCH_LOADS + 1];
 };
-_Static_assert(sizeof(struct nopal_mark) == 40 && sizeof(struct nopal_fetch) == 40, "as in crates/agent");
+_Static_assert(sizeof(struct nopal_mark) == 40 && sizeof(struct nopal_fetch) == 64, "as in crates/agent");
 
 /* Records a probe. Behind its values may come one more, if the shape counts it: a bit for each value that could not be
  * read and is 0 or empty. `registers` are 16, in the processor's numbering. */

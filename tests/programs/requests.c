@@ -38,6 +38,19 @@ KEPT static int answer(int n)
 	return -n;
 }
 
+struct question {
+	int number;
+	const struct worth {
+		short points[2];
+	} *worth;
+};
+
+KEPT static void ask(const struct question *question)
+{
+	(void)question;
+	EFFECT();
+}
+
 KEPT static void begin_phase(void) { EFFECT(); }
 KEPT static void end_phase(void) { EFFECT(); }
 
@@ -55,6 +68,9 @@ int main(void)
 		for (int i = 0; !strcmp(word, "fast") && i < number; i++)
 			CHECK(handle_request(0) == 10);
 		if (!strcmp(word, "answer")) {
+			struct worth worth = { { 0, (short)(number % 7) } };
+			struct question question = { number, &worth };
+			ask(&question);
 			int answered = answer(number);
 			CHECK(answered == -number);
 			STAP_PROBE2(requests, answered, number, answered);

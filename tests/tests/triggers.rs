@@ -289,6 +289,8 @@ fn markers_probes_and_static_probes_are_waited_for() {
     let mut desk = Desk::with(&options);
     desk.ctl(
         "probe answer new asked fetch n=$di:s32\nprobe asked on\n\
+         probe ask fetch question->number question->worth->points[1]\nprobe ask on\n\
+         when probe ask if question_worth_points_1 == 2 and question_number > 50 do count new points\n\
          when mark served if how == \"slow\" do count new slow\n\
          when mark served if ms > 2 and hits > 2 do mark new late\n\
          when probe asked if n == 7 do count new seven\n\
@@ -308,6 +310,7 @@ fn markers_probes_and_static_probes_are_waited_for() {
         ("slow", "met 6, fired 1"),
         ("late", "met 6, fired 1"),
         ("seven", "met 3, fired 1"),
+        ("points", "met 3, fired 1"),
         ("less", "met 3, fired 2"),
         ("quiet", "met 3, fired 1"),
         ("stopped", "met 3, fired 1"),

@@ -45,12 +45,14 @@ pub struct Fetch {
     /// Of the last load.
     pub bytes: u8,
     pub text: u8,
-    pub reserved: u32,
+    /// The register's value is shifted right by so many bits first.
+    pub shift: u8,
+    pub reserved: [u8; 3],
     pub offset: [u64; FETCH_LOADS + 1],
 }
 
 pub const FETCH_CONSTANT: u8 = 16;
-pub const FETCH_LOADS: usize = 3;
+pub const FETCH_LOADS: usize = 6;
 pub const FETCHES: usize = 12;
 const RED_ZONE: u32 = 128;
 
@@ -592,8 +594,14 @@ impl Probe {
         ];
         let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         for fetch in fetches {
-            bytes.extend([fetch.source, fetch.loads, fetch.bytes, fetch.text]);
-            bytes.extend(fetch.reserved.to_le_bytes());
+            bytes.extend([
+                fetch.source,
+                fetch.loads,
+                fetch.bytes,
+                fetch.text,
+                fetch.shift,
+            ]);
+            bytes.extend(fetch.reserved);
             bytes.extend(fetch.offset.iter().flat_map(|offset| offset.to_le_bytes()));
         }
         bytes

@@ -176,8 +176,9 @@ pub struct Attach {
 /// Record each time that an instruction of a program is run, with values from there
 ///
 /// WHERE is FUNCTION, FUNCTION+OFFSET, FILE:LINE, an address, or `return FUNCTION`. A VALUE is a register (%di), memory
-/// behind one (+8(%si)), a variable of the source, with :s8 to :s64, :u8 to :u64, :x8 to :x64 or :string behind it. The
-/// program reads, writes and ends as with `nopal record`, whose --probe takes the same, several of them if wanted.
+/// behind one (+8(%si)), a variable of the source or what is in it (request->length), with :s8 to :s64, :u8 to :u64,
+/// :x8 to :x64 or :string behind it. The program reads, writes and ends as with `nopal record`, whose --probe takes the
+/// same, several of them if wanted.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "nopal probe [OPTIONS] WHERE [new NAME] [fetch VALUE...] -- PROGRAM [ARG]...\n       nopal probe [OPTIONS] WHERE [new NAME] [fetch VALUE...] -p PID"

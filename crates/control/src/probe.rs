@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use nopal_symbols::VariablePath;
+
 use crate::engine::Place;
 use crate::grammar::{places_in, quoted};
 use crate::what::word;
@@ -9,7 +11,7 @@ use crate::what::word;
 /// Values that a probe fetches at most.
 pub const MOST_FETCHED: usize = 12;
 /// How deep memory may be pointed to by memory.
-pub const MOST_LOADS: usize = 3;
+pub const MOST_LOADS: usize = 6;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
@@ -68,7 +70,7 @@ pub enum Source {
     /// The memory behind what is found.
     Memory(i64, Box<Source>),
     /// By the debug information.
-    Variable(String),
+    Variable(VariablePath),
 }
 
 /// Integers with their bits.
@@ -214,7 +216,7 @@ impl Fetched {
             (None, Source::Register(_) | Source::Argument(_) | Source::InstructionPointer) => {
                 value[1..].to_owned()
             }
-            (None, Source::Variable(name)) => name.clone(),
+            (None, Source::Variable(path)) => path.word(),
             (None, _) => format!("arg{}", index + 1),
         };
         if !is_identifier(&name) {
@@ -259,10 +261,10 @@ impl Source {
             }
             return Ok(Source::Memory(offset, Box::new(inner)));
         }
-        if is_identifier(text) {
-            return Ok(Source::Variable(text.to_owned()));
-        }
-        Err("a value is a register ($di), memory (+8($si)) or a variable".to_owned())
+        VariablePath::parsed(text).map(Source::Variable).ok_or_else(|| {
+            "a value is a register ($di), memory (+8($si)), a variable or what is in it (queue.head->length, values[3])"
+                .to_owned()
+        })
     }
 
     /// How often memory is read for it.
@@ -284,7 +286,7 @@ impl fmt::Display for Source {
             Source::InstructionPointer => out.write_str("$ip"),
             Source::At(address) => write!(out, "@{address:#x}"),
             Source::Memory(offset, inner) => write!(out, "{offset:+}({inner})"),
-            Source::Variable(name) => out.write_str(name),
+            Source::Variable(path) => write!(out, "{path}"),
         }
     }
 }
@@ -413,7 +415,7 @@ mod tests {
             "return parse new r fetch ax=$ax:s32",
             "breakpoint parse+0x3 new b fetch ax=$ax:s32",
             "inflate+0x10@libz.so.1 new z fetch x=-16(+8($bp)):u8 arg1=$arg1",
-            "main.c:120 new line fetch count=count",
+            "main.c:120 new line fetch count=count queue_head_length=queue.head->length first=values[0]:u8",
             "0x401136 new a fetch where=$ip global=@0x404040:x32",
             "\"operator+(A const&, B)+0x8\" new plus",
         ] {
@@ -428,6 +430,8 @@ mod tests {
             short,
             "probe f+0x1c@lib new f+0x1c@lib fetch rdi=$di r9=$r9:u8 count=count"
         );
+        let in_it = probe("f fetch request->length").unwrap().to_string();
+        assert_eq!(in_it, "probe f new f fetch request_length=request->length");
         assert_eq!(probe("return f").unwrap().name, "f:return");
         assert_eq!(probe("breakpoint f+3").unwrap().name, "f+0x3");
         assert_eq!(probe("f@lib+0x1c"), probe("f+0x1c@lib"));
@@ -442,7 +446,10 @@ mod tests {
             ("f fetch $arg7", "registers are"),
             ("f fetch 8($di", "a value is"),
             ("f fetch x(x($di))", "offset"),
-            ("f fetch +0(+0(+0(+0($di))))", "3 times"),
+            ("f fetch +0(+0(+0(+0(+0(+0(+0($di)))))))", "6 times"),
+            ("f fetch request->", "a value is"),
+            ("f fetch values[-1]", "a value is"),
+            ("f fetch a->b x=a->b a.b", "two values are named \"a_b\""),
             ("f fetch $di:u9", "a type is"),
             ("f fetch a-b=$di", "letters"),
             ("f fetch $di $di", "two values"),

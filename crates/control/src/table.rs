@@ -547,7 +547,7 @@ pub const COMMANDS: &[Description] = &[
                 The jump is put into its code, switched off. WHERE is FUNCTION, FUNCTION+OFFSET, either of them with \
                 @LIBRARY, FILE:LINE, or an address. Up to 12 ARGS, each [NAME=]VALUE[:TYPE]: a register ($di, %di), \
                 memory behind one (+8($si), +0(+8($si))), memory at an address (@0x404040), a variable of the source \
-                (count); where a function begins, $arg1 to $arg6. TYPE is s8 to s64, u8 to u64, x8 to x64, or string, \
+                (count) or what is in it (queue.head->length, values[3]); where a function begins, $arg1 to $arg6. TYPE is s8 to s64, u8 to u64, x8 to x64, or string, \
                 for the text at an address.",
         example: "probe parse_query+0x1c new p fetch $di name=+8($si):string",
     },

@@ -14,6 +14,7 @@ use crate::elf::{Elf, LONGEST_PATH, string_at};
 use crate::functions::{self, Function};
 use crate::imports::{self, Import};
 use crate::markers::{self, BadMarker, Marker};
+use crate::path::VariablePath;
 use crate::probes::{self, Probe};
 use crate::stamp::Stamp;
 use crate::table::SymbolTable;
@@ -337,15 +338,16 @@ impl Image {
         Ok((line, first.into_values().collect()))
     }
 
-    /// Where the variable of a name is at an instruction, by the debug information; an error says why it cannot be had.
-    pub fn variable(&self, address: u64, name: &str) -> Result<Variable> {
+    /// Where a variable, or something in it, is at an instruction, by the debug information; an error says why it cannot
+    /// be had.
+    pub fn variable(&self, address: u64, path: &VariablePath) -> Result<Variable> {
         if self.elf.section(".debug_info").is_some() {
-            return variables::find(self, &self.elf, address, name);
+            return variables::find(self, &self.elf, address, path);
         }
         match debug::file(self, &self.debug_directories) {
-            Some(elf) => variables::find(self, &elf, address, name),
+            Some(elf) => variables::find(self, &elf, address, path),
             None => bail!(
-                "{} has no debug information to find {name} by (-g)",
+                "{} has no debug information to find {path} by (-g)",
                 self.file_name()
             ),
         }

@@ -2,31 +2,29 @@
 //! nothing.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use anyhow::{Result, anyhow, bail, ensure};
 use gimli::{
-    AttributeValue, DebuggingInformationEntry as Entry, DwAt, DwTag, DwarfSections, EndianSlice,
-    Expression, LittleEndian, Operation, SectionId, UnitOffset, constants as dw,
+    AttributeValue, DwarfSections, Expression, LittleEndian, Operation, SectionId, constants as dw,
 };
 
 use crate::elf::Elf;
 use crate::nearest::nearest;
+use crate::path::VariablePath;
+use crate::types::{Die, Slice, Unit, Units, Value, VariableKind};
 use crate::unwind::Cfa;
 use crate::{Image, compressed};
 
-type Slice<'a> = EndianSlice<'a, LittleEndian>;
-type Dwarf<'a> = gimli::Dwarf<Slice<'a>>;
-type Unit<'a> = gimli::Unit<Slice<'a>>;
-type Die<'a> = Entry<Slice<'a>>;
-type Value<'a> = AttributeValue<Slice<'a>>;
+/// Of a register, and of a pointer.
+const WORD_BYTES: u64 = 8;
 
-/// Types may be made of types so often.
-const MOST_TYPES: usize = 16;
-
-/// A variable at an instruction.
+/// A variable at an instruction, or something in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variable {
     pub base: Base,
+    /// So many bits of the register are before it.
+    pub shift: u8,
     /// Added to the base; then, for each that follows, memory is read at what was found, and it is added to that.
     pub offsets: Vec<i64>,
     /// Whether that is the variable's address, not the variable.
@@ -43,28 +41,13 @@ pub enum Base {
     Nothing,
 }
 
-/// Integers with their bits.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum VariableKind {
-    Signed(u8),
-    Unsigned(u8),
-    Character,
-    Pointer,
-    Double,
-    /// The address of text.
-    Text,
-    /// Text itself.
-    Characters,
-    /// The values have names.
-    Enumeration {
-        signed: bool,
-        bits: u8,
-        names: Vec<(i64, String)>,
-    },
-}
-
-/// The variable of a name at an address; an error says why it cannot be had.
-pub(crate) fn find(image: &Image, elf: &Elf, address: u64, name: &str) -> Result<Variable> {
+/// What a path means at an address; an error says why it cannot be had.
+pub(crate) fn find(
+    image: &Image,
+    elf: &Elf,
+    address: u64,
+    path: &VariablePath,
+) -> Result<Variable> {
     let sections = DwarfSections::load(|id: SectionId| {
         let section = elf.section(id.name());
         let bytes = section.and_then(|section| compressed::section_bytes(elf, section));
@@ -73,18 +56,37 @@ pub(crate) fn find(image: &Image, elf: &Elf, address: u64, name: &str) -> Result
     let dwarf = sections.borrow(|section| Slice::new(section, LittleEndian));
     let finder = Finder {
         image,
-        dwarf,
+        units: Units::of(dwarf),
         address,
-        name,
+        path,
+        name: &path.variable,
     };
     finder.find()
 }
 
 struct Finder<'a> {
     image: &'a Image,
-    dwarf: Dwarf<'a>,
+    units: Units<'a>,
     address: u64,
+    path: &'a VariablePath,
+    /// The path's variable.
     name: &'a str,
+}
+
+/// Where something is. What it is follows from its type.
+#[derive(Clone)]
+struct Spot {
+    base: Base,
+    shift: u8,
+    offsets: Vec<i64>,
+    is_address: bool,
+}
+
+/// Where a variable is.
+enum Location {
+    Whole(Spot),
+    /// One behind the other, with their bytes; some may be nowhere.
+    Pieces(Vec<(Option<Spot>, u64)>),
 }
 
 /// A function, a function inlined into it, or a block.
@@ -105,33 +107,28 @@ struct Said<'a> {
 
 impl<'a> Finder<'a> {
     fn find(&self) -> Result<Variable> {
-        let mut units = self.dwarf.units();
-        let mut own = None;
-        let mut others = Vec::new();
-        while let Ok(Some(header)) = units.next() {
-            let Ok(unit) = self.dwarf.unit(header) else {
-                continue;
-            };
-            match own.is_none() && self.holds(&unit) {
-                true => own = Some(unit),
-                false => others.push(header),
-            }
-        }
-        let Some(own) = own else {
+        let all = 0..self.units.count();
+        let holds = |index: &usize| {
+            let unit = self.units.look(*index);
+            unit.is_some_and(|unit| self.holds(&unit))
+        };
+        let own = all.clone().find(holds);
+        let own = own.and_then(|index| Some((index, self.units.unit(index)?)));
+        let Some((own_index, own)) = own else {
             bail!(
                 "there is no debug information of this code to find {} by",
                 self.name
             );
         };
-        let said = self.read(&own);
+        let said = self.read(own);
         if let Some((die, frame_base)) = &said.local {
-            return self.variable(&own, die, *frame_base);
+            return self.variable(own, die, *frame_base);
         }
         if let Some(die) = &said.global {
-            return self.variable(&own, die, None);
+            return self.variable(own, die, None);
         }
-        for header in others {
-            let Ok(unit) = self.dwarf.unit(header) else {
+        for index in all.filter(|index| *index != own_index) {
+            let Some(unit) = self.units.look(index) else {
                 continue;
             };
             if let Some(die) = &self.read(&unit).global {
@@ -157,7 +154,7 @@ impl<'a> Finder<'a> {
     /// Not by gimli's `die_ranges`, which adds a length to an address without a check.
     fn is_in(&self, unit: &Unit<'a>, die: &Die<'a>) -> bool {
         if let Some(ranges) = die.attr_value(dw::DW_AT_ranges) {
-            let Ok(Some(mut ranges)) = self.dwarf.attr_ranges(unit, ranges) else {
+            let Ok(Some(mut ranges)) = self.units.dwarf.attr_ranges(unit, ranges) else {
                 return false;
             };
             while let Ok(Some(range)) = ranges.next() {
@@ -167,7 +164,7 @@ impl<'a> Finder<'a> {
             }
             return false;
         }
-        let address = |value| self.dwarf.attr_address(unit, value).ok()?;
+        let address = |value| self.units.dwarf.attr_address(unit, value).ok()?;
         let ends = || {
             let low = address(die.attr_value(dw::DW_AT_low_pc)?)?;
             let high = match die.attr_value(dw::DW_AT_high_pc)? {
@@ -214,7 +211,7 @@ impl<'a> Finder<'a> {
                     });
                 }
                 dw::DW_TAG_variable | dw::DW_TAG_formal_parameter => {
-                    let Some(name) = self.name_of(unit, die) else {
+                    let Some(name) = self.units.name_of(unit, die) else {
                         continue;
                     };
                     match scopes.last() {
@@ -235,27 +232,6 @@ impl<'a> Finder<'a> {
         said
     }
 
-    /// Of the entry, or of the one that it completes.
-    fn name_of(&self, unit: &Unit<'a>, die: &Die<'a>) -> Option<String> {
-        let value = self.inherited(unit, die, dw::DW_AT_name)?;
-        let text = self.dwarf.attr_string(unit, value).ok()?;
-        Some(text.to_string_lossy().into_owned())
-    }
-
-    fn inherited(&self, unit: &Unit<'a>, die: &Die<'a>, name: DwAt) -> Option<Value<'a>> {
-        let mut die = die.clone();
-        for _ in 0..MOST_TYPES {
-            if let Some(value) = die.attr_value(name) {
-                return Some(value);
-            }
-            let origin = die
-                .attr_value(dw::DW_AT_abstract_origin)
-                .or_else(|| die.attr_value(dw::DW_AT_specification))?;
-            die = entry(unit, origin)?;
-        }
-        None
-    }
-
     // ---- where it is ----
 
     fn variable(
@@ -264,27 +240,131 @@ impl<'a> Finder<'a> {
         die: &Die<'a>,
         frame_base: Option<Value<'a>>,
     ) -> Result<Variable> {
-        let gone = || {
-            anyhow!(
-                "the variable {} is not kept at this instruction: the compiler has optimised it out",
-                self.name
-            )
-        };
-        let kind = self.kind(unit, self.inherited(unit, die, dw::DW_AT_type))?;
-        if let Some(value) = die.attr_value(dw::DW_AT_const_value) {
-            let value = value.sdata_value().ok_or_else(gone)?;
-            return Ok(Variable {
-                base: Base::Nothing,
-                offsets: vec![value],
-                is_address: false,
-                kind,
-            });
+        let kind = self.units.type_of(unit, die);
+        let mut kind = kind.ok_or_else(|| anyhow!("the type of {} is not known", self.name))?;
+        let mut location = self.location(unit, die, frame_base)?;
+        let mut offset = 0u64;
+        let mut told = self.name.to_owned();
+        for step in &self.path.steps {
+            let stepped = self.units.step(kind, step, &told)?;
+            if stepped.is_behind {
+                location = Location::Whole(self.spot(&location, offset, WORD_BYTES)?.behind());
+                offset = 0;
+            }
+            offset = offset.wrapping_add(stepped.offset);
+            kind = stepped.kind;
+            told += &step.to_string();
         }
-        let location = die.attr_value(dw::DW_AT_location).ok_or_else(gone)?;
-        let expression = self.expression(unit, location).ok_or_else(gone)?;
-        let mut variable = self.evaluate(unit, expression, frame_base)?;
-        variable.kind = kind;
-        Ok(variable)
+        let shown = self.units.shown(&kind, &told)?;
+        let spot = self.spot(&location, offset, self.units.bytes(&kind).unwrap_or(1))?;
+        ensure!(
+            spot.is_address || shown != VariableKind::Characters,
+            "{told} is kept in a register, where text is not fetched"
+        );
+        Ok(Variable {
+            base: spot.base,
+            shift: spot.shift,
+            offsets: spot.offsets,
+            is_address: spot.is_address,
+            kind: shown,
+        })
+    }
+
+    /// Where some bytes of the variable are, or of what it leads to.
+    fn spot(&self, location: &Location, offset: u64, bytes: u64) -> Result<Spot> {
+        let (mut spot, within) = match location {
+            Location::Whole(spot) => (spot.clone(), offset),
+            Location::Pieces(pieces) => {
+                let mut begin = 0u64;
+                let mut holds = pieces.iter().filter_map(|(spot, length)| {
+                    let within = offset.checked_sub(begin);
+                    begin = begin.saturating_add(*length);
+                    let is_in = offset.saturating_add(bytes) <= begin;
+                    within.filter(|_| is_in).map(|within| (spot, within))
+                });
+                match holds.next() {
+                    Some((Some(spot), within)) => (spot.clone(), within),
+                    Some((None, _)) => return Err(self.gone()),
+                    None => bail!("{} is kept in pieces", self.path),
+                }
+            }
+        };
+        if spot.is_address {
+            spot.add(within.cast_signed());
+        } else if within > 0 {
+            // A small structure in a register.
+            let is_plain = matches!(spot.base, Base::Register(_)) && spot.offsets == [0];
+            ensure!(
+                is_plain && within + bytes <= WORD_BYTES,
+                "{} is a part of a value that is in no memory",
+                self.path
+            );
+            spot.shift = 8 * within as u8;
+        }
+        Ok(spot)
+    }
+
+    fn gone(&self) -> anyhow::Error {
+        anyhow!(
+            "the variable {} is not kept at this instruction: the compiler has optimised it out",
+            self.name
+        )
+    }
+
+    /// The same, with the instructions nearest to this one at which it is kept.
+    fn gone_from(&self, unit: &Unit<'a>, location: Option<Value<'a>>) -> anyhow::Error {
+        let lists = location.and_then(|value| self.units.dwarf.attr_locations(unit, value).ok()?);
+        let mut nearest: Option<Range<u64>> = None;
+        if let Some(mut lists) = lists {
+            while let Ok(Some(one)) = lists.next() {
+                let range = one.range.begin..one.range.end;
+                let is_nearer = |other: &Range<u64>| {
+                    range.start.abs_diff(self.address) < other.start.abs_diff(self.address)
+                };
+                if !range.is_empty()
+                    && !one.data.0.is_empty()
+                    && nearest.as_ref().is_none_or(is_nearer)
+                {
+                    nearest = Some(range);
+                }
+            }
+        }
+        match nearest {
+            Some(range) => anyhow!(
+                "{}; it is kept from {} to {}",
+                self.gone(),
+                self.told(range.start),
+                self.told(range.end - 1)
+            ),
+            None => self.gone(),
+        }
+    }
+
+    /// `FUNCTION+0xOFFSET`
+    fn told(&self, address: u64) -> String {
+        match self.image.function_at(address) {
+            Ok(Some(function)) => format!("{}+{:#x}", function.name, address - function.address),
+            _ => format!("{address:#x}"),
+        }
+    }
+
+    fn location(
+        &self,
+        unit: &Unit<'a>,
+        die: &Die<'a>,
+        frame_base: Option<Value<'a>>,
+    ) -> Result<Location> {
+        if let Some(value) = die.attr_value(dw::DW_AT_const_value) {
+            let value = value.sdata_value().ok_or_else(|| self.gone())?;
+            return Ok(Location::Whole(Spot {
+                is_address: false,
+                ..Spot::at(Base::Nothing, value)
+            }));
+        }
+        let location = die.attr_value(dw::DW_AT_location);
+        let expression = location.and_then(|location| self.expression(unit, location));
+        let expression = expression.ok_or_else(|| self.gone_from(unit, location))?;
+        self.evaluate(unit, expression, frame_base)
     }
 
     /// The one that holds at the address.
@@ -292,7 +372,7 @@ impl<'a> Finder<'a> {
         if let AttributeValue::Exprloc(expression) = value {
             return Some(expression);
         }
-        let mut lists = self.dwarf.attr_locations(unit, value).ok()??;
+        let mut lists = self.units.dwarf.attr_locations(unit, value).ok()??;
         while let Ok(Some(one)) = lists.next() {
             if (one.range.begin..one.range.end).contains(&self.address) {
                 return Some(one.data).filter(|data| !data.0.is_empty());
@@ -306,14 +386,9 @@ impl<'a> Finder<'a> {
         unit: &Unit<'a>,
         expression: Expression<Slice<'a>>,
         frame_base: Option<Value<'a>>,
-    ) -> Result<Variable> {
-        let mut found: Option<Variable> = None;
-        let begin = |base, offset| Variable {
-            base,
-            offsets: vec![offset],
-            is_address: true,
-            kind: VariableKind::Pointer,
-        };
+    ) -> Result<Location> {
+        let mut found: Option<Spot> = None;
+        let mut pieces = Vec::new();
         let mut operations = expression.operations(unit.encoding());
         while let Some(operation) = operations.next()? {
             let next = match (operation, found.take()) {
@@ -322,34 +397,34 @@ impl<'a> Finder<'a> {
                         register, offset, ..
                     },
                     None,
-                ) => begin(Base::Register(register.0), offset),
+                ) => Spot::at(Base::Register(register.0), offset),
                 (Operation::FrameOffset { offset }, None) => {
                     let mut frame = self.frame(unit, frame_base)?;
-                    add(&mut frame, offset);
+                    frame.add(offset);
                     frame
                 }
                 (Operation::CallFrameCFA, None) => self.frame_address()?,
-                (Operation::Register { register }, None) => Variable {
+                (Operation::Register { register }, None) => Spot {
                     is_address: false,
-                    ..begin(Base::Register(register.0), 0)
+                    ..Spot::at(Base::Register(register.0), 0)
                 },
-                (Operation::Address { address }, None) => begin(Base::Address(address), 0),
+                (Operation::Address { address }, None) => Spot::at(Base::Address(address), 0),
                 (Operation::AddressIndex { index }, None) => {
-                    begin(Base::Address(self.dwarf.address(unit, index)?), 0)
+                    Spot::at(Base::Address(self.units.dwarf.address(unit, index)?), 0)
                 }
                 (Operation::UnsignedConstant { value }, None) => {
-                    begin(Base::Nothing, value.cast_signed())
+                    Spot::at(Base::Nothing, value.cast_signed())
                 }
-                (Operation::SignedConstant { value }, None) => begin(Base::Nothing, value),
+                (Operation::SignedConstant { value }, None) => Spot::at(Base::Nothing, value),
                 (Operation::PlusConstant { value }, Some(mut so_far)) => {
-                    add(&mut so_far, value.cast_signed());
+                    so_far.add(value.cast_signed());
                     so_far
                 }
                 (Operation::Deref { size: 8, .. }, Some(mut so_far)) => {
                     so_far.offsets.push(0);
                     so_far
                 }
-                (Operation::StackValue, Some(so_far)) => Variable {
+                (Operation::StackValue, Some(so_far)) => Spot {
                     is_address: false,
                     ..so_far
                 },
@@ -357,9 +432,18 @@ impl<'a> Finder<'a> {
                     "the variable {} is not kept at this instruction: only its caller may know it still",
                     self.name
                 ),
-                (Operation::Piece { .. }, _) => {
-                    bail!("the variable {} is kept in pieces", self.name)
+                (
+                    Operation::Piece {
+                        size_in_bits,
+                        bit_offset: None,
+                    },
+                    so_far,
+                ) => {
+                    self.ensure_general(&so_far)?;
+                    pieces.push((so_far, size_in_bits / 8));
+                    continue;
                 }
+                (Operation::ImplicitPointer { .. }, _) => return Err(self.gone()),
                 _ => bail!(
                     "how the variable {} is found is more than nopal can follow",
                     self.name
@@ -367,31 +451,37 @@ impl<'a> Finder<'a> {
             };
             found = Some(next);
         }
-        let variable = found.ok_or_else(|| {
-            anyhow!(
-                "the variable {} is not kept at this instruction: the compiler has optimised it out",
-                self.name
-            )
-        })?;
-        if let Base::Register(register) = variable.base {
+        if !pieces.is_empty() {
+            return Ok(Location::Pieces(pieces));
+        }
+        self.ensure_general(&found)?;
+        found.map(Location::Whole).ok_or_else(|| self.gone())
+    }
+
+    fn ensure_general(&self, spot: &Option<Spot>) -> Result<()> {
+        if let Some(Base::Register(register)) = spot.as_ref().map(|spot| spot.base) {
             ensure!(
                 register < 16,
                 "the variable {} is in a vector register, which probes do not fetch",
                 self.name
             );
         }
-        Ok(variable)
+        Ok(())
     }
 
-    fn frame(&self, unit: &Unit<'a>, frame_base: Option<Value<'a>>) -> Result<Variable> {
-        let unknown = || anyhow!("the frame that holds {} is not known", self.name);
+    fn frame(&self, unit: &Unit<'a>, frame_base: Option<Value<'a>>) -> Result<Spot> {
         let expression = frame_base.and_then(|base| self.expression(unit, base));
-        let mut frame = self.evaluate(unit, expression.ok_or_else(unknown)?, None)?;
-        frame.is_address = true;
-        Ok(frame)
+        let frame = expression.map(|expression| self.evaluate(unit, expression, None));
+        match frame.transpose()? {
+            Some(Location::Whole(frame)) => Ok(Spot {
+                is_address: true,
+                ..frame
+            }),
+            _ => bail!("the frame that holds {} is not known", self.name),
+        }
     }
 
-    fn frame_address(&self) -> Result<Variable> {
+    fn frame_address(&self) -> Result<Spot> {
         let changes = self.image.cfa_changes(self.address..self.address + 1);
         const FRAME_POINTER: u16 = 6;
         const STACK_POINTER: u16 = 7;
@@ -400,128 +490,32 @@ impl<'a> Finder<'a> {
             Some(Cfa::Rbp(offset)) => (FRAME_POINTER, offset),
             _ => bail!("the frame that holds {} is not known", self.name),
         };
-        Ok(Variable {
-            base: Base::Register(register),
+        Ok(Spot::at(Base::Register(register), offset))
+    }
+}
+
+impl Spot {
+    fn at(base: Base, offset: i64) -> Spot {
+        Spot {
+            base,
+            shift: 0,
             offsets: vec![offset],
             is_address: true,
-            kind: VariableKind::Pointer,
-        })
-    }
-
-    // ---- what it is ----
-
-    fn kind(&self, unit: &Unit<'a>, kind: Option<Value<'a>>) -> Result<VariableKind> {
-        let Some(die) = self.plain(unit, kind) else {
-            bail!("the type of {} is not known", self.name);
-        };
-        let bytes = die
-            .attr_value(dw::DW_AT_byte_size)
-            .and_then(|size| size.udata_value());
-        let bits = match bytes {
-            Some(bytes @ (1 | 2 | 4 | 8)) => Some(bytes as u8 * 8),
-            _ => None,
-        };
-        let encoding = match die.attr_value(dw::DW_AT_encoding) {
-            Some(AttributeValue::Encoding(encoding)) => Some(encoding),
-            _ => None,
-        };
-        match (die.tag(), bits) {
-            (dw::DW_TAG_base_type, Some(bits)) => match encoding {
-                Some(dw::DW_ATE_signed) => Ok(VariableKind::Signed(bits)),
-                Some(dw::DW_ATE_signed_char) => Ok(VariableKind::Character),
-                Some(dw::DW_ATE_float) if bits == 64 => Ok(VariableKind::Double),
-                Some(dw::DW_ATE_float) => bail!(
-                    "{} is a number of {bits} bits with a point, which probes do not show",
-                    self.name
-                ),
-                _ => Ok(VariableKind::Unsigned(bits)),
-            },
-            (dw::DW_TAG_enumeration_type, Some(bits)) => Ok(self.enumeration(unit, &die, bits)),
-            (
-                dw::DW_TAG_pointer_type
-                | dw::DW_TAG_reference_type
-                | dw::DW_TAG_rvalue_reference_type,
-                _,
-            ) => match self.is_character(unit, die.attr_value(dw::DW_AT_type)) {
-                true => Ok(VariableKind::Text),
-                false => Ok(VariableKind::Pointer),
-            },
-            (dw::DW_TAG_array_type, _)
-                if self.is_character(unit, die.attr_value(dw::DW_AT_type)) =>
-            {
-                Ok(VariableKind::Characters)
-            }
-            _ => bail!(
-                "{} is more than a number, an address or text: fetch what is in it by registers and offsets",
-                self.name
-            ),
         }
     }
 
-    /// Without names and qualifiers of its own.
-    fn plain(&self, unit: &Unit<'a>, kind: Option<Value<'a>>) -> Option<Die<'a>> {
-        const NAMES: [DwTag; 5] = [
-            dw::DW_TAG_typedef,
-            dw::DW_TAG_const_type,
-            dw::DW_TAG_volatile_type,
-            dw::DW_TAG_restrict_type,
-            dw::DW_TAG_atomic_type,
-        ];
-        let mut die = entry(unit, kind?)?;
-        for _ in 0..MOST_TYPES {
-            if !NAMES.contains(&die.tag()) {
-                return Some(die);
-            }
-            die = entry(unit, die.attr_value(dw::DW_AT_type)?)?;
-        }
-        None
-    }
-
-    fn is_character(&self, unit: &Unit<'a>, kind: Option<Value<'a>>) -> bool {
-        self.plain(unit, kind).is_some_and(|die| {
-            let encoding = die.attr_value(dw::DW_AT_encoding);
-            encoding == Some(AttributeValue::Encoding(dw::DW_ATE_signed_char))
-        })
-    }
-
-    fn enumeration(&self, unit: &Unit<'a>, die: &Die<'a>, bits: u8) -> VariableKind {
-        const MOST_NAMES: usize = 256;
-        let mut names = Vec::new();
-        if let Ok(mut entries) = unit.entries_at_offset(die.offset()) {
-            let _ = entries.next_dfs();
-            while let Ok(Some(one)) = entries.next_dfs() {
-                if one.depth() <= 0 || names.len() == MOST_NAMES {
-                    break;
-                }
-                let value = one.attr_value(dw::DW_AT_const_value);
-                let value = value.and_then(|value| value.sdata_value());
-                if let (dw::DW_TAG_enumerator, Some(value), Some(name)) =
-                    (one.tag(), value, self.name_of(unit, one))
-                {
-                    names.push((value, name));
-                }
-            }
-        }
-        let signed = names.iter().any(|(value, _)| *value < 0);
-        VariableKind::Enumeration {
-            signed,
-            bits,
-            names,
+    fn add(&mut self, offset: i64) {
+        if let Some(last) = self.offsets.last_mut() {
+            *last = last.wrapping_add(offset);
         }
     }
-}
 
-fn add(variable: &mut Variable, offset: i64) {
-    if let Some(last) = variable.offsets.last_mut() {
-        *last = last.wrapping_add(offset);
+    /// Where a pointer that is here points to.
+    fn behind(mut self) -> Spot {
+        if self.is_address {
+            self.offsets.push(0);
+        }
+        self.is_address = true;
+        self
     }
-}
-
-fn entry<'a>(unit: &Unit<'a>, reference: Value<'a>) -> Option<Die<'a>> {
-    let offset: UnitOffset = match reference {
-        AttributeValue::UnitRef(offset) => offset,
-        AttributeValue::DebugInfoRef(offset) => offset.to_unit_offset(unit)?,
-        _ => return None,
-    };
-    unit.entry(offset).ok()
 }

@@ -3,7 +3,11 @@
 mod common;
 
 use common::Workshop;
-use nopal_symbols::Image;
+use nopal_symbols::{Image, VariablePath};
+
+fn path(text: &str) -> VariablePath {
+    VariablePath::parsed(text).unwrap()
+}
 
 /// A function, and a unit of as many bytes of code as `length` says, from `low` on.
 fn unit(low: &str, length: &str) -> String {
@@ -39,7 +43,7 @@ fn a_unit_that_is_longer_than_memory_holds_no_code() {
         workshop.run("gcc -shared -nostdlib f.s -o f");
         let image = Image::open_with_debug_directories(&workshop.path("f"), &[]).unwrap();
         let address = image.symbol("f").unwrap();
-        image.variable(address, "x").unwrap_err().to_string()
+        image.variable(address, &path("x")).unwrap_err().to_string()
     };
     assert!(why("0", "0x100000").contains("no variable is named x"));
     assert!(why("-16", "32").contains("no debug information"));

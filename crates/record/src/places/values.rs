@@ -4,7 +4,7 @@ use crate::places::probes::Found;
 use anyhow::{Context, Result, ensure};
 use nopal_agent::{FETCH_CONSTANT, FETCH_LOADS, Fetch};
 use nopal_control::{Fetched, Probe, Shown, Source, Way};
-use nopal_symbols::{Base, VariableKind};
+use nopal_symbols::{Base, VariableKind, VariablePath};
 use nopal_trace::{Field, FieldKind};
 
 /// A value, for a file that is loaded at 0.
@@ -20,7 +20,7 @@ impl Value {
     pub fn plain_register(&self) -> Option<u8> {
         const STACK_POINTER: u8 = 4;
         let fetch = self.fetch;
-        let plain = fetch.loads == 0 && fetch.text == 0 && fetch.offset[0] == 0;
+        let plain = fetch.loads == 0 && fetch.text == 0 && fetch.offset[0] == 0 && fetch.shift == 0;
         let is_register = fetch.source < FETCH_CONSTANT && fetch.source != STACK_POINTER;
         (plain && is_register).then_some(fetch.source)
     }
@@ -63,8 +63,8 @@ pub fn value(fetched: &Fetched, probe: &Probe, place: &Found) -> Result<(Value, 
             value.fetch.source = FETCH_CONSTANT;
             value.fetch.offset[0] = *address;
         }
-        Source::Variable(name) => {
-            let kind = variable(name, place, &mut value)?;
+        Source::Variable(path) => {
+            let kind = variable(path, place, &mut value)?;
             is_text |= fetched.kind.is_none()
                 && matches!(kind, VariableKind::Text | VariableKind::Characters);
             own_kind = match kind {
@@ -110,11 +110,11 @@ pub fn value(fetched: &Fetched, probe: &Probe, place: &Found) -> Result<(Value, 
 }
 
 /// Begins a value with a variable.
-fn variable(name: &str, place: &Found, value: &mut Value) -> Result<VariableKind> {
+fn variable(path: &VariablePath, place: &Found, value: &mut Value) -> Result<VariableKind> {
     /// The processor's numbers of DWARF's registers.
     const NUMBERS: [u8; 16] = [0, 2, 1, 3, 6, 7, 5, 4, 8, 9, 10, 11, 12, 13, 14, 15];
     let image = &place.module.file.image;
-    let variable = image.variable(place.address, name)?;
+    let variable = image.variable(place.address, path)?;
     let fetch = &mut value.fetch;
     fetch.source = match variable.base {
         Base::Register(register) => {
@@ -123,6 +123,7 @@ fn variable(name: &str, place: &Found, value: &mut Value) -> Result<VariableKind
         }
         Base::Address(_) | Base::Nothing => FETCH_CONSTANT,
     };
+    fetch.shift = variable.shift;
     for (index, offset) in variable.offsets.iter().enumerate() {
         if index > 0 {
             load(fetch)?;
@@ -189,7 +190,7 @@ fn follow(source: &Source, probe: &Probe, place: &Found, value: &mut Value) -> R
             add(&mut value.fetch, *offset);
             load(&mut value.fetch)?;
         }
-        Source::Variable(name) => drop(variable(name, place, value)?),
+        Source::Variable(path) => drop(variable(path, place, value)?),
     }
     Ok(())
 }

@@ -1,0 +1,480 @@
+//! Types of the source, from DWARF: what is in them, and what a value of them is.
+
+use std::cell::OnceCell;
+
+use anyhow::{Result, anyhow, bail, ensure};
+use gimli::{
+    AttributeValue, DebuggingInformationEntry, DwAt, DwTag, EndianSlice, LittleEndian, UnitHeader,
+    UnitOffset, constants as dw,
+};
+
+use crate::nearest::nearest;
+use crate::path::Step;
+
+pub(crate) type Slice<'a> = EndianSlice<'a, LittleEndian>;
+pub(crate) type Dwarf<'a> = gimli::Dwarf<Slice<'a>>;
+pub(crate) type Unit<'a> = gimli::Unit<Slice<'a>>;
+pub(crate) type Die<'a> = DebuggingInformationEntry<Slice<'a>>;
+pub(crate) type Value<'a> = AttributeValue<Slice<'a>>;
+
+/// Types may be made of types so often, and structures nameless in structures.
+const MOST_TYPES: usize = 16;
+/// Members, enumerators and dimensions that are looked at.
+const MOST_CHILDREN: usize = 1 << 14;
+/// Members that are named where one is asked for.
+const MOST_TOLD: usize = 6;
+const POINTER_BYTES: u64 = 8;
+
+/// Integers with their bits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VariableKind {
+    Signed(u8),
+    Unsigned(u8),
+    Character,
+    Pointer,
+    Double,
+    /// The address of text.
+    Text,
+    /// Text itself.
+    Characters,
+    /// The values have names.
+    Enumeration {
+        signed: bool,
+        bits: u8,
+        names: Vec<(i64, String)>,
+    },
+}
+
+/// The units of a file. Entries may refer to other units' (LTO).
+pub(crate) struct Units<'a> {
+    pub dwarf: Dwarf<'a>,
+    headers: Vec<UnitHeader<Slice<'a>>>,
+    /// Those that are needed more than once.
+    kept: Vec<OnceCell<Option<Unit<'a>>>>,
+}
+
+/// An entry, and the unit that it is in.
+pub(crate) type Place<'u, 'a> = (&'u Unit<'a>, Die<'a>);
+
+/// A type without names and qualifiers of its own.
+pub(crate) enum Type<'u, 'a> {
+    Entry(Place<'u, 'a>),
+    /// An array's: that of its elements, and how many there are in each dimension, as far as that is known.
+    Array(Place<'u, 'a>, Vec<Option<u64>>),
+}
+
+/// How to come from a value to what is in it.
+pub(crate) struct Stepped<'u, 'a> {
+    /// What is in it is not in the value, but where it points to.
+    pub is_behind: bool,
+    /// In bytes.
+    pub offset: u64,
+    pub kind: Type<'u, 'a>,
+}
+
+impl<'a> Units<'a> {
+    pub fn of(dwarf: Dwarf<'a>) -> Units<'a> {
+        let mut headers = Vec::new();
+        let mut all = dwarf.units();
+        while let Ok(Some(header)) = all.next() {
+            headers.push(header);
+        }
+        let kept = headers.iter().map(|_| OnceCell::new()).collect();
+        Units {
+            dwarf,
+            headers,
+            kept,
+        }
+    }
+
+    pub fn count(&self) -> usize {
+        self.headers.len()
+    }
+
+    /// One to be looked at once.
+    pub fn look(&self, index: usize) -> Option<Unit<'a>> {
+        self.dwarf.unit(self.headers[index]).ok()
+    }
+
+    pub fn unit(&self, index: usize) -> Option<&Unit<'a>> {
+        self.kept[index].get_or_init(|| self.look(index)).as_ref()
+    }
+
+    /// What a value of `unit` refers to.
+    fn entry<'u>(&'u self, unit: &'u Unit<'a>, reference: Value<'a>) -> Option<Place<'u, 'a>> {
+        let (unit, offset): (_, UnitOffset) = match reference {
+            AttributeValue::UnitRef(offset) => (unit, offset),
+            AttributeValue::DebugInfoRef(offset) => match offset.to_unit_offset(&unit.header) {
+                Some(own) => (unit, own),
+                None => {
+                    let mut headers = self.headers.iter();
+                    let holds = |header: &UnitHeader<_>| offset.to_unit_offset(header).is_some();
+                    let unit = self.unit(headers.position(holds)?)?;
+                    (unit, offset.to_unit_offset(&unit.header)?)
+                }
+            },
+            _ => return None,
+        };
+        Some((unit, unit.entry(offset).ok()?))
+    }
+
+    /// Of the entry, or of the one that it completes.
+    pub fn name_of(&self, unit: &Unit<'a>, die: &Die<'a>) -> Option<String> {
+        let (unit, value) = self.inherited(unit, die, dw::DW_AT_name)?;
+        let text = self.dwarf.attr_string(unit, value).ok()?;
+        Some(text.to_string_lossy().into_owned())
+    }
+
+    fn inherited<'u>(
+        &'u self,
+        unit: &'u Unit<'a>,
+        die: &Die<'a>,
+        name: DwAt,
+    ) -> Option<(&'u Unit<'a>, Value<'a>)> {
+        let mut place = (unit, die.clone());
+        for _ in 0..MOST_TYPES {
+            let (unit, die) = &place;
+            if let Some(value) = die.attr_value(name) {
+                return Some((unit, value));
+            }
+            let origin = die
+                .attr_value(dw::DW_AT_abstract_origin)
+                .or_else(|| die.attr_value(dw::DW_AT_specification))?;
+            place = self.entry(unit, origin)?;
+        }
+        None
+    }
+
+    // ---- types ----
+
+    /// Of a variable or a member.
+    pub fn type_of<'u>(&'u self, unit: &'u Unit<'a>, die: &Die<'a>) -> Option<Type<'u, 'a>> {
+        let (unit, value) = self.inherited(unit, die, dw::DW_AT_type)?;
+        let place = self.plain(self.entry(unit, value)?)?;
+        if place.1.tag() != dw::DW_TAG_array_type {
+            return Some(Type::Entry(place));
+        }
+        let (unit, die) = place;
+        let mut counts = Vec::new();
+        for child in children(unit, &die) {
+            if child.tag() == dw::DW_TAG_subrange_type {
+                let number = |name| child.attr_value(name)?.udata_value();
+                let last = || number(dw::DW_AT_upper_bound)?.checked_add(1);
+                counts.push(number(dw::DW_AT_count).or_else(last));
+            }
+        }
+        let has_gaps = [dw::DW_AT_byte_stride, dw::DW_AT_bit_stride];
+        let has_gaps = has_gaps.iter().any(|name| die.attr(*name).is_some());
+        let element = self.aimed_at(unit, &die)?;
+        (!has_gaps && !counts.is_empty()).then_some(Type::Array(element, counts))
+    }
+
+    /// The type that a type is made of.
+    fn aimed_at<'u>(&'u self, unit: &'u Unit<'a>, die: &Die<'a>) -> Option<Place<'u, 'a>> {
+        self.plain(self.entry(unit, die.attr_value(dw::DW_AT_type)?)?)
+    }
+
+    fn plain<'u>(&'u self, mut place: Place<'u, 'a>) -> Option<Place<'u, 'a>> {
+        const NAMES: [DwTag; 5] = [
+            dw::DW_TAG_typedef,
+            dw::DW_TAG_const_type,
+            dw::DW_TAG_volatile_type,
+            dw::DW_TAG_restrict_type,
+            dw::DW_TAG_atomic_type,
+        ];
+        for _ in 0..MOST_TYPES {
+            let (unit, die) = &place;
+            if !NAMES.contains(&die.tag()) {
+                return Some(place);
+            }
+            place = self.entry(unit, die.attr_value(dw::DW_AT_type)?)?;
+        }
+        None
+    }
+
+    /// How many bytes a value of it has, if that is known.
+    pub fn bytes(&self, kind: &Type<'_, 'a>) -> Option<u64> {
+        match kind {
+            Type::Entry((_, die)) => {
+                let size = die.attr_value(dw::DW_AT_byte_size);
+                let size = size.and_then(|size| size.udata_value());
+                size.or_else(|| is_pointer(die).then_some(POINTER_BYTES))
+            }
+            Type::Array((unit, die), counts) => {
+                let element = self.bytes(&Type::Entry((unit, die.clone())))?;
+                let mut counts = counts.iter();
+                counts.try_fold(element, |bytes, count| bytes.checked_mul((*count)?))
+            }
+        }
+    }
+
+    /// From a value that people call `told` to what is in it.
+    pub fn step<'u>(
+        &'u self,
+        from: Type<'u, 'a>,
+        step: &Step,
+        told: &str,
+    ) -> Result<Stepped<'u, 'a>> {
+        match step {
+            Step::Member(name) => self.member(from, name, told),
+            Step::Element(index) => self.element(from, *index, told),
+        }
+    }
+
+    fn element<'u>(
+        &'u self,
+        from: Type<'u, 'a>,
+        index: u64,
+        told: &str,
+    ) -> Result<Stepped<'u, 'a>> {
+        let (is_behind, kind) = match from {
+            Type::Array(element, mut counts) => {
+                let count = counts.remove(0);
+                // One of no elements stands where a structure ends, and as many follow as there was room for.
+                if let Some(count) = count.filter(|count| *count > 0) {
+                    ensure!(
+                        index < count,
+                        "{told} has {count} elements, from {told}[0] on"
+                    );
+                }
+                let is_last = counts.is_empty();
+                (
+                    false,
+                    if is_last {
+                        Type::Entry(element)
+                    } else {
+                        Type::Array(element, counts)
+                    },
+                )
+            }
+            Type::Entry((unit, die)) if is_pointer(&die) => {
+                let aimed = self.type_of(unit, &die);
+                (
+                    true,
+                    aimed.ok_or_else(|| anyhow!("what {told} points to has no type"))?,
+                )
+            }
+            _ => bail!("{told} is no array"),
+        };
+        let bytes = self.bytes(&kind).ok_or_else(|| {
+            anyhow!("how many bytes an element of {told} has is not in the debug information")
+        })?;
+        let offset = index
+            .checked_mul(bytes)
+            .filter(|offset| i64::try_from(*offset).is_ok());
+        Ok(Stepped {
+            is_behind,
+            offset: offset.ok_or_else(|| anyhow!("{told} does not reach so far"))?,
+            kind,
+        })
+    }
+
+    fn member<'u>(&'u self, from: Type<'u, 'a>, name: &str, told: &str) -> Result<Stepped<'u, 'a>> {
+        let (is_behind, place) = match from {
+            Type::Entry((unit, die)) if is_pointer(&die) => (true, self.aimed_at(unit, &die)),
+            Type::Entry(place) => (false, Some(place)),
+            Type::Array(..) => bail!("{told} is an array: choose an element, such as {told}[0]"),
+        };
+        let place = place.filter(|(_, die)| is_structure(die));
+        let (unit, die) =
+            place.ok_or_else(|| anyhow!("{told} is no structure, and points to none"))?;
+        ensure!(
+            die.attr(dw::DW_AT_declaration).is_none(),
+            "what is in {told} is not in the debug information of this source file, only its type's name"
+        );
+        let mut others = Vec::new();
+        if let Some((offset, kind)) = self.search(unit, &die, name, 0, &mut others)? {
+            return Ok(Stepped {
+                is_behind,
+                offset,
+                kind,
+            });
+        }
+        match nearest(others.iter().map(String::as_str), name) {
+            near if near.is_empty() => {
+                bail!("{told} has no member {name}, but {}", listed(&others))
+            }
+            near => bail!(
+                "{told} has no member {name}; the nearest are {}",
+                near.join(", ")
+            ),
+        }
+    }
+
+    /// Also in nameless structures and in what it is derived from.
+    fn search<'u>(
+        &'u self,
+        unit: &'u Unit<'a>,
+        die: &Die<'a>,
+        name: &str,
+        depth: usize,
+        others: &mut Vec<String>,
+    ) -> Result<Option<(u64, Type<'u, 'a>)>> {
+        for child in children(unit, die) {
+            let is_base = child.tag() == dw::DW_TAG_inheritance;
+            // What has no place in the structure is a variable.
+            let is_static = child.attr(dw::DW_AT_external).is_some();
+            if is_static || !(is_base || child.tag() == dw::DW_TAG_member) {
+                continue;
+            }
+            let own = self.name_of(unit, &child);
+            let offset = match child.attr_value(dw::DW_AT_data_member_location) {
+                None => Some(0),
+                Some(value) => value.udata_value(),
+            };
+            let is_meant = own.as_deref() == Some(name);
+            if is_meant {
+                for bits in [
+                    dw::DW_AT_bit_size,
+                    dw::DW_AT_data_bit_offset,
+                    dw::DW_AT_bit_offset,
+                ] {
+                    ensure!(
+                        child.attr(bits).is_none(),
+                        "{name} is a bit-field, which has no address: fetch the memory that it is in, by a register"
+                    );
+                }
+            }
+            let known = || anyhow!("where {name} is depends on the object (a virtual base)");
+            let kind = self.type_of(unit, &child);
+            if is_meant {
+                let kind = kind.ok_or_else(|| anyhow!("the type of {name} is not known"))?;
+                return Ok(Some((offset.ok_or_else(known)?, kind)));
+            }
+            match (own, kind) {
+                (Some(own), _) if !is_base => others.push(own),
+                (_, Some(Type::Entry((unit, inner))))
+                    if depth < MOST_TYPES && is_structure(&inner) =>
+                {
+                    if let Some((within, kind)) =
+                        self.search(unit, &inner, name, depth + 1, others)?
+                    {
+                        let offset = offset.ok_or_else(known)?.checked_add(within);
+                        return Ok(Some((offset.ok_or_else(known)?, kind)));
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// What a value that people call `told` is shown as.
+    pub fn shown(&self, kind: &Type<'_, 'a>, told: &str) -> Result<VariableKind> {
+        let (unit, die) = match kind {
+            Type::Entry(place) => place,
+            Type::Array((_, element), counts) => match counts.len() == 1 && is_character(element) {
+                true => return Ok(VariableKind::Characters),
+                false => bail!("{told} is an array: choose an element, such as {told}[0]"),
+            },
+        };
+        let bits = match self.bytes(kind) {
+            Some(bytes @ (1 | 2 | 4 | 8)) => Some(bytes as u8 * 8),
+            _ => None,
+        };
+        let encoding = match die.attr_value(dw::DW_AT_encoding) {
+            Some(AttributeValue::Encoding(encoding)) => Some(encoding),
+            _ => None,
+        };
+        match (die.tag(), bits) {
+            (dw::DW_TAG_base_type, Some(bits)) => match encoding {
+                Some(dw::DW_ATE_signed) => Ok(VariableKind::Signed(bits)),
+                Some(dw::DW_ATE_signed_char) => Ok(VariableKind::Character),
+                Some(dw::DW_ATE_float) if bits == 64 => Ok(VariableKind::Double),
+                Some(dw::DW_ATE_float) => {
+                    bail!(
+                        "{told} is a number of {bits} bits with a point, which probes do not show"
+                    )
+                }
+                _ => Ok(VariableKind::Unsigned(bits)),
+            },
+            (dw::DW_TAG_enumeration_type, Some(bits)) => Ok(self.enumeration(unit, die, bits)),
+            _ if is_pointer(die) => match self.aimed_at(unit, die) {
+                Some((_, aimed)) if is_character(&aimed) => Ok(VariableKind::Text),
+                _ => Ok(VariableKind::Pointer),
+            },
+            _ if is_structure(die) => {
+                let named = |child: Die<'a>| {
+                    let is_member = child.tag() == dw::DW_TAG_member;
+                    self.name_of(unit, &child).filter(|_| is_member)
+                };
+                let members: Vec<String> =
+                    children(unit, die).into_iter().filter_map(named).collect();
+                bail!(
+                    "{told} is a structure: choose a member of it: {}",
+                    listed(&members)
+                )
+            }
+            _ => bail!("{told} is no number, address or text"),
+        }
+    }
+
+    fn enumeration(&self, unit: &Unit<'a>, die: &Die<'a>, bits: u8) -> VariableKind {
+        const MOST_NAMES: usize = 256;
+        let named = |one: Die<'a>| {
+            let value = one.attr_value(dw::DW_AT_const_value)?.sdata_value()?;
+            let is_enumerator = one.tag() == dw::DW_TAG_enumerator;
+            Some((value, self.name_of(unit, &one).filter(|_| is_enumerator)?))
+        };
+        let names = children(unit, die).into_iter().filter_map(named);
+        let names: Vec<(i64, String)> = names.take(MOST_NAMES).collect();
+        let signed = names.iter().any(|(value, _)| *value < 0);
+        VariableKind::Enumeration {
+            signed,
+            bits,
+            names,
+        }
+    }
+}
+
+fn is_pointer(die: &Die) -> bool {
+    const POINTERS: [DwTag; 3] = [
+        dw::DW_TAG_pointer_type,
+        dw::DW_TAG_reference_type,
+        dw::DW_TAG_rvalue_reference_type,
+    ];
+    POINTERS.contains(&die.tag())
+}
+
+fn is_structure(die: &Die) -> bool {
+    const STRUCTURES: [DwTag; 3] = [
+        dw::DW_TAG_structure_type,
+        dw::DW_TAG_class_type,
+        dw::DW_TAG_union_type,
+    ];
+    STRUCTURES.contains(&die.tag())
+}
+
+fn is_character(die: &Die) -> bool {
+    let encoding = die.attr_value(dw::DW_AT_encoding);
+    encoding == Some(AttributeValue::Encoding(dw::DW_ATE_signed_char))
+}
+
+/// The entries right below an entry.
+fn children<'a>(unit: &Unit<'a>, die: &Die<'a>) -> Vec<Die<'a>> {
+    let mut all = Vec::new();
+    if let Ok(mut entries) = unit.entries_at_offset(die.offset()) {
+        let _ = entries.next_dfs();
+        let mut looked_at = 0;
+        while let Ok(Some(one)) = entries.next_dfs() {
+            if one.depth() <= 0 || looked_at == MOST_CHILDREN {
+                break;
+            }
+            looked_at += 1;
+            if one.depth() == 1 {
+                all.push(one.clone());
+            }
+        }
+    }
+    all
+}
+
+fn listed(names: &[String]) -> String {
+    match names {
+        [] => "none".to_owned(),
+        names => {
+            let more = if names.len() > MOST_TOLD { ", …" } else { "" };
+            names[..names.len().min(MOST_TOLD)].join(", ") + more
+        }
+    }
+}
