@@ -1,8 +1,10 @@
 #!/bin/sh
 # Counting calls without reading a record: a session that runs keeps the counts, and its control file shows them.
-# `counting.sh PID FUNCTION` counts for ten seconds.
+# `counting.sh PID FUNCTION` counts for ten seconds, from the first time that the session is asked.
 set -e
-nopal attach --for 10s -F "$2" -o counting.data "$1" &
-sleep 9
+nopal attach --for 12s -F "$2" -o counting.data "$1" &
+sleep 1
+nopal ctl "$1" >/dev/null
+sleep 10
 nopal ctl "$1" | grep '^#'
 wait
