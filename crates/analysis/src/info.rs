@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
-use nopal_trace::{Note, Succession, SystemEvent, Trace};
+use nopal_trace::{Note, Packet, Succession, SystemEvent, Trace};
 
+use crate::filter::{begin, end};
 use crate::names::printable;
 use crate::system::kind;
 use crate::text::{Align, Table, bytes, count, date, duration, rate};
@@ -41,16 +42,14 @@ fn facts(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
     let session = trace.session();
     let clocks = trace.clocks();
     let threads = trace.threads();
-    let packets = || threads.iter().flat_map(|thread| thread.packets());
-    let begin = packets()
-        .map(|packet| packet.clock_begin())
-        .min()
-        .unwrap_or(0);
-    let end = packets()
-        .map(|packet| packet.clock_end())
-        .max()
-        .unwrap_or(0);
-    let words: u64 = packets().map(|packet| packet.words().len() as u64).sum();
+    let of_threads = threads.iter().flat_map(|thread| thread.packets());
+    let of_processors = trace.processors();
+    let of_processors = of_processors.flat_map(|processor| processor.packets());
+    let packets: Vec<Packet> = of_threads.chain(of_processors).collect();
+    let words: u64 = packets
+        .iter()
+        .map(|packet| packet.words().len() as u64)
+        .sum();
     let identities: BTreeSet<(u32, u64)> = threads
         .iter()
         .map(|thread| (thread.thread, thread.begin))
@@ -91,7 +90,7 @@ fn facts(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
     }
     fact(
         "time",
-        duration(clocks.duration_ns(end.saturating_sub(begin))),
+        duration(clocks.duration_ns(end(trace).saturating_sub(begin(trace)))),
     )?;
     fact("threads", count(identities.len() as u64))?;
     fact(
@@ -99,7 +98,7 @@ fn facts(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
         format!(
             "{} in {} packets",
             bytes(words.saturating_mul(8)),
-            count(packets().count() as u64)
+            count(packets.len() as u64)
         ),
     )?;
     fact("system", system(trace))?;

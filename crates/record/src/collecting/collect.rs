@@ -233,10 +233,7 @@ impl Collector {
                 self.totals.events += events;
                 self.totals.holes += holes;
                 self.totals.damage += damage;
-                self.totals.bytes = writer.bytes();
-                if self.limit.is_some_and(|limit| self.totals.bytes >= limit) {
-                    self.stopped = Some("the trace has grown to its limit (--max-size)".into());
-                }
+                self.weigh(writer);
                 Ok(true)
             }
             Ok(Chunk::Empty | Chunk::Repeated) => Ok(true),
@@ -280,6 +277,7 @@ impl Collector {
             News::Records(records) => {
                 self.totals.system += records.len() as u64;
                 let written = writer.system(processor, records);
+                self.weigh(writer);
                 self.end_where_full(written)
             }
         }
@@ -318,7 +316,17 @@ impl Collector {
     /// Writes what has been taken of processors.
     pub fn flush_system(&mut self, writer: &mut Writer) -> Result<()> {
         let written = writer.flush_system();
+        self.weigh(writer);
         self.end_where_full(written)
+    }
+
+    /// Ends the recording where the trace has grown to its limit.
+    fn weigh(&mut self, writer: &Writer) {
+        self.totals.bytes = writer.bytes();
+        if self.limit.is_some_and(|limit| self.totals.bytes >= limit) {
+            let reason = "the trace has grown to its limit (--max-size)";
+            self.stopped.get_or_insert_with(|| reason.into());
+        }
     }
 
     fn end_where_full(&mut self, written: Result<()>) -> Result<()> {
@@ -506,6 +514,32 @@ mod tests {
         collector.finish(&region, &mut writer).unwrap();
         assert_eq!(region.chunk_state(0), CHUNK_FREE);
         assert_eq!(collector.totals.events, 0);
+    }
+
+    #[test]
+    fn events_of_the_system_count_for_the_limit() {
+        use nopal_trace::Session;
+
+        let scratch = tempfile::tempdir().unwrap();
+        let mut writer = Writer::create(&scratch.path().join("trace"), Session::default()).unwrap();
+        let mut collector = Collector::new(Keep::All, Some(writer.bytes() + 1));
+        let record = SystemRecord {
+            clock: 1,
+            event: SystemEvent::In {
+                process: 7,
+                thread: 7,
+            },
+        };
+        for _ in 0..3 {
+            let news = News::Records(&[record]);
+            collector
+                .system(0, news, &HashSet::new(), &mut writer)
+                .unwrap();
+            collector.flush_system(&mut writer).unwrap();
+        }
+        assert_eq!([collector.totals.system, collector.totals.given_up], [1, 2]);
+        assert!(collector.stopped.unwrap().contains("--max-size"));
+        assert_eq!(collector.totals.bytes, writer.bytes());
     }
 
     #[test]

@@ -108,6 +108,7 @@ impl Session {
             Err(error) if Writer::is_full(&error) => {}
             other => other?,
         }
+        let bytes = writer.bytes();
         drop(writer);
         self.guardian.dismiss();
         // It is nothing that the trace lacks.
@@ -124,7 +125,7 @@ impl Session {
             given_up,
             snapshots: self.shared.snapshots().told(),
             muted,
-            bytes: collector.totals.bytes,
+            bytes,
             warnings: self.warnings,
         };
         // The end of our own process takes it away in less time.
