@@ -3,7 +3,7 @@
 use nopal_analysis::drive::Drive;
 use nopal_analysis::dump::{Excerpt, Format, Look, dump, function};
 use nopal_analysis::filter::Filter;
-use nopal_analysis::hist::{By, distributions, of_tracer};
+use nopal_analysis::hist::{By, Group, distributions, of_tracer};
 use nopal_analysis::names::Names;
 use nopal_analysis::tracers::Tracer;
 use nopal_analysis::values::What;
@@ -152,6 +152,17 @@ fn histograms_are_told_apart_by_where_calls_and_cases_ended() {
     );
     let counts = cases.iter().map(|group| group.distribution.count());
     assert_eq!(counts.sum::<u64>(), past.cases);
+    let what = What::new(Some("wakeup"), &names, with.markers()).unwrap();
+    let drive = Drive::default();
+    let same = distributions(&with, &names, &what, &filter, by, &drive).unwrap();
+    let counts = |groups: &[Group]| -> Vec<u64> {
+        let counts = groups.iter().map(|group| group.distribution.count());
+        counts.collect()
+    };
+    assert_eq!(counts(&same), counts(&cases));
+    let error = distributions(&with, &names, &what, &filter, By::Function, &drive);
+    let error = error.err().unwrap().to_string();
+    assert!(error.contains("told apart by thread"), "{error}");
     let error = calls(&trace(0)).err().unwrap().to_string();
     assert!(error.contains("nopal record -e sched"), "{error}");
 }

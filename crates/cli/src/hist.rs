@@ -3,9 +3,8 @@
 use anstream::eprintln;
 use anyhow::Result;
 use nopal_analysis::hist::{self, Group};
-use nopal_analysis::names::Names;
 use nopal_analysis::text::count;
-use nopal_analysis::tracers::{self, Past};
+use nopal_analysis::tracers::Past;
 use nopal_analysis::values::What;
 
 use crate::arguments::{ByArgument, Hist};
@@ -13,31 +12,23 @@ use crate::open::driven;
 use crate::output::{self, finish, width};
 
 pub fn run(arguments: &Hist) -> Result<()> {
-    let (text, input) = arguments.subject.parts();
-    let trace = input.open()?;
-    let names = Names::new(&trace);
+    let (trace, names, mut what) = arguments.subject.open()?;
     let filter = arguments.filter.filter();
-    let by = |what: &mut What| ByArgument::by(arguments.by.as_ref(), what, trace.markers());
-    match text.and_then(|text| tracers::asked(text, &names)) {
-        Some(tracer) => {
-            let mut what = What::times(tracer.name());
-            let by = by(&mut what)?;
-            let (groups, past) = hist::of_tracer(&trace, &names, &tracer, &filter, by, |_| ())?;
-            write(arguments, &what, &groups)?;
-            for line in missing(&past) {
-                eprintln!("nopal: {line}");
-            }
-            Ok(())
-        }
+    let by = ByArgument::by(arguments.by.as_ref(), &mut what, trace.markers())?;
+    let (groups, past) = match what.tracer() {
+        Some(tracer) => hist::of_tracer(&trace, &names, tracer, &filter, by, |_| ())?,
         None => {
-            let mut what = What::new(text, &names, trace.markers())?;
-            let by = by(&mut what)?;
             let groups = driven("reading calls", |drive| {
                 hist::distributions(&trace, &names, &what, &filter, by, drive)
             })?;
-            write(arguments, &what, &groups)
+            (groups, Past::default())
         }
+    };
+    write(arguments, &what, &groups)?;
+    for line in missing(&past) {
+        eprintln!("nopal: {line}");
     }
+    Ok(())
 }
 
 fn write(arguments: &Hist, what: &What, groups: &[Group]) -> Result<()> {

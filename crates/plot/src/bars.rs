@@ -48,9 +48,9 @@ pub fn draw(
         &Labels {
             title: &format!("{}: histogram", what.text),
             x: &format!("{}{note}", name_of(what)),
-            y: "calls",
+            y: what.noun(),
             legend: Vec::new(),
-            caption: vec![of_which(trace, &groups, groups.len())],
+            caption: vec![of_which(trace, what, &groups, groups.len())],
         },
     );
     for bar in &bars {

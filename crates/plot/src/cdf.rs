@@ -26,7 +26,7 @@ pub fn draw(
 ) -> Result<Picture> {
     let all = distributions(trace, names, what, filter, by, drive)?;
     let groups = &all[..all.len().min(COLORS.len())];
-    let caption = vec![of_which(trace, groups, all.len())];
+    let caption = vec![of_which(trace, what, groups, all.len())];
     let legend = match groups {
         [_] => Vec::new(),
         groups => groups.iter().map(|group| group.name.clone()).collect(),
@@ -38,8 +38,8 @@ pub fn draw(
         _ => 100.0,
     };
     let y_label = match groups {
-        [_] => "calls up to this value",
-        _ => "percent of calls up to this value",
+        [_] => format!("{} up to this value", what.noun()),
+        _ => format!("percent of {} up to this value", what.noun()),
     };
     let y = Axis::counts(whole);
     let mut field = Field::new(
@@ -48,7 +48,7 @@ pub fn draw(
         &Labels {
             title: &format!("{}: cumulative distribution", what.text),
             x: &label,
-            y: y_label,
+            y: &y_label,
             legend,
             caption,
         },
@@ -67,14 +67,15 @@ pub fn draw(
 }
 
 /// What is shown of a trace, in one line.
-pub fn of_which(trace: &Trace, groups: &[Group], all: usize) -> String {
-    let calls: u64 = groups.iter().map(|group| group.distribution.count()).sum();
+pub fn of_which(trace: &Trace, what: &What, groups: &[Group], all: usize) -> String {
+    let noun = what.noun();
+    let number: u64 = groups.iter().map(|group| group.distribution.count()).sum();
     let more = match all - groups.len() {
         0 => String::new(),
-        more => format!("; {more} groups with fewer calls are left out"),
+        more => format!("; {more} groups with fewer {noun} are left out"),
     };
     let command = trace.session().command.join(" ");
-    format!("{} calls{more}. {command}", count(calls))
+    format!("{} {noun}{more}. {command}", count(number))
 }
 
 /// An axis for the values of some groups, and its label.

@@ -1,4 +1,4 @@
-//! How values of calls change over time.
+//! How values of calls, or the cases of a tracer, change over time.
 
 use anyhow::{Context, Result};
 use nopal_analysis::drive::Drive;
@@ -68,24 +68,25 @@ pub fn draw(
     );
     let y = Axis::values(least as f64, most as f64, scale, unit_of(what));
     let note = if y.is_log() { " (logarithmic)" } else { "" };
-    let calls: u64 = found().map(Distribution::count).sum();
+    let number: u64 = found().map(Distribution::count).sum();
     let mut field = Field::new(
         x,
         y,
         &Labels {
             title: &format!("{} over time", what.text),
-            x: "begin of the call, since the trace's beginning",
+            x: "when they began, since the trace's beginning",
             y: &format!("{}{note}", name_of(what)),
             legend: SERIES.map(|(name, _)| name.to_string()).into(),
             caption: vec![format!(
-                "{} calls, in {COLUMNS} parts of the time. {}",
-                count(calls),
+                "{} {}, in {COLUMNS} parts of the time. {}",
+                count(number),
+                what.noun(),
                 trace.session().command.join(" ")
             )],
         },
     );
     let width = (until - from) as f64 / COLUMNS as f64;
-    // Curves end where nothing was called.
+    // Curves end where there was nothing.
     let mut parts: Vec<[Vec<(f64, f64)>; 3]> = Vec::new();
     let mut gap = true;
     for (at, column) in columns.iter().enumerate() {

@@ -21,6 +21,8 @@ const MOST: usize = 1 << 22;
 /// Rows, by process and value.
 pub struct Counts {
     pub title: String,
+    /// What is counted.
+    noun: &'static str,
     is_time: bool,
     command: String,
     rows: Vec<(u32, i64, u64)>,
@@ -64,6 +66,7 @@ impl Counts {
         all.sort_unstable();
         Ok(Counts {
             title: name_of(what),
+            noun: what.noun(),
             is_time: what.is_time(),
             command: trace.session().command.join(" "),
             rows: all,
@@ -84,7 +87,7 @@ impl Counts {
         let mut table = Table::new(&[
             ("process", Align::Right),
             ("value", Align::Right),
-            ("calls", Align::Right),
+            (self.noun, Align::Right),
         ]);
         for cells in self.cells() {
             table.row(cells.into());
@@ -101,7 +104,7 @@ impl Counts {
         const ROW: f64 = 17.0;
         const GAP: f64 = 18.0;
         let cells = self.cells();
-        let heads = ["process", "value", "calls"].map(str::to_string);
+        let heads = ["process", "value", self.noun].map(str::to_string);
         let widths: [f64; 3] = std::array::from_fn(|column| {
             let all = cells.iter().chain([&heads]);
             all.map(|cells| text_width(&cells[column], PLAIN))

@@ -50,6 +50,7 @@ impl Sample {
             calls_per_thread: 3_000,
             functions: 200,
             arguments: true,
+            sleeps: 300,
             ..Shape::default()
         };
         Sample::new(|path| {
@@ -76,7 +77,11 @@ impl Sample {
             latency::draw(trace, names, what, filter, scale, drive).unwrap(),
             bars::draw(trace, names, what, filter, scale, drive).unwrap(),
         ];
-        for by in [By::Nothing, By::Thread, By::Function] {
+        let by = match what.tracer() {
+            Some(_) => By::Processor,
+            None => By::Function,
+        };
+        for by in [By::Nothing, By::Thread, by] {
             pictures.push(cdf::draw(trace, names, what, filter, by, scale, drive).unwrap());
         }
         for rows in [3, 200] {
@@ -162,10 +167,26 @@ fn labels_do_not_overlap_nor_leave_the_picture() {
         (&few, "function_3", AxisScale::Log),
         (&few, "function_7.arg1", AxisScale::Auto),
         (&many, "*.result >> 60", AxisScale::Linear),
+        (&few, "wakeup", AxisScale::Auto),
+        (&few, "function_3..function_7", AxisScale::Log),
     ] {
         for (at, picture) in sample.of_values(text, scale).iter().enumerate() {
             assert_readable(picture, &format!("{at} of {text}, {scale:?}"));
         }
+    }
+}
+
+#[test]
+fn pictures_of_tracers_count_cases() {
+    let sample = Sample::synthetic(2);
+    for picture in sample.of_values("offcpu", AxisScale::Auto) {
+        let words = words(&tree(&picture));
+        let words: Vec<&str> = words.iter().map(|(text, _)| text.as_str()).collect();
+        assert!(words.iter().any(|text| text.contains("cases")), "{words:?}");
+        assert!(
+            words.iter().any(|text| text.contains("offcpu")),
+            "{words:?}"
+        );
     }
 }
 

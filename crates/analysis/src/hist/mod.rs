@@ -4,19 +4,18 @@ mod bars;
 mod write;
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use hdrhistogram::Histogram;
 use nopal_trace::{ThreadInfo, Trace};
 
 use crate::drive::Drive;
-use crate::filter::{Filter, Sieve};
+use crate::filter::Filter;
 use crate::names::{Names, ThreadNames};
 use crate::system::Whereabouts;
 use crate::text::count;
-use crate::tracers::{self, Case, Past, Tracer};
-use crate::values::{Tally, Value, What, tally};
+use crate::tracers::{Case, Past, Tracer};
+use crate::values::{Tally, Value, What, cases, tally};
 pub use bars::{Bar, Scale, bars};
 pub use write::{write_json, write_text};
 
@@ -160,23 +159,11 @@ pub fn distributions(
     by: By,
     drive: &Drive,
 ) -> Result<Vec<Group>> {
-    let digits = if by == By::Nothing {
-        DIGITS
-    } else {
-        DIGITS_OF_MANY
-    };
+    if let Some(tracer) = what.tracer() {
+        check(tracer, by)?;
+    }
     let whereabouts = whereabouts(trace, by)?;
-    let new = || Distributions {
-        by,
-        whereabouts: whereabouts.as_ref(),
-        digits,
-        thread: 0,
-        process: 0,
-        known: HashMap::new(),
-        last: (0, usize::MAX),
-        of: Vec::new(),
-        beyond: false,
-    };
+    let new = || Distributions::new(by, whereabouts.as_ref());
     let tallies = tally(trace, names, what, filter, drive, new)?;
     ensure!(
         !tallies.iter().any(|tally| tally.beyond),
@@ -205,49 +192,23 @@ pub fn of_tracer(
     tracer: &Tracer,
     filter: &Filter,
     by: By,
-    mut found: impl FnMut(&Case),
+    found: impl FnMut(&Case),
 ) -> Result<(Vec<Group>, Past)> {
+    check(tracer, by)?;
+    let whereabouts = whereabouts(trace, by)?;
+    let mut all = Distributions::new(by, whereabouts.as_ref());
+    let past = cases(trace, names, tracer, filter, &mut all, found)?;
+    let all = all.of.into_iter().collect();
+    Ok((groups(trace, names, all, by), past))
+}
+
+fn check(tracer: &Tracer, by: By) -> Result<()> {
     ensure!(
         !matches!(by, By::Function | By::Value),
         "{}: cases are told apart by thread, process or cpu",
         tracer.name()
     );
-    let threads = trace.threads();
-    let whereabouts = whereabouts(trace, by)?;
-    let mut sieve = Sieve::new(filter, trace);
-    let mut all: HashMap<u64, Distribution> = HashMap::new();
-    let digits = if by == By::Nothing {
-        DIGITS
-    } else {
-        DIGITS_OF_MANY
-    };
-    let past = tracers::of_trace(trace, names, tracer, |case| {
-        let thread = &threads[case.end_thread as usize];
-        sieve.begin(thread);
-        if !sieve.passes(case.begin, case.ticks()) {
-            return;
-        }
-        found(&case);
-        let key = match by {
-            By::Thread => u64::from(case.end_thread),
-            By::Process => u64::from(thread.process),
-            By::Processor => place(whereabouts.as_ref(), case.end_thread as usize, case.end),
-            By::Nothing | By::Function | By::Value => 0,
-        };
-        let ns = trace.clocks().duration_ns(case.ticks());
-        if let Entry::Vacant(entry) = all.entry(key)
-            && let Ok(new) = Distribution::new(digits)
-        {
-            entry.insert(new);
-        }
-        if let Some(distribution) = all.get_mut(&key) {
-            distribution.add(i64::try_from(ns).unwrap_or(i64::MAX));
-        }
-    })?;
-    if all.is_empty() {
-        bail!("{}: {}", tracer.name(), sieve.left_out.why(filter));
-    }
-    Ok((groups(trace, names, all, by), past))
+    Ok(())
 }
 
 fn whereabouts(trace: &Trace, by: By) -> Result<Option<Whereabouts>> {
@@ -299,7 +260,24 @@ struct Distributions<'a> {
     beyond: bool,
 }
 
-impl Distributions<'_> {
+impl<'a> Distributions<'a> {
+    fn new(by: By, whereabouts: Option<&'a Whereabouts>) -> Distributions<'a> {
+        Distributions {
+            by,
+            whereabouts,
+            digits: match by {
+                By::Nothing => DIGITS,
+                _ => DIGITS_OF_MANY,
+            },
+            thread: 0,
+            process: 0,
+            known: HashMap::new(),
+            last: (0, usize::MAX),
+            of: Vec::new(),
+            beyond: false,
+        }
+    }
+
     #[cold]
     fn find(&mut self, key: u64) -> Option<usize> {
         if let Some(&at) = self.known.get(&key) {

@@ -1,4 +1,5 @@
-//! Values of calls: how long each took, or what is computed of its arguments and its result; and values of markers.
+//! Values of calls: how long each took, or what is computed of its arguments and its result; values of markers; and how
+//! long the cases of tracers took.
 
 mod condition;
 mod expression;
@@ -12,11 +13,13 @@ use crate::calls::{Arguments, Ending, Frame, Sink, Style};
 use crate::drive::{Drive, Worker};
 use crate::filter::{Filter, LeftOut, Sieve};
 use crate::names::Names;
+use crate::tracers::{self, Case, Past, Tracer};
 pub use condition::{Condition, Met};
 pub use expression::Expression;
 use expression::Inputs;
 
-/// Which value of which functions: `read`, `read.result`, `read.arg1 >> 12`; or of a marker: `net_rx.len`.
+/// Which value of which functions: `read`, `read.result`, `read.arg1 >> 12`; of a marker: `net_rx.len`; or of a tracer's
+/// cases: `lockhold`, `read..write`.
 pub struct What {
     /// As the user wrote it.
     pub text: String,
@@ -26,6 +29,7 @@ pub struct What {
     needs: Needs,
     /// By event: which of its marker's fields.
     fields: HashMap<u32, usize>,
+    tracer: Option<Tracer>,
     group: Option<GroupBy>,
 }
 
@@ -64,13 +68,18 @@ impl Needs {
 }
 
 impl What {
-    /// `FUNCTION`, which means its duration, `FUNCTION.EXPRESSION`, or `MARKER.FIELD`. Without any text, the durations
-    /// of all calls.
+    /// `FUNCTION`, which means its duration, `FUNCTION.EXPRESSION`, `MARKER.FIELD`, or a tracer, unless a function is
+    /// called so. Without any text, the durations of all calls.
     pub fn new(text: Option<&str>, names: &Names, markers: &Markers) -> Result<What> {
         let Some(text) = text else {
             let all = vec![true; names.functions().len()];
             return Ok(What::of("all calls", all, Expression::Duration));
         };
+        if let Some(tracer) = tracers::asked(text, names) {
+            let mut what = What::of(text, Vec::new(), Expression::Duration);
+            what.tracer = Some(tracer);
+            return Ok(what);
+        }
         let mut functions = vec![false; names.functions().len()];
         let mut choose = |numbers: Vec<u32>| {
             for number in numbers {
@@ -100,11 +109,6 @@ impl What {
         Ok(What::of(text, functions, expression))
     }
 
-    /// Times that are not those of calls.
-    pub fn times(text: &str) -> What {
-        What::of(text, Vec::new(), Expression::Duration)
-    }
-
     fn of(text: &str, functions: Vec<bool>, expression: Expression) -> What {
         let needs = Needs::of(&expression);
         What {
@@ -113,6 +117,7 @@ impl What {
             expression,
             needs,
             fields: HashMap::new(),
+            tracer: None,
             group: None,
         }
     }
@@ -132,7 +137,21 @@ impl What {
         Ok(())
     }
 
-    /// Whether the values are how long calls took.
+    /// The tracer whose cases it is about.
+    pub fn tracer(&self) -> Option<&Tracer> {
+        self.tracer.as_ref()
+    }
+
+    /// What the values are of.
+    pub fn noun(&self) -> &'static str {
+        match self.tracer {
+            Some(_) => "cases",
+            None if self.fields.is_empty() => "calls",
+            None => "markers",
+        }
+    }
+
+    /// Whether the values are how long calls or cases took.
     pub fn is_duration(&self) -> bool {
         self.expression == Expression::Duration
     }
@@ -190,7 +209,7 @@ pub trait Tally: Send {
     fn add(&mut self, value: Value);
 }
 
-/// Gives the values of all calls that pass the filter, at least one, to a tally for each worker.
+/// Gives the values that pass the filter, at least one, to a tally for each worker.
 pub fn tally<T: Tally>(
     trace: &Trace,
     names: &Names,
@@ -199,6 +218,11 @@ pub fn tally<T: Tally>(
     drive: &Drive,
     new: impl Fn() -> T,
 ) -> Result<Vec<T>> {
+    if let Some(tracer) = what.tracer() {
+        let mut tally = new();
+        cases(trace, names, tracer, filter, &mut tally, |_| ())?;
+        return Ok(vec![tally]);
+    }
     let tallies = (0..drive.workers.max(1)).map(|_| new());
     if what.needs.arguments || what.needs.result {
         run::<T, false>(trace, names, what, filter, drive, tallies)
@@ -255,6 +279,43 @@ fn run<T: Tally, const PLAIN: bool>(
         bail!("{}: {}", what.text, left_out.why(filter));
     }
     Ok(readers.into_iter().map(|reader| reader.tally).collect())
+}
+
+/// Gives how long the cases of a tracer took that pass the filter, at least one, to a tally, and the cases to `found`. A
+/// case is of the thread in which it ended, and of no function. Tells what the tracer missed.
+pub fn cases<T: Tally>(
+    trace: &Trace,
+    names: &Names,
+    tracer: &Tracer,
+    filter: &Filter,
+    tally: &mut T,
+    mut found: impl FnMut(&Case),
+) -> Result<Past> {
+    let threads = trace.threads();
+    let mut sieve = Sieve::new(filter, trace);
+    let mut has_found = false;
+    let past = tracers::of_trace(trace, names, tracer, |case| {
+        let stream = case.end_thread as usize;
+        sieve.begin(&threads[stream]);
+        if !sieve.passes(case.begin, case.ticks()) {
+            return;
+        }
+        has_found = true;
+        found(&case);
+        let ns = trace.clocks().duration_ns(case.ticks());
+        tally.begin(stream, &threads[stream]);
+        tally.add(Value {
+            function: 0,
+            begin: case.begin,
+            end: case.end,
+            group: 0,
+            value: i64::try_from(ns).unwrap_or(i64::MAX),
+        });
+    })?;
+    if !has_found {
+        bail!("{}: {}", tracer.name(), sieve.left_out.why(filter));
+    }
+    Ok(past)
 }
 
 const NONE: u32 = u32::MAX;

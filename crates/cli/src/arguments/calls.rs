@@ -53,13 +53,13 @@ fn nanoseconds(time: Duration) -> u64 {
 /// A function, or a value of its calls, and a trace. Either may be left out.
 #[derive(Debug, Args)]
 pub struct Subject {
-    /// A function, which means how long its calls took, a value of them (`read.result`, `'read.arg1 >> 12'`), or a
-    /// field of a marker (`net_rx.len`)
+    /// A function, which means how long its calls took, a value of them (`read.result`, `'read.arg1 >> 12'`), a field
+    /// of a marker (`net_rx.len`), or a tracer (`lockhold`, `wakeup`, `read..write`): how long its cases took
     ///
     /// After the dot comes an expression of arg1 to arg6, result, duration and self (nanoseconds), numbers, int(…),
     /// which takes 32 bits with their sign, and the operators | ^ & << >> + - * / % ~, as in C. Arguments and results
     /// are those that `nopal record --args` recorded.
-    #[arg(value_name = "FUNCTION[.VALUE]|MARKER.FIELD")]
+    #[arg(value_name = "FUNCTION[.VALUE]|MARKER.FIELD|TRACER")]
     what: Option<String>,
 
     /// The trace [default: nopal.data]
@@ -89,9 +89,8 @@ pub fn subject_and_trace<'a>(
 
 /// How values are distributed, in the terminal
 ///
-/// Without a function, it is the durations of all calls. A single word that names a trace is the trace. In place of a
-/// function, a tracer may stand: lockhold, lockwait, or FROM..TO, from any function or marker to any other (see nopal
-/// run).
+/// Without a function, it is the durations of all calls. A single word that names a trace is the trace. Tracers are
+/// those of `nopal run`, and FROM..TO, from any function or marker to any other.
 #[derive(Debug, Args)]
 pub struct Hist {
     #[command(flatten)]
