@@ -199,10 +199,12 @@ impl Running {
     /// The same of standard error.
     pub fn wait_for_error(&mut self, done: impl Fn(&str) -> bool) -> String {
         loop {
+            let has_ended = self.has_ended();
             let text = self.stderr();
             if done(&text) {
                 return text;
             }
+            assert!(!has_ended, "it has ended and only said:\n{text}");
             self.check_deadline("what it says");
         }
     }

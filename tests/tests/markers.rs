@@ -167,7 +167,7 @@ fn markers_of_a_process_that_runs() {
         };
         let attached = Case::new(case.program().clone()).options(choice.iter().copied());
         let mut tool = attached.attach(program.id(), &trace);
-        std::thread::sleep(std::time::Duration::from_millis(30));
+        std::thread::sleep(std::time::Duration::from_millis(200));
         tool.signal_group(libc::SIGINT);
         let ended = tool.wait();
         assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);

@@ -350,6 +350,11 @@ impl Busy {
             .options(["-F", "main"]);
         let mut program = case.untraced_start().spawn();
         program.wait_for(|text| text.contains("mixed"));
+        // It has made its threads and blocked what it blocks when it waits for the end of its input.
+        let stat = format!("/proc/{}/stat", program.id());
+        wait_until("it waits", || {
+            std::fs::read_to_string(&stat).unwrap().contains(") S ")
+        });
         let trace = scratch.path().join("trace");
         let tool = case.attach(program.id(), &trace);
         Busy {
@@ -372,6 +377,17 @@ impl Busy {
         ended.stdout
     }
 
+    /// Waits until a thread has come to a probe that is on, and it is written.
+    fn wait_for_pass(&self, probe: &str) {
+        self.obey(&format!("when probe {probe} do count new passed"));
+        wait_until("a thread comes by", || {
+            let state = self.obey("");
+            let met = state.split("#when passed met ").nth(1);
+            met.is_some_and(|met| !met.starts_with("0,"))
+        });
+        self.obey("when passed remove");
+    }
+
     fn end(mut self) {
         drop(self.program.stdin());
         assert_eq!(self.program.wait().end, End::Code(5));
@@ -387,7 +403,7 @@ fn probes_come_and_go_while_threads_pass() {
         ));
         let state = busy.obey("");
         assert!(state.contains(&format!("probe counted new p{round} fetch di=$di\n")));
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        busy.wait_for_pass(&format!("p{round}"));
         busy.obey(&format!(
             "probe p{round} off\nprobe mixed:return remove\nprobe p{round} remove"
         ));
@@ -544,7 +560,7 @@ fn breakpoints_come_and_go_while_threads_pass() {
             "probe breakpoint counted new p{round} fetch di=$di\n"
         )));
         assert!(handles_traps(process));
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        busy.wait_for_pass(&format!("p{round}"));
         busy.obey(&format!("probe p{round} remove"));
         assert!(
             !handles_traps(process),
@@ -552,6 +568,7 @@ fn breakpoints_come_and_go_while_threads_pass() {
         );
     }
     busy.obey("probe breakpoint counted new last\nprobe last on");
+    busy.wait_for_pass("last");
     busy.tool.signal_group(libc::SIGINT);
     let ended = busy.tool.wait();
     assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);

@@ -58,11 +58,24 @@ impl Guardian {
         }
     }
 
-    /// Tells of memory that a process has; what else there is to know stands in the process.
+    /// Tells of memory that a process has, before its text is changed; what else there is to know stands in the process.
+    ///
+    /// When this returns, the guardian has the memory mapped. By that, another nopal knows that it lives, and leaves the
+    /// process to it: a guardian that had not run yet when the tool was killed would take out what another takes out, too.
     pub fn watch(&mut self, region: &Region) {
         region.set_owners(std::process::id() as i32, self.process);
         // A guardian that is gone guards no more, but the recording goes on.
-        let _ = send(&self.line, region.process(), Some(region.file()));
+        if send(&self.line, region.process(), Some(region.file())).is_ok() {
+            let mut has_it = 0u8;
+            // SAFETY: one byte of ours.
+            let mut receive =
+                || unsafe { libc::recv(self.line.as_raw_fd(), (&raw mut has_it).cast(), 1, 0) };
+            // Until the guardian answers, or is gone; a signal may come before.
+            while receive() == -1
+                && std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted
+            {
+            }
+        }
     }
 
     /// Its process.
@@ -147,6 +160,16 @@ fn guard(line: OwnedFd, directory: &Path) {
         }
         let region = file.map(|file| Region::open(file, process));
         regions.extend(region.and_then(Result::ok).map(Arc::new));
+        let has_it = 1u8;
+        // SAFETY: one byte of ours. Where the tool is gone, the next message is the end.
+        unsafe {
+            libc::send(
+                line.as_raw_fd(),
+                (&raw const has_it).cast(),
+                1,
+                libc::MSG_NOSIGNAL,
+            )
+        };
     }
     clean_up(&regions);
     let _ = complete(directory, &regions);

@@ -103,14 +103,15 @@ impl Traced {
         if self.changes.iter().any(Change::is_breakpoint) || held(&self.memory, at)?.ours[0] == 0 {
             return Ok(());
         }
-        for _ in 0..ATTEMPTS {
+        for attempt in 0..ATTEMPTS {
             let mut stopped = self.stop()?;
             let restored = give_back(&mut stopped, &self.memory, at)?;
             self.held = stopped.let_go();
             if restored {
                 break;
             }
-            std::thread::sleep(PAUSE);
+            // A thread that has met one takes its signal when it gets a processor.
+            std::thread::sleep(PAUSE * (1 << attempt));
         }
         Ok(())
     }
