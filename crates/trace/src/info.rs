@@ -37,6 +37,8 @@ pub struct ThreadInfo<'a> {
     pub begin: u64,
     /// The last name that it is known by, or none.
     pub name: &'a str,
+    /// Its number is that of a PID namespace of its own, and another's in the system's events.
+    pub in_namespace: bool,
     pub(crate) trace: &'a Trace,
     pub(crate) packets: &'a [PacketId],
 }

@@ -33,6 +33,9 @@ pub enum Note {
         begin: u64,
         name: String,
     },
+    /// A process and its threads are known by the numbers of a PID namespace of their own. The system's events have
+    /// others for them.
+    Namespace { process: u32 },
     /// An image was loaded into a process.
     Module {
         process: u32,

@@ -56,6 +56,7 @@ pub struct Trace {
     threads: Vec<(ThreadKey, Vec<PacketId>)>,
     /// The notes that name threads, and images.
     names: HashMap<ThreadKey, u32>,
+    in_namespaces: HashSet<u32>,
     images: HashMap<u32, u32>,
     markers: Markers,
     damage: Vec<Damage>,
@@ -113,6 +114,7 @@ impl Trace {
             sites: sites(&notes),
             clocks: clocks(&notes),
             names: thread_names(&notes),
+            in_namespaces: in_namespaces(&notes),
             images: images(&notes),
             markers: markers(&notes),
             notes,
@@ -321,6 +323,7 @@ impl Trace {
             thread: key.thread,
             begin: key.begin,
             name,
+            in_namespace: self.in_namespaces.contains(&key.process),
             trace: self,
             packets,
         }
@@ -420,6 +423,15 @@ fn thread_names(notes: &[Note]) -> HashMap<ThreadKey, u32> {
         _ => None,
     });
     names.collect()
+}
+
+/// The processes that are known by numbers of PID namespaces of their own.
+fn in_namespaces(notes: &[Note]) -> HashSet<u32> {
+    let processes = notes.iter().filter_map(|note| match note {
+        Note::Namespace { process } => Some(*process),
+        _ => None,
+    });
+    processes.collect()
 }
 
 fn markers(notes: &[Note]) -> Markers {

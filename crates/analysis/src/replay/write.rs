@@ -115,6 +115,9 @@ fn turns_of<'a>(
     threads: &[ThreadInfo],
     thread: &ThreadInfo,
 ) -> &'a [(u64, Turn)] {
+    if thread.in_namespace {
+        return &[];
+    }
     let turns = turns.get(&thread.thread).map_or(&[][..], Vec::as_slice);
     let others = threads.iter().filter(|other| other.thread == thread.thread);
     let begins = others

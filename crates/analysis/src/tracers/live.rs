@@ -1,6 +1,6 @@
 //! A tracer on a trace that is being made.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -68,6 +68,8 @@ struct Watching {
     of_system: bool,
     scheduling: Scheduling,
     scheduled: HashMap<u32, u32>,
+    /// Processes of whose threads the system's events tell by other numbers.
+    in_namespaces: HashSet<u32>,
     told: Told,
     threshold_ns: u64,
     found: u64,
@@ -96,6 +98,7 @@ impl Live {
             running: Running::default(),
             scheduling: Scheduling::default(),
             scheduled: HashMap::new(),
+            in_namespaces: HashSet::new(),
             told: Told::default(),
             threshold_ns: 0,
             found: 0,
@@ -203,7 +206,9 @@ impl Watching {
             let earlier = |(_, at): &(u32, Happening)| clock.is_none_or(|clock| at.clock < clock);
             if let Some((thread, happening)) = pending.next_if(earlier) {
                 let key: &ThreadKey = &self.keys[thread as usize];
-                let processor = self.running.processor(key.thread);
+                let is_told = !self.in_namespaces.contains(&key.process);
+                let processor = is_told.then(|| self.running.processor(key.thread));
+                let processor = processor.flatten();
                 happened.push((thread, processor, happening));
                 continue;
             }
@@ -275,6 +280,7 @@ impl Audience for Listener {
             keys,
             of_system,
             scheduled,
+            in_namespaces,
             ..
         } = &mut *watching;
         told.learn(note);
@@ -282,12 +288,15 @@ impl Audience for Listener {
             roles.learn_function(site, &function);
         }
         match note {
+            Note::Namespace { process } => {
+                in_namespaces.insert(*process);
+            }
             &Note::Thread {
                 process,
                 thread,
                 begin,
                 ..
-            } if *of_system => {
+            } if *of_system && !in_namespaces.contains(&process) => {
                 scheduled.insert(thread, keys.len() as u32);
                 keys.push(ThreadKey {
                     process,

@@ -67,13 +67,14 @@ impl Scheduling {
     }
 }
 
-/// Which of a trace's threads has a number at a time.
+/// Which of a trace's threads has a number at a time, by which the system's events call it.
 pub struct Numbers(HashMap<u32, Vec<(u64, u32)>>);
 
 impl Numbers {
     pub fn new(threads: &[ThreadInfo]) -> Numbers {
         let mut numbers: HashMap<u32, Vec<(u64, u32)>> = HashMap::new();
-        for (place, thread) in (0..).zip(threads) {
+        let threads = (0..).zip(threads);
+        for (place, thread) in threads.filter(|(_, thread)| !thread.in_namespace) {
             let of = numbers.entry(thread.thread).or_default();
             of.push((thread.begin, place));
         }

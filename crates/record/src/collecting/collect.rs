@@ -55,6 +55,8 @@ pub struct Collector {
     succession: Succession,
     /// Processes that have been told of as forked.
     forked: HashSet<u32>,
+    /// Processes that are known by numbers of PID namespaces of their own.
+    pub in_namespaces: HashSet<u32>,
     pub totals: Totals,
     /// Nothing more is written: the disk or the limit is full. The reason, once.
     pub stopped: Option<String>,
@@ -74,6 +76,7 @@ impl Collector {
             met: HashSet::new(),
             succession: Succession::default(),
             forked: HashSet::new(),
+            in_namespaces: HashSet::new(),
             totals: Totals::default(),
             stopped: None,
         }
@@ -299,7 +302,8 @@ impl Collector {
             } => (process, thread),
             _ => return Ok(()),
         };
-        let is_ours = processes.contains(&process) || self.forked.contains(&process);
+        let is_forked = self.forked.contains(&process) && !self.in_namespaces.contains(&process);
+        let is_ours = processes.contains(&process) || is_forked;
         if !is_ours || !self.met.insert((process, thread)) {
             return Ok(());
         }
@@ -373,7 +377,12 @@ impl Collector {
         }
         let known = !self.forked.insert(key.process);
         for note in thread_notes(region, key) {
-            if !(known && matches!(note, Note::Process { .. })) {
+            let is_known = match note {
+                Note::Process { .. } => known,
+                Note::Namespace { process } => !self.in_namespaces.insert(process),
+                _ => false,
+            };
+            if !is_known {
                 writer.note(&note)?;
             }
         }
@@ -381,19 +390,40 @@ impl Collector {
     }
 }
 
-/// Names a thread, and its process where that is a forked one.
+/// Names a thread, and its process where that is a forked one or has a number of its own.
 pub fn thread_notes(region: &Region, key: ThreadKey) -> impl Iterator<Item = Note> {
     let ancestor = region.process() as u32;
-    let name =
-        nopal_process::thread_name(key.process as i32, key.thread as i32).unwrap_or_default();
+    let in_namespace = is_in_namespace(region, key.process);
+    let name = match in_namespace {
+        true => None,
+        false => nopal_process::thread_name(key.process as i32, key.thread as i32).ok(),
+    };
+    let namespace = in_namespace.then_some(Note::Namespace {
+        process: key.process,
+    });
     let forked = (key.process != ancestor).then(|| notes::forked(key, ancestor));
     let thread = Note::Thread {
         process: key.process,
         thread: key.thread,
         begin: key.begin,
-        name,
+        name: name.unwrap_or_default(),
     };
-    forked.into_iter().chain([thread])
+    namespace.into_iter().chain(forked).chain([thread])
+}
+
+/// Whether a process that records into a region is known to call itself by another number than we do: its ancestor does,
+/// or who has the number out here began before us, and so is no fork of a traced process.
+fn is_in_namespace(region: &Region, process: u32) -> bool {
+    let (ancestor, process) = (region.process(), process as i32);
+    let nested = || {
+        let status = nopal_process::status(ancestor);
+        status.is_ok_and(|status| status.namespace_ids.len() > 1)
+    };
+    let is_older = || {
+        let begins = [process, std::process::id() as i32].map(nopal_process::start_time);
+        matches!(begins, [Ok(begin), Ok(own)] if begin < own)
+    };
+    process != ancestor && (nested() || is_older())
 }
 
 fn ends_here(error: &anyhow::Error) -> String {

@@ -69,6 +69,13 @@ impl Session {
                 "the kernel did not tell of {untold} switches from idle processors, nor of the wake-ups before them"
             ));
         }
+        if collector.totals.system > 0 && !collector.in_namespaces.is_empty() {
+            self.warnings.push(
+                "the system's events do not stand in the calls of processes in a PID namespace of their own: threads have other \
+                 numbers there"
+                    .to_owned(),
+            );
+        }
         if stacks > 0 {
             self.warnings.push(format!(
                 "{stacks} parts of stacks could not be mirrored: entries only were recorded there"
