@@ -5,6 +5,7 @@
 //! `trace` and those of `tracing`, all of them listed in `table`, from which `manual` tells of them; `stream` makes the text of a trace while it is read.
 
 mod engine;
+mod event_tracers;
 mod files;
 mod grammar;
 mod manual;

@@ -104,7 +104,9 @@ pub const FILES: &[Row] = &[
         role: Role::CurrentTracer,
         about: "function records the functions that the filters choose: it makes the trace named function and \
                 switches it on. nop, or disable, removes that trace; others stay. A tracer of latency, such as \
-                lockhold, takes the place of function; what other traces record is in its cases.",
+                lockhold, takes the place of function; what other traces record is in its cases. events records all \
+                markers and the system's events, sched_switch who leaves a processor and who gets it; they stand in \
+                trace.",
         example: "echo function > current_tracer",
     },
     Row {

@@ -10,6 +10,7 @@ use nopal_analysis::tracers::{Case, Finding, Live, Need, Report, Section, Tracer
 use nopal_trace::{ListenerId, ThreadKey, Trace};
 
 use crate::engine::{Detail, Engine, Place};
+use crate::event_tracers::{self, Recording};
 use crate::grammar::{self, Command, quoted};
 use crate::state::Control;
 use crate::what::{What, word};
@@ -18,6 +19,7 @@ use crate::what::{What, word};
 pub(crate) struct Tracers {
     /// The last to be switched on is the last.
     running: Vec<Running>,
+    pub recording: Vec<Recording>,
     sections: Vec<Section>,
     /// In microseconds; 0: none.
     pub threshold: u64,
@@ -47,19 +49,21 @@ impl Tracers {
     }
 
     /// Those that need the system's events: what runs, and one more.
-    fn of_system(&self, more: Option<&Tracer>) -> Vec<Tracer> {
+    pub fn of_system(&self, more: Option<&Tracer>) -> Vec<Tracer> {
         let running = self.running.iter().map(|one| &one.tracer);
         let of_system = running.chain(more).filter(|tracer| tracer.is_of_system());
-        of_system.cloned().collect()
+        let recording = self.recording.iter().map(Recording::needs);
+        of_system.cloned().chain(recording).collect()
     }
 
     /// The names of all that can be switched on.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let named = Tracer::NAMED.iter().map(|(name, _)| *name);
+        let named = event_tracers::NAMES.into_iter().chain(named);
         named.chain(self.sections.iter().map(Section::name))
     }
 
-    /// The name of the one that was switched on last.
+    /// The name of the one of latency that was switched on last.
     pub fn current(&self) -> Option<&str> {
         self.running.last().map(|one| one.tracer.name())
     }
@@ -101,6 +105,9 @@ impl Tracers {
         }
         if self.threshold > 0 {
             let _ = writeln!(out, "threshold {}", self.threshold);
+        }
+        for recording in &self.recording {
+            let _ = writeln!(out, "tracer {} on", recording.name);
         }
         for running in &self.running {
             let _ = writeln!(out, "tracer {} on", word(running.tracer.name()));
@@ -194,6 +201,9 @@ impl Control {
     pub(crate) fn tracer_on(&mut self, engine: &mut dyn Engine, name: &str) -> Result<String> {
         if self.tracers.find(name).is_some() {
             return Ok(String::new());
+        }
+        if let Some(name) = event_tracers::NAMES.into_iter().find(|one| *one == name) {
+            return self.recording_on(engine, name);
         }
         let mut sections = self.tracers.sections.iter();
         let section = sections.find(|section| section.name() == name).cloned();
@@ -293,6 +303,9 @@ impl Control {
     }
 
     pub(crate) fn tracer_off(&mut self, engine: &mut dyn Engine, name: &str) -> Result<String> {
+        if event_tracers::NAMES.contains(&name) {
+            return self.recording_off(engine, name);
+        }
         let mut running = self.tracers.running.iter();
         let at = running.position(|one| one.tracer.name() == name);
         let at = at.with_context(|| format!("the tracer {} is off", quoted(name)))?;
@@ -311,7 +324,10 @@ impl Control {
             .running
             .iter()
             .map(|one| one.tracer.name().to_owned());
-        let others: Vec<String> = running.filter(|name| Some(&**name) != kept).collect();
+        let recording = self.tracers.recording.iter();
+        let recording = recording.map(|one| one.name.to_owned());
+        let both = running.chain(recording);
+        let others: Vec<String> = both.filter(|name| Some(&**name) != kept).collect();
         for name in others {
             self.tracer_off(engine, &name)?;
         }
@@ -354,7 +370,8 @@ impl Control {
         ensure!(
             Tracer::named(name).is_none()
                 && self.trace(name).is_none()
-                && !RESERVED.contains(&name),
+                && !RESERVED.contains(&name)
+                && !event_tracers::NAMES.contains(&name),
             "{} is the name of another tracer or trace",
             quoted(name)
         );

@@ -95,11 +95,7 @@ impl Control {
             Role::Devtrace => return self.stream(engine, Format::Devtrace, "").map_err(failed),
             Role::Trace => {
                 return self
-                    .stream(
-                        engine,
-                        Format::Function(self.tracing.look),
-                        "# tracer: function\n#\n",
-                    )
+                    .stream(engine, Format::Function(self.tracing.look), self.head())
                     .map_err(failed);
             }
             Role::TracePipe => return Ok(Shown::Pipe(None, Kept::default())),
@@ -122,9 +118,8 @@ impl Control {
                         verbose: true,
                         ..self.tracing.look
                     };
-                    let head = "# tracer: function\n#\n";
                     return self
-                        .stream(engine, Format::Function(look), head)
+                        .stream(engine, Format::Function(look), self.head())
                         .map_err(failed);
                 }
             },
@@ -161,10 +156,19 @@ impl Control {
     }
 
     fn tracer(&self) -> String {
-        match (self.tracers.current(), self.trace(FUNCTION)) {
+        let recording = self.tracers.recording.last().map(|one| one.name);
+        match (self.tracers.current().or(recording), self.trace(FUNCTION)) {
             (Some(name), _) => word(name),
             (None, Some(trace)) if trace.on => FUNCTION.into(),
             _ => "nop".into(),
+        }
+    }
+
+    /// Of what stands in `trace`.
+    fn head(&self) -> &'static str {
+        match self.tracers.recording.last() {
+            Some(recording) => recording.head,
+            None => "# tracer: function\n#\n",
         }
     }
 
@@ -309,15 +313,16 @@ impl Control {
 
     /// There is one tracer at a time here, as in the kernel.
     fn set_tracer(&mut self, engine: &mut dyn Engine, name: &str) -> Result<String> {
-        let is_of_latency = self.tracers.names().any(|known| known == name);
-        if is_of_latency {
-            self.tracer_on(engine, name)?;
+        if self.tracers.names().any(|known| known == name) {
+            let told = self.tracer_on(engine, name)?;
+            self.other_tracers_off(engine, Some(name))?;
+            self.set_function_tracer(engine, "nop")?;
+            return Ok(told);
         }
-        let current = is_of_latency.then_some(name);
-        if is_of_latency || [FUNCTION, "nop", "disable"].contains(&name) {
-            self.other_tracers_off(engine, current)?;
+        if [FUNCTION, "nop", "disable"].contains(&name) {
+            self.all_tracers_off(engine)?;
         }
-        self.set_function_tracer(engine, if is_of_latency { "nop" } else { name })
+        self.set_function_tracer(engine, name)
     }
 
     fn set_function_tracer(&mut self, engine: &mut dyn Engine, name: &str) -> Result<String> {

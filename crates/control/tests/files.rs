@@ -240,7 +240,7 @@ fn errors_are_kept_to_be_read() {
         (
             "hwlat",
             "tracing/current_tracer",
-            "\"hwlat\": expected function, lockhold, lockwait, sigoff, critical, wakeup, offcpu, blocked, preempted, nop or disable",
+            "\"hwlat\": expected function, events, sched_switch, lockhold, lockwait, sigoff, critical, wakeup, offcpu, blocked, preempted, nop or disable",
         ),
         ("2", "tracing/tracing_on", "\"2\": expected 0 or 1"),
         (
@@ -294,7 +294,7 @@ fn the_function_tracer() {
     let mut desk = Desk::new();
     assert_eq!(
         desk.cat("tracing/available_tracers"),
-        "function lockhold lockwait sigoff critical wakeup offcpu blocked preempted nop disable\n"
+        "function events sched_switch lockhold lockwait sigoff critical wakeup offcpu blocked preempted nop disable\n"
     );
     assert_eq!(desk.cat("tracing/current_tracer"), "nop\n");
     assert_eq!(

@@ -94,7 +94,7 @@ fn names_mean_one_tracer() {
         ),
         (
             "tracer requests on",
-            "there is no tracer \"requests\", only lockhold, lockwait, sigoff, critical, wakeup, offcpu, blocked, preempted, request",
+            "there is no tracer \"requests\", only events, sched_switch, lockhold, lockwait, sigoff, critical, wakeup, offcpu, blocked, preempted, request",
         ),
         ("tracer request off", "the tracer \"request\" is off"),
         ("latency request", "the tracer \"request\" is off"),
@@ -151,7 +151,7 @@ fn the_tracing_folder_has_one_tracer_at_a_time() {
     let tracer = "tracing/current_tracer";
     assert_eq!(
         cat(&mut control, &mut fake, "tracing/available_tracers"),
-        "function lockhold lockwait sigoff critical wakeup offcpu blocked preempted request s nop disable\n"
+        "function events sched_switch lockhold lockwait sigoff critical wakeup offcpu blocked preempted request s nop disable\n"
     );
     for (word, shown, count) in [
         ("function", "function\n", 8),
@@ -201,4 +201,46 @@ fn tracers_of_the_scheduler_have_the_systems_events_as_long_as_they_are_on() {
     )
     .unwrap();
     assert_eq!(fake.system, []);
+}
+
+#[test]
+fn tracers_that_measure_nothing_record_markers_and_the_systems_events() {
+    let (mut control, mut fake) = (Control::new(), Fake::new());
+    let tracer = "tracing/current_tracer";
+    let named = |name: &str| nopal_analysis::tracers::Tracer::named(name).unwrap();
+    obey(
+        &mut control,
+        &mut fake,
+        "start\nmark net_* on\nmark net_rx off",
+    );
+    let marked = fake.marked.clone();
+    echo(&mut control, &mut fake, "events", tracer, false).unwrap();
+    assert_eq!(cat(&mut control, &mut fake, tracer), "events\n");
+    assert_eq!(fake.system, [named("wakeup")]);
+    assert!(fake.marked.len() > marked.len());
+    assert!(
+        !fake.marked.contains(&"net_rx"),
+        "what a user has said holds still"
+    );
+    let saved = cat(&mut control, &mut fake, "ctl");
+    assert!(saved.contains("\ntracer events on\n"), "{saved}");
+    let empty = cat(&mut control, &mut fake, "tracing/latency_trace");
+    assert!(empty.starts_with("# tracer: events\n"), "{empty}");
+    echo(&mut control, &mut fake, "sched_switch", tracer, false).unwrap();
+    assert_eq!(cat(&mut control, &mut fake, tracer), "sched_switch\n");
+    assert_eq!(fake.system, [named("offcpu")]);
+    assert_eq!(fake.marked, marked);
+    obey(&mut control, &mut fake, "tracer events on");
+    assert_eq!(fake.system.len(), 2, "each has what it needs");
+    assert!(refused(&mut control, &mut fake, "section a b new events").contains("another tracer"));
+    obey(
+        &mut control,
+        &mut fake,
+        "tracer events off\ntracer sched_switch off",
+    );
+    assert!(refused(&mut control, &mut fake, "tracer events off").contains("is off"));
+    assert!(fake.system.is_empty());
+    obey(&mut control, &mut fake, "reset");
+    obey(&mut control, &mut fake, &saved);
+    assert_eq!(cat(&mut control, &mut fake, "ctl"), saved);
 }
