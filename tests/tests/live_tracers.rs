@@ -233,3 +233,23 @@ fn what_cannot_be_traced_is_refused_and_told() {
     assert_eq!(delays.tracing("cat current_tracer"), before);
     delays.mounted.end(5);
 }
+
+#[test]
+fn switches_come_through_the_pipe_where_no_function_is_recorded() {
+    let _awake = Awake::new();
+    let mut delays = Delays::new();
+    delays.tracing("echo sched_switch >current_tracer; > trace");
+    assert_eq!(delays.tracing("cat current_tracer"), "sched_switch\n");
+    delays.make("sleep 20");
+    let head = delays.tracing("timeout 60 head -n 5 trace_pipe 2>/dev/null");
+    for line in head.lines() {
+        assert!(line.starts_with("CPU ") && line.contains(" --> "), "{head}");
+    }
+    assert_eq!(head.lines().count(), 5, "{head}");
+    let trace = delays.tracing("cat trace");
+    assert!(trace.starts_with("# tracer: sched_switch\n"), "{trace}");
+    assert!(trace.contains("delays:"), "{trace}");
+    assert!(!trace.contains(" + "), "no wake-ups: {trace}");
+    delays.tracing("echo nop >current_tracer");
+    delays.mounted.end(5);
+}

@@ -107,6 +107,8 @@ pub struct Counts {
     pub records: u64,
     /// Records of entries in the trace.
     pub entries: u64,
+    /// How long all records in the trace are, also those of markers and of the system. Never cleared.
+    pub bytes: u64,
     /// Events that came to nothing because no room was left.
     pub lost: u64,
 }

@@ -20,9 +20,10 @@ pub(crate) struct Tracing {
     functions: What,
     /// Up to which counter the reader of `trace` wants to see nothing.
     emptied: u64,
-    /// Up to which counter `trace_pipe` has given all, and how many records there were then.
+    /// Up to which counter `trace_pipe` has given all, and how many records there were then, and bytes.
     piped: u64,
     taken: u64,
+    bytes: u64,
     /// By when the last of these had been recorded, some of them perhaps after what `trace_pipe` has given.
     grown: u64,
     look: Look,
@@ -39,6 +40,7 @@ impl Default for Tracing {
             emptied: 0,
             piped: 0,
             taken: 0,
+            bytes: 0,
             grown: 0,
             look: Look::default(),
             errors: Vec::new(),
@@ -197,8 +199,8 @@ impl Control {
         engine
             .flush()
             .map_err(|error| Error::new(libc::EIO, format_args!("{error:#}")))?;
-        let records = engine.counts().records;
-        if records != self.tracing.taken {
+        let counts = engine.counts();
+        if counts.bytes != self.tracing.bytes {
             self.tracing.grown = engine.clock();
         } else if self.tracing.piped >= self.tracing.grown {
             return Ok(None);
@@ -213,7 +215,7 @@ impl Control {
             format: Format::Function(self.tracing.look),
             head: "",
         };
-        self.tracing.taken = records;
+        (self.tracing.taken, self.tracing.bytes) = (counts.records, counts.bytes);
         self.tracing.piped = until;
         Ok(Some(Stream::new(show)))
     }

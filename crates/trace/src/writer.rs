@@ -226,7 +226,12 @@ impl Writer {
 
     /// How much is written, but for the metadata.
     pub fn bytes(&self) -> u64 {
-        self.notes_length + self.streams.bytes() + self.processors.bytes()
+        self.notes_length + self.bytes_of_records()
+    }
+
+    /// The length of the files of threads and processors.
+    pub fn bytes_of_records(&self) -> u64 {
+        self.streams.bytes() + self.processors.bytes()
     }
 
     /// Appends a note, which is with the kernel when this returns.

@@ -500,7 +500,10 @@ impl Engine for Fake {
     }
 
     fn counts(&mut self) -> Counts {
-        self.counts
+        Counts {
+            bytes: 8 * self.counts.records,
+            ..self.counts
+        }
     }
 
     fn calls(&mut self, sites: &[SiteKey]) -> Vec<Calls> {

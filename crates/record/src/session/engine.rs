@@ -446,6 +446,7 @@ impl Engine for Session {
         Counts {
             records: all.entries + all.exits,
             entries: all.entries,
+            bytes: writer.bytes_of_records(),
             lost: lost.saturating_sub(self.lost_before),
         }
     }
