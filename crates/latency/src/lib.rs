@@ -45,17 +45,17 @@ pub struct Event {
     pub clock: u64,
 }
 
-/// What happened between a begin and an end. One that was given up has no end.
+/// What lies between a begin and an end. One that was given up has no end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Case {
     /// The value, or the number of thread or processor, as the tracer's key says.
     pub key: u64,
+    /// By the clock of the events.
     pub begin: u64,
     pub end: u64,
+    /// As the events number them.
     pub begin_thread: u32,
     pub end_thread: u32,
-    pub begin_processor: u32,
-    pub end_processor: u32,
 }
 
 impl Case {
@@ -66,8 +66,6 @@ impl Case {
             end: raw.end,
             begin_thread: raw.begin_thread,
             end_thread: raw.end_thread,
-            begin_processor: raw.begin_processor,
-            end_processor: raw.end_processor,
         }
     }
 

@@ -4,40 +4,10 @@ use std::collections::BTreeMap;
 
 use nopal_latency::{Event, Histogram, Latency, Own};
 
-pub use nopal_latency::Missing;
+pub use nopal_latency::{Case, Missing};
 
 use super::watcher::Happening;
 use super::{Roles, Tracer, What};
-
-/// What lies between a begin and an end. Threads have the numbers under which they were told of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Case {
-    /// A lock's address, or a section's value.
-    pub key: u64,
-    /// In ticks of the counter.
-    pub begin: u64,
-    pub end: u64,
-    pub begin_thread: u32,
-    pub end_thread: u32,
-}
-
-impl Case {
-    pub fn ticks(&self) -> u64 {
-        self.end.saturating_sub(self.begin)
-    }
-}
-
-impl From<nopal_latency::Case> for Case {
-    fn from(case: nopal_latency::Case) -> Case {
-        Case {
-            key: case.key,
-            begin: case.begin,
-            end: case.end,
-            begin_thread: case.begin_thread,
-            end_thread: case.end_thread,
-        }
-    }
-}
 
 /// A tracer that runs.
 pub struct Run {
@@ -84,7 +54,7 @@ impl Run {
     /// Gives up a case that has been open for more than `timeout` ticks: to be called until there is none.
     pub fn expire(&mut self, timeout: u64, clock: u64) -> Option<Case> {
         self.latency.set_timeout(timeout);
-        self.latency.expire(clock).map(Case::from)
+        self.latency.expire(clock)
     }
 }
 
@@ -147,7 +117,7 @@ impl Cases {
             }
             let own = run.own.entry(processor).or_default();
             if let Some(ended) = run.latency.event(own, &event) {
-                let case = Case::from(ended.case);
+                let case = ended.case;
                 if run.worst.is_none_or(|worst| case.ticks() > worst.ticks()) {
                     run.worst = Some(case);
                 }
