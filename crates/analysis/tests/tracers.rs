@@ -5,6 +5,7 @@ use std::path::Path;
 use nopal_abi as abi;
 use nopal_analysis::names::Names;
 use nopal_analysis::tracers::{Case, Past, Tracer, of_trace};
+use nopal_analysis::values::What;
 use nopal_trace::synthetic::Recorder;
 use nopal_trace::{Field, FieldKind, Note, Session, Trace, Writer};
 
@@ -352,4 +353,20 @@ fn what_is_critical_begins_with_the_first_and_ends_with_the_last() {
     let (cases, _) = found("critical", vec![one]).unwrap();
     let ticks: Vec<u64> = cases.iter().map(|case| case.1).collect();
     assert_eq!(ticks, [90, 10]);
+}
+
+#[test]
+fn a_marker_that_is_asked_for_without_a_field_tells_its_fields() {
+    let directory = tempfile::tempdir().unwrap();
+    let trace = written(&directory.path().join("made"), vec![Thread::new(1)]);
+    let names = Names::new(&trace);
+    let why = |text| What::new(Some(text), &names, trace.markers()).err();
+    let told = why("served").unwrap().to_string();
+    assert_eq!(
+        told,
+        "served is a marker: ask for served.FIELD; it has request"
+    );
+    let told = why("served.number").unwrap().to_string();
+    assert!(told.ends_with("; it has request"), "{told}");
+    assert!(why("served.request").is_none());
 }

@@ -101,6 +101,10 @@ impl What {
                 choose(names.wanted(function)?);
                 Expression::parse(expression)?
             }
+            None if markers.iter().any(|(_, marker)| marker.name == text) => {
+                let numbers = numbers(text, markers);
+                bail!("{text} is a marker: ask for {text}.FIELD; it has {numbers}")
+            }
             None => {
                 choose(names.wanted(text)?);
                 Expression::Duration
@@ -173,21 +177,22 @@ fn fields(markers: &Markers, name: &str, wanted: &str) -> Result<HashMap<u32, us
         }
     }
     if found.is_empty() {
-        let numbers = named().flat_map(|(_, marker)| &marker.fields);
-        let numbers: Vec<&str> = numbers
-            .filter(|field| !field.kind.has_length())
-            .map(|field| field.name.as_str())
-            .collect();
-        bail!(
-            "the marker {name} has no number that is called {wanted:?}; it has {}",
-            if numbers.is_empty() {
-                "none".to_string()
-            } else {
-                numbers.join(", ")
-            }
-        );
+        let numbers = numbers(name, markers);
+        bail!("the marker {name} has no number that is called {wanted:?}; it has {numbers}");
     }
     Ok(found)
+}
+
+/// The fields that are numbers, of the markers called `name`.
+fn numbers(name: &str, markers: &Markers) -> String {
+    let named = markers.iter().filter(|(_, marker)| marker.name == name);
+    let fields = named.flat_map(|(_, marker)| &marker.fields);
+    let numbers = fields.filter(|field| !field.kind.has_length());
+    let numbers: Vec<&str> = numbers.map(|field| field.name.as_str()).collect();
+    match numbers.as_slice() {
+        [] => "none".to_string(),
+        numbers => numbers.join(", "),
+    }
 }
 
 /// One call and its value, or one of a marker, with the function that it stands in.
