@@ -9,6 +9,15 @@ use crate::engine::{Detail, Mode, SiteKey};
 pub struct Sites {
     sites: Vec<Site>,
     numbers: HashMap<SiteKey, usize>,
+    unsettled: Unsettled,
+}
+
+/// Those that are to be switched to each mode. Kept, so that a switch needs no new memory.
+#[derive(Default)]
+pub struct Unsettled {
+    pub silent: Vec<SiteKey>,
+    pub on: Vec<SiteKey>,
+    pub off: Vec<SiteKey>,
 }
 
 #[derive(Clone, Copy)]
@@ -22,8 +31,8 @@ struct Site {
     detail: Detail,
     /// Triggers of them, which hear of its calls also where these are not recorded.
     listeners: u32,
-    /// What it does, if it is inserted.
-    mode: Mode,
+    /// What it does, if it is inserted and that is known.
+    mode: Option<Mode>,
 }
 
 impl Sites {
@@ -35,7 +44,7 @@ impl Sites {
                 enabled: 0,
                 detail: Detail::default(),
                 listeners: 0,
-                mode: Mode::Off,
+                mode: None,
             });
             self.sites.len() - 1
         })
@@ -90,36 +99,39 @@ impl Sites {
             .is_some_and(|number| self.sites[number].enabled > 0)
     }
 
-    /// Those that are to be switched to a mode, in which they are not. `uniform`: whether all that are inserted pay
-    /// what recorded ones pay.
-    pub fn to_switch(
-        &self,
-        numbers: &[usize],
-        mode: Mode,
-        started: bool,
-        uniform: bool,
-    ) -> Vec<usize> {
-        let wanted = |site: &Site| match site {
-            _ if started && site.enabled > 0 => Mode::On,
-            _ if site.listeners > 0 || started && uniform => Mode::Silent,
-            _ => Mode::Off,
-        };
-        let is_meant = |number: &&usize| {
-            let site = &self.sites[**number];
-            site.holders > 0 && site.mode != mode && wanted(site) == mode
-        };
-        numbers.iter().filter(is_meant).copied().collect()
+    /// What is to be switched to which mode, of those that are held and not known to be in it: from now on they are.
+    /// `uniform`: whether all that are inserted pay what recorded ones pay.
+    pub fn settle(&mut self, numbers: &[usize], started: bool, uniform: bool) -> &Unsettled {
+        let Unsettled { silent, on, off } = &mut self.unsettled;
+        let lists = [&mut *silent, &mut *on, &mut *off];
+        lists.into_iter().for_each(Vec::clear);
+        for &number in numbers {
+            let site = &mut self.sites[number];
+            let (mode, list) = if started && site.enabled > 0 {
+                (Mode::On, &mut *on)
+            } else if site.listeners > 0 || started && uniform {
+                (Mode::Silent, &mut *silent)
+            } else {
+                (Mode::Off, &mut *off)
+            };
+            if site.holders > 0 && site.mode != Some(mode) {
+                site.mode = Some(mode);
+                list.push(site.key);
+            }
+        }
+        &self.unsettled
     }
 
-    pub fn switched(&mut self, numbers: &[usize], mode: Mode) {
+    /// These are inserted anew, switched off.
+    pub fn inserted(&mut self, numbers: &[usize]) {
         for &number in numbers {
-            self.sites[number].mode = mode;
+            self.sites[number].mode = Some(Mode::Off);
         }
     }
 
-    /// What they do is not known, but that they are not switched on.
+    /// It is not known what any of them does.
     pub fn forget_modes(&mut self) {
-        self.sites.iter_mut().for_each(|site| site.mode = Mode::Off);
+        self.sites.iter_mut().for_each(|site| site.mode = None);
     }
 
     /// Those that one trace or trigger alone has.
@@ -153,7 +165,7 @@ impl Sites {
             let site = &mut self.sites[number];
             site.holders -= 1;
             if site.holders == 0 {
-                site.mode = Mode::Off;
+                site.mode = None;
             }
         }
     }
@@ -170,15 +182,11 @@ impl Sites {
         }
     }
 
-    pub fn enable(&mut self, numbers: &[usize]) {
+    /// One trace more of theirs, or less, is on.
+    pub fn enable(&mut self, numbers: &[usize], on: bool) {
         for &number in numbers {
-            self.sites[number].enabled += 1;
-        }
-    }
-
-    pub fn disable(&mut self, numbers: &[usize]) {
-        for &number in numbers {
-            self.sites[number].enabled -= 1;
+            let enabled = &mut self.sites[number].enabled;
+            *enabled = if on { *enabled + 1 } else { *enabled - 1 };
         }
     }
 

@@ -177,7 +177,7 @@ impl Control {
         for (detail, numbers) in self.sites.lacking(&all, detail) {
             refused.extend(engine.insert(&self.sites.keys(&numbers), detail)?);
             // Those that were there have other thunks now, which are off.
-            self.sites.switched(&numbers, Mode::Off);
+            self.sites.inserted(&numbers);
             self.settle(engine, &numbers)?;
         }
         let told = refusals(&found, &refused);
@@ -212,14 +212,18 @@ impl Control {
     /// Switches sites to what they are to do now.
     pub(crate) fn settle(&mut self, engine: &mut dyn Engine, sites: &[usize]) -> Result<()> {
         let uniform = self.uniform.is_some();
-        for mode in [Mode::Silent, Mode::On, Mode::Off] {
-            let switched = self.sites.to_switch(sites, mode, self.started, uniform);
-            if !switched.is_empty() {
-                engine.switch(&self.sites.keys(&switched), mode)?;
-                self.sites.switched(&switched, mode);
-            }
+        let unsettled = self.sites.settle(sites, self.started, uniform);
+        let switches = [
+            (&unsettled.silent, Mode::Silent),
+            (&unsettled.on, Mode::On),
+            (&unsettled.off, Mode::Off),
+        ];
+        let mut switches = switches.iter().filter(|(sites, _)| !sites.is_empty());
+        let switched = switches.try_for_each(|(sites, mode)| engine.switch(sites, *mode));
+        if switched.is_err() {
+            self.sites.forget_modes();
         }
-        Ok(())
+        switched
     }
 
     /// The same after a change of the state, which is undone where that fails.
@@ -238,21 +242,18 @@ impl Control {
     }
 
     pub(crate) fn switch(&mut self, engine: &mut dyn Engine, at: usize, on: bool) -> Result<()> {
-        fn set(control: &mut Control, at: usize, on: bool) {
-            let trace = &mut control.traces[at];
-            trace.on = on;
-            if on {
-                control.sites.enable(&trace.sites);
-            } else {
-                control.sites.disable(&trace.sites);
-            }
-        }
         if self.traces[at].on == on {
             return Ok(());
         }
-        set(self, at, on);
-        let sites = self.traces[at].sites.clone();
-        self.settle_or(engine, &sites, |control| set(control, at, !on))
+        let sites = std::mem::take(&mut self.traces[at].sites);
+        self.sites.enable(&sites, on);
+        let switched = self.settle_or(engine, &sites, |control| control.sites.enable(&sites, !on));
+        let trace = &mut self.traces[at];
+        trace.sites = sites;
+        if switched.is_ok() {
+            trace.on = on;
+        }
+        switched
     }
 
     pub(crate) fn remove(&mut self, engine: &mut dyn Engine, at: usize) -> Result<()> {
@@ -405,7 +406,7 @@ impl Control {
             trace.refused = found.iter().filter(|site| site.refused.is_some()).count();
             self.sites.hold(&new, trace.detail);
             if trace.on {
-                self.sites.enable(&new);
+                self.sites.enable(&new, true);
             }
             trace.sites.extend(new);
         }

@@ -28,9 +28,9 @@ pub fn refuse_what_cannot_be(process: i32) -> Result<()> {
         !nopal_serve::is_traced(process),
         "process {process} is traced by nopal already: `nopal ctl {process}` controls that, `nopal detach {process}` ends it"
     );
-    wait_for_guardian(process);
+    let left = left_in(process);
     nopal_process::examine(process)?;
-    clean_up(process)?;
+    take_out(&left?)?;
     let mut threads = nopal_process::threads(process)?.into_iter();
     let strict = |thread| {
         nopal_process::thread_status(process, thread).is_ok_and(|status| status.seccomp == STRICT)
@@ -55,9 +55,32 @@ pub fn refuse_what_cannot_be(process: i32) -> Result<()> {
 /// Takes out what a session left in a process that was killed together with its guardian. Whether there was anything.
 /// An error if a session still traces it.
 pub fn clean_up(process: i32) -> Result<bool> {
-    wait_for_guardian(process);
-    let left = Journal::read_all(process)?;
-    for journal in &left {
+    let left = left_in(process)?;
+    take_out(&left)?;
+    Ok(!left.is_empty())
+}
+
+/// What sessions have in a process. Of one that was killed, the guardian takes it out: it gets time for that.
+fn left_in(process: i32) -> Result<Vec<Journal>> {
+    let start = Instant::now();
+    loop {
+        let left = Journal::read_all(process);
+        let is_left = |journal: &Journal| journal.tool.is_none() && journal.guardian.is_some();
+        let at_work = left.iter().flatten().any(is_left)
+            || matches!(
+                nopal_process::examine(process),
+                Err(StopError::TracedBy { name, .. }) if name == GUARDIAN
+            );
+        if !at_work || start.elapsed() > FOR_GUARDIAN {
+            return left;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn take_out(left: &[Journal]) -> Result<()> {
+    for journal in left {
+        let process = journal.process;
         match (journal.tool, journal.guardian) {
             (Some(tool), _) => bail!(
                 "process {process} is traced by process {tool}, a nopal that cannot be reached from here: it belongs to \
@@ -71,24 +94,7 @@ pub fn clean_up(process: i32) -> Result<bool> {
         }
     }
     nopal_serve::remove_dead_names();
-    Ok(!left.is_empty())
-}
-
-/// A session that was killed is taken out by its guardian: it gets time for that.
-fn wait_for_guardian(process: i32) {
-    let at_work = || {
-        let left = Journal::read_all(process).unwrap_or_default();
-        let is_left = |journal: &Journal| journal.tool.is_none() && journal.guardian.is_some();
-        left.iter().any(is_left)
-            || matches!(
-                nopal_process::examine(process),
-                Err(StopError::TracedBy { name, .. }) if name == GUARDIAN
-            )
-    };
-    let start = Instant::now();
-    while at_work() && start.elapsed() < FOR_GUARDIAN {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    Ok(())
 }
 
 fn is_root() -> bool {

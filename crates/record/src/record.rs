@@ -198,6 +198,7 @@ fn session(
         attached: None,
         main,
         lost_before: 0,
+        any_silent: false,
         enough: false,
         server: None,
         control: None,

@@ -13,6 +13,7 @@ use crate::places::mark::Marked;
 use crate::places::markers;
 use crate::places::modules::{self, entries_only, extent};
 use crate::text::change::Change;
+use crate::text::inserted::Inserted;
 use crate::text::journal::mirrored_parts;
 use anyhow::{Context, Result, ensure};
 use nopal_agent::{Immediates, ProcessHead, Recorder, STACK_PART_BYTES, UNWINDERS, UnwinderEntry};
@@ -68,7 +69,7 @@ pub struct Traced {
     pub places: Places,
     pub modules: Vec<Loaded>,
     /// The jumps in the text, by address.
-    pub changes: Vec<Change>,
+    pub changes: Inserted,
     /// The changes to libraries that were unloaded, by file and base: loaded there again, they find their thunks.
     pub(crate) resting: HashMap<(u32, u64), Vec<Change>>,
     /// Sites with thunks whose jumps were taken out again, by address.
@@ -169,7 +170,7 @@ impl Traced {
             region: Arc::new(own.region),
             places,
             modules: Vec::new(),
-            changes: Vec::new(),
+            changes: Inserted::default(),
             taken_out: Vec::new(),
             probe_sites: HashMap::new(),
             resting: HashMap::new(),
@@ -226,11 +227,8 @@ impl Traced {
                 .retain(|change| !range.contains(&change.address));
             self.forget_text_of_markers(&range);
             self.semaphores.retain(|address| !range.contains(address));
-            let gone = self
-                .changes
-                .extract_if(.., |change| range.contains(&change.address));
-            self.resting
-                .insert((module.file.index, module.base), gone.collect());
+            let gone = self.changes.take(|change| range.contains(&change.address));
+            self.resting.insert((module.file.index, module.base), gone);
             note(
                 workshop.writer,
                 &Note::Unload {

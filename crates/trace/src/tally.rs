@@ -73,11 +73,6 @@ impl Tally {
         self.calls.clear();
     }
 
-    /// Whether any site has been silent.
-    pub fn any_silent(&self) -> bool {
-        self.any_silent
-    }
-
     /// The records of a site are left out from `clock` on, or not any more.
     pub fn silence(&mut self, site: u32, silent: bool, clock: u64) {
         let site = site as usize % SITE_LIMIT as usize;

@@ -167,7 +167,7 @@ fn serve(
                 Action::None => {}
                 Action::Quit => return Ok(()),
                 Action::Switch(site, on) => {
-                    match handle.ask(move |session| session.switch_numbers(&[site], on)) {
+                    match handle.ask(move |session| session.switch_number(site, on)) {
                         Ok(switched) => switched?,
                         Err(_) => return Ok(()),
                     }

@@ -180,7 +180,7 @@ impl Traced {
     fn settle_displaced(&self, workshop: &Workshop) -> Result<()> {
         let wanted = self.wanted_markers(workshop);
         for marker in self.markers.values().map(|marked| &marked.change) {
-            let all = [&self.changes, &self.taken_out];
+            let all = [&*self.changes, &*self.taken_out];
             for change in all.into_iter().filter_map(|all| displacing(all, marker)) {
                 let Some((site, module)) = self.site_of(change).zip(self.module_at(change.address))
                 else {

@@ -47,16 +47,9 @@ impl Wanted {
 
     /// What switches the markers of a module on, by address.
     pub fn changes(&self, module: &Loaded) -> Vec<Change> {
-        if self.chooses_none() {
-            return Vec::new();
-        }
-        let (markers, _) = module.file.image.markers();
-        let chosen = markers
-            .iter()
-            .filter(|marker| self.chooses(&marker.name, module));
-        let mut changes: Vec<Change> = chosen
-            .flat_map(|marker| switched_on(module, marker))
-            .collect();
+        let chosen = self.chosen(module);
+        let places = chosen.iter().flat_map(|marker| switched_on(module, marker));
+        let mut changes: Vec<Change> = places.collect();
         // The same place is several markers' where a template has several types.
         changes.sort_unstable_by_key(|change| change.address);
         changes.dedup_by_key(|change| change.address);
@@ -65,17 +58,20 @@ impl Wanted {
 
     /// The words of data that are changed for it: to the address `stub`.
     pub fn words(&self, module: &Loaded, stub: u64) -> Vec<Change> {
-        if self.chooses_none() {
-            return Vec::new();
-        }
-        let (markers, _) = module.file.image.markers();
-        let chosen = markers
-            .iter()
-            .filter(|marker| self.chooses(&marker.name, module));
-        let states = chosen.flat_map(|marker| &marker.states);
+        let chosen = self.chosen(module);
+        let states = chosen.iter().flat_map(|marker| &marker.states);
         states
             .flat_map(|state| words(module.base, state, stub))
             .collect()
+    }
+
+    fn chosen(&self, module: &Loaded) -> Vec<Marker> {
+        if self.chooses_none() {
+            return Vec::new();
+        }
+        let (mut markers, _) = module.file.image.markers();
+        markers.retain(|marker| self.chooses(&marker.name, module));
+        markers
     }
 }
 

@@ -10,7 +10,7 @@ use crate::text::remove::PATIENCE;
 use crate::traced::{Settings, Traced, Workshop, under_new_filter};
 use anyhow::{Context, Result};
 use nopal_agent::Recorder;
-use nopal_control::Detail;
+use nopal_control::{Detail, SiteKey};
 use nopal_plan::Site;
 use nopal_process::Stopped;
 use std::collections::BTreeMap;
@@ -22,6 +22,31 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// Addresses in files, by the files' numbers in the trace, sorted.
 pub type ByFile = BTreeMap<u32, Vec<u64>>;
+
+/// A key is the file's number in the trace above the function's address in the file.
+const ADDRESS_BITS: u32 = 48;
+
+pub fn key(module: &Loaded, address: u64) -> SiteKey {
+    SiteKey(u64::from(module.file.index) << ADDRESS_BITS | address)
+}
+
+pub fn parts(key: SiteKey) -> (u32, u64) {
+    let address = key.0 & ((1 << ADDRESS_BITS) - 1);
+    ((key.0 >> ADDRESS_BITS) as u32, address)
+}
+
+/// The functions of `keys` by file, each in the order of addresses.
+pub fn by_file(keys: &[SiteKey]) -> ByFile {
+    let mut keys: Vec<u64> = keys.iter().map(|key| key.0).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let files = keys.chunk_by(|one, other| one >> ADDRESS_BITS == other >> ADDRESS_BITS);
+    let files = files.map(|keys| {
+        let addresses = keys.iter().map(|key| parts(SiteKey(*key)).1);
+        (parts(SiteKey(keys[0])).0, addresses.collect())
+    });
+    files.collect()
+}
 
 /// What a thunk records, that records as much as `detail`.
 pub fn recorder(detail: Detail, settings: &Settings) -> Recorder {
@@ -51,7 +76,7 @@ impl Traced {
         files: &ByFile,
         detail: Detail,
         workshop: &mut Workshop,
-    ) -> Result<Vec<(u32, u64, String)>> {
+    ) -> Result<Vec<(SiteKey, String)>> {
         let mut refused = Vec::new();
         self.remove_lesser(files, detail, workshop)?;
         let mut changes = Vec::new();
@@ -61,7 +86,6 @@ impl Traced {
             let Some(addresses) = files.get(&module.file.index) else {
                 continue;
             };
-            let index = module.file.index;
             let mut sites: Vec<(&Site, Recorder)> = Vec::new();
             let mut known = Vec::new();
             for &address in addresses {
@@ -74,7 +98,7 @@ impl Traced {
                 let window = here..here + bytes;
                 if probes.iter().any(|probe| probe.overlaps(&window)) {
                     let reason = "a probe needs the same bytes".to_owned();
-                    refused.push((index, address, reason));
+                    refused.push((key(&module, address), reason));
                     continue;
                 }
                 if find(&self.changes).is_ok() {
@@ -90,7 +114,7 @@ impl Traced {
                 }
                 match site {
                     Ok(site) => sites.push((site, recorder(detail, workshop.settings))),
-                    Err(reason) => refused.push((index, address, reason)),
+                    Err(reason) => refused.push((key(&module, address), reason)),
                 }
             }
             // Both are in the order of addresses.
@@ -120,11 +144,12 @@ impl Traced {
                 let address = change.address.wrapping_sub(module.base);
                 let reason =
                     "its code in memory is not the file's, or is about to be returned into";
-                refused.push((module.file.index, address, reason.to_owned()));
+                refused.push((key(module, address), reason.to_owned()));
             }
             self.taken_out.push(change);
         }
         self.taken_out.sort_by_key(|change| change.address);
+        self.prepare_switches();
         Ok(refused)
     }
 
@@ -156,6 +181,11 @@ impl Traced {
         self.remove_sites(&lesser, workshop)
     }
 
+    /// Has ready what a switch needs, before anybody waits for one.
+    fn prepare_switches(&self) {
+        self.changes.switches(&self.modules);
+    }
+
     /// Takes the jumps of sites out of the text. Threads that are in their thunks, or will return there, go on in them.
     pub fn remove_sites(&mut self, files: &ByFile, workshop: &mut Workshop) -> Result<()> {
         let indices = self.indices(files);
@@ -166,6 +196,7 @@ impl Traced {
         self.take_out(&out, workshop)?;
         self.taken_out.extend(out);
         self.taken_out.sort_unstable_by_key(|change| change.address);
+        self.prepare_switches();
         Ok(())
     }
 
@@ -177,7 +208,7 @@ impl Traced {
             let found = out.binary_search_by_key(&change.address, |out| out.address);
             found.is_ok()
         };
-        self.changes.retain(|change| !is_out(change));
+        self.changes.take(is_out);
         self.settle_markers(workshop)?;
         self.held = stopped.let_go();
         Ok(())

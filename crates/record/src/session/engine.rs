@@ -4,7 +4,7 @@ use crate::collecting::notes::{self, counter, note};
 use crate::options::WhenFull;
 use crate::places::choose::{Loaded, Wanted};
 use crate::places::markers;
-use crate::places::sites::ByFile;
+use crate::places::sites::{by_file, key, parts};
 use crate::session::Session;
 use crate::text::remove;
 use crate::text::traps::RISK;
@@ -21,31 +21,6 @@ use nopal_symbols::Selection;
 use nopal_trace::{Audience, ListenerId, Note, Watched};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
-
-/// A key is the file's number in the trace above the function's address in the file.
-const ADDRESS_BITS: u32 = 48;
-
-fn key(module: &Loaded, address: u64) -> SiteKey {
-    SiteKey(u64::from(module.file.index) << ADDRESS_BITS | address)
-}
-
-fn parts(key: SiteKey) -> (u32, u64) {
-    let address = key.0 & ((1 << ADDRESS_BITS) - 1);
-    ((key.0 >> ADDRESS_BITS) as u32, address)
-}
-
-/// The functions of `keys` by file, each in the order of addresses.
-pub fn by_file(keys: &[SiteKey]) -> ByFile {
-    let mut keys: Vec<u64> = keys.iter().map(|key| key.0).collect();
-    keys.sort_unstable();
-    keys.dedup();
-    let files = keys.chunk_by(|one, other| one >> ADDRESS_BITS == other >> ADDRESS_BITS);
-    let files = files.map(|keys| {
-        let addresses = keys.iter().map(|key| parts(SiteKey(*key)).1);
-        (parts(SiteKey(keys[0])).0, addresses.collect())
-    });
-    files.collect()
-}
 
 impl Session {
     /// The traced processes, the first one first.
@@ -268,17 +243,12 @@ impl Engine for Session {
         let files = by_file(sites);
         let mut refused = BTreeMap::new();
         self.in_all(|traced, workshop| {
-            for (file, address, reason) in traced.insert_sites(&files, detail, workshop)? {
-                refused.insert((file, address), reason);
-            }
+            refused.extend(traced.insert_sites(&files, detail, workshop)?);
             Ok(())
         })?;
         let refused = refused
             .into_iter()
-            .map(|((file, address), reason)| Refused {
-                key: SiteKey(u64::from(file) << ADDRESS_BITS | address),
-                reason,
-            });
+            .map(|(key, reason)| Refused { key, reason });
         Ok(refused.collect())
     }
 
@@ -289,17 +259,16 @@ impl Engine for Session {
     }
 
     fn switch(&mut self, sites: &[SiteKey], mode: Mode) -> Result<()> {
-        if sites.is_empty() {
-            return Ok(());
-        }
-        let files = by_file(sites);
         let shared = self.shared.clone();
-        let any_silent = notes::lock(&shared.writer).tally().any_silent();
-        let numbers: Vec<u32> = match any_silent || mode == Mode::Silent {
+        self.any_silent |= mode == Mode::Silent;
+        let numbers: Vec<u32> = match self.any_silent {
             true => sites.iter().filter_map(|site| self.number(*site)).collect(),
             false => Vec::new(),
         };
         let silence = |silent| {
+            if numbers.is_empty() {
+                return;
+            }
             let mut writer = notes::lock(&shared.writer);
             let clock = counter();
             for number in &numbers {
@@ -310,7 +279,7 @@ impl Engine for Session {
         if mode != Mode::Off {
             silence(mode == Mode::Silent);
         }
-        self.in_all(|traced, _| traced.switch(&files, mode != Mode::Off))?;
+        self.in_all(|traced, _| traced.switch(sites, mode != Mode::Off))?;
         if mode == Mode::Off {
             silence(false);
         }

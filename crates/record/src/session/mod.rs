@@ -61,6 +61,8 @@ pub struct Session {
     pub(crate) server: Option<Server>,
     /// `None` until somebody asks: then it says which functions are traced.
     pub(crate) control: Option<Control>,
+    /// Whether any site has been silent: its records are to be left out, or not any more.
+    pub(crate) any_silent: bool,
     /// The triggers, while there are any: they hear of what the trace gets.
     pub(crate) listener: Option<ListenerId>,
     /// Whether clients may come.

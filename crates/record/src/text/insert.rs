@@ -63,8 +63,7 @@ impl Traced {
         }
         let written = changes.into_iter().zip(outcomes);
         let written = written.filter(|(_, outcome)| *outcome == Outcome::Written);
-        self.changes.extend(written.map(|(change, _)| change));
-        self.changes.sort_by_key(|change| change.address);
+        self.changes.add(written.map(|(change, _)| change));
         self.settle_markers(workshop)
     }
 

@@ -2,6 +2,7 @@
 
 pub mod change;
 pub mod insert;
+pub mod inserted;
 pub mod journal;
 pub mod remove;
 pub mod restore;

@@ -1,49 +1,51 @@
 //! Switches thunks on and off, while threads run.
 
 use crate::memory::code::Code;
-use crate::places::sites::ByFile;
 use crate::session::Session;
 use crate::text::change::Change;
+use crate::text::inserted::Switch;
 use crate::traced::Traced;
 use anyhow::{Context, Result};
-use std::collections::HashSet;
+use nopal_control::SiteKey;
 
 impl Session {
-    /// Switches the recording of sites, by their numbers in the trace, on or off in all processes. A call that has begun
-    /// is not affected. Those that are not inserted are passed over.
-    pub fn switch_numbers(&mut self, sites: &[u32], on: bool) -> Result<()> {
-        let sites = sites.iter().copied().collect();
-        let mut processes = self.traced.values();
-        processes.try_for_each(|traced| traced.switch_numbers(&sites, on))
+    /// Switches the recording of a site, by its number in the trace, on or off in all processes. A call that has begun
+    /// is not affected. Where it is not inserted, nothing happens.
+    pub fn switch_number(&mut self, number: u32, on: bool) -> Result<()> {
+        for traced in self.traced.values() {
+            let changes = traced.changes.iter();
+            let meant = changes.filter(|change| change.has_thunk() && change.number == number);
+            traced.switch_changes(meant, on)?;
+        }
+        Ok(())
     }
 }
 
 impl Traced {
-    fn switch_numbers(&self, sites: &HashSet<u32>, on: bool) -> Result<()> {
-        let chosen = |change: &&Change| change.has_thunk() && sites.contains(&change.number);
-        self.switch_changes(self.changes.iter().filter(chosen), on)
+    /// The same of many, by their keys; soonest in the order of these.
+    pub fn switch(&self, sites: &[SiteKey], on: bool) -> Result<()> {
+        let switches = meant(self.changes.switches(&self.modules), sites);
+        self.store_pairs(switches.map(|switch| (switch.entry, switch.pair(on))))
     }
 
-    /// The same of these functions.
-    pub fn switch(&self, files: &ByFile, on: bool) -> Result<()> {
-        let indices = self.indices(files);
-        self.switch_changes(indices.iter().map(|index| &self.changes[*index]), on)
-    }
-
-    /// In the order of addresses, neighbours are switched soonest.
     pub fn switch_changes<'a>(
         &self,
         changes: impl Iterator<Item = &'a Change>,
         on: bool,
     ) -> Result<()> {
+        self.store_pairs(changes.map(|change| (change.entry, change.switch(on))))
+    }
+
+    /// In the order of addresses, neighbours are stored soonest.
+    fn store_pairs(&self, pairs: impl Iterator<Item = (u64, [u8; 2])>) -> Result<()> {
         let mut known: Option<&Code> = None;
-        for change in changes {
-            let piece = known.filter(|piece| piece.contains(change.entry, 2));
+        for (entry, pair) in pairs {
+            let piece = known.filter(|piece| piece.contains(entry, pair.len()));
             let piece = match piece {
                 Some(piece) => piece,
-                None => self.piece(change.entry)?,
+                None => self.piece(entry)?,
             };
-            piece.store_pair(change.entry, change.switch(on))?;
+            piece.store_pair(entry, pair)?;
             known = Some(piece);
         }
         Ok(())
@@ -54,4 +56,30 @@ impl Traced {
         let piece = arenas.find_map(|arena| arena.piece(thunk, 2).ok());
         Ok(piece.context("a thunk is in no arena")?)
     }
+}
+
+/// Those of `switches`, in the order of keys, that have one of `keys`, in any order: a step each where they go along.
+fn meant<'a>(switches: &'a [Switch], keys: &'a [SiteKey]) -> impl Iterator<Item = &'a Switch> {
+    let mut at = 0;
+    keys.iter().flat_map(move |key| {
+        let begin = seek(switches, at, *key);
+        let mut end = begin;
+        // A file that is loaded twice has two.
+        while switches.get(end).is_some_and(|switch| switch.key == *key) {
+            end += 1;
+        }
+        at = end;
+        &switches[begin..end]
+    })
+}
+
+/// Where the first is with this key or a greater one. Looked for from `near` on.
+fn seek(switches: &[Switch], near: usize, key: SiteKey) -> usize {
+    const STEPS: usize = 16;
+    let passed = switches.get(near).is_none_or(|switch| switch.key > key);
+    let from = if passed { 0 } else { near };
+    let rest = &switches[from..];
+    let soon = rest.iter().take(STEPS).position(|switch| switch.key >= key);
+    let after = soon.unwrap_or_else(|| rest.partition_point(|switch| switch.key < key));
+    from + after
 }
