@@ -1,6 +1,7 @@
 //! Processes that run already: traced, steered, and let go of.
 
 use std::io::Write;
+use std::path::Path;
 
 use nopal_tests::process::{Held, assert_nothing_left, is_text_changed, wait_until};
 use nopal_tests::{
@@ -156,13 +157,14 @@ fn the_tool_killed_while_attached_leaves_the_process_as_it_was() {
     let scratch = scratch();
     let trace = scratch.path().join("trace");
     let case = Case::new(c("phases", &[])).arguments(["busy"]);
+    let case = case.environment("XDG_RUNTIME_DIR", scratch.path());
     let mut program = running(&case, "phase 0");
     let mut tool = case.attach(program.id(), &trace);
     // SAFETY: a plain system call.
     assert_eq!(unsafe { libc::kill(tool.id(), libc::SIGKILL) }, 0);
     assert_eq!(tool.wait().end, End::Signal(libc::SIGKILL));
     wait_until("the code is put back", || !is_text_changed(program.id()));
-    wait_until("its socket is removed", || !has_socket(tool.id()));
+    wait_until("its socket is removed", || !has_socket(scratch.path()));
     drop(program.stdin());
     assert_eq!(program.wait().end, End::Code(5));
 }
@@ -186,24 +188,14 @@ fn a_killed_session_is_followed_by_another() {
     assert_eq!(program.wait().end, End::Code(5));
 }
 
-/// Whether the session of this tool has a name, in any of the directories for them.
-fn has_socket(tool: i32) -> bool {
-    // SAFETY: it cannot fail.
-    let user = unsafe { libc::geteuid() };
-    let named = std::env::var("XDG_RUNTIME_DIR").map(|directory| directory + "/nopal");
-    let others = [
-        format!("/run/user/{user}/nopal"),
-        format!("/tmp/nopal-{user}"),
-    ];
-    let entries = named
-        .into_iter()
-        .chain(others)
-        .filter_map(|directory| std::fs::read_dir(directory).ok());
-    let names = entries.flatten().flatten().map(|entry| entry.file_name());
-    let own = format!("session-{tool}.");
+/// Whether a session has a name in this runtime directory, which no other test has: nopal removes the names of sessions
+/// that are gone wherever it sees them.
+fn has_socket(runtime: &Path) -> bool {
+    let names = std::fs::read_dir(runtime.join("nopal")).into_iter();
+    let names = names.flatten().flatten().map(|entry| entry.file_name());
     names
         .into_iter()
-        .any(|name| name.to_string_lossy().starts_with(&own))
+        .any(|name| name.to_string_lossy().starts_with("session-"))
 }
 
 /// Then nobody is left to put the code back until the next nopal comes.
@@ -212,6 +204,7 @@ fn what_a_killed_tool_and_guardian_leave_is_taken_out_by_the_next() {
     let scratch = scratch();
     let trace = scratch.path().join("trace");
     let case = Case::new(c("phases", &[])).arguments(["busy"]);
+    let case = case.environment("XDG_RUNTIME_DIR", scratch.path());
     let mut program = running(&case, "phase 0");
     let mut stdin = program.stdin();
     let mut tool = case.attach(program.id(), &trace);
@@ -223,15 +216,16 @@ fn what_a_killed_tool_and_guardian_leave_is_taken_out_by_the_next() {
     }
     tool.wait();
     assert!(is_text_changed(program.id()), "nobody has put it back");
-    assert!(has_socket(tool.id()), "nobody has removed it");
+    assert!(has_socket(scratch.path()), "nobody has removed it");
     stdin.write_all(b"on\n").unwrap();
     program.wait_for(|text| text.contains("phase 1\n"));
     let number = program.id().to_string();
-    let words = [nopal().into(), "detach".into(), number.into()];
-    let ended = Start::new::<std::ffi::OsString>(words).run("");
+    let mut detach = case.untraced_start();
+    detach.words = vec![nopal().into(), "detach".into(), number.into()];
+    let ended = detach.run("");
     assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
     assert_nothing_left(program.id());
-    assert!(!has_socket(tool.id()));
+    assert!(!has_socket(scratch.path()));
     interrupt(case.attach(program.id(), &trace));
     assert_nothing_left(program.id());
     drop(stdin);

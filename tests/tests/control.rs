@@ -148,6 +148,21 @@ fn traces_are_made_switched_and_removed() {
     assert_eq!(desk.number("#traceinhits"), 101);
     desk.ctl("trace low remove\ntrace last remove");
     desk.run("all");
+    assert_eq!(desk.number("#traceinhits"), 101);
+    // Of several places, in another order than that of the code, and partly of another trace that is on.
+    desk.ctl("reset\ntrace f_2999 f_00* f_15?7 new mixed\ntrace f_00?? f_2000 new low\nstart");
+    assert_eq!(desk.number("#tracehits"), 0, "the counts begin anew");
+    let mut run = |commands: &str| {
+        desk.ctl(commands);
+        let before = desk.number("#traceinhits");
+        desk.run("all");
+        desk.number("#traceinhits") - before
+    };
+    assert_eq!(run("trace mixed on"), 111);
+    assert_eq!(run("trace low on"), 112);
+    assert_eq!(run("trace mixed off"), 101);
+    assert_eq!(run("trace mixed on\ntrace low off"), 111);
+    assert_eq!(run("trace mixed remove"), 0);
     desk.end();
 }
 

@@ -34,6 +34,7 @@ pub fn run(ctl: &Ctl) -> Result<()> {
 pub fn detach(detach: &Detach) -> Result<()> {
     match connect(detach.pid) {
         Ok(session) => session.detach(),
+        Err(error) if !exists(detach.pid) => Err(error),
         // Nobody may be left of a session that was killed.
         Err(error) => match nopal_record::clean_up(detach.pid) {
             Ok(true) => Ok(()),
@@ -50,9 +51,13 @@ fn connect(process: i32) -> Result<Client> {
     })
 }
 
+fn exists(process: i32) -> bool {
+    Path::new(&format!("/proc/{process}")).exists()
+}
+
 /// With what the user may have meant.
 fn not_traced(error: anyhow::Error, process: i32) -> anyhow::Error {
-    if !Path::new(&format!("/proc/{process}")).exists() {
+    if !exists(process) {
         return anyhow::anyhow!("there is no process {process}");
     }
     let traced: Vec<String> = nopal_serve::processes()

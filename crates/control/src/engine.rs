@@ -262,7 +262,7 @@ pub trait Engine {
     /// Brings all that has been recorded into the trace directory, where it can be read.
     fn flush(&mut self) -> Result<()>;
 
-    /// Starts all counts at 0.
+    /// Starts all counts at 0: what has been recorded so far counts no more.
     fn clear_counts(&mut self);
 
     /// What records of this moment are stamped with.

@@ -535,6 +535,8 @@ impl Engine for Session {
     }
 
     fn clear_counts(&mut self) {
+        // Records are counted as they are collected. An error: nothing is any more.
+        let _ = self.shared.flush();
         self.lost_before = self
             .shared
             .regions()

@@ -22,7 +22,7 @@ pub struct Switch {
     /// Of its thunk.
     pub entry: u64,
     /// With which the thunk begins where it is off, and where it is on.
-    pairs: [[u8; 2]; 2],
+    pub pairs: [[u8; 2]; 2],
 }
 
 impl Switch {

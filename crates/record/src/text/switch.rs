@@ -83,3 +83,33 @@ fn seek(switches: &[Switch], near: usize, key: SiteKey) -> usize {
     let after = soon.unwrap_or_else(|| rest.partition_point(|switch| switch.key < key));
     from + after
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn switches_are_found_by_keys_in_any_order() {
+        // Each third key is there; each ninth of a file that is loaded twice.
+        let copies = |key: u64| 1 + u64::from(key.is_multiple_of(9));
+        let keys = (0..100).step_by(3);
+        let switches = keys.flat_map(|key| (0..copies(key)).map(move |copy| (key, copy)));
+        let switches: Vec<Switch> = switches
+            .map(|(key, copy)| Switch {
+                key: SiteKey(key),
+                entry: key * 10 + copy,
+                pairs: Default::default(),
+            })
+            .collect();
+        for step in [1, 2, 29, 50, 99] {
+            // Each number up to 100 once, in an order of its own.
+            let wanted: Vec<SiteKey> = (0..101).map(|at| SiteKey(at * step % 101)).collect();
+            let found = meant(&switches, &wanted).map(|switch| switch.entry);
+            let there = wanted
+                .iter()
+                .filter(|key| key.0 < 100 && key.0.is_multiple_of(3));
+            let expected = there.flat_map(|key| (0..copies(key.0)).map(|copy| key.0 * 10 + copy));
+            assert!(found.eq(expected), "in steps of {step}");
+        }
+    }
+}
