@@ -53,6 +53,8 @@ const OTHERS: [Column; 7] = [
 ];
 
 const KEYS: &str = "q quit  ↑↓ choose  space off/on  / filter  order: c calls/s  s self %  t total %  C calls  S self  T total  n name";
+/// The same on a screen that is too narrow for that: each letter begins the name of a column.
+const KEYS_IN_SHORT: &str = "q quit  ↑↓ choose  space off/on  / filter  order: c s t C S T n";
 
 const fn number(
     name: &'static str,
@@ -132,7 +134,11 @@ pub fn draw(table: &mut Table, frame: &mut Frame) {
         .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
     let mut state = TableState::new().with_selected(table.position());
     frame.render_stateful_widget(widget, body, &mut state);
-    frame.render_widget(Line::from(help(table)).style(Modifier::DIM), foot);
+    let mut help = Line::from(help(table, KEYS));
+    if help.width() > usize::from(foot.width) {
+        help = Line::from(self::help(table, KEYS_IN_SHORT));
+    }
+    frame.render_widget(help.style(Modifier::DIM), foot);
 }
 
 fn summary(table: &Table) -> String {
@@ -148,13 +154,13 @@ fn summary(table: &Table) -> String {
     text
 }
 
-fn help(table: &Table) -> String {
+fn help(table: &Table, keys: &str) -> String {
     if table.typing {
         format!("filter: {}▏  (Enter keeps it, Esc drops it)", table.filter)
     } else if table.filter.is_empty() {
-        KEYS.to_owned()
+        keys.to_owned()
     } else {
-        format!("filter: {}  (Esc drops it)  {KEYS}", table.filter)
+        format!("filter: {}  (Esc drops it)  {keys}", table.filter)
     }
 }
 
@@ -210,7 +216,7 @@ mod tests {
                 "program"
             ]
         );
-        assert!(lines[5].starts_with("q quit"));
+        assert!(lines[5].starts_with("q quit") && lines[5].ends_with("n name"));
         table.lost = 1234;
         assert!(screen(&mut table, 120, 6)[0].ends_with(", 1,234 events lost"));
     }
@@ -235,6 +241,9 @@ mod tests {
                 assert!(lines[1].trim_start().starts_with("calls/s"));
                 assert!(lines[1].contains("function"));
                 assert!(lines[2].trim_start().starts_with("10 ") && lines[2].contains(" main"));
+            }
+            if width == 80 {
+                assert!(lines[5].ends_with("order: c s t C S T n"), "{}", lines[5]);
             }
         }
         for height in 0..4 {
