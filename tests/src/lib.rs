@@ -4,6 +4,7 @@
 
 mod case;
 mod compile;
+mod desk;
 pub mod mounted;
 mod places;
 pub mod process;
@@ -14,6 +15,7 @@ pub mod terminal;
 
 pub use case::{Case, Traced, difference, without_own_words};
 pub use compile::{Program, c, compile, cxx, example, library, rust};
+pub use desk::Desk;
 pub use places::{nopal, scratch, sources, target_directory};
 pub use processors::Awake;
 pub use report::{Report, announced_calls, expected_calls};

@@ -1,162 +1,72 @@
 //! A running process, controlled by text.
 
-use std::io::Write;
-use std::path::Path;
-use std::process::ChildStdin;
-
 use nopal_tests::process::assert_nothing_left;
-use nopal_tests::{Case, End, Ended, Report, Running, c, library, nopal, scratch};
-use tempfile::TempDir;
+use nopal_tests::{Desk, End, Report, c, library};
 
 const FUNCTIONS: usize = 3000;
 
 /// The program `many`, traced, with nothing chosen yet.
-struct Desk {
-    scratch: TempDir,
-    program: Running,
-    stdin: Option<ChildStdin>,
-    tool: Running,
-    threads: [i32; 2],
-    done: usize,
+fn many() -> Desk {
+    many_with(&["-F", "call_all"])
 }
 
-impl Desk {
-    fn new() -> Desk {
-        Desk::with(&["-F", "call_all"])
-    }
-
-    fn with(options: &[&str]) -> Desk {
-        let scratch = scratch();
-        let case = many(scratch.path()).options(options);
-        let mut program = case.untraced_start().spawn();
-        let said = program.wait_for(|text| text.ends_with('\n'));
-        let ids: Vec<i32> = said
-            .split_whitespace()
-            .skip(1)
-            .map(|id| id.parse().unwrap())
-            .collect();
-        let stdin = program.stdin();
-        let tool = case.attach(program.id(), &scratch.path().join("trace"));
-        Desk {
-            stdin: Some(stdin),
-            tool,
-            program,
-            threads: [ids[0], ids[1]],
-            done: 0,
-            scratch,
-        }
-    }
-
-    /// Has the program do what a line says.
-    fn run(&mut self, line: &str) -> String {
-        self.done += 1;
-        let done = self.done;
-        writeln!(self.stdin.as_mut().unwrap(), "{line}").unwrap();
-        self.program
-            .wait_for(|text| text.matches("done\n").count() == done)
-    }
-
-    fn try_ctl(&self, commands: &str) -> Ended {
-        let mut start = many(self.scratch.path()).untraced_start();
-        start.words = vec![
-            nopal().into(),
-            "ctl".into(),
-            self.program.id().to_string().into(),
-        ];
-        start.run(commands)
-    }
-
-    /// What `nopal ctl` says to commands on its standard input; to none, the state.
-    fn ctl(&self, commands: &str) -> String {
-        let ended = self.try_ctl(commands);
-        assert_eq!(ended.end, End::Code(0), "{commands}: {}", ended.stderr);
-        ended.stdout
-    }
-
-    fn refused(&self, command: &str) -> String {
-        let ended = self.try_ctl(command);
-        assert_eq!(ended.end, End::Code(1), "{command}");
-        ended.stderr
-    }
-
-    fn state(&self) -> String {
-        self.ctl("")
-    }
-
-    /// A number behind a word in the state.
-    fn number(&self, word: &str) -> u64 {
-        let state = self.state();
-        let behind = state
-            .split_once(word)
-            .unwrap_or_else(|| panic!("no {word}:\n{state}"))
-            .1;
-        let digits = behind
-            .trim_start()
-            .split(|char: char| !char.is_ascii_digit())
-            .next();
-        digits.unwrap().parse().unwrap()
-    }
-
-    /// Entries of a trace.
-    fn entries(&self, trace: &str) -> u64 {
-        let state = self.state();
-        let behind = state
-            .split_once(&format!(" new {trace}\n"))
-            .unwrap_or_else(|| panic!("{state}"))
-            .1;
-        let entries = behind.split_once("entries ").unwrap().1;
-        entries.split(',').next().unwrap().parse().unwrap()
-    }
-
-    /// The program has suffered nothing, and nothing is left in it.
-    fn end(self) {
-        drop(self.finish());
-    }
-
-    /// The same, and hands over the directory with the trace.
-    fn finish(mut self) -> TempDir {
-        self.tool.signal_group(libc::SIGINT);
-        let ended = self.tool.wait();
-        assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
-        assert_nothing_left(self.program.id());
-        self.stdin = None;
-        assert_eq!(self.program.wait().end, End::Code(5));
-        self.scratch
-    }
+fn many_with(options: &[&str]) -> Desk {
+    Desk::new(c("many", &[]), options)
 }
 
-fn many(scratch: &Path) -> Case {
-    Case::new(c("many", &[])).environment("XDG_RUNTIME_DIR", scratch)
+/// A number behind a word in the state.
+fn number(desk: &Desk, word: &str) -> u64 {
+    let state = desk.state();
+    let behind = state
+        .split_once(word)
+        .unwrap_or_else(|| panic!("no {word}:\n{state}"))
+        .1;
+    let digits = behind
+        .trim_start()
+        .split(|char: char| !char.is_ascii_digit())
+        .next();
+    digits.unwrap().parse().unwrap()
+}
+
+/// Entries of a trace.
+fn entries(desk: &Desk, trace: &str) -> u64 {
+    let state = desk.state();
+    let behind = state
+        .split_once(&format!(" new {trace}\n"))
+        .unwrap_or_else(|| panic!("{state}"))
+        .1;
+    let entries = behind.split_once("entries ").unwrap().1;
+    entries.split(',').next().unwrap().parse().unwrap()
 }
 
 #[test]
 fn traces_are_made_switched_and_removed() {
-    let mut desk = Desk::new();
+    let mut desk = many();
     desk.ctl("reset\ntrace f_00* new low\ntrace f_2999 new last\nstart");
     desk.run("all");
-    assert_eq!([desk.entries("low"), desk.entries("last")], [0, 0]);
+    assert_eq!([entries(&desk, "low"), entries(&desk, "last")], [0, 0]);
     desk.ctl("trace low on");
     desk.run("all");
-    assert_eq!([desk.entries("low"), desk.entries("last")], [100, 0]);
+    assert_eq!([entries(&desk, "low"), entries(&desk, "last")], [100, 0]);
     desk.ctl("trace last on\ntrace low off");
     desk.run("all");
-    assert_eq!([desk.entries("low"), desk.entries("last")], [100, 1]);
+    assert_eq!([entries(&desk, "low"), entries(&desk, "last")], [100, 1]);
     desk.ctl("stop");
     desk.run("all");
-    assert_eq!([desk.entries("low"), desk.entries("last")], [100, 1]);
-    assert_eq!(desk.number("#tracehits"), 202);
-    assert_eq!(desk.number("#traceinhits"), 101);
+    assert_eq!([entries(&desk, "low"), entries(&desk, "last")], [100, 1]);
+    assert_eq!(number(&desk, "#tracehits"), 202);
+    assert_eq!(number(&desk, "#traceinhits"), 101);
     desk.ctl("trace low remove\ntrace last remove");
     desk.run("all");
-    assert_eq!(desk.number("#traceinhits"), 101);
+    assert_eq!(number(&desk, "#traceinhits"), 101);
     // Of several places, in another order than that of the code, and partly of another trace that is on.
     desk.ctl("reset\ntrace f_2999 f_00* f_15?7 new mixed\ntrace f_00?? f_2000 new low\nstart");
-    assert_eq!(desk.number("#tracehits"), 0, "the counts begin anew");
+    assert_eq!(number(&desk, "#tracehits"), 0, "the counts begin anew");
     let mut run = |commands: &str| {
         desk.ctl(commands);
-        let before = desk.number("#traceinhits");
+        let before = number(&desk, "#traceinhits");
         desk.run("all");
-        desk.number("#traceinhits") - before
+        number(&desk, "#traceinhits") - before
     };
     assert_eq!(run("trace mixed on"), 111);
     assert_eq!(run("trace low on"), 112);
@@ -168,7 +78,7 @@ fn traces_are_made_switched_and_removed() {
 
 #[test]
 fn thousands_of_traces() {
-    let mut desk = Desk::new();
+    let mut desk = many();
     let of_each = |command: &dyn Fn(usize) -> String| -> String {
         (0..FUNCTIONS)
             .map(|number| command(number) + "\n")
@@ -182,32 +92,32 @@ fn thousands_of_traces() {
         format!("trace t{number} {}", ["on", "off"][number % 2])
     }));
     desk.run("all");
-    assert_eq!(desk.number("#traceinhits"), FUNCTIONS as u64 / 2);
-    assert_eq!([desk.entries("t0"), desk.entries("t1")], [1, 0]);
+    assert_eq!(number(&desk, "#traceinhits"), FUNCTIONS as u64 / 2);
+    assert_eq!([entries(&desk, "t0"), entries(&desk, "t1")], [1, 0]);
     assert_eq!(desk.state().matches(" new t").count(), FUNCTIONS);
     desk.ctl(&of_each(&|number| format!("trace t{number} remove")));
     desk.run("all");
-    assert_eq!(desk.number("#traceinhits"), FUNCTIONS as u64 / 2);
+    assert_eq!(number(&desk, "#traceinhits"), FUNCTIONS as u64 / 2);
     desk.end();
 }
 
 #[test]
 fn overlapping_traces() {
-    let mut desk = Desk::new();
+    let mut desk = many();
     desk.ctl(
         "reset\ntrace f_000* new a\ntrace f_0005 f_0006 f_1* new b\ntrace a on\ntrace b on\nstart",
     );
     desk.run("all");
-    assert_eq!(desk.number("#traceinhits"), 10 + 1000);
+    assert_eq!(number(&desk, "#traceinhits"), 10 + 1000);
     desk.ctl("trace a off");
     desk.run("all");
-    assert_eq!(desk.number("#traceinhits"), 2 * 1000 + 10 + 2);
+    assert_eq!(number(&desk, "#traceinhits"), 2 * 1000 + 10 + 2);
     desk.ctl("trace a remove");
     desk.run("all");
-    assert_eq!(desk.number("#traceinhits"), 3 * 1000 + 10 + 4);
+    assert_eq!(number(&desk, "#traceinhits"), 3 * 1000 + 10 + 4);
     desk.ctl("trace b remove");
     desk.run("all");
-    assert_eq!(desk.number("#traceinhits"), 3 * 1000 + 10 + 4);
+    assert_eq!(number(&desk, "#traceinhits"), 3 * 1000 + 10 + 4);
     assert!(
         desk.ctl("query f_0005")
             .ends_with("f_0005@many: not traced\n")
@@ -217,7 +127,7 @@ fn overlapping_traces() {
 
 #[test]
 fn what_was_chosen_at_the_start_is_a_trace() {
-    let mut desk = Desk::with(&["-F", "f_1*", "-F", "call_all", "-N", "f_19*"]);
+    let mut desk = many_with(&["-F", "f_1*", "-F", "call_all", "-N", "f_19*"]);
     let state = desk.state();
     assert!(
         state.contains("\ntrace f_1* call_all !f_19* new function\n"),
@@ -228,10 +138,10 @@ fn what_was_chosen_at_the_start_is_a_trace() {
         "{state}"
     );
     desk.run("all");
-    assert_eq!(desk.number("#traceinhits"), 901);
+    assert_eq!(number(&desk, "#traceinhits"), 901);
     desk.ctl("trace function remove");
     desk.run("all");
-    assert_eq!(desk.number("#traceinhits"), 901);
+    assert_eq!(number(&desk, "#traceinhits"), 901);
     let traced = desk.ctl("query f_* call_all");
     assert_eq!(traced.matches(": not traced\n").count(), FUNCTIONS + 1);
     desk.end();
@@ -240,7 +150,7 @@ fn what_was_chosen_at_the_start_is_a_trace() {
 #[test]
 fn a_saved_state_is_restored_elsewhere() {
     let commands = "reset\ntrace f_00* !f_001* new a\ntrace f_2000 new b\ntrace a on\nstart";
-    let first = Desk::new();
+    let first = many();
     first.ctl(commands);
     let answer = first.ctl("query f_0020 f_0021");
     let addresses: Vec<&str> = answer
@@ -254,7 +164,7 @@ fn a_saved_state_is_restored_elsewhere() {
     first.ctl("uniform on\nuniform off");
     let saved = first.state();
 
-    let mut second = Desk::new();
+    let mut second = many();
     second.ctl(&format!("reset\n{saved}"));
     let plain = |state: &str| -> Vec<String> {
         let lines = state.lines().filter(|line| !line.starts_with('#'));
@@ -264,9 +174,9 @@ fn a_saved_state_is_restored_elsewhere() {
     second.run("all");
     assert_eq!(
         [
-            second.entries("a"),
-            second.entries("b"),
-            second.entries("range")
+            entries(&second, "a"),
+            entries(&second, "b"),
+            entries(&second, "range")
         ],
         [90, 0, 1]
     );
@@ -276,12 +186,12 @@ fn a_saved_state_is_restored_elsewhere() {
 
 #[test]
 fn uniform_records_the_chosen_functions_only() {
-    let mut desk = Desk::new();
+    let mut desk = many();
     desk.ctl("reset\ntrace one new one\ntrace one on\nuniform on\nstart");
     desk.run("pair 20000");
-    assert_eq!(desk.entries("one"), 20000);
+    assert_eq!(entries(&desk, "one"), 20000);
     assert_eq!(
-        desk.number("#traceinhits"),
+        number(&desk, "#traceinhits"),
         20000,
         "others pay, and are not recorded"
     );
@@ -292,7 +202,7 @@ fn uniform_records_the_chosen_functions_only() {
 
 #[test]
 fn reset_leaves_nothing_behind() {
-    let mut desk = Desk::new();
+    let mut desk = many();
     desk.run("all");
     desk.ctl("trace f_* new all\ntrace all on\nuniform on");
     desk.run("thread");
@@ -308,9 +218,9 @@ fn reset_leaves_nothing_behind() {
             .count()
             == 2
     );
-    assert_eq!(desk.number("#tracehits"), 0);
+    assert_eq!(number(&desk, "#tracehits"), 0);
     desk.run("all");
-    assert_eq!(desk.number("#slothits"), 0);
+    assert_eq!(number(&desk, "#slothits"), 0);
     desk.end();
 }
 
@@ -322,16 +232,16 @@ fn the_buffer_grows_and_shrinks() {
         ("size 19", 140_000..200_001),
         ("size 15", 5_000..17_000),
     ] {
-        let mut desk = Desk::with(&["-F", "one", "--flight", "--buffer", "1M"]);
+        let mut desk = many_with(&["-F", "one", "--flight", "--buffer", "1M"]);
         desk.ctl(size);
         desk.run("pair 200000");
         let trace = desk.scratch.path().join("trace");
         assert!(desk.refused("size 20").contains("4194304 bytes at most"));
         assert_eq!(
-            desk.number("logsize "),
+            number(&desk, "logsize "),
             size.split(' ').nth(1).map_or(17, |it| it.parse().unwrap())
         );
-        let scratch = desk.finish();
+        let scratch = desk.end().0;
         let calls = Report::of(&trace).calls("one");
         assert!(kept.contains(&calls), "{size}: {calls} calls kept");
         drop(scratch);
@@ -340,27 +250,32 @@ fn the_buffer_grows_and_shrinks() {
 
 #[test]
 fn threads_are_watched() {
-    let mut desk = Desk::new();
+    let mut desk = many();
     desk.ctl("reset\ntrace f_* new all\ntrace all on\nstart");
-    let [main, second] = desk.threads;
+    // It says their numbers when it is ready.
+    let threads: Vec<&str> = desk.said.split_whitespace().skip(1).collect();
+    let &[main, second] = threads.as_slice() else {
+        panic!("{}", desk.said);
+    };
+    let [main, second] = [main, second].map(str::to_owned);
     desk.ctl(&format!("watch {second}"));
     desk.run("all");
-    assert_eq!(desk.number("#traceinhits"), 0);
+    assert_eq!(number(&desk, "#traceinhits"), 0);
     desk.run("thread");
-    assert_eq!(desk.number("#traceinhits"), FUNCTIONS as u64);
+    assert_eq!(number(&desk, "#traceinhits"), FUNCTIONS as u64);
     // The process's own number means all of its threads.
     desk.ctl(&format!("watch {main}"));
     desk.run("thread");
     desk.run("all");
-    assert_eq!(desk.number("#traceinhits"), 3 * FUNCTIONS as u64);
+    assert_eq!(number(&desk, "#traceinhits"), 3 * FUNCTIONS as u64);
     desk.run("fork");
-    assert_eq!(desk.number("#traceinhits"), 3 * FUNCTIONS as u64);
+    assert_eq!(number(&desk, "#traceinhits"), 3 * FUNCTIONS as u64);
     desk.ctl(&format!("watch {main} children"));
     desk.run("fork");
-    assert_eq!(desk.number("#traceinhits"), 4 * FUNCTIONS as u64);
+    assert_eq!(number(&desk, "#traceinhits"), 4 * FUNCTIONS as u64);
     desk.ctl("watch 0");
     desk.run("fork");
-    assert_eq!(desk.number("#traceinhits"), 5 * FUNCTIONS as u64);
+    assert_eq!(number(&desk, "#traceinhits"), 5 * FUNCTIONS as u64);
     assert!(desk.refused("watch 1").contains("\"watch 1\": "));
     desk.end();
 }
@@ -368,14 +283,14 @@ fn threads_are_watched() {
 #[test]
 fn libraries_that_are_loaded_later() {
     let (_, late) = library("late.c");
-    let mut desk = Desk::new();
+    let mut desk = many();
     desk.ctl("reset\ntrace late@liblate* new late\ntrace late on\nstart");
-    assert_eq!(desk.entries("late"), 0);
+    assert_eq!(entries(&desk, "late"), 0);
     desk.run(&format!("load {}", late.display()));
-    assert_eq!(desk.entries("late"), 1);
+    assert_eq!(entries(&desk, "late"), 1);
     desk.ctl("trace late remove");
     desk.run(&format!("load {}", late.display()));
-    assert_eq!(desk.number("#traceinhits"), 1);
+    assert_eq!(number(&desk, "#traceinhits"), 1);
     desk.end();
 }
 
@@ -384,7 +299,7 @@ fn libraries_that_are_loaded_later() {
 fn children_that_stay_are_left_as_they_were() {
     let (_, late) = library("late.c");
     for chosen in ["call_all", "late@liblate*"] {
-        let mut desk = Desk::with(&["-F", chosen]);
+        let mut desk = many_with(&["-F", chosen]);
         let said = desk.run(&format!("stay {}", late.display()));
         let (_, child) = said.split_once("child ").unwrap();
         let child = child.split_once('\n').unwrap().0.parse().unwrap();
@@ -397,24 +312,24 @@ fn children_that_stay_are_left_as_they_were() {
 
 #[test]
 fn a_program_that_is_executed_later_is_traced_from_its_start() {
-    let mut desk = Desk::new();
+    let mut desk = many();
     desk.ctl("reset\ntrace main new m\ntrace f_0* new all\ntrace m on\ntrace all on\nstart");
     for round in 1..4 {
         desk.run("again");
-        assert_eq!(desk.entries("m"), round);
+        assert_eq!(entries(&desk, "m"), round);
         desk.run("all");
-        assert_eq!(desk.entries("all"), 1000 * round);
+        assert_eq!(entries(&desk, "all"), 1000 * round);
     }
     desk.ctl("stop");
     desk.run("again");
     desk.run("all");
-    assert_eq!([desk.entries("m"), desk.entries("all")], [3, 3000]);
+    assert_eq!([entries(&desk, "m"), entries(&desk, "all")], [3, 3000]);
     desk.end();
 }
 
 #[test]
 fn places_in_the_source() {
-    let mut desk = Desk::new();
+    let mut desk = many();
     let source =
         std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/programs/many.c")).unwrap();
     let line = 1 + source
@@ -427,13 +342,13 @@ fn places_in_the_source() {
         "reset\ntrace many.c:{line} new here\ntrace here on\nstart"
     ));
     desk.run("pair 10");
-    assert_eq!(desk.entries("here"), 10);
+    assert_eq!(entries(&desk, "here"), 10);
     desk.end();
 }
 
 #[test]
 fn what_is_wrong_is_said() {
-    let desk = Desk::new();
+    let desk = many();
     let before = desk.state();
     for (command, expected) in [
         (

@@ -1,21 +1,9 @@
 //! Triggers of processes that run, and snapshots of a flight recorder.
 
-use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::ChildStdin;
+use std::path::Path;
 
 use nopal_tests::process::assert_nothing_left;
-use nopal_tests::{Case, End, Ended, Report, Running, c, nopal, scratch};
-use tempfile::TempDir;
-
-/// The program `requests`, traced.
-struct Desk {
-    scratch: TempDir,
-    program: Running,
-    stdin: Option<ChildStdin>,
-    tool: Running,
-    done: usize,
-}
+use nopal_tests::{Case, Desk, End, Report, c, nopal, scratch};
 
 const SLOW: &str = "return handle_request if duration > 1s";
 
@@ -23,78 +11,9 @@ fn requests(scratch: &Path) -> Case {
     Case::new(c("requests", &[])).environment("XDG_RUNTIME_DIR", scratch)
 }
 
-impl Desk {
-    fn with(options: &[&str]) -> Desk {
-        let scratch = scratch();
-        let case = requests(scratch.path()).options(options);
-        let mut program = case.untraced_start().spawn();
-        program.wait_for(|text| text == "ready\n");
-        let stdin = program.stdin();
-        let tool = case.attach(program.id(), &scratch.path().join("trace"));
-        Desk {
-            stdin: Some(stdin),
-            program,
-            tool,
-            scratch,
-            done: 0,
-        }
-    }
-
-    /// Has the program do what a line says.
-    fn run(&mut self, line: &str) {
-        self.done += 1;
-        let done = self.done;
-        writeln!(self.stdin.as_mut().unwrap(), "{line}").unwrap();
-        self.program
-            .wait_for(|text| text.matches("done\n").count() == done);
-    }
-
-    fn try_ctl(&self, commands: &str) -> Ended {
-        let mut start = requests(self.scratch.path()).untraced_start();
-        start.words = vec![
-            nopal().into(),
-            "ctl".into(),
-            self.program.id().to_string().into(),
-        ];
-        start.run(commands)
-    }
-
-    fn ctl(&self, commands: &str) -> String {
-        let ended = self.try_ctl(commands);
-        assert_eq!(ended.end, End::Code(0), "{commands}: {}", ended.stderr);
-        ended.stdout
-    }
-
-    /// Waits until the state shows a line that begins so, and returns the rest of that line.
-    fn wait_for(&mut self, begin: &str) -> String {
-        let mut found = None;
-        for _ in 0..1000 {
-            let state = self.ctl("");
-            found = state
-                .lines()
-                .find_map(|line| line.strip_prefix(begin).map(str::to_owned));
-            if found.is_some() {
-                break;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
-        found.unwrap_or_else(|| panic!("no {begin}:\n{}", self.ctl("")))
-    }
-
-    fn trace(&self) -> PathBuf {
-        self.scratch.path().join("trace")
-    }
-
-    /// The program has suffered nothing, and nothing is left in it.
-    fn end(mut self) -> (TempDir, String) {
-        self.tool.signal_group(libc::SIGINT);
-        let ended = self.tool.wait();
-        assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
-        assert_nothing_left(self.program.id());
-        self.stdin = None;
-        assert_eq!(self.program.wait().end, End::Code(5));
-        (self.scratch, ended.stderr)
-    }
+/// The program `requests`, traced.
+fn traced(options: &[&str]) -> Desk {
+    Desk::new(c("requests", &[]), options)
 }
 
 fn replay(trace: &Path) -> String {
@@ -112,7 +31,7 @@ fn requests_in(trace: &Path) -> (u64, u64) {
 
 #[test]
 fn a_slow_call_has_its_snapshot() {
-    let mut desk = Desk::with(&["--flight", "--snapshot-when", SLOW]);
+    let mut desk = traced(&["--flight", "--snapshot-when", SLOW]);
     desk.run("fast 20");
     desk.run("slow 20");
     desk.run("slow 1500");
@@ -122,7 +41,8 @@ fn a_slow_call_has_its_snapshot() {
     desk.run("slow 1500");
     desk.wait_for("#snapshot-2: ");
     desk.run("fast 5");
-    let (scratch, said) = desk.end();
+    let (scratch, ended) = desk.end();
+    let said = ended.stderr;
     assert_eq!(said.matches("nopal: snapshot-").count(), 2, "{said}");
     let trace = scratch.path().join("trace");
     // The slow call, and what ran before it.
@@ -205,7 +125,7 @@ fn what_does_not_fit_is_refused_before_the_program_runs() {
 
 #[test]
 fn recording_starts_and_stops_itself() {
-    let mut desk = Desk::with(&["-F", "handle_request"]);
+    let mut desk = traced(&["-F", "handle_request"]);
     desk.ctl("stop\nwhen begin_phase do start new b\nwhen end_phase do stop new e");
     desk.run("fast 7");
     desk.run("begin");
@@ -227,7 +147,7 @@ fn recording_starts_and_stops_itself() {
 
 #[test]
 fn traces_switch_by_what_happens() {
-    let mut desk = Desk::with(&["-F", "answer"]);
+    let mut desk = traced(&["-F", "answer"]);
     desk.ctl("trace step new s\nwhen begin_phase do trace s on\nwhen end_phase do trace s off");
     for (line, wanted) in [("begin", "trace s on"), ("end", "trace s off")] {
         desk.run(line);
@@ -241,7 +161,7 @@ fn traces_switch_by_what_happens() {
 
 #[test]
 fn arguments_and_results_decide() {
-    let mut desk = Desk::with(&[]);
+    let mut desk = traced(&[]);
     desk.ctl(
         "when answer if arg1 == 7 or arg1 > 100 do count new seven\n\
          when return answer if int(result) < -50 do count new less\n\
@@ -286,7 +206,7 @@ fn arguments_and_results_decide() {
 #[test]
 fn markers_probes_and_static_probes_are_waited_for() {
     let options = ["-F", "step", "-M", "served", "-M", "requests:answered"];
-    let mut desk = Desk::with(&options);
+    let mut desk = traced(&options);
     desk.ctl(
         "probe answer new asked fetch n=$di:s32\nprobe asked on\n\
          probe ask fetch question->number question->worth->points[1]\nprobe ask on\n\
@@ -330,7 +250,7 @@ fn markers_probes_and_static_probes_are_waited_for() {
 
 #[test]
 fn conditions_that_say_nothing_are_quoted_with_what_could_be() {
-    let desk = Desk::with(&["-F", "step", "-M", "served"]);
+    let desk = traced(&["-F", "step", "-M", "served"]);
     desk.ctl("probe answer new asked fetch n=$di:s32");
     for (command, expected) in [
         ("when step if do count", "expected COND, found \"do\""),
@@ -384,7 +304,7 @@ fn conditions_that_say_nothing_are_quoted_with_what_could_be() {
 
 #[test]
 fn a_trigger_ends_the_session() {
-    let mut desk = Desk::with(&[]);
+    let mut desk = traced(&[]);
     desk.ctl("when end_phase do detach");
     desk.run("fast 3");
     desk.run("end");
@@ -400,7 +320,7 @@ fn a_trigger_ends_the_session() {
 /// The program dies of it, and the tool, and what was seen is there.
 #[test]
 fn a_snapshot_outlives_all() {
-    let mut desk = Desk::with(&["--flight", "--snapshot-when", SLOW]);
+    let mut desk = traced(&["--flight", "--snapshot-when", SLOW]);
     desk.run("fast 20");
     desk.run("slow 1500");
     // SAFETY: sends a signal to a process of ours.
@@ -415,7 +335,7 @@ fn a_snapshot_outlives_all() {
     desk.stdin = None;
     desk.program.wait();
 
-    let mut desk = Desk::with(&["--flight"]);
+    let mut desk = traced(&["--flight"]);
     let said = desk.ctl("snapshot");
     assert!(said.starts_with("snapshot-1: "), "{said}");
     desk.run("fast 20");
@@ -441,7 +361,7 @@ fn a_snapshot_outlives_all() {
 /// Triggers and traces that are not flight recorders: what needs one says so.
 #[test]
 fn a_session_that_keeps_everything_has_no_snapshots() {
-    let desk = Desk::with(&["-F", "step"]);
+    let desk = traced(&["-F", "step"]);
     for command in ["snapshot", "when step do snapshot"] {
         let refused = desk.try_ctl(command);
         assert_eq!(refused.end, End::Code(1));
