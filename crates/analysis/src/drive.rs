@@ -105,33 +105,33 @@ impl<'a> Crew<'a, '_> {
         worker.begin(stream, &thread);
         let mut machine = Machine::default();
         let mut net = self.drive.net.map(Net::new);
-        let packets: Vec<_> = thread.packets().collect();
-        let mut parts = packets.chunks(PAUSE_PACKETS).peekable();
-        while let Some(packets) = parts.next() {
+        let mut rest = thread.packets();
+        while rest.len() > 0 {
             if self.failed.load(Ordering::Relaxed) {
                 break;
             }
-            for packet in packets {
+            let packets = rest.clone().take(PAUSE_PACKETS);
+            for packet in rest.by_ref().take(PAUSE_PACKETS) {
                 match &mut net {
-                    None => machine.packet(packet, worker),
+                    None => machine.packet(&packet, worker),
                     Some(net) => {
-                        let (words, clock) = net.packet(packet);
+                        let (words, clock) = net.packet(&packet);
                         machine.records(&words, clock, packet.is_behind_loss(), worker);
                     }
                 }
             }
-            if parts.peek().is_none() {
+            if rest.len() == 0 {
                 machine.end(worker);
             }
             worker.pause()?;
-            self.count(packets);
-            packets.iter().for_each(Packet::release);
+            self.count(packets.clone());
+            packets.for_each(|packet| packet.release());
         }
         Ok(())
     }
 
-    fn count(&self, packets: &[Packet]) {
-        let words: usize = packets.iter().map(|packet| packet.words().len()).sum();
+    fn count<'p>(&self, packets: impl Iterator<Item = Packet<'p>>) {
+        let words: usize = packets.map(|packet| packet.words().len()).sum();
         let done = self.done.fetch_add(words as u64, Ordering::Relaxed) + words as u64;
         if let Some(progress) = self.drive.progress {
             progress(done, self.all);

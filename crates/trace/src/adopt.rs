@@ -59,16 +59,16 @@ impl Writer {
         let mut packets = Vec::new();
         let whole = index::index(&file, 0, expected, &mut packets, |_| ());
         let length = whole as u64 * 8;
-        packets.retain(|packet| packet.end <= whole);
+        packets.retain(|packet| packet.words().end <= whole);
         for packet in &packets {
             let packet = Packet::new(packet, &file);
             self.adopt_packet(packet);
             packet.release();
         }
         if let Some(last) = packets.last() {
-            self.streams.thread(last.thread()).stream = Some(number);
+            self.streams.thread(last.thread).stream = Some(number);
         }
-        let last = packets.last().map(|packet| packet.header);
+        let last = packets.last().and_then(|last| index::header(&file, last));
         self.streams.files.push(Stream {
             length,
             end: last.map_or(0, |last| last.clock_end),

@@ -5,6 +5,7 @@ use crate::layout::*;
 use crate::mapping::Mapping;
 use crate::streams::ThreadKey;
 use nopal_abi::*;
+use std::ops::Range;
 
 /// Chunk sizes that a session may tell.
 const CHUNK_SIZES: std::ops::RangeInclusive<u32> = 1 << 12..=1 << 24;
@@ -12,22 +13,27 @@ const CHUNK_SIZES: std::ops::RangeInclusive<u32> = 1 << 12..=1 << 24;
 /// So much of a file is looked at before its memory is given back.
 const RELEASE_WORDS: usize = 1 << 20;
 
-/// A packet that was found good.
+/// A packet that was found good. All packets of a trace that is read have theirs in memory, so it holds no more than
+/// readers ask for.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    pub header: ChunkHeader,
-    /// Where its records are, in words of the file.
-    pub start: usize,
-    pub end: usize,
+    pub thread: ThreadKey,
+    /// The counter at its first record, and at its last one.
+    pub clock_begin: u64,
+    pub clock_end: u64,
+    /// Where its records are, in words of the file, and how many words they are.
+    start: usize,
+    length: u32,
+    /// Packets of its thread that are missing before it, or as many as can be counted here.
+    pub missing_before: u32,
     /// Events of its thread that were lost since the thread's previous packet.
     pub lost_before: u64,
-    /// Packets of its thread that are missing before it.
-    pub missing_before: u64,
 }
 
 impl Entry {
-    pub fn thread(&self) -> ThreadKey {
-        ThreadKey::of(&self.header)
+    /// Where its records are, in words of the file.
+    pub fn words(&self) -> Range<usize> {
+        self.start..self.start + self.length as usize
     }
 }
 
@@ -72,6 +78,7 @@ pub fn index(
 ) -> usize {
     let words = file.words();
     let beginning = header::beginning(expected.stream, expected.uuid);
+    let mut previous = packets.last().and_then(|last| self::header(file, last));
     let mut released = from;
     let mut position = from;
     let mut whole = from;
@@ -85,7 +92,7 @@ pub fn index(
             &words[position..],
             beginning,
             expected.packet_words,
-            packets.last(),
+            previous.as_ref(),
         ) {
             Ok(Checked {
                 header,
@@ -96,17 +103,20 @@ pub fn index(
                 if let Some(what) = minor {
                     flaw(Flaw { offset, what });
                 }
-                let numbers = packets
-                    .last()
-                    .map(|last| (last.header.discarded, last.header.sequence));
+                let numbers = previous.map(|last| (last.discarded, last.sequence));
                 let (discarded, sequence) = numbers.unwrap_or((0, u64::MAX));
+                let missing = header.sequence.saturating_sub(sequence.wrapping_add(1));
                 packets.push(Entry {
-                    lost_before: header.discarded.saturating_sub(discarded),
-                    missing_before: header.sequence.saturating_sub(sequence.wrapping_add(1)),
+                    thread: ThreadKey::of(&header),
+                    clock_begin: header.clock_begin,
+                    clock_end: header.clock_end,
                     start: position + HEADER_WORDS,
-                    end: position + content,
-                    header,
+                    // No packet is longer than the largest chunk.
+                    length: (content - HEADER_WORDS) as u32,
+                    missing_before: missing.try_into().unwrap_or(u32::MAX),
+                    lost_before: header.discarded.saturating_sub(discarded),
                 });
+                previous = Some(header);
                 let is_whole = packet <= words.len() - position;
                 position = words.len().min(position + packet);
                 if is_whole {
@@ -121,6 +131,12 @@ pub fn index(
     }
     file.release(released..position);
     whole
+}
+
+/// The header before the records of a packet.
+pub fn header(file: &Mapping, packet: &Entry) -> Option<ChunkHeader> {
+    let at = packet.start.checked_sub(HEADER_WORDS)?;
+    Some(header::read(file.words().get(at..)?.first_chunk()?))
 }
 
 /// Words until the next header, or the end.
@@ -143,7 +159,7 @@ fn check(
     words: &[u64],
     beginning: [u64; 3],
     most_words: usize,
-    previous: Option<&Entry>,
+    previous: Option<&ChunkHeader>,
 ) -> Result<Checked, &'static str> {
     let Some(first) = words.first_chunk::<HEADER_WORDS>() else {
         return Err("a packet header that is cut short");
@@ -166,11 +182,11 @@ fn check(
     if first_clock(&words[HEADER_WORDS..]).is_some_and(|clock| clock != header.clock_begin) {
         return Err("a packet whose first clock is not its header's");
     }
-    if previous.is_some_and(|previous| header.clock_begin < previous.header.clock_begin) {
+    if previous.is_some_and(|previous| header.clock_begin < previous.clock_begin) {
         return Err("a packet that is earlier than the one before");
     }
     let mut flaw = None;
-    if previous.is_some_and(|previous| header.clock_begin < previous.header.clock_end) {
+    if previous.is_some_and(|previous| header.clock_begin < previous.clock_end) {
         flaw = Some("a packet that begins before the end of the one before");
     }
     if words.len() < packet {

@@ -17,7 +17,7 @@ impl<'a> Packet<'a> {
         Packet {
             entry,
             file,
-            words: file.words().get(entry.start..entry.end).unwrap_or_default(),
+            words: file.words().get(entry.words()).unwrap_or_default(),
         }
     }
 
@@ -28,25 +28,25 @@ impl<'a> Packet<'a> {
 
     #[inline]
     pub fn records(&self) -> Records<'a> {
-        Records::new(self.words, self.entry.header.clock_begin)
+        Records::new(self.words, self.entry.clock_begin)
     }
 
     /// For a reader that has done with it, and goes on to the next one in the file: see [`Mapping::release`].
     pub fn release(&self) {
-        self.file.release(self.entry.start..self.entry.end);
+        self.file.release(self.entry.words());
     }
 
     pub fn thread(&self) -> ThreadKey {
-        self.entry.thread()
+        self.entry.thread
     }
 
     /// The counter at its first record, and at its last one.
     pub fn clock_begin(&self) -> u64 {
-        self.entry.header.clock_begin
+        self.entry.clock_begin
     }
 
     pub fn clock_end(&self) -> u64 {
-        self.entry.header.clock_end
+        self.entry.clock_end
     }
 
     /// Events of its thread that were lost since the thread's packet before.
@@ -61,6 +61,6 @@ impl<'a> Packet<'a> {
 
     /// Packets of its thread that are missing since the thread's packet before.
     pub fn missing_before(&self) -> u64 {
-        self.entry.missing_before
+        self.entry.missing_before.into()
     }
 }

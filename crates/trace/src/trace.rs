@@ -148,7 +148,7 @@ impl Trace {
             let read = stream.packets.len();
             stream
                 .packets
-                .retain(|packet| packet.header.process == number);
+                .retain(|packet| packet.thread.process == number);
             if stream.packets.len() < read {
                 self.damaged(
                     &self.directory.join(&name),
@@ -166,7 +166,7 @@ impl Trace {
         let path = self.directory.join(name);
         let file = Mapping::open(&path)?;
         let (mut packets, known) = known.map_or((Vec::new(), 0), |one| (one.packets, one.whole));
-        packets.truncate(packets.partition_point(|packet| packet.start < known));
+        packets.truncate(packets.partition_point(|packet| packet.words().start < known));
         let whole = index::index(&file, known, expected, &mut packets, |flaw| {
             self.damaged(&path, flaw.offset, flaw.what)
         });
@@ -187,7 +187,7 @@ impl Trace {
         for (stream, file) in (0..).zip(&self.streams) {
             for (index, entry) in (0..).zip(&file.packets) {
                 threads
-                    .entry(entry.thread())
+                    .entry(entry.thread)
                     .or_default()
                     .push(PacketId { stream, index });
             }

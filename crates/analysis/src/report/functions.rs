@@ -98,25 +98,25 @@ pub fn functions(trace: &Trace, drive: &Drive) -> Result<Report> {
         .map(|_| Stats::new(names.sites()))
         .collect();
     drive.run(trace, &mut workers)?;
-    let sum = Stats::by_function(&workers, &names);
-    drop(workers);
+    let sums = Stats::by_function(&workers, &names);
     let ns = |ticks| trace.clocks().duration_ns(ticks);
     let rows = names
         .functions()
         .iter()
-        .zip(sum.live.iter().zip(&sum.totals))
-        .filter(|(_, (live, totals))| live.calls + totals.unfinished > 0);
-    let rows = rows.map(|(function, (live, totals))| {
+        .zip(&sums)
+        .filter(|(_, sum)| sum.calls + sum.totals.unfinished > 0);
+    let rows = rows.map(|(function, sum)| {
+        let totals = &sum.totals;
         let mut row = Row {
             function: function.name.clone(),
             module: function.module.clone(),
-            calls: live.calls,
+            calls: sum.calls,
             unfinished: totals.unfinished,
-            timed: sum.histograms.count(totals.histogram),
+            timed: sum.durations.count(),
             ..Row::default()
         };
         if let Some(average) = ns(totals.all).checked_div(row.timed) {
-            let [p50, p99] = sum.histograms.quantiles(totals.histogram, [0.5, 0.99]);
+            let [p50, p99] = sum.durations.quantiles([0.5, 0.99]);
             row.total_ns = ns(totals.total);
             row.self_ns = ns(totals.own);
             row.min_ns = ns(totals.min);

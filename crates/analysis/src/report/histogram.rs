@@ -58,34 +58,34 @@ impl Histograms {
         page
     }
 
-    /// Adds histogram `from_number` of other histograms to `number` of these.
-    pub fn merge(&mut self, number: &mut u32, from: &Histograms, from_number: u32) {
-        let index = from.indexes[from_number as usize];
-        for (octave, &page) in index.iter().enumerate().filter(|&(_, &page)| page != 0) {
-            let mine = self.indexes[*number as usize][octave] as usize;
-            let mine = if mine == 0 {
-                self.make_page(number, octave)
-            } else {
-                mine
-            };
-            for (sum, count) in self.pages[mine].iter_mut().zip(&from.pages[page as usize]) {
-                *sum += count;
-            }
-        }
+    /// How many values were counted in a bucket.
+    fn bucket(&self, number: u32, octave: usize, bucket: usize) -> u64 {
+        let page = self.indexes[number as usize][octave];
+        self.pages[page as usize][bucket]
+    }
+}
+
+/// Histograms that are read as one.
+#[derive(Clone, Default)]
+pub struct Together<'a>(Vec<(&'a Histograms, u32)>);
+
+impl<'a> Together<'a> {
+    pub fn add(&mut self, histograms: &'a Histograms, number: u32) {
+        self.0.push((histograms, number));
     }
 
     /// How many values were counted.
-    pub fn count(&self, number: u32) -> u64 {
-        self.buckets(number).map(|(_, count)| count).sum()
+    pub fn count(&self) -> u64 {
+        self.buckets().map(|(_, count)| count).sum()
     }
 
     /// For each of `quantiles`, between 0 and 1, the value that this part of all values does not exceed.
-    pub fn quantiles<const N: usize>(&self, number: u32, quantiles: [f64; N]) -> [u64; N] {
-        let total = self.count(number);
+    pub fn quantiles<const N: usize>(&self, quantiles: [f64; N]) -> [u64; N] {
+        let total = self.count();
         quantiles.map(|quantile| {
             let rank = ((total as f64 * quantile).ceil() as u64).clamp(1, total.max(1));
             let mut seen = 0;
-            let reached = self.buckets(number).find(|&(_, count)| {
+            let reached = self.buckets().find(|&(_, count)| {
                 seen += count;
                 seen >= rank
             });
@@ -93,15 +93,21 @@ impl Histograms {
         })
     }
 
-    /// The middle of each bucket, ascending, and its count.
-    fn buckets(&self, number: u32) -> impl Iterator<Item = (u64, u64)> {
-        let octaves = self.indexes[number as usize]
-            .iter()
-            .enumerate()
-            .filter(|&(_, &page)| page != 0);
-        octaves.flat_map(|(octave, &page)| {
-            let counts = self.pages[page as usize].iter().enumerate();
-            counts.map(move |(bucket, &count)| (middle(octave, bucket), count))
+    /// The middle of each bucket that may not be empty, ascending, and its count.
+    fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
+        let occurs = |(all, number): &(&Histograms, u32), octave: usize| {
+            all.indexes[*number as usize][octave] != 0
+        };
+        let octaves =
+            (0..OCTAVES).filter(move |octave| self.0.iter().any(|one| occurs(one, *octave)));
+        octaves.flat_map(move |octave| {
+            (0..BUCKETS).map(move |bucket| {
+                let counts = self
+                    .0
+                    .iter()
+                    .map(|(all, number)| all.bucket(*number, octave, bucket));
+                (middle(octave, bucket), counts.sum())
+            })
         })
     }
 }
@@ -151,15 +157,15 @@ mod tests {
 
     #[test]
     fn quantiles_of_a_known_distribution() {
-        let mut histograms = Histograms::default();
-        let mut other = Histograms::default();
+        let (mut histograms, mut other) = (Histograms::default(), Histograms::default());
         let (mut number, mut other_number) = (0, 0);
         for value in 1..=500 {
             histograms.add(&mut number, value * 1000);
             other.add(&mut other_number, (value + 500) * 1000);
         }
-        histograms.merge(&mut number, &other, other_number);
-        let [least, half, most, all] = histograms.quantiles(number, [0.0, 0.5, 0.99, 1.0]);
+        let both = Together(vec![(&histograms, number), (&other, other_number)]);
+        assert_eq!(both.count(), 1000);
+        let [least, half, most, all] = both.quantiles([0.0, 0.5, 0.99, 1.0]);
         for (found, exact) in [
             (least, 1_000u64),
             (half, 500_000),
@@ -168,7 +174,8 @@ mod tests {
         ] {
             assert!(found.abs_diff(exact) <= exact / 100, "{found} for {exact}");
         }
-        assert_eq!(histograms.quantiles(0, [0.5]), [0]);
+        assert_eq!(Together(vec![(&histograms, 0)]).quantiles([0.5]), [0]);
+        assert_eq!(Together::default().quantiles([0.5]), [0]);
     }
 
     #[test]
@@ -178,7 +185,7 @@ mod tests {
         histograms.add(&mut numbers[0], 5);
         histograms.add(&mut numbers[1], 7);
         assert_eq!(
-            numbers.map(|number| histograms.quantiles(number, [0.5])),
+            numbers.map(|number| Together(vec![(&histograms, number)]).quantiles([0.5])),
             [[5], [7]]
         );
     }

@@ -8,5 +8,4 @@ mod threads;
 
 pub use functions::{Report, Row, Sort, functions};
 pub use related::{Related, Relation, related, write_related};
-pub use stats::{Live, Stats, Totals};
 pub use threads::{ThreadRow, threads, write_threads};

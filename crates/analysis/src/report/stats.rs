@@ -1,6 +1,6 @@
 //! Calls summed up by site.
 
-use super::histogram::Histograms;
+use super::histogram::{Histograms, Together};
 use crate::calls::{Ending, Frame, RUN, Sink, Style, site_of};
 use crate::drive::Worker;
 use crate::names::Names;
@@ -22,21 +22,25 @@ pub struct Totals {
     pub histogram: u32,
 }
 
-const NOTHING: Totals = Totals {
-    total: 0,
-    all: 0,
-    own: 0,
-    min: u64::MAX,
-    max: 0,
-    unfinished: 0,
-    histogram: 0,
-};
+impl Default for Totals {
+    fn default() -> Totals {
+        Totals {
+            total: 0,
+            all: 0,
+            own: 0,
+            min: u64::MAX,
+            max: 0,
+            unfinished: 0,
+            histogram: 0,
+        }
+    }
+}
 
 /// What every entry and exit changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Live {
+struct Live {
     /// Entries.
-    pub calls: u64,
+    calls: u64,
     /// Timed calls on the present stack.
     active: u64,
 }
@@ -52,9 +56,9 @@ struct Ended {
 
 /// Calls by site. Sites that the trace does not tell of share number 0.
 pub struct Stats {
-    pub live: Vec<Live>,
-    pub totals: Vec<Totals>,
-    pub histograms: Histograms,
+    live: Vec<Live>,
+    totals: Vec<Totals>,
+    histograms: Histograms,
     ended: Box<[Ended; RUN + 1]>,
     ended_count: usize,
 }
@@ -64,7 +68,7 @@ impl Stats {
         let sites = sites.max(1);
         Stats {
             live: vec![Live::default(); sites],
-            totals: vec![NOTHING; sites],
+            totals: vec![Totals::default(); sites],
             histograms: Histograms::default(),
             ended: Box::new([Ended::default(); RUN + 1]),
             ended_count: 0,
@@ -98,28 +102,35 @@ impl Stats {
     }
 
     /// The totals by function.
-    pub fn by_function(workers: &[Stats], names: &Names) -> Stats {
-        let mut sum = Stats::new(names.functions().len());
+    pub fn by_function<'a>(workers: &'a [Stats], names: &Names) -> Vec<Sum<'a>> {
+        let mut sums = vec![Sum::default(); names.functions().len()];
         for worker in workers {
             for (site, (live, from)) in (0..).zip(worker.live.iter().zip(&worker.totals)) {
                 if live.calls == 0 && from.unfinished == 0 {
                     continue;
                 }
-                let function = names.number(site) as usize;
-                sum.live[function].calls += live.calls;
-                let to = &mut sum.totals[function];
+                let sum = &mut sums[names.number(site) as usize];
+                sum.calls += live.calls;
+                let to = &mut sum.totals;
                 to.total = to.total.saturating_add(from.total);
                 to.all = to.all.saturating_add(from.all);
                 to.own = to.own.saturating_add(from.own);
                 to.min = to.min.min(from.min);
                 to.max = to.max.max(from.max);
                 to.unfinished += from.unfinished;
-                sum.histograms
-                    .merge(&mut to.histogram, &worker.histograms, from.histogram);
+                sum.durations.add(&worker.histograms, from.histogram);
             }
         }
-        sum
+        sums
     }
+}
+
+/// The calls of a function. `durations` has the histograms, not `totals`.
+#[derive(Clone, Default)]
+pub struct Sum<'a> {
+    pub calls: u64,
+    pub totals: Totals,
+    pub durations: Together<'a>,
 }
 
 const LESS: u64 = u64::MAX;
