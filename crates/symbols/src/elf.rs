@@ -64,7 +64,7 @@ pub(crate) struct Elf {
     contents: Contents,
     /// None of one that is part of another file.
     pub stamp: Option<Stamp>,
-    pub inode: Option<u64>,
+    pub device_and_inode: Option<(u64, u64)>,
     pub kind: elf::FileType,
     pub entry: u64,
     pub headers: Vec<Header>,
@@ -88,7 +88,7 @@ impl Elf {
         let map = unsafe { Mmap::map(&file) }.context("cannot map the file")?;
         Ok(Elf {
             stamp: Some(Stamp::of(&facts)),
-            inode: Some(facts.ino()),
+            device_and_inode: Some((facts.dev(), facts.ino())),
             ..Elf::parse(Contents::Mapped(map))?
         })
     }
@@ -121,7 +121,7 @@ impl Elf {
         Ok(Elf {
             contents,
             stamp: None,
-            inode: None,
+            device_and_inode: None,
             kind,
             entry,
             headers,

@@ -182,9 +182,9 @@ impl Image {
         self.elf.header(abi::PT_GNU_EH_FRAME).is_some()
     }
 
-    /// The file's inode, by which its mappings are known.
-    pub fn inode(&self) -> Option<u64> {
-        self.elf.inode
+    /// The file's device and inode, by which its mappings are known.
+    pub fn device_and_inode(&self) -> Option<(u64, u64)> {
+        self.elf.device_and_inode
     }
 
     /// Bytes of the file, wherever they are loaded.
@@ -224,7 +224,6 @@ impl Image {
             Some(symbol.st_value.get(LE))
         };
         self.exported(name)
-            .or_else(|| self.dynamic.symbols(self).and_then(find_in))
             .or_else(|| SymbolTable::of_section(&self.elf, abi::SHT_SYMTAB).and_then(find_in))
             .or_else(|| {
                 self.debug()

@@ -222,3 +222,21 @@ fn a_cache_that_cannot_be_written_does_no_harm() {
         made
     );
 }
+
+#[test]
+fn a_plan_that_cannot_be_written_is_made_each_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let name = "n".repeat(70_000);
+    let source =
+        format!("int f(int a) __asm__(\"{name}\"); int f(int a) {{ return a * 1234567 + 89; }}");
+    let library = Built::new("named.c", &source, &["-shared", "-fPIC", "-O2"]);
+    let made = Plan::make(&library.image()).unwrap();
+    assert!(made.sites.iter().any(|site| site.name().len() > 0xffff));
+    for _ in 0..2 {
+        assert_eq!(
+            Plan::cached(&library.image(), directory.path()).unwrap(),
+            made
+        );
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+}

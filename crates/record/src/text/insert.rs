@@ -22,7 +22,8 @@ impl Traced {
                 .find(|module| extent(module).contains(&map.start))?
                 .file
                 .image;
-            let is_its = !map.shared && !map.writable && Some(map.inode) == image.inode();
+            let file = Some((map.device, map.inode));
+            let is_its = !map.shared && !map.writable && file == image.device_and_inode();
             let bytes = image.file_bytes(map.offset, map.end - map.start);
             Some((map.start, bytes.filter(|_| is_its)?))
         });
