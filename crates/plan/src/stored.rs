@@ -241,7 +241,13 @@ impl<T> Pool<T> {
 
     fn next(&mut self, count: u16) -> Result<Part<T>> {
         let start = self.next;
-        self.next = start.checked_add(count.into()).context("a plan too long")?;
-        Part::of(&self.all, start..self.next).context("a plan cut short")
+        let Some(next) = start.checked_add(count.into()) else {
+            bail!("a plan too long");
+        };
+        self.next = next;
+        let Some(part) = Part::of(&self.all, start..self.next) else {
+            bail!("a plan cut short");
+        };
+        Ok(part)
     }
 }

@@ -5,6 +5,7 @@ use crate::labels::{Named, labels, quote};
 use crate::markers::{Field, FieldKind, Marker, Markers};
 use crate::note::Session;
 use nopal_abi::*;
+use std::fmt::Write;
 use uuid::Uuid;
 
 /// What a CTF 1.8 metadata file in plain text begins with.
@@ -173,7 +174,8 @@ event {{
             .zip(&labels)
             .filter(|(function, _)| occurs(function))
         {
-            text += &format!(",\n\t\t\t{label} = {}", function.named.site);
+            // Writing to a string does not fail.
+            let _ = write!(text, ",\n\t\t\t{label} = {}", function.named.site);
         }
         text += &format!("\n\t\t}} site;\n\t\tframe_tag tag;\n{more}\t}};\n}};\n");
     }
