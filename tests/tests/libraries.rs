@@ -1,6 +1,6 @@
 //! Libraries: linked, loaded, unloaded.
 
-use nopal_tests::{Case, c, library};
+use nopal_tests::{Case, End, c, library, scratch, without_own_words};
 
 fn linked() -> Case {
     let (directory, _) = library("library.c");
@@ -80,4 +80,51 @@ fn many_large_libraries_at_once() {
         .arguments([LIBRARIES.to_string()])
         .options(["--libs"])
         .check();
+}
+
+#[test]
+fn a_choice_that_fits_nothing_is_refused_before_an_older_trace_is_moved() {
+    let scratch = scratch();
+    let trace = scratch.path().join("trace");
+    let case = linked();
+    let first = case.traced_start(&trace).run("");
+    assert_eq!(case.untraced(), without_own_words(first).0);
+    let before = std::fs::read(trace.join("session/notes")).unwrap();
+    for (choice, near) in [
+        ("-F", "no function matches library_laef; the nearest are"),
+        ("-M", "no marker matches library_laef"),
+    ] {
+        let refused = linked()
+            .options([choice, "library_laef"])
+            .traced_start(&trace)
+            .run("");
+        assert!(refused.stderr.contains(near), "{}", refused.stderr);
+        assert_eq!((refused.end, &*refused.stdout), (End::Code(1), ""));
+        assert_eq!(std::fs::read(trace.join("session/notes")).unwrap(), before);
+        assert!(!scratch.path().join("trace.old").exists());
+    }
+}
+
+#[test]
+fn a_function_of_a_library_that_is_loaded_later_is_waited_for() {
+    let (_, library) = library("library.c");
+    let choose = |options: &[&str]| {
+        Case::new(c("dlopen", &[]))
+            .arguments([library.as_os_str(), "20".as_ref()])
+            .options(options)
+    };
+    for options in [
+        &["-F", "library_leaf@liblibrary*"][..],
+        &["--libs", "-F", "library_leaf"],
+    ] {
+        let traced = choose(options).traced();
+        assert_eq!(traced.report.calls("library_leaf"), 200, "{options:?}");
+        assert!(!traced.said.contains("no function"), "{}", traced.said);
+    }
+    // It never comes: the program runs as ever.
+    let case = choose(&["-F", "library_laef@liblibrary*"]);
+    let traced = case.traced();
+    assert_eq!(traced.ended, case.untraced());
+    let said = "no function matches library_laef@liblibrary*; the nearest are library_leaf";
+    assert!(traced.said.contains(said), "{}", traced.said);
 }

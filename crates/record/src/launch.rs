@@ -1,18 +1,22 @@
 //! From a command to a process that stands before the first instruction of its libraries and its own.
 
 use crate::memory::control_block::{own_number, thread_words};
+use crate::memory::own_memory::OwnMemory;
 use crate::memory::region::Question;
-use crate::places::modules::openable;
+use crate::places::files::Files;
+use crate::places::fitting::Planned;
+use crate::places::modules::{self, openable};
+use crate::traced::Settings;
 use anyhow::{Context, Result, bail, ensure};
 use nopal_abi::NO_DESCRIPTOR;
-use nopal_process::{Command, Event, Launched, LoaderStop, Memory, Stop, Thread};
+use nopal_process::{Command, Event, Launched, LoaderStop, Mapping, Memory, Stop, Thread};
 use nopal_symbols::Image;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Offset of `r_state` in the loader's `struct r_debug`.
 const STATE: u64 = 24;
@@ -24,9 +28,41 @@ const PADDING: u64 = 8;
 const SET_ID: u32 = 0o6000;
 
 /// Whether a process came as far as its first code.
-pub enum Start {
+enum Start {
     Ready,
     Ended,
+}
+
+/// A process that stands where its first code is about to run, and has memory for nopal.
+pub struct Arrived {
+    /// What it had mapped before it got that.
+    pub maps: Vec<Mapping>,
+    pub own: OwnMemory,
+    pub planned: Planned,
+}
+
+/// Brings a process from its exec stop to there, and plans what it loads. `None`: it has ended on the way.
+pub fn arrive(
+    thread: &mut Thread,
+    files: &mut Files,
+    settings: &Settings,
+) -> Result<Option<Arrived>> {
+    let process = thread.pid();
+    let start = std::thread::scope(|scope| {
+        scope.spawn(|| modules::prepare(process, files));
+        to_first_code(thread)
+    })?;
+    if let Start::Ended = start {
+        return Ok(None);
+    }
+    let maps = nopal_process::maps(process)?;
+    let (own, planned) = std::thread::scope(|scope| {
+        let planned = scope.spawn(|| Planned::of(process, files));
+        (OwnMemory::give(thread, &maps, settings), planned.join())
+    });
+    let planned = planned.unwrap_or_else(|_| bail!("the files cannot be read"));
+    let (planned, own) = (planned?, own?);
+    Ok(Some(Arrived { maps, own, planned }))
 }
 
 /// Refuses an ELF file that cannot run here, with the reason, before the kernel's refusal makes it a shell script.
@@ -63,12 +99,10 @@ pub fn launch(program: &OsStr, words: &[OsString]) -> Result<Launched> {
 }
 
 /// Runs a process from its exec stop to where the loader has mapped and bound all libraries, and run nothing of them.
-pub fn to_first_code(thread: &mut Thread) -> Result<Start> {
+fn to_first_code(thread: &mut Thread) -> Result<Start> {
     loop {
         let process = thread.pid();
-        let path = PathBuf::from(format!("/proc/{process}/exe"));
-        let name = nopal_process::executable(process)?;
-        if traceable(&path, &name)?.is_static() {
+        if traceable(process)?.is_static() {
             match to_control_block(thread)? {
                 Some(start) => return Ok(start),
                 None => continue,
@@ -129,8 +163,10 @@ fn to_control_block(thread: &mut Thread) -> Result<Option<Start>> {
 }
 
 /// Says what will not work before anything of the program has run.
-fn traceable(path: &Path, name: &Path) -> Result<Image> {
-    let image = Image::open(path).with_context(|| format!("cannot trace {}", name.display()))?;
+pub fn traceable(process: i32) -> Result<Image> {
+    let path = PathBuf::from(format!("/proc/{process}/exe"));
+    let name = nopal_process::executable(process)?;
+    let image = Image::open(&path).with_context(|| format!("cannot trace {}", name.display()))?;
     ensure!(
         !image.is_go(),
         "{} is a Go program: its stacks move, and its functions jump back to their own entries; it cannot be recorded",

@@ -5,7 +5,7 @@ use crate::collecting::collect::{Collector, Keep};
 use crate::collecting::drain::{Drain, Shared};
 use crate::collecting::notes::{self, snapshot};
 use crate::guardian::Guardian;
-use crate::launch;
+use crate::launch::{self, Arrived};
 use crate::memory::own_memory::refuse_without_memory;
 use crate::options::{Options, Outcome, Target, WhenFull};
 use crate::places::choose::{Needed, Wanted};
@@ -16,12 +16,12 @@ use crate::session::Session;
 use crate::session::signals::{Signals, send_signal};
 use crate::session::steer::Handle;
 use crate::traced::Settings;
-use anyhow::{Error, Result, anyhow, ensure};
+use anyhow::{Error, Result, anyhow, bail, ensure};
 use nopal_abi::{WHEN_FULL_BLOCK, WHEN_FULL_DROP};
 use nopal_agent::{DEPTH_LIMIT, Recorder};
 use nopal_analysis::tracers::Tracer;
 use nopal_control::Probe;
-use nopal_process::{ExitWatch, StopError};
+use nopal_process::{ExitWatch, StopError, Thread};
 use nopal_symbols::{Selection, demangle};
 use nopal_system::Kinds;
 use nopal_trace::{Audience, Writer};
@@ -80,17 +80,20 @@ fn record_program(
     let mut launched = launch::launch(program, &words).inspect_err(|_| guardian.dismiss())?;
     // Before the program runs, and before there are other threads, which get the signal mask of this one.
     signals.after_launch()?;
-    // Only now: what cannot be run leaves an older trace where it is.
-    let created = create(options, &words, audience).inspect_err(|_| {
+    let main = ExitWatch::new(launched.pid)?;
+    let mut files = Files::new();
+    let thread = &mut launched.thread;
+    let arrived = arrive(options, &settings, &words, audience, thread, &mut files);
+    let (arrived, created) = arrived.inspect_err(|_| {
         send_signal(launched.pid, libc::SIGKILL);
         guardian.dismiss();
-    });
-    let main = ExitWatch::new(launched.pid)?;
-    let files = Files::new();
-    let (mut session, handle) = session(options, settings, created?, files, guardian, launched.pid);
-    let begun = session
-        .begin(&mut launched.thread)
-        .and_then(|()| session.something_is_chosen())
+    })?;
+    let (mut session, handle) = session(options, settings, created, files, guardian, launched.pid);
+    let begun = match arrived {
+        Some(arrived) => session.begin_at_start(&mut launched.thread, arrived),
+        None => Ok(()),
+    };
+    let begun = begun
         .and_then(|()| session.could_begin_triggers())
         .and_then(|()| session.record_system(&[]));
     if let Err(error) = begun {
@@ -115,6 +118,39 @@ fn record_program(
     let (ended, left) = session.run(main, &signals, &drain)?;
     session.serve_no_more();
     session.finish(ended, &left, drain)
+}
+
+/// Brings the program to its first code, and begins its trace. What cannot be run, or has nothing of what is asked for,
+/// leaves an older trace where it is.
+fn arrive(
+    options: &Options,
+    settings: &Settings,
+    words: &[OsString],
+    audience: Option<Box<dyn Audience>>,
+    thread: &mut Thread,
+    files: &mut Files,
+) -> Result<(Option<Arrived>, Writer)> {
+    let process = thread.pid();
+    let create = || {
+        launch::traceable(process)?;
+        create(options, words, audience)
+    };
+    if options.only.is_empty() && options.markers.is_empty() {
+        return std::thread::scope(|scope| {
+            let created = scope.spawn(create);
+            let arrived = launch::arrive(thread, files, settings);
+            let created = created.join();
+            Ok((
+                arrived?,
+                created.unwrap_or_else(|_| bail!("the trace cannot be begun"))?,
+            ))
+        });
+    }
+    let arrived = launch::arrive(thread, files, settings)?;
+    if let Some(arrived) = &arrived {
+        something_is_chosen(options, settings, &arrived.planned, files)?;
+    }
+    Ok((arrived, create()?))
 }
 
 fn record_process(

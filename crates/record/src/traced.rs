@@ -15,7 +15,7 @@ use crate::places::modules::{self, entries_only, extent};
 use crate::text::change::Change;
 use crate::text::inserted::Inserted;
 use crate::text::journal::mirrored_parts;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use nopal_agent::{Immediates, ProcessHead, Recorder, STACK_PART_BYTES, UNWINDERS, UnwinderEntry};
 use nopal_control::Probe;
 use nopal_plan::Site;
@@ -107,10 +107,6 @@ impl Traced {
         settings: &Settings,
     ) -> Result<Traced> {
         let process = thread.pid();
-        ensure!(
-            modules.iter().any(|module| module.executable),
-            "the program's file cannot be read"
-        );
         let mut space = Space::new(maps);
         for range in own.ranges() {
             space.take(range);

@@ -62,7 +62,7 @@ pub fn something_is_chosen(
             }
         }
     }
-    if options.only.is_empty() || wait(&options.only, &planned.modules)? {
+    if options.only.is_empty() || options.libraries || wait(&options.only, &planned.modules)? {
         return Ok(());
     }
     let wanted = &settings.wanted;
@@ -156,18 +156,12 @@ fn no_marker<'a>(modules: impl Iterator<Item = &'a Loaded> + Clone, wanted: &str
 }
 
 impl Session {
-    /// The same of a program that stands at its start.
-    pub(crate) fn something_is_chosen(&self) -> Result<()> {
-        let traced = self.traced.get(&self.main);
-        let patterns = [&self.options.only, &self.options.markers];
-        let Some(traced) = traced.filter(|_| patterns.iter().any(|any| !any.is_empty())) else {
-            return Ok(());
-        };
-        let planned = Planned {
-            modules: traced.modules.clone(),
-            imports: traced.imports(&[]),
-        };
-        something_is_chosen(&self.options, &self.settings, &planned, &self.files)
+    /// That nothing came that was waited for, if so.
+    pub(crate) fn nothing_came(&self) -> Option<String> {
+        let some = self.files.traced.values().any(|sites| *sites > 0);
+        let is_asked = !self.options.only.is_empty() && !some;
+        let error = is_asked.then(|| no_function(&self.options.only, &self.files).err());
+        Some(format!("{:#}", error??))
     }
 
     /// The names of all markers that `wanted` chooses, in what is loaded.

@@ -118,7 +118,8 @@ impl Session {
         let bytes = writer.bytes();
         drop(writer);
         self.guardian.dismiss();
-        // It is nothing that the trace lacks.
+        // All these are nothing that the trace lacks.
+        self.warnings.extend(self.nothing_came());
         self.warnings.extend(self.not_served.take());
         self.warnings.extend(self.system_limited.take());
         let outcome = Outcome {

@@ -13,19 +13,17 @@ pub mod trigger;
 use crate::collecting::drain::{Drain, Shared};
 use crate::collecting::notes::{self, counter, note};
 use crate::guardian::Guardian;
-use crate::launch::{self, Start};
-use crate::memory::own_memory::OwnMemory;
+use crate::launch::{self, Arrived};
 use crate::options::{Ended, Options};
-use crate::places::choose::imported;
 use crate::places::files::Files;
-use crate::places::modules;
+use crate::places::fitting::Planned;
 use crate::session::signals::{Signals, send_signal};
 use crate::session::steer::Work;
 use crate::text::remove;
 use crate::traced::{Settings, Traced, Workshop};
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 use nopal_control::Control;
-use nopal_process::{Ending, ExitWatch, Memory, Thread};
+use nopal_process::{Ending, ExitWatch, Thread};
 use nopal_serve::Server;
 use nopal_system::Kinds;
 use nopal_trace::{ListenerId, Note};
@@ -78,58 +76,45 @@ pub struct Session {
 impl Session {
     /// Makes a process traced that stands at the start of a new program.
     pub(crate) fn begin(&mut self, thread: &mut Thread) -> Result<()> {
+        match launch::arrive(thread, &mut self.files, &self.settings)? {
+            Some(arrived) => self.begin_at_start(thread, arrived),
+            None => Ok(()),
+        }
+    }
+
+    /// The same for one that has arrived there.
+    pub(crate) fn begin_at_start(&mut self, thread: &mut Thread, arrived: Arrived) -> Result<()> {
         let process = thread.pid();
-        let files = &mut self.files;
-        let start = std::thread::scope(|scope| {
-            scope.spawn(|| modules::prepare(process, files));
-            launch::to_first_code(thread)
-        })?;
-        let traced = match start {
-            Start::Ready => {
-                let settings = &self.settings;
-                let mut workshop = Workshop {
-                    settings,
-                    files: &mut self.files,
-                    writer: &self.shared.writer,
-                    warnings: &mut self.warnings,
-                };
-                note(&self.shared.writer, &notes::process(process))?;
-                let maps = nopal_process::maps(process)?;
-                // Meanwhile, the files are opened.
-                let (own, opened) = std::thread::scope(|scope| {
-                    let opened = scope.spawn(|| {
-                        let modules = modules::loaded(process, &mut workshop)?;
-                        let imports = imported(&modules, &Memory::open(process)?);
-                        anyhow::Ok((modules, imports))
-                    });
-                    let own = OwnMemory::give(thread, &maps, settings);
-                    (own, opened.join())
-                });
-                let opened = opened.unwrap_or_else(|_| bail!("the files cannot be read"));
-                let ((modules, imports), own) = (opened?, own?);
-                workshop.want_statics(&modules);
-                let placed = workshop.files.place_probes(&modules, workshop.writer);
-                // A program that another one executes need not have them.
-                if process == self.main && self.traced.is_empty() {
-                    placed?;
-                }
-                let mut traced = Traced::begin(thread, own, &maps, &modules, settings)?;
-                traced.make_room(&modules, &imports, thread, &mut workshop)?;
-                self.guardian.watch(&traced.region);
-                let mut changes = traced.add_modules(modules, &imports, &mut workshop)?;
-                // The start of a static program may stand in a window: that function stays as it is.
-                let at = thread.registers()?.rip;
-                changes.retain(|change| {
-                    let window = change.window();
-                    at <= window.start || window.end < at
-                });
-                traced.insert_at_start(changes, &maps, &mut workshop)?;
-                workshop.tell_unplaced();
-                traced.settle_semaphores(&mut workshop)?;
-                traced
-            }
-            Start::Ended => return Ok(()),
+        let Arrived { maps, own, planned } = arrived;
+        let Planned { modules, imports } = planned;
+        let settings = &self.settings;
+        let mut workshop = Workshop {
+            settings,
+            files: &mut self.files,
+            writer: &self.shared.writer,
+            warnings: &mut self.warnings,
         };
+        note(&self.shared.writer, &notes::process(process))?;
+        workshop.files.tell(workshop.writer)?;
+        workshop.want_statics(&modules);
+        let placed = workshop.files.place_probes(&modules, workshop.writer);
+        // A program that another one executes need not have them.
+        if process == self.main && self.traced.is_empty() {
+            placed?;
+        }
+        let mut traced = Traced::begin(thread, own, &maps, &modules, settings)?;
+        traced.make_room(&modules, &imports, thread, &mut workshop)?;
+        self.guardian.watch(&traced.region);
+        let mut changes = traced.add_modules(modules, &imports, &mut workshop)?;
+        // The start of a static program may stand in a window: that function stays as it is.
+        let at = thread.registers()?.rip;
+        changes.retain(|change| {
+            let window = change.window();
+            at <= window.start || window.end < at
+        });
+        traced.insert_at_start(changes, &maps, &mut workshop)?;
+        workshop.tell_unplaced();
+        traced.settle_semaphores(&mut workshop)?;
         self.shared.add_region(traced.region.clone());
         self.traced.insert(process, traced);
         Ok(())
