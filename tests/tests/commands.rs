@@ -57,6 +57,10 @@ fn what_cannot_be_recorded() {
         "no-such-program-at-all",
     );
     assert_error(&["record", "./missing"], here, "missing");
+    let option = "there is no option --lbis";
+    assert_error(&["record", "--lbis", "--", "true"], here, option);
+    let behind = ["record", "--", "--lbis"];
+    assert_error(&behind, here, "--lbis: No such file");
     assert_error(&["record", "./text"], here, "text");
     assert_error(&["record", "/"], here, "/");
     assert_error(&["record", "./noise"], here, "noise");

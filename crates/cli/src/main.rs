@@ -57,15 +57,28 @@ fn hold_standard_descriptors() {
     }
 }
 
-#[cfg_attr(test, expect(dead_code))]
-fn command_line() -> i32 {
-    // The words are parsed on a stack of their own: under `ulimit -s 256` they do not fit on this one.
+/// The words are parsed on a stack of their own where they do not fit on this one, as under `ulimit -s 256`.
+fn parse() -> Arguments {
     const ROOM: usize = 8 << 20;
+    // SAFETY: the kernel fills the structure in; a failure leaves the limit at 0, which is too little.
+    let limit = unsafe {
+        let mut limit = std::mem::zeroed::<libc::rlimit>();
+        libc::getrlimit(libc::RLIMIT_STACK, &raw mut limit);
+        limit.rlim_cur
+    };
+    if limit >= ROOM as u64 {
+        return Arguments::parse();
+    }
     let parser = std::thread::Builder::new().stack_size(ROOM);
-    let arguments = match parser.spawn(Arguments::parse).map(|thread| thread.join()) {
+    match parser.spawn(Arguments::parse).map(|thread| thread.join()) {
         Ok(Ok(arguments)) => arguments,
         _ => Arguments::parse(),
-    };
+    }
+}
+
+#[cfg_attr(test, expect(dead_code))]
+fn command_line() -> i32 {
+    let arguments = parse();
     match arguments.color {
         Color::Auto => ColorChoice::Auto,
         Color::Always => ColorChoice::Always,

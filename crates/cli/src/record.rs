@@ -1,13 +1,15 @@
 //! `nopal record` and `nopal attach`: runs a program, and ends as it ended; or records a process that runs.
 
 use anstream::eprintln;
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use nopal_analysis::text::{bytes, count};
 use nopal_record::{Ended, Options, Outcome, Target, WhenFull};
+use std::ffi::OsString;
 
 /// Gives the status to end with; ends by the program's signal where there was one.
 /// `after` tells more when the program has ended.
 pub fn run(options: &Options, after: impl FnOnce(&Outcome)) -> Result<i32> {
+    refuse_option(&options.target)?;
     if let Some(risk) = options.risk() {
         eprintln!("nopal: {risk}");
     }
@@ -26,6 +28,22 @@ pub fn run(options: &Options, after: impl FnOnce(&Outcome)) -> Result<i32> {
         Ended::Exited(status) => Ok(status),
         Ended::Killed { signal } => Ok(end_by(signal)),
     }
+}
+
+/// A word with a hyphen is an option that there is not, unless it stands behind `--`, as a program's name.
+fn refuse_option(target: &Target) -> Result<()> {
+    let Target::Program { program, .. } = target else {
+        return Ok(());
+    };
+    let is_option = program.as_encoded_bytes().starts_with(b"-");
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let mut pairs = words.windows(2);
+    ensure!(
+        !is_option || pairs.any(|pair| pair[0] == "--" && pair[1] == *program),
+        "there is no option {} (a program of that name is written behind --)",
+        program.display()
+    );
+    Ok(())
 }
 
 /// For one who waits until it has begun, or wonders how to end it.

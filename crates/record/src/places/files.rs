@@ -5,7 +5,7 @@ use crate::collecting::notes::note;
 use crate::places::hooks;
 use crate::places::markers;
 use crate::places::probes::Probes;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use nopal_abi::EVENT_DEFINED;
 use nopal_agent::Stub;
 use nopal_plan::{Plan, Refused, Site};
@@ -13,7 +13,9 @@ use nopal_symbols::{Image, Relocation, demangle, without_parameters};
 use nopal_trace::{Note, Writer};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// One file and its plan.
@@ -165,32 +167,44 @@ impl Files {
         let cache = self.cache.as_deref();
         let known = &self.by_identity;
         let facts: Vec<Option<Facts>> = paths.iter().map(|(path, _)| facts(path)).collect();
-        let opened: Vec<Result<Opened>> = std::thread::scope(|scope| {
-            let known_by_facts =
-                |facts: &Option<Facts>| self.by_facts.get(facts.as_ref()?).cloned();
-            let threads: Vec<_> = paths
-                .iter()
-                .zip(&facts)
-                .map(|((path, _), facts)| match known_by_facts(facts) {
-                    Some(file) => Ok(file),
-                    None => Err(scope.spawn(move || Opened::new(path, cache, known))),
-                })
-                .collect();
-            threads
-                .into_iter()
-                .map(|file| match file {
-                    Ok(file) => Ok(Opened::Known(file)),
-                    Err(thread) => thread
-                        .join()
-                        .unwrap_or_else(|_| Err(anyhow::anyhow!("planning failed"))),
-                })
-                .collect()
+        let known_by_facts = |facts: &Option<Facts>| self.by_facts.get(facts.as_ref()?).cloned();
+        let open = |index: usize| match known_by_facts(&facts[index]) {
+            Some(file) => Ok(Opened::Known(file)),
+            None => Opened::new(&paths[index].0, cache, known),
+        };
+        let next = AtomicUsize::new(0);
+        let open_some = || {
+            let indices = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed));
+            let indices = indices.take_while(|index| *index < paths.len());
+            let opened = indices.map(|index| {
+                let opened = catch_unwind(AssertUnwindSafe(|| open(index)));
+                let opened = opened.unwrap_or_else(|_| Err(anyhow!("planning failed")));
+                (index, opened)
+            });
+            opened.collect::<Vec<_>>()
+        };
+        let workers = match paths.len() {
+            0 | 1 => 1,
+            some => std::thread::available_parallelism().map_or(1, |most| most.get().min(some)),
+        };
+        let mut opened = std::thread::scope(|scope| {
+            let others: Vec<_> = (1..workers).map(|_| scope.spawn(open_some)).collect();
+            let mut opened = open_some();
+            // What panics is caught above.
+            opened.extend(
+                others
+                    .into_iter()
+                    .filter_map(|other| other.join().ok())
+                    .flatten(),
+            );
+            opened
         });
+        opened.sort_unstable_by_key(|(index, _)| *index);
         let mut files = Vec::with_capacity(paths.len());
-        for ((opened, (_, name)), facts) in opened.into_iter().zip(paths).zip(facts) {
+        for (((_, opened), (_, name)), facts) in opened.into_iter().zip(paths).zip(facts) {
             let file = opened.map(|opened| match opened {
                 Opened::Known(file) => file,
-                Opened::New(image, plan) => self.add(*image, plan, name),
+                Opened::New(file) => self.add(*file, name),
             });
             if let (Ok(file), Some(facts)) = (&file, facts) {
                 self.by_facts.insert(facts, file.clone());
@@ -206,8 +220,8 @@ impl Files {
         untold.try_for_each(|image| note(writer, &image))
     }
 
-    fn add(&mut self, image: Image, plan: Plan, name: &Path) -> Arc<File> {
-        let identity = image.identity();
+    fn add(&mut self, file: File, name: &Path) -> Arc<File> {
+        let identity = file.image.identity();
         if let Some(file) = self.by_identity.get(&identity) {
             return file.clone();
         }
@@ -217,21 +231,7 @@ impl Files {
             path: name.display().to_string(),
             identity: identity.clone(),
         });
-        let file = Arc::new(File {
-            image,
-            plan,
-            index,
-            names: OnceLock::new(),
-            unwinder: OnceLock::new(),
-            hooks: OnceLock::new(),
-            slots: OnceLock::new(),
-        });
-        // All this is wanted soon.
-        let theirs = file.clone();
-        std::thread::spawn(move || {
-            theirs.unwinder();
-            theirs.hooks();
-        });
+        let file = Arc::new(File { index, ..file });
         self.by_identity.insert(identity, file.clone());
         file
     }
@@ -343,8 +343,8 @@ pub struct NewSites<'a> {
 }
 
 impl NewSites<'_> {
-    pub fn is_empty(&self) -> bool {
-        self.sites.is_empty()
+    pub fn len(&self) -> usize {
+        self.sites.len()
     }
 
     /// What the trace is told.
@@ -375,7 +375,8 @@ fn facts(path: &Path) -> Option<Facts> {
 
 enum Opened {
     Known(Arc<File>),
-    New(Box<Image>, Plan),
+    /// Without its number.
+    New(Box<File>),
 }
 
 impl Opened {
@@ -393,7 +394,19 @@ impl Opened {
             None => Plan::make(&image),
         }
         .with_context(|| format!("cannot plan {}", path.display()))?;
-        Ok(Opened::New(Box::new(image), plan))
+        let file = File {
+            image,
+            plan,
+            index: 0,
+            names: OnceLock::new(),
+            unwinder: OnceLock::new(),
+            hooks: OnceLock::new(),
+            slots: OnceLock::new(),
+        };
+        // Wanted soon, and found here while other files are opened.
+        file.unwinder();
+        file.hooks();
+        Ok(Opened::New(Box::new(file)))
     }
 }
 

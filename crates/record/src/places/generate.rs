@@ -20,6 +20,9 @@ use nopal_process::Thread;
 use std::collections::HashSet;
 use std::ops::Range;
 
+/// So many sites are told of by a thread of their own, while their thunks are made.
+const WORTH_A_THREAD: usize = 1000;
+
 impl Traced {
     /// Maps memory for the code that `new` modules, which are not among ours yet, will have. `thread` is stopped;
     /// `imports` are the functions that the executable imports.
@@ -128,7 +131,11 @@ impl Traced {
             usual: workshop.settings.recorder,
         };
         let (block, changes) = std::thread::scope(|scope| {
-            let told = (!new.is_empty()).then(|| scope.spawn(move || note(writer, &new.note())));
+            let told = match new.len() {
+                0 => None,
+                WORTH_A_THREAD.. => Some(scope.spawn(move || note(writer, &new.note()))),
+                _ => note(writer, &new.note()).map(|()| None)?,
+            };
             let made = maker.block(&mut self.places.arenas[arena], &numbers, on)?;
             if let Some(told) = told {
                 told.join().unwrap_or_else(|_| bail!("writing failed"))?;

@@ -449,7 +449,7 @@ impl Files {
         let call = match probe.way == Way::Return {
             true => {
                 let (numbers, new) = self.number(file, &[&site]);
-                if !new.is_empty() {
+                if new.len() > 0 {
                     note(writer, &new.note())?;
                 }
                 numbers.first().copied()
