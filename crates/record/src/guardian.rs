@@ -214,6 +214,10 @@ fn clean_up(regions: &[Arc<Region>]) {
 
 /// Writes what the tool had not written yet, and how the trace came to end.
 fn complete(directory: &Path, regions: &[Arc<Region>]) -> Result<()> {
+    if regions.is_empty() {
+        // Nothing was traced yet, and what lies there may be an older trace.
+        return Ok(());
+    }
     let mut writer = Writer::adopt(directory)?;
     writer.set_readable(nopal_symbols::demangle);
     let mut collector = Collector::new(Keep::All, None);
@@ -233,4 +237,20 @@ fn complete(directory: &Path, regions: &[Arc<Region>]) -> Result<()> {
         why: "nopal was killed".into(),
     })?;
     writer.sync_metadata()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collecting::notes;
+
+    #[test]
+    fn a_tool_that_is_killed_before_it_traces_leaves_an_older_trace_alone() {
+        let parent = tempfile::tempdir().unwrap();
+        let trace = parent.path().join("trace");
+        drop(Writer::create(&trace, notes::session(Vec::new(), Vec::new())).unwrap());
+        let before = std::fs::read(trace.join("session/notes")).unwrap();
+        complete(&trace, &[]).unwrap();
+        assert_eq!(std::fs::read(trace.join("session/notes")).unwrap(), before);
+    }
 }
