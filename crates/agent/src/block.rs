@@ -238,6 +238,16 @@ impl<'a> BlockBuilder<'a> {
         }
     }
 
+    /// So many thunks will come.
+    pub fn reserve(&mut self, thunks: usize) {
+        /// What a body's rows take, as a rule.
+        const ROWS: usize = 16;
+        self.frames.reserve(thunks);
+        self.entries_only.reserve(thunks);
+        self.programs
+            .reserve(thunks * (self.thunk_program.len() + ROWS));
+    }
+
     /// Bytes that the block takes so far, without its unwind table.
     pub fn code_bytes(&self) -> usize {
         self.bytes.len()

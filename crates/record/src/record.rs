@@ -67,13 +67,14 @@ fn begin(
 
 /// What is freed is soon wanted again: to get it from the kernel each time, page by page, takes longer than to use it.
 fn keep_freed_memory() {
-    const GROWTH: i32 = 512 << 10;
     const MOST: i32 = 32 << 20;
+    // What is larger is mostly zeroes that are never used, which the kernel gives for nothing.
+    const LARGE: i32 = 512 << 10;
     // SAFETY: sets numbers of the allocator; where it refuses one, it works as ever.
     unsafe {
-        libc::mallopt(libc::M_TOP_PAD, GROWTH);
         libc::mallopt(libc::M_TRIM_THRESHOLD, MOST);
-        libc::mallopt(libc::M_MMAP_THRESHOLD, MOST);
+        libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE);
+        libc::mallopt(libc::M_TOP_PAD, LARGE);
     }
 }
 

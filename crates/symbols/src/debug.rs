@@ -83,7 +83,8 @@ fn places(path: &Path, directories: &[PathBuf]) -> Vec<PathBuf> {
     let resolved = path
         .canonicalize()
         .ok()
-        .and_then(|path| path.parent().map(Path::to_owned));
+        .and_then(|path| path.parent().map(Path::to_owned))
+        .filter(|resolved| Some(resolved) != given.as_ref());
     let mut places = Vec::new();
     for parent in given.into_iter().chain(resolved) {
         places.push(parent.clone());
@@ -100,6 +101,10 @@ fn places(path: &Path, directories: &[PathBuf]) -> Vec<PathBuf> {
 }
 
 fn open(path: &Path) -> Option<Elf> {
+    // Most are not there; to make an error of each takes longer than to look, most of all with a backtrace.
+    if !path.is_file() {
+        return None;
+    }
     let elf = Elf::open(path).ok()?;
     SymbolTable::of_section(&elf, SHT_SYMTAB)
         .is_some()

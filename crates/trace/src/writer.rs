@@ -236,7 +236,13 @@ impl Writer {
 
     /// Appends a note, which is with the kernel when this returns.
     pub fn note(&mut self, note: &Note) -> Result<()> {
-        let mut line = serde_json::to_vec(note).context("cannot write a note")?;
+        /// Of a site, as a rule.
+        const SITE_BYTES: usize = 64;
+        let mut line = match note {
+            Note::Sites { sites, .. } => Vec::with_capacity(SITE_BYTES * sites.len()),
+            _ => Vec::new(),
+        };
+        serde_json::to_writer(&mut line, note).context("cannot write a note")?;
         line.push(b'\n');
         append(&self.notes, self.notes_length, &line).context("cannot write a note")?;
         self.notes_length += line.len() as u64;

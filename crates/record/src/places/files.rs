@@ -304,7 +304,7 @@ impl Files {
         let mut all = Vec::with_capacity(sites.len());
         let mut new = NewSites {
             file,
-            sites: Vec::new(),
+            sites: Vec::with_capacity(sites.len()),
         };
         for site in sites {
             let number = number_in(known, site.address).unwrap_or_else(|| {

@@ -221,6 +221,7 @@ impl Maker<'_> {
         let (at, base) = (arena.next(), arena.base);
         let memory = arena.room(chosen.bound() as usize)?;
         let mut block = BlockBuilder::new(at, base, self.mirror, memory);
+        block.reserve(chosen.sites.len());
         let mut changes = Vec::with_capacity(chosen.sites.len() + chosen.hooks.len());
         let mut unwinding = Vec::new();
         for ((site, recorder), number) in chosen.sites.iter().zip(numbers) {
