@@ -90,14 +90,23 @@ fn a_choice_that_fits_nothing_is_refused_before_an_older_trace_is_moved() {
     let first = case.traced_start(&trace).run("");
     assert_eq!(case.untraced(), without_own_words(first).0);
     let before = std::fs::read(trace.join("session/notes")).unwrap();
-    for (choice, near) in [
-        ("-F", "no function matches library_laef; the nearest are"),
-        ("-M", "no marker matches library_laef"),
+    let main_without_main = ["-F", "main", "-N", "main"];
+    for (options, near) in [
+        (
+            &["-F", "library_laef"][..],
+            "no function matches library_laef; the nearest are",
+        ),
+        (&["-M", "library_laef"], "no marker matches library_laef"),
+        (
+            &["--probe", "library_laef"],
+            "no function is named library_laef",
+        ),
+        (
+            &main_without_main,
+            "every function that matches main is left out by main",
+        ),
     ] {
-        let refused = linked()
-            .options([choice, "library_laef"])
-            .traced_start(&trace)
-            .run("");
+        let refused = linked().options(options).traced_start(&trace).run("");
         assert!(refused.stderr.contains(near), "{}", refused.stderr);
         assert_eq!((refused.end, &*refused.stdout), (End::Code(1), ""));
         assert_eq!(std::fs::read(trace.join("session/notes")).unwrap(), before);

@@ -66,21 +66,20 @@ fn summary(outcome: &Outcome, options: &Options) -> Vec<String> {
         0 => String::new(),
         system => format!(" and {} of the system", count(system)),
     };
+    let plural = |number: u64| if number == 1 { "" } else { "s" };
     let mut lines = vec![format!(
-        "{events} events of {functions} functions{system}, {size} in {directory}"
+        "{events} event{} of {functions} function{}{system}, {size} in {directory}",
+        plural(outcome.events),
+        plural(outcome.functions)
     )];
     let any = !options.libraries && options.only.is_empty() && options.markers.is_empty();
     if outcome.events == 0 && any && matches!(options.target, Target::Process(_)) {
         lines.push("none of them was called (--libs takes those of libraries, too)".into());
     }
     if outcome.refused > 0 {
-        let functions = if outcome.refused == 1 {
-            "function"
-        } else {
-            "functions"
-        };
         lines.push(format!(
-            "{refused} {functions} cannot be traced (`nopal list` says which and why)"
+            "{refused} function{} cannot be traced (`nopal list` says which and why)",
+            plural(outcome.refused)
         ));
     }
     if outcome.lost > 0 {

@@ -149,7 +149,8 @@ fn arrive(
         launch::traceable(process)?;
         create(options, words, audience)
     };
-    if options.only.is_empty() && options.markers.is_empty() {
+    let chooses = !(options.only.is_empty() && options.markers.is_empty());
+    if !chooses && settings.probes.is_empty() {
         return std::thread::scope(|scope| {
             let created = scope.spawn(create);
             let arrived = launch::arrive(thread, files, settings);
@@ -161,8 +162,11 @@ fn arrive(
         });
     }
     let arrived = launch::arrive(thread, files, settings)?;
-    if let Some(arrived) = &arrived {
-        something_is_chosen(options, settings, &arrived.planned, files)?;
+    if let Some(Arrived { planned, .. }) = &arrived {
+        files.have_places(&settings.probes, &planned.modules)?;
+        if chooses {
+            something_is_chosen(options, settings, planned, files)?;
+        }
     }
     Ok((arrived, create()?))
 }

@@ -73,6 +73,18 @@ pub fn something_is_chosen(
     if let Some(reason) = modules().find_map(|module| reason(wanted, module, &planned.imports)) {
         bail!("no function that matches {text} can be traced: {reason}");
     }
+    let chosen = Wanted {
+        functions: true,
+        selection: Selection::new(&options.only, &[])?,
+        libraries: options.libraries,
+        needs: Vec::new(),
+    };
+    let fits = |module: &Loaded| chosen.has_site(module, &planned.imports);
+    ensure!(
+        !modules().any(fits),
+        "every function that matches {text} is left out by {}",
+        options.not.join(" ")
+    );
     no_function(&options.only, files)
 }
 

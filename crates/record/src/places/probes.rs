@@ -395,18 +395,22 @@ impl Files {
         Ok(())
     }
 
-    fn place(
-        &mut self,
-        probe: &Probe,
-        index: usize,
-        modules: &[Loaded],
-        judged: &Judged,
-        writer: &Mutex<Writer>,
-    ) -> Result<Option<Arc<Placed>>> {
+    /// Whether what is loaded has the places of all `probes`, or may have them later.
+    pub fn have_places(&self, probes: &[Probe], modules: &[Loaded]) -> Result<()> {
+        probes.iter().try_for_each(|probe| {
+            let place = self.place_of(probe, modules);
+            place
+                .map(drop)
+                .with_context(|| format!("probe {}", probe.name))
+        })
+    }
+
+    /// `None` if it may come.
+    fn place_of<'a>(&self, probe: &Probe, modules: &'a [Loaded]) -> Result<Option<Found<'a>>> {
         let found = find(&probe.place, modules)?;
-        let place = match found[..] {
-            [place] => place,
-            [] if may_come(&probe.place, modules) => return Ok(None),
+        match found[..] {
+            [place] => Ok(Some(place)),
+            [] if may_come(&probe.place, modules) => Ok(None),
             [] => bail!(self.not_found(&probe.place)),
             _ => {
                 let mut text = format!("{} is at several places:", probe.place);
@@ -416,6 +420,19 @@ impl Files {
                 let more = found.len().saturating_sub(MOST_TOLD);
                 bail!("{text}{}", if more > 0 { ", and more" } else { "" })
             }
+        }
+    }
+
+    fn place(
+        &mut self,
+        probe: &Probe,
+        index: usize,
+        modules: &[Loaded],
+        judged: &Judged,
+        writer: &Mutex<Writer>,
+    ) -> Result<Option<Arc<Placed>>> {
+        let Some(place) = self.place_of(probe, modules)? else {
+            return Ok(None);
         };
         let file = &place.module.file;
         let breaks = probe.way == Way::Breakpoint;
