@@ -145,15 +145,16 @@ inline __attribute__((always_inline)) uint64_t word(const nopal_bytes &value)
 
 template <typename T> inline __attribute__((always_inline)) uint64_t word(T value)
 {
+	/* Made wide where the marker is on, and not before: compilers would compute with wide numbers at once. */
+	if constexpr (std::is_same_v<T, float>)
+		__asm__("" : "+x"(value));
+	else if constexpr (std::is_integral_v<T> && sizeof(T) < sizeof(uint64_t))
+		__asm__("" : "+r"(value));
 	if constexpr (std::is_floating_point_v<T>) {
 		const double wide = static_cast<double>(value);
 		uint64_t bits;
 		std::memcpy(&bits, &wide, sizeof bits);
 		return bits;
-	} else if constexpr (std::is_same_v<T, int>) {
-		/* Made wide where the marker is on, and not before: compilers know how to add wide numbers at once. */
-		__asm__("" : "+r"(value));
-		return static_cast<uint64_t>(value);
 	} else if constexpr (std::is_null_pointer_v<T>) {
 		return 0;
 	} else if constexpr (std::is_pointer_v<T>) {
@@ -213,20 +214,25 @@ template <typename T> constexpr auto variable(const T &value)
 
 #else /* C */
 
-static inline __attribute__((always_inline)) uint64_t nopal_of_signed(int64_t value)
-{
-	return (uint64_t)value;
-}
-/* Made wide where the marker is on, and not before: compilers know how to add wide numbers at once. */
-static inline __attribute__((always_inline)) uint64_t nopal_of_int(int value)
-{
-	__asm__("" : "+r"(value));
-	return (uint64_t)value;
-}
-static inline __attribute__((always_inline)) uint64_t nopal_of_unsigned(uint64_t value)
+static inline __attribute__((always_inline)) uint64_t nopal_of_wide(uint64_t value)
 {
 	return value;
 }
+/* Made wide where the marker is on, and not before: compilers would compute with wide numbers at once. */
+#define NOPAL_OF_NARROW(name, type)                                                                                    \
+	static inline __attribute__((always_inline)) uint64_t name(type value)                                         \
+	{                                                                                                              \
+		__asm__("" : "+r"(value));                                                                             \
+		return (uint64_t)value;                                                                                \
+	}
+NOPAL_OF_NARROW(nopal_of_char, char)
+NOPAL_OF_NARROW(nopal_of_signed_char, signed char)
+NOPAL_OF_NARROW(nopal_of_short, short)
+NOPAL_OF_NARROW(nopal_of_int, int)
+NOPAL_OF_NARROW(nopal_of_bool, _Bool)
+NOPAL_OF_NARROW(nopal_of_unsigned_char, unsigned char)
+NOPAL_OF_NARROW(nopal_of_unsigned_short, unsigned short)
+NOPAL_OF_NARROW(nopal_of_unsigned, unsigned)
 static inline __attribute__((always_inline)) uint64_t nopal_of_double(double value)
 {
 	union {
@@ -234,6 +240,11 @@ static inline __attribute__((always_inline)) uint64_t nopal_of_double(double val
 		uint64_t bits;
 	} both = { value };
 	return both.bits;
+}
+static inline __attribute__((always_inline)) uint64_t nopal_of_float(float value)
+{
+	__asm__("" : "+x"(value));
+	return nopal_of_double((double)value);
 }
 static inline __attribute__((always_inline)) uint64_t nopal_of_pointer(const volatile void *value)
 {
@@ -259,8 +270,11 @@ static inline __attribute__((always_inline)) uint64_t nopal_of_pointer(const vol
 		     (unsigned)NOPAL_TYPE_STRING, (unsigned)NOPAL_TYPE_BYTES, (unsigned)NOPAL_TYPE_POINTER)
 
 #define NOPAL_WORD(index, x)                                                                                           \
-	_Generic((x), int: nopal_of_int, default: NOPAL_CHOOSE(x, nopal_of_signed, nopal_of_unsigned, nopal_of_double, \
-							       nopal_of_pointer, nopal_of_pointer, nopal_of_pointer))(x),
+	_Generic((x), char: nopal_of_char, signed char: nopal_of_signed_char, short: nopal_of_short, int: nopal_of_int, \
+		 _Bool: nopal_of_bool, unsigned char: nopal_of_unsigned_char,                                          \
+		 unsigned short: nopal_of_unsigned_short, unsigned: nopal_of_unsigned, long: nopal_of_wide,            \
+		 long long: nopal_of_wide, unsigned long: nopal_of_wide, unsigned long long: nopal_of_wide,            \
+		 float: nopal_of_float, double: nopal_of_double, default: nopal_of_pointer)(x),
 #define NOPAL_VARIABLE(index, x) , (x)
 #define NOPAL_PRINTABLE(index, x) , _Generic((x), const struct nopal_bytes *: "", default: (x))
 #define NOPAL_TYPES_LOW(...) (0u NOPAL_EACH(NOPAL_TYPE_LOW, __VA_ARGS__))
@@ -441,10 +455,13 @@ __attribute__((noinline, cold, unused)) static void nopal_read(uint64_t *words, 
 		}                                                                                                      \
 	NOPAL_END
 
+/* The values may be in any register, so that compilers keep nothing out of %rax, which functions return in. */
 #define NOPAL_CALL(name_, ...)                                                                                         \
 	__asm__ volatile("mov -8(%%rsp), %%r10\n\t"                                                                   \
 			 "lea 7704f(%%rip), %%r11\n\t"                                                                \
+			 "xchg %%rax, %[values]\n\t"                                                                  \
 			 "call *(%%r11)\n\t"                                                                          \
+			 "xchg %%rax, %[values]\n\t"                                                                  \
 			 "mov %%r10, -8(%%rsp)\n\t"                                                                   \
 			 ".byte 0x0f, 0x1f, 0x40\n" /* a NOP whose last byte is a ret */                              \
 			 "7705:\t.byte 0xc3\n\t"                                                                      \
@@ -455,7 +472,7 @@ __attribute__((noinline, cold, unused)) static void nopal_read(uint64_t *words, 
 									  "%c[format] - ., %c[file] - ., %c[line], "   \
 									  "%c[low], %c[high]")                         \
 			 :                                                                                             \
-			 : "a"(nopal_values), [name] "i"(name_), [format] "i"(NOPAL_FORMAT(__VA_ARGS__)),              \
+			 : [values] "r"(nopal_values), [name] "i"(name_), [format] "i"(NOPAL_FORMAT(__VA_ARGS__)),              \
 			   [file] "i"(__FILE__), [line] "i"(__LINE__), [low] "i"(NOPAL_TYPES_LOW(__VA_ARGS__)),        \
 			   [high] "i"(NOPAL_TYPES_HIGH(__VA_ARGS__))                                                   \
 			 : "r10", "r11", "cc", "memory")

@@ -498,7 +498,19 @@ fn a_marker_that_is_off_is_one_instruction() {
             compile("unlikely.c", &[compiler, language, level], &flags).path
         };
         let (with, without) = (object(&[]), object(&["-DNOPAL_OFF"]));
-        for function in ["alone", "with_values"] {
+        let functions = [
+            "alone",
+            "with_values",
+            "of_char",
+            "of_byte",
+            "of_short",
+            "of_bool",
+            "of_enum",
+            "of_float",
+            "of_unsigned",
+        ];
+        // What a compiler does that adds a jump has its own ways with narrow values, too.
+        for function in &functions[..if added == 1 { functions.len() } else { 2 }] {
             assert_eq!(
                 instructions(&with, function),
                 instructions(&without, function) + added,

@@ -118,7 +118,10 @@ macro_rules! place {
                                 core::arch::asm!(
                                     "mov -8(%rsp), %r10",
                                     "lea 7704f(%rip), %r11",
+                                    // In any register, so that nothing is kept out of %rax.
+                                    "xchg %rax, {values}",
                                     "call *(%r11)",
+                                    "xchg %rax, {values}",
                                     "mov %r10, -8(%rsp)",
                                     ".byte 0x0f, 0x1f, 0x40",
                                     "7705: .byte 0xc3",
@@ -141,7 +144,7 @@ macro_rules! place {
                                     line = const line!(),
                                     low = const LOW,
                                     high = const HIGH,
-                                    in("rax") words.as_ptr(),
+                                    values = in(reg) words.as_ptr(),
                                     out("r10") _,
                                     out("r11") _,
                                     options(att_syntax, nostack),
