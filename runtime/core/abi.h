@@ -98,6 +98,7 @@
 #define NOPAL_ASK_LIBRARIES 1u      /* the list of loaded libraries changed (the loader's _dl_debug_state) */
 #define NOPAL_ASK_EXEC 2u           /* the thread is about to exec; word: address of the path, 0: it has none */
 #define NOPAL_ASK_LOCK 3u           /* mlockall has failed, perhaps because of nopal's memory; word: its flags */
+#define NOPAL_ASK_TRAPS 4u          /* the program is about to look at the action of SIGTRAP, which is nopal's, or to set it */
 
 #define NOPAL_NO_DESCRIPTOR -100    /* AT_FDCWD */
 

@@ -4,6 +4,7 @@
  */
 #include "stubs.h"
 
+#define SIGNAL_TRAP 5
 #define PR_SET_SECCOMP 22
 #define PR_SET_TSC 26
 #define TSC_FAULTS 2
@@ -11,6 +12,7 @@
 #define SECCOMP_FILTER 2
 #define SECCOMP_SET_STRICT 0
 #define SECCOMP_SET_FILTER 1
+#define SYSTEM_CALL_SIGNAL_ACTION 13
 #define SYSTEM_CALL_PRCTL 157
 #define SYSTEM_CALL_SECCOMP 317
 #define SYSTEM_CALL_EXECVE 59
@@ -118,6 +120,13 @@ void nopal_before_seccomp(struct nopal_arguments *arguments)
 		fall_quiet(operation == SECCOMP_SET_STRICT);
 }
 
+/* sigaction. What the program sees and sets is its own: the tool takes breakpoints and their handler out before. */
+void nopal_before_signal_action(struct nopal_arguments *arguments)
+{
+	if ((uint32_t)arguments->integer[0] == SIGNAL_TRAP && nopal_process->traps.ours[0])
+		nopal_ask(nopal_process, NOPAL_ASK_TRAPS, 0, NOPAL_NO_DESCRIPTOR);
+}
+
 void nopal_before_system_call(struct nopal_arguments *arguments)
 {
 	struct nopal_arguments rest;
@@ -125,6 +134,9 @@ void nopal_before_system_call(struct nopal_arguments *arguments)
 		rest.integer[i] = arguments->integer[i + 1];
 	rest.integer[5] = 0;
 	switch (arguments->integer[0]) {
+	case SYSTEM_CALL_SIGNAL_ACTION:
+		nopal_before_signal_action(&rest);
+		break;
 	case SYSTEM_CALL_PRCTL:
 		nopal_before_prctl(&rest);
 		break;

@@ -1,13 +1,15 @@
 /* What a probe must leave as it is: the red zone, all flags, the direction of string instructions, loops back to the
  * probe, and every register. Functions are asked for with three arguments: how often, and how many threads. With `wait`
  * behind them, the threads go on until standard input ends; with `block`, the first one blocks SIGTRAP meanwhile, with
- * `handle` it has a handler. */
+ * `handle` it has a handler. Then standard input is read: `s` starts another program, `t` takes SIGTRAP, `f` does so in a
+ * child. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 long red_zone(long a, long b);
@@ -120,9 +122,41 @@ static void *work(void *data)
 	return 0;
 }
 
+static atomic_int traps;
+
 static void on_trap(int signal)
 {
 	(void)signal;
+	traps++;
+}
+
+/* Handles SIGTRAP for a while. */
+static void take_traps(const char *who)
+{
+	struct sigaction before, action = { .sa_handler = on_trap };
+	sigaction(SIGTRAP, &action, &before);
+	for (int i = 0; i < 5; i++)
+		__asm__ volatile("int3");
+	for (long i = 0; i < 100; i++)
+		counted(1, i);
+	printf("%s: %d traps, before: %s\n", who, traps, before.sa_handler == SIG_DFL ? "default" : "something");
+	fflush(stdout);
+}
+
+static void obey(char letter)
+{
+	if (letter == 's')
+		printf("spawned %d\n", WEXITSTATUS(system("exit 3")));
+	fflush(stdout);
+	if (letter == 't')
+		take_traps("own");
+	pid_t child = letter == 'f' ? fork() : -1;
+	if (!child) {
+		take_traps("child");
+		_exit(0);
+	}
+	if (child > 0)
+		waitpid(child, 0, 0);
 }
 
 int main(int count, char **words)
@@ -163,7 +197,8 @@ int main(int count, char **words)
 		if (!strcmp(word, "block"))
 			pthread_sigmask(SIG_BLOCK, &trap, 0);
 		char byte;
-		while (read(0, &byte, 1) > 0) {}
+		while (read(0, &byte, 1) > 0)
+			obey(byte);
 		stop = 1;
 	}
 	sum = 0;

@@ -4,6 +4,7 @@ use nopal_tests::process::{assert_nothing_left, assert_text_restored, wait_until
 use nopal_tests::{Case, End, Ended, Program, Running, Start, compile, nopal, scratch};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::Path;
 
 fn program(compiler: &str, flags: &[&str]) -> Program {
@@ -640,6 +641,42 @@ fn breakpoints_are_refused_where_they_would_end_the_program() {
     busy.tool.signal_group(libc::SIGINT);
     busy.tool.wait();
     busy.end();
+}
+
+#[test]
+fn breakpoints_leave_when_the_program_takes_the_signal_for_itself() {
+    let mut busy = Busy::new();
+    let process = busy.program.id();
+    let mut stdin = busy.program.stdin();
+    busy.obey("probe breakpoint counted new p fetch $di\nprobe p on");
+    for (letter, said) in [
+        ("s", "spawned 3\n"),
+        ("f", "child: 5 traps, before: default\n"),
+    ] {
+        stdin.write_all(letter.as_bytes()).unwrap();
+        busy.program.wait_for(|text| text.contains(said));
+        assert!(handles_traps(process), "{said}: of its own process alone");
+    }
+    stdin.write_all(b"t").unwrap();
+    let own = "own: 5 traps, before: default\n";
+    busy.program.wait_for(|text| text.contains(own));
+    let refused = busy.ctl("probe p remove\nprobe breakpoint counted").stderr;
+    assert!(
+        refused.contains("the program handles SIGTRAP itself"),
+        "{refused}"
+    );
+    busy.tool.signal_group(libc::SIGINT);
+    let ended = busy.tool.wait();
+    assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+    let told = format!(
+        "process {process} deals with SIGTRAP itself: its probes by breakpoints were taken out"
+    );
+    assert!(ended.stderr.contains(&told), "{}", ended.stderr);
+    assert_nothing_left(process);
+    assert!(handles_traps(process), "the program's own");
+    assert!(counts(&events(&busy.trace)).contains_key("p"));
+    drop(stdin);
+    assert_eq!(busy.program.wait().end, End::Code(5));
 }
 
 #[test]

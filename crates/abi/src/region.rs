@@ -15,6 +15,7 @@ pub const REQUEST_GRANTED: u32 = 4;
 pub const ASK_LIBRARIES: u32 = 1;
 pub const ASK_EXEC: u32 = 2;
 pub const ASK_LOCK: u32 = 3;
+pub const ASK_TRAPS: u32 = 4;
 
 pub const NO_DESCRIPTOR: i32 = -100;
 

@@ -72,6 +72,7 @@ const NAMES: &[(&str, Reason)] = &[
     ("seccomp", Reason::RestrictsCalls),
     ("syscall", Reason::RawSystemCall),
     ("mlockall", Reason::LocksMemory),
+    ("__libc_sigaction", Reason::SetsSignals),
     ("__morestack*", Reason::GrowsStack),
     ("__x86_indirect_thunk*", Reason::BranchThunk),
     ("__x86_return_thunk*", Reason::BranchThunk),

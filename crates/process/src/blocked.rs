@@ -45,7 +45,8 @@ pub(crate) fn vfork_children(pid: i32, tid: i32) -> Vec<i32> {
         .collect()
 }
 
-fn share_memory(one: i32, other: i32) -> bool {
+/// Whether two processes run in the same memory.
+pub fn share_memory(one: i32, other: i32) -> bool {
     // SAFETY: compares, and takes numbers only.
     unsafe { libc::syscall(libc::SYS_kcmp, one, other, KCMP_VM, 0, 0) == 0 }
 }

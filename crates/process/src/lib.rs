@@ -53,6 +53,7 @@ mod start;
 mod stopped;
 mod thread;
 
+pub use blocked::share_memory;
 pub use call::{SystemCall, find_system_call_gadget, is_system_call_gadget};
 pub use ending::{Ending, ExitWatch};
 pub use executed::{ExecFollower, Followed};

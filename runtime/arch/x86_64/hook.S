@@ -47,6 +47,7 @@
 	before_stub nopal_stub_exec_descriptor, nopal_before_exec_descriptor
 	before_stub nopal_stub_prctl, nopal_before_prctl
 	before_stub nopal_stub_seccomp, nopal_before_seccomp
+	before_stub nopal_stub_signal_action, nopal_before_signal_action
 	before_stub nopal_stub_system_call, nopal_before_system_call
 
 /* The handler takes the function's place, and gets the function (body) as third argument. */

@@ -304,8 +304,14 @@ fn what_cannot_be_recorded_is_counted_and_called_all_the_same() {
 #[test]
 fn hooks_keep_registers() {
     let mut world = World::new(4, 0);
-    let hooks = [Stub::Jump, Stub::Prctl, Stub::Seccomp, Stub::SystemCall]
-        .map(|stub| world.hook(stub, observed()));
+    let hooks = [
+        Stub::Jump,
+        Stub::Prctl,
+        Stub::Seccomp,
+        Stub::SignalAction,
+        Stub::SystemCall,
+    ]
+    .map(|stub| world.hook(stub, observed()));
     for hook in hooks {
         assert!(!call(&hook));
     }

@@ -6,7 +6,7 @@ use nopal_plan::Plan;
 use nopal_symbols::Image;
 use std::collections::HashSet;
 
-const HOOKS: [(&str, Stub); 16] = [
+const HOOKS: [(&str, Stub); 17] = [
     ("_dl_debug_state", Stub::Libraries),
     ("_dl_find_object", Stub::FindObject),
     ("dl_iterate_phdr", Stub::IterateObjects),
@@ -22,6 +22,8 @@ const HOOKS: [(&str, Stub); 16] = [
     ("mlockall", Stub::LockAll),
     ("prctl", Stub::Prctl),
     ("seccomp", Stub::Seccomp),
+    // Where all that libc has for it leads.
+    ("__libc_sigaction", Stub::SignalAction),
     ("syscall", Stub::SystemCall),
 ];
 

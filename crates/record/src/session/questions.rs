@@ -9,7 +9,7 @@ use crate::text::remove;
 use crate::text::unwrap;
 use crate::traced::{Traced, Workshop};
 use anyhow::{Context, Result};
-use nopal_abi::{ASK_EXEC, ASK_LIBRARIES, ASK_LOCK};
+use nopal_abi::{ASK_EXEC, ASK_LIBRARIES, ASK_LOCK, ASK_TRAPS};
 use nopal_process::{ExecFollower, Followed, Options as Trace, Thread};
 use std::sync::Arc;
 
@@ -40,6 +40,11 @@ impl Session {
                     refused.map(|_| ())
                 }
             },
+            ASK_TRAPS => {
+                let left = self.leave_traps(region, question.process);
+                region.answer(question);
+                left
+            }
             _ => {
                 region.answer(question);
                 Ok(())
@@ -125,6 +130,33 @@ impl Session {
             lock::lock(thread, &mappings, question.word)
         })?;
         Ok(true)
+    }
+
+    /// The program is about to deal with SIGTRAP itself: it gets it back, without breakpoints.
+    fn leave_traps(&mut self, region: &Arc<Region>, process: i32) -> Result<()> {
+        // The child of posix_spawn, in its parent's memory, sets signals of its own: the parent's breakpoints stay.
+        let mut others = self.traced.keys().filter(|other| **other != process);
+        if others.any(|other| nopal_process::share_memory(*other, process)) {
+            return Ok(());
+        }
+        self.asker(region, process)?;
+        let Some(mut traced) = self.traced.remove(&process) else {
+            return Ok(());
+        };
+        let mut workshop = Workshop {
+            settings: &self.settings,
+            files: &mut self.files,
+            writer: &self.shared.writer,
+            warnings: &mut self.warnings,
+        };
+        let left = traced.leave_traps(&mut workshop);
+        self.traced.insert(process, traced);
+        if left? {
+            self.warnings.push(format!(
+                "process {process} deals with SIGTRAP itself: its probes by breakpoints were taken out"
+            ));
+        }
+        Ok(())
     }
 
     fn exec(&mut self, region: &Arc<Region>, question: &Question) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use crate::memory::inject::Injector;
 use crate::text::change::Change;
-use crate::traced::{Traced, as_bytes, as_bytes_mut, under_new_filter};
+use crate::traced::{Traced, Workshop, as_bytes, as_bytes_mut, under_new_filter};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use nopal_agent::{BREAKPOINTS, Breakpoint, IMAGE_TRAP, IMAGE_TRAP_RETURN, Traps};
 use nopal_process::{Memory, Stopped, Thread};
@@ -10,8 +10,7 @@ use std::mem::offset_of;
 
 /// What whoever asks for a breakpoint is told.
 pub const RISK: &str = "a probe by a breakpoint ends the program where a thread comes to it that blocks SIGTRAP, as handlers do \
-                        that block all signals, or after the program has taken SIGTRAP for itself; let nopal go before a \
-                        debugger comes";
+                        that block all signals; let nopal go before a debugger comes";
 
 const TRAP: u64 = 1 << (libc::SIGTRAP - 1);
 
@@ -23,9 +22,10 @@ const RESTORER: u64 = 0x0400_0000;
 /// Not on an alternate stack: what the signal leaves there looks like a handler that will return to generated code.
 const FLAGS: u64 = (libc::SA_SIGINFO | libc::SA_RESTART) as u64 | RESTORER;
 
-/// A pause for a thread that has met a breakpoint, and not been told yet.
+/// A pause for a thread that has met a breakpoint, and not been told yet, and how often there is one: a busy machine may let
+/// it wait for a processor. Within what a thread waits for an answer (`runtime/core/request.c`).
 const PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
-const ATTEMPTS: u32 = 8;
+const ATTEMPTS: u32 = 500;
 
 impl Traced {
     /// As [`Traced::handle_traps`], with a thread that is stopped for it.
@@ -95,6 +95,20 @@ impl Traced {
             self.memory
                 .write(at + offset_of!(Traps, count) as u64, &filled.to_le_bytes())
         })
+    }
+
+    /// Takes all breakpoints out and gives SIGTRAP back. Whether there were any.
+    pub fn leave_traps(&mut self, workshop: &mut Workshop) -> Result<bool> {
+        let changes = self.changes.iter();
+        let out: Vec<Change> = changes.filter(|it| it.is_breakpoint()).copied().collect();
+        if !out.is_empty() {
+            self.take_out(&out, workshop)?;
+        }
+        for change in &out {
+            self.probe_sites.remove(&change.address);
+        }
+        self.settle_traps()?;
+        Ok(!out.is_empty())
     }
 
     /// Gives SIGTRAP back to the program when the last breakpoint has left. What cannot be now is done at the end.
