@@ -31,6 +31,9 @@ pub struct Totals {
     pub given_up: u64,
 }
 
+/// Chunks that are written in a round while somebody listens: some milliseconds' work.
+const HEARD_AT_ONCE: usize = 32;
+
 /// Whether chunks are written as they come, or only the newest are kept until the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keep {
@@ -58,6 +61,8 @@ pub struct Collector {
     /// Processes that are known by numbers of PID namespaces of their own.
     pub in_namespaces: HashSet<u32>,
     pub totals: Totals,
+    /// Whose chunk was the last of a round that had enough.
+    last_served: Option<ThreadKey>,
     /// Nothing more is written: the disk or the limit is full. The reason, once.
     pub stopped: Option<String>,
 }
@@ -78,18 +83,23 @@ impl Collector {
             forked: HashSet::new(),
             in_namespaces: HashSet::new(),
             totals: Totals::default(),
+            last_served: None,
             stopped: None,
         }
     }
 
-    /// Writes what threads have handed over. Returns how many chunks came free.
+    /// Writes what threads have handed over; not all of it where somebody listens, who is to be obeyed before long. Returns
+    /// how many chunks it was about.
     pub fn round(&mut self, region: &Region, writer: &mut Writer) -> Result<usize> {
+        let most = match writer.has_listeners() {
+            true => HEARD_AT_ONCE,
+            false => usize::MAX,
+        };
         let freed = match self.keep {
-            Keep::All => self.write(region, writer, false),
+            Keep::All => self.write(region, writer, State::HandedOver, most),
             Keep::Newest => self.give_up(region, usize::MAX, writer),
         }?;
-        self.hearing.round(region, writer)?;
-        Ok(freed)
+        Ok(freed + self.hearing.round(region, writer, most)?)
     }
 
     /// Writes what threads have recorded so far in chunks that they still fill. The flight recorder has no use for that.
@@ -97,7 +107,8 @@ impl Collector {
         if self.keep == Keep::Newest {
             return Ok(());
         }
-        self.round(region, writer)?;
+        self.write(region, writer, State::HandedOver, usize::MAX)?;
+        self.hearing.round(region, writer, usize::MAX)?;
         for chunk in 0..region.chunks() {
             if region.chunk_state(chunk) != CHUNK_OWNED || self.stopped.is_some() {
                 continue;
@@ -152,12 +163,21 @@ impl Collector {
                 region.take_over(chunk, owner);
             }
         }
-        self.write(region, writer, true).map(|_| ())
+        self.write(region, writer, State::Settled, usize::MAX)
+            .map(|_| ())
     }
 
-    fn write(&mut self, region: &Region, writer: &mut Writer, settled: bool) -> Result<usize> {
+    /// Of no more than `most` chunks. Who was last this time is last next time.
+    fn write(
+        &mut self,
+        region: &Region,
+        writer: &mut Writer,
+        state: State,
+        most: usize,
+    ) -> Result<usize> {
+        let settled = matches!(state, State::Settled);
         let mut freed = 0;
-        let waiting = handed_over(region);
+        let waiting = next_first(handed_over(region), self.last_served.take());
         let owners = if waiting.is_empty() {
             HashSet::new()
         } else {
@@ -169,11 +189,6 @@ impl Collector {
             let next = self.threads.get(&key).copied().unwrap_or(0);
             let missing = !settled && next < sequence;
             // Either its predecessor is about to be handed over, or a record in it is still to be stored.
-            let state = if settled {
-                State::Settled
-            } else {
-                State::HandedOver
-            };
             let used = if missing || !self.hearing.full(region, chunk, state, writer)? {
                 None
             } else {
@@ -199,6 +214,10 @@ impl Collector {
                 && !thread_alive(key.process as i32, key.thread as i32)
             {
                 writer.thread_ended(key.process, key.thread, key.begin);
+            }
+            if freed == most {
+                self.last_served = Some(key);
+                break;
             }
         }
         Ok(freed)
@@ -457,6 +476,18 @@ fn handed_over(region: &Region) -> Vec<((ThreadKey, u64), usize)> {
         })
         .collect();
     chunks.sort_unstable();
+    chunks
+}
+
+/// Sorted chunks, from those of the thread behind the one that was served last: none is always the last.
+pub fn next_first(
+    mut chunks: Vec<((ThreadKey, u64), usize)>,
+    last: Option<ThreadKey>,
+) -> Vec<((ThreadKey, u64), usize)> {
+    if let Some(last) = last {
+        let served = chunks.partition_point(|((key, _), _)| *key <= last);
+        chunks.rotate_left(served);
+    }
     chunks
 }
 

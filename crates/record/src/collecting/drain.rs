@@ -31,7 +31,7 @@ const ENDED: Duration = Duration::from_millis(10);
 /// What the draining thread and the rest of the session share.
 pub struct Shared {
     pub writer: Mutex<Writer>,
-    pub regions: Mutex<Vec<Arc<Region>>>,
+    pub regions: Arc<Mutex<Vec<Arc<Region>>>>,
     stop: AtomicBool,
     /// The system's events that are to be read from now on, where that has changed.
     system: Mutex<Option<Option<System>>>,
@@ -45,7 +45,7 @@ impl Shared {
     pub fn new(writer: Writer) -> Shared {
         Shared {
             writer: Mutex::new(writer),
-            regions: Mutex::default(),
+            regions: Arc::default(),
             stop: AtomicBool::new(false),
             system: Mutex::default(),
             flushes: Mutex::default(),
@@ -97,7 +97,10 @@ impl Shared {
 
     /// Who tells the triggers of records.
     pub fn ear(&self) -> Box<dyn Audience> {
-        Box::new(Ear(self.triggers.clone()))
+        Box::new(Ear {
+            triggers: self.triggers.clone(),
+            regions: self.regions.clone(),
+        })
     }
 
     fn asked_flush(&self) -> Option<u64> {
@@ -119,9 +122,7 @@ impl Shared {
 
     /// Wakes the session's own thread.
     pub fn wake(&self) {
-        for region in self.regions() {
-            region.ring();
-        }
+        wake(&self.regions);
     }
 
     pub fn add_region(&self, region: Arc<Region>) {
@@ -132,19 +133,35 @@ impl Shared {
     }
 }
 
-struct Ear(Arc<Mutex<Triggers>>);
+fn wake(regions: &Mutex<Vec<Arc<Region>>>) {
+    for region in unpoisoned(regions).iter() {
+        region.ring();
+    }
+}
+
+struct Ear {
+    triggers: Arc<Mutex<Triggers>>,
+    regions: Arc<Mutex<Vec<Arc<Region>>>>,
+}
 
 impl Audience for Ear {
     fn note(&mut self, note: &Note) {
-        unpoisoned(&self.0).note(note);
+        unpoisoned(&self.triggers).note(note);
     }
 
     fn records(&mut self, heard: Heard) {
-        unpoisoned(&self.0).records(heard);
+        let mut triggers = unpoisoned(&self.triggers);
+        triggers.records(heard);
+        let has_fired = triggers.has_fired();
+        drop(triggers);
+        // At once: there may be much more to be heard in this round.
+        if has_fired {
+            wake(&self.regions);
+        }
     }
 
     fn thread_ended(&mut self, thread: ThreadKey) {
-        unpoisoned(&self.0).thread_ended(thread);
+        unpoisoned(&self.triggers).thread_ended(thread);
     }
 }
 
@@ -282,7 +299,7 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
     // What happened at the very end fires, too.
     for region in shared.regions() {
         let mut writer = lock(&shared.writer);
-        collector.hearing.round(&region, &mut writer)?;
+        collector.hearing.round(&region, &mut writer, usize::MAX)?;
     }
     obey_triggers(shared, &mut collector)?;
     system.finish(shared, &mut collector)?;
@@ -292,14 +309,8 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
 /// Takes the snapshot that triggers or commands want, and wakes the session for what else triggers are to do.
 fn obey_triggers(shared: &Shared, collector: &mut Collector) -> Result<()> {
     let mut wanted_for = std::mem::take(&mut shared.snapshots().asked);
-    let mut triggers = shared.triggers();
-    let fired = triggers.take_snapshots().into_iter();
+    let fired = shared.triggers().take_snapshots().into_iter();
     wanted_for.extend(fired.map(|fired| fired.told));
-    let has_fired = triggers.has_fired();
-    drop(triggers);
-    if has_fired {
-        shared.wake();
-    }
     match wanted_for.as_slice() {
         [] => Ok(()),
         all => collector.snapshot(shared, &all.join("; ")),

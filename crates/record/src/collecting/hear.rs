@@ -1,7 +1,7 @@
 //! Lets the trace's listeners hear of records: of those in chunks that threads still fill within a round of
 //! collecting, of those in others before they are written or given up. Costs nothing while nobody listens.
 
-use crate::collecting::collect::bytes_of;
+use crate::collecting::collect::{bytes_of, next_first};
 use crate::memory::region::Region;
 use anyhow::Result;
 use nopal_abi::*;
@@ -16,6 +16,8 @@ pub struct Hearing {
     threads: HashMap<ThreadKey, (u64, Taken)>,
     /// Chunks that stay full, by region: which of them have been heard to their ends.
     whole: HashMap<u64, Vec<bool>>,
+    /// Whose chunk was the last of a round that had enough.
+    last_heard: Option<ThreadKey>,
 }
 
 impl Hearing {
@@ -24,15 +26,17 @@ impl Hearing {
             buffer: Box::new([0; CHUNK_BYTES / 8]),
             threads: HashMap::new(),
             whole: HashMap::new(),
+            last_heard: None,
         }
     }
 
-    /// A round over chunks that are not about to be written or given up.
-    pub fn round(&mut self, region: &Region, writer: &mut Writer) -> Result<()> {
+    /// A round over chunks that are not about to be written or given up, of which no more than `most` are full. Returns how many
+    /// of these there were.
+    pub fn round(&mut self, region: &Region, writer: &mut Writer, most: usize) -> Result<usize> {
         if !writer.has_listeners() {
             self.threads.clear();
             self.whole.clear();
-            return Ok(());
+            return Ok(0);
         }
         let chunks = 0..region.chunks();
         let new = |chunk: &usize| !self.is_whole(region, *chunk);
@@ -43,10 +47,18 @@ impl Hearing {
             .map(|chunk| (name(&region.header(chunk)), chunk))
             .collect();
         full.sort_unstable();
-        for (name, chunk) in full {
+        let mut heard = 0;
+        for (name, chunk) in next_first(full, self.last_heard.take()) {
             // A signal handler hands its chunk over before that which it has interrupted.
             if self.next(name.0).is_none_or(|(next, _)| next >= name.1) {
                 self.full(region, chunk, State::HandedOver, writer)?;
+                // A long round must not look like the tool's end to threads that wait.
+                region.beat();
+                heard += 1;
+            }
+            if heard == most {
+                self.last_heard = Some(name.0);
+                break;
             }
         }
         for chunk in chunks {
@@ -54,7 +66,7 @@ impl Hearing {
                 self.growing(region, chunk, writer)?;
             }
         }
-        Ok(())
+        Ok(heard)
     }
 
     /// A full chunk that is still to be kept. False: a record in it is still to be stored.
