@@ -150,6 +150,8 @@ static int check(const struct found *found, const char *name, const char *format
 {
 	if (found->out_of_memory)
 		return library_failed(-ENOMEM, "no memory");
+	if (!found->marker_count && found->nearest.name[0])
+		return library_failed(-ENOENT, "no marker %s; the nearest is %s", name, found->nearest.name);
 	if (!found->marker_count)
 		return library_failed(-ENOENT, "no marker %s", name);
 	for (size_t i = 0; i < found->marker_count; i++) {

@@ -19,7 +19,6 @@
 #define ENDBR_BYTES 4
 /* Room before a function's first byte, at most: -fpatchable-function-entry=N,M. */
 #define BEFORE_AT_MOST 256
-#define NAME_BYTES 64
 
 struct symbol {
 	uint64_t address;
@@ -39,7 +38,6 @@ struct file {
 struct search {
 	const char *pattern;
 	struct functions *found;
-	unsigned nearest_distance;
 };
 
 static bool lies_in(const struct file *file, uint64_t offset, uint64_t bytes)
@@ -196,35 +194,6 @@ static uint64_t place_of(const struct file *file, uint64_t listed, size_t *symbo
 	return listed;
 }
 
-/* Insertions, deletions and replacements between two names. */
-static unsigned distance(const char *a, const char *b)
-{
-	unsigned row[NAME_BYTES + 1];
-	size_t columns = strnlen(b, NAME_BYTES);
-	for (unsigned i = 0; i <= columns; i++)
-		row[i] = i;
-	for (unsigned i = 1; i <= NAME_BYTES && a[i - 1]; i++) {
-		unsigned diagonal = row[0];
-		row[0] = i;
-		for (size_t j = 1; j <= columns; j++) {
-			unsigned least = diagonal + (a[i - 1] != b[j - 1]);
-			diagonal = row[j];
-			least = least < row[j] + 1 ? least : row[j] + 1;
-			row[j] = least < row[j - 1] + 1 ? least : row[j - 1] + 1;
-		}
-	}
-	return row[columns];
-}
-
-static void look_at_name(const char *name, struct search *search)
-{
-	unsigned far = distance(name, search->pattern);
-	if (far >= search->nearest_distance || far > strlen(search->pattern) / 3 + 1)
-		return;
-	search->nearest_distance = far;
-	strncpy(search->found->nearest, name, sizeof search->found->nearest - 1);
-}
-
 static bool is_meant(const struct file *file, uint64_t place, size_t symbol, struct search *search)
 {
 	if (!search->pattern)
@@ -287,7 +256,7 @@ static int look_into_object(struct dl_phdr_info *object, size_t size, void *data
 		for (size_t i = 0; search->pattern && i < file.symbol_count; i++) {
 			if (!fnmatch(search->pattern, file.symbols[i].name, 0))
 				search->found->named++;
-			look_at_name(file.symbols[i].name, search);
+			nearest_look(&search->found->nearest, search->pattern, file.symbols[i].name);
 		}
 	}
 	close_file(&file);
@@ -303,7 +272,7 @@ static int by_value(const void *a, const void *b)
 void found_functions(const char *pattern, struct functions *found)
 {
 	*found = (struct functions){ 0 };
-	struct search search = { pattern, found, ~0u };
+	struct search search = { pattern, found };
 	dl_iterate_phdr(look_into_object, &search);
 	qsort(found->places, found->count, sizeof *found->places, by_value);
 	size_t kept = 0;

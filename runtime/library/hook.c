@@ -370,8 +370,8 @@ static int check(const char *pattern, struct functions *found)
 	if (!found->count && found->named)
 		return library_failed(-ENOTSUP, "%s has no room at its entry: it is NOPAL_NOTRACE, or was not compiled with "
 						"-fpatchable-function-entry=5", name);
-	if (!found->count && found->nearest[0])
-		return library_failed(-ENOENT, "no function %s; the nearest is %s", name, found->nearest);
+	if (!found->count && found->nearest.name[0])
+		return library_failed(-ENOENT, "no function %s; the nearest is %s", name, found->nearest.name);
 	if (!found->count)
 		return library_failed(-ENOENT, "no function %s", name);
 	size_t kept = 0;

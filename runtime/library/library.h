@@ -37,6 +37,16 @@ extern pthread_mutex_t library_lock;
 /* Says why the calling thread's last call failed. Returns `error`. */
 __attribute__((format(printf, 2, 3))) int library_failed(int error, const char *text, ...);
 
+/* ---- nearest.c ---- */
+
+struct nearest {
+	char name[128];         /* empty: none is near */
+	unsigned distance;
+};
+
+/* Keeps the name if it is nearer to what is wanted than the one that is kept. */
+void nearest_look(struct nearest *nearest, const char *wanted, const char *name);
+
 /* ---- notes.c ---- */
 
 struct found_marker {
@@ -55,6 +65,7 @@ struct found {
 	size_t marker_count;
 	struct found_place *places;
 	size_t place_count;
+	struct nearest nearest;
 	bool out_of_memory;
 };
 
@@ -83,7 +94,7 @@ struct functions {
 	size_t count;
 	size_t all;             /* functions with room at their entries, meant or not */
 	size_t named;           /* functions that the pattern means, with such room or not */
-	char nearest[128];      /* the name closest to the pattern */
+	struct nearest nearest;
 	bool out_of_memory;
 };
 

@@ -34,8 +34,10 @@ static void add_marker(const struct nopal_marker_note *note, struct search *sear
 {
 	struct found *found = search->found;
 	const char *name = target(&note->name);
-	if (strcmp(name, search->name))
+	if (strcmp(name, search->name)) {
+		nearest_look(&found->nearest, search->name, name);
 		return;
+	}
 	void *larger = grown(found->markers, found->marker_count, sizeof *found->markers, found);
 	if (!larger)
 		return;
