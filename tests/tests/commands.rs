@@ -420,6 +420,35 @@ fn list_says_what_and_why_not() {
 }
 
 #[test]
+fn list_tells_of_all_that_a_process_has_loaded() {
+    let scratch = scratch();
+    let case = Case::new(c("requests", &[]));
+    let mut program = case.untraced_start().spawn();
+    program.wait_for(|text| text == "ready\n");
+    let process = program.id().to_string();
+    let ended = run(&["list", &process], scratch.path());
+    assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+    for told in [
+        "/requests",
+        "/libc.so.6: ",
+        "served  ",
+        "requests:answered",
+        "requests.c:",
+    ] {
+        assert!(ended.stdout.contains(told), "{told}: {}", ended.stdout);
+    }
+    let ended = run(&["list", "--json", &process], scratch.path());
+    let files: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(files[0]["markers"][0]["name"], "served");
+    assert!(files.as_array().unwrap().len() > 1);
+    let ended = run(&["list", "--probes", "strnlen", &process], scratch.path());
+    assert!(ended.stdout.contains("strnlen"), "{}", ended.stderr);
+    drop(program.stdin());
+    program.wait();
+    assert_error(&["list", "4194305"], scratch.path(), "4194305");
+}
+
+#[test]
 fn doctor_looks_at_this_machine() {
     let scratch = scratch();
     let ended = run(&["doctor"], scratch.path());

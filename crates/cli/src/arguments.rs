@@ -484,10 +484,11 @@ pub struct Info {
 /// What can be traced in a program or library, how, and what not and why
 #[derive(Debug, Args)]
 pub struct List {
-    /// Looked up in PATH unless it holds a slash
+    /// A program, looked up in PATH unless it holds a slash, or a library; or a process, for all files that it has loaded
+    #[arg(value_name = "PROGRAM|PID")]
     pub program: OsString,
 
-    /// As a JSON object
+    /// As a JSON object; of a process, as an array of them
     #[arg(long)]
     pub json: bool,
 

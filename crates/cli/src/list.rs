@@ -3,10 +3,11 @@
 mod probes;
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use nopal_analysis::text::{Align, Table, count};
 use nopal_plan::{How, Plan, Refused, Site};
 use nopal_symbols::{Argument, BadMarker, Image, Marker, Probe, Switch, demangle};
@@ -17,26 +18,69 @@ use crate::output::{self, finish};
 use crate::program;
 
 pub fn run(list: &List) -> Result<()> {
-    let path = program::find(&list.program)?;
-    let image = Image::open(&path)?;
-    if let Some(function) = &list.probes {
-        let out = output::stdout()?;
-        return probes::run(out, &image, function, list.json);
-    }
-    let plan = Plan::make(&image).with_context(|| path.display().to_string())?;
-    let names = Names(&image);
-    let (good, bad) = image.markers();
-    let markers = Markers {
-        good,
-        bad,
-        probes: image.probes(),
+    let process = process(&list.program);
+    let files = match process {
+        Some(process) => loaded(process)?,
+        None => {
+            let path = program::find(&list.program)?;
+            let image = Image::open(&path)?;
+            vec![(path, image)]
+        }
     };
     let mut out = output::stdout()?;
-    let written = match list.json {
-        true => write_json(&mut out, &path, &plan, &names, &markers),
-        false => write_text(&mut out, &path, &plan, &names, &markers),
-    };
+    if let Some(function) = &list.probes {
+        return probes::run(out, &files, function, list.json);
+    }
+    let mut all = Vec::with_capacity(files.len());
+    let mut written = Ok(());
+    for (index, (path, image)) in files.iter().enumerate() {
+        let plan = Plan::make(image).with_context(|| path.display().to_string())?;
+        let (good, bad) = image.markers();
+        let markers = Markers {
+            good,
+            bad,
+            probes: image.probes(),
+        };
+        if list.json {
+            all.push(described(path, &plan, &Names(image), &markers));
+        } else {
+            let between = if index > 0 { "\n" } else { "" };
+            written = written
+                .and_then(|()| out.write_all(between.as_bytes()))
+                .and_then(|()| write_text(&mut out, path, &plan, &Names(image), &markers));
+        }
+    }
+    if list.json {
+        let whole = match process {
+            Some(_) => Value::from(all),
+            None => all.pop().unwrap_or_default(),
+        };
+        written = serde_json::to_writer_pretty(&mut out, &whole).map_err(io::Error::from);
+        written = written.and_then(|()| writeln!(out));
+    }
     finish(out, written.map_err(Into::into))
+}
+
+fn process(word: &OsStr) -> Option<i32> {
+    let number = word.to_str()?.parse().ok();
+    number.filter(|process| *process > 0)
+}
+
+/// The files with code that a process has mapped and that can be read, as a recording finds them.
+fn loaded(process: i32) -> Result<Vec<(PathBuf, Image)>> {
+    let modules = nopal_process::modules(process)?.into_iter();
+    let modules = modules.filter(|module| module.executable());
+    let files: Vec<(PathBuf, Image)> = modules
+        .filter_map(|module| {
+            let image = Image::open(&nopal_record::openable(process, &module)).ok()?;
+            Some((module.path, image))
+        })
+        .collect();
+    ensure!(
+        !files.is_empty(),
+        "process {process} has loaded no program that can be read"
+    );
+    Ok(files)
 }
 
 struct Names<'a>(&'a Image);
@@ -206,13 +250,7 @@ fn summary(plan: &Plan) -> String {
     format!("{traced} functions can be traced{ways}, {refused} refused")
 }
 
-fn write_json(
-    out: &mut dyn Write,
-    path: &Path,
-    plan: &Plan,
-    names: &Names,
-    markers: &Markers,
-) -> io::Result<()> {
+fn described(path: &Path, plan: &Plan, names: &Names, markers: &Markers) -> Value {
     let function = |site: &Site| -> Value {
         json!({"function": names.of(site.address), "address": site.address, "size": site.size, "how": how(site)})
     };
@@ -238,7 +276,7 @@ fn write_json(
         json!({"provider": probe.provider, "name": probe.name, "address": probe.address,
             "semaphore": probe.semaphore, "arguments": arguments})
     };
-    let all = json!({
+    json!({
         "program": path.display().to_string(),
         "identity": plan.identity,
         "functions": plan.sites.iter().map(function).collect::<Vec<_>>(),
@@ -246,7 +284,5 @@ fn write_json(
         "markers": markers.good.iter().map(marker).collect::<Vec<_>>(),
         "refused_markers": markers.bad.iter().map(bad_marker).collect::<Vec<_>>(),
         "usdt": markers.probes.iter().map(probe).collect::<Vec<_>>(),
-    });
-    serde_json::to_writer_pretty(&mut *out, &all)?;
-    writeln!(out)
+    })
 }

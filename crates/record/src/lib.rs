@@ -28,6 +28,7 @@ pub use collecting::system::kinds_of;
 pub use memory::region::Region;
 pub use nopal_system::{Allowed, Kinds, allowed};
 pub use options::{Ended, Options, Outcome, Target, WhenFull};
+pub use places::modules::openable;
 pub use record::{record, watch};
 pub use session::Session;
 pub use session::steer::Handle;

@@ -1,6 +1,7 @@
 //! `nopal list --probes`: where in a function probes can be.
 
 use std::io::{self, Write};
+use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use nopal_analysis::text::{Align, Table};
@@ -10,10 +11,22 @@ use serde_json::{Value, json};
 
 use crate::output::finish;
 
-pub fn run(mut out: impl Write, image: &Image, wanted: &str, as_json: bool) -> Result<()> {
-    let mut functions = image.functions()?.iter();
-    let Some(function) = functions.find(|function| is_called(function, wanted)) else {
-        let names: Vec<&str> = image.functions()?.iter().map(|one| &*one.name).collect();
+/// Of the first of these files that has the function.
+pub fn run(
+    mut out: impl Write,
+    files: &[(PathBuf, Image)],
+    wanted: &str,
+    as_json: bool,
+) -> Result<()> {
+    let mut found = None;
+    let mut names = Vec::new();
+    for (_, image) in files {
+        let functions = image.functions()?;
+        names.extend(functions.iter().map(|one| &*one.name));
+        let function = functions.iter().find(|one| is_called(one, wanted));
+        found = found.or(function.map(|function| (image, function)));
+    }
+    let Some((image, function)) = found else {
         match nearest(names, wanted) {
             near if near.is_empty() => bail!("no function is named {wanted}"),
             near => bail!(
