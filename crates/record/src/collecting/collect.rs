@@ -95,11 +95,13 @@ impl Collector {
             true => HEARD_AT_ONCE,
             false => usize::MAX,
         };
+        // Who listens is told before anything is written.
+        let heard = self.hearing.round(region, writer, most)?;
         let freed = match self.keep {
             Keep::All => self.write(region, writer, State::HandedOver, most),
             Keep::Newest => self.give_up(region, usize::MAX, writer),
         }?;
-        Ok(freed + self.hearing.round(region, writer, most)?)
+        Ok(heard + freed)
     }
 
     /// Writes what threads have recorded so far in chunks that they still fill. The flight recorder has no use for that.
