@@ -77,6 +77,19 @@ impl Row {
     }
 
     fn cells(&self) -> [String; 6] {
+        if self.samples.values().is_empty() {
+            let [none, no_bound, no_verdict] = ["-", "", ""].map(str::to_owned);
+            // In the place of the figures, since not all tables have notes.
+            let why = self.note.clone();
+            return [
+                self.what.clone(),
+                none,
+                why,
+                no_bound,
+                no_verdict,
+                String::new(),
+            ];
+        }
         let spread = match self.samples.values().len() {
             1 => String::new(),
             _ => format!(

@@ -50,16 +50,16 @@ impl Tracer for Nopal<'_> {
             .arg(program);
         let session = Session::by(&mut command, None)?.context("it has no process")?;
         if !on {
-            let process = child_of(session.resident.process)?;
-            wait_until("tracing", || nopal_serve::is_traced(process))?;
-            Client::connect(process)?.command("trace function off")?;
+            let program = || traced_by(session.resident.process);
+            wait_until("tracing", || program().is_some())?;
+            Client::connect(program().context("it has ended")?)?.command("trace function off")?;
         }
         Ok(Some(session))
     }
 
     fn attach(&self, resident: &Resident) -> Result<Option<Box<dyn Attached>>> {
         Ok(Some(Box::new(Tracing {
-            _tool: resident.attach(self.places, &[])?,
+            tool: resident.attach(self.places, &[])?,
         })))
     }
 
@@ -90,14 +90,14 @@ impl Nopal<'_> {
 }
 
 struct Tracing {
-    _tool: resident::Kept,
+    tool: resident::Kept,
 }
 
 impl Drop for Tracing {
     fn drop(&mut self) {
         // SAFETY: our own child.
-        unsafe { libc::kill(self._tool.0.id() as i32, libc::SIGINT) };
-        let _ = self._tool.0.wait();
+        unsafe { libc::kill(self.tool.0.id() as i32, libc::SIGINT) };
+        let _ = self.tool.0.wait();
     }
 }
 
@@ -114,9 +114,9 @@ impl Attached for Tracing {
     }
 }
 
-/// The program that a tool has started.
-fn child_of(process: i32) -> Result<i32> {
-    let children = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children"))?;
-    let first = children.split_whitespace().next();
-    Ok(first.context("it has started nothing")?.parse()?)
+/// The program that a tool has started; beside it, there is the guardian.
+fn traced_by(tool: i32) -> Option<i32> {
+    let children = std::fs::read_to_string(format!("/proc/{tool}/task/{tool}/children")).ok()?;
+    let mut children = children.split_whitespace().flat_map(str::parse);
+    children.find(|process| nopal_serve::is_traced(*process))
 }

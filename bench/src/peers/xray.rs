@@ -99,12 +99,12 @@ impl Tracer for Xray<'_> {
     fn kept(&self, _: Rest) -> Result<Option<Kept>> {
         let mut account = self
             .reading(&["account", "-format=csv", "-keep-going"])
-            .context("no log was written")?;
+            .context("its flight data recorder wrote no log, as where the processor's frequency is not told")?;
         let text = output(&mut account)?;
         // funcid,count,…,function
         let row = |line: &str| {
             let calls = line.split(',').nth(1)?.parse::<u64>().ok()?;
-            Some((line.contains("empty"), calls))
+            Some((line.ends_with(",\"empty\""), calls))
         };
         let rows: Vec<_> = text.lines().skip(1).filter_map(row).collect();
         Ok(Some(Kept {
