@@ -22,10 +22,11 @@ const RESTORER: u64 = 0x0400_0000;
 /// Not on an alternate stack: what the signal leaves there looks like a handler that will return to generated code.
 const FLAGS: u64 = (libc::SA_SIGINFO | libc::SA_RESTART) as u64 | RESTORER;
 
-/// A pause for a thread that has met a breakpoint, and not been told yet, and how often there is one: a busy machine may let
-/// it wait for a processor. Within what a thread waits for an answer (`runtime/core/request.c`).
+/// The first pause for a thread that has met a breakpoint, and not been told yet; each is twice as long as the one before, as
+/// a busy machine may let it wait for a processor. All are within what a thread waits for an answer
+/// (`runtime/core/request.c`).
 const PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
-const ATTEMPTS: u32 = 500;
+const ATTEMPTS: u32 = 11;
 
 impl Traced {
     /// As [`Traced::handle_traps`], with a thread that is stopped for it.
