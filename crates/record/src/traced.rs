@@ -224,7 +224,8 @@ impl Traced {
             self.forget_text_of_markers(&range);
             self.semaphores.retain(|address| !range.contains(address));
             let gone = self.changes.take(|change| range.contains(&change.address));
-            self.resting.insert((module.file.index, module.base), gone);
+            self.resting
+                .insert((module.file.index, module.base), gone.collect());
             note(
                 workshop.writer,
                 &Note::Unload {

@@ -204,11 +204,11 @@ impl Traced {
     pub fn take_out(&mut self, out: &[Change], workshop: &mut Workshop) -> Result<()> {
         let stopped = self.stop()?;
         self.memory.write_patches(&Patches::of(out).removal())?;
-        let is_out = |change: &Change| {
+        let is_out = |change: &mut Change| {
             let found = out.binary_search_by_key(&change.address, |out| out.address);
             found.is_ok()
         };
-        self.changes.take(is_out);
+        self.changes.take(is_out).for_each(drop);
         self.settle_markers(workshop)?;
         self.held = stopped.let_go();
         Ok(())

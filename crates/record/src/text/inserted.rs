@@ -46,13 +46,13 @@ impl Inserted {
         self.switches.take();
     }
 
-    /// They are not in the text any more.
-    pub fn take(&mut self, is_out: impl FnMut(&Change) -> bool) -> Vec<Change> {
+    /// They are not in the text any more. They are taken as the iterator goes on.
+    pub fn take(
+        &mut self,
+        is_out: impl FnMut(&mut Change) -> bool,
+    ) -> impl Iterator<Item = Change> {
         self.switches.take();
-        let mut is_out = is_out;
-        self.changes
-            .extract_if(.., |change| is_out(change))
-            .collect()
+        self.changes.extract_if(.., is_out)
     }
 
     /// Of all functions, in the order of their keys. `modules` are all that have any. Made when first asked for.
