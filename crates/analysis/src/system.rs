@@ -120,19 +120,23 @@ impl Running {
     }
 }
 
-/// On which processor each of a trace's threads is, from when on; nowhere where that is not known.
-pub struct Whereabouts(Vec<Vec<(u64, Option<u32>)>>);
+/// On which processor each of a trace's threads is.
+pub struct Whereabouts {
+    /// From when on; nowhere where it has left one.
+    threads: Vec<Vec<(u64, Option<u32>)>>,
+    /// When events were lost: of a thread of which nothing was told since, nothing is known.
+    lost: Vec<u64>,
+}
 
 impl Whereabouts {
     pub fn new(trace: &Trace) -> Result<Whereabouts> {
         let threads = trace.threads();
         let numbers = Numbers::new(&threads);
         let mut all = vec![Vec::new(); threads.len()];
+        let mut lost = Vec::new();
         for (processor, SystemRecord { clock, event }) in events(trace) {
             if let SystemEvent::Lost { .. } = event {
-                for of in all.iter_mut().filter(|of| !of.is_empty()) {
-                    of.push((clock, None));
-                }
+                lost.push(clock);
             }
             let (left, got) = left_and_got(&event);
             for (thread, on) in [(left, None), (got, Some(processor))] {
@@ -145,14 +149,18 @@ impl Whereabouts {
             all.iter().any(|of| !of.is_empty()),
             "on which CPU a thread is was not recorded: `nopal record -e sched` records it"
         );
-        Ok(Whereabouts(all))
+        Ok(Whereabouts { threads: all, lost })
     }
 
     /// Of one of the trace's threads, counted from 0.
     pub fn processor(&self, thread: usize, clock: u64) -> Option<u32> {
-        let of = self.0.get(thread)?;
-        let after = of.partition_point(|(since, _)| *since <= clock);
-        of.get(after.checked_sub(1)?)?.1
+        let of = self.threads.get(thread)?;
+        let before = |at: &u64| *at <= clock;
+        let told = of.partition_point(|(since, _)| before(since));
+        let (since, on) = *of.get(told.checked_sub(1)?)?;
+        let lost = self.lost.partition_point(before);
+        let is_lost = lost > 0 && self.lost[lost - 1] > since;
+        on.filter(|_| !is_lost)
     }
 }
 

@@ -276,7 +276,11 @@ fn of_processor(folder: &str) -> (&str, Option<u32>) {
     let parts = folder
         .rsplit_once('/')
         .filter(|(above, _)| *above == HISTOGRAMS_PATH);
-    let number = parts.and_then(|(_, name)| name.strip_prefix(PROCESSOR)?.parse().ok());
+    let number = parts.and_then(|(_, name)| {
+        let number: u32 = name.strip_prefix(PROCESSOR)?.parse().ok()?;
+        // Each has one name.
+        (format!("{PROCESSOR}{number}") == name).then_some(number)
+    });
     match number.filter(|number| *number < processors()) {
         Some(number) => (HISTOGRAMS_PATH, Some(number)),
         None => (folder, None),

@@ -264,7 +264,10 @@ impl Control {
                 let probe = grammar::probe(text).map_err(|error| anyhow!("{error}"))?;
                 let name = probe.name.clone();
                 match self.make_probe(engine, probe) {
-                    Err(_) if need.is_optional => continue,
+                    Err(error) if need.is_optional => {
+                        told.push(format!("handlers of signals are not known: {error:#}"));
+                        continue;
+                    }
                     made => made?,
                 };
                 running.probes.push(name.clone());

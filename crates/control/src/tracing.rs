@@ -500,7 +500,6 @@ impl Control {
     }
 }
 
-/// A function a line, as a filter takes it.
 /// The places without another one. A place of which only some functions are in that becomes the names of the others.
 fn taken_out(engine: &mut dyn Engine, places: Vec<Part>, out: &Part) -> Result<Vec<Part>> {
     let included = |part: &Part| Part {
@@ -539,6 +538,7 @@ fn taken_out(engine: &mut dyn Engine, places: Vec<Part>, out: &Part) -> Result<V
     Ok(left)
 }
 
+/// A function a line, as a filter takes it.
 fn lines(sites: &[FoundSite]) -> String {
     let traced = sites.iter().filter(|site| site.refused.is_none());
     let mut text = String::new();

@@ -69,16 +69,13 @@ impl<'a> Inside<'a> {
         }
     }
 
-    /// `frames` are alive.
-    fn push(&mut self, clock: u64, told: Told, frames: &[Frame], is_end: bool) {
+    fn push(&mut self, clock: u64, told: Told, is_handler: bool, is_end: bool) {
         let known = self.watcher.roles.knows_locks();
         let flags = Flags {
             processor: None,
             locks: known.then(|| self.watcher.state.locks()),
             signals: self.watcher.state.blocks_signals(),
-            is_handler: frames
-                .iter()
-                .any(|frame| self.handlers.contains(&frame.site())),
+            is_handler,
         };
         let is_last = matches!(self.span, Span::Time { end, .. } if end == clock);
         let line = Line {
@@ -88,6 +85,20 @@ impl<'a> Inside<'a> {
         };
         self.lines.push_back((clock, line));
     }
+}
+
+/// In a frame's note, beside the watcher's: it is a call of a handler of signals, or was made in one.
+const IN_HANDLER: u32 = 1 << 31;
+
+fn is_in_handler(frames: &[Frame]) -> bool {
+    frames.last().is_some_and(|top| top.note & IN_HANDLER != 0)
+}
+
+/// A frame with the note that the watcher gave it.
+fn watched(frame: &Frame) -> Frame {
+    let mut watched = *frame;
+    watched.note &= !IN_HANDLER;
+    watched
 }
 
 fn call(frame: &Frame, under: &[Frame], offset: &'static str) -> Told {
@@ -108,24 +119,40 @@ impl Sink for Inside<'_> {
         if self.depth.is_none() && !self.ended && self.is_the_call(frame) {
             self.depth = Some(under.len());
         }
+        let in_handler = self.handlers.contains(&frame.site()) || is_in_handler(under);
         if self.is_inside(frame.clock) {
-            self.push(frame.clock, call(frame, under, AT_ENTRY), frames, false);
+            let told = call(frame, under, AT_ENTRY);
+            self.push(frame.clock, told, in_handler, false);
         }
-        note
+        match in_handler {
+            true => note | IN_HANDLER,
+            false => note,
+        }
     }
 
     fn leave(&mut self, frame: &Frame, ending: Ending, frames: &[Frame]) {
-        self.watcher.leave(frame, ending, frames);
+        self.watcher.leave(&watched(frame), ending, frames);
         self.watcher.happenings.clear();
+        let in_handler = is_in_handler(frames);
         if self.depth == Some(frames.len()) && self.is_the_call(frame) {
-            self.push(ending.clock, call(frame, frames, SOMEWHERE), frames, true);
+            self.push(
+                ending.clock,
+                call(frame, frames, SOMEWHERE),
+                in_handler,
+                true,
+            );
             self.depth = None;
             self.ended = true;
         }
         if let Span::Time { begin, end } = self.span
             && [begin, end].contains(&ending.clock)
         {
-            self.push(ending.clock, call(frame, frames, SOMEWHERE), frames, false);
+            self.push(
+                ending.clock,
+                call(frame, frames, SOMEWHERE),
+                in_handler,
+                false,
+            );
         }
     }
 
@@ -135,7 +162,7 @@ impl Sink for Inside<'_> {
         if self.is_inside(clock) {
             let mut text = Vec::new();
             push_marker(&mut text, self.watcher.roles.marker(event), payload);
-            self.push(clock, Told::Text(text), frames, false);
+            self.push(clock, Told::Text(text), is_in_handler(frames), false);
         }
     }
 
@@ -144,7 +171,7 @@ impl Sink for Inside<'_> {
     }
 
     fn lose(&mut self, frame: &Frame, clock: u64, counted: bool) {
-        self.watcher.lose(frame, clock, counted);
+        self.watcher.lose(&watched(frame), clock, counted);
     }
 
     fn stray(&mut self, _key: u32, _ending: Ending) {}

@@ -313,11 +313,12 @@ impl Meanwhile {
     }
 }
 
-/// Whether an event tells what became of a thread.
+/// Whether an event tells what became of a thread, or that this may be missing.
 fn concerns(event: &SystemEvent, thread: u32) -> bool {
     let (left, got) = system::left_and_got(event);
     let woken = matches!(event, SystemEvent::Wakeup { task, .. } if task.thread == thread);
-    woken || [left, got].contains(&Some(thread))
+    let lost = matches!(event, SystemEvent::Lost { .. });
+    lost || woken || [left, got].contains(&Some(thread))
 }
 
 fn header(
