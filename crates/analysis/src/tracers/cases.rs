@@ -1,6 +1,6 @@
 //! Cases of happenings.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use nopal_latency::{Event, Histogram, Latency, Own};
 
@@ -15,6 +15,10 @@ pub struct Run {
     latency: Latency,
     /// By processor: of the cases that ended on it; `None` where it is not known.
     own: BTreeMap<Option<u32>, Own>,
+    /// What begins a case, as bits.
+    begins: u32,
+    /// Threads that have left a processor since their cases began, though it was not told that they got one.
+    ran_untold: HashSet<u64>,
     worst: Option<Case>,
 }
 
@@ -56,6 +60,22 @@ impl Run {
         self.latency.set_timeout(timeout);
         self.latency.expire(clock)
     }
+
+    /// Whether what happens to a thread is the end of a case that had ended before: the system did not tell that it ran.
+    fn has_ended_untold(&mut self, happening: &Happening) -> bool {
+        let thread = &happening.value;
+        match happening.what {
+            What::Ran => return self.ran_untold.remove(thread),
+            what if self.begins & 1 << what as u32 != 0 => {
+                self.ran_untold.remove(thread);
+            }
+            What::Blocked | What::Preempted => {
+                self.ran_untold.insert(*thread);
+            }
+            _ => {}
+        }
+        false
+    }
 }
 
 /// Tracers that run side by side.
@@ -69,6 +89,8 @@ impl Cases {
         let runs = runs.map(|(at, tracer)| Run {
             latency: Latency::new(tracer.mechanism(roles.by_value(at))),
             tracer: tracer.clone(),
+            begins: tracer.mechanism(roles.by_value(at)).begins,
+            ran_untold: HashSet::new(),
             own: BTreeMap::new(),
             worst: None,
         });
@@ -115,6 +137,9 @@ impl Cases {
             if is_other {
                 continue;
             }
+            if run.tracer.is_of_system() && run.has_ended_untold(happening) {
+                continue;
+            }
             let own = run.own.entry(processor).or_default();
             if let Some(ended) = run.latency.event(own, &event) {
                 let case = ended.case;
@@ -124,5 +149,42 @@ impl Cases {
                 found(at, case, ended.kept);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How long cases took, of what happens a tick apart.
+    fn cases(tracer: &Tracer, happened: &[What]) -> Vec<u64> {
+        let mut cases = Cases::new(&Roles::new(std::slice::from_ref(tracer)));
+        let mut found = Vec::new();
+        for (clock, what) in (1..).zip(happened) {
+            let happening = Happening {
+                what: *what,
+                section: None,
+                value: 7,
+                clock,
+            };
+            cases.tell(7, None, &happening, |_, case, _| found.push(case.ticks()));
+        }
+        found
+    }
+
+    #[test]
+    fn a_turn_that_was_not_told_makes_no_case_of_what_came_before() {
+        use What::{Blocked, Preempted, Ran, Woken};
+        let turns = [Blocked, Woken, Ran, Preempted, Ran];
+        assert_eq!(cases(&Tracer::Blocked, &turns), [2]);
+        assert_eq!(cases(&Tracer::Wakeup, &turns), [1]);
+        assert_eq!(cases(&Tracer::Preempted, &turns), [1]);
+        // It ran between the first two.
+        assert!(cases(&Tracer::Blocked, &[Blocked, Preempted, Ran]).is_empty());
+        assert!(cases(&Tracer::OffCpu, &[Blocked, Preempted, Ran]), [1]);
+        assert_eq!(cases(&Tracer::Wakeup, &[Blocked, Woken, Preempted, Ran]).is_empty());
+        assert!(cases(&Tracer::Preempted, &[Preempted, Blocked, Ran]).is_empty());
+        let again = [Blocked, Preempted, Ran, Blocked, Ran];
+        assert_eq!(cases(&Tracer::Blocked, &again), [1]);
     }
 }
