@@ -181,8 +181,8 @@ mod tests {
         assert_eq!(cases(&Tracer::Preempted, &turns), [1]);
         // It ran between the first two.
         assert!(cases(&Tracer::Blocked, &[Blocked, Preempted, Ran]).is_empty());
-        assert!(cases(&Tracer::OffCpu, &[Blocked, Preempted, Ran]), [1]);
-        assert_eq!(cases(&Tracer::Wakeup, &[Blocked, Woken, Preempted, Ran]).is_empty());
+        assert_eq!(cases(&Tracer::OffCpu, &[Blocked, Preempted, Ran]), [1]);
+        assert!(cases(&Tracer::Wakeup, &[Blocked, Woken, Preempted, Ran]).is_empty());
         assert!(cases(&Tracer::Preempted, &[Preempted, Blocked, Ran]).is_empty());
         let again = [Blocked, Preempted, Ran, Blocked, Ran];
         assert_eq!(cases(&Tracer::Blocked, &again), [1]);
