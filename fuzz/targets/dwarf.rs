@@ -36,9 +36,26 @@ int main(int count, char **words) { return each(GREEN, words[0], 0, (void *)word
 const FILE: &str = "source.c";
 const LINES: u32 = 20;
 const VARIABLES: [&str; 20] = [
-    "total", "share", "number", "result", "colour", "name", "pair", "bytes", "buffer", "index",
-    "count", "none", "pair->second", "pair->inner.next->whole", "pair->inner.parts[3]",
-    "pair->many[2][1].next", "pair->inner.bit", "pair->nothing", "bytes[3]", "words[0]",
+    "total",
+    "share",
+    "number",
+    "result",
+    "colour",
+    "name",
+    "pair",
+    "bytes",
+    "buffer",
+    "index",
+    "count",
+    "none",
+    "pair->second",
+    "pair->inner.next->whole",
+    "pair->inner.parts[3]",
+    "pair->many[2][1].next",
+    "pair->inner.bit",
+    "pair->nothing",
+    "bytes[3]",
+    "words[0]",
 ];
 const COMPILATIONS: [&[&str]; 4] = [
     &["-O2", "-g"],
