@@ -214,7 +214,11 @@ template <typename T> constexpr auto variable(const T &value)
 
 #else /* C */
 
-static inline __attribute__((always_inline)) uint64_t nopal_of_wide(uint64_t value)
+static inline __attribute__((always_inline)) uint64_t nopal_of_long(int64_t value)
+{
+	return (uint64_t)value;
+}
+static inline __attribute__((always_inline)) uint64_t nopal_of_unsigned_long(uint64_t value)
 {
 	return value;
 }
@@ -272,8 +276,9 @@ static inline __attribute__((always_inline)) uint64_t nopal_of_pointer(const vol
 #define NOPAL_WORD(index, x)                                                                                           \
 	_Generic((x), char: nopal_of_char, signed char: nopal_of_signed_char, short: nopal_of_short, int: nopal_of_int, \
 		 _Bool: nopal_of_bool, unsigned char: nopal_of_unsigned_char,                                          \
-		 unsigned short: nopal_of_unsigned_short, unsigned: nopal_of_unsigned, long: nopal_of_wide,            \
-		 long long: nopal_of_wide, unsigned long: nopal_of_wide, unsigned long long: nopal_of_wide,            \
+		 unsigned short: nopal_of_unsigned_short, unsigned: nopal_of_unsigned, long: nopal_of_long,            \
+		 long long: nopal_of_long, unsigned long: nopal_of_unsigned_long,                                      \
+		 unsigned long long: nopal_of_unsigned_long,                                                           \
 		 float: nopal_of_float, double: nopal_of_double, default: nopal_of_pointer)(x),
 #define NOPAL_VARIABLE(index, x) , (x)
 #define NOPAL_PRINTABLE(index, x) , _Generic((x), const struct nopal_bytes *: "", default: (x))
