@@ -11,6 +11,7 @@ use nopal_trace::{Note, Writer};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The tool's end. The guardian sees it close when the tool dies.
 pub struct Guardian {
@@ -201,15 +202,32 @@ fn leave_the_program_alone() {
     }
 }
 
+/// A process that changes its mappings meanwhile may not be read, and one that gets no processor may not stop: it is tried
+/// again, since nobody else will.
 fn clean_up(regions: &[Arc<Region>]) {
-    for process in processes_with(regions, &[std::process::id() as i32]) {
-        for journal in Journal::read_all(process).unwrap_or_default() {
-            let ours = |region: &Arc<Region>| region.inode() == journal.inode;
-            if regions.iter().any(ours) {
-                let _ = remove(&journal);
-            }
+    const ATTEMPTS: u32 = 10;
+    const PAUSE: Duration = Duration::from_millis(10);
+    let mut done = vec![std::process::id() as i32];
+    for attempt in 0..ATTEMPTS {
+        let left = processes_with(regions, &done);
+        if left.is_empty() {
+            return;
         }
+        if attempt > 0 {
+            std::thread::sleep(PAUSE * (1 << attempt));
+        }
+        done.extend(
+            left.into_iter()
+                .filter(|process| is_taken_out(*process, regions)),
+        );
     }
+}
+
+/// Takes out of a process what it has of these regions. Whether there was anything, and it could be.
+fn is_taken_out(process: i32, regions: &[Arc<Region>]) -> bool {
+    let mut journals = Journal::read_all(process).unwrap_or_default();
+    journals.retain(|journal| regions.iter().any(|region| region.inode() == journal.inode));
+    !journals.is_empty() && journals.iter().all(|journal| remove(journal).is_ok())
 }
 
 /// Writes what the tool had not written yet, and how the trace came to end.
