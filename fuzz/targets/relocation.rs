@@ -71,6 +71,8 @@ fn computes(instruction: &Instruction) -> bool {
             | Mnemonic::Pushfq
             | Mnemonic::Pushf
             | Mnemonic::Clflush
+            // Where one maker's processors do nothing, another's refuse it.
+            | Mnemonic::Reservednop
             | Mnemonic::Bsf
             | Mnemonic::Bsr
     );
