@@ -26,6 +26,14 @@ impl Program {
             compiler: Vec::new(),
         }
     }
+
+    /// The number of the source's first line that holds a text.
+    pub fn line_of(&self, text: &str) -> usize {
+        let source = self.source.as_ref().expect("it has a source");
+        let source = std::fs::read_to_string(source).expect("the source can be read");
+        let line = source.lines().position(|line| line.contains(text));
+        line.expect("the source holds it") + 1
+    }
 }
 
 /// `tests/programs/NAME.c` by gcc, optimised, with `flags` after the source.

@@ -18,5 +18,5 @@ pub use compile::{Program, c, compile, cxx, example, library, rust};
 pub use desk::Desk;
 pub use places::{nopal, scratch, sources, target_directory};
 pub use processors::Awake;
-pub use report::{Report, announced_calls, expected_calls};
+pub use report::{Report, announced_calls, expected_calls, passed};
 pub use run::{End, Ended, Running, Start};

@@ -8,6 +8,18 @@ use serde_json::Value;
 use crate::places::nopal;
 use crate::run::{End, Start};
 
+/// The markers and probes that were passed, in order of each thread: what stands behind ` marker ` in the raw dump.
+pub fn passed(trace: &Path) -> Vec<String> {
+    let mut start = Start::new([nopal().as_os_str()]);
+    let words = ["dump", "--as", "raw"].map(Into::into);
+    start.words.extend(words.into_iter().chain([trace.into()]));
+    let raw = start.run("");
+    assert_eq!(raw.end, End::Code(0), "{}", raw.stderr);
+    let lines = raw.stdout.lines();
+    let passed = lines.filter_map(|line| line.split_once(" marker "));
+    passed.map(|(_, what)| what.to_owned()).collect()
+}
+
 /// `nopal report --json`: the rows as they are.
 #[derive(Debug, Clone)]
 pub struct Report {

@@ -3,7 +3,7 @@
 
 use nopal_tests::process::assert_nothing_left;
 use nopal_tests::{
-    Case, End, Ended, Program, Running, Start, Traced, compile, example, nopal, scratch,
+    Case, End, Ended, Program, Running, Start, Traced, compile, example, nopal, passed, scratch,
 };
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -28,20 +28,8 @@ fn output(words: &[&str], trace: &Path) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// What stands behind ` marker ` in the raw dump.
-fn markers(traced: &Traced) -> Vec<String> {
-    markers_in(&traced.directory())
-}
-
-fn markers_in(trace: &Path) -> Vec<String> {
-    let nopal = nopal();
-    let raw = output(&[nopal.to_str().unwrap(), "dump", "--as", "raw"], trace);
-    let all = raw.lines().filter_map(|line| line.split_once(" marker "));
-    all.map(|(_, marker)| marker.to_owned()).collect()
-}
-
 fn check(traced: &Traced, how: &str) {
-    let markers = markers(traced);
+    let markers = passed(&traced.directory());
     let mut count: BTreeMap<&str, usize> = BTreeMap::new();
     for marker in &markers {
         *count.entry(marker.split(' ').next().unwrap()).or_default() += 1;
@@ -172,7 +160,7 @@ fn markers_of_a_process_that_runs() {
         let ended = tool.wait();
         assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
         assert_nothing_left(program.id());
-        let recorded = markers_in(&trace);
+        let recorded = passed(&trace);
         for name in ["busy i=", "tested i=", "leaf a=", "starts_with_one n="] {
             let found = recorded.iter().any(|marker| marker.starts_with(name));
             assert!(found, "round {round}: {name}");
@@ -186,7 +174,7 @@ fn markers_of_a_process_that_runs() {
 #[test]
 fn only_what_was_asked_for() {
     let case = Case::new(program("gcc", &["-O2"])).options(["-M", "on_*", "-M", "nothing@lib*"]);
-    assert_eq!(markers(&case.traced()), ["on_signal number=10"]);
+    assert_eq!(passed(&case.traced().directory()), ["on_signal number=10"]);
 }
 
 #[test]
@@ -198,7 +186,7 @@ fn markers_of_a_program_in_rust() {
         let state = ["even", "odd"][n % 2];
         format!(r#"step n={n} name="Grüße" state={state}"#)
     });
-    assert_eq!(markers(&traced), expected);
+    assert_eq!(passed(&traced.directory()), expected);
 }
 
 #[test]
@@ -280,7 +268,7 @@ impl Steered {
             *self.seen.entry(name.to_string()).or_default() += PASSES;
         }
         let mut found: BTreeMap<String, usize> = BTreeMap::new();
-        for marker in markers_in(&self.scratch.path().join("trace")) {
+        for marker in passed(&self.scratch.path().join("trace")) {
             let name = marker.split(' ').next().unwrap();
             *found.entry(name.to_owned()).or_default() += 1;
         }
@@ -392,7 +380,7 @@ fn static_probes() {
             "{how}: {}",
             launched.said
         );
-        let found = markers(&launched);
+        let found = passed(&launched.directory());
         let all: Vec<&String> = found.iter().filter(|one| one.contains("values")).collect();
         assert_eq!(all.len(), 8, "{how}");
         for (n, marker) in all.iter().enumerate() {
@@ -436,7 +424,7 @@ fn static_probes() {
 fn static_probes_of_a_library() {
     let case = Case::new(nopal_tests::cxx("throws", &[]));
     let traced = case.options(["-M", "libstdcxx:*"]).traced();
-    let found = markers(&traced);
+    let found = passed(&traced.directory());
     let count = |name: &str| found.iter().filter(|one| one.starts_with(name)).count();
     let counts =
         ["libstdcxx:throw", "libstdcxx:catch"].map(|name| count(&format!("{name} argument1=0x")));

@@ -1,11 +1,10 @@
 //! Probes at instructions: each passing is in the trace with what was there, and the program does what it did.
 
 use nopal_tests::process::{assert_nothing_left, assert_text_restored, wait_until};
-use nopal_tests::{Case, End, Ended, Program, Running, Start, compile, nopal, scratch};
+use nopal_tests::{Case, End, Ended, Program, Running, Start, compile, nopal, passed, scratch};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::Path;
 
 fn program(compiler: &str, flags: &[&str]) -> Program {
     let mut all = vec!["-pthread"];
@@ -15,23 +14,6 @@ fn program(compiler: &str, flags: &[&str]) -> Program {
 
 fn run(words: &[&str]) -> Ended {
     Start::new(words).run("")
-}
-
-/// What stands behind ` marker ` in the raw dump.
-fn events(trace: &Path) -> Vec<String> {
-    let nopal = nopal();
-    let words = [nopal.to_str().unwrap(), "dump", "--as", "raw"];
-    let raw = run(&[&words[..], &[trace.to_str().unwrap()]].concat());
-    assert_eq!(raw.end, End::Code(0), "{}", raw.stderr);
-    let lines = raw.stdout.lines();
-    let events = lines.filter_map(|line| line.split_once(" marker "));
-    events.map(|(_, event)| event.to_owned()).collect()
-}
-
-/// The number of the line that holds a text.
-fn line_of(program: &Program, text: &str) -> usize {
-    let source = std::fs::read_to_string(program.source.as_ref().unwrap()).unwrap();
-    source.lines().position(|line| line.contains(text)).unwrap() + 1
 }
 
 fn counts(events: &[String]) -> BTreeMap<&str, usize> {
@@ -104,7 +86,7 @@ fn a_probe_sees_all_and_changes_nothing() {
             traced.said
         );
         assert_eq!(traced.ended.end, untraced.end, "{how}");
-        let events = events(&traced.directory());
+        let events = passed(&traced.directory());
         let expected = [
             ("red", 36),
             ("back", 1),
@@ -155,7 +137,7 @@ fn every_instruction_can_be_probed() {
                 traced.said
             );
             assert_eq!(traced.ended.end, untraced.end, "{how}");
-            let events = events(&traced.directory());
+            let events = passed(&traced.directory());
             if all[0].starts_with("mixed fetch") {
                 assert_eq!(counts(&events)["mixed"], 45, "{how}");
             }
@@ -174,7 +156,7 @@ fn threads_are_counted_exactly() {
         .options(["--probe", "counted fetch thread:u32 i:u32", "--block"]);
     let (untraced, traced) = (case.untraced(), case.traced());
     assert_eq!(traced.ended.stdout, untraced.stdout);
-    let events = events(&traced.directory());
+    let events = passed(&traced.directory());
     assert_eq!(events.len(), 40_000);
     for thread in 0..8 {
         let begin = format!("counted thread={thread} i=");
@@ -195,7 +177,7 @@ fn variables_are_found_where_the_compiler_keeps_them() {
         ]);
         let traced = case.traced();
         assert_eq!(traced.ended.end, End::Code(5), "{flags:?}: {}", traced.said);
-        let events = events(&traced.directory());
+        let events = passed(&traced.directory());
         assert_eq!(events.len(), 9, "{flags:?}");
         // Before the prologue has run, locals that are kept in memory are not there yet.
         if flags[0] != "-O0" {
@@ -209,124 +191,6 @@ fn variables_are_found_where_the_compiler_keeps_them() {
             events.iter().all(|event| event.ends_with(" done=0")),
             "{flags:?}"
         );
-    }
-}
-
-#[test]
-fn what_is_in_structures_is_fetched_by_its_names() {
-    for (compiler, flags) in [
-        ("g++", &["-O0"][..]),
-        ("g++", &["-O2", "-gdwarf-4"]),
-        ("g++", &["-O2", "-flto"]),
-        ("clang++", &["-O0", "-gdwarf-5"]),
-        ("clang++", &["-O2"]),
-    ] {
-        let how = format!("{compiler} {flags:?}");
-        let program = compile("structures.cc", &[compiler, "-std=c++17", "-g"], flags);
-        let place = format!("structures.cc:{}", line_of(&program, "// here"));
-        let fetched = "request->origin request->name request->state request->kind request->own.length \
-             request->head->length request->head->next->length request->all[1]->values[1] same.own.values[2] \
-             x=global.own.grid[1][3] request->head->parts request->own.pair[1].first";
-        let case = Case::new(program).options([
-            "--probe",
-            &format!("{place} new p fetch {fetched}"),
-            "--block",
-        ]);
-        let (untraced, traced) = (case.untraced(), case.traced());
-        assert_eq!(
-            traced.ended.stdout, untraced.stdout,
-            "{how}: {}",
-            traced.said
-        );
-        assert_eq!(traced.ended.end, End::Code(0), "{how}");
-        let expected: Vec<String> = (0..5)
-            .map(|n| {
-                let next = if n < 3 { "-3" } else { "?" };
-                format!(
-                    "p request_origin=1000 request_name=\"a name\" request_state=busy request_kind=\"kind\" \
-                     request_own_length={n} request_head_length=7 request_head_next_length={next} \
-                     request_all_1_values_1=-2 same_own_values_2=3 x=250 request_head_parts=\"ABCD\\u{{5}}\" \
-                     request_own_pair_1_first=9"
-                )
-            })
-            .collect();
-        assert_eq!(events(&traced.directory()), expected, "{how}");
-    }
-}
-
-#[test]
-fn a_small_structure_in_a_register_is_taken_apart() {
-    let program = compile("structures.cc", &["g++", "-std=c++17", "-g"], &["-O2"]);
-    let place = format!("structures.cc:{}", line_of(&program, "// here"));
-    let probe = format!("{place} new p fetch small.low small.high");
-    let traced = Case::new(program).options(["--probe", &probe]).traced();
-    let expected = (0..5).map(|n| format!("p small_low={n} small_high={}", -n));
-    assert!(
-        events(&traced.directory()).into_iter().eq(expected),
-        "{}",
-        traced.said
-    );
-}
-
-#[test]
-fn what_is_not_in_structures_is_refused_with_what_is() {
-    let program = compile("structures.cc", &["g++", "-std=c++17", "-g"], &["-O2"]);
-    let place = format!("structures.cc:{}", line_of(&program, "// here"));
-    for (fetched, said) in [
-        (
-            "request->nam",
-            "request has no member nam; the nearest are name",
-        ),
-        (
-            "request->zzzzz",
-            "request has no member zzzzz, but origin, name, state",
-        ),
-        (
-            "request->own.lenght",
-            "request.own has no member lenght; the nearest are length",
-        ),
-        ("request->own.flag", "flag is a bit-field"),
-        (
-            "request->own",
-            "request.own is a structure: choose a member of it: next, length, values",
-        ),
-        (
-            "request->own.values",
-            "request.own.values is an array: choose an element",
-        ),
-        (
-            "request->own.values.length",
-            "request.own.values is an array: choose an element",
-        ),
-        (
-            "request->own.values[3]",
-            "request.own.values has 3 elements",
-        ),
-        ("request->own.grid[1]", "request.own.grid[1] is an array"),
-        (
-            "request->own.length.x",
-            "request.own.length is no structure",
-        ),
-        ("n[0]", "n is no array"),
-        (
-            "request->nothing[1]",
-            "what request.nothing points to has no type",
-        ),
-        ("request->count", "request has no member count"),
-        (
-            "requst->name",
-            "no variable is named requst here; the nearest are request",
-        ),
-    ] {
-        let case =
-            Case::new(program.clone()).options(["--probe", &format!("{place} fetch {fetched}")]);
-        let refused = case.traced_start(&scratch().path().join("trace")).run("");
-        assert!(
-            refused.stderr.contains(said),
-            "{fetched}: {}",
-            refused.stderr
-        );
-        assert_eq!((refused.end, &*refused.stdout), (End::Code(1), ""));
     }
 }
 
@@ -426,7 +290,7 @@ fn probes_come_and_go_while_threads_pass() {
     let ended = busy.tool.wait();
     assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
     assert_nothing_left(busy.program.id());
-    let events = events(&busy.trace);
+    let events = passed(&busy.trace);
     let counts = counts(&events);
     for round in 0..3 {
         assert!(
@@ -501,7 +365,7 @@ fn breakpoints_are_where_no_jump_fits() {
     ]);
     assert!(ended.stderr.contains(RISK), "{}", ended.stderr);
     assert_eq!((ended.stdout, ended.end), (untraced.stdout, untraced.end));
-    let events = events(&trace);
+    let events = passed(&trace);
     assert_eq!(counts(&events), [("end", 36), ("counted", 24_000)].into());
     for thread in 0..8 {
         let begin = format!("counted thread={thread} i=");
@@ -541,7 +405,7 @@ fn breakpoints_at_all_instructions_change_nothing() {
             let how = format!("{compiler} {function}: {}", traced.said);
             assert_eq!(traced.ended.stdout, untraced.stdout, "{how}");
             assert_eq!(traced.ended.end, untraced.end, "{how}");
-            let events = events(&traced.directory());
+            let events = passed(&traced.directory());
             assert!(counts(&events).len() > all.len() * 2 / 3, "{how}");
         }
     }
@@ -575,7 +439,7 @@ fn breakpoints_come_and_go_while_threads_pass() {
     assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
     assert_nothing_left(process);
     assert!(!handles_traps(process));
-    let events = events(&busy.trace);
+    let events = passed(&busy.trace);
     let counts = counts(&events);
     for name in ["p0", "p1", "p2", "p3", "p4", "last"] {
         assert!(counts.contains_key(name), "{name}: {counts:?}");
@@ -674,7 +538,7 @@ fn breakpoints_leave_when_the_program_takes_the_signal_for_itself() {
     assert!(ended.stderr.contains(&told), "{}", ended.stderr);
     assert_nothing_left(process);
     assert!(handles_traps(process), "the program's own");
-    assert!(counts(&events(&busy.trace)).contains_key("p"));
+    assert!(counts(&passed(&busy.trace)).contains_key("p"));
     drop(stdin);
     assert_eq!(busy.program.wait().end, End::Code(5));
 }
@@ -728,7 +592,7 @@ fn places_that_cannot_be_are_refused_with_the_reason() {
 #[test]
 fn a_line_of_several_functions_names_them() {
     let program = program("gcc", &["-O2"]);
-    let place = format!("probed.c:{}", line_of(&program, " left(long n)"));
+    let place = format!("probed.c:{}", program.line_of(" left(long n)"));
     let case = Case::new(program).options(["--probe", &place]);
     let refused = case.traced_start(&scratch().path().join("trace")).run("");
     let told = format!("{place} is at several places: left@probed right@probed");
@@ -784,7 +648,7 @@ fn a_confined_program_and_its_child_are_probed() {
     let (untraced, traced) = (case.untraced(), case.traced());
     assert_eq!(traced.ended.end, untraced.end, "{}", traced.said);
     assert_eq!(traced.ended.stdout, untraced.stdout);
-    let events = events(&traced.directory());
+    let events = passed(&traced.directory());
     assert_eq!(counts(&events), [("before", 100), ("after", 200)].into());
     for n in 0..100 {
         let before = format!("before n={n} held=0x");
@@ -845,7 +709,7 @@ fn programs_that_nobody_here_wrote() {
             "{function}: {}",
             traced.said
         );
-        let events = events(&traced.directory());
+        let events = passed(&traced.directory());
         assert!(
             counts(&events).len() > all.len() / 8,
             "{function}: {}",

@@ -1,6 +1,6 @@
 //! Frida, with functions in C or in JavaScript at all entries and exits.
 
-use super::tracer::{Ask, Attached, Session, Tracer};
+use super::tracer::{Ask, Attached, Built, Session, Tracer};
 use crate::programs::Programs;
 use crate::resident::Resident;
 use anyhow::{Context, Result, ensure};
@@ -14,8 +14,7 @@ pub const SCRIPT: &str = "Frida, in JavaScript";
 struct Frida {
     name: &'static str,
     script: PathBuf,
-    sqlite: PathBuf,
-    objects: PathBuf,
+    built: Built,
 }
 
 pub fn new(programs: &Programs, name: &'static str) -> Result<Box<dyn Tracer>> {
@@ -28,12 +27,11 @@ pub fn new(programs: &Programs, name: &'static str) -> Result<Box<dyn Tracer>> {
     );
     // It hooks no function that is shorter than its jump.
     let compile =
-        |work| programs.resident_by("gcc", work, "-room", &["-fpatchable-function-entry=16"]);
+        |work: &str| programs.resident_by("gcc", work, "-room", &["-fpatchable-function-entry=16"]);
     Ok(Box::new(Frida {
         name,
         script: Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/frida_trace.py"),
-        sqlite: compile("sqlite")?,
-        objects: compile("objects")?,
+        built: Built::by(compile)?,
     }))
 }
 
@@ -77,15 +75,12 @@ impl Tracer for Frida {
     }
 
     fn program(&self, work: &str) -> Option<&Path> {
-        Some(match work {
-            "sqlite" => &self.sqlite,
-            _ => &self.objects,
-        })
+        Some(self.built.of(work))
     }
 
     fn launch(&self, work: &str, on: bool) -> Result<Option<Session>> {
         let mut command = self.command(if on { "on" } else { "off" });
-        let program = self.program(work).context("no program")?;
+        let program = self.built.of(work);
         Session::by(command.arg("--").arg(program), None)
     }
 

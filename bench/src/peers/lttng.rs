@@ -1,14 +1,14 @@
 //! LTTng-UST: gcc calls a function at each entry and exit, and a library of LTTng's that is loaded with the program has a
 //! tracepoint in it.
 
-use super::tracer::{Attached, Kept, Rest, Session, Tracer, bytes_below};
+use super::tracer::{Attached, Built, Kept, Rest, Session, Tracer, bytes_below};
 use crate::lttng::Daemon;
 use crate::programs::Programs;
 use crate::resident::Resident;
 use crate::run::Places;
 use anyhow::{Context, Result, ensure};
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::rc::Rc;
 use std::time::Instant;
@@ -20,8 +20,7 @@ const EVENTS: &str = "lttng_ust_cyg_profile_fast:*";
 struct Lttng<'a> {
     places: &'a Places,
     daemon: Rc<Daemon>,
-    sqlite: PathBuf,
-    objects: PathBuf,
+    built: Built,
 }
 
 pub fn new<'a>(places: &'a Places, programs: &Programs) -> Result<Box<dyn Tracer + 'a>> {
@@ -30,12 +29,12 @@ pub fn new<'a>(places: &'a Places, programs: &Programs) -> Result<Box<dyn Tracer
         "apt-get install lttng-tools liblttng-ust-dev"
     );
     let daemon = Rc::new(Daemon::start(places)?);
-    let compile = |work| programs.resident_by("gcc", work, "-calls", &["-finstrument-functions"]);
+    let compile =
+        |work: &str| programs.resident_by("gcc", work, "-calls", &["-finstrument-functions"]);
     Ok(Box::new(Lttng {
         places,
         daemon,
-        sqlite: compile("sqlite")?,
-        objects: compile("objects")?,
+        built: Built::by(compile)?,
     }))
 }
 
@@ -76,10 +75,7 @@ impl Tracer for Lttng<'_> {
     }
 
     fn program(&self, work: &str) -> Option<&Path> {
-        Some(match work {
-            "sqlite" => &self.sqlite,
-            _ => &self.objects,
-        })
+        Some(self.built.of(work))
     }
 
     fn launch(&self, work: &str, on: bool) -> Result<Option<Session>> {
@@ -87,7 +83,7 @@ impl Tracer for Lttng<'_> {
         if on {
             self.daemon.command(&["start"])?;
         }
-        let mut command = Command::new(self.program(work).context("no program")?);
+        let mut command = Command::new(self.built.of(work));
         command
             .env("LD_PRELOAD", LIBRARY)
             .env("LTTNG_HOME", &self.daemon.home);

@@ -1,12 +1,12 @@
 //! nopal itself.
 
-use super::tracer::{Attached, Kept, Rest, Session, Tracer, bytes_below};
+use super::tracer::{Attached, Built, Kept, Rest, Session, Tracer, bytes_below};
 use crate::programs::Programs;
 use crate::resident::{self, Resident, wait_until};
 use crate::run::{Places, remove};
 use anyhow::{Context, Result};
 use nopal_serve::Client;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
@@ -14,15 +14,13 @@ pub const NAME: &str = "nopal";
 
 struct Nopal<'a> {
     places: &'a Places,
-    sqlite: PathBuf,
-    objects: PathBuf,
+    built: Built,
 }
 
 pub fn new<'a>(places: &'a Places, programs: &Programs) -> Result<Box<dyn Tracer + 'a>> {
     Ok(Box::new(Nopal {
         places,
-        sqlite: programs.resident("sqlite")?,
-        objects: programs.resident("objects")?,
+        built: Built::by(|work| programs.resident(work))?,
     }))
 }
 
@@ -32,15 +30,12 @@ impl Tracer for Nopal<'_> {
     }
 
     fn program(&self, work: &str) -> Option<&Path> {
-        Some(match work {
-            "sqlite" => &self.sqlite,
-            _ => &self.objects,
-        })
+        Some(self.built.of(work))
     }
 
     fn launch(&self, work: &str, on: bool) -> Result<Option<Session>> {
         remove(&self.places.trace())?;
-        let program = self.program(work).context("no program")?;
+        let program = self.built.of(work);
         let mut command = Command::new(&self.places.nopal);
         command
             .env("XDG_CACHE_HOME", self.places.directory.join("cache"))

@@ -6,7 +6,7 @@ use crate::resident::Resident;
 use crate::run::Places;
 use anyhow::Result;
 use std::any::Any;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// How much a program is asked to do, so that slow tracers come to an end too.
@@ -30,6 +30,28 @@ impl Ask {
         match self {
             Ask::Often => 1.0,
             Ask::Seldom => 100.0,
+        }
+    }
+}
+
+/// The programs, as a tracer wants them compiled.
+pub struct Built {
+    sqlite: PathBuf,
+    objects: PathBuf,
+}
+
+impl Built {
+    pub fn by(compile: impl Fn(&str) -> Result<PathBuf>) -> Result<Built> {
+        Ok(Built {
+            sqlite: compile("sqlite")?,
+            objects: compile("objects")?,
+        })
+    }
+
+    pub fn of(&self, work: &str) -> &Path {
+        match work {
+            "sqlite" => &self.sqlite,
+            _ => &self.objects,
         }
     }
 }

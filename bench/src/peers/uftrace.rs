@@ -1,10 +1,10 @@
 //! uftrace: with a program compiled for it, and with one that it patches at its start.
 
-use super::tracer::{Kept, Rest, Session, Tracer, bytes_below, output};
+use super::tracer::{Built, Kept, Rest, Session, Tracer, bytes_below, output};
 use crate::programs::{Programs, is_installed};
 use crate::run::{Places, remove};
-use anyhow::{Context, Result, ensure};
-use std::path::{Path, PathBuf};
+use anyhow::{Result, ensure};
+use std::path::Path;
 use std::process::Command;
 
 pub const COMPILED: &str = "uftrace (-pg)";
@@ -14,8 +14,7 @@ struct Uftrace<'a> {
     name: &'static str,
     places: &'a Places,
     options: &'static [&'static str],
-    sqlite: PathBuf,
-    objects: PathBuf,
+    built: Built,
 }
 
 pub fn compiled<'a>(places: &'a Places, programs: &Programs) -> Result<Box<dyn Tracer + 'a>> {
@@ -41,8 +40,7 @@ fn new<'a>(
         name,
         places,
         options,
-        sqlite: programs.resident_by("gcc", "sqlite", way, flags)?,
-        objects: programs.resident_by("gcc", "objects", way, flags)?,
+        built: Built::by(|work| programs.resident_by("gcc", work, way, flags))?,
     }))
 }
 
@@ -76,10 +74,7 @@ impl Tracer for Uftrace<'_> {
     }
 
     fn program(&self, work: &str) -> Option<&Path> {
-        Some(match work {
-            "sqlite" => &self.sqlite,
-            _ => &self.objects,
-        })
+        Some(self.built.of(work))
     }
 
     fn launch(&self, work: &str, on: bool) -> Result<Option<Session>> {
@@ -89,7 +84,7 @@ impl Tracer for Uftrace<'_> {
         if !on {
             command.arg("--disable");
         }
-        Session::by(command.arg(self.program(work).context("no program")?), None)
+        Session::by(command.arg(self.built.of(work)), None)
     }
 
     fn kept(&self, _: Rest) -> Result<Option<Kept>> {

@@ -1,6 +1,6 @@
 //! The kernel's breakpoints in user space: by tracefs, into the kernel's ring, and by bpftrace, counted.
 
-use super::tracer::{Ask, Attached, Kept, Rest, Session, Tracer};
+use super::tracer::{Ask, Attached, Built, Kept, Rest, Session, Tracer};
 use crate::programs::{Programs, is_installed};
 use crate::resident::{self, Resident};
 use crate::run::{Places, remove};
@@ -20,8 +20,7 @@ const GROUP: &str = "nopal_bench";
 
 struct Uprobes<'a> {
     places: &'a Places,
-    sqlite: PathBuf,
-    objects: PathBuf,
+    built: Built,
 }
 
 pub fn new<'a>(places: &'a Places, programs: &Programs) -> Result<Box<dyn Tracer + 'a>> {
@@ -31,8 +30,7 @@ pub fn new<'a>(places: &'a Places, programs: &Programs) -> Result<Box<dyn Tracer
     events.context("the kernel has no uprobe_events, or tracefs is not mounted, or not for us")?;
     Ok(Box::new(Uprobes {
         places,
-        sqlite: programs.resident("sqlite")?,
-        objects: programs.resident("objects")?,
+        built: Built::by(|work| programs.resident(work))?,
     }))
 }
 
@@ -164,14 +162,11 @@ impl Tracer for Uprobes<'_> {
     }
 
     fn program(&self, work: &str) -> Option<&Path> {
-        Some(match work {
-            "sqlite" => &self.sqlite,
-            _ => &self.objects,
-        })
+        Some(self.built.of(work))
     }
 
     fn launch(&self, work: &str, on: bool) -> Result<Option<Session>> {
-        let program = self.program(work).context("no program")?;
+        let program = self.built.of(work);
         let mut probes = Probes::new(program)?;
         if on {
             probes.read_into(&self.places.peer_trace())?;
@@ -181,7 +176,7 @@ impl Tracer for Uprobes<'_> {
     }
 
     fn attach(&self, _: &Resident) -> Result<Option<Box<dyn Attached>>> {
-        let probes = Probes::new(&self.sqlite)?;
+        let probes = Probes::new(self.built.of("sqlite"))?;
         probes.enable("1")?;
         Ok(Some(Box::new(probes)))
     }

@@ -1,6 +1,6 @@
 //! LLVM XRay: clang leaves room in each function, and the program's own runtime patches it.
 
-use super::tracer::{Kept, Rest, Session, Tracer, output};
+use super::tracer::{Built, Kept, Rest, Session, Tracer, output};
 use crate::programs::{Programs, is_installed};
 use crate::resident::Resident;
 use crate::run::{Places, remove};
@@ -12,8 +12,7 @@ pub const NAME: &str = "XRay";
 
 struct Xray<'a> {
     places: &'a Places,
-    sqlite: PathBuf,
-    objects: PathBuf,
+    built: Built,
 }
 
 pub fn new<'a>(places: &'a Places, programs: &Programs) -> Result<Box<dyn Tracer + 'a>> {
@@ -22,11 +21,10 @@ pub fn new<'a>(places: &'a Places, programs: &Programs) -> Result<Box<dyn Tracer
         "apt-get install clang llvm"
     );
     const FLAGS: &[&str] = &["-fxray-instrument", "-fxray-instruction-threshold=1"];
-    let compile = |work| programs.resident_by("clang", work, "-xray", FLAGS);
+    let compile = |work: &str| programs.resident_by("clang", work, "-xray", FLAGS);
     Ok(Box::new(Xray {
         places,
-        sqlite: compile("sqlite")?,
-        objects: compile("objects")?,
+        built: Built::by(compile)?,
     }))
 }
 
@@ -38,7 +36,10 @@ impl Xray<'_> {
 
     fn reading(&self, words: &[&str]) -> Option<Command> {
         let mut command = Command::new("llvm-xray");
-        command.args(words).arg("-instr_map").arg(&self.objects);
+        command
+            .args(words)
+            .arg("-instr_map")
+            .arg(self.built.of("objects"));
         command.arg(self.log().ok()?);
         Some(command)
     }
@@ -63,10 +64,7 @@ impl Tracer for Xray<'_> {
     }
 
     fn program(&self, work: &str) -> Option<&Path> {
-        Some(match work {
-            "sqlite" => &self.sqlite,
-            _ => &self.objects,
-        })
+        Some(self.built.of(work))
     }
 
     fn launch(&self, work: &str, on: bool) -> Result<Option<Session>> {
@@ -77,7 +75,7 @@ impl Tracer for Xray<'_> {
             "patch_premain={on} xray_mode=xray-fdr verbosity=0 xray_logfile_base={}/log.",
             directory.display()
         );
-        let mut command = Command::new(self.program(work).context("no program")?);
+        let mut command = Command::new(self.built.of(work));
         command
             .env("XRAY_OPTIONS", options)
             .env("XRAY_FDR_OPTIONS", "func_duration_threshold_us=0");

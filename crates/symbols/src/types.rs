@@ -19,7 +19,8 @@ pub(crate) type Value<'a> = AttributeValue<Slice<'a>>;
 
 /// Types may be made of types so often, and structures nameless in structures.
 const MOST_TYPES: usize = 16;
-/// Members, enumerators and dimensions that are looked at.
+/// Members, enumerators and dimensions that are looked at: of one type, and of all that a member is looked for in, as
+/// types may hold each other.
 const MOST_CHILDREN: usize = 1 << 14;
 /// Members that are named where one is asked for.
 const MOST_TOLD: usize = 6;
@@ -282,8 +283,8 @@ impl<'a> Units<'a> {
             die.attr(dw::DW_AT_declaration).is_none(),
             "what is in {told} is not in the debug information of this source file, only its type's name"
         );
-        let mut others = Vec::new();
-        if let Some((offset, kind)) = self.search(unit, &die, name, 0, &mut others)? {
+        let (mut left, mut others) = (MOST_CHILDREN, Vec::new());
+        if let Some((offset, kind)) = self.search(unit, &die, name, 0, &mut left, &mut others)? {
             return Ok(Stepped {
                 is_behind,
                 offset,
@@ -301,16 +302,21 @@ impl<'a> Units<'a> {
         }
     }
 
-    /// Also in nameless structures and in what it is derived from.
+    /// Also in nameless structures and in what it is derived from. `left`: how many members may still be looked at.
     fn search<'u>(
         &'u self,
         unit: &'u Unit<'a>,
         die: &Die<'a>,
         name: &str,
         depth: usize,
+        left: &mut usize,
         others: &mut Vec<String>,
     ) -> Result<Option<(u64, Type<'u, 'a>)>> {
-        for child in children(unit, die) {
+        let all = children(unit, die);
+        *left = left.checked_sub(all.len() + 1).ok_or_else(|| {
+            anyhow!("{name} is not among the first {MOST_CHILDREN} members of all that is in there")
+        })?;
+        for child in all {
             let is_base = child.tag() == dw::DW_TAG_inheritance;
             // What has no place in the structure is a variable.
             let is_static = child.attr(dw::DW_AT_external).is_some();
@@ -347,7 +353,7 @@ impl<'a> Units<'a> {
                     if depth < MOST_TYPES && is_structure(&inner) =>
                 {
                     if let Some((within, kind)) =
-                        self.search(unit, &inner, name, depth + 1, others)?
+                        self.search(unit, &inner, name, depth + 1, left, others)?
                     {
                         let offset = offset.ok_or_else(known)?.checked_add(within);
                         return Ok(Some((offset.ok_or_else(known)?, kind)));

@@ -1,4 +1,4 @@
-//! Variables of damaged debug information.
+//! Variables of damaged and of hostile debug information.
 
 mod common;
 
@@ -47,4 +47,28 @@ fn a_unit_that_is_longer_than_memory_holds_no_code() {
     };
     assert!(why("0", "0x100000").contains("no variable is named x"));
     assert!(why("-16", "32").contains("no debug information"));
+}
+
+/// Fifteen structures, each of three nameless ones of the kind before: three to the fifteenth power ways to the innermost.
+#[test]
+fn a_member_is_not_looked_for_without_end() {
+    let nested: String = (1..=15)
+        .map(|depth| {
+            let inner = format!("struct s{};", depth - 1);
+            format!("struct s{depth} {{ {} }};\n", inner.repeat(3))
+        })
+        .collect();
+    let workshop = Workshop::new();
+    workshop.write(
+        "f.c",
+        format!("struct s0 {{ }};\n{nested}int f(struct s15 *held) {{ return held != 0; }}\n"),
+    );
+    workshop.run("gcc -O1 -g -fms-extensions -shared -fPIC f.c -o f");
+    let image = Image::open_with_debug_directories(&workshop.path("f"), &[]).unwrap();
+    let address = image.symbol("f").unwrap();
+    let why = image.variable(address, &path("held.absent")).unwrap_err();
+    assert!(
+        why.to_string().contains("absent is not among the first"),
+        "{why}"
+    );
 }

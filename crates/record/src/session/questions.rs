@@ -140,18 +140,16 @@ impl Session {
             return Ok(());
         }
         self.asker(region, process)?;
-        let Some(mut traced) = self.traced.remove(&process) else {
+        let Some(traced) = self.traced.get_mut(&process) else {
             return Ok(());
         };
-        let mut workshop = Workshop {
+        let left = traced.leave_traps(&mut Workshop {
             settings: &self.settings,
             files: &mut self.files,
             writer: &self.shared.writer,
             warnings: &mut self.warnings,
-        };
-        let left = traced.leave_traps(&mut workshop);
-        self.traced.insert(process, traced);
-        if left? {
+        })?;
+        if left {
             self.warnings.push(format!(
                 "process {process} deals with SIGTRAP itself: its probes by breakpoints were taken out"
             ));
