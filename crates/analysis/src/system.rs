@@ -5,7 +5,7 @@ use std::io::Write;
 use std::iter::Peekable;
 
 use anyhow::{Result, ensure};
-use nopal_trace::{SystemEvent, SystemRecord, Task, TaskState, Trace};
+use nopal_trace::{Note, SystemEvent, SystemRecord, Task, TaskState, Trace};
 
 use crate::names::printable;
 use crate::tracers::Numbers;
@@ -170,7 +170,9 @@ pub fn left_and_got(event: &SystemEvent) -> (Option<u32>, Option<u32>) {
         SystemEvent::Switch { previous, next, .. } => (Some(previous.thread), Some(next.thread)),
         SystemEvent::Out { thread, .. } => (Some(*thread), None),
         SystemEvent::In { thread, .. } => (None, Some(*thread)),
-        SystemEvent::Wakeup { .. } | SystemEvent::Lost { .. } => (None, None),
+        SystemEvent::Wakeup { .. } | SystemEvent::Function { .. } | SystemEvent::Lost { .. } => {
+            (None, None)
+        }
     }
 }
 
@@ -185,6 +187,8 @@ pub enum Turn {
     },
     /// It can run, by whom.
     Woken { by: u32 },
+    /// It entered a function of the kernel.
+    Entered { function: u64, caller: u64 },
     /// It got a processor, after so many ticks where it is known when it left.
     Ran { processor: u32, away: Option<u64> },
 }
@@ -207,6 +211,11 @@ pub fn turns(trace: &Trace, wanted: impl Fn(u32) -> bool) -> HashMap<u32, Vec<(u
             SystemEvent::Wakeup { task, waker, .. } => {
                 Some((task.thread, Turn::Woken { by: waker }))
             }
+            SystemEvent::Function {
+                thread,
+                function,
+                caller,
+            } => Some((thread, Turn::Entered { function, caller })),
             _ => None,
         };
         let out = out.filter(|thread| wanted(*thread)).map(|thread| {
@@ -242,14 +251,37 @@ pub fn name(task: &Task) -> String {
 pub fn thread(event: &SystemEvent) -> u32 {
     match event {
         SystemEvent::Switch { previous, .. } => previous.thread,
-        SystemEvent::Out { thread, .. } | SystemEvent::In { thread, .. } => *thread,
+        SystemEvent::Out { thread, .. }
+        | SystemEvent::In { thread, .. }
+        | SystemEvent::Function { thread, .. } => *thread,
         SystemEvent::Wakeup { waker, .. } => *waker,
         SystemEvent::Lost { .. } => 0,
     }
 }
 
-/// `8:49:S --> 11:115 group_balance`, or `8 + 11:115 group_balance` for a wake-up. What a `-` stands for is not known.
-pub fn push_event(text: &mut Vec<u8>, event: &SystemEvent) {
+/// The names of functions of the kernel, by addresses in them.
+pub struct KernelNames<'a>(HashMap<u64, &'a str>);
+
+impl<'a> KernelNames<'a> {
+    pub fn new(trace: &'a Trace) -> KernelNames<'a> {
+        let names = trace.notes().iter().filter_map(|note| match note {
+            Note::KernelFunction { address, name } => Some((*address, name.as_str())),
+            _ => None,
+        });
+        KernelNames(names.collect())
+    }
+
+    /// With nothing in it that a terminal would obey; the address, where it has none.
+    pub fn name(&self, address: u64) -> String {
+        match self.0.get(&address) {
+            Some(name) => printable(name),
+            None => format!("{address:#x}"),
+        }
+    }
+}
+
+/// `vfs_write <-- ksys_write`, `8:49:S --> 11:115 group_balance`, or `8 + 11:115 group_balance` for a wake-up. What a `-` stands for is not known.
+pub fn push_event(text: &mut Vec<u8>, event: &SystemEvent, names: &KernelNames) {
     let task = |task: &Task| format!("{}:{}", task.thread, task.priority);
     // Writing to memory does not fail.
     let _ = match event {
@@ -273,6 +305,14 @@ pub fn push_event(text: &mut Vec<u8>, event: &SystemEvent) {
         SystemEvent::Wakeup {
             task: woken, waker, ..
         } => write!(text, "{waker} + {} {}", task(woken), name(woken)),
+        SystemEvent::Function {
+            function, caller, ..
+        } => write!(
+            text,
+            "{} <-- {}",
+            names.name(*function),
+            names.name(*caller)
+        ),
         SystemEvent::Lost { events } => write!(text, "[LOST {events} EVENTS]"),
     };
 }
@@ -285,6 +325,7 @@ pub fn kind(event: &SystemEvent) -> &'static str {
         SystemEvent::In { .. } => "switch_in",
         SystemEvent::Wakeup { is_new: true, .. } => "sched_wakeup_new",
         SystemEvent::Wakeup { .. } => "sched_wakeup",
+        SystemEvent::Function { .. } => "kernel_function",
         SystemEvent::Lost { .. } => "lost",
     }
 }

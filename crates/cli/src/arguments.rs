@@ -293,6 +293,14 @@ struct Recording {
     #[arg(short = 'e', long = "event", value_name = "EVENT", value_delimiter = ',', value_parser = Kinds::parse)]
     events: Vec<Kinds>,
 
+    /// Record the functions of the kernel that the traced threads run, too: where each begins (root only)
+    #[arg(short, long)]
+    kernel: bool,
+
+    /// Record those functions of the kernel only that match [may be repeated]
+    #[arg(long, value_name = "GLOB")]
+    kernel_functions: Vec<String>,
+
     /// Record a probe; without -F, nothing else [may be repeated]
     #[arg(
         long = "probe",
@@ -595,6 +603,8 @@ impl Top {
 
 impl Recording {
     fn options(self, target: Target, time: Option<Duration>) -> Options {
+        let has_kernel = self.kernel || !self.kernel_functions.is_empty();
+        let kernel = has_kernel.then_some(Kinds::FUNCTIONS);
         Options {
             target,
             directory: self.output,
@@ -602,7 +612,8 @@ impl Recording {
             not: self.functions.not,
             markers: self.markers,
             probes: self.probes,
-            events: self.events.into_iter().collect(),
+            events: self.events.into_iter().chain(kernel).collect(),
+            kernel_functions: self.kernel_functions,
             tracers: Vec::new(),
             libraries: self.libs,
             depth: self.depth,

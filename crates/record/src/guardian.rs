@@ -43,12 +43,13 @@ impl Guardian {
         // SAFETY: as above.
         let (ours, theirs) =
             unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) };
+        let tool = std::process::id();
         // SAFETY: one thread, so the child's memory is whole.
         match unsafe { libc::fork() } {
             -1 => Err(std::io::Error::last_os_error()).context("no guardian"),
             0 => {
                 drop(ours);
-                guard(theirs, &directory);
+                guard(theirs, &directory, tool);
                 // SAFETY: ends the child without running what the parent registered.
                 unsafe { libc::_exit(0) }
             }
@@ -152,7 +153,7 @@ fn receive(line: &OwnedFd) -> Option<(i32, Option<OwnedFd>)> {
 }
 
 /// The guardian's life. Nobody listens to its errors: it does what it can.
-fn guard(line: OwnedFd, directory: &Path) {
+fn guard(line: OwnedFd, directory: &Path, tool: u32) {
     leave_the_program_alone();
     let mut regions: Vec<Arc<Region>> = Vec::new();
     while let Some((process, file)) = receive(&line) {
@@ -173,6 +174,7 @@ fn guard(line: OwnedFd, directory: &Path) {
         };
     }
     clean_up(&regions);
+    nopal_system::remove_left_behind(tool);
     let _ = complete(directory, &regions);
     nopal_serve::remove_dead_names();
 }

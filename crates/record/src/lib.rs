@@ -26,7 +26,7 @@ pub use collecting::collect::{Collector, Keep};
 pub use collecting::notes::counter;
 pub use collecting::system::kinds_of;
 pub use memory::region::Region;
-pub use nopal_system::{Allowed, Kinds, allowed};
+pub use nopal_system::{Allowed, Kinds, allowed, missing_for_functions};
 pub use options::{Ended, Options, Outcome, Target, WhenFull};
 pub use places::modules::openable;
 pub use record::{record, watch};

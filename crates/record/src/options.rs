@@ -37,6 +37,8 @@ pub struct Options {
     pub probes: Vec<String>,
     /// The system's events to record beside.
     pub events: Kinds,
+    /// Of the kernel's functions, where these are among the events, those that fit such a glob; none chooses all.
+    pub kernel_functions: Vec<String>,
     /// Tracers whose functions are recorded too. With no functions chosen, they are all that is recorded.
     pub tracers: Vec<Tracer>,
     /// Every function of every library, not only those that the executable imports.
@@ -84,6 +86,7 @@ impl Options {
         let mut given = patterns("-F", &self.only);
         given.extend(patterns("-N", &self.not));
         given.extend(patterns("--probe", &self.probes));
+        given.extend(patterns("--kernel-functions", &self.kernel_functions));
         let mut flag = |is_given: bool, option: &str| {
             given.extend(is_given.then(|| option.to_owned()));
         };
@@ -92,6 +95,7 @@ impl Options {
         flag(self.entry_only, "--entry-only");
         flag(self.when_full == WhenFull::Block, "--block");
         flag(self.when_full == WhenFull::Flight, "--flight");
+        flag(self.events.functions(), "-k");
         flag(!self.follow_exec, "--no-follow");
         let mut value = |option: &str, value: Option<String>| {
             given.extend(value.map(|value| format!("{option} {value}")));
@@ -144,6 +148,7 @@ impl Options {
             markers: Vec::new(),
             probes: Vec::new(),
             events: Kinds::default(),
+            kernel_functions: Vec::new(),
             tracers: Vec::new(),
             libraries: false,
             depth: None,

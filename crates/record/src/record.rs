@@ -336,6 +336,11 @@ fn settings(options: &Options) -> Result<Settings> {
         options.snapshot_when.is_empty() || options.when_full == WhenFull::Flight,
         "a snapshot is of a flight recorder: --snapshot-when goes with --flight"
     );
+    if options.events.functions()
+        && let Some(missing) = nopal_system::missing_for_functions()
+    {
+        bail!("functions of the kernel cannot be recorded (-k): {missing}");
+    }
     if let Some(depth) = options.depth {
         ensure!(
             (1..=DEPTH_LIMIT).contains(&depth),

@@ -59,7 +59,7 @@ impl Clock {
     }
 }
 
-fn counter() -> u64 {
+pub fn counter() -> u64 {
     // SAFETY: every x86-64 CPU has it.
     unsafe { core::arch::x86_64::_rdtsc() }
 }

@@ -6,12 +6,20 @@ use anyhow::{Result, bail};
 pub struct Kinds {
     switch: bool,
     wakeup: bool,
+    functions: bool,
 }
 
 impl Kinds {
     pub const ALL: Kinds = Kinds {
         switch: true,
         wakeup: true,
+        functions: false,
+    };
+    /// Functions of the kernel that the traced threads run.
+    pub const FUNCTIONS: Kinds = Kinds {
+        switch: false,
+        wakeup: false,
+        functions: true,
     };
 
     /// Of a word as users of perf and trace-cmd write it: `sched`, `sched:*`, `sched_switch`, `sched:sched_wakeup`, …
@@ -35,6 +43,15 @@ impl Kinds {
 
     pub fn is_none(self) -> bool {
         self == Kinds::default()
+    }
+
+    pub fn functions(self) -> bool {
+        self.functions
+    }
+
+    /// Whether any are of the kernel's scheduler.
+    pub fn scheduling(self) -> bool {
+        self.switch || self.wakeup
     }
 
     pub fn switches(self) -> bool {
@@ -64,6 +81,7 @@ impl FromIterator<Kinds> for Kinds {
         let sum = |sum: Kinds, one: Kinds| Kinds {
             switch: sum.switch || one.switch,
             wakeup: sum.wakeup || one.wakeup,
+            functions: sum.functions || one.functions,
         };
         all.into_iter().fold(Kinds::default(), sum)
     }

@@ -1,26 +1,30 @@
 //! The system's events, taken from the kernel by perf: who leaves a processor, who gets it, who is woken.
 //!
 //! Where the kernel permits it, these are its scheduler's tracepoints on all processors, and so of all tasks. Else they are
-//! the context switches of the traced processes' own threads, which need no rights.
+//! the context switches of the traced processes' own threads, which need no rights. Functions of the kernel that the traced
+//! threads run come from the kernel's own tracer of functions.
 
 mod clock;
 mod event;
+mod functions;
 mod kinds;
 mod permission;
 mod record;
 mod ring;
 mod tracepoint;
 
+pub use functions::{missing as missing_for_functions, remove_left_behind};
 pub use kinds::Kinds;
 pub use permission::{Allowed, allowed};
 
-use anyhow::{Context, Result, ensure};
-use clock::Clock;
+use anyhow::{Context, Result, bail, ensure};
+use clock::{Clock, counter};
 use event::Descriptor;
-use nopal_trace::SystemRecord;
+use functions::Functions;
+use nopal_trace::{SystemEvent, SystemRecord};
 use record::{Decoder, Found};
 use ring::Ring;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use tracepoint::Tracepoints;
 
@@ -35,7 +39,9 @@ pub struct System {
     processors: Vec<Processor>,
     decoder: Decoder,
     clock: Clock,
-    records: Vec<SystemRecord>,
+    functions: Option<Functions>,
+    /// What has come of each processor and was not given yet.
+    held: BTreeMap<u32, Held>,
 }
 
 struct Processor {
@@ -47,8 +53,17 @@ struct Processor {
     told: u64,
 }
 
+#[derive(Default)]
+struct Held {
+    records: Vec<SystemRecord>,
+    /// Nothing earlier is given any more.
+    given: u64,
+}
+
 /// What came of one processor, oldest first.
 pub enum News<'a> {
+    /// A function of the kernel, by an address in it that records tell of from now on.
+    Function(u64, &'a str),
     Records(&'a [SystemRecord]),
     /// So many events are missing here.
     Lost(u64),
@@ -56,18 +71,34 @@ pub enum News<'a> {
 
 impl System {
     /// Begins to record. `process` and all that it starts are those whose own switches are recorded where no more is
-    /// permitted. The second value says then what is missing and how to allow it.
-    pub fn open(kinds: Kinds, process: i32) -> Result<(System, Option<String>)> {
-        match permission::allowed() {
-            Allowed::Everything => Ok((System::of_all(kinds)?, None)),
+    /// permitted. The second value says then what is missing and how to allow it. Functions of the kernel, where they are
+    /// asked for, are those of its threads and of all that they start, and of these globs where there are any.
+    pub fn open(kinds: Kinds, process: i32, only: &[String]) -> Result<(System, Option<String>)> {
+        let functions = match kinds.functions() {
+            true => Some(Functions::open(process, &online()?, only)?),
+            false => None,
+        };
+        let (system, missing) = match permission::allowed() {
+            _ if !kinds.scheduling() => (
+                System::new(Vec::new(), Decoder::new(Tracepoints::none())),
+                None,
+            ),
+            Allowed::Everything => (System::of_all(kinds)?, None),
             Allowed::Own(missing) => {
                 ensure!(kinds.switches(), "wake-ups cannot be recorded: {missing}");
-                Ok((System::of_process(process)?, Some(missing)))
+                (System::of_process(process)?, Some(missing))
             }
-            Allowed::Nothing(missing) => Err(anyhow::anyhow!(
-                "the system's events cannot be recorded: {missing}"
-            )),
-        }
+            Allowed::Nothing(missing) => {
+                bail!("the system's events cannot be recorded: {missing}")
+            }
+        };
+        Ok((
+            System {
+                functions,
+                ..system
+            },
+            missing,
+        ))
     }
 
     fn of_all(kinds: Kinds) -> Result<System> {
@@ -123,40 +154,99 @@ impl System {
             processors,
             decoder,
             clock: Clock::new(),
-            records: Vec::new(),
+            functions: None,
+            held: BTreeMap::new(),
         }
     }
 
     /// Takes what has come since the last time. Returns how many events these were.
-    pub fn read(&mut self, mut take: impl FnMut(u32, News) -> Result<()>) -> Result<u64> {
+    pub fn read(&mut self, take: impl FnMut(u32, News) -> Result<()>) -> Result<u64> {
+        // All that happened on a processor before this is in its rings once they are read; of later events, what is in one
+        // may be told before something earlier that is not in the other yet.
+        let until = match self.functions {
+            Some(_) => counter(),
+            None => u64::MAX,
+        };
+        self.fill()?;
+        self.give(until, take)
+    }
+
+    /// Takes what is in the rings.
+    fn fill(&mut self) -> Result<()> {
         // What is in the rings now happened before this.
         let heads: Vec<u64> = self.processors.iter().map(|one| one.ring.head()).collect();
         self.clock.snapshot();
-        let mut events = 0;
         for (processor, head) in self.processors.iter_mut().zip(heads) {
-            let records = &mut self.records;
-            records.clear();
-            let mut lost = Vec::new();
+            let held = &mut self.held.entry(processor.number).or_default().records;
             let (decoder, clock) = (&mut self.decoder, &self.clock);
+            let told = &mut processor.told;
+            let mut last = 0;
             processor.ring.read(head, |record| {
                 match decoder.decode(processor.number, record) {
-                    Found::Event(ns, event) => records.push(SystemRecord {
-                        clock: clock.counter(ns),
-                        event,
-                    }),
-                    Found::Lost(events) => lost.push((records.len(), events)),
+                    Found::Event(ns, event) => {
+                        last = clock.counter(ns);
+                        held.push(SystemRecord { clock: last, event });
+                    }
+                    Found::Lost(events) => {
+                        *told = told.saturating_add(events);
+                        let event = SystemEvent::Lost { events };
+                        held.push(SystemRecord { clock: last, event });
+                    }
                     Found::Nothing => {}
                 }
             });
-            events += records.len() as u64;
-            let mut from = 0;
-            for (to, count) in lost {
-                take(processor.number, News::Records(&records[from..to]))?;
-                take(processor.number, News::Lost(count))?;
-                processor.told = processor.told.saturating_add(count);
-                from = to;
+        }
+        if let Some(functions) = &mut self.functions {
+            let held = &mut self.held;
+            functions.read(&self.clock, |processor, record| {
+                held.entry(processor).or_default().records.push(record);
+            })?;
+            for held in self.held.values_mut() {
+                held.records.sort_by_key(|record| record.clock);
             }
-            take(processor.number, News::Records(&records[from..]))?;
+        }
+        Ok(())
+    }
+
+    /// Gives what happened until then. Returns how many events these were.
+    fn give(&mut self, until: u64, mut take: impl FnMut(u32, News) -> Result<()>) -> Result<u64> {
+        let is_lost = |record: &SystemRecord| matches!(record.event, SystemEvent::Lost { .. });
+        let mut events = 0;
+        for (&processor, held) in &mut self.held {
+            let ready = match until {
+                u64::MAX => held.records.len(),
+                _ => held.records.partition_point(|record| record.clock < until),
+            };
+            let ready = &mut held.records[..ready];
+            for record in ready.iter_mut() {
+                // By what conversion is inexact, between two readings.
+                record.clock = record.clock.max(held.given);
+                held.given = record.clock;
+                if let (
+                    SystemEvent::Function {
+                        function, caller, ..
+                    },
+                    Some(functions),
+                ) = (record.event, &mut self.functions)
+                {
+                    for address in [function, caller] {
+                        if let Some(name) = functions.name(address) {
+                            take(processor, News::Function(address, name))?;
+                        }
+                    }
+                }
+            }
+            for run in ready.chunk_by(|one, other| !is_lost(one) && !is_lost(other)) {
+                match run[0].event {
+                    SystemEvent::Lost { events } => take(processor, News::Lost(events))?,
+                    _ => {
+                        events += run.len() as u64;
+                        take(processor, News::Records(run))?;
+                    }
+                }
+            }
+            let given = ready.len();
+            held.records.drain(..given);
         }
         Ok(events)
     }
@@ -166,11 +256,20 @@ impl System {
         for processor in &self.processors {
             processor.events.iter().for_each(Descriptor::disable);
         }
-        self.read(&mut take)?;
+        if let Some(functions) = &self.functions {
+            functions.stop()?;
+        }
+        self.fill()?;
+        self.give(u64::MAX, &mut take)?;
         for processor in &self.processors {
             let lost: u64 = processor.events.iter().map(Descriptor::lost).sum();
             if lost > processor.told {
                 take(processor.number, News::Lost(lost - processor.told))?;
+            }
+        }
+        for (processor, lost) in self.functions.iter().flat_map(Functions::lost) {
+            if lost > 0 {
+                take(processor, News::Lost(lost))?;
             }
         }
         Ok(())

@@ -4,6 +4,8 @@ use crate::kinds::Kinds;
 use anyhow::{Context, Result, ensure};
 use nopal_trace::{SystemEvent, Task, TaskState};
 use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
 
 /// Where tracefs may be mounted.
 const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
@@ -46,20 +48,30 @@ struct TaskFields {
     priority: usize,
 }
 
+/// Where tracefs is mounted.
+pub fn tracing() -> Result<&'static Path> {
+    // Whoever may not look into it learns of it by its files.
+    let is_there = |place: &&Path| {
+        let looked = fs::metadata(place.join("events"));
+        !looked.is_err_and(|error| error.kind() == ErrorKind::NotFound)
+    };
+    let place = PLACES.into_iter().map(Path::new).find(is_there);
+    place.with_context(|| {
+        let [usual, _] = PLACES;
+        format!("no tracefs at {usual}; as root, mount -t tracefs tracefs {usual}, where the kernel has it")
+    })
+}
+
 impl Tracepoints {
     pub fn none() -> Tracepoints {
         Tracepoints(Vec::new())
     }
 
     pub fn read(kinds: Kinds) -> Result<Tracepoints> {
+        let place = tracing()?;
         let read = |name: &str, file: &str| {
-            let path = |place: &str| format!("{place}/events/sched/{name}/{file}");
-            let first = fs::read_to_string(path(PLACES[0]));
-            let text = first.or_else(|error| {
-                // Where neither can be read, the usual place is named.
-                fs::read_to_string(path(PLACES[1])).map_err(|_| error)
-            });
-            text.with_context(|| path(PLACES[0]))
+            let path = place.join(format!("events/sched/{name}/{file}"));
+            fs::read_to_string(&path).with_context(|| path.display().to_string())
         };
         let tracepoint = |name: &str| {
             let (id, format) = (read(name, "id")?, read(name, "format")?);
@@ -160,7 +172,7 @@ fn fields(name: &str, format: &str) -> Option<Fields> {
 }
 
 /// Of a line such as `field:pid_t prev_pid; offset:24; size:4; signed:1;`, with tabs between its parts.
-fn offset(format: &str, field: &str, size: usize) -> Option<usize> {
+pub fn offset(format: &str, field: &str, size: usize) -> Option<usize> {
     let mut lines = format.lines().map(str::trim);
     lines.find_map(|line| {
         let mut parts = line.strip_prefix("field:")?.split(';').map(str::trim);

@@ -17,6 +17,7 @@ pub const SWITCH_OUT: u32 = number(18, 2);
 pub const SWITCH_IN: u32 = number(19, 1);
 pub const SCHED_WAKEUP: u32 = number(20, 5);
 pub const SCHED_WAKEUP_NEW: u32 = number(21, 5);
+pub const KERNEL_FUNCTION: u32 = number(22, 3);
 
 /// Words of the longest event, with its clock.
 pub const MOST_WORDS: usize = 2 + 7;
@@ -94,6 +95,13 @@ pub enum SystemEvent {
         waker_process: u32,
         waker: u32,
         is_new: bool,
+    },
+    /// A thread of the traced processes has entered a function of the kernel. The trace's notes name the addresses.
+    Function {
+        thread: u32,
+        function: u64,
+        /// In the function that called it.
+        caller: u64,
     },
     /// So many events are missing here. No record tells it, but the packets' headers do.
     Lost { events: u64 },
@@ -201,6 +209,14 @@ impl SystemRecord {
                     false => SCHED_WAKEUP,
                 }
             }
+            SystemEvent::Function {
+                thread,
+                function,
+                caller,
+            } => {
+                words.extend([u64::from(*thread), *function, *caller]);
+                KERNEL_FUNCTION
+            }
             SystemEvent::Lost { .. } => 0,
         };
         words[begin] = u64::from(KIND_EXTENDED) << 32 | u64::from(event) << 36 | self.clock & LOW;
@@ -240,6 +256,11 @@ impl SystemRecord {
                     is_new: event == SCHED_WAKEUP_NEW,
                 }
             }
+            (KERNEL_FUNCTION, &[thread, function, caller]) => SystemEvent::Function {
+                thread: thread as u32,
+                function,
+                caller,
+            },
             _ => return None,
         };
         Some(SystemRecord { clock, event })
@@ -307,6 +328,11 @@ mod tests {
                 waker_process: 4,
                 waker: 5,
                 is_new: true,
+            },
+            SystemEvent::Function {
+                thread: 6,
+                function: u64::MAX,
+                caller: 7,
             },
         ];
         for event in events {

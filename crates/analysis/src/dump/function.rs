@@ -5,13 +5,13 @@ use std::collections::VecDeque;
 use std::io::{self, Write};
 
 use anyhow::Result;
-use nopal_trace::{Note, ThreadInfo, Trace};
+use nopal_trace::{Note, SystemEvent, ThreadInfo, Trace};
 
 use super::linux::{AT_ENTRY, Entry, Flags, LineWriter, Moment, Told};
 use super::{Excerpt, Lines, Look};
 use crate::calls::{Ending, Frame, Sink};
 use crate::names::ThreadNames;
-use crate::system::{Happening, Running, push_event, thread, with_system};
+use crate::system::{Happening, KernelNames, Running, push_event, thread, with_system};
 use crate::timeline::{Teller, Telling, timeline};
 
 pub fn dump(trace: &Trace, excerpt: Excerpt, look: Look, out: &mut dyn Write) -> Result<()> {
@@ -25,6 +25,7 @@ pub fn dump(trace: &Trace, excerpt: Excerpt, look: Look, out: &mut dyn Write) ->
     let entries = timeline(&threads, |_, thread| {
         Telling::new(excerpt.packets(thread), Entries::default())
     });
+    let kernel = KernelNames::new(trace);
     let running = RefCell::new(Running::default());
     // What was before tells where threads run.
     let mut happenings = with_system(entries, trace)
@@ -81,8 +82,11 @@ pub fn dump(trace: &Trace, excerpt: Excerpt, look: Look, out: &mut dyn Write) ->
                         ..Flags::default()
                     },
                 };
-                let mut told = vec![b' '];
-                push_event(&mut told, event);
+                let mut told = match event {
+                    SystemEvent::Function { .. } => Vec::new(),
+                    _ => vec![b' '],
+                };
+                push_event(&mut told, event, &kernel);
                 match look.verbose {
                     true => writer.verbose(text, &moment, &Told::Text(told)),
                     false => writer.simple_text(text, &moment, &told),

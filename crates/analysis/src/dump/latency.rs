@@ -13,7 +13,7 @@ use super::{Lines, Look};
 use crate::drive::Drive;
 use crate::filter::Filter;
 use crate::names::{Names, ThreadNames, printable};
-use crate::system::{self, Happening, Running, merged, push_event};
+use crate::system::{self, Happening, KernelNames, Running, merged, push_event};
 use crate::timeline::{Telling, timeline};
 use crate::tracers::{self, Case, Roles, Tracer};
 use crate::values::{Tally, Value, What, tally};
@@ -170,6 +170,7 @@ fn write(trace: &Trace, names: &Names, shown: &Shown, out: &mut dyn Write) -> Re
         Span::Call { .. } => Some(threads[0].thread),
         Span::Time { .. } => None,
     };
+    let kernel = KernelNames::new(trace);
     let system = Meanwhile::new(trace, shown.span, only);
     let moments = || merged(moments(), system.events());
     // Who it is of, where, and what.
@@ -192,8 +193,19 @@ fn write(trace: &Trace, names: &Names, shown: &Shown, out: &mut dyn Write) -> Re
                 processor: Some(processor),
                 ..Flags::default()
             };
-            let mut told = vec![b' '];
-            push_event(&mut told, &event);
+            let mut told = Vec::new();
+            match event {
+                SystemEvent::Function {
+                    function, caller, ..
+                } => {
+                    let [function, caller] = [function, caller].map(|at| kernel.name(at));
+                    told.extend_from_slice(format!("{function} ({caller})").as_bytes());
+                }
+                _ => {
+                    told.push(b' ');
+                    push_event(&mut told, &event, &kernel);
+                }
+            }
             ((comm, thread, 0), flags, Told::Text(told))
         }
     };
@@ -318,7 +330,8 @@ fn concerns(event: &SystemEvent, thread: u32) -> bool {
     let (left, got) = system::left_and_got(event);
     let woken = matches!(event, SystemEvent::Wakeup { task, .. } if task.thread == thread);
     let lost = matches!(event, SystemEvent::Lost { .. });
-    lost || woken || [left, got].contains(&Some(thread))
+    let ran = matches!(event, SystemEvent::Function { thread: of, .. } if *of == thread);
+    lost || ran || woken || [left, got].contains(&Some(thread))
 }
 
 fn header(

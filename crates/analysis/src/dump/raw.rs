@@ -4,13 +4,13 @@ use std::io::Write;
 
 use anyhow::Result;
 use nopal_abi as abi;
-use nopal_trace::{Event, Style, Trace};
+use nopal_trace::{Event, Style, SystemEvent, Trace};
 
 use super::Lines;
 use super::devtrace::events;
 use crate::markers::push_marker;
 use crate::names::Names;
-use crate::system::{Happening, kind, push_event, with_system};
+use crate::system::{Happening, KernelNames, kind, push_event, with_system};
 use crate::text::{push_hex_short, push_u64};
 use crate::timeline::timeline;
 
@@ -18,6 +18,7 @@ use crate::timeline::timeline;
 /// system, `CLOCK cpu NUMBER EVENT …`.
 pub fn dump(trace: &Trace, out: &mut dyn Write) -> Result<()> {
     let names = Names::new(trace);
+    let kernel = KernelNames::new(trace);
     let threads = trace.threads();
     let mut lines = Lines::new(out);
     let records = timeline(&threads, |_, thread| events(thread.packets()));
@@ -28,7 +29,10 @@ pub fn dump(trace: &Trace, out: &mut dyn Write) -> Result<()> {
             Happening::Thread(stream, event) => (stream, event),
             Happening::System(processor, event) => {
                 text.extend_from_slice(format!(" cpu {processor} {} ", kind(&event)).as_bytes());
-                push_event(text, &event);
+                if let SystemEvent::Function { thread, .. } = event {
+                    text.extend_from_slice(format!("{thread} ").as_bytes());
+                }
+                push_event(text, &event, &kernel);
                 lines.end_line()?;
                 continue;
             }

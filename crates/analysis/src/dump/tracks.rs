@@ -1,4 +1,5 @@
-//! Processors in the trace event format of Chrome: a track for each, with what ran on it.
+//! Processors in the trace event format of Chrome: a track for each, with what ran on it. Functions of the kernel stand in
+//! the tracks of the threads that ran them.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -7,7 +8,7 @@ use anyhow::Result;
 use nopal_trace::{SystemEvent, Trace};
 
 use crate::names::ThreadNames;
-use crate::system::name;
+use crate::system::{KernelNames, name};
 use crate::text::{push_fraction, push_json_string};
 
 const BLOCK_BYTES: usize = 1 << 16;
@@ -25,8 +26,14 @@ pub fn push_processors(
         .iter()
         .map(|thread| (thread.thread, thread_names.of(thread)));
     let names: HashMap<u32, String> = named.collect();
+    let processes = threads.iter().filter(|thread| !thread.in_namespace);
+    let processes: HashMap<u32, u32> = processes
+        .map(|thread| (thread.thread, thread.process))
+        .collect();
+    let kernel = KernelNames::new(trace);
     for processor in trace.processors() {
         let number = processor.number;
+        let track = (0, number);
         let mut text = format!(
             "{},\n{}",
             label(number, "process", "processors"),
@@ -49,7 +56,7 @@ pub fn push_processors(
                     let name = names.get(&thread).map_or("?", String::as_str);
                     Some(format!("{name} {thread}"))
                 }
-                SystemEvent::Wakeup { .. } => open.clone(),
+                SystemEvent::Wakeup { .. } | SystemEvent::Function { .. } => open.clone(),
             };
             let ns = trace
                 .clocks()
@@ -57,13 +64,20 @@ pub fn push_processors(
                 .saturating_sub(begin_ns);
             if let SystemEvent::Wakeup { task, .. } = record.event {
                 let woken = format!("wakes {} {}", name(&task), task.thread);
-                push_event(&mut text, b'i', number, ns, &woken);
+                push_event(&mut text, b'i', track, ns, &woken);
+            } else if let SystemEvent::Function {
+                thread, function, ..
+            } = record.event
+            {
+                let of_thread = processes.get(&thread).map(|process| (*process, thread));
+                let name = kernel.name(function);
+                push_event(&mut text, b'i', of_thread.unwrap_or(track), ns, &name);
             } else {
                 if let Some(left) = open.take() {
-                    push_event(&mut text, b'E', number, ns, &left);
+                    push_event(&mut text, b'E', track, ns, &left);
                 }
                 if let Some(got) = &got {
-                    push_event(&mut text, b'B', number, ns, got);
+                    push_event(&mut text, b'B', track, ns, got);
                 }
                 open = got;
             }
@@ -83,10 +97,11 @@ fn label(number: u32, of: &str, name: &str) -> String {
     )
 }
 
-fn push_event(text: &mut Vec<u8>, kind: u8, number: u32, ns: u64, name: &str) {
+/// In the track of a process's thread.
+fn push_event(text: &mut Vec<u8>, kind: u8, (process, thread): (u32, u32), ns: u64, name: &str) {
     text.extend_from_slice(b",\n{\"ph\":\"");
     text.push(kind);
-    text.extend_from_slice(format!("\",\"pid\":0,\"tid\":{number},\"ts\":").as_bytes());
+    text.extend_from_slice(format!("\",\"pid\":{process},\"tid\":{thread},\"ts\":").as_bytes());
     push_fraction(text, ns);
     text.extend_from_slice(b",\"name\":");
     push_json_string(text, name);

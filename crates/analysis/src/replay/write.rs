@@ -12,7 +12,7 @@ use super::teller::{Choice, Line, Lines, Shown, What};
 use crate::filter::{Filter, begin};
 use crate::markers::push_marker;
 use crate::names::{Function, Names, ThreadNames, printable};
-use crate::system::{Turn, name, turns};
+use crate::system::{KernelNames, Turn, name, turns};
 use crate::text::{duration, push_decimal, push_hex_short, push_padded, push_u64};
 use crate::timeline::{Telling, timeline};
 
@@ -65,6 +65,7 @@ pub fn replay(trace: &Trace, look: &Look, out: &mut dyn Write) -> Result<()> {
         names: &names,
         markers: trace.markers(),
         clocks,
+        kernel: KernelNames::new(trace),
         color: look.color,
         begin,
         text: Vec::new(),
@@ -166,6 +167,7 @@ struct Writer<'a> {
     names: &'a Names,
     markers: &'a Markers,
     clocks: &'a Clocks,
+    kernel: KernelNames<'a>,
     color: bool,
     begin: u64,
     text: Vec<u8>,
@@ -340,6 +342,10 @@ impl Writer<'_> {
                     thread => format!(", by then {} {thread}", name(&next)),
                 });
                 format!("left CPU {processor}, {how}{next}")
+            }
+            Turn::Entered { function, caller } => {
+                let [function, caller] = [function, caller].map(|at| self.kernel.name(*at));
+                format!("kernel: {function} <-- {caller}")
             }
             Turn::Woken { by: 0 } => "woken by an interrupt of an idle CPU".to_string(),
             Turn::Woken { by } => format!("woken by {by}"),

@@ -5,7 +5,7 @@ use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::Result;
-use nopal_trace::{Audience, Heard, Markers, Note, SystemRecord, ThreadKey};
+use nopal_trace::{Audience, Heard, Markers, Note, SystemEvent, SystemRecord, ThreadKey};
 
 use super::watcher::{State, Watcher};
 use super::{Case, Cases, Happening, Missing, Roles, Run, Scheduling, Tracer, What};
@@ -345,7 +345,10 @@ impl Audience for Listener {
 
     fn system(&mut self, processor: u32, records: &[SystemRecord]) {
         let mut watching = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let records = records.iter().map(|record| (processor, *record));
+        let is_switch =
+            |record: &&SystemRecord| !matches!(record.event, SystemEvent::Function { .. });
+        let records = records.iter().filter(is_switch);
+        let records = records.map(|record| (processor, *record));
         watching.events.extend(records);
     }
 
@@ -363,7 +366,6 @@ impl Audience for Listener {
 #[cfg(test)]
 mod tests {
     use nopal_abi as abi;
-    use nopal_trace::SystemEvent;
 
     use super::*;
 

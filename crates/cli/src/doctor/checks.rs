@@ -11,7 +11,7 @@ use nopal_record::Allowed;
 
 type Check = fn() -> Finding;
 
-pub const ALL: [(&str, Check); 15] = [
+pub const ALL: [(&str, Check); 16] = [
     ("kernel", kernel),
     ("ptrace", ptrace),
     ("yama", || {
@@ -43,6 +43,9 @@ pub const ALL: [(&str, Check); 15] = [
         fuse(opened("/dev/fuse"), root || has_program("fusermount3"))
     }),
     ("system events", || system_events(nopal_record::allowed())),
+    ("kernel functions", || {
+        kernel_functions(nopal_record::missing_for_functions())
+    }),
 ];
 
 const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
@@ -306,6 +309,17 @@ fn system_events(allowed: Allowed) -> Finding {
         Allowed::Nothing(missing) => Finding::new(
             State::Note,
             "-e sched cannot record anything; the rest does not need it",
+            missing,
+        ),
+    }
+}
+
+fn kernel_functions(missing: Option<String>) -> Finding {
+    match missing {
+        None => Finding::good("functions of the kernel inside calls can be recorded (-k)"),
+        Some(missing) => Finding::new(
+            State::Note,
+            "-k cannot record functions of the kernel; the rest does not need it",
             missing,
         ),
     }

@@ -287,6 +287,11 @@ impl Collector {
             }
         }
         match news {
+            News::Function(address, name) => {
+                let name = name.to_owned();
+                let noted = writer.note(&Note::KernelFunction { address, name });
+                self.end_where_full(noted)
+            }
             News::Lost(events) => {
                 self.totals.system_lost += events;
                 let lost = SystemEvent::Lost { events };

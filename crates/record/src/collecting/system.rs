@@ -31,7 +31,7 @@ impl Session {
         );
         let mut system = None;
         if kinds != Kinds::default() {
-            let (opened, missing) = System::open(kinds, self.main)?;
+            let (opened, missing) = System::open(kinds, self.main, &self.options.kernel_functions)?;
             if let Some(missing) = missing {
                 if tracers.contains(&Tracer::Wakeup) {
                     bail!("wake-ups cannot be recorded: {missing}");

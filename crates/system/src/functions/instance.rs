@@ -1,0 +1,236 @@
+//! An instance of tracefs of nopal's own: a directory with the files of a tracer, and rings that nobody else reads. It is
+//! named for the process that made it.
+
+use crate::tracepoint::tracing;
+use anyhow::{Context, Error, Result, anyhow, bail, ensure};
+use std::collections::HashSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::Duration;
+
+const PREFIX: &str = "nopal-";
+
+/// Removed when it goes: nothing may have its files open then.
+pub struct Instance(PathBuf);
+
+impl Instance {
+    /// Makes this process's, where nothing is recorded yet.
+    pub fn create() -> Result<Instance> {
+        sees_all_processes()?;
+        let place = tracing()?;
+        let tracers = place.join("available_tracers");
+        let tracers = fs::read_to_string(&tracers).map_err(|error| refused(error, &tracers, ""))?;
+        ensure!(
+            tracers
+                .split_whitespace()
+                .any(|tracer| tracer == "function"),
+            "this kernel has no tracer of functions: it was built without CONFIG_FUNCTION_TRACER"
+        );
+        const ENABLED: &str = "/proc/sys/kernel/ftrace_enabled";
+        ensure!(
+            fs::read_to_string(ENABLED).is_ok_and(|text| text.trim() == "1"),
+            "the kernel's tracer of functions is switched off; as root, sysctl kernel.ftrace_enabled=1 allows it"
+        );
+        let instances = place.join("instances");
+        remove_of_the_dead(&instances);
+        let path = instances.join(name(std::process::id()));
+        fs::create_dir(&path).map_err(|error| refused(error, &path, ""))?;
+        let instance = Instance(path);
+        instance.write("tracing_on", "0")?;
+        // What is not set stands as it does in the system's own instance.
+        instance.write("options/overwrite", "1")?;
+        instance.write("options/function-fork", "1")?;
+        Ok(instance)
+    }
+
+    /// Only functions that fit one of these globs; all where there is none.
+    pub fn only(&self, globs: &[String]) -> Result<()> {
+        for glob in globs {
+            // A colon would make a command of it.
+            let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.*?[]-".contains(&byte);
+            ensure!(
+                !glob.is_empty() && glob.bytes().all(is_plain),
+                "{glob:?} is no glob of the kernel's functions"
+            );
+            // What no space ends is looked at when the file is closed, and nobody learns whether it fits.
+            self.add("set_ftrace_filter", &format!("{glob}\n"))?;
+        }
+        Ok(())
+    }
+
+    /// What is recorded once `tracing_on` is 1: functions that the threads of a process run, and those that they start.
+    pub fn choose(&self, process: i32) -> Result<()> {
+        let mut known = HashSet::new();
+        loop {
+            let threads = crate::threads(process)?;
+            let new: Vec<String> = threads
+                .into_iter()
+                .filter(|thread| known.insert(*thread))
+                .map(|thread| thread.to_string())
+                .collect();
+            // Threads that begin meanwhile come by their creators, or are found the next time.
+            if new.is_empty() {
+                break;
+            }
+            self.add("set_ftrace_pid", &new.join(" "))?;
+        }
+        ensure!(!known.is_empty(), "process {process} has ended");
+        self.write("current_tracer", "function")
+    }
+
+    pub fn write(&self, file: &str, text: &str) -> Result<()> {
+        self.put(file, text, OpenOptions::new().write(true).truncate(true))
+    }
+
+    /// Beside what is there.
+    fn add(&self, file: &str, text: &str) -> Result<()> {
+        self.put(file, text, OpenOptions::new().append(true))
+    }
+
+    fn put(&self, file: &str, text: &str, how: &OpenOptions) -> Result<()> {
+        let path = self.0.join(file);
+        let opened = how.open(&path);
+        let written = opened.and_then(|mut file| file.write_all(text.as_bytes()));
+        written.map_err(|error| refused(error, &path, text))
+    }
+
+    /// The ring of a processor, as pages. There may be nothing to read.
+    pub fn ring(&self, processor: u32) -> Result<File> {
+        let path = self.of_processor(processor, "trace_pipe_raw");
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(libc::O_NONBLOCK);
+        let opened = options.open(&path);
+        opened.with_context(|| path.display().to_string())
+    }
+
+    /// Events of a processor that were written over before they were read, or found no room.
+    pub fn lost(&self, processor: u32) -> u64 {
+        let text = fs::read_to_string(self.of_processor(processor, "stats")).unwrap_or_default();
+        let lost = ["overrun: ", "dropped events: "].map(|name| {
+            let value = text.lines().find_map(|line| line.strip_prefix(name));
+            value.and_then(|value| value.trim().parse::<u64>().ok())
+        });
+        lost.into_iter().flatten().sum()
+    }
+
+    fn of_processor(&self, processor: u32, file: &str) -> PathBuf {
+        self.0.join(format!("per_cpu/cpu{processor}/{file}"))
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+/// Removes what a tool has left that was killed. Its files may still be about to be closed.
+pub fn remove_left_behind(tool: u32) {
+    const ATTEMPTS: u32 = 100;
+    const PAUSE: Duration = Duration::from_millis(20);
+    let Ok(place) = tracing() else {
+        return;
+    };
+    let path = place.join("instances").join(name(tool));
+    for _ in 0..ATTEMPTS {
+        match fs::remove_dir(&path) {
+            Err(error) if error.kind() == ErrorKind::ResourceBusy => sleep(PAUSE),
+            _ => return,
+        }
+    }
+}
+
+/// Where not even a guardian was left.
+fn remove_of_the_dead(instances: &Path) {
+    let found = fs::read_dir(instances).into_iter().flatten().flatten();
+    for name in found.map(|entry| entry.file_name()) {
+        let process = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
+        let process = process.and_then(|number| number.parse::<u32>().ok());
+        if process.is_some_and(|process| !Path::new(&format!("/proc/{process}")).exists()) {
+            let _ = fs::remove_dir(instances.join(name));
+        }
+    }
+}
+
+fn name(tool: u32) -> String {
+    format!("{PREFIX}{tool}")
+}
+
+/// The tracer knows threads by the numbers that the whole system has for them.
+fn sees_all_processes() -> Result<()> {
+    /// The inode of the first PID namespace, the same in all kernels.
+    const FIRST: &str = "pid:[4026531836]";
+    let own = fs::read_link("/proc/self/ns/pid").context("/proc/self/ns/pid")?;
+    if own != Path::new(FIRST) {
+        bail!(
+            "nopal is in a PID namespace, and the kernel's tracer knows threads by the numbers outside; run it there"
+        );
+    }
+    Ok(())
+}
+
+/// What failed, and what to do about it.
+fn refused(error: io::Error, path: &Path, text: &str) -> Error {
+    let lockdown = fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default();
+    let advice = advice(&error, path, &lockdown);
+    let text = match text.trim_end() {
+        "" => String::new(),
+        text => format!(": {text}"),
+    };
+    anyhow!("{}{text}: {error}{advice}", path.display())
+}
+
+fn advice(error: &io::Error, path: &Path, lockdown: &str) -> &'static str {
+    // SAFETY: asks for a number.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    let is_locked = ["[integrity]", "[confidentiality]"].map(|level| lockdown.contains(level));
+    match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) if !is_root => "; run nopal as root",
+        Some(libc::EACCES | libc::EPERM) if is_locked.contains(&true) => {
+            "; the kernel is locked down, and allows it when booted without Secure Boot and lockdown="
+        }
+        Some(libc::EACCES | libc::EPERM) => {
+            "; refused to root, too: run nopal outside of its container, or with a kernel that is not locked down"
+        }
+        Some(libc::EINVAL) if path.ends_with("set_ftrace_filter") => {
+            "; /sys/kernel/tracing/available_filter_functions lists those that can be recorded"
+        }
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn globs_that_are_commands_are_refused() {
+        let nowhere = Instance(PathBuf::from("/nonexistent"));
+        for glob in ["", "schedule:traceoff", "a b", "!vfs_*", "vfs_read\n*"] {
+            let error = nowhere.only(&[glob.to_string()]).unwrap_err();
+            assert!(error.to_string().contains("no glob"), "{error:#}");
+        }
+    }
+
+    #[test]
+    fn what_is_forbidden_to_root_names_the_lockdown() {
+        let path = Path::new("current_tracer");
+        let error = io::Error::from_raw_os_error(libc::ENOENT);
+        assert_eq!(advice(&error, path, "none [integrity] confidentiality"), "");
+        // SAFETY: asks for a number.
+        if unsafe { libc::geteuid() } == 0 {
+            let error = io::Error::from_raw_os_error(libc::EPERM);
+            assert!(
+                advice(&error, path, "none [integrity] confidentiality")
+                    .contains("kernel is locked down")
+            );
+            assert!(
+                !advice(&error, path, "[none] integrity confidentiality")
+                    .contains("kernel is locked down")
+            );
+        }
+    }
+}
