@@ -177,10 +177,7 @@ fn instructions() -> Result<Vec<Row>> {
     let immediates = Immediates {
         process: IMAGE,
         mirror: 1 << 40,
-        context_slot: 0,
-        thread_slot: 0,
-        mark: 0,
-        depth_limit: 0,
+        ..Immediates::default()
     };
     let (thunk, block) = thunk(BLOCK, IMAGE, FUNCTION_AT)?;
     let code = Code64 {
@@ -230,14 +227,7 @@ fn memory(file: &Path) -> Result<Vec<Row>> {
     let code = block.code_bytes() as f64;
     let all = block.finish(&[])?.bytes.len() as f64;
     let displaced: usize = plan.sites.iter().map(|site| site.body.code.len()).sum();
-    let immediates = Immediates {
-        process: 0,
-        mirror: 0,
-        context_slot: 0,
-        thread_slot: 0,
-        mark: 0,
-        depth_limit: 0,
-    };
+    let immediates = Immediates::default();
     let image = nopal_agent::image(&immediates).len();
     Ok(vec![Row::once("generated memory a function, SQLite", "bytes", all / count).note(format!(
         "{:.0} of code, of which {:.0} displaced, and {:.0} of unwind table; {} functions; {image} bytes for the runtime, once",

@@ -58,14 +58,16 @@ pub fn measure(places: &Places, programs: &Programs) -> Result<Vec<Row>> {
     )?;
 
     let mut untraced = || alone(&plain);
-    let mut traced = || traced(places, &plain);
+    let mut traced = || traced(places, &[], &plain);
+    let mut ordered = || self::traced(places, &["--ordered"], &plain);
     let mut untraced_nops = || alone(&nops);
-    let mut traced_nops = || self::traced(places, &nops);
+    let mut traced_nops = || self::traced(places, &[], &nops);
     let mut untraced_fentry = || alone(&fentry);
-    let mut traced_fentry = || self::traced(places, &fentry);
+    let mut traced_fentry = || self::traced(places, &[], &fentry);
     let mut runs: Vec<&mut dyn FnMut() -> Result<Printed>> = vec![
         &mut untraced,
         &mut traced,
+        &mut ordered,
         &mut untraced_nops,
         &mut traced_nops,
         &mut untraced_fentry,
@@ -74,6 +76,7 @@ pub fn measure(places: &Places, programs: &Programs) -> Result<Vec<Row>> {
     let mut names = vec![
         "untraced",
         "nopal",
+        "nopal --ordered",
         "nops",
         "nopal nops",
         "fentry",
@@ -167,6 +170,15 @@ fn rows(variants: &[Variant]) -> Result<Vec<Row>> {
             DEEP,
         )?,
     ];
+    let ordered = samples("nopal --ordered", "empty")?.less(&samples("untraced", "empty")?);
+    rows.push(
+        Row::new(
+            "recorded pair, empty function, --ordered",
+            "× 2 rdtsc",
+            ordered.over(&clock),
+        )
+        .note(format!("{:.1} ns added", ordered.median())),
+    );
     let peers = [
         ("uftrace -pg", "peer: uftrace record, -pg, empty function"),
         (
@@ -192,8 +204,8 @@ fn alone(program: &Path) -> Result<Printed> {
     Ok(run(Command::new(program).args([SLICES, CALLS]))?.printed)
 }
 
-fn traced(places: &Places, program: &Path) -> Result<Printed> {
-    let ran = places.record(&CHOICE, program, &[SLICES, CALLS])?;
+fn traced(places: &Places, options: &[&str], program: &Path) -> Result<Printed> {
+    let ran = places.record(&[&CHOICE, options].concat(), program, &[SLICES, CALLS])?;
     let lost = places.lost()?;
     ensure!(
         lost == 0,

@@ -60,7 +60,7 @@ impl Probed {
             context_slot: 0,
             thread_slot: 0,
             mark: 0,
-            depth_limit: 0,
+            ..Immediates::default()
         };
         let mut image = nopal_agent::image(&immediates);
         let (action, done) = (IMAGE_PROBE_ACTION.start, IMAGE_PROBE_ACTION.end);

@@ -27,7 +27,7 @@ pub const ARENA_BYTES: u64 = 64 << 20;
 pub const MARK_MASK: u32 = 0x7c00_0000;
 
 /// What the image of one process is filled in with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Immediates {
     /// Address of the process structure.
     pub process: u64,
@@ -41,6 +41,8 @@ pub struct Immediates {
     pub mark: u32,
     /// At most `DEPTH_LIMIT`; 0 where no thunk limits it.
     pub depth_limit: u32,
+    /// Events of several threads are in the order in which they happened.
+    pub ordered: bool,
 }
 
 /// How many nested wrapped calls a context can hold.
@@ -51,6 +53,9 @@ const PATCH_CONTEXT_SLOT: u64 = 2;
 const PATCH_THREAD_SLOT: u64 = 3;
 const PATCH_MARK: u64 = 4;
 const PATCH_DEPTH_LIMIT: u64 = 5;
+const PATCH_ORDER: u64 = 6;
+
+const LFENCE: [u8; 3] = [0x0f, 0xae, 0xe8];
 
 /// Stands in the unwind rows, little-endian, where `mirror - 8` belongs.
 const MIRROR_PLACEHOLDER: [u8; 8] = [0xf7, 0x6e, 0x6f, 0x70, 0x61, 0x6c, 0x2e, 0x6d];
@@ -77,6 +82,8 @@ pub fn image(immediates: &Immediates) -> Vec<u8> {
             PATCH_THREAD_SLOT => put(&mut bytes, offset, &immediates.thread_slot.to_le_bytes()),
             PATCH_MARK => put(&mut bytes, offset, &immediates.mark.to_le_bytes()),
             PATCH_DEPTH_LIMIT => put(&mut bytes, offset, &immediates.depth_limit.to_le_bytes()),
+            PATCH_ORDER if immediates.ordered => put(&mut bytes, offset, &LFENCE),
+            PATCH_ORDER => {}
             _ => unreachable!("arch/x86_64/thunk.S names the kinds of fields"),
         }
     }

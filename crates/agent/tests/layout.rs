@@ -90,14 +90,7 @@ fn process_structure_is_the_headers() {
 #[test]
 fn race_points_are_not_in_the_image() {
     let core = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../runtime/core");
-    let immediates = nopal_agent::Immediates {
-        process: 0,
-        mirror: 0,
-        context_slot: 0,
-        thread_slot: 0,
-        mark: 0,
-        depth_limit: 0,
-    };
+    let immediates = nopal_agent::Immediates::default();
     let image = nopal_agent::image(&immediates);
     let mut points = 0;
     for entry in std::fs::read_dir(core).unwrap() {

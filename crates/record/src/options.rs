@@ -48,6 +48,8 @@ pub struct Options {
     /// Record the integer arguments and the integer result of each call.
     pub record_arguments: bool,
     pub entry_only: bool,
+    /// Events of several threads are in the order in which they happened, however near to each other.
+    pub ordered: bool,
     pub when_full: WhenFull,
     /// `EVENT [if COND]` of triggers that take snapshots of the flight recorder.
     pub snapshot_when: Vec<String>,
@@ -93,6 +95,7 @@ impl Options {
         flag(self.libraries, "--libs");
         flag(self.record_arguments, "--args");
         flag(self.entry_only, "--entry-only");
+        flag(self.ordered, "--ordered");
         flag(self.when_full == WhenFull::Block, "--block");
         flag(self.when_full == WhenFull::Flight, "--flight");
         flag(self.events.functions(), "-k");
@@ -154,6 +157,7 @@ impl Options {
             depth: None,
             record_arguments: false,
             entry_only: false,
+            ordered: false,
             when_full: WhenFull::Drop,
             snapshot_when: Vec::new(),
             buffer_bytes: Self::BUFFER_BYTES,

@@ -274,7 +274,7 @@ fn drain(session: &Session) -> Drain {
         Keep::All
     };
     let collector = Collector::new(keep, session.options.max_bytes);
-    Drain::start(session.shared.clone(), collector, session.settings.recorder)
+    Drain::start(session.shared.clone(), collector, &session.settings)
 }
 
 fn create(
@@ -377,5 +377,6 @@ fn settings(options: &Options) -> Result<Settings> {
             WhenFull::Block | WhenFull::Flight => WHEN_FULL_BLOCK,
         },
         depth: options.depth.unwrap_or(0),
+        ordered: options.ordered,
     })
 }

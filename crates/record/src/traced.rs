@@ -37,6 +37,8 @@ pub struct Settings {
     pub room: u64,
     pub when_full: u32,
     pub depth: u32,
+    /// Events of several threads are in order.
+    pub ordered: bool,
 }
 
 /// Where nopal's memory is in a process. The same in its forks.
@@ -133,6 +135,7 @@ impl Traced {
             thread_slot,
             mark,
             depth_limit,
+            ordered: settings.ordered,
         };
         let fields = ProcessHead {
             region: own.region_at,

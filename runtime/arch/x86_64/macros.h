@@ -48,12 +48,21 @@
 #define PATCH_THREAD_SLOT 3     /* 4 bytes: process.thread_slot */
 #define PATCH_MARK 4            /* 4 bytes: bits 26..30 of every arena's address in this process */
 #define PATCH_DEPTH_LIMIT 5     /* 4 bytes: process.depth_limit */
+#define PATCH_ORDER 6           /* 3 bytes: lfence, where events of several threads must be in order */
 
 	.macro patch kind, bytes_before_here
 .Lfield\@:
 	.pushsection .nopal_patches, "", @progbits
 	.quad .Lfield\@ - \bytes_before_here, \kind
 	.popsection
+	.endm
+
+/* The clock in %edx:%eax. The processor may read it before loads ahead have their values, as of a lock that another
+ * thread has given away after its own event; a fence forbids that, and takes longer than the clock does. */
+	.macro read_clock
+	.byte 0x0f, 0x1f, 0x00          /* a NOP, or 0f ae e8: lfence */
+	patch PATCH_ORDER, 3
+	rdtsc
 	.endm
 
 /* The thread's own context in %r9, its position in %r8. Changes %eax. */
@@ -89,7 +98,7 @@
 	add %esi, %eax
 	cmp $(NOPAL_CHUNK_BYTES - 1), %eax
 	ja \slow
-	rdtsc
+	read_clock
 	cmp NOPAL_CONTEXT_CLOCK_HIGH(%r9), %edx
 	jne \slow
 	shl $32, %rdx

@@ -21,10 +21,11 @@ static inline long system_call(long number, long a, long b, long c, long d, long
 	return answer;
 }
 
+/* Not before all loads ahead have their values. */
 static inline uint64_t counter_read(void)
 {
 	uint32_t low, high;
-	__asm__ volatile("rdtsc" : "=a"(low), "=d"(high) : : "memory");
+	__asm__ volatile("lfence\n\trdtsc" : "=a"(low), "=d"(high) : : "memory");
 	return low | (uint64_t)high << 32;
 }
 

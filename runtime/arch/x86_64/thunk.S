@@ -90,8 +90,8 @@ nopal_hook_end:
  *      have changed the range of step 2 between our two looks at it, but not without moving the position
  *   6. store the lower word, then the word with the kind
  *
- * A recorded call without arguments and results takes 97 instructions, of which 14 are the thunk's, 44 those of the
- * entry and 39 those of the exit; crates/agent/tests/execution counts them.
+ * A recorded call without arguments and results takes 99 instructions, of which 14 are the thunk's, 45 those of the
+ * entry and 40 those of the exit; crates/agent/tests/execution counts them.
  */
 	.text
 
@@ -133,7 +133,7 @@ nopal_hook_end:
 	cmp $(NOPAL_CHUNK_BYTES - \bytes - 1), %eax
 	ja \slow
 .endif
-	rdtsc
+	read_clock
 	cmp NOPAL_CONTEXT_CLOCK_HIGH(%r9), %edx
 	jne \slow
 	mov %eax, %edx

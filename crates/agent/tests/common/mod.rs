@@ -18,6 +18,7 @@ pub const IMMEDIATES: Immediates = Immediates {
     thread_slot: 0x2d0,
     mark: 0,
     depth_limit: 5,
+    ordered: false,
 };
 
 /// Symbols of the image, with their addresses in it.

@@ -135,6 +135,7 @@ impl World {
             thread_slot,
             mark,
             depth_limit,
+            ordered: false,
         };
         let image = nopal_agent::image(&immediates);
         put(arena, &image);

@@ -41,9 +41,9 @@ const CODE_BYTES: u64 = 2 << 20;
 const BLOCK_BYTES: usize = 4096;
 
 /// Measures for some tenths of a millisecond, with this thread's control block.
-pub fn measure(recorder: Recorder) -> Result<Note> {
+pub fn measure(recorder: Recorder, ordered: bool) -> Result<Note> {
     ensure!(recorder.wraps, "entries have no duration");
-    let model = Model::new(recorder)?;
+    let model = Model::new(recorder, ordered)?;
     let (mut call, mut within) = (0, 0);
     for (site, thunk) in (1..).zip(&model.thunks) {
         let (mut plain, mut recorded) = round(thunk);
@@ -85,7 +85,7 @@ struct Model {
 }
 
 impl Model {
-    fn new(recorder: Recorder) -> Result<Model> {
+    fn new(recorder: Recorder, ordered: bool) -> Result<Model> {
         let pointer = thread_pointer();
         // SAFETY: asks for a number.
         let thread = unsafe { libc::gettid() };
@@ -136,6 +136,7 @@ impl Model {
             thread_slot,
             mark: arena as u32 & MARK_MASK,
             depth_limit: 0,
+            ordered,
         };
         code.put(arena, &nopal_agent::image(&immediates));
         let mut room = [0; BLOCK_BYTES];
@@ -317,7 +318,7 @@ mod tests {
                 .count()
         };
         let measured = || {
-            std::thread::spawn(move || measure(recorder).unwrap())
+            std::thread::spawn(move || measure(recorder, false).unwrap())
                 .join()
                 .unwrap()
         };
@@ -340,7 +341,7 @@ mod tests {
             ..recorder
         };
         assert!(
-            std::thread::spawn(move || measure(with_arguments).is_ok())
+            std::thread::spawn(move || measure(with_arguments, false).is_ok())
                 .join()
                 .unwrap()
         );

@@ -8,8 +8,8 @@ use crate::collecting::snapshot::Snapshots;
 use crate::collecting::system::Reading;
 use crate::memory::region::Region;
 use crate::text::remove::processes_with;
+use crate::traced::Settings;
 use anyhow::{Result, ensure};
-use nopal_agent::Recorder;
 use nopal_analysis::triggers::Triggers;
 use nopal_system::System;
 use nopal_trace::{Audience, Heard, Note, ThreadKey, Writer};
@@ -192,14 +192,15 @@ pub struct Drain {
 }
 
 impl Drain {
-    pub fn start(shared: Arc<Shared>, collector: Collector, recorder: Recorder) -> Drain {
+    pub fn start(shared: Arc<Shared>, collector: Collector, settings: &Settings) -> Drain {
         let theirs = shared.clone();
+        let (recorder, ordered) = (settings.recorder, settings.ordered);
         Drain {
             shared,
             thread: std::thread::spawn(move || {
                 let _over = Over(&theirs);
                 // A trace without it has no net times, and all else.
-                if let Ok(cost) = cost::measure(recorder) {
+                if let Ok(cost) = cost::measure(recorder, ordered) {
                     note(&theirs.writer, &cost)?;
                 }
                 run(&theirs, collector)
