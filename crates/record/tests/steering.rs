@@ -1,6 +1,6 @@
 //! Sites of a running process that are found, inserted, switched and removed by another thread of the tool.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use nopal_control::{Engine, Mode, Place, SiteKey};
 use nopal_record::{Handle, Options, Session, Target, record};
 use nopal_trace::{Event, ThreadInfo, Trace};
@@ -105,9 +105,11 @@ fn steer(handle: &Handle, process: i32) -> Result<()> {
     let refused = handle.ask(move |session| session.insert(&sites, session.detail()))??;
     assert_eq!(refused, []);
     assert_ne!(text()?, before, "there is a jump");
+    soon("what was chosen at the start is recorded", || {
+        Ok(entries(handle, &both)?[0] > 0)
+    })?;
     pause();
     let counts = entries(handle, &both)?;
-    assert!(counts[0] > 0, "what was chosen at the start is recorded");
     assert_eq!(counts[1], 0, "what is inserted is switched off");
 
     let switch = |sites: &[SiteKey], mode: Mode| {
@@ -117,10 +119,9 @@ fn steer(handle: &Handle, process: i32) -> Result<()> {
     switch(&middle, Mode::On)?;
     switch(&leaf, Mode::Off)?;
     let first = entries(handle, &both)?;
+    soon("switched on", || Ok(entries(handle, &both)?[1] > first[1]))?;
     pause();
-    let second = entries(handle, &both)?;
-    assert!(second[1] > first[1], "switched on");
-    assert_eq!(second[0], first[0], "switched off");
+    assert_eq!(entries(handle, &both)?[0], first[0], "switched off");
 
     switch(&both, Mode::Silent)?;
     let first = entries(handle, &both)?;
@@ -148,8 +149,11 @@ fn steer(handle: &Handle, process: i32) -> Result<()> {
     ] {
         watch(ids)?;
         let from = handle.ask(|session| session.clock())?;
-        pause();
-        assert_eq!(recorded_since(handle, from)?, *expected, "watched: {ids:?}");
+        soon(&format!("watched: {ids:?}"), || {
+            let recorded = recorded_since(handle, from)?;
+            assert!(recorded.is_subset(expected), "watched: {ids:?}");
+            Ok(recorded == *expected)
+        })?;
     }
     let sites = both.clone();
     handle.ask(move |session| session.remove(&sites))??;
@@ -161,9 +165,20 @@ fn steer(handle: &Handle, process: i32) -> Result<()> {
     let sites = middle.clone();
     handle.ask(move |session| session.insert(&sites, session.detail()))??;
     switch(&middle, Mode::On)?;
-    pause();
-    assert!(entries(handle, &both)?[1] > first[1], "inserted again");
-    Ok(())
+    soon("inserted again", || {
+        Ok(entries(handle, &both)?[1] > first[1])
+    })
+}
+
+/// Until it is so, which takes as long as the process gets no processor.
+fn soon(what: &str, is_so: impl Fn() -> Result<bool>) -> Result<()> {
+    for _ in 0..200 {
+        if is_so()? {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    bail!("{what}: not in twenty seconds")
 }
 
 /// The threads of which the trace has calls since a moment.
