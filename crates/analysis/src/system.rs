@@ -313,6 +313,7 @@ pub fn push_event(text: &mut Vec<u8>, event: &SystemEvent, names: &KernelNames) 
             names.name(*function),
             names.name(*caller)
         ),
+        SystemEvent::Lost { events: 0 } => write!(text, "[NOT RECORDED]"),
         SystemEvent::Lost { events } => write!(text, "[LOST {events} EVENTS]"),
     };
 }

@@ -59,12 +59,14 @@ impl Clock {
     }
 }
 
+/// The processor's counter.
 pub fn counter() -> u64 {
     // SAFETY: every x86-64 CPU has it.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-fn monotonic() -> u64 {
+/// Nanoseconds.
+pub fn monotonic() -> u64 {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,

@@ -18,7 +18,8 @@ pub use kinds::Kinds;
 pub use permission::{Allowed, allowed};
 
 use anyhow::{Context, Result, bail, ensure};
-use clock::{Clock, counter};
+pub use clock::counter;
+use clock::{Clock, monotonic};
 use event::Descriptor;
 use functions::Functions;
 use nopal_trace::{SystemEvent, SystemRecord};
@@ -40,6 +41,8 @@ pub struct System {
     decoder: Decoder,
     clock: Clock,
     functions: Option<Functions>,
+    /// By the clock of perf: all that happened since is recorded.
+    begin: u64,
     /// What has come of each processor and was not given yet.
     held: BTreeMap<u32, Held>,
 }
@@ -95,6 +98,7 @@ impl System {
         Ok((
             System {
                 functions,
+                begin: monotonic(),
                 ..system
             },
             missing,
@@ -155,6 +159,7 @@ impl System {
             decoder,
             clock: Clock::new(),
             functions: None,
+            begin: 0,
             held: BTreeMap::new(),
         }
     }
@@ -167,12 +172,13 @@ impl System {
             Some(_) => counter(),
             None => u64::MAX,
         };
-        self.fill()?;
+        self.fill(u64::MAX)?;
         self.give(until, take)
     }
 
-    /// Takes what is in the rings.
-    fn fill(&mut self) -> Result<()> {
+    /// Takes what is in the rings, of events before `end`, by the clock of perf.
+    fn fill(&mut self, end: u64) -> Result<()> {
+        let own = self.begin..end;
         // What is in the rings now happened before this.
         let heads: Vec<u64> = self.processors.iter().map(|one| one.ring.head()).collect();
         self.clock.snapshot();
@@ -183,6 +189,7 @@ impl System {
             let mut last = 0;
             processor.ring.read(head, |record| {
                 match decoder.decode(processor.number, record) {
+                    Found::Event(ns, _) if !own.contains(&ns) => {}
                     Found::Event(ns, event) => {
                         last = clock.counter(ns);
                         held.push(SystemRecord { clock: last, event });
@@ -251,15 +258,19 @@ impl System {
         Ok(events)
     }
 
-    /// Records no more. Takes what is left, and what was lost after the last event.
-    pub fn end(mut self, mut take: impl FnMut(u32, News) -> Result<()>) -> Result<()> {
+    /// Records no more. Takes what is left, up to where the next one has begun, and what was lost after the last event.
+    pub fn end(
+        mut self,
+        next: Option<&System>,
+        mut take: impl FnMut(u32, News) -> Result<()>,
+    ) -> Result<()> {
         for processor in &self.processors {
             processor.events.iter().for_each(Descriptor::disable);
         }
         if let Some(functions) = &self.functions {
             functions.stop()?;
         }
-        self.fill()?;
+        self.fill(next.map_or(u64::MAX, |next| next.begin))?;
         self.give(u64::MAX, &mut take)?;
         for processor in &self.processors {
             let lost: u64 = processor.events.iter().map(Descriptor::lost).sum();

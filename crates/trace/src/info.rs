@@ -1,9 +1,11 @@
 //! What a trace tells of sites, processes, threads and its own damage.
 
+use crate::note::Note;
 use crate::packet::Packet;
 use crate::records::Event;
 use crate::system::{SystemEvent, SystemRecord};
 use crate::trace::{PacketId, Stream, Trace};
+use std::iter;
 use std::path::PathBuf;
 
 /// A site that was traced.
@@ -64,16 +66,46 @@ impl<'a> ThreadInfo<'a> {
 pub struct ProcessorInfo<'a> {
     pub number: u32,
     pub(crate) stream: &'a Stream,
+    pub(crate) notes: &'a [Note],
     /// What its note says.
     pub(crate) lost: u64,
 }
 
 impl<'a> ProcessorInfo<'a> {
-    /// Its events in order of time, and where some are lost. What makes no sense is passed over.
+    /// Its events in order of time, and from where on some are missing. What makes no sense is passed over.
     pub fn events(&self) -> impl Iterator<Item = SystemRecord> + use<'a> {
-        self.packets().flat_map(|packet| {
+        let mut told = self.told().peekable();
+        let mut pauses = self.pauses().into_iter().peekable();
+        iter::from_fn(move || {
+            let is_before = |pause: &u64| told.peek().is_some_and(|next| *pause <= next.clock);
+            match pauses.next_if(is_before) {
+                Some(clock) => Some(SystemRecord {
+                    clock,
+                    event: SystemEvent::Lost { events: 0 },
+                }),
+                None => told.next(),
+            }
+        })
+    }
+
+    fn pauses(&self) -> Vec<u64> {
+        let pauses = self.notes.iter().filter_map(|note| match note {
+            Note::SystemPause { counter } => Some(*counter),
+            _ => None,
+        });
+        let mut pauses: Vec<u64> = pauses.collect();
+        pauses.sort_unstable();
+        pauses
+    }
+
+    /// Without the times in which nobody recorded.
+    fn told(&self) -> impl Iterator<Item = SystemRecord> + use<'a> {
+        let begin = |packet: Packet| packet.clock_begin();
+        let ends = self.packets().map(|packet| packet.clock_end());
+        let ends = self.packets().next().map(begin).into_iter().chain(ends);
+        self.packets().zip(ends).flat_map(|(packet, last)| {
             let lost = (packet.lost_before() > 0).then(|| SystemRecord {
-                clock: packet.clock_begin(),
+                clock: last,
                 event: SystemEvent::Lost {
                     events: packet.lost_before(),
                 },

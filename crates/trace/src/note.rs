@@ -82,6 +82,8 @@ pub enum Note {
     Lost { process: u32, events: u64 },
     /// A function of the kernel that events of processors tell of, or one that calls them, by an address in it.
     KernelFunction { address: u64, name: String },
+    /// From this clock on nobody recorded the system's events, until somebody did again.
+    SystemPause { counter: u64 },
     /// All events of a processor that are not in the trace.
     SystemLost { processor: u32, events: u64 },
     /// Threads not traced at all, and stacks traced entry only.

@@ -103,7 +103,8 @@ pub enum SystemEvent {
         /// In the function that called it.
         caller: u64,
     },
-    /// So many events are missing here. No record tells it, but the packets' headers do.
+    /// So many events are missing from here on; 0: nobody knows how many, since nobody recorded. No record tells it, but the
+    /// packets' headers and notes do.
     Lost { events: u64 },
 }
 

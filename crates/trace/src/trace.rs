@@ -339,6 +339,7 @@ impl Trace {
             ProcessorInfo {
                 number: *number,
                 stream,
+                notes: &self.notes,
                 lost: told.max().unwrap_or(0),
             }
         })

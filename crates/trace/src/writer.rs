@@ -442,6 +442,18 @@ impl Writer {
         Ok(())
     }
 
+    /// The system's events are recorded again, which nobody did from `counter` on.
+    pub fn system_resumed(&mut self, counter: u64) -> Result<()> {
+        let record = SystemRecord {
+            clock: counter,
+            event: SystemEvent::Lost { events: 0 },
+        };
+        for (processor, _) in self.processors.lost() {
+            self.listeners.system(processor, &[record]);
+        }
+        self.note(&Note::SystemPause { counter })
+    }
+
     pub fn flush_system(&mut self) -> Result<()> {
         self.processors.flush()
     }

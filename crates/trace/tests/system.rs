@@ -29,6 +29,8 @@ fn what_is_written_is_read_in_order_and_losses_are_told_where_they_were() {
     // Its clock has gone back.
     writer.system(3, &[into(BEGIN, 9)]).unwrap();
     writer.system(0, &[into(BEGIN, 1)]).unwrap();
+    writer.system_resumed(BEGIN + 25_000).unwrap();
+    writer.system(3, &[into(BEGIN + 30_000, 9)]).unwrap();
     writer.flush_system().unwrap();
     writer.system_lost(0, 5).unwrap();
     writer.end_system().unwrap();
@@ -43,13 +45,16 @@ fn what_is_written_is_read_in_order_and_losses_are_told_where_they_were() {
         .ok()
         .unwrap();
     assert_eq!((first.number, third.number), (0, 3));
-    let lost = SystemRecord {
-        clock: later.clock,
-        event: SystemEvent::Lost { events: 11 },
+    let lost = |clock, events| SystemRecord {
+        clock,
+        event: SystemEvent::Lost { events },
     };
+    let last = BEGIN + 9_999;
+    let again = [lost(BEGIN + 25_000, 0), into(BEGIN + 30_000, 9)];
     let expected: Vec<SystemRecord> = records
         .into_iter()
-        .chain([lost, later, into(BEGIN + 20_000, 9)])
+        .chain([lost(last, 11), later, into(BEGIN + 20_000, 9)])
+        .chain(again)
         .collect();
     assert_eq!(third.events().collect::<Vec<_>>(), expected);
     assert_eq!((first.lost(), third.lost()), (5, 11));

@@ -271,6 +271,13 @@ impl Collector {
         }
     }
 
+    /// The system's events are recorded again, which nobody did since then.
+    pub fn resume_system(&mut self, since: u64, writer: &mut Writer) -> Result<()> {
+        self.succession = Succession::default();
+        let told = writer.system_resumed(since);
+        self.end_where_full(told)
+    }
+
     /// Writes events of a processor. `processes` are those that are traced.
     pub fn system(
         &mut self,

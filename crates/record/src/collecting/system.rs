@@ -50,16 +50,23 @@ impl Session {
 
 /// The events that are recorded, read by the thread that collects all records.
 #[derive(Default)]
-pub struct Reading(Option<System>);
+pub struct Reading {
+    system: Option<System>,
+    /// Since when nobody records, after somebody did.
+    pause: Option<u64>,
+}
 
 impl Reading {
     /// Writes what has come. Returns how many events these were.
     pub fn read(&mut self, shared: &Shared, collector: &mut Collector) -> Result<u64> {
         if let Some(next) = shared.changed_system() {
-            self.end(shared, collector)?;
-            self.0 = next;
+            self.end(shared, collector, next.as_ref())?;
+            if let (Some(_), Some(since)) = (&next, self.pause.take()) {
+                collector.resume_system(since, &mut lock(&shared.writer))?;
+            }
+            self.system = next;
         }
-        let Some(system) = &mut self.0 else {
+        let Some(system) = &mut self.system else {
             return Ok(0);
         };
         let processes = processes(shared);
@@ -72,16 +79,25 @@ impl Reading {
     /// Writes what is left, also of events that a short program had recorded before anybody began to read.
     pub fn finish(&mut self, shared: &Shared, collector: &mut Collector) -> Result<()> {
         self.read(shared, collector)?;
-        self.end(shared, collector)
+        self.end(shared, collector, None)
     }
 
-    fn end(&mut self, shared: &Shared, collector: &mut Collector) -> Result<()> {
-        let Some(system) = self.0.take() else {
+    fn end(
+        &mut self,
+        shared: &Shared,
+        collector: &mut Collector,
+        next: Option<&System>,
+    ) -> Result<()> {
+        let Some(system) = self.system.take() else {
             return Ok(());
         };
         let processes = processes(shared);
         let mut writer = lock(&shared.writer);
-        system.end(|processor, news| collector.system(processor, news, &processes, &mut writer))
+        let ended = system.end(next, |processor, news| {
+            collector.system(processor, news, &processes, &mut writer)
+        });
+        self.pause = next.is_none().then(nopal_system::counter);
+        ended
     }
 }
 
