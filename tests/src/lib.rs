@@ -5,6 +5,7 @@
 mod case;
 mod compile;
 mod desk;
+mod guest;
 pub mod mounted;
 mod places;
 pub mod process;
@@ -16,6 +17,7 @@ pub mod terminal;
 pub use case::{Case, Traced, difference, without_own_words};
 pub use compile::{Program, c, compile, cxx, example, library, rust};
 pub use desk::Desk;
+pub use guest::run_in_guest;
 pub use places::{nopal, scratch, sources, target_directory};
 pub use processors::Awake;
 pub use report::{Report, announced_calls, expected_calls, passed};

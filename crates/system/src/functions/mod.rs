@@ -51,7 +51,7 @@ pub fn missing() -> Option<String> {
     let tried = || -> Result<()> {
         let instance = Instance::create()?;
         Layout::read()?;
-        Symbols::read()?;
+        symbols::are_told()?;
         instance.only(&["schedule".into()])?;
         instance.choose(std::process::id() as i32)
     };

@@ -1,0 +1,189 @@
+//! A machine of its own with a kernel of Debian's, in QEMU and without KVM: for what the kernel of this machine refuses. Its
+//! whole system is a few programs in memory, and a script that ends it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread::sleep;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::places::target_directory;
+use crate::run::Start;
+
+/// What stands before each script: a system as programs expect it, and `/out`, which comes back.
+const BEGIN: &str = "#!/bin/busybox sh
+/bin/busybox --install -s /bin
+export PATH=/bin HOME=/root
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t tracefs tracefs /sys/kernel/tracing
+mount -t devtmpfs devtmpfs /dev
+mkdir -p /out /root /dev/shm
+mount -t tmpfs tmpfs /dev/shm
+mount -t tmpfs tmpfs /tmp
+cd /tmp
+";
+const END: &str = "
+stty -F /dev/ttyS1 raw
+tar -c -z -f /dev/ttyS1 -C /out .
+poweroff -f
+";
+
+/// A machine that is interpreted is slow, and slower beside other work.
+const SECONDS: &str = "400";
+/// The kernel's own choice of a clock would be slow here.
+const KERNEL_OPTIONS: &str = "console=ttyS0 quiet panic=-1 nowatchdog clocksource=tsc tsc=reliable";
+
+/// Boots, runs a script of the shell with these programs in `/bin`, and gives what it left in `/out`.
+pub fn run_in_guest(programs: &[&Path], script: &str) -> TempDir {
+    let directory = TempDir::new().expect("a directory can be made");
+    let path = |name: &str| directory.path().join(name);
+    let mut archive = Archive::default();
+    for name in ["proc", "sys", "dev", "tmp"] {
+        archive.directory(name);
+    }
+    let busybox = PathBuf::from("/usr/bin/busybox");
+    let missing = "busybox is not there: .ci/packages test installs it";
+    assert!(busybox.exists(), "{missing}");
+    for program in programs.iter().copied().chain([busybox.as_path()]) {
+        let name = program.file_name().and_then(|name| name.to_str());
+        archive.file(&format!("bin/{}", name.expect("a plain name")), program);
+        for library in libraries(program) {
+            archive.file(library.trim_start_matches('/'), Path::new(&library));
+        }
+    }
+    archive.add("init", 0o100755, format!("{BEGIN}{script}{END}").as_bytes());
+    fs::write(path("system"), archive.end()).expect("there is room for the guest's system");
+    let mut start = Start::new(["timeout", SECONDS, "qemu-system-x86_64"]);
+    // With one processor: of several, TCG lets one run code for ever that another has changed.
+    let fixed =
+        "-accel tcg -cpu max -m 1G -nodefaults -no-reboot -display none -serial stdio -append";
+    start.words.extend(fixed.split(' ').map(Into::into));
+    start.words.push(KERNEL_OPTIONS.into());
+    let out = format!("file:{}", path("out.tar.gz").display());
+    start.words.extend(["-serial".into(), out.into()]);
+    start.words.extend(["-kernel".into(), kernel().into()]);
+    start
+        .words
+        .extend(["-initrd".into(), path("system").into()]);
+    let mut running = start.spawn();
+    while !running.has_ended() {
+        // `timeout` is not.
+        running.be_patient();
+        sleep(Duration::from_millis(10));
+    }
+    let ended = running.wait();
+    let out = TempDir::new().expect("a directory can be made");
+    let unpacked = Command::new("tar")
+        .arg("-xzf")
+        .arg(path("out.tar.gz"))
+        .arg("-C")
+        .arg(out.path())
+        .status();
+    assert!(
+        unpacked.is_ok_and(|status| status.success()),
+        "nothing came back from the guest, which said:\n{}{}",
+        ended.stdout,
+        ended.stderr
+    );
+    out
+}
+
+fn kernel() -> PathBuf {
+    let directory = target_directory().join("guest");
+    let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
+    let kernel = entries.map(|entry| entry.path()).find(|path| {
+        path.file_name()
+            .is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz-"))
+    });
+    kernel.unwrap_or_else(|| {
+        panic!(
+            "no kernel for the guest in {}: .ci/packages test puts one there",
+            directory.display()
+        )
+    })
+}
+
+/// What the loader maps for a program; none for one that is linked statically.
+fn libraries(program: &Path) -> Vec<String> {
+    let output = Command::new("ldd").arg(program).output().expect("ldd runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let words = text.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        words.find(|word| word.starts_with('/')).map(str::to_owned)
+    });
+    words.collect()
+}
+
+/// An archive of cpio's kind `newc`, as the kernel unpacks it.
+#[derive(Default)]
+struct Archive {
+    bytes: Vec<u8>,
+    directories: BTreeSet<String>,
+    files: BTreeSet<String>,
+}
+
+impl Archive {
+    fn directory(&mut self, name: &str) {
+        if self.directories.insert(name.to_owned()) {
+            if let Some((parent, _)) = name.rsplit_once('/') {
+                self.directory(parent);
+            }
+            self.add(name, 0o040755, b"");
+        }
+    }
+
+    fn file(&mut self, name: &str, from: &Path) {
+        if self.files.insert(name.to_owned()) {
+            if let Some((parent, _)) = name.rsplit_once('/') {
+                self.directory(parent);
+            }
+            let content =
+                fs::read(from).unwrap_or_else(|error| panic!("{}: {error}", from.display()));
+            self.add(name, 0o100755, &content);
+        }
+    }
+
+    fn add(&mut self, name: &str, mode: u32, content: &[u8]) {
+        let (links, size, name_size) = (1, content.len(), name.len() + 1);
+        // Its number, mode, user, group, links, time, size, device, device of its own, length of its name, checksum.
+        let number = self.files.len() + self.directories.len();
+        let fields = [
+            number,
+            mode as usize,
+            0,
+            0,
+            links,
+            0,
+            size,
+            0,
+            0,
+            0,
+            0,
+            name_size,
+            0,
+        ];
+        self.bytes.extend_from_slice(b"070701");
+        for field in fields {
+            self.bytes
+                .extend_from_slice(format!("{field:08x}").as_bytes());
+        }
+        self.bytes.extend_from_slice(name.as_bytes());
+        self.bytes.push(0);
+        self.pad();
+        self.bytes.extend_from_slice(content);
+        self.pad();
+    }
+
+    fn pad(&mut self) {
+        self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
+    }
+
+    fn end(mut self) -> Vec<u8> {
+        self.add("TRAILER!!!", 0, b"");
+        self.bytes
+    }
+}
