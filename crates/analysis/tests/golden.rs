@@ -189,7 +189,7 @@ fn histograms(trace: &Trace, text: &str, by: By) -> Result<(What, Vec<Group>)> {
     let names = Names::new(trace);
     let what = What::new(Some(text), &names, trace.markers())?;
     let filter = Filter::default();
-    let groups = hist::distributions(trace, &names, &what, &filter, by, &drive())?;
+    let (groups, _) = hist::distributions(trace, &names, &what, &filter, by, &drive())?;
     Ok((what, groups))
 }
 
@@ -227,7 +227,8 @@ fn values_are_put_into_groups_by_another() {
     let mut what = What::new(Some("read"), &names, trace.markers()).unwrap();
     what.group_by("duration", trace.markers()).unwrap();
     let filter = Filter::default();
-    let groups = hist::distributions(&trace, &names, &what, &filter, By::Value, &drive()).unwrap();
+    let (groups, _) =
+        hist::distributions(&trace, &names, &what, &filter, By::Value, &drive()).unwrap();
     assert!(groups.len() > 1);
     let all = histograms(&trace, "read", By::Nothing).unwrap().1;
     let counts = groups.iter().map(|group| group.distribution.count());

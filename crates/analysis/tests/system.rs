@@ -130,7 +130,8 @@ fn histograms_are_told_apart_by_where_calls_and_cases_ended() {
         let names = Names::new(trace);
         let what = What::new(None, &names, trace.markers()).unwrap();
         let drive = Drive::default();
-        distributions(trace, &names, &what, &filter, By::Processor, &drive)
+        let found = distributions(trace, &names, &what, &filter, By::Processor, &drive);
+        found.map(|(groups, _)| groups)
     };
     let with = trace(100);
     let groups = calls(&with).unwrap();
@@ -154,7 +155,8 @@ fn histograms_are_told_apart_by_where_calls_and_cases_ended() {
     assert_eq!(counts.sum::<u64>(), past.cases);
     let what = What::new(Some("wakeup"), &names, with.markers()).unwrap();
     let drive = Drive::default();
-    let same = distributions(&with, &names, &what, &filter, by, &drive).unwrap();
+    let (same, of_same) = distributions(&with, &names, &what, &filter, by, &drive).unwrap();
+    assert_eq!(of_same, past);
     let counts = |groups: &[Group]| -> Vec<u64> {
         let counts = groups.iter().map(|group| group.distribution.count());
         counts.collect()

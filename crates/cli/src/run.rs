@@ -13,7 +13,6 @@ use nopal_trace::Trace;
 use std::io::Write;
 
 use crate::arguments::Run;
-use crate::hist::missing;
 use crate::record;
 
 pub fn run(arguments: Run) -> Result<i32> {
@@ -54,7 +53,7 @@ fn tell(tracer: &Tracer, outcome: &Outcome) -> Result<()> {
             tracer.name()
         );
     }
-    for line in missing(&past) {
+    for line in past.told() {
         eprintln!("nopal: {line}");
     }
     let mut text = Vec::new();

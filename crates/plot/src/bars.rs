@@ -22,7 +22,7 @@ pub fn draw(
     scale: AxisScale,
     drive: &Drive,
 ) -> Result<Picture> {
-    let groups = distributions(trace, names, what, filter, By::Nothing, drive)?;
+    let (groups, past) = distributions(trace, names, what, filter, By::Nothing, drive)?;
     let distribution = &groups[0].distribution;
     let (least, most) = (distribution.least() as f64, distribution.most() as f64);
     let x = Axis::values(least, most, scale, unit_of(what));
@@ -42,6 +42,8 @@ pub fn draw(
     let highest = bars.iter().map(|bar| bar.count).max().unwrap_or(0);
     let y = Axis::counts(highest as f64);
     let note = if x.is_log() { " (logarithmic)" } else { "" };
+    let mut caption = vec![of_which(trace, what, &groups, groups.len())];
+    caption.extend(past.told());
     let mut field = Field::new(
         x,
         y,
@@ -50,7 +52,7 @@ pub fn draw(
             x: &format!("{}{note}", name_of(what)),
             y: what.noun(),
             legend: Vec::new(),
-            caption: vec![of_which(trace, what, &groups, groups.len())],
+            caption,
         },
     );
     for bar in &bars {

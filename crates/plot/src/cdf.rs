@@ -24,9 +24,10 @@ pub fn draw(
     scale: AxisScale,
     drive: &Drive,
 ) -> Result<Picture> {
-    let all = distributions(trace, names, what, filter, by, drive)?;
+    let (all, past) = distributions(trace, names, what, filter, by, drive)?;
     let groups = &all[..all.len().min(COLORS.len())];
-    let caption = vec![of_which(trace, what, groups, all.len())];
+    let mut caption = vec![of_which(trace, what, groups, all.len())];
+    caption.extend(past.told());
     let legend = match groups {
         [_] => Vec::new(),
         groups => groups.iter().map(|group| group.name.clone()).collect(),

@@ -46,7 +46,8 @@ pub fn draw(
         columns: (0..COLUMNS).map(|_| None).collect(),
     };
     let mut columns: Vec<Option<Distribution>> = (0..COLUMNS).map(|_| None).collect();
-    for tally in tally(trace, names, what, filter, drive, new)? {
+    let (tallies, past) = tally(trace, names, what, filter, drive, new)?;
+    for tally in tallies {
         for (sum, column) in columns.iter_mut().zip(tally.columns) {
             match (sum.as_mut(), column) {
                 (Some(sum), Some(column)) => sum.merge(&column)?,
@@ -69,6 +70,13 @@ pub fn draw(
     let y = Axis::values(least as f64, most as f64, scale, unit_of(what));
     let note = if y.is_log() { " (logarithmic)" } else { "" };
     let number: u64 = found().map(Distribution::count).sum();
+    let mut caption = vec![format!(
+        "{} {}, in {COLUMNS} parts of the time. {}",
+        count(number),
+        what.noun(),
+        trace.session().command.join(" ")
+    )];
+    caption.extend(past.told());
     let mut field = Field::new(
         x,
         y,
@@ -77,12 +85,7 @@ pub fn draw(
             x: "when they began, since the trace's beginning",
             y: &format!("{}{note}", name_of(what)),
             legend: SERIES.map(|(name, _)| name.to_string()).into(),
-            caption: vec![format!(
-                "{} {}, in {COLUMNS} parts of the time. {}",
-                count(number),
-                what.noun(),
-                trace.session().command.join(" ")
-            )],
+            caption,
         },
     );
     let width = (until - from) as f64 / COLUMNS as f64;

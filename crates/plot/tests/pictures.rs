@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 
 use nopal_analysis::drive::Drive;
 use nopal_analysis::filter::Filter;
-use nopal_analysis::hist::By;
+use nopal_analysis::hist::{By, distributions};
 use nopal_analysis::names::Names;
 use nopal_analysis::values::What;
 use nopal_plot::flame::{Look, Weight};
@@ -187,6 +187,24 @@ fn pictures_of_tracers_count_cases() {
             words.iter().any(|text| text.contains("offcpu")),
             "{words:?}"
         );
+    }
+}
+
+#[test]
+fn pictures_of_tracers_tell_what_these_missed() {
+    let sample = Sample::synthetic(2);
+    let (trace, names, filter) = (&sample.trace, &sample.names, &Filter::default());
+    let text = "function_3..function_7";
+    let what = What::new(Some(text), names, trace.markers()).unwrap();
+    let (_, past) = distributions(trace, names, &what, filter, By::Nothing, &drive()).unwrap();
+    let told = past.told();
+    assert!(!told.is_empty());
+    for picture in sample.of_values(text, AxisScale::Auto) {
+        let words = words(&tree(&picture));
+        let words: Vec<&str> = words.iter().map(|(text, _)| text.as_str()).collect();
+        for line in &told {
+            assert!(words.join(" ").contains(line), "{line}: {words:?}");
+        }
     }
 }
 

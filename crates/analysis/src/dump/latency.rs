@@ -107,7 +107,7 @@ fn longest_call(
         bail!("{}: a latency is how long a function took", what.text);
     }
     let (all, new) = (Filter::default(), Longest::default);
-    let tallies = tally(trace, names, &what, &all, drive, new)?;
+    let (tallies, _) = tally(trace, names, &what, &all, drive, new)?;
     let worst = tallies
         .into_iter()
         .filter_map(|tally| tally.call)

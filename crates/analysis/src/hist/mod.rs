@@ -158,19 +158,14 @@ pub fn distributions(
     filter: &Filter,
     by: By,
     drive: &Drive,
-) -> Result<Vec<Group>> {
+) -> Result<(Vec<Group>, Past)> {
     if let Some(tracer) = what.tracer() {
         check(tracer, by)?;
     }
     let whereabouts = whereabouts(trace, by)?;
     let new = || Distributions::new(by, whereabouts.as_ref());
-    let tallies = tally(trace, names, what, filter, drive, new)?;
-    ensure!(
-        !tallies.iter().any(|tally| tally.beyond),
-        "{}: more than {} groups",
-        what.text,
-        count(MOST_GROUPS as u64)
-    );
+    let (tallies, past) = tally(trace, names, what, filter, drive, new)?;
+    let mut is_beyond = tallies.iter().any(|tally| tally.beyond);
     let tallies = tallies.into_iter();
     let mut all: HashMap<u64, Distribution> = HashMap::new();
     for (key, distribution) in tallies.flat_map(|tally| tally.of) {
@@ -181,7 +176,14 @@ pub fn distributions(
             }
         }
     }
-    Ok(groups(trace, names, all, by))
+    is_beyond |= by == By::Value && all.len() > MOST_GROUPS;
+    ensure!(
+        !is_beyond,
+        "{}: more than {} groups",
+        what.text,
+        count(MOST_GROUPS as u64)
+    );
+    Ok((groups(trace, names, all, by), past))
 }
 
 /// The distributions of how long the cases of a tracer took, and what it missed. A case is of the thread in which it

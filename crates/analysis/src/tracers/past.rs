@@ -19,6 +19,34 @@ pub struct Past {
     pub open: u64,
 }
 
+impl Past {
+    /// What is not among the cases, in lines.
+    pub fn told(&self) -> Vec<String> {
+        let told = [
+            (self.open, "had begun and not ended when the trace did"),
+            (
+                self.missing.never_ended,
+                "began and never ended: they began anew, or events of the system were lost",
+            ),
+            (self.missing.ends_alone, "ended without having begun"),
+            (
+                self.missing.begins_lost,
+                "began while too many others were open, and are not among these",
+            ),
+            (
+                self.missing.clock_went_back,
+                "ended before they began, by a clock that went back, and are not among these",
+            ),
+        ];
+        let told = told.into_iter().filter(|(number, _)| *number > 0);
+        let told = told.map(|(number, what)| {
+            let cases = if number == 1 { "case" } else { "cases" };
+            format!("{} {cases} {what}", count(number))
+        });
+        told.collect()
+    }
+}
+
 /// Tells `found` of the cases of a tracer, in the order of their ends. Threads have their numbers among the trace's. At
 /// least one is found.
 pub fn of_trace(

@@ -214,7 +214,7 @@ pub trait Tally: Send {
     fn add(&mut self, value: Value);
 }
 
-/// Gives the values that pass the filter, at least one, to a tally for each worker.
+/// Gives the values that pass the filter, at least one, to a tally for each worker. Tells what a tracer missed.
 pub fn tally<T: Tally>(
     trace: &Trace,
     names: &Names,
@@ -222,18 +222,19 @@ pub fn tally<T: Tally>(
     filter: &Filter,
     drive: &Drive,
     new: impl Fn() -> T,
-) -> Result<Vec<T>> {
+) -> Result<(Vec<T>, Past)> {
     if let Some(tracer) = what.tracer() {
         let mut tally = new();
-        cases(trace, names, tracer, filter, &mut tally, |_| ())?;
-        return Ok(vec![tally]);
+        let past = cases(trace, names, tracer, filter, &mut tally, |_| ())?;
+        return Ok((vec![tally], past));
     }
     let tallies = (0..drive.workers.max(1)).map(|_| new());
-    if what.needs.arguments || what.needs.result {
-        run::<T, false>(trace, names, what, filter, drive, tallies)
+    let tallies = if what.needs.arguments || what.needs.result {
+        run::<T, false>(trace, names, what, filter, drive, tallies)?
     } else {
-        run::<T, true>(trace, names, what, filter, drive, tallies)
-    }
+        run::<T, true>(trace, names, what, filter, drive, tallies)?
+    };
+    Ok((tallies, Past::default()))
 }
 
 fn run<T: Tally, const PLAIN: bool>(
