@@ -1,5 +1,6 @@
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
@@ -53,8 +54,14 @@ impl Status {
     }
 }
 
-fn read(path: &str) -> Result<Vec<u8>> {
-    fs::read(path).with_context(|| format!("cannot read {path}"))
+/// A file of `/proc`. Since these have no size, what is to read them whole by itself reads them in many small parts.
+pub(crate) fn read(path: &str) -> Result<Vec<u8>> {
+    const MOST: usize = 16 << 10;
+    let mut text = Vec::with_capacity(MOST);
+    File::open(path)
+        .and_then(|mut file| file.read_to_end(&mut text))
+        .with_context(|| format!("cannot read {path}"))?;
+    Ok(text)
 }
 
 /// Where `/proc` shows the memory of a process: when its first thread has ended before others, only with these.

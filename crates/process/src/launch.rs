@@ -109,7 +109,9 @@ struct Child {
 /// terminal, limits and `umask`, and the signal handling that we were started with, not what Rust made of it.
 ///
 /// The kernel does not raise privileges of set-user-id programs that are traced, unless the tracer is privileged.
-pub fn launch(command: &Command) -> Result<Launched, LaunchError> {
+///
+/// `meanwhile` is called when the new process no longer needs ours, while it executes the program.
+pub fn launch(command: &Command, meanwhile: impl FnOnce()) -> Result<Launched, LaunchError> {
     let environment = command
         .environment
         .clone()
@@ -155,6 +157,7 @@ pub fn launch(command: &Command) -> Result<Launched, LaunchError> {
         Ok(thread) => {
             // If the child has been killed, the wait tells.
             let _ = File::from(go_writer).write_all(&[1]);
+            meanwhile();
             await_program(pid, thread, failure_reader)
         }
         Err(error) => {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use crate::Memory;
-use crate::information::directory;
+use crate::information::{directory, read};
 
 /// One line of `/proc/PID/maps`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ impl Module {
 /// The mappings of a process, in order of addresses.
 pub fn maps(pid: i32) -> Result<Vec<Mapping>> {
     let path = format!("{}/maps", directory(pid));
-    let text = fs::read(&path).with_context(|| format!("cannot read {path}"))?;
+    let text = read(&path)?;
     let mut mappings = parse(&text).with_context(|| format!("cannot understand {path}"))?;
     for mapping in mappings.iter_mut().filter(|mapping| mapping.deleted) {
         restore_misleading_name(pid, mapping);

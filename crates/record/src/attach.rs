@@ -139,6 +139,7 @@ impl Session {
             traced
         };
         let changes = traced.add_modules(modules, &imports, &mut workshop)?;
+        self.guardian.watches();
         let inserted = insert(&mut traced, changes, &mut workshop)
             .and_then(|()| traced.settle_semaphores(&mut workshop));
         workshop.tell_unplaced();

@@ -17,6 +17,8 @@ use std::time::Duration;
 pub struct Guardian {
     line: OwnedFd,
     process: i32,
+    /// How often it was told of memory, and has not said yet that it has that.
+    unanswered: usize,
 }
 
 /// What it calls itself.
@@ -56,18 +58,25 @@ impl Guardian {
             process => Ok(Guardian {
                 line: ours,
                 process,
+                unanswered: 0,
             }),
         }
     }
 
-    /// Tells of memory that a process has, before its text is changed; what else there is to know stands in the process.
-    ///
-    /// When this returns, the guardian has the memory mapped. By that, another nopal knows that it lives, and leaves the
-    /// process to it: a guardian that had not run yet when the tool was killed would take out what another takes out, too.
+    /// Tells of memory that a process has; what else there is to know stands in the process. [`Guardian::watches`] is
+    /// called before its text is changed.
     pub fn watch(&mut self, region: &Region) {
         region.set_owners(std::process::id() as i32, self.process);
         // A guardian that is gone guards no more, but the recording goes on.
-        if send(&self.line, region.process(), Some(region.file())).is_ok() {
+        let told = send(&self.line, region.process(), Some(region.file()));
+        self.unanswered += usize::from(told.is_ok());
+    }
+
+    /// When this returns, the guardian has mapped all memory that it was told of. By that, another nopal knows that it
+    /// lives, and leaves the process to it: a guardian that had not run yet when the tool was killed would take out what
+    /// another takes out, too.
+    pub fn watches(&mut self) {
+        for _ in 0..std::mem::take(&mut self.unanswered) {
             let mut has_it = 0u8;
             // SAFETY: one byte of ours.
             let mut receive =

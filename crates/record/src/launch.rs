@@ -65,8 +65,9 @@ pub fn arrive(
     Ok(Some(Arrived { maps, own, planned }))
 }
 
-/// Refuses an ELF file that cannot run here, with the reason, before the kernel's refusal makes it a shell script.
-pub fn refuse_damaged(program: &OsStr) -> Result<()> {
+/// The ELF file that is about to be executed, as far as can be told. One that cannot run here is refused, with the
+/// reason, before the kernel's refusal makes it a shell script.
+pub fn find(program: &OsStr) -> Result<Option<PathBuf>> {
     let found = if program.as_bytes().contains(&b'/') {
         Some(PathBuf::from(program))
     } else {
@@ -76,26 +77,27 @@ pub fn refuse_damaged(program: &OsStr) -> Result<()> {
             .find(|file| file.is_file())
     };
     let mut magic = [0; 4];
-    let Some(found) = found else { return Ok(()) };
+    let Some(found) = found else { return Ok(None) };
     let is_elf = File::open(&found)
         .and_then(|mut file| file.read_exact(&mut magic))
         .is_ok()
         && magic == *b"\x7fELF";
-    if is_elf {
-        Image::open(&found).with_context(|| format!("cannot trace {}", found.display()))?;
+    if !is_elf {
+        return Ok(None);
     }
-    Ok(())
+    Image::open(&found).with_context(|| format!("cannot trace {}", found.display()))?;
+    Ok(Some(found))
 }
 
-/// Starts `program`, with `words` as its arguments, its name first.
-pub fn launch(program: &OsStr, words: &[OsString]) -> Result<Launched> {
+/// Starts `program`, with `words` as its arguments, its name first. `meanwhile` is called while it is executed.
+pub fn launch(program: &OsStr, words: &[OsString], meanwhile: impl FnOnce()) -> Result<Launched> {
     let command = Command {
         program: program.into(),
         arguments: words.to_vec(),
         environment: None,
         directory: None,
     };
-    nopal_process::launch(&command).with_context(|| program.display().to_string())
+    nopal_process::launch(&command, meanwhile).with_context(|| program.display().to_string())
 }
 
 /// Runs a process from its exec stop to where the loader has mapped and bound all libraries, and run nothing of them.

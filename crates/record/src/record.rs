@@ -88,16 +88,23 @@ fn record_program(
     audience: Option<Box<dyn Audience>>,
     started: impl FnOnce(Handle),
 ) -> Result<Outcome> {
-    launch::refuse_damaged(program)?;
+    let found = launch::find(program)?;
     refuse_without_memory(&settings)?;
     let words: Vec<OsString> = std::iter::once(program).chain(arguments).cloned().collect();
     let signals = Signals::before_launch()?;
     let mut guardian = Guardian::start(&options.directory)?;
-    let mut launched = launch::launch(program, &words).inspect_err(|_| guardian.dismiss())?;
-    // Before the program runs, and before there are other threads, which get the signal mask of this one.
-    signals.after_launch()?;
-    let main = ExitWatch::new(launched.pid)?;
     let mut files = Files::new();
+    let mut blocked = Ok(());
+    let launched = launch::launch(program, &words, || {
+        // Before the program runs, and before there are other threads, which get the signal mask of this one.
+        blocked = signals.after_launch();
+        if let Some(found) = found {
+            files.expect(found);
+        }
+    });
+    let mut launched = launched.inspect_err(|_| guardian.dismiss())?;
+    blocked?;
+    let main = ExitWatch::new(launched.pid)?;
     let thread = &mut launched.thread;
     let arrived = arrive(options, &settings, &words, audience, thread, &mut files);
     let (arrived, created) = arrived.inspect_err(|_| {

@@ -13,6 +13,10 @@ pub(crate) struct Debug {
 }
 
 impl Debug {
+    pub fn let_pages_go(&self) {
+        self.elf.let_pages_go();
+    }
+
     pub fn symbols(&self) -> Option<SymbolTable<'_>> {
         SymbolTable::of_section(&self.elf, SHT_SYMTAB)
     }

@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use memmap2::Mmap;
+use memmap2::{Mmap, UncheckedAdvice};
 use object::LittleEndian as LE;
 use object::elf::{self, FileHeader32, FileHeader64, Machine, ProgramHeader64};
 use object::read::elf::{FileHeader, NoteIterator, ProgramHeader as _, SectionHeader as _};
@@ -73,6 +73,14 @@ pub(crate) struct Elf {
 }
 
 impl Elf {
+    /// The kernel may have the pages of the file back; who looks at them again gets them again.
+    pub fn let_pages_go(&self) {
+        if let Contents::Mapped(map) = &self.contents {
+            // SAFETY: a shared mapping, which nobody writes: the same pages come back. If it fails, they stay.
+            let _ = unsafe { map.unchecked_advise(UncheckedAdvice::DontNeed) };
+        }
+    }
+
     pub fn open(path: &Path) -> Result<Elf> {
         // O_NONBLOCK: a path that a hostile file names may be a FIFO.
         let file = File::options()

@@ -107,6 +107,14 @@ impl Image {
         self.elf.build_id()
     }
 
+    /// For a while, nobody will look at the file: its pages are ours no longer, until somebody does.
+    pub fn let_pages_go(&self) {
+        self.elf.let_pages_go();
+        if let Some(Some(debug)) = self.debug.get() {
+            debug.let_pages_go();
+        }
+    }
+
     /// What tells this file from others: its build-id, or else a hash of its content. A stripped file keeps the
     /// build-id of the whole one, so the same identity may come with fewer names.
     pub fn identity(&self) -> String {

@@ -5,7 +5,6 @@ use crate::labels::{Named, labels, quote};
 use crate::markers::{Field, FieldKind, Marker, Markers};
 use crate::note::Session;
 use nopal_abi::*;
-use std::fmt::Write;
 use uuid::Uuid;
 
 /// What a CTF 1.8 metadata file in plain text begins with.
@@ -155,8 +154,11 @@ const EVENTS: [(u32, &str, &str); 11] = [
 /// square of an enumeration's size, for every place where it is used.
 fn events(functions: &[Function]) -> String {
     let named: Vec<Named> = functions.iter().map(|function| function.named).collect();
-    let labels: Vec<String> = labels(&named).iter().map(|label| quote(label)).collect();
-    let mut text = String::new();
+    let labels = labels(&named).into_iter().zip(&named);
+    let lines = labels.map(|(label, named)| format!(",\n\t\t\t{} = {}", quote(&label), named.site));
+    let lines: Vec<String> = lines.collect();
+    // Most occur in two: as they are called, and as they return.
+    let mut text = String::with_capacity(2 * lines.iter().map(String::len).sum::<usize>());
     for (kind, name, more) in EVENTS {
         text += &format!(
             "
@@ -169,13 +171,9 @@ event {{
 			\"(none)\" = 0"
         );
         let occurs = |function: &Function| function.kinds >> kind & 1 != 0;
-        for (function, label) in functions
-            .iter()
-            .zip(&labels)
-            .filter(|(function, _)| occurs(function))
-        {
-            // Writing to a string does not fail.
-            let _ = write!(text, ",\n\t\t\t{label} = {}", function.named.site);
+        let lines = functions.iter().zip(&lines);
+        for (_, line) in lines.filter(|(function, _)| occurs(function)) {
+            text += line;
         }
         text += &format!("\n\t\t}} site;\n\t\tframe_tag tag;\n{more}\t}};\n}};\n");
     }

@@ -199,6 +199,10 @@ impl Drain {
             shared,
             thread: std::thread::spawn(move || {
                 let _over = Over(&theirs);
+                // The program runs already.
+                for region in theirs.regions() {
+                    region.make_ready();
+                }
                 // A trace without it has no net times, and all else.
                 if let Ok(cost) = cost::measure(recorder, ordered) {
                     note(&theirs.writer, &cost)?;

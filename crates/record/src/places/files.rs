@@ -1,6 +1,7 @@
 //! The files whose functions are traced: opened, planned and numbered once in a session, however many processes load
 //! them.
 
+use crate::collecting::drain::unpoisoned;
 use crate::collecting::notes::note;
 use crate::places::hooks;
 use crate::places::markers;
@@ -17,6 +18,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::JoinHandle;
 
 /// One file and its plan.
 pub struct File {
@@ -126,6 +128,8 @@ pub struct Files {
     by_identity: HashMap<String, Arc<File>>,
     /// The same, by what tells that a file has not changed since: it need not be opened again.
     by_facts: HashMap<Facts, Arc<File>>,
+    /// One that will soon be asked for, while a thread opens it.
+    expected: Option<JoinHandle<Option<(Facts, File)>>>,
     /// Of files that the trace has not been told of.
     untold: Vec<Note>,
     /// By file; the addresses and numbers of its sites, by address.
@@ -149,6 +153,7 @@ impl Files {
             cache: cache_directory(),
             by_identity: HashMap::new(),
             by_facts: HashMap::new(),
+            expected: None,
             untold: Vec::new(),
             numbers: HashMap::new(),
             next_number: 1,
@@ -161,6 +166,20 @@ impl Files {
         }
     }
 
+    /// Has a thread open and plan a file that will soon be asked for, if it is there.
+    pub fn expect(&mut self, path: PathBuf) {
+        let cache = self.cache.clone();
+        self.expected = Some(std::thread::spawn(move || {
+            // As the process will call it.
+            let path = path.canonicalize().ok()?;
+            let facts = facts(&path)?;
+            match Opened::new(&path, cache.as_deref(), &HashMap::new()) {
+                Ok(Opened::New(file)) => Some((facts, *file)),
+                _ => None,
+            }
+        }));
+    }
+
     /// Opens and plans files, side by side: a file's error is its own. `paths` are what opens the file and what it is
     /// called. The trace is told of them by [`Files::tell`].
     pub fn open(&mut self, paths: &[(PathBuf, PathBuf)]) -> Vec<Result<Arc<File>>> {
@@ -168,9 +187,19 @@ impl Files {
         let known = &self.by_identity;
         let facts: Vec<Option<Facts>> = paths.iter().map(|(path, _)| facts(path)).collect();
         let known_by_facts = |facts: &Option<Facts>| self.by_facts.get(facts.as_ref()?).cloned();
+        let expected = self.expected.take().and_then(|thread| thread.join().ok()?);
+        let (expected_facts, expected) = expected.unzip();
+        let expected = Mutex::new(expected);
+        let take_expected = |facts: &Option<Facts>| {
+            let is_it = facts.is_some() && *facts == expected_facts;
+            is_it.then(|| unpoisoned(&expected).take()).flatten()
+        };
         let open = |index: usize| match known_by_facts(&facts[index]) {
             Some(file) => Ok(Opened::Known(file)),
-            None => Opened::new(&paths[index].0, cache, known),
+            None => match take_expected(&facts[index]) {
+                Some(file) => Ok(Opened::New(Box::new(file))),
+                None => Opened::new(&paths[index].0, cache, known),
+            },
         };
         let next = AtomicUsize::new(0);
         let open_some = || {
@@ -218,6 +247,13 @@ impl Files {
     pub fn tell(&mut self, writer: &Mutex<Writer>) -> Result<()> {
         let mut untold = std::mem::take(&mut self.untold).into_iter();
         untold.try_for_each(|image| note(writer, &image))
+    }
+
+    /// What the files were looked at for is done.
+    pub fn let_pages_go(&self) {
+        for file in self.by_identity.values() {
+            file.image.let_pages_go();
+        }
     }
 
     fn add(&mut self, file: File, name: &Path) -> Arc<File> {

@@ -103,8 +103,8 @@ impl Session {
             placed?;
         }
         let mut traced = Traced::begin(thread, own, &maps, &modules, settings)?;
-        traced.make_room(&modules, &imports, thread, &mut workshop)?;
         self.guardian.watch(&traced.region);
+        traced.make_room(&modules, &imports, thread, &mut workshop)?;
         let mut changes = traced.add_modules(modules, &imports, &mut workshop)?;
         // The start of a static program may stand in a window: that function stays as it is.
         let at = thread.registers()?.rip;
@@ -112,6 +112,7 @@ impl Session {
             let window = change.window();
             at <= window.start || window.end < at
         });
+        self.guardian.watches();
         traced.insert_at_start(changes, &maps, &mut workshop)?;
         workshop.tell_unplaced();
         traced.settle_semaphores(&mut workshop)?;
@@ -143,6 +144,8 @@ impl Session {
         drain: &Drain,
     ) -> Result<(Ended, Vec<i32>)> {
         self.wake_at_end_of(&main)?;
+        // While the program runs; at our end, it would be waited for.
+        self.files.let_pages_go();
         let mut ended = None;
         let mut looked = Instant::now();
         let deadline = self.options.time.map(|time| looked + time);
