@@ -100,6 +100,8 @@ fn a_program_that_nopal_starts_has_snapshots_too() {
 fn what_does_not_fit_is_refused_before_the_program_runs() {
     let scratch = scratch();
     let trace = scratch.path().join("trace");
+    let older = requests(scratch.path()).traced_start(&trace);
+    assert_eq!(older.run("fast 3\n").end, End::Code(5));
     for (when, expected) in [
         (
             "return handle_reqest",
@@ -120,6 +122,8 @@ fn what_does_not_fit_is_refused_before_the_program_runs() {
         let ended = case.traced_start(&trace).run("fast 1\n");
         assert!(ended.stderr.contains(expected), "{when}: {}", ended.stderr);
         assert_eq!((ended.end, &*ended.stdout), (End::Code(1), ""), "{when}");
+        // The older trace is still where it was.
+        assert_eq!(Report::of(&trace).calls("handle_request"), 3, "{when}");
     }
 }
 

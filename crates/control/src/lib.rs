@@ -30,5 +30,5 @@ pub use grammar::probe;
 pub use manual::manual;
 pub use probe::{Fetched, MOST_FETCHED, MOST_LOADS, Probe, Shown, Source, Spot, Way};
 pub use state::Control;
-pub use triggers::{Action, needed};
+pub use triggers::{Action, marker_awaited, needed};
 pub use what::{Part, What};

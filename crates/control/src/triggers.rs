@@ -67,6 +67,47 @@ impl When {
             ends: at_return,
         }
     }
+
+    /// Refuses a condition that nothing at such a place can meet.
+    fn check_condition(&self) -> Result<()> {
+        let Some(condition) = &self.condition else {
+            return Ok(());
+        };
+        let needs = condition.needs;
+        let Place::Functions { what, moment } = &self.place else {
+            ensure!(
+                needs == Needs::default(),
+                "a marker or a probe has its fields and hits, and no arguments, result or duration"
+            );
+            return Ok(());
+        };
+        if let Some(field) = condition.fields().next() {
+            bail!(
+                "a function has no {}, but arg1 to arg6, result, duration, self and hits",
+                quoted(field)
+            );
+        }
+        ensure!(
+            *moment == Moment::Return || !(needs.result || needs.end),
+            "what {} asks for is known when the function returns: when return {what}",
+            quoted(&condition.to_string())
+        );
+        Ok(())
+    }
+}
+
+/// Refuses the command of a trigger that no process could make right. Gives the name of the marker that it waits for, if it
+/// waits for one.
+pub fn marker_awaited(line: &str) -> Result<Option<String>> {
+    let Some(Command::When { when, .. }) = parse(line).map_err(anyhow::Error::msg)? else {
+        return Ok(None);
+    };
+    when.check_condition()
+        .with_context(|| quoted(line.trim()))?;
+    Ok(match when.place {
+        Place::Marker(name) => Some(name),
+        _ => None,
+    })
 }
 
 /// The functions that the trigger of a command needs, of which it gives the names, and what of their calls: so they can
@@ -153,28 +194,13 @@ impl Control {
     }
 
     fn check(&self, engine: &mut dyn Engine, when: &When) -> Result<()> {
-        let condition = when.condition.as_ref();
-        if let Place::Functions { what, moment } = &when.place {
+        if let Place::Functions { what, .. } = &when.place {
             let found = found_or_waiting(engine, what)?;
             ensure!(
                 found.is_empty() || found.iter().any(|site| site.refused.is_none()),
                 "{}",
                 refusals(&found, &[])
             );
-            if let Some(condition) = condition {
-                if let Some(field) = condition.fields().next() {
-                    bail!(
-                        "a function has no {}, but arg1 to arg6, result, duration, self and hits",
-                        quoted(field)
-                    );
-                }
-                let needs = condition.needs;
-                ensure!(
-                    *moment == Moment::Return || !(needs.result || needs.end),
-                    "what {} asks for is known when the function returns: when return {what}",
-                    quoted(&condition.to_string())
-                );
-            }
         }
         if let Place::Marker(name) = &when.place {
             marker_exists(engine, name)?;
@@ -182,13 +208,7 @@ impl Control {
         if let Place::Probe(name) = &when.place {
             self.probe_at(name)?;
         }
-        if !matches!(when.place, Place::Functions { .. }) {
-            let needs = condition.map_or_else(Default::default, |condition| condition.needs);
-            ensure!(
-                needs == Needs::default(),
-                "a marker or a probe has its fields and hits, and no arguments, result or duration"
-            );
-        }
+        when.check_condition()?;
         match &when.action {
             Action::Switch { name, .. } => self.at(name).map(|_| ()),
             Action::Snapshot => engine.may_snapshot(),

@@ -158,7 +158,9 @@ fn arrive(
         launch::traceable(process)?;
         create(options, words, audience)
     };
-    let chooses = !(options.only.is_empty() && options.markers.is_empty());
+    let chooses = !(options.only.is_empty()
+        && options.markers.is_empty()
+        && options.snapshot_when.is_empty());
     if !chooses && settings.probes.is_empty() {
         return std::thread::scope(|scope| {
             let created = scope.spawn(create);
@@ -347,6 +349,9 @@ fn settings(options: &Options) -> Result<Settings> {
         && let Some(missing) = nopal_system::missing_for_functions()
     {
         bail!("functions of the kernel cannot be recorded (-k): {missing}");
+    }
+    for line in options.triggers() {
+        nopal_control::marker_awaited(&line)?;
     }
     if let Some(depth) = options.depth {
         ensure!(

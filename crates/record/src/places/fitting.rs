@@ -53,6 +53,15 @@ pub fn something_is_chosen(
         );
     }
     for line in options.triggers() {
+        let marker = nopal_control::marker_awaited(&line)?;
+        if let Some(name) = marker.filter(|name| !name.contains('@')) {
+            let wanted = markers::Wanted::new([(&*name, true)])?;
+            ensure!(
+                !names_of_markers(modules(), &wanted).is_empty(),
+                "{line:?}: {}",
+                no_marker(modules(), &name)
+            );
+        }
         let (names, _) = nopal_control::needed(&line);
         for name in names {
             let is_there = modules().any(|module| module.file.has(&name));
