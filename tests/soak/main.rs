@@ -8,7 +8,7 @@ mod python;
 
 use nopal_tests::{End, Ended, Start, nopal, scratch};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Modules of CPython's tests in the short form.
 const SHORT: usize = 3;
@@ -78,11 +78,7 @@ fn run(script: &str, tracer: &str, patience: Duration) -> Ended {
     start.environment.extend(pairs);
     let mut running = start.spawn();
     drop(running.stdin());
-    let begun = Instant::now();
-    while !running.has_ended() && begun.elapsed() < patience {
-        running.be_patient();
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    running.be_patient(patience);
     running.wait()
 }
 

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread::sleep;
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -33,7 +32,7 @@ poweroff -f
 ";
 
 /// A machine that is interpreted is slow, and slower beside other work.
-const SECONDS: &str = "400";
+const PATIENCE: Duration = Duration::from_secs(400);
 /// The kernel's own choice of a clock would be slow here.
 const KERNEL_OPTIONS: &str = "console=ttyS0 quiet panic=-1 nowatchdog clocksource=tsc tsc=reliable";
 
@@ -57,7 +56,7 @@ pub fn run_in_guest(programs: &[&Path], script: &str) -> TempDir {
     }
     archive.add("init", 0o100755, format!("{BEGIN}{script}{END}").as_bytes());
     fs::write(path("system"), archive.end()).expect("there is room for the guest's system");
-    let mut start = Start::new(["timeout", SECONDS, "qemu-system-x86_64"]);
+    let mut start = Start::new(["qemu-system-x86_64"]);
     // With one processor: of several, TCG lets one run code for ever that another has changed.
     let fixed =
         "-accel tcg -cpu max -m 1G -nodefaults -no-reboot -display none -serial stdio -append";
@@ -70,11 +69,7 @@ pub fn run_in_guest(programs: &[&Path], script: &str) -> TempDir {
         .words
         .extend(["-initrd".into(), path("system").into()]);
     let mut running = start.spawn();
-    while !running.has_ended() {
-        // `timeout` is not.
-        running.be_patient();
-        sleep(Duration::from_millis(10));
-    }
+    running.be_patient(PATIENCE);
     let ended = running.wait();
     let out = TempDir::new().expect("a directory can be made");
     let unpacked = Command::new("tar")

@@ -161,9 +161,9 @@ impl Running {
             .expect("standard input is taken once")
     }
 
-    /// Gives it as much time again.
-    pub fn be_patient(&mut self) {
-        self.deadline = Instant::now() + PATIENCE;
+    /// Gives it so much time from now on.
+    pub fn be_patient(&mut self, patience: Duration) {
+        self.deadline = Instant::now() + patience;
     }
 
     pub fn id(&self) -> i32 {

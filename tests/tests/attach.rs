@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::path::Path;
+use std::time::Duration;
 
 use nopal_tests::process::{Held, assert_nothing_left, is_text_changed, wait_until};
 use nopal_tests::{
@@ -90,7 +91,7 @@ fn a_busy_process_is_attached_to_again_and_again() {
     let mut stdin = program.stdin();
     let mut first = None;
     for round in 1..=rounds {
-        program.be_patient();
+        program.be_patient(Duration::from_secs(150));
         let trace = scratch.path().join("trace");
         let tool = case.attach(program.id(), &trace);
         stdin.write_all(b"on\n").unwrap();
