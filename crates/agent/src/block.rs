@@ -733,11 +733,14 @@ fn uleb(program: &mut Vec<u8>, mut value: u64) {
     }
 }
 
-/// The two bytes that switch a thunk on, or off.
 impl Thunk {
+    /// The two bytes that switch any thunk on.
+    pub const ON: [u8; 2] = NOP2;
+
+    /// The two bytes that switch it on, or off.
     pub fn switch(&self, on: bool) -> [u8; 2] {
         if on {
-            NOP2
+            Thunk::ON
         } else {
             [0xeb, (self.body - self.entry - 2) as u8]
         }

@@ -21,7 +21,7 @@ pub struct Unsettled {
 }
 
 #[derive(Clone, Copy)]
-struct Site {
+pub struct Site {
     key: SiteKey,
     /// Traces and triggers that have it: it is inserted while there are any.
     holders: u32,
@@ -99,14 +99,21 @@ impl Sites {
             .is_some_and(|number| self.sites[number].enabled > 0)
     }
 
-    /// What is to be switched to which mode, of those that are held and not known to be in it: from now on they are.
-    /// `uniform`: whether all that are inserted pay what recorded ones pay.
-    pub fn settle(&mut self, numbers: &[usize], started: bool, uniform: bool) -> &Unsettled {
+    /// What is to be switched to which mode after a `change`, of those that are held and not known to be in it: from now
+    /// on they are. `uniform`: whether all that are inserted pay what recorded ones pay.
+    pub fn settle(
+        &mut self,
+        numbers: &[usize],
+        started: bool,
+        uniform: bool,
+        change: impl Fn(&mut Site),
+    ) -> &Unsettled {
         let Unsettled { silent, on, off } = &mut self.unsettled;
         let lists = [&mut *silent, &mut *on, &mut *off];
         lists.into_iter().for_each(Vec::clear);
         for &number in numbers {
             let site = &mut self.sites[number];
+            change(site);
             let (mode, list) = if started && site.enabled > 0 {
                 (Mode::On, &mut *on)
             } else if site.listeners > 0 || started && uniform {
@@ -182,11 +189,9 @@ impl Sites {
         }
     }
 
-    /// One trace more of theirs, or less, is on.
-    pub fn enable(&mut self, numbers: &[usize], on: bool) {
+    pub fn enable(&mut self, numbers: &[usize]) {
         for &number in numbers {
-            let enabled = &mut self.sites[number].enabled;
-            *enabled = if on { *enabled + 1 } else { *enabled - 1 };
+            self.sites[number].enable(true);
         }
     }
 
@@ -199,5 +204,15 @@ impl Sites {
     /// All that anything holds.
     pub fn held(&self) -> Vec<SiteKey> {
         self.keys(&self.all())
+    }
+}
+
+impl Site {
+    /// One trace more of its, or less, is on.
+    pub fn enable(&mut self, on: bool) {
+        match on {
+            true => self.enabled += 1,
+            false => self.enabled -= 1,
+        }
     }
 }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::engine::{Detail, Engine, FoundSite, Mark, Mode, Place, Refused, SiteKey};
 use crate::grammar::{Command, quoted};
 use crate::probes::Held;
-use crate::sites::Sites;
+use crate::sites::{Site, Sites};
 use crate::tracers::{Tracers, is_of_tracer};
 use crate::tracing::Tracing;
 use crate::triggers::Waiting;
@@ -211,8 +211,18 @@ impl Control {
 
     /// Switches sites to what they are to do now.
     pub(crate) fn settle(&mut self, engine: &mut dyn Engine, sites: &[usize]) -> Result<()> {
+        self.settle_changed(engine, sites, |_| ())
+    }
+
+    /// The same after a change of each.
+    fn settle_changed(
+        &mut self,
+        engine: &mut dyn Engine,
+        sites: &[usize],
+        change: impl Fn(&mut Site),
+    ) -> Result<()> {
         let uniform = self.uniform.is_some();
-        let unsettled = self.sites.settle(sites, self.started, uniform);
+        let unsettled = self.sites.settle(sites, self.started, uniform, change);
         let switches = [
             (&unsettled.silent, Mode::Silent),
             (&unsettled.on, Mode::On),
@@ -246,14 +256,18 @@ impl Control {
             return Ok(());
         }
         let sites = std::mem::take(&mut self.traces[at].sites);
-        self.sites.enable(&sites, on);
-        let switched = self.settle_or(engine, &sites, |control| control.sites.enable(&sites, !on));
+        let enabled = |on| move |site: &mut Site| site.enable(on);
+        let switched = self.settle_changed(engine, &sites, enabled(on));
+        let undone = match &switched {
+            Ok(()) => Ok(()),
+            Err(_) => self.settle_changed(engine, &sites, enabled(!on)),
+        };
         let trace = &mut self.traces[at];
         trace.sites = sites;
         if switched.is_ok() {
             trace.on = on;
         }
-        switched
+        undone.and(switched)
     }
 
     pub(crate) fn remove(&mut self, engine: &mut dyn Engine, at: usize) -> Result<()> {
@@ -406,7 +420,7 @@ impl Control {
             trace.refused = found.iter().filter(|site| site.refused.is_some()).count();
             self.sites.hold(&new, trace.detail);
             if trace.on {
-                self.sites.enable(&new, true);
+                self.sites.enable(&new);
             }
             trace.sites.extend(new);
         }

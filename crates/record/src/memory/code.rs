@@ -58,17 +58,15 @@ impl Code {
         Ok(unsafe { std::slice::from_raw_parts_mut(self.memory.base.add(offset), bytes) })
     }
 
-    /// Changes two bytes at an even address at once. Threads may run there.
-    pub fn store_pair(&self, address: u64, pair: [u8; 2]) -> Result<()> {
-        let offset = self
-            .offset(address, 2)
-            .filter(|_| address.is_multiple_of(2));
-        let Some(offset) = offset else {
-            bail!("generated code outside of its memory, or at an odd address");
+    /// Changes two bytes at an even address at once. Threads may run there. `false`: there is no such address here.
+    pub fn store_pair(&self, address: u64, pair: [u8; 2]) -> bool {
+        let offset = self.offset(address, pair.len());
+        let Some(offset) = offset.filter(|_| address.is_multiple_of(2)) else {
+            return false;
         };
         // SAFETY: aligned, within the mapping, and only accessed as an atomic while threads may run there.
         let place = unsafe { AtomicU16::from_ptr(self.memory.base.add(offset).cast()) };
         place.store(u16::from_ne_bytes(pair), Ordering::Release);
-        Ok(())
+        true
     }
 }

@@ -4,6 +4,7 @@ use crate::places::choose::Loaded;
 use crate::places::modules::extent;
 use crate::places::sites::key;
 use crate::text::change::Change;
+use nopal_agent::Thunk;
 use nopal_control::SiteKey;
 use std::cell::OnceCell;
 use std::ops::Deref;
@@ -12,22 +13,42 @@ use std::ops::Deref;
 #[derive(Clone, Default)]
 pub struct Inserted {
     changes: Vec<Change>,
-    switches: OnceCell<Vec<Switch>>,
+    switches: OnceCell<Switches>,
 }
 
-/// What there is to know of a function to switch it: 24 bytes, where a change has twice as many.
-#[derive(Clone, Copy)]
-pub struct Switch {
-    pub key: SiteKey,
-    /// Of its thunk.
-    pub entry: u64,
-    /// With which the thunk begins where it is off, and where it is on.
-    pub pairs: [[u8; 2]; 2],
+/// What there is to know of all functions to switch them. A switch reads all that, found in no cache: so it is as little
+/// as can be.
+#[derive(Clone, Default)]
+pub struct Switches {
+    /// In order.
+    pub keys: Vec<SiteKey>,
+    /// In the same order.
+    pub thunks: Vec<Switch>,
 }
+
+/// A thunk's address above the two bytes with which it begins where it is off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Switch(u64);
 
 impl Switch {
-    pub fn pair(&self, on: bool) -> [u8; 2] {
-        self.pairs[usize::from(on)]
+    const ADDRESS_BITS: u32 = 48;
+    const PAIR_BITS: u32 = u64::BITS - Switch::ADDRESS_BITS;
+
+    fn new(change: &Change) -> Switch {
+        debug_assert!(change.entry < 1 << Switch::ADDRESS_BITS);
+        let off = u16::from_ne_bytes(change.switch(false));
+        Switch(change.entry << Switch::PAIR_BITS | u64::from(off))
+    }
+
+    pub fn entry(self) -> u64 {
+        self.0 >> Switch::PAIR_BITS
+    }
+
+    pub fn pair(self, on: bool) -> [u8; 2] {
+        match on {
+            true => Thunk::ON,
+            false => (self.0 as u16).to_ne_bytes(),
+        }
     }
 }
 
@@ -55,8 +76,8 @@ impl Inserted {
         self.changes.extract_if(.., is_out)
     }
 
-    /// Of all functions, in the order of their keys. `modules` are all that have any. Made when first asked for.
-    pub fn switches(&self, modules: &[Loaded]) -> &[Switch] {
+    /// Of all functions. `modules` are all that have any. Made when first asked for.
+    pub fn switches(&self, modules: &[Loaded]) -> &Switches {
         self.switches.get_or_init(|| {
             let mut modules: Vec<&Loaded> = modules.iter().collect();
             modules.sort_by_key(|module| module.file.index);
@@ -66,15 +87,15 @@ impl Inserted {
                 let from = |address| self.partition_point(|change| change.address < address);
                 let changes = self[from(range.start)..from(range.end)].iter();
                 let functions = changes.filter(|change| change.has_thunk());
-                switches.extend(functions.map(|change| Switch {
-                    key: key(module, change.address.wrapping_sub(module.base)),
-                    entry: change.entry,
-                    pairs: [false, true].map(|on| change.switch(on)),
+                switches.extend(functions.map(|change| {
+                    let address = change.address.wrapping_sub(module.base);
+                    (key(module, address), Switch::new(change))
                 }));
             }
             // Only of a file that is loaded twice they are not in order.
-            switches.sort_by_key(|switch| switch.key);
-            switches
+            switches.sort_by_key(|(key, _)| *key);
+            let (keys, thunks) = switches.into_iter().unzip();
+            Switches { keys, thunks }
         })
     }
 }
