@@ -182,6 +182,17 @@ fn each_stands_inside_the_call_that_made_it() {
         .lines()
         .filter(|line| line.contains("sys_getppid <-- "));
     assert_eq!(told.count(), TIMES + TIMES_IN_CHILD, "{replay}");
+    let report = nopal_says(&["report", "--kernel"], "all");
+    for (times, system_call, function) in [
+        (TIMES + TIMES_IN_CHILD, "sys_getppid", "ask"),
+        (TIMES, "sys_getuid", "pass"),
+    ] {
+        let is_it = |line: &&str| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            words[0] == times.to_string() && words[1].ends_with(system_call) && words[2] == function
+        };
+        assert_eq!(report.lines().filter(is_it).count(), 1, "{report}");
+    }
     let latency = nopal_says(&["dump", "--as", "latency", "--of", "pass"], "all");
     let told = latency.lines().filter(|line| line.contains("sys_getuid ("));
     assert_eq!(told.count(), TIMES, "{latency}");

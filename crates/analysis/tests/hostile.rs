@@ -38,6 +38,9 @@ fn everything(trace: &Trace, out: &mut dyn Write) -> anyhow::Result<()> {
     {
         report::write_related(&rows, Relation::Callers, out, 100)?;
     }
+    if let Ok(rows) = report::kernel(trace, &drive) {
+        report::write_kernel(&rows, out, 100)?;
+    }
     let names = Names::new(trace);
     let tree = graph::tree(trace, &names, &drive)?;
     graph::write_tree(out, &tree, &names, trace.clocks(), Shown::default())?;

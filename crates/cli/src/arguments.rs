@@ -401,12 +401,16 @@ pub struct Report {
     #[arg(long, value_name = "FUNCTION")]
     pub callees: Option<String>,
 
+    /// Functions of the kernel (record -k), and the functions that they ran in
+    #[arg(long, conflicts_with_all = ["threads", "callers", "callees", "net"])]
+    pub kernel: bool,
+
     /// Take off all times what recording took, by its cost when it began
     #[arg(long)]
     pub net: bool,
 
     /// As a JSON array
-    #[arg(long, conflicts_with_all = ["threads", "callers", "callees"])]
+    #[arg(long, conflicts_with_all = ["threads", "callers", "callees", "kernel"])]
     pub json: bool,
 }
 

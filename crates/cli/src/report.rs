@@ -25,6 +25,9 @@ pub fn run(arguments: &Report) -> Result<()> {
             report::threads(&trace, &of_net(drive, net))
         })?;
         report::write_threads(limited(&rows, arguments.limit), &mut out, width())
+    } else if arguments.kernel {
+        let rows = driven(READING, |drive| report::kernel(&trace, drive))?;
+        report::write_kernel(limited(&rows, arguments.limit), &mut out, width())
     } else if let Some((pattern, relation)) = related(arguments) {
         let rows = driven(READING, |drive| {
             report::related(&trace, pattern, relation, &of_net(drive, net))

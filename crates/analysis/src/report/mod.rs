@@ -2,10 +2,12 @@
 
 mod functions;
 mod histogram;
+mod kernel;
 mod related;
 mod stats;
 mod threads;
 
 pub use functions::{Report, Row, Sort, functions};
+pub use kernel::{KernelRow, kernel, write_kernel};
 pub use related::{Related, Relation, related, write_related};
 pub use threads::{ThreadRow, threads, write_threads};
