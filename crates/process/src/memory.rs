@@ -1,6 +1,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, bail};
 
@@ -129,26 +130,29 @@ impl Memory {
             free = end_of(patch)?;
         }
         let runs = runs(&order)?;
-        let (some, others) = runs.split_at(runs.len() / 2);
-        let patch = |runs: &[Run]| {
+        let next = AtomicUsize::new(0);
+        // Each of those who do this takes a run when it has done one: runs differ in length.
+        let patch = || {
             let mut outcomes = vec![Outcome::Written; patches.len()];
-            for run in runs {
+            let mut done = Vec::new();
+            while let Some(run) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let before = behind.untouched(run.start, run.end);
                 self.patch_run(run.start, run.end, before, run.patches, &mut outcomes);
+                done.push(run);
             }
-            outcomes
+            (outcomes, done)
         };
         if runs.len() < WORTH_A_THREAD {
-            return Ok(patch(&runs));
+            return Ok(patch().0);
         }
         // Most of the time goes into the process's own copies of its pages, which the kernel makes one by one.
         std::thread::scope(|scope| {
-            let theirs = scope.spawn(|| patch(others));
-            let mut outcomes = patch(some);
-            let Ok(mut theirs) = theirs.join() else {
+            let theirs = scope.spawn(patch);
+            let (mut outcomes, _) = patch();
+            let Ok((mut theirs, done)) = theirs.join() else {
                 bail!("patching failed");
             };
-            for (index, _) in others.iter().flat_map(|run| run.patches) {
+            for (index, _) in done.iter().flat_map(|run| run.patches) {
                 std::mem::swap(&mut outcomes[*index], &mut theirs[*index]);
             }
             Ok(outcomes)

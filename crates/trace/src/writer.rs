@@ -23,9 +23,11 @@ use crate::watched::Watched;
 use anyhow::{Context, Result, bail};
 use nopal_abi::*;
 use std::borrow::Cow;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
 use std::io::Write;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
@@ -56,7 +58,8 @@ pub enum Chunk {
 pub(crate) struct Site {
     image: u32,
     address: u64,
-    name: Box<str>,
+    /// Where its name is among those of all.
+    name: Range<usize>,
 }
 
 /// A trace that is being written.
@@ -70,6 +73,7 @@ pub struct Writer {
     processors: Processors,
     pub(crate) occurring: Occurrences,
     sites: BTreeMap<u32, Site>,
+    names_of_sites: String,
     pub(crate) markers: Markers,
     images: HashMap<u32, String>,
     snapshots: Vec<Snapshot>,
@@ -149,6 +153,7 @@ impl Writer {
             notes_length: 0,
             occurring: Occurrences::new(),
             sites: BTreeMap::new(),
+            names_of_sites: String::new(),
             markers: Markers::default(),
             images: HashMap::new(),
             snapshots: Vec::new(),
@@ -279,12 +284,18 @@ impl Writer {
             }
             Note::Sites { image, sites } => {
                 let possible = |site: &u32| (1..SITE_LIMIT).contains(site);
+                let names = &mut self.names_of_sites;
+                names.reserve(sites.iter().map(|(.., name)| name.len()).sum());
                 for (site, address, _, name) in sites.iter().filter(|(site, ..)| possible(site)) {
-                    let name = name.as_str().into();
-                    self.sites.entry(*site).or_insert(Site {
+                    let Entry::Vacant(place) = self.sites.entry(*site) else {
+                        continue;
+                    };
+                    let begin = names.len();
+                    names.push_str(name);
+                    place.insert(Site {
                         image: *image,
                         address: *address,
-                        name,
+                        name: begin..names.len(),
                     });
                 }
             }
@@ -543,7 +554,10 @@ impl Writer {
             .iter()
             .filter_map(|(number, kinds)| Some((number, kinds, self.sites.get(&number)?)));
         let names: Vec<(u32, u16, &Site, Cow<str>)> = known
-            .map(|(number, kinds, site)| (number, kinds, site, (self.readable)(&site.name)))
+            .map(|(number, kinds, site)| {
+                let name = &self.names_of_sites[site.name.clone()];
+                (number, kinds, site, (self.readable)(name))
+            })
             .collect();
         let module = |site: &Site| self.images.get(&site.image).map_or("?", String::as_str);
         let functions: Vec<Function> = names

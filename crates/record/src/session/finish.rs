@@ -121,7 +121,8 @@ impl Session {
         }
         let bytes = writer.bytes();
         drop(writer);
-        self.guardian.dismiss();
+        let last = self.last.take();
+        self.guardian.dismiss(|| drop(last));
         // All these are nothing that the trace lacks.
         self.warnings.extend(self.nothing_came());
         self.warnings.extend(self.not_served.take());
