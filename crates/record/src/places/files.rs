@@ -212,7 +212,8 @@ impl Files {
             });
             opened.collect::<Vec<_>>()
         };
-        let workers = match paths.len() {
+        let is_new = |facts: &&Option<Facts>| known_by_facts(facts).is_none();
+        let workers = match facts.iter().filter(is_new).count() {
             0 | 1 => 1,
             some => std::thread::available_parallelism().map_or(1, |most| most.get().min(some)),
         };
