@@ -49,7 +49,13 @@ pub fn run_in_guest(programs: &[&Path], script: &str) -> TempDir {
     assert!(busybox.exists(), "{missing}");
     for program in programs.iter().copied().chain([busybox.as_path()]) {
         let name = program.file_name().and_then(|name| name.to_str());
-        archive.file(&format!("bin/{}", name.expect("a plain name")), program);
+        // What debuggers need would fill the guest's memory.
+        let stripped = path("stripped");
+        let mut strip = Command::new("strip");
+        strip.arg("--strip-debug").arg("-o").arg(&stripped);
+        let status = strip.arg(program).status();
+        assert!(status.is_ok_and(|status| status.success()), "strip");
+        archive.file(&format!("bin/{}", name.expect("a plain name")), &stripped);
         for library in libraries(program) {
             archive.file(library.trim_start_matches('/'), Path::new(&library));
         }

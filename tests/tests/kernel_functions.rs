@@ -31,6 +31,7 @@ nopal attach -o /out/killed --kernel-functions '*sys_getppid*' -F ask $other >/o
 tool=$!
 until [ -s /out/killed/cpu-0 ] || ! kill -0 $tool; do usleep 20000; done
 ls $instances >/out/killed.before
+nopal ctl $other tracer wakeup on >/out/killed.tracer 2>&1
 kill -KILL $tool
 for wait in $(seq 1000); do
 	[ -n \"$(ls $instances)\" ] || break
@@ -238,6 +239,8 @@ fn nothing_is_left_in_tracefs() {
         text("killed.said")
     );
     assert_eq!(text("killed.runs"), "runs\n");
+    let refused = text("killed.tracer");
+    assert!(refused.contains("-k with -e sched"), "{refused}");
 }
 
 #[test]

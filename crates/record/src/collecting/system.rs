@@ -29,6 +29,12 @@ impl Session {
             self.options.when_full != WhenFull::Flight,
             "the flight recorder keeps no events of the system: they do not go with --flight"
         );
+        // Another beginning would not find the children that the process has started meanwhile.
+        ensure!(
+            !self.system.functions(),
+            "while functions of the kernel are recorded, no other events of the system can be switched on: -k with -e sched \
+             records both from the beginning"
+        );
         let mut system = None;
         if kinds != Kinds::default() {
             let (opened, missing) = System::open(kinds, self.main, &self.options.kernel_functions)?;
