@@ -13,9 +13,9 @@
  *     NOPAL_BYTES(address, length)     with %s: text that needs no NUL; with %p: bytes
  *     "state=%d{idle,busy=4,done}"     labels for an integer, right behind its conversion
  *
- * NOPAL_MARK_GENERIC is the same for code that cannot be patched: it loads a byte and tests it. NOPAL_MARK_VARIABLE takes its
- * values as printf does, and reads the format each time that it is passed while it is on: it is there to be compared with.
- * With NOPAL_OFF defined, markers compile to nothing, but are still checked.
+ * NOPAL_MARK_GENERIC is the same for code that cannot be patched: it loads a byte and tests it. NOPAL_MARK_VARIABLE
+ * takes its values as printf does, and reads the format each time that it is passed while it is on: it is there to be
+ * compared with. With NOPAL_OFF defined, markers compile to nothing, but are still checked.
  *
  * What a string points to is read where the marker is on, as printf would read it. Markers are for any place: signal
  * handlers, leaf functions, before main and after exit. docs/markers.md tells the layout of what follows.

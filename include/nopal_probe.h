@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * Functions of a program's own, connected to its markers (nopal.h) and to its functions while it runs. Link with -lnopal.
+ * Functions of a program's own, connected to its markers (nopal.h) and to its functions while it runs. Link with
+ * -lnopal.
  *
  *     static void on_rx(void *data, const struct nopal_description *marker, const uint64_t *values) { … }
  *     nopal_connect("net_rx", "len=%d device=%s", on_rx, &counter);
@@ -28,8 +29,8 @@ struct nopal_description {
 };
 
 /* Runs where a marker is passed, in any thread, perhaps in a signal handler. Values are words of 64 bits: integers
- * widened by their signedness, doubles by their bits, strings and pointers as addresses, NOPAL_BYTES as the address of a
- * struct nopal_bytes. */
+ * widened by their signedness, doubles by their bits, strings and pointers as addresses, NOPAL_BYTES as the address of
+ * a struct nopal_bytes. */
 typedef void nopal_probe(void *data, const struct nopal_description *marker, const uint64_t *values);
 
 /* Connects `probe` to all markers of this name. Their formats must be `format`; with 0, the probe looks for itself.
@@ -48,9 +49,9 @@ int nopal_disconnect(const char *name, nopal_probe *probe, void *data);
  * The function's arguments are preserved whatever it does. Make it NOPAL_NOTRACE. */
 typedef void nopal_hook_function(unsigned long ip, unsigned long parent_ip);
 
-/* Calls `hook` at the entry of each function whose name in the symbol table matches the glob `functions`, of all functions
- * if that is 0, that was compiled with room for it: -fpatchable-function-entry=5, or -pg -mfentry -mrecord-mcount. One hook
- * is called directly, several through a loop. Returns how many functions it is.
+/* Calls `hook` at the entry of each function whose name in the symbol table matches the glob `functions`, of all
+ * functions if that is 0, that was compiled with room for it: -fpatchable-function-entry=5, or -pg -mfentry
+ * -mrecord-mcount. One hook is called directly, several through a loop. Returns how many functions it is.
  *   -ENOENT   no function has such a name
  *   -ENOTSUP  none of those has room at its entry
  *   -EBUSY    they cannot be changed while other threads run
@@ -73,8 +74,8 @@ int nopal_unhook(nopal_hook_function *hook);
 /* Why the last call of this thread failed. */
 const char *nopal_error(void);
 
-/* How often a probe did not run because it would have been one of more than eight at once in its thread, and a hook because
- * its thread was in one already: those that pass what they are connected to. */
+/* How often a probe did not run because it would have been one of more than eight at once in its thread, and a hook
+ * because its thread was in one already: those that pass what they are connected to. */
 uint64_t nopal_cut_off(void);
 
 #pragma GCC visibility pop

@@ -1,5 +1,5 @@
-//! A running process: how soon it is traced, how long its threads stand still for that, what a call costs then, and what
-//! is left afterwards.
+//! A running process: how soon it is traced, how long its threads stand still for that, what a call costs then, and
+//! what is left afterwards.
 
 use crate::programs::Programs;
 use crate::resident::{Kept, Resident};

@@ -1,7 +1,8 @@
-//! A scheduler's benchmark by itself, with nopal in it and all tracers off, with each on, and with functions on. `NOPAL_HACKBENCH` is how often each is run (10).
+//! A scheduler's benchmark by itself, with nopal in it and all tracers off, with each on, and with functions on.
+//! `NOPAL_HACKBENCH` is how often each is run (10).
 //!
-//! The time of a run by itself differs from that of the next by more than what is measured, and drifts. So each traced run
-//! is compared with the two by itself around it, and these two with each other, which tells what differs by chance.
+//! The time of a run by itself differs from that of the next by more than what is measured, and drifts. So each traced
+//! run is compared with the two by itself around it, and these two with each other, which tells what differs by chance.
 
 use crate::run::{Places, Ran, remove, run};
 use crate::samples::Samples;

@@ -1,6 +1,7 @@
 //! Measures what nopal promises about speed, side by side with doing nothing and with its peers, and puts each figure
 //! beside its bound: `nopal-bench [pairs|sqlite|net|start|readers|threads|locks|markers|probes|seeds|attach|control|hackbench|code]…`,
-//! all of these by default. `nopal-bench peers [TRACER]…` is nopal beside all other tracers that the machine has, or those named.
+//! all of these by default. `nopal-bench peers [TRACER]…` is nopal beside all other tracers that the machine has, or
+//! those named.
 
 mod attach;
 mod code;

@@ -1,5 +1,5 @@
-//! Probes at an instruction (seed 002): what leads to one and back by a jump and by a breakpoint, what recording one costs,
-//! and how many bytes it takes.
+//! Probes at an instruction (seed 002): what leads to one and back by a jump and by a breakpoint, what recording one
+//! costs, and how many bytes it takes.
 
 use crate::run::{Places, Printed, run};
 use crate::samples::{Samples, in_turn};
@@ -38,8 +38,8 @@ pub fn measure(places: &Places, program: &Path) -> Result<Vec<Row>> {
 
 // ---- an empty action ----
 
-/// Functions without a probe, and with one by a jump and by a breakpoint, as they are in a traced process, but that what
-/// the probes do is left out: registers and flags are saved, and brought back.
+/// Functions without a probe, and with one by a jump and by a breakpoint, as they are in a traced process, but that
+/// what the probes do is left out: registers and flags are saved, and brought back.
 struct Probed {
     code: Mmap,
     /// What the handler of SIGTRAP looks into.

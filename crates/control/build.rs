@@ -1,5 +1,5 @@
-//! Compiles the parser of the control language, which is part of the core, into this crate, and gives its commands their
-//! names in Rust.
+//! Compiles the parser of the control language, which is part of the core, into this crate, and gives its commands
+//! their names in Rust.
 
 use std::path::Path;
 use std::{env, fs};

@@ -24,7 +24,8 @@ const SIZE: u64 = 0x5000;
 const _: () = assert!(FRAMES < SIZE);
 const DISPLACED: u64 = 0x3000_0000;
 
-/// What a function gets and what it leaves: rax, rcx, rdx, rbx, rbp, rsi, rdi, r8 to r13, and the flags that are defined.
+/// What a function gets and what it leaves: rax, rcx, rdx, rbx, rbp, rsi, rdi, r8 to r13, and the flags that are
+/// defined.
 type Registers = [u64; 14];
 
 /// Whether an instruction does the same each time, and nothing but compute.

@@ -1,7 +1,7 @@
 //! A trace directory with any bytes in each of its files.
 //!
-//! The input: for each of `session/notes`, `metadata`, `stream-0`, `stream-1`, `cpu-0` and `cpu-1` in turn a length of two bytes and the
-//! file. Where the session has nothing, one that is whole is taken, so that streams are reached.
+//! The input: for each of `session/notes`, `metadata`, `stream-0`, `stream-1`, `cpu-0` and `cpu-1` in turn a length of
+//! two bytes and the file. Where the session has nothing, one that is whole is taken, so that streams are reached.
 #![no_main]
 
 mod common;

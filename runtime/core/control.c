@@ -6,9 +6,9 @@
 #include "control.h"
 
 /*
- * Small letters stand for themselves. Of the arguments, WHAT (places), IDS (numbers), ARGS (values that are fetched), EVENT,
- * COND and ACTION are one word or more, up to the next small word of the row; all others are one word. Of two rows that a line matches,
- * the first counts. A row holds its text, not its address: the core has no data
+ * Small letters stand for themselves. Of the arguments, WHAT (places), IDS (numbers), ARGS (values that are fetched),
+ * EVENT, COND and ACTION are one word or more, up to the next small word of the row; all others are one word. Of two
+ * rows that a line matches, the first counts. A row holds its text, not its address: the core has no data
  * that must be relocated.
  */
 struct row {

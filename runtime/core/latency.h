@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * Latency tracers: a begin event, an end event, and a key that pairs them. What happens between the two is a case; of all
- * cases a histogram is kept, and of the worst one where it began and ended in what was recorded.
+ * Latency tracers: a begin event, an end event, and a key that pairs them. What happens between the two is a case; of
+ * all cases a histogram is kept, and of the worst one where it began and ended in what was recorded.
  *
  * A tracer says which events begin and end a case, and where the key is in them; that is all in which `irqsoff` of a
  * kernel and `lockhold` of a program differ. Events may come from any thread or processor at once, and in handlers that
@@ -115,7 +115,8 @@ bool nopal_latency_worst(const struct nopal_latency *latency, const struct nopal
 /* Forgets the worst cases of all, as when 0 is written to tracing_max_latency. The histograms go on. */
 void nopal_latency_reset(struct nopal_latency *latency);
 
-/* Gives up a case that has been open for longer than the timeout, and says which: to be called until it returns false. */
+/* Gives up a case that has been open for longer than the timeout, and says which: to be called until it returns
+ * false. */
 bool nopal_latency_expire(struct nopal_latency *latency, uint64_t clock, struct nopal_case *given_up);
 
 #endif

@@ -38,8 +38,8 @@ void nopal_mark(const struct nopal_mark *mark, const uint64_t *values, uint64_t 
 #define NOPAL_FETCH_LOADS 6
 #define NOPAL_FETCH_CONSTANT 16 /* in place of a register */
 
-/* How one value of a probe is found: a register, shifted, or nothing, plus offset[0]; then as many loads from memory as it says,
- * each plus the offset that follows. As many of them as struct nopal_mark says follow it. */
+/* How one value of a probe is found: a register, shifted, or nothing, plus offset[0]; then as many loads from memory as
+ * it says, each plus the offset that follows. As many of them as struct nopal_mark says follow it. */
 struct nopal_fetch {
 	uint8_t source;         /* the register, in the processor's numbering */
 	uint8_t loads;

@@ -6,8 +6,8 @@
 #include "core.h"
 #include "port.h"
 
-/* Reserves `bytes` at the position and reads the clock in between, so that order in the chunk is order in time. 0: there
- * is no room, or the clock's upper half is not `high`. */
+/* Reserves `bytes` at the position and reads the clock in between, so that order in the chunk is order in time. 0:
+ * there is no room, or the clock's upper half is not `high`. */
 static uint64_t reserve(struct nopal_context *context, uint32_t bytes, const uint32_t *high, uint64_t *clock)
 {
 	for (;;) {

@@ -175,8 +175,8 @@ static uint64_t behind_endbr(const struct dl_phdr_info *object, uint64_t functio
 	return function + (has ? ENDBR_BYTES : 0);
 }
 
-/* The place that runs when the function is entered, and the first of the function's symbols: a list tells where its room
- * begins, which may be before the function. */
+/* The place that runs when the function is entered, and the first of the function's symbols: a list tells where its
+ * room begins, which may be before the function. */
 static uint64_t place_of(const struct file *file, uint64_t listed, size_t *symbol)
 {
 	size_t next = symbols_to(file, listed);

@@ -9,7 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The time stamp counter, read when all loads ahead have their values: what another thread has made visible was before. */
+/* The time stamp counter, read when all loads ahead have their values: what another thread has made visible was
+ * before. */
 uint64_t port_clock(void);
 
 /* False where reading the counter would fault in this thread. Makes a system call. */

@@ -104,7 +104,8 @@ static uint64_t worst_of(enum sim_kernel_tracer tracer)
 	return sim_kernel_worst(tracer, &worst) ? worst.end - worst.begin : 0;
 }
 
-/* Interrupts off for 10, in the middle of that preemption off for 20: together 25 ticks in which nothing else can run. */
+/* Interrupts off for 10, in the middle of that preemption off for 20: together 25 ticks in which nothing else can
+ * run. */
 static void both_off_is_one_section(void)
 {
 	sim_kernel_begin();

@@ -100,7 +100,8 @@ void arm(void);
 void at_all_race_points(void (*scenario)(void), void (*handler)(void), void (*end)(void));
 
 /* Runs `scenario` for each race point that it passes, and has the running thread die there; or the process, which may
- * also end while the thread has signals blocked. `after` checks each run; it gets the name of the point, 0 for the run in which nobody died. */
+ * also end while the thread has signals blocked. `after` checks each run; it gets the name of the point, 0 for the run
+ * in which nobody died. */
 void die_at_all_race_points(bool also_blocked, void (*scenario)(void), void (*after)(const char *point));
 
 struct test {

@@ -1,5 +1,5 @@
-//! A machine of its own with a kernel of Debian's, in QEMU and without KVM: for what the kernel of this machine refuses. Its
-//! whole system is a few programs in memory, and a script that ends it.
+//! A machine of its own with a kernel of Debian's, in QEMU and without KVM: for what the kernel of this machine
+//! refuses. Its whole system is a few programs in memory, and a script that ends it.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -10,8 +10,8 @@ use serde_json::Value;
 /// Calls of each function, by its symbol and the path of the file that it is in, summed over all callers.
 type Calls = BTreeMap<(String, String), u64>;
 
-/// A line `calls=NUMBER …` follows `cfn=FUNCTION`, and `cob=FILE` where that is not the caller's, which `ob=` names. Levels of
-/// recursion are told apart by `'2` and so on behind the name.
+/// A line `calls=NUMBER …` follows `cfn=FUNCTION`, and `cob=FILE` where that is not the caller's, which `ob=` names.
+/// Levels of recursion are told apart by `'2` and so on behind the name.
 fn callgrind_calls(output: &str) -> Calls {
     let mut calls = Calls::new();
     let (mut object, mut called_object, mut called) = ("", None, "");
@@ -83,8 +83,8 @@ fn sqlite() {
     traced.report.assert_calls(&calls.collect());
 }
 
-/// All functions of the program's own file. A function may have several symbols, and several functions one name: what is
-/// at the addresses that nopal has one name for is compared.
+/// All functions of the program's own file. A function may have several symbols, and several functions one name: what
+/// is at the addresses that nopal has one name for is compared.
 #[test]
 fn a_program_in_cxx() {
     let case = Case::new(cxx("objects", &[])).options(["--block"]);

@@ -1,5 +1,5 @@
-//! Functions of the kernel inside the calls that made them, recorded in a guest: its kernel allows it, where that of the
-//! machine may not. The guest runs once for all of these tests.
+//! Functions of the kernel inside the calls that made them, recorded in a guest: its kernel allows it, where that of
+//! the machine may not. The guest runs once for all of these tests.
 
 use nopal_tests::{c, nopal, run_in_guest};
 use std::collections::BTreeSet;

@@ -1,5 +1,5 @@
-//! Markers of `include/nopal.h`, recorded: nothing that the program does changes, and every one is in the trace with its
-//! values.
+//! Markers of `include/nopal.h`, recorded: nothing that the program does changes, and every one is in the trace with
+//! its values.
 
 use nopal_tests::process::assert_nothing_left;
 use nopal_tests::{

@@ -61,8 +61,8 @@ impl Place {
     }
 }
 
-/// Copies a program in a process of its own: a child that another test starts meanwhile would inherit a descriptor of this
-/// one that may write to it, and nothing that may be written to can be executed.
+/// Copies a program in a process of its own: a child that another test starts meanwhile would inherit a descriptor of
+/// this one that may write to it, and nothing that may be written to can be executed.
 fn copy(from: &Path, to: &Path) {
     let status = Command::new("cp").arg(from).arg(to).status().unwrap();
     assert!(status.success(), "cp {} {}", from.display(), to.display());

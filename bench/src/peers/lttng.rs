@@ -1,5 +1,5 @@
-//! LTTng-UST: gcc calls a function at each entry and exit, and a library of LTTng's that is loaded with the program has a
-//! tracepoint in it.
+//! LTTng-UST: gcc calls a function at each entry and exit, and a library of LTTng's that is loaded with the program has
+//! a tracepoint in it.
 
 use super::tracer::{Attached, Built, Kept, Rest, Session, Tracer, bytes_below};
 use crate::lttng::Daemon;

@@ -135,8 +135,8 @@ pub struct EntryOnly {
 /// The record word, then the call that records: the operand of `mov imm32, %ecx`, then `e8 rel32`.
 const ENTRY_BYTES: usize = image::THUNK_ENTRY_CALL - image::THUNK_ENTRY_WORD + 4;
 
-/// What a thunk or hook adds to its block at most, unwind table included, `undo` not: for `body` bytes of displaced instructions,
-/// and `rows` of unwinding.
+/// What a thunk or hook adds to its block at most, unwind table included, `undo` not: for `body` bytes of displaced
+/// instructions, and `rows` of unwinding.
 pub const fn thunk_bound(body: usize, rows: usize) -> usize {
     // A row: DW_CFA_advance_loc2, then an instruction with two operands of up to 5 bytes.
     const ROW: usize = 3 + 1 + 2 * 5;
@@ -269,8 +269,8 @@ impl<'a> BlockBuilder<'a> {
         self.thunk_with_exit(exit, site, recorder, body_bytes, rows, write)
     }
 
-    /// The same with a probe where the function returns, before its exit is recorded: the thunk's call of the exit leads
-    /// through a detour.
+    /// The same with a probe where the function returns, before its exit is recorded: the thunk's call of the exit
+    /// leads through a detour.
     pub fn thunk_with_probe(
         &mut self,
         probe: &Probe,
@@ -484,8 +484,8 @@ impl<'a> BlockBuilder<'a> {
         Ok(i32::try_from(distance)?.to_le_bytes())
     }
 
-    /// Appends the unwind table, and before its header `undo`: whatever the tool must know to take the block's sites out
-    /// again, with its length in the 8 bytes behind it, aligned to 8.
+    /// Appends the unwind table, and before its header `undo`: whatever the tool must know to take the block's sites
+    /// out again, with its length in the 8 bytes behind it, aligned to 8.
     pub fn finish(mut self, undo: &[&[u8]]) -> Result<Block<'a>> {
         let high = self.at + self.bytes.len() as u64;
         let frames = std::mem::take(&mut self.frames);
@@ -637,8 +637,8 @@ fn pushes(registers: &[u8]) -> Result<Vec<u8>> {
     Ok(code)
 }
 
-/// The rows of a detour whose body begins at `body`: as at the probe from its start on, and at each of `depths` with the
-/// stack pointer so many bytes lower than there. The registers that it pushes go on to hold what they held.
+/// The rows of a detour whose body begins at `body`: as at the probe from its start on, and at each of `depths` with
+/// the stack pointer so many bytes lower than there. The registers that it pushes go on to hold what they held.
 fn detour_rows(rows: &[(u16, Row)], depths: &[(usize, u32)], body: usize) -> Vec<(u16, Row)> {
     let at_probe = rows.iter().take_while(|(offset, _)| *offset == 0);
     let mut all: Vec<(u16, Row)> = at_probe.copied().collect();

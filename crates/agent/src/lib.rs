@@ -105,8 +105,8 @@ pub fn calls_out() -> [Range<u64>; 3] {
 /// Offset in the image of its own `.eh_frame_hdr`.
 pub const IMAGE_UNWIND_HEADER: u64 = image::EH_FRAME_HEADER as u64;
 
-/// Where in the image what a probe does begins and ends, behind all that saves the program's registers, and before all that
-/// brings them back. For one who measures these.
+/// Where in the image what a probe does begins and ends, behind all that saves the program's registers, and before all
+/// that brings them back. For one who measures these.
 pub const IMAGE_PROBE_ACTION: Range<usize> = image::PROBE_ACTION..image::PROBE_DONE;
 
 /// Offsets in the image of the handler of SIGTRAP, and of what it returns to.

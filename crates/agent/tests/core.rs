@@ -1,5 +1,5 @@
-//! Runs the C unit tests of `runtime/core`, on the simulated host, each in a process of its own; and the explorations of
-//! its protocols, of larger worlds where `NOPAL_EXPLORE` is `far`.
+//! Runs the C unit tests of `runtime/core`, on the simulated host, each in a process of its own; and the explorations
+//! of its protocols, of larger worlds where `NOPAL_EXPLORE` is `far`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

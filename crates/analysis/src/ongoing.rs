@@ -8,8 +8,8 @@ use crate::calls::{Ending, Frame, Machine, Sink, Style};
 use crate::names::Function;
 use crate::told::Told;
 
-/// Calls of a site so far, also of those that have not ended. `total_ns` leaves out calls inside a call of the same site
-/// and thread.
+/// Calls of a site so far, also of those that have not ended. `total_ns` leaves out calls inside a call of the same
+/// site and thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
     pub calls: u64,
@@ -40,8 +40,8 @@ impl Ongoing {
         self.functions.get(site as usize)?.as_ref()
     }
 
-    /// Sites that were called, with their sums at `now`, a value of the counter. `runs` tells whether a thread lives: what
-    /// one that has ended left behind takes no more time.
+    /// Sites that were called, with their sums at `now`, a value of the counter. `runs` tells whether a thread lives:
+    /// what one that has ended left behind takes no more time.
     pub fn sums(&self, now: u64, runs: impl Fn(ThreadKey) -> bool) -> HashMap<u32, Sum> {
         let called = (0..).zip(&self.ended).filter(|(_, sum)| sum.calls > 0);
         let mut ticks: HashMap<u32, Sum> = called.map(|(site, sum)| (site, *sum)).collect();

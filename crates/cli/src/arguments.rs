@@ -188,8 +188,8 @@ pub struct Probe {
     #[arg(required = true, value_name = "WHERE")]
     probe: Vec<String>,
 
-    /// By a breakpoint, which needs one byte where a jump needs five, and costs microseconds. A thread that blocks SIGTRAP
-    /// ends the program there
+    /// By a breakpoint, which needs one byte where a jump needs five, and costs microseconds. A thread that blocks
+    /// SIGTRAP ends the program there
     #[arg(long)]
     breakpoint: bool,
 
@@ -247,8 +247,9 @@ pub struct Mount {
 
 /// Show which functions of a process are called most and take the most time
 ///
-/// A table, refreshed each second; nothing is written to files. Keys choose the order, filter, and switch functions off, whose
-/// calls are then not recorded. Ends with q, Ctrl-C, or when the process ends. The process goes on as it was before.
+/// A table, refreshed each second; nothing is written to files. Keys choose the order, filter, and switch functions
+/// off, whose calls are then not recorded. Ends with q, Ctrl-C, or when the process ends. The process goes on as it was
+/// before.
 #[derive(Debug, Args)]
 pub struct Top {
     /// The process
@@ -416,8 +417,8 @@ pub struct Report {
 
 /// The calls in order, indented, with their durations
 ///
-/// Durations are marked `+` over 10 microseconds, `!` over 100 microseconds, `#` over 1 millisecond. -F and -N choose calls
-/// with all calls in them.
+/// Durations are marked `+` over 10 microseconds, `!` over 100 microseconds, `#` over 1 millisecond. -F and -N choose
+/// calls with all calls in them.
 #[derive(Debug, Args)]
 pub struct Replay {
     #[command(flatten)]
@@ -465,7 +466,8 @@ pub struct Dump {
     #[arg(long)]
     calls: bool,
 
-    /// The function whose longest call, or the tracer whose worst case it is; of all calls without it [with --as latency]
+    /// The function whose longest call, or the tracer whose worst case it is; of all calls without it [with --as
+    /// latency]
     #[arg(long, value_name = "FUNCTION|TRACER")]
     of: Option<String>,
 
@@ -500,7 +502,8 @@ pub struct Info {
 /// What can be traced in a program or library, how, and what not and why
 #[derive(Debug, Args)]
 pub struct List {
-    /// A program, looked up in PATH unless it holds a slash, or a library; or a process, for all files that it has loaded
+    /// A program, looked up in PATH unless it holds a slash, or a library; or a process, for all files that it has
+    /// loaded
     #[arg(value_name = "PROGRAM|PID")]
     pub program: OsString,
 

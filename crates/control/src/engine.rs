@@ -249,8 +249,8 @@ pub trait Engine {
     /// Ends the session as soon as this has been obeyed.
     fn detach(&mut self) -> Result<()>;
 
-    /// Has the system's events recorded that these tracers need, and no others but those that the session was asked for.
-    /// An error says what is forbidden, and how to allow it.
+    /// Has the system's events recorded that these tracers need, and no others but those that the session was asked
+    /// for. An error says what is forbidden, and how to allow it.
     fn record_system(&mut self, tracers: &[Tracer]) -> Result<()>;
 
     /// Has a listener told of records as they come, and of all notes from the trace's first on. When

@@ -1,8 +1,10 @@
 //! Control of a session by text: its state, the commands that change it, and the files that show it.
 //!
-//! `engine` is all that it asks of a recording. `grammar` reads commands, `what` the places in them, `probe` what is fetched at one; `state` obeys,
-//! with `sites` counting which traces want which functions, `probes` for those, and `triggers` saying what happens at an event; `tracers` run tracers of latency; `text` shows the state as commands. `files` are `ctl`,
-//! `trace` and those of `tracing`, all of them listed in `table`, from which `manual` tells of them; `stream` makes the text of a trace while it is read.
+//! `engine` is all that it asks of a recording. `grammar` reads commands, `what` the places in them, `probe` what is
+//! fetched at one; `state` obeys, with `sites` counting which traces want which functions, `probes` for those, and
+//! `triggers` saying what happens at an event; `tracers` run tracers of latency; `text` shows the state as commands.
+//! `files` are `ctl`, `trace` and those of `tracing`, all of them listed in `table`, from which `manual` tells of them;
+//! `stream` makes the text of a trace while it is read.
 
 mod engine;
 mod event_tracers;

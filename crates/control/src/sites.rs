@@ -99,8 +99,8 @@ impl Sites {
             .is_some_and(|number| self.sites[number].enabled > 0)
     }
 
-    /// What is to be switched to which mode after a `change`, of those that are held and not known to be in it: from now
-    /// on they are. `uniform`: whether all that are inserted pay what recorded ones pay.
+    /// What is to be switched to which mode after a `change`, of those that are held and not known to be in it: from
+    /// now on they are. `uniform`: whether all that are inserted pay what recorded ones pay.
     pub fn settle(
         &mut self,
         numbers: &[usize],

@@ -161,8 +161,8 @@ impl Control {
         Ok(told)
     }
 
-    /// Inserts the sites of a trace, which is off, and says which cannot be. `more`: what is to be recorded beside what the
-    /// session records of all calls.
+    /// Inserts the sites of a trace, which is off, and says which cannot be. `more`: what is to be recorded beside what
+    /// the session records of all calls.
     pub(crate) fn hold(
         &mut self,
         engine: &mut dyn Engine,

@@ -1,5 +1,5 @@
-//! Tracers of latency: which run, and what they have found. What one needs of a program are traces, of names that nobody
-//! can write.
+//! Tracers of latency: which run, and what they have found. What one needs of a program are traces, of names that
+//! nobody can write.
 
 use std::fmt::Write;
 

@@ -96,8 +96,8 @@ impl When {
     }
 }
 
-/// Refuses the command of a trigger that no process could make right. Gives the name of the marker that it waits for, if it
-/// waits for one.
+/// Refuses the command of a trigger that no process could make right. Gives the name of the marker that it waits for,
+/// if it waits for one.
 pub fn marker_awaited(line: &str) -> Result<Option<String>> {
     let Some(Command::When { when, .. }) = parse(line).map_err(anyhow::Error::msg)? else {
         return Ok(None);

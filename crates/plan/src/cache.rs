@@ -19,9 +19,9 @@ const VERSION: &[u8; 8] = b"nopal-p9";
 /// the plan, and the functions.
 const HEADER: usize = 32;
 
-/// A plan that was written so many seconds after its file was changed holds for every file with the same stamp. One that
-/// was written sooner holds for the same content: the file may have been changed again within the resolution of its
-/// times.
+/// A plan that was written so many seconds after its file was changed holds for every file with the same stamp. One
+/// that was written sooner holds for the same content: the file may have been changed again within the resolution of
+/// its times.
 const SETTLED: i64 = 2;
 
 impl Plan {

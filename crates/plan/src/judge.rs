@@ -278,8 +278,8 @@ impl Judge<'_> {
             .is_some_and(|code| code.contains(&address))
     }
 
-    /// What a jump at `start` displaces, or whatever needs the `least` bytes; `size` is of the rest of the function from
-    /// there, 0 where nobody knows.
+    /// What a jump at `start` displaces, or whatever needs the `least` bytes; `size` is of the rest of the function
+    /// from there, 0 where nobody knows.
     pub fn window(&self, start: u64, size: u64, least: usize) -> Result<Window<'_>, Reason> {
         let range = self.code.range(start).ok_or(Reason::Undecodable)?;
         let next = self.starts.partition_point(|other| other.address <= start);

@@ -84,7 +84,8 @@ const NAMES: &[(&str, Reason)] = &[
     ("__cyg_profile_func_*", Reason::ProfilerHook),
 ];
 
-/// The bytes of a signal restorer: `mov $15, %eax` or `%rax` (rt_sigreturn); `syscall`. Unwinders know them by these too.
+/// The bytes of a signal restorer: `mov $15, %eax` or `%rax` (rt_sigreturn); `syscall`. Unwinders know them by these
+/// too.
 const RESTORERS: &[&[u8]] = &[
     &[0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05],
     &[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05],

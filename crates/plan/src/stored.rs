@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Body, Fixup, FrameChange, How, LONGEST_WINDOW, Part, Plan, Refused, Site};
 
-/// What follows is, little-endian: the sites, and behind them the hooks; their fixups, maps, and rows; then bytes: of each
-/// site those that are expected, the code of the body, and the name.
+/// What follows is, little-endian: the sites, and behind them the hooks; their fixups, maps, and rows; then bytes: of
+/// each site those that are expected, the code of the body, and the name.
 #[derive(Serialize, Deserialize)]
 struct Head<'a> {
     identity: &'a str,

@@ -43,8 +43,8 @@ impl Kind {
 
 impl<'a> Window<'a> {
     /// `bytes` run from `start` to the next function or to the end of the code; the first `own` of them are the
-    /// function's, and what follows may only be overwritten where it is padding. It has `least` bytes: those of a jump, or
-    /// of a breakpoint.
+    /// function's, and what follows may only be overwritten where it is padding. It has `least` bytes: those of a jump,
+    /// or of a breakpoint.
     pub fn find(
         start: u64,
         bytes: &'a [u8],

@@ -92,8 +92,8 @@ enum Attempt {
 }
 
 impl Thread {
-    /// Makes the stopped thread execute a system call, with the `syscall` instruction at `gadget`, and leaves it as it was;
-    /// at [`Stop::Interrupted`] or [`Stop::Group`]. The result is what the kernel returned: negative is `-errno`.
+    /// Makes the stopped thread execute a system call, with the `syscall` instruction at `gadget`, and leaves it as it
+    /// was; at [`Stop::Interrupted`] or [`Stop::Group`]. The result is what the kernel returned: negative is `-errno`.
     /// No text is modified. Signals that come meanwhile wait.
     ///
     /// A program with seccomp filters may be killed by its filter: look at [`crate::Status::seccomp`] first.
@@ -230,8 +230,8 @@ impl Thread {
         Ok(true)
     }
 
-    /// Executes one instruction, which must not be a system call, and stands at [`Stop::Interrupted`] or [`Stop::Group`]
-    /// after it. If the instruction faults, at [`Stop::Signal`], before it.
+    /// Executes one instruction, which must not be a system call, and stands at [`Stop::Interrupted`] or
+    /// [`Stop::Group`] after it. If the instruction faults, at [`Stop::Signal`], before it.
     pub fn step(&mut self) -> Result<Event> {
         if let end @ Event::Ended(_) = self.settle()? {
             return Ok(end);
@@ -269,8 +269,8 @@ impl Thread {
         }
     }
 
-    /// The registers as they would be when the thread next runs: inside a restartable sequence the kernel aborts it, as the
-    /// thread has been off its processor. A remote call makes the kernel forget that there was one.
+    /// The registers as they would be when the thread next runs: inside a restartable sequence the kernel aborts it, as
+    /// the thread has been off its processor. A remote call makes the kernel forget that there was one.
     fn registers_to_keep(&self) -> Result<Registers> {
         let mut registers = self.registers()?;
         if let Some(abort) = self.restartable_abort(registers.rip) {
@@ -282,7 +282,8 @@ impl Thread {
     fn restartable_abort(&self, rip: u64) -> Option<u64> {
         let area = ptrace::restartable_sequences(self.tid())?;
         let memory = Memory::open(self.pid()).ok()?;
-        // struct rseq: two processor numbers, then a pointer to struct rseq_cs: version and flags, start, length, abort.
+        // struct rseq: two processor numbers, then a pointer to struct rseq_cs: version and flags, start, length,
+        // abort.
         let sequence = memory
             .read_word(area.checked_add(8)?)
             .ok()

@@ -52,8 +52,8 @@ impl Ending {
 
 /// Notices the end of a process, whether it is our child or not.
 ///
-/// A process ends when all its threads have ended, and one that is traced only when its [`crate::Thread`] has been told,
-/// or dropped.
+/// A process ends when all its threads have ended, and one that is traced only when its [`crate::Thread`] has been
+/// told, or dropped.
 #[derive(Debug)]
 pub struct ExitWatch {
     pid: i32,

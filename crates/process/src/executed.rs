@@ -21,9 +21,9 @@ pub enum Followed {
 }
 
 impl ExecFollower {
-    /// Seizes a thread that waits, in a loop, for its tool's answer, and asks it to stop; it may be the child of `vfork`.
-    /// The caller then gives the answer, and calls [`ExecFollower::run`]: the thread cannot execute anything unseen
-    /// between the two.
+    /// Seizes a thread that waits, in a loop, for its tool's answer, and asks it to stop; it may be the child of
+    /// `vfork`. The caller then gives the answer, and calls [`ExecFollower::run`]: the thread cannot execute anything
+    /// unseen between the two.
     pub fn seize(pid: i32, tid: i32) -> Result<ExecFollower> {
         let mut thread = Thread::seize(pid, tid, Options { executions: true })?;
         match thread.interrupt().and_then(|()| thread.settle())? {
@@ -62,8 +62,8 @@ impl ExecFollower {
         }
     }
 
-    /// The next event of the thread, which loses its own id to that of the process if it executes. A blocking wait for the
-    /// old id would not wake up.
+    /// The next event of the thread, which loses its own id to that of the process if it executes. A blocking wait for
+    /// the old id would not wake up.
     fn next(&mut self) -> Result<Event> {
         let mut pause = Pause::default();
         loop {

@@ -187,7 +187,8 @@ fn parse_status(text: &[u8]) -> Result<Status> {
     Ok(status)
 }
 
-/// The fields of `/proc/…/stat` after the name, which may itself hold spaces and parentheses: `[0]` is field 3, the state.
+/// The fields of `/proc/…/stat` after the name, which may itself hold spaces and parentheses: `[0]` is field 3, the
+/// state.
 pub(crate) fn stat_fields(path: &str) -> Result<Vec<String>> {
     let text = read(path)?;
     let after = text

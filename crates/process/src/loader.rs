@@ -105,7 +105,8 @@ fn gone(event: Event) -> Option<LoaderStop> {
     }
 }
 
-/// Ignores SIGTRAP again, with a `sigaction` below the stack, which nothing uses between two instructions of the loader.
+/// Ignores SIGTRAP again, with a `sigaction` below the stack, which nothing uses between two instructions of the
+/// loader.
 fn ignore_trap(thread: &mut Thread, memory: &Memory) -> Result<()> {
     // The kernel's structure: handler, flags, restorer, mask.
     let action = [libc::SIG_IGN as u64, 0, 0, 0];

@@ -16,8 +16,8 @@ const RUN: u64 = 1 << 16;
 /// So many runs are patched by two threads.
 const WORTH_A_THREAD: usize = 8;
 
-/// The memory of a process, through `/proc/PID/mem`: protection of pages does not matter. It belongs to the program that
-/// ran when it was opened; after `execve` a new one is needed.
+/// The memory of a process, through `/proc/PID/mem`: protection of pages does not matter. It belongs to the program
+/// that ran when it was opened; after `execve` a new one is needed.
 #[derive(Debug)]
 pub struct Memory {
     file: File,

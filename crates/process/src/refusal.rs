@@ -137,8 +137,8 @@ pub struct Examined {
     pub filtered: bool,
 }
 
-/// Whether a process can be traced, found out without touching it. What it tells may change before the process is stopped;
-/// [`crate::Stopped::stop`] fails with the same errors then.
+/// Whether a process can be traced, found out without touching it. What it tells may change before the process is
+/// stopped; [`crate::Stopped::stop`] fails with the same errors then.
 pub fn examine(pid: i32) -> Result<Examined, StopError> {
     let found = status(pid).map_err(|_| StopError::Ended)?;
     if found.process != pid {

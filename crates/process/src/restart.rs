@@ -10,8 +10,8 @@ const ERESTARTNOHAND: i64 = 514;
 const SYS_IO_PGETEVENTS: i64 = 333;
 
 /// These give `EINTR` whenever a signal is pending, whether or not a handler runs for it: those of signal(7) which fail
-/// after `SIGCONT`, those on sockets with a timeout, and those that could not say which time was left, because that is in
-/// memory which may not be written. `close` is not among them: it has closed.
+/// after `SIGCONT`, those on sockets with a timeout, and those that could not say which time was left, because that is
+/// in memory which may not be written. `close` is not among them: it has closed.
 const NEVER_REPEATED: [i64; 25] = [
     libc::SYS_accept,
     libc::SYS_accept4,
@@ -40,8 +40,9 @@ const NEVER_REPEATED: [i64; 25] = [
     libc::SYS_writev,
 ];
 
-/// For an interrupted thread: if its system call failed because of that alone, leaves it to the kernel to repeat it, just
-/// as the kernel does with others: unless a handler runs first, in which case the program gets its `EINTR` after all.
+/// For an interrupted thread: if its system call failed because of that alone, leaves it to the kernel to repeat it,
+/// just as the kernel does with others: unless a handler runs first, in which case the program gets its `EINTR` after
+/// all.
 ///
 /// `orig_rax` is the number only if the kernel was entered by a system call and no handler has run since.
 pub(crate) fn wind_back(thread: &mut Thread) -> Result<()> {

@@ -24,10 +24,10 @@ pub struct Search {
 impl Stopped {
     /// Looks for words that are in one of `ranges`, which are sorted and do not overlap.
     ///
-    /// A stack that a thread is on is read from the stack pointer up. Where that is not the stack that the thread was made
-    /// with (a signal handler may have its own), that one is read as a whole. Other stacks, of coroutines, may be anywhere in
-    /// private writable memory; of that, at most `elsewhere` bytes are read, at about 2 MiB a millisecond. Memory
-    /// without pages takes its share of them too: a sanitizer reserves hundreds of terabytes.
+    /// A stack that a thread is on is read from the stack pointer up. Where that is not the stack that the thread was
+    /// made with (a signal handler may have its own), that one is read as a whole. Other stacks, of coroutines, may be
+    /// anywhere in private writable memory; of that, at most `elsewhere` bytes are read, at about 2 MiB a millisecond.
+    /// Memory without pages takes its share of them too: a sanitizer reserves hundreds of terabytes.
     pub fn search_stacks(&self, ranges: &[Range<u64>], elsewhere: u64) -> Result<Search> {
         let maps = maps(self.pid())?;
         let mut reader = Reader::new(self.pid(), ranges)?;

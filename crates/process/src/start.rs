@@ -74,7 +74,8 @@ impl Start {
     }
 }
 
-/// Sets the calling thread's signal mask, if one is given, and returns what it was. libc would hide its own two signals.
+/// Sets the calling thread's signal mask, if one is given, and returns what it was. libc would hide its own two
+/// signals.
 pub(crate) fn swap_mask(new: Option<u64>) -> u64 {
     let mut old = 0u64;
     let new = new.as_ref().map_or(ptr::null(), ptr::from_ref);

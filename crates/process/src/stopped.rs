@@ -13,11 +13,11 @@ use crate::{Ending, Event, Options, Stop, StopError, Thread};
 
 /// All threads of a process, standing still as [`Stop::Interrupted`] or [`Stop::Group`]. Dropped, all go on.
 ///
-/// The child of a `vfork` that has not executed anything yet runs in the same memory: it stands still, too, and is among
-/// the threads, with its own process id.
+/// The child of a `vfork` that has not executed anything yet runs in the same memory: it stands still, too, and is
+/// among the threads, with its own process id.
 ///
-/// Signals that come before a thread has stopped are delivered first; it may then stand at the start of a handler. Those
-/// that come later wait in the kernel.
+/// Signals that come before a thread has stopped are delivered first; it may then stand at the start of a handler.
+/// Those that come later wait in the kernel.
 ///
 /// System calls that are woken by the stop are repeated afterwards: most by the kernel, `poll` and `nanosleep` with the
 /// time that is left. `epoll_wait`, `sigtimedwait`, `semtimedop`, `io_getevents` and calls on sockets with a timeout
@@ -46,8 +46,8 @@ struct Found {
 }
 
 impl Stopped {
-    /// Stops all threads, and gives up on those that have not stopped after `patience`: see [`Stopped::late`]. Those that
-    /// are not asleep, but have got no processor, are waited for longer. Failures that are to be expected are
+    /// Stops all threads, and gives up on those that have not stopped after `patience`: see [`Stopped::late`]. Those
+    /// that are not asleep, but have got no processor, are waited for longer. Failures that are to be expected are
     /// [`StopError`]s.
     pub fn stop(pid: i32, patience: Duration) -> Result<Stopped> {
         let begun = Instant::now();
@@ -118,7 +118,8 @@ impl Stopped {
     }
 
     /// Seizes first and interrupts then. A signal that the process ignores is not thrown away by the kernel while the
-    /// thread that it is sent to is traced, and wakes another that does not stand still: which must be one that we see wake.
+    /// thread that it is sent to is traced, and wakes another that does not stand still: which must be one that we see
+    /// wake.
     fn seize_new(&mut self, known: &mut HashSet<i32>, reaper: &Reaper) -> Result<Found> {
         let mut found = Found::default();
         for tid in threads(self.pid).map_err(|_| StopError::Ended)? {
@@ -174,8 +175,8 @@ impl Stopped {
         Ok(())
     }
 
-    /// Moves the threads that have stopped from `late` to `threads`. Those that have ended are not known any more: their
-    /// ids may be given to others.
+    /// Moves the threads that have stopped from `late` to `threads`. Those that have ended are not known any more:
+    /// their ids may be given to others.
     fn gather(&mut self, known: &mut HashSet<i32>) -> Result<()> {
         for mut thread in std::mem::take(&mut self.late) {
             loop {
@@ -234,8 +235,8 @@ impl Stopped {
         &self.late
     }
 
-    /// Lets all threads go on but one, which can be made to call the kernel; not the child of a `vfork`. `None`: there is
-    /// none that stands still.
+    /// Lets all threads go on but one, which can be made to call the kernel; not the child of a `vfork`. `None`: there
+    /// is none that stands still.
     pub fn keep_one(&mut self) -> Option<&mut Thread> {
         let own = |thread: &Thread| thread.pid() == self.pid;
         let kept = self.threads.iter().position(own)?;
@@ -256,7 +257,8 @@ impl Stopped {
         let mut threads = std::mem::take(&mut self.threads);
         threads.append(&mut self.late);
         threads.extend(self.first.take());
-        // Those whose calls an ignored signal could make fail go last: see `seize_new`. Signals are mostly sent to the first.
+        // Those whose calls an ignored signal could make fail go last: see `seize_new`. Signals are mostly sent to the
+        // first.
         threads.sort_by_key(|thread| (is_wound_back(thread), thread.tid() != self.pid));
         threads.retain_mut(|thread| !thread.leave_if_stopped());
         // If they have been killed, the first thread's end is told when all others have been waited for.

@@ -110,8 +110,8 @@ impl Thread {
         }
     }
 
-    /// As [`Thread::wait`]; `None` when `deadline` passes first, or the thread has ended and nobody is told yet: that is
-    /// so for the first thread of a process while others run.
+    /// As [`Thread::wait`]; `None` when `deadline` passes first, or the thread has ended and nobody is told yet: that
+    /// is so for the first thread of a process while others run.
     pub fn wait_until(&mut self, deadline: Instant) -> Result<Option<Event>> {
         let mut pause = Pause::default();
         loop {
@@ -133,7 +133,8 @@ impl Thread {
         if let Some(stop) = self.stop {
             return Ok(Some(Event::Stopped(stop)));
         }
-        // Asked for ends only, the kernel tells of a tracee's stops nevertheless: so look first, and take what was seen.
+        // Asked for ends only, the kernel tells of a tracee's stops nevertheless: so look first, and take what was
+        // seen.
         let look = libc::WSTOPPED | libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
         match ptrace::news(self.tid, look) {
             Ok(None) => Ok(None),
@@ -283,8 +284,8 @@ impl Thread {
         ptrace::set_signal_mask(self.tid, mask).context("cannot write the signal mask")
     }
 
-    /// While the thread stands still: lets the calls that it is made to make pass its seccomp filters, or not any more. Ends
-    /// with the tracing. Only root may, in a process that is under no filter itself.
+    /// While the thread stands still: lets the calls that it is made to make pass its seccomp filters, or not any more.
+    /// Ends with the tracing. Only root may, in a process that is under no filter itself.
     pub fn suspend_seccomp(&mut self, suspended: bool) -> Result<()> {
         let suspended = if suspended {
             PTRACE_O_SUSPEND_SECCOMP

@@ -73,8 +73,8 @@ impl Guardian {
     }
 
     /// When this returns, the guardian has mapped all memory that it was told of. By that, another nopal knows that it
-    /// lives, and leaves the process to it: a guardian that had not run yet when the tool was killed would take out what
-    /// another takes out, too.
+    /// lives, and leaves the process to it: a guardian that had not run yet when the tool was killed would take out
+    /// what another takes out, too.
     pub fn watches(&mut self) {
         for _ in 0..std::mem::take(&mut self.unanswered) {
             let mut has_it = 0u8;
@@ -214,8 +214,8 @@ fn leave_the_program_alone() {
     }
 }
 
-/// A process that changes its mappings meanwhile may not be read, and one that gets no processor may not stop: it is tried
-/// again, since nobody else will.
+/// A process that changes its mappings meanwhile may not be read, and one that gets no processor may not stop: it is
+/// tried again, since nobody else will.
 fn clean_up(regions: &[Arc<Region>]) {
     const ATTEMPTS: u32 = 10;
     const PAUSE: Duration = Duration::from_millis(10);

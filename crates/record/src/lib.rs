@@ -1,8 +1,9 @@
 //! Recording: makes a program and its children traced, from its start or while it runs, and writes the trace.
 //!
-//! - `record` is the whole from start to end: `launch` brings a program to its first instruction, `attach` finds a process
-//!   that runs, and `traced` is one that is traced.
-//! - `places`: which functions, markers and instructions are meant in its files, and the code that is generated for them.
+//! - `record` is the whole from start to end: `launch` brings a program to its first instruction, `attach` finds a
+//!   process that runs, and `traced` is one that is traced.
+//! - `places`: which functions, markers and instructions are meant in its files, and the code that is generated for
+//!   them.
 //! - `memory`: where nopal has its own memory in it, how it gets that, and what tool and process share.
 //! - `text`: jumps are put into its text, switched, and taken out again.
 //! - `collecting`: the buffers that the runtime fills are emptied into the trace.

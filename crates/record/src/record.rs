@@ -66,8 +66,8 @@ fn begin(
 }
 
 /// While a program starts, what is freed is soon wanted again: to get it from the kernel each time, page by page, takes
-/// longer than to use it. It is not for a session in a process that runs already, whose lists of many sites are larger than
-/// this and come again with each command: glibc finds out itself that these are worth keeping.
+/// longer than to use it. It is not for a session in a process that runs already, whose lists of many sites are larger
+/// than this and come again with each command: glibc finds out itself that these are worth keeping.
 fn keep_freed_memory() {
     const MOST: i32 = 32 << 20;
     // What is larger is mostly zeroes that are never used, which the kernel gives for nothing.

@@ -1,5 +1,5 @@
-//! The names of sockets. A session's socket is `session-TOOL.0`; each process that it traces is a symbolic link to it, by
-//! its number. What a dead session has left is removed by its guardian, or by whoever comes upon it.
+//! The names of sockets. A session's socket is `session-TOOL.0`; each process that it traces is a symbolic link to it,
+//! by its number. What a dead session has left is removed by its guardian, or by whoever comes upon it.
 
 use crate::directory::Directory;
 use anyhow::{Context, Result, bail};

@@ -130,7 +130,8 @@ impl Image {
         }
     }
 
-    /// A library that can be run, as libc.so.6 can, has an interpreter too; unlike a program it has a name for the loader.
+    /// A library that can be run, as libc.so.6 can, has an interpreter too; unlike a program it has a name for the
+    /// loader.
     pub fn kind(&self) -> Kind {
         if self.elf.kind == abi::ET_EXEC {
             Kind::Executable
@@ -345,8 +346,8 @@ impl Image {
         Ok((line, first.into_values().collect()))
     }
 
-    /// Where a variable, or something in it, is at an instruction, by the debug information; an error says why it cannot
-    /// be had.
+    /// Where a variable, or something in it, is at an instruction, by the debug information; an error says why it
+    /// cannot be had.
     pub fn variable(&self, address: u64, path: &VariablePath) -> Result<Variable> {
         if self.elf.section(".debug_info").is_some() {
             return variables::find(self, &self.elf, address, path);

@@ -49,7 +49,8 @@ fn a_unit_that_is_longer_than_memory_holds_no_code() {
     assert!(why("-16", "32").contains("no debug information"));
 }
 
-/// Fifteen structures, each of three nameless ones of the kind before: three to the fifteenth power ways to the innermost.
+/// Fifteen structures, each of three nameless ones of the kind before: three to the fifteenth power ways to the
+/// innermost.
 #[test]
 fn a_member_is_not_looked_for_without_end() {
     let nested: String = (1..=15)

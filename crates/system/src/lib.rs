@@ -1,8 +1,8 @@
 //! The system's events, taken from the kernel by perf: who leaves a processor, who gets it, who is woken.
 //!
-//! Where the kernel permits it, these are its scheduler's tracepoints on all processors, and so of all tasks. Else they are
-//! the context switches of the traced processes' own threads, which need no rights. Functions of the kernel that the traced
-//! threads run come from the kernel's own tracer of functions.
+//! Where the kernel permits it, these are its scheduler's tracepoints on all processors, and so of all tasks. Else they
+//! are the context switches of the traced processes' own threads, which need no rights. Functions of the kernel that
+//! the traced threads run come from the kernel's own tracer of functions.
 
 mod clock;
 mod event;
@@ -74,8 +74,8 @@ pub enum News<'a> {
 
 impl System {
     /// Begins to record. `process` and all that it starts are those whose own switches are recorded where no more is
-    /// permitted. The second value says then what is missing and how to allow it. Functions of the kernel, where they are
-    /// asked for, are those of its threads and of all that they start, and of these globs where there are any.
+    /// permitted. The second value says then what is missing and how to allow it. Functions of the kernel, where they
+    /// are asked for, are those of its threads and of all that they start, and of these globs where there are any.
     pub fn open(kinds: Kinds, process: i32, only: &[String]) -> Result<(System, Option<String>)> {
         let functions = match kinds.functions() {
             true => Some(Functions::open(process, &online()?, only)?),
@@ -166,8 +166,8 @@ impl System {
 
     /// Takes what has come since the last time. Returns how many events these were.
     pub fn read(&mut self, take: impl FnMut(u32, News) -> Result<()>) -> Result<u64> {
-        // All that happened on a processor before this is in its rings once they are read; of later events, what is in one
-        // may be told before something earlier that is not in the other yet.
+        // All that happened on a processor before this is in its rings once they are read; of later events, what is in
+        // one may be told before something earlier that is not in the other yet.
         let until = match self.functions {
             Some(_) => counter(),
             None => u64::MAX,

@@ -67,8 +67,8 @@ impl Expected {
     }
 }
 
-/// Finds the packets of a file from a word on, where a packet begins; `packets` has those before. `flaw` is told what had
-/// to be skipped or repaired. Returns where the last whole packet ends, in words.
+/// Finds the packets of a file from a word on, where a packet begins; `packets` has those before. `flaw` is told what
+/// had to be skipped or repaired. Returns where the last whole packet ends, in words.
 pub fn index(
     file: &Mapping,
     from: usize,

@@ -122,8 +122,8 @@ impl Streams {
         Ok(index)
     }
 
-    /// Appends a packet. `chunk` is its header as the thread left it, `packet` the placed one, `bytes` the whole. `last`:
-    /// no other packet will be made of the chunk.
+    /// Appends a packet. `chunk` is its header as the thread left it, `packet` the placed one, `bytes` the whole.
+    /// `last`: no other packet will be made of the chunk.
     pub fn append(
         &mut self,
         index: usize,

@@ -103,14 +103,14 @@ pub enum SystemEvent {
         /// In the function that called it.
         caller: u64,
     },
-    /// So many events are missing from here on; 0: nobody knows how many, since nobody recorded. No record tells it, but the
-    /// packets' headers and notes do.
+    /// So many events are missing from here on; 0: nobody knows how many, since nobody recorded. No record tells it,
+    /// but the packets' headers and notes do.
     Lost { events: u64 },
 }
 
 /// Who has which processor. Not every kernel tells what its idle tasks do: where another processor woke one, the switch
-/// away from it may be missing, and the wake-up that was its reason, too. The switch that follows shows it: a task leaves a
-/// processor that was left idle. (Between other tasks, a number may also change by an exec.)
+/// away from it may be missing, and the wake-up that was its reason, too. The switch that follows shows it: a task
+/// leaves a processor that was left idle. (Between other tasks, a number may also change by an exec.)
 #[derive(Debug, Default)]
 pub struct Succession(HashMap<u32, u32>);
 

@@ -356,7 +356,8 @@ impl Writer {
 
     /// Writes what a chunk holds beyond what is `taken` as a packet: finds its end, fills in a header and appends it.
     /// `chunk` is as the runtime left it, aligned to 8 bytes; what it holds when it is written is of no use. Its
-    /// header's `content_bits` may tell how much its thread had reserved. If the chunk is settled, holes become HOLE records.
+    /// header's `content_bits` may tell how much its thread had reserved. If the chunk is settled, holes become HOLE
+    /// records.
     pub fn rest(&mut self, chunk: &mut [u8], state: State, taken: &mut Taken) -> Result<Chunk> {
         let (header, records) = parts(chunk)?;
         let repeated = self.skip_adopted(&header, records, taken);

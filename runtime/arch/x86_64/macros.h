@@ -32,7 +32,8 @@
 /* In CFI, a constant that the tool replaces by process.mirror - 8. */
 #define MIRROR_OF_SLOT 0xf7, 0x6e, 0x6f, 0x70, 0x61, 0x6c, 0x2e, 0x6d
 
-/* The return address is in the mirror: DW_CFA_expression(16) { const8s MIRROR - 8; plus }, with the CFA on the stack. */
+/* The return address is in the mirror: DW_CFA_expression(16) { const8s MIRROR - 8; plus }, with the CFA on the
+ * stack. */
 	.macro cfi_return_address_in_mirror
 	.cfi_escape 0x10, 16, 10, 0x0f, MIRROR_OF_SLOT, 0x22
 	.endm
@@ -84,9 +85,9 @@
 #define MARK_EVENT 16           /* offsets in struct nopal_mark */
 #define MARK_SHAPE 24
 
-/* Reserves a record of %rdi words behind its clock, whose event's number is \event; %rdx is the program's stack pointer.
- * Leaves the record's address in %rax, and in %rdx the clock, which is to be stored behind the first word when all else
- * is there. Changes %rsi, %r8 and %r9 too. */
+/* Reserves a record of %rdi words behind its clock, whose event's number is \event; %rdx is the program's stack
+ * pointer. Leaves the record's address in %rax, and in %rdx the clock, which is to be stored behind the first word when
+ * all else is there. Changes %rsi, %r8 and %r9 too. */
 	.macro begin_record event, slow, again
 	check_context \slow
 	sub NOPAL_CONTEXT_STACK_LOW(%r9), %rdx

@@ -41,8 +41,8 @@ nopal_detour_end:
 #define SAVED 56                /* what is pushed before the return address */
 #define VALUES (SAVED + 16)
 
-/* Values that are registers. What is between the two names is the action; who measures what it costs to come there leaves
- * it out. %ah and %al keep the flags: lahf knows all but the overflow flag. */
+/* Values that are registers. What is between the two names is the action; who measures what it costs to come there
+ * leaves it out. %ah and %al keep the flags: lahf knows all but the overflow flag. */
 	.globl nopal_stub_probe, nopal_probe_action, nopal_probe_done
 	.type nopal_stub_probe, @function
 	.balign 64

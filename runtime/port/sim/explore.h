@@ -3,7 +3,8 @@
  * Exhaustive exploration: from the first state, all that can happen is tried in every state that is reached, until no
  * new state is found or one breaks a rule. A state is the contents of some memory; steps change it in place.
  *
- * States are told apart by 128 bits of hash: among a hundred million, two are taken for one with a chance of 1 in 10^22.
+ * States are told apart by 128 bits of hash: among a hundred million, two are taken for one with a chance of 1 in
+ * 10^22.
  */
 #ifndef NOPAL_SIM_EXPLORE_H
 #define NOPAL_SIM_EXPLORE_H

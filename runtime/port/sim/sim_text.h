@@ -2,8 +2,8 @@
  *
  * Text that processors run while it is changed, as hardware promises it and no better. What a processor has read ahead
  * since it last synchronised it may run at any time: of each aligned pair of bytes, it may see any value that stood
- * there since, now an older one and now a newer one. Only a store of an aligned pair is a single store; bytes of anything
- * else become visible one by one, in any order.
+ * there since, now an older one and now a newer one. Only a store of an aligned pair is a single store; bytes of
+ * anything else become visible one by one, in any order.
  *
  * Everything that port/text.h says takes effect later, one store or processor at a time, by steps that the exploration
  * chooses. It all stands in sim_text and sim_processors, which are parts of the explored state.
@@ -60,8 +60,8 @@ bool sim_text_is_busy(void);
 #define SIM_TEXT_STEPS (SIM_STORES + SIM_PROCESSORS + 1)
 bool sim_text_step(uint32_t number);
 
-/* What `processor` may find in `count` bytes, up to 8, from `at` on: the `way`-th of its ways to see them, from 0. False
- * behind the last; there may be `ways` at most. */
+/* What `processor` may find in `count` bytes, up to 8, from `at` on: the `way`-th of its ways to see them, from 0.
+ * False behind the last; there may be `ways` at most. */
 bool sim_text_fetch(const struct sim_processor *processor, uint32_t at, uint32_t count, uint32_t way, uint32_t ways,
 		    uint8_t *bytes);
 

@@ -5,7 +5,8 @@
  * -fsanitize=thread, and what the compiler then calls is here, in place of that sanitizer's library.
  *
  * Which accesses an actor has to know of before it makes one of its own to the same memory is kept by the rules of C's
- * memory model, so that an order left out is found on any processor. An operation can be weakened, as a mistake to plant.
+ * memory model, so that an order left out is found on any processor. An operation can be weakened, as a mistake to
+ * plant.
  */
 #ifndef NOPAL_SIM_ACTORS_H
 #define NOPAL_SIM_ACTORS_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * Functions whose first two instructions a jump displaces: inserted and removed while all is stopped, switched while all
- * run. A thunk wraps the call, runs the displaced instructions and goes on behind the window.
+ * Functions whose first two instructions a jump displaces: inserted and removed while all is stopped, switched while
+ * all run. A thunk wraps the call, runs the displaced instructions and goes on behind the window.
  *
  * Up to three processors call function 0, function 1, and function 0 again, for ever; a signal handler may come at any
  * instruction, and calls function 1. One patcher inserts, switches and removes either site, or both at once, and frees

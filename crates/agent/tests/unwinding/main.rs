@@ -112,7 +112,8 @@ impl World {
         }
     }
 
-    /// Follows all ways from `start`. Where one address is come by with more frames than `FRAMES`, %rbp is none of them.
+    /// Follows all ways from `start`. Where one address is come by with more frames than `FRAMES`, %rbp is none of
+    /// them.
     fn explore(&mut self, start: u64, state: State) {
         // Ends, as joining only ever forgets.
         let mut todo = vec![(start, state)];

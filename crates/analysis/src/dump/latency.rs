@@ -1,4 +1,5 @@
-//! The latency trace of Linux: the longest call of a function, or the worst case of a tracer, and what was recorded in it.
+//! The latency trace of Linux: the longest call of a function, or the worst case of a tracer, and what was recorded in
+//! it.
 
 use std::collections::VecDeque;
 use std::io::Write;

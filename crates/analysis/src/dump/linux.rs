@@ -150,8 +150,8 @@ impl<'a> LineWriter<'a> {
         self.push_told(text, moment, told);
     }
 
-    /// `comm-pid flags time and mark: function (caller)`: the mark tells that the next line comes more than 1 us (`+`) or
-    /// 100 us (`!`) later.
+    /// `comm-pid flags time and mark: function (caller)`: the mark tells that the next line comes more than 1 us (`+`)
+    /// or 100 us (`!`) later.
     pub fn short(&self, text: &mut Vec<u8>, moment: &Moment, told: &Told) {
         let comm: String = moment.comm.chars().take(8).collect();
         let thread = moment.thread;

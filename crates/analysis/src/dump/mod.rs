@@ -26,9 +26,9 @@ pub enum Format {
     /// A line a record: `E` or `X`, address of the function, counter, thread, then four arguments or the result, each
     /// of 16 hexadecimal digits. Values that were not recorded are 0.
     Devtrace,
-    /// A line an entry: `CPU 1: comm:pid function+0x0/size <-- parent+-/size`; and one a system's event: `CPU 1: comm:pid
-    /// 8:49:S --> 11:115 group_balance`. Where in the parent the call is, is not recorded: `-` stands for that, as for the
-    /// CPU where no event told it.
+    /// A line an entry: `CPU 1: comm:pid function+0x0/size <-- parent+-/size`; and one a system's event: `CPU 1:
+    /// comm:pid 8:49:S --> 11:115 group_balance`. Where in the parent the call is, is not recorded: `-` stands for
+    /// that, as for the CPU where no event told it.
     Function,
     /// The longest call of a function, as a latency trace.
     Latency(Latency),

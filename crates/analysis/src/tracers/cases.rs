@@ -61,7 +61,8 @@ impl Run {
         self.latency.expire(clock)
     }
 
-    /// Whether what happens to a thread is the end of a case that had ended before: the system did not tell that it ran.
+    /// Whether what happens to a thread is the end of a case that had ended before: the system did not tell that it
+    /// ran.
     fn has_ended_untold(&mut self, happening: &Happening) -> bool {
         let thread = &happening.value;
         match happening.what {
@@ -107,8 +108,9 @@ impl Cases {
         &mut self.runs
     }
 
-    /// Takes what has happened, in the order of clocks, and on which processor, if that is known. `found` is told of cases
-    /// that end with it: the number of the tracer, and whether it is the worst of its processor or above the threshold.
+    /// Takes what has happened, in the order of clocks, and on which processor, if that is known. `found` is told of
+    /// cases that end with it: the number of the tracer, and whether it is the worst of its processor or above the
+    /// threshold.
     pub fn tell(
         &mut self,
         thread: u32,

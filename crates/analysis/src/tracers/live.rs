@@ -54,7 +54,8 @@ pub struct Report {
 
 struct Watching {
     roles: Roles,
-    /// Made when something has happened: what a tracer needs may be inserted, and told of, after it has begun to listen.
+    /// Made when something has happened: what a tracer needs may be inserted, and told of, after it has begun to
+    /// listen.
     cases: Option<Cases>,
     threads: HashMap<ThreadKey, Thread>,
     /// By number.

@@ -1,8 +1,8 @@
 //! Tracers of latency: from which event to which it is measured, and what pairs the two.
 //!
-//! Records of a thread become happenings ([`Watcher`]): a lock is taken, a section begins. Happenings of all threads, in
-//! the order of their clocks, become cases ([`Cases`]), by the mechanism of `runtime/core/latency.c`. [`of_trace`] does
-//! that for a trace that is there, [`Live`] for one that is being made.
+//! Records of a thread become happenings ([`Watcher`]): a lock is taken, a section begins. Happenings of all threads,
+//! in the order of their clocks, become cases ([`Cases`]), by the mechanism of `runtime/core/latency.c`. [`of_trace`]
+//! does that for a trace that is there, [`Live`] for one that is being made.
 
 mod cases;
 mod handlers;

@@ -7,8 +7,8 @@ use nopal_trace::Marker;
 use super::Need;
 use crate::names::Pattern;
 
-/// Where a section begins or ends, as it was written: `FUNCTION`, its entry; `FUNCTION.end`, its return; `FUNCTION.arg1`
-/// to `arg6` and `FUNCTION.result`, the same with a value; `MARKER`; `MARKER.FIELD`.
+/// Where a section begins or ends, as it was written: `FUNCTION`, its entry; `FUNCTION.end`, its return;
+/// `FUNCTION.arg1` to `arg6` and `FUNCTION.result`, the same with a value; `MARKER`; `MARKER.FIELD`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Point {
     pub text: String,

@@ -7,8 +7,8 @@
 //!
 //! A number with ns, us, ms or s is a time in nanoseconds, as durations are.
 //!
-//! Values have 64 bits and wrap; they are signed, but `>>` fills with zeroes, as addresses want it. `int` takes the lower
-//! 32 bits with their sign, as a function of type `int` means its result. What is divided by 0 is 0.
+//! Values have 64 bits and wrap; they are signed, but `>>` fills with zeroes, as addresses want it. `int` takes the
+//! lower 32 bits with their sign, as a function of type `int` means its result. What is divided by 0 is 0.
 
 use anyhow::{Result, bail, ensure};
 

@@ -18,8 +18,8 @@ pub use condition::{Condition, Met};
 pub use expression::Expression;
 use expression::Inputs;
 
-/// Which value of which functions: `read`, `read.result`, `read.arg1 >> 12`; of a marker: `net_rx.len`; or of a tracer's
-/// cases: `lockhold`, `read..write`.
+/// Which value of which functions: `read`, `read.result`, `read.arg1 >> 12`; of a marker: `net_rx.len`; or of a
+/// tracer's cases: `lockhold`, `read..write`.
 pub struct What {
     /// As the user wrote it.
     pub text: String,
@@ -126,7 +126,8 @@ impl What {
         }
     }
 
-    /// The values shall have groups: of calls, by an expression of the same call; of markers, by a field of the same one.
+    /// The values shall have groups: of calls, by an expression of the same call; of markers, by a field of the same
+    /// one.
     pub fn group_by(&mut self, text: &str, markers: &Markers) -> Result<()> {
         self.group = Some(match self.text.rsplit_once('.') {
             Some((marker, _)) if !self.fields.is_empty() => {
@@ -287,8 +288,8 @@ fn run<T: Tally, const PLAIN: bool>(
     Ok(readers.into_iter().map(|reader| reader.tally).collect())
 }
 
-/// Gives how long the cases of a tracer took that pass the filter, at least one, to a tally, and the cases to `found`. A
-/// case is of the thread in which it ended, and of no function. Tells what the tracer missed.
+/// Gives how long the cases of a tracer took that pass the filter, at least one, to a tally, and the cases to `found`.
+/// A case is of the thread in which it ended, and of no function. Tells what the tracer missed.
 pub fn cases<T: Tally>(
     trace: &Trace,
     names: &Names,

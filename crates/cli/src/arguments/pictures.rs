@@ -106,8 +106,8 @@ fn rows() -> clap::builder::RangedU64ValueParser {
 
 /// A flame graph as SVG, which a browser searches
 ///
-/// A box is a function on one path of calls, as wide as the time spent there, with all that it called. Threads are summed
-/// up.
+/// A box is a function on one path of calls, as wide as the time spent there, with all that it called. Threads are
+/// summed up.
 #[derive(Debug, Args)]
 pub struct Flame {
     #[command(flatten)]

@@ -177,8 +177,8 @@ fn serve(
     }
 }
 
-/// Whether there still is a terminal, of which the library that reads keys does not tell. Waits for a key, at most so many
-/// milliseconds.
+/// Whether there still is a terminal, of which the library that reads keys does not tell. Waits for a key, at most so
+/// many milliseconds.
 fn is_there(wait: i32) -> Result<bool> {
     let mut input = libc::pollfd {
         fd: libc::STDIN_FILENO,

@@ -47,7 +47,8 @@ fn a_cached_plan_is_the_same_and_private() {
     assert_eq!(fs::read(&file).unwrap(), written);
 }
 
-/// Puts a plan with one site and one function less into the cache, as if it had been made so: whoever reads it can be told.
+/// Puts a plan with one site and one function less into the cache, as if it had been made so: whoever reads it can be
+/// told.
 fn shortened(directory: &Path, library: &Built) -> (PathBuf, Plan) {
     let image = library.image();
     let made = Plan::cached(&image, directory).unwrap();

@@ -88,8 +88,8 @@ impl Collector {
         }
     }
 
-    /// Writes what threads have handed over; not all of it where somebody listens, who is to be obeyed before long. Returns
-    /// how many chunks it was about.
+    /// Writes what threads have handed over; not all of it where somebody listens, who is to be obeyed before long.
+    /// Returns how many chunks it was about.
     pub fn round(&mut self, region: &Region, writer: &mut Writer) -> Result<usize> {
         let most = match writer.has_listeners() {
             true => HEARD_AT_ONCE,
@@ -104,7 +104,8 @@ impl Collector {
         Ok(heard + freed)
     }
 
-    /// Writes what threads have recorded so far in chunks that they still fill. The flight recorder has no use for that.
+    /// Writes what threads have recorded so far in chunks that they still fill. The flight recorder has no use for
+    /// that.
     pub fn flush(&mut self, region: &Region, writer: &mut Writer) -> Result<()> {
         if self.keep == Keep::Newest {
             return Ok(());
@@ -376,8 +377,8 @@ impl Collector {
         }
     }
 
-    /// The flight recorder keeps a quarter of the chunks free, at the cost of the oldest, of which it gives up so many at
-    /// most. Returns how many.
+    /// The flight recorder keeps a quarter of the chunks free, at the cost of the oldest, of which it gives up so many
+    /// at most. Returns how many.
     pub fn give_up(&mut self, region: &Region, most: usize, writer: &mut Writer) -> Result<usize> {
         let mut full: Vec<(u64, usize)> = Vec::new();
         let mut taken = 0;
@@ -444,8 +445,8 @@ pub fn thread_notes(region: &Region, key: ThreadKey) -> impl Iterator<Item = Not
     namespace.into_iter().chain(forked).chain([thread])
 }
 
-/// Whether a process that records into a region is known to call itself by another number than we do: its ancestor does,
-/// or who has the number out here began before us, and so is no fork of a traced process.
+/// Whether a process that records into a region is known to call itself by another number than we do: its ancestor
+/// does, or who has the number out here began before us, and so is no fork of a traced process.
 fn is_in_namespace(region: &Region, process: u32) -> bool {
     let (ancestor, process) = (region.process(), process as i32);
     let nested = || {

@@ -24,9 +24,9 @@ const fn function(turns: u16) -> [u8; 10] {
     [0xb8, low, high, 0, 0, 0xff, 0xc8, 0x75, 0xfc, 0xc3]
 }
 
-/// Functions of about 20 to 160 ns. A processor does more or less of recording beside what else it has to do: most where it
-/// foresees the end of a loop, as of the shorter ones, less where it does not, and least in a function that does nothing,
-/// whose caller waits for recording alone. The mean counts.
+/// Functions of about 20 to 160 ns. A processor does more or less of recording beside what else it has to do: most
+/// where it foresees the end of a loop, as of the shorter ones, less where it does not, and least in a function that
+/// does nothing, whose caller waits for recording alone. The mean counts.
 const FUNCTIONS: [[u8; 10]; 4] = [function(75), function(150), function(300), function(600)];
 
 /// Room for the records of all calls, with arguments too.

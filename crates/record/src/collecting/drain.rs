@@ -67,8 +67,8 @@ impl Shared {
             .take()
     }
 
-    /// Has all that is recorded at this moment written, and waits for it: a few milliseconds. An error: nobody writes any
-    /// more.
+    /// Has all that is recorded at this moment written, and waits for it: a few milliseconds. An error: nobody writes
+    /// any more.
     pub fn flush(&self) -> Result<()> {
         let mut flushes = self.flushes.lock().unwrap_or_else(PoisonError::into_inner);
         flushes.asked += 1;

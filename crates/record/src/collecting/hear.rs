@@ -30,8 +30,8 @@ impl Hearing {
         }
     }
 
-    /// A round over chunks that are not about to be written or given up, of which no more than `most` are full. Returns how many
-    /// of these there were.
+    /// A round over chunks that are not about to be written or given up, of which no more than `most` are full. Returns
+    /// how many of these there were.
     pub fn round(&mut self, region: &Region, writer: &mut Writer, most: usize) -> Result<usize> {
         if !writer.has_listeners() {
             self.threads.clear();

@@ -17,7 +17,8 @@ pub fn kinds_of(tracers: &[Tracer]) -> Result<Kinds> {
 }
 
 impl Session {
-    /// Records what the options and these tracers ask for, from now on. An error says what is forbidden, and how to allow it.
+    /// Records what the options and these tracers ask for, from now on. An error says what is forbidden, and how to
+    /// allow it.
     pub(crate) fn record_system(&mut self, tracers: &[Tracer]) -> Result<()> {
         let kinds = [self.options.events, kinds_of(tracers)?]
             .into_iter()

@@ -105,8 +105,8 @@ impl Arena {
     /// The memory at `next`, for a block of `bytes` at most, which `keep` then makes one of the arena's.
     pub fn room(&mut self, bytes: usize) -> Result<&mut [u8]> {
         let at = self.next();
-        // SAFETY: behind all that is used; the arena, which nobody else can use meanwhile, gives it to this caller only,
-        // and the process cannot write it.
+        // SAFETY: behind all that is used; the arena, which nobody else can use meanwhile, gives it to this caller
+        // only, and the process cannot write it.
         unsafe { self.piece(at, bytes)?.room(at, bytes) }
     }
 

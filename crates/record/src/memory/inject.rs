@@ -136,8 +136,8 @@ impl<'a> Injector<'a> {
         self.calls(&calls, &[]).map(|_| ())
     }
 
-    /// Maps shared files, aligned like a chunk: the region, and behind it the page that is mapped wherever the region is.
-    /// Closes both.
+    /// Maps shared files, aligned like a chunk: the region, and behind it the page that is mapped wherever the region
+    /// is. Closes both.
     pub fn map_region(
         &mut self,
         space: &mut Space,

@@ -56,8 +56,8 @@ pub struct Question {
 }
 
 impl Region {
-    /// Makes `file`, new and empty, a region of `process` and its forks, with `buffer` bytes of chunks, at least two, and
-    /// room for more up to `room` bytes.
+    /// Makes `file`, new and empty, a region of `process` and its forks, with `buffer` bytes of chunks, at least two,
+    /// and room for more up to `room` bytes.
     pub fn create(
         file: OwnedFd,
         buffer: u64,
@@ -189,8 +189,8 @@ impl Region {
         (self.room * CHUNK_BYTES) as u64
     }
 
-    /// From now on threads take chunks of `buffer` bytes together, within the room that there is. Those beyond that they
-    /// have are collected as ever; the memory of the others is given back, unless the system counts memory.
+    /// From now on threads take chunks of `buffer` bytes together, within the room that there is. Those beyond that
+    /// they have are collected as ever; the memory of the others is given back, unless the system counts memory.
     pub fn resize(&self, buffer: u64) {
         let count = chunks_for(buffer).min(self.room);
         self.chunks.fetch_max(count, Ordering::Relaxed);
@@ -207,7 +207,8 @@ impl Region {
         }
     }
 
-    /// Drops the pages of a chunk that is free. A thread that still takes it afterwards finds the zeroes that it expects.
+    /// Drops the pages of a chunk that is free. A thread that still takes it afterwards finds the zeroes that it
+    /// expects.
     fn give_back(&self, chunk: usize) {
         let state = self.state(chunk);
         // Acquire pairs with the release of who has freed it; so that no thread takes it meanwhile, it is owned.

@@ -16,8 +16,8 @@ unsafe impl Send for SharedMemory {}
 // SAFETY: as above; the value itself does not access it.
 unsafe impl Sync for SharedMemory {}
 
-/// Makes a file of memory `bytes` long. Where the system counts memory, it gets all its pages, so that nobody is killed for
-/// want of one later.
+/// Makes a file of memory `bytes` long. Where the system counts memory, it gets all its pages, so that nobody is killed
+/// for want of one later.
 pub fn lengthen(file: BorrowedFd, bytes: u64) -> std::io::Result<()> {
     let (file, bytes) = (file.as_raw_fd(), bytes as libc::off_t);
     // SAFETY: system calls on an open descriptor.

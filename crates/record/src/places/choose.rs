@@ -43,8 +43,8 @@ pub struct Needed {
 }
 
 impl Wanted {
-    /// The sites of `module` to trace, and what to record of each: `usual`, and what is needed beside. `imports` are the
-    /// addresses, in the process, that the executable calls.
+    /// The sites of `module` to trace, and what to record of each: `usual`, and what is needed beside. `imports` are
+    /// the addresses, in the process, that the executable calls.
     pub fn sites<'a>(
         &self,
         module: &'a Loaded,
@@ -103,8 +103,8 @@ impl Wanted {
         refused.filter(|refused| chooses(refused.address)).collect()
     }
 
-    /// The addresses in the file of all of these: sites, and functions that are refused. Only `candidates` are looked at,
-    /// if they are given.
+    /// The addresses in the file of all of these: sites, and functions that are refused. Only `candidates` are looked
+    /// at, if they are given.
     pub fn functions(
         &self,
         module: &Loaded,

@@ -299,8 +299,8 @@ impl Files {
         )
     }
 
-    /// The functions whose names are most like that of a pattern which means none; those of exactly this name with their
-    /// libraries, which have to be named to mean them.
+    /// The functions whose names are most like that of a pattern which means none; those of exactly this name with
+    /// their libraries, which have to be named to mean them.
     pub fn nearest(&self, pattern: &str) -> Vec<String> {
         let wanted = bare(pattern);
         let files = self.by_identity.values();
@@ -334,8 +334,8 @@ impl Files {
         number_in(numbers, address)
     }
 
-    /// The numbers of sites, the same in every process, and those of them that the trace must be told of before they are
-    /// used. `sites` are in the order of addresses.
+    /// The numbers of sites, the same in every process, and those of them that the trace must be told of before they
+    /// are used. `sites` are in the order of addresses.
     pub fn number<'a>(&mut self, file: &'a File, sites: &[&'a Site]) -> (Vec<u32>, NewSites<'a>) {
         let known = self.numbers.entry(file.index).or_default();
         let mut all = Vec::with_capacity(sites.len());

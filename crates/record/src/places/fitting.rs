@@ -1,5 +1,5 @@
-//! Whether what a recording begins with fits anything. If nothing does, it is a mistake, which is told of before a process
-//! is touched.
+//! Whether what a recording begins with fits anything. If nothing does, it is a mistake, which is told of before a
+//! process is touched.
 
 use crate::options::Options;
 use crate::places::choose::{Loaded, Wanted, imported};

@@ -96,7 +96,8 @@ impl Traced {
         }
     }
 
-    /// Makes the thunks of `chosen`, for which there is room, switched on or off. The trace knows them when this returns.
+    /// Makes the thunks of `chosen`, for which there is room, switched on or off. The trace knows them when this
+    /// returns.
     pub fn add_sites(
         &mut self,
         module: &Loaded,

@@ -1,8 +1,8 @@
 //! Switches markers of processes that run.
 //!
 //! Where a marker's NOP lies in the window of a traced function, it runs among the displaced instructions. While the
-//! function's jump is in the text, the marker is on there only, and its place in the text is as in the file: so a window
-//! always holds what generated code says of it.
+//! function's jump is in the text, the marker is on there only, and its place in the text is as in the file: so a
+//! window always holds what generated code says of it.
 
 use crate::places::chosen::Chosen;
 use crate::places::markers::{Wanted, place_in_body};

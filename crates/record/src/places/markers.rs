@@ -11,7 +11,8 @@ use nopal_symbols::{MARKER_BYTES, MARKER_NOP, Marker, Selection, State, Switch};
 use nopal_trace::{Field, FieldKind, Note, event_number};
 use std::collections::HashMap;
 
-/// The markers that the user asked for: whether those that a pattern means are on. The last that means a marker decides.
+/// The markers that the user asked for: whether those that a pattern means are on. The last that means a marker
+/// decides.
 ///
 /// Each with whether its pattern has a colon: only such a one means static probes.
 pub struct Wanted(Vec<(Selection, bool, bool)>);
@@ -131,8 +132,8 @@ pub fn place_in_body(site: &Site, base: u64, address: u64) -> Option<usize> {
 pub type Numbers = HashMap<(u32, usize), u32>;
 
 impl Traced {
-    /// Makes the trace know the chosen markers of a module, and tells of those that cannot be used. Gives the words that
-    /// are changed when they are filled in.
+    /// Makes the trace know the chosen markers of a module, and tells of those that cannot be used. Gives the words
+    /// that are changed when they are filled in.
     pub fn number_markers(&self, module: &Loaded, workshop: &mut Workshop) -> Result<Vec<Change>> {
         let wanted = &workshop.settings.markers;
         if wanted.chooses_none() {

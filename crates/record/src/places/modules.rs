@@ -52,8 +52,8 @@ fn name_tells(name: &str) -> bool {
         .any(|part| file.contains(part))
 }
 
-/// Opens and plans the executable, while its process is still on the way to its first code, and then what libraries it has
-/// mapped by then. What goes wrong is told when it is asked for.
+/// Opens and plans the executable, while its process is still on the way to its first code, and then what libraries it
+/// has mapped by then. What goes wrong is told when it is asked for.
 pub fn prepare(process: i32, files: &mut Files) {
     let Ok(path) = nopal_process::executable(process) else {
         return;

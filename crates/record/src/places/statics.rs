@@ -96,7 +96,8 @@ pub fn names_of_statics(module: &Loaded, wanted: &Wanted) -> impl Iterator<Item 
 
 // ---- operands ----
 
-/// As the assembler wrote it: `%edi`, `16(%rsp)`, `symbol+4(%rip)`, `$5`. No floating point, and no memory by two registers.
+/// As the assembler wrote it: `%edi`, `16(%rsp)`, `symbol+4(%rip)`, `$5`. No floating point, and no memory by two
+/// registers.
 fn value(argument: &Argument, image: &Image) -> Option<Value> {
     if argument.float {
         return None;

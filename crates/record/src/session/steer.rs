@@ -22,8 +22,8 @@ impl Handle {
         (Handle { work, shared }, asked)
     }
 
-    /// Has all that is recorded at this moment written to the trace, and waits for it: a few milliseconds. An error: the
-    /// session is over.
+    /// Has all that is recorded at this moment written to the trace, and waits for it: a few milliseconds. An error:
+    /// the session is over.
     pub fn flush(&self) -> Result<()> {
         self.shared.flush()
     }

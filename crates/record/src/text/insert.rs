@@ -68,9 +68,9 @@ impl Traced {
         self.settle_markers(workshop)
     }
 
-    /// Puts jumps into the text while all threads stand still. A thread that stands in a window goes on in the displaced
-    /// instructions. Returns the changes that must wait: a thread will return into their windows, most of all from a
-    /// signal handler.
+    /// Puts jumps into the text while all threads stand still. A thread that stands in a window goes on in the
+    /// displaced instructions. Returns the changes that must wait: a thread will return into their windows, most of all
+    /// from a signal handler.
     pub fn insert_stopped(
         &mut self,
         stopped: &mut Stopped,

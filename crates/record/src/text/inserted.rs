@@ -16,8 +16,8 @@ pub struct Inserted {
     switches: OnceCell<Switches>,
 }
 
-/// What there is to know of all functions to switch them. A switch reads all that, found in no cache: so it is as little
-/// as can be.
+/// What there is to know of all functions to switch them. A switch reads all that, found in no cache: so it is as
+/// little as can be.
 #[derive(Clone, Default)]
 pub struct Switches {
     /// In order.

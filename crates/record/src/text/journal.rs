@@ -1,5 +1,5 @@
-//! What nopal has put into a process, read from the process itself: so that anybody can take it out again. Nothing of it
-//! is believed that the kernel's list of mappings or the text does not bear out.
+//! What nopal has put into a process, read from the process itself: so that anybody can take it out again. Nothing of
+//! it is believed that the kernel's list of mappings or the text does not bear out.
 
 use crate::memory::own_memory::pointers_bytes;
 use crate::text::change::Change;

@@ -38,8 +38,8 @@ const ELSEWHERE: u64 = 8 << 20;
 /// 2. stop all threads
 /// 3. let those in generated code run out of it, instruction by instruction
 /// 4. put the text back, but for the hooks; no new frame is wrapped by threads that are out
-/// 5. unwrap the frames that are: `*slot = mirror[slot]`; but not those of threads that unwind: an unwinder has copies of
-///    slots on its stack, and still has to be told of thunks by the hooks
+/// 5. unwrap the frames that are: `*slot = mirror[slot]`; but not those of threads that unwind: an unwinder has copies
+///    of slots on its stack, and still has to be told of thunks by the hooks
 /// 6. where no frame is wrapped any more, put back the rest of the text
 /// 7. where nothing can return into generated code either, give SIGTRAP back, and then its memory and the pages of text
 /// 8. let go; again from 2 where something is left to do
@@ -77,8 +77,8 @@ pub fn remove(journal: &Journal) -> Result<()> {
 }
 
 /// The mappings with the stacks of threads that are in an unwinder, or called by it, and may be on their way through
-/// generated code, of which words were `found` on their stacks. What a stack holds may be left from calls that are over;
-/// so a thread that waits in a system call is only taken for one that unwinders have called if one is `careful`.
+/// generated code, of which words were `found` on their stacks. What a stack holds may be left from calls that are
+/// over; so a thread that waits in a system call is only taken for one that unwinders have called if one is `careful`.
 fn unwinding(
     journal: &Journal,
     stopped: &Stopped,
@@ -177,7 +177,8 @@ fn is_after_call(memory: &Memory, address: u64) -> bool {
     memory.read(address, &mut code).is_ok() && code == AFTER_CALL
 }
 
-/// Makes threads without contexts of them all, and of those that will get the control blocks of threads that have ended.
+/// Makes threads without contexts of them all, and of those that will get the control blocks of threads that have
+/// ended.
 fn forget_contexts(journal: &Journal, memory: &Memory) -> Result<()> {
     let mut words = journal.words_in_threads(memory)?.into_iter();
     words.try_for_each(|word| memory.write(word, &0u64.to_le_bytes()))

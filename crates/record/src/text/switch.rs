@@ -40,9 +40,9 @@ impl Traced {
         self.store_pairs(changes.map(|change| (change.entry, change.switch(on))))
     }
 
-    /// In the order of addresses, neighbours are stored soonest. Each store waits until no other processor has a copy of
-    /// that code. A processor goes on meanwhile, but has room for some dozens of stores only: so there are no others in
-    /// the loop.
+    /// In the order of addresses, neighbours are stored soonest. Each store waits until no other processor has a copy
+    /// of that code. A processor goes on meanwhile, but has room for some dozens of stores only: so there are no others
+    /// in the loop.
     fn store_pairs(&self, pairs: impl Iterator<Item = (u64, [u8; 2])>) -> Result<()> {
         let mut known: Option<&Code> = None;
         for (entry, pair) in pairs {

@@ -22,8 +22,8 @@ const RESTORER: u64 = 0x0400_0000;
 /// Not on an alternate stack: what the signal leaves there looks like a handler that will return to generated code.
 const FLAGS: u64 = (libc::SA_SIGINFO | libc::SA_RESTART) as u64 | RESTORER;
 
-/// The first pause for a thread that has met a breakpoint, and not been told yet; each is twice as long as the one before, as
-/// a busy machine may let it wait for a processor. All are within what a thread waits for an answer
+/// The first pause for a thread that has met a breakpoint, and not been told yet; each is twice as long as the one
+/// before, as a busy machine may let it wait for a processor. All are within what a thread waits for an answer
 /// (`runtime/core/request.c`).
 const PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
 const ATTEMPTS: u32 = 11;
@@ -40,8 +40,8 @@ impl Traced {
         prepared
     }
 
-    /// Makes our handler that of SIGTRAP, unless it is already. `thread` is stopped. Refused where the program could not
-    /// live with breakpoints.
+    /// Makes our handler that of SIGTRAP, unless it is already. `thread` is stopped. Refused where the program could
+    /// not live with breakpoints.
     pub fn handle_traps(&self, thread: &mut Thread) -> Result<()> {
         let at = self.places.head + nopal_agent::traps_offset();
         let handled = held(&self.memory, at)?.ours[0] != 0;
@@ -139,8 +139,8 @@ pub fn held(memory: &Memory, at: u64) -> Result<Traps> {
     Ok(traps)
 }
 
-/// Makes the action of SIGTRAP again what it was, if it is still ours: while all threads stand still, and no breakpoint is
-/// in the text. False while a thread has met one and has not been told yet.
+/// Makes the action of SIGTRAP again what it was, if it is still ours: while all threads stand still, and no breakpoint
+/// is in the text. False while a thread has met one and has not been told yet.
 pub fn give_back(stopped: &mut Stopped, memory: &Memory, at: u64) -> Result<bool> {
     let traps = held(memory, at)?;
     if traps.ours[0] == 0 {

@@ -8,7 +8,8 @@ use anyhow::Result;
 use nopal_process::{StopError, Stopped};
 use std::time::Duration;
 
-/// How often threads are let go that were about to wrap a call in a place where they cannot be stepped, and for how long.
+/// How often threads are let go that were about to wrap a call in a place where they cannot be stepped, and for how
+/// long.
 const ATTEMPTS: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(1);
 

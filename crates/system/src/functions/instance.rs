@@ -1,5 +1,5 @@
-//! An instance of tracefs of nopal's own: a directory with the files of a tracer, and rings that nobody else reads. It is
-//! named for the process that made it.
+//! An instance of tracefs of nopal's own: a directory with the files of a tracer, and rings that nobody else reads. It
+//! is named for the process that made it.
 
 use crate::tracepoint::tracing;
 use anyhow::{Context, Error, Result, anyhow, bail, ensure};

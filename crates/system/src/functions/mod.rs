@@ -1,5 +1,5 @@
-//! Functions of the kernel that some threads run, as the kernel's tracer of functions tells them: where each begins, and who
-//! called it. That it ended is not told.
+//! Functions of the kernel that some threads run, as the kernel's tracer of functions tells them: where each begins,
+//! and who called it. That it ended is not told.
 
 mod instance;
 mod page;
@@ -59,8 +59,8 @@ pub fn missing() -> Option<String> {
 }
 
 impl Functions {
-    /// Of the threads of a process, and of those that they start from now on; of the functions that fit one of these globs,
-    /// or of all.
+    /// Of the threads of a process, and of those that they start from now on; of the functions that fit one of these
+    /// globs, or of all.
     pub fn open(process: i32, processors: &[u32], only: &[String]) -> Result<Functions> {
         Functions::of_instance(process, processors, only)
             .context("functions of the kernel cannot be recorded")

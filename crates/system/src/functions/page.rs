@@ -1,5 +1,5 @@
-//! A page of the kernel's ring, as `trace_pipe_raw` gives it: a time, how many bytes of events there are, and these. Each
-//! event tells how much later it came than the one before.
+//! A page of the kernel's ring, as `trace_pipe_raw` gives it: a time, how many bytes of events there are, and these.
+//! Each event tells how much later it came than the one before.
 
 use crate::tracepoint::{offset, tracing};
 use anyhow::{Context, Result};
@@ -46,8 +46,8 @@ impl Layout {
         })
     }
 
-    /// Tells of each function that was entered on a page, and when, in ticks or nanoseconds as the ring's clock has it. What
-    /// makes no sense ends the page.
+    /// Tells of each function that was entered on a page, and when, in ticks or nanoseconds as the ring's clock has it.
+    /// What makes no sense ends the page.
     pub fn events(&self, page: &[u8], found: impl FnMut(u64, SystemEvent)) {
         events(page, |body| self.function(body), found);
     }

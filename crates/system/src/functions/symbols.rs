@@ -59,8 +59,8 @@ pub fn are_told() -> Result<()> {
     Ok(())
 }
 
-/// Of lines such as `ffffffff812a6040 T vfs_write`, those of code. Of several names of one address, the kernel itself takes
-/// the first.
+/// Of lines such as `ffffffff812a6040 T vfs_write`, those of code. Of several names of one address, the kernel itself
+/// takes the first.
 fn parse(text: &str) -> (Vec<(u64, String)>, u64) {
     let names = text.lines().filter_map(|line| {
         let (address, rest) = line.split_once(' ')?;
