@@ -94,10 +94,9 @@ impl Guardian {
         self.process
     }
 
-    /// Everything is in order. `meanwhile` is called while its process ends, which is waited for.
-    pub fn dismiss(&mut self, meanwhile: impl FnOnce()) {
+    /// Everything is in order.
+    pub fn dismiss(&mut self) {
         let _ = send(&self.line, DISMISSED, None);
-        meanwhile();
         // SAFETY: waits for our own child; the status is not wanted.
         unsafe { libc::waitpid(self.process, std::ptr::null_mut(), 0) };
     }

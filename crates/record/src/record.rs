@@ -102,14 +102,14 @@ fn record_program(
             files.expect(found);
         }
     });
-    let mut launched = launched.inspect_err(|_| guardian.dismiss(|| ()))?;
+    let mut launched = launched.inspect_err(|_| guardian.dismiss())?;
     blocked?;
     let main = ExitWatch::new(launched.pid)?;
     let thread = &mut launched.thread;
     let arrived = arrive(options, &settings, &words, audience, thread, &mut files);
     let (arrived, created) = arrived.inspect_err(|_| {
         send_signal(launched.pid, libc::SIGKILL);
-        guardian.dismiss(|| ());
+        guardian.dismiss();
     })?;
     let (mut session, handle) = session(options, settings, created, files, guardian, launched.pid);
     let begun = match arrived {
@@ -122,7 +122,7 @@ fn record_program(
     if let Err(error) = begun {
         // It has not run an instruction of its own.
         send_signal(launched.pid, libc::SIGKILL);
-        session.guardian.dismiss(|| ());
+        session.guardian.dismiss();
         return Err(error);
     }
     // Functions that are not traced yet cannot be while the thread is held here; then the program runs already.
@@ -202,13 +202,13 @@ fn record_process(
         Ok((planned, create(options, &command, audience)?))
     });
     let (planned, created) = begun.map_err(|error| {
-        guardian.dismiss(|| ());
+        guardian.dismiss();
         or_ended(process, error)
     })?;
     let (mut session, handle) = session(options, settings, created, files, guardian, process);
     session.attached = Some(process);
     if let Err(error) = session.record_system(&[]) {
-        session.guardian.dismiss(|| ());
+        session.guardian.dismiss();
         return Err(error);
     }
     let drain = drain(&session);
@@ -216,7 +216,7 @@ fn record_process(
     if let Err(error) = attached.and_then(|()| session.begin_triggers()) {
         session.let_go(process);
         let _ = drain.stop();
-        session.guardian.dismiss(|| ());
+        session.guardian.dismiss();
         return Err(or_ended(process, error));
     }
     session.serve(handle.clone());
@@ -257,7 +257,6 @@ fn session(
         shared,
         files,
         traced: HashMap::new(),
-        last: None,
         guardian,
         warnings: Vec::new(),
         asked,

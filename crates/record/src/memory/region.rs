@@ -234,19 +234,6 @@ impl Region {
         state.store(CHUNK_FREE, Ordering::Release);
     }
 
-    /// Gives the memory of all chunks back. Nobody has them any more, and all are collected.
-    pub fn discard(&self) {
-        // SAFETY: as above; a failure leaves the memory until nobody has the file any more.
-        unsafe {
-            libc::fallocate(
-                self.file.as_raw_fd(),
-                libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
-                self.chunk_offset as i64,
-                (self.room * CHUNK_BYTES) as i64,
-            )
-        };
-    }
-
     fn word(&self, offset: usize) -> &AtomicU32 {
         assert!(offset.is_multiple_of(4) && offset + 4 <= self.memory.bytes);
         // SAFETY: aligned, within the mapping, and only accessed as an atomic.

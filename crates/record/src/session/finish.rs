@@ -50,10 +50,6 @@ impl Session {
             muted += region.threads_muted();
             stacks += u64::from(region.stacks_unmirrored());
         }
-        if left.is_empty() {
-            // Meanwhile: our own end would take as long for it, and be waited for.
-            std::thread::spawn(move || regions.iter().for_each(|region| region.discard()));
-        }
         let given_up = collector.totals.given_up;
         self.warnings.extend(collector.stopped.take());
         if threads > 0 {
@@ -121,8 +117,7 @@ impl Session {
         }
         let bytes = writer.bytes();
         drop(writer);
-        let last = self.last.take();
-        self.guardian.dismiss(|| drop(last));
+        self.guardian.dismiss();
         // All these are nothing that the trace lacks.
         self.warnings.extend(self.nothing_came());
         self.warnings.extend(self.not_served.take());

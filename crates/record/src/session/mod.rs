@@ -45,8 +45,6 @@ pub struct Session {
     pub(crate) shared: Arc<Shared>,
     pub(crate) files: Files,
     pub(crate) traced: HashMap<i32, Traced>,
-    /// The last of these that has ended.
-    pub(crate) last: Option<Traced>,
     pub(crate) guardian: Guardian,
     pub(crate) warnings: Vec<String>,
     pub(crate) asked: Receiver<Work>,
@@ -241,9 +239,9 @@ impl Session {
 
     pub(crate) fn ended(&mut self, process: i32, status: Option<Ended>) {
         let traced = self.traced.remove(&process);
-        if self.traced.is_empty() && traced.is_some() {
-            // The session ends, as a rule: there will be time to take its memory away.
-            self.last = traced;
+        if self.traced.is_empty() {
+            // The session ends, as a rule, and with it our own process, which takes the memory away in less time.
+            std::mem::forget(traced);
         }
         let status = status.and_then(|ended| match ended {
             Ended::Exited(code) => Some(code << 8),
