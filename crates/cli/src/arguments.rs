@@ -326,7 +326,7 @@ struct Recording {
     #[arg(long)]
     entry_only: bool,
 
-    /// Keep events of several threads in order where they are nearer to each other than 200 ns: some 15 ns more a call
+    /// Keep events of several threads in order where they are nearer to each other than 200 ns: some 20 ns more a call
     #[arg(long)]
     ordered: bool,
 
