@@ -12,19 +12,12 @@ pub fn push_marker(text: &mut Vec<u8>, marker: Option<&Marker>, payload: &[u64])
         return;
     };
     push_printable(text, &marker.name);
-    let missing = match (marker.fields.last(), values.last()) {
-        (Some(field), Some(Value::Unsigned(bits))) if field.kind == FieldKind::Missing => *bits,
-        _ => 0,
-    };
-    let fields = marker.fields.iter().zip(values).enumerate();
-    for (index, (field, value)) in fields.filter(|(_, one)| one.0.kind != FieldKind::Missing) {
+    let fields = marker.fields.iter().zip(values);
+    for (field, value) in fields.filter(|(field, _)| field.kind != FieldKind::Missing) {
         text.push(b' ');
         push_printable(text, &field.name);
         text.push(b'=');
-        match missing >> index & 1 {
-            0 => push_value(text, field, value),
-            _ => text.push(b'?'),
-        }
+        push_value(text, field, value);
     }
 }
 
@@ -47,6 +40,7 @@ pub fn push_value(text: &mut Vec<u8>, field: &Field, value: Value) {
             },
         },
         Value::Double(value) => write!(text, "{value}"),
+        Value::Unread => write!(text, "?"),
         Value::Bytes(bytes, cut) => {
             match field.kind {
                 FieldKind::Bytes => push_bytes(text, bytes),

@@ -215,7 +215,7 @@ fn histograms_of_durations_and_results() {
 fn histograms_as_json() {
     check("hist.json", |trace, out| {
         let (what, groups) = histograms(trace, "read", By::Thread)?;
-        Ok(hist::write_json(out, &what, &groups, Scale::Log2)?)
+        Ok(hist::write_json(out, &what, &groups, &[], Scale::Log2)?)
     });
 }
 
@@ -239,6 +239,23 @@ fn values_are_put_into_groups_by_another() {
         assert_eq!(as_named, [group.name.as_str(); 2]);
     }
     assert!(what.group_by("nonsense", trace.markers()).is_err());
+}
+
+#[test]
+fn calls_without_a_result_are_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let trace = made::trace(&directory.path().join("made.data"));
+    let names = Names::new(&trace);
+    let told = |text: &str| {
+        let what = What::new(Some(text), &names, trace.markers()).unwrap();
+        let (filter, by) = (Filter::default(), By::Nothing);
+        let (groups, told) =
+            hist::distributions(&trace, &names, &what, &filter, by, &drive()).unwrap();
+        (groups[0].distribution.count(), told)
+    };
+    let left_out = "left out: 2 calls whose arguments or results are not known";
+    assert_eq!(told("read.result"), (4, vec![left_out.to_owned()]));
+    assert_eq!(told("read.duration"), (6, Vec::new()));
 }
 
 #[test]

@@ -156,7 +156,7 @@ fn histograms_are_told_apart_by_where_calls_and_cases_ended() {
     let what = What::new(Some("wakeup"), &names, with.markers()).unwrap();
     let drive = Drive::default();
     let (same, of_same) = distributions(&with, &names, &what, &filter, by, &drive).unwrap();
-    assert_eq!(of_same, past);
+    assert_eq!(of_same, past.told());
     let counts = |groups: &[Group]| -> Vec<u64> {
         let counts = groups.iter().map(|group| group.distribution.count());
         counts.collect()

@@ -119,7 +119,7 @@ fn written(directory: &Path, threads: Vec<Thread>) -> Trace {
             field("how", FieldKind::Signed(32)),
             field("set", FieldKind::Hexadecimal(64)),
             field("mask", FieldKind::Hexadecimal(64)),
-            field("missing", FieldKind::Hexadecimal(64)),
+            field("missing", FieldKind::Missing),
         ],
         file: String::new(),
         line: 0,

@@ -22,7 +22,7 @@ pub fn draw(
     scale: AxisScale,
     drive: &Drive,
 ) -> Result<Picture> {
-    let (groups, past) = distributions(trace, names, what, filter, By::Nothing, drive)?;
+    let (groups, told) = distributions(trace, names, what, filter, By::Nothing, drive)?;
     let distribution = &groups[0].distribution;
     let (least, most) = (distribution.least() as f64, distribution.most() as f64);
     let x = Axis::values(least, most, scale, unit_of(what));
@@ -43,7 +43,7 @@ pub fn draw(
     let y = Axis::counts(highest as f64);
     let note = if x.is_log() { " (logarithmic)" } else { "" };
     let mut caption = vec![of_which(trace, what, &groups, groups.len())];
-    caption.extend(past.told());
+    caption.extend(told);
     let mut field = Field::new(
         x,
         y,

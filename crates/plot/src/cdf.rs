@@ -24,10 +24,10 @@ pub fn draw(
     scale: AxisScale,
     drive: &Drive,
 ) -> Result<Picture> {
-    let (all, past) = distributions(trace, names, what, filter, by, drive)?;
+    let (all, told) = distributions(trace, names, what, filter, by, drive)?;
     let groups = &all[..all.len().min(COLORS.len())];
     let mut caption = vec![of_which(trace, what, groups, all.len())];
-    caption.extend(past.told());
+    caption.extend(told);
     let legend = match groups {
         [_] => Vec::new(),
         groups => groups.iter().map(|group| group.name.clone()).collect(),

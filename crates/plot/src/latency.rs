@@ -46,7 +46,7 @@ pub fn draw(
         columns: (0..COLUMNS).map(|_| None).collect(),
     };
     let mut columns: Vec<Option<Distribution>> = (0..COLUMNS).map(|_| None).collect();
-    let (tallies, past) = tally(trace, names, what, filter, drive, new)?;
+    let (tallies, told) = tally(trace, names, what, filter, drive, new)?;
     for tally in tallies {
         for (sum, column) in columns.iter_mut().zip(tally.columns) {
             match (sum.as_mut(), column) {
@@ -76,7 +76,7 @@ pub fn draw(
         what.noun(),
         trace.session().command.join(" ")
     )];
-    caption.extend(past.told());
+    caption.extend(told);
     let mut field = Field::new(
         x,
         y,

@@ -27,8 +27,8 @@ pub struct Counts {
     command: String,
     rows: Vec<(u32, i64, u64)>,
     left_out: usize,
-    /// What a tracer missed.
-    missed: Vec<String>,
+    /// What is not among them.
+    told: Vec<String>,
 }
 
 impl Counts {
@@ -47,7 +47,7 @@ impl Counts {
             beyond: false,
         };
         let mut all: HashMap<(u32, i64), u64> = HashMap::new();
-        let (counters, past) = tally(trace, names, what, filter, drive, new)?;
+        let (counters, told) = tally(trace, names, what, filter, drive, new)?;
         for counter in counters {
             ensure!(
                 !counter.beyond,
@@ -74,7 +74,7 @@ impl Counts {
             command: trace.session().command.join(" "),
             rows: all,
             left_out,
-            missed: past.told(),
+            told,
         })
     }
 
@@ -100,8 +100,8 @@ impl Counts {
         if self.left_out > 0 {
             writeln!(out, "({} less frequent)", count(self.left_out as u64))?;
         }
-        let mut missed = self.missed.iter();
-        missed.try_for_each(|line| writeln!(out, "{line}"))
+        let mut told = self.told.iter();
+        told.try_for_each(|line| writeln!(out, "{line}"))
     }
 
     /// In as many blocks beside each other as there is room for.
@@ -121,7 +121,7 @@ impl Counts {
         let blocks = fit.min(cells.len().div_ceil(10)).max(1);
         let height = cells.len().div_ceil(blocks);
         let mut caption = vec![self.command.clone()];
-        caption.extend(self.missed.iter().cloned());
+        caption.extend(self.told.iter().cloned());
         if self.left_out > 0 {
             let more = count(self.left_out as u64);
             caption.insert(0, format!("The most frequent; {more} more are left out."));

@@ -196,8 +196,7 @@ fn pictures_of_tracers_tell_what_these_missed() {
     let (trace, names, filter) = (&sample.trace, &sample.names, &Filter::default());
     let text = "function_3..function_7";
     let what = What::new(Some(text), names, trace.markers()).unwrap();
-    let (_, past) = distributions(trace, names, &what, filter, By::Nothing, &drive()).unwrap();
-    let told = past.told();
+    let (_, told) = distributions(trace, names, &what, filter, By::Nothing, &drive()).unwrap();
     assert!(!told.is_empty());
     for picture in sample.of_values(text, AxisScale::Auto) {
         let words = words(&tree(&picture));

@@ -44,6 +44,8 @@ pub enum Value<'a> {
     Double(f64),
     /// The bytes, and how many more there were.
     Bytes(&'a [u8], u32),
+    /// It could not be read when it was to be recorded.
+    Unread,
 }
 
 /// What is known of the markers of a trace, by event number.
@@ -129,6 +131,14 @@ impl Marker {
                 FieldKind::Missing => Value::Unsigned(word),
                 FieldKind::Character => Value::Unsigned(word & mask(8)),
             });
+        }
+        if let (Some(field), Some(&Value::Unsigned(bits))) = (self.fields.last(), values.last())
+            && field.kind == FieldKind::Missing
+        {
+            let before = values.len() - 1;
+            let of_bits = values.iter_mut().take(before).zip(0..u64::BITS);
+            let unread = of_bits.filter(|(_, bit)| bits >> bit & 1 != 0);
+            unread.for_each(|(value, _)| *value = Value::Unread);
         }
         rest.is_empty().then_some(values)
     }
@@ -223,6 +233,24 @@ mod tests {
         ];
         assert_eq!(marker.values(&payload).unwrap(), expected);
         assert_eq!(marker.values(&payload[..3]), None);
+    }
+
+    #[test]
+    fn what_could_not_be_read_has_no_value() {
+        let kinds = [FieldKind::Unsigned(64), FieldKind::Text, FieldKind::Missing];
+        let values = |bits| {
+            let payload = [6, 7, 0, bits];
+            let marker = marker(&kinds);
+            let values = marker.values(&payload).unwrap();
+            values[..2]
+                .iter()
+                .map(|value| *value == Value::Unread)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(values(0), [false, false]);
+        assert_eq!(values(1), [true, false]);
+        assert_eq!(values(2), [false, true]);
+        assert_eq!(values(u64::MAX), [true, true]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::thread;
 
 use anyhow::Result;
-use nopal_trace::{Clocks, Markers, ThreadInfo, Trace};
+use nopal_trace::{Clocks, FieldKind, Markers, ThreadInfo, Trace};
 
 use super::blocks::{Blocks, Port};
 use super::tracks;
@@ -239,7 +239,9 @@ impl Sink for Formatter<'_> {
         push_json_string(&mut self.text, &marker.name);
         self.text.extend_from_slice(b",\"args\":{");
         let values = marker.values(payload).into_iter().flatten();
-        for (index, (field, value)) in marker.fields.iter().zip(values).enumerate() {
+        let fields = marker.fields.iter().zip(values);
+        let shown = fields.filter(|(field, _)| field.kind != FieldKind::Missing);
+        for (index, (field, value)) in shown.enumerate() {
             if index > 0 {
                 self.text.push(b',');
             }

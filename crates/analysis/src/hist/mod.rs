@@ -150,7 +150,7 @@ pub struct Group {
     pub distribution: Distribution,
 }
 
-/// The distributions of `what`, those of most values first.
+/// The distributions of `what`, those of most values first, and in lines what is not among them.
 pub fn distributions(
     trace: &Trace,
     names: &Names,
@@ -158,13 +158,13 @@ pub fn distributions(
     filter: &Filter,
     by: By,
     drive: &Drive,
-) -> Result<(Vec<Group>, Past)> {
+) -> Result<(Vec<Group>, Vec<String>)> {
     if let Some(tracer) = what.tracer() {
         check(tracer, by)?;
     }
     let whereabouts = whereabouts(trace, by)?;
     let new = || Distributions::new(by, whereabouts.as_ref());
-    let (tallies, past) = tally(trace, names, what, filter, drive, new)?;
+    let (tallies, told) = tally(trace, names, what, filter, drive, new)?;
     let mut is_beyond = tallies.iter().any(|tally| tally.beyond);
     let tallies = tallies.into_iter();
     let mut all: HashMap<u64, Distribution> = HashMap::new();
@@ -183,7 +183,7 @@ pub fn distributions(
         what.text,
         count(MOST_GROUPS as u64)
     );
-    Ok((groups(trace, names, all, by), past))
+    Ok((groups(trace, names, all, by), told))
 }
 
 /// The distributions of how long the cases of a tracer took, and what it missed. A case is of the thread in which it

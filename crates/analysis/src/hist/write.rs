@@ -125,16 +125,17 @@ fn blocks(part: u64, most: u64, columns: usize) -> String {
     text
 }
 
-/// An object with the distributions, and their bars.
+/// An object with the distributions, and their bars; `told` is what is not among them.
 pub fn write_json(
     out: &mut dyn Write,
     what: &What,
     groups: &[Group],
+    told: &[String],
     scale: Scale,
 ) -> io::Result<()> {
     let groups: Vec<Value> = groups.iter().map(|group| as_json(group, scale)).collect();
     let unit = if what.is_time() { "ns" } else { "" };
-    let all = json!({"what": what.text, "unit": unit, "groups": groups});
+    let all = json!({"what": what.text, "unit": unit, "groups": groups, "left_out": told});
     serde_json::to_writer_pretty(&mut *out, &all)?;
     writeln!(out)
 }

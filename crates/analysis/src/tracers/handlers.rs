@@ -13,18 +13,15 @@ pub const PROBE: &str =
 
 /// The address that the probe has read, if it has read one.
 fn address(marker: &Marker, payload: &[u64]) -> Option<u64> {
-    let values = marker.values(payload)?;
-    let value = |name: &str| {
-        let at = marker.fields.iter().position(|field| field.name == name)?;
-        match values.get(at)? {
-            Value::Unsigned(value) => Some(*value),
-            _ => None,
-        }
-    };
-    // A bit for each value that could not be read, in their order: the handler is the third.
-    let is_missing = value("missing").is_some_and(|missing| missing & 1 << 2 != 0);
     const DEFAULT_OR_IGNORED: u64 = 1;
-    value("handler").filter(|handler| !is_missing && *handler > DEFAULT_OR_IGNORED)
+    let at = marker
+        .fields
+        .iter()
+        .position(|field| field.name == "handler")?;
+    match marker.values(payload)?.get(at)? {
+        Value::Unsigned(handler) => Some(*handler).filter(|handler| *handler > DEFAULT_OR_IGNORED),
+        _ => None,
+    }
 }
 
 /// The sites that are handlers in the processes of these threads.

@@ -31,11 +31,9 @@ impl Change {
             }
         };
         let set = value("set")?;
-        // A bit for each value that could not be read, in their order: the mask is the third.
-        let is_missing = value("missing").is_some_and(|missing| missing & 1 << 2 != 0);
         (set != 0).then_some(Change {
             how: value("how")? as i64,
-            mask: value("mask").filter(|_| !is_missing),
+            mask: value("mask"),
         })
     }
 }

@@ -196,6 +196,7 @@ impl Met<'_> {
             Value::Unsigned(value) => Named::Number(value.cast_signed()),
             Value::Double(value) => Named::Number(*value as i64),
             Value::Bytes(bytes, _) => Named::Text(bytes),
+            Value::Unread => return None,
         })
     }
 }
@@ -317,6 +318,14 @@ mod tests {
         assert!(!holds("device_name == \"eth1\" or len > 0", &met));
         assert!(!holds("device_name > 0", &met), "a text is no number");
         assert!(!holds("len == \"x\"", &met));
+        let unread = Met {
+            values: &[Value::Unread, Value::Unread],
+            ..met
+        };
+        assert!(!holds(
+            "len == 0 or len != 0 or device_name != \"x\"",
+            &unread
+        ));
         let condition = Condition::parse("len < hits").unwrap();
         assert_eq!(condition.fields().collect::<Vec<_>>(), ["len"]);
     }

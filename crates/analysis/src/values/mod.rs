@@ -3,20 +3,21 @@
 
 mod condition;
 mod expression;
-
-use std::collections::HashMap;
+mod field;
 
 use anyhow::{Result, bail};
-use nopal_trace::{Clocks, Markers, ThreadInfo, Trace, Value as Recorded};
+use nopal_trace::{Clocks, Markers, ThreadInfo, Trace};
 
 use crate::calls::{Arguments, Ending, Frame, Sink, Style};
 use crate::drive::{Drive, Worker};
 use crate::filter::{Filter, LeftOut, Sieve};
 use crate::names::Names;
+use crate::text::count;
 use crate::tracers::{self, Case, Past, Tracer};
 pub use condition::{Condition, Met};
 pub use expression::Expression;
 use expression::Inputs;
+use field::{Field, Lacking, numbers};
 
 /// Which value of which functions: `read`, `read.result`, `read.arg1 >> 12`; of a marker: `net_rx.len`; or of a
 /// tracer's cases: `lockhold`, `read..write`.
@@ -27,8 +28,8 @@ pub struct What {
     functions: Vec<bool>,
     pub expression: Expression,
     needs: Needs,
-    /// By event: which of its marker's fields.
-    fields: HashMap<u32, usize>,
+    /// Of markers, not of calls.
+    field: Option<Field>,
     tracer: Option<Tracer>,
     group: Option<GroupBy>,
 }
@@ -36,8 +37,7 @@ pub struct What {
 /// What values are put into groups by.
 enum GroupBy {
     Expression(Expression),
-    /// By event: which of its marker's fields.
-    Fields(HashMap<u32, usize>),
+    Field(Field),
 }
 
 /// Which values of a call are asked for.
@@ -94,7 +94,7 @@ impl What {
             }
             Some((name, field)) if markers.iter().any(|(_, marker)| marker.name == name) => {
                 let mut what = What::of(text, functions, Expression::Number(0));
-                what.fields = fields(markers, name, field)?;
+                what.field = Some(Field::new(markers, name, field)?);
                 return Ok(what);
             }
             Some((function, expression)) => {
@@ -120,7 +120,7 @@ impl What {
             functions,
             expression,
             needs,
-            fields: HashMap::new(),
+            field: None,
             tracer: None,
             group: None,
         }
@@ -129,11 +129,9 @@ impl What {
     /// The values shall have groups: of calls, by an expression of the same call; of markers, by a field of the same
     /// one.
     pub fn group_by(&mut self, text: &str, markers: &Markers) -> Result<()> {
-        self.group = Some(match self.text.rsplit_once('.') {
-            Some((marker, _)) if !self.fields.is_empty() => {
-                GroupBy::Fields(fields(markers, marker, text)?)
-            }
-            _ => {
+        self.group = Some(match &self.field {
+            Some(field) => GroupBy::Field(Field::new(markers, field.marker(), text)?),
+            None => {
                 let expression = Expression::parse(text)?;
                 self.needs = self.needs.and(Needs::of(&expression));
                 GroupBy::Expression(expression)
@@ -151,7 +149,7 @@ impl What {
     pub fn noun(&self) -> &'static str {
         match self.tracer {
             Some(_) => "cases",
-            None if self.fields.is_empty() => "calls",
+            None if self.field.is_none() => "calls",
             None => "markers",
         }
     }
@@ -165,34 +163,12 @@ impl What {
     pub fn is_time(&self) -> bool {
         matches!(self.expression, Expression::Duration | Expression::Own)
     }
-}
 
-/// The markers called `name`, by event, and which of their fields is called `wanted`.
-fn fields(markers: &Markers, name: &str, wanted: &str) -> Result<HashMap<u32, usize>> {
-    let mut found = HashMap::new();
-    let named = || markers.iter().filter(|(_, marker)| marker.name == name);
-    for (event, marker) in named() {
-        let at = marker.fields.iter().position(|field| field.name == wanted);
-        if let Some(at) = at.filter(|at| !marker.fields[*at].kind.has_length()) {
-            found.insert(event, at);
+    fn group_field(&self) -> Option<&Field> {
+        match &self.group {
+            Some(GroupBy::Field(field)) => Some(field),
+            _ => None,
         }
-    }
-    if found.is_empty() {
-        let numbers = numbers(name, markers);
-        bail!("the marker {name} has no number that is called {wanted:?}; it has {numbers}");
-    }
-    Ok(found)
-}
-
-/// The fields that are numbers, of the markers called `name`.
-fn numbers(name: &str, markers: &Markers) -> String {
-    let named = markers.iter().filter(|(_, marker)| marker.name == name);
-    let fields = named.flat_map(|(_, marker)| &marker.fields);
-    let numbers = fields.filter(|field| !field.kind.has_length());
-    let numbers: Vec<&str> = numbers.map(|field| field.name.as_str()).collect();
-    match numbers.as_slice() {
-        [] => "none".to_string(),
-        numbers => numbers.join(", "),
     }
 }
 
@@ -215,7 +191,41 @@ pub trait Tally: Send {
     fn add(&mut self, value: Value);
 }
 
-/// Gives the values that pass the filter, at least one, to a tally for each worker. Tells what a tracer missed.
+/// What passes the filter and is not among the values.
+#[derive(Default)]
+struct Without {
+    /// Calls whose arguments or result are needed, but not known.
+    calls: u64,
+    /// Markers without the field, and those without what they would be grouped by.
+    value: Lacking,
+    group: Lacking,
+}
+
+impl Without {
+    fn add(&mut self, other: &Without) {
+        self.calls += other.calls;
+        self.value.add(&other.value);
+        self.group.add(&other.group);
+    }
+
+    /// In lines.
+    fn told(&self, what: &What) -> Vec<String> {
+        let mut told = Vec::new();
+        if self.calls > 0 {
+            let calls = count(self.calls);
+            told.push(format!(
+                "left out: {calls} calls whose arguments or results are not known"
+            ));
+        }
+        let of_value = what.field.as_ref().map(|field| field.told(&self.value));
+        let of_group = what.group_field().map(|field| field.told(&self.group));
+        told.extend(of_value.into_iter().chain(of_group).flatten());
+        told
+    }
+}
+
+/// Gives the values that pass the filter, at least one, to a tally for each worker. Tells in lines what is not among
+/// them, and what a tracer missed.
 pub fn tally<T: Tally>(
     trace: &Trace,
     names: &Names,
@@ -223,19 +233,18 @@ pub fn tally<T: Tally>(
     filter: &Filter,
     drive: &Drive,
     new: impl Fn() -> T,
-) -> Result<(Vec<T>, Past)> {
+) -> Result<(Vec<T>, Vec<String>)> {
     if let Some(tracer) = what.tracer() {
         let mut tally = new();
         let past = cases(trace, names, tracer, filter, &mut tally, |_| ())?;
-        return Ok((vec![tally], past));
+        return Ok((vec![tally], past.told()));
     }
     let tallies = (0..drive.workers.max(1)).map(|_| new());
-    let tallies = if what.needs.arguments || what.needs.result {
-        run::<T, false>(trace, names, what, filter, drive, tallies)?
+    if what.needs.arguments || what.needs.result {
+        run::<T, false>(trace, names, what, filter, drive, tallies)
     } else {
-        run::<T, true>(trace, names, what, filter, drive, tallies)?
-    };
-    Ok((tallies, Past::default()))
+        run::<T, true>(trace, names, what, filter, drive, tallies)
+    }
 }
 
 fn run<T: Tally, const PLAIN: bool>(
@@ -245,7 +254,7 @@ fn run<T: Tally, const PLAIN: bool>(
     filter: &Filter,
     drive: &Drive,
     tallies: impl Iterator<Item = T>,
-) -> Result<Vec<T>> {
+) -> Result<(Vec<T>, Vec<String>)> {
     let sieve = Sieve::new(filter, trace);
     let reader = |tally| Reader::<T, PLAIN> {
         sites: (0..names.sites() as u32)
@@ -260,32 +269,37 @@ fn run<T: Tally, const PLAIN: bool>(
         clocks: trace.clocks(),
         sieve: sieve.clone(),
         arguments: Arguments::default(),
-        unknown: 0,
+        without: Without::default(),
         found: 0,
         tally,
     };
     let mut readers: Vec<_> = tallies.map(reader).collect();
     drive.run(trace, &mut readers)?;
-    let mut left_out = LeftOut::default();
-    let (mut unknown, mut found) = (0, 0);
+    let (mut left_out, mut without) = (LeftOut::default(), Without::default());
+    let mut found = 0;
     for reader in &readers {
         left_out.add(&reader.sieve.left_out);
-        unknown += reader.unknown;
+        without.add(&reader.without);
         found += reader.found;
     }
-    if found == 0 && unknown > 0 {
+    let told = without.told(what);
+    if found == 0 && without.calls > 0 {
         bail!(
             "{}: the calls were recorded without arguments and results: record with --args",
             what.text
         );
     }
-    if found == 0 && left_out.seen == 0 && !what.fields.is_empty() {
+    if found == 0 && !told.is_empty() {
+        bail!("{}: {}", what.text, told.join("; "));
+    }
+    if found == 0 && left_out.seen == 0 && what.field.is_some() {
         bail!("{}: the marker was not recorded", what.text);
     }
     if found == 0 {
         bail!("{}: {}", what.text, left_out.why(filter));
     }
-    Ok(readers.into_iter().map(|reader| reader.tally).collect())
+    let tallies = readers.into_iter().map(|reader| reader.tally).collect();
+    Ok((tallies, told))
 }
 
 /// Gives how long the cases of a tracer took that pass the filter, at least one, to a tally, and the cases to `found`.
@@ -337,8 +351,7 @@ struct Reader<'a, T, const PLAIN: bool> {
     clocks: &'a Clocks,
     sieve: Sieve<'a>,
     arguments: Arguments,
-    /// Calls whose arguments or result are needed, but not known.
-    unknown: u64,
+    without: Without,
     found: u64,
     tally: T,
 }
@@ -350,11 +363,15 @@ impl<T: Tally, const PLAIN: bool> Reader<'_, T, PLAIN> {
     }
 
     #[inline(always)]
-    fn ended(&mut self, function: u32, clock: u64, ticks: u64, own: u64, known: Inputs) {
+    fn ended(&mut self, function: u32, clock: u64, ticks: u64, own: u64, known: Option<Inputs>) {
         let begin = clock.saturating_sub(ticks);
         if !self.sieve.passes(begin, ticks) {
             return;
         }
+        let Some(known) = known else {
+            self.without.calls += 1;
+            return;
+        };
         let inputs = Inputs {
             duration_ns: self.clocks.duration_ns(ticks),
             self_ns: self.clocks.duration_ns(own),
@@ -376,14 +393,10 @@ impl<T: Tally, const PLAIN: bool> Reader<'_, T, PLAIN> {
 
     /// A call whose end is not needed, or not known: its value is that of its beginning.
     fn entered(&mut self, function: u32, clock: u64, arguments: Option<[u64; 6]>) {
-        let Some(arguments) = arguments else {
-            self.unknown += 1;
-            return;
-        };
-        let known = Inputs {
+        let known = arguments.map(|arguments| Inputs {
             arguments,
             ..Inputs::default()
-        };
+        });
         self.ended(function, clock, 0, 0, known);
     }
 
@@ -399,7 +412,7 @@ impl<T: Tally, const PLAIN: bool> Sink for Reader<'_, T, PLAIN> {
     fn plain(&mut self, site: u32, exit: u64, clock: u64, ticks: u64, own: u64) {
         let function = self.function(site);
         if exit != 0 && function != NONE {
-            self.ended(function, clock, ticks, own, Inputs::default());
+            self.ended(function, clock, ticks, own, Some(Inputs::default()));
         }
     }
 
@@ -430,53 +443,47 @@ impl<T: Tally, const PLAIN: bool> Sink for Reader<'_, T, PLAIN> {
         }
         let needs = self.what.needs;
         let arguments = self.arguments.take(frame.note);
-        if (needs.arguments && arguments.is_none()) || (needs.result && ending.result.is_none()) {
-            self.unknown += 1;
-            return;
-        }
+        let is_known =
+            (!needs.arguments || arguments.is_some()) && (!needs.result || ending.result.is_some());
         let ticks = ending.clock.saturating_sub(frame.clock);
-        let known = Inputs {
+        let known = is_known.then(|| Inputs {
             arguments: arguments.unwrap_or_default(),
             result: ending.result.unwrap_or(0),
             ..Inputs::default()
-        };
+        });
         let own = ticks.saturating_sub(frame.child);
         self.ended(function, ending.clock, ticks, own, known);
     }
 
     fn mark(&mut self, clock: u64, event: u32, payload: &[u64], frames: &[Frame]) {
-        let Some(&field) = self.what.fields.get(&event) else {
+        let what = self.what;
+        let Some(field) = what.field.as_ref().filter(|field| field.is_of(event)) else {
             return;
         };
-        let values = self
-            .markers
-            .get(event)
-            .and_then(|marker| marker.values(payload));
-        let number = |field: usize| match values.as_ref()?.get(field)? {
-            Recorded::Signed(value) => Some(*value),
-            Recorded::Unsigned(value) => Some(*value as i64),
-            Recorded::Double(value) => Some(value.round() as i64),
-            Recorded::Bytes(..) => None,
-        };
-        let group = match &self.what.group {
-            Some(GroupBy::Fields(fields)) => fields.get(&event).and_then(|field| number(*field)),
-            _ => Some(0),
-        };
-        let (Some(value), Some(group)) = (number(field), group) else {
+        if !self.sieve.passes(clock, 0) {
             return;
-        };
-        if self.sieve.passes(clock, 0) {
-            self.found += 1;
-            let function = frames
-                .last()
-                .map_or(0, |frame| self.names.number(frame.site()));
-            self.tally.add(Value {
-                function,
-                begin: clock,
-                end: clock,
-                group,
-                value,
-            });
+        }
+        let marker = self.markers.get(event);
+        let values = marker.and_then(|marker| marker.values(payload));
+        let values = values.unwrap_or_default();
+        let group = what.group_field();
+        let group = group.map_or(Ok(0), |group| group.number(event, &values));
+        match (field.number(event, &values), group) {
+            (Ok(value), Ok(group)) => {
+                self.found += 1;
+                let function = frames
+                    .last()
+                    .map_or(0, |frame| self.names.number(frame.site()));
+                self.tally.add(Value {
+                    function,
+                    begin: clock,
+                    end: clock,
+                    group,
+                    value,
+                });
+            }
+            (Err(lack), _) => self.without.value.count(lack),
+            (_, Err(lack)) => self.without.group.count(lack),
         }
     }
 
