@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use nopal_trace::{Note, Trace};
 
 /// Fork chains are followed this far.
-const GENERATIONS: usize = 64;
+pub const GENERATIONS: usize = 64;
 
 /// The bases of images in processes.
 pub struct Addresses {

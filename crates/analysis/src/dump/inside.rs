@@ -32,7 +32,7 @@ pub struct Inside<'a> {
     /// Of the call's frame, while it lives.
     depth: Option<usize>,
     ended: bool,
-    /// Sites that are handlers of signals.
+    /// Sites that are handlers of signals in the thread's process.
     handlers: &'a HashSet<u32>,
     lines: VecDeque<(u64, Line)>,
     watcher: Watcher<'a>,

@@ -152,10 +152,10 @@ fn write(trace: &Trace, names: &Names, shown: &Shown, out: &mut dyn Write) -> Re
     let handlers = &tracers::handlers(trace, names, &threads);
     let moments = || {
         let mut ended = false;
-        let lines = timeline(&threads, |_, thread| {
+        let lines = timeline(&threads, |at, thread| {
             Telling::new(
                 thread.packets(),
-                Inside::new(names, roles, handlers, shown.span),
+                Inside::new(names, roles, &handlers[at], shown.span),
             )
         });
         lines.take_while(move |(.., line)| {
