@@ -3,7 +3,7 @@
 use std::fs::{self, DirBuilder, File};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use memmap2::Mmap;
@@ -28,22 +28,32 @@ impl Plan {
     /// The plan from `cache_dir`, or a new one, which is put there. What is damaged, was made from other content or by
     /// another version, or may have been written by somebody else is made anew.
     pub fn cached(image: &Image, cache_dir: &Path) -> Result<Plan> {
-        let identity = image.identity();
-        let Some(stamp) = image.stamp() else {
-            return Plan::make(image);
-        };
-        let path = cache_dir.join(format!("{identity}.plan"));
-        if let Ok(Cached { plan, functions }) = read(&path, stamp, image)
-            && plan.identity == identity
-        {
-            image.remember(move || postcard::from_bytes(functions.bytes()?).ok());
+        if let Some(plan) = Plan::kept(image, cache_dir) {
             return Ok(plan);
         }
         let plan = Plan::make(image)?;
-        // A plan that cannot be kept is as good: the next run makes it again.
-        let _ = write(cache_dir, &path, stamp, image, &plan);
+        if let Some(stamp) = image.stamp() {
+            // A plan that cannot be kept is as good: the next run makes it again.
+            let _ = write(cache_dir, stamp, image, &plan);
+        }
         Ok(plan)
     }
+
+    /// The plan from `cache_dir`, if it is there.
+    pub fn kept(image: &Image, cache_dir: &Path) -> Option<Plan> {
+        let identity = image.identity();
+        let path = path(cache_dir, &identity);
+        let Cached { plan, functions } = read(&path, image.stamp()?, image).ok()?;
+        if plan.identity != identity {
+            return None;
+        }
+        image.remember(move || postcard::from_bytes(functions.bytes()?).ok());
+        Some(plan)
+    }
+}
+
+fn path(cache_dir: &Path, identity: &str) -> PathBuf {
+    cache_dir.join(format!("{identity}.plan"))
 }
 
 struct Cached {
@@ -100,7 +110,7 @@ fn read(path: &Path, stamp: Stamp, image: &Image) -> Result<Cached> {
     })
 }
 
-fn write(directory: &Path, path: &Path, stamp: Stamp, image: &Image, plan: &Plan) -> Result<()> {
+fn write(directory: &Path, stamp: Stamp, image: &Image, plan: &Plan) -> Result<()> {
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)
@@ -109,6 +119,7 @@ fn write(directory: &Path, path: &Path, stamp: Stamp, image: &Image, plan: &Plan
         is_ours(&fs::metadata(directory)?),
         "not a directory that only this user writes"
     );
+    let path = path(directory, &plan.identity);
     let plan = stored::encode(plan)?;
     let mut rest = (plan.len() as u64).to_le_bytes().to_vec();
     rest.extend_from_slice(&plan);

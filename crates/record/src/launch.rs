@@ -48,11 +48,8 @@ pub fn arrive(
     settings: &Settings,
 ) -> Result<Option<Arrived>> {
     let process = thread.pid();
-    let start = std::thread::scope(|scope| {
-        scope.spawn(|| modules::prepare(process, files));
-        to_first_code(thread)
-    })?;
-    if let Start::Ended = start {
+    modules::expect(process, files);
+    if let Start::Ended = to_first_code(thread)? {
         return Ok(None);
     }
     let maps = nopal_process::maps(process)?;

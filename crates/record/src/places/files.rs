@@ -3,6 +3,7 @@
 
 use crate::collecting::drain::unpoisoned;
 use crate::collecting::notes::note;
+use crate::places::expected::Expected;
 use crate::places::hooks;
 use crate::places::markers;
 use crate::places::probes::Probes;
@@ -18,7 +19,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::thread::JoinHandle;
 
 /// One file and its plan.
 pub struct File {
@@ -33,6 +33,36 @@ pub struct File {
 }
 
 impl File {
+    pub fn open(path: &Path, cache: Option<&Path>) -> Result<File> {
+        File::plan(Image::open(path)?, cache)
+    }
+
+    fn plan(image: Image, cache: Option<&Path>) -> Result<File> {
+        let plan = match cache {
+            Some(cache) => Plan::cached(&image, cache),
+            None => Plan::make(&image),
+        };
+        let plan = plan.with_context(|| format!("cannot plan {}", image.path().display()))?;
+        Ok(File::new(image, plan))
+    }
+
+    /// It has no number yet.
+    pub fn new(image: Image, plan: Plan) -> File {
+        let file = File {
+            image,
+            plan,
+            index: 0,
+            names: OnceLock::new(),
+            unwinder: OnceLock::new(),
+            hooks: OnceLock::new(),
+            slots: OnceLock::new(),
+        };
+        // Wanted soon, and found here while other files are opened.
+        file.unwinder();
+        file.hooks();
+        file
+    }
+
     /// Its functions of these names, if it has all of them: what an unwinder calls to set a register, to set the
     /// address, to resume, and to tell the address.
     pub fn unwinder(&self) -> Option<[u64; 4]> {
@@ -128,8 +158,8 @@ pub struct Files {
     by_identity: HashMap<String, Arc<File>>,
     /// The same, by what tells that a file has not changed since: it need not be opened again.
     by_facts: HashMap<Facts, Arc<File>>,
-    /// One that will soon be asked for, while a thread opens it.
-    expected: Option<JoinHandle<Option<(Facts, File)>>>,
+    /// Those that will soon be asked for, while a thread opens them.
+    expected: Option<Expected>,
     /// Of files that the trace has not been told of.
     untold: Vec<Note>,
     /// By file; the addresses and numbers of its sites, by address.
@@ -166,18 +196,14 @@ impl Files {
         }
     }
 
-    /// Has a thread open and plan a file that will soon be asked for, if it is there.
-    pub fn expect(&mut self, path: PathBuf) {
-        let cache = self.cache.clone();
-        self.expected = Some(std::thread::spawn(move || {
-            // As the process will call it.
-            let path = path.canonicalize().ok()?;
-            let facts = facts(&path)?;
-            match Opened::new(&path, cache.as_deref(), &HashMap::new()) {
-                Ok(Opened::New(file)) => Some((facts, *file)),
-                _ => None,
-            }
-        }));
+    /// Has a thread open and plan the file of a program that is being executed, and what it needs, unless they are known
+    /// or expected already.
+    pub fn expect(&mut self, program: PathBuf) {
+        let is_known = facts(&program).is_some_and(|facts| self.by_facts.contains_key(&facts));
+        if !is_known && self.expected.is_none() {
+            let known = self.by_facts.keys().copied().collect();
+            self.expected = Some(Expected::of(program, self.cache.clone(), known));
+        }
     }
 
     /// Opens and plans files, side by side: a file's error is its own. `paths` are what opens the file and what it is
@@ -187,13 +213,9 @@ impl Files {
         let known = &self.by_identity;
         let facts: Vec<Option<Facts>> = paths.iter().map(|(path, _)| facts(path)).collect();
         let known_by_facts = |facts: &Option<Facts>| self.by_facts.get(facts.as_ref()?).cloned();
-        let expected = self.expected.take().and_then(|thread| thread.join().ok()?);
-        let (expected_facts, expected) = expected.unzip();
-        let expected = Mutex::new(expected);
-        let take_expected = |facts: &Option<Facts>| {
-            let is_it = facts.is_some() && *facts == expected_facts;
-            is_it.then(|| unpoisoned(&expected).take()).flatten()
-        };
+        let expected = self.expected.take().map(Expected::opened);
+        let expected = Mutex::new(expected.unwrap_or_default());
+        let take_expected = |facts: &Option<Facts>| unpoisoned(&expected).remove(facts.as_ref()?);
         let open = |index: usize| match known_by_facts(&facts[index]) {
             Some(file) => Ok(Opened::Known(file)),
             None => match take_expected(&facts[index]) {
@@ -212,7 +234,10 @@ impl Files {
             });
             opened.collect::<Vec<_>>()
         };
-        let is_new = |facts: &&Option<Facts>| known_by_facts(facts).is_none();
+        let is_new = |facts: &&Option<Facts>| {
+            let is_expected = facts.is_some_and(|facts| unpoisoned(&expected).contains_key(&facts));
+            !is_expected && known_by_facts(facts).is_none()
+        };
         let workers = match facts.iter().filter(is_new).count() {
             0 | 1 => 1,
             some => std::thread::available_parallelism().map_or(1, |most| most.get().min(some)),
@@ -397,9 +422,9 @@ impl NewSites<'_> {
 }
 
 /// Device, inode, size, and when content and inode were changed, to the nanosecond.
-type Facts = (u64, u64, u64, [i64; 4]);
+pub type Facts = (u64, u64, u64, [i64; 4]);
 
-fn facts(path: &Path) -> Option<Facts> {
+pub fn facts(path: &Path) -> Option<Facts> {
     let file = path.metadata().ok()?;
     let times = [
         file.mtime(),
@@ -426,23 +451,7 @@ impl Opened {
         if let Some(file) = known.get(&image.identity()) {
             return Ok(Opened::Known(file.clone()));
         }
-        let plan = match cache {
-            Some(cache) => Plan::cached(&image, cache),
-            None => Plan::make(&image),
-        }
-        .with_context(|| format!("cannot plan {}", path.display()))?;
-        let file = File {
-            image,
-            plan,
-            index: 0,
-            names: OnceLock::new(),
-            unwinder: OnceLock::new(),
-            hooks: OnceLock::new(),
-            slots: OnceLock::new(),
-        };
-        // Wanted soon, and found here while other files are opened.
-        file.unwinder();
-        file.hooks();
+        let file = File::plan(image, cache)?;
         Ok(Opened::New(Box::new(file)))
     }
 }

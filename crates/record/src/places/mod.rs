@@ -2,6 +2,7 @@
 
 pub mod choose;
 pub mod chosen;
+pub mod expected;
 pub mod files;
 pub mod fitting;
 pub mod generate;

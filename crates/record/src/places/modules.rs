@@ -52,17 +52,15 @@ fn name_tells(name: &str) -> bool {
         .any(|part| file.contains(part))
 }
 
-/// Opens and plans the executable, while its process is still on the way to its first code, and then what libraries it
-/// has mapped by then. What goes wrong is told when it is asked for.
-pub fn prepare(process: i32, files: &mut Files) {
+/// Expects the executable of a process that is on the way to its first code.
+pub fn expect(process: i32, files: &mut Files) {
     let Ok(path) = nopal_process::executable(process) else {
         return;
     };
     let identity = |path: &Path| Some(path.metadata().ok()?).map(|it| (it.dev(), it.ino()));
     let mapped = identity(Path::new(&format!("/proc/{process}/exe")));
     if mapped.is_some() && identity(&path) == mapped {
-        files.open(&[(path.clone(), path)]);
-        let _ = planned(process, files);
+        files.expect(path);
     }
 }
 
