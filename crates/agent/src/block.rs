@@ -164,7 +164,7 @@ pub struct BlockBuilder<'a> {
     hook_program: Vec<u8>,
     bytes: Output<'a>,
     frames: Vec<Frame>,
-    /// The unwinding programs of the frames, one after another.
+    /// The unwinding programs of the bodies, one after another.
     programs: Vec<u8>,
     entries_only: Vec<EntryOnly>,
 }
@@ -173,8 +173,18 @@ pub struct BlockBuilder<'a> {
 struct Frame {
     begin: usize,
     end: usize,
+    before_body: BeforeBody,
     /// In the programs.
     program: Range<usize>,
+}
+
+/// What is described before a body.
+#[derive(Debug, Clone, Copy)]
+enum BeforeBody {
+    Thunk,
+    Hook,
+    /// Nothing that the body's rows do not.
+    Detour,
 }
 
 const ALIGN: usize = 16;
@@ -246,8 +256,7 @@ impl<'a> BlockBuilder<'a> {
         const ROWS: usize = 16;
         self.frames.reserve(thunks);
         self.entries_only.reserve(thunks);
-        self.programs
-            .reserve(thunks * (self.thunk_program.len() + ROWS));
+        self.programs.reserve(thunks * ROWS);
     }
 
     /// Bytes that the block takes so far, without its unwind table.
@@ -324,9 +333,7 @@ impl<'a> BlockBuilder<'a> {
         };
         let exit_kind = exit_of(recorder).0;
         let begin = self.append(template, body_bytes, write)?;
-        let program = self.programs.len();
-        self.programs.extend_from_slice(&self.thunk_program);
-        self.frame(begin..self.bytes.len(), program, rows);
+        self.frame(begin..self.bytes.len(), BeforeBody::Thunk, rows);
         let at = |label: usize| begin + (label - image::THUNK);
         let word = |kind: u32| (kind | site << 4).to_le_bytes();
         put(
@@ -369,9 +376,7 @@ impl<'a> BlockBuilder<'a> {
     ) -> Result<Thunk> {
         let template = &image::BYTES[image::HOOK..image::HOOK_END];
         let begin = self.append(template, body_bytes, write)?;
-        let program = self.programs.len();
-        self.programs.extend_from_slice(&self.hook_program);
-        self.frame(begin..self.bytes.len(), program, rows);
+        self.frame(begin..self.bytes.len(), BeforeBody::Hook, rows);
         let at = |label: usize| begin + (label - image::HOOK);
         let body = self.at + (begin + template.len()) as u64;
         self.relative(at(image::HOOK_BODY), body)?;
@@ -431,9 +436,8 @@ impl<'a> BlockBuilder<'a> {
                 (at(image::DETOUR_RESTORED) - begin, below),
                 (code.len(), 0),
             ]);
-            let program = self.programs.len();
             let rows = detour_rows(rows, &depths, code.len());
-            self.frame(begin..end, program, &rows);
+            self.frame(begin..end, BeforeBody::Detour, &rows);
         }
         Ok(Thunk {
             entry: self.at + begin as u64,
@@ -457,8 +461,9 @@ impl<'a> BlockBuilder<'a> {
         Ok(begin)
     }
 
-    /// Describes code by the last of the programs, which begins at `program`, and `rows` behind it.
-    fn frame(&mut self, code: Range<usize>, program: usize, rows: &[(u16, Row)]) {
+    /// Describes code by what comes before its body, and then `rows`.
+    fn frame(&mut self, code: Range<usize>, before_body: BeforeBody, rows: &[(u16, Row)]) {
+        let program = self.programs.len();
         let mut location = 0;
         for (offset, row) in rows {
             advance(&mut self.programs, offset.saturating_sub(location));
@@ -468,6 +473,7 @@ impl<'a> BlockBuilder<'a> {
         self.frames.push(Frame {
             begin: code.start,
             end: code.end,
+            before_body,
             program: program..self.programs.len(),
         });
     }
@@ -559,6 +565,11 @@ impl<'a> BlockBuilder<'a> {
         self.bytes
             .add(&u32::try_from(frame.end - frame.begin)?.to_le_bytes())?;
         self.bytes.add(&[0])?;
+        match frame.before_body {
+            BeforeBody::Thunk => self.bytes.add(&self.thunk_program)?,
+            BeforeBody::Hook => self.bytes.add(&self.hook_program)?,
+            BeforeBody::Detour => {}
+        }
         self.bytes.add(&self.programs[frame.program.clone()])?;
         self.end_entry(begin)
     }

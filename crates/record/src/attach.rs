@@ -122,7 +122,7 @@ impl Session {
         let Planned { modules, imports } = planned;
         workshop.want_statics(&modules);
         workshop.files.place_probes(&modules, workshop.writer)?;
-        let mut traced = {
+        let (mut traced, chosen) = {
             let mut stopped = Stopped::stop(process, PATIENCE)?;
             let thread = stopped
                 .keep_one()
@@ -135,10 +135,10 @@ impl Session {
             let mut traced = Traced::begin(thread, own, &maps, &modules, workshop.settings)?;
             self.guardian.watch(&traced.region);
             self.shared.add_region(traced.region.clone());
-            traced.make_room(&modules, &imports, thread, &mut workshop)?;
-            traced
+            let chosen = traced.make_room(&modules, &imports, thread, &mut workshop)?;
+            (traced, chosen)
         };
-        let changes = traced.add_modules(modules, &imports, &mut workshop)?;
+        let changes = traced.add_modules(&modules, chosen, &imports, &mut workshop)?;
         self.guardian.watches();
         let inserted = insert(&mut traced, changes, &mut workshop)
             .and_then(|()| traced.settle_semaphores(&mut workshop));

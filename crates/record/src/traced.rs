@@ -7,7 +7,7 @@ use crate::memory::own_memory::{OwnMemory, head_bytes, parts_bytes};
 use crate::memory::region::Region;
 use crate::memory::space::Space;
 use crate::places::choose::{Loaded, Wanted, imported};
-use crate::places::chosen::choose;
+use crate::places::chosen::Chosen;
 use crate::places::files::Files;
 use crate::places::mark::Marked;
 use crate::places::markers;
@@ -254,8 +254,8 @@ impl Traced {
             workshop.warnings.push(format!("{error:#}"));
         }
         let imports = self.imports(&new);
-        self.make_room(&new, &imports, thread, workshop)?;
-        let changes = self.add_modules(new, &imports, workshop)?;
+        let chosen = self.make_room(&new, &imports, thread, workshop)?;
+        let changes = self.add_modules(&new, chosen, &imports, workshop)?;
         self.insert_at_rest(changes, workshop)?;
         workshop.tell_unplaced();
         self.settle_semaphores(workshop)
@@ -267,16 +267,18 @@ impl Traced {
         imported(&all, &self.memory)
     }
 
-    /// Makes the thunks of `new` modules, for which there is room. Returns the changes to the text that lead to them.
+    /// Makes the thunks of what is `chosen` in `new` modules, for which there is room. Returns the changes to the text
+    /// that lead to them.
     pub fn add_modules(
         &mut self,
-        new: Vec<Loaded>,
+        new: &[Loaded],
+        chosen: Vec<Chosen>,
         imports: &HashSet<u64>,
         workshop: &mut Workshop,
     ) -> Result<Vec<Change>> {
-        self.wrap_for(&new, workshop.warnings);
+        self.wrap_for(new, workshop.warnings);
         let mut changes = Vec::new();
-        for module in new {
+        for (module, mut chosen) in new.iter().zip(chosen) {
             note(
                 workshop.writer,
                 &Note::Module {
@@ -287,19 +289,18 @@ impl Traced {
                     path: module.name.clone(),
                 },
             )?;
-            self.add_unwinder(&module)?;
-            let refused = workshop.settings.wanted.refused(&module, imports);
+            self.add_unwinder(module)?;
+            let refused = workshop.settings.wanted.refused(module, imports);
             workshop
                 .files
                 .refuse(&module.file, &refused, workshop.writer)?;
-            let mut chosen = choose(&module, imports, workshop);
             workshop
                 .warnings
                 .extend(chosen.leave_to_probes(&module.file));
-            let numbered = self.number_markers(&module, workshop);
+            let numbered = self.number_markers(module, workshop);
             let added = numbered.and_then(|words| {
                 chosen.marker_words = words;
-                self.add_sites(&module, &chosen, true, workshop)
+                self.add_sites(module, &chosen, true, workshop)
             });
             match added {
                 Ok(new) => {
@@ -314,7 +315,7 @@ impl Traced {
                     .warnings
                     .push(format!("{}: not traced: {error:#}", module.name)),
             }
-            self.modules.push(module);
+            self.modules.push(module.clone());
         }
         Ok(changes)
     }

@@ -65,10 +65,15 @@ impl Wanted {
                 (one, other) => one.or(other),
             }
         };
-        let sites = module.file.plan.sites.iter();
-        sites
-            .filter_map(|site| Some((site, recorder(site.address)?)))
-            .collect()
+        let sites = &module.file.plan.sites;
+        // As a rule all of a program's, and few of a library's: room that is not used costs nothing.
+        let mut chosen = Vec::with_capacity(sites.len());
+        chosen.extend(
+            sites
+                .iter()
+                .filter_map(|site| Some((site, recorder(site.address)?))),
+        );
+        chosen
     }
 
     /// Whether there is a site in `module` that is chosen for its own sake.

@@ -24,28 +24,29 @@ use std::ops::Range;
 const WORTH_A_THREAD: usize = 1000;
 
 impl Traced {
-    /// Maps memory for the code that `new` modules, which are not among ours yet, will have. `thread` is stopped;
-    /// `imports` are the functions that the executable imports.
-    pub fn make_room(
+    /// Chooses what is to be traced in `new` modules, which are not among ours yet, and maps memory for their code.
+    /// `thread` is stopped; `imports` are the functions that the executable imports.
+    pub fn make_room<'a>(
         &mut self,
-        new: &[Loaded],
+        new: &'a [Loaded],
         imports: &HashSet<u64>,
         thread: &mut Thread,
         workshop: &mut Workshop,
-    ) -> Result<()> {
-        let mut breaks = false;
-        let chosen = new.iter().filter_map(|module| {
-            let chosen = choose(module, imports, workshop);
-            breaks |= chosen.probes.iter().any(|probe| probe.breaks);
-            let needs_none = chosen.is_empty() || self.rests(module, &chosen);
+    ) -> Result<Vec<Chosen<'a>>> {
+        let chosen = new.iter().map(|module| choose(module, imports, workshop));
+        let chosen: Vec<Chosen> = chosen.collect();
+        let each = new.iter().zip(&chosen);
+        let wanted = each.filter_map(|(module, chosen)| {
+            let needs_none = chosen.is_empty() || self.rests(module, chosen);
             (!needs_none).then(|| (module, chosen.bound()))
         });
-        let wanted: Vec<_> = chosen.collect();
+        let wanted: Vec<_> = wanted.collect();
         self.map_room(&wanted, thread)?;
-        match breaks {
-            true => self.handle_traps(thread),
-            false => Ok(()),
+        let mut probes = chosen.iter().flat_map(|chosen| &chosen.probes);
+        if probes.any(|probe| probe.breaks) {
+            self.handle_traps(thread)?;
         }
+        Ok(chosen)
     }
 
     /// Maps memory for the code of modules, each with the bytes that it takes at most; who puts it in finds out where

@@ -104,8 +104,8 @@ impl Session {
         }
         let mut traced = Traced::begin(thread, own, &maps, &modules, settings)?;
         self.guardian.watch(&traced.region);
-        traced.make_room(&modules, &imports, thread, &mut workshop)?;
-        let mut changes = traced.add_modules(modules, &imports, &mut workshop)?;
+        let chosen = traced.make_room(&modules, &imports, thread, &mut workshop)?;
+        let mut changes = traced.add_modules(&modules, chosen, &imports, &mut workshop)?;
         // The start of a static program may stand in a window: that function stays as it is.
         let at = thread.registers()?.rip;
         changes.retain(|change| {
