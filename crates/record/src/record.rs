@@ -92,18 +92,28 @@ fn record_program(
     refuse_without_memory(&settings)?;
     let words: Vec<OsString> = std::iter::once(program).chain(arguments).cloned().collect();
     let signals = Signals::before_launch()?;
-    let mut guardian = Guardian::start(&options.directory)?;
     let mut files = Files::new();
-    let mut blocked = Ok(());
+    let mut guarded = None;
     let launched = launch::launch(program, &words, || {
-        // Before the program runs, and before there are other threads, which get the signal mask of this one.
-        blocked = signals.after_launch();
+        // Before there are other threads, which get the signal mask of this one.
+        let guardian = Guardian::start(&options.directory);
+        guarded = Some(guardian.and_then(|guardian| signals.after_launch().map(|()| guardian)));
         if let Some(found) = found {
             files.expect(found);
         }
     });
-    let mut launched = launched.inspect_err(|_| guardian.dismiss())?;
-    blocked?;
+    let guarded = guarded.unwrap_or_else(|| bail!("no process was made"));
+    let (mut launched, mut guardian) = match (launched, guarded) {
+        (Ok(launched), Ok(guardian)) => (launched, guardian),
+        (Ok(launched), Err(error)) => {
+            send_signal(launched.pid, libc::SIGKILL);
+            return Err(error);
+        }
+        (Err(error), guarded) => {
+            let _ = guarded.map(|mut guardian| guardian.dismiss());
+            return Err(error);
+        }
+    };
     let main = ExitWatch::new(launched.pid)?;
     let thread = &mut launched.thread;
     let arrived = arrive(options, &settings, &words, audience, thread, &mut files);

@@ -1,6 +1,7 @@
 //! Names of functions as labels of enumerations: printable, bounded, unique.
 
-use std::collections::HashMap;
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashMap};
 
 /// Longer names are cut in labels; `session` has them whole.
 const LONGEST: usize = 1000;
@@ -25,24 +26,23 @@ enum Detail {
 }
 
 /// Labels in the order of `functions`. Equal names become `name@module`, then `name@module+0xaddress`.
-pub fn labels(functions: &[Named]) -> Vec<String> {
-    let mut labels: Vec<String> = functions
-        .iter()
-        .map(|function| clean(function.name))
-        .collect();
+pub fn labels<'a>(functions: &[Named<'a>]) -> Vec<Cow<'a, str>> {
+    let names = functions.iter().map(|function| clean(function.name));
+    let mut labels: Vec<Cow<str>> = names.collect();
     for more in [Detail::Module, Detail::Address, Detail::Site] {
-        let mut count: HashMap<&str, u32> = HashMap::with_capacity(labels.len());
-        for label in &labels {
-            *count.entry(label).or_default() += 1;
+        let mut first = HashMap::<&str, usize>::with_capacity(labels.len());
+        let mut shared = BTreeSet::new();
+        for (index, label) in labels.iter().enumerate() {
+            let before = *first.entry(label).or_insert(index);
+            if before != index {
+                shared.extend([before, index]);
+            }
         }
-        let shared: Vec<usize> = (0..labels.len())
-            .filter(|&index| count[labels[index].as_str()] > 1)
-            .collect();
         if shared.is_empty() {
             break;
         }
         for index in shared {
-            labels[index] = label(&functions[index], more);
+            labels[index] = label(&functions[index], more).into();
         }
     }
     labels
@@ -59,9 +59,12 @@ fn label(function: &Named, detail: Detail) -> String {
 }
 
 /// `name` without control characters, and no longer than a label may be.
-fn clean(name: &str) -> String {
+fn clean(name: &str) -> Cow<'_, str> {
     if name.is_empty() {
         return "?".into();
+    }
+    if name.len() <= LONGEST && name.bytes().all(|byte| (b' '..0x7f).contains(&byte)) {
+        return name.into();
     }
     let end = name.floor_char_boundary(LONGEST);
     let mut label = name[..end].to_owned();
@@ -71,25 +74,32 @@ fn clean(name: &str) -> String {
     if end < name.len() {
         label.push('…');
     }
-    label
+    label.into()
 }
 
 /// `text` as a TSDL string literal.
 pub fn quote(text: &str) -> String {
-    if !text.contains(|c: char| c == '"' || c == '\\' || c.is_control()) {
-        return format!("\"{text}\"");
-    }
     let mut quoted = String::with_capacity(text.len() + 2);
-    quoted.push('"');
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => quoted.extend(['\\', c]),
-            c if c.is_control() => quoted.push('?'),
-            c => quoted.push(c),
+    push_quoted(text, &mut quoted);
+    quoted
+}
+
+/// The same, at the end of `out`.
+pub fn push_quoted(text: &str, out: &mut String) {
+    let is_plain = |byte: u8| (b' '..0x7f).contains(&byte) && byte != b'"' && byte != b'\\';
+    out.push('"');
+    if text.bytes().all(is_plain) {
+        out.push_str(text);
+    } else {
+        for c in text.chars() {
+            match c {
+                '"' | '\\' => out.extend(['\\', c]),
+                c if c.is_control() => out.push('?'),
+                c => out.push(c),
+            }
         }
     }
-    quoted.push('"');
-    quoted
+    out.push('"');
 }
 
 #[cfg(test)]

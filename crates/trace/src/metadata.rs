@@ -1,10 +1,12 @@
 //! The file `metadata`: TSDL that describes the records, for readers of the Common Trace Format 1.8.
 
 use crate::clocks::Clocks;
-use crate::labels::{Named, labels, quote};
+use crate::labels::{Named, labels, push_quoted, quote};
 use crate::markers::{Field, FieldKind, Marker, Markers};
 use crate::note::Session;
 use nopal_abi::*;
+use std::fmt::Write;
+use std::ops::Range;
 use uuid::Uuid;
 
 /// What a CTF 1.8 metadata file in plain text begins with.
@@ -154,11 +156,20 @@ const EVENTS: [(u32, &str, &str); 11] = [
 /// square of an enumeration's size, for every place where it is used.
 fn events(functions: &[Function]) -> String {
     let named: Vec<Named> = functions.iter().map(|function| function.named).collect();
-    let labels = labels(&named).into_iter().zip(&named);
-    let lines = labels.map(|(label, named)| format!(",\n\t\t\t{} = {}", quote(&label), named.site));
-    let lines: Vec<String> = lines.collect();
     // Most occur in two: as they are called, and as they return.
-    let mut text = String::with_capacity(2 * lines.iter().map(String::len).sum::<usize>());
+    let mut lines = String::new();
+    let lines_of = labels(&named)
+        .into_iter()
+        .zip(&named)
+        .map(|(label, named)| {
+            let begin = lines.len();
+            lines += ",\n\t\t\t";
+            push_quoted(&label, &mut lines);
+            let _ = write!(lines, " = {}", named.site);
+            begin..lines.len()
+        });
+    let lines_of: Vec<Range<usize>> = lines_of.collect();
+    let mut text = String::with_capacity(2 * lines.len());
     for (kind, name, more) in EVENTS {
         text += &format!(
             "
@@ -171,9 +182,9 @@ event {{
 			\"(none)\" = 0"
         );
         let occurs = |function: &Function| function.kinds >> kind & 1 != 0;
-        let lines = functions.iter().zip(&lines);
-        for (_, line) in lines.filter(|(function, _)| occurs(function)) {
-            text += line;
+        let each = functions.iter().zip(&lines_of);
+        for (_, line) in each.filter(|(function, _)| occurs(function)) {
+            text += &lines[line.clone()];
         }
         text += &format!("\n\t\t}} site;\n\t\tframe_tag tag;\n{more}\t}};\n}};\n");
     }

@@ -11,7 +11,7 @@ use nopal_trace::{Note, record_words};
 use std::mem::offset_of;
 
 use crate::memory::control_block::thread_words;
-use crate::text::journal::mirrored_parts;
+use crate::text::journal::mirrored;
 use crate::traced::as_bytes;
 
 /// Calls at a time, and how often: the shortest counts, as nothing came between.
@@ -76,7 +76,6 @@ struct Model {
     /// Both are kept as long as the thunk.
     _memory: Mapping,
     _code: Mapping,
-    own: Memory,
     thunks: Vec<Thunk>,
     /// The word of this thread's control block that points to its context.
     slot: *mut u64,
@@ -160,7 +159,6 @@ impl Model {
         Ok(Model {
             _memory: memory,
             _code: code,
-            own,
             thunks,
             slot: pointer.wrapping_add_signed(context_slot.into()) as *mut u64,
             parts,
@@ -201,7 +199,9 @@ impl Drop for Model {
     fn drop(&mut self) {
         // SAFETY: a word of this thread's control block that was free, and that only the runtime has used since.
         unsafe { std::ptr::write_volatile(self.slot, 0) };
-        for part in mirrored_parts(&self.own, self.parts).unwrap_or_default() {
+        // SAFETY: the table, which nobody writes any more.
+        let table = unsafe { std::slice::from_raw_parts(self.parts as *const u64, STACK_PARTS) };
+        for part in mirrored(table.iter().copied()) {
             let mirror = part.wrapping_add_signed(MIRROR) as *mut libc::c_void;
             // SAFETY: the runtime has mapped it, and no frame is wrapped any more.
             unsafe { libc::munmap(mirror, STACK_PART_BYTES as usize) };

@@ -126,10 +126,14 @@ pub fn mirrored_parts(memory: &Memory, table: u64) -> Result<Vec<u64>> {
     memory
         .read(table, &mut bytes)
         .context("the table of stacks cannot be read")?;
-    Ok(words(&bytes)
+    Ok(mirrored(words(&bytes)).collect())
+}
+
+/// The same, by what the table holds.
+pub fn mirrored(table: impl Iterator<Item = u64>) -> impl Iterator<Item = u64> {
+    table
         .filter(|word| word % PART_STATES == PART_MIRRORED)
         .map(|word| (word / PART_STATES).wrapping_mul(STACK_PART_BYTES))
-        .collect())
 }
 
 pub fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
