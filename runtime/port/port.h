@@ -36,6 +36,7 @@ void port_restore_signals(uint64_t saved);
 
 /* Sleeps while *word == value, at most `nanoseconds`, or returns early for no reason. */
 void port_wait(uint32_t *word, uint32_t value, uint64_t nanoseconds);
+/* Wakes all who sleep so. */
 void port_wake(uint32_t *word);
 
 /* Gives the processor away for a moment. */

@@ -97,7 +97,7 @@ void port_wait(uint32_t *word, uint32_t value, uint64_t nanoseconds)
 
 void port_wake(uint32_t *word)
 {
-	system_call(__NR_futex, (long)word, FUTEX_WAKE, 1, 0, 0, 0);
+	system_call(__NR_futex, (long)word, FUTEX_WAKE, INT32_MAX, 0, 0, 0);
 }
 
 void port_yield(void)

@@ -361,7 +361,8 @@ impl Region {
         let bell = self.word(offset_of!(Layout, bell));
         // Release pairs with the acquire of who looks at the bell before it looks for work.
         bell.fetch_add(1, Ordering::Release);
-        futex(bell, libc::FUTEX_WAKE, 1, None);
+        // All: threads of the process wait for it, too, when they wait for a chunk.
+        futex(bell, libc::FUTEX_WAKE, i32::MAX as u32, None);
     }
 
     pub fn bell(&self) -> u32 {

@@ -33,8 +33,11 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-/// How long the session sleeps at most before it looks whether the program has ended.
-const TICK: Duration = Duration::from_millis(1);
+/// How long the session sleeps before it looks for what nobody wakes it for: signals, its deadline, and questions of
+/// programs that may make no system call. Longer each time where nothing has happened, but for several regions, of
+/// which only one wakes it.
+const SHORTEST_NAP: Duration = Duration::from_millis(1);
+const LONGEST_NAP: Duration = Duration::from_millis(10);
 /// How often processes are looked for that nobody has told of.
 const LOOK_AROUND: Duration = Duration::from_millis(200);
 
@@ -149,9 +152,14 @@ impl Session {
         let mut ended = None;
         let mut looked = Instant::now();
         let deadline = self.options.time.map(|time| looked + time);
+        let (mut nap, mut heard) = (SHORTEST_NAP, Vec::new());
         loop {
             let regions = self.shared.regions();
             let bells: Vec<u32> = regions.iter().map(|region| region.bell()).collect();
+            nap = match bells == heard && bells.len() == 1 {
+                true => (nap * 2).min(LONGEST_NAP),
+                false => SHORTEST_NAP,
+            };
             for region in &regions {
                 for question in region.questions() {
                     self.answer(region, &question);
@@ -194,9 +202,10 @@ impl Session {
                 ensure!(ended.is_none(), "collecting records failed");
             }
             match regions.last().zip(bells.last()) {
-                Some((region, bell)) => region.wait_for_bell(*bell, TICK),
-                None => std::thread::sleep(TICK),
+                Some((region, bell)) => region.wait_for_bell(*bell, nap),
+                None => std::thread::sleep(nap),
             }
+            heard = bells;
         }
     }
 
