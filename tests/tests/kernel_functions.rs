@@ -26,6 +26,8 @@ record() {
 }
 record all -k -e sched kernel_calls 100
 record glob --kernel-functions '*sys_getppid*' kernel_calls 100
+nopal run -o /out/run -f -s --kernel-functions '*sys_getppid*' kernel_calls 100 >/out/run.out 2>/out/run.said
+ls $instances >/out/run.left
 
 nopal attach -o /out/killed --kernel-functions '*sys_getppid*' -F ask $other >/out/killed.said 2>&1 &
 tool=$!
@@ -229,8 +231,25 @@ fn a_glob_chooses_among_them() {
 }
 
 #[test]
+fn they_go_with_tracers_of_latency() {
+    let lines = raw("run");
+    let threads = threads(&lines);
+    let [main, child] = threads.as_slice() else {
+        panic!("{threads:?}");
+    };
+    for (thread, times) in [(main, TIMES), (child, TIMES_IN_CHILD)] {
+        assert_eq!(clocks_of(&lines, thread, "sys_getppid").len(), times);
+    }
+    assert_eq!(text("run.out"), format!("{TIMES}\n"));
+    let said = text("run.said");
+    assert!(said.contains("nopal: offcpu: "), "{said}");
+    let worst = nopal_says(&["dump", "--as", "latency", "--of", "ask..ask.end"], "run");
+    assert!(worst.contains("sys_getppid ("), "{worst}");
+}
+
+#[test]
 fn nothing_is_left_in_tracefs() {
-    for trace in ["all", "glob", "hidden", "off", "killed"] {
+    for trace in ["all", "glob", "run", "hidden", "off", "killed"] {
         assert_eq!(text(&format!("{trace}.left")), "", "{trace}");
     }
     assert!(

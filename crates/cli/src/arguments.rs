@@ -1,6 +1,7 @@
 //! The command line: parser, help and manual pages all come from here.
 
 mod calls;
+mod kernel;
 mod pictures;
 
 use std::ffi::OsString;
@@ -19,6 +20,7 @@ use crate::{size, time};
 use calls::FilterArguments;
 use calls::subject_and_trace;
 pub use calls::{ByArgument, Hist, Subject};
+use kernel::KernelFunctions;
 pub use pictures::{Cdf, Curve, Flame, Kind, PictureOutput, Plot, Table, Timeline};
 
 /// Trace any Linux program: every call of every function, without recompiling.
@@ -141,6 +143,9 @@ pub struct Run {
     /// Record markers
     #[arg(short, long)]
     events: bool,
+
+    #[command(flatten)]
+    kernel: KernelFunctions,
 
     /// Where to write the trace; an older one is kept as DIR.old
     #[arg(short, long, value_name = "DIR", default_value = Options::DIRECTORY)]
@@ -294,13 +299,8 @@ struct Recording {
     #[arg(short = 'e', long = "event", value_name = "EVENT", value_delimiter = ',', value_parser = Kinds::parse)]
     events: Vec<Kinds>,
 
-    /// Record the functions of the kernel that the traced threads run, too: where each begins (root only)
-    #[arg(short, long)]
-    kernel: bool,
-
-    /// Record those functions of the kernel only that match [may be repeated]
-    #[arg(long, value_name = "GLOB")]
-    kernel_functions: Vec<String>,
+    #[command(flatten)]
+    kernel: KernelFunctions,
 
     /// Record a probe; without -F, nothing else [may be repeated]
     #[arg(
@@ -559,13 +559,15 @@ impl Run {
         ensure!(
             self.functions || self.events || !tracers.is_empty(),
             "nothing is to be traced: -f records functions, -e markers; -p measures how long locks are held, -l how long \
-             they are waited for, -i how long signals are blocked, -b either, -w wake-ups, -s time without a processor"
+             they are waited for, -i how long signals are blocked, -b either, -w wake-ups, -s time without a processor; -k \
+             adds functions of the kernel to any of these"
         );
         Ok(Options {
             directory: self.output,
             only: every(self.functions),
             markers: every(self.events),
-            events: nopal_record::kinds_of(&tracers)?,
+            events: self.kernel.and([nopal_record::kinds_of(&tracers)?]),
+            kernel_functions: self.kernel.patterns,
             tracers,
             ..Options::new(target)
         })
@@ -614,8 +616,6 @@ impl Top {
 
 impl Recording {
     fn options(self, target: Target, time: Option<Duration>) -> Options {
-        let has_kernel = self.kernel || !self.kernel_functions.is_empty();
-        let kernel = has_kernel.then_some(Kinds::FUNCTIONS);
         Options {
             target,
             directory: self.output,
@@ -623,8 +623,8 @@ impl Recording {
             not: self.functions.not,
             markers: self.markers,
             probes: self.probes,
-            events: self.events.into_iter().chain(kernel).collect(),
-            kernel_functions: self.kernel_functions,
+            events: self.kernel.and(self.events),
+            kernel_functions: self.kernel.patterns,
             tracers: Vec::new(),
             libraries: self.libs,
             depth: self.depth,

@@ -1,0 +1,65 @@
+//! Functions of the kernel.
+
+use clap::Args;
+use nopal_record::Kinds;
+
+/// Which of them are recorded.
+#[derive(Debug, Args)]
+pub struct KernelFunctions {
+    /// Record the functions of the kernel that the traced threads run, too: where each begins (root only)
+    #[arg(short, long)]
+    kernel: bool,
+
+    /// Record those functions of the kernel only that match [may be repeated]
+    #[arg(long = "kernel-functions", value_name = "GLOB")]
+    pub patterns: Vec<String>,
+}
+
+impl KernelFunctions {
+    /// With these events of the system.
+    pub fn and(&self, events: impl IntoIterator<Item = Kinds>) -> Kinds {
+        let are_wanted = self.kernel || !self.patterns.is_empty();
+        let kernel = are_wanted.then_some(Kinds::FUNCTIONS);
+        events.into_iter().chain(kernel).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arguments::{Arguments, Command};
+    use anyhow::{Result, bail};
+    use clap::Parser;
+
+    fn asked(words: &str) -> Result<(Kinds, Vec<String>)> {
+        let words = ["nopal"].into_iter().chain(words.split(' '));
+        let options = match Arguments::try_parse_from(words)?.command {
+            Command::Record(record) => record.options(),
+            Command::Run(run) => run.options()?,
+            other => bail!("{other:?}"),
+        };
+        Ok((options.events, options.kernel_functions))
+    }
+
+    #[test]
+    fn they_go_with_events_of_the_system() {
+        let sched = Kinds::parse("sched").unwrap();
+        let both: Kinds = [sched, Kinds::FUNCTIONS].into_iter().collect();
+        let chosen = vec!["vfs_*".to_owned(), "ksys_*".to_owned()];
+        let globs = "--kernel-functions vfs_* --kernel-functions ksys_*";
+        for (words, expected) in [
+            ("record -k ls", (Kinds::FUNCTIONS, Vec::new())),
+            ("record -k -e sched ls", (both, Vec::new())),
+            (
+                &format!("record {globs} ls"),
+                (Kinds::FUNCTIONS, chosen.clone()),
+            ),
+            ("run -w -k ls", (both, Vec::new())),
+            ("run -w ls", (sched, Vec::new())),
+            (&format!("run -p {globs} ls"), (Kinds::FUNCTIONS, chosen)),
+        ] {
+            assert_eq!(asked(words).unwrap(), expected, "{words}");
+        }
+        assert!(asked("run -k ls").is_err(), "nothing that they add to");
+    }
+}
