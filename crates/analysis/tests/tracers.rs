@@ -22,6 +22,9 @@ const PUT: u32 = 7;
 
 const EVENT: u32 = abi::EVENT_DEFINED | 2 << abi::EVENT_WORDS_SHIFT;
 
+/// Of the same name, without a field.
+const BARE: u32 = (abi::EVENT_DEFINED + 2) | 1 << abi::EVENT_WORDS_SHIFT;
+
 const MASK: u32 = (abi::EVENT_DEFINED + 1) | 5 << abi::EVENT_WORDS_SHIFT;
 
 const SITES: [(u32, &str); 7] = [
@@ -56,6 +59,15 @@ impl Thread {
     fn call(&mut self, clock: u64, until: u64, site: u32, first: u64, result: u64) {
         self.enter(clock, site, first, 0);
         self.leave(until, site, result);
+    }
+
+    /// A marker `served`; without a request, the one that has no such field.
+    fn serve(&mut self, clock: u64, request: Option<u64>) {
+        let clock = BEGIN + clock;
+        let event = if request.is_some() { EVENT } else { BARE };
+        let word = clock & 0xffff_ffff | u64::from(abi::KIND_EXTENDED | event << 4) << 32;
+        self.0.words().extend([word, clock]);
+        self.0.words().extend(request);
     }
 
     /// A call of pthread_sigmask; without a mask, of one whose set cannot be read.
@@ -110,6 +122,15 @@ fn written(directory: &Path, threads: Vec<Thread>) -> Trace {
         kind,
         labels: Vec::new(),
     };
+    let bare = Note::Marker {
+        image: 1,
+        event: BARE,
+        name: "served".into(),
+        format: String::new(),
+        fields: Vec::new(),
+        file: "server.c".into(),
+        line: 2,
+    };
     let mask = Note::Marker {
         image: 1,
         event: MASK,
@@ -129,6 +150,7 @@ fn written(directory: &Path, threads: Vec<Thread>) -> Trace {
         image,
         sites,
         marker,
+        bare,
         mask,
         clock(BEGIN + 1_000_000),
     ] {
@@ -255,6 +277,21 @@ fn a_section_is_paired_by_a_value_across_threads() {
     let (cases, past) = found("get.arg1..put.arg1", vec![one, two]).unwrap();
     assert_eq!(cases, [(3, 50, 2), (1, 300, 2)]);
     assert_eq!((past.missing.ends_alone, past.open), (1, 1));
+}
+
+#[test]
+fn ends_of_a_section_without_its_value_are_told() {
+    let mut one = Thread::new(1);
+    one.call(100, 105, GET, 1, 0);
+    one.call(110, 115, GET, 2, 0);
+    one.serve(200, None);
+    one.serve(210, Some(1));
+    one.serve(220, None);
+    let (cases, past) = found("get.arg1..served.request", vec![one]).unwrap();
+    assert_eq!(cases, [(1, 110, 1)]);
+    assert_eq!((past.unknown, past.open), (2, 1));
+    let told = "left out: 2 events without a value that the tracer needs".to_owned();
+    assert!(past.told().contains(&told), "{:?}", past.told());
 }
 
 #[test]

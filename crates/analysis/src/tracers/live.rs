@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::mem;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::Result;
@@ -77,7 +78,7 @@ struct Watching {
     kept: VecDeque<Case>,
     kept_before: u64,
     given_up: VecDeque<Case>,
-    unknown: u64,
+    unknown: Arc<AtomicU64>,
 }
 
 struct Thread {
@@ -106,7 +107,7 @@ impl Live {
             kept: VecDeque::new(),
             kept_before: 0,
             given_up: VecDeque::new(),
-            unknown: 0,
+            unknown: Arc::default(),
         };
         let shared = Arc::new(Mutex::new(watching));
         (Live(shared.clone()), Listener(shared))
@@ -152,7 +153,7 @@ impl Live {
             kept_before: watching.kept_before,
             missing: run.map(|run| watching.missing(run)).unwrap_or_default(),
             given_up: watching.given_up.iter().map(finding).collect(),
-            unknown: watching.unknown,
+            unknown: watching.unknown.load(Ordering::Relaxed),
         }
     }
 
@@ -331,14 +332,13 @@ impl Audience for Listener {
             Thread {
                 number: keys.len() as u32 - 1,
                 machine: Machine::default(),
-                state: State::default(),
+                state: State::counting(unknown),
             }
         });
         let mut watcher = Watcher::new(roles, mem::take(&mut thread.state));
         thread
             .machine
             .records(heard.words, heard.clock, heard.lossy, &mut watcher);
-        *unknown += mem::take(&mut watcher.state.unknown);
         let happenings = watcher.happenings.into_iter();
         pending.extend(happenings.map(|happening| (thread.number, happening)));
         thread.state = watcher.state;

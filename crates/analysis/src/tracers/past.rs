@@ -1,5 +1,8 @@
 //! Tracers on a trace that is there.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use anyhow::{Result, bail};
 use nopal_trace::Trace;
 
@@ -17,6 +20,8 @@ pub struct Past {
     pub missing: Missing,
     /// Cases that had begun and not ended when the trace did.
     pub open: u64,
+    /// Calls and markers that lack a value that would have to be known.
+    pub unknown: u64,
 }
 
 impl Past {
@@ -43,7 +48,11 @@ impl Past {
             let cases = if number == 1 { "case" } else { "cases" };
             format!("{} {cases} {what}", count(number))
         });
-        told.collect()
+        let unknown = (self.unknown > 0).then(|| {
+            let number = count(self.unknown);
+            format!("left out: {number} events without a value that the tracer needs")
+        });
+        told.chain(unknown).collect()
     }
 }
 
@@ -60,9 +69,11 @@ pub fn of_trace(
     let mut cases = Cases::new(&roles);
     let mut past = Past::default();
     let mut told = 0u64;
+    let unknown = Arc::new(AtomicU64::new(0));
     let threads = trace.threads();
     let happenings = timeline(&threads, |_, thread| {
-        Telling::new(thread.packets(), Watcher::new(&roles, State::default()))
+        let state = State::counting(&unknown);
+        Telling::new(thread.packets(), Watcher::new(&roles, state))
     });
     let mut tell = |thread: u32, happening: &Happening| {
         told += 1;
@@ -88,6 +99,7 @@ pub fn of_trace(
             tell(thread as u32, &happening);
         }
     }
+    past.unknown = unknown.load(Ordering::Relaxed);
     for run in cases.runs_mut() {
         past.missing = run.missing();
         if tracer.is_of_system() {

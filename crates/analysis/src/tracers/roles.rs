@@ -7,7 +7,7 @@ use nopal_trace::{Marker, Markers};
 
 use super::Tracer;
 use super::locks::{Locking, locking};
-use super::section::{Place, Point, Section, ValueOf};
+use super::section::{InMarker, Place, Point, Section, ValueOf};
 use super::signals::Change;
 use crate::names::{Function, Names, Pattern};
 
@@ -32,8 +32,7 @@ pub struct InCall {
 pub struct AtMarker {
     pub section: usize,
     pub is_end: bool,
-    /// Which of its fields is the value.
-    pub field: Option<usize>,
+    pub value: InMarker,
 }
 
 /// What may be an end of a section.
@@ -146,14 +145,14 @@ impl Roles {
                 let Some(value) = point.in_marker(marker) else {
                     continue;
                 };
-                self.values[section][usize::from(is_end)] = Some(value.is_some());
+                if value != InMarker::Lacking {
+                    let has_value = value != InMarker::Place;
+                    self.values[section][usize::from(is_end)] = Some(has_value);
+                }
                 points.push(AtMarker {
                     section,
                     is_end,
-                    field: match value {
-                        Some(ValueOf::Field(field)) => Some(field),
-                        _ => None,
-                    },
+                    value,
                 });
             }
         }

@@ -33,7 +33,16 @@ pub enum Place {
 pub enum ValueOf {
     Argument(usize),
     Result,
+}
+
+/// What a marker is to an end of a section.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InMarker {
+    Place,
+    /// With the value of this field.
     Field(usize),
+    /// It is called so, and has no such number.
+    Lacking,
 }
 
 impl Section {
@@ -101,14 +110,14 @@ impl Point {
     }
 
     /// Whether a marker is such a point.
-    pub fn in_marker(&self, marker: &Marker) -> Option<Option<ValueOf>> {
+    pub fn in_marker(&self, marker: &Marker) -> Option<InMarker> {
         if marker.name == self.text {
-            return Some(None);
+            return Some(InMarker::Place);
         }
         let (name, wanted) = self.parts()?;
         let mut fields = marker.fields.iter();
         let field = fields.position(|field| field.name == wanted && !field.kind.has_length());
-        (marker.name == name).then_some(Some(ValueOf::Field(field?)))
+        (marker.name == name).then_some(field.map_or(InMarker::Lacking, InMarker::Field))
     }
 
     /// Why nothing is such a point.

@@ -1,13 +1,15 @@
 //! What happens in one thread, of its records.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use nopal_trace::Value;
 
 use super::What;
 use super::locks::{Locking, has_taken};
-use super::roles::{InCall, Roles};
-use super::section::{Place, ValueOf};
+use super::roles::Roles;
+use super::section::{InMarker, Place, ValueOf};
 use super::signals::{Blocked, Change};
 use crate::calls::{Arguments, Ending, Frame, Sink, Style};
 use crate::timeline::Teller;
@@ -28,11 +30,19 @@ pub struct State {
     held: Vec<(u64, u32)>,
     blocked: Blocked,
     arguments: Arguments,
-    /// Calls of which the arguments or the result would have to be known.
-    pub unknown: u64,
+    /// Calls and markers of which a value would have to be known. Threads may share it.
+    unknown: Arc<AtomicU64>,
 }
 
 impl State {
+    /// What is not known is counted there.
+    pub fn counting(unknown: &Arc<AtomicU64>) -> State {
+        State {
+            unknown: unknown.clone(),
+            ..State::default()
+        }
+    }
+
     /// Locks that the thread holds.
     pub fn locks(&self) -> usize {
         self.held.len()
@@ -41,6 +51,10 @@ impl State {
     /// Whether it blocks any signal; `None` where that is not known.
     pub fn blocks_signals(&self) -> Option<bool> {
         self.blocked.any()
+    }
+
+    fn count_unknown(&self) {
+        self.unknown.fetch_add(1, Ordering::Relaxed);
     }
 
     fn is_critical(&self) -> bool {
@@ -119,15 +133,11 @@ impl<'a> Watcher<'a> {
         self.tell_critical(critical, clock);
     }
 
-    fn point(&mut self, point: &InCall, value: Option<u64>, clock: u64) {
-        let what = if point.is_end {
-            What::Ended
-        } else {
-            What::Begun
-        };
+    fn point(&mut self, section: usize, is_end: bool, value: Option<u64>, clock: u64) {
+        let what = if is_end { What::Ended } else { What::Begun };
         match value {
-            Some(value) => self.tell(what, Some(point.section), value, clock),
-            None => self.state.unknown += 1,
+            Some(value) => self.tell(what, Some(section), value, clock),
+            None => self.state.count_unknown(),
         }
     }
 }
@@ -158,13 +168,13 @@ impl Sink for Watcher<'_> {
                 Some(ValueOf::Argument(number)) => arguments.map(|all| all[number]),
                 _ => Some(0),
             };
-            self.point(point, value, frame.clock);
+            self.point(point.section, point.is_end, value, frame.clock);
         }
         let Some(locking) = role.locking else {
             return 0;
         };
         let Some(arguments) = arguments else {
-            self.state.unknown += 1;
+            self.state.count_unknown();
             if matches!(locking, Locking::Release | Locking::Condition) {
                 // It may be any of them.
                 self.state.held.clear();
@@ -183,7 +193,7 @@ impl Sink for Watcher<'_> {
             return 0;
         }
         if frame.style() == Style::Only {
-            self.state.unknown += 1;
+            self.state.count_unknown();
             return 0;
         }
         self.state.arguments.keep(arguments)
@@ -199,7 +209,7 @@ impl Sink for Watcher<'_> {
                 Some(_) => ending.result,
                 None => Some(0),
             };
-            self.point(point, value, ending.clock);
+            self.point(point.section, point.is_end, value, ending.clock);
         }
         let (Some(locking), Some(arguments)) =
             (role.locking, self.state.arguments.take(frame.note))
@@ -239,23 +249,19 @@ impl Sink for Watcher<'_> {
             self.change_signals(change, clock);
         }
         for point in roles.event(event) {
-            let what = if point.is_end {
-                What::Ended
-            } else {
-                What::Begun
-            };
             let values = || roles.marker(event)?.values(payload);
-            let value = match point.field {
-                None => Some(0),
-                Some(field) => match values().as_ref().and_then(|values| values.get(field)) {
-                    Some(Value::Signed(value)) => Some(*value as u64),
-                    Some(Value::Unsigned(value)) => Some(*value),
-                    _ => None,
-                },
+            let value = match point.value {
+                InMarker::Place => Some(0),
+                InMarker::Lacking => None,
+                InMarker::Field(field) => {
+                    match values().as_ref().and_then(|values| values.get(field)) {
+                        Some(Value::Signed(value)) => Some(*value as u64),
+                        Some(Value::Unsigned(value)) => Some(*value),
+                        _ => None,
+                    }
+                }
             };
-            if let Some(value) = value {
-                self.tell(what, Some(point.section), value, clock);
-            }
+            self.point(point.section, point.is_end, value, clock);
         }
     }
 }
