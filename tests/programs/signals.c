@@ -3,8 +3,10 @@
 #define _GNU_SOURCE
 #include "hard.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -96,6 +98,24 @@ KEPT static void on_fault(int signal, siginfo_t *info, void *context)
 	}
 }
 
+/* Returns when a process has been asleep at each of many looks: not only for a moment. */
+static void await_sleep(pid_t process)
+{
+	char path[32], text[256];
+	snprintf(path, sizeof path, "/proc/%d/stat", process);
+	for (int looks = 0; looks < 20;) {
+		usleep(1000);
+		int file = open(path, O_RDONLY);
+		ssize_t length = read(file, text, sizeof text - 1);
+		CHECK(length > 0 && close(file) == 0);
+		text[length] = 0;
+		/* Behind the name, which is in parentheses. */
+		char *state = strrchr(text, ')');
+		CHECK(state && state[1] == ' ');
+		looks = state[2] == 'S' ? looks + 1 : 0;
+	}
+}
+
 int main(void)
 {
 	sigset_t all, before, now;
@@ -142,7 +162,7 @@ int main(void)
 		install(SIGALRM, on_wait, i % 2 ? SA_RESTART : 0);
 		pid_t child = fork();
 		if (child == 0) {
-			usleep(20000);
+			await_sleep(getppid());
 			kill(getppid(), SIGALRM);
 			usleep(20000);
 			CHECK(write(pipes[1], "x", 1) == 1);

@@ -17,7 +17,8 @@ pub struct Expected {
 }
 
 impl Expected {
-    /// Has a thread open and plan the file of a program, and the libraries that it needs, but for those that are `known`.
+    /// Has a thread open and plan the file of a program, and the libraries that it needs, but for those that are
+    /// `known`.
     pub fn of(program: PathBuf, cache: Option<PathBuf>, known: HashSet<Facts>) -> Expected {
         let enough = Arc::new(AtomicBool::new(false));
         let is_enough = enough.clone();
@@ -51,8 +52,8 @@ fn open(
         opened.insert(facts, file);
         needs
     };
-    // As the process will call it. Of a file that is replaced meanwhile, the facts are those of the old one, which nobody
-    // will ask for.
+    // As the process will call it. Of a file that is replaced meanwhile, the facts are those of the old one, which
+    // nobody will ask for.
     let program = program.canonicalize()?;
     let facts_of_it = facts(&program).context("it is gone")?;
     let file = File::open(&program, cache)?;

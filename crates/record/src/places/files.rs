@@ -196,8 +196,8 @@ impl Files {
         }
     }
 
-    /// Has a thread open and plan the file of a program that is being executed, and what it needs, unless they are known
-    /// or expected already.
+    /// Has a thread open and plan the file of a program that is being executed, and what it needs, unless they are
+    /// known or expected already.
     pub fn expect(&mut self, program: PathBuf) {
         let is_known = facts(&program).is_some_and(|facts| self.by_facts.contains_key(&facts));
         if !is_known && self.expected.is_none() {
