@@ -6,7 +6,7 @@ use std::path::Path;
 use nopal_abi as abi;
 use nopal_analysis::names::Names;
 use nopal_analysis::tracers::handlers;
-use nopal_trace::synthetic::Recorder;
+use nopal_trace::synthetic::{Recorder, clock};
 use nopal_trace::{Field, FieldKind, Note, Session, Trace, Writer};
 
 const BEGIN: u64 = 0x1_0000_0000;
@@ -23,11 +23,6 @@ type Made<'a> = (u32, u64, &'a [(u64, u32, bool)]);
 /// same place in all of them.
 fn written(directory: &Path, begins: &[(u32, u32, u64, bool)], threads: &[Made]) -> Trace {
     let mut writer = Writer::create(directory, Session::default()).unwrap();
-    let clock = |counter| Note::Clock {
-        counter,
-        monotonic_ns: counter,
-        realtime_ns: counter,
-    };
     let field = |name: &str, kind| Field {
         name: name.into(),
         kind,

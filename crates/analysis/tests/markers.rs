@@ -8,7 +8,7 @@ use nopal_analysis::filter::Filter;
 use nopal_analysis::hist::{self, By, Group, Scale};
 use nopal_analysis::names::Names;
 use nopal_analysis::values::What;
-use nopal_trace::synthetic::Recorder;
+use nopal_trace::synthetic::{Recorder, clock};
 use nopal_trace::{Field, FieldKind, Note, Session, Trace, Writer};
 
 const BEGIN: u64 = 0x1_0000_0000;
@@ -20,11 +20,6 @@ const NUMBER: FieldKind = FieldKind::Unsigned(64);
 
 fn written(directory: &Path, made: Made) -> Trace {
     let mut writer = Writer::create(directory, Session::default()).unwrap();
-    let clock = |counter| Note::Clock {
-        counter,
-        monotonic_ns: counter,
-        realtime_ns: counter,
-    };
     let image = Note::Image {
         image: 1,
         path: "/opt/server".into(),

@@ -6,7 +6,7 @@ use nopal_abi as abi;
 use nopal_analysis::names::Names;
 use nopal_analysis::tracers::{Case, Past, Tracer, of_trace};
 use nopal_analysis::values::What;
-use nopal_trace::synthetic::Recorder;
+use nopal_trace::synthetic::{Recorder, clock};
 use nopal_trace::{Field, FieldKind, Note, Session, Trace, Writer};
 
 const BEGIN: u64 = 0x1_0000_0000;
@@ -89,11 +89,6 @@ impl Thread {
 
 fn written(directory: &Path, threads: Vec<Thread>) -> Trace {
     let mut writer = Writer::create(directory, Session::default()).unwrap();
-    let clock = |counter| Note::Clock {
-        counter,
-        monotonic_ns: counter,
-        realtime_ns: counter,
-    };
     let image = Note::Image {
         image: 1,
         path: "/usr/lib/libc.so.6".into(),

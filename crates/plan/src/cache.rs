@@ -28,28 +28,33 @@ impl Plan {
     /// The plan from `cache_dir`, or a new one, which is put there. What is damaged, was made from other content or by
     /// another version, or may have been written by somebody else is made anew.
     pub fn cached(image: &Image, cache_dir: &Path) -> Result<Plan> {
-        if let Some(plan) = Plan::kept(image, cache_dir) {
+        // Of the debug file before the plan is made from it, as it may be replaced meanwhile.
+        let Some(stamp) = image.stamp() else {
+            return Plan::make(image);
+        };
+        if let Some(plan) = kept(image, stamp, cache_dir) {
             return Ok(plan);
         }
         let plan = Plan::make(image)?;
-        if let Some(stamp) = image.stamp() {
-            // A plan that cannot be kept is as good: the next run makes it again.
-            let _ = write(cache_dir, stamp, image, &plan);
-        }
+        // A plan that cannot be kept is as good: the next run makes it again.
+        let _ = write(cache_dir, stamp, image, &plan);
         Ok(plan)
     }
 
     /// The plan from `cache_dir`, if it is there.
     pub fn kept(image: &Image, cache_dir: &Path) -> Option<Plan> {
-        let identity = image.identity();
-        let path = path(cache_dir, &identity);
-        let Cached { plan, functions } = read(&path, image.stamp()?, image).ok()?;
-        if plan.identity != identity {
-            return None;
-        }
-        image.remember(move || postcard::from_bytes(functions.bytes()?).ok());
-        Some(plan)
+        kept(image, image.stamp()?, cache_dir)
     }
+}
+
+fn kept(image: &Image, stamp: Stamp, cache_dir: &Path) -> Option<Plan> {
+    let identity = image.identity();
+    let Cached { plan, functions } = read(&path(cache_dir, &identity), stamp, image).ok()?;
+    if plan.identity != identity {
+        return None;
+    }
+    image.remember(move || postcard::from_bytes(functions.bytes()?).ok());
+    Some(plan)
 }
 
 fn path(cache_dir: &Path, identity: &str) -> PathBuf {

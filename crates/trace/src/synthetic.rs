@@ -148,7 +148,7 @@ pub fn write(directory: &Path, shape: &Shape) -> Result<Truth> {
         truth.end = truth.end.max(clock);
     }
     sleep(&mut writer, shape.sleeps)?;
-    clock(&mut writer, truth.end)?;
+    writer.note(&clock(truth.end))?;
     writer.note(&Note::Exit {
         process: PROCESS,
         counter: truth.end,
@@ -207,17 +207,17 @@ fn sleep(writer: &mut Writer, times: u64) -> Result<()> {
     writer.end_system()
 }
 
-/// A counter of 1 GHz.
-fn clock(writer: &mut Writer, counter: u64) -> Result<()> {
-    writer.note(&Note::Clock {
+/// A snapshot of a counter of 1 GHz that began in 2023.
+pub fn clock(counter: u64) -> Note {
+    Note::Clock {
         counter,
         monotonic_ns: counter,
         realtime_ns: counter + 1_700_000_000_000_000_000,
-    })
+    }
 }
 
 fn describe(writer: &mut Writer, shape: &Shape) -> Result<()> {
-    clock(writer, BEGIN)?;
+    writer.note(&clock(BEGIN))?;
     writer.note(&Note::Process {
         process: PROCESS,
         parent: 1,

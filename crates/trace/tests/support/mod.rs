@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use nopal_trace::synthetic::Recorder;
+pub use nopal_trace::synthetic::clock;
 use nopal_trace::{Note, Session, Writer};
 use std::path::Path;
 use std::process::Command;
@@ -40,15 +41,6 @@ pub fn image(writer: &mut Writer, image: u32, path: &str, first: u32, names: &[&
             sites: (first..).zip(names).map(site).collect(),
         })
         .unwrap();
-}
-
-/// A snapshot of a counter of 1 GHz that began in 2023.
-pub fn clock(counter: u64) -> Note {
-    Note::Clock {
-        counter,
-        monotonic_ns: counter,
-        realtime_ns: counter + 1_700_000_000_000_000_000,
-    }
 }
 
 pub fn end(writer: &mut Writer, counter: u64) {
