@@ -9,10 +9,12 @@
 //! - `collecting`: the buffers that the runtime fills are emptied into the trace.
 //! - `session` serves the traced processes and whoever steers.
 //! - `guardian` takes everything out when the tool is killed.
+//! - `heap` is the tool's own memory.
 
 mod attach;
 mod collecting;
 mod guardian;
+mod heap;
 mod launch;
 mod memory;
 mod options;

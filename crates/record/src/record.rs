@@ -5,6 +5,7 @@ use crate::collecting::collect::{Collector, Keep};
 use crate::collecting::drain::{Drain, Shared};
 use crate::collecting::notes::{self, snapshot};
 use crate::guardian::Guardian;
+use crate::heap;
 use crate::launch::{self, Arrived};
 use crate::memory::own_memory::refuse_without_memory;
 use crate::options::{Options, Outcome, Target, WhenFull};
@@ -58,25 +59,9 @@ fn begin(
     let settings = settings(options)?;
     match &options.target {
         Target::Program { program, arguments } => {
-            keep_freed_memory();
             record_program(options, settings, program, arguments, audience, started)
         }
         Target::Process(process) => record_process(options, settings, *process, audience, started),
-    }
-}
-
-/// While a program starts, what is freed is soon wanted again: to get it from the kernel each time, page by page, takes
-/// longer than to use it. It is not for a session in a process that runs already, whose lists of many sites are larger
-/// than this and come again with each command: glibc finds out itself that these are worth keeping.
-fn keep_freed_memory() {
-    const MOST: i32 = 32 << 20;
-    // What is larger is mostly zeroes that are never used, which the kernel gives for nothing.
-    const LARGE: i32 = 512 << 10;
-    // SAFETY: sets numbers of the allocator; where it refuses one, it works as ever.
-    unsafe {
-        libc::mallopt(libc::M_TRIM_THRESHOLD, MOST);
-        libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE);
-        libc::mallopt(libc::M_TOP_PAD, LARGE);
     }
 }
 
@@ -98,6 +83,7 @@ fn record_program(
         // Before there are other threads, which get the signal mask of this one.
         let guardian = Guardian::start(&options.directory);
         guarded = Some(guardian.and_then(|guardian| signals.after_launch().map(|()| guardian)));
+        heap::prepare();
         if let Some(found) = found {
             files.expect(found);
         }
