@@ -35,14 +35,21 @@ pub(crate) fn vfork_children(pid: i32, tid: i32) -> Vec<i32> {
     if !waits {
         return Vec::new();
     }
-    let children =
-        fs::read_to_string(format!("/proc/{pid}/task/{tid}/children")).unwrap_or_default();
-    children
+    children(pid, tid)
         .split_ascii_whitespace()
         .filter_map(|child| child.parse().ok())
         .filter(|&child| share_memory(pid, child))
         .filter(|&child| thread_status(child, child).is_ok_and(|status| !status.is_dead()))
         .collect()
+}
+
+/// Whether a thread is told when a child ends.
+pub(crate) fn has_children(pid: i32, tid: i32) -> bool {
+    !children(pid, tid).is_empty()
+}
+
+fn children(pid: i32, tid: i32) -> String {
+    fs::read_to_string(format!("/proc/{pid}/task/{tid}/children")).unwrap_or_default()
 }
 
 /// Whether two processes run in the same memory.

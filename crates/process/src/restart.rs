@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 
+use crate::blocked::blocked;
 use crate::{Memory, Registers, Thread};
 
 /// The kernel's own word for "fail with `EINTR` if a handler runs, else repeat". Programs never see it.
@@ -54,6 +55,11 @@ pub(crate) fn wind_back(thread: &mut Thread) -> Result<()> {
         thread.set_registers(&registers)?;
     }
     Ok(())
+}
+
+/// Whether a thread sleeps in a call that fails when a signal is pending.
+pub(crate) fn may_fail(pid: i32, tid: i32) -> bool {
+    blocked(pid, tid).is_some_and(|call| NEVER_REPEATED.contains(&call.number))
 }
 
 /// Whether the thread's system call was made to be repeated.

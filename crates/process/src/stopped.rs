@@ -3,11 +3,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use crate::blocked::{blocked, vfork_children};
+use crate::blocked::{blocked, has_children, vfork_children};
 use crate::information::{alive, thread_status, threads};
 use crate::reaper::Reaper;
 use crate::refusal::{barrier, traced_by};
-use crate::restart::{is_wound_back, wind_back};
+use crate::restart::{is_wound_back, may_fail, wind_back};
 use crate::thread::{Pause, is_gone, own_thread};
 use crate::{Ending, Event, Options, Stop, StopError, Thread};
 
@@ -117,8 +117,9 @@ impl Stopped {
         None
     }
 
-    /// Seizes first and interrupts then. A signal that the process ignores is not thrown away by the kernel while the
-    /// thread that it is sent to is traced, and wakes another that does not stand still: which must be one that we see
+    /// Seizes first and interrupts then, those first whose calls could fail, those last that signals are sent to. A
+    /// signal that the process ignores is not thrown away by the kernel while the thread that it is sent to is traced,
+    /// and wakes another if that one stands still: which must be one that is interrupted already, so that we see it
     /// wake.
     fn seize_new(&mut self, known: &mut HashSet<i32>, reaper: &Reaper) -> Result<Found> {
         let mut found = Found::default();
@@ -136,9 +137,20 @@ impl Stopped {
             }
         }
         if found.new {
+            let mut late = std::mem::take(&mut self.late);
+            late.sort_by_cached_key(|thread| {
+                let may_fail = may_fail(thread.pid(), thread.tid());
+                (self.is_sent_signals(thread), !may_fail)
+            });
+            self.late = late;
             self.late.iter().try_for_each(Thread::interrupt)?;
         }
         Ok(found)
+    }
+
+    /// Whether a signal for the process, or that of a child which ends, is sent to this of its threads.
+    fn is_sent_signals(&self, thread: &Thread) -> bool {
+        thread.tid() == self.pid || has_children(thread.pid(), thread.tid())
     }
 
     /// Whether all that do not stop are parents of children in the same memory, which do.
@@ -235,11 +247,13 @@ impl Stopped {
         &self.late
     }
 
-    /// Lets all threads go on but one, which can be made to call the kernel; not the child of a `vfork`. `None`: there
-    /// is none that stands still.
+    /// Lets all threads go on but one, which can be made to call the kernel; not the child of a `vfork`, nor one that
+    /// signals are sent to, if there is another: see [`Stopped::seize_new`]. `None`: there is none that stands still.
     pub fn keep_one(&mut self) -> Option<&mut Thread> {
-        let own = |thread: &Thread| thread.pid() == self.pid;
-        let kept = self.threads.iter().position(own)?;
+        let threads = self.threads.iter().enumerate();
+        let (kept, _) = threads
+            .filter(|(_, thread)| thread.pid() == self.pid)
+            .min_by_key(|(_, thread)| self.is_sent_signals(thread))?;
         self.threads.swap(0, kept);
         for thread in self.threads.split_off(1) {
             self.late.extend(thread.detach().err());
@@ -257,9 +271,16 @@ impl Stopped {
         let mut threads = std::mem::take(&mut self.threads);
         threads.append(&mut self.late);
         threads.extend(self.first.take());
-        // Those whose calls an ignored signal could make fail go last: see `seize_new`. Signals are mostly sent to the
-        // first.
-        threads.sort_by_key(|thread| (is_wound_back(thread), thread.tid() != self.pid));
+        // A thread that goes on may at once make a call that an ignored signal makes fail: see `seize_new`. So those go
+        // first that signals are sent to. Those that are in such a call go last.
+        threads.sort_by_cached_key(|thread| {
+            let is_first = thread.tid() == self.pid;
+            (
+                !self.is_sent_signals(thread),
+                is_wound_back(thread),
+                !is_first,
+            )
+        });
         threads.retain_mut(|thread| !thread.leave_if_stopped());
         // If they have been killed, the first thread's end is told when all others have been waited for.
         threads.sort_by_key(|thread| thread.tid() == self.pid);

@@ -55,6 +55,21 @@ fn calls_with_timeouts_neither_fail_nor_end_early_under_a_thousand_stops() {
     assert_eq!(running.line(), "0 complaints about 29 calls");
 }
 
+/// An ignored signal is thrown away, but not if the thread that it is sent to is traced: then another one wakes.
+#[test]
+fn ignored_signals_wake_nobody() {
+    let program = compile("children");
+    let mut running = Running::start(&program, &[]);
+    assert_eq!(running.line(), "ready");
+    for round in 0..1000 {
+        let stopped = Stopped::stop(running.pid(), PATIENCE).unwrap();
+        assert!(stopped.detach_all().is_empty());
+        std::thread::sleep(Duration::from_micros(round * 977 % 1000));
+    }
+    running.tell(".");
+    assert_eq!(running.line(), "0 failed");
+}
+
 #[test]
 fn dropping_lets_the_process_go() {
     let program = compile("sleepers");
@@ -74,6 +89,11 @@ fn threads_that_come_and_go_are_all_found() {
     for how in ["churn", "orphan"] {
         let mut running = Running::start(&program, &[how]);
         assert_eq!(running.line(), "ready");
+        if how == "orphan" {
+            // One that ends while it is being stopped is handed back.
+            let first = || thread_status(running.pid(), running.pid()).unwrap();
+            eventually("the end of the first", || first().state == 'Z');
+        }
         for _ in 0..100 {
             let stopped = Stopped::stop(running.pid(), PATIENCE).unwrap();
             let mut held = stopped
