@@ -180,6 +180,11 @@ pub fn enter(target: u64, registers: &mut Registers) -> u64 {
     unsafe { nopal_test_enter(target, registers, Registers::STACK_ARGUMENT) }
 }
 
+/// Where `enter` calls from.
+pub fn caller() -> u64 {
+    nopal_test_enter as *const () as u64
+}
+
 global_asm!(
     ".macro all_general move",
     "\\move rbx, {rbx}",

@@ -7,6 +7,8 @@ use std::mem::offset_of;
 use std::ops::Range;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use crate::machine::caller;
+
 /// Far from anything that is mapped here, and another distance for each world: mirrors stay mapped.
 fn new_mirror() -> i64 {
     static WORLDS: AtomicI64 = AtomicI64::new(0);
@@ -77,6 +79,22 @@ fn memory(bytes: u64, align: u64, protection: i32) -> u64 {
     (at as u64).next_multiple_of(align)
 }
 
+/// Memory for an arena whose address has these bits, never given back.
+fn arena_memory(mark: u32) -> u64 {
+    let flags =
+        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+    let protection = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
+    let repeats = u64::from(MARK_MASK) + ARENA_BYTES;
+    let highest = memory(4096, 4096, libc::PROT_NONE) / repeats * repeats;
+    let mut places = (0..=highest - repeats).rev().step_by(repeats as usize);
+    let found = places.find(|at| {
+        let wanted = (at + u64::from(mark)) as *mut libc::c_void;
+        // SAFETY: a new mapping where nothing is.
+        wanted == unsafe { libc::mmap(wanted, ARENA_BYTES as usize, protection, flags, -1, 0) }
+    });
+    found.expect("address space is not full") + u64::from(mark)
+}
+
 pub fn put(at: u64, bytes: &[u8]) {
     // SAFETY: callers pass places in memory of `memory`.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at as *mut u8, bytes.len()) };
@@ -88,10 +106,19 @@ fn head_bytes(head: &ProcessHead) -> &[u8] {
 }
 
 impl World {
-    /// For the calling thread, with so many chunks.
+    /// For the calling thread, with so many chunks. Callers' addresses do not look like the arena's.
     pub fn new(chunks: usize, depth_limit: u32) -> World {
+        let other = caller() as u32 & MARK_MASK ^ ARENA_BYTES as u32;
+        World::at(arena_memory(other), chunks, depth_limit)
+    }
+
+    /// With callers whose addresses have the arena's bits.
+    pub fn mistakable(chunks: usize) -> World {
+        World::at(arena_memory(caller() as u32 & MARK_MASK), chunks, 0)
+    }
+
+    fn at(arena: u64, chunks: usize, depth_limit: u32) -> World {
         let read_write = libc::PROT_READ | libc::PROT_WRITE;
-        let arena = memory(ARENA_BYTES, ARENA_BYTES, read_write | libc::PROT_EXEC);
         let process = memory(process_bytes(), 4096, read_write);
         let state_offset = size_of::<Region>().next_multiple_of(64);
         let chunk_offset = (state_offset + chunks * 4).next_multiple_of(CHUNK_BYTES);

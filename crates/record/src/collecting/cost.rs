@@ -3,14 +3,15 @@
 use anyhow::{Context, Result, ensure};
 use nopal_abi::*;
 use nopal_agent::{
-    ARENA_BYTES, BlockBuilder, BlockEntry, CONTEXT_BYTES, CONTEXTS, Immediates, MARK_MASK,
-    ProcessHead, Recorder, STACK_PART_BYTES, STACK_PARTS, Thunk,
+    ARENA_BYTES, BlockBuilder, BlockEntry, CONTEXT_BYTES, CONTEXTS, Immediates, ProcessHead,
+    Recorder, STACK_PART_BYTES, STACK_PARTS, Thunk,
 };
 use nopal_process::Memory;
 use nopal_trace::{Note, record_words};
 use std::mem::offset_of;
 
 use crate::memory::control_block::thread_words;
+use crate::memory::space::mark_of;
 use crate::text::journal::mirrored;
 use crate::traced::as_bytes;
 
@@ -126,14 +127,21 @@ impl Model {
         };
         memory.put(process, as_bytes(&head));
 
-        let code = Mapping::new(2 * ARENA_BYTES)?;
-        let arena = code.at.next_multiple_of(ARENA_BYTES);
+        // Callers' addresses must not look like the arena's, as those of traced programs do not: thunks would look
+        // twice. Of two places that follow each other one has other bits.
+        let code = Mapping::new(2 * ARENA_BYTES + CODE_BYTES)?;
+        let first = code.at.next_multiple_of(ARENA_BYTES);
+        let callers = mark_of(call as *const () as u64);
+        let arena = [first, first + ARENA_BYTES]
+            .into_iter()
+            .find(|arena| mark_of(*arena) != callers)
+            .expect("their bits are different");
         let immediates = Immediates {
             process,
             mirror: MIRROR,
             context_slot,
             thread_slot,
-            mark: arena as u32 & MARK_MASK,
+            mark: mark_of(arena),
             depth_limit: 0,
             ordered,
         };
@@ -235,7 +243,9 @@ fn thread_pointer() -> u64 {
     pointer
 }
 
-/// Calls a function at `address` that changes nothing but %eax. A loop of instructions, whatever is compiled how.
+/// Calls a function at `address` that changes nothing but %eax. A loop of instructions, whatever is compiled how, and
+/// all calls are from one place.
+#[inline(never)]
 fn call(address: u64) {
     // SAFETY: a thunk or its body, one of `FUNCTIONS`.
     unsafe {
