@@ -449,6 +449,25 @@ fn list_tells_of_all_that_a_process_has_loaded() {
 }
 
 #[test]
+fn what_another_tracer_holds_is_not_waited_for() {
+    let scratch = scratch();
+    let follower = c("follower", &[]).path;
+    let words = [follower.as_os_str(), nopal().as_os_str()];
+    let mut start = Start::new(words);
+    let more = ["record", "--", "/bin/true"].map(Into::into);
+    start.words.extend(more);
+    start.directory = Some(scratch.path().to_path_buf());
+    let ended = start.run("");
+    assert!(matches!(ended.end, End::Code(1..)), "{ended:?}");
+    assert!(ended.stderr.starts_with("nopal: "), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("(follower) already"),
+        "{}",
+        ended.stderr
+    );
+}
+
+#[test]
 fn doctor_looks_at_this_machine() {
     let scratch = scratch();
     let ended = run(&["doctor"], scratch.path());

@@ -6,6 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::{fmt, ptr};
 
+use crate::refusal::examine;
 use crate::search::{Strings, candidates, goes_on};
 use crate::start::{Start, swap_mask};
 use crate::{Ending, Event, Options, Stop, Thread};
@@ -101,7 +102,9 @@ struct Child {
     environment: Strings,
     directory: Option<CString>,
     start: Start,
-    go: i32,
+    /// The ends of the pipe with the byte that lets it go on; the second is the parent's, and closed first: a pipe that
+    /// anybody can write to has no end.
+    go: [i32; 2],
     failure: i32,
 }
 
@@ -135,7 +138,7 @@ pub fn launch(command: &Command, meanwhile: impl FnOnce()) -> Result<Launched, L
         environment: Strings::new(environment)?,
         directory: directory.transpose()?,
         start: Start::of_this_process(),
-        go: go_reader.as_raw_fd(),
+        go: [go_reader.as_raw_fd(), go_writer.as_raw_fd()],
         failure: failure_writer.as_raw_fd(),
     };
     keep_statuses_of_children();
@@ -161,10 +164,11 @@ pub fn launch(command: &Command, meanwhile: impl FnOnce()) -> Result<Launched, L
             await_program(pid, thread, failure_reader)
         }
         Err(error) => {
+            let reason = examine(pid).err();
             // Without its byte, the child ends.
             drop(go_writer);
             reap(pid);
-            Err(LaunchError::Trace(error))
+            Err(LaunchError::Trace(reason.map_or(error, Into::into)))
         }
     }
 }
@@ -230,7 +234,9 @@ impl Child {
         // SAFETY: async-signal-safe calls with pointers that were prepared before `fork`.
         unsafe {
             let mut go = 0u8;
-            if libc::read(self.go, (&raw mut go).cast(), 1) != 1 {
+            let [reader, writer] = self.go;
+            libc::close(writer);
+            if libc::read(reader, (&raw mut go).cast(), 1) != 1 {
                 libc::_exit(127);
             }
             if let Some(directory) = &self.directory

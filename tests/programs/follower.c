@@ -1,0 +1,38 @@
+/* Runs a program, traces it and all processes and threads that come of it, and ends as it does. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+int main(int count, char **words)
+{
+	int status, process, first;
+
+	if (count < 2)
+		return 2;
+	first = fork();
+	if (first == 0) {
+		ptrace(PTRACE_TRACEME, 0, 0, 0);
+		raise(SIGSTOP);
+		execvp(words[1], words + 1);
+		_exit(127);
+	}
+	waitpid(first, &status, __WALL);
+	ptrace(PTRACE_SETOPTIONS, first, 0,
+	       PTRACE_O_TRACEFORK | PTRACE_O_TRACEVFORK | PTRACE_O_TRACECLONE | PTRACE_O_TRACEEXEC | PTRACE_O_EXITKILL);
+	ptrace(PTRACE_CONT, first, 0, 0);
+	while ((process = waitpid(-1, &status, __WALL)) > 0) {
+		if (process == first && WIFEXITED(status))
+			return WEXITSTATUS(status);
+		if (WIFSTOPPED(status)) {
+			/* What the kernel stops new ones and events with is not for them. */
+			int signal = WSTOPSIG(status);
+			int own = status >> 16 || signal == SIGSTOP || signal == SIGTRAP;
+
+			ptrace(PTRACE_CONT, process, 0, own ? 0 : signal);
+		}
+	}
+	return 3;
+}
