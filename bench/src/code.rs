@@ -218,7 +218,7 @@ fn memory(file: &Path) -> Result<Vec<Row>> {
         block.thunk(
             number as u32 + 1,
             WRAPS,
-            site.body.code.len(),
+            site.body.code().len(),
             &rows,
             |at, out| Ok(site.body.place(BASE, at, out)?),
         )?;
@@ -226,7 +226,7 @@ fn memory(file: &Path) -> Result<Vec<Row>> {
     let count = plan.sites.len() as f64;
     let code = block.code_bytes() as f64;
     let all = block.finish(&[])?.bytes.len() as f64;
-    let displaced: usize = plan.sites.iter().map(|site| site.body.code.len()).sum();
+    let displaced: usize = plan.sites.iter().map(|site| site.body.code().len()).sum();
     let immediates = Immediates::default();
     let image = nopal_agent::image(&immediates).len();
     Ok(vec![Row::once("generated memory a function, SQLite", "bytes", all / count).note(format!(

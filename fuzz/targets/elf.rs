@@ -39,7 +39,7 @@ fuzz_target!(|data: &[u8]| {
     for site in plan.sites.iter().chain(&plan.hooks) {
         let expected = site.expected();
         assert_eq!(image.bytes(site.address, expected.len()), Some(expected));
-        let mut code = vec![0; site.body.code.len()];
+        let mut code = vec![0; site.body.code().len()];
         let _ = site.body.place(0, 0x1000_0000, &mut code);
     }
 });

@@ -2,6 +2,8 @@ use std::fmt;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
+use crate::stored;
+
 /// The displaced instructions, made ready to run elsewhere. The last one jumps back to the first instruction after the
 /// window, unless the flow never gets there. Literals may follow the code.
 ///
@@ -16,73 +18,151 @@ use std::sync::Arc;
 /// ```
 ///
 /// `push literal; jmp target` would be shorter, but then every return up the stack is mispredicted, not only this one.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+///
+/// The bodies of a plan that was read have its bytes in common, and look at their parts there.
+#[derive(Clone)]
 pub struct Body {
-    pub code: Part<u8>,
-    pub fixups: Part<Fixup>,
-    /// For each displaced instruction, and for the address after the window where the body gets there: its offset from
-    /// the site's address, and its offset in `code`. Both ascend. A thread at any of them may be moved to the other.
-    pub map: Part<(u8, u16)>,
-    /// What changes in the frame, by offset in `code`, beginning with the CFA at offset 0, rsp + 8. There the return
-    /// address lies at CFA - 8, where it stays, and every register is the caller's. Empty where the file does not say
-    /// how the function is unwound.
-    pub rows: Part<(u16, FrameChange)>,
+    all: Arc<Vec<u8>>,
+    parts: Parts,
 }
 
-/// Elements that lie among those of other bodies: a plan that is read takes a few allocations, not some for each site.
+/// Where a body's parts lie among bytes; the elements of all but the code are as `stored` has them.
 #[derive(Clone)]
-pub struct Part<T> {
-    all: Arc<Vec<T>>,
+pub(crate) struct Parts {
+    pub code: Range<u32>,
+    pub fixups: Range<u32>,
+    pub map: Range<u32>,
+    pub rows: Range<u32>,
+}
+
+impl Body {
+    pub fn new(
+        code: Vec<u8>,
+        fixups: &[Fixup],
+        map: &[(u8, u16)],
+        rows: &[(u16, FrameChange)],
+    ) -> Body {
+        let mut all = code;
+        let end = |all: &Vec<u8>| all.len() as u32;
+        let code = end(&all);
+        all.extend(fixups.iter().copied().flat_map(stored::of_fixup));
+        let fixups = end(&all);
+        all.extend(map.iter().copied().flat_map(stored::of_place));
+        let map = end(&all);
+        all.extend(rows.iter().copied().flat_map(stored::of_row));
+        let parts = Parts {
+            code: 0..code,
+            fixups: code..fixups,
+            map: fixups..map,
+            rows: map..end(&all),
+        };
+        Body::among(&Arc::new(all), parts)
+    }
+
+    /// All parts must lie within the bytes.
+    pub(crate) fn among(all: &Arc<Vec<u8>>, parts: Parts) -> Body {
+        let all = all.clone();
+        Body { all, parts }
+    }
+
+    pub fn code(&self) -> &[u8] {
+        part(&self.all, &self.parts.code)
+    }
+
+    pub fn fixups(&self) -> impl ExactSizeIterator<Item = Fixup> {
+        stored::elements(part(&self.all, &self.parts.fixups)).map(stored::fixup)
+    }
+
+    /// For each displaced instruction, and for the address after the window where the body gets there: its offset from
+    /// the site's address, and its offset in the code. Both ascend. A thread at any of them may be moved to the other.
+    pub fn map(&self) -> impl DoubleEndedIterator<Item = (u8, u16)> + ExactSizeIterator {
+        stored::elements(part(&self.all, &self.parts.map)).map(stored::place)
+    }
+
+    /// What changes in the frame, by offset in the code, beginning with the CFA at offset 0, rsp + 8. There the return
+    /// address lies at CFA - 8, where it stays, and every register is the caller's. Empty where the file does not say
+    /// how the function is unwound.
+    pub fn rows(&self) -> impl ExactSizeIterator<Item = (u16, FrameChange)> {
+        stored::elements(part(&self.all, &self.parts.rows)).map(stored::row)
+    }
+
+    /// As they are stored: fixups, map and rows.
+    pub(crate) fn stored(&self) -> [&[u8]; 3] {
+        let Parts {
+            fixups, map, rows, ..
+        } = &self.parts;
+        [fixups, map, rows].map(|range| part(&self.all, range))
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Body")
+            .field("code", &self.code())
+            .field("fixups", &self.fixups().collect::<Vec<_>>())
+            .field("map", &self.map().collect::<Vec<_>>())
+            .field("rows", &self.rows().collect::<Vec<_>>())
+            .finish()
+    }
+}
+
+impl PartialEq for Body {
+    fn eq(&self, other: &Body) -> bool {
+        self.code() == other.code() && self.stored() == other.stored()
+    }
+}
+
+impl Eq for Body {}
+
+/// What is within `range`.
+fn part<'a>(all: &'a [u8], range: &Range<u32>) -> &'a [u8] {
+    &all[range.start as usize..range.end as usize]
+}
+
+/// A function's name, not demangled.
+#[derive(Clone)]
+pub(crate) struct Name {
+    all: Arc<Vec<u8>>,
     range: Range<u32>,
 }
 
-impl<T> Part<T> {
-    /// None: there are not as many.
-    pub(crate) fn of(all: &Arc<Vec<T>>, range: Range<u32>) -> Option<Part<T>> {
-        all.get(range.start as usize..range.end as usize)?;
-        Some(Part {
-            all: all.clone(),
-            range,
-        })
+impl Name {
+    /// It must lie within the bytes.
+    pub fn among(all: &Arc<Vec<u8>>, range: Range<u32>) -> Name {
+        let all = all.clone();
+        Name { all, range }
     }
 }
 
-impl<T> Deref for Part<T> {
-    type Target = [T];
+impl Deref for Name {
+    type Target = [u8];
 
-    fn deref(&self) -> &[T] {
-        &self.all[self.range.start as usize..self.range.end as usize]
+    fn deref(&self) -> &[u8] {
+        part(&self.all, &self.range)
     }
 }
 
-impl<T> From<Vec<T>> for Part<T> {
-    fn from(all: Vec<T>) -> Part<T> {
-        Part {
-            range: 0..all.len() as u32,
-            all: Arc::new(all),
-        }
+impl From<&str> for Name {
+    fn from(name: &str) -> Name {
+        let range = 0..name.len() as u32;
+        Name::among(&Arc::new(name.into()), range)
     }
 }
 
-impl<T> Default for Part<T> {
-    fn default() -> Part<T> {
-        Vec::new().into()
-    }
-}
-
-impl<T: fmt::Debug> fmt::Debug for Part<T> {
+impl fmt::Debug for Name {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self[..].fmt(formatter)
+        String::from_utf8_lossy(self).fmt(formatter)
     }
 }
 
-impl<T: PartialEq> PartialEq for Part<T> {
-    fn eq(&self, other: &Part<T>) -> bool {
+impl PartialEq for Name {
+    fn eq(&self, other: &Name) -> bool {
         self[..] == other[..]
     }
 }
 
-impl<T: Eq> Eq for Part<T> {}
+impl Eq for Name {}
 
 /// A hole in the code. Targets are link-time addresses in the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,10 +217,11 @@ impl Body {
     /// Writes the code as it must be at address `at`, for a module loaded at `module_base` (its load address less its
     /// link-time address).
     pub fn place(&self, module_base: u64, at: u64, out: &mut [u8]) -> Result<(), PlaceError> {
-        let out = out.get_mut(..self.code.len()).ok_or(PlaceError::NoRoom)?;
-        out.copy_from_slice(&self.code);
-        for fixup in &*self.fixups {
-            match *fixup {
+        let code = self.code();
+        let out = out.get_mut(..code.len()).ok_or(PlaceError::NoRoom)?;
+        out.copy_from_slice(code);
+        for fixup in self.fixups() {
+            match fixup {
                 Fixup::Relative {
                     offset,
                     from,

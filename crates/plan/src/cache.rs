@@ -90,27 +90,32 @@ fn read(path: &Path, stamp: Stamp, image: &Image) -> Result<Cached> {
     );
     // SAFETY: the map is private and only read as bytes. Nobody but this user writes the file, and nopal only ever puts
     // another in its place.
-    let bytes = unsafe { Mmap::map(&file) }?;
-    let (header, rest) = bytes
+    let map = unsafe { Mmap::map(&file) }?;
+    let (header, rest) = map
         .split_at_checked(HEADER)
         .context("shorter than its header")?;
+    let (length, rest) = rest.split_first_chunk().context("no plan")?;
+    let (plan, functions) = usize::try_from(u64::from_le_bytes(*length))
+        .ok()
+        .and_then(|length| rest.split_at_checked(length))
+        .context("too short")?;
+    // It is looked at for as long as the session lasts: what is checked here must be what is used then, whatever becomes
+    // of the file.
+    let plan = plan.to_vec();
     let settled = facts.mtime().saturating_sub(SETTLED) > stamp.changed;
     let content = match header.last_chunk() {
         Some(hash) if settled => u64::from_le_bytes(*hash),
         _ => image.content_hash(),
     };
     ensure!(
-        header == self::header(stamp, content, rest),
+        header == self::header(stamp, content, [length, &plan, functions]),
         "damaged, or of another file or version"
     );
-    let (length, rest) = rest.split_first_chunk().context("no plan")?;
-    let length = usize::try_from(u64::from_le_bytes(*length))?;
-    let (plan, functions) = rest.split_at_checked(length).context("too short")?;
     Ok(Cached {
         plan: stored::decode(plan)?,
         functions: Functions {
-            offset: bytes.len() - functions.len(),
-            file: bytes,
+            offset: map.len() - functions.len(),
+            file: map,
         },
     })
 }
@@ -126,22 +131,22 @@ fn write(directory: &Path, stamp: Stamp, image: &Image, plan: &Plan) -> Result<(
     );
     let path = path(directory, &plan.identity);
     let plan = stored::encode(plan)?;
-    let mut rest = (plan.len() as u64).to_le_bytes().to_vec();
-    rest.extend_from_slice(&plan);
-    let rest = postcard::to_extend(image.functions()?, rest)?;
+    let length = (plan.len() as u64).to_le_bytes();
+    let functions = postcard::to_stdvec(image.functions()?)?;
+    let rest = [&length[..], &plan, &functions];
     let mut file = tempfile::NamedTempFile::new_in(directory)?;
-    file.write_all(&header(stamp, image.content_hash(), &rest))?;
-    file.write_all(&rest)?;
+    file.write_all(&header(stamp, image.content_hash(), rest))?;
+    rest.iter().try_for_each(|part| file.write_all(part))?;
     file.persist(path)?;
     Ok(())
 }
 
-fn header(stamp: Stamp, content: u64, rest: &[u8]) -> [u8; HEADER] {
+fn header(stamp: Stamp, content: u64, rest: [&[u8]; 3]) -> [u8; HEADER] {
     let made_from = [stamp.facts.to_le_bytes(), content.to_le_bytes()];
     let made_from = made_from.as_flattened();
     let mut checksum = Xxh3::new();
     checksum.update(made_from);
-    checksum.update(rest);
+    rest.iter().for_each(|part| checksum.update(part));
     let mut header = [0; HEADER];
     header[..8].copy_from_slice(VERSION);
     header[8..16].copy_from_slice(&checksum.digest().to_le_bytes());

@@ -230,7 +230,7 @@ impl Judge<'_> {
         let mut expected = [0; LONGEST_WINDOW];
         expected[..window.bytes.len()].copy_from_slice(window.bytes);
         Ok(Site {
-            name: function.name.clone().into_bytes().into(),
+            name: function.name.as_str().into(),
             address: start,
             size: function.size,
             window: window.bytes.len() as u8,

@@ -22,7 +22,7 @@ mod stored;
 mod sweep;
 mod window;
 
-pub use body::{Body, Fixup, FrameChange, Part, PlaceError};
+pub use body::{Body, Fixup, FrameChange, PlaceError};
 pub use plan::{How, Plan, Refused, Site};
 pub use probe::{Judged, Probes, Unprobed, probes};
 pub use reason::Reason;

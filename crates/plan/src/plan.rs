@@ -4,8 +4,9 @@ use anyhow::Result;
 use nopal_symbols::Image;
 use serde::{Deserialize, Serialize};
 
+use crate::body::Name;
 use crate::judge::{self, Verdict};
-use crate::{Body, LONGEST_WINDOW, Part, Reason};
+use crate::{Body, LONGEST_WINDOW, Reason};
 
 /// All functions of a file: each is either a site or refused. All by address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +32,7 @@ pub struct Site {
     pub reads_return_address: bool,
     pub body: Body,
     /// Of the function, not demangled; none in the midst of one.
-    pub(crate) name: Part<u8>,
+    pub(crate) name: Name,
 }
 
 /// What the window is. All are patched alike.

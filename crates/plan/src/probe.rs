@@ -16,7 +16,7 @@ use nopal_symbols::{Function, Image};
 
 use crate::judge::{self, Judge};
 use crate::relocate::{Loops, relocate};
-use crate::{How, JUMP, LONGEST_WINDOW, Part, Reason, Site};
+use crate::{How, JUMP, LONGEST_WINDOW, Reason, Site};
 
 /// How far before a computed jump its address is looked for, in instructions.
 const LOOK_BACK: usize = 16;
@@ -204,7 +204,7 @@ impl Probes<'_, '_> {
         let mut expected = [0; LONGEST_WINDOW];
         expected[..window.bytes.len()].copy_from_slice(window.bytes);
         Ok(Site {
-            name: Part::default(),
+            name: "".into(),
             address,
             size: window.bytes.len() as u64,
             window: window.bytes.len() as u8,

@@ -252,12 +252,7 @@ impl Writer<'_> {
                 target: self.window.end(),
             });
         }
-        Body {
-            code: self.code.into(),
-            fixups: self.fixups.into(),
-            map: self.map.into(),
-            rows: self.rows.into(),
-        }
+        Body::new(self.code, &self.fixups, &self.map, &self.rows)
     }
 }
 

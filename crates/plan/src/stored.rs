@@ -1,12 +1,14 @@
 //! A plan as bytes: what all sites have of a kind stands together, each element with the same number of bytes, so that
-//! nearly nothing is to be done to read it.
+//! nearly nothing is to be done to read it, and most of it is only looked at where it is needed.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
-use crate::{Body, Fixup, FrameChange, How, LONGEST_WINDOW, Part, Plan, Refused, Site};
+use crate::body::{Name, Parts};
+use crate::{Body, Fixup, FrameChange, How, LONGEST_WINDOW, Plan, Refused, Site};
 
 /// What follows is, little-endian: the sites, and behind them the hooks; their fixups, maps, and rows; then bytes: of
 /// each site those that are expected, the code of the body, and the name.
@@ -32,15 +34,15 @@ const ROW: usize = 2 + 1 + 2 + 4;
 
 pub(crate) fn encode(plan: &Plan) -> Result<Vec<u8>> {
     let sites = || plan.sites.iter().chain(&plan.hooks);
-    let count = |of: fn(&Body) -> usize| sites().map(|site| of(&site.body)).sum();
+    let bodies = || sites().map(|site| &site.body);
     let head = Head {
         identity: &plan.identity,
         refused: plan.refused.clone(),
         sites: plan.sites.len(),
         hooks: plan.hooks.len(),
-        fixups: count(|body| body.fixups.len()),
-        map: count(|body| body.map.len()),
-        rows: count(|body| body.rows.len()),
+        fixups: bodies().map(|body| body.fixups().len()).sum(),
+        map: bodies().map(|body| body.map().len()).sum(),
+        rows: bodies().map(|body| body.rows().len()).sum(),
     };
     let mut out = postcard::to_stdvec(&head)?;
     for site in sites() {
@@ -51,11 +53,11 @@ pub(crate) fn encode(plan: &Plan) -> Result<Vec<u8>> {
                 .as_flattened(),
         );
         let counts = [
-            body.code.len(),
+            body.code().len(),
             site.name.len(),
-            body.fixups.len(),
-            body.map.len(),
-            body.rows.len(),
+            body.fixups().len(),
+            body.map().len(),
+            body.rows().len(),
         ];
         for count in counts {
             out.extend(u16::try_from(count)?.to_le_bytes());
@@ -68,60 +70,37 @@ pub(crate) fn encode(plan: &Plan) -> Result<Vec<u8>> {
         };
         out.extend([how, site.window, site.reads_return_address.into()]);
     }
-    for fixup in sites().flat_map(|site| &*site.body.fixups) {
-        let (kind, offset, from, target) = match *fixup {
-            Fixup::Relative {
-                offset,
-                from,
-                target,
-            } => (0, offset, from, target),
-            Fixup::Absolute { offset, target } => (1, offset, 0, target),
-        };
-        out.push(kind);
-        out.extend([offset, from].map(u16::to_le_bytes).as_flattened());
-        out.extend(target.to_le_bytes());
-    }
-    for (from, to) in sites().flat_map(|site| &*site.body.map) {
-        out.push(*from);
-        out.extend(to.to_le_bytes());
-    }
-    for (at, change) in sites().flat_map(|site| &*site.body.rows) {
-        let (kind, register, offset) = match *change {
-            FrameChange::Cfa { register, offset } => (0, register, offset),
-            FrameChange::Saved { register, offset } => (1, register, offset),
-            FrameChange::Restored { register } => (2, register, 0),
-        };
-        out.extend(at.to_le_bytes());
-        out.push(kind);
-        out.extend(register.to_le_bytes());
-        out.extend(offset.to_le_bytes());
+    for kind in 0..3 {
+        bodies().for_each(|body| out.extend_from_slice(body.stored()[kind]));
     }
     for site in sites() {
         out.extend_from_slice(site.expected());
-        out.extend_from_slice(&site.body.code);
+        out.extend_from_slice(site.body.code());
         out.extend_from_slice(&site.name);
     }
     Ok(out)
 }
 
-pub(crate) fn decode(bytes: &[u8]) -> Result<Plan> {
-    let (head, mut rest): (Head, _) = postcard::take_from_bytes(bytes)?;
+pub(crate) fn decode(bytes: Vec<u8>) -> Result<Plan> {
+    // Parts are known by 32 bits.
+    u32::try_from(bytes.len())?;
+    let all = &Arc::new(bytes);
+    let (head, rest): (Head, _) = postcard::take_from_bytes(all)?;
     let count = head
         .sites
         .checked_add(head.hooks)
         .context("a plan too long")?;
-    let stored = take::<SITE>(&mut rest, count)?;
-    let fixups = take(&mut rest, head.fixups)?.iter().map(fixup);
-    let mut fixups = Pool::of(fixups.collect::<Result<_>>()?);
-    let mut map = Pool::of(take(&mut rest, head.map)?.iter().map(place).collect());
-    let rows = take(&mut rest, head.rows)?.iter().map(row);
-    let mut rows = Pool::of(rows.collect::<Result<_>>()?);
-    let mut bytes = Pool::of(rest.to_vec());
+    let mut areas = Areas(all.len() - rest.len()..all.len());
+    let stored = areas.take(count, SITE)?;
+    let mut fixups = areas.take(head.fixups, FIXUP)?;
+    let mut map = areas.take(head.map, PLACE)?;
+    let mut rows = areas.take(head.rows, ROW)?;
+    let mut text = Area(areas.0);
     let mut sites = Vec::with_capacity(count);
-    for stored in stored {
+    for stored in elements::<SITE>(&all[stored.0]) {
         let mut stored = Fields(stored);
         let (address, size) = (stored.u64(), stored.u64());
-        let [code, name, fixup, place, row] = std::array::from_fn(|_| stored.u16());
+        let [code, name, fixup, place, row] = std::array::from_fn(|_| stored.u16().into());
         let how = match stored.u8() {
             0 => How::Jump,
             1 => How::PatchableEntry,
@@ -130,10 +109,19 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Plan> {
             _ => bail!("an unknown kind of site"),
         };
         let window = stored.u8();
-        let length = usize::from(window);
-        ensure!(length <= LONGEST_WINDOW, "an impossible window");
+        ensure!(
+            usize::from(window) <= LONGEST_WINDOW,
+            "an impossible window"
+        );
+        let before = text.next(window.into(), 1)?;
         let mut expected = [0; LONGEST_WINDOW];
-        expected[..length].copy_from_slice(&bytes.next(window.into())?);
+        expected[..window.into()].copy_from_slice(&all[before.start as usize..before.end as usize]);
+        let parts = Parts {
+            code: text.next(code, 1)?,
+            fixups: fixups.next(fixup, FIXUP)?,
+            map: map.next(place, PLACE)?,
+            rows: rows.next(row, ROW)?,
+        };
         sites.push(Site {
             address,
             size,
@@ -141,13 +129,8 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Plan> {
             expected,
             how,
             reads_return_address: stored.u8() != 0,
-            body: Body {
-                code: bytes.next(code)?,
-                fixups: fixups.next(fixup)?,
-                map: map.next(place)?,
-                rows: rows.next(row)?,
-            },
-            name: bytes.next(name)?,
+            body: Body::among(all, parts),
+            name: Name::among(all, text.next(name, 1)?),
         });
     }
     let hooks = sites.split_off(head.sites);
@@ -159,45 +142,103 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Plan> {
     })
 }
 
-fn fixup(stored: &[u8; FIXUP]) -> Result<Fixup> {
+pub(crate) fn of_fixup(fixup: Fixup) -> [u8; FIXUP] {
+    let (kind, offset, from, target) = match fixup {
+        Fixup::Relative {
+            offset,
+            from,
+            target,
+        } => (0, offset, from, target),
+        Fixup::Absolute { offset, target } => (1, offset, 0, target),
+    };
+    let mut stored = [0; FIXUP];
+    stored[0] = kind;
+    stored[1..3].copy_from_slice(&offset.to_le_bytes());
+    stored[3..5].copy_from_slice(&from.to_le_bytes());
+    stored[5..].copy_from_slice(&target.to_le_bytes());
+    stored
+}
+
+pub(crate) fn fixup(stored: &[u8; FIXUP]) -> Fixup {
     let mut stored = Fields(stored);
     let kind = stored.u8();
     let (offset, from, target) = (stored.u16(), stored.u16(), stored.u64());
-    Ok(match kind {
+    match kind {
         0 => Fixup::Relative {
             offset,
             from,
             target,
         },
-        1 => Fixup::Absolute { offset, target },
-        _ => bail!("an unknown kind of fixup"),
-    })
+        _ => Fixup::Absolute { offset, target },
+    }
 }
 
-fn place(stored: &[u8; PLACE]) -> (u8, u16) {
-    let mut stored = Fields(stored);
-    (stored.u8(), stored.u16())
+pub(crate) fn of_place((from, to): (u8, u16)) -> [u8; PLACE] {
+    let [low, high] = to.to_le_bytes();
+    [from, low, high]
 }
 
-fn row(stored: &[u8; ROW]) -> Result<(u16, FrameChange)> {
+pub(crate) fn place(&[from, low, high]: &[u8; PLACE]) -> (u8, u16) {
+    (from, u16::from_le_bytes([low, high]))
+}
+
+pub(crate) fn of_row((at, change): (u16, FrameChange)) -> [u8; ROW] {
+    let (kind, register, offset) = match change {
+        FrameChange::Cfa { register, offset } => (0, register, offset),
+        FrameChange::Saved { register, offset } => (1, register, offset),
+        FrameChange::Restored { register } => (2, register, 0),
+    };
+    let mut stored = [0; ROW];
+    stored[..2].copy_from_slice(&at.to_le_bytes());
+    stored[2] = kind;
+    stored[3..5].copy_from_slice(&register.to_le_bytes());
+    stored[5..].copy_from_slice(&offset.to_le_bytes());
+    stored
+}
+
+pub(crate) fn row(stored: &[u8; ROW]) -> (u16, FrameChange) {
     let mut stored = Fields(stored);
     let (at, kind, register) = (stored.u16(), stored.u8(), stored.u16());
     let offset = i32::from_le_bytes(stored.next());
     let change = match kind {
         0 => FrameChange::Cfa { register, offset },
         1 => FrameChange::Saved { register, offset },
-        2 => FrameChange::Restored { register },
-        _ => bail!("an unknown kind of row"),
+        _ => FrameChange::Restored { register },
     };
-    Ok((at, change))
+    (at, change)
 }
 
-/// So many elements of `N` bytes from the start of `rest`.
-fn take<'a, const N: usize>(rest: &mut &'a [u8], count: usize) -> Result<&'a [[u8; N]]> {
-    let bytes = count.checked_mul(N).context("a plan too long")?;
-    let (taken, behind) = rest.split_at_checked(bytes).context("a plan cut short")?;
-    *rest = behind;
-    Ok(taken.as_chunks().0)
+/// The elements of `N` bytes that an area, or a part of one, consists of.
+pub(crate) fn elements<const N: usize>(bytes: &[u8]) -> std::slice::Iter<'_, [u8; N]> {
+    bytes.as_chunks().0.iter()
+}
+
+/// What of a plan's bytes is in no area yet.
+struct Areas(Range<usize>);
+
+impl Areas {
+    /// Of so many elements.
+    fn take(&mut self, count: usize, bytes: usize) -> Result<Area> {
+        let bytes = count.checked_mul(bytes).context("a plan too long")?;
+        ensure!(bytes <= self.0.len(), "a plan cut short");
+        let start = self.0.start;
+        self.0.start += bytes;
+        Ok(Area(start..self.0.start))
+    }
+}
+
+/// What all sites have of a kind, and no site has got yet.
+struct Area(Range<usize>);
+
+impl Area {
+    /// So many elements.
+    fn next(&mut self, count: usize, bytes: usize) -> Result<Range<u32>> {
+        let start = self.0.start;
+        let end = start + count * bytes;
+        ensure!(end <= self.0.end, "a plan cut short");
+        self.0.start = end;
+        Ok(start as u32..end as u32)
+    }
 }
 
 /// The bytes of an element that are not read yet; as many are read as it has.
@@ -224,30 +265,5 @@ impl Fields<'_> {
 
     fn u64(&mut self) -> u64 {
         u64::from_le_bytes(self.next())
-    }
-}
-
-/// What all sites have of a kind, taken from its start on.
-struct Pool<T> {
-    all: Arc<Vec<T>>,
-    next: u32,
-}
-
-impl<T> Pool<T> {
-    fn of(all: Vec<T>) -> Pool<T> {
-        let all = Arc::new(all);
-        Pool { all, next: 0 }
-    }
-
-    fn next(&mut self, count: u16) -> Result<Part<T>> {
-        let start = self.next;
-        let Some(next) = start.checked_add(count.into()) else {
-            bail!("a plan too long");
-        };
-        self.next = next;
-        let Some(part) = Part::of(&self.all, start..self.next) else {
-            bail!("a plan cut short");
-        };
-        Ok(part)
     }
 }

@@ -116,9 +116,9 @@ fn the_loaders_hook_is_a_bare_return_and_can_be_hooked() {
     let plan = Plan::make(&image).unwrap();
     let site = plan.hook(image.symbol("_dl_debug_state").unwrap()).unwrap();
     assert_eq!(
-        site.body.map.len(),
+        site.body.map().len(),
         if site.expected()[0] == 0xc3 { 1 } else { 2 }
     );
-    assert!(site.body.fixups.is_empty());
+    assert!(site.body.fixups().len() == 0);
     assert!(plan.hook(image.symbol("_dl_find_object").unwrap()).is_ok());
 }

@@ -51,7 +51,7 @@ impl Patches {
     ) -> Patches {
         let length = sites
             .clone()
-            .map(|site| site.body.code.len().next_multiple_of(16))
+            .map(|site| site.body.code().len().next_multiple_of(16))
             .sum::<usize>()
             + 1;
         let end = image
@@ -73,7 +73,7 @@ impl Patches {
             let mut jump = [0xe9; JUMP];
             jump[1..].copy_from_slice(&distance.to_le_bytes());
             jumps.push((address, jump));
-            next += site.body.code.len().next_multiple_of(16);
+            next += site.body.code().len().next_multiple_of(16);
         }
         let code = image
             .segments()
@@ -287,7 +287,7 @@ fn callees_see_the_original_return_address() {
     let calls: Vec<&Site> = plan
         .sites
         .iter()
-        .filter(|site| site.body.code.len() > usize::from(site.window) + 10)
+        .filter(|site| site.body.code().len() > usize::from(site.window) + 10)
         .collect();
     assert!(calls.len() == 6, "{:?} {:?}", plan.sites, plan.refused);
     patch(&built.path, &loaded);

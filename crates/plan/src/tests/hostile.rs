@@ -34,12 +34,11 @@ fn check(image: &Image, plan: &Plan) {
         let window = usize::from(site.window);
         assert!((5..=19).contains(&window));
         assert_eq!(image.bytes(site.address, window), Some(site.expected()));
-        let code = site.body.code.len();
+        let code = site.body.code().len();
         assert!((1..=200).contains(&code));
-        let inside =
-            |&(from, to): &(u8, u16)| usize::from(from) <= window && usize::from(to) < code;
-        assert!(site.body.map.iter().all(inside) && site.body.map.is_sorted());
-        assert!(site.body.rows.is_sorted_by_key(|row| row.0));
+        let inside = |(from, to): (u8, u16)| usize::from(from) <= window && usize::from(to) < code;
+        assert!(site.body.map().all(inside) && site.body.map().is_sorted());
+        assert!(site.body.rows().is_sorted_by_key(|row| row.0));
         let mut out = vec![0; code];
         // In reach or not: it must not write elsewhere.
         let _ = site
@@ -117,9 +116,8 @@ fn a_damaged_plan_cannot_be_placed_outside() {
     drop(image);
     for _ in 0..2000 {
         let site: &Site = &plan.sites[random.below(plan.sites.len())];
-        let mut body: Body = site.body.clone();
         let (offset, from) = (random.next() as u16, random.next() as u16);
-        let mut fixups = body.fixups.to_vec();
+        let mut fixups: Vec<Fixup> = site.body.fixups().collect();
         fixups.push(match random.below(2) {
             0 => Fixup::Relative {
                 offset,
@@ -131,9 +129,10 @@ fn a_damaged_plan_cannot_be_placed_outside() {
                 target: random.next(),
             },
         });
-        body.fixups = fixups.into();
-        let mut out = vec![0xaa; body.code.len() + 8];
+        let code = site.body.code();
+        let body = Body::new(code.to_vec(), &fixups, &[], &[]);
+        let mut out = vec![0xaa; code.len() + 8];
         let _ = body.place(random.next(), random.next(), &mut out);
-        assert_eq!(out[body.code.len()..], [0xaa; 8]);
+        assert_eq!(out[code.len()..], [0xaa; 8]);
     }
 }

@@ -65,7 +65,7 @@ pub fn difference(places: &Places<'_>) -> Result<Option<String>, String> {
     } = *places;
     let code_of = |offset: usize| decode(&code[offset..]);
     let mut expected_at = 0;
-    for &(from, to) in &*body.map {
+    for (from, to) in body.map() {
         let (from, mut to) = (usize::from(from), usize::from(to));
         if to != expected_at {
             return Ok(Some(format!(
@@ -214,7 +214,7 @@ pub fn difference(places: &Places<'_>) -> Result<Option<String>, String> {
             }
         }
     }
-    let last = body.map.last().map_or(0, |last| usize::from(last.0));
+    let last = body.map().last().map_or(0, |last| usize::from(last.0));
     let ends = last < window.len() && {
         let last = decode(&window[last..]).map(|last| last.mnemonic);
         matches!(last, Some(Mnemonic::JMP | Mnemonic::RET | Mnemonic::CALL))

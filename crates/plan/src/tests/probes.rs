@@ -67,8 +67,7 @@ fn a_jump_back_to_the_probe_passes_it_again() {
     let site = verdict(body, "f", 2).unwrap();
     assert_eq!(site.window, 5);
     let leads = |target| {
-        let fixups = site.body.fixups.iter();
-        let mut targets = fixups.map(|fixup| match *fixup {
+        let mut targets = site.body.fixups().map(|fixup| match fixup {
             crate::Fixup::Relative { target, .. } | crate::Fixup::Absolute { target, .. } => target,
         });
         targets.any(|other| other == target)
@@ -122,9 +121,6 @@ fn unwinding_begins_with_the_rules_of_the_place() {
         register: 3,
         offset: -16,
     };
-    assert!(
-        site.body.rows.starts_with(&[(0, cfa), (0, saved)]),
-        "{:?}",
-        site.body.rows
-    );
+    let rows: Vec<_> = site.body.rows().collect();
+    assert!(rows.starts_with(&[(0, cfa), (0, saved)]), "{rows:?}");
 }

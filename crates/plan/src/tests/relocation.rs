@@ -16,7 +16,7 @@ fn displaced(bytes: &[u8]) -> Result<(Vec<u8>, Body), Reason> {
 }
 
 fn placed(body: &Body, base: u64, at: u64) -> Vec<u8> {
-    let mut code = vec![0; body.code.len()];
+    let mut code = vec![0; body.code().len()];
     body.place(base, at, &mut code).expect("it is in reach");
     code
 }
@@ -26,7 +26,10 @@ fn plain_instructions_are_copied_and_followed_by_a_jump_back() {
     // push %rbp; mov %rsp,%rbp; xor %eax,%eax
     let (window, body) = displaced(&[0x55, 0x48, 0x89, 0xe5, 0x31, 0xc0, 0xc3]).unwrap();
     assert_eq!(window.len(), 6);
-    assert_eq!(*body.map, [(0, 0), (1, 1), (4, 4), (6, 6)]);
+    assert_eq!(
+        body.map().collect::<Vec<_>>(),
+        [(0, 0), (1, 1), (4, 4), (6, 6)]
+    );
     let code = placed(&body, 0x1000_0000, 0x1100_0000);
     // jmp: 0x10401006 - 0x1100000b
     assert_eq!(
@@ -42,7 +45,7 @@ fn a_call_returns_to_where_it_did() {
     // push %rbx; call START+6+0x100
     let (window, body) = displaced(&[0x53, 0xe8, 0x00, 0x01, 0, 0]).unwrap();
     assert_eq!(window.len(), 6);
-    assert_eq!(*body.map, [(0, 0), (1, 1)]);
+    assert_eq!(body.map().collect::<Vec<_>>(), [(0, 0), (1, 1)]);
     let code = placed(&body, 0, 0x40_2000);
     let expected = [
         &[
@@ -53,7 +56,7 @@ fn a_call_returns_to_where_it_did() {
     ];
     assert_eq!(code, expected.concat());
     assert_eq!(
-        body.fixups[1],
+        body.fixups().nth(1).unwrap(),
         Fixup::Absolute {
             offset: 21,
             target: START + 6
@@ -128,7 +131,7 @@ fn the_frame_is_known_within_a_call() {
         (13, cfa(32)),
         (16, cfa(24)),
     ];
-    assert_eq!(*body.rows, rows);
+    assert_eq!(body.rows().collect::<Vec<_>>(), rows);
     // A rule in the middle of an instruction is no rule.
     assert_eq!(
         relocate(&window, &[(0, cfa(8)), (2, cfa(16))], Loops::InBody),
@@ -142,10 +145,10 @@ fn a_jump_to_the_start_stays_in_the_body() {
     let (window, body) = displaced(&[0xff, 0xcf, 0x75, 0xfc, 0xc3]).unwrap();
     assert_eq!(window.len(), 5);
     assert_eq!(
-        *body.code,
+        body.code(),
         [0xff, 0xcf, 0x0f, 0x85, 0xf8, 0xff, 0xff, 0xff, 0xc3]
     );
-    assert!(body.fixups.is_empty());
+    assert!(body.fixups().len() == 0);
 }
 
 #[test]
@@ -193,7 +196,7 @@ fn what_cannot_move_is_refused() {
 #[test]
 fn out_of_reach_is_told() {
     let (_, body) = displaced(&[0x48, 0x8d, 0x05, 0, 0, 0, 0, 0xc3]).unwrap();
-    let mut code = vec![0; body.code.len()];
+    let mut code = vec![0; body.code().len()];
     let base = 0x7000_0000_0000;
     assert_eq!(body.place(base, base + 0x7000_0000, &mut code), Ok(()));
     for at in [base + 0x9000_0000, base - 0x9000_0000, 0] {
@@ -206,14 +209,11 @@ fn out_of_reach_is_told() {
         body.place(base, base, &mut code[1..]),
         Err(PlaceError::NoRoom)
     );
-    let damaged = Body {
-        fixups: vec![Fixup::Absolute {
-            offset: u16::MAX,
-            target: 0,
-        }]
-        .into(),
-        ..body
+    let damaged = Fixup::Absolute {
+        offset: u16::MAX,
+        target: 0,
     };
+    let damaged = Body::new(body.code().to_vec(), &[damaged], &[], &[]);
     assert_eq!(
         damaged.place(base, base, &mut code),
         Err(PlaceError::Damaged)
@@ -293,7 +293,7 @@ fn random_instructions_keep_their_meaning() {
             0x5000_0000_0000,
             0x5000_0001_0000 + (random.next() & 0xf_ffff),
         );
-        let mut code = vec![0; body.code.len()];
+        let mut code = vec![0; body.code().len()];
         if body.place(base, at, &mut code).is_err() {
             continue;
         }
@@ -355,15 +355,14 @@ fn rows_agree_with_the_unwinding_entries() {
         let image = nopal_symbols::Image::open(&path).unwrap();
         let plan = Plan::make(&image).unwrap();
         let mut compared = 0;
-        for site in plan.sites.iter().filter(|site| !site.body.rows.is_empty()) {
+        for site in plan.sites.iter().filter(|site| site.body.rows().len() > 0) {
             let end = site.address + u64::from(site.window);
             let changes = image.cfa_changes(site.address..end + 1);
-            for &(from, to) in &*site.body.map {
-                let before = |row: &&(u16, FrameChange)| row.0 <= to;
+            for (from, to) in site.body.map() {
+                let before = |row: &(u16, FrameChange)| row.0 <= to;
                 let row = site
                     .body
-                    .rows
-                    .iter()
+                    .rows()
                     .take_while(before)
                     .filter_map(|row| match row.1 {
                         FrameChange::Cfa {
@@ -440,6 +439,6 @@ fn registers_that_the_window_saves_are_in_the_rows() {
             },
         ),
     ];
-    assert_eq!(*planned.site("f").body.rows, rows);
+    assert_eq!(planned.site("f").body.rows().collect::<Vec<_>>(), rows);
     assert!(library.directory.path().exists());
 }

@@ -26,12 +26,12 @@ fn short_functions_need_padding() {
          function last\nxor %eax, %eax\nret\nend last\n.byte 0xcc, 0xcc",
     );
     assert_eq!(planned.site("bare").window, 5);
-    assert_eq!(*planned.site("bare").body.code, [0xc3]);
+    assert_eq!(planned.site("bare").body.code(), [0xc3]);
     assert_eq!(planned.reason("tight"), Reason::TooShort);
     assert_eq!(planned.site("after").window, 5);
     // It runs on into its padding, and so does the body.
     assert!(planned.site("falls").window > 5);
-    assert_eq!(*planned.site("last").body.code, [0x31, 0xc0, 0xc3]);
+    assert_eq!(planned.site("last").body.code(), [0x31, 0xc0, 0xc3]);
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn loops_to_the_start_are_kept_inside_or_refused() {
          .hidden hidden\nfunction tail\nmov $5, %eax\njmp hidden\nend tail
          function hidden\nmov $6, %eax\nret\nend hidden",
     );
-    assert!(planned.site("inside").body.fixups.is_empty());
+    assert!(planned.site("inside").body.fixups().len() == 0);
     assert_eq!(planned.reason("outside"), Reason::LoopsToStart);
     for name in ["recursive", "tail", "hidden"] {
         planned.site(name);
@@ -209,7 +209,7 @@ fn entries_made_for_tracing_are_recognised() {
     );
     let sled = planned.site("sled");
     assert_eq!(
-        (sled.how, sled.window, sled.body.code.len()),
+        (sled.how, sled.window, sled.body.code().len()),
         (How::XraySled, 5, 5)
     );
     assert_eq!(planned.site("mcount_nop").how, How::PatchableEntry);

@@ -234,7 +234,7 @@ impl Maker<'_> {
             let thunk = block.thunk(
                 *number,
                 recorder,
-                site.body.code.len(),
+                site.body.code().len(),
                 rows(&site.body, &mut unwinding),
                 |at, out| place(module, site, &chosen.markers, at, out),
             )?;
@@ -242,7 +242,7 @@ impl Maker<'_> {
         }
         for (site, stub) in &chosen.hooks {
             let rows = rows(&site.body, &mut unwinding);
-            let hook = block.hook(*stub, site.body.code.len(), rows, |at, out| {
+            let hook = block.hook(*stub, site.body.code().len(), rows, |at, out| {
                 place(module, site, &chosen.markers, at, out)
             })?;
             changes.push(Change::new(module.base, site, &hook, 0)?);
@@ -250,7 +250,7 @@ impl Maker<'_> {
         for probe in &chosen.probes {
             let (site, fetched) = (&*probe.site, probe.fetched(module.base));
             let rows = rows(&site.body, &mut unwinding);
-            let body = site.body.code.len();
+            let body = site.body.code().len();
             let write = |at, out: &mut [u8]| place(module, site, &chosen.markers, at, out);
             let thunk = match probe.call {
                 None => block.detour(&fetched, body, rows, write)?,
@@ -296,15 +296,15 @@ fn place(module: &Loaded, site: &Site, markers: &[Change], at: u64, out: &mut [u
 }
 
 fn rows<'a>(body: &Body, into: &'a mut Vec<(u16, Row)>) -> &'a [(u16, Row)] {
-    let row = |(offset, change): &(u16, FrameChange)| {
-        let row = match *change {
+    let row = |(offset, change)| {
+        let row = match change {
             FrameChange::Cfa { register, offset } => Row::Cfa { register, offset },
             FrameChange::Saved { register, offset } => Row::Saved { register, offset },
             FrameChange::Restored { register } => Row::Restored { register },
         };
-        (*offset, row)
+        (offset, row)
     };
     into.clear();
-    into.extend(body.rows.iter().map(row));
+    into.extend(body.rows().map(row));
     into
 }

@@ -123,9 +123,9 @@ pub fn switch_on_displaced(
 pub fn place_in_body(site: &Site, base: u64, address: u64) -> Option<usize> {
     let offset = usize::try_from(address.checked_sub(base.wrapping_add(site.address))?).ok()?;
     // The NOP may have prefixes before it, which went with it.
-    let mut instructions = site.body.map.iter().rev();
+    let mut instructions = site.body.map().rev();
     let (from, to) = instructions.find(|(from, _)| usize::from(*from) <= offset)?;
-    Some(usize::from(*to) + offset - usize::from(*from))
+    Some(usize::from(to) + offset - usize::from(from))
 }
 
 /// The numbers of markers in the trace, the same in every process.

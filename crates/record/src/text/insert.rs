@@ -100,9 +100,9 @@ impl Traced {
     fn displaced(&self, changes: &[Change], address: u64) -> Option<u64> {
         let change = changes.get(enclosing(changes, address)?)?;
         let offset = u8::try_from(address - change.address).ok()?;
-        let map = &self.site_of(change)?.body.map;
-        let (_, to) = map.iter().find(|(from, _)| *from == offset)?;
-        Some(change.body + u64::from(*to))
+        let mut map = self.site_of(change)?.body.map();
+        let (_, to) = map.find(|(from, _)| *from == offset)?;
+        Some(change.body + u64::from(to))
     }
 }
 
