@@ -1,7 +1,7 @@
 //! The file `session/notes`: what is known about a trace besides its records, one JSON object a line.
 
 use crate::markers::Field;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 /// One line of `session/notes`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -106,6 +106,29 @@ pub enum Note {
         complete: bool,
         why: String,
     },
+}
+
+/// [`Note::Sites`] as it is written, of sites that lie elsewhere.
+#[derive(Serialize)]
+pub(crate) enum SitesLine<I: Iterator<Item: Serialize> + Clone> {
+    Sites {
+        image: u32,
+        #[serde(serialize_with = "each")]
+        sites: I,
+    },
+}
+
+impl<I: Iterator<Item: Serialize> + Clone> SitesLine<I> {
+    pub fn of(image: u32, sites: I) -> SitesLine<I> {
+        SitesLine::Sites { image, sites }
+    }
+}
+
+fn each<I: Iterator<Item: Serialize> + Clone, S: Serializer>(
+    elements: &I,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(elements.clone())
 }
 
 /// Where, when and how a trace was made.

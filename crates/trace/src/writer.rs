@@ -10,7 +10,7 @@ use crate::layout::*;
 use crate::listeners::{ListenerId, Listeners};
 use crate::markers::Markers;
 use crate::metadata::{self, Function};
-use crate::note::{Note, Session};
+use crate::note::{Note, Session, SitesLine};
 use crate::occurrences::Occurrences;
 use crate::processors::Processors;
 use crate::scan::{Content, Known, Unfinished, first_clock, scan};
@@ -23,8 +23,7 @@ use crate::watched::Watched;
 use anyhow::{Context, Result, bail};
 use nopal_abi::*;
 use std::borrow::Cow;
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::Write;
 use std::ops::Range;
@@ -55,7 +54,9 @@ pub enum Chunk {
     Unfinished,
 }
 
-pub(crate) struct Site {
+/// What `metadata` needs of a site.
+struct Site {
+    number: u32,
     image: u32,
     address: u64,
     /// Where its name is among those of all.
@@ -72,7 +73,8 @@ pub struct Writer {
     pub(crate) streams: Streams,
     processors: Processors,
     pub(crate) occurring: Occurrences,
-    sites: BTreeMap<u32, Site>,
+    /// As they were told; the first of a number counts.
+    sites: Vec<Site>,
     names_of_sites: String,
     pub(crate) markers: Markers,
     images: HashMap<u32, String>,
@@ -152,7 +154,7 @@ impl Writer {
             notes,
             notes_length: 0,
             occurring: Occurrences::new(),
-            sites: BTreeMap::new(),
+            sites: Vec::new(),
             names_of_sites: String::new(),
             markers: Markers::default(),
             images: HashMap::new(),
@@ -241,22 +243,45 @@ impl Writer {
 
     /// Appends a note, which is with the kernel when this returns.
     pub fn note(&mut self, note: &Note) -> Result<()> {
+        let line = serde_json::to_vec(note).context("cannot write a note")?;
+        self.append_note(line)?;
+        self.learn(note);
+        self.tell(note);
+        Ok(())
+    }
+
+    /// Appends a `Note::Sites` of many, as [`Writer::note`] does, without a copy of each name.
+    pub fn sites<'a, I>(&mut self, image: u32, sites: I) -> Result<()>
+    where
+        I: ExactSizeIterator<Item = (u32, u64, u64, Cow<'a, str>)> + Clone,
+    {
         /// Of a site, as a rule.
-        const SITE_BYTES: usize = 64;
-        let mut line = match note {
-            Note::Sites { sites, .. } => Vec::with_capacity(SITE_BYTES * sites.len()),
-            _ => Vec::new(),
-        };
-        serde_json::to_writer(&mut line, note).context("cannot write a note")?;
+        const BYTES: usize = 64;
+        let mut line = Vec::with_capacity(BYTES * sites.len());
+        serde_json::to_writer(&mut line, &SitesLine::of(image, sites.clone()))
+            .context("cannot write a note")?;
+        self.append_note(line)?;
+        self.learn_sites(image, sites.clone());
+        if self.audience.is_some() || self.has_listeners() {
+            let owned = sites.map(|(site, address, size, name)| (site, address, size, name.into()));
+            let sites = owned.collect();
+            self.tell(&Note::Sites { image, sites });
+        }
+        Ok(())
+    }
+
+    fn append_note(&mut self, mut line: Vec<u8>) -> Result<()> {
         line.push(b'\n');
         append(&self.notes, self.notes_length, &line).context("cannot write a note")?;
         self.notes_length += line.len() as u64;
-        self.learn(note);
+        Ok(())
+    }
+
+    fn tell(&mut self, note: &Note) {
         if let Some(audience) = &mut self.audience {
             audience.note(note);
         }
         self.listeners.note(note);
-        Ok(())
     }
 
     /// Takes from a note what `metadata` needs.
@@ -283,23 +308,32 @@ impl Writer {
                 self.images.insert(*image, name.into_owned());
             }
             Note::Sites { image, sites } => {
-                let possible = |site: &u32| (1..SITE_LIMIT).contains(site);
-                let names = &mut self.names_of_sites;
-                names.reserve(sites.iter().map(|(.., name)| name.len()).sum());
-                for (site, address, _, name) in sites.iter().filter(|(site, ..)| possible(site)) {
-                    let Entry::Vacant(place) = self.sites.entry(*site) else {
-                        continue;
-                    };
-                    let begin = names.len();
-                    names.push_str(name);
-                    place.insert(Site {
-                        image: *image,
-                        address: *address,
-                        name: begin..names.len(),
-                    });
-                }
+                let borrowed = sites.iter().map(|(site, address, size, name)| {
+                    (*site, *address, *size, Cow::Borrowed(name.as_str()))
+                });
+                self.learn_sites(*image, borrowed);
             }
             _ => self.markers.learn(note),
+        }
+    }
+
+    fn learn_sites<'a>(
+        &mut self,
+        image: u32,
+        sites: impl ExactSizeIterator<Item = (u32, u64, u64, Cow<'a, str>)>,
+    ) {
+        self.sites.reserve(sites.len());
+        for (number, address, _, name) in sites {
+            if (1..SITE_LIMIT).contains(&number) {
+                let begin = self.names_of_sites.len();
+                self.names_of_sites.push_str(&name);
+                self.sites.push(Site {
+                    number,
+                    image,
+                    address,
+                    name: begin..self.names_of_sites.len(),
+                });
+            }
         }
     }
 
@@ -545,6 +579,13 @@ impl Writer {
 
     fn write_metadata(&mut self) -> Result<()> {
         let clocks = self.clocks();
+        // As a rule in order already. This sort leaves the first of a number first.
+        self.sites.sort_by_key(|site| site.number);
+        self.sites.dedup_by_key(|site| site.number);
+        let site_of = |number: u32| {
+            let found = self.sites.binary_search_by_key(&number, |site| site.number);
+            Some(&self.sites[found.ok()?])
+        };
         let described = Described {
             occurring: self.occurring.len(),
             markers: self.markers.len(),
@@ -553,19 +594,19 @@ impl Writer {
         let known = self
             .occurring
             .iter()
-            .filter_map(|(number, kinds)| Some((number, kinds, self.sites.get(&number)?)));
-        let names: Vec<(u32, u16, &Site, Cow<str>)> = known
-            .map(|(number, kinds, site)| {
+            .filter_map(|(number, kinds)| Some((kinds, site_of(number)?)));
+        let names: Vec<(u16, &Site, Cow<str>)> = known
+            .map(|(kinds, site)| {
                 let name = &self.names_of_sites[site.name.clone()];
-                (number, kinds, site, (self.readable)(name))
+                (kinds, site, (self.readable)(name))
             })
             .collect();
         let module = |site: &Site| self.images.get(&site.image).map_or("?", String::as_str);
         let functions: Vec<Function> = names
             .iter()
-            .map(|(number, kinds, site, name)| {
+            .map(|(kinds, site, name)| {
                 let named = Named {
-                    site: *number,
+                    site: site.number,
                     name,
                     module: module(site),
                     address: site.address,

@@ -247,6 +247,48 @@ impl Audience for Ear {
 }
 
 #[test]
+fn many_sites_are_told_as_a_note_tells_them_and_the_first_of_a_number_counts() {
+    let place = tempfile::tempdir().unwrap();
+    let [one, other] = ["one", "other"].map(|name| place.path().join(name));
+    let told = [
+        (8, 0x80, 4, "late"),
+        (7, 0x70, 4, "\"early\\\n"),
+        (8, 0x90, 4, "again"),
+    ];
+    let last_line = |path: &Path| {
+        let notes = std::fs::read_to_string(path.join("session/notes")).unwrap();
+        notes.lines().last().unwrap().to_owned()
+    };
+
+    let mut writer = writer(&one, &[]);
+    let owned = told.map(|(site, address, size, name)| (site, address, size, name.to_owned()));
+    let note = Note::Sites {
+        image: 1,
+        sites: owned.to_vec(),
+    };
+    writer.note(&note).unwrap();
+    let expected = last_line(&one);
+
+    let mut writer = support::writer(&other, &[]);
+    let ear = Ear::default();
+    writer.add_listener(Box::new(ear.clone())).unwrap();
+    let before = ear.0.lock().unwrap().notes_of_sites;
+    let sites = told
+        .iter()
+        .map(|(site, address, size, name)| (*site, *address, *size, (*name).into()));
+    writer.sites(1, sites).unwrap();
+    assert_eq!(last_line(&other), expected);
+    assert_eq!(ear.0.lock().unwrap().notes_of_sites, before + 1);
+
+    let mut recorder = Recorder::new(1, 1, BEGIN);
+    call(&mut recorder, BEGIN, 8);
+    recorder.finish(&mut writer).unwrap();
+    end(&mut writer, BEGIN + 100);
+    let metadata = std::fs::read_to_string(other.join("metadata")).unwrap();
+    assert!(metadata.contains("\"late\" = 8") && !metadata.contains("again"));
+}
+
+#[test]
 fn a_listener_hears_everything_once_whatever_is_written() {
     let place = tempfile::tempdir().unwrap();
     for seed in 1..60 {

@@ -1,6 +1,5 @@
 //! Generates the code of a process: finds room for it in reach, makes the thunks, and tells the runtime of them.
 
-use crate::collecting::notes::note;
 use crate::memory::arena::{Arena, Wrapping};
 use crate::memory::inject::Injector;
 use crate::memory::space::{Space, mark_of, reaches};
@@ -135,8 +134,8 @@ impl Traced {
         let (block, changes) = std::thread::scope(|scope| {
             let told = match new.len() {
                 0 => None,
-                WORTH_A_THREAD.. => Some(scope.spawn(move || note(writer, &new.note()))),
-                _ => note(writer, &new.note()).map(|()| None)?,
+                WORTH_A_THREAD.. => Some(scope.spawn(move || new.tell(writer))),
+                _ => new.tell(writer).map(|()| None)?,
             };
             let made = maker.block(&mut self.places.arenas[arena], &numbers, on)?;
             if let Some(told) = told {

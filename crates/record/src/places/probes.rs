@@ -467,7 +467,7 @@ impl Files {
             true => {
                 let (numbers, new) = self.number(file, &[&site]);
                 if new.len() > 0 {
-                    note(writer, &new.note())?;
+                    new.tell(writer)?;
                 }
                 numbers.first().copied()
             }
