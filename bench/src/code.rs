@@ -211,9 +211,8 @@ fn memory(file: &Path) -> Result<Vec<Row>> {
     for (number, site) in plan.sites.iter().enumerate() {
         let rows: Vec<_> = site
             .body
-            .rows
-            .iter()
-            .map(|(offset, change)| (*offset, unwind_row(change)))
+            .rows()
+            .map(|(offset, change)| (offset, unwind_row(change)))
             .collect();
         block.thunk(
             number as u32 + 1,
@@ -238,8 +237,8 @@ fn memory(file: &Path) -> Result<Vec<Row>> {
     ))])
 }
 
-fn unwind_row(change: &FrameChange) -> UnwindRow {
-    match *change {
+fn unwind_row(change: FrameChange) -> UnwindRow {
+    match change {
         FrameChange::Cfa { register, offset } => UnwindRow::Cfa { register, offset },
         FrameChange::Saved { register, offset } => UnwindRow::Saved { register, offset },
         FrameChange::Restored { register } => UnwindRow::Restored { register },

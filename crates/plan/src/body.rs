@@ -36,7 +36,7 @@ pub(crate) struct Parts {
 }
 
 impl Body {
-    pub fn new(
+    pub(crate) fn new(
         code: Vec<u8>,
         fixups: &[Fixup],
         map: &[(u8, u16)],
@@ -116,7 +116,7 @@ impl PartialEq for Body {
 impl Eq for Body {}
 
 /// What is within `range`.
-fn part<'a>(all: &'a [u8], range: &Range<u32>) -> &'a [u8] {
+pub(crate) fn part<'a>(all: &'a [u8], range: &Range<u32>) -> &'a [u8] {
     &all[range.start as usize..range.end as usize]
 }
 

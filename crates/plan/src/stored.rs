@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
-use crate::body::{Name, Parts};
+use crate::body::{Name, Parts, part};
 use crate::{Body, Fixup, FrameChange, How, LONGEST_WINDOW, Plan, Refused, Site};
 
 /// What follows is, little-endian: the sites, and behind them the hooks; their fixups, maps, and rows; then bytes: of
@@ -28,9 +28,14 @@ struct Head<'a> {
 const SITE: usize = 2 * 8 + 5 * 2 + 3;
 /// Kind, offset, from, target.
 const FIXUP: usize = 1 + 2 * 2 + 8;
+const RELATIVE: u8 = 0;
+const ABSOLUTE: u8 = 1;
 const PLACE: usize = 1 + 2;
 /// Offset, kind, register, offset.
 const ROW: usize = 2 + 1 + 2 + 4;
+const CFA: u8 = 0;
+const SAVED: u8 = 1;
+const RESTORED: u8 = 2;
 
 pub(crate) fn encode(plan: &Plan) -> Result<Vec<u8>> {
     let sites = || plan.sites.iter().chain(&plan.hooks);
@@ -96,6 +101,12 @@ pub(crate) fn decode(bytes: Vec<u8>) -> Result<Plan> {
     let mut map = areas.take(head.map, PLACE)?;
     let mut rows = areas.take(head.rows, ROW)?;
     let mut text = Area(areas.0);
+    let mut kinds_of_fixups = elements::<FIXUP>(&all[fixups.0.clone()]).map(|fixup| fixup[0]);
+    let mut kinds_of_rows = elements::<ROW>(&all[rows.0.clone()]).map(|row| row[2]);
+    ensure!(
+        kinds_of_fixups.all(|kind| kind <= ABSOLUTE) && kinds_of_rows.all(|kind| kind <= RESTORED),
+        "an unknown kind of fixup or row"
+    );
     let mut sites = Vec::with_capacity(count);
     for stored in elements::<SITE>(&all[stored.0]) {
         let mut stored = Fields(stored);
@@ -113,9 +124,9 @@ pub(crate) fn decode(bytes: Vec<u8>) -> Result<Plan> {
             usize::from(window) <= LONGEST_WINDOW,
             "an impossible window"
         );
-        let before = text.next(window.into(), 1)?;
+        let expected_at = text.next(window.into(), 1)?;
         let mut expected = [0; LONGEST_WINDOW];
-        expected[..window.into()].copy_from_slice(&all[before.start as usize..before.end as usize]);
+        expected[..window.into()].copy_from_slice(part(all, &expected_at));
         let parts = Parts {
             code: text.next(code, 1)?,
             fixups: fixups.next(fixup, FIXUP)?,
@@ -148,8 +159,8 @@ pub(crate) fn of_fixup(fixup: Fixup) -> [u8; FIXUP] {
             offset,
             from,
             target,
-        } => (0, offset, from, target),
-        Fixup::Absolute { offset, target } => (1, offset, 0, target),
+        } => (RELATIVE, offset, from, target),
+        Fixup::Absolute { offset, target } => (ABSOLUTE, offset, 0, target),
     };
     let mut stored = [0; FIXUP];
     stored[0] = kind;
@@ -164,7 +175,7 @@ pub(crate) fn fixup(stored: &[u8; FIXUP]) -> Fixup {
     let kind = stored.u8();
     let (offset, from, target) = (stored.u16(), stored.u16(), stored.u64());
     match kind {
-        0 => Fixup::Relative {
+        RELATIVE => Fixup::Relative {
             offset,
             from,
             target,
@@ -184,9 +195,9 @@ pub(crate) fn place(&[from, low, high]: &[u8; PLACE]) -> (u8, u16) {
 
 pub(crate) fn of_row((at, change): (u16, FrameChange)) -> [u8; ROW] {
     let (kind, register, offset) = match change {
-        FrameChange::Cfa { register, offset } => (0, register, offset),
-        FrameChange::Saved { register, offset } => (1, register, offset),
-        FrameChange::Restored { register } => (2, register, 0),
+        FrameChange::Cfa { register, offset } => (CFA, register, offset),
+        FrameChange::Saved { register, offset } => (SAVED, register, offset),
+        FrameChange::Restored { register } => (RESTORED, register, 0),
     };
     let mut stored = [0; ROW];
     stored[..2].copy_from_slice(&at.to_le_bytes());
@@ -201,8 +212,8 @@ pub(crate) fn row(stored: &[u8; ROW]) -> (u16, FrameChange) {
     let (at, kind, register) = (stored.u16(), stored.u8(), stored.u16());
     let offset = i32::from_le_bytes(stored.next());
     let change = match kind {
-        0 => FrameChange::Cfa { register, offset },
-        1 => FrameChange::Saved { register, offset },
+        CFA => FrameChange::Cfa { register, offset },
+        SAVED => FrameChange::Saved { register, offset },
         _ => FrameChange::Restored { register },
     };
     (at, change)

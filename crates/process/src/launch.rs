@@ -9,7 +9,7 @@ use std::{fmt, ptr};
 use crate::refusal::examine;
 use crate::search::{Strings, candidates, goes_on};
 use crate::start::{Start, swap_mask};
-use crate::{Ending, Event, Options, Stop, Thread};
+use crate::{Ending, Event, Options, Stop, StopError, Thread};
 
 /// A program to launch.
 #[derive(Clone, Debug, Default)]
@@ -102,9 +102,10 @@ struct Child {
     environment: Strings,
     directory: Option<CString>,
     start: Start,
-    /// The ends of the pipe with the byte that lets it go on; the second is the parent's, and closed first: a pipe that
-    /// anybody can write to has no end.
-    go: [i32; 2],
+    /// The byte that lets it go on comes from here.
+    go: i32,
+    /// The parent's end of that pipe, closed first: what anybody can write to has no end.
+    parents_go: i32,
     failure: i32,
 }
 
@@ -138,7 +139,8 @@ pub fn launch(command: &Command, meanwhile: impl FnOnce()) -> Result<Launched, L
         environment: Strings::new(environment)?,
         directory: directory.transpose()?,
         start: Start::of_this_process(),
-        go: [go_reader.as_raw_fd(), go_writer.as_raw_fd()],
+        go: go_reader.as_raw_fd(),
+        parents_go: go_writer.as_raw_fd(),
         failure: failure_writer.as_raw_fd(),
     };
     keep_statuses_of_children();
@@ -164,11 +166,18 @@ pub fn launch(command: &Command, meanwhile: impl FnOnce()) -> Result<Launched, L
             await_program(pid, thread, failure_reader)
         }
         Err(error) => {
-            let reason = examine(pid).err();
-            // Without its byte, the child ends.
+            let tracer = examine(pid)
+                .err()
+                .filter(|reason| matches!(reason, StopError::TracedBy { .. }));
+            // Without its byte, the child ends. Where another tracer holds it, that may be much later.
             drop(go_writer);
-            reap(pid);
-            Err(LaunchError::Trace(reason.map_or(error, Into::into)))
+            match tracer {
+                None => {
+                    reap(pid);
+                    Err(LaunchError::Trace(error))
+                }
+                Some(tracer) => Err(LaunchError::Trace(tracer.into())),
+            }
         }
     }
 }
@@ -234,9 +243,8 @@ impl Child {
         // SAFETY: async-signal-safe calls with pointers that were prepared before `fork`.
         unsafe {
             let mut go = 0u8;
-            let [reader, writer] = self.go;
-            libc::close(writer);
-            if libc::read(reader, (&raw mut go).cast(), 1) != 1 {
+            libc::close(self.parents_go);
+            if libc::read(self.go, (&raw mut go).cast(), 1) != 1 {
                 libc::_exit(127);
             }
             if let Some(directory) = &self.directory

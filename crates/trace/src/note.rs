@@ -118,12 +118,6 @@ pub(crate) enum SitesLine<I: Iterator<Item: Serialize> + Clone> {
     },
 }
 
-impl<I: Iterator<Item: Serialize> + Clone> SitesLine<I> {
-    pub fn of(image: u32, sites: I) -> SitesLine<I> {
-        SitesLine::Sites { image, sites }
-    }
-}
-
 fn each<I: Iterator<Item: Serialize> + Clone, S: Serializer>(
     elements: &I,
     serializer: S,

@@ -73,7 +73,7 @@ pub struct Writer {
     pub(crate) streams: Streams,
     processors: Processors,
     pub(crate) occurring: Occurrences,
-    /// As they were told; the first of a number counts.
+    /// By number as of the last `metadata`, and behind that as they were told. The first of a number counts.
     sites: Vec<Site>,
     names_of_sites: String,
     pub(crate) markers: Markers,
@@ -250,7 +250,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Appends a `Note::Sites` of many, as [`Writer::note`] does, without a copy of each name.
+    /// Appends a `Note::Sites` of many, as [`Writer::note`] does. Names are copied only where somebody listens.
     pub fn sites<'a, I>(&mut self, image: u32, sites: I) -> Result<()>
     where
         I: ExactSizeIterator<Item = (u32, u64, u64, Cow<'a, str>)> + Clone,
@@ -258,8 +258,14 @@ impl Writer {
         /// Of a site, as a rule.
         const BYTES: usize = 64;
         let mut line = Vec::with_capacity(BYTES * sites.len());
-        serde_json::to_writer(&mut line, &SitesLine::of(image, sites.clone()))
-            .context("cannot write a note")?;
+        serde_json::to_writer(
+            &mut line,
+            &SitesLine::Sites {
+                image,
+                sites: sites.clone(),
+            },
+        )
+        .context("cannot write a note")?;
         self.append_note(line)?;
         self.learn_sites(image, sites.clone());
         if self.audience.is_some() || self.has_listeners() {
@@ -579,9 +585,14 @@ impl Writer {
 
     fn write_metadata(&mut self) -> Result<()> {
         let clocks = self.clocks();
-        // As a rule in order already. This sort leaves the first of a number first.
-        self.sites.sort_by_key(|site| site.number);
-        self.sites.dedup_by_key(|site| site.number);
+        if !self
+            .sites
+            .is_sorted_by(|one, next| one.number < next.number)
+        {
+            // This sort leaves the first of a number first.
+            self.sites.sort_by_key(|site| site.number);
+            self.sites.dedup_by_key(|site| site.number);
+        }
         let site_of = |number: u32| {
             let found = self.sites.binary_search_by_key(&number, |site| site.number);
             Some(&self.sites[found.ok()?])

@@ -260,16 +260,16 @@ fn many_sites_are_told_as_a_note_tells_them_and_the_first_of_a_number_counts() {
         notes.lines().last().unwrap().to_owned()
     };
 
-    let mut writer = writer(&one, &[]);
+    let mut by_note = writer(&one, &[]);
     let owned = told.map(|(site, address, size, name)| (site, address, size, name.to_owned()));
     let note = Note::Sites {
         image: 1,
         sites: owned.to_vec(),
     };
-    writer.note(&note).unwrap();
+    by_note.note(&note).unwrap();
     let expected = last_line(&one);
 
-    let mut writer = support::writer(&other, &[]);
+    let mut writer = writer(&other, &[]);
     let ear = Ear::default();
     writer.add_listener(Box::new(ear.clone())).unwrap();
     let before = ear.0.lock().unwrap().notes_of_sites;
@@ -280,12 +280,18 @@ fn many_sites_are_told_as_a_note_tells_them_and_the_first_of_a_number_counts() {
     assert_eq!(last_line(&other), expected);
     assert_eq!(ear.0.lock().unwrap().notes_of_sites, before + 1);
 
-    let mut recorder = Recorder::new(1, 1, BEGIN);
-    call(&mut recorder, BEGIN, 8);
-    recorder.finish(&mut writer).unwrap();
-    end(&mut writer, BEGIN + 100);
-    let metadata = std::fs::read_to_string(other.join("metadata")).unwrap();
-    assert!(metadata.contains("\"late\" = 8") && !metadata.contains("again"));
+    for (thread, more) in [(1, "after the metadata"), (2, "and again")] {
+        let mut recorder = Recorder::new(1, thread, BEGIN);
+        call(&mut recorder, BEGIN, 6 + thread);
+        call(&mut recorder, BEGIN + 20, 8);
+        recorder.finish(&mut writer).unwrap();
+        end(&mut writer, BEGIN + 100);
+        let metadata = std::fs::read_to_string(other.join("metadata")).unwrap();
+        assert!(metadata.contains("\"late\" = 8") && !metadata.contains("again"));
+        assert!(!metadata.contains("after the metadata"));
+        let told = [(8, 0xa0, 4, more.into())];
+        writer.sites(1, told.into_iter()).unwrap();
+    }
 }
 
 #[test]

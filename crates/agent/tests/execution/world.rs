@@ -85,6 +85,7 @@ fn arena_memory(mark: u32) -> u64 {
         libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
     let protection = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
     let repeats = u64::from(MARK_MASK) + ARENA_BYTES;
+    // Below where the kernel maps things now.
     let highest = memory(4096, 4096, libc::PROT_NONE) / repeats * repeats;
     let mut places = (0..=highest - repeats).rev().step_by(repeats as usize);
     let found = places.find(|at| {
@@ -96,7 +97,7 @@ fn arena_memory(mark: u32) -> u64 {
 }
 
 pub fn put(at: u64, bytes: &[u8]) {
-    // SAFETY: callers pass places in memory of `memory`.
+    // SAFETY: callers pass places in memory of `memory` or `arena_memory`.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at as *mut u8, bytes.len()) };
 }
 
@@ -108,7 +109,7 @@ fn head_bytes(head: &ProcessHead) -> &[u8] {
 impl World {
     /// For the calling thread, with so many chunks. Callers' addresses do not look like the arena's.
     pub fn new(chunks: usize, depth_limit: u32) -> World {
-        let other = caller() as u32 & MARK_MASK ^ ARENA_BYTES as u32;
+        let other = (caller() as u32 & MARK_MASK) ^ ARENA_BYTES as u32;
         World::at(arena_memory(other), chunks, depth_limit)
     }
 

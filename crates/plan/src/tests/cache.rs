@@ -3,7 +3,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::Built;
+use super::{Built, Random, seed};
 use crate::{Plan, stored};
 
 const HEADER: usize = 32;
@@ -240,4 +240,33 @@ fn a_plan_that_cannot_be_written_is_made_each_time() {
         );
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
     }
+}
+
+/// What a checksum would not find: whatever `decode` takes can be looked at.
+#[test]
+fn damaged_bytes_are_refused_or_make_a_plan_within_them() {
+    let mut random = Random(seed());
+    let library = built(3);
+    let good = stored::encode(&Plan::make(&library.image()).unwrap()).unwrap();
+    let mut refused = 0;
+    for _ in 0..20_000 {
+        let mut bad = good.clone();
+        for _ in 0..1 + random.below(3) {
+            bad[random.below(good.len())] = random.byte();
+        }
+        bad.truncate(good.len() - random.below(4) * random.below(20));
+        let Ok(plan) = stored::decode(bad) else {
+            refused += 1;
+            continue;
+        };
+        for site in plan.sites.iter().chain(&plan.hooks) {
+            let body = &site.body;
+            let mut out = vec![0; body.code().len()];
+            let _ = body.place(0, 0x1000, &mut out);
+            let parts = body.map().len() + body.rows().len() + site.name().len();
+            assert!(parts <= good.len() && site.expected().len() <= good.len());
+        }
+    }
+    println!("{refused} were refused");
+    assert!((1_000..19_000).contains(&refused));
 }

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use nopal_trace::{Note, Session, ThreadKey, Writer};
+use std::borrow::Cow;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The writer, whoever held it last.
@@ -11,7 +12,20 @@ pub fn lock(writer: &Mutex<Writer>) -> MutexGuard<'_, Writer> {
 
 /// Writes a note. A full disk is not this note's matter: the collector meets it too, and says so.
 pub fn note(writer: &Mutex<Writer>, note: &Note) -> Result<()> {
-    match lock(writer).note(note) {
+    unless_full(lock(writer).note(note))
+}
+
+/// The same for many sites of an image.
+pub fn sites<'a>(
+    writer: &Mutex<Writer>,
+    image: u32,
+    sites: impl ExactSizeIterator<Item = (u32, u64, u64, Cow<'a, str>)> + Clone,
+) -> Result<()> {
+    unless_full(lock(writer).sites(image, sites))
+}
+
+fn unless_full(written: Result<()>) -> Result<()> {
+    match written {
         Err(error) if Writer::is_full(&error) => Ok(()),
         other => other,
     }

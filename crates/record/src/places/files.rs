@@ -2,7 +2,7 @@
 //! them.
 
 use crate::collecting::drain::unpoisoned;
-use crate::collecting::notes::{lock, note};
+use crate::collecting::notes::{self, note};
 use crate::places::expected::Expected;
 use crate::places::hooks;
 use crate::places::markers;
@@ -409,14 +409,11 @@ impl NewSites<'_> {
         self.sites.len()
     }
 
-    /// Tells the trace. A full disk is the collector's matter, as with [`note`].
+    /// Tells the trace.
     pub fn tell(&self, writer: &Mutex<Writer>) -> Result<()> {
         let sites = self.sites.iter();
         let sites = sites.map(|(number, site)| (*number, site.address, site.size, site.name()));
-        match lock(writer).sites(self.file.index, sites) {
-            Err(error) if Writer::is_full(&error) => Ok(()),
-            other => other,
-        }
+        notes::sites(writer, self.file.index, sites)
     }
 }
 
