@@ -1,7 +1,5 @@
 /* Runs a program, traces it and all processes and threads that come of it, and ends as it does. */
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/ptrace.h>
 #include <sys/wait.h>
 #include <unistd.h>
