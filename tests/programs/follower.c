@@ -1,4 +1,4 @@
-/* Runs a program, traces it and all processes and threads that come of it, and ends as it does. */
+/* Runs a program, traces it and all processes and threads that come of it, and ends as it does when all have ended. */
 #include <signal.h>
 #include <sys/ptrace.h>
 #include <sys/wait.h>
@@ -6,7 +6,7 @@
 
 int main(int count, char **words)
 {
-	int status, process, first;
+	int status, process, first, code = 3;
 
 	if (count < 2)
 		return 2;
@@ -23,7 +23,7 @@ int main(int count, char **words)
 	ptrace(PTRACE_CONT, first, 0, 0);
 	while ((process = waitpid(-1, &status, __WALL)) > 0) {
 		if (process == first && WIFEXITED(status))
-			return WEXITSTATUS(status);
+			code = WEXITSTATUS(status);
 		if (WIFSTOPPED(status)) {
 			/* What the kernel stops new ones and events with is not for them. */
 			int signal = WSTOPSIG(status);
@@ -32,5 +32,5 @@ int main(int count, char **words)
 			ptrace(PTRACE_CONT, process, 0, own ? 0 : signal);
 		}
 	}
-	return 3;
+	return code;
 }
