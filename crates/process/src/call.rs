@@ -25,9 +25,13 @@ pub fn is_system_call_gadget(memory: &Memory, address: u64) -> bool {
 /// The address of a `syscall` instruction in the text of the loader, of libc, or of any other file that the process has
 /// mapped.
 pub fn find_system_call_gadget(pid: i32) -> Result<u64> {
+    find_system_call_gadget_in(pid, modules(pid)?)
+}
+
+/// The same, in one of the files that the process is known to have mapped.
+pub fn find_system_call_gadget_in(pid: i32, mut modules: Vec<Module>) -> Result<u64> {
     let memory = Memory::open(pid)?;
     let loader = auxiliary(pid)?.loader_base;
-    let mut modules = modules(pid)?;
     let rank = |module: &Module| {
         let name = module
             .path
@@ -50,7 +54,7 @@ pub fn find_system_call_gadget(pid: i32) -> Result<u64> {
 }
 
 fn find_in(memory: &Memory, start: u64, end: u64) -> Option<u64> {
-    let mut piece = vec![0; 64 << 10];
+    let mut piece = [0; 4 << 10];
     let mut at = start;
     while at + 1 < end {
         let length = piece.len().min((end - at) as usize);
@@ -155,13 +159,14 @@ impl Thread {
                 break;
             }
         }
-        match self.settle()? {
+        // The trap in hand, if there is one, is ours.
+        match self.settle_suppressing()? {
             Event::Stopped(_) => Ok(Attempt::Done),
             Event::Ended(_) => bail!("the thread has ended"),
         }
     }
 
-    /// Stands at the exit of the call then, unless a signal has come before it: `None`.
+    /// Stands behind the call then, unless a signal has come before it: `None`.
     fn attempt_call(
         &mut self,
         saved: &Registers,
@@ -185,11 +190,21 @@ impl Thread {
             ..*saved
         };
         self.set_registers(&registers)?;
+        // One stop, where it may be the trap behind a single step, in place of two.
+        let how = match self.may_trap {
+            true => libc::PTRACE_SINGLESTEP,
+            false => libc::PTRACE_SYSCALL,
+        };
         loop {
-            self.restart(libc::PTRACE_SYSCALL, 0)?;
+            self.restart(how, 0)?;
             match self.wait()? {
                 Event::Stopped(Stop::SystemCall) => break,
-                Event::Stopped(Stop::Signal(_)) => {
+                Event::Stopped(Stop::Signal(signal)) => {
+                    let now = self.registers()?;
+                    let behind = gadget.wrapping_add(SYSTEM_CALL.len() as u64);
+                    if self.may_trap && signal == libc::SIGTRAP && now.rip == behind {
+                        return Ok(Some(now.rax as i64));
+                    }
                     if self.signal_information()?.si_code > 0 {
                         // Caused by our registers: bad gadget, or system calls are dispatched to the program itself.
                         self.settle_suppressing()?;

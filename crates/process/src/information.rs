@@ -1,6 +1,6 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
@@ -56,11 +56,13 @@ impl Status {
 
 /// A file of `/proc`. Since these have no size, what is to read them whole by itself reads them in many small parts.
 pub(crate) fn read(path: &str) -> Result<Vec<u8>> {
+    contents(path).with_context(|| format!("cannot read {path}"))
+}
+
+fn contents(path: &str) -> io::Result<Vec<u8>> {
     const MOST: usize = 16 << 10;
     let mut text = Vec::with_capacity(MOST);
-    File::open(path)
-        .and_then(|mut file| file.read_to_end(&mut text))
-        .with_context(|| format!("cannot read {path}"))?;
+    File::open(path)?.read_to_end(&mut text)?;
     Ok(text)
 }
 
@@ -218,17 +220,23 @@ pub fn parent(pid: i32) -> Result<i32> {
 /// Whether the process exists and has not ended.
 pub fn alive(pid: i32) -> bool {
     // The first thread may have ended while others run; the process then looks like a zombie, with threads.
-    match stat_field::<char>(&format!("/proc/{pid}/stat"), 3) {
-        Ok('Z' | 'X' | 'x') => threads(pid)
+    match state(&format!("/proc/{pid}/stat")) {
+        Some('Z' | 'X' | 'x') => threads(pid)
             .is_ok_and(|tids| tids.iter().any(|&tid| tid != pid && thread_alive(pid, tid))),
-        Ok(_) => true,
-        Err(_) => false,
+        state => state.is_some(),
     }
 }
 
 pub fn thread_alive(pid: i32, tid: i32) -> bool {
-    let state = stat_field::<char>(&format!("/proc/{pid}/task/{tid}/stat"), 3);
-    state.is_ok_and(|state| !matches!(state, 'Z' | 'X' | 'x'))
+    let state = state(&format!("/proc/{pid}/task/{tid}/stat"));
+    state.is_some_and(|state| !matches!(state, 'Z' | 'X' | 'x'))
+}
+
+/// Asked of many that are gone, which is no error: those have backtraces where the environment asks for them.
+fn state(path: &str) -> Option<char> {
+    let text = contents(path).ok()?;
+    let after = text.iter().rposition(|&byte| byte == b')')? + 2;
+    text.get(after).map(|&byte| byte.into())
 }
 
 /// Whether a process has its memory. One that is about to end is alive without, for a moment.

@@ -54,7 +54,9 @@ mod stopped;
 mod thread;
 
 pub use blocked::share_memory;
-pub use call::{SystemCall, find_system_call_gadget, is_system_call_gadget};
+pub use call::{
+    SystemCall, find_system_call_gadget, find_system_call_gadget_in, is_system_call_gadget,
+};
 pub use ending::{Ending, ExitWatch};
 pub use executed::{ExecFollower, Followed};
 pub use information::{
@@ -63,7 +65,7 @@ pub use information::{
 };
 pub use launch::{Command, LaunchError, Launched, environment, launch};
 pub use loader::{LoaderStop, run_to_loader_consistent};
-pub use maps::{Mapping, Module, maps, modules, open_module};
+pub use maps::{Mapping, Module, maps, modules, modules_among, open_module};
 pub use memory::{Behind, Memory, Outcome, Patch};
 pub use pages::Pages;
 pub use positions::Position;

@@ -37,7 +37,8 @@ pub fn run_to_loader_consistent(
     let mut original = [0];
     memory.read(breakpoint, &mut original)?;
     // A trap resets the program's SIGTRAP if it is ignored or blocked, as it may have been by whoever launched us.
-    let ignored = thread_status(thread.pid(), thread.tid())?.ignored & TRAP != 0;
+    let status = thread_status(thread.pid(), thread.tid())?;
+    let ignored = status.ignored & TRAP != 0;
     let mask = thread.signal_mask()?;
     thread.set_signal_mask(mask & !TRAP)?;
     memory.write(breakpoint, &[BREAKPOINT])?;
@@ -57,6 +58,9 @@ pub fn run_to_loader_consistent(
             ignore_trap(thread, &memory)?;
         }
         thread.set_signal_mask(mask)?;
+        // Of a call that a seccomp filter refuses, a trap behind it would tell nothing; and a SIGTRAP that is blocked and
+        // waits would go with it.
+        thread.may_trap = !ignored && mask & TRAP == 0 && status.seccomp == 0;
     }
     end
 }

@@ -193,10 +193,11 @@ fn unescape(name: &[u8]) -> Vec<u8> {
 
 /// The files that a process has mapped, each as often as it is loaded.
 pub fn modules(pid: i32) -> Result<Vec<Module>> {
-    Ok(group(maps(pid)?))
+    Ok(modules_among(maps(pid)?))
 }
 
-fn group(mappings: Vec<Mapping>) -> Vec<Module> {
+/// The same, of those mappings.
+pub fn modules_among(mappings: Vec<Mapping>) -> Vec<Module> {
     let mut modules = Vec::<Module>::new();
     for mapping in mappings {
         let Some(path) = mapping.path.clone().filter(|_| mapping.inode != 0) else {

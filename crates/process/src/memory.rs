@@ -133,30 +133,32 @@ impl Memory {
         let next = AtomicUsize::new(0);
         // Each of those who do this takes a run when it has done one: runs differ in length.
         let patch = || {
-            let mut outcomes = vec![Outcome::Written; patches.len()];
-            let mut done = Vec::new();
+            let mut failures = Vec::new();
             while let Some(run) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let before = behind.untouched(run.start, run.end);
-                self.patch_run(run.start, run.end, before, run.patches, &mut outcomes);
-                done.push(run);
+                self.patch_run(run.start, run.end, before, run.patches, &mut failures);
             }
-            (outcomes, done)
+            failures
         };
-        if runs.len() < WORTH_A_THREAD {
-            return Ok(patch().0);
+        let failures = if runs.len() < WORTH_A_THREAD {
+            patch()
+        } else {
+            // Most of the time goes into the process's own copies of its pages, which the kernel makes one by one.
+            std::thread::scope(|scope| {
+                let theirs = scope.spawn(patch);
+                let mut failures = patch();
+                match theirs.join() {
+                    Ok(theirs) => failures.extend(theirs),
+                    Err(_) => bail!("patching failed"),
+                }
+                Ok(failures)
+            })?
+        };
+        let mut outcomes = vec![Outcome::Written; patches.len()];
+        for (index, failure) in failures {
+            outcomes[index] = failure;
         }
-        // Most of the time goes into the process's own copies of its pages, which the kernel makes one by one.
-        std::thread::scope(|scope| {
-            let theirs = scope.spawn(patch);
-            let (mut outcomes, _) = patch();
-            let Ok((mut theirs, done)) = theirs.join() else {
-                bail!("patching failed");
-            };
-            for (index, _) in done.iter().flat_map(|run| run.patches) {
-                std::mem::swap(&mut outcomes[*index], &mut theirs[*index]);
-            }
-            Ok(outcomes)
-        })
+        Ok(outcomes)
     }
 
     /// `before` is what stands there, if that is known.
@@ -166,15 +168,16 @@ impl Memory {
         end: u64,
         before: Option<&[u8]>,
         run: &[(usize, &Patch)],
-        outcomes: &mut [Outcome],
+        failures: &mut Vec<(usize, Outcome)>,
     ) {
+        let known = failures.len();
         let mut read = Vec::new();
         let before = match before {
             Some(before) => before,
             None => {
                 read.resize((end - start) as usize, 0);
                 if let Err(error) = self.file.read_exact_at(&mut read, start) {
-                    return self.patch_singly(run, outcomes, Outcome::Unreadable(number(&error)));
+                    return self.patch_singly(run, failures, Outcome::Unreadable(number(&error)));
                 }
                 &read[..]
             }
@@ -185,11 +188,9 @@ impl Memory {
             let range = from..from + patch.new.len();
             if before[range.clone()] == *patch.expected {
                 after[range].copy_from_slice(patch.new);
-                outcomes[*index] = Outcome::Written;
             } else {
-                outcomes[*index] = Outcome::Differs {
-                    found: before[range].to_vec(),
-                };
+                let found = before[range].to_vec();
+                failures.push((*index, Outcome::Differs { found }));
             }
         }
         if before == after {
@@ -200,20 +201,26 @@ impl Memory {
             for (index, page) in before.chunks(PAGE as usize).enumerate() {
                 let _ = self.file.write_all_at(page, start + index as u64 * PAGE);
             }
-            self.patch_singly(run, outcomes, Outcome::Unwritable(number(&error)));
+            failures.truncate(known);
+            self.patch_singly(run, failures, Outcome::Unwritable(number(&error)));
         }
     }
 
     /// One page of a run cannot be reached: the patches elsewhere must not suffer.
-    fn patch_singly(&self, run: &[(usize, &Patch)], outcomes: &mut [Outcome], failure: Outcome) {
+    fn patch_singly(
+        &self,
+        run: &[(usize, &Patch)],
+        failures: &mut Vec<(usize, Outcome)>,
+        failure: Outcome,
+    ) {
         if let [(index, _)] = run {
-            outcomes[*index] = failure;
+            failures.push((*index, failure));
             return;
         }
         for one in run.chunks(1) {
             let patch = one[0].1;
             if let Ok(end) = page_end(patch) {
-                self.patch_run(patch.address & !(PAGE - 1), end, None, one, outcomes);
+                self.patch_run(patch.address & !(PAGE - 1), end, None, one, failures);
             }
         }
     }

@@ -40,6 +40,8 @@ pub struct Thread {
     stop: Option<Stop>,
     ended: Option<Ending>,
     detached: bool,
+    /// A trap would change nothing of how the process handles SIGTRAP, until the thread runs on.
+    pub(crate) may_trap: bool,
     options: Options,
     /// ptrace obeys only the OS thread that seized: not `Send`.
     local: PhantomData<*mut ()>,
@@ -65,6 +67,7 @@ impl Thread {
             stop: None,
             ended: None,
             detached: false,
+            may_trap: false,
             options,
             local: PhantomData,
         })
@@ -99,13 +102,8 @@ impl Thread {
     /// Waits for the next stop, or the end.
     pub fn wait(&mut self) -> Result<Event> {
         loop {
-            if let Some(event) = self.poll()? {
+            if let Some(event) = self.look(0)? {
                 return Ok(event);
-            }
-            let any = libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT;
-            match ptrace::news(self.tid, any) {
-                Err(error) if !is_no_child(&error) => return Err(error).context("cannot wait"),
-                _ => {}
             }
         }
     }
@@ -127,6 +125,12 @@ impl Thread {
 
     /// The next stop, if it has come, or the end.
     pub fn poll(&mut self) -> Result<Option<Event>> {
+        self.look(libc::WNOHANG)
+    }
+
+    /// The next stop or the end; `None` if it has not come, or no more is there to take. Without WNOHANG, the kernel
+    /// waits for it.
+    fn look(&mut self, hang: i32) -> Result<Option<Event>> {
         if let Some(ending) = self.ended {
             return Ok(Some(Event::Ended(ending)));
         }
@@ -135,7 +139,7 @@ impl Thread {
         }
         // Asked for ends only, the kernel tells of a tracee's stops nevertheless: so look first, and take what was
         // seen.
-        let look = libc::WSTOPPED | libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+        let look = libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT | hang;
         match ptrace::news(self.tid, look) {
             Ok(None) => Ok(None),
             Ok(Some(news)) if news.is_stop() => self.take_stop(),
@@ -184,6 +188,7 @@ impl Thread {
 
     /// Goes on as if the stop had not been: a signal is delivered, a stopped process remains stopped.
     pub fn resume(&mut self) -> Result<()> {
+        self.may_trap = false;
         match self.stop {
             Some(Stop::Group(_)) => self.restart(libc::PTRACE_LISTEN, 0),
             Some(Stop::Signal(signal)) => self.restart(libc::PTRACE_CONT, signal),
@@ -193,11 +198,13 @@ impl Thread {
 
     /// Goes on without the signal for which the thread stopped.
     pub fn resume_suppressing(&mut self) -> Result<()> {
+        self.may_trap = false;
         self.restart(libc::PTRACE_CONT, 0)
     }
 
     /// As [`Thread::resume`], up to the next entry or exit of a system call.
     pub fn resume_to_system_call(&mut self) -> Result<()> {
+        self.may_trap = false;
         match self.stop {
             Some(Stop::Group(_)) => self.restart(libc::PTRACE_LISTEN, 0),
             Some(Stop::Signal(signal)) => self.restart(libc::PTRACE_SYSCALL, signal),

@@ -9,8 +9,8 @@ use std::path::Path;
 
 use common::{Program, compile};
 use nopal_process::{
-    Command, Ending, Event, ExitWatch, LaunchError, Launched, LoaderStop, Memory, Stop, Thread,
-    auxiliary, environment, launch, run_to_loader_consistent,
+    Command, Ending, Event, ExitWatch, LaunchError, Launched, LoaderStop, Memory, Stop, SystemCall,
+    Thread, auxiliary, environment, find_system_call_gadget, launch, run_to_loader_consistent,
 };
 
 fn command(program: &str, arguments: &[&str]) -> Command {
@@ -250,9 +250,63 @@ fn run_loaded(program: &Program, before: &[&str]) -> (Vec<String>, Ending) {
         .unwrap();
     assert_ne!(byte, [0xcc]);
     assert_eq!(fs::read_to_string(&out).unwrap(), "");
+    makes_calls(&mut launched.thread);
     let ending = finish(launched);
     let said = fs::read_to_string(&out).unwrap();
     (said.lines().map(str::to_owned).collect(), ending)
+}
+
+/// It makes system calls up to one that fails, and stands as before.
+fn makes_calls(thread: &mut Thread) {
+    let before = thread.registers().unwrap();
+    let gadget = find_system_call_gadget(thread.pid()).unwrap();
+    let call = |number, word| SystemCall {
+        number,
+        arguments: [word, 0, 0, 0, 0, 0],
+        expected: None,
+    };
+    let calls = [
+        call(libc::SYS_getpid, 0),
+        call(libc::SYS_getpgid, 0),
+        call(libc::SYS_close, u64::MAX),
+        call(libc::SYS_getpid, 0),
+    ];
+    let results = thread.remote_system_calls(gadget, &calls).unwrap();
+    let own_group = unsafe { libc::getpgid(0) };
+    assert_eq!(
+        results,
+        [thread.pid(), own_group, -libc::EBADF].map(i64::from)
+    );
+    assert_eq!(thread.stop(), Some(Stop::Interrupted));
+    assert_eq!(
+        format!("{before:?}"),
+        format!("{:?}", thread.registers().unwrap())
+    );
+}
+
+#[test]
+fn signals_that_come_before_calls_are_not_lost() {
+    let program = loaded();
+    for signal in [libc::SIGTERM, libc::SIGTRAP] {
+        let mut launched = launch(&command(program.path.to_str().unwrap(), &[]), || ()).unwrap();
+        assert_eq!(to_consistent(&mut launched.thread), LoaderStop::Consistent);
+        unsafe { libc::kill(launched.pid, signal) };
+        if signal == libc::SIGTERM {
+            makes_calls(&mut launched.thread);
+        } else {
+            // It cannot be held back.
+            let gadget = find_system_call_gadget(launched.pid).unwrap();
+            let made = launched
+                .thread
+                .remote_system_call(gadget, libc::SYS_getpid, [0; 6]);
+            assert!(made.is_err());
+        }
+        let ending = finish(launched);
+        assert!(
+            matches!(ending, Ending::Killed { signal: by, .. } if by == signal),
+            "{ending:?}"
+        );
+    }
 }
 
 #[test]
