@@ -244,6 +244,7 @@ impl Body {
     }
 }
 
+#[inline(always)]
 fn fill(out: &mut [u8], offset: u16, bytes: &[u8]) -> Result<(), PlaceError> {
     let start = usize::from(offset);
     let hole = out

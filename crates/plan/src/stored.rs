@@ -256,6 +256,7 @@ impl Area {
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
+    #[inline]
     fn next<const N: usize>(&mut self) -> [u8; N] {
         let (next, rest) = self
             .0

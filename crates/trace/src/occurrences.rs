@@ -8,20 +8,16 @@ const KINDS: u32 = 16;
 const KEYS: usize = (KINDS * SITE_LIMIT) as usize;
 
 /// A set of kinds with sites.
+#[derive(Default)]
 pub struct Occurrences {
+    /// As many as the highest site that has come needs.
     bits: Vec<u64>,
-    /// Behind the last word that is not 0: the others have no memory.
-    end: usize,
     len: usize,
 }
 
 impl Occurrences {
     pub fn new() -> Occurrences {
-        Occurrences {
-            bits: vec![0; KEYS / 64],
-            end: 0,
-            len: 0,
-        }
+        Occurrences::default()
     }
 
     pub fn len(&self) -> usize {
@@ -31,22 +27,26 @@ impl Occurrences {
     #[inline(always)]
     pub fn insert(&mut self, word: u64) {
         let key = (word >> SHIFT) as usize % KEYS;
-        let bits = &mut self.bits[key / 64];
-        let bit = 1 << (key % 64);
+        let bits = self.bits.get(key / 64).copied().unwrap_or(0);
         // Testing first keeps the loop free of a store that the next load would wait for.
-        if *bits & bit == 0 {
-            *bits |= bit;
-            self.end = self.end.max(key / 64 + 1);
-            self.len += 1;
+        if bits & 1 << (key % 64) == 0 {
+            self.add(key);
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn add(&mut self, key: usize) {
+        if self.bits.len() <= key / 64 {
+            self.bits.resize(key / 64 + 1, 0);
+        }
+        self.bits[key / 64] |= 1 << (key % 64);
+        self.len += 1;
     }
 
     /// Sites with the kinds they occur in, one bit a kind, in order of the site.
     pub fn iter(&self) -> impl Iterator<Item = (u32, u16)> {
-        let used = self.bits[..self.end]
-            .iter()
-            .zip(0..)
-            .filter(|(bits, _)| **bits != 0);
+        let used = self.bits.iter().zip(0..).filter(|(bits, _)| **bits != 0);
         let sites = used.flat_map(|(&bits, index)| {
             let kinds = move |place: u32| (bits >> (place * KINDS)) as u16;
             (0..64 / KINDS).map(move |place| (index * (64 / KINDS) + place, kinds(place)))

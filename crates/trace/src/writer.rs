@@ -328,7 +328,10 @@ impl Writer {
         image: u32,
         sites: impl ExactSizeIterator<Item = (u32, u64, u64, Cow<'a, str>)>,
     ) {
+        /// Of a name, as a rule.
+        const BYTES: usize = 32;
         self.sites.reserve(sites.len());
+        self.names_of_sites.reserve(BYTES * sites.len());
         for (number, address, _, name) in sites {
             if (1..SITE_LIMIT).contains(&number) {
                 let begin = self.names_of_sites.len();
