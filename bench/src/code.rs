@@ -46,12 +46,11 @@ fn jump(at: u64, target: u64) -> Result<[u8; 5]> {
 
 /// A thunk for the function at `function`, in a block at `at`, with the runtime's image at `image_at`.
 fn thunk(at: u64, image_at: u64, function: u64) -> Result<(Thunk, Vec<u8>)> {
-    let mut memory = [0; 4096];
-    let mut block = BlockBuilder::new(at, image_at, 0, &mut memory);
+    let mut block = BlockBuilder::new(at, image_at, 0, 4096);
     let thunk = block.thunk(1, WRAPS, 2 * WINDOW, &[], |body, out| {
         write_body(function, body, out)
     })?;
-    Ok((thunk, block.finish(&[])?.bytes.to_vec()))
+    Ok((thunk, block.finish(&[])?.bytes))
 }
 
 fn switched_off() -> Result<Row> {
@@ -206,8 +205,7 @@ fn memory(file: &Path) -> Result<Vec<Row>> {
     const BASE: u64 = 0x5555_5555_4000;
     const IMAGE: u64 = BASE + (64 << 20);
     let plan = Plan::make(&Image::open(file)?)?;
-    let mut memory = vec![0; 8 << 20];
-    let mut block = BlockBuilder::new(IMAGE + (1 << 20), IMAGE, 0, &mut memory);
+    let mut block = BlockBuilder::new(IMAGE + (1 << 20), IMAGE, 0, 8 << 20);
     for (number, site) in plan.sites.iter().enumerate() {
         let rows: Vec<_> = site
             .body

@@ -85,7 +85,7 @@ impl Places {
         let nopal = profile.join("nopal");
         ensure!(
             nopal.exists(),
-            "{} is not there: cargo build --release -p nopal",
+            "{} is not there: `make` builds it",
             nopal.display()
         );
         let directory = profile.parent().context("no directory")?.join("bench");

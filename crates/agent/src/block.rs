@@ -3,11 +3,11 @@
 //! of the thunk itself are those that the assembler made from `runtime/arch/x86_64/thunk.S`.
 
 use crate::{field, image, put, put_mirror};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use nopal_abi::{
     KIND_ENTRY, KIND_ENTRY_ARGS, KIND_EXIT, KIND_EXIT_RESULT, KIND_ONLY, KIND_ONLY_ARGS,
 };
-use std::ops::{Deref, DerefMut, Range};
+use std::ops::Range;
 
 /// What a thunk records, and whether it wraps the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,8 +116,10 @@ pub struct Thunk {
 
 /// A finished block.
 #[derive(Debug)]
-pub struct Block<'a> {
-    pub bytes: &'a mut [u8],
+pub struct Block {
+    /// Behind those that were handed over before.
+    pub bytes: Vec<u8>,
+    pub handed_over: usize,
     pub low: u64,
     pub high: u64,
     pub header: u64,
@@ -156,26 +158,18 @@ pub const fn detour_bound(body: usize, rows: usize) -> usize {
 pub const BLOCK_BOUND: usize = 128;
 
 #[derive(Debug)]
-pub struct BlockBuilder<'a> {
+pub struct BlockBuilder {
     at: u64,
     image_at: u64,
     /// How to unwind in a thunk and in a hook, before their bodies.
     thunk_program: Vec<u8>,
     hook_program: Vec<u8>,
-    bytes: Output<'a>,
-    frames: Vec<Frame>,
-    /// The unwinding programs of the bodies, one after another.
-    programs: Vec<u8>,
+    bytes: Output,
+    /// The unwind table's CIE and FDEs, but for what depends on where it will be.
+    unwinding: Vec<u8>,
+    /// Where the code of each FDE begins in the block, and the FDE in the table.
+    frames: Vec<(usize, usize)>,
     entries_only: Vec<EntryOnly>,
-}
-
-#[derive(Debug)]
-struct Frame {
-    begin: usize,
-    end: usize,
-    before_body: BeforeBody,
-    /// In the programs.
-    program: Range<usize>,
 }
 
 /// What is described before a body.
@@ -191,48 +185,81 @@ const ALIGN: usize = 16;
 const NOP2: [u8; 2] = [0x66, 0x90];
 const INT3: u8 = 0xcc;
 
-/// The memory that a block is laid out in, from its start.
+/// A block as far as it is made.
 #[derive(Debug)]
-struct Output<'a> {
-    memory: &'a mut [u8],
-    used: usize,
+struct Output {
+    /// Behind those that were handed over.
+    bytes: Vec<u8>,
+    handed_over: usize,
+    /// Bytes that the block may have.
+    room: usize,
 }
 
-impl Output<'_> {
+impl Output {
+    fn len(&self) -> usize {
+        self.handed_over + self.bytes.len()
+    }
+
     fn add(&mut self, bytes: &[u8]) -> Result<()> {
-        let room = self.memory.get_mut(self.used..self.used + bytes.len());
-        room.context("a block is larger than its memory")?
-            .copy_from_slice(bytes);
-        self.used += bytes.len();
+        ensure!(self.len() + bytes.len() <= self.room, TOO_LARGE);
+        self.bytes.extend_from_slice(bytes);
         Ok(())
     }
 
     fn fill_up_to(&mut self, length: usize, byte: u8) -> Result<()> {
-        let room = self.memory.get_mut(self.used..length);
-        room.context("a block is larger than its memory")?
-            .fill(byte);
-        self.used = length;
+        ensure!(length <= self.room, TOO_LARGE);
+        self.bytes.resize(length - self.handed_over, byte);
         Ok(())
     }
-}
 
-impl Deref for Output<'_> {
-    type Target = [u8];
+    fn align(&mut self, to: usize) -> Result<()> {
+        self.fill_up_to(self.len().next_multiple_of(to), 0)
+    }
 
-    fn deref(&self) -> &[u8] {
-        &self.memory[..self.used]
+    /// Hands over what is here.
+    fn hand_over(&mut self, keep: &mut impl FnMut(usize, &[u8]) -> Result<()>) -> Result<()> {
+        keep(self.handed_over, &self.bytes)?;
+        self.handed_over += self.bytes.len();
+        self.bytes.clear();
+        Ok(())
+    }
+
+    /// Adds and hands over what lies elsewhere.
+    fn pass(
+        &mut self,
+        bytes: &[u8],
+        keep: &mut impl FnMut(usize, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        self.hand_over(keep)?;
+        ensure!(self.len() + bytes.len() <= self.room, TOO_LARGE);
+        keep(self.handed_over, bytes)?;
+        self.handed_over += bytes.len();
+        Ok(())
+    }
+
+    /// Offsets are in the block, and of what is still here.
+    #[inline(always)]
+    fn put(&mut self, offset: usize, value: &[u8]) {
+        put(&mut self.bytes, offset - self.handed_over, value);
+    }
+
+    fn field<const N: usize>(&self, offset: usize) -> [u8; N] {
+        field(&self.bytes, offset - self.handed_over)
+    }
+
+    fn from(&mut self, offset: usize) -> &mut [u8] {
+        &mut self.bytes[offset - self.handed_over..]
     }
 }
 
-impl DerefMut for Output<'_> {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.memory[..self.used]
-    }
-}
+const TOO_LARGE: &str = "a block is larger than its room";
 
-impl<'a> BlockBuilder<'a> {
-    /// A block for address `at`, in an arena whose image is at `image_at`. It is laid out in `memory`.
-    pub fn new(at: u64, image_at: u64, mirror: i64, memory: &'a mut [u8]) -> BlockBuilder<'a> {
+/// What is handed over at a time, at least: few calls, and no more than a processor's cache holds.
+const PIECE: usize = 64 << 10;
+
+impl BlockBuilder {
+    /// A block for address `at`, in an arena whose image is at `image_at`, of no more than `room` bytes.
+    pub fn new(at: u64, image_at: u64, mirror: i64, room: usize) -> BlockBuilder {
         let with_mirror = |program: &[u8]| {
             let mut program = program.to_vec();
             put_mirror(&mut program, mirror);
@@ -243,20 +270,38 @@ impl<'a> BlockBuilder<'a> {
             image_at,
             thunk_program: with_mirror(image::THUNK_CFI),
             hook_program: with_mirror(image::HOOK_CFI),
-            bytes: Output { memory, used: 0 },
+            bytes: Output {
+                bytes: Vec::with_capacity(room.min(2 * PIECE)),
+                handed_over: 0,
+                room,
+            },
+            unwinding: common_entry(),
             frames: Vec::new(),
-            programs: Vec::new(),
             entries_only: Vec::new(),
         }
     }
 
     /// So many thunks will come.
     pub fn reserve(&mut self, thunks: usize) {
-        /// What a body's rows take, as a rule.
-        const ROWS: usize = 16;
+        /// What an FDE takes, as a rule.
+        const ENTRY: usize = 64;
         self.frames.reserve(thunks);
         self.entries_only.reserve(thunks);
-        self.programs.reserve(thunks * ROWS);
+        self.unwinding.reserve(thunks * ENTRY);
+    }
+
+    /// Where many bytes are complete, `keep` gets them, with their offset in the block.
+    pub fn hand_over(&mut self, mut keep: impl FnMut(usize, &[u8]) -> Result<()>) -> Result<()> {
+        match self.bytes.bytes.len() {
+            PIECE.. => self.bytes.hand_over(&mut keep),
+            _ => Ok(()),
+        }
+    }
+
+    /// Switches the thunk or hook off that was made last.
+    pub fn switch_off(&mut self, last: &Thunk) {
+        let offset = (last.entry - self.at) as usize;
+        self.bytes.put(offset, &last.switch(false));
     }
 
     /// Bytes that the block takes so far, without its unwind table.
@@ -336,23 +381,17 @@ impl<'a> BlockBuilder<'a> {
         self.frame(begin..self.bytes.len(), BeforeBody::Thunk, rows);
         let at = |label: usize| begin + (label - image::THUNK);
         let word = |kind: u32| (kind | site << 4).to_le_bytes();
-        put(
-            &mut self.bytes,
-            at(image::THUNK_ENTRY_WORD) - 4,
-            &word(entry_kind),
-        );
-        put(
-            &mut self.bytes,
-            at(image::THUNK_EXIT_WORD) - 4,
-            &word(exit_kind),
-        );
+        self.bytes
+            .put(at(image::THUNK_ENTRY_WORD) - 4, &word(entry_kind));
+        self.bytes
+            .put(at(image::THUNK_EXIT_WORD) - 4, &word(exit_kind));
         self.relative(at(image::THUNK_ENTRY_CALL), self.image_at + entry as u64)?;
         self.relative(at(image::THUNK_EXIT_CALL), exit)?;
         let body = self.at + (begin + template.len()) as u64;
         self.relative(at(image::THUNK_BODY_CALL), body)?;
         if recorder.wraps {
             let offset = at(image::THUNK_ENTRY_WORD) - 4;
-            let mut bytes: [u8; ENTRY_BYTES] = field(&self.bytes, offset);
+            let mut bytes: [u8; ENTRY_BYTES] = self.bytes.field(offset);
             let distance =
                 self.distance(at(image::THUNK_ENTRY_CALL), self.image_at + only as u64)?;
             bytes[..4].copy_from_slice(&word(only_kind));
@@ -406,7 +445,7 @@ impl<'a> BlockBuilder<'a> {
         let begin = self.append(&code, body_bytes, write)?;
         let at = |label: usize| begin + (label - image::DETOUR) + pushes.len();
         let end = self.bytes.len();
-        self.align(8)?;
+        self.bytes.align(8)?;
         let mark = self.at + self.bytes.len() as u64;
         self.bytes.add(&probe.to_bytes())?;
         self.relative(at(image::DETOUR_MARK), mark)?;
@@ -416,11 +455,8 @@ impl<'a> BlockBuilder<'a> {
             Values::Fetched(_) => 0,
         };
         let below = RED_ZONE + values;
-        put(
-            &mut self.bytes,
-            at(image::DETOUR_END) - 4,
-            &below.to_le_bytes(),
-        );
+        self.bytes
+            .put(at(image::DETOUR_END) - 4, &below.to_le_bytes());
         if !rows.is_empty() {
             let mut depths = vec![(before, RED_ZONE)];
             let mut offset = before;
@@ -453,35 +489,43 @@ impl<'a> BlockBuilder<'a> {
         write: impl FnOnce(u64, &mut [u8]) -> Result<()>,
     ) -> Result<usize> {
         let begin = self.bytes.len().next_multiple_of(ALIGN);
-        self.bytes.fill_up_to(begin, INT3)?;
-        self.bytes.add(template)?;
-        let body = self.bytes.len();
+        let body = begin + template.len();
         self.bytes.fill_up_to(body + body_bytes, INT3)?;
-        write(self.at + body as u64, &mut self.bytes[body..])?;
+        self.bytes.put(begin, template);
+        write(self.at + body as u64, self.bytes.from(body))?;
         Ok(begin)
     }
 
     /// Describes code by what comes before its body, and then `rows`.
     fn frame(&mut self, code: Range<usize>, before_body: BeforeBody, rows: &[(u16, Row)]) {
-        let program = self.programs.len();
+        let begin = self.unwinding.len();
+        self.frames.push((code.start, begin));
+        let mut fields = [0; FDE_PROGRAM];
+        put(&mut fields, 4, &(begin as u32 + 4).to_le_bytes());
+        put(
+            &mut fields,
+            FDE_CODE + 4,
+            &(code.len() as u32).to_le_bytes(),
+        );
+        self.unwinding.extend_from_slice(&fields);
+        match before_body {
+            BeforeBody::Thunk => self.unwinding.extend_from_slice(&self.thunk_program),
+            BeforeBody::Hook => self.unwinding.extend_from_slice(&self.hook_program),
+            BeforeBody::Detour => {}
+        }
         let mut location = 0;
         for (offset, row) in rows {
-            advance(&mut self.programs, offset.saturating_sub(location));
+            advance(&mut self.unwinding, offset.saturating_sub(location));
             location = *offset;
-            row.encode(&mut self.programs);
+            row.encode(&mut self.unwinding);
         }
-        self.frames.push(Frame {
-            begin: code.start,
-            end: code.end,
-            before_body,
-            program: program..self.programs.len(),
-        });
+        end_entry(&mut self.unwinding, begin);
     }
 
     /// Fills in the 4 bytes before `end` with the distance from there to `target`.
     fn relative(&mut self, end: usize, target: u64) -> Result<()> {
         let distance = self.distance(end, target)?;
-        put(&mut self.bytes, end - 4, &distance);
+        self.bytes.put(end - 4, &distance);
         Ok(())
     }
 
@@ -492,103 +536,96 @@ impl<'a> BlockBuilder<'a> {
 
     /// Appends the unwind table, and before its header `undo`: whatever the tool must know to take the block's sites
     /// out again, with its length in the 8 bytes behind it, aligned to 8.
-    pub fn finish(mut self, undo: &[&[u8]]) -> Result<Block<'a>> {
-        let high = self.at + self.bytes.len() as u64;
-        let frames = std::mem::take(&mut self.frames);
-        self.align(8)?;
-        let frame_section = self.bytes.len();
-        self.common_entry()?;
-        let mut table = Vec::with_capacity(frames.len());
-        for frame in &frames {
-            table.push((frame.begin, self.bytes.len()));
-            self.frame_entry(frame, frame_section)?;
+    pub fn finish(self, undo: &[&[u8]]) -> Result<Block> {
+        let handed_over = self.bytes.handed_over;
+        let mut bytes = Vec::new();
+        let block = self.finish_into(undo, |_, piece| {
+            bytes.extend_from_slice(piece);
+            Ok(())
+        })?;
+        Ok(Block {
+            bytes,
+            handed_over,
+            ..block
+        })
+    }
+
+    /// The same, but all of it is handed over.
+    pub fn finish_into(
+        mut self,
+        undo: &[&[u8]],
+        mut keep: impl FnMut(usize, &[u8]) -> Result<()>,
+    ) -> Result<Block> {
+        let out = &mut self.bytes;
+        let high = self.at + out.len() as u64;
+        out.align(8)?;
+        let section = out.len();
+        let mut point = |field: usize, target: u64| {
+            let distance = target.wrapping_sub(self.at + (section + field) as u64) as i64;
+            let distance = i32::try_from(distance)?.to_le_bytes();
+            put(&mut self.unwinding, field, &distance);
+            anyhow::Ok(())
+        };
+        point(CIE_PERSONALITY, self.image_at + image::PERSONALITY as u64)?;
+        for (code, entry) in &self.frames {
+            point(entry + FDE_CODE, self.at + *code as u64)?;
         }
-        self.bytes.add(&[0; 4])?;
-        self.align(8)?;
-        let before = self.bytes.len();
+        out.pass(&self.unwinding, &mut keep)?;
+        out.add(&[0; 4])?;
+        out.align(8)?;
+        let before = out.len();
         for part in undo {
-            self.bytes.add(part)?;
+            out.pass(part, &mut keep)?;
         }
-        let undo = self.bytes.len() - before;
-        self.align(8)?;
-        self.bytes.add(&(undo as u64).to_le_bytes())?;
-        let header = self.bytes.len();
-        self.bytes
-            .add(&[1, PC_RELATIVE_4, UNSIGNED_4, DATA_RELATIVE_4])?;
-        let pointer = i32::try_from(frame_section as i64 - self.bytes.len() as i64)?;
-        self.bytes.add(&pointer.to_le_bytes())?;
-        self.bytes.add(&u32::try_from(table.len())?.to_le_bytes())?;
-        for (code, frame) in table {
-            self.bytes
-                .add(&i32::try_from(code as i64 - header as i64)?.to_le_bytes())?;
-            self.bytes
-                .add(&i32::try_from(frame as i64 - header as i64)?.to_le_bytes())?;
+        let undo = out.len() - before;
+        out.align(8)?;
+        out.add(&(undo as u64).to_le_bytes())?;
+        let header = out.len();
+        out.add(&[1, PC_RELATIVE_4, UNSIGNED_4, DATA_RELATIVE_4])?;
+        let pointer = i32::try_from(section as i64 - out.len() as i64)?;
+        out.add(&pointer.to_le_bytes())?;
+        out.add(&u32::try_from(self.frames.len())?.to_le_bytes())?;
+        let from_header = |place: usize| i32::try_from(place as i64 - header as i64);
+        for (code, entry) in self.frames {
+            let pair = [from_header(code)?, from_header(section + entry)?];
+            out.add(pair.map(i32::to_le_bytes).as_flattened())?;
         }
+        out.hand_over(&mut keep)?;
         Ok(Block {
             low: self.at,
             high,
             header: self.at + header as u64,
             entries_only: self.entries_only,
-            bytes: &mut self.bytes.memory[..self.bytes.used],
+            handed_over: out.handed_over,
+            bytes: Vec::new(),
         })
     }
+}
 
-    fn align(&mut self, to: usize) -> Result<()> {
-        let aligned = self.bytes.len().next_multiple_of(to);
-        self.bytes.fill_up_to(aligned, 0)
-    }
+/// Offsets in the CIE and in an FDE: of the distances that depend on where they are, and of an FDE's instructions.
+const CIE_PERSONALITY: usize = 18;
+const FDE_CODE: usize = 8;
+const FDE_PROGRAM: usize = 17;
 
-    /// The CIE: at entry the frame address is rsp + 8, with the return address below it.
-    fn common_entry(&mut self) -> Result<()> {
-        let begin = self.bytes.len();
-        self.bytes.add(&[0; 4])?;
-        self.bytes.add(&[0, 0, 0, 0, 1])?;
-        self.bytes.add(b"zPR\0")?;
-        self.bytes
-            .add(&[1, 0x78, RETURN_ADDRESS, 6, PC_RELATIVE_4])?;
-        let personality = self.image_at + image::PERSONALITY as u64;
-        self.bytes.add(&[0; 4])?;
-        self.relative_to_field(personality)?;
-        self.bytes.add(&[PC_RELATIVE_4])?;
-        self.bytes
-            .add(&[DW_CFA_DEF_CFA, RSP, 8, DW_CFA_OFFSET | RETURN_ADDRESS, 1])?;
-        self.end_entry(begin)
-    }
+/// The CIE: at entry the frame address is rsp + 8, with the return address below it.
+fn common_entry() -> Vec<u8> {
+    let mut entry = vec![0; 8];
+    entry.extend([1]);
+    entry.extend(b"zPR\0");
+    entry.extend([1, 0x78, RETURN_ADDRESS, 6, PC_RELATIVE_4]);
+    debug_assert_eq!(entry.len(), CIE_PERSONALITY);
+    entry.extend([0; 4]);
+    entry.extend([PC_RELATIVE_4]);
+    entry.extend([DW_CFA_DEF_CFA, RSP, 8, DW_CFA_OFFSET | RETURN_ADDRESS, 1]);
+    end_entry(&mut entry, 0);
+    entry
+}
 
-    fn frame_entry(&mut self, frame: &Frame, section: usize) -> Result<()> {
-        let begin = self.bytes.len();
-        self.bytes.add(&[0; 4])?;
-        self.bytes
-            .add(&u32::try_from(begin + 4 - section)?.to_le_bytes())?;
-        self.bytes.add(&[0; 4])?;
-        self.relative_to_field(self.at + frame.begin as u64)?;
-        self.bytes
-            .add(&u32::try_from(frame.end - frame.begin)?.to_le_bytes())?;
-        self.bytes.add(&[0])?;
-        match frame.before_body {
-            BeforeBody::Thunk => self.bytes.add(&self.thunk_program)?,
-            BeforeBody::Hook => self.bytes.add(&self.hook_program)?,
-            BeforeBody::Detour => {}
-        }
-        self.bytes.add(&self.programs[frame.program.clone()])?;
-        self.end_entry(begin)
-    }
-
-    /// Fills in the last 4 bytes with the distance from themselves to `target`.
-    fn relative_to_field(&mut self, target: u64) -> Result<()> {
-        let field = self.bytes.len() - 4;
-        let distance = i32::try_from(target.wrapping_sub(self.at + field as u64) as i64)?;
-        put(&mut self.bytes, field, &distance.to_le_bytes());
-        Ok(())
-    }
-
-    /// Pads with DW_CFA_nop, and fills in the length, which does not count itself.
-    fn end_entry(&mut self, begin: usize) -> Result<()> {
-        let length = (self.bytes.len() - begin - 4).next_multiple_of(8) + 4;
-        self.bytes.fill_up_to(begin + 4 + length, 0)?;
-        put(&mut self.bytes, begin, &(length as u32).to_le_bytes());
-        Ok(())
-    }
+/// Pads the last entry, which begins at `begin`, with DW_CFA_nop, and fills in its length, which does not count itself.
+fn end_entry(entries: &mut Vec<u8>, begin: usize) {
+    let length = (entries.len() - begin - 4).next_multiple_of(8) + 4;
+    entries.resize(begin + 4 + length, 0);
+    put(entries, begin, &(length as u32).to_le_bytes());
 }
 
 /// The kind of an exit's record, and what records it.

@@ -116,6 +116,8 @@ pub const IMAGE_TRAP_RETURN: u64 = image::TRAP_RETURN as u64;
 /// Offset in the image of what a marker calls that is on.
 pub const IMAGE_MARK: u64 = image::STUB_MARK as u64;
 
+/// A few bytes each, thousands of times: a call would take longer than the copy.
+#[inline(always)]
 fn put(bytes: &mut [u8], offset: usize, value: &[u8]) {
     bytes[offset..offset + value.len()].copy_from_slice(value);
 }

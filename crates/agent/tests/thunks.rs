@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{BLOCK_AT, IMAGE_AT, MIRROR, Memory, builder, memory_of_block, symbols, target};
+use common::{BLOCK_AT, IMAGE_AT, MIRROR, Memory, ROOM, builder, symbols, target};
 use nopal_agent::{Recorder, Stub};
 use zydis::ffi::DecodedOperandKind;
 use zydis::{FullInstruction, Mnemonic};
@@ -226,12 +226,10 @@ fn thunks_that_cannot_be_made_are_refused() {
             .thunk(1, recorder, BODY.len(), &[], failing)
             .is_err()
     );
-    let mut far =
-        nopal_agent::BlockBuilder::new(IMAGE_AT + (1 << 32), IMAGE_AT, 0, memory_of_block());
+    let mut far = nopal_agent::BlockBuilder::new(IMAGE_AT + (1 << 32), IMAGE_AT, 0, ROOM);
     assert!(far.thunk(1, recorder, BODY.len(), &[], write_body).is_err());
     let fits = |bytes: usize| {
-        let mut memory = vec![0; bytes];
-        let mut block = nopal_agent::BlockBuilder::new(BLOCK_AT, IMAGE_AT, MIRROR, &mut memory);
+        let mut block = nopal_agent::BlockBuilder::new(BLOCK_AT, IMAGE_AT, MIRROR, bytes);
         let thunk = block.thunk(1, recorder, BODY.len(), &[], write_body);
         let made = thunk.and_then(|_| Ok(block.finish(&[&[7; 24]])?.bytes.len()));
         made.ok()
@@ -240,5 +238,60 @@ fn thunks_that_cannot_be_made_are_refused() {
     assert_eq!(fits(needed), Some(needed));
     for too_few in 0..needed {
         assert_eq!(fits(too_few), None, "{too_few} of {needed} bytes");
+    }
+}
+
+/// A block that is handed over while it is made holds the same bytes, those of thunks that are switched off included.
+#[test]
+fn blocks_are_the_same_however_they_are_handed_over() {
+    const THUNKS: u32 = 3000;
+    let recorder = Recorder {
+        arguments: false,
+        wraps: true,
+        limits_depth: false,
+    };
+    fn keep(pieces: &mut Vec<(usize, Vec<u8>)>) -> impl FnMut(usize, &[u8]) -> anyhow::Result<()> {
+        |offset, bytes| {
+            pieces.push((offset, bytes.to_vec()));
+            Ok(())
+        }
+    }
+    let mut off = Vec::new();
+    let mut make = |pieces: &mut Vec<(usize, Vec<u8>)>, hands_over: bool| {
+        let mut block = nopal_agent::BlockBuilder::new(BLOCK_AT, IMAGE_AT, MIRROR, 1 << 20);
+        for site in 1..=THUNKS {
+            let thunk = block.thunk(site, recorder, BODY.len(), &[], write_body);
+            let thunk = thunk.unwrap();
+            if site % 3 == 0 {
+                block.switch_off(&thunk);
+            }
+            off.push((thunk, site % 3 == 0));
+            if hands_over {
+                block.hand_over(keep(pieces)).unwrap();
+            }
+        }
+        let undo: &[&[u8]] = &[&[7; 24], &[8; 48]];
+        let block = match hands_over {
+            true => block.finish_into(undo, keep(pieces)).unwrap(),
+            false => block.finish(undo).unwrap(),
+        };
+        pieces.push((block.handed_over, block.bytes));
+        (block.high, block.header)
+    };
+    let (mut whole, mut parts) = (Vec::new(), Vec::new());
+    assert_eq!(make(&mut whole, false), make(&mut parts, true));
+    assert!(parts.len() > 2, "{} pieces", parts.len());
+    let mut joined = Vec::new();
+    for (offset, bytes) in parts {
+        assert_eq!(offset, joined.len());
+        joined.extend(bytes);
+    }
+    let [(0, whole)] = &whole[..] else {
+        panic!("one piece")
+    };
+    assert!(*whole == joined);
+    for (thunk, off) in off {
+        let at = (thunk.entry - BLOCK_AT) as usize;
+        assert_eq!(whole[at..at + 2], thunk.switch(!off));
     }
 }

@@ -133,6 +133,8 @@ impl Session {
             let maps = nopal_process::maps(process)?;
             let own = OwnMemory::give(thread, &maps, workshop.settings)?;
             let mut traced = Traced::begin(thread, own, &maps, &modules, workshop.settings)?;
+            // Its other threads run on, and may have mapped something since.
+            traced.space = None;
             self.guardian.watch(&traced.region);
             self.shared.add_region(traced.region.clone());
             let chosen = traced.make_room(&modules, &imports, thread, &mut workshop)?;

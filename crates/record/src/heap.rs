@@ -7,7 +7,7 @@ const HUGE_PAGE: usize = 2 << 20;
 const ROOM: i32 = 16 << 20;
 /// What is freed at the end of the heap is kept up to this.
 const KEPT: i32 = 32 << 20;
-/// What is larger is mostly zeroes that are never used, which the kernel gives for nothing: it is no part of the heap.
+/// What is larger, and is not there for the taking, is no part of the heap.
 const LARGE: i32 = 512 << 10;
 /// More than can be left free at the end of a heap that grows by its usual steps.
 const MORE_THAN_LEFT: usize = 256 << 10;

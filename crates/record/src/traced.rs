@@ -69,6 +69,8 @@ pub struct Traced {
     pub memory: Memory,
     pub region: Arc<Region>,
     pub places: Places,
+    /// What is mapped, while the process stands still as it did when it began to be traced.
+    pub(crate) space: Option<Space>,
     pub modules: Vec<Loaded>,
     /// The jumps in the text, by address.
     pub changes: Inserted,
@@ -168,6 +170,7 @@ impl Traced {
             memory: own.memory,
             region: Arc::new(own.region),
             places,
+            space: Some(space),
             modules: Vec::new(),
             changes: Inserted::default(),
             taken_out: Vec::new(),
@@ -192,6 +195,7 @@ impl Traced {
             memory: Memory::open(process)?,
             region: self.region.clone(),
             places,
+            space: None,
             modules: self.modules.clone(),
             changes: self.changes.clone(),
             taken_out: self.taken_out.clone(),
@@ -317,6 +321,7 @@ impl Traced {
             }
             self.modules.push(module.clone());
         }
+        self.places.arenas.iter_mut().for_each(Arena::close_file);
         Ok(changes)
     }
 

@@ -6,11 +6,12 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use object::LittleEndian as LE;
-use object::elf::{self as abi, Sym64};
+use object::elf as abi;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::dynamic::Dynamic;
 use crate::elf::{Elf, LONGEST_PATH, string_at};
+use crate::exports::Exports;
 use crate::functions::{self, Function};
 use crate::imports::{self, Import};
 use crate::markers::{self, BadMarker, Marker};
@@ -243,21 +244,11 @@ impl Image {
 
     /// The address of a name that other files may be bound to.
     pub fn exported(&self, name: &str) -> Option<u64> {
-        Some(self.export(name)?.st_value.get(LE))
+        Some(self.exports().find(name)?.address)
     }
 
-    /// Whether such a name stands for a function that only chooses the one to call (STT_GNU_IFUNC).
-    pub fn chooses(&self, name: &str) -> bool {
-        let export = self.export(name);
-        export.is_some_and(|symbol| symbol.st_type() == abi::STT_GNU_IFUNC)
-    }
-
-    fn export(&self, name: &str) -> Option<&Sym64<LE>> {
-        let (table, name) = (self.dynamic.symbols(self)?, name.as_bytes());
-        match self.dynamic.hash_table(self) {
-            Some(hashes) => table.find_among(hashes.candidates(name), name),
-            None => table.find(name),
-        }
+    pub fn exports(&self) -> Exports<'_> {
+        Exports::of(self)
     }
 
     /// Of all files that the functions come from, and of the name that nameless ones are given.

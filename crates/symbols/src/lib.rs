@@ -6,6 +6,7 @@ mod debug;
 mod demangle;
 mod dynamic;
 mod elf;
+mod exports;
 mod format;
 mod functions;
 mod hash;
@@ -24,6 +25,7 @@ mod unwind;
 mod variables;
 
 pub use demangle::{demangle, without_parameters};
+pub use exports::{Export, Exports};
 pub use format::{Field, FieldKind};
 pub use functions::{Function, Source};
 pub use image::{Image, Kind, Segment};

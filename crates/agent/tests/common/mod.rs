@@ -38,13 +38,11 @@ pub fn symbols() -> BTreeMap<String, u64> {
         .collect()
 }
 
-pub fn builder() -> BlockBuilder<'static> {
-    BlockBuilder::new(BLOCK_AT, IMAGE_AT, MIRROR, memory_of_block())
+pub fn builder() -> BlockBuilder {
+    BlockBuilder::new(BLOCK_AT, IMAGE_AT, MIRROR, ROOM)
 }
 
-pub fn memory_of_block() -> &'static mut [u8] {
-    vec![0; 1 << 16].leak()
-}
+pub const ROOM: usize = 1 << 16;
 
 /// Bytes at addresses.
 #[derive(Default)]

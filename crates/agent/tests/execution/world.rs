@@ -209,12 +209,11 @@ impl World {
     }
 
     fn build(&mut self, fill: impl FnOnce(&mut BlockBuilder) -> Thunk) -> Thunk {
-        let mut memory = vec![0; 1 << 16];
         let at = self.arena + self.used;
-        let mut builder = BlockBuilder::new(at, self.arena, self.mirror, &mut memory);
+        let mut builder = BlockBuilder::new(at, self.arena, self.mirror, 1 << 16);
         let thunk = fill(&mut builder);
         let block = builder.finish(&[]).unwrap();
-        self.write(block.low, block.bytes);
+        self.write(block.low, &block.bytes);
         self.used += (block.bytes.len() as u64).next_multiple_of(4096);
         self.publish(block.low, block.high, block.header);
         thunk

@@ -146,8 +146,7 @@ impl Model {
             ordered,
         };
         code.put(arena, &nopal_agent::image(&immediates));
-        let mut room = [0; BLOCK_BYTES];
-        let mut block = BlockBuilder::new(arena + BLOCKS_AT, arena, MIRROR, &mut room);
+        let mut block = BlockBuilder::new(arena + BLOCKS_AT, arena, MIRROR, BLOCK_BYTES);
         let mut thunks = Vec::new();
         for (site, function) in (1..).zip(&FUNCTIONS) {
             thunks.push(block.thunk(site, recorder, function.len(), &[], |_, out| {
@@ -156,7 +155,7 @@ impl Model {
             })?);
         }
         let block = block.finish(&[])?;
-        code.put(block.low, block.bytes);
+        code.put(block.low, &block.bytes);
         let published = BlockEntry {
             low: block.low,
             high: block.high,

@@ -2,9 +2,11 @@
 
 use crate::memory::code::Code;
 use crate::memory::inject::Injector;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use nopal_agent::{ARENA_BYTES, EntryOnly};
+use std::fs::File;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 
 const PAGE: u64 = 4096;
@@ -31,6 +33,8 @@ pub struct Arena {
     mapped: u64,
     /// Room for blocks that are still to be put in.
     promised: u64,
+    /// The file of the last piece, which begins here, while that is filled.
+    filled: Option<(Rc<File>, u64)>,
 }
 
 impl Arena {
@@ -41,6 +45,7 @@ impl Arena {
             pieces: Vec::new(),
             mapped: 0,
             promised: 0,
+            filled: None,
         }
     }
 
@@ -49,6 +54,7 @@ impl Arena {
         Arena {
             used: self.mapped,
             promised: 0,
+            filled: None,
             ..self.clone()
         }
     }
@@ -89,7 +95,9 @@ impl Arena {
         }
         let bytes = piece(self.promised);
         let at = self.base + self.mapped;
-        self.pieces.push(Rc::new(injector.map_code(at, bytes)?));
+        let (code, file) = injector.map_code(at, bytes)?;
+        self.pieces.push(Rc::new(code));
+        self.filled = Some((Rc::new(file), at));
         self.used = self.mapped;
         self.mapped += bytes;
         Ok(())
@@ -97,22 +105,41 @@ impl Arena {
 
     /// Puts code where `next` has said.
     pub fn put(&mut self, code: &[u8]) -> Result<()> {
-        self.room(code.len())?.copy_from_slice(code);
+        self.write(self.next(), code)?;
         self.keep(code.len());
         Ok(())
     }
 
-    /// The memory at `next`, for a block of `bytes` at most, which `keep` then makes one of the arena's.
-    pub fn room(&mut self, bytes: usize) -> Result<&mut [u8]> {
-        let at = self.next();
-        // SAFETY: behind all that is used; the arena, which nobody else can use meanwhile, gives it to this caller
-        // only, and the process cannot write it.
-        unsafe { self.piece(at, bytes)?.room(at, bytes) }
+    /// Writes code at `at`, behind all that is kept. It goes through the file, while that is open: to store it through our
+    /// own mapping takes twice as long, for the page fault at each new page.
+    pub fn write(&self, at: u64, code: &[u8]) -> Result<()> {
+        let end = self.base + self.mapped;
+        ensure!(
+            at >= self.next() && at <= end && code.len() as u64 <= end - at,
+            "generated code outside of its room"
+        );
+        match &self.filled {
+            Some((file, begin)) => file
+                .write_all_at(code, at - begin)
+                .context("no memory for generated code"),
+            None => self.piece(at, code.len())?.write(at, code),
+        }
     }
 
-    /// There is code now in the first `bytes` of `room`.
+    /// Little more will be put in: files that stay open are as many as processes.
+    pub fn close_file(&mut self) {
+        self.filled = None;
+    }
+
+    /// There is code now in the next `bytes`.
     pub fn keep(&mut self, bytes: usize) {
         self.used += whole_pages(bytes as u64);
+    }
+
+    /// Has our own mapping hold all pages with code, before thunks are switched one by one.
+    pub fn make_ready(&self) {
+        let end = self.next();
+        self.pieces.iter().for_each(|piece| piece.make_ready(end));
     }
 
     /// The piece with `bytes` of code at `address`.

@@ -1,7 +1,7 @@
 //! Generated code that runs in processes, as the tool sees it: the same memory, which only the tool may write.
 
 use crate::memory::shared_memory::SharedMemory;
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -46,16 +46,13 @@ impl Code {
         Ok(())
     }
 
-    /// The memory of `bytes` at `address`, for code that is made there.
-    ///
-    /// # Safety
-    /// Nobody else has it meanwhile, and nothing runs in it.
-    #[expect(clippy::mut_from_ref, reason = "the memory is not the value's")]
-    pub unsafe fn room(&self, address: u64, bytes: usize) -> Result<&mut [u8]> {
-        let offset = self.offset(address, bytes);
-        let offset = offset.context("generated code outside of its memory")?;
-        // SAFETY: within the mapping, as `offset` has made sure, and nobody else's, as the caller vouches.
-        Ok(unsafe { std::slice::from_raw_parts_mut(self.memory.base.add(offset), bytes) })
+    /// Has this mapping hold all pages before address `end`, in one call. A kernel that cannot does so at the first store
+    /// to each.
+    pub fn make_ready(&self, end: u64) {
+        let bytes = usize::try_from(end.saturating_sub(self.at)).unwrap_or(usize::MAX);
+        let bytes = bytes.min(self.memory.bytes);
+        // SAFETY: within the mapping; what the pages hold stays.
+        unsafe { libc::madvise(self.memory.base.cast(), bytes, libc::MADV_POPULATE_WRITE) };
     }
 
     /// Changes two bytes at an even address at once. Threads may run there. `false`: there is no such address here.

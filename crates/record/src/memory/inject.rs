@@ -4,8 +4,8 @@ use crate::memory::code::Code;
 use crate::memory::region::PRESENCE_BYTES;
 use crate::memory::shared_memory::lengthen;
 use crate::memory::space::Space;
-use anyhow::{Context, Result, bail};
-use nopal_process::{Memory, SystemCall, Thread};
+use anyhow::{Context, Result, anyhow, bail};
+use nopal_process::{Mapping, Memory, SystemCall, Thread};
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::AsFd;
@@ -25,7 +25,14 @@ pub struct Injector<'a> {
 
 impl<'a> Injector<'a> {
     pub fn new(thread: &'a mut Thread) -> Result<Injector<'a>> {
-        let gadget = nopal_process::find_system_call_gadget(thread.pid())?;
+        let maps = nopal_process::maps(thread.pid())?;
+        Injector::among(thread, &maps)
+    }
+
+    /// The same for a process with these mappings.
+    pub fn among(thread: &'a mut Thread, maps: &[Mapping]) -> Result<Injector<'a>> {
+        let modules = nopal_process::modules_among(maps.to_vec());
+        let gadget = nopal_process::find_system_call_gadget_in(thread.pid(), modules)?;
         Ok(Injector {
             thread,
             gadget,
@@ -96,20 +103,34 @@ impl<'a> Injector<'a> {
         Ok(at)
     }
 
-    /// New shared memory, which may be sealed: the process's descriptor, and ours.
-    pub fn memory_file(&mut self) -> Result<(u64, File)> {
+    /// New pieces of shared memory, which may be sealed: of each the process's descriptor, and ours.
+    pub fn memory_files<const N: usize>(&mut self) -> Result<[(u64, File); N]> {
         let flags = u64::from(libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
         let words = [self.name, flags, 0, 0, 0, 0];
-        let number = self.call("memfd_create", libc::SYS_memfd_create, words)?;
-        let path = format!("/proc/{}/fd/{number}", self.thread.pid());
-        let opened = File::options().read(true).write(true).open(&path);
-        match opened {
-            Ok(file) => Ok((number, file)),
-            Err(error) => {
-                self.calls(&[], &[number])?;
-                Err(error).with_context(|| format!("cannot open {path}"))
+        let made = call("memfd_create", libc::SYS_memfd_create, words).made;
+        let answers = self.thread.remote_system_calls(self.gadget, &[made; N])?;
+        let numbers = answers.iter().filter(|answer| !made.has_failed(**answer));
+        let numbers: Vec<u64> = numbers.map(|number| *number as u64).collect();
+        let process = self.thread.pid();
+        let open = |number: &u64| {
+            let path = format!("/proc/{process}/fd/{number}");
+            let opened = File::options().read(true).write(true).open(&path);
+            opened.with_context(|| format!("cannot open {path}"))
+        };
+        let opened: Result<Vec<(u64, File)>> = numbers
+            .iter()
+            .map(|number| Ok((*number, open(number)?)))
+            .collect();
+        let failure = match opened.map(<[(u64, File); N]>::try_from) {
+            Ok(Ok(files)) => return Ok(files),
+            Ok(Err(_)) => {
+                let refusal = answers.last().copied().unwrap_or_default();
+                anyhow!("memfd_create in the process failed: {}", reason(refusal))
             }
-        }
+            Err(error) => error,
+        };
+        self.calls(&[], &numbers)?;
+        Err(failure)
     }
 
     /// Drops the process's own copies of pages of a file. Those in memory that is locked stay.
@@ -159,8 +180,8 @@ impl<'a> Injector<'a> {
     }
 
     /// Maps `bytes` at `at`, which the process may run and read; only we write them, through the file behind.
-    pub fn map_code(&mut self, at: u64, bytes: u64) -> Result<Code> {
-        let (number, file) = self.memory_file()?;
+    pub fn map_code(&mut self, at: u64, bytes: u64) -> Result<(Code, File)> {
+        let [(number, file)] = self.memory_files()?;
         let length = lengthen(file.as_fd(), bytes);
         let calls = [
             map(at, bytes, READ | EXECUTE, libc::MAP_SHARED, number),
@@ -168,7 +189,7 @@ impl<'a> Injector<'a> {
         ];
         self.calls(&calls, &[number])?;
         length.context("no memory for generated code")?;
-        Code::map(&file, at, bytes)
+        Ok((Code::map(&file, at, bytes)?, file))
     }
 }
 

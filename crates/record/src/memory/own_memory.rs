@@ -27,14 +27,13 @@ impl OwnMemory {
         let process = thread.pid();
         let memory = Memory::open(process)?;
         let mut space = Space::new(maps);
-        let mut injector = Injector::new(thread)?;
+        let mut injector = Injector::among(thread, maps)?;
         let head = injector.private_memory(&mut space, head_end(), contexts_bytes())?;
         memory.write(head + nopal_agent::process_bytes(), MEMORY_NAME)?;
         injector.name = head + nopal_agent::process_bytes();
 
         let (buffer, room) = affordable(process, settings);
-        let (number, file) = injector.memory_file()?;
-        let (presence_number, presence) = injector.memory_file()?;
+        let [(number, file), (presence_number, presence)] = injector.memory_files()?;
         let region = Region::create(file.into(), buffer, room, settings.when_full, process)?;
         let region = region.with_presence(presence.into());
         let region_at =

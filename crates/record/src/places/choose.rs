@@ -5,7 +5,7 @@ use crate::places::files::File;
 use nopal_agent::Recorder;
 use nopal_plan::{Refused, Site};
 use nopal_process::Memory;
-use nopal_symbols::Selection;
+use nopal_symbols::{Exports, Selection};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -159,18 +159,20 @@ pub fn imported(modules: &[Loaded], memory: &Memory) -> HashSet<u64> {
     let Some(executable) = modules.iter().find(|module| module.executable) else {
         return HashSet::new();
     };
+    let exports = modules.iter().map(|module| module.file.image.exports());
+    let exports: Vec<_> = modules.iter().zip(exports).collect();
     let mut words = Words::new(memory);
     let mut found = HashSet::new();
     let mut names = HashSet::new();
-    for import in executable.file.image.imports() {
+    for import in executable.file.imports() {
         // What every C program begins with tells nothing of this one.
         if import.name == "__libc_start_main" {
             continue;
         }
         // A word that is not bound yet points back into the executable's own PLT.
         found.extend(words.at(executable.base.wrapping_add(import.slot)));
-        if !import.name.is_empty() && names.insert(import.name.clone()) {
-            found.extend(defined(&import.name, modules, &mut words));
+        if !import.name.is_empty() && names.insert(&import.name) {
+            found.extend(defined(&import.name, &exports, &mut words));
         }
     }
     found
@@ -217,12 +219,12 @@ impl<'a> Words<'a> {
 
 /// The function that the loader binds a name to; for one that is chosen at run time, what the library itself has
 /// chosen.
-fn defined(name: &str, modules: &[Loaded], words: &mut Words) -> Option<u64> {
-    let (module, address) = modules
-        .iter()
-        .find_map(|module| Some((module, module.file.image.exported(name)?)))?;
-    if !module.file.image.chooses(name) {
-        return Some(module.base.wrapping_add(address));
-    }
-    words.at(module.base.wrapping_add(module.file.slot_of(address)?))
+fn defined(name: &str, exports: &[(&Loaded, Exports)], words: &mut Words) -> Option<u64> {
+    let mut found = exports.iter();
+    let (module, export) = found.find_map(|(module, names)| Some((module, names.find(name)?)))?;
+    let address = match export.chooses {
+        false => return Some(module.base.wrapping_add(export.address)),
+        true => module.file.slot_of(export.address)?,
+    };
+    words.at(module.base.wrapping_add(address))
 }

@@ -57,6 +57,8 @@ fn open(
     let program = program.canonicalize()?;
     let facts_of_it = facts(&program).context("it is gone")?;
     let file = File::open(&program, cache)?;
+    // Wanted as soon as all is loaded.
+    file.imports();
     let loader = file.image.interpreter().map(PathBuf::from);
     let mut wanted: Vec<String> = add(facts_of_it, file);
     let (Some(loader), Some(cache)) = (loader, cache) else {

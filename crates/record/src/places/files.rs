@@ -11,7 +11,7 @@ use anyhow::{Context, Result, anyhow};
 use nopal_abi::EVENT_DEFINED;
 use nopal_agent::Stub;
 use nopal_plan::{Plan, Refused, Site};
-use nopal_symbols::{Image, Relocation, demangle, without_parameters};
+use nopal_symbols::{Image, Import, Relocation, demangle, without_parameters};
 use nopal_trace::{Note, Writer};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
@@ -29,6 +29,7 @@ pub struct File {
     names: OnceLock<HashMap<String, Vec<u64>>>,
     unwinder: OnceLock<Option<[u64; 4]>>,
     hooks: OnceLock<Vec<(u64, Stub)>>,
+    imports: OnceLock<Vec<Import>>,
     slots: OnceLock<HashMap<u64, u64>>,
 }
 
@@ -55,6 +56,7 @@ impl File {
             names: OnceLock::new(),
             unwinder: OnceLock::new(),
             hooks: OnceLock::new(),
+            imports: OnceLock::new(),
             slots: OnceLock::new(),
         };
         // Wanted soon, and found here while other files are opened.
@@ -88,10 +90,15 @@ impl File {
             .collect()
     }
 
+    /// What it takes from other files.
+    pub fn imports(&self) -> &[Import] {
+        self.imports.get_or_init(|| self.image.imports())
+    }
+
     /// The word with what the function at `resolver` has chosen, where such functions are called when it is loaded.
     pub fn slot_of(&self, resolver: u64) -> Option<u64> {
         let slots = self.slots.get_or_init(|| {
-            let imports = self.image.imports().into_iter();
+            let imports = self.imports().iter();
             let slots = imports.filter_map(|import| match import.bound_as {
                 Relocation::Irelative { resolver } => Some((resolver, import.slot)),
                 _ => None,

@@ -51,7 +51,10 @@ impl Traced {
     /// Maps memory for the code of modules, each with the bytes that it takes at most; who puts it in finds out where
     /// there is no room. What room was made for before has been put in by now, or never will.
     pub fn map_room(&mut self, wanted: &[(&Loaded, u64)], thread: &mut Thread) -> Result<()> {
-        let mut space = Space::new(&nopal_process::maps(self.process)?);
+        let mut space = match self.space.take() {
+            Some(space) => space,
+            None => Space::new(&nopal_process::maps(self.process)?),
+        };
         let name = self.places.head + nopal_agent::process_bytes();
         let mut injector = Injector::again(thread, &self.memory, self.places.gadget, name)?;
         let known = self.places.arenas.len();
@@ -220,8 +223,8 @@ impl Maker<'_> {
     fn block(&self, arena: &mut Arena, numbers: &[u32], on: bool) -> Result<(Made, Vec<Change>)> {
         let Maker { module, chosen, .. } = *self;
         let (at, base) = (arena.next(), arena.base);
-        let memory = arena.room(chosen.bound() as usize)?;
-        let mut block = BlockBuilder::new(at, base, self.mirror, memory);
+        let keep = |offset: usize, bytes: &[u8]| arena.write(at + offset as u64, bytes);
+        let mut block = BlockBuilder::new(at, base, self.mirror, chosen.bound() as usize);
         block.reserve(chosen.sites.len());
         let mut changes = Vec::with_capacity(chosen.sites.len() + chosen.hooks.len());
         let mut unwinding = Vec::new();
@@ -238,6 +241,10 @@ impl Maker<'_> {
                 |at, out| place(module, site, &chosen.markers, at, out),
             )?;
             changes.push(Change::new(module.base, site, &thunk, *number)?);
+            if !on {
+                block.switch_off(&thunk);
+            }
+            block.hand_over(keep)?;
         }
         for (site, stub) in &chosen.hooks {
             let rows = rows(&site.body, &mut unwinding);
@@ -245,6 +252,9 @@ impl Maker<'_> {
                 place(module, site, &chosen.markers, at, out)
             })?;
             changes.push(Change::new(module.base, site, &hook, 0)?);
+            if !on {
+                block.switch_off(&hook);
+            }
         }
         for probe in &chosen.probes {
             let (site, fetched) = (&*probe.site, probe.fetched(module.base));
@@ -263,27 +273,20 @@ impl Maker<'_> {
             };
             let number = if probe.breaks { BREAKPOINT } else { PROBE };
             changes.push(Change::new(module.base, site, &thunk, number)?);
+            if !probe.is_on() {
+                block.switch_off(&thunk);
+            }
         }
         let all = [&changes[..], &chosen.markers, &chosen.marker_words];
-        let block = block.finish(&all.map(Change::to_bytes))?;
-        let is_off = |change: &&Change| {
-            let probe = chosen.probes.iter().find(|probe| {
-                change.is_probe() && module.base.wrapping_add(probe.site.address) == change.address
-            });
-            !probe.map_or(on, |probe| probe.is_on())
-        };
-        for change in changes.iter().filter(is_off) {
-            let at = (change.entry - block.low) as usize;
-            block.bytes[at..at + 2].copy_from_slice(&change.switch(false));
-        }
+        let undo = all.map(Change::to_bytes);
+        let block = block.finish_into(&undo, keep)?;
+        arena.keep(block.handed_over);
         let made = Made {
             low: block.low,
             high: block.high,
             header: block.header,
             entries_only: block.entries_only,
         };
-        let bytes = block.bytes.len();
-        arena.keep(bytes);
         Ok((made, changes))
     }
 }

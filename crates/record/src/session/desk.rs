@@ -2,6 +2,7 @@
 
 use crate::session::Session;
 use crate::session::steer::Handle;
+use crate::traced::Traced;
 use anyhow::Result;
 use nopal_control::{Control, Engine, Error, What};
 use nopal_serve::{Access, Content, Entry, Failure, File};
@@ -37,6 +38,7 @@ impl Session {
 
     /// From now on control says which functions are traced; at first, those that have been. The same of probes.
     pub(crate) fn take_control(&mut self) -> (Control, Result<()>) {
+        self.traced.values().for_each(Traced::make_ready);
         let options = &self.options;
         let what = What::of_names(
             options.only.iter().map(String::as_str),

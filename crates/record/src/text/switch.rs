@@ -1,5 +1,6 @@
 //! Switches thunks on and off, while threads run.
 
+use crate::memory::arena::Arena;
 use crate::memory::code::Code;
 use crate::session::Session;
 use crate::text::change::Change;
@@ -38,6 +39,11 @@ impl Traced {
         on: bool,
     ) -> Result<()> {
         self.store_pairs(changes.map(|change| (change.entry, change.switch(on))))
+    }
+
+    /// Many thunks will be switched.
+    pub fn make_ready(&self) {
+        self.places.arenas.iter().for_each(Arena::make_ready);
     }
 
     /// In the order of addresses, neighbours are stored soonest. Each store waits until no other processor has a copy

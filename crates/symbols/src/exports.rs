@@ -1,0 +1,40 @@
+use object::LittleEndian as LE;
+use object::elf;
+
+use crate::Image;
+use crate::hash::HashTable;
+use crate::table::SymbolTable;
+
+/// The names that other files may be bound to. To look many up, one asks for this once.
+pub struct Exports<'a> {
+    table: Option<SymbolTable<'a>>,
+    hashes: Option<HashTable<'a>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Export {
+    pub address: u64,
+    /// It only chooses the function to call (STT_GNU_IFUNC).
+    pub chooses: bool,
+}
+
+impl<'a> Exports<'a> {
+    pub(crate) fn of(image: &'a Image) -> Exports<'a> {
+        Exports {
+            table: image.dynamic().symbols(image),
+            hashes: image.dynamic().hash_table(image),
+        }
+    }
+
+    pub fn find(&self, name: &str) -> Option<Export> {
+        let (table, name) = (self.table?, name.as_bytes());
+        let symbol = match &self.hashes {
+            Some(hashes) => table.find_among(hashes.candidates(name), name),
+            None => table.find(name),
+        }?;
+        Some(Export {
+            address: symbol.st_value.get(LE),
+            chooses: symbol.st_type() == elf::STT_GNU_IFUNC,
+        })
+    }
+}
