@@ -30,7 +30,6 @@ use std::io::Write;
 
 use anstream::ColorChoice;
 use anyhow::Result;
-use clap::Parser;
 
 use crate::arguments::{Arguments, Color, Command};
 
@@ -67,12 +66,15 @@ fn parse() -> Arguments {
         limit.rlim_cur
     };
     if limit >= ROOM as u64 {
-        return Arguments::parse();
+        return Arguments::of_process();
     }
     let parser = std::thread::Builder::new().stack_size(ROOM);
-    match parser.spawn(Arguments::parse).map(|thread| thread.join()) {
+    match parser
+        .spawn(Arguments::of_process)
+        .map(|thread| thread.join())
+    {
         Ok(Ok(arguments)) => arguments,
-        _ => Arguments::parse(),
+        _ => Arguments::of_process(),
     }
 }
 
