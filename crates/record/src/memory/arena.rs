@@ -126,7 +126,7 @@ impl Arena {
         }
     }
 
-    /// Little more will be put in: files that stay open are as many as processes.
+    /// Little more will be put in: a file for each process would stay open.
     pub fn close_file(&mut self) {
         self.filled = None;
     }
