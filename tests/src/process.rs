@@ -60,9 +60,16 @@ pub fn is_text_changed(process: i32) -> bool {
 
 /// Nothing of nopal's is mapped.
 pub fn assert_nothing_left(process: i32) {
-    let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).expect("the process lives");
-    assert!(!maps.contains("nopal"), "memory is left behind:\n{maps}");
+    let left = nopals_mappings(process);
+    assert!(left.is_empty(), "memory is left behind: {left:#?}");
     assert_text_restored(process);
+}
+
+/// The lines of `/proc/PID/maps` that are nopal's. The program itself may lie in a directory of any name.
+pub fn nopals_mappings(process: i32) -> Vec<String> {
+    let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).expect("the process lives");
+    let is_nopals = |line: &&str| line.ends_with(" /memfd:nopal (deleted)");
+    maps.lines().filter(is_nopals).map(String::from).collect()
 }
 
 /// What a process has.

@@ -1,6 +1,8 @@
 //! Probes at instructions: each passing is in the trace with what was there, and the program does what it did.
 
-use nopal_tests::process::{assert_nothing_left, assert_text_restored, wait_until};
+use nopal_tests::process::{
+    assert_nothing_left, assert_text_restored, nopals_mappings, wait_until,
+};
 use nopal_tests::{Case, End, Ended, Program, Running, Start, compile, nopal, passed, scratch};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -308,8 +310,9 @@ fn probes_are_taken_out_when_the_tool_is_killed() {
     busy.tool.signal_group(libc::SIGKILL);
     busy.tool.wait();
     let process = busy.program.id();
-    let maps = || std::fs::read_to_string(format!("/proc/{process}/maps")).unwrap();
-    wait_until("the guardian has cleaned up", || !maps().contains("nopal"));
+    wait_until("the guardian has cleaned up", || {
+        nopals_mappings(process).is_empty()
+    });
     assert_text_restored(process);
     busy.end();
 }
@@ -454,8 +457,9 @@ fn breakpoints_are_taken_out_when_the_tool_is_killed() {
     busy.obey("probe breakpoint counted fetch $di +0($sp)\nprobe counted on");
     busy.tool.signal_group(libc::SIGKILL);
     busy.tool.wait();
-    let maps = || std::fs::read_to_string(format!("/proc/{process}/maps")).unwrap();
-    wait_until("the guardian has cleaned up", || !maps().contains("nopal"));
+    wait_until("the guardian has cleaned up", || {
+        nopals_mappings(process).is_empty()
+    });
     assert_text_restored(process);
     assert!(!handles_traps(process));
     busy.end();
@@ -604,11 +608,8 @@ fn a_line_of_several_functions_names_them() {
 fn nopals_own_code_cannot_be_probed() {
     let mut busy = Busy::new();
     let process = busy.program.id();
-    let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).unwrap();
-    let generated = maps
-        .lines()
-        .find(|line| line.contains("nopal") && line.contains(" r-x"))
-        .unwrap();
+    let own = nopals_mappings(process);
+    let generated = own.iter().find(|line| line.contains(" r-x")).unwrap();
     let address = generated.split('-').next().unwrap();
     for (place, said) in [
         (format!("0x{address}"), "is in nopal's own memory"),

@@ -4,6 +4,7 @@ use crate::probes::Probes;
 use crate::program::{Counted, FUNCTIONS, PATIENCE, Program};
 use crate::traces::{COUNTED, COUNTED_PATTERN, Traces, random_pattern, text};
 use nopal_serve::{Access, Client};
+use nopal_tests::process::nopals_mappings;
 use nopal_tests::{End, Report, Start, nopal};
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -522,8 +523,8 @@ impl<'a> Session<'a> {
         if let Some(difference) = self.program.text_difference("") {
             panic!("{difference}");
         }
-        let maps = self.program.maps();
-        assert!(!maps.contains("nopal"), "memory is left behind:\n{maps}");
+        let left = nopals_mappings(self.program.id());
+        assert!(left.is_empty(), "memory is left behind: {left:#?}");
         let sockets = self.directory.join("nopal");
         let left: Vec<_> =
             std::fs::read_dir(&sockets).map_or(Vec::new(), |entries| entries.flatten().collect());

@@ -11,6 +11,7 @@ mod kinds;
 mod permission;
 mod record;
 mod ring;
+mod tracefs;
 mod tracepoint;
 
 pub use functions::{missing as missing_for_functions, remove_left_behind};

@@ -53,7 +53,7 @@ fn reason(error: &Error, paranoid: Option<i32>, everything: bool) -> String {
         (false, _) => format!("{error:#}"),
         (true, true) => format!(
             "{error:#}{setting}; run nopal as root, or give it CAP_PERFMON (setcap cap_perfmon+ep) and let it read \
-             /sys/kernel/tracing (mount -o remount,mode=755 /sys/kernel/tracing)"
+             /sys/kernel/tracing (tracefs, mounted with mode=755)"
         ),
         (true, false) => format!(
             "{error:#}{setting}; as root, sysctl kernel.perf_event_paranoid=2 allows those of one's own threads, and in a \

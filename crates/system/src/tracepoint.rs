@@ -1,14 +1,10 @@
 //! The kernel's tracepoints: their numbers, and where in their records the fields are, by tracefs.
 
 use crate::kinds::Kinds;
+use crate::tracefs::tracing;
 use anyhow::{Context, Result, ensure};
 use nopal_trace::{SystemEvent, Task, TaskState};
 use std::fs;
-use std::io::ErrorKind;
-use std::path::Path;
-
-/// Where tracefs may be mounted.
-const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
 /// A record is no longer than this.
 const LONGEST: usize = 4096;
@@ -46,20 +42,6 @@ struct TaskFields {
     name: usize,
     thread: usize,
     priority: usize,
-}
-
-/// Where tracefs is mounted.
-pub fn tracing() -> Result<&'static Path> {
-    // Whoever may not look into it learns of it by its files.
-    let is_there = |place: &&Path| {
-        let looked = fs::metadata(place.join("events"));
-        !looked.is_err_and(|error| error.kind() == ErrorKind::NotFound)
-    };
-    let place = PLACES.into_iter().map(Path::new).find(is_there);
-    place.with_context(|| {
-        let [usual, _] = PLACES;
-        format!("no tracefs at {usual}; as root, mount -t tracefs tracefs {usual}, where the kernel has it")
-    })
 }
 
 impl Tracepoints {

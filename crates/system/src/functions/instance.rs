@@ -1,7 +1,7 @@
 //! An instance of tracefs of nopal's own: a directory with the files of a tracer, and rings that nobody else reads. It
 //! is named for the process that made it.
 
-use crate::tracepoint::tracing;
+use crate::tracefs::tracing;
 use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
@@ -180,6 +180,10 @@ fn refused(error: io::Error, path: &Path, text: &str) -> Error {
         "" => String::new(),
         text => format!(": {text}"),
     };
+    let below = tracing()
+        .ok()
+        .and_then(|place| path.strip_prefix(place).ok());
+    let path = below.map_or(path.to_owned(), |below| Path::new("tracefs").join(below));
     anyhow!("{}{text}: {error}{advice}", path.display())
 }
 

@@ -1,7 +1,8 @@
 //! A page of the kernel's ring, as `trace_pipe_raw` gives it: a time, how many bytes of events there are, and these.
 //! Each event tells how much later it came than the one before.
 
-use crate::tracepoint::{offset, tracing};
+use crate::tracefs::tracing;
+use crate::tracepoint::offset;
 use anyhow::{Context, Result};
 use nopal_trace::SystemEvent;
 use std::fs;
