@@ -1,19 +1,24 @@
 # make demo   builds nopal, records a real program, shows what it did
 # make test   builds and passes every test
+# make        builds nopal, and names what is missing for that; make deps installs it
 # make explore   proves the protocols in larger worlds than make test, for half an hour
 PREFIX ?= /usr/local
 CARGO ?= cargo
 NOPAL := target/release/nopal
 
-.PHONY: all demo test check explore bench bench-peers bench-seeds fuzz hard torture soak man install clean
+.PHONY: all deps demo test check explore bench bench-peers bench-seeds fuzz hard torture soak man install clean
 
 # Where the system has libc as an archive, as Debian's libc6-dev, nopal is one file that needs no libraries: it starts a
 # millisecond sooner, and runs in containers that have none.
 STATIC := $(if $(filter /%,$(shell $(CC) -print-file-name=libc.a)),-C target-feature=+crt-static)
 
 all:
-	@.ci/packages build
+	@.ci/packages --names build
 	$(CARGO) rustc --release --package nopal --bin nopal -- $(STATIC)
+
+# What the demo and the tests need; as root, on Debian and Ubuntu.
+deps:
+	@.ci/packages test
 
 # libnopal: a program's own functions at its markers (include/nopal_probe.h).
 LIBRARY := target/library
@@ -47,7 +52,9 @@ else
 DEMO := /bin/sh -c 'for n in 1 2 3; do ls -l /; done'
 endif
 
-demo: all
+demo:
+	@.ci/packages build
+	@$(MAKE) all
 	@set -e; trap 'rm -rf target/demo target/demo.old' EXIT; set -x; \
 	$(NOPAL) record -o target/demo -- $(DEMO); \
 	$(NOPAL) report -n 20 target/demo
@@ -57,8 +64,7 @@ check:
 	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
 
-test:
-	@.ci/packages test
+test: deps
 	$(MAKE) check
 	$(CARGO) test --workspace --no-fail-fast
 
@@ -71,24 +77,24 @@ bench: all
 # Seconds for each target, of which two run at a time.
 FUZZ_SECONDS ?= 120
 fuzz:
-	@.ci/packages build
+	@.ci/packages --names build
 	fuzz/run $(FUZZ_SECONDS)
 
 # Programs that break tracers; the other tracers are taken where they are installed.
 hard: all
 	@.ci/packages test
-	NOPAL=$(CURDIR)/$(NOPAL) $(CARGO) run --release --quiet --package nopal-tests --bin hard
+	NOPAL="$(CURDIR)/$(NOPAL)" $(CARGO) run --release --quiet --package nopal-tests --bin hard
 
 # Ten thousand sites switched a hundred million times under load; more by TORTURE='seed=N seconds=N toggles=N'.
 TORTURE ?= toggles=100_000_000
 torture: all
 	@.ci/packages test
-	NOPAL=$(CURDIR)/$(NOPAL) $(CARGO) run --release --quiet --package nopal-tests --bin torture -- $(TORTURE)
+	NOPAL="$(CURDIR)/$(NOPAL)" $(CARGO) run --release --quiet --package nopal-tests --bin torture -- $(TORTURE)
 
 # Whole programs with every function traced, and hundreds of their own tests: an hour. SOAK='WORD...': those named so.
 soak: all
 	@.ci/packages soak
-	NOPAL=$(CURDIR)/$(NOPAL) $(CARGO) run --release --quiet --package nopal-tests --bin soak -- $(SOAK)
+	NOPAL="$(CURDIR)/$(NOPAL)" $(CARGO) run --release --quiet --package nopal-tests --bin soak -- $(SOAK)
 
 # nopal beside the tracers that can be installed here.
 bench-peers: all library
