@@ -6,7 +6,8 @@
 
 mod python;
 
-use nopal_tests::{End, Ended, Start, nopal, scratch};
+use nopal_tests::{End, Ended, Start, nopal, scratch, shell_word};
+use std::os::unix::fs::PermissionsExt;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -62,14 +63,15 @@ fn scripts(folder: &str) -> Vec<Job> {
     scripts
 }
 
-/// Runs a script in a directory that is empty, by bash. `tracer` stands before its programs.
-fn run(script: &str, tracer: &str, patience: Duration) -> Ended {
+/// Runs a script in a directory that is empty, by bash. `tracer` stands before its programs, and is found by `path`.
+fn run(script: &str, tracer: &str, path: &str, patience: Duration) -> Ended {
     let scratch = scratch();
     // A shell in the background has its programs ignore Ctrl-C.
     let mut start = Start::new(["env", "--default-signal=INT,QUIT", "bash", "-c", script]);
     start.directory = Some(scratch.path().to_path_buf());
     let environment = [
         ("RUN", tracer),
+        ("PATH", path),
         ("SOAK", DIRECTORY),
         ("LC_ALL", "C.UTF-8"),
         ("PYTHONDONTWRITEBYTECODE", "1"),
@@ -88,19 +90,26 @@ fn main() -> ExitCode {
     words.drain(..usize::from(short));
     // What is recorded is of no interest, and much of it: only the last of it is kept.
     let traces = scratch();
-    let tracer = format!(
-        "{} record --libs --flight --buffer 16M -o {}/trace --",
-        nopal().display(),
-        traces.path().display()
+    // One word, as scripts have it without quotes.
+    let tracer = traces.path().join("traced");
+    let record = format!(
+        "#!/bin/sh\nexec {} record --libs --flight --buffer 16M -o {} -- \"$@\"\n",
+        shell_word(nopal()),
+        shell_word(traces.path().join("trace"))
     );
+    std::fs::write(&tracer, record).expect("it can be written");
+    let permissions = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(&tracer, permissions).expect("it is ours");
+    let directory = traces.path().display();
+    let path = format!("{directory}:{}", std::env::var("PATH").unwrap_or_default());
     let patience = if short { PATIENCE_FOR_SHORT } else { PATIENCE };
     let (mut same, mut others) = (0, 0);
     for Job { name, script } in jobs(short) {
         if !words.is_empty() && !words.iter().any(|word| name.contains(word)) {
             continue;
         }
-        let untraced = run(&script, "", patience);
-        let traced = run(&script, &tracer, patience);
+        let untraced = run(&script, "", &path, patience);
+        let traced = run(&script, "traced", &path, patience);
         let is_same = untraced.end == traced.end && untraced.stdout == traced.stdout;
         if !is_same || untraced.end != End::Code(0) {
             others += 1;

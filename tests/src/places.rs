@@ -66,3 +66,9 @@ pub fn scratch() -> TempDir {
     std::fs::create_dir_all(&parent).expect("the target directory can be written");
     tempfile::tempdir_in(parent).expect("a directory can be made")
 }
+
+/// A path as one word of a shell's.
+pub fn shell_word(path: impl AsRef<Path>) -> String {
+    let path = path.as_ref().to_str().expect("a plain path");
+    format!("'{}'", path.replace('\'', r"'\''"))
+}

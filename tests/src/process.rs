@@ -8,10 +8,12 @@ pub fn text_difference(process: i32, name: &str) -> Option<String> {
     let memory = std::fs::File::open(format!("/proc/{process}/mem")).expect("it may be looked at");
     let mut compared = 0;
     for line in maps.lines() {
-        let fields: Vec<&str> = line.split_whitespace().collect();
+        // The path is the rest of the line, and may have blanks in it.
+        let fields: Vec<&str> = line.splitn(6, ' ').collect();
         let &[range, permissions, offset, _, _, path] = &fields[..] else {
             continue;
         };
+        let path = path.trim_start();
         let is_code = permissions.contains('x') && path.starts_with('/');
         if !is_code || path.starts_with("/memfd:") || !path.contains(name) {
             continue;

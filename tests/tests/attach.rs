@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use nopal_tests::process::{Held, assert_nothing_left, is_text_changed, wait_until};
 use nopal_tests::{
-    Case, End, Ended, Program, Report, Running, Start, c, compile, cxx, nopal, scratch,
+    Case, End, Ended, Program, Report, Running, Start, c, compile, cxx, nopal, scratch, shell_word,
 };
 
 /// Starts `case` untraced and waits for the line `begun`.
@@ -340,11 +340,13 @@ fn memory_that_is_counted_suffices_or_is_asked_for_before() {
     let mut stdin = program.stdin();
     let attach = |left: &str, options: &str| {
         let script = format!(
-            "mount --bind {mode} /proc/sys/vm/overcommit_memory && mount --bind {left} /proc/meminfo && exec {} attach {} \
+            "mount --bind {} /proc/sys/vm/overcommit_memory && mount --bind {} /proc/meminfo && exec {} attach {} \
              -o {} {options}",
-            nopal().display(),
+            shell_word(&mode),
+            shell_word(left),
+            shell_word(nopal()),
             program.id(),
-            trace.display()
+            shell_word(&trace)
         );
         let mut start = case.untraced_start();
         let words = ["unshare", "--mount", "sh", "-c", &script];

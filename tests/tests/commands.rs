@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use nopal_tests::terminal::Terminal;
-use nopal_tests::{Case, End, Ended, Program, Report, Start, c, nopal, scratch};
+use nopal_tests::{Case, End, Ended, Program, Report, Start, c, nopal, scratch, shell_word};
 
 fn start(words: &[&str], directory: &Path) -> Start {
     let mut start = Start::new([nopal().as_os_str()]);
@@ -253,8 +253,9 @@ fn a_closed_pipe_is_silent() {
         "graph",
     ] {
         let script = format!(
-            "{} {command} {trace} | head -n 1 >/dev/null; test ${{PIPESTATUS[0]}} -ne 1",
-            nopal().display()
+            "{} {command} {} | head -n 1 >/dev/null; test ${{PIPESTATUS[0]}} -ne 1",
+            shell_word(nopal()),
+            shell_word(&trace)
         );
         let ended = Start::new(["bash", "-c", &script]).run("");
         assert_eq!(
@@ -294,8 +295,8 @@ fn a_disk_that_fills_up_leaves_a_readable_trace_and_the_program_alone() {
     let script = format!(
         "mount -t tmpfs -o size=2m none disk && {nopal} record --block -o disk/trace {program} 2 500000; echo $?; \
          {nopal} report --json disk/trace > report.json",
-        nopal = nopal().display(),
-        program = program.display()
+        nopal = shell_word(nopal()),
+        program = shell_word(&program)
     );
     let mut start = Start::new([
         "unshare",

@@ -1,6 +1,6 @@
 //! Programs that give up what they may do, or look at what they were given.
 
-use nopal_tests::{Case, c, nopal, scratch};
+use nopal_tests::{Case, c, nopal, scratch, shell_word};
 
 fn seccomp(way: &str) {
     Case::new(c("seccomp", &[])).arguments([way]).check();
@@ -76,13 +76,13 @@ fn signals_that_were_ignored_or_blocked_before_stay_so() {
         let script = format!("trap '' INT PIPE USR1; exec {words}");
         nopal_tests::Start::new(["sh", "-c", &script, "sh"]).run("")
     };
-    let untraced = run(&program.display().to_string());
+    let untraced = run(&shell_word(&program));
     let trace = scratch.path().join("trace");
     let traced = run(&format!(
         "{} record -o {} -- {}",
-        nopal().display(),
-        trace.display(),
-        program.display()
+        shell_word(nopal()),
+        shell_word(&trace),
+        shell_word(&program)
     ));
     assert!(untraced.stdout.contains("signal 2 ignored"));
     assert_eq!(traced.stdout, untraced.stdout);

@@ -69,7 +69,7 @@ fn the_command_file_steers_and_tells() {
     assert_eq!(mounted.good("grep -c ^E trace"), format!("{LEAVES}\n"));
     let saved = "cp ctl ../../save; echo reset >ctl; grep -v '^#' ctl; cp ../../save ctl; grep -v '^#' ctl | diff - <(grep -v '^#' ../../save)";
     // The way to what is outside of the mount.
-    let saved = saved.replace("../../save", "$SAVE");
+    let saved = saved.replace("../../save", "\"$SAVE\"");
     let mut start = mounted.shell(&format!("set -e; {saved}"));
     let save = mounted.scratch.path().join("save");
     start.environment.push(("SAVE".into(), save.into()));

@@ -247,10 +247,10 @@ fn nginx() {
     let (trace, socket) = (root.join("trace"), root.join("socket"));
     std::fs::write(root.join("page"), "a page\n".repeat(1000)).unwrap();
     let configuration = format!(
-        "daemon off; master_process on; worker_processes 2; pid {0}/pid; error_log {0}/errors;\nuser root;\n\
-         events {{}}\nhttp {{ access_log off; client_body_temp_path {0}/b; proxy_temp_path {0}/p;\n\
-         fastcgi_temp_path {0}/f; uwsgi_temp_path {0}/u; scgi_temp_path {0}/s;\n\
-         server {{ listen unix:{0}/socket; root {0}; gzip on; gzip_types *; }} }}\n",
+        "daemon off; master_process on; worker_processes 2; pid '{0}/pid'; error_log '{0}/errors';\nuser root;\n\
+         events {{}}\nhttp {{ access_log off; client_body_temp_path '{0}/b'; proxy_temp_path '{0}/p';\n\
+         fastcgi_temp_path '{0}/f'; uwsgi_temp_path '{0}/u'; scgi_temp_path '{0}/s';\n\
+         server {{ listen 'unix:{0}/socket'; root '{0}'; gzip on; gzip_types *; }} }}\n",
         root.display()
     );
     let file = root.join("configuration");

@@ -2,7 +2,6 @@
 
 mod common;
 
-use std::path::Path;
 use std::process::Command;
 
 use common::Workshop;
@@ -101,11 +100,6 @@ fn workshop() -> Workshop {
     workshop.write("main.c", MAIN);
     workshop.write("main.cc", MAIN);
     workshop
-}
-
-fn include() -> String {
-    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../include");
-    include.canonicalize().unwrap().display().to_string()
 }
 
 const WARNINGS: &str = "-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror";
@@ -207,8 +201,7 @@ fn build_and_check(compiler: &str, standard: &str, flags: &str, is_cxx: bool) {
     let suffix = if is_cxx { "cc" } else { "c" };
     let how = format!("{compiler} {standard} {flags}");
     workshop.run(&format!(
-        "{compiler} {standard} {WARNINGS} {flags} -I{} program.{suffix} main.{suffix} -o out",
-        include()
+        "{compiler} {standard} {WARNINGS} {flags} -Iinclude program.{suffix} main.{suffix} -o out"
     ));
     if !flags.contains("-shared") {
         let status = Command::new(workshop.path("out")).status().unwrap();
@@ -268,9 +261,9 @@ fn clangxx() {
 fn nothing_is_left_with_nopal_off() {
     let workshop = workshop();
     for compiler in ["gcc -std=c11", "clang -std=c11"] {
-        let (flags, include) = (format!("{WARNINGS} -O0 -DNOPAL_OFF"), include());
+        let flags = format!("{WARNINGS} -O0 -DNOPAL_OFF");
         workshop.run(&format!(
-            "{compiler} {flags} -I{include} program.c main.c -o off"
+            "{compiler} {flags} -Iinclude program.c main.c -o off"
         ));
         assert_eq!(
             workshop.open("off").markers(),
@@ -308,9 +301,8 @@ fn a_marker_that_is_off_is_one_instruction() {
         for optimisation in levels {
             let build = |mark: &str, output| {
                 workshop.write("mark.h", format!("#define MARK {mark}\n"));
-                let include = include();
                 workshop.run(&format!(
-                    "{compiler} {optimisation} -include mark.h -I{include} -c one.c -o {output}"
+                    "{compiler} {optimisation} -include mark.h -Iinclude -c one.c -o {output}"
                 ));
                 let all = instructions(&workshop, output, "leaf");
                 let end = all
@@ -357,7 +349,6 @@ fn formats_that_do_not_fit_do_not_compile() {
         r#"NOPAL_MARK_VARIABLE(x, "%d")"#,
     ];
     let workshop = Workshop::new();
-    let include = include();
     for compiler in [
         "gcc -std=c11",
         "clang -std=c11",
@@ -374,7 +365,7 @@ fn formats_that_do_not_fit_do_not_compile() {
             let mut command = Command::new(words.next().unwrap());
             command.args(words).args(off.then_some("-DNOPAL_OFF"));
             command.args([
-                format!("-I{include}"),
+                "-Iinclude".to_owned(),
                 "-c".into(),
                 format!("source.{suffix}"),
             ]);
@@ -405,7 +396,7 @@ fn formats_that_do_not_fit_do_not_compile() {
 #[test]
 fn notes_that_lie_are_refused() {
     let workshop = workshop();
-    workshop.run(&format!("gcc -O2 -I{} program.c main.c -o out", include()));
+    workshop.run("gcc -O2 -Iinclude program.c main.c -o out");
     let file = std::fs::read(workshop.path("out")).unwrap();
     let (markers, _) = workshop.open("out").markers();
     let owner = b"\x06\0\0\0\x18\0\0\0\x01\0\0\0nopal\0\0\0";

@@ -11,8 +11,13 @@ use tempfile::TempDir;
 pub struct Workshop(TempDir);
 
 impl Workshop {
+    /// With the headers of this repository under the name `include`: its own path may have blanks in it.
     pub fn new() -> Workshop {
-        Workshop(TempDir::new().unwrap())
+        let workshop = Workshop(TempDir::new().unwrap());
+        let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../include");
+        let include = include.canonicalize().unwrap();
+        std::os::unix::fs::symlink(include, workshop.path("include")).unwrap();
+        workshop
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
