@@ -12,6 +12,47 @@ pub const ROWS: &[Row] = &[
         interpreted("ruby", &["-W0"], "continued.rb")
     })
     .also_with_libs(),
+    row("Guile: continuations, threads", || {
+        interpreted("guile", &["--no-auto-compile"], "delimited.scm")
+    })
+    .also_with_libs(),
+    row("Chicken: a stack that is never left", || {
+        Case::new(built("stacked.scm", "csc -O2 stacked.scm -o \"$2\""))
+    })
+    .also_with_libs(),
+    row("Chez Scheme", || {
+        interpreted("chezscheme", &["--script"], "segmented.ss")
+    })
+    .also_with_libs(),
+    row("SBCL: code that moves", || {
+        interpreted("sbcl", &["--script"], "pinned.lisp")
+    })
+    .also_with_libs(),
+    row("GHC: code that jumps only", || {
+        Case::new(built("Tabled.hs", "ghc -v0 -O -threaded Tabled.hs -o \"$2\""))
+    })
+    .also_with_libs(),
+    row("Erlang: BEAM's own code", || {
+        let script = "erlc messages.erl && mv messages.beam \"$2\"";
+        let module = built("messages.erl", script).path;
+        let load = format!("code:load_binary(messages, [], element(2, file:read_file({module:?}))), messages:main(0), halt().");
+        // The emulator itself, not the script that starts it.
+        installed("erl").arguments(["-noshell".to_owned(), "-eval".to_owned(), load])
+    })
+    .also_with_libs(),
+    row("Lua: coroutines, errors", || {
+        interpreted("lua5.4", &[], "coroutines.lua")
+    })
+    .also_with_libs(),
+    row("Boehm's collector", || {
+        let command = ["gcc", "-std=gnu17", "-O2", "-g", "-pthread", "-DHOLD"];
+        Case::new(compile("runtimes/conservative.c", &command, &["-lgc"]))
+    })
+    .also_with_libs(),
+    row("Free Pascal", || {
+        Case::new(built("own_stacks.pas", "fpc -v0 own_stacks.pas -o\"$2\""))
+    })
+    .also_with_libs(),
 ];
 
 /// Compiled in a directory of its own, since compilers leave files beside the source.

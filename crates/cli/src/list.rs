@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use nopal_analysis::text::{Align, Table, count};
-use nopal_plan::{How, Plan, Refused, Site};
+use nopal_plan::{EntriesOnly, How, Plan, Refused, Site};
 use nopal_symbols::{Argument, BadMarker, Image, Marker, Probe, Switch, demangle};
 use serde_json::{Value, json};
 
@@ -148,6 +148,7 @@ fn write_text(
         writeln!(out)?;
         table.write(out, usize::MAX)?;
     }
+    write_entries_only(out, plan, names)?;
     write_markers(out, markers)?;
     write_probes(out, &markers.probes)?;
     write!(out, "\n{}: {}", path.display(), summary(plan))?;
@@ -159,7 +160,45 @@ fn write_text(
             write!(out, "; {} {what}", count(number as u64))?;
         }
     }
-    writeln!(out)
+    writeln!(out)?;
+    if nopal_record::handles_stacks(names.0) {
+        writeln!(out, "{}: {}", path.display(), nopal_record::HANDLES_STACKS)?;
+    }
+    Ok(())
+}
+
+/// The functions that are recorded by their entries only, whatever the process has loaded beside.
+fn write_entries_only(out: &mut dyn Write, plan: &Plan, names: &Names) -> io::Result<()> {
+    let columns = [
+        ("address", Align::Right),
+        ("entries only", Align::Left),
+        ("why", Align::Left),
+    ];
+    let mut table = Table::new(&columns);
+    let mut rows = 0;
+    for site in &plan.sites {
+        if let Some(why) = entries_only(plan, site) {
+            table.row(vec![
+                hexadecimal(site.address),
+                names.of(site.address),
+                why.into(),
+            ]);
+            rows += 1;
+        }
+    }
+    if rows > 0 {
+        writeln!(out)?;
+        table.write(out, usize::MAX)?;
+    }
+    Ok(())
+}
+
+fn entries_only(plan: &Plan, site: &Site) -> Option<&'static str> {
+    if site.walks_frames {
+        return Some("it follows frame pointers to its callers' return addresses");
+    }
+    plan.entries_only(site, plan.walks_frames)
+        .map(EntriesOnly::text)
 }
 
 /// What the authors of a file have placed.
@@ -252,7 +291,8 @@ fn summary(plan: &Plan) -> String {
 
 fn described(path: &Path, plan: &Plan, names: &Names, markers: &Markers) -> Value {
     let function = |site: &Site| -> Value {
-        json!({"function": names.of(site.address), "address": site.address, "size": site.size, "how": how(site)})
+        json!({"function": names.of(site.address), "address": site.address, "size": site.size, "how": how(site),
+            "entries_only": entries_only(plan, site)})
     };
     let refused = |refused: &Refused| -> Value {
         let (address, reason) = (refused.address, refused.reason.text());

@@ -16,7 +16,7 @@ use crate::relocate::{Loops, relocate};
 use crate::sequences::sequences;
 use crate::sweep::{Flow, Input, Start, sweep};
 use crate::window::Window;
-use crate::{JUMP, LONGEST_WINDOW, Reason, Site, special};
+use crate::{JUMP, LONGEST_WINDOW, Reason, Site, special, tables, walks};
 
 /// Below this many functions a second thread is not worth its start.
 const WORTH_A_THREAD: usize = 1024;
@@ -28,11 +28,26 @@ pub(crate) enum Verdict {
     Refused(Reason),
 }
 
-/// One verdict for each function. They are sorted, one an address.
-pub(crate) fn all(image: &Image, functions: &[Function]) -> Result<Vec<Verdict>> {
+pub(crate) struct Judged {
+    /// One for each function. They are sorted, one an address.
+    pub verdicts: Vec<Verdict>,
+    /// The file has a table by which a runtime finds its frames.
+    pub finds_frames: bool,
+    /// It has functions that follow frame pointers to their callers.
+    pub walks_frames: bool,
+}
+
+pub(crate) fn all(image: &Image, functions: &[Function]) -> Result<Judged> {
     with(image, functions, |judge| {
+        let judged = |verdicts| Judged {
+            verdicts,
+            finds_frames: judge.finds_frames,
+            walks_frames: functions
+                .iter()
+                .any(|function| walks::frame(judge.code, function).walked),
+        };
         if functions.len() < WORTH_A_THREAD {
-            return Ok(judge.several(functions));
+            return Ok(judged(judge.several(functions)));
         }
         let (first, second) = functions.split_at(functions.len() / 2);
         thread::scope(|scope| {
@@ -43,7 +58,7 @@ pub(crate) fn all(image: &Image, functions: &[Function]) -> Result<Vec<Verdict>>
                     .join()
                     .map_err(|_| anyhow!("the functions cannot be judged"))?,
             );
-            Ok(verdicts)
+            Ok(judged(verdicts))
         })
     })
 }
@@ -84,6 +99,7 @@ pub(crate) fn with<T>(
                 .filter(|&(_, word)| code.range(word).is_some()),
         );
     }
+    let finds_frames = tables::of_return_addresses(&pointers, &code, &is_start);
     let sequences = sequences(&memory, &flow.aborts, &mut pointers);
     let targets = pointers
         .iter()
@@ -114,6 +130,7 @@ pub(crate) fn with<T>(
         changed_code: &loader.changed_code,
         resolvers: &loader.resolvers,
         handled_code: &handled_code,
+        finds_frames,
     };
     work(&judge)
 }
@@ -151,6 +168,7 @@ pub(crate) struct Judge<'a> {
     resolvers: &'a [u64],
     /// Code whose exceptions its own function handles, by address.
     handled_code: &'a [Range<u64>],
+    finds_frames: bool,
 }
 
 impl Judge<'_> {
@@ -227,6 +245,7 @@ impl Judge<'_> {
         let rules = self
             .frames
             .rules(context, start, window.bytes.len() as u64)?;
+        let frame = walks::frame(self.code, function);
         let mut expected = [0; LONGEST_WINDOW];
         expected[..window.bytes.len()].copy_from_slice(window.bytes);
         Ok(Site {
@@ -237,6 +256,8 @@ impl Judge<'_> {
             expected,
             how: how::how(&window, self.memory, &self.fentry),
             reads_return_address: has_one(&self.flow.return_slots, start..end),
+            keeps_frame: frame.kept,
+            walks_frames: frame.walked,
             body: relocate(&window, &rules, Loops::InBody)?,
         })
     }

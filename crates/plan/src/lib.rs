@@ -20,10 +20,12 @@ mod sequences;
 mod special;
 mod stored;
 mod sweep;
+mod tables;
+mod walks;
 mod window;
 
 pub use body::{Body, Fixup, FrameChange, PlaceError};
-pub use plan::{How, Plan, Refused, Site};
+pub use plan::{EntriesOnly, How, Plan, Refused, Site};
 pub use probe::{Judged, Probes, Unprobed, probes};
 pub use reason::Reason;
 

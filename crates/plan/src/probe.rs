@@ -211,6 +211,8 @@ impl Probes<'_, '_> {
             expected,
             how: How::Jump,
             reads_return_address: false,
+            keeps_frame: false,
+            walks_frames: false,
             body: relocate(&window, &rules, Loops::ToSite).map_err(Unprobed::Bytes)?,
         })
     }

@@ -15,6 +15,8 @@ use crate::{Body, Fixup, FrameChange, How, LONGEST_WINDOW, Plan, Refused, Site};
 #[derive(Serialize, Deserialize)]
 struct Head<'a> {
     identity: &'a str,
+    finds_frames: bool,
+    walks_frames: bool,
     refused: Vec<Refused>,
     sites: usize,
     hooks: usize,
@@ -24,8 +26,11 @@ struct Head<'a> {
 }
 
 /// Address, size, how many it has of bytes of code, of bytes of the name, of fixups, of places in the map, and of rows;
-/// how it begins, its window, and whether it reads the return address.
+/// how it begins, its window, and flags.
 const SITE: usize = 2 * 8 + 5 * 2 + 3;
+const READS_RETURN_ADDRESS: u8 = 1;
+const KEEPS_FRAME: u8 = 2;
+const WALKS_FRAMES: u8 = 4;
 /// Kind, offset, from, target.
 const FIXUP: usize = 1 + 2 * 2 + 8;
 const RELATIVE: u8 = 0;
@@ -42,6 +47,8 @@ pub(crate) fn encode(plan: &Plan) -> Result<Vec<u8>> {
     let bodies = || sites().map(|site| &site.body);
     let head = Head {
         identity: &plan.identity,
+        finds_frames: plan.finds_frames,
+        walks_frames: plan.walks_frames,
         refused: plan.refused.clone(),
         sites: plan.sites.len(),
         hooks: plan.hooks.len(),
@@ -73,7 +80,14 @@ pub(crate) fn encode(plan: &Plan) -> Result<Vec<u8>> {
             How::Fentry => 2,
             How::XraySled => 3,
         };
-        out.extend([how, site.window, site.reads_return_address.into()]);
+        let flags = [
+            (site.reads_return_address, READS_RETURN_ADDRESS),
+            (site.keeps_frame, KEEPS_FRAME),
+            (site.walks_frames, WALKS_FRAMES),
+        ];
+        let flags = flags.iter().filter(|(is_set, _)| *is_set);
+        let flags = flags.fold(0, |flags, (_, flag)| flags | flag);
+        out.extend([how, site.window, flags]);
     }
     for kind in 0..3 {
         bodies().for_each(|body| out.extend_from_slice(body.stored()[kind]));
@@ -133,13 +147,16 @@ pub(crate) fn decode(bytes: Vec<u8>) -> Result<Plan> {
             map: map.next(place, PLACE)?,
             rows: rows.next(row, ROW)?,
         };
+        let flags = stored.u8();
         sites.push(Site {
             address,
             size,
             window,
             expected,
             how,
-            reads_return_address: stored.u8() != 0,
+            reads_return_address: flags & READS_RETURN_ADDRESS != 0,
+            keeps_frame: flags & KEEPS_FRAME != 0,
+            walks_frames: flags & WALKS_FRAMES != 0,
             body: Body::among(all, parts),
             name: Name::among(all, text.next(name, 1)?),
         });
@@ -150,6 +167,8 @@ pub(crate) fn decode(bytes: Vec<u8>) -> Result<Plan> {
         sites,
         refused: head.refused,
         hooks,
+        finds_frames: head.finds_frames,
+        walks_frames: head.walks_frames,
     })
 }
 

@@ -32,6 +32,7 @@ pub use memory::region::Region;
 pub use nopal_system::{Allowed, Kinds, allowed, missing_for_functions};
 pub use options::{Ended, Options, Outcome, Target, WhenFull};
 pub use places::modules::openable;
+pub use places::signs::{HANDLES_STACKS, handles_stacks};
 pub use record::{record, watch};
 pub use session::Session;
 pub use session::steer::Handle;

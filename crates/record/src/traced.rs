@@ -11,7 +11,8 @@ use crate::places::chosen::Chosen;
 use crate::places::files::Files;
 use crate::places::mark::Marked;
 use crate::places::markers;
-use crate::places::modules::{self, entries_only, extent};
+use crate::places::modules::{self, extent};
+use crate::places::signs::{self, entries_only};
 use crate::text::change::Change;
 use crate::text::inserted::Inserted;
 use crate::text::journal::mirrored_parts;
@@ -90,6 +91,8 @@ pub struct Traced {
     /// The blocks with thunks that wrap calls, unless `entry_only`.
     pub(crate) wrapping: Vec<Wrapping>,
     pub entry_only: bool,
+    /// Something in the process follows frame pointers.
+    pub walked: bool,
 }
 
 /// What the parts of a session share with a process while it is changed.
@@ -182,6 +185,7 @@ impl Traced {
             recorders: HashMap::new(),
             wrapping: Vec::new(),
             entry_only: !settings.recorder.wraps,
+            walked: false,
         })
     }
 
@@ -207,6 +211,7 @@ impl Traced {
             recorders: self.recorders.clone(),
             wrapping: self.wrapping.clone(),
             entry_only: self.entry_only,
+            walked: self.walked,
         })
     }
 
@@ -373,6 +378,12 @@ impl Traced {
         if self.entry_only {
             return;
         }
+        if !self.walked && new.iter().any(|module| module.file.plan.walks_frames) {
+            self.walked = true;
+            warnings.push(signs::FRAMES_ARE_WALKED.into());
+        }
+        let told = new.iter();
+        warnings.extend(told.filter_map(|new| signs::told(new.file_name(), &new.file.plan)));
         let unknown = new.iter().filter_map(unwinder);
         let unknown = unknown.filter(|entry| !self.places.unwinders.contains(entry));
         let why = if let Some(reason) = new.iter().find_map(entries_only) {

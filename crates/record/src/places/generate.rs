@@ -132,6 +132,7 @@ impl Traced {
             chosen,
             mirror: self.places.immediates.mirror,
             entry_only: self.entry_only,
+            walked: self.walked,
             usual: workshop.settings.recorder,
         };
         let (block, changes) = std::thread::scope(|scope| {
@@ -206,6 +207,7 @@ struct Maker<'a> {
     chosen: &'a Chosen<'a>,
     mirror: i64,
     entry_only: bool,
+    walked: bool,
     usual: Recorder,
 }
 
@@ -229,8 +231,10 @@ impl Maker<'_> {
         let mut changes = Vec::with_capacity(chosen.sites.len() + chosen.hooks.len());
         let mut unwinding = Vec::new();
         for ((site, recorder), number) in chosen.sites.iter().zip(numbers) {
+            let plan = &module.file.plan;
+            let stays = self.entry_only || plan.entries_only(site, self.walked).is_some();
             let recorder = Recorder {
-                wraps: recorder.wraps && !self.entry_only && !site.reads_return_address,
+                wraps: recorder.wraps && !stays,
                 ..*recorder
             };
             let thunk = block.thunk(

@@ -2,7 +2,7 @@
 
 use crate::places::choose::Loaded;
 use crate::places::files::Files;
-use crate::places::hooks;
+use crate::places::signs::name_tells;
 use crate::traced::Workshop;
 use anyhow::Result;
 use nopal_process::Module;
@@ -15,41 +15,11 @@ pub fn extent(module: &Loaded) -> Range<u64> {
     module.base.wrapping_add(extent.start)..module.base.wrapping_add(extent.end)
 }
 
-pub const HANDLES_STACKS: &str =
-    "this program copies or walks its stacks itself: its entries only are recorded";
-
 /// Whether a process has loaded a library of which the name tells that it does.
 pub fn process_handles_stacks(process: i32) -> Result<bool> {
     let modules = nopal_process::modules(process)?;
     let mut names = modules.iter().map(|module| module.path.to_string_lossy());
     Ok(names.any(|name| name_tells(&name)))
-}
-
-const UNWINDS_ALONE: &str = "this static program has no symbols by which its unwinder could be found: its entries only are recorded";
-
-const SANITIZED: &str =
-    "this program's sanitizer leaves no room for return addresses: its entries only are recorded";
-
-/// Why nothing may be wrapped in a process with this module, if so: its code moves live frames, whose wrapped return
-/// addresses would come back to other calls' mirrors; or looks for return addresses where calls leave them, as V8 does
-/// for each exception and each collection of garbage; or takes nearly the whole address space for its shadow.
-pub fn entries_only(module: &Loaded) -> Option<&'static str> {
-    const OF_V8: &str = "_ZN2v87Isolate10GetCurrentEv";
-    let exports = |name| module.file.image.exported(name).is_some();
-    if name_tells(&module.name) || exports(OF_V8) {
-        Some(HANDLES_STACKS)
-    } else if hooks::unwinds_alone(&module.file) {
-        Some(UNWINDS_ALONE)
-    } else {
-        (exports("__tsan_init") || exports("__msan_init")).then_some(SANITIZED)
-    }
-}
-
-fn name_tells(name: &str) -> bool {
-    let file = name.rsplit('/').next().unwrap_or(name);
-    ["greenlet", "libnode", "libv8"]
-        .iter()
-        .any(|part| file.contains(part))
 }
 
 /// Expects the executable of a process that is on the way to its first code.

@@ -2,7 +2,8 @@
 
 use crate::launch;
 use crate::memory::region::{Question, Region};
-use crate::places::modules::{HANDLES_STACKS, process_handles_stacks};
+use crate::places::modules::process_handles_stacks;
+use crate::places::signs::HANDLES_STACKS;
 use crate::session::Session;
 use crate::session::lock;
 use crate::text::remove;
