@@ -99,7 +99,9 @@ pub(crate) fn with<T>(
                 .filter(|&(_, word)| code.range(word).is_some()),
         );
     }
-    let finds_frames = tables::of_return_addresses(&pointers, &code, &is_start);
+    // OCaml's runtime as a library of its own looks at the frames of others.
+    let finds_frames = image.exported("caml_c_call").is_some()
+        || tables::of_return_addresses(&pointers, &code, &is_start);
     let sequences = sequences(&memory, &flow.aborts, &mut pointers);
     let targets = pointers
         .iter()

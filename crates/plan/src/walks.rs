@@ -43,6 +43,8 @@ pub(crate) fn frame(code: &Code<'_>, function: &Function) -> Frame {
     let mut walk = Walk {
         frame: Frame::default(),
         own: Vec::new(),
+        callers: Vec::new(),
+        own_at: Vec::new(),
         pushed: false,
         info: InstructionInfoFactory::new(),
     };
@@ -62,6 +64,11 @@ struct Walk {
     frame: Frame,
     /// Registers that hold the address of the function's own frame. RBP is back in each block behind an end of one.
     own: Vec<Register>,
+    /// And that of the caller's.
+    callers: Vec<Register>,
+    /// Where in the frame that address is kept, as in a variable of code that is not optimised.
+    own_at: Vec<u64>,
+    /// The caller's frame pointer is on top of the stack: there a link to its frame would begin.
     pushed: bool,
     info: InstructionInfoFactory,
 }
@@ -79,14 +86,30 @@ impl Walk {
             self.own = vec![Register::RBP];
             return ControlFlow::Continue(());
         }
-        if is_move && self.reads_link(instruction) {
+        let base = instruction.memory_base();
+        let links = is_move && self.reads_link(instruction);
+        // The unwinder's own functions put the caller's frame pointer elsewhere, and do not follow it.
+        if self.follows(instruction) || links && base != Register::RBP {
             self.frame.walked = true;
             return ControlFlow::Break(());
         }
+        let place = instruction.memory_displacement64();
+        let in_frame = self.own.contains(&Register::RBP)
+            && base == Register::RBP
+            && instruction.memory_index() == Register::None;
         let copies = is_move
-            && instruction.op0_kind() == OpKind::Register
-            && instruction.op1_kind() == OpKind::Register
-            && self.own.contains(&from);
+            && match (instruction.op0_kind(), instruction.op1_kind()) {
+                (OpKind::Register, OpKind::Register) => self.own.contains(&from),
+                (OpKind::Register, OpKind::Memory) => in_frame && self.own_at.contains(&place),
+                (OpKind::Memory, OpKind::Register) if in_frame => {
+                    self.own_at.retain(|at| *at != place);
+                    if self.own.contains(&from) {
+                        self.own_at.push(place);
+                    }
+                    false
+                }
+                _ => false,
+            };
         let info = self.info.info(instruction);
         let written = info.used_registers().iter();
         let written = written.filter(|used| {
@@ -97,21 +120,37 @@ impl Walk {
         });
         for used in written {
             let register = used.register().full_register();
+            self.pushed &= register != Register::RSP;
             self.own.retain(|own| *own != register);
+            self.callers.retain(|caller| *caller != register);
         }
         match instruction.flow_control() {
-            FlowControl::Call | FlowControl::IndirectCall => self.own.retain(|own| is_kept(*own)),
+            FlowControl::Call | FlowControl::IndirectCall => {
+                self.own.retain(|own| is_kept(*own));
+                self.callers.retain(|caller| is_kept(*caller));
+            }
             FlowControl::Return
             | FlowControl::UnconditionalBranch
             | FlowControl::IndirectBranch
                 if self.frame.kept =>
             {
                 self.own = vec![Register::RBP];
+                self.callers.clear();
             }
+            _ if links && to != Register::RBP => self.callers.push(to),
             _ if copies => self.own.push(to),
             _ => {}
         }
         ControlFlow::Continue(())
+    }
+
+    /// Reads the caller's return address, or the link to its caller's frame.
+    fn follows(&self, instruction: &Instruction) -> bool {
+        (0..instruction.op_count()).any(|operand| instruction.op_kind(operand) == OpKind::Memory)
+            && instruction.mnemonic() != Mnemonic::Lea
+            && self.callers.contains(&instruction.memory_base())
+            && instruction.memory_index() == Register::None
+            && matches!(instruction.memory_displacement64(), 0 | 8)
     }
 
     /// `mov (%rbp), %reg`: there is the caller's frame pointer.

@@ -51,10 +51,10 @@ let words n =
 let rec deep n = if n = 0 then sum (grow 10) else 1 + deep (n - 1)
 
 let () =
-  for round = 1 to 30 do
-    Printf.printf "%d: %d %d %d\n%!" round (sum (grow 14)) (thrown 5000) (words 20000);
+  for round = 1 to 10 do
+    Printf.printf "%d: %d %d %d\n%!" round (sum (grow 13)) (thrown 2000) (words 3000);
     Gc.compact ()
   done;
-  Printf.printf "%d %d\n%!" (sorted 20000) (deep 20000);
+  Printf.printf "%d %d\n%!" (sorted 5000) (deep 20000);
   Printf.printf "%b\n%!" (finalisers 1000);
   Printf.printf "%s\n%!" (match failwith "told" with exception Failure why -> why | () -> "not")

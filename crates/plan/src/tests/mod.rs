@@ -5,6 +5,7 @@ mod hostile;
 mod meaning;
 mod probes;
 mod relocation;
+mod stacks;
 mod verdicts;
 mod workloads;
 
