@@ -1,7 +1,7 @@
 //! Programs in languages whose runtimes have stacks, collectors and exceptions of their own.
 
 use crate::{Row, installed, row};
-use nopal_tests::{Case, compile, sources};
+use nopal_tests::{Case, Program, compile, compile_copy, sources};
 
 pub const ROWS: &[Row] = &[
     row("OCaml: collections, exceptions", || {
@@ -55,12 +55,8 @@ pub const ROWS: &[Row] = &[
     .also_with_libs(),
 ];
 
-/// Compiled in a directory of its own, since compilers leave files beside the source.
-fn built(source: &str, script: &str) -> nopal_tests::Program {
-    let script = format!(
-        "d=$(mktemp -d) && cp \"$0\" \"$d\" && (cd \"$d\" && {script}); s=$?; rm -r \"$d\"; exit $s"
-    );
-    compile(&format!("runtimes/{source}"), &["sh", "-c", &script], &[])
+fn built(source: &str, script: &str) -> Program {
+    compile_copy(&format!("runtimes/{source}"), script)
 }
 
 fn interpreted(interpreter: &str, words: &[&str], source: &str) -> Case {

@@ -109,6 +109,14 @@ pub fn compile(source: &str, command: &[&str], flags: &[&str]) -> Program {
     compile_to(stem, source, command, flags)
 }
 
+/// The same where the compiler leaves files beside the source: `script` compiles a copy in the working directory to "$2".
+pub fn compile_copy(source: &str, script: &str) -> Program {
+    let script = format!(
+        "d=$(mktemp -d) && cp \"$0\" \"$d\" && (cd \"$d\" && {script}); s=$?; rm -r \"$d\"; exit $s"
+    );
+    compile(source, &["sh", "-c", &script], &[])
+}
+
 fn compile_to(output: &str, source: &str, command: &[&str], flags: &[&str]) -> Program {
     let source = sources().join(source);
     let directory = target_directory()
