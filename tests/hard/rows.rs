@@ -119,7 +119,8 @@ pub const ROWS: &[Row] = &[
     row("Java", || {
         let source = sources().join("Calls.java");
         installed("java").arguments(["-XX:+UseSerialGC".as_ref(), source.as_os_str()])
-    }),
+    })
+    .also_with_libs(),
     row("gdb attached before", || {
         let gdb = ["gdb", "--batch", "-nx", "-p", "PROCESS", "-ex", "continue"];
         accompanied("early", "traced", &gdb)
