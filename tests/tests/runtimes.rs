@@ -146,3 +146,25 @@ fn functions_that_follow_frame_pointers() {
         }
     }
 }
+
+/// By a library of another file, that is there from the start or comes later.
+#[test]
+fn a_library_that_follows_frame_pointers() {
+    let flags = ["-shared", "-fPIC", "-fno-omit-frame-pointer"];
+    let walker = c("walker", &flags).path;
+    let program = c("walked", &["-fno-omit-frame-pointer"]);
+    let case = || Case::new(program.clone()).arguments([&walker]);
+    let traced = case().check();
+    assert!(traced.said.contains("from there on"), "{}", traced.said);
+    let preloaded = case().environment("LD_PRELOAD", &walker).check();
+    assert!(
+        !preloaded.said.contains("from there on"),
+        "{}",
+        preloaded.said
+    );
+    assert!(
+        preloaded.said.contains("follows frame pointers"),
+        "{}",
+        preloaded.said
+    );
+}

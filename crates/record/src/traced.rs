@@ -378,8 +378,10 @@ impl Traced {
         if self.entry_only {
             return;
         }
-        if !self.walked && new.iter().any(|module| module.file.plan.walks_frames) {
-            self.walked = true;
+        let begins = self.modules.is_empty();
+        let walks = !self.walked && new.iter().any(|module| module.file.plan.walks_frames);
+        self.walked |= walks;
+        if walks && begins {
             warnings.push(signs::FRAMES_ARE_WALKED.into());
         }
         let told = new.iter();
@@ -388,6 +390,9 @@ impl Traced {
         let unknown = unknown.filter(|entry| !self.places.unwinders.contains(entry));
         let why = if let Some(reason) = new.iter().find_map(entries_only) {
             reason
+        } else if walks && !begins {
+            // Functions that are wrapped already may be among those that it finds.
+            signs::FRAMES_ARE_WALKED_NOW
         } else if self.places.unwinders.len() + unknown.count() > UNWINDERS {
             MANY_UNWINDERS
         } else {

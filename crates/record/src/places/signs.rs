@@ -69,4 +69,6 @@ pub fn told(name: &str, plan: &Plan) -> Option<String> {
     })
 }
 
+pub const FRAMES_ARE_WALKED_NOW: &str = "a library was loaded that follows frame pointers to return addresses: entries only are recorded from there on";
+
 pub const FRAMES_ARE_WALKED: &str = "a function of this program follows frame pointers to its callers' return addresses (`nopal list` says which): of functions that keep a frame pointer, entries only are recorded";
