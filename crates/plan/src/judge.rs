@@ -1,6 +1,7 @@
 //! Decides for each function of a file whether its first bytes may become a jump.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use anyhow::{Result, anyhow};
@@ -15,8 +16,9 @@ use crate::loader::Loader;
 use crate::relocate::{Loops, relocate};
 use crate::sequences::sequences;
 use crate::sweep::{Flow, Input, Start, sweep};
+use crate::walks::{self, Frame};
 use crate::window::Window;
-use crate::{JUMP, LONGEST_WINDOW, Reason, Site, special, tables, walks};
+use crate::{JUMP, LONGEST_WINDOW, Reason, Site, special, tables};
 
 /// Below this many functions a second thread is not worth its start.
 const WORTH_A_THREAD: usize = 1024;
@@ -42,9 +44,7 @@ pub(crate) fn all(image: &Image, functions: &[Function]) -> Result<Judged> {
         let judged = |verdicts| Judged {
             verdicts,
             finds_frames: judge.finds_frames,
-            walks_frames: functions
-                .iter()
-                .any(|function| walks::frame(judge.code, function).walked),
+            walks_frames: judge.walks_frames.load(Ordering::Relaxed),
         };
         if functions.len() < WORTH_A_THREAD {
             return Ok(judged(judge.several(functions)));
@@ -133,6 +133,7 @@ pub(crate) fn with<T>(
         resolvers: &loader.resolvers,
         handled_code: &handled_code,
         finds_frames,
+        walks_frames: AtomicBool::new(false),
     };
     work(&judge)
 }
@@ -171,6 +172,8 @@ pub(crate) struct Judge<'a> {
     /// Code whose exceptions its own function handles, by address.
     handled_code: &'a [Range<u64>],
     finds_frames: bool,
+    /// One of the functions that were judged follows frame pointers.
+    walks_frames: AtomicBool,
 }
 
 impl Judge<'_> {
@@ -178,13 +181,18 @@ impl Judge<'_> {
         let mut context = UnwindContext::new();
         functions
             .iter()
-            .map(
-                |function| match (self.special(function), self.site(&mut context, function)) {
+            .map(|function| {
+                let frame = walks::frame(self.code, function);
+                if frame.walked {
+                    self.walks_frames.store(true, Ordering::Relaxed);
+                }
+                let site = self.site(&mut context, function, frame);
+                match (self.special(function), site) {
                     (None, Ok(site)) => Verdict::Possible(site),
                     (Some(reason), Ok(site)) => Verdict::Special(reason, site),
                     (Some(reason), Err(_)) | (None, Err(reason)) => Verdict::Refused(reason),
-                },
-            )
+                }
+            })
             .collect()
     }
 
@@ -207,6 +215,7 @@ impl Judge<'_> {
         &self,
         context: &mut UnwindContext<usize>,
         function: &Function,
+        frame: Frame,
     ) -> Result<Site, Reason> {
         let start = function.address;
         let end = start.saturating_add(function.size);
@@ -247,7 +256,6 @@ impl Judge<'_> {
         let rules = self
             .frames
             .rules(context, start, window.bytes.len() as u64)?;
-        let frame = walks::frame(self.code, function);
         let mut expected = [0; LONGEST_WINDOW];
         expected[..window.bytes.len()].copy_from_slice(window.bytes);
         Ok(Site {
