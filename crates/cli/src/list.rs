@@ -68,11 +68,11 @@ fn process(word: &OsStr) -> Option<i32> {
 
 /// The files with code that a process has mapped and that can be read, as a recording finds them.
 fn loaded(process: i32) -> Result<Vec<(PathBuf, Image)>> {
-    let modules = nopal_process::modules(process)?.into_iter();
-    let modules = modules.filter(|module| module.executable());
+    let modules = nopal_record::with_code(process)?.into_iter();
     let files: Vec<(PathBuf, Image)> = modules
         .filter_map(|module| {
-            let image = Image::open(&nopal_record::openable(process, &module)).ok()?;
+            let path = nopal_record::openable(process, &module);
+            let image = Image::open_as(&path, &module.path).ok()?;
             Some((module.path, image))
         })
         .collect();

@@ -39,6 +39,7 @@ use crate::arguments::{Arguments, Color, Command};
 #[unsafe(no_mangle)]
 extern "C" fn main(_count: i32, _words: *const *const libc::c_char) -> i32 {
     hold_standard_descriptors();
+    nopal_process::lift_limits();
     command_line()
 }
 
@@ -92,7 +93,7 @@ fn command_line() -> i32 {
         Err(error) => {
             // There may be nobody to tell.
             let _ = writeln!(anstream::stderr(), "nopal: {error:#}");
-            1
+            nopal_record::status_of(&error)
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Decides for each function of a file whether its first bytes may become a jump.
 
 use std::ops::Range;
-use std::thread;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use gimli::UnwindContext;
+use nopal_beside::both;
 use nopal_symbols::{Function, Image, Kind as ImageKind, Source};
 
 use crate::code::{Code, Marks, Memory};
@@ -35,16 +35,9 @@ pub(crate) fn all(image: &Image, functions: &[Function]) -> Result<Vec<Verdict>>
             return Ok(judge.several(functions));
         }
         let (first, second) = functions.split_at(functions.len() / 2);
-        thread::scope(|scope| {
-            let second = scope.spawn(|| judge.several(second));
-            let mut verdicts = judge.several(first);
-            verdicts.extend(
-                second
-                    .join()
-                    .map_err(|_| anyhow!("the functions cannot be judged"))?,
-            );
-            Ok(verdicts)
-        })
+        let (mut verdicts, others) = both(|| judge.several(first), || judge.several(second));
+        verdicts.extend(others);
+        Ok(verdicts)
     })
 }
 

@@ -1,12 +1,11 @@
 //! Reads all code once and notes where it goes.
 
-use std::thread;
-
 use anyhow::{Result, ensure};
 use gimli::UnwindContext;
 use iced_x86::{
     Code as Opcode, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
 };
+use nopal_beside::both;
 
 use crate::code::{Code, Marks, Memory, Range};
 use crate::frames::Frames;
@@ -72,14 +71,8 @@ pub(crate) fn sweep<'a>(input: &'a Input<'a>) -> Result<Flow> {
         .iter()
         .map(|&(range, from, to)| (range, from.max(split), to))
         .collect();
-    let (below, above) = thread::scope(|scope| {
-        let other = scope.spawn(|| follow(input, &above));
-        (follow(input, &below), other.join())
-    });
-    let (mut flow, above) = (
-        below?,
-        above.map_err(|_| anyhow::anyhow!("the sweep failed"))??,
-    );
+    let (below, above) = both(|| follow(input, &below), || follow(input, &above));
+    let (mut flow, above) = (below?, above?);
     flow.reached.join(&above.reached);
     flow.jumps.extend(above.jumps);
     flow.jumps.sort_unstable();

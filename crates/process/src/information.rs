@@ -80,7 +80,8 @@ pub(crate) fn directory(pid: i32) -> String {
         .then(others)
         .flatten()
     {
-        Some(tid) => format!("/proc/{pid}/task/{tid}"),
+        // The kernel finds every thread there, though it lists first ones only.
+        Some(tid) => format!("/proc/{tid}"),
         None => format!("/proc/{pid}"),
     }
 }

@@ -68,6 +68,17 @@ impl fmt::Display for LaunchError {
 
 impl std::error::Error for LaunchError {}
 
+impl LaunchError {
+    /// The status with which a shell tells of it: 127 of what is not there, 126 of what cannot be executed.
+    pub fn status(&self) -> Option<i32> {
+        match self {
+            LaunchError::Execute(libc::ENOENT) => Some(127),
+            LaunchError::Execute(_) => Some(126),
+            _ => None,
+        }
+    }
+}
+
 impl From<NulError> for LaunchError {
     fn from(_: NulError) -> LaunchError {
         LaunchError::Zero

@@ -117,9 +117,9 @@ impl Session {
             writer: &self.shared.writer,
             warnings: &mut self.warnings,
         };
-        note(&self.shared.writer, &notes::process(process))?;
-        workshop.files.tell(workshop.writer)?;
         let Planned { modules, imports } = planned;
+        note(&self.shared.writer, &notes::process(process, &modules))?;
+        workshop.files.tell(workshop.writer)?;
         workshop.want_statics(&modules);
         workshop.files.place_probes(&modules, workshop.writer)?;
         let (mut traced, chosen) = {

@@ -6,11 +6,15 @@ use crate::memory::region::Question;
 use crate::places::files::Files;
 use crate::places::fitting::Planned;
 use crate::places::modules::{self, openable};
+use crate::places::program;
+use crate::refusal::Refusal;
 use crate::traced::Settings;
 use anyhow::{Context, Result, bail, ensure};
 use nopal_abi::NO_DESCRIPTOR;
+use nopal_beside::both;
 use nopal_process::{Command, Event, Launched, LoaderStop, Mapping, Memory, Stop, Thread};
 use nopal_symbols::Image;
+use std::fmt::Display;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Read;
@@ -44,20 +48,23 @@ pub struct Arrived {
 /// Brings a process from its exec stop to there, and plans what it loads. `None`: it has ended on the way.
 pub fn arrive(
     thread: &mut Thread,
+    image: Image,
     files: &mut Files,
     settings: &Settings,
 ) -> Result<Option<Arrived>> {
     let process = thread.pid();
     modules::expect(process, files);
-    if let Start::Ended = to_first_code(thread)? {
-        return Ok(None);
-    }
+    match to_first_code(thread, image) {
+        Ok(Start::Ended) => return Ok(None),
+        // Whatever it was that could not be read of it.
+        Err(_) if !nopal_process::alive(process) => return Ok(None),
+        other => other?,
+    };
     let maps = nopal_process::maps(process)?;
-    let (own, planned) = std::thread::scope(|scope| {
-        let planned = scope.spawn(|| Planned::of(process, files));
-        (OwnMemory::give(thread, &maps, settings), planned.join())
-    });
-    let planned = planned.unwrap_or_else(|_| bail!("the files cannot be read"));
+    let (own, planned) = both(
+        || OwnMemory::give(thread, &maps, settings),
+        || Planned::of(process, files),
+    );
     let (planned, own) = (planned?, own?);
     Ok(Some(Arrived { maps, own, planned }))
 }
@@ -82,7 +89,9 @@ pub fn find(program: &OsStr) -> Result<Option<PathBuf>> {
     if !is_elf {
         return Ok(None);
     }
-    Image::open(&found).with_context(|| format!("cannot trace {}", found.display()))?;
+    Image::open(&found)
+        .with_context(|| format!("cannot trace {}", found.display()))
+        .map_err(Refusal::program)?;
     Ok(Some(found))
 }
 
@@ -97,31 +106,41 @@ pub fn launch(program: &OsStr, words: &[OsString], meanwhile: impl FnOnce()) -> 
     nopal_process::launch(&command, meanwhile).with_context(|| program.display().to_string())
 }
 
-/// Runs a process from its exec stop to where the loader has mapped and bound all libraries, and run nothing of them.
-fn to_first_code(thread: &mut Thread) -> Result<Start> {
+/// Runs a process from its exec stop, with the file `image`, to where the loader has mapped and bound all libraries, and
+/// run nothing of them.
+fn to_first_code(thread: &mut Thread, mut image: Image) -> Result<Start> {
     loop {
         let process = thread.pid();
-        if traceable(process)?.is_static() {
+        let is_loader = program::is_loader(&image);
+        if image.is_static() && !is_loader {
             match to_control_block(thread)? {
                 Some(start) => return Ok(start),
-                None => continue,
+                None => {
+                    image = traceable(process)?;
+                    continue;
+                }
             }
         }
         let auxiliary = nopal_process::auxiliary(process)?;
-        let loader = nopal_process::modules(process)?
-            .into_iter()
-            .find(|module| Some(module.base) == auxiliary.loader_base)
-            .context("the loader is not mapped")?;
-        let image = Image::open(&openable(process, &loader))?;
-        let address = |name: &str| Some(loader.base + image.symbol(name)?);
+        let mut modules = nopal_process::modules(process)?;
+        let loader = match is_loader {
+            true => program::executed(process, &auxiliary, &modules),
+            false => modules
+                .iter()
+                .position(|module| Some(module.base) == auxiliary.loader_base),
+        };
+        let loader = modules.swap_remove(loader.context("the loader is not mapped")?);
+        let loaders = Image::open(&openable(process, &loader))?;
+        let address = |name: &str| Some(loader.base + loaders.symbol(name)?);
         // musl's loader comes to its `_dl_debug_state` only when it is consistent, whatever it calls its structure: the
         // padding of an ELF file's identification is always 0.
         let state = address("_r_debug").map_or(loader.base + PADDING, |debug| debug + STATE);
-        let consistent = address("_dl_debug_state").context("the loader has no _dl_debug_state")?;
+        let consistent =
+            address(program::LOADED).context("the loader does not say what it has loaded")?;
         let stop = nopal_process::run_to_loader_consistent(thread, consistent, state)?;
         match stop {
             LoaderStop::Consistent => return Ok(Start::Ready),
-            LoaderStop::Executed => {}
+            LoaderStop::Executed => image = traceable(process)?,
             LoaderStop::Exited(_) | LoaderStop::Killed { .. } => return Ok(Start::Ended),
         }
     }
@@ -163,14 +182,14 @@ fn to_control_block(thread: &mut Thread) -> Result<Option<Start>> {
 
 /// Says what will not work before anything of the program has run.
 pub fn traceable(process: i32) -> Result<Image> {
+    startable(process).map_err(Refusal::program)
+}
+
+fn startable(process: i32) -> Result<Image> {
     let path = PathBuf::from(format!("/proc/{process}/exe"));
     let name = nopal_process::executable(process)?;
     let image = Image::open(&path).with_context(|| format!("cannot trace {}", name.display()))?;
-    ensure!(
-        !image.is_go(),
-        "{} is a Go program: its stacks move, and its functions jump back to their own entries; it cannot be recorded",
-        name.display()
-    );
+    ensure_not_go(&image, &name.display())?;
     let metadata = path.metadata()?;
     // SAFETY: geteuid cannot fail.
     let root = unsafe { libc::geteuid() } == 0;
@@ -181,6 +200,14 @@ pub fn traceable(process: i32) -> Result<Image> {
         name.display()
     );
     Ok(image)
+}
+
+pub fn ensure_not_go(image: &Image, name: &dyn Display) -> Result<()> {
+    ensure!(
+        !image.is_go(),
+        "{name} is a Go program: its stacks move, and its functions jump back to their own entries; it cannot be recorded"
+    );
+    Ok(())
 }
 
 /// Whether the program that a process is about to run can be followed without changing what it does. The path is in

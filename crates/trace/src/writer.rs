@@ -111,11 +111,22 @@ impl Writer {
         };
         directory::prepare(directory)?;
         let directory = fs::canonicalize(directory).context("cannot find the trace's directory")?;
-        let notes = directory::create_session(&directory)?;
-        let mut writer = Writer::new(directory, session.clone(), uuid, notes)?;
+        Writer::begin(&directory, session, uuid)
+            // What has not become a trace, as on a full disk, is in nobody's way.
+            .inspect_err(|_| drop(directory::remove_unfinished(&directory)))
+    }
+
+    fn begin(directory: &Path, session: Session, uuid: Uuid) -> Result<Writer> {
+        let notes = directory::create_session(directory)?;
+        let mut writer = Writer::new(directory.to_owned(), session.clone(), uuid, notes)?;
         writer.note(&Note::Session(session))?;
         writer.write_metadata()?;
         Ok(writer)
+    }
+
+    /// An error if [`Writer::create`] would refuse the directory. Nothing is touched.
+    pub fn could_create(directory: &Path) -> Result<()> {
+        directory::could_prepare(directory)
     }
 
     /// What a trace within this one, of what is known so far, is begun with.

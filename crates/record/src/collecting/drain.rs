@@ -9,7 +9,7 @@ use crate::collecting::system::Reading;
 use crate::memory::region::Region;
 use crate::text::remove::processes_with;
 use crate::traced::Settings;
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use nopal_analysis::triggers::Triggers;
 use nopal_system::System;
 use nopal_trace::{Audience, Heard, Note, ThreadKey, Writer};
@@ -192,24 +192,24 @@ pub struct Drain {
 }
 
 impl Drain {
-    pub fn start(shared: Arc<Shared>, collector: Collector, settings: &Settings) -> Drain {
+    pub fn start(shared: Arc<Shared>, collector: Collector, settings: &Settings) -> Result<Drain> {
         let theirs = shared.clone();
         let (recorder, ordered) = (settings.recorder, settings.ordered);
-        Drain {
-            shared,
-            thread: std::thread::spawn(move || {
-                let _over = Over(&theirs);
-                // The program runs already.
-                for region in theirs.regions() {
-                    region.make_ready();
-                }
-                // A trace without it has no net times, and all else.
-                if let Ok(cost) = cost::measure(recorder, ordered) {
-                    note(&theirs.writer, &cost)?;
-                }
-                run(&theirs, collector)
-            }),
-        }
+        let collect = move || {
+            let _over = Over(&theirs);
+            // The program runs already.
+            for region in theirs.regions() {
+                region.make_ready();
+            }
+            // A trace without it has no net times, and all else.
+            if let Ok(cost) = cost::measure(recorder, ordered) {
+                note(&theirs.writer, &cost)?;
+            }
+            run(&theirs, collector)
+        };
+        let thread = std::thread::Builder::new().spawn(collect);
+        let thread = thread.context("there can be no thread that collects records")?;
+        Ok(Drain { shared, thread })
     }
 
     /// Whether it has failed.

@@ -3,8 +3,9 @@
 use crate::places::choose::Loaded;
 use crate::places::files::Files;
 use crate::places::hooks;
+use crate::places::program;
 use crate::traced::Workshop;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use nopal_process::Module;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
@@ -73,44 +74,37 @@ pub fn loaded(process: i32, workshop: &mut Workshop) -> Result<Vec<Loaded>> {
 
 /// The same, for no trace yet. Nothing is touched.
 pub fn planned(process: i32, files: &mut Files) -> Result<Vec<Loaded>> {
-    let executable = nopal_process::executable(process)?;
-    let modules: Vec<_> = nopal_process::modules(process)?
-        .into_iter()
-        .filter(Module::executable)
-        .collect();
+    let modules = with_code(process)?;
     let paths: Vec<(PathBuf, PathBuf)> = modules
         .iter()
         .map(|module| (openable(process, module), module.path.clone()))
         .collect();
     let mut loaded = Vec::new();
-    for (file, module) in files.open(&paths).into_iter().zip(&modules) {
+    let opened = files.open(&paths).into_iter().zip(&modules);
+    for (index, (file, module)) in opened.enumerate() {
         let Ok(file) = file else { continue };
         let base = module.base.wrapping_sub(file.extent().start);
         loaded.push(Loaded {
-            executable: module.path == executable,
+            executable: index == 0,
             name: module.path.display().to_string(),
             base,
             file,
         });
     }
-    loaded.sort_by_key(|module| !module.executable);
     Ok(loaded)
 }
 
-/// A path by which the tool opens the very file that is mapped, also in another mount namespace, and an executable that
-/// was deleted or replaced.
+/// The files with code that a process has mapped, its program first.
+pub fn with_code(process: i32) -> Result<Vec<Module>> {
+    let mut modules = nopal_process::modules(process)?;
+    modules.retain(Module::executable);
+    let program = program::among(process, &modules).context("the program is not mapped")?;
+    modules[..=program].rotate_right(1);
+    Ok(modules)
+}
+
+/// A path by which the tool opens the very file that is mapped, also in another mount namespace, and one that was
+/// deleted or replaced. Nothing is there where it cannot.
 pub fn openable(process: i32, module: &Module) -> PathBuf {
-    let is_it = |path: &PathBuf| {
-        path.metadata()
-            .is_ok_and(|metadata| metadata.ino() == module.inode)
-    };
-    let below_root = module.path.strip_prefix("/").unwrap_or(&module.path);
-    [
-        module.path.clone(),
-        PathBuf::from(format!("/proc/{process}/root")).join(below_root),
-        PathBuf::from(format!("/proc/{process}/exe")),
-    ]
-    .into_iter()
-    .find(is_it)
-    .unwrap_or_else(|| module.path.clone())
+    nopal_process::module_file(process, module).unwrap_or_default()
 }

@@ -135,6 +135,7 @@ impl Session {
             muted,
             bytes,
             warnings: self.warnings,
+            untraced: None,
         };
         // The end of our own process takes it away in less time.
         std::mem::forget((self.files, self.traced, self.shared));

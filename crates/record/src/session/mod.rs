@@ -17,6 +17,7 @@ use crate::launch::{self, Arrived};
 use crate::options::{Ended, Options};
 use crate::places::files::Files;
 use crate::places::fitting::Planned;
+use crate::refusal::Refusal;
 use crate::session::signals::{Signals, send_signal};
 use crate::session::steer::Work;
 use crate::text::remove;
@@ -79,7 +80,8 @@ pub struct Session {
 impl Session {
     /// Makes a process traced that stands at the start of a new program.
     pub(crate) fn begin(&mut self, thread: &mut Thread) -> Result<()> {
-        match launch::arrive(thread, &mut self.files, &self.settings)? {
+        let image = launch::traceable(thread.pid())?;
+        match launch::arrive(thread, image, &mut self.files, &self.settings)? {
             Some(arrived) => self.begin_at_start(thread, arrived),
             None => Ok(()),
         }
@@ -97,15 +99,16 @@ impl Session {
             writer: &self.shared.writer,
             warnings: &mut self.warnings,
         };
-        note(&self.shared.writer, &notes::process(process))?;
+        note(&self.shared.writer, &notes::process(process, &modules))?;
         workshop.files.tell(workshop.writer)?;
         workshop.want_statics(&modules);
         let placed = workshop.files.place_probes(&modules, workshop.writer);
         // A program that another one executes need not have them.
         if process == self.main && self.traced.is_empty() {
-            placed?;
+            placed.map_err(Refusal::choice)?;
         }
         let mut traced = Traced::begin(thread, own, &maps, &modules, settings)?;
+        self.shared.add_region(traced.region.clone());
         self.guardian.watch(&traced.region);
         let chosen = traced.make_room(&modules, &imports, thread, &mut workshop)?;
         let mut changes = traced.add_modules(&modules, chosen, &imports, &mut workshop)?;
@@ -119,7 +122,6 @@ impl Session {
         traced.insert_at_start(changes, &maps, &mut workshop)?;
         workshop.tell_unplaced();
         traced.settle_semaphores(&mut workshop)?;
-        self.shared.add_region(traced.region.clone());
         self.traced.insert(process, traced);
         Ok(())
     }
@@ -142,11 +144,11 @@ impl Session {
     /// ended, and which processes run on.
     pub(crate) fn run(
         &mut self,
-        mut main: ExitWatch,
+        main: &mut ExitWatch,
         signals: &Signals,
         drain: &Drain,
     ) -> Result<(Ended, Vec<i32>)> {
-        self.wake_at_end_of(&main)?;
+        self.wake_at_end_of(main)?;
         // While the program runs; at our end, it would be waited for.
         self.files.let_pages_go();
         let mut ended = None;
@@ -198,9 +200,7 @@ impl Session {
             if self.enough {
                 return Ok((ended.unwrap_or(Ended::RunsOn), self.left()));
             }
-            if drain.has_ended() {
-                ensure!(ended.is_none(), "collecting records failed");
-            }
+            ensure!(!drain.has_ended(), "collecting records failed");
             match regions.last().zip(bells.last()) {
                 Some((region, bell)) => region.wait_for_bell(*bell, nap),
                 None => std::thread::sleep(nap),
@@ -213,7 +213,8 @@ impl Session {
     fn wake_at_end_of(&self, main: &ExitWatch) -> Result<()> {
         let process = main.as_fd().try_clone_to_owned()?;
         let shared = self.shared.clone();
-        std::thread::spawn(move || {
+        // Without a thread, the session looks for itself.
+        let _ = std::thread::Builder::new().spawn(move || {
             let mut ends = libc::pollfd {
                 fd: process.as_raw_fd(),
                 events: libc::POLLIN,
@@ -271,7 +272,7 @@ impl Session {
     }
 }
 
-fn ended_as(ending: Ending) -> Ended {
+pub(crate) fn ended_as(ending: Ending) -> Ended {
     match ending {
         Ending::Exited(code) => Ended::Exited(code),
         Ending::Killed { signal, .. } => Ended::Killed { signal },
