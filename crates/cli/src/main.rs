@@ -23,6 +23,8 @@ mod replay;
 mod report;
 mod run;
 mod size;
+#[cfg(not(test))]
+mod stack;
 mod time;
 mod top;
 
@@ -40,7 +42,7 @@ use crate::arguments::{Arguments, Color, Command};
 extern "C" fn main(_count: i32, _words: *const *const libc::c_char) -> i32 {
     hold_standard_descriptors();
     nopal_process::lift_limits();
-    command_line()
+    stack::on_enough(command_line)
 }
 
 /// Those that are closed: so that no file that nopal opens becomes its standard output. They are closed again in
@@ -57,31 +59,9 @@ fn hold_standard_descriptors() {
     }
 }
 
-/// The words are parsed on a stack of their own where they do not fit on this one, as under `ulimit -s 256`.
-fn parse() -> Arguments {
-    const ROOM: usize = 8 << 20;
-    // SAFETY: the kernel fills the structure in; a failure leaves the limit at 0, which is too little.
-    let limit = unsafe {
-        let mut limit = std::mem::zeroed::<libc::rlimit>();
-        libc::getrlimit(libc::RLIMIT_STACK, &raw mut limit);
-        limit.rlim_cur
-    };
-    if limit >= ROOM as u64 {
-        return Arguments::of_process();
-    }
-    let parser = std::thread::Builder::new().stack_size(ROOM);
-    match parser
-        .spawn(Arguments::of_process)
-        .map(|thread| thread.join())
-    {
-        Ok(Ok(arguments)) => arguments,
-        _ => Arguments::of_process(),
-    }
-}
-
 #[cfg_attr(test, expect(dead_code))]
 fn command_line() -> i32 {
-    let arguments = parse();
+    let arguments = Arguments::of_process();
     match arguments.color {
         Color::Auto => ColorChoice::Auto,
         Color::Always => ColorChoice::Always,
