@@ -4,7 +4,9 @@ use crate::collecting::notes::{self, note};
 use crate::guardian::GUARDIAN;
 use crate::memory::control_block;
 use crate::memory::own_memory::OwnMemory;
+use crate::launch::ensure_not_go;
 use crate::places::fitting::Planned;
+use crate::places::modules::executed;
 use crate::session::Session;
 use crate::text::change::Change;
 use crate::text::journal::Journal;
@@ -13,7 +15,6 @@ use crate::traced::{Traced, Workshop, under_new_filter};
 use anyhow::{Context, Result, bail, ensure};
 use nopal_process::{StopError, Stopped};
 use nopal_symbols::Image;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// How long the guardian of a killed session may take.
@@ -44,12 +45,8 @@ pub fn refuse_what_cannot_be(process: i32) -> Result<()> {
         "a seccomp filter decides on the system calls of the process, and may kill it for those that nopal needs; \
          root can suspend the filter meanwhile"
     );
-    let image = Image::open(Path::new(&format!("/proc/{process}/exe")))?;
-    ensure!(
-        !image.is_go(),
-        "this is a Go program: its stacks move, and its functions jump back to their own entries"
-    );
-    Ok(())
+    let image = Image::open(&executed(process))?;
+    ensure_not_go(&image, &"this")
 }
 
 /// Takes out what a session left in a process that was killed together with its guardian. Whether there was anything.

@@ -186,7 +186,7 @@ pub fn traceable(process: i32) -> Result<Image> {
 }
 
 fn startable(process: i32) -> Result<Image> {
-    let path = PathBuf::from(format!("/proc/{process}/exe"));
+    let path = modules::executed(process);
     let name = nopal_process::executable(process)?;
     let image = Image::open(&path).with_context(|| format!("cannot trace {}", name.display()))?;
     ensure_not_go(&image, &name.display())?;
@@ -225,7 +225,7 @@ pub fn may_follow(question: &Question) -> bool {
 
 /// A path by which the tool finds the file that a process is about to execute.
 fn program_file(question: &Question) -> Result<PathBuf> {
-    let process = PathBuf::from(format!("/proc/{}", question.process));
+    let process = PathBuf::from(nopal_process::directory(question.process));
     let from = match question.descriptor {
         NO_DESCRIPTOR => process.join("cwd"),
         descriptor => process.join(format!("fd/{descriptor}")),

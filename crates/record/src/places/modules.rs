@@ -59,10 +59,15 @@ pub fn expect(process: i32, files: &mut Files) {
         return;
     };
     let identity = |path: &Path| Some(path.metadata().ok()?).map(|it| (it.dev(), it.ino()));
-    let mapped = identity(Path::new(&format!("/proc/{process}/exe")));
+    let mapped = identity(&executed(process));
     if mapped.is_some() && identity(&path) == mapped {
         files.expect(path);
     }
+}
+
+/// A path by which the tool opens the file that a process executes.
+pub fn executed(process: i32) -> PathBuf {
+    Path::new(&nopal_process::directory(process)).join("exe")
 }
 
 /// The files with code that a process has mapped, opened and planned; its executable first. The trace knows them.
