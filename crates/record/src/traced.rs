@@ -280,7 +280,7 @@ impl Traced {
         imports: &HashSet<u64>,
         workshop: &mut Workshop,
     ) -> Result<Vec<Change>> {
-        self.wrap_for(new, workshop.warnings);
+        self.wrap_for(new, workshop);
         let mut changes = Vec::new();
         for (module, mut chosen) in new.iter().zip(chosen) {
             note(
@@ -369,21 +369,26 @@ impl Traced {
 
     /// Wraps no more calls where `new` modules would come back to other calls' mirrors, or could not unwind through
     /// thunks.
-    fn wrap_for(&mut self, new: &[Loaded], warnings: &mut Vec<String>) {
+    fn wrap_for(&mut self, new: &[Loaded], workshop: &mut Workshop) {
         if self.entry_only {
             return;
         }
         let unknown = new.iter().filter_map(unwinder);
         let unknown = unknown.filter(|entry| !self.places.unwinders.contains(entry));
         let why = if let Some(reason) = new.iter().find_map(entries_only) {
-            reason
+            reason.to_owned()
         } else if self.places.unwinders.len() + unknown.count() > UNWINDERS {
-            MANY_UNWINDERS
+            MANY_UNWINDERS.to_owned()
+        } else if let Some(unread) = workshop.files.unread.first() {
+            format!(
+                "{unread} is not what was loaded any more, and only root can read that: it is not recorded, and of all \
+                 else, entries only"
+            )
         } else {
             return;
         };
         self.entry_only = true;
-        warnings.push(why.into());
+        workshop.warnings.push(why);
     }
 
     /// Where nopal's memory is in the process.

@@ -14,7 +14,7 @@ use nopal_beside::try_spawn;
 use nopal_plan::{Plan, Refused, Site};
 use nopal_symbols::{Image, Import, Relocation, demangle, without_parameters};
 use nopal_trace::{Note, Writer};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -177,6 +177,8 @@ pub struct Files {
     pub probes: Probes,
     /// Static probes that were wanted and cannot be, and why.
     pub unplaced: Vec<String>,
+    /// Libraries that are loaded and cannot be read: replaced since, and nopal has not the rights to look at what was.
+    pub unread: BTreeSet<String>,
     /// How many events have been defined.
     events: u32,
     /// How many sites each file has.
@@ -198,6 +200,7 @@ impl Files {
             markers: markers::Numbers::default(),
             probes: Probes::default(),
             unplaced: Vec::new(),
+            unread: BTreeSet::new(),
             events: 0,
             traced: BTreeMap::new(),
             refused: HashSet::new(),

@@ -6,7 +6,7 @@ use crate::places::hooks;
 use crate::places::program;
 use crate::traced::Workshop;
 use anyhow::{Context, Result};
-use nopal_process::Module;
+use nopal_process::{Memory, Module};
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -87,7 +87,12 @@ pub fn planned(process: i32, files: &mut Files) -> Result<Vec<Loaded>> {
     let mut loaded = Vec::new();
     let opened = files.open(&paths).into_iter().zip(&modules);
     for (index, (file, module)) in opened.enumerate() {
-        let Ok(file) = file else { continue };
+        let Ok(file) = file else {
+            if is_elf(process, module) {
+                files.unread.insert(module.path.display().to_string());
+            }
+            continue;
+        };
         let base = module.base.wrapping_sub(file.extent().start);
         loaded.push(Loaded {
             executable: index == 0,
@@ -97,6 +102,15 @@ pub fn planned(process: i32, files: &mut Files) -> Result<Vec<Loaded>> {
         });
     }
     Ok(loaded)
+}
+
+/// Whether a program or library is mapped, whatever stands in a file of its name.
+fn is_elf(process: i32, module: &Module) -> bool {
+    let mut magic = [0; 4];
+    let first = module.mappings.first();
+    first.is_some_and(|first| first.offset == 0)
+        && Memory::open(process).is_ok_and(|memory| memory.read(module.base, &mut magic).is_ok())
+        && magic == *b"\x7fELF"
 }
 
 /// The files with code that a process has mapped, its program first.
