@@ -1,5 +1,5 @@
 /* Works in phases, as phases.c does, under odd circumstances, which its words name:
- *     leaderless     in a second thread, after the first has ended
+ *     leaderless     in a second thread, after the first has ended; with "full" behind it, that too
  *     full           without a free descriptor, where the limit may be raised
  *     locked         the same where it may not */
 #include "hard.h"
@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 static pthread_t first;
+static int fills;
 
 KEPT static long leaf(long n)
 {
@@ -32,14 +33,6 @@ static void phases(void)
 	puts("end");
 }
 
-static void *alone(void *unused)
-{
-	CHECK(pthread_join(first, NULL) == 0);
-	phases();
-	exit(5);
-	return unused;
-}
-
 static void fill(int is_locked)
 {
 	struct rlimit limit;
@@ -52,15 +45,25 @@ static void fill(int is_locked)
 	}
 }
 
+static void *alone(void *unused)
+{
+	CHECK(pthread_join(first, NULL) == 0);
+	if (fills)
+		fill(0);
+	phases();
+	exit(5);
+	return unused;
+}
+
 int main(int count, char **words)
 {
-	for (int i = 1; i < count; i++) {
-		if (strcmp(words[i], "full") == 0)
-			fill(0);
-		if (strcmp(words[i], "locked") == 0)
-			fill(1);
-	}
-	if (count > 1 && strcmp(words[1], "leaderless") == 0) {
+	const char *way = count > 1 ? words[1] : "";
+	fills = count > 2 && strcmp(words[2], "full") == 0;
+	if (strcmp(way, "full") == 0)
+		fill(0);
+	if (strcmp(way, "locked") == 0)
+		fill(1);
+	if (strcmp(way, "leaderless") == 0) {
 		pthread_t thread;
 		first = pthread_self();
 		CHECK(pthread_create(&thread, NULL, alone, NULL) == 0);
