@@ -119,10 +119,7 @@ fn copied(folder: &Path) -> (Case, [std::path::PathBuf; 2]) {
         "-o",
         "service",
     ]);
-    (
-        Case::new(Program::installed(&program)),
-        [program, library],
-    )
+    (Case::new(Program::installed(&program)), [program, library])
 }
 
 #[test]
@@ -162,8 +159,15 @@ fn a_library_was_replaced_and_cannot_be_read() {
     // Root can read what is mapped.
     let as_nobody = |words: &[OsString]| {
         let mut start = case.untraced_start();
-        start.environment.push(("XDG_CACHE_HOME".into(), own.clone().into()));
-        let nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+        start
+            .environment
+            .push(("XDG_CACHE_HOME".into(), own.clone().into()));
+        let nobody = [
+            "setpriv",
+            "--reuid=65534",
+            "--regid=65534",
+            "--clear-groups",
+        ];
         start.words = nobody.map(Into::into).to_vec();
         start.words.extend(words.iter().cloned());
         start.spawn()

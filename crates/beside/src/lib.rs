@@ -15,7 +15,8 @@ pub fn both<Own, Other: Send>(
     let (own, other) = scope(|scope| {
         let theirs = try_spawn(scope, || take().map(|work| work()));
         let own = own();
-        let theirs = theirs.and_then(|theirs| theirs.join().unwrap_or_else(|why| resume_unwind(why)));
+        let theirs =
+            theirs.and_then(|theirs| theirs.join().unwrap_or_else(|why| resume_unwind(why)));
         (own, theirs)
     });
     match other.or_else(|| take().map(|work| work())) {

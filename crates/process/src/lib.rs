@@ -60,8 +60,8 @@ pub use call::{
 pub use ending::{Ending, ExitWatch, child_ending};
 pub use executed::{ExecFollower, Followed};
 pub use information::{
-    Auxiliary, Status, alive, arguments, auxiliary, executable, has_memory, name, parent,
-    start_time, status, thread_alive, thread_name, thread_status, threads, directory,
+    Auxiliary, Status, alive, arguments, auxiliary, directory, executable, has_memory, name,
+    parent, start_time, status, thread_alive, thread_name, thread_status, threads,
 };
 pub use launch::{Command, LaunchError, Launched, environment, launch};
 pub use loader::{LoaderStop, run_to_loader_consistent};

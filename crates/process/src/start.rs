@@ -125,7 +125,10 @@ impl Start {
             // SAFETY: what the Rust runtime opened there, nobody in this child needs.
             unsafe { libc::close(descriptor) };
         }
-        for (resource, given) in RESOURCES.into_iter().zip(LIMITS.get().into_iter().flatten()) {
+        for (resource, given) in RESOURCES
+            .into_iter()
+            .zip(LIMITS.get().into_iter().flatten())
+        {
             // SAFETY: a system call on a structure of ours.
             unsafe { libc::setrlimit(resource, given) };
         }

@@ -2,9 +2,9 @@
 
 use crate::collecting::notes::{self, note};
 use crate::guardian::GUARDIAN;
+use crate::launch::ensure_not_go;
 use crate::memory::control_block;
 use crate::memory::own_memory::OwnMemory;
-use crate::launch::ensure_not_go;
 use crate::places::fitting::Planned;
 use crate::places::modules::executed;
 use crate::session::Session;
