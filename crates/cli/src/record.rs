@@ -13,7 +13,8 @@ pub fn run(options: &Options, after: impl FnOnce(&Outcome)) -> Result<i32> {
     if let Some(risk) = options.risk() {
         tell(risk);
     }
-    let outcome = nopal_record::record(options, |_| say_attached(&options.target))?;
+    let outcome = nopal_record::record(options, |_| say_attached(&options.target))
+        .map_err(|error| nopal_record::run_alone(error, tell))?;
     // The program has ended: that nobody reads these lines any more must not change the status.
     // SAFETY: no handler is installed, only ignored.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };

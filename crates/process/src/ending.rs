@@ -135,7 +135,8 @@ impl ExitWatch {
 
     fn find_out(&self) -> Ending {
         // Only now: a wait before the end could swallow a stop of a traced thread.
-        let own = parent(self.pid).is_ok_and(|parent| parent == std::process::id() as i32);
+        // Where `/proc` cannot be read, the kernel refuses what is not ours.
+        let own = parent(self.pid).map_or(true, |parent| parent == std::process::id() as i32);
         if own && let Ok(Some(news)) = ptrace::news(self.pid, libc::WEXITED | libc::WNOHANG) {
             return Ending::from_news(news);
         }

@@ -63,7 +63,7 @@ pub use information::{
     Auxiliary, Status, alive, arguments, auxiliary, directory, executable, has_memory, name,
     parent, start_time, status, thread_alive, thread_name, thread_status, threads,
 };
-pub use launch::{Command, LaunchError, Launched, environment, launch};
+pub use launch::{Command, LaunchError, Launched, become_program, environment, launch};
 pub use loader::{LoaderStop, run_to_loader_consistent};
 pub use maps::{Mapping, Module, maps, module_file, modules, modules_among, open_module};
 pub use memory::{Behind, Memory, Outcome, Patch};

@@ -12,7 +12,7 @@ use crate::traced::Settings;
 use anyhow::{Context, Result, bail, ensure};
 use nopal_abi::NO_DESCRIPTOR;
 use nopal_beside::both;
-use nopal_process::{Command, Event, Launched, LoaderStop, Mapping, Memory, Stop, Thread};
+use nopal_process::{Command, Event, LaunchError, Launched, LoaderStop, Mapping, Memory, Stop, Thread};
 use nopal_symbols::Image;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
@@ -95,15 +95,22 @@ pub fn find(program: &OsStr) -> Result<Option<PathBuf>> {
     Ok(Some(found))
 }
 
-/// Starts `program`, with `words` as its arguments, its name first. `meanwhile` is called while it is executed.
-pub fn launch(program: &OsStr, words: &[OsString], meanwhile: impl FnOnce()) -> Result<Launched> {
-    let command = Command {
+/// Starts a program. `meanwhile` is called while it is executed.
+pub fn launch(command: &Command, meanwhile: impl FnOnce()) -> Result<Launched> {
+    match nopal_process::launch(command, meanwhile) {
+        Err(LaunchError::Fork(error)) => Err(Refusal::alone(command, error.into())),
+        other => other.with_context(|| command.program.display().to_string()),
+    }
+}
+
+/// A program, with `words` as its arguments, its name first.
+pub fn command(program: &OsStr, words: &[OsString]) -> Command {
+    Command {
         program: program.into(),
         arguments: words.to_vec(),
         environment: None,
         directory: None,
-    };
-    nopal_process::launch(&command, meanwhile).with_context(|| program.display().to_string())
+    }
 }
 
 /// Runs a process from its exec stop, with the file `image`, to where the loader has mapped and bound all libraries, and

@@ -35,6 +35,6 @@ pub use nopal_system::{Allowed, Kinds, allowed, missing_for_functions};
 pub use options::{Ended, Options, Outcome, Target, WhenFull};
 pub use places::modules::{openable, with_code};
 pub use record::{record, watch};
-pub use refusal::status_of;
+pub use refusal::{run_alone, status_of};
 pub use session::Session;
 pub use session::steer::Handle;

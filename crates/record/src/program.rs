@@ -37,10 +37,11 @@ pub fn record(
     refuse_without_memory(&settings)?;
     Writer::could_create(&options.directory)?;
     let words: Vec<OsString> = std::iter::once(program).chain(arguments).cloned().collect();
-    let signals = Signals::before_launch()?;
+    let command = launch::command(program, &words);
+    let signals = Signals::before_launch().map_err(|error| Refusal::alone(&command, error))?;
     let mut files = Files::new();
     let mut guarded = None;
-    let launched = launch::launch(program, &words, || {
+    let launched = launch::launch(&command, || {
         // Before there are other threads, which get the signal mask of this one.
         let guardian = Guardian::start(&options.directory);
         guarded = Some(guardian.and_then(|guardian| signals.after_launch().map(|()| guardian)));

@@ -148,7 +148,7 @@ impl Session {
         signals: &Signals,
         drain: &Drain,
     ) -> Result<(Ended, Vec<i32>)> {
-        self.wake_at_end_of(main)?;
+        self.wake_at_end_of(main);
         // While the program runs; at our end, it would be waited for.
         self.files.let_pages_go();
         let mut ended = None;
@@ -209,11 +209,13 @@ impl Session {
         }
     }
 
-    /// Has a thread wait for the end of the program, so that the session need not sleep on.
-    fn wake_at_end_of(&self, main: &ExitWatch) -> Result<()> {
-        let process = main.as_fd().try_clone_to_owned()?;
+    /// Has a thread wait for the end of the program, so that the session need not sleep on. Without, it looks for
+    /// itself.
+    fn wake_at_end_of(&self, main: &ExitWatch) {
+        let Ok(process) = main.as_fd().try_clone_to_owned() else {
+            return;
+        };
         let shared = self.shared.clone();
-        // Without a thread, the session looks for itself.
         let _ = std::thread::Builder::new().spawn(move || {
             let mut ends = libc::pollfd {
                 fd: process.as_raw_fd(),
@@ -224,7 +226,6 @@ impl Session {
             unsafe { libc::poll(&raw mut ends, 1, -1) };
             shared.wake();
         });
-        Ok(())
     }
 
     /// Processes that still run with nopal's code in them.
