@@ -42,7 +42,10 @@ use crate::arguments::{Arguments, Color, Command};
 extern "C" fn main(_count: i32, _words: *const *const libc::c_char) -> i32 {
     hold_standard_descriptors();
     nopal_process::lift_limits();
-    stack::on_enough(command_line)
+    match nopal_process::is_survivor() {
+        Some(program) => record::survive(program),
+        None => stack::on_enough(command_line),
+    }
 }
 
 /// Those that are closed: so that no file that nopal opens becomes its standard output. They are closed again in

@@ -2,6 +2,7 @@
 
 use anyhow::{Result, ensure};
 use nopal_analysis::text::{bytes, count};
+use nopal_process::Ending;
 use nopal_record::{Ended, Options, Outcome, Target, WhenFull};
 use std::ffi::OsString;
 use std::io::Write;
@@ -30,6 +31,20 @@ pub fn run(options: &Options, after: impl FnOnce(&Outcome)) -> Result<i32> {
         Ended::RunsOn => Ok(0),
         Ended::Exited(status) => Ok(status),
         Ended::Killed { signal } => Ok(end_by(signal)),
+    }
+}
+
+/// What is left of nopal where it has failed: it waits for the program that it has started, and ends as that does.
+#[cfg_attr(test, expect(dead_code))]
+pub fn survive(program: i32) -> i32 {
+    let ending = nopal_process::wait_as_survivor(program);
+    // SAFETY: no handler is installed, only ignored.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+    tell("nopal has failed, and the program ran on untraced");
+    match ending {
+        Ending::Exited(status) => status,
+        Ending::Killed { signal, .. } => end_by(signal),
+        Ending::Unknown => 1,
     }
 }
 

@@ -51,6 +51,7 @@ mod search;
 mod stacks;
 mod start;
 mod stopped;
+mod survivor;
 mod thread;
 
 pub use blocked::share_memory;
@@ -76,4 +77,5 @@ pub use refusal::{
 pub use stacks::Search;
 pub use start::lift_limits;
 pub use stopped::Stopped;
+pub use survivor::{is_survivor, survive, wait_as_survivor};
 pub use thread::{Event, Stop, Thread};

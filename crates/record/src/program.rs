@@ -58,6 +58,7 @@ pub fn record(
             return Err(error);
         }
     };
+    nopal_process::survive(pid);
     let begun = caught(|| {
         let asked = (options, settings, audience);
         begin(asked, &words, files, guarded?, &mut thread)
