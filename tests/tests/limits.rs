@@ -23,9 +23,21 @@ fn assert_unharmed(case: &Case, what: &str) -> String {
 fn whatever_is_limited_the_program_runs() {
     for (resource, values) in [
         (libc::RLIMIT_FSIZE, &[1, 512, 4 * KIB, 64 * KIB][..]),
-        (libc::RLIMIT_NOFILE, &[4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 20, 24]),
+        (
+            libc::RLIMIT_NOFILE,
+            &[4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 20, 24],
+        ),
         (libc::RLIMIT_AS, &[100_000 * KIB, 200_000 * KIB]),
-        (libc::RLIMIT_DATA, &[10_000 * KIB, 20_000 * KIB]),
+        (
+            libc::RLIMIT_DATA,
+            &[
+                3000 * KIB,
+                4000 * KIB,
+                5000 * KIB,
+                10_000 * KIB,
+                20_000 * KIB,
+            ],
+        ),
         (libc::RLIMIT_STACK, &[64 * KIB, 128 * KIB, 256 * KIB]),
         (libc::RLIMIT_NPROC, &[1]),
         (libc::RLIMIT_MEMLOCK, &[0]),

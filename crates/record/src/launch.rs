@@ -12,7 +12,9 @@ use crate::traced::Settings;
 use anyhow::{Context, Result, bail, ensure};
 use nopal_abi::NO_DESCRIPTOR;
 use nopal_beside::both;
-use nopal_process::{Command, Event, LaunchError, Launched, LoaderStop, Mapping, Memory, Stop, Thread};
+use nopal_process::{
+    Command, Event, LaunchError, Launched, LoaderStop, Mapping, Memory, Stop, Thread,
+};
 use nopal_symbols::Image;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;

@@ -172,12 +172,16 @@ impl Session {
                 self.traced.remove(&process);
                 let begun = self.begin(&mut thread);
                 // What control wants is in place before the program runs, too.
-                if let Some(traced) = self.traced.get_mut(&process) {
-                    traced.held = Some(thread);
+                match self.traced.get_mut(&process) {
+                    Some(traced) => traced.held = Some(thread),
+                    None => drop(thread.detach()),
                 }
                 let begun = begun.and_then(|()| self.refresh());
                 if let Some(traced) = self.traced.get_mut(&process) {
                     let _ = traced.held.take().map(Thread::detach);
+                }
+                if begun.is_err() {
+                    self.let_go(process);
                 }
                 begun.context("the program that it runs now is not traced")
             }
