@@ -64,6 +64,7 @@ static void begin(struct nopal_process *process, struct nopal_context *context, 
 	context->reason = 0;
 	context->discarded = 0;
 	context->waiting = 0;
+	context->found_none = 0;
 	if (process->quiet) {
 		context->thread = token;
 		context->process = process->process;

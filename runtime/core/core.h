@@ -74,11 +74,12 @@ bool nopal_ask(struct nopal_process *process, uint32_t what, uint64_t word, int3
 
 struct nopal_patience {
 	uint32_t heartbeat;
-	uint32_t steps;
+	uint32_t steps;         /* waited so far, in the time of the shortest nap */
+	uint32_t nap;           /* steps of the last one */
 	uint32_t heard;         /* step at which the heartbeat last changed */
 };
 
-/* One step of waiting for the tool to change `*word` from `value`. False: the tool is gone or a bound is reached. */
+/* Waits for a while for the tool to change `*word` from `value`. False: the tool is gone or a bound is reached. */
 bool nopal_wait_step(struct nopal_process *process, struct nopal_patience *patience, uint32_t *word, uint32_t value);
 
 /* ---- unwind.c ---- */

@@ -57,8 +57,9 @@ struct nopal_context {
 	uint64_t pointer;       /* the thread pointer that this context belongs to; 0: free */
 	uint64_t begin;         /* counter when the thread was first seen */
 	uint64_t discarded;     /* events lost so far */
-	uint32_t muted;         /* the clock must not be read, nor anything be recorded */
-	uint32_t waiting;       /* in the bounded wait for a free chunk: a handler that comes in between must not wait */
+	uint16_t muted;         /* the clock must not be read, nor anything be recorded */
+	uint16_t waiting;       /* in the bounded wait for a free chunk: a handler that comes in between must not wait */
+	uint32_t found_none;    /* region->freed before a search that found no chunk free: unless it has changed, none is; 0: unknown */
 	uint64_t forgotten;     /* ranges given up so far, times 2 */
 	uint64_t slots[NOPAL_DEPTH_LIMIT];
 };

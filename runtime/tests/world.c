@@ -46,6 +46,7 @@ void world_begin(uint32_t chunks)
 	region = memory;
 	region->version = NOPAL_ABI_VERSION;
 	region->chunk_count = chunks;
+	region->freed = 1;
 	region->state_offset = sizeof *region;
 	region->chunk_offset = NOPAL_CHUNK_BYTES;
 	process = (struct nopal_process){

@@ -62,7 +62,8 @@ fn rust_structures() -> Numbers {
         state what process thread word descriptor reserved);
     structure!(numbers, Region, "nopal_region":
         version chunk_count state_offset chunk_offset when_full tool_gone heartbeat bell threads_untraced
-        stacks_unmirrored threads_muted head tool guardian lost requests);
+        stacks_unmirrored threads_muted head tool guardian lost requests
+        first_free freed waited_in_vain unanswered_executions unanswered_libraries);
     numbers
 }
 

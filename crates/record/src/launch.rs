@@ -12,7 +12,7 @@ use nopal_abi::NO_DESCRIPTOR;
 use nopal_process::{Command, Event, Launched, LoaderStop, Mapping, Memory, Stop, Thread};
 use nopal_symbols::Image;
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -188,12 +188,20 @@ pub fn traceable(process: i32) -> Result<Image> {
 pub fn may_follow(question: &Question) -> bool {
     let follow = || -> Result<bool> {
         let metadata = program_file(question)?.metadata()?;
-        // SAFETY: geteuid cannot fail.
-        let ours = unsafe { libc::geteuid() };
-        let keeps_rights = metadata.mode() & SET_ID == 0 || ours == 0;
-        Ok(metadata.is_file() && metadata.mode() & 0o111 != 0 && keeps_rights)
+        Ok(metadata.is_file() && metadata.mode() & 0o111 != 0 && keeps_rights(&metadata))
     };
     follow().unwrap_or(false)
+}
+
+/// Whether it is not followed for its rights.
+pub fn is_set_id(question: &Question) -> bool {
+    let metadata = program_file(question).and_then(|path| Ok(path.metadata()?));
+    metadata.is_ok_and(|metadata| metadata.is_file() && !keeps_rights(&metadata))
+}
+
+fn keeps_rights(metadata: &Metadata) -> bool {
+    // SAFETY: geteuid cannot fail.
+    metadata.mode() & SET_ID == 0 || unsafe { libc::geteuid() } == 0
 }
 
 /// A path by which the tool finds the file that a process is about to execute.

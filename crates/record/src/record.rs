@@ -16,6 +16,7 @@ use crate::places::markers;
 use crate::session::Session;
 use crate::session::signals::{Signals, send_signal};
 use crate::session::steer::Handle;
+use crate::session::unfollowed::Unfollowed;
 use crate::traced::Settings;
 use anyhow::{Error, Result, anyhow, bail, ensure};
 use nopal_abi::{WHEN_FULL_BLOCK, WHEN_FULL_DROP};
@@ -255,6 +256,7 @@ fn session(
         traced: HashMap::new(),
         guardian,
         warnings: Vec::new(),
+        unfollowed: Unfollowed::default(),
         asked,
         attached: None,
         main,

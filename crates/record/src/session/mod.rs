@@ -9,16 +9,19 @@ pub mod serve;
 pub mod signals;
 pub mod steer;
 pub mod trigger;
+pub mod unfollowed;
 
 use crate::collecting::drain::{Drain, Shared};
 use crate::collecting::notes::{self, counter, note};
 use crate::guardian::Guardian;
 use crate::launch::{self, Arrived};
+use crate::memory::region::Region;
 use crate::options::{Ended, Options};
 use crate::places::files::Files;
 use crate::places::fitting::Planned;
 use crate::session::signals::{Signals, send_signal};
 use crate::session::steer::Work;
+use crate::session::unfollowed::Unfollowed;
 use crate::text::remove;
 use crate::traced::{Settings, Traced, Workshop};
 use anyhow::{Result, ensure};
@@ -50,6 +53,7 @@ pub struct Session {
     pub(crate) traced: HashMap<i32, Traced>,
     pub(crate) guardian: Guardian,
     pub(crate) warnings: Vec<String>,
+    pub(crate) unfollowed: Unfollowed,
     pub(crate) asked: Receiver<Work>,
     /// The process that ran before us, where there is one: it is let go when the session ends, not waited for.
     pub(crate) attached: Option<i32>,
@@ -81,7 +85,10 @@ impl Session {
     pub(crate) fn begin(&mut self, thread: &mut Thread) -> Result<()> {
         match launch::arrive(thread, &mut self.files, &self.settings)? {
             Some(arrived) => self.begin_at_start(thread, arrived),
-            None => Ok(()),
+            None => {
+                self.unfollowed.add(thread.pid(), Unfollowed::ENDED);
+                Ok(())
+            }
         }
     }
 
@@ -131,11 +138,7 @@ impl Session {
 
     /// Events that were not recorded so far, for want of room.
     pub fn lost(&self) -> u64 {
-        self.shared
-            .regions()
-            .iter()
-            .map(|region| region.lost())
-            .sum()
+        self.shared.counts().lost
     }
 
     /// Serves the traced processes until the last one has ended, or the user wants no more. Returns how the program
@@ -151,6 +154,7 @@ impl Session {
         self.files.let_pages_go();
         let mut ended = None;
         let mut looked = Instant::now();
+        let mut looked_around = looked;
         let deadline = self.options.time.map(|time| looked + time);
         let (mut nap, mut heard) = (SHORTEST_NAP, Vec::new());
         loop {
@@ -164,6 +168,10 @@ impl Session {
                 for question in region.questions() {
                     self.answer(region, &question);
                 }
+            }
+            if looked_around.elapsed() > LOOK_AROUND {
+                looked_around = Instant::now();
+                self.look_around(&regions);
             }
             self.name_processes();
             self.work();
@@ -244,6 +252,25 @@ impl Session {
         }
         let ours = [std::process::id() as i32, self.guardian.process()];
         remove::processes_with(&regions, &ours)
+    }
+
+    /// Forgets what is no more, so that a session does not grow with each process that it has seen.
+    fn look_around(&mut self, regions: &[Arc<Region>]) {
+        for region in regions {
+            region.free_answered(|process, thread| !nopal_process::thread_alive(process, thread));
+        }
+        for region in self.shared.take_past() {
+            self.guardian.forget(&region);
+        }
+        let main = self.main;
+        let others = self.traced.keys().filter(|process| **process != main);
+        let gone: Vec<i32> = others
+            .copied()
+            .filter(|process| !nopal_process::alive(*process))
+            .collect();
+        for process in gone {
+            self.ended(process, None);
+        }
     }
 
     pub(crate) fn ended(&mut self, process: i32, status: Option<Ended>) {

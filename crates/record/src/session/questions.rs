@@ -5,6 +5,7 @@ use crate::memory::region::{Question, Region};
 use crate::places::modules::{HANDLES_STACKS, process_handles_stacks};
 use crate::session::Session;
 use crate::session::lock;
+use crate::session::unfollowed::Unfollowed;
 use crate::text::remove;
 use crate::text::unwrap;
 use crate::traced::{Traced, Workshop};
@@ -15,11 +16,17 @@ use std::sync::Arc;
 
 impl Session {
     pub(crate) fn answer(&mut self, region: &Arc<Region>, question: &Question) {
+        // Others were answered before it.
+        if !region.is_waiting(question) {
+            return;
+        }
         // In a PID namespace of its own a process has a number that is another's out here, which must not be touched.
         if !remove::has_mapped(question.process, region) {
+            if question.what == ASK_EXEC && self.asks_from_elsewhere(region, question) {
+                self.unfollowed
+                    .add(region.process(), Unfollowed::ELSEWHERE);
+            }
             region.answer(question);
-            self.warnings
-                .push("a process in another PID namespace was not followed further".into());
             return;
         }
         // Each question is answered once: its place may be another question's by the next moment.
@@ -50,10 +57,25 @@ impl Session {
                 Ok(())
             }
         };
-        if let Err(error) = served {
-            self.warnings
-                .push(format!("process {}: {error:#}", question.process));
+        match served {
+            Err(error) if question.what == ASK_EXEC => {
+                self.unfollowed.add(question.process, format!("{error:#}"));
+            }
+            Err(error) => self
+                .warnings
+                .push(format!("process {}: {error:#}", question.process)),
+            Ok(()) => {}
         }
+    }
+
+    /// Whether a thread asks that calls itself by numbers of a PID namespace of its own; and was not just killed.
+    fn asks_from_elsewhere(&self, region: &Arc<Region>, question: &Question) -> bool {
+        let ours = [std::process::id() as i32, self.guardian.process()];
+        remove::processes_with(std::slice::from_ref(region), &ours)
+            .into_iter()
+            .filter_map(|process| nopal_process::status(process).ok())
+            .filter(|status| status.namespace_ids.len() > 1)
+            .any(|status| status.namespace_ids.last() == Some(&question.process))
     }
 
     /// The process that asks: known, or a forked child of one that is.
@@ -159,6 +181,9 @@ impl Session {
 
     fn exec(&mut self, region: &Arc<Region>, question: &Question) -> Result<()> {
         let follows = self.options.follow_exec && launch::may_follow(question);
+        if self.options.follow_exec && !follows && launch::is_set_id(question) {
+            self.unfollowed.add(question.process, Unfollowed::SET_ID);
+        }
         let follower = follows
             .then(|| ExecFollower::seize(question.process, question.thread))
             .transpose();
@@ -179,7 +204,7 @@ impl Session {
                 if let Some(traced) = self.traced.get_mut(&process) {
                     let _ = traced.held.take().map(Thread::detach);
                 }
-                begun.context("the program that it runs now is not traced")
+                begun
             }
             Followed::Failed(_) | Followed::Ended(_) => Ok(()),
         }
