@@ -74,12 +74,12 @@ static void waiting_threads_lose_nothing(void)
 	world_begin(2);
 	region->when_full = NOPAL_WHEN_FULL_BLOCK;
 	waits = 0;
-	act_after = 5000;
+	act_after = 200;
 	sim.in_wait = tool_acts_at_last;
 	play_down(SLOT, 10);
 	while (!waits)
 		play(NOPAL_KIND_ENTRY, SLOT);
-	CHECK(waits == 5000);
+	CHECK(waits == 200);
 	play_down(SLOT, 10);
 	CHECK(lost_events() == 0);
 	world_end(0);

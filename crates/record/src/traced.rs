@@ -11,7 +11,7 @@ use crate::places::chosen::Chosen;
 use crate::places::files::Files;
 use crate::places::mark::Marked;
 use crate::places::markers;
-use crate::places::modules::{self, entries_only, extent};
+use crate::places::modules::{self, Known, entries_only, extent};
 use crate::text::change::Change;
 use crate::text::inserted::Inserted;
 use crate::text::journal::mirrored_parts;
@@ -19,7 +19,7 @@ use anyhow::{Context, Result};
 use nopal_agent::{Immediates, ProcessHead, Recorder, STACK_PART_BYTES, UNWINDERS, UnwinderEntry};
 use nopal_control::Probe;
 use nopal_plan::Site;
-use nopal_process::{Mapping, Memory, Thread};
+use nopal_process::{Mapping, Memory, Module, Thread};
 use nopal_trace::{Note, Writer};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
@@ -72,6 +72,7 @@ pub struct Traced {
     /// What is mapped, while the process stands still as it did when it began to be traced.
     pub(crate) space: Option<Space>,
     pub modules: Vec<Loaded>,
+    pub(crate) known: Known,
     /// The jumps in the text, by address.
     pub changes: Inserted,
     /// The changes to libraries that were unloaded, by file and base: loaded there again, they find their thunks.
@@ -172,6 +173,7 @@ impl Traced {
             places,
             space: Some(space),
             modules: Vec::new(),
+            known: Known::default(),
             changes: Inserted::default(),
             taken_out: Vec::new(),
             probe_sites: HashMap::new(),
@@ -197,6 +199,7 @@ impl Traced {
             places,
             space: None,
             modules: self.modules.clone(),
+            known: self.known.clone(),
             changes: self.changes.clone(),
             taken_out: self.taken_out.clone(),
             probe_sites: self.probe_sites.clone(),
@@ -210,20 +213,19 @@ impl Traced {
         })
     }
 
-    /// The loader has changed the list of libraries; `thread` waits in the runtime.
-    pub fn libraries_changed(
+    /// The loader has changed the list of libraries, and `modules` are mapped now. Forgets what is gone, and returns
+    /// what is new.
+    pub fn look_at_libraries(
         &mut self,
-        thread: &mut Thread,
+        modules: &[Module],
         workshop: &mut Workshop,
-    ) -> Result<()> {
-        let now = modules::loaded(self.process, workshop)?;
-        let same = |a: &Loaded, b: &Loaded| a.base == b.base && a.file.index == b.file.index;
-        let gone: Vec<Loaded> = self
-            .modules
-            .iter()
-            .filter(|old| !now.iter().any(|new| same(old, new)))
-            .cloned()
-            .collect();
+    ) -> Result<Vec<Loaded>> {
+        let now = modules::loaded(self.process, modules, &mut self.known, workshop)?;
+        let key = |module: &Loaded| (module.base, module.file.index);
+        let there: HashSet<_> = now.iter().map(key).collect();
+        let before: HashSet<_> = self.modules.iter().map(key).collect();
+        let is_gone = |old: &&Loaded| !there.contains(&key(old));
+        let gone: Vec<Loaded> = self.modules.iter().filter(is_gone).cloned().collect();
         for module in &gone {
             let range = extent(module);
             self.taken_out
@@ -243,23 +245,26 @@ impl Traced {
                 },
             )?;
         }
-        self.modules
-            .retain(|old| now.iter().any(|new| same(old, new)));
-        let new: Vec<Loaded> = now
-            .into_iter()
-            .filter(|new| !self.modules.iter().any(|old| same(old, new)))
-            .collect();
-        if new.is_empty() {
-            return Ok(());
-        }
-        let known = self.modules.iter().chain(&new).cloned().collect::<Vec<_>>();
-        workshop.want_statics(&new);
+        self.modules.retain(|old| there.contains(&key(old)));
+        let is_new = |new: &Loaded| !before.contains(&key(new));
+        Ok(now.into_iter().filter(is_new).collect())
+    }
+
+    /// Traces what is new; `thread` stands still in the runtime.
+    pub fn add_libraries(
+        &mut self,
+        new: &[Loaded],
+        thread: &mut Thread,
+        workshop: &mut Workshop,
+    ) -> Result<()> {
+        let known = self.modules.iter().chain(new).cloned().collect::<Vec<_>>();
+        workshop.want_statics(new);
         if let Err(error) = workshop.files.place_probes(&known, workshop.writer) {
             workshop.warnings.push(format!("{error:#}"));
         }
-        let imports = self.imports(&new);
-        let chosen = self.make_room(&new, &imports, thread, workshop)?;
-        let changes = self.add_modules(&new, chosen, &imports, workshop)?;
+        let imports = self.imports(new);
+        let chosen = self.make_room(new, &imports, thread, workshop)?;
+        let changes = self.add_modules(new, chosen, &imports, workshop)?;
         self.insert_at_rest(changes, workshop)?;
         workshop.tell_unplaced();
         self.settle_semaphores(workshop)

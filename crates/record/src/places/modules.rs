@@ -6,6 +6,7 @@ use crate::places::hooks;
 use crate::traced::Workshop;
 use anyhow::Result;
 use nopal_process::Module;
+use std::collections::HashMap;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -18,11 +19,10 @@ pub fn extent(module: &Loaded) -> Range<u64> {
 pub const HANDLES_STACKS: &str =
     "this program copies or walks its stacks itself: its entries only are recorded";
 
-/// Whether a process has loaded a library of which the name tells that it does.
-pub fn process_handles_stacks(process: i32) -> Result<bool> {
-    let modules = nopal_process::modules(process)?;
+/// Whether one of them is a library of which the name tells that it does.
+pub fn some_handle_stacks(modules: &[Module]) -> bool {
     let mut names = modules.iter().map(|module| module.path.to_string_lossy());
-    Ok(names.any(|name| name_tells(&name)))
+    names.any(|name| name_tells(&name))
 }
 
 const UNWINDS_ALONE: &str = "this static program has no symbols by which its unwinder could be found: its entries only are recorded";
@@ -64,37 +64,77 @@ pub fn expect(process: i32, files: &mut Files) {
     }
 }
 
-/// The files with code that a process has mapped, opened and planned; its executable first. The trace knows them.
-pub fn loaded(process: i32, workshop: &mut Workshop) -> Result<Vec<Loaded>> {
-    let modules = planned(process, workshop.files)?;
-    workshop.files.tell(workshop.writer)?;
-    Ok(modules)
+/// What a process has mapped with code in it, by base, and what it is; `None`: it is no file that can be planned.
+/// What is mapped as it was before need not be looked at again: between two such looks the loader has said what it
+/// unloads.
+#[derive(Clone, Default)]
+pub struct Known(HashMap<u64, (Identity, Option<Loaded>)>);
+
+/// Device, inode and path of a file.
+type Identity = (u64, u64, PathBuf);
+
+fn identity(module: &Module) -> Identity {
+    (module.device, module.inode, module.path.clone())
 }
 
-/// The same, for no trace yet. Nothing is touched.
+/// The files with code among `modules` of a process, opened and planned; its executable first. The trace knows them.
+pub fn loaded(
+    process: i32,
+    modules: &[Module],
+    known: &mut Known,
+    workshop: &mut Workshop,
+) -> Result<Vec<Loaded>> {
+    let modules = modules.iter().filter(|module| module.executable());
+    let is_known = |module: &&Module| {
+        let same = known.0.get(&module.base);
+        same.is_some_and(|(known, _)| *known == identity(module))
+    };
+    let (old, new): (Vec<&Module>, Vec<&Module>) = modules.partition(is_known);
+    let mut now = HashMap::with_capacity(old.len() + new.len());
+    for module in old {
+        now.extend(known.0.remove_entry(&module.base));
+    }
+    if !new.is_empty() {
+        for (module, loaded) in new.iter().zip(plan(process, &new, workshop.files)?) {
+            now.insert(module.base, (identity(module), loaded));
+        }
+        workshop.files.tell(workshop.writer)?;
+    }
+    known.0 = now;
+    let loaded = known.0.values().filter_map(|(_, loaded)| loaded.clone());
+    let mut loaded: Vec<Loaded> = loaded.collect();
+    loaded.sort_by_key(|module| (!module.executable, module.base));
+    Ok(loaded)
+}
+
+/// All that a process has mapped, for no trace yet. Nothing is touched.
 pub fn planned(process: i32, files: &mut Files) -> Result<Vec<Loaded>> {
+    let modules = nopal_process::modules(process)?;
+    let modules: Vec<&Module> = modules.iter().filter(|it| it.executable()).collect();
+    let planned = plan(process, &modules, files)?.into_iter();
+    let mut loaded: Vec<Loaded> = planned.flatten().collect();
+    loaded.sort_by_key(|module| !module.executable);
+    Ok(loaded)
+}
+
+/// Of each of `modules`, which have code.
+fn plan(process: i32, modules: &[&Module], files: &mut Files) -> Result<Vec<Option<Loaded>>> {
     let executable = nopal_process::executable(process)?;
-    let modules: Vec<_> = nopal_process::modules(process)?
-        .into_iter()
-        .filter(Module::executable)
-        .collect();
     let paths: Vec<(PathBuf, PathBuf)> = modules
         .iter()
         .map(|module| (openable(process, module), module.path.clone()))
         .collect();
-    let mut loaded = Vec::new();
-    for (file, module) in files.open(&paths).into_iter().zip(&modules) {
-        let Ok(file) = file else { continue };
-        let base = module.base.wrapping_sub(file.extent().start);
-        loaded.push(Loaded {
+    let loaded = files.open(&paths).into_iter().zip(modules);
+    let loaded = loaded.map(|(file, module)| {
+        let file = file.ok()?;
+        Some(Loaded {
             executable: module.path == executable,
             name: module.path.display().to_string(),
-            base,
+            base: module.base.wrapping_sub(file.extent().start),
             file,
-        });
-    }
-    loaded.sort_by_key(|module| !module.executable);
-    Ok(loaded)
+        })
+    });
+    Ok(loaded.collect())
 }
 
 /// A path by which the tool opens the very file that is mapped, also in another mount namespace, and an executable that

@@ -2,7 +2,7 @@
 
 use crate::launch;
 use crate::memory::region::{Question, Region};
-use crate::places::modules::{HANDLES_STACKS, process_handles_stacks};
+use crate::places::modules::{HANDLES_STACKS, some_handle_stacks};
 use crate::session::Session;
 use crate::session::lock;
 use crate::session::unfollowed::Unfollowed;
@@ -11,7 +11,7 @@ use crate::text::unwrap;
 use crate::traced::{Traced, Workshop};
 use anyhow::{Context, Result};
 use nopal_abi::{ASK_EXEC, ASK_LIBRARIES, ASK_LOCK, ASK_TRAPS};
-use nopal_process::{ExecFollower, Followed, Options as Trace, Thread};
+use nopal_process::{ExecFollower, Followed, Mapping, Options as Trace, Thread};
 use std::sync::Arc;
 
 impl Session {
@@ -21,7 +21,8 @@ impl Session {
             return;
         }
         // In a PID namespace of its own a process has a number that is another's out here, which must not be touched.
-        if !remove::has_mapped(question.process, region) {
+        let maps = nopal_process::maps(question.process).unwrap_or_default();
+        if !remove::is_mapped(&maps, region) {
             if question.what == ASK_EXEC && self.asks_from_elsewhere(region, question) {
                 self.unfollowed
                     .add(region.process(), Unfollowed::ELSEWHERE);
@@ -33,7 +34,7 @@ impl Session {
         let served = match question.what {
             ASK_EXEC => self.exec(region, question),
             ASK_LIBRARIES => {
-                let changed = self.libraries_changed(region, question);
+                let changed = self.libraries_changed(region, question, maps);
                 region.answer(question);
                 changed
             }
@@ -92,10 +93,14 @@ impl Session {
         self.traced.get_mut(&process).context("unknown process")
     }
 
-    fn libraries_changed(&mut self, region: &Arc<Region>, question: &Question) -> Result<()> {
-        if !self.asker(region, question.process)?.entry_only
-            && process_handles_stacks(question.process)?
-        {
+    fn libraries_changed(
+        &mut self,
+        region: &Arc<Region>,
+        question: &Question,
+        maps: Vec<Mapping>,
+    ) -> Result<()> {
+        let modules = nopal_process::modules_among(maps);
+        if !self.asker(region, question.process)?.entry_only && some_handle_stacks(&modules) {
             self.warnings.push(HANDLES_STACKS.into());
             self.wrap_nothing_more(region)?;
         }
@@ -109,9 +114,14 @@ impl Session {
             warnings: &mut self.warnings,
         };
         let wrapped = !traced.entry_only;
-        let changed = with_thread(question, |thread| {
-            traced.libraries_changed(thread, &mut workshop)
-        });
+        let changed = traced
+            .look_at_libraries(&modules, &mut workshop)
+            .and_then(|new| match new.is_empty() {
+                true => Ok(()),
+                false => with_thread(question, |thread| {
+                    traced.add_libraries(&new, thread, &mut workshop)
+                }),
+            });
         let wraps = !traced.entry_only;
         self.traced.insert(question.process, traced);
         if wrapped && !wraps {

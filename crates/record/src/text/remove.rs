@@ -10,7 +10,7 @@ use crate::text::traps;
 use crate::traced::under_new_filter;
 use anyhow::Result;
 use nopal_agent::STACK_PART_BYTES;
-use nopal_process::{Memory, Pages, Stopped};
+use nopal_process::{Mapping, Memory, Pages, Stopped};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -255,10 +255,14 @@ pub fn processes_with(regions: &[Arc<Region>], ours: &[i32]) -> Vec<i32> {
 }
 
 pub fn has_mapped(process: i32, region: &Region) -> bool {
-    nopal_process::maps(process)
-        .is_ok_and(|maps| maps.iter().any(|map| is_region(map, &[region.inode()])))
+    nopal_process::maps(process).is_ok_and(|maps| is_mapped(&maps, region))
 }
 
-fn is_region(map: &nopal_process::Mapping, inodes: &[u64]) -> bool {
+/// Whether a process with these mappings has it.
+pub fn is_mapped(maps: &[Mapping], region: &Region) -> bool {
+    maps.iter().any(|map| is_region(map, &[region.inode()]))
+}
+
+fn is_region(map: &Mapping, inodes: &[u64]) -> bool {
     map.shared && map.writable && inodes.contains(&map.inode)
 }
