@@ -167,7 +167,7 @@ struct nopal_region {
 	struct nopal_request requests[NOPAL_REQUESTS];
 	uint32_t first_free;        /* where the search for a free chunk begins: a guess at the first, which may be wrong */
 	uint32_t freed;             /* a futex: from 1 on, adds 1 after each chunk that becomes free */
-	uint32_t waited_in_vain;    /* `freed` when a thread has waited for its first chunk as long as it may; 0: none has */
+	uint32_t waited_in_vain;    /* `freed` when a thread has waited for a chunk as long as it may; 0: none has */
 	uint32_t unanswered_executions; /* questions of which the asker has heard nothing, and went on */
 	uint32_t unanswered_libraries;
 	uint32_t reserved;

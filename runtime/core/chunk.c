@@ -64,8 +64,8 @@ static struct nopal_chunk_header *take(struct nopal_region *region, const struct
 }
 
 /* Where threads drop rather than wait, each waits once in its life, for its first chunk, less than half a second:
- * without it a burst of short threads would leave no trace of some of them. When one has done so in vain, the others
- * wait again when a chunk has become free. */
+ * without it a burst of short threads would leave no trace of some of them. When one has waited in vain as long as it
+ * may, in any mode, nobody waits before a chunk has become free: all may be held by threads that sleep. */
 #define STEPS_FOR_FIRST 3000
 
 static struct nopal_chunk_header *take_or_wait(struct nopal_process *process, struct nopal_context *context)
@@ -84,15 +84,14 @@ static struct nopal_chunk_header *take_or_wait(struct nopal_process *process, st
 			context->found_none = freed;
 		if (chunk || !may_wait)
 			break;
-		if (!blocks) {
-			if (patience.steps >= STEPS_FOR_FIRST)
-				__atomic_store_n(&region->waited_in_vain, freed, __ATOMIC_RELAXED);
-			if (__atomic_load_n(&region->waited_in_vain, __ATOMIC_RELAXED) == freed)
-				break;
-		}
-		context->waiting = 1;
-		if (!nopal_wait_step(process, &patience, &region->freed, freed))
+		if (__atomic_load_n(&region->waited_in_vain, __ATOMIC_RELAXED) == freed)
 			break;
+		context->waiting = 1;
+		if ((!blocks && patience.steps >= STEPS_FOR_FIRST) ||
+		    !nopal_wait_step(process, &patience, &region->freed, freed)) {
+			__atomic_store_n(&region->waited_in_vain, freed, __ATOMIC_RELAXED);
+			break;
+		}
 	}
 	if (may_wait)
 		context->waiting = 0;

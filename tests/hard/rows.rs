@@ -1,6 +1,6 @@
 //! The programs, by what makes them hard.
 
-use nopal_tests::{Case, Program, compile, library, nopal, sources, target_directory};
+use nopal_tests::{Case, Program, compile, copies, library, nopal, sources, target_directory};
 
 /// A program that breaks tracers. `case` panics where it cannot be built here.
 pub struct Row {
@@ -15,7 +15,21 @@ const fn row(name: &'static str, case: fn() -> Case) -> Row {
 pub const ROWS: &[Row] = &[
     row("exceptions, also across libraries", || exceptions(&[])),
     row("exceptions out of signal handlers", || {
-        let flags = ["-fnon-call-exceptions"];
+        let flags = ["-fnon-call-exceptions"    row("50 threads that vfork and execute 2,000 programs", || {
+        plain("spawning").arguments(["50", "2000", "/bin/true"])
+    }),
+    row("5,000 threads at once", || {
+        plain("threads")
+            .arguments(["5000", "5000"])
+            .options(["--buffer", "400M"])
+    }),
+    row("300 libraries, one after the other", || {
+        let directory = copies("library.c", "plugin", 300);
+        plain("plugins")
+            .arguments([directory.as_os_str(), "300".as_ref()])
+            .options(["--libs"])
+    }),
+];
         Case::new(cxx("non_call_exceptions", &flags)).refused("fault")
     }),
     row("an exception that meets noexcept", || terminate("noexcept")),

@@ -75,6 +75,21 @@ pub fn example(package: &str, name: &str) -> Program {
     Program::installed(directory.join("release/examples").join(name))
 }
 
+/// `lib{NAME}0.so` and so on, `count` copies of a library from a source; returns the directory that holds them.
+pub fn copies(source: &str, name: &str, count: usize) -> PathBuf {
+    let (directory, library) = library(source);
+    for number in 0..count {
+        let copy = directory.join(format!("lib{name}{number}.so"));
+        if !copy.exists() {
+            // Another test run may do the same.
+            let own = tempfile::NamedTempFile::new_in(&directory).expect("a file can be made");
+            std::fs::copy(&library, own.path()).expect("the library can be copied");
+            own.persist(&copy).expect("within one directory");
+        }
+    }
+    directory
+}
+
 /// `lib{STEM}.so` from a source; returns the directory that holds it and its path.
 pub fn library(source: &str) -> (PathBuf, PathBuf) {
     let stem = Path::new(source)
