@@ -15,21 +15,7 @@ const fn row(name: &'static str, case: fn() -> Case) -> Row {
 pub const ROWS: &[Row] = &[
     row("exceptions, also across libraries", || exceptions(&[])),
     row("exceptions out of signal handlers", || {
-        let flags = ["-fnon-call-exceptions"    row("50 threads that vfork and execute 2,000 programs", || {
-        plain("spawning").arguments(["50", "2000", "/bin/true"])
-    }),
-    row("5,000 threads at once", || {
-        plain("threads")
-            .arguments(["5000", "5000"])
-            .options(["--buffer", "400M"])
-    }),
-    row("300 libraries, one after the other", || {
-        let directory = copies("library.c", "plugin", 300);
-        plain("plugins")
-            .arguments([directory.as_os_str(), "300".as_ref()])
-            .options(["--libs"])
-    }),
-];
+        let flags = ["-fnon-call-exceptions"];
         Case::new(cxx("non_call_exceptions", &flags)).refused("fault")
     }),
     row("an exception that meets noexcept", || terminate("noexcept")),
@@ -172,6 +158,20 @@ pub const ROWS: &[Row] = &[
             "import gevent\njobs = [gevent.spawn(lambda n: (gevent.sleep(0), n * n)[1], n) \
              for n in range(100)]\ngevent.joinall(jobs)\nprint(sum(job.value for job in jobs))",
         )
+    }),
+    row("50 threads that vfork and execute 2,000 programs", || {
+        plain("spawning").arguments(["50", "2000", "/bin/true"])
+    }),
+    row("5,000 threads at once", || {
+        plain("threads")
+            .arguments(["5000", "5000"])
+            .options(["--buffer", "400M"])
+    }),
+    row("300 libraries, one after the other", || {
+        let directory = copies("library.c", "plugin", 300);
+        plain("plugins")
+            .arguments([directory.as_os_str(), "300".as_ref()])
+            .options(["--libs"])
     }),
 ];
 

@@ -5,9 +5,11 @@
 
 #define CALLS 10
 
+static volatile int called;
+
 KEPT static int callback(int n)
 {
-	EFFECT();
+	called++;
 	return 2 * n;
 }
 

@@ -5,8 +5,8 @@ use crate::memory::shared_memory::{SharedMemory, lengthen};
 use anyhow::{Context, Result, ensure};
 use nopal_abi::{
     ABI_VERSION, CHUNK_BYTES, CHUNK_FREE, CHUNK_FULL, CHUNK_OWNED, CHUNK_STATE_MASK, ChunkHeader,
-    LOST_COUNTERS, REQUEST_DONE, REQUEST_FREE, REQUEST_GRANTED, REQUEST_WAITING, REQUESTS, RESYNC_BYTES,
-    Region as Layout, Request,
+    LOST_COUNTERS, REQUEST_DONE, REQUEST_FREE, REQUEST_GRANTED, REQUEST_WAITING, REQUESTS,
+    RESYNC_BYTES, Region as Layout, Request,
 };
 use std::mem::offset_of;
 use std::ops::Add;

@@ -53,10 +53,8 @@ impl Session {
             stacks_unmirrored: stacks,
             ..
         } = counts;
-        self.unfollowed.add_many(
-            Unfollowed::UNANSWERED,
-            counts.executions_unanswered,
-        );
+        self.unfollowed
+            .add_many(Unfollowed::UNANSWERED, counts.executions_unanswered);
         self.warnings.extend(self.unfollowed.told());
         if counts.libraries_unanswered > 0 {
             self.warnings.push(format!(

@@ -24,8 +24,7 @@ impl Session {
         let maps = nopal_process::maps(question.process).unwrap_or_default();
         if !remove::is_mapped(&maps, region) {
             if question.what == ASK_EXEC && self.asks_from_elsewhere(region, question) {
-                self.unfollowed
-                    .add(region.process(), Unfollowed::ELSEWHERE);
+                self.unfollowed.add(region.process(), Unfollowed::ELSEWHERE);
             }
             region.answer(question);
             return;

@@ -16,7 +16,8 @@ struct Alike {
 impl Unfollowed {
     pub const UNANSWERED: &str = "nopal did not get to follow it in time";
     pub const ELSEWHERE: &str = "processes in a PID namespace of their own are not followed";
-    pub const SET_ID: &str = "it runs with the rights of its owner, which the kernel takes away from a traced program";
+    pub const SET_ID: &str =
+        "it runs with the rights of its owner, which the kernel takes away from a traced program";
     pub const ENDED: &str = "it was ended before it ran any of its code";
 
     pub fn add(&mut self, process: i32, reason: impl Into<String>) {
@@ -37,7 +38,9 @@ impl Unfollowed {
             let first = alike.process;
             let first = first.map(|process| format!("process {process}"));
             match (alike.count, first) {
-                (1, Some(first)) => format!("a program that was executed is not traced ({first}): {reason}"),
+                (1, Some(first)) => {
+                    format!("a program that was executed is not traced ({first}): {reason}")
+                }
                 (1, None) => format!("a program that was executed is not traced: {reason}"),
                 (count, Some(first)) => format!(
                     "{count} programs that were executed are not traced (one was {first}): {reason}"
