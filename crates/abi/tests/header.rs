@@ -63,7 +63,7 @@ fn rust_structures() -> Numbers {
     structure!(numbers, Region, "nopal_region":
         version chunk_count state_offset chunk_offset when_full tool_gone heartbeat bell threads_untraced
         stacks_unmirrored threads_muted head tool guardian lost requests
-        first_free freed waited_in_vain unanswered_executions unanswered_libraries);
+        first_free freed waited_in_vain unanswered_executions unanswered_libraries reserved);
     numbers
 }
 
