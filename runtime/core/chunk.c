@@ -109,7 +109,7 @@ bool nopal_chunk_switch(struct nopal_process *process, struct nopal_context *con
 			uint32_t bytes)
 {
 	struct nopal_region *region = process->region;
-	for (;;) {
+	for (uint32_t attempt = 0; attempt < NOPAL_ATTEMPTS; attempt++) {
 		uint64_t seen[2] = { 0, 0 };
 		arch_compare_exchange_pair_local(&context->position, seen, 0, 0);
 		uint64_t old = seen[0], sequence = seen[1];
@@ -150,4 +150,5 @@ bool nopal_chunk_switch(struct nopal_process *process, struct nopal_context *con
 		port_race_point("chunk given back");
 		__atomic_store_n(state_of(region, chunk), NOPAL_CHUNK_FREE, __ATOMIC_RELEASE);
 	}
+	return false;
 }

@@ -20,10 +20,15 @@ void nopal_lose(struct nopal_process *process, struct nopal_context *context);
 
 /* ---- record.c ---- */
 
-/* Called by a thunk whose fast path cannot record the event of `word` (kind | site << 4) at `slot`, for a record of
- * `bytes`. Returns 0: try again, what was missing is there, or was; 1: the event is dealt with or lost, and an entry
- * must not be wrapped. With a `word` of 0 nothing is recorded, also where there is no mirror: then 0, with span 0. */
-int nopal_prepare(uint64_t slot, uint32_t word, uint32_t bytes);
+/* How often an event is begun again because a signal handler has recorded in between. A program that steps through
+ * itself may have one at every instruction, so that no event would ever be done: it is lost then. */
+#define NOPAL_ATTEMPTS 8
+
+/* Called by a thunk whose fast path cannot record the event of `word` (kind | site << 4, and above
+ * NOPAL_ATTEMPT_SHIFT how often this was called for it before) at `slot`, for a record of `bytes`. Returns 0: try
+ * again, what was missing is there, or was; 1: the event is dealt with or lost, and an entry must not be wrapped. With a
+ * `word` of 0 nothing is recorded, also where there is no mirror: then 0, with span 0. */
+int nopal_prepare(uint64_t slot, uint64_t word, uint32_t bytes);
 
 /* ---- chunk.c ---- */
 
@@ -39,7 +44,7 @@ static inline struct nopal_chunk_header *nopal_chunk_of(uint64_t position)
 }
 
 /* Gives `context` a chunk with room for `bytes`, beginning with a resync record of slot and stack. False where none is
- * to be had. */
+ * to be had, or handlers have taken each that there was. */
 bool nopal_chunk_switch(struct nopal_process *process, struct nopal_context *context, uint64_t slot, uint64_t stack,
 			uint32_t bytes);
 
@@ -56,6 +61,9 @@ bool nopal_range_exchange(struct nopal_context *context, struct nopal_range from
 
 /* The same, to a range of span 0 that is like no other, which *known becomes. */
 bool nopal_range_forget(struct nopal_context *context, struct nopal_range *known);
+
+/* The thread's next event comes to the slow path. */
+void nopal_range_forget_any(struct nopal_context *context);
 
 enum nopal_stack {
 	NOPAL_STACK_SAME,

@@ -18,15 +18,6 @@
 #define SYSTEM_CALL_EXECVE 59
 #define SYSTEM_CALL_EXECVEAT 322
 
-/* The thread's next event comes to the slow path. */
-static void forget_stack(struct nopal_context *context)
-{
-	struct nopal_range known;
-	do
-		known = nopal_range_load(context);
-	while (!nopal_range_forget(context, &known));
-}
-
 /* longjmp, setcontext, swapcontext: the next event may be anywhere on this stack, or on another one. Costs the fast
  * path nothing. */
 void nopal_before_jump(struct nopal_arguments *arguments)
@@ -35,7 +26,7 @@ void nopal_before_jump(struct nopal_arguments *arguments)
 	struct nopal_context *context = nopal_context_get(nopal_process);
 	if (context) {
 		context->reason = NOPAL_RESYNC_JUMP;
-		forget_stack(context);
+		nopal_range_forget_any(context);
 		context->waiting = 0;
 	}
 }
@@ -82,7 +73,7 @@ static void mute_thread(struct nopal_context *context)
 	if (!context->muted)
 		__atomic_add_fetch(&nopal_process->region->threads_muted, 1, __ATOMIC_RELAXED);
 	context->muted = 1;
-	forget_stack(context);
+	nopal_range_forget_any(context);
 }
 
 /* From here on no thread of this process makes a system call for us: a filter may kill for it. */

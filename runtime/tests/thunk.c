@@ -71,11 +71,11 @@ uint32_t play(uint32_t kind, uint64_t slot)
 	struct event *event = &events[site];
 	*event = (struct event){ .slot = slot, .kind = kind, .outcome = UNKNOWN, .thread = sim.running->id };
 	uint32_t word = kind | site << 4, bytes = bytes_of(kind);
-	uint32_t tries = 0;
+	uint64_t tries = 0;
 	while (!record(event, word, bytes)) {
-		CHECK(tries++ < 100);
+		CHECK(tries < 100);
 		port_race_point("slow path");
-		if (nopal_prepare(slot, word, bytes)) {
+		if (nopal_prepare(slot, word | tries++ << NOPAL_ATTEMPT_SHIFT, bytes)) {
 			event->outcome = NOT_WRAPPED;
 			break;
 		}

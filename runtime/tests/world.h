@@ -99,6 +99,9 @@ void arm(void);
  * checks each run. */
 void at_all_race_points(void (*scenario)(void), void (*handler)(void), void (*end)(void));
 
+/* Runs `scenario` with `handler` at each race point that it passes, but for those of the handler. */
+void at_every_race_point(void (*scenario)(void), void (*handler)(void), void (*end)(void));
+
 /* Runs `scenario` for each race point that it passes, and has the running thread die there; or the process, which may
  * also end while the thread has signals blocked. `after` checks each run; it gets the name of the point, 0 for the run
  * in which nobody died. */

@@ -88,7 +88,7 @@
 /* Reserves a record of %rdi words behind its clock, whose event's number is \event; %rdx is the program's stack
  * pointer. Leaves the record's address in %rax, and in %rdx the clock, which is to be stored behind the first word when
  * all else is there. Changes %rsi, %r8 and %r9 too. */
-	.macro begin_record event, slow, again
+	.macro begin_record event, slow
 	check_context \slow
 	sub NOPAL_CONTEXT_STACK_LOW(%r9), %rdx
 	cmp NOPAL_CONTEXT_STACK_SPAN(%r9), %rdx
@@ -107,7 +107,7 @@
 	mov %r8, %rax
 	add %r8, %rsi
 	cmpxchg %rsi, NOPAL_CONTEXT_POSITION(%r9)
-	jne \again
+	jne \slow
 	mov \event, %esi
 	mov %edx, (%rax)
 	shl $4, %esi

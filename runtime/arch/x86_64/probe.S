@@ -58,10 +58,9 @@ nopal_stub_probe:
 	push_register %r8
 	push_register %r9
 nopal_probe_action:
-.Lagain:
 	mov MARK_SHAPE(%rcx), %edi
 	lea VALUES + NOPAL_RED_ZONE(%rsp, %rdi, 8), %rdx
-	begin_record MARK_EVENT(%rcx), .Lslow, .Lagain
+	begin_record MARK_EVENT(%rcx), .Lslow
 	test %edi, %edi
 	jz .Lcopied
 .Lcopy:

@@ -78,7 +78,7 @@ nopal_hook_end:
 /* ---- Recording ----------------------------------------------------------------------------------------------
  *
  * Stack on entry:  (%rsp) return to the thunk   8(%rsp) the program's %rcx   16(%rsp) the slot
- * %ecx = kind | site << 4.
+ * %ecx = kind | site << 4; the upper half of %rcx counts how often the slow path has said to begin again.
  *
  * Order, which makes the order in a chunk the order in time, and every event recordable at any instruction:
  *   1. the context is this thread's; load the position
@@ -86,8 +86,9 @@ nopal_hook_end:
  *      step 4)
  *   3. room for the record?
  *   4. clock; its upper half is the chunk's
- *   5. reserve: compare-and-swap the position against this thread's signal handlers; if one moved it, back to 1: it may
- *      have changed the range of step 2 between our two looks at it, but not without moving the position
+ *   5. reserve: compare-and-swap the position against this thread's signal handlers; if one moved it, back to 1 by the
+ *      slow path: it may have changed the range of step 2 between our two looks at it, but not without moving the
+ *      position
  *   6. store the lower word, then the word with the kind
  *
  * A recorded call without arguments and results takes 99 instructions, of which 14 are the thunk's, 45 those of the
@@ -123,7 +124,7 @@ nopal_hook_end:
 .endm
 
 /* Steps 3 to 5 for a record of \bytes; leaves its address in %rax and the clock's lower half in %edx. */
-.macro reserve bytes, slow, again
+.macro reserve bytes, slow
 .if \bytes == 8
 	test $CHUNK_MASK, %r8d
 	jz \slow
@@ -140,7 +141,7 @@ nopal_hook_end:
 	mov %r8, %rax
 	add $\bytes, %r8
 	cmpxchg %r8, NOPAL_CONTEXT_POSITION(%r9)
-	jne \again
+	jne \slow
 .endm
 
 /* Step 6. %ecx = kind | site << 4. With \words extra words the record is PENDING while they are written. */
@@ -198,7 +199,7 @@ nopal_hook_end:
 	push_register %r10
 	push_register %r11
 	lea SLOT + 40(%rsp), %rdi
-	mov %ecx, %esi
+	mov %rcx, %rsi
 	mov $\bytes, %edx
 	call_aligned nopal_prepare
 	test %eax, %eax
@@ -207,7 +208,11 @@ nopal_hook_end:
 	pop_register %rdi
 	pop_register %rsi
 	pop_register %rcx
-	jz \again
+	jnz .Lover\@
+	movabs $(1 << NOPAL_ATTEMPT_SHIFT), %rax
+	add %rax, %rcx
+	jmp \again
+.Lover\@:
 .endm
 
 /* An entry. Returns with carry clear and the return address in the mirror, or with carry set if the call must not be
@@ -238,7 +243,7 @@ nopal_hook_end:
 	je .Lperhaps_tail\@
 .endif
 .Lrecord\@:
-	reserve \bytes, .Lslow\@, .Lstart\@
+	reserve \bytes, .Lslow\@
 	store \pending, \words
 .if \wrap
 	mov SLOT(%rsp), %rax
@@ -300,7 +305,7 @@ nopal_hook_end:
 	pop_register %rcx
 	jz .Lrecord\@
 .Ltail\@:
-	reserve \bytes, .Lslow\@, .Lstart\@
+	reserve \bytes, .Lslow\@
 	add $(\tail), %ecx
 	store \pending, \words
 	.cfi_remember_state
@@ -324,7 +329,7 @@ nopal_hook_end:
 .Lstart\@:
 	check_context .Lslow\@
 	check_stack .Lslow\@
-	reserve \bytes, .Lslow\@, .Lstart\@
+	reserve \bytes, .Lslow\@
 	store \pending, \words
 .if \depth
 	frames_above
