@@ -12,8 +12,13 @@
 
 /* ---- context.c ---- */
 
-/* The running thread's context, made when it is not there yet; 0 when no context is free. */
+/* The running thread's context, made when it is not there yet; 0 when no context is free, or the thread pointer leads to
+ * no control block of this thread's. */
 struct nopal_context *nopal_context_get(struct nopal_process *process);
+
+/* Whether the context that the thread pointer leads to is the running thread's: another thread may have that pointer. To
+ * be asked where a thread comes to a stack that the context does not know. */
+bool nopal_context_is_own(struct nopal_process *process, const struct nopal_context *context);
 
 /* Counts an event of this thread as lost; `context` is 0 where it has none. */
 void nopal_lose(struct nopal_process *process, struct nopal_context *context);

@@ -18,13 +18,18 @@
 #define SYSTEM_CALL_EXECVE 59
 #define SYSTEM_CALL_EXECVEAT 322
 
+static bool is_on(struct nopal_context *context, const struct nopal_arguments *arguments)
+{
+	struct nopal_range range = nopal_range_load(context);
+	return (uint64_t)arguments - range.low < range.span;
+}
+
 /* longjmp, setcontext, swapcontext: the next event may be anywhere on this stack, or on another one. Costs the fast
  * path nothing. */
 void nopal_before_jump(struct nopal_arguments *arguments)
 {
-	(void)arguments;
 	struct nopal_context *context = nopal_context_get(nopal_process);
-	if (context) {
+	if (context && (is_on(context, arguments) || nopal_context_is_own(nopal_process, context))) {
 		context->reason = NOPAL_RESYNC_JUMP;
 		nopal_range_forget_any(context);
 		context->waiting = 0;

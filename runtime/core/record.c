@@ -90,6 +90,10 @@ int nopal_prepare(uint64_t slot, uint64_t word_and_attempts, uint32_t bytes)
 		reason = context->reason;
 		if (!reason && stack == NOPAL_STACK_ANOTHER)
 			reason = NOPAL_RESYNC_STACK;
+		if (stack == NOPAL_STACK_ANOTHER && !nopal_context_is_own(process, context)) {
+			nopal_lose(process, 0);
+			return 1;
+		}
 		port_race_point("stack reached");
 		if (reason && !nopal_range_forget(context, &known))
 			return 0;

@@ -20,8 +20,11 @@ bool port_clock_allowed(void);
 uint32_t port_thread_id(void);
 uint32_t port_process_id(void);
 
-/* The running thread's control block. */
+/* Where the running thread's control block is, if the program has left it there. */
 uintptr_t port_thread_pointer(void);
+
+/* Whether there is memory at an address. Makes a system call. */
+bool port_readable(uintptr_t address);
 
 /* Maps zeroed private memory at exactly [address, address + bytes), out of core dumps and without huge pages; it is
  * copied by fork. False, and nothing changed, where anything is mapped there already or a limit forbids it. */

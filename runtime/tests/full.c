@@ -20,7 +20,7 @@ static void dropped_events_are_counted(void)
 	tool_collect();
 	uint32_t after = play(NOPAL_KIND_ENTRY, SLOT);
 	CHECK(events[after].outcome == RECORDED);
-	struct nopal_context *context = sim.running->context;
+	struct nopal_context *context = context_of(sim.running);
 	CHECK(nopal_chunk_of(context->position)->discarded == 1000);
 	CHECK(nopal_chunk_of(context->position)->sequence == 2);
 	world_end(0);

@@ -38,6 +38,9 @@ void world_begin(uint32_t chunks);
 /* A new thread in this control block, which becomes the running one. */
 void thread_begin(struct sim_thread *thread, uint32_t id);
 
+/* The context that is noted for a control block; 0: none. */
+struct nopal_context *context_of(const struct sim_thread *thread);
+
 /* What becomes of an event that thunks are called for. */
 enum outcome {
 	RECORDED,       /* an entry is wrapped */

@@ -159,6 +159,24 @@ pub const ROWS: &[Row] = &[
              for n in range(100)]\ngevent.joinall(jobs)\nprint(sum(job.value for job in jobs))",
         )
     }),
+    row("steps through itself, handlers recorded", || {
+        plain("steps_itself")
+            .arguments(["here"])
+            .options(["--block"])
+    }),
+    row("steps through itself, on another stack", || {
+        plain("steps_itself")
+            .arguments(["aside"])
+            .options(["--block"])
+    }),
+    row("FS set elsewhere by the kernel", || {
+        plain("thread_pointer").options(["--block"])
+    }),
+    row("FS set elsewhere by an instruction", || {
+        plain("thread_pointer")
+            .arguments(["instruction"])
+            .options(["--block"])
+    }),
 ];
 
 const JAVASCRIPT: &str = "const hold = process.env.HOLD; \

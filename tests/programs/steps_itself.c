@@ -3,7 +3,8 @@
  *     here: on the stack that it interrupts
  *     aside: on a stack for signals
  *     leap: as here, and jumps within the handler
- * What it interrupts is calls, markers, jumps, and a library that comes and goes. */
+ * What it interrupts is calls, markers, jumps, and what a tracer does for them; with the path of a library as second
+ * argument, also what it does when that is loaded. */
 #define _GNU_SOURCE
 #include "hard.h"
 #include <dlfcn.h>
@@ -17,7 +18,7 @@
 #define TRAP_FLAG 0x100
 
 static volatile int stepping, leaps;
-static volatile long steps;
+static volatile long steps, traps;
 
 KEPT static long in_handler(long n) { return n > 0 ? RETURNED(in_handler(n - 1)) + 1 : 0; }
 
@@ -26,6 +27,7 @@ KEPT static void on_trap(int signal, siginfo_t *information, void *context)
 	(void)signal;
 	greg_t *registers = ((ucontext_t *)context)->uc_mcontext.gregs;
 	(void)information;
+	traps++;
 	if (!stepping) {
 		registers[REG_EFL] &= ~TRAP_FLAG;
 		return;
@@ -78,15 +80,16 @@ int main(int count, char **words)
 	__asm__ volatile("int3");
 	CHECK(tree(12) == 91);
 	CHECK(jump(3) == 3);
-	stepping = 0;
-	EFFECT();
-	CHECK(tree(3) == 10);
 	if (count > 2) {
 		void *library = dlopen(words[2], RTLD_NOW);
 		CHECK(library);
 		CHECK(dlclose(library) == 0);
 	}
+	stepping = 0;
+	EFFECT();
+	CHECK(tree(3) == 10);
 	CHECK(steps > 300);
 	puts("stepped through");
+	printf("calls: %ld on_trap\ncalls: %ld in_handler\n", traps, steps * (leaps ? 3 : 2));
 	return 0;
 }

@@ -69,3 +69,22 @@ fn what_is_dropped_is_counted() {
         traced.said
     );
 }
+
+/// What runs while the thread pointer leads elsewhere is not recorded, and counted as lost; nothing else is.
+#[test]
+fn thread_pointers_that_lead_elsewhere() {
+    for mode in ["kernel", "instruction"] {
+        for options in [
+            &["--block", "-F", "*", "-M", "*"][..],
+            &["--block", "-D", "50"],
+        ] {
+            let case = Case::new(c("thread_pointer", &[]));
+            let traced = case.arguments([mode]).options(options).check();
+            assert!(
+                traced.said.contains(" events were lost "),
+                "{}",
+                traced.said
+            );
+        }
+    }
+}

@@ -1,6 +1,6 @@
 //! From a command to a process that stands before the first instruction of its libraries and its own.
 
-use crate::memory::control_block::{own_number, thread_words};
+use crate::memory::control_block::{own_number, thread_slot};
 use crate::memory::own_memory::OwnMemory;
 use crate::memory::region::Question;
 use crate::places::files::Files;
@@ -149,7 +149,7 @@ fn to_control_block(thread: &mut Thread) -> Result<Option<Start>> {
                 break;
             }
             let number = own_number(thread.pid(), thread.tid())?;
-            if thread_words(&memory, pointer, number).is_ok() {
+            if thread_slot(&memory, pointer, number).is_ok() {
                 thread.settle()?;
                 return Ok(Some(Start::Ready));
             }

@@ -2,7 +2,7 @@
 
 use crate::collecting::notes::{counter, note};
 use crate::memory::arena::{Arena, Wrapping};
-use crate::memory::control_block::{own_number, thread_words};
+use crate::memory::control_block::{own_number, thread_slot};
 use crate::memory::own_memory::{OwnMemory, head_bytes, parts_bytes};
 use crate::memory::region::Region;
 use crate::memory::space::Space;
@@ -16,7 +16,9 @@ use crate::text::change::Change;
 use crate::text::inserted::Inserted;
 use crate::text::journal::mirrored_parts;
 use anyhow::{Context, Result};
-use nopal_agent::{Immediates, ProcessHead, Recorder, STACK_PART_BYTES, UNWINDERS, UnwinderEntry};
+use nopal_agent::{
+    Immediates, NO_THREAD, ProcessHead, Recorder, STACK_PART_BYTES, UNWINDERS, UnwinderEntry,
+};
 use nopal_control::Probe;
 use nopal_plan::Site;
 use nopal_process::{Mapping, Memory, Thread};
@@ -128,24 +130,25 @@ impl Traced {
         };
         let pointer = thread.fs_base()?;
         let number = own_number(process, thread.tid())?;
-        let (context_slot, thread_slot) = thread_words(&own.memory, pointer, number)?;
+        let thread_slot = thread_slot(&own.memory, pointer, number)?;
+        let threads = own.head + head_bytes() + parts_bytes();
         let depth_limit = settings.depth;
         let immediates = Immediates {
             process: own.head,
             mirror,
-            context_slot,
+            threads,
             thread_slot,
             mark,
             depth_limit,
             ordered: settings.ordered,
+            reads_pointer: nopal_agent::reads_pointer(),
         };
         let fields = ProcessHead {
             region: own.region_at,
             contexts: own.contexts,
             stack_parts: own.head + head_bytes(),
-            thread_pointers: own.head + head_bytes() + parts_bytes(),
+            threads,
             mirror,
-            context_slot,
             thread_slot,
             quiet: u32::from(under_new_filter(process)),
             process: own_number(process, process)? as u32,
@@ -154,6 +157,7 @@ impl Traced {
             ..ProcessHead::default()
         };
         own.memory.write(own.head, as_bytes(&fields))?;
+        own.memory.write(threads, &NO_THREAD.to_le_bytes())?;
         own.region.set_head(own.head);
         let places = Places {
             head: own.head,

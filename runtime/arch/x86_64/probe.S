@@ -60,7 +60,7 @@ nopal_stub_probe:
 nopal_probe_action:
 	mov MARK_SHAPE(%rcx), %edi
 	lea VALUES + NOPAL_RED_ZONE(%rsp, %rdi, 8), %rdx
-	begin_record MARK_EVENT(%rcx), .Lslow
+	begin_record MARK_EVENT(%rcx), .Lslow, .Lfurther
 	test %edi, %edi
 	jz .Lcopied
 .Lcopy:
@@ -84,6 +84,7 @@ nopal_probe_done:
 	pop_register %rax
 	ret
 	.cfi_restore_state
+	look_further .Lslow, .Lfurther
 .Lslow:
 	pushf
 	.cfi_adjust_cfa_offset 8

@@ -4,6 +4,7 @@
  */
 #include "port.h"
 
+#include <asm/errno.h>
 #include <asm/unistd.h>
 #include <linux/futex.h>
 #include <linux/mman.h>
@@ -44,7 +45,14 @@ uint32_t port_process_id(void)
 
 uintptr_t port_thread_pointer(void)
 {
-	return thread_pointer_read();
+	return nopal_thread_pointer();
+}
+
+/* The kernel reads the set before it looks at what to do with it, which here is nothing that there is. */
+bool port_readable(uintptr_t address)
+{
+	const int nothing = -1;
+	return system_call(__NR_rt_sigprocmask, nothing, (long)address, 0, sizeof(uint64_t), 0, 0) == -EINVAL;
 }
 
 bool port_map(uintptr_t address, uint64_t bytes)

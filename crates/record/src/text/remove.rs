@@ -64,7 +64,6 @@ pub fn remove(journal: &Journal) -> Result<()> {
         let wrapped = unwrap_frames(journal, &memory, &unwinding)?;
         if out && !wrapped {
             restore::take_back(&hooks, &memory)?;
-            forget_contexts(journal, &memory)?;
             let needed = !unwinding.is_empty() || is_needed(journal, &stopped, &memory, &found);
             if !needed && traps::give_back(&mut stopped, &memory, journal.traps).unwrap_or(false) {
                 return give_back(journal, &mut stopped, &memory);
@@ -175,13 +174,6 @@ pub fn unwrap_frames(journal: &Journal, memory: &Memory, left: &[Range<u64>]) ->
 fn is_after_call(memory: &Memory, address: u64) -> bool {
     let mut code = [0; AFTER_CALL.len()];
     memory.read(address, &mut code).is_ok() && code == AFTER_CALL
-}
-
-/// Makes threads without contexts of them all, and of those that will get the control blocks of threads that have
-/// ended.
-fn forget_contexts(journal: &Journal, memory: &Memory) -> Result<()> {
-    let mut words = journal.words_in_threads(memory)?.into_iter();
-    words.try_for_each(|word| memory.write(word, &0u64.to_le_bytes()))
 }
 
 /// Whether a thread will return into generated code, of which words were `found` on stacks. Most of them are left from
