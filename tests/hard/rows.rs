@@ -177,6 +177,15 @@ pub const ROWS: &[Row] = &[
             .arguments(["instruction"])
             .options(["--block"])
     }),
+    row("a _dl_find_object of its own", || {
+        Case::new(cxx("own_lookup", &["-DFIND_OBJECT"])).options(["--block"])
+    }),
+    row("a dl_iterate_phdr of its own", || {
+        Case::new(cxx("own_lookup", &["-DITERATE"])).options(["--block"])
+    }),
+    row("an _Unwind_Find_FDE of its own", || {
+        Case::new(cxx("own_lookup", &["-DFIND_FDE"])).options(["--block"])
+    }),
 ];
 
 const JAVASCRIPT: &str = "const hold = process.env.HOLD; \

@@ -8,7 +8,7 @@
 #define _GNU_SOURCE
 #include "hard.h"
 #include <dlfcn.h>
-#include <nopal.h>
+#include "../../include/nopal.h"
 #include <setjmp.h>
 #include <signal.h>
 #include <stdlib.h>

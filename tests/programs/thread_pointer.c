@@ -4,7 +4,7 @@
 #define _GNU_SOURCE
 #include "hard.h"
 #include <asm/prctl.h>
-#include <nopal.h>
+#include "../../include/nopal.h"
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>

@@ -9,9 +9,10 @@ use crate::memory::space::Space;
 use crate::places::choose::{Loaded, Wanted, imported};
 use crate::places::chosen::Chosen;
 use crate::places::files::Files;
+use crate::places::hooks;
 use crate::places::mark::Marked;
 use crate::places::markers;
-use crate::places::modules::{self, entries_only, extent};
+use crate::places::modules::{self, HIDES_THUNKS, entries_only, extent};
 use crate::text::change::Change;
 use crate::text::inserted::Inserted;
 use crate::text::journal::mirrored_parts;
@@ -383,11 +384,19 @@ impl Traced {
             reason
         } else if self.places.unwinders.len() + unknown.count() > UNWINDERS {
             MANY_UNWINDERS
+        } else if self.asks_elsewhere(new) {
+            HIDES_THUNKS
         } else {
             return;
         };
         self.entry_only = true;
         warnings.push(why.into());
+    }
+
+    /// Whether an unwinder asks what nopal does not answer.
+    fn asks_elsewhere(&self, new: &[Loaded]) -> bool {
+        let modules: Vec<&Loaded> = self.modules.iter().chain(new).collect();
+        hooks::asks_elsewhere(&modules, &self.memory)
     }
 
     /// Where nopal's memory is in the process.

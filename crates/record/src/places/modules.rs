@@ -27,6 +27,8 @@ pub fn process_handles_stacks(process: i32) -> Result<bool> {
 
 const UNWINDS_ALONE: &str = "this static program has no symbols by which its unwinder could be found: its entries only are recorded";
 
+pub const HIDES_THUNKS: &str = "this program's unwinder is led past what nopal can tell it by a function of the program's own: its entries only are recorded";
+
 const SANITIZED: &str =
     "this program's sanitizer leaves no room for return addresses: its entries only are recorded";
 
@@ -40,6 +42,8 @@ pub fn entries_only(module: &Loaded) -> Option<&'static str> {
         Some(HANDLES_STACKS)
     } else if hooks::unwinds_alone(&module.file) {
         Some(UNWINDS_ALONE)
+    } else if hooks::hides_thunks(&module.file) {
+        Some(HIDES_THUNKS)
     } else {
         (exports("__tsan_init") || exports("__msan_init")).then_some(SANITIZED)
     }
