@@ -33,7 +33,7 @@ bool port_map(uintptr_t address, uint64_t bytes);
 /* Copies memory of the running process within one page; false where it cannot be read. Makes system calls. */
 bool port_read(uint64_t address, void *to, uint32_t bytes);
 
-/* Holds back all signals of this thread; returns what to give to port_restore_signals. */
+/* Holds back the signals of this thread, but for those that stand for an instruction of its own; returns what to give to port_restore_signals. */
 uint64_t port_block_signals(void);
 void port_restore_signals(uint64_t saved);
 

@@ -52,6 +52,14 @@ KEPT static long leaf(long n)
 
 KEPT static long tree(long n) { return n > 0 ? RETURNED(tree(n - 1)) + RETURNED(leaf(n)) : 1; }
 
+/* Down into parts of the stack where nothing was recorded yet. */
+KEPT static long deep(long n)
+{
+	volatile char room[4096];
+	room[0] = 1;
+	return n > 0 ? RETURNED(deep(n - 1)) + room[0] : 0;
+}
+
 KEPT static long jump(long n)
 {
 	jmp_buf here;
@@ -80,6 +88,7 @@ int main(int count, char **words)
 	__asm__ volatile("int3");
 	CHECK(tree(12) == 91);
 	CHECK(jump(3) == 3);
+	CHECK(deep(70) == 70);
 	if (count > 2) {
 		void *library = dlopen(words[2], RTLD_NOW);
 		CHECK(library);

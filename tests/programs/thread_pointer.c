@@ -13,7 +13,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#ifndef ROUNDS
 #define ROUNDS 300
+#endif
 #define LONE KEPT __attribute__((no_stack_protector))
 
 /* Without libc, which would look at the thread pointer. */

@@ -136,7 +136,7 @@ fn handlers_that_record_at_every_instruction_do_not_hold_a_program_up() {
     };
     stepped(&["here"], &["-F", "*", "-M", "*"]);
     stepped(&["aside"], &["--args"]);
-    stepped(&["leap"], &["-D", "3"]);
+    stepped(&["leap"], &["--entry-only"]);
     let library = library("library.c").1;
     stepped(&["here", library.to_str().unwrap()], &[]);
 }
