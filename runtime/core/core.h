@@ -27,10 +27,10 @@ void nopal_lose(struct nopal_process *process, struct nopal_context *context);
 
 /* How often an event is begun again because a signal handler has recorded in between. A program that steps through
  * itself may have one at every instruction, so that no event would ever be done: it is lost then. */
-#define NOPAL_ATTEMPTS 8
+#define NOPAL_ATTEMPTS (1u << NOPAL_ATTEMPTS_SHIFT)
 
 /* Called by a thunk whose fast path cannot record the event of `word` (kind | site << 4, and above
- * NOPAL_ATTEMPT_SHIFT how often this was called for it before) at `slot`, for a record of `bytes`. Returns 0: try
+ * NOPAL_ATTEMPT_SHIFT how often it was begun again) at `slot`, for a record of `bytes`. Returns 0: try
  * again, what was missing is there, or was; 1: the event is dealt with or lost, and an entry must not be wrapped. With a
  * `word` of 0 nothing is recorded, also where there is no mirror: then 0, with span 0. */
 int nopal_prepare(uint64_t slot, uint64_t word, uint32_t bytes);

@@ -35,6 +35,7 @@
 #define NOPAL_PROCESS_UNWINDERS 24648
 #define NOPAL_UNWINDER_SHIFT 56     /* the landing pad gets an unwinder's number above the bits of an address */
 #define NOPAL_RED_ZONE 128          /* what a leaf function may keep below its stack pointer */
+#define NOPAL_ATTEMPTS_SHIFT 4
 #define NOPAL_ATTEMPT_SHIFT 32      /* above a record's word: how often its thread has begun again */
 #define NOPAL_EXIT_WORD 7           /* from the address that a wrapped function returns to: the record word of its exit */
 

@@ -7,17 +7,21 @@
 #include "port.h"
 
 /* Reserves `bytes` at the position and reads the clock in between, so that order in the chunk is order in time. 0:
- * there is no room, the clock's upper half is not `high`, or a handler has moved the position. */
+ * there is no room, the clock's upper half is not `high`, or handlers move the position each time. */
 static uint64_t reserve(struct nopal_context *context, uint32_t bytes, const uint32_t *high, uint64_t *clock)
 {
-	uint64_t position = __atomic_load_n(&context->position, __ATOMIC_RELAXED);
-	if (nopal_chunk_room(position) < bytes)
-		return 0;
-	*clock = port_clock();
-	port_race_point("clock read");
-	if (high && (uint32_t)(*clock >> 32) != *high)
-		return 0;
-	return arch_compare_exchange_local(&context->position, position, position + bytes) ? position : 0;
+	for (uint32_t attempt = 0; attempt < NOPAL_ATTEMPTS; attempt++) {
+		uint64_t position = __atomic_load_n(&context->position, __ATOMIC_RELAXED);
+		if (nopal_chunk_room(position) < bytes)
+			return 0;
+		*clock = port_clock();
+		port_race_point("clock read");
+		if (high && (uint32_t)(*clock >> 32) != *high)
+			return 0;
+		if (arch_compare_exchange_local(&context->position, position, position + bytes))
+			return position;
+	}
+	return 0;
 }
 
 /* The event's word is stored first and the clock last: a resync whose clock is 0 has not been written. */

@@ -78,7 +78,7 @@ nopal_hook_end:
 /* ---- Recording ----------------------------------------------------------------------------------------------
  *
  * Stack on entry:  (%rsp) return to the thunk   8(%rsp) the program's %rcx   16(%rsp) the slot
- * %ecx = kind | site << 4; the upper half of %rcx counts how often the slow path has said to begin again.
+ * %ecx = kind | site << 4; the upper half of %rcx counts how often it was begun again.
  *
  * Order, which makes the order in a chunk the order in time, and every event recordable at any instruction:
  *   1. the thread pointer is known, and the context is this thread's; load the position
@@ -86,9 +86,8 @@ nopal_hook_end:
  *      step 4)
  *   3. room for the record?
  *   4. clock; its upper half is the chunk's
- *   5. reserve: compare-and-swap the position against this thread's signal handlers; if one moved it, back to 1 by the
- *      slow path: it may have changed the range of step 2 between our two looks at it, but not without moving the
- *      position
+ *   5. reserve: compare-and-swap the position against this thread's signal handlers; if one moved it, back to 1: it may
+ *      have changed the range of step 2 between our two looks at it, but not without moving the position
  *   6. store the lower word, then the word with the kind
  *
  * A recorded call without arguments and results takes 115 instructions, of which 14 are the thunk's, 53 those of the
@@ -124,7 +123,7 @@ nopal_hook_end:
 .endm
 
 /* Steps 3 to 5 for a record of \bytes; leaves its address in %rax and the clock's lower half in %edx. */
-.macro reserve bytes, slow
+.macro reserve bytes, slow, retry
 .if \bytes == 8
 	test $CHUNK_MASK, %r8d
 	jz \slow
@@ -141,7 +140,7 @@ nopal_hook_end:
 	mov %r8, %rax
 	add $\bytes, %r8
 	cmpxchg %r8, NOPAL_CONTEXT_POSITION(%r9)
-	jne \slow
+	jne \retry
 .endm
 
 /* Step 6. %ecx = kind | site << 4. With \words extra words the record is PENDING while they are written. */
@@ -190,9 +189,9 @@ nopal_hook_end:
 .Lcounted\@:
 .endm
 
-/* The slow path makes ready what the fast path lacks. Jumps back to \again, or falls through where the event has been
+/* The slow path makes ready what the fast path lacks. Jumps to \retry, or falls through where the event has been
  * dealt with or is lost. */
-.macro prepare bytes, again
+.macro prepare bytes, retry
 	push_register %rcx
 	push_register %rsi
 	push_register %rdi
@@ -208,11 +207,16 @@ nopal_hook_end:
 	pop_register %rdi
 	pop_register %rsi
 	pop_register %rcx
-	jnz .Lover\@
+	jz \retry
+.endm
+
+/* Begins again, and the last time by the slow path, which gives the event up. */
+.macro begin_again again, slow
 	movabs $(1 << NOPAL_ATTEMPT_SHIFT), %rax
 	add %rax, %rcx
+	bt $(NOPAL_ATTEMPT_SHIFT + NOPAL_ATTEMPTS_SHIFT), %rcx
+	jc \slow
 	jmp \again
-.Lover\@:
 .endm
 
 /* An entry. Returns with carry clear and the return address in the mirror, or with carry set if the call must not be
@@ -243,7 +247,7 @@ nopal_hook_end:
 	je .Lperhaps_tail\@
 .endif
 .Lrecord\@:
-	reserve \bytes, .Lslow\@
+	reserve \bytes, .Lslow\@, .Lretry\@
 	store \pending, \words
 .if \wrap
 	mov SLOT(%rsp), %rax
@@ -271,8 +275,10 @@ nopal_hook_end:
 	.cfi_restore_state
 .endif
 	look_further .Lslow\@, .Lfurther\@
+.Lretry\@:
+	begin_again .Lstart\@, .Lslow\@
 .Lslow\@:
-	prepare \bytes, .Lstart\@
+	prepare \bytes, .Lretry\@
 .Lunrecorded\@:
 	.cfi_remember_state
 	restore_registers
@@ -306,7 +312,7 @@ nopal_hook_end:
 	pop_register %rcx
 	jz .Lrecord\@
 .Ltail\@:
-	reserve \bytes, .Lslow\@
+	reserve \bytes, .Lslow\@, .Lretry\@
 	add $(\tail), %ecx
 	store \pending, \words
 	.cfi_remember_state
@@ -330,7 +336,7 @@ nopal_hook_end:
 .Lstart\@:
 	check_context .Lslow\@, .Lfurther\@
 	check_stack .Lslow\@
-	reserve \bytes, .Lslow\@
+	reserve \bytes, .Lslow\@, .Lretry\@
 	store \pending, \words
 .if \depth
 	frames_above
@@ -346,8 +352,10 @@ nopal_hook_end:
 	ret
 	.cfi_restore_state
 	look_further .Lslow\@, .Lfurther\@
+.Lretry\@:
+	begin_again .Lstart\@, .Lslow\@
 .Lslow\@:
-	prepare \bytes, .Lstart\@
+	prepare \bytes, .Lretry\@
 	jmp .Lrestore\@
 	.cfi_endproc
 	.size \name, . - \name

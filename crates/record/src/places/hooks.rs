@@ -89,7 +89,7 @@ pub fn hides_thunks(file: &File) -> bool {
 }
 
 /// Whether an unwinder among `modules` asks what is not hooked, as the words say by which it is bound. Those that are not
-/// bound yet lead back into its own file.
+/// bound yet lead back into its own file, and are as in that where the loader has not come to it.
 pub fn asks_elsewhere(modules: &[&Loaded], memory: &Memory) -> bool {
     let hooked = modules.iter().flat_map(|module| {
         let hooks = module.file.hooks().into_iter();
@@ -108,7 +108,9 @@ pub fn asks_elsewhere(modules: &[&Loaded], memory: &Memory) -> bool {
         asked.into_iter().flatten().any(|import| {
             let word = memory.read_word(module.base.wrapping_add(import.slot));
             word.is_ok_and(|word| {
-                word != 0 && !extent(module).contains(&word) && !hooked.contains(&word)
+                let of_file = module.file.extent().contains(&word);
+                let unbound = word == 0 || of_file || extent(module).contains(&word);
+                !unbound && !hooked.contains(&word)
             })
         })
     })
