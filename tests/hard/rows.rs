@@ -159,6 +159,22 @@ pub const ROWS: &[Row] = &[
              for n in range(100)]\ngevent.joinall(jobs)\nprint(sum(job.value for job in jobs))",
         )
     }),
+    row("return addresses used by hand", || {
+        ["say", "compare", "compare_further", "carry_in"]
+            .into_iter()
+            .fold(plain("by_hand"), Case::refused)
+    }),
+    row("Free Pascal", || {
+        Case::new(compile(
+            "pascal.pas",
+            &[
+                "sh",
+                "-c",
+                "fpc -v0 -O2 -Xs- -FU\"$(dirname \"$2\")\" -o\"$2\" \"$0\" >&2",
+            ],
+            &[],
+        ))
+    }),
 ];
 
 const JAVASCRIPT: &str = "const hold = process.env.HOLD; \

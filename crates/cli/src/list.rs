@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use nopal_analysis::text::{Align, Table, count};
-use nopal_plan::{How, Plan, Refused, Site};
+use nopal_plan::{How, Plan, Reason, Refused, Site};
 use nopal_symbols::{Argument, BadMarker, Image, Marker, Probe, Switch, demangle};
 use serde_json::{Value, json};
 
@@ -128,6 +128,7 @@ fn write_text(
         ]);
     }
     table.write(out, usize::MAX)?;
+    write_entries_only(out, plan, names)?;
     if !plan.refused.is_empty() {
         let columns = [
             ("address", Align::Right),
@@ -160,6 +161,34 @@ fn write_text(
         }
     }
     writeln!(out)
+}
+
+/// Of these no ends are recorded.
+fn write_entries_only(out: &mut dyn Write, plan: &Plan, names: &Names) -> io::Result<()> {
+    let columns = [
+        ("address", Align::Right),
+        ("entries only", Align::Left),
+        ("why", Align::Left),
+    ];
+    let mut table = Table::new(&columns);
+    for (site, reason) in entries_only(plan) {
+        let reason = reason.text().to_string();
+        table.row(vec![
+            hexadecimal(site.address),
+            names.of(site.address),
+            reason,
+        ]);
+    }
+    if entries_only(plan).next().is_none() {
+        return Ok(());
+    }
+    writeln!(out)?;
+    table.write(out, usize::MAX)
+}
+
+fn entries_only(plan: &Plan) -> impl Iterator<Item = (&Site, Reason)> {
+    let sites = plan.sites.iter();
+    sites.filter_map(|site| Some((site, site.entries_only?)))
 }
 
 /// What the authors of a file have placed.
@@ -230,7 +259,7 @@ fn hexadecimal(address: u64) -> String {
     format!("{address:#x}")
 }
 
-/// `7,000 functions can be traced (6,990 jump, 10 fentry), 90 refused`.
+/// `7,000 functions can be traced (6,990 jump, 10 fentry), 5 of them by their entries only, 90 refused`.
 fn summary(plan: &Plan) -> String {
     let mut ways: BTreeMap<&str, u64> = BTreeMap::new();
     for site in &plan.sites {
@@ -247,12 +276,17 @@ fn summary(plan: &Plan) -> String {
     };
     let [traced, refused] =
         [plan.sites.len(), plan.refused.len()].map(|number| count(number as u64));
-    format!("{traced} functions can be traced{ways}, {refused} refused")
+    let entries = match entries_only(plan).count() as u64 {
+        0 => String::new(),
+        number => format!(", {} of them by their entries only", count(number)),
+    };
+    format!("{traced} functions can be traced{ways}{entries}, {refused} refused")
 }
 
 fn described(path: &Path, plan: &Plan, names: &Names, markers: &Markers) -> Value {
     let function = |site: &Site| -> Value {
-        json!({"function": names.of(site.address), "address": site.address, "size": site.size, "how": how(site)})
+        json!({"function": names.of(site.address), "address": site.address, "size": site.size, "how": how(site),
+            "entries_only": site.entries_only.map(|reason| reason.text())})
     };
     let refused = |refused: &Refused| -> Value {
         let (address, reason) = (refused.address, refused.reason.text());

@@ -15,6 +15,7 @@ use crate::loader::Loader;
 use crate::relocate::{Loops, relocate};
 use crate::sequences::sequences;
 use crate::sweep::{Flow, Input, Start, sweep};
+use crate::track::Judged;
 use crate::window::Window;
 use crate::{JUMP, LONGEST_WINDOW, Reason, Site, special};
 
@@ -76,6 +77,8 @@ pub(crate) fn with<T>(
     };
     let mut flow = sweep(&input)?;
 
+    let manners = std::mem::take(&mut flow.manners).judged();
+
     let mut pointers = loader.pointers;
     if absolute {
         pointers.extend(
@@ -109,6 +112,7 @@ pub(crate) fn with<T>(
         code: &code,
         frames: &frames,
         flow: &flow,
+        manners: &manners,
         starts: &starts,
         sequences: &sequences,
         changed_code: &loader.changed_code,
@@ -145,6 +149,7 @@ pub(crate) struct Judge<'a> {
     pub code: &'a Code<'a>,
     pub frames: &'a Frames<'a>,
     pub flow: &'a Flow,
+    manners: &'a Judged,
     pub starts: &'a [Start],
     sequences: &'a [Range<u64>],
     changed_code: &'a [u64],
@@ -158,13 +163,15 @@ impl Judge<'_> {
         let mut context = UnwindContext::new();
         functions
             .iter()
-            .map(
-                |function| match (self.special(function), self.site(&mut context, function)) {
+            .map(|function| {
+                let special = self.special(function);
+                let special = special.or_else(|| self.passes_flags(function));
+                match (special, self.site(&mut context, function)) {
                     (None, Ok(site)) => Verdict::Possible(site),
                     (Some(reason), Ok(site)) => Verdict::Special(reason, site),
                     (Some(reason), Err(_)) | (None, Err(reason)) => Verdict::Refused(reason),
-                },
-            )
+                }
+            })
             .collect()
     }
 
@@ -177,6 +184,12 @@ impl Judge<'_> {
             .from(function.address)
             .is_some_and(special::is_restorer);
         by_name.or(is_restorer.then_some(Reason::SignalReturn))
+    }
+
+    /// What speaks against a thunk, which changes flags.
+    fn passes_flags(&self, function: &Function) -> Option<Reason> {
+        let passed = &self.manners.passes_flags;
+        passed.get(&function.address).copied()
     }
 
     pub fn is_resolver(&self, function: &Function) -> bool {
@@ -236,7 +249,7 @@ impl Judge<'_> {
             window: window.bytes.len() as u8,
             expected,
             how: how::how(&window, self.memory, &self.fentry),
-            reads_return_address: has_one(&self.flow.return_slots, start..end),
+            entries_only: self.manners.entries_only.get(&start).copied(),
             body: relocate(&window, &rules, Loops::InBody)?,
         })
     }

@@ -8,6 +8,7 @@ mod body;
 mod cache;
 mod code;
 mod exceptions;
+mod flags;
 mod frames;
 mod how;
 mod judge;
@@ -18,8 +19,10 @@ mod reason;
 mod relocate;
 mod sequences;
 mod special;
+mod stack;
 mod stored;
 mod sweep;
+mod track;
 mod window;
 
 pub use body::{Body, Fixup, FrameChange, PlaceError};

@@ -28,8 +28,8 @@ pub struct Site {
     /// The bytes in the file, `window` of them.
     pub expected: [u8; LONGEST_WINDOW],
     pub how: How,
-    /// It looks at its own return address, or takes the address of the place: what it finds there must be its caller's.
-    pub reads_return_address: bool,
+    /// Why its return address must stay where it is, so that nothing is recorded but its entry.
+    pub entries_only: Option<Reason>,
     pub body: Body,
     /// Of the function, not demangled; none in the midst of one.
     pub(crate) name: Name,

@@ -210,7 +210,7 @@ impl Probes<'_, '_> {
             window: window.bytes.len() as u8,
             expected,
             how: How::Jump,
-            reads_return_address: false,
+            entries_only: None,
             body: relocate(&window, &rules, Loops::ToSite).map_err(Unprobed::Bytes)?,
         })
     }

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::body::{Name, Parts, part};
-use crate::{Body, Fixup, FrameChange, How, LONGEST_WINDOW, Plan, Refused, Site};
+use crate::{Body, Fixup, FrameChange, How, LONGEST_WINDOW, Plan, Reason, Refused, Site};
 
 /// What follows is, little-endian: the sites, and behind them the hooks; their fixups, maps, and rows; then bytes: of
 /// each site those that are expected, the code of the body, and the name.
@@ -24,7 +24,7 @@ struct Head<'a> {
 }
 
 /// Address, size, how many it has of bytes of code, of bytes of the name, of fixups, of places in the map, and of rows;
-/// how it begins, its window, and whether it reads the return address.
+/// how it begins, its window, and why only its entries are recorded: 0, or a reason's number and 1.
 const SITE: usize = 2 * 8 + 5 * 2 + 3;
 /// Kind, offset, from, target.
 const FIXUP: usize = 1 + 2 * 2 + 8;
@@ -73,7 +73,11 @@ pub(crate) fn encode(plan: &Plan) -> Result<Vec<u8>> {
             How::Fentry => 2,
             How::XraySled => 3,
         };
-        out.extend([how, site.window, site.reads_return_address.into()]);
+        let entries_only = match site.entries_only {
+            Some(reason) => reason.number()? + 1,
+            None => 0,
+        };
+        out.extend([how, site.window, entries_only]);
     }
     for kind in 0..3 {
         bodies().for_each(|body| out.extend_from_slice(body.stored()[kind]));
@@ -124,6 +128,10 @@ pub(crate) fn decode(bytes: Vec<u8>) -> Result<Plan> {
             usize::from(window) <= LONGEST_WINDOW,
             "an impossible window"
         );
+        let entries_only = match stored.u8().checked_sub(1) {
+            Some(number) => Some(Reason::from_number(number)?),
+            None => None,
+        };
         let expected_at = text.next(window.into(), 1)?;
         let mut expected = [0; LONGEST_WINDOW];
         expected[..window.into()].copy_from_slice(part(all, &expected_at));
@@ -139,7 +147,7 @@ pub(crate) fn decode(bytes: Vec<u8>) -> Result<Plan> {
             window,
             expected,
             how,
-            reads_return_address: stored.u8() != 0,
+            entries_only,
             body: Body::among(all, parts),
             name: Name::among(all, text.next(name, 1)?),
         });

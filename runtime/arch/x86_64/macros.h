@@ -14,15 +14,30 @@
 	.cfi_adjust_cfa_offset -8
 	.endm
 
-/* Calls a C function on a stack that is aligned for it. */
+#define DIRECTION_OR_ALIGNMENT 0x40400
+
+/* Calls a C function as C has it: on an aligned stack, strings upwards, unaligned words allowed. Where the program has
+ * set its flags otherwise, it has them back after it. All flags are set only then: who is single-stepped through pushf
+ * has the trap flag among them. */
 	.macro call_aligned function
 	push_register %rbp
 	.cfi_rel_offset %rbp, 0
 	mov %rsp, %rbp
 	.cfi_remember_state
 	.cfi_def_cfa_register %rbp
+	pushf
+	testl $DIRECTION_OR_ALIGNMENT, (%rsp)
+	jz .Lusual\@
+	push $0
+	popf
+.Lusual\@:
 	and $-16, %rsp
 	call \function
+	lea -8(%rbp), %rsp
+	testl $DIRECTION_OR_ALIGNMENT, (%rsp)
+	jz .Lback\@
+	popf
+.Lback\@:
 	mov %rbp, %rsp
 	.cfi_restore_state
 	pop_register %rbp

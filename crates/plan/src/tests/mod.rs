@@ -2,6 +2,7 @@ mod cache;
 mod coverage;
 mod execution;
 mod hostile;
+mod manners;
 mod meaning;
 mod probes;
 mod relocation;

@@ -230,7 +230,7 @@ impl Maker<'_> {
         let mut unwinding = Vec::new();
         for ((site, recorder), number) in chosen.sites.iter().zip(numbers) {
             let recorder = Recorder {
-                wraps: recorder.wraps && !self.entry_only && !site.reads_return_address,
+                wraps: recorder.wraps && !self.entry_only && site.entries_only.is_none(),
                 ..*recorder
             };
             let thunk = block.thunk(
