@@ -407,7 +407,7 @@ pub struct Report {
     #[arg(long, conflicts_with_all = ["threads", "callers", "callees", "net"])]
     pub kernel: bool,
 
-    /// Take off all times what recording took, by its cost when it began
+    /// Take off all times what recording took, by its cost when it began; what waited for a time took more than is left
     #[arg(long)]
     pub net: bool,
 

@@ -14,6 +14,10 @@ use crate::output::{self, finish, width};
 
 const READING: &str = "reading calls";
 
+/// What net times take for granted.
+const NET: &str = "# net times take each call to work until it is done: one that waits or spins until a time has come took \
+    up to its time without --net";
+
 pub fn run(arguments: &Report) -> Result<()> {
     let trace = arguments.input.open()?;
     let net = match arguments.net {
@@ -25,6 +29,9 @@ pub fn run(arguments: &Report) -> Result<()> {
     let mut out = output::stdout()?;
     if !arguments.json {
         out.write_all(losses::comment(&trace).as_bytes())?;
+        if net.is_some() {
+            writeln!(out, "{NET}")?;
+        }
     }
     let written = if arguments.threads {
         let rows = driven(READING, |drive| {
@@ -43,6 +50,9 @@ pub fn run(arguments: &Report) -> Result<()> {
         let mut report = driven(READING, |drive| {
             report::functions(&trace, &of_net(drive, net))
         })?;
+        if net.is_some() && arguments.json {
+            report.bound_by(&driven(READING, |drive| report::functions(&trace, drive))?);
+        }
         report.sort(arguments.sort());
         if let Some(rows) = arguments.limit {
             report.limit(rows);

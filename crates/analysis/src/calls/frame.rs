@@ -29,6 +29,8 @@ pub struct Frame {
 const STYLE_SHIFT: u32 = 28;
 /// In the marks: a part of the time in the frame alone is not known to be so.
 const BOUNDED: u32 = 1 << 30;
+/// In the marks: the slot is known.
+const EXACT: u32 = 1 << 31;
 
 impl Frame {
     #[inline(always)]
@@ -45,7 +47,7 @@ impl Frame {
     /// Whether an exit with `key` ends this frame.
     #[inline(always)]
     pub(super) fn ends_with(&self, key: u32) -> bool {
-        self.marks & !BOUNDED == key | (Style::Wrapped as u32) << STYLE_SHIFT
+        self.marks & !(BOUNDED | EXACT) == key | (Style::Wrapped as u32) << STYLE_SHIFT
     }
 
     /// 0 where an exit with `key` ends this frame.
@@ -81,6 +83,15 @@ impl Frame {
 
     pub(super) fn bound(&mut self) {
         self.marks |= BOUNDED;
+    }
+
+    pub(super) fn is_exact(&self) -> bool {
+        self.marks & EXACT != 0
+    }
+
+    pub(super) fn with_slot_known(mut self) -> Frame {
+        self.marks |= EXACT;
+        self
     }
 
     /// Site and tag.

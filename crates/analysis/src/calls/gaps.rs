@@ -23,6 +23,13 @@ pub(super) struct Known {
     spent: u64,
     /// Places of calls that were given up since then: an exit that ends nothing may be that of one of them.
     given_up: BTreeSet<u32>,
+    /// Of each jump that may have left frames which are still there: these began behind the first clock, and were alive at
+    /// the second one.
+    doubts: Vec<(u64, u64)>,
+    /// Frames may be anywhere on their stacks: what told where they are may have been in a hole, or calls that were not
+    /// recorded have returned since.
+    pub astray: bool,
+    has_gaps: bool,
 }
 
 /// Before a thread's first record.
@@ -35,6 +42,9 @@ impl Default for Known {
             gap: Some(BEGIN),
             spent: 0,
             given_up: BTreeSet::new(),
+            doubts: Vec::new(),
+            astray: false,
+            has_gaps: false,
         }
     }
 }
@@ -55,6 +65,26 @@ impl Known {
     #[inline(always)]
     pub fn spend(&mut self, ticks: u64) {
         self.spent = self.spent.saturating_add(ticks);
+    }
+
+    #[inline(always)]
+    pub fn has_gaps(&self) -> bool {
+        self.has_gaps
+    }
+
+    /// A call was placed by where the last event was, and by nothing else. Behind a gap, calls return of which nobody
+    /// tells, so that it may be elsewhere.
+    pub fn estimate(&mut self) {
+        self.astray |= self.has_gaps;
+    }
+
+    /// When a frame was last known to be alive, if no later than `clock`.
+    pub fn alive(&self, frame: &Frame, clock: u64) -> u64 {
+        let at = self.doubts.partition_point(|(_, last)| *last < frame.clock);
+        match self.doubts.get(at) {
+            Some((after, last)) if *after < frame.clock => clock.min(*last),
+            _ => clock,
+        }
     }
 
     /// Which of the old calls goes on is not known from `clock` on.
@@ -81,6 +111,7 @@ impl Machine {
         };
         self.known.restart(clock);
         if since != BEGIN {
+            self.known.has_gaps = true;
             sink.missing(clock.saturating_sub(since));
         }
     }
@@ -88,9 +119,49 @@ impl Machine {
     /// Calls that are open were alive at the last event.
     pub(super) fn lose_all<S: Sink>(&mut self, sink: &mut S) {
         let clock = self.event_clock;
-        lose(self.frames.split_off(0), clock, true, sink);
+        lose(self.frames.split_off(0), clock, true, &self.known, sink);
         for fiber in self.fibers.drain() {
-            lose(fiber.frames, fiber.alive, fiber.counted, sink);
+            lose(fiber.frames, fiber.alive, fiber.counted, &self.known, sink);
+        }
+        self.known.doubts.clear();
+    }
+
+    /// A RESYNC tells of a slot, after a jump if `elsewhere`.
+    pub(super) fn find_place<S: Sink>(&mut self, elsewhere: bool, sink: &mut S) {
+        if !self.known.astray {
+            return;
+        }
+        if elsewhere {
+            let frames = self.frames.split_off(0);
+            self.give_up(frames, self.event_clock, true, sink);
+            for fiber in self.fibers.drain().collect::<Vec<_>>() {
+                self.give_up(fiber.frames, fiber.alive, fiber.counted, sink);
+            }
+        }
+        self.known.astray = !self.frames.is_empty();
+    }
+
+    /// A jump has left some frames alive by their slots. Where these are estimated, which may be too high, it may have
+    /// left them, too.
+    pub(super) fn doubt(&mut self) {
+        let certain = self.credit.search(&self.frames, Frame::is_exact);
+        let certain = certain.map_or(0, |at| self.frames[at].clock);
+        let Some(top) = self.frames.last() else {
+            return;
+        };
+        let doubts = &mut self.known.doubts;
+        let is_over = |(after, last): &mut (u64, u64)| {
+            let until = self.frames.partition_point(|frame| frame.clock <= *last);
+            self.frames[..until]
+                .last()
+                .is_none_or(|frame| frame.clock <= *after)
+        };
+        while doubts.pop_if(is_over).is_some() {}
+        let after = doubts
+            .last()
+            .map_or(certain, |(_, last)| certain.max(*last));
+        if after < top.clock {
+            doubts.push((after, self.before));
         }
     }
 
@@ -109,7 +180,7 @@ impl Machine {
         if self.known.given_up.len() > GIVEN_UP_LIMIT {
             self.known.restart(self.last_clock);
         }
-        lose(frames, clock, counted, sink);
+        lose(frames, clock, counted, &self.known, sink);
     }
 
     /// The exit of a call whose entry is not known. Where all calls that have begun since have ended, or are on other

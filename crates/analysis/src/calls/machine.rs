@@ -103,6 +103,7 @@ impl Machine {
         self.credit.earn(words.len());
         if lossy {
             self.open_gap(sink);
+            self.known.astray = false;
         }
         self.last_clock = self.last_clock.max(clock);
     }
@@ -196,6 +197,7 @@ impl Machine {
             }
             abi::KIND_HOLE => {
                 self.open_gap(sink);
+                self.known.astray = true;
                 self.last_clock = clock_after(self.last_clock, word);
             }
             abi::KIND_EXTENDED if key_of(word) == abi::EVENT_RESYNC => {
@@ -247,6 +249,7 @@ impl Machine {
         }
         let elsewhere = matches!(reason as u32, abi::RESYNC_STACK | abi::RESYNC_JUMP);
         let before = self.arrival.is_some_and(|arrival| arrival.elsewhere);
+        self.find_place(elsewhere, sink);
         if elsewhere {
             self.known.elsewhere(self.last_clock);
         }
@@ -275,13 +278,13 @@ impl Machine {
         arguments: Option<[u64; 6]>,
         sink: &mut S,
     ) {
-        let slot = match self.frames.last() {
+        let (slot, is_exact) = match self.frames.last() {
             Some(top)
                 if self.arrival.is_none()
                     && top.style() != Style::Only
                     && top.slot.wrapping_sub(self.cursor) <= NEAR =>
             {
-                below(top.slot, key)
+                (below(top.slot, key), false)
             }
             _ => self.place(key, style, clock, sink),
         };
@@ -289,7 +292,11 @@ impl Machine {
             self.bound_tails(slot, clock, sink);
         }
         self.cursor = slot;
-        self.frames.push(Frame::new(clock, slot, key, style));
+        let frame = Frame::new(clock, slot, key, style);
+        self.frames.push(match is_exact {
+            true => frame.with_slot_known(),
+            false => frame,
+        });
         let note = sink.enter(&self.frames, arguments);
         if let Some(frame) = self.frames.last_mut() {
             frame.note = note;

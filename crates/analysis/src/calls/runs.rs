@@ -45,6 +45,7 @@ impl Machine {
         let mut clock = self.last_clock;
         let mut cursor = self.cursor;
         let mut taken = 0;
+        let first = depth;
         for &word in words {
             let Some([under, top, next]) = frames.get_mut(depth..=depth + GROUND) else {
                 break;
@@ -71,6 +72,9 @@ impl Machine {
         }
         let spent = self.frames.keep(depth);
         self.known.spend(spent);
+        if self.known.has_gaps() && enters_ground(&words[..taken], first) {
+            self.known.estimate();
+        }
         self.last_clock = clock;
         if let Some(&[before, last]) = words[..taken].last_chunk() {
             self.event_clock = clock - clock_after(0, last.wrapping_sub(before));
@@ -82,6 +86,16 @@ impl Machine {
         sink.end_run();
         taken
     }
+}
+
+/// Whether one of these is an entry under which there is nothing, with so many frames before the first.
+fn enters_ground(words: &[u64], mut depth: usize) -> bool {
+    words.iter().any(|word| {
+        let exit = exit_of(*word) as usize;
+        let is_first = depth == 0 && exit == 0;
+        depth = (depth + 1).wrapping_sub(2 * exit);
+        is_first
+    })
 }
 
 /// 0 for a plain entry, 1 for a plain exit, else more.

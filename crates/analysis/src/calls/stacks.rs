@@ -2,6 +2,7 @@
 
 use super::fibers::{Fiber, Key};
 use super::frame::{Ending, Frame, Sink, Style};
+use super::gaps::Known;
 use super::machine::{Arrival, Machine};
 use super::words::tag_of;
 
@@ -11,7 +12,7 @@ const CALLER_DISTANCE: u64 = 1 << 20;
 const NO_STACK_BETWEEN: u64 = 1 << 10;
 
 impl Machine {
-    /// The slot of an entry that is not simply one call deeper; makes the frames right for it.
+    /// The slot of an entry that is not simply one call deeper, and whether it is known; makes the frames right for it.
     #[cold]
     pub(super) fn place<S: Sink>(
         &mut self,
@@ -19,7 +20,7 @@ impl Machine {
         style: Style,
         clock: u64,
         sink: &mut S,
-    ) -> u64 {
+    ) -> (u64, bool) {
         self.close_gap(clock, sink);
         let slot = match (self.arrival.take(), self.frames.last()) {
             (Some(arrival), _) => {
@@ -27,15 +28,19 @@ impl Machine {
                     self.arrive(arrival.slot, style, clock, sink);
                 }
                 self.drop_only(arrival.slot);
-                return arrival.slot;
+                return (arrival.slot, true);
             }
             (None, Some(top)) if top.style() == Style::Only => nearest(top.slot, key),
-            (None, _) => nearest(self.cursor, key),
+            (None, Some(_)) => nearest(self.cursor, key),
+            (None, None) => {
+                self.known.estimate();
+                nearest(self.cursor, key)
+            }
         };
         self.drop_only(slot);
         match self.frames.last() {
-            Some(top) if top.slot < slot => below(top.slot, key),
-            _ => slot,
+            Some(top) if top.slot < slot => (below(top.slot, key), false),
+            _ => (slot, false),
         }
     }
 
@@ -72,6 +77,7 @@ impl Machine {
             .get(kept)
             .is_some_and(|frame| frame.slot == highest_dead);
         self.cut(kept, true, overwritten, clock, sink);
+        self.doubt();
     }
 
     /// Of a fiber, the frames on the stack that goes on at `slot`, below one at `caller`, are dead.
@@ -92,7 +98,15 @@ impl Machine {
         } else {
             Vec::new()
         };
-        self.give_up(frames.split_off(first), alive, counted, sink);
+        let mut dead = frames.split_off(first);
+        let leave = |under: &mut [Frame], inner: &[Frame]| {
+            if let (Some(under), Some(inner)) = (under.last_mut(), inner.first()) {
+                under.child = under.child.saturating_add(ticks_in(inner, since));
+            }
+        };
+        leave(&mut dead, &beyond);
+        leave(&mut frames, &dead);
+        self.give_up(dead, alive, counted, sink);
         for frames in [beyond, frames] {
             self.fibers.add(Fiber {
                 frames,
@@ -117,6 +131,7 @@ impl Machine {
 
     #[cold]
     pub(super) fn exit_elsewhere<S: Sink>(&mut self, key: u32, ending: Ending, sink: &mut S) {
+        let behind_hole = self.known.is_open();
         self.close_gap(ending.clock, sink);
         let arrival = self.arrival.take();
         if self.beyond > 0 {
@@ -164,7 +179,11 @@ impl Machine {
         {
             self.finish(ending, sink);
         }
-        self.cursor = above(self.cursor, key);
+        self.cursor = match behind_hole {
+            // The call may have begun there.
+            true => nearest(self.cursor, key),
+            false => above(self.cursor, key),
+        };
         self.stray(key, ending, sink);
     }
 
@@ -256,6 +275,10 @@ impl Machine {
             return;
         }
         let counted = !self.credit.pay(3 * frames.len());
+        let known = frames
+            .iter()
+            .map(|frame| self.known.alive(frame, self.before));
+        let alive = known.min().unwrap_or(self.before);
         if !counted {
             sink.aside(&frames);
             while let Some(at) = frames
@@ -267,7 +290,7 @@ impl Machine {
                 self.fibers.add(Fiber {
                     frames: part,
                     since: clock,
-                    alive: self.before,
+                    alive,
                     counted,
                 });
             }
@@ -275,7 +298,7 @@ impl Machine {
         self.fibers.add(Fiber {
             frames,
             since: clock,
-            alive: self.before,
+            alive,
             counted,
         });
         for fiber in self.fibers.surplus() {
@@ -300,10 +323,16 @@ impl Machine {
 }
 
 /// Gives up frames.
-pub(super) fn lose<S: Sink>(mut frames: Vec<Frame>, clock: u64, counted: bool, sink: &mut S) {
+pub(super) fn lose<S: Sink>(
+    mut frames: Vec<Frame>,
+    clock: u64,
+    counted: bool,
+    known: &Known,
+    sink: &mut S,
+) {
     while let Some(frame) = frames.pop() {
         if frame.style() != Style::Only {
-            sink.lose(&frame, clock, counted);
+            sink.lose(&frame, known.alive(&frame, clock), counted);
         }
         if let Some(under) = frames.last_mut() {
             under.child = under.child.saturating_add(ticks_in(&frame, clock));

@@ -1,6 +1,7 @@
 //! A function a row.
 
 use std::cmp::Ordering;
+use std::collections::HashMap;
 use std::io::{self, Write};
 
 use anyhow::Result;
@@ -33,6 +34,8 @@ pub struct Row {
     pub p50_ns: u64,
     pub p99_ns: u64,
     pub max_ns: u64,
+    /// Of net times, what they can be at most: total and self with what recording took.
+    pub gross_ns: Option<(u64, u64)>,
 }
 
 impl Row {
@@ -170,6 +173,21 @@ impl Report {
         });
     }
 
+    /// Tells rows of net times what they are in a report of the same trace with all that was recorded.
+    pub fn bound_by(&mut self, gross: &Report) {
+        let rows = gross.rows.iter();
+        let by_name: HashMap<(&str, &str), (u64, u64)> = rows
+            .map(|row| {
+                let name = (row.function.as_str(), row.module.as_str());
+                (name, (row.total_ns, row.self_ns))
+            })
+            .collect();
+        for row in &mut self.rows {
+            let name = (row.function.as_str(), row.module.as_str());
+            row.gross_ns = by_name.get(&name).copied();
+        }
+    }
+
     /// Whether any call has a duration, as far as that is known.
     pub fn has_times(&self) -> bool {
         self.rows.iter().any(Row::has_times)
@@ -248,6 +266,10 @@ impl Report {
             for (name, value) in numbers {
                 text.extend_from_slice(format!(",\"{name}\":").as_bytes());
                 push_u64(&mut text, value);
+            }
+            if let Some((total, own)) = row.gross_ns {
+                let gross = format!(",\"gross_total_ns\":{total},\"gross_self_ns\":{own}");
+                text.extend_from_slice(gross.as_bytes());
             }
             let bounds = [
                 ("total_is_least", row.total_is_least),
