@@ -28,6 +28,8 @@ pub struct Entry {
     pub missing_before: u32,
     /// Events of its thread that were lost since the thread's previous packet.
     pub lost_before: u64,
+    /// What stands before it in the file makes no sense.
+    pub damage_before: bool,
 }
 
 impl Entry {
@@ -82,6 +84,7 @@ pub fn index(
     let mut released = from;
     let mut position = from;
     let mut whole = from;
+    let mut damage_before = false;
     while position < words.len() {
         if position - released > RELEASE_WORDS {
             file.release(released..position);
@@ -115,6 +118,7 @@ pub fn index(
                     length: (content - HEADER_WORDS) as u32,
                     missing_before: missing.try_into().unwrap_or(u32::MAX),
                     lost_before: header.discarded.saturating_sub(discarded),
+                    damage_before: std::mem::take(&mut damage_before),
                 });
                 previous = Some(header);
                 let is_whole = packet <= words.len() - position;
@@ -125,6 +129,7 @@ pub fn index(
             }
             Err(what) => {
                 flaw(Flaw { offset, what });
+                damage_before = true;
                 position += 1 + next(&words[position + 1..], beginning);
             }
         }
