@@ -74,9 +74,10 @@ fuzz:
 	@.ci/packages build
 	fuzz/run $(FUZZ_SECONDS)
 
-# Programs that break tracers; the other tracers are taken where they are installed.
+# Programs that break tracers; the other tracers, and what programs need, are taken where they can be had.
 hard: all
 	@.ci/packages test
+	-@.ci/packages hard
 	NOPAL=$(CURDIR)/$(NOPAL) $(CARGO) run --release --quiet --package nopal-tests --bin hard
 
 # Ten thousand sites switched a hundred million times under load; more by TORTURE='seed=N seconds=N toggles=N'.

@@ -1,16 +1,7 @@
 //! The programs, by what makes them hard.
 
+use crate::{Row, installed, row};
 use nopal_tests::{Case, Program, compile, library, nopal, sources, target_directory};
-
-/// A program that breaks tracers. `case` panics where it cannot be built here.
-pub struct Row {
-    pub name: &'static str,
-    pub case: fn() -> Case,
-}
-
-const fn row(name: &'static str, case: fn() -> Case) -> Row {
-    Row { name, case }
-}
 
 pub const ROWS: &[Row] = &[
     row("exceptions, also across libraries", || exceptions(&[])),
@@ -209,10 +200,6 @@ fn accompanied(when: &str, sign: &str, command: &[&str]) -> Case {
     plain("accompanied")
         .arguments([&[when, sign], command].concat())
         .options(["-F", "work"])
-}
-
-fn installed(name: &str) -> Case {
-    Case::new(Program::installed(format!("/usr/bin/{name}")))
 }
 
 fn python(script: &str) -> Case {
