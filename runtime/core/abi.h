@@ -132,7 +132,8 @@ struct nopal_chunk_header {
 	uint32_t process;           /* (runtime) */
 	uint32_t thread;            /* (runtime) */
 	uint64_t thread_begin;      /* counter when the thread was first seen: tells threads of equal ids apart (runtime) */
-	uint64_t reserved;
+	uint32_t checksum;          /* of header and records (tool) */
+	uint32_t reserved;
 };
 
 /* A question from a thread to the tool. The thread waits on `state` as a futex; bounded by the tool's heartbeat. */

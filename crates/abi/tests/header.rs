@@ -57,7 +57,7 @@ fn rust_structures() -> Numbers {
         clock_low kind_and_event clock slot stack process thread reason reserved);
     structure!(numbers, ChunkHeader, "nopal_chunk_header":
         magic stream_id uuid clock_begin clock_end content_bits packet_bits discarded sequence process thread
-        thread_begin reserved);
+        thread_begin checksum reserved);
     structure!(numbers, Request, "nopal_request":
         state what process thread word descriptor reserved);
     structure!(numbers, Region, "nopal_region":

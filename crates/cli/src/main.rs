@@ -119,5 +119,5 @@ fn run(command: Command) -> Result<i32> {
         Command::Doctor => doctor::run()?,
         Command::Man(man) => manual::write(&man.directory)?,
     }
-    Ok(0)
+    Ok(open::status())
 }

@@ -20,11 +20,11 @@ const STREAM: &str = "stream-";
 const SNAPSHOT: &str = "snapshot-";
 const PROCESSOR: &str = "cpu-";
 
-pub fn stream_name(number: usize) -> String {
+pub fn stream_name(number: u32) -> String {
     format!("{STREAM}{number}")
 }
 
-pub fn stream_number(name: &OsStr) -> Option<usize> {
+pub fn stream_number(name: &OsStr) -> Option<u32> {
     let number = name.to_str()?.strip_prefix(STREAM)?.parse().ok()?;
     (stream_name(number).as_str() == name).then_some(number)
 }
@@ -57,7 +57,7 @@ pub fn snapshots(directory: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// The numbers of the stream files of threads, in order.
-pub fn streams(directory: &Path) -> Result<Vec<usize>> {
+pub fn streams(directory: &Path) -> Result<Vec<u32>> {
     numbers(directory, stream_number)
 }
 
@@ -93,7 +93,7 @@ pub fn prepare(directory: &Path) -> Result<()> {
         return fs::set_permissions(directory, Permissions::from_mode(0o700))
             .with_context(|| format!("cannot make {name} private"));
     }
-    if !is_trace(directory) {
+    if !is_trace(directory)? {
         bail!("{name} exists and is not a trace, so it is not overwritten");
     }
     if is_being_written(directory)? {
@@ -124,8 +124,8 @@ fn entries(directory: &Path) -> Result<Vec<PathBuf>> {
     entries.with_context(|| format!("cannot read the directory {}", directory.display()))
 }
 
-/// Whether `directory` holds a trace: a `session` and a `metadata` of the right beginning.
-pub fn is_trace(directory: &Path) -> bool {
+/// Whether `directory` holds a trace: a `session` and a `metadata` of the right beginning. An error: one may not look.
+pub fn is_trace(directory: &Path) -> Result<bool> {
     let begins = |file: File| {
         let mut beginning = Vec::new();
         let read = file
@@ -133,7 +133,20 @@ pub fn is_trace(directory: &Path) -> bool {
             .read_to_end(&mut beginning);
         read.is_ok() && beginning == metadata::BEGINNING.as_bytes()
     };
-    open(&directory.join(METADATA)).is_ok_and(begins) && open(&directory.join(SESSION)).is_ok()
+    let [metadata, session] =
+        [METADATA, SESSION].map(|name| unless_denied(open(&directory.join(name))));
+    Ok(metadata?.is_some_and(begins) && session?.is_some())
+}
+
+fn unless_denied(opened: Result<File>) -> Result<Option<File>> {
+    let denied = |error: &anyhow::Error| {
+        let cause = error.downcast_ref::<std::io::Error>();
+        cause.is_some_and(|cause| cause.kind() == ErrorKind::PermissionDenied)
+    };
+    match opened {
+        Err(error) if denied(&error) => Err(error.context("the trace is not readable")),
+        opened => Ok(opened.ok()),
+    }
 }
 
 fn move_away(directory: &Path) -> Result<()> {
@@ -156,7 +169,7 @@ fn move_away(directory: &Path) -> Result<()> {
 /// Removes a trace, when nothing else lies beside its files.
 fn remove_old(old: &Path) -> Result<()> {
     let is_directory = fs::symlink_metadata(old).is_ok_and(|found| found.is_dir());
-    if !is_directory || !is_trace(old) {
+    if !is_directory || !is_trace(old)? {
         bail!(
             "{} is in the way and is not a trace, so it is not overwritten",
             old.display()
@@ -259,4 +272,18 @@ pub fn lock(session: &File) -> Result<bool> {
 fn is_being_written(directory: &Path) -> Result<bool> {
     let session = open_to_write(&directory.join(SESSION), false)?;
     Ok(!lock(&session)?)
+}
+
+/// Whether another process is seen to write the trace, by one who may only read it.
+pub fn seems_written(directory: &Path) -> bool {
+    let asked = |file: File| {
+        // SAFETY: zeroes are a value of this structure of integers.
+        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+        lock.l_type = libc::F_WRLCK as libc::c_short;
+        lock.l_whence = libc::SEEK_SET as libc::c_short;
+        // SAFETY: the descriptor is open, and the structure lives through the call.
+        let done = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLK, &mut lock) };
+        done == 0 && lock.l_type != libc::F_UNLCK as libc::c_short
+    };
+    open(&directory.join(SESSION)).is_ok_and(asked)
 }

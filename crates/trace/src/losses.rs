@@ -22,8 +22,11 @@ pub struct Losses {
     pub events: u64,
     /// Packets that are not in their files.
     pub packets: u64,
-    /// Places that were damaged, and passed over.
+    /// Places that were damaged, and passed over; and how many bytes of files are left out for it, or missing.
     pub damaged: u64,
+    pub left_out: u64,
+    /// The trace is of a version without check sums: damage is not seen.
+    pub unchecked: bool,
     /// Threads that were not traced at all, and stacks on which only entries were.
     pub untraced_threads: u64,
     pub entry_only_stacks: u64,
@@ -39,6 +42,8 @@ impl Losses {
         let mut losses = Losses {
             events: trace.lost(),
             damaged: trace.damage_count(),
+            left_out: trace.left_out(),
+            unchecked: !trace.has_check_sums(),
             ..Losses::default()
         };
         let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
