@@ -20,7 +20,7 @@ pub const RUN: usize = 256;
 impl Machine {
     /// Takes plain records off the front of `rest`.
     pub fn run<S: Sink>(&mut self, rest: &mut &[u64], sink: &mut S) {
-        while self.arrival.is_none() && self.beyond == 0 {
+        while self.arrival.is_none() && self.beyond == 0 && !self.known.is_open() {
             let taken = self.run_some(rest, sink);
             *rest = rest.get(taken..).unwrap_or_default();
             if taken < RUN {
@@ -69,8 +69,15 @@ impl Machine {
             depth = (depth + 1).wrapping_sub(2 * exit as usize);
             taken += 1;
         }
-        self.frames.keep(depth);
+        let spent = self.frames.keep(depth);
+        self.known.spend(spent);
         self.last_clock = clock;
+        if let Some(&[before, last]) = words[..taken].last_chunk() {
+            self.event_clock = clock - clock_after(0, last.wrapping_sub(before));
+        }
+        if taken > 0 {
+            self.before = std::mem::replace(&mut self.event_clock, clock);
+        }
         self.cursor = cursor;
         sink.end_run();
         taken

@@ -20,6 +20,7 @@ impl Machine {
         clock: u64,
         sink: &mut S,
     ) -> u64 {
+        self.close_gap(clock, sink);
         let slot = match (self.arrival.take(), self.frames.last()) {
             (Some(arrival), _) => {
                 if arrival.elsewhere {
@@ -78,6 +79,7 @@ impl Machine {
         let Some(Fiber {
             mut frames,
             since,
+            alive,
             counted,
         }) = self.fibers.remove(key)
         else {
@@ -90,17 +92,15 @@ impl Machine {
         } else {
             Vec::new()
         };
-        lose(frames.split_off(first), since, counted, sink);
-        self.fibers.add(Fiber {
-            frames: beyond,
-            since,
-            counted,
-        });
-        self.fibers.add(Fiber {
-            frames,
-            since,
-            counted,
-        });
+        self.give_up(frames.split_off(first), alive, counted, sink);
+        for frames in [beyond, frames] {
+            self.fibers.add(Fiber {
+                frames,
+                since,
+                alive,
+                counted,
+            });
+        }
     }
 
     /// Rule 5.
@@ -117,6 +117,7 @@ impl Machine {
 
     #[cold]
     pub(super) fn exit_elsewhere<S: Sink>(&mut self, key: u32, ending: Ending, sink: &mut S) {
+        self.close_gap(ending.clock, sink);
         let arrival = self.arrival.take();
         if self.beyond > 0 {
             self.beyond -= 1;
@@ -138,15 +139,24 @@ impl Machine {
                 return self.end_at(index, false, ending, sink);
             }
         }
-        if let Some(index) = self
-            .credit
-            .search(&self.frames, |frame| frame.ends_with(key))
-        {
+        // Slots are known, or estimated too high: one that is lower is another's.
+        let lowest = match arrival {
+            Some(Arrival {
+                slot,
+                elsewhere: true,
+            }) => slot,
+            _ => 0,
+        };
+        let suits = |frame: &Frame| frame.ends_with(key) && frame.slot >= lowest;
+        if let Some(index) = self.credit.search(&self.frames, suits) {
             return self.end_at(index, false, ending, sink);
         }
-        if let Some((fiber, index)) = self.search_aside(key) {
+        if let Some((fiber, index)) = self.search_aside(suits) {
             self.go_to(fiber, ending.clock, sink);
             return self.end_at(index, false, ending, sink);
+        }
+        if lowest > 0 {
+            self.arrive(lowest, Style::Wrapped, ending.clock, sink);
         }
         while let Some(top) = self.frames.last()
             && top.style() == Style::Tail
@@ -155,15 +165,15 @@ impl Machine {
             self.finish(ending, sink);
         }
         self.cursor = above(self.cursor, key);
-        sink.stray(key, ending);
+        self.stray(key, ending, sink);
     }
 
-    fn search_aside(&mut self, key: u32) -> Option<(Key, usize)> {
+    fn search_aside(&mut self, suits: impl Fn(&Frame) -> bool) -> Option<(Key, usize)> {
         for (fiber, frames) in self.fibers.iter() {
             if !self.credit.pay(1) {
                 break;
             }
-            if let Some(index) = self.credit.search(frames, |frame| frame.ends_with(key)) {
+            if let Some(index) = self.credit.search(frames, &suits) {
                 return Some((fiber, index));
             }
         }
@@ -202,12 +212,15 @@ impl Machine {
         };
         let ticks = ticks_in(&outermost, clock);
         let mut dead = overwritten;
-        if let Some(under) = index
+        match index
             .checked_sub(1)
             .and_then(|under| self.frames.get_mut(under))
         {
-            under.child = under.child.saturating_add(ticks);
-            dead |= jumped && is_near(under, &outermost);
+            Some(under) => {
+                under.child = under.child.saturating_add(ticks);
+                dead |= jumped && is_near(under, &outermost);
+            }
+            None => self.known.spend(ticks),
         }
         let dead = if dead {
             one_stack(&self.frames[index..])
@@ -226,7 +239,14 @@ impl Machine {
         } else {
             self.frames.split_off(index + dead)
         };
-        lose(self.frames.split_off(index), clock, true, sink);
+        let lost = self.frames.split_off(index);
+        if lost.iter().any(|frame| frame.style() != Style::Only)
+            && let Some(under) = self.frames.last_mut()
+        {
+            // When they ended, before now, is not known.
+            under.bound();
+        }
+        self.give_up(lost, self.before, true, sink);
         self.set_aside(aside, clock, sink);
     }
 
@@ -247,6 +267,7 @@ impl Machine {
                 self.fibers.add(Fiber {
                     frames: part,
                     since: clock,
+                    alive: self.before,
                     counted,
                 });
             }
@@ -254,10 +275,11 @@ impl Machine {
         self.fibers.add(Fiber {
             frames,
             since: clock,
+            alive: self.before,
             counted,
         });
         for fiber in self.fibers.surplus() {
-            lose(fiber.frames, fiber.since, fiber.counted, sink);
+            self.give_up(fiber.frames, fiber.alive, fiber.counted, sink);
         }
     }
 

@@ -227,7 +227,12 @@ impl Sink for Formatter<'_> {
         self.close(frame, clock, None, b",\"args\":{\"unfinished\":true}");
     }
 
-    fn stray(&mut self, _key: u32, _ending: Ending) {}
+    fn stray(&mut self, frame: &Frame, ending: Ending) {
+        if frame.clock < ending.clock {
+            let remark = b",\"args\":{\"began_before\":true}";
+            self.close(frame, ending.clock, None, remark);
+        }
+    }
 
     fn mark(&mut self, clock: u64, event: u32, payload: &[u64], _frames: &[Frame]) {
         let Some(marker) = self.markers.get(event) else {

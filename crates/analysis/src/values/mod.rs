@@ -491,7 +491,7 @@ impl<T: Tally, const PLAIN: bool> Sink for Reader<'_, T, PLAIN> {
         self.arguments.take(frame.note);
     }
 
-    fn stray(&mut self, _key: u32, _ending: Ending) {}
+    fn stray(&mut self, _frame: &Frame, _ending: Ending) {}
 }
 
 impl<T: Tally, const PLAIN: bool> Worker for Reader<'_, T, PLAIN> {
