@@ -1,7 +1,10 @@
 //! `nopal report`: what was called, how often, how long.
 
+use std::io::Write;
+
 use anyhow::{Context, Result};
 use nopal_analysis::drive::Drive;
+use nopal_analysis::losses;
 use nopal_analysis::report::{self, Relation};
 use nopal_trace::Cost;
 
@@ -20,6 +23,9 @@ pub fn run(arguments: &Report) -> Result<()> {
         false => None,
     };
     let mut out = output::stdout()?;
+    if !arguments.json {
+        out.write_all(losses::comment(&trace).as_bytes())?;
+    }
     let written = if arguments.threads {
         let rows = driven(READING, |drive| {
             report::threads(&trace, &of_net(drive, net))
@@ -42,8 +48,10 @@ pub fn run(arguments: &Report) -> Result<()> {
             report.limit(rows);
         }
         match arguments.json {
-            true => report.write_json(&mut out),
-            false => report.write_table(&mut out, width()),
+            true => report.write_json(&trace, &mut out),
+            false => out
+                .write_all(losses::untimed(&trace, report.has_times()).as_bytes())
+                .and_then(|()| report.write_table(&mut out, width())),
         }
     };
     finish(out, written.map_err(Into::into))

@@ -2,6 +2,7 @@
 
 use crate::note::Note;
 use crate::trace::Trace;
+use serde::Serialize;
 
 /// Why records of a thread are missing before one of its packets. Nothing is known of the time in between: calls that
 /// were open may have ended, and others begun.
@@ -16,25 +17,39 @@ pub struct Gap {
 }
 
 /// All that is missing in a trace. Nothing is, where it equals its default.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Losses {
     /// Events that were not recorded.
+    #[serde(skip_serializing_if = "is_nothing")]
     pub events: u64,
     /// Packets that are not in their files.
+    #[serde(skip_serializing_if = "is_nothing")]
     pub packets: u64,
     /// Places that were damaged, and passed over; and how many bytes of files are left out for it, or missing.
+    #[serde(skip_serializing_if = "is_nothing")]
     pub damaged: u64,
+    #[serde(skip_serializing_if = "is_nothing")]
     pub left_out: u64,
     /// The trace is of a version without check sums: damage is not seen.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub unchecked: bool,
     /// Threads that were not traced at all, and stacks on which only entries were.
+    #[serde(skip_serializing_if = "is_nothing")]
     pub untraced_threads: u64,
+    #[serde(skip_serializing_if = "is_nothing")]
     pub entry_only_stacks: u64,
-    /// Events of the system that are not in the trace, and how often nobody recorded them for a while.
+    /// Events of the system that are not in the trace, and when nobody recorded them for a while, by the counter.
+    #[serde(skip_serializing_if = "is_nothing")]
     pub system_events: u64,
-    pub system_pauses: u64,
-    /// Why the trace ends before the program did what was to be recorded. Empty where that is not told.
-    pub cut_short: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub system_pauses: Vec<u64>,
+    /// What else kept the recording from being complete, in the words of whoever ended it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flaw: Option<String>,
+}
+
+fn is_nothing(number: &u64) -> bool {
+    *number == 0
 }
 
 impl Losses {
@@ -64,17 +79,23 @@ impl Losses {
                     add(&mut losses.untraced_threads, *threads);
                     add(&mut losses.entry_only_stacks, *stacks);
                 }
-                Note::SystemPause { .. } => losses.system_pauses += 1,
+                Note::SystemPause { counter } => losses.system_pauses.push(*counter),
                 Note::End { complete, why, .. } => end = Some((*complete, why)),
                 _ => {}
             }
         }
-        losses.cut_short = match end {
+        losses.flaw = match end {
             Some((true, _)) => None,
+            Some((false, why)) if why.ends_with("events were lost") => None,
             Some((false, why)) => Some(why.clone()),
             None => Some("the recording was cut off".into()),
         };
         losses
+    }
+
+    /// Whether records of threads are missing amid others.
+    pub fn has_gaps(&self) -> bool {
+        self.events + self.packets + self.damaged > 0
     }
 
     pub fn is_none(&self) -> bool {

@@ -62,6 +62,11 @@ impl Tree {
         &self.nodes
     }
 
+    /// Whether any call has a duration, as far as that is known.
+    pub fn has_times(&self) -> bool {
+        self.nodes.iter().any(|node| node.timed > 0)
+    }
+
     /// The children of each node.
     pub fn children(&self) -> Vec<Vec<u32>> {
         let mut children = vec![Vec::new(); self.nodes.len()];

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use nopal_trace::Clocks;
 
-use super::tree::{ROOT, Tree};
+use super::tree::{Node, ROOT, Tree};
 use crate::names::Names;
 use crate::text::{bound, count, percent};
 
@@ -128,6 +128,14 @@ pub fn write_tree(
             indent.extend(bars.iter().map(|&bar| if bar { "│  " } else { "   " }));
             writeln!(out, "{:1$}{indent}…", "", 26 + 2 * width)?;
         }
+    }
+    let only = |node: &Node| node.timed == 0 && node.calls > 0;
+    let is_caller = |node: &Node| only(&nodes[node.parent as usize]);
+    if nodes.iter().any(is_caller) {
+        writeln!(
+            out,
+            "- of calls without durations, it is estimated which calls they made"
+        )?;
     }
     if nodes.iter().any(|node| node.unfinished > 0) {
         writeln!(

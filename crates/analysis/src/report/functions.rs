@@ -1,5 +1,6 @@
 //! A function a row.
 
+use std::cmp::Ordering;
 use std::io::{self, Write};
 
 use anyhow::Result;
@@ -7,6 +8,7 @@ use nopal_trace::Trace;
 
 use super::stats::Stats;
 use crate::drive::Drive;
+use crate::losses;
 use crate::names::Names;
 use crate::text::{Align, Table, bound, count, duration, push_json_string, push_u64};
 
@@ -31,6 +33,12 @@ pub struct Row {
     pub p50_ns: u64,
     pub p99_ns: u64,
     pub max_ns: u64,
+}
+
+impl Row {
+    fn has_times(&self) -> bool {
+        self.timed + self.unfinished > 0
+    }
 }
 
 /// What rows are ordered by, the largest first; names ascend.
@@ -147,13 +155,24 @@ impl Report {
             let names = |row: &Row| (row.function.clone(), row.module.clone());
             let modules = match by {
                 Sort::Module => a.module.cmp(&b.module),
-                _ => std::cmp::Ordering::Equal,
+                _ => Ordering::Equal,
+            };
+            // Where there are no times.
+            let calls = match by {
+                Sort::Function | Sort::Module => Ordering::Equal,
+                _ => b.calls.cmp(&a.calls),
             };
             by.value(b)
                 .cmp(&by.value(a))
                 .then(modules)
+                .then(calls)
                 .then_with(|| names(a).cmp(&names(b)))
         });
+    }
+
+    /// Whether any call has a duration, as far as that is known.
+    pub fn has_times(&self) -> bool {
+        self.rows.iter().any(Row::has_times)
     }
 
     /// Keeps the first rows only.
@@ -173,9 +192,9 @@ impl Report {
         columns.extend([("function", Align::Left), ("module", Align::Left)]);
         let mut table = Table::new(&columns);
         for row in &self.rows {
-            let sum = |ns, is_least| match row.timed + row.unfinished {
-                0 => "-".to_string(),
-                _ => bound(ns, is_least),
+            let sum = |ns, is_least| match row.has_times() {
+                true => bound(ns, is_least),
+                false => "-".to_string(),
             };
             let time = |ns| match row.timed {
                 0 => "-".to_string(),
@@ -205,8 +224,9 @@ impl Report {
         Ok(())
     }
 
-    /// An array of objects.
-    pub fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
+    /// An array of objects, one a function. Where not all is in the trace, the first has the member `losses`, too.
+    pub fn write_json(&self, trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
+        let mut losses = losses::json(trace);
         let mut text = Vec::new();
         for (index, row) in self.rows.iter().enumerate() {
             text.extend_from_slice(if index == 0 { b"[\n " } else { b",\n " });
@@ -232,9 +252,13 @@ impl Report {
             let bounds = [
                 ("total_is_least", row.total_is_least),
                 ("self_is_least", row.self_is_least),
+                ("entries_only", !row.has_times()),
             ];
             for (name, _) in bounds.iter().filter(|(_, is_least)| *is_least) {
                 text.extend_from_slice(format!(",\"{name}\":true").as_bytes());
+            }
+            if let Some(losses) = losses.take() {
+                text.extend_from_slice(format!(",\"losses\":{losses}").as_bytes());
             }
             text.push(b'}');
             out.write_all(&text)?;
