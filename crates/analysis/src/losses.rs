@@ -4,7 +4,7 @@ use nopal_trace::{Clocks, Losses, Trace};
 
 use crate::filter::begin;
 use crate::names::printable;
-use crate::text::{count, duration};
+use crate::text::{bytes, count, duration};
 
 /// Pauses of the recording whose times are told.
 const PAUSES: usize = 3;
@@ -28,7 +28,7 @@ fn told(losses: &Losses, clocks: &Clocks, begin: u64) -> Option<String> {
     let parts = [
         some(losses.events, "event was lost", "events were lost"),
         some(losses.packets, "packet is missing", "packets are missing"),
-        some(losses.damaged, "place is damaged", "places are damaged"),
+        damage(losses),
         some(
             losses.untraced_threads,
             "thread was not traced",
@@ -45,6 +45,9 @@ fn told(losses: &Losses, clocks: &Clocks, begin: u64) -> Option<String> {
             "events of the system were lost",
         ),
         pauses(losses, clocks, begin),
+        (losses.unchecked).then(|| {
+            "it has no check sums, as those of an older nopal, and damage is not seen".to_string()
+        }),
         losses.flaw.as_ref().map(|why| match why.as_str() {
             "" => "it is not complete".to_string(),
             why => printable(why),
@@ -62,6 +65,20 @@ fn told(losses: &Losses, clocks: &Clocks, begin: u64) -> Option<String> {
         "not all is in this trace: {}{bounds}",
         parts.join(", ")
     ))
+}
+
+/// `2 places are damaged, for which 64 KiB are left out or missing`
+fn damage(losses: &Losses) -> Option<String> {
+    let places = match losses.damaged {
+        0 => return None,
+        1 => "1 place is damaged".to_string(),
+        more => format!("{} places are damaged", count(more)),
+    };
+    let left_out = bytes(losses.left_out);
+    Some(match losses.left_out {
+        0 => places,
+        _ => format!("{places}, for which {left_out} are left out or missing"),
+    })
 }
 
 /// `the recording of the system's events paused at 1.20 s`

@@ -31,7 +31,7 @@ fn everything(trace: &Trace, out: &mut dyn Write) -> anyhow::Result<()> {
     };
     let report = report::functions(trace, &drive)?;
     report.write_table(out, 0)?;
-    report.write_json(out)?;
+    report.write_json(trace, out)?;
     report::write_threads(&report::threads(trace, &drive)?, out, 100)?;
     if let Some(row) = report.rows.first()
         && let Ok(rows) = report::related(trace, &row.function, Relation::Callers, &drive)

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anstream::eprintln;
 use anyhow::{Result, bail};
 use nopal_analysis::drive::Drive;
-use nopal_analysis::names::Names;
+use nopal_analysis::names::{Names, printable};
 use nopal_analysis::text::bytes;
 use nopal_analysis::values::What;
 use nopal_trace::Trace;
@@ -42,17 +42,13 @@ impl Input {
                 0 | 1 => String::new(),
                 all => format!(", and {} more places", all - 1),
             };
-            let (file, offset, what) = (first.file.display(), first.offset, first.what);
+            let file = printable(&first.file.display().to_string());
+            let (offset, what) = (first.offset, first.what);
             let left_out = bytes(trace.left_out());
             eprintln!(
                 "nopal: the trace is damaged: {file} at {offset}: {what}{more}; {left_out} are left out or missing"
             );
             IS_DAMAGED.store(true, Ordering::Relaxed);
-        }
-        if !trace.has_check_sums() {
-            eprintln!(
-                "nopal: the trace is of an older nopal and carries no check sums: damage of its records is not seen"
-            );
         }
         Ok(trace)
     }
