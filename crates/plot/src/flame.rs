@@ -6,6 +6,7 @@ use inferno::flamegraph::{self, Direction, Options};
 use nopal_analysis::drive::Drive;
 use nopal_analysis::dump::{self as folded, Format, dump};
 use nopal_analysis::losses;
+use nopal_analysis::names::printable;
 use nopal_trace::Trace;
 
 use crate::Picture;
@@ -75,7 +76,7 @@ pub fn draw(trace: &Trace, look: Look, drive: &Drive) -> Result<Picture> {
     };
     let folded = String::from_utf8(folded).context("a name that is no text")?;
     let mut options = Options::default();
-    options.title = trace.session().command.join(" ");
+    options.title = printable(&trace.session().command.join(" "));
     options.subtitle = Some(match losses::line(trace) {
         Some(line) => {
             options.title = format!("{}, {meaning}", options.title);
