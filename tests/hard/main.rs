@@ -8,6 +8,7 @@
 mod languages;
 mod peers;
 mod rows;
+mod services;
 mod ways;
 
 use nopal_tests::{Case, End, Ended, Program};
@@ -41,7 +42,7 @@ impl Row {
 }
 
 /// A file of rows for each kind.
-const KINDS: &[&[Row]] = &[rows::ROWS, languages::ROWS];
+const KINDS: &[&[Row]] = &[rows::ROWS, languages::ROWS, services::ROWS];
 
 /// A program that the machine has. Panics where it has not.
 pub fn installed(name: &str) -> Case {

@@ -119,7 +119,7 @@ impl Held {
         // looked into by another from its start tells when it is.
         let held = scratch.path().join("hold.held");
         let early = |word: &OsString| word == "early";
-        let tells = case.argument_words().first().is_some_and(early);
+        let tells = case.argument_words().iter().any(early);
         let patience = Duration::from_millis(if tells { 10_000 } else { 300 });
         let begun = Instant::now();
         while !held.exists() && begun.elapsed() < patience && !program.has_ended() {
