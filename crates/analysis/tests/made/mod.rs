@@ -293,10 +293,12 @@ fn child(writer: &mut Writer) {
 
 /// What no reader may let through: commands for terminals and ends of lines, what HTML, JSON, XML and folded stacks take
 /// for their own, and what turns text around.
+#[allow(dead_code, reason = "some test programs use it")]
 pub const HOSTILE: &str = "\u{1b}[2J\u{9b}31m\u{7}\r\n\t\0\u{7f}<script>&amp;]]>;\"'\\\u{202e}\u{2066}\u{2028}\u{ffff}%s{0}";
 
 /// Makes all texts of a trace's notes hostile, and one name of `long` characters. What the format itself calls by text
 /// stays.
+#[allow(dead_code, reason = "some test programs use it")]
 pub fn make_hostile(trace: &Path, long: usize) {
     fn poison(value: &mut serde_json::Value) {
         const OWN: [&str; 5] = ["Text", "Bytes", "Character", "Double", "Address"];
