@@ -161,7 +161,7 @@ pub fn launch(command: &Command, meanwhile: impl FnOnce()) -> Result<Launched, L
     match Thread::seize(pid, pid, Options { executions: true }) {
         Ok(thread) => {
             // If the child has been killed, the wait tells.
-            let _ = File::from(go_writer).write_all(&[1]);
+            let _ = File::from(go_writer).write_all(&[GO]);
             meanwhile();
             await_program(pid, thread, failure_reader)
         }
@@ -169,8 +169,8 @@ pub fn launch(command: &Command, meanwhile: impl FnOnce()) -> Result<Launched, L
             let tracer = examine(pid)
                 .err()
                 .filter(|reason| matches!(reason, StopError::TracedBy { .. }));
-            // Without its byte, the child ends. Where another tracer holds it, that may be much later.
-            drop(go_writer);
+            // With this byte, the child ends. Where another tracer holds it, that may be much later.
+            let _ = File::from(go_writer).write_all(&[END]);
             match tracer {
                 None => {
                     reap(pid);
@@ -233,6 +233,8 @@ fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 const SHELL: &CStr = c"/bin/sh";
+const GO: u8 = 1;
+const END: u8 = 2;
 const DIRECTORY: u8 = b'd';
 const EXECUTE: u8 = b'x';
 
@@ -244,7 +246,8 @@ impl Child {
         unsafe {
             let mut go = 0u8;
             libc::close(self.parents_go);
-            if libc::read(self.go, (&raw mut go).cast(), 1) != 1 {
+            // Nothing comes where the tool has been killed: the program runs nevertheless.
+            if libc::read(self.go, (&raw mut go).cast(), 1) == 1 && go == END {
                 libc::_exit(127);
             }
             if let Some(directory) = &self.directory

@@ -52,11 +52,10 @@ mod stacks;
 mod start;
 mod stopped;
 mod thread;
+mod way_back;
 
 pub use blocked::share_memory;
-pub use call::{
-    SystemCall, find_system_call_gadget, find_system_call_gadget_in, is_system_call_gadget,
-};
+pub use call::{Gadget, SystemCall, find_system_call_gadget, find_system_call_gadget_in};
 pub use ending::{Ending, ExitWatch};
 pub use executed::{ExecFollower, Followed};
 pub use information::{
@@ -64,7 +63,7 @@ pub use information::{
     start_time, status, thread_alive, thread_name, thread_status, threads,
 };
 pub use launch::{Command, LaunchError, Launched, environment, launch};
-pub use loader::{LoaderStop, run_to_loader_consistent};
+pub use loader::{LoaderChange, LoaderStop, run_to_loader_consistent};
 pub use maps::{Mapping, Module, maps, modules, modules_among, open_module};
 pub use memory::{Behind, Memory, Outcome, Patch};
 pub use pages::Pages;

@@ -7,6 +7,7 @@ use crate::memory::region::Region;
 use crate::text::journal::Journal;
 use crate::text::remove::{processes_with, remove};
 use anyhow::{Context, Result, ensure};
+use nopal_process::LoaderChange;
 use nopal_trace::{Note, Writer};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
@@ -68,8 +69,16 @@ impl Guardian {
     pub fn watch(&mut self, region: &Region) {
         region.set_owners(std::process::id() as i32, self.process);
         // A guardian that is gone guards no more, but the recording goes on.
-        let told = send(&self.line, region.process(), Some(region.file()));
+        let told = send(&self.line, region.process(), &[], Some(region.file()));
         self.unanswered += usize::from(told.is_ok());
+    }
+
+    /// Before the text of a loader is changed to wait for it.
+    pub fn tell_of_loader(&self, change: &LoaderChange) {
+        let mut bytes = change.address.to_ne_bytes().to_vec();
+        bytes.extend(&change.original);
+        // A guardian that is gone guards no more, but the recording goes on.
+        let _ = send(&self.line, change.pid, &bytes, None);
     }
 
     /// When this returns, the guardian has mapped all memory that it was told of. By that, another nopal knows that it
@@ -96,17 +105,18 @@ impl Guardian {
 
     /// Everything is in order.
     pub fn dismiss(&mut self) {
-        let _ = send(&self.line, DISMISSED, None);
+        let _ = send(&self.line, DISMISSED, &[], None);
         // SAFETY: waits for our own child; the status is not wanted.
         unsafe { libc::waitpid(self.process, std::ptr::null_mut(), 0) };
     }
 }
 
-fn send(line: &OwnedFd, process: i32, region: Option<BorrowedFd>) -> Result<()> {
-    let mut number = process.to_ne_bytes();
+fn send(line: &OwnedFd, process: i32, more: &[u8], region: Option<BorrowedFd>) -> Result<()> {
+    let mut bytes = process.to_ne_bytes().to_vec();
+    bytes.extend(more);
     let mut part = libc::iovec {
-        iov_base: number.as_mut_ptr().cast(),
-        iov_len: number.len(),
+        iov_base: bytes.as_mut_ptr().cast(),
+        iov_len: bytes.len(),
     };
     let mut control = [0u64; 8];
     // SAFETY: the message and all it points to live through the call; CMSG_* stay within `control`.
@@ -129,45 +139,77 @@ fn send(line: &OwnedFd, process: i32, region: Option<BorrowedFd>) -> Result<()> 
         libc::sendmsg(line.as_raw_fd(), &message, libc::MSG_NOSIGNAL)
     };
     ensure!(
-        sent == number.len() as isize,
+        sent == bytes.len() as isize,
         "{}",
         std::io::Error::last_os_error()
     );
     Ok(())
 }
 
-/// The number of a process and the descriptor that came with it; `None` when the other end is closed.
-fn receive(line: &OwnedFd) -> Option<(i32, Option<OwnedFd>)> {
-    let mut number = [0u8; 4];
+/// What the tool tells of a process: of its memory, or of a change to its loader.
+struct Told {
+    process: i32,
+    region: Option<OwnedFd>,
+    loader: Option<LoaderChange>,
+}
+
+/// `None` when the other end is closed.
+fn receive(line: &OwnedFd) -> Option<Told> {
+    let mut bytes = [0u8; 64];
     let mut part = libc::iovec {
-        iov_base: number.as_mut_ptr().cast(),
-        iov_len: number.len(),
+        iov_base: bytes.as_mut_ptr().cast(),
+        iov_len: bytes.len(),
     };
     let mut control = [0u64; 8];
     // SAFETY: as in `send`; a descriptor that arrives is new and ours.
-    let file = unsafe {
+    let (length, region) = unsafe {
         let mut message: libc::msghdr = std::mem::zeroed();
         message.msg_iov = &mut part;
         message.msg_iovlen = 1;
         message.msg_control = control.as_mut_ptr().cast();
         message.msg_controllen = size_of_val(&control);
-        if libc::recvmsg(line.as_raw_fd(), &mut message, libc::MSG_CMSG_CLOEXEC) <= 0 {
+        let length = libc::recvmsg(line.as_raw_fd(), &mut message, libc::MSG_CMSG_CLOEXEC);
+        if length <= 0 {
             return None;
         }
         let header = libc::CMSG_FIRSTHDR(&message);
         let came = !header.is_null() && (*header).cmsg_type == libc::SCM_RIGHTS;
-        came.then(|| OwnedFd::from_raw_fd(libc::CMSG_DATA(header).cast::<i32>().read_unaligned()))
+        let file = || OwnedFd::from_raw_fd(libc::CMSG_DATA(header).cast::<i32>().read_unaligned());
+        (length as usize, came.then(file))
     };
-    Some((i32::from_ne_bytes(number), file))
+    let (process, more) = bytes[..length].split_first_chunk()?;
+    let process = i32::from_ne_bytes(*process);
+    let loader = more.split_first_chunk().map(|(address, original)| LoaderChange {
+        pid: process,
+        address: u64::from_ne_bytes(*address),
+        original: original.to_vec(),
+    });
+    Some(Told {
+        process,
+        region,
+        loader,
+    })
 }
 
 /// The guardian's life. Nobody listens to its errors: it does what it can.
 fn guard(line: OwnedFd, directory: &Path, tool: u32) {
     leave_the_program_alone();
     let mut regions: Vec<Arc<Region>> = Vec::new();
-    while let Some((process, file)) = receive(&line) {
+    let mut loaders: Vec<LoaderChange> = Vec::new();
+    while let Some(told) = receive(&line) {
+        let Told {
+            process,
+            region: file,
+            loader,
+        } = told;
         if process == DISMISSED {
             return;
+        }
+        if let Some(loader) = loader {
+            // It is over with those before that are not there any more.
+            loaders.retain(LoaderChange::is_there);
+            loaders.push(loader);
+            continue;
         }
         let region = file.map(|file| Region::open(file, process));
         regions.extend(region.and_then(Result::ok).map(Arc::new));
@@ -181,6 +223,9 @@ fn guard(line: OwnedFd, directory: &Path, tool: u32) {
                 libc::MSG_NOSIGNAL,
             )
         };
+    }
+    for loader in &loaders {
+        let _ = loader.take_back();
     }
     clean_up(&regions);
     nopal_system::remove_left_behind(tool);

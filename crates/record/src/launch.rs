@@ -1,6 +1,7 @@
 //! From a command to a process that stands before the first instruction of its libraries and its own.
 
-use crate::memory::control_block::{own_number, thread_words};
+use crate::guardian::Guardian;
+use crate::memory::control_block::{own_number, store_musl_id, thread_words};
 use crate::memory::own_memory::OwnMemory;
 use crate::memory::region::Question;
 use crate::places::files::Files;
@@ -46,10 +47,11 @@ pub fn arrive(
     thread: &mut Thread,
     files: &mut Files,
     settings: &Settings,
+    guardian: &Guardian,
 ) -> Result<Option<Arrived>> {
     let process = thread.pid();
     modules::expect(process, files);
-    if let Start::Ended = to_first_code(thread)? {
+    if let Start::Ended = to_first_code(thread, guardian)? {
         return Ok(None);
     }
     let maps = nopal_process::maps(process)?;
@@ -98,7 +100,7 @@ pub fn launch(program: &OsStr, words: &[OsString], meanwhile: impl FnOnce()) -> 
 }
 
 /// Runs a process from its exec stop to where the loader has mapped and bound all libraries, and run nothing of them.
-fn to_first_code(thread: &mut Thread) -> Result<Start> {
+fn to_first_code(thread: &mut Thread, guardian: &Guardian) -> Result<Start> {
     loop {
         let process = thread.pid();
         if traceable(process)?.is_static() {
@@ -118,7 +120,9 @@ fn to_first_code(thread: &mut Thread) -> Result<Start> {
         // padding of an ELF file's identification is always 0.
         let state = address("_r_debug").map_or(loader.base + PADDING, |debug| debug + STATE);
         let consistent = address("_dl_debug_state").context("the loader has no _dl_debug_state")?;
-        let stop = nopal_process::run_to_loader_consistent(thread, consistent, state)?;
+        let stop = nopal_process::run_to_loader_consistent(thread, consistent, state, |change| {
+            guardian.tell_of_loader(change);
+        })?;
         match stop {
             LoaderStop::Consistent => return Ok(Start::Ready),
             LoaderStop::Executed => {}
@@ -130,8 +134,6 @@ fn to_first_code(thread: &mut Thread) -> Result<Start> {
 /// Runs a program without a loader from its exec stop to where its libc has made the control block of the first thread;
 /// nothing but libc's own start has run then. `None`: it executes another program.
 fn to_control_block(thread: &mut Thread) -> Result<Option<Start>> {
-    /// The thread id is stored soon after the call that gives it.
-    const STEPS: u32 = 50;
     /// More than a libc makes before it runs the program.
     const CALLS: u32 = 200;
     let memory = Memory::open(thread.pid())?;
@@ -143,19 +145,20 @@ fn to_control_block(thread: &mut Thread) -> Result<Option<Start>> {
             Event::Stopped(Stop::SystemCall) => {}
             Event::Stopped(_) => continue,
         }
-        for _ in 0..STEPS {
-            let pointer = thread.fs_base()?;
-            if pointer == 0 {
-                break;
-            }
-            let number = own_number(thread.pid(), thread.tid())?;
-            if thread_words(&memory, pointer, number).is_ok() {
-                thread.settle()?;
-                return Ok(Some(Start::Ready));
-            }
-            if thread.step().is_err() {
-                break;
-            }
+        let registers = thread.registers()?;
+        if registers.fs_base == 0 {
+            continue;
+        }
+        let number = own_number(thread.pid(), thread.tid())?;
+        if registers.orig_rax as i64 == libc::SYS_set_tid_address
+            && registers.rax == number as u64
+        {
+            // It may make no other call before the program runs.
+            store_musl_id(&memory, registers.fs_base, registers.rdi, number)?;
+        }
+        if thread_words(&memory, registers.fs_base, number).is_ok() {
+            thread.settle()?;
+            return Ok(Some(Start::Ready));
         }
     }
     bail!("its libc is not known: there is no thread control block as glibc and musl have it")

@@ -102,7 +102,9 @@ fn record_program(
     };
     let main = ExitWatch::new(launched.pid)?;
     let thread = &mut launched.thread;
-    let arrived = arrive(options, &settings, &words, audience, thread, &mut files);
+    let arrived = arrive(
+        options, &settings, &words, audience, thread, &mut files, &guardian,
+    );
     let (arrived, created) = arrived.inspect_err(|_| {
         send_signal(launched.pid, libc::SIGKILL);
         guardian.dismiss();
@@ -148,6 +150,7 @@ fn arrive(
     audience: Option<Box<dyn Audience>>,
     thread: &mut Thread,
     files: &mut Files,
+    guardian: &Guardian,
 ) -> Result<(Option<Arrived>, Writer)> {
     let process = thread.pid();
     let create = || {
@@ -160,7 +163,7 @@ fn arrive(
     if !chooses && settings.probes.is_empty() {
         return std::thread::scope(|scope| {
             let created = scope.spawn(create);
-            let arrived = launch::arrive(thread, files, settings);
+            let arrived = launch::arrive(thread, files, settings, guardian);
             let created = created.join();
             Ok((
                 arrived?,
@@ -168,7 +171,7 @@ fn arrive(
             ))
         });
     }
-    let arrived = launch::arrive(thread, files, settings)?;
+    let arrived = launch::arrive(thread, files, settings, guardian)?;
     if let Some(Arrived { planned, .. }) = &arrived {
         files.have_places(&settings.probes, &planned.modules)?;
         if chooses {

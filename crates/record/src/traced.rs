@@ -19,7 +19,7 @@ use anyhow::{Context, Result};
 use nopal_agent::{Immediates, ProcessHead, Recorder, STACK_PART_BYTES, UNWINDERS, UnwinderEntry};
 use nopal_control::Probe;
 use nopal_plan::Site;
-use nopal_process::{Mapping, Memory, Thread};
+use nopal_process::{Gadget, Mapping, Memory, Thread};
 use nopal_trace::{Note, Writer};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
@@ -51,8 +51,8 @@ pub struct Places {
     pub(crate) arenas: Vec<Arena>,
     pub(crate) blocks: usize,
     unwinders: Vec<UnwinderEntry>,
-    /// A `syscall` instruction, unless somebody has changed it.
-    pub(crate) gadget: u64,
+    /// Unless somebody has changed it.
+    pub(crate) gadget: Gadget,
 }
 
 impl Places {

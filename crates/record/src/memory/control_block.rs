@@ -16,19 +16,34 @@ pub fn thread_words(memory: &Memory, pointer: u64, thread: i32) -> Result<(i32, 
         )
 }
 
+/// Where musl stores the thread id behind the call that gives it, `set_tid_address(cleared)`, this stores it before.
+/// glibc passes a word of the control block, and has no list of threads at its beginning.
+pub fn store_musl_id(memory: &Memory, pointer: u64, cleared: u64, thread: i32) -> Result<()> {
+    const NEXT: u64 = 0x18;
+    const CONTROL_BLOCK: u64 = 0x400;
+    let is_list = memory.read_word(pointer + NEXT)? == pointer;
+    let is_outside = cleared.wrapping_sub(pointer) >= CONTROL_BLOCK;
+    if (is_list || is_outside) && musl_words(memory, pointer, 0).is_some() {
+        memory.write(pointer + MUSL_ID as u64, &thread.to_le_bytes())?;
+    }
+    Ok(())
+}
+
+/// Of the thread id, in musl's control block.
+const MUSL_ID: i32 = 0x30;
+
 /// struct pthread of musl on x86-64 has begun like this since 1.1.23: itself, dtv, two links, sysinfo, a canary, the
 /// thread id. sysinfo, which only 32-bit code reads, is 0 in every thread, and copied to threads that it makes, which
 /// their ids tell apart.
 fn musl_words(memory: &Memory, pointer: u64, thread: i32) -> Option<(i32, i32)> {
     const SYSINFO: i32 = 0x20;
-    const ID: i32 = 0x30;
     let word = |at: i32| {
         memory
             .read_word(pointer.wrapping_add_signed(at.into()))
             .ok()
     };
-    let is_musl = word(0)? == pointer && word(SYSINFO)? == 0 && word(ID)? as u32 == thread as u32;
-    is_musl.then_some((SYSINFO, ID))
+    let is_musl = word(0)? == pointer && word(SYSINFO)? == 0 && word(MUSL_ID)? as u32 == thread as u32;
+    is_musl.then_some((SYSINFO, MUSL_ID))
 }
 
 /// tcbhead_t of glibc on x86-64 keeps 512 bytes at 0x80 that it has not used since 2.22 and keeps for sanitizers that

@@ -5,7 +5,7 @@ use crate::memory::region::PRESENCE_BYTES;
 use crate::memory::shared_memory::lengthen;
 use crate::memory::space::Space;
 use anyhow::{Context, Result, anyhow, bail};
-use nopal_process::{Mapping, Memory, SystemCall, Thread};
+use nopal_process::{Gadget, Mapping, Memory, SystemCall, Thread};
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::AsFd;
@@ -18,7 +18,7 @@ const NO_FILE: u64 = u64::MAX;
 
 pub struct Injector<'a> {
     thread: &'a mut Thread,
-    pub gadget: u64,
+    pub gadget: Gadget,
     /// Address of a string in the process, for what nopal's memory is called.
     pub name: u64,
 }
@@ -44,10 +44,10 @@ impl<'a> Injector<'a> {
     pub fn again(
         thread: &'a mut Thread,
         memory: &Memory,
-        gadget: u64,
+        gadget: Gadget,
         name: u64,
     ) -> Result<Injector<'a>> {
-        if !nopal_process::is_system_call_gadget(memory, gadget) {
+        if !gadget.is_in(memory) {
             let found = Injector::new(thread)?;
             return Ok(Injector { name, ..found });
         }

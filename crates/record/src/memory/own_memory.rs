@@ -6,7 +6,7 @@ use crate::memory::space::Space;
 use crate::traced::Settings;
 use anyhow::{Result, bail};
 use nopal_agent::{CONTEXT_BYTES, CONTEXTS, STACK_PARTS};
-use nopal_process::{Mapping, Memory, Thread};
+use nopal_process::{Gadget, Mapping, Memory, Thread};
 use std::ops::Range;
 
 const PAGE: u64 = 4096;
@@ -17,8 +17,7 @@ pub struct OwnMemory {
     pub region_at: u64,
     pub head: u64,
     pub contexts: u64,
-    /// A `syscall` instruction.
-    pub gadget: u64,
+    pub gadget: Gadget,
 }
 
 impl OwnMemory {

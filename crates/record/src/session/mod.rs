@@ -79,7 +79,7 @@ pub struct Session {
 impl Session {
     /// Makes a process traced that stands at the start of a new program.
     pub(crate) fn begin(&mut self, thread: &mut Thread) -> Result<()> {
-        match launch::arrive(thread, &mut self.files, &self.settings)? {
+        match launch::arrive(thread, &mut self.files, &self.settings, &self.guardian)? {
             Some(arrived) => self.begin_at_start(thread, arrived),
             None => Ok(()),
         }
