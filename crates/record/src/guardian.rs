@@ -179,11 +179,13 @@ fn receive(line: &OwnedFd) -> Option<Told> {
     };
     let (process, more) = bytes[..length].split_first_chunk()?;
     let process = i32::from_ne_bytes(*process);
-    let loader = more.split_first_chunk().map(|(address, original)| LoaderChange {
-        pid: process,
-        address: u64::from_ne_bytes(*address),
-        original: original.to_vec(),
-    });
+    let loader = more
+        .split_first_chunk()
+        .map(|(address, original)| LoaderChange {
+            pid: process,
+            address: u64::from_ne_bytes(*address),
+            original: original.to_vec(),
+        });
     Some(Told {
         process,
         region,

@@ -42,7 +42,8 @@ fn musl_words(memory: &Memory, pointer: u64, thread: i32) -> Option<(i32, i32)> 
             .read_word(pointer.wrapping_add_signed(at.into()))
             .ok()
     };
-    let is_musl = word(0)? == pointer && word(SYSINFO)? == 0 && word(MUSL_ID)? as u32 == thread as u32;
+    let is_musl =
+        word(0)? == pointer && word(SYSINFO)? == 0 && word(MUSL_ID)? as u32 == thread as u32;
     is_musl.then_some((SYSINFO, MUSL_ID))
 }
 
