@@ -1,7 +1,7 @@
 //! The tool, the guardian or both are killed at each of their requests to ptrace and writes to the memory of a process:
 //! the program goes on, and where the guardian lives, its text is the files' again.
 //!
-//! NOPAL_KILLS=all tries all of them; otherwise there are some, by NOPAL_SEED.
+//! NOPAL_KILLS=all tries all of them, NOPAL_KILLS=7,12 those; otherwise there are some, by NOPAL_SEED.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -221,8 +221,12 @@ impl Place {
 
 /// Numbers up to `most`: all, or some.
 fn places(most: usize) -> Vec<usize> {
-    if std::env::var("NOPAL_KILLS").is_ok_and(|kills| kills == "all") {
-        return (1..=most).collect();
+    if let Ok(kills) = std::env::var("NOPAL_KILLS") {
+        let named = kills.split(',').filter_map(|at| at.parse().ok());
+        return match kills.as_str() {
+            "all" => (1..=most).collect(),
+            _ => named.collect(),
+        };
     }
     let seed = std::env::var("NOPAL_SEED")
         .ok()

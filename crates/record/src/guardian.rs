@@ -7,7 +7,7 @@ use crate::memory::region::Region;
 use crate::text::journal::Journal;
 use crate::text::remove::{processes_with, remove};
 use anyhow::{Context, Result, ensure};
-use nopal_process::LoaderChange;
+use nopal_process::{LoaderChange, Memory};
 use nopal_trace::{Note, Writer};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
@@ -285,7 +285,13 @@ fn clean_up(regions: &[Arc<Region>]) {
 fn is_taken_out(process: i32, regions: &[Arc<Region>]) -> bool {
     let mut journals = Journal::read_all(process).unwrap_or_default();
     journals.retain(|journal| regions.iter().any(|region| region.inode() == journal.inode));
-    !journals.is_empty() && journals.iter().all(|journal| remove(journal).is_ok())
+    // A thread that gets no processor may keep jumps in longer than one attempt lasts.
+    let is_out = |journal: &Journal| {
+        let memory = Memory::open(process);
+        memory.is_ok_and(|memory| !journal.changes.iter().any(|change| change.is_made(&memory)))
+    };
+    let remove = |journal: &Journal| remove(journal).is_ok() && is_out(journal);
+    !journals.is_empty() && journals.iter().all(remove)
 }
 
 /// Writes what the tool had not written yet, and how the trace came to end.
