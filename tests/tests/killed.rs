@@ -14,7 +14,7 @@ use nopal_tests::process::{text_difference, wait_until};
 use nopal_tests::{c, nopal, scratch};
 
 /// How many of the places are tried of each scenario, unless all are.
-const SOME: usize = 24;
+const SOME: usize = 8;
 
 fn killer(directory: &Path) -> PathBuf {
     let library = directory.join("kill.so");

@@ -153,7 +153,7 @@ fn to_control_block(thread: &mut Thread) -> Result<Option<Start>> {
         if registers.orig_rax as i64 == libc::SYS_set_tid_address && registers.rax == number as u64
         {
             // It may make no other call before the program runs.
-            store_musl_id(&memory, registers.fs_base, registers.rdi, number)?;
+            store_musl_id(&memory, registers.fs_base, number)?;
         }
         if thread_words(&memory, registers.fs_base, number).is_ok() {
             thread.settle()?;

@@ -16,14 +16,12 @@ pub fn thread_words(memory: &Memory, pointer: u64, thread: i32) -> Result<(i32, 
         )
 }
 
-/// Where musl stores the thread id behind the call that gives it, `set_tid_address(cleared)`, this stores it before.
-/// glibc passes a word of the control block, and has no list of threads at its beginning.
-pub fn store_musl_id(memory: &Memory, pointer: u64, cleared: u64, thread: i32) -> Result<()> {
-    const NEXT: u64 = 0x18;
-    const CONTROL_BLOCK: u64 = 0x400;
-    let is_list = memory.read_word(pointer + NEXT)? == pointer;
-    let is_outside = cleared.wrapping_sub(pointer) >= CONTROL_BLOCK;
-    if (is_list || is_outside) && musl_words(memory, pointer, 0).is_some() {
+/// Where musl stores the thread id behind the call that gives it, this stores it before. glibc's control block has its
+/// own address at its third word by then, musl's has nothing there, or a list of one thread in its third and fourth.
+pub fn store_musl_id(memory: &Memory, pointer: u64, thread: i32) -> Result<()> {
+    let word = |index: u64| memory.read_word(pointer + index * 8);
+    let is_glibcs = word(2)? == pointer && word(3)? != pointer;
+    if !is_glibcs && musl_words(memory, pointer, 0).is_some() {
         memory.write(pointer + MUSL_ID as u64, &thread.to_le_bytes())?;
     }
     Ok(())
