@@ -76,7 +76,7 @@ impl LoaderChange {
         self.original.len() == CALL.len()
     }
 
-    fn new(&self) -> &'static [u8] {
+    fn code(&self) -> &'static [u8] {
         if self.is_call() { &CALL } else { &BREAKPOINT }
     }
 
@@ -85,7 +85,7 @@ impl LoaderChange {
         let mut found = vec![0; self.original.len()];
         let memory = Memory::open(self.pid);
         memory.is_ok_and(|memory| memory.read(self.address, &mut found).is_ok())
-            && found == self.new()
+            && found == self.code()
     }
 
     /// For who is left when the tool has been killed: puts the text back, if the change is in it.
@@ -159,7 +159,7 @@ pub fn run_to_loader_consistent(
     if !change.is_call() {
         return run_to_breakpoint(thread, &memory, &change, state_address);
     }
-    memory.write(function, change.new())?;
+    memory.write(function, change.code())?;
     let end = run(thread, &memory, &change, state_address);
     match end {
         Ok(LoaderStop::Consistent) => memory.write(function, &change.original)?,
@@ -181,7 +181,7 @@ fn run_to_breakpoint(
     let ignored = thread_status(thread.pid(), thread.tid())?.ignored & TRAP != 0;
     let mask = thread.signal_mask()?;
     thread.set_signal_mask(mask & !TRAP)?;
-    memory.write(change.address, change.new())?;
+    memory.write(change.address, change.code())?;
     let end = run(thread, memory, change, state_address);
     match end {
         Ok(LoaderStop::Consistent) => memory.write(change.address, &change.original)?,
