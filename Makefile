@@ -80,16 +80,18 @@ fuzz:
 	@.ci/packages --names build
 	fuzz/run $(FUZZ_SECONDS)
 
-# Programs that break tracers; the other tracers are taken where they are installed.
+# Programs that break tracers; the other tracers, and what programs need, are taken where they can be had.
 hard: all
 	@.ci/packages test
+	-@.ci/packages hard
 	NOPAL="$(CURDIR)/$(NOPAL)" $(CARGO) run --release --quiet --package nopal-tests --bin hard
 
-# Ten thousand sites switched a hundred million times under load; more by TORTURE='seed=N seconds=N toggles=N'.
+# Ten thousand sites switched a hundred million times under load, and nopal killed at each of its steps; more by TORTURE='seed=N seconds=N toggles=N'.
 TORTURE ?= toggles=100_000_000
 torture: all
 	@.ci/packages test
 	NOPAL="$(CURDIR)/$(NOPAL)" $(CARGO) run --release --quiet --package nopal-tests --bin torture -- $(TORTURE)
+	NOPAL_KILLS=all $(CARGO) test --package nopal-tests --test killed
 
 # Whole programs with every function traced, and hundreds of their own tests: an hour. SOAK='WORD...': those named so.
 soak: all

@@ -1,11 +1,12 @@
 //! Measures what nopal promises about speed, side by side with doing nothing and with its peers, and puts each figure
-//! beside its bound: `nopal-bench [pairs|sqlite|net|start|readers|threads|locks|markers|probes|seeds|attach|control|hackbench|code]…`,
+//! beside its bound: `nopal-bench [pairs|sqlite|net|start|readers|threads|locks|markers|probes|seeds|attach|crowds|control|hackbench|code]…`,
 //! all of these by default. `nopal-bench peers [TRACER]…` is nopal beside all other tracers that the machine has, or
 //! those named.
 
 mod attach;
 mod code;
 mod control;
+mod crowds;
 mod hackbench;
 mod locks;
 mod lttng;
@@ -65,6 +66,7 @@ fn main() -> Result<()> {
     })?;
     group("seeds", &|| seeds::measure(&places, &programs))?;
     group("attach", &|| attach::measure(&places, &programs))?;
+    group("crowds", &|| crowds::measure(&places, &programs))?;
     group("control", &|| control::measure(&places))?;
     group("hackbench", &|| hackbench::measure(&places))?;
     if chosen.iter().any(|one| one == "peers") {

@@ -57,7 +57,6 @@ impl Probed {
         let immediates = Immediates {
             process: process.as_ptr() as u64,
             mirror: 0,
-            context_slot: 0,
             thread_slot: 0,
             mark: 0,
             ..Immediates::default()

@@ -132,7 +132,8 @@ struct nopal_chunk_header {
 	uint32_t process;           /* (runtime) */
 	uint32_t thread;            /* (runtime) */
 	uint64_t thread_begin;      /* counter when the thread was first seen: tells threads of equal ids apart (runtime) */
-	uint64_t reserved;
+	uint32_t checksum;          /* of header and records (tool) */
+	uint32_t reserved;
 };
 
 /* A question from a thread to the tool. The thread waits on `state` as a futex; bounded by the tool's heartbeat. */
@@ -165,6 +166,12 @@ struct nopal_region {
 	uint32_t guardian;
 	struct { uint64_t lost; uint64_t pad[7]; } lost[NOPAL_LOST_COUNTERS]; /* exact, summed: events that were not recorded */
 	struct nopal_request requests[NOPAL_REQUESTS];
+	uint32_t first_free;        /* where the search for a free chunk begins: a guess at the first, which may be wrong */
+	uint32_t freed;             /* a futex: from 1 on, adds 1 after each chunk that becomes free */
+	uint32_t waited_in_vain;    /* `freed` when a thread has waited for a chunk as long as it may; 0: none has */
+	uint32_t unanswered_executions; /* questions of which the asker has heard nothing, and went on */
+	uint32_t unanswered_libraries;
+	uint32_t reserved;
 };
 
 _Static_assert(sizeof(struct nopal_resync) == NOPAL_RESYNC_BYTES, "resync");

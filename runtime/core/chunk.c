@@ -33,42 +33,68 @@ static uint32_t owned_by(const struct nopal_context *context)
 	return (uint32_t)context->begin * (NOPAL_CHUNK_STATE_MASK + 1) | NOPAL_CHUNK_OWNED;
 }
 
-/* The free chunk of the lowest number, so that few chunks are in use and their lines stay in the cache. 0: none. */
+/* A chunk is free that was not. Release pairs with the acquire of who finds that: it finds the chunk, too. */
+static void tell_freed(struct nopal_region *region, uint32_t index)
+{
+	__atomic_store_n(&region->first_free, index, __ATOMIC_RELAXED);
+	__atomic_add_fetch(&region->freed, 1, __ATOMIC_RELEASE);
+}
+
+/* A free chunk, the one of the lowest number as a rule, so that few chunks are in use and their lines stay in the cache.
+ * 0: none. */
 static struct nopal_chunk_header *take(struct nopal_region *region, const struct nopal_context *context)
 {
 	uint32_t *state = state_words(region);
 	/* The tool may change how many are to be taken; a chunk that was among them is as good as ever. */
 	uint32_t count = __atomic_load_n(&region->chunk_count, __ATOMIC_RELAXED);
-	for (uint32_t i = 0; i < count; i++) {
+	uint32_t first = __atomic_load_n(&region->first_free, __ATOMIC_RELAXED);
+	uint32_t index = first < count ? first : 0;
+	for (uint32_t i = 0; i < count; i++, index = index + 1 < count ? index + 1 : 0) {
 		uint32_t expected = NOPAL_CHUNK_FREE;
-		if (__atomic_load_n(&state[i], __ATOMIC_RELAXED) != NOPAL_CHUNK_FREE)
+		if (__atomic_load_n(&state[index], __ATOMIC_RELAXED) != NOPAL_CHUNK_FREE)
 			continue;
 		/* Acquire pairs with the tool's release when it freed the chunk: the zeroes are seen. */
-		if (__atomic_compare_exchange_n(&state[i], &expected, owned_by(context), false,
-						__ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
-			return (struct nopal_chunk_header *)chunk_address(region, i);
+		if (__atomic_compare_exchange_n(&state[index], &expected, owned_by(context), false, __ATOMIC_ACQUIRE,
+						__ATOMIC_RELAXED)) {
+			__atomic_store_n(&region->first_free, index + 1, __ATOMIC_RELAXED);
+			return (struct nopal_chunk_header *)chunk_address(region, index);
+		}
 	}
 	return 0;
 }
 
 /* Where threads drop rather than wait, each waits once in its life, for its first chunk, less than half a second:
- * without it a burst of short threads would leave no trace of some of them. */
+ * without it a burst of short threads would leave no trace of some of them. When one has waited in vain as long as it
+ * may, in any mode, nobody waits before a chunk has become free: all may be held by threads that sleep. */
 #define STEPS_FOR_FIRST 3000
 
 static struct nopal_chunk_header *take_or_wait(struct nopal_process *process, struct nopal_context *context)
 {
 	struct nopal_region *region = process->region;
-	struct nopal_chunk_header *chunk = take(region, context);
 	bool blocks = region->when_full == NOPAL_WHEN_FULL_BLOCK;
-	bool first = !context->position && !context->discarded;
-	if (chunk || context->waiting || !(blocks || first))
-		return chunk;
+	bool may_wait = !context->waiting && (blocks || (!context->position && !context->discarded));
+	struct nopal_chunk_header *chunk = 0;
 	struct nopal_patience patience = { 0 };
-	context->waiting = 1;
-	while (!chunk && (blocks || patience.steps < STEPS_FOR_FIRST) &&
-	       nopal_wait_step(process, &patience, &region->bell, region->bell))
-		chunk = take(region, context);
-	context->waiting = 0;
+	for (;;) {
+		/* Acquire: what has become free before is seen by the search. */
+		uint32_t freed = __atomic_load_n(&region->freed, __ATOMIC_ACQUIRE);
+		if (context->found_none != freed)
+			chunk = take(region, context);
+		if (!chunk)
+			context->found_none = freed;
+		if (chunk || !may_wait)
+			break;
+		if (__atomic_load_n(&region->waited_in_vain, __ATOMIC_RELAXED) == freed)
+			break;
+		context->waiting = 1;
+		if ((!blocks && patience.steps >= STEPS_FOR_FIRST) ||
+		    !nopal_wait_step(process, &patience, &region->freed, freed)) {
+			__atomic_store_n(&region->waited_in_vain, freed, __ATOMIC_RELAXED);
+			break;
+		}
+	}
+	if (may_wait)
+		context->waiting = 0;
 	return chunk;
 }
 
@@ -109,7 +135,7 @@ bool nopal_chunk_switch(struct nopal_process *process, struct nopal_context *con
 			uint32_t bytes)
 {
 	struct nopal_region *region = process->region;
-	for (;;) {
+	for (uint32_t attempt = 0; attempt < NOPAL_ATTEMPTS; attempt++) {
 		uint64_t seen[2] = { 0, 0 };
 		arch_compare_exchange_pair_local(&context->position, seen, 0, 0);
 		uint64_t old = seen[0], sequence = seen[1];
@@ -148,6 +174,9 @@ bool nopal_chunk_switch(struct nopal_process *process, struct nopal_context *con
 		*resync = (struct nopal_resync){ 0 };
 		*chunk = (struct nopal_chunk_header){ 0 };
 		port_race_point("chunk given back");
-		__atomic_store_n(state_of(region, chunk), NOPAL_CHUNK_FREE, __ATOMIC_RELEASE);
+		uint32_t *state = state_of(region, chunk);
+		__atomic_store_n(state, NOPAL_CHUNK_FREE, __ATOMIC_RELEASE);
+		tell_freed(region, (uint32_t)(state - state_words(region)));
 	}
+	return false;
 }

@@ -36,18 +36,71 @@ static struct nopal_context *claim(struct nopal_process *process, uint64_t point
 	return 0;
 }
 
-/* Has whoever takes nopal out know where its word is: when the thread has ended, perhaps with its parent in another
- * process, the control block may be kept for a later one, word and all. Where the table is full nothing is noted. */
-static void note_pointer(struct nopal_process *process, uint64_t pointer)
+static uint32_t place_of(uint64_t pointer)
 {
-	for (uint32_t probe = 0; probe < NOPAL_CONTEXTS; probe++) {
-		uint64_t *place = &process->thread_pointers[(hash(pointer) + probe) & (NOPAL_CONTEXTS - 1)];
-		uint64_t seen = __atomic_load_n(place, __ATOMIC_RELAXED);
+	return (uint32_t)pointer * NOPAL_THREAD_HASH >> NOPAL_THREAD_SHIFT;
+}
+
+/* What is noted for a thread pointer; 0: nothing. As check_context in arch/ looks for it. */
+static struct nopal_context *volatile *find(struct nopal_process *process, uint64_t pointer)
+{
+	struct nopal_threads *threads = process->threads;
+	for (uint32_t place = place_of(pointer);; place = (place + 1) & (NOPAL_THREADS - 1)) {
+		uint64_t seen = __atomic_load_n(&threads->pointers[place], __ATOMIC_ACQUIRE);
 		if (!seen)
-			__atomic_compare_exchange_n(place, &seen, pointer, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
-		if (!seen || seen == pointer)
-			return;
+			return 0;
+		if ((seen & ~NOPAL_THREAD_CLAIMED) == pointer)
+			return &threads->contexts[place];
 	}
+}
+
+/* Notes the context of a thread pointer. A handler that comes in between finds the same context, and notes that. */
+static void note(struct nopal_process *process, uint64_t pointer, struct nopal_context *context)
+{
+	struct nopal_threads *threads = process->threads;
+	if (!find(process, pointer))
+		__atomic_add_fetch(&process->threads_noted, 1, __ATOMIC_RELAXED);
+	uint32_t place = place_of(pointer);
+	uint64_t seen;
+	for (;; place = (place + 1) & (NOPAL_THREADS - 1)) {
+		seen = 0;
+		if (__atomic_compare_exchange_n(&threads->pointers[place], &seen, pointer | NOPAL_THREAD_CLAIMED, false,
+						__ATOMIC_RELAXED, __ATOMIC_RELAXED) ||
+		    (seen & ~NOPAL_THREAD_CLAIMED) == pointer)
+			break;
+	}
+	port_race_point("thread claimed");
+	threads->contexts[place] = context;
+	__atomic_store_n(&threads->pointers[place], pointer, __ATOMIC_RELEASE);
+}
+
+#define NEAR (64ull << 20)
+
+/* Whether a thread pointer that is not known leads to the control block of this thread, and not wherever a program may
+ * have put it. Where no system call may ask, it is one if it is above the stack, as those of new threads are: what is
+ * between is memory. */
+static bool is_control_block(struct nopal_process *process, uint64_t pointer)
+{
+	uint64_t id = pointer + (uint64_t)(int64_t)process->thread_slot;
+	if (process->quiet)
+		return pointer - (uint64_t)__builtin_frame_address(0) < NEAR;
+	return port_readable(pointer) && port_readable(id) && *(volatile uint64_t *)pointer == pointer &&
+	       *(volatile uint32_t *)id == port_thread_id();
+}
+
+/* Whether the running thread is the one whose id is in the control block, and not another one that has its thread
+ * pointer. A child that was made without libc's help has the id of the thread that made it there. */
+static bool is_own(struct nopal_process *process, uint32_t token)
+{
+	if (process->quiet)
+		return true;
+	uint32_t thread = port_thread_id();
+	return thread == token || (thread != process->process && thread == port_process_id());
+}
+
+bool nopal_context_is_own(struct nopal_process *process, const struct nopal_context *context)
+{
+	return is_own(process, context->token);
 }
 
 /* A new thread: perhaps the first on this thread pointer, perhaps one that got the memory of a thread that ended,
@@ -64,6 +117,7 @@ static void begin(struct nopal_process *process, struct nopal_context *context, 
 	context->reason = 0;
 	context->discarded = 0;
 	context->waiting = 0;
+	context->found_none = 0;
 	if (process->quiet) {
 		context->thread = token;
 		context->process = process->process;
@@ -83,12 +137,15 @@ static void begin(struct nopal_process *process, struct nopal_context *context, 
 struct nopal_context *nopal_context_get(struct nopal_process *process)
 {
 	uint64_t pointer = port_thread_pointer();
-	struct nopal_context **slot = (struct nopal_context **)(pointer + (int64_t)process->context_slot);
-	uint32_t token = *(volatile uint32_t *)(pointer + (int64_t)process->thread_slot);
-	struct nopal_context *context = *(struct nopal_context *volatile *)slot;
+	struct nopal_context *volatile *noted = find(process, pointer);
+	if (!noted && (__atomic_load_n(&process->threads_noted, __ATOMIC_RELAXED) >= NOPAL_THREADS_NOTED ||
+		       !is_control_block(process, pointer)))
+		return 0;
+	uint32_t token = *(volatile uint32_t *)(pointer + (uint64_t)(int64_t)process->thread_slot);
+	struct nopal_context *context = noted ? *noted : 0;
 	if (context && context->token == token && context->pointer == pointer)
 		return context;
-	if (context == nobody(process) && context->token)
+	if ((context == nobody(process) && context->token) || !is_own(process, token))
 		return 0;
 
 	/* Handlers must not see a context half made; without system calls they may, and then a chunk of theirs waits
@@ -105,8 +162,7 @@ struct nopal_context *nopal_context_get(struct nopal_process *process)
 		__atomic_add_fetch(&process->region->threads_untraced, 1, __ATOMIC_RELAXED);
 		__atomic_store_n(&nobody(process)->token, ~0u, __ATOMIC_RELAXED);
 	}
-	note_pointer(process, pointer);
-	*(struct nopal_context *volatile *)slot = context ? context : nobody(process);
+	note(process, pointer, context ? context : nobody(process));
 	if (!process->quiet)
 		port_restore_signals(signals);
 	return context;

@@ -12,18 +12,28 @@
 
 /* ---- context.c ---- */
 
-/* The running thread's context, made when it is not there yet; 0 when no context is free. */
+/* The running thread's context, made when it is not there yet; 0 when no context is free, or the thread pointer leads to
+ * no control block of this thread's. */
 struct nopal_context *nopal_context_get(struct nopal_process *process);
+
+/* Whether the context that the thread pointer leads to is the running thread's: another thread may have that pointer. To
+ * be asked where a thread comes to a stack that the context does not know. */
+bool nopal_context_is_own(struct nopal_process *process, const struct nopal_context *context);
 
 /* Counts an event of this thread as lost; `context` is 0 where it has none. */
 void nopal_lose(struct nopal_process *process, struct nopal_context *context);
 
 /* ---- record.c ---- */
 
-/* Called by a thunk whose fast path cannot record the event of `word` (kind | site << 4) at `slot`, for a record of
- * `bytes`. Returns 0: try again, what was missing is there, or was; 1: the event is dealt with or lost, and an entry
- * must not be wrapped. With a `word` of 0 nothing is recorded, also where there is no mirror: then 0, with span 0. */
-int nopal_prepare(uint64_t slot, uint32_t word, uint32_t bytes);
+/* How often an event is begun again because a signal handler has recorded in between. A program that steps through
+ * itself may have one at every instruction, so that no event would ever be done: it is lost then. */
+#define NOPAL_ATTEMPTS (1u << NOPAL_ATTEMPTS_SHIFT)
+
+/* Called by a thunk whose fast path cannot record the event of `word` (kind | site << 4, and above
+ * NOPAL_ATTEMPT_SHIFT how often it was begun again) at `slot`, for a record of `bytes`. Returns 0: try
+ * again, what was missing is there, or was; 1: the event is dealt with or lost, and an entry must not be wrapped. With a
+ * `word` of 0 nothing is recorded, also where there is no mirror: then 0, with span 0. */
+int nopal_prepare(uint64_t slot, uint64_t word, uint32_t bytes);
 
 /* ---- chunk.c ---- */
 
@@ -39,7 +49,7 @@ static inline struct nopal_chunk_header *nopal_chunk_of(uint64_t position)
 }
 
 /* Gives `context` a chunk with room for `bytes`, beginning with a resync record of slot and stack. False where none is
- * to be had. */
+ * to be had, or handlers have taken each that there was. */
 bool nopal_chunk_switch(struct nopal_process *process, struct nopal_context *context, uint64_t slot, uint64_t stack,
 			uint32_t bytes);
 
@@ -56,6 +66,9 @@ bool nopal_range_exchange(struct nopal_context *context, struct nopal_range from
 
 /* The same, to a range of span 0 that is like no other, which *known becomes. */
 bool nopal_range_forget(struct nopal_context *context, struct nopal_range *known);
+
+/* The thread's next event comes to the slow path. */
+void nopal_range_forget_any(struct nopal_context *context);
 
 enum nopal_stack {
 	NOPAL_STACK_SAME,
@@ -74,11 +87,12 @@ bool nopal_ask(struct nopal_process *process, uint32_t what, uint64_t word, int3
 
 struct nopal_patience {
 	uint32_t heartbeat;
-	uint32_t steps;
+	uint32_t steps;         /* waited so far, in the time of the shortest nap */
+	uint32_t nap;           /* steps of the last one */
 	uint32_t heard;         /* step at which the heartbeat last changed */
 };
 
-/* One step of waiting for the tool to change `*word` from `value`. False: the tool is gone or a bound is reached. */
+/* Waits for a while for the tool to change `*word` from `value`. False: the tool is gone or a bound is reached. */
 bool nopal_wait_step(struct nopal_process *process, struct nopal_patience *patience, uint32_t *word, uint32_t value);
 
 /* ---- unwind.c ---- */

@@ -18,24 +18,20 @@
 #define SYSTEM_CALL_EXECVE 59
 #define SYSTEM_CALL_EXECVEAT 322
 
-/* The thread's next event comes to the slow path. */
-static void forget_stack(struct nopal_context *context)
+static bool is_on(struct nopal_context *context, const struct nopal_arguments *arguments)
 {
-	struct nopal_range known;
-	do
-		known = nopal_range_load(context);
-	while (!nopal_range_forget(context, &known));
+	struct nopal_range range = nopal_range_load(context);
+	return (uint64_t)arguments - range.low < range.span;
 }
 
 /* longjmp, setcontext, swapcontext: the next event may be anywhere on this stack, or on another one. Costs the fast
  * path nothing. */
 void nopal_before_jump(struct nopal_arguments *arguments)
 {
-	(void)arguments;
 	struct nopal_context *context = nopal_context_get(nopal_process);
-	if (context) {
+	if (context && (is_on(context, arguments) || nopal_context_is_own(nopal_process, context))) {
 		context->reason = NOPAL_RESYNC_JUMP;
-		forget_stack(context);
+		nopal_range_forget_any(context);
 		context->waiting = 0;
 	}
 }
@@ -82,7 +78,7 @@ static void mute_thread(struct nopal_context *context)
 	if (!context->muted)
 		__atomic_add_fetch(&nopal_process->region->threads_muted, 1, __ATOMIC_RELAXED);
 	context->muted = 1;
-	forget_stack(context);
+	nopal_range_forget_any(context);
 }
 
 /* From here on no thread of this process makes a system call for us: a filter may kill for it. */

@@ -45,7 +45,7 @@ static uint64_t reserve(uint64_t stack, uint32_t bytes, uint64_t *clock)
 {
 	struct nopal_process *process = nopal_process;
 	bool prepared = false;
-	for (;;) {
+	for (uint32_t attempt = 0; attempt < NOPAL_ATTEMPTS; attempt++) {
 		struct nopal_context *context = nopal_context_get(process);
 		if (context && !context->muted) {
 			uint64_t position = __atomic_load_n(&context->position, __ATOMIC_RELAXED);
@@ -65,6 +65,8 @@ static uint64_t reserve(uint64_t stack, uint32_t bytes, uint64_t *clock)
 			return 0;
 		prepared = true;
 	}
+	nopal_lose(process, nopal_context_get(process));
+	return 0;
 }
 
 /*

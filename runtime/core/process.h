@@ -19,6 +19,11 @@
 #define NOPAL_CONTEXT_SLOTS 96
 
 #define NOPAL_CONTEXTS 8192         /* a power of two */
+#define NOPAL_THREADS 16384         /* a power of two */
+#define NOPAL_THREADS_NOTED 12288   /* at most; so whoever looks for one that is not noted comes to a free place */
+#define NOPAL_THREAD_HASH 0x9e3779b1
+#define NOPAL_THREAD_SHIFT 18       /* a hash's upper bits are a place among NOPAL_THREADS */
+#define NOPAL_THREADS_CONTEXTS 131072 /* offset in struct nopal_threads */
 #define NOPAL_STACK_PARTS 65536     /* a power of two */
 #define NOPAL_STACK_PART_SHIFT 16   /* stacks are mirrored 64 KiB at a time */
 #define NOPAL_BLOCKS 1024
@@ -30,6 +35,8 @@
 #define NOPAL_PROCESS_UNWINDERS 24648
 #define NOPAL_UNWINDER_SHIFT 56     /* the landing pad gets an unwinder's number above the bits of an address */
 #define NOPAL_RED_ZONE 128          /* what a leaf function may keep below its stack pointer */
+#define NOPAL_ATTEMPTS_SHIFT 4
+#define NOPAL_ATTEMPT_SHIFT 32      /* above a record's word: how often its thread has begun again */
 #define NOPAL_EXIT_WORD 7           /* from the address that a wrapped function returns to: the record word of its exit */
 
 #ifndef __ASSEMBLER__
@@ -57,11 +64,21 @@ struct nopal_context {
 	uint64_t pointer;       /* the thread pointer that this context belongs to; 0: free */
 	uint64_t begin;         /* counter when the thread was first seen */
 	uint64_t discarded;     /* events lost so far */
-	uint32_t muted;         /* the clock must not be read, nor anything be recorded */
-	uint32_t waiting;       /* in the bounded wait for a free chunk: a handler that comes in between must not wait */
+	uint16_t muted;         /* the clock must not be read, nor anything be recorded */
+	uint16_t waiting;       /* in the bounded wait for a free chunk: a handler that comes in between must not wait */
+	uint32_t found_none;    /* region->freed before a search that found no chunk free: unless it has changed, none is; 0: unknown */
 	uint64_t forgotten;     /* ranges given up so far, times 2 */
 	uint64_t slots[NOPAL_DEPTH_LIMIT];
 };
+
+/* The thread pointers that are known to be threads', and at the same places these threads' contexts. They are nowhere
+ * else: where a thread pointer leads that a program has put elsewhere may be no memory, or the program's. */
+struct nopal_threads {
+	uint64_t pointers[NOPAL_THREADS];   /* 0: free */
+	struct nopal_context *contexts[NOPAL_THREADS];
+};
+#define NOPAL_THREAD_CLAIMED (1ull << 63)   /* in a pointer whose context is not there yet: no thread pointer is like that */
+#define NOPAL_THREAD_NONE (~0ull)           /* the first place's, which the tool puts there: a thread pointer of 0 is no free place */
 
 /* Generated code that the unwinder must be told about: [low, high), described by the .eh_frame_hdr at `header`. */
 struct nopal_block {
@@ -98,9 +115,9 @@ struct nopal_process {
 	struct nopal_region *region;
 	struct nopal_context *contexts;     /* NOPAL_CONTEXTS of them, wiped on fork */
 	uint64_t *stack_parts;              /* NOPAL_STACK_PARTS words: part number * 4 + state */
-	uint64_t *thread_pointers;          /* NOPAL_CONTEXTS words: where contexts are pointed to from; 0: free. Not wiped on fork */
+	struct nopal_threads *threads;      /* not wiped on fork */
 	int64_t mirror;                     /* address of a slot's mirror minus the slot's; a multiple of a stack part */
-	int32_t context_slot;               /* offset from the thread pointer of the word that points to the context */
+	uint32_t threads_noted;             /* their number */
 	int32_t thread_slot;                /* offset of the 32-bit thread id in the thread's control block */
 	uint32_t quiet;                     /* make no system call: seccomp may be on. Set by the tool or by the hook, never cleared */
 	uint32_t process;                   /* its id when the tool came; a forked child finds another one */
@@ -122,6 +139,8 @@ _Static_assert(offsetof(struct nopal_context, clock_high) == NOPAL_CONTEXT_CLOCK
 _Static_assert(offsetof(struct nopal_context, token) == NOPAL_CONTEXT_TOKEN, "context");
 _Static_assert(offsetof(struct nopal_context, slots) == NOPAL_CONTEXT_SLOTS, "context");
 _Static_assert(offsetof(struct nopal_context, depth) == NOPAL_CONTEXT_DEPTH, "context");
+_Static_assert(offsetof(struct nopal_threads, contexts) == NOPAL_THREADS_CONTEXTS, "thread");
+_Static_assert(NOPAL_THREADS == 1ull << (32 - NOPAL_THREAD_SHIFT), "thread");
 _Static_assert(offsetof(struct nopal_unwinder, resume) == NOPAL_UNWINDER_RESUME, "unwinder");
 _Static_assert(sizeof(struct nopal_unwinder) == NOPAL_UNWINDER_BYTES, "unwinder");
 _Static_assert(offsetof(struct nopal_process, unwinders) == NOPAL_PROCESS_UNWINDERS, "process");

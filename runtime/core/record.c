@@ -7,10 +7,10 @@
 #include "port.h"
 
 /* Reserves `bytes` at the position and reads the clock in between, so that order in the chunk is order in time. 0:
- * there is no room, or the clock's upper half is not `high`. */
+ * there is no room, the clock's upper half is not `high`, or handlers move the position each time. */
 static uint64_t reserve(struct nopal_context *context, uint32_t bytes, const uint32_t *high, uint64_t *clock)
 {
-	for (;;) {
+	for (uint32_t attempt = 0; attempt < NOPAL_ATTEMPTS; attempt++) {
 		uint64_t position = __atomic_load_n(&context->position, __ATOMIC_RELAXED);
 		if (nopal_chunk_room(position) < bytes)
 			return 0;
@@ -21,6 +21,7 @@ static uint64_t reserve(struct nopal_context *context, uint32_t bytes, const uin
 		if (arch_compare_exchange_local(&context->position, position, position + bytes))
 			return position;
 	}
+	return 0;
 }
 
 /* The event's word is stored first and the clock last: a resync whose clock is 0 has not been written. */
@@ -73,13 +74,14 @@ static bool record_unwrapped(struct nopal_context *context, uint64_t slot, uint3
  * or moves before that code runs on. Where 4 is not due (a range that has grown), the event that we are called for
  * moves it.
  */
-int nopal_prepare(uint64_t slot, uint32_t word, uint32_t bytes)
+int nopal_prepare(uint64_t slot, uint64_t word_and_attempts, uint32_t bytes)
 {
+	uint32_t word = (uint32_t)word_and_attempts;
 	struct nopal_process *process = nopal_process;
 	if (__atomic_load_n(&process->region->tool_gone, __ATOMIC_RELAXED))
 		return 1;
 	struct nopal_context *context = nopal_context_get(process);
-	if (!context || context->muted) {
+	if (!context || context->muted || word_and_attempts >> NOPAL_ATTEMPT_SHIFT >= NOPAL_ATTEMPTS) {
 		nopal_lose(process, context);
 		return 1;
 	}
@@ -92,6 +94,10 @@ int nopal_prepare(uint64_t slot, uint32_t word, uint32_t bytes)
 		reason = context->reason;
 		if (!reason && stack == NOPAL_STACK_ANOTHER)
 			reason = NOPAL_RESYNC_STACK;
+		if (stack == NOPAL_STACK_ANOTHER && !nopal_context_is_own(process, context)) {
+			nopal_lose(process, 0);
+			return 1;
+		}
 		port_race_point("stack reached");
 		if (reason && !nopal_range_forget(context, &known))
 			return 0;

@@ -7,8 +7,10 @@
 #include "core.h"
 #include "port.h"
 
-/* A step is a nap of 50 us, or about as long of spinning where no system call may be made. */
+/* A step is a nap of 50 us, or about as long of spinning where no system call may be made. Naps become longer, for
+ * thousands of threads may wait: whoever changes the word wakes them. */
 #define NAP_NANOSECONDS 50000
+#define LONGEST_NAP 400
 #define SPINS_A_STEP 1000
 #define YIELDS_FIRST 16
 #define STEPS_WITHOUT_HEARTBEAT 4000
@@ -22,31 +24,55 @@ bool nopal_wait_step(struct nopal_process *process, struct nopal_patience *patie
 		patience->heartbeat = heartbeat;
 		patience->heard = patience->steps;
 	}
-	if (++patience->steps > STEPS_AT_MOST || patience->steps - patience->heard > STEPS_WITHOUT_HEARTBEAT ||
+	if (patience->steps >= STEPS_AT_MOST || patience->steps - patience->heard > STEPS_WITHOUT_HEARTBEAT ||
 	    __atomic_load_n(&region->tool_gone, __ATOMIC_RELAXED))
 		return false;
+	uint32_t steps = 1;
 	if (process->quiet)
 		for (int i = 0; i < SPINS_A_STEP; i++)
 			arch_pause();
-	else if (patience->steps <= YIELDS_FIRST)
+	else if (patience->steps < YIELDS_FIRST)
 		port_yield();
-	else
-		port_wait(word, value, NAP_NANOSECONDS);
+	else {
+		steps = patience->nap ? patience->nap : 1;
+		port_wait(word, value, (uint64_t)steps * NAP_NANOSECONDS);
+		patience->nap = steps * 2 < LONGEST_NAP ? steps * 2 : LONGEST_NAP;
+	}
+	patience->steps += steps;
 	return true;
+}
+
+static struct nopal_request *claim(struct nopal_region *region)
+{
+	for (uint32_t i = 0; i < NOPAL_REQUESTS; i++) {
+		uint32_t expected = NOPAL_REQUEST_FREE;
+		if (__atomic_compare_exchange_n(&region->requests[i].state, &expected, NOPAL_REQUEST_CLAIMED, false,
+						__ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+			return &region->requests[i];
+	}
+	return 0;
+}
+
+/* Nothing was heard: what the thread goes on to do, the tool does not see. */
+static void count_unanswered(struct nopal_region *region, uint32_t what)
+{
+	if (what == NOPAL_ASK_EXEC)
+		__atomic_add_fetch(&region->unanswered_executions, 1, __ATOMIC_RELAXED);
+	if (what == NOPAL_ASK_LIBRARIES)
+		__atomic_add_fetch(&region->unanswered_libraries, 1, __ATOMIC_RELAXED);
 }
 
 bool nopal_ask(struct nopal_process *process, uint32_t what, uint64_t word, int32_t descriptor)
 {
 	struct nopal_region *region = process->region;
-	struct nopal_request *request = 0;
-	for (uint32_t i = 0; i < NOPAL_REQUESTS && !request; i++) {
-		uint32_t expected = NOPAL_REQUEST_FREE;
-		if (__atomic_compare_exchange_n(&region->requests[i].state, &expected, NOPAL_REQUEST_CLAIMED, false,
-						__ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
-			request = &region->requests[i];
-	}
-	if (!request)
+	struct nopal_patience patience = { 0 };
+	struct nopal_request *request = claim(region);
+	while (!request && nopal_wait_step(process, &patience, &region->bell, region->bell))
+		request = claim(region);
+	if (!request) {
+		count_unanswered(region, what);
 		return false;
+	}
 	port_race_point("question claimed");
 	request->what = what;
 	request->word = word;
@@ -59,10 +85,13 @@ bool nopal_ask(struct nopal_process *process, uint32_t what, uint64_t word, int3
 	if (!process->quiet)
 		port_wake(&region->bell);
 
-	struct nopal_patience patience = { 0 };
+	patience = (struct nopal_patience){ 0 };
 	while (__atomic_load_n(&request->state, __ATOMIC_ACQUIRE) == NOPAL_REQUEST_WAITING &&
 	       nopal_wait_step(process, &patience, &request->state, NOPAL_REQUEST_WAITING))
 		;
 	port_race_point("waiting over");
-	return __atomic_exchange_n(&request->state, NOPAL_REQUEST_FREE, __ATOMIC_ACQ_REL) == NOPAL_REQUEST_GRANTED;
+	uint32_t answer = __atomic_exchange_n(&request->state, NOPAL_REQUEST_FREE, __ATOMIC_ACQ_REL);
+	if (answer == NOPAL_REQUEST_WAITING)
+		count_unanswered(region, what);
+	return answer == NOPAL_REQUEST_GRANTED;
 }

@@ -70,11 +70,7 @@ bool nopal_range_exchange(struct nopal_context *context, struct nopal_range from
 /* An odd number, which no part begins at. */
 static uint64_t number_of_forgotten(struct nopal_context *context)
 {
-	uint64_t number;
-	do
-		number = __atomic_load_n(&context->forgotten, __ATOMIC_RELAXED);
-	while (!arch_compare_exchange_local(&context->forgotten, number, number + 2));
-	return number + 1;
+	return arch_add_local(&context->forgotten, 2) + 1;
 }
 
 bool nopal_range_forget(struct nopal_context *context, struct nopal_range *known)
@@ -83,6 +79,21 @@ bool nopal_range_forget(struct nopal_context *context, struct nopal_range *known
 	bool done = nopal_range_exchange(context, *known, none);
 	*known = none;
 	return done;
+}
+
+void nopal_range_forget_any(struct nopal_context *context)
+{
+	for (uint32_t attempt = 0; attempt < NOPAL_ATTEMPTS; attempt++) {
+		struct nopal_range known = nopal_range_load(context);
+		port_race_point("range to forget loaded");
+		if (nopal_range_forget(context, &known))
+			return;
+	}
+	/* A handler that comes between these may have a range of its own, whose low end we replace by a number at which
+	 * no stack is. */
+	__atomic_store_n(&context->stack.span, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&context->stack.low, number_of_forgotten(context), __ATOMIC_RELAXED);
+	__atomic_store_n(&context->stack.span, 0, __ATOMIC_RELAXED);
 }
 
 /* Where a stack goes on into a part beside the known range, near to it, the range takes the part in, so that a deep

@@ -20,8 +20,11 @@ bool port_clock_allowed(void);
 uint32_t port_thread_id(void);
 uint32_t port_process_id(void);
 
-/* The running thread's control block. */
+/* Where the running thread's control block is, if the program has left it there. */
 uintptr_t port_thread_pointer(void);
+
+/* Whether there is memory at an address. Makes a system call. */
+bool port_readable(uintptr_t address);
 
 /* Maps zeroed private memory at exactly [address, address + bytes), out of core dumps and without huge pages; it is
  * copied by fork. False, and nothing changed, where anything is mapped there already or a limit forbids it. */
@@ -30,7 +33,7 @@ bool port_map(uintptr_t address, uint64_t bytes);
 /* Copies memory of the running process within one page; false where it cannot be read. Makes system calls. */
 bool port_read(uint64_t address, void *to, uint32_t bytes);
 
-/* Holds back all signals of this thread; returns what to give to port_restore_signals. */
+/* Holds back the signals of this thread, but for those that stand for an instruction of its own; returns what to give to port_restore_signals. */
 uint64_t port_block_signals(void);
 void port_restore_signals(uint64_t saved);
 

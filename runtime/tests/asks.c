@@ -149,16 +149,29 @@ static void asker_does_not_wait_for_a_tool_that_is_gone(void)
 	all_requests_are_free();
 }
 
+static void a_place_becomes_free(uint32_t *word, uint32_t value)
+{
+	region->requests[NOPAL_REQUESTS - 1].state = NOPAL_REQUEST_FREE;
+	waits = 0;
+	sim.in_wait = tool_answers;
+	(void)word;
+	(void)value;
+}
+
 static void more_askers_than_places(void)
 {
 	begin();
 	for (uint32_t i = 0; i < NOPAL_REQUESTS; i++)
 		region->requests[i].state = NOPAL_REQUEST_CLAIMED;
+	sim.in_wait = nobody_answers;
+	uint64_t before = sim.clock;
 	nopal_ask(&process, NOPAL_ASK_LIBRARIES, 0, NOPAL_NO_DESCRIPTOR);
-	CHECK(waits == 0);
-	region->requests[NOPAL_REQUESTS - 1].state = NOPAL_REQUEST_FREE;
-	nopal_ask(&process, NOPAL_ASK_LIBRARIES, 0, NOPAL_NO_DESCRIPTOR);
-	CHECK(seen.what == NOPAL_ASK_LIBRARIES);
+	CHECK(waits > 0 && sim.clock - before < 1000000000);
+	CHECK(region->unanswered_libraries == 1 && region->unanswered_executions == 0);
+	sim.in_wait = a_place_becomes_free;
+	nopal_ask(&process, NOPAL_ASK_EXEC, 0, NOPAL_NO_DESCRIPTOR);
+	CHECK(seen.what == NOPAL_ASK_EXEC);
+	CHECK(region->unanswered_libraries == 1 && region->unanswered_executions == 0);
 	for (uint32_t i = 0; i < NOPAL_REQUESTS - 1; i++)
 		region->requests[i].state = NOPAL_REQUEST_FREE;
 	all_requests_are_free();

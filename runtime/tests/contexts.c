@@ -29,11 +29,11 @@ static void thread_on_the_memory_of_another(void)
 	memset(threads, 0, sizeof threads);
 	thread_begin(&threads[0], 1000);
 	play_down(SLOT, 10);
-	struct nopal_context *context = threads[0].context;
+	struct nopal_context *context = context_of(&threads[0]);
 	uint64_t begin = context->begin;
 	thread_begin(&threads[0], 1001);
 	play_down(SLOT, 10);
-	CHECK(threads[0].context == context && context->begin > begin && context->thread == 1001);
+	CHECK(context_of(&threads[0]) == context && context->begin > begin && context->thread == 1001);
 	CHECK(nopal_chunk_of(context->position)->sequence == 0);
 	CHECK(chunks_in_state(NOPAL_CHUNK_FULL) == 1 && chunks_in_state(NOPAL_CHUNK_OWNED) == 1);
 	world_end(0);
@@ -64,7 +64,7 @@ static void fork_child(bool raw)
 	world_begin(4);
 	process.tracer = 77;
 	play_down(SLOT, 10);
-	struct nopal_context *context = sim.running->context;
+	struct nopal_context *context = context_of(sim.running);
 	parents = *context;
 	memset(context, 0, sizeof *context);
 	sim.process = 101;
@@ -143,23 +143,33 @@ static void signals_are_as_they_were(void)
 	world_end(0);
 }
 
-/* Under a filter that may kill: no system call, and the thread is known by its block. */
+/* Under a filter that may kill: no system call, and the thread is known by its block, which is above its stack. */
 static void new_thread_in_a_quiet_process(void)
 {
+	struct sim_thread above = { 0 };
 	world_begin(2);
 	play(NOPAL_KIND_ENTRY, SLOT);
 	process.quiet = 1;
 	uint32_t calls = sim.system_calls;
-	memset(threads, 0, sizeof threads);
-	thread_begin(&threads[0], 1000);
+	thread_begin(&above, 1000);
 	play_call(NOPAL_KIND_ENTRY, SLOT);
 	uint32_t unmirrored = play(NOPAL_KIND_ENTRY, OTHER_STACK);
 	CHECK(sim.system_calls == calls);
-	struct nopal_context *context = threads[0].context;
+	struct nopal_context *context = context_of(&above);
 	CHECK(context->thread == 1000 && context->process == 100);
+
+	/* Nothing else is looked at: there may be no memory. */
+	const uintptr_t elsewhere[] = { 8, 4096, (uintptr_t)&above - 0x100000, (uintptr_t)&above + 0x100000000 };
+	for (unsigned i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++) {
+		sim.astray = elsewhere[i];
+		CHECK(!nopal_context_get(&process) && sim.system_calls == calls);
+	}
+	sim.astray = 0;
 	world_end(0);
 	CHECK(events[unmirrored].found_kind == NOPAL_KIND_ONLY);
 }
+
+static struct sim_thread *above_the_stack;
 
 /* There handlers find contexts half made. Nothing is lost; a chunk may wait for the end of the thread. */
 static void first_event_of_a_quiet_process(void)
@@ -167,8 +177,7 @@ static void first_event_of_a_quiet_process(void)
 	world_begin(8);
 	play(NOPAL_KIND_ENTRY, SLOT);
 	process.quiet = 1;
-	memset(threads, 0, sizeof threads);
-	thread_begin(&threads[0], 1000);
+	thread_begin(above_the_stack, 1000);
 	arm();
 	play_call(NOPAL_KIND_ENTRY, SLOT);
 }
@@ -189,7 +198,67 @@ static void all_is_found(void)
 
 static void handlers_while_a_quiet_thread_begins(void)
 {
+	struct sim_thread above = { 0 };
+	above_the_stack = &above;
 	at_all_race_points(first_event_of_a_quiet_process, handler, all_is_found);
+}
+
+/* A program has put its thread pointer elsewhere: its calls are lost meanwhile, and nothing is looked at but whether
+ * there is memory. */
+static void thread_pointer_leads_elsewhere(void)
+{
+	static _Alignas(4096) unsigned char pages[2][SIM_UNREADABLE];
+	world_begin(4);
+	play(NOPAL_KIND_ENTRY, SLOT);
+	memset(pages, 0xff, sizeof pages);
+	sim.unreadable = (uintptr_t)pages[0];
+	struct sim_thread like_one = { &like_one, 999, 999, false, false };
+	const uintptr_t elsewhere[] = { (uintptr_t)pages[0],     (uintptr_t)pages[0] + 2048, (uintptr_t)pages[0] - 8,
+					(uintptr_t)pages[1] + 8, (uintptr_t)&like_one };
+	uint32_t lost = 0;
+	for (unsigned i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
+		for (unsigned j = 0; j < 3; j++) {
+			sim.astray = elsewhere[i];
+			CHECK(events[play(NOPAL_KIND_ENTRY, SLOT - 64)].outcome == NOT_WRAPPED);
+			CHECK(events[play(NOPAL_KIND_EXIT, SLOT)].outcome == NOT_WRAPPED);
+			lost += 2;
+			sim.astray = 0;
+			play_call(NOPAL_KIND_ENTRY, SLOT - 128);
+		}
+	CHECK(lost_events() == lost && process.threads_noted == 1);
+	play(NOPAL_KIND_EXIT, SLOT);
+	world_end(0);
+}
+
+/* Threads with the thread pointer of another one, as those that share a control block: only its owner records, and
+ * what it has recorded is not touched. */
+static void thread_pointer_of_another_thread(void)
+{
+	struct nopal_arguments arguments = { 0 };
+	world_begin(4);
+	memset(threads, 0, sizeof threads);
+	struct sim_thread *owner = sim.running;
+	play(NOPAL_KIND_ENTRY, SLOT);
+	thread_begin(&threads[0], 1000);
+	for (unsigned i = 0; i < 3; i++) {
+		sim.running = &threads[0];
+		sim.astray = (uintptr_t)owner;
+		CHECK(events[play(NOPAL_KIND_ENTRY, OTHER_STACK)].outcome == NOT_WRAPPED);
+		nopal_before_jump(&arguments);
+		sim.astray = 0;
+		sim.running = owner;
+		uint32_t calls = sim.system_calls;
+		play_call(NOPAL_KIND_ENTRY, SLOT - 64);
+		CHECK(sim.system_calls == calls);
+	}
+	CHECK(lost_events() == 3);
+	/* Whose owner has not recorded yet. */
+	thread_begin(&threads[1], 1001);
+	sim.astray = (uintptr_t)&threads[0];
+	CHECK(events[play(NOPAL_KIND_ENTRY, OTHER_STACK)].outcome == NOT_WRAPPED);
+	CHECK(lost_events() == 4 && process.threads_noted == 1);
+	sim.astray = 0;
+	world_end(0);
 }
 
 const struct test context_tests[] = {
@@ -202,6 +271,8 @@ const struct test context_tests[] = {
 	{ "muted_thread", muted_thread },
 	{ "signals_are_as_they_were", signals_are_as_they_were },
 	{ "new_thread_in_a_quiet_process", new_thread_in_a_quiet_process },
+	{ "thread_pointer_leads_elsewhere", thread_pointer_leads_elsewhere },
+	{ "thread_pointer_of_another_thread", thread_pointer_of_another_thread },
 	{ "handlers_while_a_quiet_thread_begins", handlers_while_a_quiet_thread_begins },
 	{ 0, 0 },
 };

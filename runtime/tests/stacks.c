@@ -7,7 +7,7 @@
 
 static struct nopal_context *context(void)
 {
-	return sim.running->context;
+	return context_of(sim.running);
 }
 
 static void deep_recursion_is_one_stack(void)

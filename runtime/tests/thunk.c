@@ -34,10 +34,21 @@ static void store(uint64_t position, uint64_t clock, uint32_t upper, uint32_t by
 	__atomic_store_n(&record[1], upper, __ATOMIC_RELEASE);
 }
 
+struct nopal_context *context_of(const struct sim_thread *thread)
+{
+	uint32_t place = (uint32_t)(uint64_t)thread * NOPAL_THREAD_HASH >> NOPAL_THREAD_SHIFT;
+	for (;; place = (place + 1) & (NOPAL_THREADS - 1)) {
+		uint64_t pointer = process.threads->pointers[place];
+		if (!pointer || pointer == (uint64_t)thread)
+			return pointer ? process.threads->contexts[place] : 0;
+	}
+}
+
 static bool record(struct event *event, uint32_t word, uint32_t bytes)
 {
-	struct nopal_context *context = sim.running->context;
-	if (!context || context->token != sim.running->id_in_block)
+	struct sim_thread *block = (struct sim_thread *)port_thread_pointer();
+	struct nopal_context *context = context_of(block);
+	if (!context || context->token != block->id_in_block)
 		return false;
 	port_race_point("context checked");
 	uint64_t position = context->position;
@@ -71,11 +82,11 @@ uint32_t play(uint32_t kind, uint64_t slot)
 	struct event *event = &events[site];
 	*event = (struct event){ .slot = slot, .kind = kind, .outcome = UNKNOWN, .thread = sim.running->id };
 	uint32_t word = kind | site << 4, bytes = bytes_of(kind);
-	uint32_t tries = 0;
+	uint64_t tries = 0;
 	while (!record(event, word, bytes)) {
-		CHECK(tries++ < 100);
+		CHECK(tries < 100);
 		port_race_point("slow path");
-		if (nopal_prepare(slot, word, bytes)) {
+		if (nopal_prepare(slot, word | tries++ << NOPAL_ATTEMPT_SHIFT, bytes)) {
 			event->outcome = NOT_WRAPPED;
 			break;
 		}
@@ -98,9 +109,9 @@ void play_down(uint64_t slot, uint32_t calls)
 
 void fill_chunk(uint64_t slot, uint32_t bytes)
 {
-	struct nopal_context *context = sim.running->context;
+	struct nopal_context *context = context_of(sim.running);
 	while (!context || nopal_chunk_room(context->position) >= bytes) {
 		play(NOPAL_KIND_ENTRY, slot);
-		context = sim.running->context;
+		context = context_of(sim.running);
 	}
 }

@@ -68,6 +68,9 @@ static void collect(uint32_t chunk, bool of_dead_thread)
 	copy->of_dead_thread = of_dead_thread;
 	memset(chunk_at(chunk), 0, NOPAL_CHUNK_BYTES);
 	__atomic_store_n(state(chunk), NOPAL_CHUNK_FREE, __ATOMIC_RELEASE);
+	if (chunk < region->first_free)
+		region->first_free = chunk;
+	region->freed++;
 }
 
 void tool_collect(void)

@@ -35,26 +35,27 @@ static void *zeroed_pages(void *old, size_t bytes)
 
 void world_begin(uint32_t chunks)
 {
-	static void *memory, *contexts, *parts, *pointers;
+	static void *memory, *contexts, *parts, *threads;
 	CHECK(chunks <= CHUNKS_AT_MOST);
 	if (!memory)
 		memory = zeroed_pages(0, (CHUNKS_AT_MOST + 1) * NOPAL_CHUNK_BYTES);
 	memset(memory, 0, NOPAL_CHUNK_BYTES);   /* the chunks behind are zero since the last end of the world */
 	contexts = zeroed_pages(contexts, NOPAL_CONTEXTS * sizeof(struct nopal_context));
 	parts = zeroed_pages(parts, NOPAL_STACK_PARTS * 8);
-	pointers = zeroed_pages(pointers, NOPAL_CONTEXTS * 8);
+	threads = zeroed_pages(threads, sizeof(struct nopal_threads));
+	((struct nopal_threads *)threads)->pointers[0] = NOPAL_THREAD_NONE;
 	region = memory;
 	region->version = NOPAL_ABI_VERSION;
 	region->chunk_count = chunks;
+	region->freed = 1;
 	region->state_offset = sizeof *region;
 	region->chunk_offset = NOPAL_CHUNK_BYTES;
 	process = (struct nopal_process){
 		.region = region,
 		.contexts = contexts,
 		.stack_parts = parts,
-		.thread_pointers = pointers,
+		.threads = threads,
 		.mirror = MIRROR,
-		.context_slot = offsetof(struct sim_thread, context),
 		.thread_slot = offsetof(struct sim_thread, id_in_block),
 		.process = 100,
 	};
@@ -69,6 +70,7 @@ void world_begin(uint32_t chunks)
 
 void thread_begin(struct sim_thread *thread, uint32_t id)
 {
+	thread->self = thread;
 	thread->id = id;
 	thread->id_in_block = id;
 	thread->signals_blocked = false;

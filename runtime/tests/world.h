@@ -38,6 +38,9 @@ void world_begin(uint32_t chunks);
 /* A new thread in this control block, which becomes the running one. */
 void thread_begin(struct sim_thread *thread, uint32_t id);
 
+/* The context that is noted for a control block; 0: none. */
+struct nopal_context *context_of(const struct sim_thread *thread);
+
 /* What becomes of an event that thunks are called for. */
 enum outcome {
 	RECORDED,       /* an entry is wrapped */
@@ -98,6 +101,9 @@ void arm(void);
  * point that the handler passes there with another `handler` nested. No handler runs while signals are blocked. `end`
  * checks each run. */
 void at_all_race_points(void (*scenario)(void), void (*handler)(void), void (*end)(void));
+
+/* Runs `scenario` with `handler` at each race point that it passes, but for those of the handler. */
+void at_every_race_point(void (*scenario)(void), void (*handler)(void), void (*end)(void));
 
 /* Runs `scenario` for each race point that it passes, and has the running thread die there; or the process, which may
  * also end while the thread has signals blocked. `after` checks each run; it gets the name of the point, 0 for the run

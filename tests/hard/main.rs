@@ -1,19 +1,58 @@
-//! `make hard`: programs that break tracers, each untraced, under nopal, and under the tracers that this machine has.
+//! `make hard`: programs that break tracers, each untraced, in every way under nopal, and under the tracers that this
+//! machine has.
 //!
-//! A row passes where output, exit status and numbers of calls are what they are untraced. Words on the command line
-//! choose the rows whose names hold one of them. Ends with 1 if nopal itself fails anywhere.
+//! A row passes where output, exit status and numbers of calls are what they are untraced; of a tracer that comes and
+//! goes, output and status. Words on the command line choose the rows whose names hold one of them. Ends with 1 if
+//! nopal itself fails anywhere.
 
+mod languages;
 mod peers;
 mod rows;
+mod services;
+mod ways;
 
-use nopal_tests::{Case, End, Report, Start, difference, nopal, scratch, without_own_words};
+use nopal_tests::{Case, End, Ended, Program};
 use peers::PEERS;
-use rows::ROWS;
-use std::fs;
+use std::any::Any;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use ways::WAYS;
+
+/// A program that breaks tracers. `case` panics where it cannot be built here.
+pub struct Row {
+    pub name: &'static str,
+    pub case: fn() -> Case,
+    /// Tried once more with all functions of every library.
+    pub libs: bool,
+}
+
+pub const fn row(name: &'static str, case: fn() -> Case) -> Row {
+    Row {
+        name,
+        case,
+        libs: false,
+    }
+}
+
+impl Row {
+    pub const fn also_with_libs(self) -> Row {
+        Row { libs: true, ..self }
+    }
+}
+
+/// A file of rows for each kind.
+const KINDS: &[&[Row]] = &[rows::ROWS, languages::ROWS, services::ROWS];
+
+/// A program that the machine has. Panics where it has not.
+pub fn installed(name: &str) -> Case {
+    let path = format!("/usr/bin/{name}");
+    assert!(
+        std::path::Path::new(&path).exists(),
+        "{name} is not installed"
+    );
+    Case::new(Program::installed(path))
+}
 
 /// How a program fared.
 pub enum Verdict {
@@ -46,89 +85,18 @@ impl Verdict {
 
 /// Panics are how the pieces below say that something went otherwise.
 fn guarded(run: impl FnOnce() -> Verdict) -> Verdict {
-    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().cloned();
-        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-        Verdict::Harmed(text.unwrap_or_default())
-    })
+    catch_unwind(AssertUnwindSafe(run))
+        .unwrap_or_else(|panic| Verdict::Harmed(words(panic.as_ref()).into()))
 }
 
-fn launched(case: &Case) -> Verdict {
-    let scratch = scratch();
-    let trace = scratch.path().join("trace");
-    let untraced = case.untraced();
-    let ended = case.traced_start(&trace).run(case.input_text());
-    let (ended, said) = without_own_words(ended);
-    let did_nothing = ended.stdout.is_empty() && ended.stderr.is_empty();
-    if did_nothing && ended.end == End::Code(1) && !said.is_empty() {
-        return Verdict::Refused(said);
-    }
-    if let Some(difference) = difference(&untraced, &ended) {
-        return Verdict::Harmed(difference);
-    }
-    let report = Report::of(&trace);
-    miscounted(case, &ended, |function| report.calls(function))
-        .map_or(Verdict::Same, Verdict::Harmed)
-}
-
-/// Attached to while the program is busy before its work, and until its end.
-fn attached(case: &Case) -> Verdict {
-    let scratch = scratch();
-    let (trace, hold) = (scratch.path().join("trace"), scratch.path().join("hold"));
-    let mut start = case.untraced_start();
-    start.environment.push(("HOLD".into(), hold.clone().into()));
-    let mut program = start.spawn();
-    let mut stdin = program.stdin();
-    let _ = stdin.write_all(case.input_text().as_bytes());
-    drop(stdin);
-    // Long enough for it to get there; a program that is attached to earlier is held all the same. One that is looked
-    // into by another from its start tells when it is.
-    let held = scratch.path().join("hold.held");
-    let tells = case
-        .argument_words()
-        .first()
-        .is_some_and(|word| word == "early");
-    let patience = Duration::from_millis(if tells { 10_000 } else { 300 });
-    let begun = Instant::now();
-    while !held.exists() && begun.elapsed() < patience {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let mut attach = Start::new([nopal().as_os_str(), "attach".as_ref()]);
-    attach.words.extend(["-o".into(), trace.clone().into()]);
-    attach.words.extend(case.option_words().iter().cloned());
-    attach.words.push(program.id().to_string().into());
-    let mut attach = attach.spawn();
-    let begun = Instant::now();
-    while !trace.join("stream-0").exists() && begun.elapsed() < Duration::from_secs(10) {
-        if attach.has_ended() {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    fs::write(&hold, "").expect("a file can be made");
-    let ended = program.wait();
-    let said = attach.wait();
-    if let Some(difference) = difference(&case.untraced(), &ended) {
-        return Verdict::Harmed(difference);
-    }
-    if said.end != End::Code(0) {
-        return Verdict::Refused(said.stderr);
-    }
-    let report = Report::of(&trace);
-    // It was in main's caller already, and may have been in main.
-    let calls = |function: &str| match function {
-        "main" => 1,
-        _ => report.calls(function),
-    };
-    miscounted(case, &ended, calls).map_or(Verdict::Same, Verdict::Harmed)
+fn words(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or_default()
 }
 
 /// What is counted otherwise than the program says.
-pub fn miscounted(
-    case: &Case,
-    ended: &nopal_tests::Ended,
-    calls: impl Fn(&str) -> u64,
-) -> Option<String> {
+pub fn miscounted(case: &Case, ended: &Ended, calls: impl Fn(&str) -> u64) -> Option<String> {
     let wrong: Vec<String> = case
         .expected(ended)
         .iter()
@@ -142,49 +110,85 @@ pub fn miscounted(
 fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|_| ()));
     let chosen: Vec<String> = std::env::args().skip(1).collect();
-    let rows = ROWS
-        .iter()
-        .filter(|row| chosen.is_empty() || chosen.iter().any(|word| row.name.contains(word)));
-    let own = [
-        ("nopal", launched as fn(&Case) -> Verdict),
-        ("attached", attached),
-    ];
-    let peers = PEERS.iter().map(|peer| (peer.name, peer.run));
-    let tracers: Vec<_> = own.into_iter().chain(peers).collect();
-    let mut remarks = Vec::new();
-    let mut fails = false;
-    let cell = |text: &str| {
-        print!("{text:<8} | ");
-        let _ = std::io::stdout().flush();
-    };
-    print!("| {:<38} | ", "program");
-    tracers.iter().for_each(|(name, _)| cell(name));
-    println!("\n| --- |{}", " --- |".repeat(tracers.len()));
-    for row in rows {
-        print!("| {:<38} | ", row.name);
-        let case = catch_unwind(row.case);
-        for (name, run) in &tracers {
-            let verdict = match &case {
-                Ok(case) => guarded(|| run(case)),
-                Err(_) => Verdict::Absent("it cannot be built here".into()),
-            };
-            let is_own = own.iter().any(|(one, _)| one == name);
-            fails |= is_own && matches!(verdict, Verdict::Harmed(_));
-            cell(verdict.word());
-            remarks.extend(verdict.why().map(|why| (row.name, *name, why.to_owned())));
+    let is_chosen = |name: &str| chosen.is_empty() || chosen.iter().any(|it| name.contains(it));
+    let names = WAYS.iter().map(|way| way.name);
+    let names = names.chain(PEERS.iter().map(|peer| peer.name));
+    print!("| {:<46} |", "program");
+    names.clone().for_each(|name| print!(" {name} |"));
+    println!("\n| --- |{}", " --- |".repeat(names.count()));
+    let mut table = Table::default();
+    for row in KINDS.iter().copied().flatten() {
+        if is_chosen(row.name) {
+            table.row(row.name, row.case, false);
+            if row.libs {
+                table.row(&format!("{}, --libs", row.name), row.case, true);
+            }
         }
-        println!();
     }
     println!();
-    for (row, tracer, why) in remarks {
+    for (row, tracer, why) in table.remarks {
         let line = why.lines().find(|line| !line.is_empty());
         let line: String = line.unwrap_or_default().chars().take(160).collect();
         println!("{row}, {tracer}: {line}");
     }
-    if fails {
+    if table.fails {
         ExitCode::FAILURE
     } else {
         ExitCode::SUCCESS
+    }
+}
+
+#[derive(Default)]
+struct Table {
+    /// Of which row, of which tracer, and why a cell is not what it should be.
+    remarks: Vec<(String, &'static str, String)>,
+    fails: bool,
+}
+
+impl Table {
+    fn row(&mut self, name: &str, case: fn() -> Case, libs: bool) {
+        print!("| {name:<46} |");
+        let case = catch_unwind(case).map(|case| {
+            let options: &[&str] = if libs { &["--libs"] } else { &[] };
+            case.options(options)
+        });
+        match case {
+            Ok(case) => self.tried(name, &case, libs),
+            Err(panic) => {
+                print!("{}", " - |".repeat(WAYS.len() + PEERS.len()));
+                let why = words(panic.as_ref());
+                self.remark(name, "all", &format!("it cannot be had here: {why}"));
+            }
+        }
+        println!();
+    }
+
+    fn tried(&mut self, name: &str, case: &Case, libs: bool) {
+        for way in WAYS {
+            let verdict = guarded(|| (way.run)(case));
+            self.fails |= matches!(verdict, Verdict::Harmed(_));
+            self.cell(name, way.name, &verdict);
+        }
+        for peer in PEERS {
+            // What they trace is in the row without.
+            if libs {
+                print!(" - |");
+            } else {
+                self.cell(name, peer.name, &guarded(|| (peer.run)(case)));
+            }
+        }
+    }
+
+    fn cell(&mut self, row: &str, tracer: &'static str, verdict: &Verdict) {
+        print!(" {} |", verdict.word());
+        let _ = std::io::stdout().flush();
+        if let Some(why) = verdict.why() {
+            self.remark(row, tracer, why);
+        }
+    }
+
+    fn remark(&mut self, row: &str, tracer: &'static str, why: &str) {
+        self.remarks.push((row.into(), tracer, why.into()));
     }
 }
 

@@ -1,16 +1,7 @@
 //! The programs, by what makes them hard.
 
-use nopal_tests::{Case, Program, compile, library, nopal, sources, target_directory};
-
-/// A program that breaks tracers. `case` panics where it cannot be built here.
-pub struct Row {
-    pub name: &'static str,
-    pub case: fn() -> Case,
-}
-
-const fn row(name: &'static str, case: fn() -> Case) -> Row {
-    Row { name, case }
-}
+use crate::{Row, installed, row};
+use nopal_tests::{Case, Program, compile, copies, library, nopal, sources, target_directory};
 
 pub const ROWS: &[Row] = &[
     row("exceptions, also across libraries", || exceptions(&[])),
@@ -128,7 +119,8 @@ pub const ROWS: &[Row] = &[
     row("Java", || {
         let source = sources().join("Calls.java");
         installed("java").arguments(["-XX:+UseSerialGC".as_ref(), source.as_os_str()])
-    }),
+    })
+    .also_with_libs(),
     row("gdb attached before", || {
         let gdb = ["gdb", "--batch", "-nx", "-p", "PROCESS", "-ex", "continue"];
         accompanied("early", "traced", &gdb)
@@ -158,6 +150,63 @@ pub const ROWS: &[Row] = &[
             "import gevent\njobs = [gevent.spawn(lambda n: (gevent.sleep(0), n * n)[1], n) \
              for n in range(100)]\ngevent.joinall(jobs)\nprint(sum(job.value for job in jobs))",
         )
+    }),
+    row("steps through itself, handlers recorded", || {
+        plain("steps_itself")
+            .arguments(["here"])
+            .options(["--block"])
+    }),
+    row("steps through itself, on another stack", || {
+        plain("steps_itself")
+            .arguments(["aside"])
+            .options(["--block"])
+    }),
+    row("FS set elsewhere by the kernel", || {
+        plain("thread_pointer").options(["--block"])
+    }),
+    row("FS set elsewhere by an instruction", || {
+        plain("thread_pointer")
+            .arguments(["instruction"])
+            .options(["--block"])
+    }),
+    row("return addresses used by hand", || {
+        ["say", "compare", "compare_further", "carry_in"]
+            .into_iter()
+            .fold(plain("by_hand"), Case::refused)
+    }),
+    row("Free Pascal", || {
+        Case::new(compile(
+            "pascal.pas",
+            &[
+                "sh",
+                "-c",
+                "fpc -v0 -O2 -Xs- -FU\"$(dirname \"$2\")\" -o\"$2\" \"$0\" >&2",
+            ],
+            &[],
+        ))
+    }),
+    row("a _dl_find_object of its own", || {
+        Case::new(cxx("own_lookup", &["-DFIND_OBJECT"])).options(["--block"])
+    }),
+    row("a dl_iterate_phdr of its own", || {
+        Case::new(cxx("own_lookup", &["-DITERATE"])).options(["--block"])
+    }),
+    row("an _Unwind_Find_FDE of its own", || {
+        Case::new(cxx("own_lookup", &["-DFIND_FDE"])).options(["--block"])
+    }),
+    row("50 threads that vfork and execute 2,000 programs", || {
+        plain("spawning").arguments(["50", "2000", "/bin/true"])
+    }),
+    row("5,000 threads at once", || {
+        plain("threads")
+            .arguments(["5000", "5000"])
+            .options(["--buffer", "400M"])
+    }),
+    row("300 libraries, one after the other", || {
+        let directory = copies("library.c", "plugin", 300);
+        plain("plugins")
+            .arguments([directory.as_os_str(), "300".as_ref()])
+            .options(["--libs"])
     }),
 ];
 
@@ -209,10 +258,6 @@ fn accompanied(when: &str, sign: &str, command: &[&str]) -> Case {
     plain("accompanied")
         .arguments([&[when, sign], command].concat())
         .options(["-F", "work"])
-}
-
-fn installed(name: &str) -> Case {
-    Case::new(Program::installed(format!("/usr/bin/{name}")))
 }
 
 fn python(script: &str) -> Case {

@@ -75,6 +75,21 @@ pub fn example(package: &str, name: &str) -> Program {
     Program::installed(directory.join("release/examples").join(name))
 }
 
+/// `lib{NAME}0.so` and so on, `count` copies of a library from a source; returns the directory that holds them.
+pub fn copies(source: &str, name: &str, count: usize) -> PathBuf {
+    let (directory, library) = library(source);
+    for number in 0..count {
+        let copy = directory.join(format!("lib{name}{number}.so"));
+        if !copy.exists() {
+            // Another test run may do the same.
+            let own = tempfile::NamedTempFile::new_in(&directory).expect("a file can be made");
+            std::fs::copy(&library, own.path()).expect("the library can be copied");
+            own.persist(&copy).expect("within one directory");
+        }
+    }
+    directory
+}
+
 /// `lib{STEM}.so` from a source; returns the directory that holds it and its path.
 pub fn library(source: &str) -> (PathBuf, PathBuf) {
     let stem = Path::new(source)
@@ -107,6 +122,14 @@ pub fn compile(source: &str, command: &[&str], flags: &[&str]) -> Program {
         .and_then(OsStr::to_str)
         .expect("a plain name");
     compile_to(stem, source, command, flags)
+}
+
+/// The same where the compiler leaves files beside the source: `script` compiles a copy in the working directory to "$2".
+pub fn compile_copy(source: &str, script: &str) -> Program {
+    let script = format!(
+        "d=$(mktemp -d) && cp \"$0\" \"$d\" && (cd \"$d\" && {script}); s=$?; rm -r \"$d\"; exit $s"
+    );
+    compile(source, &["sh", "-c", &script], &[])
 }
 
 fn compile_to(output: &str, source: &str, command: &[&str], flags: &[&str]) -> Program {

@@ -15,7 +15,7 @@ mod run;
 pub mod terminal;
 
 pub use case::{Case, Traced, difference, without_own_words};
-pub use compile::{Program, c, compile, cxx, example, library, rust};
+pub use compile::{Program, c, compile, compile_copy, copies, cxx, example, library, rust};
 pub use desk::Desk;
 pub use guest::run_in_guest;
 pub use places::{nopal, scratch, shell_word, sources, target_directory};

@@ -24,8 +24,9 @@ pub fn text_difference(process: i32, name: &str) -> Option<String> {
             .map(|(start, end)| (number(start), number(end)))
             .expect("a range");
         let mut mapped = vec![0; (end - start) as usize];
-        std::os::unix::fs::FileExt::read_exact_at(&memory, &mut mapped, start)
-            .expect("mapped memory");
+        if std::os::unix::fs::FileExt::read_exact_at(&memory, &mut mapped, start).is_err() {
+            return Some(format!("the code of {path} cannot be read"));
+        }
         let file = std::fs::read(path).expect("a mapped file");
         let there = &file[number(offset) as usize..];
         let length = there.len().min(mapped.len());

@@ -1,6 +1,6 @@
 //! Calls of every kind, and the choice of what to record of them.
 
-use nopal_tests::{Case, Program, c};
+use nopal_tests::{Case, Program, Report, c, compile, difference, scratch};
 
 #[test]
 fn calls_of_every_shape() {
@@ -199,6 +199,65 @@ fn a_script_is_traced_as_its_interpreter() {
 #[test]
 fn functions_that_ask_for_their_caller() {
     Case::new(c("caller", &[])).check();
+}
+
+/// Those that hand flags to each other are left alone, and by their code the others are known that need their return
+/// address.
+fn by_hand() -> Case {
+    let refused = ["say", "compare", "compare_further", "carry_in"];
+    let case = Case::new(c("by_hand", &[]));
+    refused.into_iter().fold(case, Case::refused)
+}
+
+#[test]
+fn functions_that_use_their_return_address_by_hand() {
+    by_hand().check();
+    by_hand().options(["--libs"]).check();
+}
+
+fn pascal() -> Case {
+    let command = "fpc -v0 -O2 -Xs- -FU\"$(dirname \"$2\")\" -o\"$2\" \"$0\" >&2";
+    Case::new(compile("pascal.pas", &["sh", "-c", command], &[]))
+}
+
+#[test]
+fn the_runtime_of_free_pascal() {
+    pascal().check();
+    pascal().options(["--libs"]).check();
+}
+
+/// Attached to before its work begins, it does the same.
+fn check_attached(case: &Case) -> Report {
+    let scratch = scratch();
+    let (trace, go_on) = (scratch.path().join("trace"), scratch.path().join("go on"));
+    let mut start = case.untraced_start();
+    start
+        .environment
+        .push(("HOLD".into(), go_on.clone().into()));
+    let mut program = start.spawn();
+    let mut tool = case.attach(program.id(), &trace);
+    std::fs::write(&go_on, "").unwrap();
+    let ended = program.wait();
+    assert_eq!(difference(&case.untraced(), &ended), None);
+    tool.wait();
+    Report::of(&trace)
+}
+
+#[test]
+fn functions_that_use_their_return_address_in_a_process_that_runs() {
+    let case = Case::new(c("by_hand", &["-DHOLD"]));
+    assert_eq!(check_attached(&case).calls("mark"), 1000);
+    check_attached(&case.options(["--libs"]));
+    assert!(check_attached(&pascal()).calls("FPC_SETJMP") > 0);
+    check_attached(&pascal().options(["--libs"]));
+}
+
+#[test]
+fn a_call_with_the_direction_of_strings_turned_is_the_first_that_is_recorded() {
+    let case = by_hand().options(["-F", "quiet"]);
+    let (untraced, traced) = (case.untraced(), case.traced());
+    assert_eq!(difference(&untraced, &traced.ended), None);
+    assert_eq!(traced.report.calls("quiet"), 1001);
 }
 
 /// Known by a name that it exports, as V8 is.

@@ -1,6 +1,6 @@
 //! Libraries: linked, loaded, unloaded.
 
-use nopal_tests::{Case, End, c, library, scratch, without_own_words};
+use nopal_tests::{Case, End, c, copies, library, scratch, without_own_words};
 
 fn linked() -> Case {
     let (directory, _) = library("library.c");
@@ -58,18 +58,20 @@ fn every_function_of_a_library_when_asked() {
 }
 
 #[test]
+fn three_hundred_libraries_one_after_the_other() {
+    let directory = copies("library.c", "plugin", 300);
+    Case::new(c("plugins", &[]))
+        .arguments([directory.as_os_str(), "300".as_ref()])
+        .options(["--libs"])
+        .check();
+}
+
+#[test]
 fn many_large_libraries_at_once() {
     const LIBRARIES: usize = 32;
-    let (directory, library) = library("crowd.c");
+    let directory = copies("crowd.c", "crowd", LIBRARIES);
     let mut flags = vec!["-Wl,--no-as-needed".to_owned()];
     for number in 0..LIBRARIES {
-        let copy = directory.join(format!("libcrowd{number}.so"));
-        if !copy.exists() {
-            // Another test run may do the same.
-            let own = tempfile::NamedTempFile::new_in(&directory).expect("a file can be made");
-            std::fs::copy(&library, own.path()).expect("the library can be copied");
-            own.persist(&copy).expect("within one directory");
-        }
         flags.push(format!("-lcrowd{number}"));
     }
     let directory = directory.to_str().expect("a plain path");

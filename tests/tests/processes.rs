@@ -89,3 +89,24 @@ fn exec_that_is_not_followed() {
 fn children_that_share_memory_and_thread_area() {
     Case::new(c("shared_clone", &[])).check();
 }
+
+/// They wait for nopal, which begins with one after the other.
+#[test]
+fn children_of_many_threads_at_once_are_recorded_or_told_of() {
+    let own = c("spawning", &[]).path;
+    let own = own.to_str().expect("a plain path");
+    let case = Case::new(c("spawning", &[])).arguments(["50", "500", own, "1", "0", "x"]);
+    let (untraced, traced) = (case.untraced(), case.traced());
+    assert_eq!(nopal_tests::difference(&untraced, &traced.ended), None);
+    assert_eq!(traced.report.calls("execute"), 500);
+    let told = |line: &str| {
+        let (count, _) = line.split_once(" program")?;
+        let count = count.strip_prefix("nopal: ")?.replace(',', "");
+        Some(if count == "a" { 1 } else { count.parse().ok()? })
+    };
+    let told: u64 = traced.said.lines().filter_map(told).sum();
+    // Each child makes one thread, which finds nothing to do.
+    let recorded = traced.report.calls("spawn") - 50;
+    assert_eq!(recorded + told, 500, "{}", traced.said);
+    assert!(!traced.said.contains("namespace"), "{}", traced.said);
+}

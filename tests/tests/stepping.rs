@@ -1,6 +1,6 @@
 //! Programs that interrupt themselves at every instruction of traced calls, inside the tracer's code too.
 
-use nopal_tests::{Case, Traced, c, cxx};
+use nopal_tests::{Case, Traced, c, cxx, library};
 
 /// The handler itself is not traced: it would record an event between any two instructions, so that none of those that
 /// it interrupts would ever be done.
@@ -124,4 +124,19 @@ fn backtraces_are_complete_where_an_exception_passes() {
     thrown("pass")
         .options(functions.iter().flat_map(|name| ["-F", name]))
         .check();
+}
+
+/// An event that a handler records over at each of its instructions is given up: all others are recorded, and the program
+/// goes on.
+#[test]
+fn handlers_that_record_at_every_instruction_do_not_hold_a_program_up() {
+    let stepped = |words: &[&str], options: &[&str]| {
+        let case = Case::new(c("steps_itself", &[])).options(["--block"]);
+        case.arguments(words).options(options).check();
+    };
+    stepped(&["here"], &["-F", "*", "-M", "*"]);
+    stepped(&["aside"], &["--args"]);
+    stepped(&["leap"], &["--entry-only"]);
+    let library = library("library.c").1;
+    stepped(&["here", library.to_str().unwrap()], &[]);
 }

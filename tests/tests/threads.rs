@@ -1,6 +1,6 @@
 //! Threads: many over a run, many at once, at full speed.
 
-use nopal_tests::{Case, c};
+use nopal_tests::{Case, c, difference};
 
 /// Each thread takes a part of the buffer, and the tool may be slower than they come: exact with `--block` only.
 #[test]
@@ -46,15 +46,8 @@ fn what_is_dropped_is_counted() {
         .arguments(["4", "2000000"])
         .options(["-F", "leaf", "--buffer", "1M"]);
     let traced = case.traced();
-    let line = traced.said.lines().find(|line| line.contains("lost"));
-    let words: Vec<&str> = line
-        .expect("some are lost, and it is told")
-        .split(' ')
-        .collect();
-    let lost: u64 = words[1]
-        .replace(',', "")
-        .parse()
-        .expect("nopal: NUMBER events were lost");
+    let lost = lost(&traced.said);
+    assert!(lost > 0, "some are lost, and it is told: {}", traced.said);
     // A call whose entry was lost has no exit to record; one whose exit was lost is unfinished.
     let row = traced
         .report
@@ -68,4 +61,65 @@ fn what_is_dropped_is_counted() {
         "{}",
         traced.said
     );
+}
+
+/// What runs while the thread pointer leads elsewhere is not recorded, and counted as lost; nothing else is.
+#[test]
+fn thread_pointers_that_lead_elsewhere() {
+    for mode in ["kernel", "instruction"] {
+        for options in [
+            &["--block", "-F", "*", "-M", "*"][..],
+            &["--block", "-D", "50"],
+        ] {
+            let case = Case::new(c("thread_pointer", &[]));
+            let traced = case.arguments([mode]).options(options).check();
+            assert!(
+                traced.said.contains(" events were lost "),
+                "{}",
+                traced.said
+            );
+        }
+    }
+}
+
+/// More than there are chunks in the buffer: what has no room is counted.
+#[test]
+fn five_thousand_threads_at_once() {
+    let case = Case::new(c("threads", &[]))
+        .arguments(["5000", "5000"])
+        .options(["-F", "body", "-F", "step"]);
+    let (untraced, traced) = (case.untraced(), case.traced());
+    assert_eq!(difference(&untraced, &traced.ended), None);
+    let unfinished: u64 = ["body", "step"]
+        .into_iter()
+        .flat_map(|function| traced.report.rows_of(function))
+        .map(|row| row["unfinished"].as_u64().expect("a number"))
+        .sum();
+    let calls = traced.report.calls("body") + traced.report.calls("step");
+    assert!(calls >= 1000, "{}", traced.said);
+    assert_eq!(
+        calls + lost(&traced.said) - unfinished,
+        20_000,
+        "{}",
+        traced.said
+    );
+}
+
+#[test]
+fn five_thousand_threads_at_once_with_room_for_all() {
+    let traced = Case::new(c("threads", &[]))
+        .arguments(["5000", "5000"])
+        .options(["--buffer", "400M"])
+        .check();
+    assert_eq!(lost(&traced.said), 0, "{}", traced.said);
+}
+
+/// The number of a line `nopal: NUMBER events were lost`.
+fn lost(said: &str) -> u64 {
+    let line = said.lines().find(|line| line.contains("lost"));
+    let number = line.and_then(|line| line.split(' ').nth(1));
+    number.map_or(0, |number| {
+        let number = number.replace(',', "");
+        number.parse().expect("nopal: NUMBER events were lost")
+    })
 }

@@ -92,3 +92,24 @@ fn panics_that_are_caught() {
 fn a_panic_that_ends_the_program() {
     Case::new(rust("panics", &[])).arguments(["end"]).check();
 }
+
+/// A program whose own functions answer its unwinder: these are hooked in place of libc's, and calls have durations; or
+/// entries only are recorded where they cannot be.
+#[test]
+fn programs_that_answer_their_unwinder_themselves() {
+    let own = |what: &str, flags: &[&str]| {
+        let flags = [&[what][..], flags].concat();
+        Case::new(cxx("own_lookup", &flags)).options(["--block"])
+    };
+    const ENTRIES_ONLY: &str = "its entries only are recorded";
+    for what in ["-DFIND_OBJECT", "-DITERATE"] {
+        for flags in [&[][..], &["-static-libgcc", "-static-libstdc++"]] {
+            for options in [&["--block"][..], &["--libs"]] {
+                let traced = own(what, flags).options(options).check();
+                assert!(!traced.said.contains(ENTRIES_ONLY), "{}", traced.said);
+            }
+        }
+    }
+    let traced = own("-DFIND_FDE", &[]).check();
+    assert!(traced.said.contains(ENTRIES_ONLY), "{}", traced.said);
+}

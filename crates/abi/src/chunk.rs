@@ -25,5 +25,6 @@ pub struct ChunkHeader {
     pub process: u32,
     pub thread: u32,
     pub thread_begin: u64,
-    pub reserved: u64,
+    pub checksum: u32,
+    pub reserved: u32,
 }

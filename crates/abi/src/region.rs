@@ -63,4 +63,10 @@ pub struct Region {
     pub guardian: u32,
     pub lost: [LostCounter; LOST_COUNTERS],
     pub requests: [Request; REQUESTS],
+    pub first_free: u32,
+    pub freed: u32,
+    pub waited_in_vain: u32,
+    pub unanswered_executions: u32,
+    pub unanswered_libraries: u32,
+    pub reserved: u32,
 }

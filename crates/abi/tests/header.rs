@@ -57,12 +57,13 @@ fn rust_structures() -> Numbers {
         clock_low kind_and_event clock slot stack process thread reason reserved);
     structure!(numbers, ChunkHeader, "nopal_chunk_header":
         magic stream_id uuid clock_begin clock_end content_bits packet_bits discarded sequence process thread
-        thread_begin reserved);
+        thread_begin checksum reserved);
     structure!(numbers, Request, "nopal_request":
         state what process thread word descriptor reserved);
     structure!(numbers, Region, "nopal_region":
         version chunk_count state_offset chunk_offset when_full tool_gone heartbeat bell threads_untraced
-        stacks_unmirrored threads_muted head tool guardian lost requests);
+        stacks_unmirrored threads_muted head tool guardian lost requests
+        first_free freed waited_in_vain unanswered_executions unanswered_libraries reserved);
     numbers
 }
 

@@ -9,9 +9,9 @@ pub use block::{
     Probe, Recorder, Row, Stub, Thunk, Values, detour_bound, thunk_bound,
 };
 pub use process::{
-    BLOCKS, BREAKPOINTS, BlockEntry, Breakpoint, CONTEXT_BYTES, CONTEXTS, ProcessHead,
-    STACK_PART_BYTES, STACK_PARTS, Traps, UNWINDERS, UnwinderEntry, blocks_offset, process_bytes,
-    traps_offset, unwinders_offset,
+    BLOCKS, BREAKPOINTS, BlockEntry, Breakpoint, CONTEXT_BYTES, CONTEXTS, NO_THREAD, ProcessHead,
+    STACK_PART_BYTES, STACK_PARTS, THREADS, THREADS_BYTES, Traps, UNWINDERS, UnwinderEntry,
+    blocks_offset, process_bytes, thread_place, traps_offset, unwinders_offset,
 };
 
 use std::ops::Range;
@@ -33,8 +33,8 @@ pub struct Immediates {
     pub process: u64,
     /// Distance from a slot to its mirror.
     pub mirror: i64,
-    /// Offset from the thread pointer of the word that points to the thread's context.
-    pub context_slot: i32,
+    /// Address of the table of threads.
+    pub threads: u64,
     /// Offset from the thread pointer of the thread id in the thread's control block.
     pub thread_slot: i32,
     /// The bits under `MARK_MASK` of every arena's address.
@@ -43,19 +43,31 @@ pub struct Immediates {
     pub depth_limit: u32,
     /// Events of several threads are in the order in which they happened.
     pub ordered: bool,
+    /// As [`reads_pointer`] says.
+    pub reads_pointer: bool,
 }
 
 /// How many nested wrapped calls a context can hold.
 pub const DEPTH_LIMIT: u32 = 256;
 
 const PATCH_MIRROR: u64 = 1;
-const PATCH_CONTEXT_SLOT: u64 = 2;
+const PATCH_THREADS: u64 = 2;
 const PATCH_THREAD_SLOT: u64 = 3;
 const PATCH_MARK: u64 = 4;
 const PATCH_DEPTH_LIMIT: u64 = 5;
 const PATCH_ORDER: u64 = 6;
+const PATCH_POINTER: u64 = 7;
 
 const LFENCE: [u8; 3] = [0x0f, 0xae, 0xe8];
+/// rdfsbase %rax, and a NOP.
+const READ_POINTER: [u8; 9] = [0xf3, 0x48, 0x0f, 0xae, 0xc0, 0x0f, 0x1f, 0x40, 0x00];
+
+/// Whether programs may ask for their thread pointer by an instruction (`rdfsbase`), by the word of the kernel.
+pub fn reads_pointer() -> bool {
+    const HWCAP2_FSGSBASE: u64 = 1 << 1;
+    // SAFETY: looks a number up that the kernel has given to this process.
+    unsafe { libc::getauxval(libc::AT_HWCAP2) & HWCAP2_FSGSBASE != 0 }
+}
 
 /// Stands in the unwind rows, little-endian, where `mirror - 8` belongs.
 const MIRROR_PLACEHOLDER: [u8; 8] = [0xf7, 0x6e, 0x6f, 0x70, 0x61, 0x6c, 0x2e, 0x6d];
@@ -78,7 +90,9 @@ pub fn image(immediates: &Immediates) -> Vec<u8> {
                     &held.wrapping_add(immediates.mirror).to_le_bytes(),
                 );
             }
-            PATCH_CONTEXT_SLOT => put(&mut bytes, offset, &immediates.context_slot.to_le_bytes()),
+            PATCH_THREADS => put(&mut bytes, offset, &immediates.threads.to_le_bytes()),
+            PATCH_POINTER if immediates.reads_pointer => put(&mut bytes, offset, &READ_POINTER),
+            PATCH_POINTER => {}
             PATCH_THREAD_SLOT => put(&mut bytes, offset, &immediates.thread_slot.to_le_bytes()),
             PATCH_MARK => put(&mut bytes, offset, &immediates.mark.to_le_bytes()),
             PATCH_DEPTH_LIMIT => put(&mut bytes, offset, &immediates.depth_limit.to_le_bytes()),

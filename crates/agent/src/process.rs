@@ -8,9 +8,9 @@ pub struct ProcessHead {
     pub region: u64,
     pub contexts: u64,
     pub stack_parts: u64,
-    pub thread_pointers: u64,
+    pub threads: u64,
     pub mirror: i64,
-    pub context_slot: i32,
+    pub threads_noted: u32,
     pub thread_slot: i32,
     pub quiet: u32,
     pub process: u32,
@@ -27,6 +27,17 @@ pub struct BlockEntry {
     pub low: u64,
     pub high: u64,
     pub header: u64,
+}
+
+/// The table of threads: as many thread pointers, and then the addresses of their contexts.
+pub const THREADS_BYTES: u64 = (THREADS * 16) as u64;
+
+/// What it begins with.
+pub const NO_THREAD: u64 = u64::MAX;
+
+/// The first place in the table where a thread pointer may be.
+pub const fn thread_place(pointer: u64) -> usize {
+    ((pointer as u32).wrapping_mul(THREAD_HASH) >> THREAD_SHIFT) as usize
 }
 
 /// A module that unwinds, and the addresses of `_Unwind_SetGR`, `_Unwind_SetIP`, `_Unwind_Resume` and
@@ -76,6 +87,9 @@ pub const UNWINDERS: usize = 64;
 pub const BREAKPOINTS: usize = 256;
 pub const CONTEXTS: usize = 8192;
 pub const CONTEXT_BYTES: usize = 2144;
+pub const THREADS: usize = 16384;
+const THREAD_HASH: u32 = 0x9e37_79b1;
+const THREAD_SHIFT: u32 = 18;
 pub const STACK_PARTS: usize = 65536;
 pub const STACK_PART_BYTES: u64 = 1 << 16;
 

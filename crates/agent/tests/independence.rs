@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Everything that port.h and text.h declare, but for the race points of tests.
-const PORT: [&str; 19] = [
+const PORT: [&str; 20] = [
     "port_allow_tracer",
     "port_block_signals",
     "port_clock",
@@ -14,6 +14,7 @@ const PORT: [&str; 19] = [
     "port_map",
     "port_process_id",
     "port_read",
+    "port_readable",
     "port_restore_signals",
     "port_text_go",
     "port_text_move",

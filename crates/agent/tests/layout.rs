@@ -2,9 +2,9 @@
 //! with it.
 
 use nopal_agent::{
-    BLOCKS, BREAKPOINTS, BlockEntry, Breakpoint, CONTEXT_BYTES, CONTEXTS, ProcessHead,
-    STACK_PART_BYTES, STACK_PARTS, Traps, UNWINDERS, UnwinderEntry, blocks_offset, process_bytes,
-    traps_offset, unwinders_offset,
+    BLOCKS, BREAKPOINTS, BlockEntry, Breakpoint, CONTEXT_BYTES, CONTEXTS, NO_THREAD, ProcessHead,
+    STACK_PART_BYTES, STACK_PARTS, THREADS, THREADS_BYTES, Traps, UNWINDERS, UnwinderEntry,
+    blocks_offset, process_bytes, thread_place, traps_offset, unwinders_offset,
 };
 use std::mem::offset_of;
 use std::path::Path;
@@ -28,9 +28,9 @@ fn process_structure_is_the_headers() {
         "offsetof(struct nopal_process, region)" => offset_of!(ProcessHead, region),
         "offsetof(struct nopal_process, contexts)" => offset_of!(ProcessHead, contexts),
         "offsetof(struct nopal_process, stack_parts)" => offset_of!(ProcessHead, stack_parts),
-        "offsetof(struct nopal_process, thread_pointers)" => offset_of!(ProcessHead, thread_pointers),
+        "offsetof(struct nopal_process, threads)" => offset_of!(ProcessHead, threads),
         "offsetof(struct nopal_process, mirror)" => offset_of!(ProcessHead, mirror),
-        "offsetof(struct nopal_process, context_slot)" => offset_of!(ProcessHead, context_slot),
+        "offsetof(struct nopal_process, threads_noted)" => offset_of!(ProcessHead, threads_noted),
         "offsetof(struct nopal_process, thread_slot)" => offset_of!(ProcessHead, thread_slot),
         "offsetof(struct nopal_process, quiet)" => offset_of!(ProcessHead, quiet),
         "offsetof(struct nopal_process, process)" => offset_of!(ProcessHead, process),
@@ -50,6 +50,10 @@ fn process_structure_is_the_headers() {
         "sizeof(struct nopal_breakpoint)" => size_of::<Breakpoint>(),
         "NOPAL_BREAKPOINTS" => BREAKPOINTS,
         "NOPAL_CONTEXTS" => CONTEXTS,
+        "NOPAL_THREADS" => THREADS,
+        "sizeof(struct nopal_threads)" => THREADS_BYTES,
+        "NOPAL_THREAD_NONE" => NO_THREAD,
+        "(uint32_t)0x12345678 * NOPAL_THREAD_HASH >> NOPAL_THREAD_SHIFT" => thread_place(0xabcd_1234_5678),
         "NOPAL_STACK_PARTS" => STACK_PARTS,
         "1ul << NOPAL_STACK_PART_SHIFT" => STACK_PART_BYTES,
         "NOPAL_BLOCKS" => BLOCKS,
@@ -58,7 +62,7 @@ fn process_structure_is_the_headers() {
     let folder = tempfile::tempdir().unwrap();
     let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../runtime/core/process.h");
     let mut program = format!(
-        "#include <stdio.h>\n#include \"{}\"\nint main(void) {{\n",
+        "#include <stdio.h>\n#include <stdint.h>\n#include \"{}\"\nint main(void) {{\n",
         header.display()
     );
     for (expression, _) in &rows {

@@ -185,7 +185,7 @@ mod tests {
         ) {
         }
         fn lose(&mut self, _: &crate::calls::Frame, _: u64, _: bool) {}
-        fn stray(&mut self, _: u32, _: crate::calls::Ending) {}
+        fn stray(&mut self, _: &crate::calls::Frame, _: crate::calls::Ending) {}
     }
 
     impl Worker for Failing {

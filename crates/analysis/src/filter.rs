@@ -93,6 +93,11 @@ impl<'a> Sieve<'a> {
         self.filter.least_ns > 0 || self.filter.from_ns.is_some()
     }
 
+    /// Whether a call would be looked at that was known to be alive from `begin` to `end`, however long it was.
+    pub fn may_pass(&self, begin: u64, end: u64) -> bool {
+        !self.is_other_thread && begin <= self.time.1 && end >= self.time.0
+    }
+
     /// Whether a call is looked at that began at `begin` and took `ticks`: all or a part of it is in the time.
     #[inline(always)]
     pub fn passes(&mut self, begin: u64, ticks: u64) -> bool {

@@ -22,16 +22,18 @@ pub fn info(trace: &Trace, out: &mut dyn Write, width: usize) -> io::Result<()> 
     if trace.damage_count() > 0 {
         writeln!(
             out,
-            "\n{} places in the trace are damaged and were passed over:",
-            count(trace.damage_count())
+            "\n{} places in the trace are damaged; {} are left out or missing:",
+            count(trace.damage_count()),
+            bytes(trace.left_out())
         )?;
         for damage in trace.damage().iter().take(LISTED) {
             writeln!(
                 out,
-                "  {}, at {}: {}",
-                damage.file.display(),
+                "  {}, at {}: {}, {}",
+                printable(&damage.file.display().to_string()),
                 damage.offset,
-                damage.what
+                damage.what,
+                bytes(damage.bytes)
             )?;
         }
     }
@@ -103,6 +105,10 @@ fn facts(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
     )?;
     fact("system", system(trace))?;
     fact("lost", lost(trace))?;
+    if !trace.has_check_sums() {
+        let sums = "none: the trace is of an older nopal, and damage of its records is not seen";
+        fact("sums", sums.into())?;
+    }
     fact("snapshots", snapshots(trace))?;
     fact("end", end_of(trace))
 }

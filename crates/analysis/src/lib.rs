@@ -11,6 +11,7 @@ pub mod filter;
 pub mod graph;
 pub mod hist;
 pub mod info;
+pub mod losses;
 pub mod markers;
 pub mod names;
 mod net;

@@ -52,6 +52,7 @@ impl Ongoing {
             }
         }
         for sum in ticks.values_mut() {
+            sum.total_ns = sum.total_ns.max(sum.self_ns);
             sum.total_ns = clocks.duration_ns(sum.total_ns);
             sum.self_ns = clocks.duration_ns(sum.self_ns);
         }
@@ -172,13 +173,21 @@ impl Sink for Listener<'_> {
         self.end(self.place(frame.site()), ticks, own);
     }
 
-    fn lose(&mut self, frame: &Frame, _clock: u64, counted: bool) {
+    fn lose(&mut self, frame: &Frame, clock: u64, counted: bool) {
         if counted {
             self.add_active([frame], LESS);
         }
+        let ticks = clock.saturating_sub(frame.clock);
+        let own = ticks.saturating_sub(frame.child);
+        self.end(self.place(frame.site()), ticks, own);
     }
 
-    fn stray(&mut self, _key: u32, _ending: Ending) {}
+    /// Of its time there is nothing in the other sums but its own.
+    fn stray(&mut self, frame: &Frame, ending: Ending) {
+        let ticks = ending.clock.saturating_sub(frame.clock);
+        let own = ticks.saturating_sub(frame.child);
+        self.end(self.place(frame.site()), own, own);
+    }
 
     fn aside(&mut self, frames: &[Frame]) {
         self.add_active(frames, LESS);

@@ -58,7 +58,7 @@ impl<T: Teller> Iterator for Telling<'_, T> {
             }
             self.packet = self.packets.next();
             match &self.packet {
-                Some(packet) => self.rest = self.machine.begin_packet(packet),
+                Some(packet) => self.rest = self.machine.begin_packet(packet, &mut self.teller),
                 None if self.ended => return None,
                 None => {
                     self.ended = true;

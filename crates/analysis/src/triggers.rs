@@ -366,12 +366,12 @@ impl Sink for Listener<'_> {
     }
 
     /// Its entry was before anybody listened, or is lost.
-    fn stray(&mut self, key: u32, ending: Ending) {
+    fn stray(&mut self, frame: &Frame, ending: Ending) {
         let met = Met {
             result: ending.result,
             ..Met::default()
         };
-        self.returned(crate::calls::site_of(key), ending.clock, met);
+        self.returned(frame.site(), ending.clock, met);
     }
 
     fn mark(&mut self, clock: u64, event: u32, payload: &[u64], _frames: &[Frame]) {

@@ -67,7 +67,7 @@ fn report_by_calls_cut_short_on_a_narrow_terminal() {
 #[test]
 fn report_json() {
     check("report.json", |trace, out| {
-        Ok(report::functions(trace, &drive())?.write_json(out)?)
+        Ok(report::functions(trace, &drive())?.write_json(trace, out)?)
     });
 }
 
@@ -215,7 +215,14 @@ fn histograms_of_durations_and_results() {
 fn histograms_as_json() {
     check("hist.json", |trace, out| {
         let (what, groups) = histograms(trace, "read", By::Thread)?;
-        Ok(hist::write_json(out, &what, &groups, &[], Scale::Log2)?)
+        Ok(hist::write_json(
+            out,
+            trace,
+            &what,
+            &groups,
+            &[],
+            Scale::Log2,
+        )?)
     });
 }
 
@@ -254,8 +261,11 @@ fn calls_without_a_result_are_told() {
         (groups[0].distribution.count(), told)
     };
     let left_out = "left out: 2 calls whose arguments or results are not known";
-    assert_eq!(told("read.result"), (4, vec![left_out.to_owned()]));
-    assert_eq!(told("read.duration"), (6, Vec::new()));
+    // One was open when events were lost, one when the thread began to be recorded.
+    let unfinished = "left out: 2 calls whose begin or end is not known";
+    let both = [left_out, unfinished].map(str::to_owned);
+    assert_eq!(told("read.result"), (4, both.to_vec()));
+    assert_eq!(told("read.duration"), (6, both[1..].to_vec()));
 }
 
 #[test]
@@ -375,7 +385,7 @@ fn json_is_json() {
     out.clear();
     report::functions(&trace, &drive())
         .unwrap()
-        .write_json(&mut out)
+        .write_json(&trace, &mut out)
         .unwrap();
     let rows: Vec<serde_json::Value> = serde_json::from_slice(&out).unwrap();
     assert!(

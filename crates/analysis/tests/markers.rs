@@ -85,7 +85,7 @@ fn found(made: Made, value: &str, by: Option<&str>, filter: &Filter) -> anyhow::
     let drive = Drive::default();
     let (groups, told) = hist::distributions(&trace, &names, &what, filter, by, &drive)?;
     let mut json = Vec::new();
-    hist::write_json(&mut json, &what, &groups, &told, Scale::Log2)?;
+    hist::write_json(&mut json, &trace, &what, &groups, &told, Scale::Log2)?;
     let pair = |group: &Group| (group.name.clone(), group.distribution.count());
     Ok(Found {
         groups: groups.iter().map(pair).collect(),

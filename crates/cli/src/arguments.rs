@@ -79,7 +79,9 @@ pub enum Command {
 /// Run a program and record its calls
 ///
 /// Without choices, every function of the program is recorded, and every library function that it imports. The program
-/// reads, writes and ends as it would by itself; nopal ends with its exit status, or by the same signal.
+/// reads, writes and ends as it would by itself; nopal ends with its exit status, or by the same signal, also where the
+/// recording has failed. Of a program that is not there the status is 127, of one that cannot be run, or that nopal
+/// refuses, 126; 1 means that nothing was run because of what was asked for.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "nopal record [OPTIONS] [--] PROGRAM [ARG]...\n       nopal record [OPTIONS] -p PID"
@@ -407,7 +409,7 @@ pub struct Report {
     #[arg(long, conflicts_with_all = ["threads", "callers", "callees", "net"])]
     pub kernel: bool,
 
-    /// Take off all times what recording took, by its cost when it began
+    /// Take off all times what recording took, by its cost when it began; what waited for a time took more than is left
     #[arg(long)]
     pub net: bool,
 

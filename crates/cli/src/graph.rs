@@ -1,7 +1,10 @@
 //! `nopal graph`: the calls summed up as a tree.
 
+use std::io::Write;
+
 use anyhow::Result;
 use nopal_analysis::graph::{self, Shown};
+use nopal_analysis::losses;
 use nopal_analysis::names::Names;
 
 use crate::arguments::Graph;
@@ -22,6 +25,9 @@ pub fn run(arguments: &Graph) -> Result<()> {
         least_percent: arguments.least.unwrap_or(defaults.least_percent),
     };
     let mut out = output::stdout()?;
-    let written = graph::write_tree(&mut out, &tree, &names, trace.clocks(), shown);
+    let losses = losses::comment(&trace) + &losses::untimed(&trace, tree.has_times());
+    let written = out
+        .write_all(losses.as_bytes())
+        .and_then(|()| graph::write_tree(&mut out, &tree, &names, trace.clocks(), shown));
     finish(out, written.map_err(Into::into))
 }

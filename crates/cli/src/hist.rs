@@ -1,9 +1,13 @@
 //! `nopal hist`: how values of calls, or the cases of a tracer, are distributed.
 
+use std::io::Write;
+
 use anstream::eprintln;
 use anyhow::Result;
 use nopal_analysis::hist::{self, Group};
+use nopal_analysis::losses;
 use nopal_analysis::values::What;
+use nopal_trace::Trace;
 
 use crate::arguments::{ByArgument, Hist};
 use crate::open::driven;
@@ -16,19 +20,27 @@ pub fn run(arguments: &Hist) -> Result<()> {
     let (groups, told) = driven("reading calls", |drive| {
         hist::distributions(&trace, &names, &what, &filter, by, drive)
     })?;
-    write(arguments, &what, &groups, &told)?;
+    write(arguments, &trace, &what, &groups, &told)?;
     for line in told {
         eprintln!("nopal: {line}");
     }
     Ok(())
 }
 
-fn write(arguments: &Hist, what: &What, groups: &[Group], told: &[String]) -> Result<()> {
+fn write(
+    arguments: &Hist,
+    trace: &Trace,
+    what: &What,
+    groups: &[Group],
+    told: &[String],
+) -> Result<()> {
     let scale = arguments.scale.scale();
     let mut out = output::stdout()?;
     let written = match arguments.json {
-        true => hist::write_json(&mut out, what, groups, told, scale),
-        false => hist::write_text(&mut out, what, groups, scale, width()),
+        true => hist::write_json(&mut out, trace, what, groups, told, scale),
+        false => out
+            .write_all(losses::comment(trace).as_bytes())
+            .and_then(|()| hist::write_text(&mut out, what, groups, scale, width())),
     };
     finish(out, written.map_err(Into::into))
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use nopal_analysis::text::{Align, Table, count};
-use nopal_plan::{How, Plan, Refused, Site};
+use nopal_plan::{EntriesOnly, How, Plan, Refused, Site};
 use nopal_symbols::{Argument, BadMarker, Image, Marker, Probe, Switch, demangle};
 use serde_json::{Value, json};
 
@@ -68,11 +68,11 @@ fn process(word: &OsStr) -> Option<i32> {
 
 /// The files with code that a process has mapped and that can be read, as a recording finds them.
 fn loaded(process: i32) -> Result<Vec<(PathBuf, Image)>> {
-    let modules = nopal_process::modules(process)?.into_iter();
-    let modules = modules.filter(|module| module.executable());
+    let modules = nopal_record::with_code(process)?.into_iter();
     let files: Vec<(PathBuf, Image)> = modules
         .filter_map(|module| {
-            let image = Image::open(&nopal_record::openable(process, &module)).ok()?;
+            let path = nopal_record::openable(process, &module);
+            let image = Image::open_as(&path, &module.path).ok()?;
             Some((module.path, image))
         })
         .collect();
@@ -128,6 +128,7 @@ fn write_text(
         ]);
     }
     table.write(out, usize::MAX)?;
+    write_entries_only(out, plan, names)?;
     if !plan.refused.is_empty() {
         let columns = [
             ("address", Align::Right),
@@ -148,6 +149,7 @@ fn write_text(
         writeln!(out)?;
         table.write(out, usize::MAX)?;
     }
+    write_entries_only(out, plan, names)?;
     write_markers(out, markers)?;
     write_probes(out, &markers.probes)?;
     write!(out, "\n{}: {}", path.display(), summary(plan))?;
@@ -159,7 +161,41 @@ fn write_text(
             write!(out, "; {} {what}", count(number as u64))?;
         }
     }
-    writeln!(out)
+    writeln!(out)?;
+    if nopal_record::handles_stacks(names.0) {
+        writeln!(out, "{}: {}", path.display(), nopal_record::HANDLES_STACKS)?;
+    }
+    Ok(())
+}
+
+/// The functions that are recorded by their entries only, whatever the process has loaded beside.
+fn write_entries_only(out: &mut dyn Write, plan: &Plan, names: &Names) -> io::Result<()> {
+    let columns = [
+        ("address", Align::Right),
+        ("entries only", Align::Left),
+        ("why", Align::Left),
+    ];
+    let mut table = Table::new(&columns);
+    let mut rows = 0;
+    for site in &plan.sites {
+        if let Some(why) = entries_only(plan, site) {
+            table.row(vec![hexadecimal(site.address), names.of(site.address), why]);
+            rows += 1;
+        }
+    }
+    if rows > 0 {
+        writeln!(out)?;
+        table.write(out, usize::MAX)?;
+    }
+    Ok(())
+}
+
+fn entries_only(plan: &Plan, site: &Site) -> Option<String> {
+    if site.walks_frames {
+        return Some("follows frame pointers to its callers' return addresses".to_owned());
+    }
+    plan.entries_only(site, plan.walks_frames)
+        .map(EntriesOnly::text)
 }
 
 /// What the authors of a file have placed.
@@ -230,7 +266,7 @@ fn hexadecimal(address: u64) -> String {
     format!("{address:#x}")
 }
 
-/// `7,000 functions can be traced (6,990 jump, 10 fentry), 90 refused`.
+/// `7,000 functions can be traced (6,990 jump, 10 fentry), 5 of them by their entries only, 90 refused`.
 fn summary(plan: &Plan) -> String {
     let mut ways: BTreeMap<&str, u64> = BTreeMap::new();
     for site in &plan.sites {
@@ -247,12 +283,21 @@ fn summary(plan: &Plan) -> String {
     };
     let [traced, refused] =
         [plan.sites.len(), plan.refused.len()].map(|number| count(number as u64));
-    format!("{traced} functions can be traced{ways}, {refused} refused")
+    let entries = plan
+        .sites
+        .iter()
+        .filter_map(|site| entries_only(plan, site));
+    let entries = match entries.count() as u64 {
+        0 => String::new(),
+        number => format!(", {} of them by their entries only", count(number)),
+    };
+    format!("{traced} functions can be traced{ways}{entries}, {refused} refused")
 }
 
 fn described(path: &Path, plan: &Plan, names: &Names, markers: &Markers) -> Value {
     let function = |site: &Site| -> Value {
-        json!({"function": names.of(site.address), "address": site.address, "size": site.size, "how": how(site)})
+        json!({"function": names.of(site.address), "address": site.address, "size": site.size, "how": how(site),
+            "entries_only": entries_only(plan, site)})
     };
     let refused = |refused: &Refused| -> Value {
         let (address, reason) = (refused.address, refused.reason.text());

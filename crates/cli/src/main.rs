@@ -23,6 +23,8 @@ mod replay;
 mod report;
 mod run;
 mod size;
+#[cfg(not(test))]
+mod stack;
 mod time;
 mod top;
 
@@ -39,7 +41,11 @@ use crate::arguments::{Arguments, Color, Command};
 #[unsafe(no_mangle)]
 extern "C" fn main(_count: i32, _words: *const *const libc::c_char) -> i32 {
     hold_standard_descriptors();
-    command_line()
+    nopal_process::lift_limits();
+    match nopal_process::is_survivor() {
+        Some(program) => record::survive(program),
+        None => stack::on_enough(command_line),
+    }
 }
 
 /// Those that are closed: so that no file that nopal opens becomes its standard output. They are closed again in
@@ -56,31 +62,9 @@ fn hold_standard_descriptors() {
     }
 }
 
-/// The words are parsed on a stack of their own where they do not fit on this one, as under `ulimit -s 256`.
-fn parse() -> Arguments {
-    const ROOM: usize = 8 << 20;
-    // SAFETY: the kernel fills the structure in; a failure leaves the limit at 0, which is too little.
-    let limit = unsafe {
-        let mut limit = std::mem::zeroed::<libc::rlimit>();
-        libc::getrlimit(libc::RLIMIT_STACK, &raw mut limit);
-        limit.rlim_cur
-    };
-    if limit >= ROOM as u64 {
-        return Arguments::of_process();
-    }
-    let parser = std::thread::Builder::new().stack_size(ROOM);
-    match parser
-        .spawn(Arguments::of_process)
-        .map(|thread| thread.join())
-    {
-        Ok(Ok(arguments)) => arguments,
-        _ => Arguments::of_process(),
-    }
-}
-
 #[cfg_attr(test, expect(dead_code))]
 fn command_line() -> i32 {
-    let arguments = parse();
+    let arguments = Arguments::of_process();
     match arguments.color {
         Color::Auto => ColorChoice::Auto,
         Color::Always => ColorChoice::Always,
@@ -92,7 +76,7 @@ fn command_line() -> i32 {
         Err(error) => {
             // There may be nobody to tell.
             let _ = writeln!(anstream::stderr(), "nopal: {error:#}");
-            1
+            nopal_record::status_of(&error)
         }
     }
 }
@@ -119,5 +103,5 @@ fn run(command: Command) -> Result<i32> {
         Command::Doctor => doctor::run()?,
         Command::Man(man) => manual::write(&man.directory)?,
     }
-    Ok(0)
+    Ok(open::status())
 }

@@ -1,19 +1,36 @@
 //! Opens traces, and goes over them with the progress shown.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use anstream::eprintln;
 use anyhow::{Result, bail};
 use nopal_analysis::drive::Drive;
-use nopal_analysis::names::Names;
+use nopal_analysis::names::{Names, printable};
+use nopal_analysis::text::bytes;
 use nopal_analysis::values::What;
 use nopal_trace::Trace;
 
 use crate::arguments::{Input, Subject};
 use crate::progress::Progress;
 
+/// Ends the command where a trace was damaged, and what is left of it was shown: neither success nor failure.
+const OF_DAMAGED: i32 = 3;
+
+static IS_DAMAGED: AtomicBool = AtomicBool::new(false);
+
+/// The status of a command that has shown all that it could.
+pub fn status() -> i32 {
+    if IS_DAMAGED.load(Ordering::Relaxed) {
+        OF_DAMAGED
+    } else {
+        0
+    }
+}
+
 impl Input {
     /// The trace; what of it is damaged is told in one line.
     pub fn open(&self) -> Result<Trace> {
-        if !self.directory.exists() {
+        if self.directory.try_exists().is_ok_and(|exists| !exists) {
             bail!(
                 "there is no {}: record a trace with `nopal record PROGRAM`",
                 self.directory.display()
@@ -25,8 +42,13 @@ impl Input {
                 0 | 1 => String::new(),
                 all => format!(", and {} more places", all - 1),
             };
-            let (file, offset, what) = (first.file.display(), first.offset, first.what);
-            eprintln!("nopal: the trace is damaged: {file} at {offset}: {what}{more}");
+            let file = printable(&first.file.display().to_string());
+            let (offset, what) = (first.offset, first.what);
+            let left_out = bytes(trace.left_out());
+            eprintln!(
+                "nopal: the trace is damaged: {file} at {offset}: {what}{more}; {left_out} are left out or missing"
+            );
+            IS_DAMAGED.store(true, Ordering::Relaxed);
         }
         Ok(trace)
     }

@@ -1,26 +1,30 @@
 //! `nopal record` and `nopal attach`: runs a program, and ends as it ended; or records a process that runs.
 
-use anstream::eprintln;
 use anyhow::{Result, ensure};
 use nopal_analysis::text::{bytes, count};
+use nopal_process::Ending;
 use nopal_record::{Ended, Options, Outcome, Target, WhenFull};
 use std::ffi::OsString;
+use std::io::Write;
 
 /// Gives the status to end with; ends by the program's signal where there was one.
 /// `after` tells more when the program has ended.
 pub fn run(options: &Options, after: impl FnOnce(&Outcome)) -> Result<i32> {
     refuse_option(&options.target)?;
     if let Some(risk) = options.risk() {
-        eprintln!("nopal: {risk}");
+        tell(risk);
     }
-    let outcome = nopal_record::record(options, |_| say_attached(&options.target))?;
+    let outcome = nopal_record::record(options, |_| say_attached(&options.target))
+        .map_err(|error| nopal_record::run_alone(error, tell))?;
     // The program has ended: that nobody reads these lines any more must not change the status.
     // SAFETY: no handler is installed, only ignored.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
     for line in summary(&outcome, options) {
-        eprintln!("nopal: {line}");
+        tell(&line);
     }
-    after(&outcome);
+    if outcome.untraced.is_none() {
+        after(&outcome);
+    }
     match outcome.ended {
         // How a process ends that is not ours is nobody's business here.
         _ if matches!(options.target, Target::Process(_)) => Ok(0),
@@ -28,6 +32,25 @@ pub fn run(options: &Options, after: impl FnOnce(&Outcome)) -> Result<i32> {
         Ended::Exited(status) => Ok(status),
         Ended::Killed { signal } => Ok(end_by(signal)),
     }
+}
+
+/// What is left of nopal where it has failed: it waits for the program that it has started, and ends as that does.
+#[cfg_attr(test, expect(dead_code))]
+pub fn survive(program: i32) -> i32 {
+    let ending = nopal_process::wait_as_survivor(program);
+    // SAFETY: no handler is installed, only ignored.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+    tell("nopal has failed, and the program ran on untraced");
+    match ending {
+        Ending::Exited(status) => status,
+        Ending::Killed { signal, .. } => end_by(signal),
+        Ending::Unknown => 1,
+    }
+}
+
+/// A line on standard error. That nobody reads it, or that it has no room, changes nothing.
+pub fn tell(line: &str) {
+    let _ = writeln!(anstream::stderr(), "nopal: {line}");
 }
 
 /// A word with a hyphen is an option that there is not, unless it stands behind `--`, as a program's name.
@@ -49,7 +72,7 @@ fn refuse_option(target: &Target) -> Result<()> {
 /// For one who waits until it has begun, or wonders how to end it.
 fn say_attached(target: &Target) {
     if let Target::Process(process) = target {
-        eprintln!("nopal: tracing process {process}; Ctrl-C ends it");
+        tell(&format!("tracing process {process}; Ctrl-C ends it"));
     }
 }
 
@@ -67,6 +90,9 @@ fn summary(outcome: &Outcome, options: &Options) -> Vec<String> {
         system => format!(" and {} of the system", count(system)),
     };
     let plural = |number: u64| if number == 1 { "" } else { "s" };
+    if let Some(why) = &outcome.untraced {
+        return vec![why.clone()];
+    }
     let mut lines = vec![format!(
         "{events} event{} of {functions} function{}{system}, {size} in {directory}",
         plural(outcome.events),
@@ -153,6 +179,7 @@ mod tests {
             muted: 0,
             bytes: 65536,
             warnings: Vec::new(),
+            untraced: None,
         }
     }
 

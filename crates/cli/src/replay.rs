@@ -1,6 +1,7 @@
 //! `nopal replay`: the calls in order.
 
 use anyhow::Result;
+use nopal_analysis::losses;
 use nopal_analysis::replay::{self, Look};
 use nopal_symbols::Selection;
 
@@ -19,5 +20,8 @@ pub fn run(arguments: &Replay) -> Result<()> {
         filter: arguments.filter.filter(),
     };
     let trace = arguments.input.open()?;
-    paged(|out| replay::replay(&trace, &look, out))
+    paged(|out| {
+        out.write_all(losses::comment(&trace).as_bytes())?;
+        replay::replay(&trace, &look, out)
+    })
 }

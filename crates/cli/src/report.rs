@@ -1,7 +1,10 @@
 //! `nopal report`: what was called, how often, how long.
 
+use std::io::Write;
+
 use anyhow::{Context, Result};
 use nopal_analysis::drive::Drive;
+use nopal_analysis::losses;
 use nopal_analysis::report::{self, Relation};
 use nopal_trace::Cost;
 
@@ -10,6 +13,10 @@ use crate::open::driven;
 use crate::output::{self, finish, width};
 
 const READING: &str = "reading calls";
+
+/// What net times take for granted.
+const NET: &str = "# net times take each call to work until it is done: one that waits or spins until a time has come took \
+    up to its time without --net";
 
 pub fn run(arguments: &Report) -> Result<()> {
     let trace = arguments.input.open()?;
@@ -20,6 +27,12 @@ pub fn run(arguments: &Report) -> Result<()> {
         false => None,
     };
     let mut out = output::stdout()?;
+    if !arguments.json {
+        out.write_all(losses::comment(&trace).as_bytes())?;
+        if net.is_some() {
+            writeln!(out, "{NET}")?;
+        }
+    }
     let written = if arguments.threads {
         let rows = driven(READING, |drive| {
             report::threads(&trace, &of_net(drive, net))
@@ -37,13 +50,18 @@ pub fn run(arguments: &Report) -> Result<()> {
         let mut report = driven(READING, |drive| {
             report::functions(&trace, &of_net(drive, net))
         })?;
+        if net.is_some() && arguments.json {
+            report.bound_by(&driven(READING, |drive| report::functions(&trace, drive))?);
+        }
         report.sort(arguments.sort());
         if let Some(rows) = arguments.limit {
             report.limit(rows);
         }
         match arguments.json {
-            true => report.write_json(&mut out),
-            false => report.write_table(&mut out, width()),
+            true => report.write_json(&trace, &mut out),
+            false => out
+                .write_all(losses::untimed(&trace, report.has_times()).as_bytes())
+                .and_then(|()| report.write_table(&mut out, width())),
         }
     };
     finish(out, written.map_err(Into::into))

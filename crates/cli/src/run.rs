@@ -1,6 +1,5 @@
 //! `nopal run`: runs a program under tracers of latency, and tells of their worst cases when it has ended.
 
-use anstream::eprintln;
 use anyhow::Result;
 use nopal_analysis::dump::{self, Look};
 use nopal_analysis::filter::Filter;
@@ -13,7 +12,7 @@ use nopal_trace::Trace;
 use std::io::Write;
 
 use crate::arguments::Run;
-use crate::record;
+use crate::record::{self, tell as say};
 
 pub fn run(arguments: Run) -> Result<i32> {
     let options = arguments.options()?;
@@ -21,14 +20,14 @@ pub fn run(arguments: Run) -> Result<i32> {
         for tracer in &options.tracers {
             // The program has run: that there is nothing to tell is no failure of its.
             if let Err(error) = tell(tracer, outcome) {
-                eprintln!("nopal: {error:#}");
+                say(&format!("{error:#}"));
             }
         }
         if options.tracers.is_empty() {
             let directory = outcome.directory.display();
-            eprintln!(
-                "nopal: `nopal dump --as function {directory}` shows all of it, `nopal replay {directory}` as a tree"
-            );
+            say(&format!(
+                "`nopal dump --as function {directory}` shows all of it, `nopal replay {directory}` as a tree"
+            ));
         }
     })
 }
@@ -48,13 +47,13 @@ fn tell(tracer: &Tracer, outcome: &Outcome) -> Result<()> {
         let [half, most] = [0.5, 0.99].map(|part| group.distribution.quantile(part));
         let [half, most] = [half, most].map(|value| duration(value.unsigned_abs()));
         let cases = count(group.distribution.count());
-        eprintln!(
-            "nopal: {}: {cases} cases, p50 {half}, p99 {most}; the worst:",
+        say(&format!(
+            "{}: {cases} cases, p50 {half}, p99 {most}; the worst:",
             tracer.name()
-        );
+        ));
     }
     for line in past.told() {
-        eprintln!("nopal: {line}");
+        say(&line);
     }
     let mut text = Vec::new();
     if let Some(worst) = worst {

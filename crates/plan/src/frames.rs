@@ -22,6 +22,9 @@ const LONGEST_COMMON_ENTRY: usize = 1024;
 /// Bytes of an entry that functions may begin within: each runs through it from its start.
 const LONGEST_SHARED_ENTRY: usize = 4096;
 
+/// From an address on: a register and an offset from it to the canonical frame address, if it is that.
+pub(crate) type FrameRow = (u64, Option<(u16, i64)>);
+
 pub(crate) struct Frames<'a> {
     section: EhFrame<Reader<'a>>,
     bases: BaseAddresses,
@@ -117,7 +120,7 @@ impl<'a> Frames<'a> {
         &self,
         context: &mut UnwindContext<usize>,
         start: u64,
-        found: &mut Vec<(u64, Option<(u16, i64)>)>,
+        found: &mut Vec<FrameRow>,
     ) {
         let Ok(index) = self
             .entries

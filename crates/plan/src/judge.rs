@@ -1,10 +1,11 @@
 //! Decides for each function of a file whether its first bytes may become a jump.
 
 use std::ops::Range;
-use std::thread;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use gimli::UnwindContext;
+use nopal_beside::both;
 use nopal_symbols::{Function, Image, Kind as ImageKind, Source};
 
 use crate::code::{Code, Marks, Memory};
@@ -15,8 +16,10 @@ use crate::loader::Loader;
 use crate::relocate::{Loops, relocate};
 use crate::sequences::sequences;
 use crate::sweep::{Flow, Input, Start, sweep};
+use crate::track::Judged;
+use crate::walks::{self, Frame};
 use crate::window::Window;
-use crate::{JUMP, LONGEST_WINDOW, Reason, Site, special};
+use crate::{JUMP, LONGEST_WINDOW, Reason, Site, special, tables};
 
 /// Below this many functions a second thread is not worth its start.
 const WORTH_A_THREAD: usize = 1024;
@@ -28,23 +31,29 @@ pub(crate) enum Verdict {
     Refused(Reason),
 }
 
-/// One verdict for each function. They are sorted, one an address.
-pub(crate) fn all(image: &Image, functions: &[Function]) -> Result<Vec<Verdict>> {
+pub(crate) struct Findings {
+    /// One for each function. They are sorted, one an address.
+    pub verdicts: Vec<Verdict>,
+    /// The file has a table by which a runtime finds its frames.
+    pub finds_frames: bool,
+    /// It has functions that follow frame pointers to their callers.
+    pub walks_frames: bool,
+}
+
+pub(crate) fn all(image: &Image, functions: &[Function]) -> Result<Findings> {
     with(image, functions, |judge| {
+        let judged = |verdicts| Findings {
+            verdicts,
+            finds_frames: judge.finds_frames,
+            walks_frames: judge.walks_frames.load(Ordering::Relaxed),
+        };
         if functions.len() < WORTH_A_THREAD {
-            return Ok(judge.several(functions));
+            return Ok(judged(judge.several(functions)));
         }
         let (first, second) = functions.split_at(functions.len() / 2);
-        thread::scope(|scope| {
-            let second = scope.spawn(|| judge.several(second));
-            let mut verdicts = judge.several(first);
-            verdicts.extend(
-                second
-                    .join()
-                    .map_err(|_| anyhow!("the functions cannot be judged"))?,
-            );
-            Ok(verdicts)
-        })
+        let (mut verdicts, others) = both(|| judge.several(first), || judge.several(second));
+        verdicts.extend(others);
+        Ok(judged(verdicts))
     })
 }
 
@@ -76,6 +85,8 @@ pub(crate) fn with<T>(
     };
     let mut flow = sweep(&input)?;
 
+    let manners = std::mem::take(&mut flow.manners).judged();
+
     let mut pointers = loader.pointers;
     if absolute {
         pointers.extend(
@@ -84,6 +95,9 @@ pub(crate) fn with<T>(
                 .filter(|&(_, word)| code.range(word).is_some()),
         );
     }
+    // OCaml's runtime as a library of its own looks at the frames of others.
+    let finds_frames = image.exported("caml_c_call").is_some()
+        || tables::of_return_addresses(&pointers, &code, &is_start);
     let sequences = sequences(&memory, &flow.aborts, &mut pointers);
     let targets = pointers
         .iter()
@@ -109,11 +123,14 @@ pub(crate) fn with<T>(
         code: &code,
         frames: &frames,
         flow: &flow,
+        manners: &manners,
         starts: &starts,
         sequences: &sequences,
         changed_code: &loader.changed_code,
         resolvers: &loader.resolvers,
         handled_code: &handled_code,
+        finds_frames,
+        walks_frames: AtomicBool::new(false),
     };
     work(&judge)
 }
@@ -145,12 +162,16 @@ pub(crate) struct Judge<'a> {
     pub code: &'a Code<'a>,
     pub frames: &'a Frames<'a>,
     pub flow: &'a Flow,
+    manners: &'a Judged,
     pub starts: &'a [Start],
     sequences: &'a [Range<u64>],
     changed_code: &'a [u64],
     resolvers: &'a [u64],
     /// Code whose exceptions its own function handles, by address.
     handled_code: &'a [Range<u64>],
+    finds_frames: bool,
+    /// One of the functions that were judged follows frame pointers.
+    walks_frames: AtomicBool,
 }
 
 impl Judge<'_> {
@@ -158,13 +179,19 @@ impl Judge<'_> {
         let mut context = UnwindContext::new();
         functions
             .iter()
-            .map(
-                |function| match (self.special(function), self.site(&mut context, function)) {
+            .map(|function| {
+                let frame = walks::frame(self.code, function);
+                if frame.walked {
+                    self.walks_frames.store(true, Ordering::Relaxed);
+                }
+                let site = self.site(&mut context, function, frame);
+                let special = self.special(function);
+                match (special.or_else(|| self.passes_flags(function)), site) {
                     (None, Ok(site)) => Verdict::Possible(site),
                     (Some(reason), Ok(site)) => Verdict::Special(reason, site),
                     (Some(reason), Err(_)) | (None, Err(reason)) => Verdict::Refused(reason),
-                },
-            )
+                }
+            })
             .collect()
     }
 
@@ -179,6 +206,12 @@ impl Judge<'_> {
         by_name.or(is_restorer.then_some(Reason::SignalReturn))
     }
 
+    /// What speaks against a thunk, which changes flags.
+    fn passes_flags(&self, function: &Function) -> Option<Reason> {
+        let passed = &self.manners.passes_flags;
+        passed.get(&function.address).copied()
+    }
+
     pub fn is_resolver(&self, function: &Function) -> bool {
         function.indirect || self.resolvers.binary_search(&function.address).is_ok()
     }
@@ -187,6 +220,7 @@ impl Judge<'_> {
         &self,
         context: &mut UnwindContext<usize>,
         function: &Function,
+        frame: Frame,
     ) -> Result<Site, Reason> {
         let start = function.address;
         let end = start.saturating_add(function.size);
@@ -236,7 +270,9 @@ impl Judge<'_> {
             window: window.bytes.len() as u8,
             expected,
             how: how::how(&window, self.memory, &self.fentry),
-            reads_return_address: has_one(&self.flow.return_slots, start..end),
+            keeps_frame: frame.kept,
+            walks_frames: frame.walked,
+            entries_only: self.manners.entries_only.get(&start).copied(),
             body: relocate(&window, &rules, Loops::InBody)?,
         })
     }

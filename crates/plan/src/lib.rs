@@ -8,6 +8,7 @@ mod body;
 mod cache;
 mod code;
 mod exceptions;
+mod flags;
 mod frames;
 mod how;
 mod judge;
@@ -18,12 +19,16 @@ mod reason;
 mod relocate;
 mod sequences;
 mod special;
+mod stack;
 mod stored;
 mod sweep;
+mod tables;
+mod track;
+mod walks;
 mod window;
 
 pub use body::{Body, Fixup, FrameChange, PlaceError};
-pub use plan::{How, Plan, Refused, Site};
+pub use plan::{EntriesOnly, How, Plan, Refused, Site};
 pub use probe::{Judged, Probes, Unprobed, probes};
 pub use reason::Reason;
 

@@ -16,6 +16,10 @@ pub struct Plan {
     pub refused: Vec<Refused>,
     /// What could be done at functions that are refused by name, for who knows what they do.
     pub hooks: Vec<Site>,
+    /// A runtime finds the frames of this file's functions by a table of their return addresses.
+    pub finds_frames: bool,
+    /// It has functions that follow frame pointers to their callers.
+    pub walks_frames: bool,
 }
 
 /// A function whose first bytes may become a jump.
@@ -28,11 +32,40 @@ pub struct Site {
     /// The bytes in the file, `window` of them.
     pub expected: [u8; LONGEST_WINDOW],
     pub how: How,
-    /// It looks at its own return address, or takes the address of the place: what it finds there must be its caller's.
-    pub reads_return_address: bool,
+    /// It links its frame to its caller's by the frame pointer.
+    pub keeps_frame: bool,
+    /// It follows such links to its callers.
+    pub walks_frames: bool,
+    /// Why its return address must stay where it is, so that nothing is recorded but its entry.
+    pub entries_only: Option<Reason>,
     pub body: Body,
     /// Of the function, not demangled; none in the midst of one.
     pub(crate) name: Name,
+}
+
+/// Why a function's return address must stay where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EntriesOnly {
+    FoundByTable,
+    /// By what the function itself does.
+    Judged(Reason),
+    FrameIsWalked,
+}
+
+impl EntriesOnly {
+    /// One line, for people.
+    pub fn text(self) -> String {
+        match self {
+            EntriesOnly::FoundByTable => {
+                "is found by its runtime by a table of return addresses".to_owned()
+            }
+            EntriesOnly::Judged(reason) => reason.text().to_string(),
+            EntriesOnly::FrameIsWalked => {
+                "keeps a frame pointer, which a function of the program follows to return addresses"
+                    .to_owned()
+            }
+        }
+    }
 }
 
 /// What the window is. All are patched alike.
@@ -73,14 +106,17 @@ impl Plan {
     }
 
     pub fn make(image: &Image) -> Result<Plan> {
+        let functions = image.functions()?;
+        let judged = judge::all(image, functions)?;
         let mut plan = Plan {
             identity: image.identity(),
             sites: Vec::new(),
             refused: Vec::new(),
             hooks: Vec::new(),
+            finds_frames: judged.finds_frames,
+            walks_frames: judged.walks_frames,
         };
-        let functions = image.functions()?;
-        for (function, verdict) in functions.iter().zip(judge::all(image, functions)?) {
+        for (function, verdict) in functions.iter().zip(judged.verdicts) {
             let refused = |reason| Refused {
                 address: function.address,
                 size: function.size,
@@ -96,6 +132,20 @@ impl Plan {
             }
         }
         Ok(plan)
+    }
+
+    /// Why calls of a function may not be wrapped, if so; `walked` where something in the process follows frame
+    /// pointers.
+    pub fn entries_only(&self, site: &Site, walked: bool) -> Option<EntriesOnly> {
+        if self.finds_frames {
+            Some(EntriesOnly::FoundByTable)
+        } else if let Some(reason) = site.entries_only {
+            Some(EntriesOnly::Judged(reason))
+        } else if walked && site.keeps_frame {
+            Some(EntriesOnly::FrameIsWalked)
+        } else {
+            None
+        }
     }
 
     /// The site at a function's address, even where the name speaks against it.

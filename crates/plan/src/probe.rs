@@ -210,7 +210,9 @@ impl Probes<'_, '_> {
             window: window.bytes.len() as u8,
             expected,
             how: How::Jump,
-            reads_return_address: false,
+            keeps_frame: false,
+            walks_frames: false,
+            entries_only: None,
             body: relocate(&window, &rules, Loops::ToSite).map_err(Unprobed::Bytes)?,
         })
     }

@@ -1,6 +1,7 @@
+use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-/// Why a function is left alone.
+/// Why a function is left alone, or why only its entries are recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Reason {
     // By name: see `special`.
@@ -43,6 +44,12 @@ pub enum Reason {
     Transaction,
     Traps,
     Immovable,
+    PassesFlags,
+
+    // Reasons to leave the return address alone.
+    ReadsReturnAddress,
+    PopsReturnAddress,
+    StackNotFollowed,
 }
 
 impl Reason {
@@ -88,7 +95,22 @@ impl Reason {
             Reason::Transaction => "begins with a hardware transaction",
             Reason::Traps => "begins with an instruction that traps",
             Reason::Immovable => "an instruction at its start cannot run elsewhere",
+            Reason::PassesFlags => "takes flags from its caller, or returns some",
+            Reason::ReadsReturnAddress => "uses its return address, or the place where it is",
+            Reason::PopsReturnAddress => "takes its return address off the stack",
+            Reason::StackNotFollowed => "where its stack goes cannot be followed",
         }
+    }
+
+    /// As it is written in plans.
+    pub(crate) fn number(self) -> Result<u8> {
+        let mut number = [0];
+        postcard::to_slice(&self, &mut number)?;
+        Ok(number[0])
+    }
+
+    pub(crate) fn from_number(number: u8) -> Result<Reason> {
+        Ok(postcard::from_bytes(&[number])?)
     }
 
     /// Whether only the name speaks against it: who knows what they do may hook it all the same.

@@ -1,5 +1,8 @@
 //! Functions that are left alone because of what they are.
 
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
 use crate::Reason;
 
 /// A name, or with a star at its end what a name begins with.
@@ -96,14 +99,25 @@ const RESTORERS: &[&[u8]] = &[
 pub(crate) fn by_name(name: &str) -> Option<Reason> {
     let name = name.split_once('@').map_or(name, |(name, _)| name);
     let name = name.strip_prefix("__GI_").unwrap_or(name);
+    let exact = || EXACT.get(name).copied();
+    let starts = || BEGINNINGS.iter().find(|(start, _)| name.starts_with(start));
+    exact().or_else(|| starts().map(|&(_, reason)| reason))
+}
+
+static EXACT: LazyLock<HashMap<&str, Reason>> = LazyLock::new(|| {
     NAMES
         .iter()
-        .find(|(pattern, _)| match pattern.strip_suffix('*') {
-            Some(start) => name.starts_with(start),
-            None => name == *pattern,
-        })
-        .map(|&(_, reason)| reason)
-}
+        .filter(|(name, _)| !name.ends_with('*'))
+        .copied()
+        .collect()
+});
+
+static BEGINNINGS: LazyLock<Vec<(&str, Reason)>> = LazyLock::new(|| {
+    let beginnings = NAMES.iter();
+    beginnings
+        .filter_map(|&(name, reason)| Some((name.strip_suffix('*')?, reason)))
+        .collect()
+});
 
 /// Whether it is named as a part that was split off a function: by compilers, and by BOLT.
 pub(crate) fn is_part(name: &str) -> bool {

@@ -8,13 +8,15 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::body::{Name, Parts, part};
-use crate::{Body, Fixup, FrameChange, How, LONGEST_WINDOW, Plan, Refused, Site};
+use crate::{Body, Fixup, FrameChange, How, LONGEST_WINDOW, Plan, Reason, Refused, Site};
 
 /// What follows is, little-endian: the sites, and behind them the hooks; their fixups, maps, and rows; then bytes: of
 /// each site those that are expected, the code of the body, and the name.
 #[derive(Serialize, Deserialize)]
 struct Head<'a> {
     identity: &'a str,
+    finds_frames: bool,
+    walks_frames: bool,
     refused: Vec<Refused>,
     sites: usize,
     hooks: usize,
@@ -24,8 +26,10 @@ struct Head<'a> {
 }
 
 /// Address, size, how many it has of bytes of code, of bytes of the name, of fixups, of places in the map, and of rows;
-/// how it begins, its window, and whether it reads the return address.
-const SITE: usize = 2 * 8 + 5 * 2 + 3;
+/// how it begins, its window, flags, and why only its entries are recorded: 0, or a reason's number and 1.
+const SITE: usize = 2 * 8 + 5 * 2 + 4;
+const KEEPS_FRAME: u8 = 1;
+const WALKS_FRAMES: u8 = 2;
 /// Kind, offset, from, target.
 const FIXUP: usize = 1 + 2 * 2 + 8;
 const RELATIVE: u8 = 0;
@@ -42,6 +46,8 @@ pub(crate) fn encode(plan: &Plan) -> Result<Vec<u8>> {
     let bodies = || sites().map(|site| &site.body);
     let head = Head {
         identity: &plan.identity,
+        finds_frames: plan.finds_frames,
+        walks_frames: plan.walks_frames,
         refused: plan.refused.clone(),
         sites: plan.sites.len(),
         hooks: plan.hooks.len(),
@@ -73,7 +79,17 @@ pub(crate) fn encode(plan: &Plan) -> Result<Vec<u8>> {
             How::Fentry => 2,
             How::XraySled => 3,
         };
-        out.extend([how, site.window, site.reads_return_address.into()]);
+        let flags = [
+            (site.keeps_frame, KEEPS_FRAME),
+            (site.walks_frames, WALKS_FRAMES),
+        ];
+        let flags = flags.iter().filter(|(is_set, _)| *is_set);
+        let flags = flags.fold(0, |flags, (_, flag)| flags | flag);
+        let entries_only = match site.entries_only {
+            Some(reason) => reason.number()? + 1,
+            None => 0,
+        };
+        out.extend([how, site.window, flags, entries_only]);
     }
     for kind in 0..3 {
         bodies().for_each(|body| out.extend_from_slice(body.stored()[kind]));
@@ -124,6 +140,11 @@ pub(crate) fn decode(bytes: Vec<u8>) -> Result<Plan> {
             usize::from(window) <= LONGEST_WINDOW,
             "an impossible window"
         );
+        let flags = stored.u8();
+        let entries_only = match stored.u8().checked_sub(1) {
+            Some(number) => Some(Reason::from_number(number)?),
+            None => None,
+        };
         let expected_at = text.next(window.into(), 1)?;
         let mut expected = [0; LONGEST_WINDOW];
         expected[..window.into()].copy_from_slice(part(all, &expected_at));
@@ -139,7 +160,9 @@ pub(crate) fn decode(bytes: Vec<u8>) -> Result<Plan> {
             window,
             expected,
             how,
-            reads_return_address: stored.u8() != 0,
+            keeps_frame: flags & KEEPS_FRAME != 0,
+            walks_frames: flags & WALKS_FRAMES != 0,
+            entries_only,
             body: Body::among(all, parts),
             name: Name::among(all, text.next(name, 1)?),
         });
@@ -150,6 +173,8 @@ pub(crate) fn decode(bytes: Vec<u8>) -> Result<Plan> {
         sites,
         refused: head.refused,
         hooks,
+        finds_frames: head.finds_frames,
+        walks_frames: head.walks_frames,
     })
 }
 

@@ -1,16 +1,14 @@
 //! Reads all code once and notes where it goes.
 
-use std::thread;
-
 use anyhow::{Result, ensure};
-use gimli::UnwindContext;
 use iced_x86::{
     Code as Opcode, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
 };
+use nopal_beside::both;
 
 use crate::code::{Code, Marks, Memory, Range};
 use crate::frames::Frames;
-use crate::relocate::{FRAME_POINTER, STACK_POINTER};
+use crate::track::{Manners, Tracker};
 
 /// Below this much code a second thread is not worth its start.
 const WORTH_A_THREAD: usize = 256 << 10;
@@ -47,8 +45,8 @@ pub(crate) struct Flow {
     pub pops: Vec<u64>,
     /// Abort handlers of restartable sequences.
     pub aborts: Vec<u64>,
-    /// Instructions that read or write their function's return address, or compute where it is. Sorted.
-    pub return_slots: Vec<u64>,
+    /// How functions are called, and how they leave.
+    pub manners: Manners,
 }
 
 pub(crate) fn sweep<'a>(input: &'a Input<'a>) -> Result<Flow> {
@@ -72,20 +70,14 @@ pub(crate) fn sweep<'a>(input: &'a Input<'a>) -> Result<Flow> {
         .iter()
         .map(|&(range, from, to)| (range, from.max(split), to))
         .collect();
-    let (below, above) = thread::scope(|scope| {
-        let other = scope.spawn(|| follow(input, &above));
-        (follow(input, &below), other.join())
-    });
-    let (mut flow, above) = (
-        below?,
-        above.map_err(|_| anyhow::anyhow!("the sweep failed"))??,
-    );
+    let (below, above) = both(|| follow(input, &below), || follow(input, &above));
+    let (mut flow, above) = (below?, above?);
     flow.reached.join(&above.reached);
     flow.jumps.extend(above.jumps);
     flow.jumps.sort_unstable();
     flow.pops.extend(above.pops);
     flow.aborts.extend(above.aborts);
-    flow.return_slots.extend(above.return_slots);
+    flow.manners.extend(above.manners);
     Ok(flow)
 }
 
@@ -111,12 +103,11 @@ fn follow<'a>(input: &'a Input<'a>, parts: &[(&Range<'_>, u64, u64)]) -> Result<
             jumps: Vec::new(),
             pops: Vec::new(),
             aborts: Vec::new(),
-            return_slots: Vec::new(),
+            manners: Manners::default(),
         },
         group: Group::default(),
         budget: input.memory.len(),
-        frame: FrameAddress::default(),
-        context: UnwindContext::new(),
+        tracker: Tracker::new(input),
     };
     for &(range, from, to) in parts.iter().filter(|part| part.1 < part.2) {
         follower.range(
@@ -125,6 +116,7 @@ fn follow<'a>(input: &'a Input<'a>, parts: &[(&Range<'_>, u64, u64)]) -> Result<
         )?;
     }
     follower.flow.jumps.sort_unstable();
+    follower.flow.manners = follower.tracker.manners;
     Ok(follower.flow)
 }
 
@@ -134,16 +126,7 @@ struct Follower<'a> {
     group: Group,
     /// How many more entries of jump tables the file can hold.
     budget: usize,
-    frame: FrameAddress,
-    context: UnwindContext<usize>,
-}
-
-/// Where the canonical frame address is, as the sweep goes on.
-#[derive(Default)]
-struct FrameAddress {
-    rows: Vec<(u64, Option<(u16, i64)>)>,
-    next: usize,
-    current: Option<(Register, i64)>,
+    tracker: Tracker<'a>,
 }
 
 /// Functions that overlap, up to the next that does not.
@@ -182,18 +165,13 @@ impl Follower<'_> {
                 }
                 self.group.end = self.group.end.max(start.end);
                 next += 1;
-                self.frame
-                    .enter(self.input.frames, &mut self.context, start.address);
             }
             let at = decoder.ip();
-            self.frame.advance(at);
             decoder.decode_out(&mut instruction);
             if instruction.is_invalid() {
                 go_to(&mut decoder, from, at + 1)?;
             } else {
-                if self.frame.is_return_slot(&instruction) {
-                    self.flow.return_slots.push(at);
-                }
+                self.tracker.add(&instruction);
                 self.note(&instruction);
             }
         }
@@ -274,6 +252,7 @@ impl Follower<'_> {
     /// Follows the group's jump tables: 4-byte distances from the table's start, up to the first that leads out of
     /// the group or to the next table.
     fn finish_group(&mut self, next: u64) -> Result<()> {
+        self.tracker.finish_group(self.group.start, next);
         let mut tables = std::mem::take(&mut self.group.tables);
         if let Some(from) = self.group.indirect_jump {
             tables.sort_unstable();
@@ -316,37 +295,6 @@ impl Follower<'_> {
             .partition_point(|start| start.address <= target);
         let holds = |start: &Start| target < start.end && (start.is_part || self.group.is_part);
         self.input.starts[..after].last().is_some_and(holds)
-    }
-}
-
-impl FrameAddress {
-    fn enter(&mut self, frames: &Frames<'_>, context: &mut UnwindContext<usize>, start: u64) {
-        if self.next == self.rows.len() {
-            self.rows.clear();
-            self.next = 0;
-        }
-        frames.frame_addresses(context, start, &mut self.rows);
-    }
-
-    fn advance(&mut self, address: u64) {
-        while let Some((_, cfa)) = self.rows.get(self.next).filter(|row| row.0 <= address) {
-            self.current = match *cfa {
-                Some((STACK_POINTER, offset)) => Some((Register::RSP, offset)),
-                Some((FRAME_POINTER, offset)) => Some((Register::RBP, offset)),
-                _ => None,
-            };
-            self.next += 1;
-        }
-    }
-
-    fn is_return_slot(&self, instruction: &Instruction) -> bool {
-        self.current.is_some_and(|(register, offset)| {
-            // `lock or $0, (%rsp)` is a barrier and looks at nothing.
-            instruction.memory_base() == register
-                && !instruction.has_lock_prefix()
-                && instruction.memory_index() == Register::None
-                && instruction.memory_displacement64().cast_signed() == offset.wrapping_sub(8)
-        })
     }
 }
 

@@ -4,6 +4,7 @@ use anyhow::Result;
 use nopal_analysis::drive::Drive;
 use nopal_analysis::filter::Filter;
 use nopal_analysis::hist::{By, Scale, bars, distributions};
+use nopal_analysis::losses;
 use nopal_analysis::names::Names;
 use nopal_analysis::values::What;
 use nopal_trace::Trace;
@@ -43,6 +44,7 @@ pub fn draw(
     let y = Axis::counts(highest as f64);
     let note = if x.is_log() { " (logarithmic)" } else { "" };
     let mut caption = vec![of_which(trace, what, &groups, groups.len())];
+    caption.extend(losses::line(trace));
     caption.extend(told);
     let mut field = Field::new(
         x,

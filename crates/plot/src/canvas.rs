@@ -4,6 +4,7 @@ use svg::Document;
 use svg::node::element::{Line, Path, Rectangle, Text};
 
 use crate::Picture;
+use nopal_analysis::names::printable;
 
 pub const WIDTH: f64 = 900.0;
 pub const FONT: f64 = 12.0;
@@ -80,7 +81,7 @@ impl Canvas {
     }
 
     fn add_text(&mut self, x: f64, y: f64, text: &str, words: Words, turn: Option<String>) {
-        let mut node = Text::new(text)
+        let mut node = Text::new(printable(text))
             .set("x", round(x))
             .set("y", round(y))
             .set("font-family", if words.mono { MONO } else { SANS })

@@ -4,6 +4,7 @@ use anyhow::Result;
 use nopal_analysis::drive::Drive;
 use nopal_analysis::filter::Filter;
 use nopal_analysis::hist::{By, Group, distributions};
+use nopal_analysis::losses;
 use nopal_analysis::names::Names;
 use nopal_analysis::text::count;
 use nopal_analysis::values::What;
@@ -27,6 +28,7 @@ pub fn draw(
     let (all, told) = distributions(trace, names, what, filter, by, drive)?;
     let groups = &all[..all.len().min(COLORS.len())];
     let mut caption = vec![of_which(trace, what, groups, all.len())];
+    caption.extend(losses::line(trace));
     caption.extend(told);
     let legend = match groups {
         [_] => Vec::new(),

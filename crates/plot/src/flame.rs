@@ -5,6 +5,8 @@ use inferno::flamegraph::color::{BackgroundColor, Color};
 use inferno::flamegraph::{self, Direction, Options};
 use nopal_analysis::drive::Drive;
 use nopal_analysis::dump::{self as folded, Format, dump};
+use nopal_analysis::losses;
+use nopal_analysis::names::printable;
 use nopal_trace::Trace;
 
 use crate::Picture;
@@ -37,33 +39,51 @@ const WHITE: Color = Color {
 const NARROWEST: f64 = 0.02;
 
 pub fn draw(trace: &Trace, look: Look, drive: &Drive) -> Result<Picture> {
-    let (weight, unit, factor, meaning) = match look.weight {
-        Weight::Wall => (
-            folded::Weight::Time,
-            "us",
-            1e-3,
-            "width: time by the clock from entry to exit",
-        ),
+    let mut folded = Vec::new();
+    let mut look = look;
+    if look.weight != Weight::Calls {
+        dump(
+            trace,
+            Format::Folded(folded::Weight::Time),
+            drive,
+            &mut folded,
+        )?;
+    }
+    let untimed = folded.is_empty() && look.weight != Weight::Calls;
+    if folded.is_empty() {
+        look.weight = Weight::Calls;
+        dump(
+            trace,
+            Format::Folded(folded::Weight::Calls),
+            drive,
+            &mut folded,
+        )?;
+    }
+    ensure!(!folded.is_empty(), "no calls were recorded");
+    let (unit, factor, meaning) = match look.weight {
+        Weight::Wall => ("us", 1e-3, "width: time by the clock from entry to exit"),
         Weight::Own => (
-            folded::Weight::Time,
             "us",
             1e-3,
             "width: time in the function at the base itself, by who called it",
         ),
-        Weight::Calls => (
-            folded::Weight::Calls,
+        Weight::Calls if untimed => (
             "calls",
             1.0,
-            "width: calls, with those made in them",
+            "width: calls; only entries were recorded: no durations, and callers are estimated",
         ),
+        Weight::Calls => ("calls", 1.0, "width: calls, with those made in them"),
     };
-    let mut folded = Vec::new();
-    dump(trace, Format::Folded(weight), drive, &mut folded)?;
-    ensure!(!folded.is_empty(), "no calls were recorded");
     let folded = String::from_utf8(folded).context("a name that is no text")?;
     let mut options = Options::default();
-    options.title = trace.session().command.join(" ");
-    options.subtitle = Some(meaning.into());
+    options.title = printable(&trace.session().command.join(" "));
+    options.subtitle = Some(match losses::line(trace) {
+        Some(line) => {
+            options.title = format!("{}, {meaning}", options.title);
+            line
+        }
+        None => meaning.into(),
+    });
     options.name_type = "function:".into();
     options.count_name = unit.into();
     options.factor = factor;

@@ -4,6 +4,7 @@ use anyhow::{Context, Result};
 use nopal_analysis::drive::Drive;
 use nopal_analysis::filter::{Filter, begin, end};
 use nopal_analysis::hist::Distribution;
+use nopal_analysis::losses;
 use nopal_analysis::names::Names;
 use nopal_analysis::text::count;
 use nopal_analysis::values::{Tally, Value, What, tally};
@@ -76,6 +77,7 @@ pub fn draw(
         what.noun(),
         trace.session().command.join(" ")
     )];
+    caption.extend(losses::line(trace));
     caption.extend(told);
     let mut field = Field::new(
         x,

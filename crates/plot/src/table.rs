@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use anyhow::{Result, ensure};
 use nopal_analysis::drive::Drive;
 use nopal_analysis::filter::Filter;
+use nopal_analysis::losses;
 use nopal_analysis::names::Names;
 use nopal_analysis::text::{Align, Table, amount, count};
 use nopal_analysis::values::{Tally, Value, What, tally};
@@ -29,6 +30,8 @@ pub struct Counts {
     left_out: usize,
     /// What is not among them.
     told: Vec<String>,
+    /// What is not in the trace.
+    losses: Option<String>,
 }
 
 impl Counts {
@@ -75,6 +78,7 @@ impl Counts {
             rows: all,
             left_out,
             told,
+            losses: losses::line(trace),
         })
     }
 
@@ -87,6 +91,9 @@ impl Counts {
     }
 
     pub fn write_text(&self, out: &mut dyn Write, width: usize) -> io::Result<()> {
+        if let Some(losses) = &self.losses {
+            writeln!(out, "# {losses}")?;
+        }
         writeln!(out, "{}", self.title)?;
         let mut table = Table::new(&[
             ("process", Align::Right),
@@ -121,7 +128,7 @@ impl Counts {
         let blocks = fit.min(cells.len().div_ceil(10)).max(1);
         let height = cells.len().div_ceil(blocks);
         let mut caption = vec![self.command.clone()];
-        caption.extend(self.told.iter().cloned());
+        caption.extend(self.losses.iter().chain(&self.told).cloned());
         if self.left_out > 0 {
             let more = count(self.left_out as u64);
             caption.insert(0, format!("The most frequent; {more} more are left out."));

@@ -1,8 +1,14 @@
+use std::time::Duration;
+
 use anyhow::{Context, Result, bail};
 
 use crate::ptrace;
+use crate::restart::wind_back;
+use crate::way_back::WayBack;
 use crate::{Event, Memory, Module, Registers, Stop, Thread, auxiliary, modules};
 
+/// How long a thread runs that is let run for a moment.
+const MOMENT: Duration = Duration::from_micros(20);
 const SYSTEM_CALL: [u8; 2] = [0x0f, 0x05];
 /// Signals that an instruction itself can cause. To block one of these would, if it came, reset the program's handling.
 const SYNCHRONOUS: u64 = bit(libc::SIGSEGV)
@@ -16,20 +22,46 @@ const fn bit(signal: i32) -> u64 {
     1 << (signal - 1)
 }
 
-/// Whether there is a `syscall` instruction at an address.
-pub fn is_system_call_gadget(memory: &Memory, address: u64) -> bool {
-    let mut found = [0; SYSTEM_CALL.len()];
-    memory.read(address, &mut found).is_ok() && found == SYSTEM_CALL
+/// Instructions of a process by which its threads make system calls for us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gadget {
+    /// A `syscall`, with a `ret` behind it where there is a restorer.
+    pub call: u64,
+    /// The code by which signal handlers end: `rt_sigreturn`.
+    pub restorer: Option<u64>,
 }
 
-/// The address of a `syscall` instruction in the text of the loader, of libc, or of any other file that the process has
-/// mapped.
-pub fn find_system_call_gadget(pid: i32) -> Result<u64> {
+const SYSTEM_CALL_AND_RETURN: [u8; 3] = [0x0f, 0x05, 0xc3];
+/// `mov $15, %rax; syscall` as libraries have it, and `mov $15, %eax; syscall`.
+const RESTORERS: [&[u8]; 2] = [
+    &[0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05],
+    &[0xb8, 15, 0, 0, 0, 0x0f, 0x05],
+];
+
+impl Gadget {
+    /// Whether the instructions are there.
+    pub fn is_in(&self, memory: &Memory) -> bool {
+        let holds = |address: u64, bytes: &[u8]| {
+            let mut found = vec![0; bytes.len()];
+            memory.read(address, &mut found).is_ok() && found == bytes
+        };
+        match self.restorer {
+            None => holds(self.call, &SYSTEM_CALL),
+            Some(restorer) => {
+                holds(self.call, &SYSTEM_CALL_AND_RETURN)
+                    && RESTORERS.iter().any(|bytes| holds(restorer, bytes))
+            }
+        }
+    }
+}
+
+/// Instructions in the text of libc, the loader, or any other file that the process has mapped.
+pub fn find_system_call_gadget(pid: i32) -> Result<Gadget> {
     find_system_call_gadget_in(pid, modules(pid)?)
 }
 
 /// The same, in one of the files that the process is known to have mapped.
-pub fn find_system_call_gadget_in(pid: i32, mut modules: Vec<Module>) -> Result<u64> {
+pub fn find_system_call_gadget_in(pid: i32, mut modules: Vec<Module>) -> Result<Gadget> {
     let memory = Memory::open(pid)?;
     let loader = auxiliary(pid)?.loader_base;
     let rank = |module: &Module| {
@@ -39,36 +71,74 @@ pub fn find_system_call_gadget_in(pid: i32, mut modules: Vec<Module>) -> Result<
             .map(|name| name.to_string_lossy())
             .unwrap_or_default();
         (
-            Some(module.base) != loader,
             !name.starts_with("libc.so") && !name.starts_with("libc-"),
+            Some(module.base) != loader,
         )
     };
     modules.sort_by_key(rank);
+    let mut found = Found::default();
     let texts = modules.iter().flat_map(|module| &module.mappings);
     for text in texts.filter(|mapping| mapping.executable && mapping.readable) {
-        if let Some(address) = find_in(&memory, text.start, text.end) {
-            return Ok(address);
+        found.look_in(&memory, text.start, text.end);
+        if let Found {
+            returning: Some(call),
+            restorer: restorer @ Some(_),
+            ..
+        } = found
+        {
+            return Ok(Gadget { call, restorer });
         }
     }
-    bail!("process {pid} has no system call instruction in a mapped file")
+    let call = found.any;
+    let call = call.with_context(|| {
+        format!("process {pid} has no system call instruction in a mapped file")
+    })?;
+    Ok(Gadget {
+        call,
+        restorer: None,
+    })
 }
 
-fn find_in(memory: &Memory, start: u64, end: u64) -> Option<u64> {
-    let mut piece = [0; 4 << 10];
-    let mut at = start;
-    while at + 1 < end {
-        let length = piece.len().min((end - at) as usize);
-        memory.read(at, &mut piece[..length]).ok()?;
-        let found = piece[..length]
-            .windows(2)
-            .position(|bytes| bytes == SYSTEM_CALL);
-        if let Some(offset) = found {
-            return Some(at + offset as u64);
+/// The first of each kind.
+#[derive(Default)]
+struct Found {
+    any: Option<u64>,
+    returning: Option<u64>,
+    restorer: Option<u64>,
+}
+
+impl Found {
+    fn look_in(&mut self, memory: &Memory, start: u64, end: u64) {
+        /// Of the instructions that are looked for, but for one byte.
+        const OVERLAP: usize = 8;
+        let mut piece = [0; 16 << 10];
+        let mut at = start;
+        while at < end && (self.returning.is_none() || self.restorer.is_none()) {
+            let length = piece.len().min((end - at) as usize);
+            let piece = &mut piece[..length];
+            if memory.read(at, piece).is_err() {
+                return;
+            }
+            let calls = piece.windows(2).enumerate();
+            for (offset, _) in calls.filter(|(_, bytes)| **bytes == SYSTEM_CALL) {
+                let address = at + offset as u64;
+                self.any.get_or_insert(address);
+                if piece[offset..].starts_with(&SYSTEM_CALL_AND_RETURN) {
+                    self.returning.get_or_insert(address);
+                }
+                let before = &piece[..offset + SYSTEM_CALL.len()];
+                let mut restorers = RESTORERS.iter();
+                if let Some(bytes) = restorers.find(|bytes| before.ends_with(bytes)) {
+                    let length = (bytes.len() - SYSTEM_CALL.len()) as u64;
+                    self.restorer.get_or_insert(address - length);
+                }
+            }
+            if length <= OVERLAP {
+                return;
+            }
+            at += (length - OVERLAP) as u64;
         }
-        // The last byte again: the instruction may span two pieces.
-        at += length as u64 - 1;
     }
-    None
 }
 
 /// A call of the kernel that a thread is made to make.
@@ -96,14 +166,15 @@ enum Attempt {
 }
 
 impl Thread {
-    /// Makes the stopped thread execute a system call, with the `syscall` instruction at `gadget`, and leaves it as it
-    /// was; at [`Stop::Interrupted`] or [`Stop::Group`]. The result is what the kernel returned: negative is `-errno`.
-    /// No text is modified. Signals that come meanwhile wait.
+    /// Makes the stopped thread execute a system call, with the instructions of `gadget`, and leaves it as it was; at
+    /// [`Stop::Interrupted`] or [`Stop::Group`]. The result is what the kernel returned: negative is `-errno`. No text is
+    /// modified. Signals that come meanwhile wait. If we are killed meanwhile, the thread goes on as it would have: see
+    /// [`WayBack`].
     ///
     /// A program with seccomp filters may be killed by its filter: look at [`crate::Status::seccomp`] first.
     pub fn remote_system_call(
         &mut self,
-        gadget: u64,
+        gadget: Gadget,
         number: i64,
         arguments: [u64; 6],
     ) -> Result<i64> {
@@ -117,7 +188,11 @@ impl Thread {
     }
 
     /// The same for several, one after the other, up to the first that fails: as many results as were made.
-    pub fn remote_system_calls(&mut self, gadget: u64, calls: &[SystemCall]) -> Result<Vec<i64>> {
+    pub fn remote_system_calls(
+        &mut self,
+        gadget: Gadget,
+        calls: &[SystemCall],
+    ) -> Result<Vec<i64>> {
         let mut results = Vec::with_capacity(calls.len());
         for _ in 0..100 {
             if let Event::Ended(_) = self.settle()? {
@@ -125,10 +200,18 @@ impl Thread {
             }
             let saved = self.registers_to_keep()?;
             let mask = self.signal_mask()?;
-            let attempt = self.attempt_calls(&saved, mask, gadget, calls, &mut results);
+            let way_back = WayBack::prepare(self, gadget, &saved, mask)?;
+            let borrowed = Registers {
+                rip: gadget.call,
+                rsp: way_back.map_or(saved.rsp, |way| way.stack_pointer),
+                ..saved
+            };
+            let attempt = self.attempt_calls(&borrowed, mask, calls, &mut results);
             if self.ending().is_none() {
-                self.set_registers(&saved)?;
+                // In this order: with its registers the thread has no way back any more.
                 self.set_signal_mask(mask)?;
+                self.set_registers(&saved)?;
+                way_back.map_or(Ok(()), |way| way.forget(self))?;
             }
             match attempt
                 .with_context(|| format!("cannot make thread {} call the kernel", self.tid()))?
@@ -143,15 +226,13 @@ impl Thread {
     /// Makes those calls that have no result yet.
     fn attempt_calls(
         &mut self,
-        saved: &Registers,
+        borrowed: &Registers,
         mask: u64,
-        gadget: u64,
         calls: &[SystemCall],
         results: &mut Vec<i64>,
     ) -> Result<Attempt> {
-        self.set_signal_mask(mask | !SYNCHRONOUS)?;
         for call in &calls[results.len()..] {
-            let Some(result) = self.attempt_call(saved, gadget, call)? else {
+            let Some(result) = self.attempt_call(borrowed, mask, call)? else {
                 return Ok(Attempt::Signal);
             };
             results.push(result);
@@ -159,8 +240,7 @@ impl Thread {
                 break;
             }
         }
-        // The trap in hand, if there is one, is ours.
-        match self.settle_suppressing()? {
+        match self.settle()? {
             Event::Stopped(_) => Ok(Attempt::Done),
             Event::Ended(_) => bail!("the thread has ended"),
         }
@@ -169,8 +249,8 @@ impl Thread {
     /// Stands behind the call then, unless a signal has come before it: `None`.
     fn attempt_call(
         &mut self,
-        saved: &Registers,
-        gadget: u64,
+        borrowed: &Registers,
+        mask: u64,
         call: &SystemCall,
     ) -> Result<Option<i64>> {
         let number = call.number;
@@ -178,7 +258,6 @@ impl Thread {
         // With -1, the kernel does not take the registers for those of a call that is to be repeated.
         let (rax, orig_rax) = (number as u64, u64::MAX);
         let registers = Registers {
-            rip: gadget,
             rax,
             orig_rax,
             rdi,
@@ -187,24 +266,15 @@ impl Thread {
             r10,
             r8,
             r9,
-            ..*saved
+            ..*borrowed
         };
         self.set_registers(&registers)?;
-        // One stop, where it may be the trap behind a single step, in place of two.
-        let how = match self.may_trap {
-            true => libc::PTRACE_SINGLESTEP,
-            false => libc::PTRACE_SYSCALL,
-        };
+        self.set_signal_mask(mask | !SYNCHRONOUS)?;
         loop {
-            self.restart(how, 0)?;
+            self.restart(libc::PTRACE_SYSCALL, 0)?;
             match self.wait()? {
                 Event::Stopped(Stop::SystemCall) => break,
-                Event::Stopped(Stop::Signal(signal)) => {
-                    let now = self.registers()?;
-                    let behind = gadget.wrapping_add(SYSTEM_CALL.len() as u64);
-                    if self.may_trap && signal == libc::SIGTRAP && now.rip == behind {
-                        return Ok(Some(now.rax as i64));
-                    }
+                Event::Stopped(Stop::Signal(_)) => {
                     if self.signal_information()?.si_code > 0 {
                         // Caused by our registers: bad gadget, or system calls are dispatched to the program itself.
                         self.settle_suppressing()?;
@@ -245,43 +315,21 @@ impl Thread {
         Ok(true)
     }
 
-    /// Executes one instruction, which must not be a system call, and stands at [`Stop::Interrupted`] or
-    /// [`Stop::Group`] after it. If the instruction faults, at [`Stop::Signal`], before it.
-    pub fn step(&mut self) -> Result<Event> {
+    /// Lets the thread run for a moment, and stands at [`Stop::Interrupted`] or [`Stop::Group`] again. A single step
+    /// would end in a trap, which kills the program if we are killed before we have taken it away.
+    pub fn run_for_a_moment(&mut self) -> Result<Event> {
         if let end @ Event::Ended(_) = self.settle()? {
             return Ok(end);
         }
-        // The kernel's trap would reset a SIGTRAP that the program ignores or blocks.
-        if crate::thread_status(self.pid(), self.tid())?.ignored & bit(libc::SIGTRAP) != 0 {
-            bail!("cannot step a process that ignores SIGTRAP");
+        self.restart(libc::PTRACE_CONT, 0)?;
+        // Interrupted at once, it would not execute an instruction.
+        std::thread::sleep(MOMENT);
+        self.interrupt()?;
+        let event = self.settle()?;
+        if event == Event::Stopped(Stop::Interrupted) {
+            wind_back(self)?;
         }
-        let mut next = [0; 2];
-        Memory::open(self.pid())?.read(self.registers()?.rip, &mut next)?;
-        if next == SYSTEM_CALL {
-            bail!("cannot step over a system call");
-        }
-        let mask = self.signal_mask()?;
-        self.set_signal_mask((mask | !SYNCHRONOUS) & !bit(libc::SIGTRAP))?;
-        let event = self.step_once();
-        if self.ending().is_none() {
-            self.set_signal_mask(mask)?;
-        }
-        event
-    }
-
-    fn step_once(&mut self) -> Result<Event> {
-        loop {
-            self.restart(libc::PTRACE_SINGLESTEP, 0)?;
-            match self.wait()? {
-                Event::Stopped(Stop::Signal(libc::SIGTRAP)) => return self.settle_suppressing(),
-                // A stop signal cannot be blocked: the process is then stopped, and this thread steps nevertheless.
-                Event::Stopped(Stop::Signal(libc::SIGSTOP)) => {
-                    self.settle()?;
-                }
-                Event::Stopped(Stop::Interrupted | Stop::Group(_)) => {}
-                other => return Ok(other),
-            }
-        }
+        Ok(event)
     }
 
     /// The registers as they would be when the thread next runs: inside a restartable sequence the kernel aborts it, as

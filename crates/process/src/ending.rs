@@ -50,6 +50,18 @@ impl Ending {
     }
 }
 
+/// How a child of ours that is not traced has ended, or `None` while it lives. Takes no descriptor.
+pub fn child_ending(pid: i32) -> Option<Ending> {
+    let mut status = 0;
+    // SAFETY: waitpid fills in the number.
+    match unsafe { libc::waitpid(pid, &raw mut status, libc::WNOHANG | libc::__WALL) } {
+        0 => None,
+        -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => None,
+        -1 => Some(Ending::Unknown),
+        _ => Some(Ending::from_status(status)),
+    }
+}
+
 /// Notices the end of a process, whether it is our child or not.
 ///
 /// A process ends when all its threads have ended, and one that is traced only when its [`crate::Thread`] has been
@@ -123,7 +135,8 @@ impl ExitWatch {
 
     fn find_out(&self) -> Ending {
         // Only now: a wait before the end could swallow a stop of a traced thread.
-        let own = parent(self.pid).is_ok_and(|parent| parent == std::process::id() as i32);
+        // Where `/proc` cannot be read, the kernel refuses what is not ours.
+        let own = parent(self.pid).map_or(true, |parent| parent == std::process::id() as i32);
         if own && let Ok(Some(news)) = ptrace::news(self.pid, libc::WEXITED | libc::WNOHANG) {
             return Ending::from_news(news);
         }

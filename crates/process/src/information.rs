@@ -66,8 +66,9 @@ fn contents(path: &str) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Where `/proc` shows the memory of a process: when its first thread has ended before others, only with these.
-pub(crate) fn directory(pid: i32) -> String {
+/// Where `/proc` shows the memory and the files of a process: when its first thread has ended before others, only with
+/// these.
+pub fn directory(pid: i32) -> String {
     let others = || {
         threads(pid)
             .ok()?
@@ -80,7 +81,8 @@ pub(crate) fn directory(pid: i32) -> String {
         .then(others)
         .flatten()
     {
-        Some(tid) => format!("/proc/{pid}/task/{tid}"),
+        // The kernel finds every thread there, though it lists first ones only.
+        Some(tid) => format!("/proc/{tid}"),
         None => format!("/proc/{pid}"),
     }
 }

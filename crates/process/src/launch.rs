@@ -68,6 +68,17 @@ impl fmt::Display for LaunchError {
 
 impl std::error::Error for LaunchError {}
 
+impl LaunchError {
+    /// The status with which a shell tells of it: 127 of what is not there, 126 of what cannot be executed.
+    pub fn status(&self) -> Option<i32> {
+        match self {
+            LaunchError::Execute(libc::ENOENT) => Some(127),
+            LaunchError::Execute(_) => Some(126),
+            _ => None,
+        }
+    }
+}
+
 impl From<NulError> for LaunchError {
     fn from(_: NulError) -> LaunchError {
         LaunchError::Zero
@@ -116,33 +127,12 @@ struct Child {
 ///
 /// `meanwhile` is called when the new process no longer needs ours, while it executes the program.
 pub fn launch(command: &Command, meanwhile: impl FnOnce()) -> Result<Launched, LaunchError> {
-    let environment = command
-        .environment
-        .clone()
-        .unwrap_or_else(self::environment);
-    let candidates = candidates(&command.program, &environment)?;
-    let arguments = Strings::new(command.arguments.iter().cloned())?;
-    let directory = command
-        .directory
-        .as_ref()
-        .map(|path| CString::new(path.as_os_str().as_bytes()));
+    let mut child = Child::of(command)?;
     let (go_reader, go_writer) = pipe().map_err(LaunchError::Fork)?;
     let (failure_reader, failure_writer) = pipe().map_err(LaunchError::Fork)?;
-    // The second is the script, whichever it will be. Without arguments, the null pointer is first.
-    let mut shell_arguments = vec![SHELL.as_ptr(); 2];
-    let given = arguments.pointers();
-    shell_arguments.extend_from_slice(&given[usize::from(given.len() > 1)..]);
-    let mut child = Child {
-        candidates,
-        arguments,
-        shell_arguments,
-        environment: Strings::new(environment)?,
-        directory: directory.transpose()?,
-        start: Start::of_this_process(),
-        go: go_reader.as_raw_fd(),
-        parents_go: go_writer.as_raw_fd(),
-        failure: failure_writer.as_raw_fd(),
-    };
+    child.go = go_reader.as_raw_fd();
+    child.parents_go = go_writer.as_raw_fd();
+    child.failure = failure_writer.as_raw_fd();
     keep_statuses_of_children();
     // No handler of ours may run in the child.
     let mask = swap_mask(Some(u64::MAX));
@@ -161,7 +151,7 @@ pub fn launch(command: &Command, meanwhile: impl FnOnce()) -> Result<Launched, L
     match Thread::seize(pid, pid, Options { executions: true }) {
         Ok(thread) => {
             // If the child has been killed, the wait tells.
-            let _ = File::from(go_writer).write_all(&[1]);
+            let _ = File::from(go_writer).write_all(&[GO]);
             meanwhile();
             await_program(pid, thread, failure_reader)
         }
@@ -169,8 +159,8 @@ pub fn launch(command: &Command, meanwhile: impl FnOnce()) -> Result<Launched, L
             let tracer = examine(pid)
                 .err()
                 .filter(|reason| matches!(reason, StopError::TracedBy { .. }));
-            // Without its byte, the child ends. Where another tracer holds it, that may be much later.
-            drop(go_writer);
+            // With this byte, the child ends. Where another tracer holds it, that may be much later.
+            let _ = File::from(go_writer).write_all(&[END]);
             match tracer {
                 None => {
                     reap(pid);
@@ -180,6 +170,17 @@ pub fn launch(command: &Command, meanwhile: impl FnOnce()) -> Result<Launched, L
             }
         }
     }
+}
+
+/// Becomes a program, where no process can be made for it. Returns only where that cannot be run.
+pub fn become_program(command: &Command) -> LaunchError {
+    let mut child = match Child::of(command) {
+        Ok(child) => child,
+        Err(error) => return error,
+    };
+    child.start.restore();
+    // SAFETY: everything that it needs is prepared.
+    LaunchError::Execute(unsafe { child.execute() })
 }
 
 fn await_program(pid: i32, mut thread: Thread, failure: OwnedFd) -> Result<Launched, LaunchError> {
@@ -233,10 +234,40 @@ fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 const SHELL: &CStr = c"/bin/sh";
+const GO: u8 = 1;
+const END: u8 = 2;
 const DIRECTORY: u8 = b'd';
 const EXECUTE: u8 = b'x';
 
 impl Child {
+    /// It has no pipes yet.
+    fn of(command: &Command) -> Result<Child, LaunchError> {
+        let environment = command
+            .environment
+            .clone()
+            .unwrap_or_else(self::environment);
+        let arguments = Strings::new(command.arguments.iter().cloned())?;
+        let directory = command
+            .directory
+            .as_ref()
+            .map(|path| CString::new(path.as_os_str().as_bytes()));
+        // The second is the script, whichever it will be. Without arguments, the null pointer is first.
+        let mut shell_arguments = vec![SHELL.as_ptr(); 2];
+        let given = arguments.pointers();
+        shell_arguments.extend_from_slice(&given[usize::from(given.len() > 1)..]);
+        Ok(Child {
+            candidates: candidates(&command.program, &environment)?,
+            arguments,
+            shell_arguments,
+            environment: Strings::new(environment)?,
+            directory: directory.transpose()?,
+            start: Start::of_this_process(),
+            go: -1,
+            parents_go: -1,
+            failure: -1,
+        })
+    }
+
     /// # Safety
     /// Only in a child after `fork`, with all signals blocked.
     unsafe fn run(&mut self) -> ! {
@@ -244,7 +275,8 @@ impl Child {
         unsafe {
             let mut go = 0u8;
             libc::close(self.parents_go);
-            if libc::read(self.go, (&raw mut go).cast(), 1) != 1 {
+            // Nothing comes where the tool has been killed: the program runs nevertheless.
+            if libc::read(self.go, (&raw mut go).cast(), 1) == 1 && go == END {
                 libc::_exit(127);
             }
             if let Some(directory) = &self.directory

@@ -51,21 +51,21 @@ mod search;
 mod stacks;
 mod start;
 mod stopped;
+mod survivor;
 mod thread;
+mod way_back;
 
 pub use blocked::share_memory;
-pub use call::{
-    SystemCall, find_system_call_gadget, find_system_call_gadget_in, is_system_call_gadget,
-};
-pub use ending::{Ending, ExitWatch};
+pub use call::{Gadget, SystemCall, find_system_call_gadget, find_system_call_gadget_in};
+pub use ending::{Ending, ExitWatch, child_ending};
 pub use executed::{ExecFollower, Followed};
 pub use information::{
-    Auxiliary, Status, alive, arguments, auxiliary, executable, has_memory, name, parent,
-    start_time, status, thread_alive, thread_name, thread_status, threads,
+    Auxiliary, Status, alive, arguments, auxiliary, directory, executable, has_memory, name,
+    parent, start_time, status, thread_alive, thread_name, thread_status, threads,
 };
-pub use launch::{Command, LaunchError, Launched, environment, launch};
-pub use loader::{LoaderStop, run_to_loader_consistent};
-pub use maps::{Mapping, Module, maps, modules, modules_among, open_module};
+pub use launch::{Command, LaunchError, Launched, become_program, environment, launch};
+pub use loader::{LoaderChange, LoaderStop, run_to_loader_consistent};
+pub use maps::{Mapping, Module, maps, module_file, modules, modules_among, open_module};
 pub use memory::{Behind, Memory, Outcome, Patch};
 pub use pages::Pages;
 pub use positions::Position;
@@ -74,5 +74,7 @@ pub use refusal::{
     Barrier, Examined, StopError, counts_memory, examine, memory_that_may_be_asked_for,
 };
 pub use stacks::Search;
+pub use start::lift_limits;
 pub use stopped::Stopped;
+pub use survivor::{is_survivor, survive, wait_as_survivor};
 pub use thread::{Event, Stop, Thread};

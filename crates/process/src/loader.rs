@@ -1,6 +1,10 @@
-use anyhow::{Context, Result};
+use std::time::Duration;
 
-use crate::{Ending, Event, Memory, Stop, Thread, find_system_call_gadget, thread_status};
+use anyhow::{Context, Result, bail};
+
+use crate::{
+    Ending, Event, Memory, Registers, Stop, Stopped, Thread, find_system_call_gadget, thread_status,
+};
 
 /// Where [`run_to_loader_consistent`] came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,51 +20,180 @@ pub enum LoaderStop {
     },
 }
 
-const BREAKPOINT: u8 = 0xcc;
+/// A call that changes nothing, in place of a function that only returns, and its padding: whoever traces sees it, and a
+/// thread that is not traced any more goes on. Pushes and pops are of `%rax`, `%rcx` and `%r11`, which a call changes.
+const CALL: [u8; 14] = [
+    0x50,
+    0x51,
+    0x41,
+    0x53,
+    0x6a,
+    libc::SYS_getpid as u8,
+    0x58,
+    0x0f,
+    0x05,
+    0x41,
+    0x5b,
+    0x59,
+    0x58,
+    0xc3,
+];
+/// Where its `syscall` ends.
+const BEHIND_CALL: u64 = 9;
+/// Where there is no room for that. It kills the program if we are killed before it is met.
+const BREAKPOINT: [u8; 1] = [0xcc];
 const CONSISTENT: i32 = 0;
 const TRAP: u64 = 1 << (libc::SIGTRAP - 1);
+/// How long, and how often, the threads of a process are stopped until none is in what is taken back.
+const PATIENCE: Duration = Duration::from_secs(2);
+const ATTEMPTS: u32 = 20;
+
+/// A change to the text of a loader, while it is waited for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoaderChange {
+    pub pid: i32,
+    pub address: u64,
+    /// What stood there: as long as the change.
+    pub original: Vec<u8>,
+}
+
+impl LoaderChange {
+    fn at(pid: i32, address: u64, memory: &Memory) -> Result<LoaderChange> {
+        let mut original = CALL.to_vec();
+        let room = memory.read(address, &mut original).is_ok() && only_returns(&original);
+        if !room {
+            original.truncate(BREAKPOINT.len());
+            memory.read(address, &mut original)?;
+        }
+        Ok(LoaderChange {
+            pid,
+            address,
+            original,
+        })
+    }
+
+    fn is_call(&self) -> bool {
+        self.original.len() == CALL.len()
+    }
+
+    fn code(&self) -> &'static [u8] {
+        if self.is_call() { &CALL } else { &BREAKPOINT }
+    }
+
+    /// Whether it is in the text.
+    pub fn is_there(&self) -> bool {
+        let mut found = vec![0; self.original.len()];
+        let memory = Memory::open(self.pid);
+        memory.is_ok_and(|memory| memory.read(self.address, &mut found).is_ok())
+            && found == self.code()
+    }
+
+    /// For who is left when the tool has been killed: puts the text back, if the change is in it.
+    pub fn take_back(&self) -> Result<()> {
+        let memory = Memory::open(self.pid)?;
+        let inside = self.address + 1..self.address + self.original.len() as u64;
+        for _ in 0..ATTEMPTS {
+            if !self.is_there() {
+                return Ok(());
+            }
+            // The tool, killed a moment ago, may not have let it go yet.
+            if let Ok(stopped) = Stopped::stop(self.pid, PATIENCE) {
+                let positions = stopped.positions()?;
+                if !positions.iter().any(|at| inside.contains(&at.rip)) {
+                    return memory.write(self.address, &self.original);
+                }
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        bail!("a thread of process {} stays in the loader", self.pid)
+    }
+}
+
+/// Whether code is that of a function that does nothing, and padding.
+fn only_returns(code: &[u8]) -> bool {
+    const BRANCH_TARGET: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
+    let code = code.strip_prefix(&BRANCH_TARGET).unwrap_or(code);
+    let Some(mut padding) = code.strip_prefix(&[0xc3]) else {
+        return false;
+    };
+    while let [first, rest @ ..] = padding {
+        let length = match (first, rest) {
+            (0x66 | 0x2e | 0x90 | 0xcc, _) => 1,
+            // The last may go on behind what was read.
+            (0x0f, []) => 1,
+            (0x0f, [0x1f]) => 2,
+            (0x0f, [0x1f, mode, ..]) => match mode {
+                0x00 => 3,
+                0x40 => 4,
+                0x44 => 5,
+                0x80 => 7,
+                0x84 => 8,
+                _ => return false,
+            },
+            _ => return false,
+        };
+        padding = padding.get(length..).unwrap_or_default();
+    }
+    true
+}
 
 /// From the stop at `execve`, runs the loader until it has mapped and relocated everything.
 ///
-/// `breakpoint` is the address of `_dl_debug_state`, which the loader calls before and after it changes the list of
+/// `function` is the address of `_dl_debug_state`, which the loader calls before and after it changes the list of
 /// libraries, and which does nothing; `state_address` that of `r_debug.r_state`. The thread control block must exist,
 /// too, for an early call may find the list consistent because nothing has been loaded yet. The thread then stands at
 /// [`Stop::Interrupted`] (or [`Stop::Group`]), as if `_dl_debug_state` had just returned.
 ///
+/// The function is changed meanwhile; before that, `tell` is called with the change.
+///
 /// Auditing libraries (`LD_AUDIT`) run code of their own before this point; threads of theirs must not load libraries.
 pub fn run_to_loader_consistent(
     thread: &mut Thread,
-    breakpoint: u64,
+    function: u64,
     state_address: u64,
+    tell: impl FnOnce(&LoaderChange),
 ) -> Result<LoaderStop> {
     let memory = Memory::open(thread.pid())?;
-    let mut original = [0];
-    memory.read(breakpoint, &mut original)?;
+    let change = LoaderChange::at(thread.pid(), function, &memory)?;
+    tell(&change);
+    if !change.is_call() {
+        return run_to_breakpoint(thread, &memory, &change, state_address);
+    }
+    memory.write(function, change.code())?;
+    let end = run(thread, &memory, &change, state_address);
+    match end {
+        Ok(LoaderStop::Consistent) => memory.write(function, &change.original)?,
+        // That failure is the one to tell.
+        Err(_) => drop(memory.write(function, &change.original)),
+        Ok(LoaderStop::Executed | LoaderStop::Exited(_) | LoaderStop::Killed { .. }) => {}
+    }
+    end
+}
+
+/// The same by a breakpoint.
+fn run_to_breakpoint(
+    thread: &mut Thread,
+    memory: &Memory,
+    change: &LoaderChange,
+    state_address: u64,
+) -> Result<LoaderStop> {
     // A trap resets the program's SIGTRAP if it is ignored or blocked, as it may have been by whoever launched us.
-    let status = thread_status(thread.pid(), thread.tid())?;
-    let ignored = status.ignored & TRAP != 0;
+    let ignored = thread_status(thread.pid(), thread.tid())?.ignored & TRAP != 0;
     let mask = thread.signal_mask()?;
     thread.set_signal_mask(mask & !TRAP)?;
-    memory.write(breakpoint, &[BREAKPOINT])?;
-    let end = run(thread, &memory, breakpoint, state_address);
+    memory.write(change.address, change.code())?;
+    let end = run(thread, memory, change, state_address);
     match end {
-        Ok(LoaderStop::Consistent) => memory.write(breakpoint, &original)?,
-        // That failure is the one to tell.
-        Err(_) => drop(memory.write(breakpoint, &original)),
+        Ok(LoaderStop::Consistent) => memory.write(change.address, &change.original)?,
+        Err(_) => drop(memory.write(change.address, &change.original)),
         Ok(LoaderStop::Executed) => thread.set_signal_mask(mask)?,
         Ok(LoaderStop::Exited(_) | LoaderStop::Killed { .. }) => {}
     }
     if let Ok(LoaderStop::Consistent) = end {
-        if let Some(end) = gone(thread.settle_suppressing()?) {
-            return Ok(end);
-        }
         if ignored {
-            ignore_trap(thread, &memory)?;
+            ignore_trap(thread, memory)?;
         }
         thread.set_signal_mask(mask)?;
-        // Of a call that a seccomp filter refuses, a trap behind it would tell nothing; and a SIGTRAP that is blocked and
-        // waits would go with it.
-        thread.may_trap = !ignored && mask & TRAP == 0 && status.seccomp == 0;
     }
     end
 }
@@ -68,33 +201,69 @@ pub fn run_to_loader_consistent(
 fn run(
     thread: &mut Thread,
     memory: &Memory,
-    breakpoint: u64,
+    change: &LoaderChange,
     state_address: u64,
 ) -> Result<LoaderStop> {
-    thread.resume()?;
+    let mut calling = false;
     loop {
+        if change.is_call() {
+            thread.resume_to_system_call()?;
+        } else {
+            thread.resume()?;
+        }
         match thread.wait()? {
-            Event::Stopped(Stop::Signal(libc::SIGTRAP)) => {
+            Event::Stopped(Stop::SystemCall) => {
+                let registers = thread.registers()?;
+                let is_ours = registers.rip == change.address + BEHIND_CALL;
+                calling = is_ours && !calling;
+                // Its registers can be set where the call ends.
+                if is_ours && !calling && is_consistent(memory, state_address, &registers)? {
+                    let word = |index: u64| memory.read_word(registers.rsp + index * 8);
+                    return arrive(
+                        thread,
+                        Registers {
+                            r11: word(0)?,
+                            rcx: word(1)?,
+                            rax: word(2)?,
+                            rip: word(3)?,
+                            rsp: registers.rsp + 4 * 8,
+                            orig_rax: u64::MAX,
+                            ..registers
+                        },
+                    );
+                }
+            }
+            Event::Stopped(Stop::Signal(libc::SIGTRAP)) if !change.is_call() => {
                 let mut registers = thread.registers()?;
-                if registers.rip != breakpoint.wrapping_add(1) {
-                    thread.resume()?;
+                if registers.rip != change.address + 1 {
                     continue;
                 }
                 registers.rip = memory.read_word(registers.rsp)?;
                 registers.rsp = registers.rsp.wrapping_add(8);
-                thread.set_registers(&registers)?;
-                let mut state = [0; 4];
-                memory.read(state_address, &mut state)?;
-                if i32::from_le_bytes(state) == CONSISTENT && registers.fs_base != 0 {
-                    return Ok(LoaderStop::Consistent);
+                if is_consistent(memory, state_address, &registers)? {
+                    return arrive(thread, registers);
                 }
-                thread.resume_suppressing()?;
+                thread.set_registers(&registers)?;
+                if let Some(end) = gone(thread.settle_suppressing()?) {
+                    return Ok(end);
+                }
             }
             Event::Stopped(Stop::Executed) => return Ok(LoaderStop::Executed),
-            Event::Stopped(_) => thread.resume()?,
+            Event::Stopped(_) => {}
             event @ Event::Ended(_) => return gone(event).context("the thread has vanished"),
         }
     }
+}
+
+fn is_consistent(memory: &Memory, state_address: u64, registers: &Registers) -> Result<bool> {
+    let mut state = [0; 4];
+    memory.read(state_address, &mut state)?;
+    Ok(i32::from_le_bytes(state) == CONSISTENT && registers.fs_base != 0)
+}
+
+fn arrive(thread: &mut Thread, registers: Registers) -> Result<LoaderStop> {
+    thread.set_registers(&registers)?;
+    Ok(gone(thread.settle_suppressing()?).unwrap_or(LoaderStop::Consistent))
 }
 
 fn gone(event: Event) -> Option<LoaderStop> {
@@ -124,4 +293,35 @@ fn ignore_trap(thread: &mut Thread, memory: &Memory) -> Result<()> {
     let arguments = [libc::SIGTRAP as u64, address, 0, 8, 0, 0];
     thread.remote_system_call(gadget, libc::SYS_rt_sigaction, arguments)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_a_return_and_padding() {
+        // glibc, musl, and glibc with branch protection.
+        let glibc = [
+            0xc3, 0x66, 0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0, 0x0f, 0x1f,
+        ];
+        let musl = [
+            0xc3, 0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0, 0x0f, 0x1f, 0x44,
+        ];
+        let marked = [
+            0xf3, 0x0f, 0x1e, 0xfa, 0xc3, 0x66, 0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0,
+        ];
+        for code in [glibc, musl, marked] {
+            assert!(only_returns(&code), "{code:x?}");
+        }
+        let followed = [
+            0xc3, 0x48, 0x8d, 5, 0, 0, 0, 0, 0xc3, 0x90, 0x90, 0x90, 0x90, 0x90,
+        ];
+        let longer = [
+            0x31, 0xc0, 0xc3, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90,
+        ];
+        for code in [followed, longer] {
+            assert!(!only_returns(&code), "{code:x?}");
+        }
+    }
 }

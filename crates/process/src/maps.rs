@@ -1,5 +1,5 @@
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -230,20 +230,28 @@ pub fn modules_among(mappings: Vec<Mapping>) -> Vec<Module> {
 /// Opens the very file that `module` was mapped from, even if the process sees another file system than we do, or the
 /// path names another file by now.
 pub fn open_module(pid: i32, module: &Module) -> Result<File> {
+    let path = module_file(pid, module)?;
+    File::open(&path).with_context(|| format!("cannot open {}", module.path.display()))
+}
+
+/// A path by which we open that file.
+pub fn module_file(pid: i32, module: &Module) -> Result<PathBuf> {
     let Some(first) = module.mappings.first() else {
         bail!("module without mappings")
     };
-    // Following this link needs a capability; it is exact.
-    let link = format!("/proc/{pid}/map_files/{:x}-{:x}", first.start, first.end);
-    if let Ok(file) = File::open(link) {
-        return Ok(file);
-    }
-    let path = in_root(pid, &module.path);
-    let executable = PathBuf::from(format!("{}/exe", directory(pid)));
+    let process = directory(pid);
+    // Following the last needs a capability; it is exact.
+    let mapped = format!("{process}/map_files/{:x}-{:x}", first.start, first.end);
+    let paths = [
+        module.path.clone(),
+        in_root(pid, &module.path),
+        format!("{process}/exe").into(),
+        mapped.into(),
+    ];
     let mut failure = None;
-    for path in [path, executable] {
-        match File::open(&path) {
-            Ok(file) if is_file_of(pid, module, &file) => return Ok(file),
+    for path in paths {
+        match fs::metadata(&path) {
+            Ok(found) if is_file_of(pid, module, &path, &found) => return Ok(path),
             Ok(_) => {}
             Err(error) => failure = failure.or(Some(error)),
         }
@@ -261,10 +269,7 @@ pub fn open_module(pid: i32, module: &Module) -> Result<File> {
 
 /// Device and inode decide where they agree. Some file systems (overlayfs, btrfs) show other numbers in `maps` than in
 /// `stat`; there the first page of the file must be what is mapped.
-fn is_file_of(pid: i32, module: &Module, file: &File) -> bool {
-    let Ok(found) = file.metadata() else {
-        return false;
-    };
+fn is_file_of(pid: i32, module: &Module, path: &Path, found: &Metadata) -> bool {
     if (found.dev(), found.ino()) == (module.device, module.inode) {
         return true;
     }
@@ -275,6 +280,9 @@ fn is_file_of(pid: i32, module: &Module, file: &File) -> bool {
         return false;
     }
     let length = found.len().min(4096) as usize;
+    let Ok(file) = File::open(path) else {
+        return false;
+    };
     let (mut on_disk, mut mapped) = (vec![0; length], vec![0; length]);
     let read = |memory: Memory, mapped: &mut [u8]| memory.read(first.start, mapped);
     length > 0

@@ -4,6 +4,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, bail};
+use nopal_beside::both;
 
 use crate::Pages;
 use crate::information::directory;
@@ -144,15 +145,9 @@ impl Memory {
             patch()
         } else {
             // Most of the time goes into the process's own copies of its pages, which the kernel makes one by one.
-            std::thread::scope(|scope| {
-                let theirs = scope.spawn(patch);
-                let mut failures = patch();
-                match theirs.join() {
-                    Ok(theirs) => failures.extend(theirs),
-                    Err(_) => bail!("patching failed"),
-                }
-                Ok(failures)
-            })?
+            let (mut failures, others) = both(patch, patch);
+            failures.extend(others);
+            failures
         };
         let mut outcomes = vec![Outcome::Written; patches.len()];
         for (index, failure) in failures {

@@ -166,7 +166,7 @@ pub fn examine(pid: i32) -> Result<Examined, StopError> {
     let memory = OpenOptions::new()
         .read(true)
         .write(true)
-        .open(format!("/proc/{pid}/mem"));
+        .open(format!("{}/mem", directory(pid)));
     if memory.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
         return Err(StopError::NotPermitted(barrier(pid)));
     }
@@ -178,9 +178,9 @@ pub fn examine(pid: i32) -> Result<Examined, StopError> {
         .into_iter()
         .filter_map(|tid| thread_status(pid, tid).ok())
         .any(|thread| thread.seccomp != 0);
-    let namespace = |pid: i32| fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
+    let namespace = |pid: i32| fs::read_link(format!("{}/ns/mnt", directory(pid))).ok();
     let root = |pid: i32| {
-        let root = fs::metadata(format!("/proc/{pid}/root/")).ok()?;
+        let root = fs::metadata(format!("{}/root/", directory(pid))).ok()?;
         Some((root.dev(), root.ino()))
     };
     let own = std::process::id() as i32;

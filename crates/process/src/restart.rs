@@ -3,7 +3,8 @@
 use anyhow::Result;
 
 use crate::blocked::blocked;
-use crate::{Memory, Registers, Thread};
+use crate::way_back::WayBack;
+use crate::{Memory, Registers, Thread, find_system_call_gadget};
 
 /// The kernel's own word for "fail with `EINTR` if a handler runs, else repeat". Programs never see it.
 const ERESTARTNOHAND: i64 = 514;
@@ -48,6 +49,9 @@ const NEVER_REPEATED: [i64; 25] = [
 /// `orig_rax` is the number only if the kernel was entered by a system call and no handler has run since.
 pub(crate) fn wind_back(thread: &mut Thread) -> Result<()> {
     let mut registers = thread.registers()?;
+    if has_submitted(&registers) && is_after_system_call(thread, &registers) {
+        return wait_on(thread, &registers);
+    }
     let number = registers.orig_rax as i64;
     let failed = registers.rax as i64 == -i64::from(libc::EINTR);
     if failed && NEVER_REPEATED.contains(&number) && is_after_system_call(thread, &registers) {
@@ -55,6 +59,41 @@ pub(crate) fn wind_back(thread: &mut Thread) -> Result<()> {
         thread.set_registers(&registers)?;
     }
     Ok(())
+}
+
+/// Whether an `io_uring_enter` has submitted all that it was to submit, and was to wait then: an interruption ends the
+/// wait, and the call returns the number.
+fn has_submitted(registers: &Registers) -> bool {
+    const GET_EVENTS: u64 = 1;
+    let submitted = registers.rax as u32;
+    registers.orig_rax as i64 == libc::SYS_io_uring_enter
+        && submitted > 0
+        && registers.rax == u64::from(registers.rsi as u32)
+        && registers.rdx as u32 > 0
+        && registers.r10 & GET_EVENTS != 0
+}
+
+/// Lets the thread wait in a call that submits nothing more, from which it goes on as from its own. The call returns at
+/// once if there is nothing to wait for any more.
+fn wait_on(thread: &mut Thread, registers: &Registers) -> Result<()> {
+    let gadget = find_system_call_gadget(thread.pid())?;
+    let returned = Registers {
+        orig_rax: u64::MAX,
+        ..*registers
+    };
+    let mask = thread.signal_mask()?;
+    // Where there is no room for the way back, the wait has ended early.
+    let Some(way_back) = WayBack::prepare(thread, gadget, &returned, mask)? else {
+        return Ok(());
+    };
+    thread.set_registers(&Registers {
+        rip: gadget.call,
+        rsp: way_back.stack_pointer,
+        rax: registers.orig_rax,
+        rsi: 0,
+        orig_rax: u64::MAX,
+        ..*registers
+    })
 }
 
 /// Whether a thread sleeps in a call that fails when a signal is pending.

@@ -31,7 +31,15 @@ impl Stopped {
     pub fn search_stacks(&self, ranges: &[Range<u64>], elsewhere: u64) -> Result<Search> {
         let maps = maps(self.pid())?;
         let mut reader = Reader::new(self.pid(), ranges)?;
-        let stacks = live_stacks(&maps, &self.positions()?);
+        let memory = Memory::open(self.pid())?;
+        let mut positions = self.positions()?;
+        for position in &mut positions {
+            // A control block begins with its own address. A program may have its thread pointer lead elsewhere.
+            position.fs_base = position
+                .fs_base
+                .filter(|block| memory.read_word(*block).is_ok_and(|word| word == *block));
+        }
+        let stacks = live_stacks(&maps, &positions);
         for stack in &stacks {
             reader.read(stack.live.clone(), u64::MAX)?;
         }

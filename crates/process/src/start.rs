@@ -1,6 +1,7 @@
 //! What this process was given when it began, which a program that it launches must be given, too.
 
 use std::ptr;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Signals that a program may neither handle nor ignore, or that libc keeps for itself.
@@ -10,6 +11,24 @@ const SIGNALS: i32 = 64;
 static IGNORED: AtomicU64 = AtomicU64::new(0);
 static BLOCKED: AtomicU64 = AtomicU64::new(0);
 static CLOSED: AtomicU64 = AtomicU64::new(0);
+
+/// What a limit of may end or hinder us.
+const RESOURCES: [libc::__rlimit_resource_t; 8] = [
+    libc::RLIMIT_CPU,
+    libc::RLIMIT_FSIZE,
+    libc::RLIMIT_DATA,
+    libc::RLIMIT_STACK,
+    libc::RLIMIT_NPROC,
+    libc::RLIMIT_NOFILE,
+    libc::RLIMIT_MEMLOCK,
+    libc::RLIMIT_AS,
+];
+
+/// The limits that this process was given, before it lifted them.
+static LIMITS: OnceLock<[libc::rlimit; RESOURCES.len()]> = OnceLock::new();
+
+/// More files than a session has open; the kernel does not allow any number.
+const FILES: u64 = 1 << 16;
 
 /// Rust's runtime, before `main`, ignores SIGPIPE and opens descriptors 0 to 2 if they are closed. This comes before.
 #[used]
@@ -38,7 +57,43 @@ extern "C" fn remember() {
     CLOSED.store(closed, Ordering::Relaxed);
 }
 
-/// The state of signals and descriptors that the shell, or whoever started us, gave us.
+fn limit(resource: libc::__rlimit_resource_t) -> libc::rlimit {
+    let mut limit = libc::rlimit {
+        rlim_cur: libc::RLIM_INFINITY,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    // SAFETY: the kernel fills the structure in.
+    unsafe { libc::getrlimit(resource, &raw mut limit) };
+    limit
+}
+
+/// Raises this process's own limits as far as it may, and has none of them end it. Programs that it launches get those
+/// that it was given.
+pub fn lift_limits() {
+    for signal in [libc::SIGXFSZ, libc::SIGXCPU] {
+        // SAFETY: no handler is installed.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
+    let given = LIMITS.get_or_init(|| RESOURCES.map(limit));
+    for (resource, given) in RESOURCES.into_iter().zip(given) {
+        let wanted = match resource {
+            libc::RLIMIT_NOFILE => given.rlim_max.max(FILES),
+            _ => libc::RLIM_INFINITY,
+        };
+        let raise = |to| {
+            let limit = libc::rlimit {
+                rlim_cur: to,
+                rlim_max: to,
+            };
+            // SAFETY: a system call on a structure of ours.
+            unsafe { libc::setrlimit(resource, &raw const limit) == 0 }
+        };
+        // Only root may go beyond the hard limit.
+        let _ = raise(wanted) || raise(given.rlim_max);
+    }
+}
+
+/// The state of signals, descriptors and limits that the shell, or whoever started us, gave us.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Start {
     ignored: u64,
@@ -69,6 +124,13 @@ impl Start {
         for descriptor in (0..3).filter(|descriptor| self.closed & 1 << descriptor != 0) {
             // SAFETY: what the Rust runtime opened there, nobody in this child needs.
             unsafe { libc::close(descriptor) };
+        }
+        for (resource, given) in RESOURCES
+            .into_iter()
+            .zip(LIMITS.get().into_iter().flatten())
+        {
+            // SAFETY: a system call on a structure of ours.
+            unsafe { libc::setrlimit(resource, given) };
         }
         swap_mask(Some(self.blocked));
     }

@@ -40,8 +40,8 @@ pub struct Thread {
     stop: Option<Stop>,
     ended: Option<Ending>,
     detached: bool,
-    /// A trap would change nothing of how the process handles SIGTRAP, until the thread runs on.
-    pub(crate) may_trap: bool,
+    /// Where on the thread's stack a frame may be that leads it back, until it runs on.
+    pub(crate) place: Option<u64>,
     options: Options,
     /// ptrace obeys only the OS thread that seized: not `Send`.
     local: PhantomData<*mut ()>,
@@ -67,7 +67,7 @@ impl Thread {
             stop: None,
             ended: None,
             detached: false,
-            may_trap: false,
+            place: None,
             options,
             local: PhantomData,
         })
@@ -188,7 +188,7 @@ impl Thread {
 
     /// Goes on as if the stop had not been: a signal is delivered, a stopped process remains stopped.
     pub fn resume(&mut self) -> Result<()> {
-        self.may_trap = false;
+        self.place = None;
         match self.stop {
             Some(Stop::Group(_)) => self.restart(libc::PTRACE_LISTEN, 0),
             Some(Stop::Signal(signal)) => self.restart(libc::PTRACE_CONT, signal),
@@ -198,13 +198,13 @@ impl Thread {
 
     /// Goes on without the signal for which the thread stopped.
     pub fn resume_suppressing(&mut self) -> Result<()> {
-        self.may_trap = false;
+        self.place = None;
         self.restart(libc::PTRACE_CONT, 0)
     }
 
     /// As [`Thread::resume`], up to the next entry or exit of a system call.
     pub fn resume_to_system_call(&mut self) -> Result<()> {
-        self.may_trap = false;
+        self.place = None;
         match self.stop {
             Some(Stop::Group(_)) => self.restart(libc::PTRACE_LISTEN, 0),
             Some(Stop::Signal(signal)) => self.restart(libc::PTRACE_SYSCALL, signal),

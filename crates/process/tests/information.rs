@@ -92,7 +92,7 @@ fn a_process_whose_first_thread_has_ended_is_alive_and_can_be_looked_at() {
     let gadget = nopal_process::find_system_call_gadget(pid).unwrap();
     nopal_process::Memory::open(pid)
         .unwrap()
-        .read(gadget, &mut [0; 2])
+        .read(gadget.call, &mut [0; 2])
         .unwrap();
     drop(stopped);
 }

@@ -188,7 +188,7 @@ fn to_consistent(thread: &mut Thread) -> LoaderStop {
     let breakpoint = base + loader_symbol("_dl_debug_state");
     // struct r_debug: version, map, breakpoint, state
     let state = base + loader_symbol("_r_debug") + 24;
-    run_to_loader_consistent(thread, breakpoint, state).unwrap()
+    run_to_loader_consistent(thread, breakpoint, state, |_| {}).unwrap()
 }
 
 fn loaded() -> Program {

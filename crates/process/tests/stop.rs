@@ -55,6 +55,24 @@ fn calls_with_timeouts_neither_fail_nor_end_early_under_a_thousand_stops() {
     assert_eq!(running.line(), "0 complaints about 29 calls");
 }
 
+#[test]
+fn what_was_submitted_is_waited_for_under_two_hundred_stops() {
+    let program = compile("submitting");
+    let mut running = Running::start(&program, &[]);
+    let line = running.line();
+    if line == "no ring" {
+        return;
+    }
+    assert_eq!(line, "ready");
+    for round in 0..200 {
+        let stopped = Stopped::stop(running.pid(), PATIENCE).unwrap();
+        assert!(stopped.detach_all().is_empty());
+        std::thread::sleep(Duration::from_micros(round * 977 % 3000));
+    }
+    running.tell(".");
+    assert_eq!(running.line(), "0 early");
+}
+
 /// An ignored signal is thrown away, but not if the thread that it is sent to is traced: then another one wakes.
 #[test]
 fn ignored_signals_wake_nobody() {

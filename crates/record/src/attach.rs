@@ -2,18 +2,19 @@
 
 use crate::collecting::notes::{self, note};
 use crate::guardian::GUARDIAN;
+use crate::launch::ensure_not_go;
 use crate::memory::control_block;
 use crate::memory::own_memory::OwnMemory;
 use crate::places::fitting::Planned;
+use crate::places::modules::executed;
 use crate::session::Session;
 use crate::text::change::Change;
 use crate::text::journal::Journal;
 use crate::text::remove::{PATIENCE, remove};
 use crate::traced::{Traced, Workshop, under_new_filter};
 use anyhow::{Context, Result, bail, ensure};
-use nopal_process::{StopError, Stopped};
+use nopal_process::{Memory, StopError, Stopped, Thread};
 use nopal_symbols::Image;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// How long the guardian of a killed session may take.
@@ -44,12 +45,8 @@ pub fn refuse_what_cannot_be(process: i32) -> Result<()> {
         "a seccomp filter decides on the system calls of the process, and may kill it for those that nopal needs; \
          root can suspend the filter meanwhile"
     );
-    let image = Image::open(Path::new(&format!("/proc/{process}/exe")))?;
-    ensure!(
-        !image.is_go(),
-        "this is a Go program: its stacks move, and its functions jump back to their own entries"
-    );
-    Ok(())
+    let image = Image::open(&executed(process))?;
+    ensure_not_go(&image, &"this")
 }
 
 /// Takes out what a session left in a process that was killed together with its guardian. Whether there was anything.
@@ -117,13 +114,13 @@ impl Session {
             writer: &self.shared.writer,
             warnings: &mut self.warnings,
         };
-        note(&self.shared.writer, &notes::process(process))?;
-        workshop.files.tell(workshop.writer)?;
         let Planned { modules, imports } = planned;
+        note(&self.shared.writer, &notes::process(process, &modules))?;
+        workshop.files.tell(workshop.writer)?;
         workshop.want_statics(&modules);
         workshop.files.place_probes(&modules, workshop.writer)?;
         let (mut traced, chosen) = {
-            let mut stopped = Stopped::stop(process, PATIENCE)?;
+            let mut stopped = stop_where_libc_is(process)?;
             let thread = stopped
                 .keep_one()
                 .context("no thread of the process can be stopped")?;
@@ -150,9 +147,35 @@ impl Session {
     }
 }
 
+/// Stops one thread where its thread pointer leads to its control block: a program may have put it elsewhere for a while.
+fn stop_where_libc_is(process: i32) -> Result<Stopped> {
+    const ATTEMPTS: u32 = 100;
+    let memory = Memory::open(process)?;
+    let is_there = |thread: &Thread| {
+        let number = control_block::own_number(process, thread.tid())?;
+        control_block::thread_slot(&memory, thread.fs_base()?, number)
+    };
+    for _ in 1..ATTEMPTS {
+        let mut stopped = Stopped::stop(process, PATIENCE)?;
+        if stopped
+            .keep_one()
+            .is_none_or(|thread| is_there(thread).is_ok())
+        {
+            return Ok(stopped);
+        }
+        drop(stopped);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Stopped::stop(process, PATIENCE)
+}
+
 fn insert(traced: &mut Traced, changes: Vec<Change>, workshop: &mut Workshop) -> Result<()> {
     let mut stopped = Stopped::stop(traced.process, PATIENCE)?;
-    control_block::verify(&stopped, &traced.memory, &traced.places)?;
+    for thread in control_block::note_threads(&stopped, &traced.memory, &traced.places)? {
+        workshop.warnings.push(format!(
+            "thread {thread} is not recorded while it has no control block of its own as libc makes them"
+        ));
+    }
     let waiting = traced.insert_stopped(&mut stopped, changes, workshop)?;
     stopped.detach_all();
     let waiting = traced.insert(waiting, workshop)?;

@@ -7,6 +7,7 @@ use crate::memory::region::Region;
 use crate::text::journal::Journal;
 use crate::text::remove::{processes_with, remove};
 use anyhow::{Context, Result, ensure};
+use nopal_process::{LoaderChange, Memory};
 use nopal_trace::{Note, Writer};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
@@ -26,6 +27,22 @@ pub const GUARDIAN: &str = "nopal-guardian";
 
 /// In place of the number of a process.
 const DISMISSED: i32 = 0;
+/// The same: the region of an inode is no process's any more, and its records are written.
+const FORGET: i32 = -1;
+
+/// What the tool says.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+struct Message {
+    process: i32,
+    /// How much of `original` stands at `address` in its loader, where that is being changed.
+    length: u32,
+    address: u64,
+    original: [u8; 32],
+    /// Of what is to be forgotten; and events that were lost there.
+    inode: u64,
+    lost: u64,
+}
 
 impl Guardian {
     /// Starts it. The tool must have one thread only.
@@ -68,8 +85,37 @@ impl Guardian {
     pub fn watch(&mut self, region: &Region) {
         region.set_owners(std::process::id() as i32, self.process);
         // A guardian that is gone guards no more, but the recording goes on.
-        let told = send(&self.line, region.process(), Some(region.file()));
+        let message = Message {
+            process: region.process(),
+            ..Message::default()
+        };
+        let told = send(&self.line, message, Some(region.file()));
         self.unanswered += usize::from(told.is_ok());
+    }
+
+    /// No process has a region any more, and all that was recorded there is written.
+    pub fn forget(&mut self, region: &Region) {
+        let message = Message {
+            process: FORGET,
+            inode: region.inode(),
+            lost: region.lost(),
+            ..Message::default()
+        };
+        // It would find nothing there, either.
+        let _ = send(&self.line, message, None);
+    }
+
+    /// Before the text of a loader is changed to wait for it.
+    pub fn tell_of_loader(&self, change: &LoaderChange) {
+        let mut message = Message {
+            process: change.pid,
+            address: change.address,
+            length: change.original.len() as u32,
+            ..Message::default()
+        };
+        message.original[..change.original.len()].copy_from_slice(&change.original);
+        // A guardian that is gone guards no more, but the recording goes on.
+        let _ = send(&self.line, message, None);
     }
 
     /// When this returns, the guardian has mapped all memory that it was told of. By that, another nopal knows that it
@@ -96,29 +142,28 @@ impl Guardian {
 
     /// Everything is in order.
     pub fn dismiss(&mut self) {
-        let _ = send(&self.line, DISMISSED, None);
+        let _ = send(&self.line, Message::default(), None);
         // SAFETY: waits for our own child; the status is not wanted.
         unsafe { libc::waitpid(self.process, std::ptr::null_mut(), 0) };
     }
 }
 
-fn send(line: &OwnedFd, process: i32, region: Option<BorrowedFd>) -> Result<()> {
-    let mut number = process.to_ne_bytes();
+fn send(line: &OwnedFd, mut message: Message, region: Option<BorrowedFd>) -> Result<()> {
     let mut part = libc::iovec {
-        iov_base: number.as_mut_ptr().cast(),
-        iov_len: number.len(),
+        iov_base: (&raw mut message).cast(),
+        iov_len: size_of::<Message>(),
     };
     let mut control = [0u64; 8];
     // SAFETY: the message and all it points to live through the call; CMSG_* stay within `control`.
     let sent = unsafe {
-        let mut message: libc::msghdr = std::mem::zeroed();
-        message.msg_iov = &mut part;
-        message.msg_iovlen = 1;
+        let mut whole: libc::msghdr = std::mem::zeroed();
+        whole.msg_iov = &mut part;
+        whole.msg_iovlen = 1;
         if let Some(region) = region {
             let bytes = size_of::<i32>() as u32;
-            message.msg_control = control.as_mut_ptr().cast();
-            message.msg_controllen = libc::CMSG_SPACE(bytes) as usize;
-            let header = libc::CMSG_FIRSTHDR(&message);
+            whole.msg_control = control.as_mut_ptr().cast();
+            whole.msg_controllen = libc::CMSG_SPACE(bytes) as usize;
+            let header = libc::CMSG_FIRSTHDR(&whole);
             (*header).cmsg_level = libc::SOL_SOCKET;
             (*header).cmsg_type = libc::SCM_RIGHTS;
             (*header).cmsg_len = libc::CMSG_LEN(bytes) as usize;
@@ -126,50 +171,68 @@ fn send(line: &OwnedFd, process: i32, region: Option<BorrowedFd>) -> Result<()> 
                 .cast::<i32>()
                 .write_unaligned(region.as_raw_fd());
         }
-        libc::sendmsg(line.as_raw_fd(), &message, libc::MSG_NOSIGNAL)
+        libc::sendmsg(line.as_raw_fd(), &whole, libc::MSG_NOSIGNAL)
     };
     ensure!(
-        sent == number.len() as isize,
+        sent == size_of::<Message>() as isize,
         "{}",
         std::io::Error::last_os_error()
     );
     Ok(())
 }
 
-/// The number of a process and the descriptor that came with it; `None` when the other end is closed.
-fn receive(line: &OwnedFd) -> Option<(i32, Option<OwnedFd>)> {
-    let mut number = [0u8; 4];
+/// A message and the descriptor that came with it; `None` when the other end is closed.
+fn receive(line: &OwnedFd) -> Option<(Message, Option<OwnedFd>)> {
+    let mut message = Message::default();
     let mut part = libc::iovec {
-        iov_base: number.as_mut_ptr().cast(),
-        iov_len: number.len(),
+        iov_base: (&raw mut message).cast(),
+        iov_len: size_of::<Message>(),
     };
     let mut control = [0u64; 8];
     // SAFETY: as in `send`; a descriptor that arrives is new and ours.
     let file = unsafe {
-        let mut message: libc::msghdr = std::mem::zeroed();
-        message.msg_iov = &mut part;
-        message.msg_iovlen = 1;
-        message.msg_control = control.as_mut_ptr().cast();
-        message.msg_controllen = size_of_val(&control);
-        if libc::recvmsg(line.as_raw_fd(), &mut message, libc::MSG_CMSG_CLOEXEC) <= 0 {
+        let mut whole: libc::msghdr = std::mem::zeroed();
+        whole.msg_iov = &mut part;
+        whole.msg_iovlen = 1;
+        whole.msg_control = control.as_mut_ptr().cast();
+        whole.msg_controllen = size_of_val(&control);
+        if libc::recvmsg(line.as_raw_fd(), &mut whole, libc::MSG_CMSG_CLOEXEC) <= 0 {
             return None;
         }
-        let header = libc::CMSG_FIRSTHDR(&message);
+        let header = libc::CMSG_FIRSTHDR(&whole);
         let came = !header.is_null() && (*header).cmsg_type == libc::SCM_RIGHTS;
         came.then(|| OwnedFd::from_raw_fd(libc::CMSG_DATA(header).cast::<i32>().read_unaligned()))
     };
-    Some((i32::from_ne_bytes(number), file))
+    Some((message, file))
 }
 
 /// The guardian's life. Nobody listens to its errors: it does what it can.
 fn guard(line: OwnedFd, directory: &Path, tool: u32) {
     leave_the_program_alone();
     let mut regions: Vec<Arc<Region>> = Vec::new();
-    while let Some((process, file)) = receive(&line) {
-        if process == DISMISSED {
-            return;
+    let mut lost = 0;
+    let mut loaders: Vec<LoaderChange> = Vec::new();
+    while let Some((message, file)) = receive(&line) {
+        match message.process {
+            DISMISSED => return,
+            FORGET => {
+                regions.retain(|region| region.inode() != message.inode);
+                lost += message.lost;
+                continue;
+            }
+            _ => {}
         }
-        let region = file.map(|file| Region::open(file, process));
+        if message.length > 0 {
+            // It is over with those before that are not there any more.
+            loaders.retain(LoaderChange::is_there);
+            loaders.push(LoaderChange {
+                pid: message.process,
+                address: message.address,
+                original: message.original[..message.length as usize].to_vec(),
+            });
+            continue;
+        }
+        let region = file.map(|file| Region::open(file, message.process));
         regions.extend(region.and_then(Result::ok).map(Arc::new));
         let has_it = 1u8;
         // SAFETY: one byte of ours. Where the tool is gone, the next message is the end.
@@ -182,9 +245,12 @@ fn guard(line: OwnedFd, directory: &Path, tool: u32) {
             )
         };
     }
+    for loader in &loaders {
+        let _ = loader.take_back();
+    }
     clean_up(&regions);
     nopal_system::remove_left_behind(tool);
-    let _ = complete(directory, &regions);
+    let _ = complete(directory, &regions, lost);
     nopal_serve::remove_dead_names();
 }
 
@@ -238,11 +304,17 @@ fn clean_up(regions: &[Arc<Region>]) {
 fn is_taken_out(process: i32, regions: &[Arc<Region>]) -> bool {
     let mut journals = Journal::read_all(process).unwrap_or_default();
     journals.retain(|journal| regions.iter().any(|region| region.inode() == journal.inode));
-    !journals.is_empty() && journals.iter().all(|journal| remove(journal).is_ok())
+    // A thread that gets no processor may keep jumps in longer than one attempt lasts.
+    let is_out = |journal: &Journal| {
+        let memory = Memory::open(process);
+        memory.is_ok_and(|memory| !journal.changes.iter().any(|change| change.is_made(&memory)))
+    };
+    let remove = |journal: &Journal| remove(journal).is_ok() && is_out(journal);
+    !journals.is_empty() && journals.iter().all(remove)
 }
 
-/// Writes what the tool had not written yet, and how the trace came to end.
-fn complete(directory: &Path, regions: &[Arc<Region>]) -> Result<()> {
+/// Writes what the tool had not written yet, and how the trace came to end. `lost` events are those of other regions.
+fn complete(directory: &Path, regions: &[Arc<Region>], mut lost: u64) -> Result<()> {
     if regions.is_empty() {
         // Nothing was traced yet, and what lies there may be an older trace.
         return Ok(());
@@ -250,7 +322,6 @@ fn complete(directory: &Path, regions: &[Arc<Region>]) -> Result<()> {
     let mut writer = Writer::adopt(directory)?;
     writer.set_readable(nopal_symbols::demangle);
     let mut collector = Collector::new(Keep::All, None);
-    let mut lost = 0;
     for region in regions {
         collector.finish(region, &mut writer)?;
         lost += region.lost();
@@ -279,7 +350,7 @@ mod tests {
         let trace = parent.path().join("trace");
         drop(Writer::create(&trace, notes::session(Vec::new(), Vec::new())).unwrap());
         let before = std::fs::read(trace.join("session/notes")).unwrap();
-        complete(&trace, &[]).unwrap();
+        complete(&trace, &[], 0).unwrap();
         assert_eq!(std::fs::read(trace.join("session/notes")).unwrap(), before);
     }
 }

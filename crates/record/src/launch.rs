@@ -1,18 +1,25 @@
 //! From a command to a process that stands before the first instruction of its libraries and its own.
 
-use crate::memory::control_block::{own_number, thread_words};
+use crate::guardian::Guardian;
+use crate::memory::control_block::{own_number, store_musl_id, thread_slot};
 use crate::memory::own_memory::OwnMemory;
 use crate::memory::region::Question;
 use crate::places::files::Files;
 use crate::places::fitting::Planned;
 use crate::places::modules::{self, openable};
+use crate::places::program;
+use crate::refusal::Refusal;
 use crate::traced::Settings;
 use anyhow::{Context, Result, bail, ensure};
 use nopal_abi::NO_DESCRIPTOR;
-use nopal_process::{Command, Event, Launched, LoaderStop, Mapping, Memory, Stop, Thread};
+use nopal_beside::both;
+use nopal_process::{
+    Command, Event, LaunchError, Launched, LoaderStop, Mapping, Memory, Stop, Thread,
+};
 use nopal_symbols::Image;
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
+use std::fmt::Display;
+use std::fs::{File, Metadata};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -44,20 +51,24 @@ pub struct Arrived {
 /// Brings a process from its exec stop to there, and plans what it loads. `None`: it has ended on the way.
 pub fn arrive(
     thread: &mut Thread,
+    image: Image,
     files: &mut Files,
     settings: &Settings,
+    guardian: &Guardian,
 ) -> Result<Option<Arrived>> {
     let process = thread.pid();
     modules::expect(process, files);
-    if let Start::Ended = to_first_code(thread)? {
-        return Ok(None);
-    }
+    match to_first_code(thread, image, guardian) {
+        Ok(Start::Ended) => return Ok(None),
+        // Whatever it was that could not be read of it.
+        Err(_) if !nopal_process::alive(process) => return Ok(None),
+        other => other?,
+    };
     let maps = nopal_process::maps(process)?;
-    let (own, planned) = std::thread::scope(|scope| {
-        let planned = scope.spawn(|| Planned::of(process, files));
-        (OwnMemory::give(thread, &maps, settings), planned.join())
-    });
-    let planned = planned.unwrap_or_else(|_| bail!("the files cannot be read"));
+    let (own, planned) = both(
+        || OwnMemory::give(thread, &maps, settings),
+        || Planned::of(process, files),
+    );
     let (planned, own) = (planned?, own?);
     Ok(Some(Arrived { maps, own, planned }))
 }
@@ -82,46 +93,67 @@ pub fn find(program: &OsStr) -> Result<Option<PathBuf>> {
     if !is_elf {
         return Ok(None);
     }
-    Image::open(&found).with_context(|| format!("cannot trace {}", found.display()))?;
+    Image::open(&found)
+        .with_context(|| format!("cannot trace {}", found.display()))
+        .map_err(Refusal::program)?;
     Ok(Some(found))
 }
 
-/// Starts `program`, with `words` as its arguments, its name first. `meanwhile` is called while it is executed.
-pub fn launch(program: &OsStr, words: &[OsString], meanwhile: impl FnOnce()) -> Result<Launched> {
-    let command = Command {
+/// Starts a program. `meanwhile` is called while it is executed.
+pub fn launch(command: &Command, meanwhile: impl FnOnce()) -> Result<Launched> {
+    match nopal_process::launch(command, meanwhile) {
+        Err(LaunchError::Fork(error)) => Err(Refusal::alone(command, error.into())),
+        other => other.with_context(|| command.program.display().to_string()),
+    }
+}
+
+/// A program, with `words` as its arguments, its name first.
+pub fn command(program: &OsStr, words: &[OsString]) -> Command {
+    Command {
         program: program.into(),
         arguments: words.to_vec(),
         environment: None,
         directory: None,
-    };
-    nopal_process::launch(&command, meanwhile).with_context(|| program.display().to_string())
+    }
 }
 
-/// Runs a process from its exec stop to where the loader has mapped and bound all libraries, and run nothing of them.
-fn to_first_code(thread: &mut Thread) -> Result<Start> {
+/// Runs a process from its exec stop, with the file `image`, to where the loader has mapped and bound all libraries, and
+/// run nothing of them.
+fn to_first_code(thread: &mut Thread, mut image: Image, guardian: &Guardian) -> Result<Start> {
     loop {
         let process = thread.pid();
-        if traceable(process)?.is_static() {
+        let is_loader = program::is_loader(&image);
+        if image.is_static() && !is_loader {
             match to_control_block(thread)? {
                 Some(start) => return Ok(start),
-                None => continue,
+                None => {
+                    image = traceable(process)?;
+                    continue;
+                }
             }
         }
         let auxiliary = nopal_process::auxiliary(process)?;
-        let loader = nopal_process::modules(process)?
-            .into_iter()
-            .find(|module| Some(module.base) == auxiliary.loader_base)
-            .context("the loader is not mapped")?;
-        let image = Image::open(&openable(process, &loader))?;
-        let address = |name: &str| Some(loader.base + image.symbol(name)?);
+        let mut modules = nopal_process::modules(process)?;
+        let loader = match is_loader {
+            true => program::executed(process, &auxiliary, &modules),
+            false => modules
+                .iter()
+                .position(|module| Some(module.base) == auxiliary.loader_base),
+        };
+        let loader = modules.swap_remove(loader.context("the loader is not mapped")?);
+        let loaders = Image::open(&openable(process, &loader))?;
+        let address = |name: &str| Some(loader.base + loaders.symbol(name)?);
         // musl's loader comes to its `_dl_debug_state` only when it is consistent, whatever it calls its structure: the
         // padding of an ELF file's identification is always 0.
         let state = address("_r_debug").map_or(loader.base + PADDING, |debug| debug + STATE);
-        let consistent = address("_dl_debug_state").context("the loader has no _dl_debug_state")?;
-        let stop = nopal_process::run_to_loader_consistent(thread, consistent, state)?;
+        let consistent =
+            address(program::LOADED).context("the loader does not say what it has loaded")?;
+        let stop = nopal_process::run_to_loader_consistent(thread, consistent, state, |change| {
+            guardian.tell_of_loader(change);
+        })?;
         match stop {
             LoaderStop::Consistent => return Ok(Start::Ready),
-            LoaderStop::Executed => {}
+            LoaderStop::Executed => image = traceable(process)?,
             LoaderStop::Exited(_) | LoaderStop::Killed { .. } => return Ok(Start::Ended),
         }
     }
@@ -130,8 +162,6 @@ fn to_first_code(thread: &mut Thread) -> Result<Start> {
 /// Runs a program without a loader from its exec stop to where its libc has made the control block of the first thread;
 /// nothing but libc's own start has run then. `None`: it executes another program.
 fn to_control_block(thread: &mut Thread) -> Result<Option<Start>> {
-    /// The thread id is stored soon after the call that gives it.
-    const STEPS: u32 = 50;
     /// More than a libc makes before it runs the program.
     const CALLS: u32 = 200;
     let memory = Memory::open(thread.pid())?;
@@ -143,19 +173,19 @@ fn to_control_block(thread: &mut Thread) -> Result<Option<Start>> {
             Event::Stopped(Stop::SystemCall) => {}
             Event::Stopped(_) => continue,
         }
-        for _ in 0..STEPS {
-            let pointer = thread.fs_base()?;
-            if pointer == 0 {
-                break;
-            }
-            let number = own_number(thread.pid(), thread.tid())?;
-            if thread_words(&memory, pointer, number).is_ok() {
-                thread.settle()?;
-                return Ok(Some(Start::Ready));
-            }
-            if thread.step().is_err() {
-                break;
-            }
+        let registers = thread.registers()?;
+        if registers.fs_base == 0 {
+            continue;
+        }
+        let number = own_number(thread.pid(), thread.tid())?;
+        if registers.orig_rax as i64 == libc::SYS_set_tid_address && registers.rax == number as u64
+        {
+            // It may make no other call before the program runs.
+            store_musl_id(&memory, registers.fs_base, number)?;
+        }
+        if thread_slot(&memory, registers.fs_base, number).is_ok() {
+            thread.settle()?;
+            return Ok(Some(Start::Ready));
         }
     }
     bail!("its libc is not known: there is no thread control block as glibc and musl have it")
@@ -163,14 +193,14 @@ fn to_control_block(thread: &mut Thread) -> Result<Option<Start>> {
 
 /// Says what will not work before anything of the program has run.
 pub fn traceable(process: i32) -> Result<Image> {
-    let path = PathBuf::from(format!("/proc/{process}/exe"));
+    startable(process).map_err(Refusal::program)
+}
+
+fn startable(process: i32) -> Result<Image> {
+    let path = modules::executed(process);
     let name = nopal_process::executable(process)?;
     let image = Image::open(&path).with_context(|| format!("cannot trace {}", name.display()))?;
-    ensure!(
-        !image.is_go(),
-        "{} is a Go program: its stacks move, and its functions jump back to their own entries; it cannot be recorded",
-        name.display()
-    );
+    ensure_not_go(&image, &name.display())?;
     let metadata = path.metadata()?;
     // SAFETY: geteuid cannot fail.
     let root = unsafe { libc::geteuid() } == 0;
@@ -183,22 +213,38 @@ pub fn traceable(process: i32) -> Result<Image> {
     Ok(image)
 }
 
+pub fn ensure_not_go(image: &Image, name: &dyn Display) -> Result<()> {
+    ensure!(
+        !image.is_go(),
+        "{name} is a Go program: its stacks move, and its functions jump back to their own entries; it cannot be recorded"
+    );
+    Ok(())
+}
+
 /// Whether the program that a process is about to run can be followed without changing what it does. The path is in
 /// its memory; what it names may change until the kernel looks, so this only avoids what is known to go wrong.
 pub fn may_follow(question: &Question) -> bool {
     let follow = || -> Result<bool> {
         let metadata = program_file(question)?.metadata()?;
-        // SAFETY: geteuid cannot fail.
-        let ours = unsafe { libc::geteuid() };
-        let keeps_rights = metadata.mode() & SET_ID == 0 || ours == 0;
-        Ok(metadata.is_file() && metadata.mode() & 0o111 != 0 && keeps_rights)
+        Ok(metadata.is_file() && metadata.mode() & 0o111 != 0 && keeps_rights(&metadata))
     };
     follow().unwrap_or(false)
 }
 
+/// Whether it is not followed for its rights.
+pub fn is_set_id(question: &Question) -> bool {
+    let metadata = program_file(question).and_then(|path| Ok(path.metadata()?));
+    metadata.is_ok_and(|metadata| metadata.is_file() && !keeps_rights(&metadata))
+}
+
+fn keeps_rights(metadata: &Metadata) -> bool {
+    // SAFETY: geteuid cannot fail.
+    metadata.mode() & SET_ID == 0 || unsafe { libc::geteuid() } == 0
+}
+
 /// A path by which the tool finds the file that a process is about to execute.
 fn program_file(question: &Question) -> Result<PathBuf> {
-    let process = PathBuf::from(format!("/proc/{}", question.process));
+    let process = PathBuf::from(nopal_process::directory(question.process));
     let from = match question.descriptor {
         NO_DESCRIPTOR => process.join("cwd"),
         descriptor => process.join(format!("fd/{descriptor}")),

@@ -203,4 +203,27 @@ pub struct Outcome {
     pub bytes: u64,
     /// Whatever else the user must know, a line each: stacks without mirror, a disk that filled up, …
     pub warnings: Vec<String>,
+    /// Why there is no trace, or no whole one, of a program that ran all the same.
+    pub untraced: Option<String>,
+}
+
+impl Outcome {
+    /// Of a program of which nothing more is known.
+    pub fn without_trace(ended: Ended, why: String) -> Outcome {
+        Outcome {
+            ended,
+            directory: PathBuf::new(),
+            functions: 0,
+            refused: 0,
+            events: 0,
+            system: 0,
+            lost: 0,
+            given_up: 0,
+            snapshots: Vec::new(),
+            muted: 0,
+            bytes: 0,
+            warnings: Vec::new(),
+            untraced: Some(why),
+        }
+    }
 }

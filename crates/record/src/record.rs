@@ -5,24 +5,24 @@ use crate::collecting::collect::{Collector, Keep};
 use crate::collecting::drain::{Drain, Shared};
 use crate::collecting::notes::{self, snapshot};
 use crate::guardian::Guardian;
-use crate::heap;
-use crate::launch::{self, Arrived};
 use crate::memory::own_memory::refuse_without_memory;
 use crate::options::{Options, Outcome, Target, WhenFull};
 use crate::places::choose::{Needed, Wanted};
 use crate::places::files::Files;
 use crate::places::fitting::{Planned, something_is_chosen};
 use crate::places::markers;
+use crate::program;
 use crate::session::Session;
-use crate::session::signals::{Signals, send_signal};
+use crate::session::signals::Signals;
 use crate::session::steer::Handle;
+use crate::session::unfollowed::Unfollowed;
 use crate::traced::Settings;
 use anyhow::{Error, Result, anyhow, bail, ensure};
 use nopal_abi::{WHEN_FULL_BLOCK, WHEN_FULL_DROP};
 use nopal_agent::{DEPTH_LIMIT, Recorder};
 use nopal_analysis::tracers::Tracer;
 use nopal_control::Probe;
-use nopal_process::{ExitWatch, StopError, Thread};
+use nopal_process::{ExitWatch, StopError};
 use nopal_symbols::{Selection, demangle};
 use nopal_system::Kinds;
 use nopal_trace::{Audience, Writer};
@@ -59,123 +59,10 @@ fn begin(
     let settings = settings(options)?;
     match &options.target {
         Target::Program { program, arguments } => {
-            record_program(options, settings, program, arguments, audience, started)
+            program::record(options, settings, program, arguments, audience, started)
         }
         Target::Process(process) => record_process(options, settings, *process, audience, started),
     }
-}
-
-fn record_program(
-    options: &Options,
-    settings: Settings,
-    program: &OsString,
-    arguments: &[OsString],
-    audience: Option<Box<dyn Audience>>,
-    started: impl FnOnce(Handle),
-) -> Result<Outcome> {
-    let found = launch::find(program)?;
-    refuse_without_memory(&settings)?;
-    let words: Vec<OsString> = std::iter::once(program).chain(arguments).cloned().collect();
-    let signals = Signals::before_launch()?;
-    let mut files = Files::new();
-    let mut guarded = None;
-    let launched = launch::launch(program, &words, || {
-        // Before there are other threads, which get the signal mask of this one.
-        let guardian = Guardian::start(&options.directory);
-        guarded = Some(guardian.and_then(|guardian| signals.after_launch().map(|()| guardian)));
-        heap::prepare();
-        if let Some(found) = found {
-            files.expect(found);
-        }
-    });
-    let guarded = guarded.unwrap_or_else(|| bail!("no process was made"));
-    let (mut launched, mut guardian) = match (launched, guarded) {
-        (Ok(launched), Ok(guardian)) => (launched, guardian),
-        (Ok(launched), Err(error)) => {
-            send_signal(launched.pid, libc::SIGKILL);
-            return Err(error);
-        }
-        (Err(error), guarded) => {
-            let _ = guarded.map(|mut guardian| guardian.dismiss());
-            return Err(error);
-        }
-    };
-    let main = ExitWatch::new(launched.pid)?;
-    let thread = &mut launched.thread;
-    let arrived = arrive(options, &settings, &words, audience, thread, &mut files);
-    let (arrived, created) = arrived.inspect_err(|_| {
-        send_signal(launched.pid, libc::SIGKILL);
-        guardian.dismiss();
-    })?;
-    let (mut session, handle) = session(options, settings, created, files, guardian, launched.pid);
-    let begun = match arrived {
-        Some(arrived) => session.begin_at_start(&mut launched.thread, arrived),
-        None => Ok(()),
-    };
-    let begun = begun
-        .and_then(|()| session.could_begin_triggers())
-        .and_then(|()| session.record_system(&[]));
-    if let Err(error) = begun {
-        // It has not run an instruction of its own.
-        send_signal(launched.pid, libc::SIGKILL);
-        session.guardian.dismiss();
-        return Err(error);
-    }
-    // Functions that are not traced yet cannot be while the thread is held here; then the program runs already.
-    let set = session.begin_triggers();
-    started(handle.clone());
-    let _ = launched.thread.detach();
-    if set.is_err()
-        && let Err(error) = session.begin_triggers()
-    {
-        session
-            .warnings
-            .push(format!("no snapshots are taken: {error:#}"));
-    }
-    session.serve(handle);
-    let drain = drain(&session);
-    let (ended, left) = session.run(main, &signals, &drain)?;
-    session.serve_no_more();
-    session.finish(ended, &left, drain)
-}
-
-/// Brings the program to its first code, and begins its trace. What cannot be run, or has nothing of what is asked for,
-/// leaves an older trace where it is.
-fn arrive(
-    options: &Options,
-    settings: &Settings,
-    words: &[OsString],
-    audience: Option<Box<dyn Audience>>,
-    thread: &mut Thread,
-    files: &mut Files,
-) -> Result<(Option<Arrived>, Writer)> {
-    let process = thread.pid();
-    let create = || {
-        launch::traceable(process)?;
-        create(options, words, audience)
-    };
-    let chooses = !(options.only.is_empty()
-        && options.markers.is_empty()
-        && options.snapshot_when.is_empty());
-    if !chooses && settings.probes.is_empty() {
-        return std::thread::scope(|scope| {
-            let created = scope.spawn(create);
-            let arrived = launch::arrive(thread, files, settings);
-            let created = created.join();
-            Ok((
-                arrived?,
-                created.unwrap_or_else(|_| bail!("the trace cannot be begun"))?,
-            ))
-        });
-    }
-    let arrived = launch::arrive(thread, files, settings)?;
-    if let Some(Arrived { planned, .. }) = &arrived {
-        files.have_places(&settings.probes, &planned.modules)?;
-        if chooses {
-            something_is_chosen(options, settings, planned, files)?;
-        }
-    }
-    Ok((arrived, create()?))
 }
 
 fn record_process(
@@ -187,7 +74,7 @@ fn record_process(
 ) -> Result<Outcome> {
     attach::refuse_what_cannot_be(process)?;
     refuse_without_memory(&settings)?;
-    let main = ExitWatch::new(process)?;
+    let mut main = ExitWatch::new(process)?;
     let signals = Signals::before_launch()?;
     let mut guardian = Guardian::start(&options.directory)?;
     signals.after_launch()?;
@@ -207,7 +94,7 @@ fn record_process(
         session.guardian.dismiss();
         return Err(error);
     }
-    let drain = drain(&session);
+    let drain = drain(&session).inspect_err(|_| session.guardian.dismiss())?;
     let attached = session.attach(process, planned);
     if let Err(error) = attached.and_then(|()| session.begin_triggers()) {
         session.let_go(process);
@@ -217,7 +104,15 @@ fn record_process(
     }
     session.serve(handle.clone());
     started(handle);
-    let (ended, left) = session.run(main, &signals, &drain)?;
+    let ran = session.run(&mut main, &signals, &drain);
+    let (ended, left) = match ran {
+        Ok(ran) => ran,
+        Err(error) => {
+            session.let_go(process);
+            session.guardian.dismiss();
+            return Err(drain.stop().err().unwrap_or(error));
+        }
+    };
     session.serve_no_more();
     session.finish(ended, &left, drain)
 }
@@ -234,7 +129,7 @@ fn probe(text: &str) -> Result<Probe> {
     nopal_control::probe(text).map_err(|error| anyhow!("{error}"))
 }
 
-fn session(
+pub(crate) fn session(
     options: &Options,
     settings: Settings,
     writer: Writer,
@@ -255,6 +150,7 @@ fn session(
         traced: HashMap::new(),
         guardian,
         warnings: Vec::new(),
+        unfollowed: Unfollowed::default(),
         asked,
         attached: None,
         main,
@@ -272,7 +168,7 @@ fn session(
     (session, handle)
 }
 
-fn drain(session: &Session) -> Drain {
+pub(crate) fn drain(session: &Session) -> Result<Drain> {
     let keep = if session.options.when_full == WhenFull::Flight {
         Keep::Newest
     } else {
@@ -282,7 +178,7 @@ fn drain(session: &Session) -> Drain {
     Drain::start(session.shared.clone(), collector, &session.settings)
 }
 
-fn create(
+pub(crate) fn create(
     options: &Options,
     command: &[OsString],
     audience: Option<Box<dyn Audience>>,

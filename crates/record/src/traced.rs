@@ -2,24 +2,28 @@
 
 use crate::collecting::notes::{counter, note};
 use crate::memory::arena::{Arena, Wrapping};
-use crate::memory::control_block::{own_number, thread_words};
+use crate::memory::control_block::{own_number, thread_slot};
 use crate::memory::own_memory::{OwnMemory, head_bytes, parts_bytes};
 use crate::memory::region::Region;
 use crate::memory::space::Space;
 use crate::places::choose::{Loaded, Wanted, imported};
 use crate::places::chosen::Chosen;
 use crate::places::files::Files;
+use crate::places::hooks;
 use crate::places::mark::Marked;
 use crate::places::markers;
-use crate::places::modules::{self, entries_only, extent};
+use crate::places::modules::{self, Known, extent};
+use crate::places::signs::{self, entries_only};
 use crate::text::change::Change;
 use crate::text::inserted::Inserted;
 use crate::text::journal::mirrored_parts;
 use anyhow::{Context, Result};
-use nopal_agent::{Immediates, ProcessHead, Recorder, STACK_PART_BYTES, UNWINDERS, UnwinderEntry};
+use nopal_agent::{
+    Immediates, NO_THREAD, ProcessHead, Recorder, STACK_PART_BYTES, UNWINDERS, UnwinderEntry,
+};
 use nopal_control::Probe;
 use nopal_plan::Site;
-use nopal_process::{Mapping, Memory, Thread};
+use nopal_process::{Gadget, Mapping, Memory, Module, Thread};
 use nopal_trace::{Note, Writer};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
@@ -51,8 +55,8 @@ pub struct Places {
     pub(crate) arenas: Vec<Arena>,
     pub(crate) blocks: usize,
     unwinders: Vec<UnwinderEntry>,
-    /// A `syscall` instruction, unless somebody has changed it.
-    pub(crate) gadget: u64,
+    /// Unless somebody has changed it.
+    pub(crate) gadget: Gadget,
 }
 
 impl Places {
@@ -72,6 +76,7 @@ pub struct Traced {
     /// What is mapped, while the process stands still as it did when it began to be traced.
     pub(crate) space: Option<Space>,
     pub modules: Vec<Loaded>,
+    pub(crate) known: Known,
     /// The jumps in the text, by address.
     pub changes: Inserted,
     /// The changes to libraries that were unloaded, by file and base: loaded there again, they find their thunks.
@@ -90,6 +95,8 @@ pub struct Traced {
     /// The blocks with thunks that wrap calls, unless `entry_only`.
     pub(crate) wrapping: Vec<Wrapping>,
     pub entry_only: bool,
+    /// Something in the process follows frame pointers.
+    pub walked: bool,
 }
 
 /// What the parts of a session share with a process while it is changed.
@@ -128,24 +135,25 @@ impl Traced {
         };
         let pointer = thread.fs_base()?;
         let number = own_number(process, thread.tid())?;
-        let (context_slot, thread_slot) = thread_words(&own.memory, pointer, number)?;
+        let thread_slot = thread_slot(&own.memory, pointer, number)?;
+        let threads = own.head + head_bytes() + parts_bytes();
         let depth_limit = settings.depth;
         let immediates = Immediates {
             process: own.head,
             mirror,
-            context_slot,
+            threads,
             thread_slot,
             mark,
             depth_limit,
             ordered: settings.ordered,
+            reads_pointer: nopal_agent::reads_pointer(),
         };
         let fields = ProcessHead {
             region: own.region_at,
             contexts: own.contexts,
             stack_parts: own.head + head_bytes(),
-            thread_pointers: own.head + head_bytes() + parts_bytes(),
+            threads,
             mirror,
-            context_slot,
             thread_slot,
             quiet: u32::from(under_new_filter(process)),
             process: own_number(process, process)? as u32,
@@ -154,6 +162,7 @@ impl Traced {
             ..ProcessHead::default()
         };
         own.memory.write(own.head, as_bytes(&fields))?;
+        own.memory.write(threads, &NO_THREAD.to_le_bytes())?;
         own.region.set_head(own.head);
         let places = Places {
             head: own.head,
@@ -172,6 +181,7 @@ impl Traced {
             places,
             space: Some(space),
             modules: Vec::new(),
+            known: Known::default(),
             changes: Inserted::default(),
             taken_out: Vec::new(),
             probe_sites: HashMap::new(),
@@ -182,6 +192,7 @@ impl Traced {
             recorders: HashMap::new(),
             wrapping: Vec::new(),
             entry_only: !settings.recorder.wraps,
+            walked: false,
         })
     }
 
@@ -197,6 +208,7 @@ impl Traced {
             places,
             space: None,
             modules: self.modules.clone(),
+            known: self.known.clone(),
             changes: self.changes.clone(),
             taken_out: self.taken_out.clone(),
             probe_sites: self.probe_sites.clone(),
@@ -207,23 +219,23 @@ impl Traced {
             recorders: self.recorders.clone(),
             wrapping: self.wrapping.clone(),
             entry_only: self.entry_only,
+            walked: self.walked,
         })
     }
 
-    /// The loader has changed the list of libraries; `thread` waits in the runtime.
-    pub fn libraries_changed(
+    /// The loader has changed the list of libraries, and `modules` are mapped now. Forgets what is gone, and returns
+    /// what is new.
+    pub fn look_at_libraries(
         &mut self,
-        thread: &mut Thread,
+        modules: &[Module],
         workshop: &mut Workshop,
-    ) -> Result<()> {
-        let now = modules::loaded(self.process, workshop)?;
-        let same = |a: &Loaded, b: &Loaded| a.base == b.base && a.file.index == b.file.index;
-        let gone: Vec<Loaded> = self
-            .modules
-            .iter()
-            .filter(|old| !now.iter().any(|new| same(old, new)))
-            .cloned()
-            .collect();
+    ) -> Result<Vec<Loaded>> {
+        let now = modules::loaded(self.process, modules, &mut self.known, workshop)?;
+        let key = |module: &Loaded| (module.base, module.file.index);
+        let there: HashSet<_> = now.iter().map(key).collect();
+        let before: HashSet<_> = self.modules.iter().map(key).collect();
+        let is_gone = |old: &&Loaded| !there.contains(&key(old));
+        let gone: Vec<Loaded> = self.modules.iter().filter(is_gone).cloned().collect();
         for module in &gone {
             let range = extent(module);
             self.taken_out
@@ -243,23 +255,26 @@ impl Traced {
                 },
             )?;
         }
-        self.modules
-            .retain(|old| now.iter().any(|new| same(old, new)));
-        let new: Vec<Loaded> = now
-            .into_iter()
-            .filter(|new| !self.modules.iter().any(|old| same(old, new)))
-            .collect();
-        if new.is_empty() {
-            return Ok(());
-        }
-        let known = self.modules.iter().chain(&new).cloned().collect::<Vec<_>>();
-        workshop.want_statics(&new);
+        self.modules.retain(|old| there.contains(&key(old)));
+        let is_new = |new: &Loaded| !before.contains(&key(new));
+        Ok(now.into_iter().filter(is_new).collect())
+    }
+
+    /// Traces what is new; `thread` stands still in the runtime.
+    pub fn add_libraries(
+        &mut self,
+        new: &[Loaded],
+        thread: &mut Thread,
+        workshop: &mut Workshop,
+    ) -> Result<()> {
+        let known = self.modules.iter().chain(new).cloned().collect::<Vec<_>>();
+        workshop.want_statics(new);
         if let Err(error) = workshop.files.place_probes(&known, workshop.writer) {
             workshop.warnings.push(format!("{error:#}"));
         }
-        let imports = self.imports(&new);
-        let chosen = self.make_room(&new, &imports, thread, workshop)?;
-        let changes = self.add_modules(&new, chosen, &imports, workshop)?;
+        let imports = self.imports(new);
+        let chosen = self.make_room(new, &imports, thread, workshop)?;
+        let changes = self.add_modules(new, chosen, &imports, workshop)?;
         self.insert_at_rest(changes, workshop)?;
         workshop.tell_unplaced();
         self.settle_semaphores(workshop)
@@ -280,7 +295,7 @@ impl Traced {
         imports: &HashSet<u64>,
         workshop: &mut Workshop,
     ) -> Result<Vec<Change>> {
-        self.wrap_for(new, workshop.warnings);
+        self.wrap_for(new, workshop);
         let mut changes = Vec::new();
         for (module, mut chosen) in new.iter().zip(chosen) {
             note(
@@ -369,21 +384,47 @@ impl Traced {
 
     /// Wraps no more calls where `new` modules would come back to other calls' mirrors, or could not unwind through
     /// thunks.
-    fn wrap_for(&mut self, new: &[Loaded], warnings: &mut Vec<String>) {
+    fn wrap_for(&mut self, new: &[Loaded], workshop: &mut Workshop) {
         if self.entry_only {
             return;
         }
+        let begins = self.modules.is_empty();
+        let walks = !self.walked && new.iter().any(|module| module.file.plan.walks_frames);
+        self.walked |= walks;
+        if walks && begins {
+            workshop.warnings.push(signs::FRAMES_ARE_WALKED.into());
+        }
+        let told = new.iter();
+        workshop
+            .warnings
+            .extend(told.filter_map(|new| signs::told(new.file_name(), &new.file.plan)));
         let unknown = new.iter().filter_map(unwinder);
         let unknown = unknown.filter(|entry| !self.places.unwinders.contains(entry));
         let why = if let Some(reason) = new.iter().find_map(entries_only) {
-            reason
+            reason.to_owned()
+        } else if walks && !begins {
+            // Functions that are wrapped already may be among those that it finds.
+            signs::FRAMES_ARE_WALKED_NOW.to_owned()
         } else if self.places.unwinders.len() + unknown.count() > UNWINDERS {
-            MANY_UNWINDERS
+            MANY_UNWINDERS.to_owned()
+        } else if self.asks_elsewhere(new) {
+            signs::HIDES_THUNKS.to_owned()
+        } else if let Some(unread) = workshop.files.unread.first() {
+            format!(
+                "{unread} is not what was loaded any more, and only root can read that: it is not recorded, and of all \
+                 else, entries only"
+            )
         } else {
             return;
         };
         self.entry_only = true;
-        warnings.push(why.into());
+        workshop.warnings.push(why);
+    }
+
+    /// Whether an unwinder asks what nopal does not answer.
+    fn asks_elsewhere(&self, new: &[Loaded]) -> bool {
+        let modules: Vec<&Loaded> = self.modules.iter().chain(new).collect();
+        hooks::asks_elsewhere(&modules, &self.memory)
     }
 
     /// Where nopal's memory is in the process.

@@ -67,6 +67,15 @@ impl Image {
         Image::open_with_debug_directories(path, &[Path::new("/usr/lib/debug")])
     }
 
+    /// Opens the file at `path`, which the names of its functions and what lies beside it know as `known_as`.
+    pub fn open_as(path: &Path, known_as: &Path) -> Result<Image> {
+        let image = Image::open(path)?;
+        Ok(Image {
+            path: known_as.to_owned(),
+            ..image
+        })
+    }
+
     /// As `open`, with other directories that are searched for separate debug files.
     pub fn open_with_debug_directories(path: &Path, directories: &[&Path]) -> Result<Image> {
         Image::parse(path, directories).with_context(|| format!("cannot read {}", path.display()))

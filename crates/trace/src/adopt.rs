@@ -18,26 +18,33 @@ impl Writer {
     /// Opens a trace whose writer was killed, to append what it left. What is half written is cut off. A thread keeps
     /// its file. All packets are read, to know which functions occur.
     pub fn adopt(directory: &Path) -> Result<Writer> {
-        if !directory::is_trace(directory) {
+        if !directory::is_trace(directory)? {
             bail!("{} is not a trace", directory.display());
         }
         let directory = fs::canonicalize(directory).context("cannot find the trace's directory")?;
         let path = directory.join(SESSION);
         let file = directory::open_to_write(&path, false)?;
-        let text = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text = Mapping::open(&path)?;
+        let end = text.hole_from(0) as usize;
         let Notes {
             session,
             uuid,
             notes,
             whole,
+            next,
             ..
-        } = session::parse(&text).with_context(|| format!("cannot read {}", path.display()))?;
+        } = session::parse(&text.bytes()[..end])
+            .with_context(|| format!("cannot read {}", path.display()))?;
+        if !session.has_sums() {
+            bail!("the trace {} is of an older version", directory.display());
+        }
         let mut writer = Writer::new(directory, session, uuid, file)?;
         writer
             .notes
             .set_len(whole as u64)
             .context("cannot cut off a line that is half written")?;
         writer.notes_length = whole as u64;
+        writer.notes_count = next;
         notes.iter().for_each(|note| writer.learn(note));
         for (number, expected) in directory::streams(&writer.directory)?.into_iter().zip(0..) {
             if number != expected {
@@ -52,10 +59,10 @@ impl Writer {
         Ok(writer)
     }
 
-    fn adopt_stream(&mut self, number: usize) -> Result<()> {
+    fn adopt_stream(&mut self, number: u32) -> Result<()> {
         let path = self.directory.join(directory::stream_name(number));
         let file = Mapping::open(&path)?;
-        let expected = Expected::new(THREAD_STREAM, self.uuid, self.session.chunk_bytes);
+        let expected = Expected::new(THREAD_STREAM, number, self.uuid, &self.session);
         let mut packets = Vec::new();
         let whole = index::index(&file, 0, expected, &mut packets, |_| ());
         let length = whole as u64 * 8;
@@ -66,7 +73,7 @@ impl Writer {
             packet.release();
         }
         if let Some(last) = packets.last() {
-            self.streams.thread(last.thread).stream = Some(number);
+            self.streams.thread(last.thread).stream = Some(number as usize);
         }
         let last = packets.last().and_then(|last| index::header(&file, last));
         self.streams.files.push(Stream {

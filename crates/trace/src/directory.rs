@@ -2,10 +2,11 @@
 
 use crate::metadata;
 use anyhow::{Context, Result, bail};
-use std::ffi::OsStr;
+use std::ffi::{CString, OsStr};
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{ErrorKind, Read};
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -15,16 +16,18 @@ pub const NEW_METADATA: &str = ".metadata.new";
 /// In a directory of its own, for the same reason.
 pub const SESSION: &str = "session/notes";
 const SESSION_DIRECTORY: &str = "session";
+/// What notes begin with; `#` is a digit of the check sum.
+const NOTES_BEGINNING: &str = "[\"########\",0,{\"Session\":";
 const STREAM: &str = "stream-";
 /// A trace in a trace: what a flight recorder held at one moment.
 const SNAPSHOT: &str = "snapshot-";
 const PROCESSOR: &str = "cpu-";
 
-pub fn stream_name(number: usize) -> String {
+pub fn stream_name(number: u32) -> String {
     format!("{STREAM}{number}")
 }
 
-pub fn stream_number(name: &OsStr) -> Option<usize> {
+pub fn stream_number(name: &OsStr) -> Option<u32> {
     let number = name.to_str()?.strip_prefix(STREAM)?.parse().ok()?;
     (stream_name(number).as_str() == name).then_some(number)
 }
@@ -57,7 +60,7 @@ pub fn snapshots(directory: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// The numbers of the stream files of threads, in order.
-pub fn streams(directory: &Path) -> Result<Vec<usize>> {
+pub fn streams(directory: &Path) -> Result<Vec<u32>> {
     numbers(directory, stream_number)
 }
 
@@ -75,12 +78,72 @@ fn numbers<N: Ord>(directory: &Path, number: fn(&OsStr) -> Option<N>) -> Result<
     Ok(numbers)
 }
 
+/// What lies where a new trace is to be.
+enum Found {
+    Nothing,
+    Empty,
+    Trace,
+    /// What nopal leaves where it ends before a trace has begun.
+    Unfinished,
+}
+
 /// Makes `directory` an empty one for a new trace. An older trace there becomes `DIRECTORY.old`, in place of another
 /// older trace. Anything else is left as it is, and is an error.
 pub fn prepare(directory: &Path) -> Result<()> {
+    match find(directory)? {
+        Found::Nothing => create(directory),
+        Found::Empty => fs::set_permissions(directory, Permissions::from_mode(0o700))
+            .with_context(|| format!("cannot make {} private", directory.display())),
+        Found::Trace => {
+            move_away(directory)?;
+            create(directory)
+        }
+        Found::Unfinished => {
+            remove_unfinished(directory)?;
+            create(directory)
+        }
+    }
+}
+
+/// An error if [`prepare`] would refuse. Nothing is touched.
+pub fn could_prepare(directory: &Path) -> Result<()> {
+    let found = find(directory)?;
+    if matches!(found, Found::Trace)
+        && let old = old_name(directory)?
+        && fs::symlink_metadata(&old).is_ok()
+    {
+        removable(&old)?;
+    }
+    let inner = matches!(found, Found::Empty);
+    let parent = directory.parent().filter(|_| !inner);
+    let place = if inner {
+        directory
+    } else {
+        parent
+            .filter(|parent| !parent.as_os_str().is_empty())
+            .unwrap_or(Path::new("."))
+    };
+    let name = CString::new(place.as_os_str().as_bytes()).context("a zero byte in a name")?;
+    // SAFETY: a string that lives through the call. Asked by the rights that files are made with.
+    let may = unsafe {
+        libc::faccessat(
+            libc::AT_FDCWD,
+            name.as_ptr(),
+            libc::W_OK | libc::X_OK,
+            libc::AT_EACCESS,
+        )
+    };
+    match may {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error())
+            .with_context(|| format!("cannot create the directory {}", directory.display())),
+    }
+}
+
+fn find(directory: &Path) -> Result<Found> {
     let name = directory.display();
     let found = match fs::symlink_metadata(directory) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return create(directory),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Found::Nothing),
         found => found.with_context(|| format!("cannot look at {name}"))?,
     };
     if found.is_symlink() {
@@ -90,17 +153,65 @@ pub fn prepare(directory: &Path) -> Result<()> {
         bail!("{name} exists and is not a directory");
     }
     if entries(directory)?.is_empty() {
-        return fs::set_permissions(directory, Permissions::from_mode(0o700))
-            .with_context(|| format!("cannot make {name} private"));
+        return Ok(Found::Empty);
     }
-    if !is_trace(directory) {
+    let is_trace = is_trace(directory)?;
+    if !is_trace && !is_unfinished(directory) {
         bail!("{name} exists and is not a trace, so it is not overwritten");
     }
-    if is_being_written(directory)? {
+    if directory.join(SESSION).exists() && is_being_written(directory)? {
         bail!("the trace {name} is being written by another process");
     }
-    move_away(directory)?;
-    create(directory)
+    Ok(if is_trace {
+        Found::Trace
+    } else {
+        Found::Unfinished
+    })
+}
+
+/// Whether nopal has made `directory`, and ended before there was a trace: there are notes, or a place for them, and
+/// nothing else but metadata that was not complete.
+fn is_unfinished(directory: &Path) -> bool {
+    let only = |place: &Path, known: &[&str]| {
+        let known: Vec<PathBuf> = known.iter().map(|name| directory.join(name)).collect();
+        entries(place).is_ok_and(|found| found.iter().all(|entry| known.contains(entry)))
+    };
+    let session = directory.join(SESSION_DIRECTORY);
+    let is_directory = fs::symlink_metadata(&session).is_ok_and(|found| found.is_dir());
+    let begins = |file: File| {
+        let mut beginning = Vec::new();
+        let read = file
+            .take(NOTES_BEGINNING.len() as u64)
+            .read_to_end(&mut beginning);
+        let fits = |(byte, expected): (&u8, u8)| match expected {
+            b'#' => byte.is_ascii_hexdigit(),
+            expected => *byte == expected,
+        };
+        read.is_ok() && beginning.iter().zip(NOTES_BEGINNING.bytes()).all(fits)
+    };
+    let notes = directory.join(SESSION);
+    is_directory
+        && only(directory, &[SESSION_DIRECTORY, NEW_METADATA])
+        && only(&session, &[SESSION])
+        && (!notes.exists() || open(&notes).is_ok_and(begins))
+}
+
+/// Removes what [`is_unfinished`] has found, and nothing else.
+pub fn remove_unfinished(directory: &Path) -> Result<()> {
+    if !is_unfinished(directory) {
+        bail!("{} is not to be removed", directory.display());
+    }
+    let remove = || -> std::io::Result<()> {
+        for file in [SESSION, NEW_METADATA] {
+            match fs::remove_file(directory.join(file)) {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        fs::remove_dir(directory.join(SESSION_DIRECTORY))?;
+        fs::remove_dir(directory)
+    };
+    remove().with_context(|| format!("cannot remove {}", directory.display()))
 }
 
 fn create(directory: &Path) -> Result<()> {
@@ -124,8 +235,8 @@ fn entries(directory: &Path) -> Result<Vec<PathBuf>> {
     entries.with_context(|| format!("cannot read the directory {}", directory.display()))
 }
 
-/// Whether `directory` holds a trace: a `session` and a `metadata` of the right beginning.
-pub fn is_trace(directory: &Path) -> bool {
+/// Whether `directory` holds a trace: a `session` and a `metadata` of the right beginning. An error: one may not look.
+pub fn is_trace(directory: &Path) -> Result<bool> {
     let begins = |file: File| {
         let mut beginning = Vec::new();
         let read = file
@@ -133,10 +244,33 @@ pub fn is_trace(directory: &Path) -> bool {
             .read_to_end(&mut beginning);
         read.is_ok() && beginning == metadata::BEGINNING.as_bytes()
     };
-    open(&directory.join(METADATA)).is_ok_and(begins) && open(&directory.join(SESSION)).is_ok()
+    let [metadata, session] =
+        [METADATA, SESSION].map(|name| unless_denied(open(&directory.join(name))));
+    Ok(metadata?.is_some_and(begins) && session?.is_some())
+}
+
+fn unless_denied(opened: Result<File>) -> Result<Option<File>> {
+    let denied = |error: &anyhow::Error| {
+        let cause = error.downcast_ref::<std::io::Error>();
+        cause.is_some_and(|cause| cause.kind() == ErrorKind::PermissionDenied)
+    };
+    match opened {
+        Err(error) if denied(&error) => Err(error.context("the trace is not readable")),
+        opened => Ok(opened.ok()),
+    }
 }
 
 fn move_away(directory: &Path) -> Result<()> {
+    let old = old_name(directory)?;
+    if fs::symlink_metadata(&old).is_ok() {
+        remove_old(&old)?;
+    }
+    fs::rename(directory, &old)
+        .with_context(|| format!("cannot move {} to {}", directory.display(), old.display()))
+}
+
+/// Where an older trace is kept.
+fn old_name(directory: &Path) -> Result<PathBuf> {
     let Some(name) = directory.file_name() else {
         bail!(
             "the trace {} has no name under which it could be kept",
@@ -145,29 +279,29 @@ fn move_away(directory: &Path) -> Result<()> {
     };
     let mut name = name.to_owned();
     name.push(".old");
-    let old = directory.with_file_name(name);
-    if fs::symlink_metadata(&old).is_ok() {
-        remove_old(&old)?;
-    }
-    fs::rename(directory, &old)
-        .with_context(|| format!("cannot move {} to {}", directory.display(), old.display()))
+    Ok(directory.with_file_name(name))
 }
 
 /// Removes a trace, when nothing else lies beside its files.
 fn remove_old(old: &Path) -> Result<()> {
-    let is_directory = fs::symlink_metadata(old).is_ok_and(|found| found.is_dir());
-    if !is_directory || !is_trace(old) {
-        bail!(
-            "{} is in the way and is not a trace, so it is not overwritten",
-            old.display()
-        );
-    }
-    let (directories, files) = contents(old)?;
+    let (directories, files) = removable(old)?;
     let remove = || {
         files.iter().try_for_each(fs::remove_file)?;
         directories.iter().try_for_each(fs::remove_dir)
     };
     remove().with_context(|| format!("cannot remove the older trace {}", old.display()))
+}
+
+/// What an older trace consists of, if it may be removed.
+fn removable(old: &Path) -> Result<(Vec<PathBuf>, Vec<PathBuf>)> {
+    let is_directory = fs::symlink_metadata(old).is_ok_and(|found| found.is_dir());
+    if !is_directory || !is_trace(old)? && !is_unfinished(old) {
+        bail!(
+            "{} is in the way and is not a trace, so it is not overwritten",
+            old.display()
+        );
+    }
+    contents(old)
 }
 
 /// The directories of a trace, inner ones first, and its files. Anything else in it is an error.
@@ -259,4 +393,18 @@ pub fn lock(session: &File) -> Result<bool> {
 fn is_being_written(directory: &Path) -> Result<bool> {
     let session = open_to_write(&directory.join(SESSION), false)?;
     Ok(!lock(&session)?)
+}
+
+/// Whether another process is seen to write the trace, by one who may only read it.
+pub fn seems_written(directory: &Path) -> bool {
+    let asked = |file: File| {
+        // SAFETY: zeroes are a value of this structure of integers.
+        let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+        lock.l_type = libc::F_WRLCK as libc::c_short;
+        lock.l_whence = libc::SEEK_SET as libc::c_short;
+        // SAFETY: the descriptor is open, and the structure lives through the call.
+        let done = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLK, &mut lock) };
+        done == 0 && lock.l_type != libc::F_UNLCK as libc::c_short
+    };
+    open(&directory.join(SESSION)).is_ok_and(asked)
 }

@@ -1,5 +1,6 @@
 //! The header of a chunk and packet, to and from its words.
 
+use crate::checksum::Sum;
 use crate::layout::{HEADER_WORDS, MAGIC};
 use nopal_abi::ChunkHeader;
 
@@ -14,7 +15,7 @@ pub fn read(words: &[u64; HEADER_WORDS]) -> ChunkHeader {
         packet_bits,
         rest @ ..,
     ] = *words;
-    let [discarded, sequence, process_thread, thread_begin, reserved] = rest;
+    let [discarded, sequence, process_thread, thread_begin, checksum] = rest;
     let mut uuid = [0; 16];
     uuid[..8].copy_from_slice(&uuid_1.to_le_bytes());
     uuid[8..].copy_from_slice(&uuid_2.to_le_bytes());
@@ -31,7 +32,8 @@ pub fn read(words: &[u64; HEADER_WORDS]) -> ChunkHeader {
         process: process_thread as u32,
         thread: (process_thread >> 32) as u32,
         thread_begin,
-        reserved,
+        checksum: checksum as u32,
+        reserved: (checksum >> 32) as u32,
     }
 }
 
@@ -49,8 +51,17 @@ pub fn write(header: &ChunkHeader, words: &mut [u64; HEADER_WORDS]) {
         header.sequence,
         u64::from(header.process) | u64::from(header.thread) << 32,
         header.thread_begin,
-        header.reserved,
+        u64::from(header.checksum) | u64::from(header.reserved) << 32,
     ];
+}
+
+/// What a packet's check sum is: of its records, its header up to the sum, and the number of its file, in this order.
+/// So a packet that is in another file fits as little as one that was changed.
+pub fn checksum(records: Sum, header: &ChunkHeader, file: u32) -> u32 {
+    let mut words = [0; HEADER_WORDS];
+    write(header, &mut words);
+    words[HEADER_WORDS - 1] = u64::from(file);
+    records.words(&words).value()
 }
 
 /// What every packet of a stream class of the trace `uuid` (its bytes, the first one lowest) begins with.

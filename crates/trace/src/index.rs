@@ -1,14 +1,20 @@
 //! The packets of a stream file, found and checked.
 
+use crate::checksum::Sum;
 use crate::header;
 use crate::layout::*;
 use crate::mapping::Mapping;
+use crate::note::Session;
 use crate::streams::ThreadKey;
 use nopal_abi::*;
 use std::ops::Range;
 
 /// Chunk sizes that a session may tell.
 const CHUNK_SIZES: std::ops::RangeInclusive<u32> = 1 << 12..=1 << 24;
+
+/// Of words whose sums did not fit, times the file's length. A file that is made so that its sums take longer is not
+/// read to its end.
+const MOST_IN_VAIN: usize = 16;
 
 /// So much of a file is looked at before its memory is given back.
 const RELEASE_WORDS: usize = 1 << 20;
@@ -28,6 +34,9 @@ pub struct Entry {
     pub missing_before: u32,
     /// Events of its thread that were lost since the thread's previous packet.
     pub lost_before: u64,
+    /// What stands before it in the file makes no sense, or behind it.
+    pub damage_before: bool,
+    pub damage_behind: bool,
 }
 
 impl Entry {
@@ -41,28 +50,38 @@ impl Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flaw {
     pub offset: u64,
+    /// Of the file, that are passed over.
+    pub bytes: u64,
     pub what: &'static str,
+    /// The file ends here, where somebody may be writing more.
+    pub at_end: bool,
 }
 
 /// What makes the packets of a trace its own.
 #[derive(Clone, Copy)]
 pub struct Expected {
     pub stream: u32,
+    /// The number of the file.
+    pub file: u32,
     pub uuid: u128,
     pub packet_words: usize,
+    /// Packets have check sums.
+    pub sums: bool,
 }
 
 impl Expected {
-    pub fn new(stream: u32, uuid: uuid::Uuid, chunk_bytes: u32) -> Expected {
-        let bytes = if CHUNK_SIZES.contains(&chunk_bytes) {
-            chunk_bytes as usize
+    pub fn new(stream: u32, file: u32, uuid: uuid::Uuid, session: &Session) -> Expected {
+        let bytes = if CHUNK_SIZES.contains(&session.chunk_bytes) {
+            session.chunk_bytes as usize
         } else {
             CHUNK_BYTES
         };
         Expected {
             stream,
+            file,
             uuid: u128::from_le_bytes(*uuid.as_bytes()),
             packet_words: bytes / 8,
+            sums: session.has_sums(),
         }
     }
 }
@@ -82,18 +101,15 @@ pub fn index(
     let mut released = from;
     let mut position = from;
     let mut whole = from;
+    let mut damage_before = false;
+    let mut in_vain = 0;
     while position < words.len() {
         if position - released > RELEASE_WORDS {
             file.release(released..position);
             released = position;
         }
         let offset = position as u64 * 8;
-        match check(
-            &words[position..],
-            beginning,
-            expected.packet_words,
-            previous.as_ref(),
-        ) {
+        match check(&words[position..], beginning, expected, previous.as_ref()) {
             Ok(Checked {
                 header,
                 content,
@@ -101,7 +117,12 @@ pub fn index(
                 flaw: minor,
             }) => {
                 if let Some(what) = minor {
-                    flaw(Flaw { offset, what });
+                    flaw(Flaw {
+                        offset,
+                        bytes: 0,
+                        what,
+                        at_end: packet > words.len() - position,
+                    });
                 }
                 let numbers = previous.map(|last| (last.discarded, last.sequence));
                 let (discarded, sequence) = numbers.unwrap_or((0, u64::MAX));
@@ -115,6 +136,8 @@ pub fn index(
                     length: (content - HEADER_WORDS) as u32,
                     missing_before: missing.try_into().unwrap_or(u32::MAX),
                     lost_before: header.discarded.saturating_sub(discarded),
+                    damage_before: std::mem::take(&mut damage_before),
+                    damage_behind: false,
                 });
                 previous = Some(header);
                 let is_whole = packet <= words.len() - position;
@@ -123,9 +146,27 @@ pub fn index(
                     whole = position;
                 }
             }
-            Err(what) => {
-                flaw(Flaw { offset, what });
-                position += 1 + next(&words[position + 1..], beginning);
+            Err(Bad {
+                what,
+                in_vain: sums,
+            }) => {
+                in_vain += sums;
+                let found = match in_vain > words.len().saturating_mul(MOST_IN_VAIN) {
+                    true => words.len(),
+                    false => next(file, position + 1, beginning),
+                };
+                flaw(Flaw {
+                    offset,
+                    bytes: (found - position) as u64 * 8,
+                    what,
+                    at_end: found == words.len(),
+                });
+                damage_before = true;
+                if let Some(last) = packets.last_mut() {
+                    last.damage_behind = true;
+                }
+                position = found;
+                released = released.max(position.saturating_sub(RELEASE_WORDS));
             }
         }
     }
@@ -139,12 +180,27 @@ pub fn header(file: &Mapping, packet: &Entry) -> Option<ChunkHeader> {
     Some(header::read(file.words().get(at..)?.first_chunk()?))
 }
 
-/// Words until the next header, or the end.
-fn next(words: &[u64], beginning: [u64; 3]) -> usize {
-    words
-        .windows(beginning.len())
-        .position(|words| *words == beginning)
-        .unwrap_or(words.len())
+/// The word where the next header is, or the end. Holes of the file are not looked at.
+fn next(file: &Mapping, from: usize, beginning: [u64; 3]) -> usize {
+    let words = file.words();
+    let mut at = from;
+    while at < words.len() {
+        let end = words.len().min(at + RELEASE_WORDS);
+        let seen = &words[at..words.len().min(end + beginning.len() - 1)];
+        let found = seen
+            .windows(beginning.len())
+            .position(|words| *words == beginning);
+        if let Some(found) = found {
+            return at + found;
+        }
+        file.release(at..end);
+        let data = file.data_from(end as u64 * 8) / 8;
+        at = words
+            .len()
+            .min(usize::try_from(data).unwrap_or(end))
+            .max(end);
+    }
+    words.len()
 }
 
 struct Checked {
@@ -155,12 +211,43 @@ struct Checked {
     flaw: Option<&'static str>,
 }
 
+/// Why there is no packet.
+struct Bad {
+    what: &'static str,
+    /// Words of which the sum did not fit.
+    in_vain: usize,
+}
+
+impl From<&'static str> for Bad {
+    fn from(what: &'static str) -> Bad {
+        Bad { what, in_vain: 0 }
+    }
+}
+
 fn check(
     words: &[u64],
     beginning: [u64; 3],
-    most_words: usize,
+    expected: Expected,
     previous: Option<&ChunkHeader>,
-) -> Result<Checked, &'static str> {
+) -> Result<Checked, Bad> {
+    let (checked, records) = look(words, beginning, expected, previous)?;
+    let sum = || header::checksum(Sum::new().words(records), &checked.header, expected.file);
+    if expected.sums && sum() != checked.header.checksum {
+        return Err(Bad {
+            what: "a packet that does not fit its check sum",
+            in_vain: records.len(),
+        });
+    }
+    Ok(checked)
+}
+
+/// What a header says, where it can be, and the records behind it.
+fn look<'a>(
+    words: &'a [u64],
+    beginning: [u64; 3],
+    expected: Expected,
+    previous: Option<&ChunkHeader>,
+) -> Result<(Checked, &'a [u64]), &'static str> {
     let Some(first) = words.first_chunk::<HEADER_WORDS>() else {
         return Err("a packet header that is cut short");
     };
@@ -173,7 +260,7 @@ fn check(
         return Err("a packet size that is not possible");
     };
     let multiples = header.content_bits.is_multiple_of(64) && header.packet_bits.is_multiple_of(64);
-    if !multiples || content < HEADER_WORDS || content > packet || packet > most_words {
+    if !multiples || content < HEADER_WORDS || content > packet || packet > expected.packet_words {
         return Err("a packet size that is not possible");
     }
     if header.clock_begin > header.clock_end {
@@ -185,19 +272,27 @@ fn check(
     if previous.is_some_and(|previous| header.clock_begin < previous.clock_begin) {
         return Err("a packet that is earlier than the one before");
     }
+    if previous.is_some_and(|previous| header.sequence <= previous.sequence) {
+        return Err("a packet that was there before");
+    }
     let mut flaw = None;
     if previous.is_some_and(|previous| header.clock_begin < previous.clock_end) {
         flaw = Some("a packet that begins before the end of the one before");
     }
     if words.len() < packet {
         flaw = Some("a packet that is cut short");
+        if expected.sums {
+            return Err("a packet that is cut short");
+        }
     }
-    Ok(Checked {
+    let content = content.min(words.len());
+    let checked = Checked {
         header,
-        content: content.min(words.len()),
+        content,
         packet,
         flaw,
-    })
+    };
+    Ok((checked, &words[HEADER_WORDS..content]))
 }
 
 /// The clock of the RESYNC that a packet begins with.

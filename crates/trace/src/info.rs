@@ -104,7 +104,7 @@ impl<'a> ProcessorInfo<'a> {
         let ends = self.packets().map(|packet| packet.clock_end());
         let ends = self.packets().next().map(begin).into_iter().chain(ends);
         self.packets().zip(ends).flat_map(|(packet, last)| {
-            let lost = (packet.lost_before() > 0).then(|| SystemRecord {
+            let lost = packet.is_behind_loss().then(|| SystemRecord {
                 clock: last,
                 event: SystemEvent::Lost {
                     events: packet.lost_before(),
@@ -142,5 +142,7 @@ pub struct Damage {
     pub file: PathBuf,
     /// In bytes; in `session`, in lines.
     pub offset: u64,
+    /// Of the file, that are left out or missing.
+    pub bytes: u64,
     pub what: &'static str,
 }

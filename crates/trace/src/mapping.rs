@@ -3,8 +3,10 @@
 use crate::directory;
 use anyhow::{Context, Result};
 use memmap2::{Mmap, UncheckedAdvice};
+use std::fs::File;
 use std::ops::Range;
-use std::path::Path;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
 
 /// What the kernel maps at once around a page that is read (its `fault_around_bytes`), and a multiple of any page size.
 const AROUND: usize = 1 << 16;
@@ -12,6 +14,7 @@ const AROUND: usize = 1 << 16;
 pub struct Mapping {
     /// None when the file is empty.
     map: Option<Mmap>,
+    path: PathBuf,
 }
 
 impl Mapping {
@@ -19,11 +22,44 @@ impl Mapping {
         let context = || format!("cannot read {}", path.display());
         let file = directory::open(path)?;
         if file.metadata().with_context(context)?.len() == 0 {
-            return Ok(Mapping { map: None });
+            return Ok(Mapping {
+                map: None,
+                path: path.to_owned(),
+            });
         }
         // SAFETY: a trace is private to its owner, and its writer only appends to what a reader may see.
         let map = unsafe { Mmap::map(&file) }.with_context(context)?;
-        Ok(Mapping { map: Some(map) })
+        Ok(Mapping {
+            map: Some(map),
+            path: path.to_owned(),
+        })
+    }
+
+    /// The first byte from `offset` on that is not in a hole of the file, or the end.
+    pub fn data_from(&self, offset: u64) -> u64 {
+        self.seek(offset, libc::SEEK_DATA)
+    }
+
+    /// The first byte from `offset` on that is in a hole, or the end.
+    pub fn hole_from(&self, offset: u64) -> u64 {
+        self.seek(offset, libc::SEEK_HOLE)
+    }
+
+    fn seek(&self, offset: u64, whence: i32) -> u64 {
+        let end = self.bytes().len() as u64;
+        // Mappings of many files are kept, and their descriptors not.
+        let seek = |file: File| {
+            // SAFETY: a system call on a descriptor that is open.
+            let found = unsafe { libc::lseek(file.as_raw_fd(), offset as i64, whence) };
+            let error = std::io::Error::last_os_error();
+            match u64::try_from(found) {
+                Ok(found) => found,
+                Err(_) if error.raw_os_error() == Some(libc::ENXIO) => end,
+                Err(_) => offset,
+            }
+        };
+        let found = directory::open(&self.path).map_or(offset, seek);
+        found.clamp(offset.min(end), end)
     }
 
     pub fn bytes(&self) -> &[u8] {

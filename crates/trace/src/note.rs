@@ -82,6 +82,11 @@ pub enum Note {
     Lost { process: u32, events: u64 },
     /// A function of the kernel that events of processors tell of, or one that calls them, by an address in it.
     KernelFunction { address: u64, name: String },
+    /// How long files of threads and of processors are by now, by number: those that have grown since the last such note.
+    Files {
+        streams: Vec<(u32, u64)>,
+        processors: Vec<(u32, u64)>,
+    },
     /// From this clock on nobody recorded the system's events, until somebody did again.
     SystemPause { counter: u64 },
     /// All events of a processor that are not in the trace.
@@ -128,7 +133,7 @@ fn each<I: Iterator<Item: Serialize> + Clone, S: Serializer>(
 /// Where, when and how a trace was made.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Session {
-    /// `nopal_abi::ABI_VERSION` of the records.
+    /// Of the trace's format.
     pub version: u32,
     /// Names the trace in every packet. The writer makes one when it is empty.
     pub uuid: String,

@@ -1,6 +1,7 @@
 //! A packet of a trace, which holds one chunk's records.
 
 use crate::index::Entry;
+use crate::losses::Gap;
 use crate::mapping::Mapping;
 use crate::records::Records;
 use crate::streams::ThreadKey;
@@ -54,9 +55,19 @@ impl<'a> Packet<'a> {
         self.entry.lost_before
     }
 
+    /// What of its thread's records is missing before it.
+    pub fn gap(&self) -> Option<Gap> {
+        let gap = Gap {
+            events: self.lost_before(),
+            packets: self.missing_before(),
+            damaged: self.entry.damage_before,
+        };
+        (gap != Gap::default()).then_some(gap)
+    }
+
     /// Whether records of its thread are missing before it.
     pub fn is_behind_loss(&self) -> bool {
-        self.lost_before() > 0 || self.missing_before() > 0
+        self.gap().is_some()
     }
 
     /// Packets of its thread that are missing since the thread's packet before.

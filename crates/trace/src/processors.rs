@@ -1,6 +1,7 @@
 //! The stream files of processors, written.
 
 use crate::append::append;
+use crate::checksum::Sum;
 use crate::directory;
 use crate::header;
 use crate::layout::*;
@@ -22,6 +23,8 @@ pub struct Processors {
 struct Processor {
     file: File,
     length: u64,
+    /// Of it, what a note tells.
+    told: u64,
     sequence: u64,
     /// Of packets that are written, and of the next one.
     discarded: u64,
@@ -44,6 +47,20 @@ impl Processors {
     /// The lengths of all files.
     pub fn bytes(&self) -> u64 {
         self.files.values().map(|file| file.length).sum()
+    }
+
+    /// The lengths of files that have grown since `told`.
+    pub fn grown(&self) -> Vec<(u32, u64)> {
+        let files = self.files.iter();
+        let grown = files.filter(|(_, file)| file.length != file.told);
+        grown
+            .map(|(processor, file)| (*processor, file.length))
+            .collect()
+    }
+
+    pub fn told(&mut self) {
+        let files = self.files.values_mut();
+        files.for_each(|file| file.told = file.length);
     }
 
     /// Takes events of a processor, in order of time. They are in the file when they fill a packet, or by `flush`.
@@ -96,6 +113,7 @@ impl Processors {
                 Ok(place.insert(Processor {
                     file: directory::open_to_write(&path, true)?,
                     length: 0,
+                    told: 0,
                     sequence: 0,
                     discarded: 0,
                     end: 0,
@@ -114,7 +132,7 @@ impl Processor {
             return Ok(());
         }
         let bits = self.words.len() as u64 * 64;
-        let header = ChunkHeader {
+        let mut header = ChunkHeader {
             magic: MAGIC,
             stream_id: PROCESSOR_STREAM,
             uuid: *uuid.as_bytes(),
@@ -127,7 +145,8 @@ impl Processor {
             process: processor,
             ..ChunkHeader::default()
         };
-        if let Some(first) = self.words.first_chunk_mut() {
+        if let Some((first, records)) = self.words.split_first_chunk_mut() {
+            header.checksum = header::checksum(Sum::new().words(records), &header, processor);
             header::write(&header, first);
         }
         let written = append(&self.file, self.length, bytes_of(&self.words));

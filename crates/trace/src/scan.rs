@@ -3,6 +3,7 @@
 //! A chunk comes from the memory of the traced process, so it may hold anything. What a scan lets through are whole
 //! records of known kinds whose clocks never go back.
 
+use crate::checksum::{Sum, has_instruction};
 use crate::layout::*;
 use crate::markers::{Markers, payload_words};
 use crate::occurrences::Occurrences;
@@ -21,6 +22,8 @@ pub struct Content {
     /// The first clock and the last one.
     pub begin: u64,
     pub end: u64,
+    /// Of the words, as they are when the scan has done with them.
+    pub sum: Sum,
 }
 
 /// A bit for each kind of event that has one word.
@@ -71,9 +74,13 @@ pub fn scan(
             damage: 0,
             begin,
             end: begin,
+            sum: Sum::new(),
         },
     };
-    let whole = scan.begin().and_then(|()| scan.run(occurrences));
+    let whole = scan.begin().and_then(|()| match has_instruction() {
+        true => scan.run::<true>(occurrences),
+        false => scan.run::<false>(occurrences),
+    });
     if known.state != State::Growing {
         whole?;
     }
@@ -105,22 +112,28 @@ impl Scan<'_> {
         Ok(())
     }
 
-    fn run(&mut self, occurrences: &mut Occurrences) -> Result<(), Unfinished> {
-        self.plain(occurrences);
+    /// `SUMS`: by the processor's instruction for it.
+    fn run<const SUMS: bool>(&mut self, occurrences: &mut Occurrences) -> Result<(), Unfinished> {
+        self.plain::<SUMS>(occurrences);
         while let Some(&word) = self.words.get(self.position) {
             let length = usize::from(WORDS[kind(word) as usize]);
+            let begin = self.position;
             self.rare(word, length, occurrences)?;
-            self.plain(occurrences);
+            let with = |sum: Sum, word: &u64| sum.word::<SUMS>(*word);
+            let passed = &self.words[begin..self.position];
+            self.content.sum = passed.iter().fold(self.content.sum, with);
+            self.plain::<SUMS>(occurrences);
         }
         Ok(())
     }
 
     /// Passes over plain events of one word, which nearly all records are.
-    fn plain(&mut self, occurrences: &mut Occurrences) {
+    fn plain<const SUMS: bool>(&mut self, occurrences: &mut Occurrences) {
         let clock = self.content.end;
         let mut low = clock & LOW;
         let mut damage = 0;
         let mut passed = 0;
+        let mut sum = self.content.sum;
         for word in &mut self.words[self.position..] {
             if PLAIN >> kind(*word) & 1 == 0 {
                 break;
@@ -132,11 +145,14 @@ impl Scan<'_> {
             }
             low = *word & LOW;
             occurrences.insert(*word);
+            // Beside the scan it takes no time; alone, it would take that of a copy.
+            sum = sum.word::<SUMS>(*word);
             passed += 1;
         }
         self.position += passed;
         self.content.events += passed as u64;
         self.content.damage += damage;
+        self.content.sum = sum;
         self.content.end = clock & !LOW | low;
     }
 

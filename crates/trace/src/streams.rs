@@ -41,6 +41,8 @@ impl ThreadKey {
 pub struct Stream {
     pub file: Option<File>,
     pub length: u64,
+    /// Of it, what a note tells.
+    pub told: u64,
     /// The last packet's last clock, sequence number and lost events.
     pub end: u64,
     pub sequence: Option<u64>,
@@ -152,6 +154,20 @@ impl Streams {
         self.files.iter().map(|stream| stream.length).sum()
     }
 
+    /// The lengths of files that have grown since `told`.
+    pub fn grown(&self) -> Vec<(u32, u64)> {
+        let files = (0..).zip(&self.files);
+        let grown = files.filter(|(_, stream)| stream.length != stream.told);
+        grown
+            .map(|(number, stream)| (number, stream.length))
+            .collect()
+    }
+
+    pub fn told(&mut self) {
+        let files = self.files.iter_mut();
+        files.for_each(|stream| stream.told = stream.length);
+    }
+
     pub fn ended(&mut self, key: ThreadKey) {
         if let Some(Thread {
             stream: Some(index),
@@ -209,7 +225,7 @@ impl Streams {
             self.files.iter_mut().for_each(|stream| stream.file = None);
             self.open = 0;
         }
-        let path = self.directory.join(directory::stream_name(index));
+        let path = self.directory.join(directory::stream_name(index as u32));
         self.files[index].file = Some(directory::open_to_write(&path, new)?);
         self.open += 1;
         Ok(())

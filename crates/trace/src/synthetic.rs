@@ -1,8 +1,10 @@
 //! Traces made without any program, for tests and measurements: what is in them is known.
 
 mod recorder;
+mod sums;
 
 pub use recorder::{Recorder, bytes_mut};
+pub use sums::{notes_again, sum_again};
 
 use crate::note::{Note, Session};
 use crate::system::{SystemEvent, SystemRecord, Task, TaskState};

@@ -2,6 +2,7 @@
 
 use crate::clocks::{Clocks, Snapshot};
 use crate::directory::{self, METADATA, SESSION};
+use crate::files::Files;
 use crate::index::{self, Entry, Expected};
 use crate::info::{Damage, ProcessInfo, ProcessorInfo, SiteInfo, ThreadInfo};
 use crate::layout::THREAD_STREAM;
@@ -14,7 +15,9 @@ use crate::session::{self, Notes};
 use crate::streams::ThreadKey;
 use crate::system::PROCESSOR_STREAM;
 use anyhow::{Context, Result, bail};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
@@ -42,6 +45,17 @@ pub(crate) struct Stream {
     whole: usize,
 }
 
+/// Files of one class of streams.
+struct Class {
+    stream: u32,
+    name: fn(u32) -> String,
+    /// Those that are there, in order.
+    files: Vec<u32>,
+    /// The lengths of those that should be, and whether these are all.
+    told: BTreeMap<u32, u64>,
+    is_all: bool,
+}
+
 /// A trace that is read.
 pub struct Trace {
     directory: PathBuf,
@@ -61,6 +75,11 @@ pub struct Trace {
     markers: Markers,
     damage: Vec<Damage>,
     damage_count: u64,
+    /// Bytes of files that were passed over, or are missing.
+    left_out: u64,
+    missing_files: u64,
+    /// By another process, which may be in the midst of a line or a packet.
+    is_written: bool,
 }
 
 /// What recording a call takes, in thousandths of a tick: in all, and the part of it between the clocks of entry and
@@ -91,21 +110,28 @@ impl Trace {
 
     fn read(directory: &Path, known: Vec<Stream>) -> Result<Trace> {
         let name = directory.display();
-        if !directory.is_dir() {
-            bail!("{name} is not a directory");
+        match fs::metadata(directory) {
+            Ok(found) if found.is_dir() => {}
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                return Err(error).with_context(|| format!("{name} is not readable"));
+            }
+            _ => bail!("{name} is not a directory"),
         }
-        if !directory::is_trace(directory) {
+        if !directory::is_trace(directory)? {
             bail!("{name} is not a trace: it needs the files {SESSION} and {METADATA}");
         }
         let file = directory.join(SESSION);
+        let is_written = directory::seems_written(directory);
         let text = Mapping::open(&file)?;
+        // Nobody writes holes: there is nothing behind one.
+        let end = text.hole_from(0) as usize;
         let Notes {
             session,
             uuid,
             notes,
             bad_lines,
             ..
-        } = session::parse(text.bytes())
+        } = session::parse(&text.bytes()[..end])
             .with_context(|| format!("cannot read {}", file.display()))?;
         let mut trace = Trace {
             directory: directory.to_owned(),
@@ -123,9 +149,22 @@ impl Trace {
             threads: Vec::new(),
             damage: Vec::new(),
             damage_count: 0,
+            left_out: 0,
+            missing_files: 0,
+            is_written,
         };
-        for line in bad_lines {
-            trace.damaged(&file, line, "a line that cannot be read");
+        if end < text.bytes().len() {
+            trace.damaged(
+                &file,
+                0,
+                (text.bytes().len() - end) as u64,
+                "a hole in the notes",
+            );
+        }
+        for (line, what) in bad_lines {
+            if !(is_written && what == session::CUT_SHORT) {
+                trace.damaged(&file, line, 0, what);
+            }
         }
         trace.read_streams(known)?;
         trace.gather_threads();
@@ -137,45 +176,104 @@ impl Trace {
             .into_iter()
             .map(|stream| (stream.name.clone(), stream));
         let mut known: HashMap<String, Stream> = known.collect();
-        for number in directory::streams(&self.directory)? {
-            let name = directory::stream_name(number);
-            let stream = self.read_stream(&name, THREAD_STREAM, known.remove(&name))?;
-            self.streams.push(stream);
-        }
-        for number in directory::processors(&self.directory)? {
-            let name = directory::processor_name(number);
-            let mut stream = self.read_stream(&name, PROCESSOR_STREAM, known.remove(&name))?;
+        let files = Files::of(&self.notes);
+        // Where notes are missing, a file that none tells of may be the trace's.
+        let is_all = files.is_all && self.session.has_sums() && self.damage.is_empty();
+        let threads = Class {
+            stream: THREAD_STREAM,
+            name: directory::stream_name,
+            files: directory::streams(&self.directory)?,
+            told: files.streams,
+            is_all,
+        };
+        let streams = self.read_class(threads, &mut known)?;
+        self.streams = streams.into_iter().map(|(_, stream)| stream).collect();
+        let processors = Class {
+            stream: PROCESSOR_STREAM,
+            name: directory::processor_name,
+            files: directory::processors(&self.directory)?,
+            told: files.processors,
+            is_all,
+        };
+        self.processors = self.read_class(processors, &mut known)?;
+        for at in 0..self.processors.len() {
+            let (number, stream) = &mut self.processors[at];
             let read = stream.packets.len();
-            stream
-                .packets
-                .retain(|packet| packet.thread.process == number);
+            let is_its_own = |packet: &Entry| packet.thread.process == *number;
+            stream.packets.retain(is_its_own);
             if stream.packets.len() < read {
-                self.damaged(
-                    &self.directory.join(&name),
-                    0,
-                    "packets of another processor",
-                );
+                let path = self.directory.join(&stream.name);
+                self.damaged(&path, 0, 0, "packets of another processor");
             }
-            self.processors.push((number, stream));
         }
         Ok(())
     }
 
-    fn read_stream(&mut self, name: &str, class: u32, known: Option<Stream>) -> Result<Stream> {
-        let expected = Expected::new(class, self.uuid, self.session.chunk_bytes);
-        let path = self.directory.join(name);
+    /// Reads the files of a class, and compares them with what is told of them.
+    fn read_class(
+        &mut self,
+        class: Class,
+        known: &mut HashMap<String, Stream>,
+    ) -> Result<Vec<(u32, Stream)>> {
+        let mut streams = Vec::new();
+        for &number in &class.files {
+            let name = (class.name)(number);
+            let path = self.directory.join(&name);
+            let told = class.told.get(&number);
+            if told.is_none() && class.is_all {
+                let length = fs::symlink_metadata(&path).map_or(0, |found| found.len());
+                if length > 0 {
+                    self.damaged(&path, 0, length, "a file that is not of this trace");
+                }
+                continue;
+            }
+            let expected = Expected::new(class.stream, number, self.uuid, &self.session);
+            let known = known.remove(&name);
+            let mut stream = self.read_stream(name, expected, known)?;
+            let length = stream.file.bytes().len() as u64;
+            if let Some(missing) = told.and_then(|told| told.checked_sub(length))
+                && missing > 0
+            {
+                self.damaged(&path, length, missing, "the end of the file is missing");
+                if let Some(last) = stream.packets.last_mut() {
+                    last.damage_behind = true;
+                }
+            }
+            streams.push((number, stream));
+        }
+        for (number, length) in class.told {
+            if class.files.binary_search(&number).is_err() {
+                let path = self.directory.join((class.name)(number));
+                self.damaged(&path, 0, length, "the file is missing");
+                self.missing_files += 1;
+            }
+        }
+        Ok(streams)
+    }
+
+    fn read_stream(
+        &mut self,
+        name: String,
+        expected: Expected,
+        known: Option<Stream>,
+    ) -> Result<Stream> {
+        let path = self.directory.join(&name);
         let file = Mapping::open(&path)?;
         let (mut packets, known) = known.map_or((Vec::new(), 0), |one| (one.packets, one.whole));
         packets.truncate(packets.partition_point(|packet| packet.words().start < known));
+        let is_written = self.is_written;
         let whole = index::index(&file, known, expected, &mut packets, |flaw| {
-            self.damaged(&path, flaw.offset, flaw.what)
+            if !(is_written && flaw.at_end) {
+                self.damaged(&path, flaw.offset, flaw.bytes, flaw.what);
+            }
         });
-        let bytes = file.bytes().len();
-        if !bytes.is_multiple_of(8) {
-            self.damaged(&path, bytes as u64, "an end that is cut short");
+        let rest = file.bytes().len() % 8;
+        if rest > 0 && !is_written {
+            let at = file.bytes().len() as u64;
+            self.damaged(&path, at, rest as u64, "an end that is cut short");
         }
         Ok(Stream {
-            name: name.to_owned(),
+            name,
             file,
             packets,
             whole,
@@ -195,6 +293,9 @@ impl Trace {
         for packets in threads.values_mut() {
             packets.sort_by_key(|id| self.packet(*id).clock_begin());
         }
+        for packets in threads.values() {
+            self.mark_damage_between(packets);
+        }
         // Of others, the system's events tell.
         let recorded: HashSet<(u32, u32)> = threads
             .keys()
@@ -209,12 +310,28 @@ impl Trace {
         self.threads.sort_by_key(|(key, _)| *key);
     }
 
-    fn damaged(&mut self, file: &Path, offset: u64, what: &'static str) {
+    /// Where a thread goes on in another file, its packets may have been behind those in the first, or in one that is
+    /// missing.
+    fn mark_damage_between(&mut self, packets: &[PacketId]) {
+        for pair in packets.windows(2) {
+            let [last, next] = pair else { continue };
+            let entry = |id: &PacketId| (id.stream as usize, id.index as usize);
+            let ((file, index), (next_file, next_index)) = (entry(last), entry(next));
+            let behind = self.streams[file].packets[index].damage_behind;
+            if file != next_file && (behind || self.missing_files > 0) {
+                self.streams[next_file].packets[next_index].damage_before = true;
+            }
+        }
+    }
+
+    fn damaged(&mut self, file: &Path, offset: u64, bytes: u64, what: &'static str) {
         self.damage_count += 1;
+        self.left_out = self.left_out.saturating_add(bytes);
         if self.damage.len() < MOST_FLAWS {
             self.damage.push(Damage {
                 file: file.to_owned(),
                 offset,
+                bytes,
                 what,
             });
         }
@@ -370,6 +487,16 @@ impl Trace {
 
     pub fn damage_count(&self) -> u64 {
         self.damage_count
+    }
+
+    /// Bytes of its files that are left out for damage, or missing.
+    pub fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
+    /// Whether damage of its records would be seen. The first version of the format had no check sums.
+    pub fn has_check_sums(&self) -> bool {
+        self.session.has_sums()
     }
 }
 

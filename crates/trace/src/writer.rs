@@ -2,6 +2,7 @@
 
 use crate::append::{self, append};
 use crate::audience::{Audience, Heard};
+use crate::checksum::Sum;
 use crate::clocks::{Clocks, Snapshot};
 use crate::directory::{self, METADATA, NEW_METADATA};
 use crate::header;
@@ -14,7 +15,7 @@ use crate::note::{Note, Session, SitesLine};
 use crate::occurrences::Occurrences;
 use crate::processors::Processors;
 use crate::scan::{Content, Known, Unfinished, first_clock, scan};
-use crate::session;
+use crate::session::{self, FORMAT_VERSION, Line};
 use crate::streams::{Streams, ThreadKey};
 use crate::system::{SystemEvent, SystemRecord};
 use crate::taken::{State, Taken};
@@ -22,6 +23,7 @@ use crate::tally::Tally;
 use crate::watched::Watched;
 use anyhow::{Context, Result, bail};
 use nopal_abi::*;
+use serde::Serialize;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -70,6 +72,8 @@ pub struct Writer {
     pub(crate) uuid: Uuid,
     pub(crate) notes: File,
     pub(crate) notes_length: u64,
+    /// Lines of notes.
+    pub(crate) notes_count: u64,
     pub(crate) streams: Streams,
     processors: Processors,
     pub(crate) occurring: Occurrences,
@@ -104,18 +108,29 @@ impl Writer {
             text => Uuid::parse_str(text).context("the session's uuid cannot be read")?,
         };
         let session = Session {
-            version: ABI_VERSION,
+            version: FORMAT_VERSION,
             chunk_bytes: CHUNK_BYTES as u32,
             uuid: uuid.to_string(),
             ..session
         };
         directory::prepare(directory)?;
         let directory = fs::canonicalize(directory).context("cannot find the trace's directory")?;
-        let notes = directory::create_session(&directory)?;
-        let mut writer = Writer::new(directory, session.clone(), uuid, notes)?;
+        Writer::begin(&directory, session, uuid)
+            // What has not become a trace, as on a full disk, is in nobody's way.
+            .inspect_err(|_| drop(directory::remove_unfinished(&directory)))
+    }
+
+    fn begin(directory: &Path, session: Session, uuid: Uuid) -> Result<Writer> {
+        let notes = directory::create_session(directory)?;
+        let mut writer = Writer::new(directory.to_owned(), session.clone(), uuid, notes)?;
         writer.note(&Note::Session(session))?;
         writer.write_metadata()?;
         Ok(writer)
+    }
+
+    /// An error if [`Writer::create`] would refuse the directory. Nothing is touched.
+    pub fn could_create(directory: &Path) -> Result<()> {
+        directory::could_prepare(directory)
     }
 
     /// What a trace within this one, of what is known so far, is begun with.
@@ -153,6 +168,7 @@ impl Writer {
             uuid,
             notes,
             notes_length: 0,
+            notes_count: 0,
             occurring: Occurrences::new(),
             sites: Vec::new(),
             names_of_sites: String::new(),
@@ -243,8 +259,10 @@ impl Writer {
 
     /// Appends a note, which is with the kernel when this returns.
     pub fn note(&mut self, note: &Note) -> Result<()> {
-        let line = serde_json::to_vec(note).context("cannot write a note")?;
-        self.append_note(line)?;
+        if let Note::End { .. } = note {
+            self.tell_files()?;
+        }
+        self.append_note(0, note)?;
         self.learn(note);
         self.tell(note);
         Ok(())
@@ -257,16 +275,11 @@ impl Writer {
     {
         /// Of a site, as a rule.
         const BYTES: usize = 64;
-        let mut line = Vec::with_capacity(BYTES * sites.len());
-        serde_json::to_writer(
-            &mut line,
-            &SitesLine::Sites {
-                image,
-                sites: sites.clone(),
-            },
-        )
-        .context("cannot write a note")?;
-        self.append_note(line)?;
+        let line = SitesLine::Sites {
+            image,
+            sites: sites.clone(),
+        };
+        self.append_note(BYTES * sites.len(), &line)?;
         self.learn_sites(image, sites.clone());
         if self.audience.is_some() || self.has_listeners() {
             let owned = sites.map(|(site, address, size, name)| (site, address, size, name.into()));
@@ -276,10 +289,30 @@ impl Writer {
         Ok(())
     }
 
-    fn append_note(&mut self, mut line: Vec<u8>) -> Result<()> {
-        line.push(b'\n');
+    /// `room`: how long it is, as a rule.
+    fn append_note(&mut self, room: usize, note: &impl Serialize) -> Result<()> {
+        let mut line = Line::begin(self.notes_count, room);
+        serde_json::to_writer(&mut line.0, note).context("cannot write a note")?;
+        let line = line.end();
         append(&self.notes, self.notes_length, &line).context("cannot write a note")?;
         self.notes_length += line.len() as u64;
+        self.notes_count += 1;
+        Ok(())
+    }
+
+    /// Tells how long the files are that have grown since that was told last.
+    fn tell_files(&mut self) -> Result<()> {
+        let (streams, processors) = (self.streams.grown(), self.processors.grown());
+        if streams.is_empty() && processors.is_empty() {
+            return Ok(());
+        }
+        let note = Note::Files {
+            streams,
+            processors,
+        };
+        self.append_note(0, &note)?;
+        self.streams.told();
+        self.processors.told();
         Ok(())
     }
 
@@ -427,9 +460,14 @@ impl Writer {
             None => (content.words, 0),
         };
         let next = taken.and(content.words, content.end);
+        let sum = match kept == content.words {
+            true => content.sum,
+            false => Sum::new().words(&records[..kept]),
+        };
         let content = Content {
             words: kept,
             events: content.events - left_out.min(content.events),
+            sum,
             ..content
         };
         if content.words == 0 || content.events == 0 && content.holes == 0 {
@@ -458,9 +496,11 @@ impl Writer {
             clock_end: content.end,
             content_bits: bytes as u64 * 8,
             packet_bits: bytes as u64 * 8,
+            reserved: 0,
             ..header
         };
         let stream = self.streams.place(&mut packet)?;
+        packet.checksum = header::checksum(content.sum, &packet, stream as u32);
         let Some(piece) = chunk.get_mut(taken.start() * 8..) else {
             bail!("a chunk is too short");
         };
@@ -562,8 +602,10 @@ impl Writer {
         self.streams.process_ended(process);
     }
 
-    /// Brings `metadata` up to date, if it is not: the functions that occurred, and the rate of the clock.
+    /// Brings `metadata` up to date, if it is not: the functions that occurred, and the rate of the clock. Notes tell how
+    /// long the files are now.
     pub fn sync_metadata(&mut self) -> Result<()> {
+        self.tell_files()?;
         let frequency = self.clocks().frequency();
         let drift = frequency.abs_diff(self.described.frequency);
         if self.described.occurring == self.occurring.len()
@@ -676,7 +718,10 @@ impl Seed {
         writer.watched = self.watched;
         writer.tally = self.tally;
         for note in session::parse(&self.notes)?.notes {
-            writer.note(&note)?;
+            // It has files of its own.
+            if !matches!(note, Note::Files { .. }) {
+                writer.note(&note)?;
+            }
         }
         Ok(writer)
     }

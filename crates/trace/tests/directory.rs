@@ -161,10 +161,10 @@ fn what_is_not_a_trace_is_not_read() {
     let notes = fs::read_to_string(path.join("session/notes")).unwrap();
     fs::write(
         path.join("session/notes"),
-        notes.replacen("\"version\":1", "\"version\":2", 1),
+        notes.replacen("\"version\":2", "\"version\":3", 1),
     )
     .unwrap();
-    assert!(error(&path).contains("version 2"), "{}", error(&path));
+    assert!(error(&path).contains("version 3"), "{}", error(&path));
     fs::write(path.join("session/notes"), "").unwrap();
     assert!(error(&path).contains("empty"), "{}", error(&path));
     fs::write(path.join("session/notes"), notes).unwrap();

@@ -107,3 +107,24 @@ fn its_notes_are_those_that_are_written() {
         .collect();
     assert_eq!(kinds.len(), lines.len(), "one example of each");
 }
+
+/// The line of notes that it shows is one that a reader takes.
+#[test]
+fn its_line_fits_its_check_sum() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("trace");
+    drop(Writer::create(&path, Session::default()).unwrap());
+    let line = DOCUMENT.lines().find(|line| line.starts_with("`[\""));
+    let notes = path.join("session/notes");
+    let text = std::fs::read_to_string(&notes).unwrap();
+    let line = line.unwrap().trim_matches('`');
+    std::fs::write(&notes, format!("{text}{line}\n")).unwrap();
+    let trace = Trace::open(&path).unwrap();
+    assert!(matches!(
+        trace.notes(),
+        [Note::Exit {
+            status: Some(0),
+            ..
+        }]
+    ));
+}

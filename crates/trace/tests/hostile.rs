@@ -5,7 +5,7 @@
 mod support;
 
 use nopal_abi::{CHUNK_BYTES, KIND_HOLE};
-use nopal_trace::synthetic::{Random, Recorder, Shape, bytes_mut, write};
+use nopal_trace::synthetic::{Random, Recorder, Shape, bytes_mut, notes_again, sum_again, write};
 use nopal_trace::{Event, Note, Session, Trace, Writer};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::fs;
@@ -96,13 +96,19 @@ fn damaged_traces(random: &mut Random) {
         let mut damaged = content.clone();
         damage(&mut damaged, random);
         fs::write(file, &damaged).unwrap();
+        // What is behind the check sums, too.
+        if random.below(2) == 0 {
+            sum_again(&path).unwrap();
+        }
         let bytes = files
             .iter()
             .map(|(_, content)| content.len())
             .sum::<usize>()
             + damaged.len();
         readable += usize::from(read_all(&path, bytes));
-        fs::write(file, content).unwrap();
+        for (file, content) in &files {
+            fs::write(file, content).unwrap();
+        }
     }
     assert!(
         readable > ROUNDS / 4,
@@ -230,14 +236,17 @@ fn made_to_use_memory() {
         many.extend_from_slice(&packet[..96]);
         many[start + 40..start + 48].copy_from_slice(&(96 * 8u64).to_le_bytes());
         many[start + 48..start + 56].copy_from_slice(&(96 * 8u64).to_le_bytes());
+        many[start + 64..start + 68].copy_from_slice(&number.to_le_bytes());
         many[start + 76..start + 80].copy_from_slice(&number.to_le_bytes());
     }
     fs::write(path.join("stream-0"), &many).unwrap();
+    sum_again(&path).unwrap();
     assert!(read_all(&path, many.len()));
     assert_eq!(Trace::open(&path).unwrap().threads().len(), 50_000);
     fs::write(path.join("stream-0"), packet[..24].repeat(100_000)).unwrap();
     assert!(read_all(&path, 2_400_000));
     assert_eq!(Trace::open(&path).unwrap().damage().len(), 100);
+    fs::write(path.join("stream-0"), packet).unwrap();
 
     let notes = fs::read_to_string(path.join("session/notes")).unwrap();
     let number = |count: usize| "0,".repeat(count);
@@ -261,9 +270,16 @@ fn made_to_use_memory() {
         "x\n".repeat(500_000),
     ];
     for text in hostile {
-        let text = notes.clone() + &text;
-        fs::write(path.join("session/notes"), &text).unwrap();
-        assert!(read_all(&path, text.len() + 2_400_000));
+        // Each line as it is, and as a writer would have put it.
+        let numbered = (10..).zip(text.lines());
+        let framed = numbered.map(|(number, line)| format!("[\"00000000\",{number},{line}]\n"));
+        let framed: String = framed.collect();
+        for text in [text, framed] {
+            let text = notes.clone() + &text;
+            fs::write(path.join("session/notes"), &text).unwrap();
+            notes_again(&path, |text| text).unwrap();
+            assert!(read_all(&path, text.len() + CHUNK_BYTES));
+        }
     }
 }
 

@@ -130,8 +130,14 @@ fn babeltrace2_reads_each_event() {
         r#"sched_wakeup_new: { cpu_id = 2, reserved = "" }, { comm = "balan", pid = 11, prio = 115, waker_process = 7, waker_pid = 8, target_cpu = 1, reserved = 0 }"#,
     ];
     assert_eq!(lines.len(), expected.len(), "{text}");
+    // Of all packets here the same, and of no use to whoever reads the text.
+    let (before, behind) = ("checksum = ", ", reserved_behind = 0 }");
     for (line, expected) in lines.iter().zip(expected) {
-        assert!(line.ends_with(expected), "{line}");
+        let (line, sum) = line.split_once(before).unwrap();
+        let (_, fields) = sum.split_once(behind).unwrap();
+        let line = format!("{line}{fields}");
+        let expected = expected.replace("reserved = \"\" }", "reserved = \"\", ");
+        assert!(line.ends_with(&expected), "{line}");
     }
 }
 
@@ -154,8 +160,19 @@ fn files_of_other_processors_and_cut_ones_are_damage_and_no_more() {
         .processors()
         .map(|processor| (processor.number, processor.events().count()))
         .collect();
-    assert_eq!(counts, [(0, 29), (1, 30), (9, 0)]);
-    assert_eq!(trace.damage_count(), 3, "{:?}", trace.damage());
+    assert_eq!(counts, [(0, 0), (1, 30)]);
+    let mut damage: Vec<_> = trace.damage().iter().map(|damage| damage.what).collect();
+    damage.sort_unstable();
+    assert_eq!(
+        damage,
+        [
+            "a file that is not of this trace",
+            "a packet that is cut short",
+            "an end that is cut short",
+            "the end of the file is missing"
+        ]
+    );
+    assert_eq!(trace.left_out(), 2 * whole.len() as u64);
     let second = trace.processors().nth(1).unwrap();
     let clocks: Vec<u64> = second.events().map(|record| record.clock).collect();
     assert!(clocks.windows(2).all(|pair| pair[1] - pair[0] == STEP));

@@ -117,7 +117,7 @@ pub fn read_trace(path: &Path) {
     };
     if let Ok(report) = report::functions(&trace, &drive) {
         let _ = report.write_table(&mut out, 0);
-        let _ = report.write_json(&mut out);
+        let _ = report.write_json(&trace, &mut out);
     }
     if let Ok(threads) = report::threads(&trace, &drive) {
         let _ = report::write_threads(&threads, &mut out, 100);

@@ -14,15 +14,30 @@
 	.cfi_adjust_cfa_offset -8
 	.endm
 
-/* Calls a C function on a stack that is aligned for it. */
+#define DIRECTION_OR_ALIGNMENT 0x40400
+
+/* Calls a C function as C has it: on an aligned stack, strings upwards, unaligned words allowed. Where the program has
+ * set its flags otherwise, it has them back after it. All flags are set only then: who is single-stepped through pushf
+ * has the trap flag among them. */
 	.macro call_aligned function
 	push_register %rbp
 	.cfi_rel_offset %rbp, 0
 	mov %rsp, %rbp
 	.cfi_remember_state
 	.cfi_def_cfa_register %rbp
+	pushf
+	testl $DIRECTION_OR_ALIGNMENT, (%rsp)
+	jz .Lusual\@
+	push $0
+	popf
+.Lusual\@:
 	and $-16, %rsp
 	call \function
+	lea -8(%rbp), %rsp
+	testl $DIRECTION_OR_ALIGNMENT, (%rsp)
+	jz .Lback\@
+	popf
+.Lback\@:
 	mov %rbp, %rsp
 	.cfi_restore_state
 	pop_register %rbp
@@ -45,11 +60,12 @@
 
 /* Fields that the tool fills in are listed as pairs {address of the field, kind}. */
 #define PATCH_MIRROR 1          /* 8 bytes: process.mirror */
-#define PATCH_CONTEXT_SLOT 2    /* 4 bytes: process.context_slot */
+#define PATCH_THREADS 2         /* 8 bytes: process.threads */
 #define PATCH_THREAD_SLOT 3     /* 4 bytes: process.thread_slot */
 #define PATCH_MARK 4            /* 4 bytes: bits 26..30 of every arena's address in this process */
 #define PATCH_DEPTH_LIMIT 5     /* 4 bytes: process.depth_limit */
 #define PATCH_ORDER 6           /* 3 bytes: lfence, where events of several threads must be in order */
+#define PATCH_POINTER 7         /* 9 bytes: rdfsbase, and a NOP behind it, where the kernel lets programs use it */
 
 	.macro patch kind, bytes_before_here
 .Lfield\@:
@@ -66,17 +82,48 @@
 	rdtsc
 	.endm
 
-/* The thread's own context in %r9, its position in %r8. Changes %eax. */
-	.macro check_context slow
-	mov %fs:0, %r9
-	patch PATCH_CONTEXT_SLOT, 4
-	test %r9, %r9
-	jz \slow
+/* Where %fs leads, in %rax. There may be no memory, so it must not be loaded from there; the word that is there in all
+ * control blocks is for machines that know no other way. */
+	.macro read_thread_pointer
+	.byte 0x64, 0x48, 0x8b, 0x04, 0x25, 0, 0, 0, 0  /* mov %fs:0, %rax */
+	patch PATCH_POINTER, 9
+	.endm
+
+/* The thread's own context in %r9, its position in %r8, if %fs leads to a control block that is known. Changes %eax. What
+ * is to be done where it is not at its first place in the table is at \further: look_further.
+ *
+ * The context is found by a load from the control block, once that is known: the processor takes its time to say where
+ * %fs leads, and need not wait for that where only a jump depends on it. */
+	.macro check_context slow, further
+	read_thread_pointer
+	imul $NOPAL_THREAD_HASH, %eax, %r9d
+	movabs $0, %r8
+	patch PATCH_THREADS, 8
+	shr $NOPAL_THREAD_SHIFT, %r9d
+	cmp %rax, (%r8, %r9, 8)
+	jne \further
+	mov %fs:0, %r9d
+	imul $NOPAL_THREAD_HASH, %r9d, %r9d
+	shr $NOPAL_THREAD_SHIFT, %r9d
+\further\()_found:
+	mov NOPAL_THREADS_CONTEXTS(%r8, %r9, 8), %r9
 	mov %fs:0, %eax
 	patch PATCH_THREAD_SLOT, 4
 	cmp NOPAL_CONTEXT_TOKEN(%r9), %eax
 	jne \slow
 	mov NOPAL_CONTEXT_POSITION(%r9), %r8
+	.endm
+
+/* Goes on through the table, from a place that holds another thread pointer, or none. */
+	.macro look_further slow, further
+\further:
+	inc %r9d
+	and $(NOPAL_THREADS - 1), %r9d
+	cmpq $0, (%r8, %r9, 8)
+	je \slow
+	cmp %rax, (%r8, %r9, 8)
+	jne \further
+	jmp \further\()_found
 	.endm
 
 /* ---- Records of events that notes define --------------------------------------------------------------------
@@ -88,8 +135,8 @@
 /* Reserves a record of %rdi words behind its clock, whose event's number is \event; %rdx is the program's stack
  * pointer. Leaves the record's address in %rax, and in %rdx the clock, which is to be stored behind the first word when
  * all else is there. Changes %rsi, %r8 and %r9 too. */
-	.macro begin_record event, slow, again
-	check_context \slow
+	.macro begin_record event, slow, further
+	check_context \slow, \further
 	sub NOPAL_CONTEXT_STACK_LOW(%r9), %rdx
 	cmp NOPAL_CONTEXT_STACK_SPAN(%r9), %rdx
 	jae \slow
@@ -107,7 +154,7 @@
 	mov %r8, %rax
 	add %r8, %rsi
 	cmpxchg %rsi, NOPAL_CONTEXT_POSITION(%r9)
-	jne \again
+	jne \slow
 	mov \event, %esi
 	mov %edx, (%rax)
 	shl $4, %esi

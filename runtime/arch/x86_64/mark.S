@@ -35,12 +35,11 @@ nopal_stub_mark:
 	mov RETURN(%rsp), %rcx
 	.cfi_register 16, %rcx
 	mov %r10, RETURN(%rsp)
-.Lagain:
 	mov MARK_SHAPE(%r11), %rdi
 	cmp $WORDS_ONLY, %rdi
 	ja .Lslow
 	lea RETURN + 8(%rsp), %rdx
-	begin_record MARK_EVENT(%r11), .Lslow, .Lagain
+	begin_record MARK_EVENT(%r11), .Lslow, .Lfurther
 	mov VALUES(%rsp), %r8
 	test %edi, %edi
 	jz .Lcopied
@@ -65,8 +64,9 @@ nopal_stub_mark:
 	lea BELOW(%rsp), %rsp
 	.cfi_adjust_cfa_offset -BELOW
 	ret
-.Lslow:
 	.cfi_restore_state
+	look_further .Lslow, .Lfurther
+.Lslow:
 	push_register %rcx
 	.cfi_rel_offset 16, 0
 	push_register %r10

@@ -58,10 +58,9 @@ nopal_stub_probe:
 	push_register %r8
 	push_register %r9
 nopal_probe_action:
-.Lagain:
 	mov MARK_SHAPE(%rcx), %edi
 	lea VALUES + NOPAL_RED_ZONE(%rsp, %rdi, 8), %rdx
-	begin_record MARK_EVENT(%rcx), .Lslow, .Lagain
+	begin_record MARK_EVENT(%rcx), .Lslow, .Lfurther
 	test %edi, %edi
 	jz .Lcopied
 .Lcopy:
@@ -85,6 +84,7 @@ nopal_probe_done:
 	pop_register %rax
 	ret
 	.cfi_restore_state
+	look_further .Lslow, .Lfurther
 .Lslow:
 	pushf
 	.cfi_adjust_cfa_offset 8

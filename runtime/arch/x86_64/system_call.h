@@ -29,11 +29,7 @@ static inline uint64_t counter_read(void)
 	return low | (uint64_t)high << 32;
 }
 
-static inline uintptr_t thread_pointer_read(void)
-{
-	uintptr_t pointer;
-	__asm__ volatile("movq %%fs:0, %0" : "=r"(pointer));
-	return pointer;
-}
+/* Where %fs leads. In thunk.S, since the tool knows which instruction can tell. */
+uintptr_t nopal_thread_pointer(void);
 
 #endif

@@ -78,10 +78,10 @@ nopal_hook_end:
 /* ---- Recording ----------------------------------------------------------------------------------------------
  *
  * Stack on entry:  (%rsp) return to the thunk   8(%rsp) the program's %rcx   16(%rsp) the slot
- * %ecx = kind | site << 4.
+ * %ecx = kind | site << 4; the upper half of %rcx counts how often it was begun again.
  *
  * Order, which makes the order in a chunk the order in time, and every event recordable at any instruction:
- *   1. the context is this thread's; load the position
+ *   1. the thread pointer is known, and the context is this thread's; load the position
  *   2. the stack is known (span 0 forces the slow path, and so keeps a thread that must not read the clock away from
  *      step 4)
  *   3. room for the record?
@@ -90,8 +90,8 @@ nopal_hook_end:
  *      have changed the range of step 2 between our two looks at it, but not without moving the position
  *   6. store the lower word, then the word with the kind
  *
- * A recorded call without arguments and results takes 99 instructions, of which 14 are the thunk's, 45 those of the
- * entry and 40 those of the exit; crates/agent/tests/execution counts them.
+ * A recorded call without arguments and results takes 115 instructions, of which 14 are the thunk's, 53 those of the
+ * entry and 48 those of the exit; crates/agent/tests/execution counts them.
  */
 	.text
 
@@ -123,7 +123,7 @@ nopal_hook_end:
 .endm
 
 /* Steps 3 to 5 for a record of \bytes; leaves its address in %rax and the clock's lower half in %edx. */
-.macro reserve bytes, slow, again
+.macro reserve bytes, slow, retry
 .if \bytes == 8
 	test $CHUNK_MASK, %r8d
 	jz \slow
@@ -140,7 +140,7 @@ nopal_hook_end:
 	mov %r8, %rax
 	add $\bytes, %r8
 	cmpxchg %r8, NOPAL_CONTEXT_POSITION(%r9)
-	jne \again
+	jne \retry
 .endm
 
 /* Step 6. %ecx = kind | site << 4. With \words extra words the record is PENDING while they are written. */
@@ -189,16 +189,16 @@ nopal_hook_end:
 .Lcounted\@:
 .endm
 
-/* The slow path makes ready what the fast path lacks. Jumps back to \again, or falls through where the event has been
+/* The slow path makes ready what the fast path lacks. Jumps to \retry, or falls through where the event has been
  * dealt with or is lost. */
-.macro prepare bytes, again
+.macro prepare bytes, retry
 	push_register %rcx
 	push_register %rsi
 	push_register %rdi
 	push_register %r10
 	push_register %r11
 	lea SLOT + 40(%rsp), %rdi
-	mov %ecx, %esi
+	mov %rcx, %rsi
 	mov $\bytes, %edx
 	call_aligned nopal_prepare
 	test %eax, %eax
@@ -207,7 +207,16 @@ nopal_hook_end:
 	pop_register %rdi
 	pop_register %rsi
 	pop_register %rcx
-	jz \again
+	jz \retry
+.endm
+
+/* Begins again, and the last time by the slow path, which gives the event up. */
+.macro begin_again again, slow
+	movabs $(1 << NOPAL_ATTEMPT_SHIFT), %rax
+	add %rax, %rcx
+	bt $(NOPAL_ATTEMPT_SHIFT + NOPAL_ATTEMPTS_SHIFT), %rcx
+	jc \slow
+	jmp \again
 .endm
 
 /* An entry. Returns with carry clear and the return address in the mirror, or with carry set if the call must not be
@@ -220,7 +229,7 @@ nopal_hook_end:
 	.cfi_startproc
 	save_registers
 .Lstart\@:
-	check_context .Lslow\@
+	check_context .Lslow\@, .Lfurther\@
 .if \depth
 	frames_above
 	.byte 0x3d                      /* cmp imm32, %eax */
@@ -238,7 +247,7 @@ nopal_hook_end:
 	je .Lperhaps_tail\@
 .endif
 .Lrecord\@:
-	reserve \bytes, .Lslow\@, .Lstart\@
+	reserve \bytes, .Lslow\@, .Lretry\@
 	store \pending, \words
 .if \wrap
 	mov SLOT(%rsp), %rax
@@ -265,8 +274,11 @@ nopal_hook_end:
 	ret
 	.cfi_restore_state
 .endif
+	look_further .Lslow\@, .Lfurther\@
+.Lretry\@:
+	begin_again .Lstart\@, .Lslow\@
 .Lslow\@:
-	prepare \bytes, .Lstart\@
+	prepare \bytes, .Lretry\@
 .Lunrecorded\@:
 	.cfi_remember_state
 	restore_registers
@@ -300,7 +312,7 @@ nopal_hook_end:
 	pop_register %rcx
 	jz .Lrecord\@
 .Ltail\@:
-	reserve \bytes, .Lslow\@, .Lstart\@
+	reserve \bytes, .Lslow\@, .Lretry\@
 	add $(\tail), %ecx
 	store \pending, \words
 	.cfi_remember_state
@@ -322,9 +334,9 @@ nopal_hook_end:
 	.cfi_startproc
 	save_registers
 .Lstart\@:
-	check_context .Lslow\@
+	check_context .Lslow\@, .Lfurther\@
 	check_stack .Lslow\@
-	reserve \bytes, .Lslow\@, .Lstart\@
+	reserve \bytes, .Lslow\@, .Lretry\@
 	store \pending, \words
 .if \depth
 	frames_above
@@ -339,12 +351,25 @@ nopal_hook_end:
 	restore_registers
 	ret
 	.cfi_restore_state
+	look_further .Lslow\@, .Lfurther\@
+.Lretry\@:
+	begin_again .Lstart\@, .Lslow\@
 .Lslow\@:
-	prepare \bytes, .Lstart\@
+	prepare \bytes, .Lretry\@
 	jmp .Lrestore\@
 	.cfi_endproc
 	.size \name, . - \name
 .endm
+
+/* uintptr_t nopal_thread_pointer(void) */
+	.globl nopal_thread_pointer
+	.type nopal_thread_pointer, @function
+nopal_thread_pointer:
+	.cfi_startproc
+	read_thread_pointer
+	ret
+	.cfi_endproc
+	.size nopal_thread_pointer, . - nopal_thread_pointer
 
 /* Site numbers and kinds come with the word; which of these a thunk calls decides the rest. */
 	entry nopal_entry, 8, 0, 0, (NOPAL_KIND_TAIL - NOPAL_KIND_ENTRY), 1

@@ -4,6 +4,8 @@
  */
 #include "port.h"
 
+#include <asm/errno.h>
+#include <asm/signal.h>
 #include <asm/unistd.h>
 #include <linux/futex.h>
 #include <linux/mman.h>
@@ -44,7 +46,14 @@ uint32_t port_process_id(void)
 
 uintptr_t port_thread_pointer(void)
 {
-	return thread_pointer_read();
+	return nopal_thread_pointer();
+}
+
+/* The kernel reads the set before it looks at what to do with it, which here is nothing that there is. */
+bool port_readable(uintptr_t address)
+{
+	const int nothing = -1;
+	return system_call(__NR_rt_sigprocmask, nothing, (long)address, 0, sizeof(uint64_t), 0, 0) == -EINVAL;
 }
 
 bool port_map(uintptr_t address, uint64_t bytes)
@@ -76,7 +85,8 @@ bool port_read(uint64_t address, void *to, uint32_t bytes)
 
 uint64_t port_block_signals(void)
 {
-	uint64_t all = ~(uint64_t)0, before = 0;
+	/* But for the one that the kernel kills for where it is held back: a program may step through itself. */
+	uint64_t all = ~((uint64_t)1 << (SIGTRAP - 1)), before = 0;
 	system_call(__NR_rt_sigprocmask, SIG_SETMASK_NUMBER, (long)&all, (long)&before, sizeof all, 0, 0);
 	return before;
 }

@@ -42,7 +42,13 @@ uint32_t port_process_id(void)
 
 uintptr_t port_thread_pointer(void)
 {
-	return (uintptr_t)sim.running;
+	return sim.astray ? sim.astray : (uintptr_t)sim.running;
+}
+
+bool port_readable(uintptr_t address)
+{
+	sim.system_calls++;
+	return address - sim.unreadable >= SIM_UNREADABLE;
 }
 
 bool port_map(uintptr_t address, uint64_t bytes)

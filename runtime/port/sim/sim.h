@@ -11,7 +11,7 @@
 
 /* A thread and its control block: its address is the thread pointer. */
 struct sim_thread {
-	void *context;
+	struct sim_thread *self;
 	uint32_t id_in_block;   /* where the runtime looks for it without a system call */
 	uint32_t id;
 	bool clock_faults;
@@ -19,11 +19,14 @@ struct sim_thread {
 };
 
 #define SIM_MAPPINGS 4096
+#define SIM_UNREADABLE 4096
 
 struct sim {
 	uint64_t clock;
 	uint64_t clock_step;        /* how far each read moves the clock */
 	struct sim_thread *running;
+	uintptr_t astray;           /* where the program has put its thread pointer; 0: nowhere */
+	uintptr_t unreadable;       /* SIM_UNREADABLE bytes without memory begin here */
 	uint32_t process;
 
 	/* What the test supplies; may be 0. */

@@ -16,8 +16,8 @@
 
 #define SIM_ACTORS 4
 #define SIM_PLACES 3            /* memory that is handed about */
-#define SIM_WORDS 6             /* atomic variables by which it is */
-#define SIM_STACK_BYTES 1280
+#define SIM_WORDS 8             /* atomic variables by which it is */
+#define SIM_STACK_BYTES 2048
 
 struct sim_actor {
 	void *stack_pointer;            /* 0: it does not run, or has come to its end */

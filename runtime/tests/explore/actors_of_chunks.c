@@ -118,6 +118,9 @@ static bool take_chunk(uint32_t chunk, bool settled)
 	*(struct nopal_resync *)(header + 1) = (struct nopal_resync){ 0 };
 	*header = (struct nopal_chunk_header){ 0 };
 	__atomic_store_n(state_word(chunk), NOPAL_CHUNK_FREE, __ATOMIC_RELEASE);
+	if (chunk < __atomic_load_n(&process.region->first_free, __ATOMIC_RELAXED))
+		__atomic_store_n(&process.region->first_free, chunk, __ATOMIC_RELAXED);
+	__atomic_add_fetch(&process.region->freed, 1, __ATOMIC_RELEASE);
 	return true;
 }
 

@@ -23,6 +23,7 @@ static struct setting {
 	uint8_t events;         /* of each thread, that of a handler included */
 	uint8_t signals;
 	uint8_t deaths;
+	bool hints_alone;       /* nobody comes between a step and what it tells of free chunks: fewer states */
 	bool looks_late;
 	bool takes_any_first;
 	enum sim_weakness (*weakness_of)(enum sim_operation operation, const volatile void *at, uint64_t stored);
@@ -49,6 +50,7 @@ static void begin(void)
 	memset(contexts, 0, sizeof contexts);
 	struct nopal_region *region = (struct nopal_region *)memory;
 	region->chunk_count = with.chunks;
+	region->freed = 1;
 	region->state_offset = sizeof *region;
 	region->chunk_offset = NOPAL_CHUNK_BYTES;
 	process = (struct nopal_process){ .region = region };
@@ -57,6 +59,8 @@ static void begin(void)
 		sim_word[chunk] = state_word(chunk);
 		sim_word[CHUNKS_AT_MOST + chunk] = last_word(chunk_at(chunk));
 	}
+	sim_word[2 * CHUNKS_AT_MOST] = with.hints_alone ? 0 : &region->first_free;
+	sim_word[2 * CHUNKS_AT_MOST + 1] = with.hints_alone ? 0 : &region->freed;
 	sim_place_bytes = sizeof(struct nopal_chunk_header) + sizeof(struct nopal_resync);
 	events_to_come = with.events;
 	world.signals = with.signals;
@@ -160,7 +164,7 @@ static bool is_settled(void)
 
 static void explore(const char *what, struct setting setting, const char *rule)
 {
-	static struct sim_part parts[SIM_ACTORS + THREADS + 2 * CHUNKS_AT_MOST + 3];
+	static struct sim_part parts[SIM_ACTORS + THREADS + 2 * CHUNKS_AT_MOST + 4];
 	uint32_t count = 0;
 	with = setting;
 	begin();
@@ -174,6 +178,7 @@ static void explore(const char *what, struct setting setting, const char *rule)
 		parts[count++] = (struct sim_part){ last_word(chunk_at(chunk)), 8, 0 };
 	}
 	parts[count++] = (struct sim_part){ state_word(0), 4 * with.chunks, 0 };
+	parts[count++] = (struct sim_part){ &process.region->first_free, 8, 0 };
 	parts[count++] = (struct sim_part){ &world, sizeof world, 0 };
 	parts[count++] = (struct sim_part){ &sim_actors, sizeof sim_actors, 0 };
 	const struct sim_exploration exploration = {
@@ -187,7 +192,12 @@ static void explore(const char *what, struct setting setting, const char *rule)
 
 static void chunks_go_round(void)
 {
-	explore("3 threads, 2 chunks", (struct setting){ .threads = 3, .chunks = 2, .events = 2 }, 0);
+	explore("3 threads, 2 chunks",
+		(struct setting){ .threads = 3, .chunks = 2, .events = 2, .hints_alone = !far }, 0);
+	explore("2 threads, 2 chunks, and what they tell of free ones",
+		(struct setting){ .threads = 2, .chunks = 2, .events = 2 }, 0);
+	explore("2 threads, 1 chunk, and what they tell of free ones",
+		(struct setting){ .threads = 2, .chunks = 1, .events = 3 }, 0);
 	explore("1 thread, 2 chunks, a death", (struct setting){ .threads = 1, .chunks = 2, .events = 2, .deaths = 1 }, 0);
 	explore("2 threads, 1 chunk, a death", (struct setting){ .threads = 2, .chunks = 1, .events = 1, .deaths = 1 }, 0);
 	if (far) {

@@ -14,11 +14,12 @@ pub const MIRROR: i64 = -0x1230_0000_0000;
 pub const IMMEDIATES: Immediates = Immediates {
     process: 0x2000_0000_0000,
     mirror: MIRROR,
-    context_slot: 0x278,
+    threads: 0x2000_1000_0000,
     thread_slot: 0x2d0,
     mark: 0,
     depth_limit: 5,
     ordered: false,
+    reads_pointer: true,
 };
 
 /// Symbols of the image, with their addresses in it.

@@ -354,7 +354,7 @@ fn event_after_a_jump_says_where_it_is() {
 }
 
 /// As `runtime/arch/x86_64/thunk.S` says.
-const INSTRUCTIONS_OF_A_RECORDED_CALL: u32 = 99;
+const INSTRUCTIONS_OF_A_RECORDED_CALL: u32 = 115;
 
 #[test]
 fn recorded_call_takes_the_instructions_that_are_written_down() {

@@ -15,7 +15,6 @@ fn new_mirror() -> i64 {
     -(1 << 44) - (WORLDS.fetch_add(1, Ordering::Relaxed) << 37)
 }
 
-const CONTEXT_SLOT: u64 = 0x278;
 const BLOCKS_AT: u64 = 1 << 20;
 
 #[derive(Clone, Debug)]
@@ -54,11 +53,6 @@ fn thread_slot() -> i32 {
         id == unsafe { std::ptr::read_volatile((thread_pointer() + offset) as *const u32) }
     });
     found.expect("the thread control block is glibc's") as i32
-}
-
-fn set_context_slot(value: u64) {
-    // SAFETY: a word of the control block that nobody else uses.
-    unsafe { std::ptr::write_volatile((thread_pointer() + CONTEXT_SLOT) as *mut u64, value) };
 }
 
 /// Zeroed memory, never given back: code in it may still be referred to.
@@ -141,14 +135,20 @@ impl World {
             &(chunk_offset as u64).to_le_bytes(),
         );
 
+        put(
+            region + offset_of!(Region, freed) as u64,
+            &1u32.to_le_bytes(),
+        );
+
         let (mirror, thread_slot) = (new_mirror(), thread_slot());
+        let threads = memory(THREADS_BYTES, 4096, read_write);
+        put(threads, &NO_THREAD.to_le_bytes());
         let head = ProcessHead {
             region,
             contexts: memory((CONTEXTS * CONTEXT_BYTES) as u64, 4096, read_write),
             stack_parts: memory((STACK_PARTS * 8) as u64, 4096, read_write),
-            thread_pointers: memory((CONTEXTS * 8) as u64, 4096, read_write),
+            threads,
             mirror,
-            context_slot: CONTEXT_SLOT as i32,
             thread_slot,
             process: std::process::id(),
             depth_limit,
@@ -159,11 +159,12 @@ impl World {
         let immediates = Immediates {
             process,
             mirror,
-            context_slot: head.context_slot,
+            threads,
             thread_slot,
             mark,
             depth_limit,
             ordered: false,
+            reads_pointer: reads_pointer(),
         };
         let image = nopal_agent::image(&immediates);
         put(arena, &image);
@@ -181,7 +182,6 @@ impl World {
             arena + image.len() as u64,
             arena + IMAGE_UNWIND_HEADER,
         );
-        set_context_slot(0);
         world
     }
 
@@ -304,11 +304,5 @@ impl World {
             at += 8 + 8 * more;
         }
         records
-    }
-}
-
-impl Drop for World {
-    fn drop(&mut self) {
-        set_context_slot(0);
     }
 }

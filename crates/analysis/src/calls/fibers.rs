@@ -17,6 +17,8 @@ pub struct Fiber {
     /// Never empty.
     pub frames: Vec<Frame>,
     pub since: u64,
+    /// When it was last known that its frames were alive.
+    pub alive: u64,
     /// The sink was not told that these frames were left.
     pub counted: bool,
 }

@@ -27,6 +27,10 @@ pub struct Frame {
 }
 
 const STYLE_SHIFT: u32 = 28;
+/// In the marks: a part of the time in the frame alone is not known to be so.
+const BOUNDED: u32 = 1 << 30;
+/// In the marks: the slot is known.
+const EXACT: u32 = 1 << 31;
 
 impl Frame {
     #[inline(always)]
@@ -43,7 +47,7 @@ impl Frame {
     /// Whether an exit with `key` ends this frame.
     #[inline(always)]
     pub(super) fn ends_with(&self, key: u32) -> bool {
-        self.marks == key | (Style::Wrapped as u32) << STYLE_SHIFT
+        self.marks & !(BOUNDED | EXACT) == key | (Style::Wrapped as u32) << STYLE_SHIFT
     }
 
     /// 0 where an exit with `key` ends this frame.
@@ -60,7 +64,7 @@ impl Frame {
 
     #[inline(always)]
     pub fn style(&self) -> Style {
-        match self.marks >> STYLE_SHIFT {
+        match self.marks >> STYLE_SHIFT & 3 {
             0 => Style::Wrapped,
             1 => Style::Tail,
             _ => Style::Only,
@@ -70,6 +74,29 @@ impl Frame {
     #[inline(always)]
     pub fn site(&self) -> u32 {
         site_of(self.marks)
+    }
+
+    /// Whether the time in the frame alone, as ticks and `child` tell it, is a bound: it may be longer.
+    pub fn is_bounded(&self) -> bool {
+        self.marks & BOUNDED != 0
+    }
+
+    pub(super) fn bound(&mut self) {
+        self.marks |= BOUNDED;
+    }
+
+    pub(super) fn is_exact(&self) -> bool {
+        self.marks & EXACT != 0
+    }
+
+    pub(super) fn with_slot_known(mut self) -> Frame {
+        self.marks |= EXACT;
+        self
+    }
+
+    /// Site and tag.
+    pub(super) fn key(&self) -> u32 {
+        self.marks & ((1 << STYLE_SHIFT) - 1)
     }
 
     pub fn tag(&self) -> u32 {
@@ -94,8 +121,9 @@ pub trait Sink {
     fn leave(&mut self, frame: &Frame, ending: Ending, frames: &[Frame]);
     /// `frame` will not end any more, and was last known alive at `clock`; `counted` unless it was set aside.
     fn lose(&mut self, frame: &Frame, clock: u64, counted: bool);
-    /// An exit of a call that began before tracing.
-    fn stray(&mut self, key: u32, ending: Ending);
+    /// An exit of a call whose entry is not known: it was alive at the clock of `frame` already, and at least that much
+    /// of the time since is its own.
+    fn stray(&mut self, frame: &Frame, ending: Ending);
     /// Whether runs of plain calls are told by `plain`, instead of `enter` and `leave` for each.
     const RUNS: bool = false;
     /// Whether calls of a site may be among those.
@@ -109,8 +137,8 @@ pub trait Sink {
     fn end_run(&mut self) {}
     /// A marker was passed in the last of `frames`: its event, and its record behind the clock.
     fn mark(&mut self, _clock: u64, _event: u32, _payload: &[u64], _frames: &[Frame]) {}
-    /// Records of the thread are missing here.
-    fn missing(&mut self) {}
+    /// Records of the thread are missing here, for so many ticks. All calls that were open have been lost.
+    fn missing(&mut self, _ticks: u64) {}
     /// The thread has left these frames, perhaps for good.
     fn aside(&mut self, _frames: &[Frame]) {}
     /// The thread is back in these frames.
@@ -126,5 +154,5 @@ impl Sink for () {
     }
     fn leave(&mut self, _: &Frame, _: Ending, _: &[Frame]) {}
     fn lose(&mut self, _: &Frame, _: u64, _: bool) {}
-    fn stray(&mut self, _: u32, _: Ending) {}
+    fn stray(&mut self, _: &Frame, _: Ending) {}
 }

@@ -6,8 +6,9 @@ use nopal_trace::{Packet, payload_words};
 use super::credit::Credit;
 use super::fibers::Fibers;
 use super::frame::{Ending, Frame, Sink, Style};
+use super::gaps::Known;
 use super::stack::Stack;
-use super::stacks::{below, lose};
+use super::stacks::below;
 use super::words::{clock_after, key_of, kind_of, take, take_words};
 
 /// Calls deeper than this are counted only.
@@ -31,12 +32,15 @@ pub struct Machine {
     pub(super) fibers: Fibers,
     pub(super) arrival: Option<Arrival>,
     pub(super) last_clock: u64,
+    /// Counter at the last entry or exit, and at the one before it.
+    pub(super) event_clock: u64,
+    pub(super) before: u64,
     /// Slot of the last event.
     pub(super) cursor: u64,
     /// Wrapped calls in progress that are deeper than the limit.
     pub(super) beyond: u64,
     pub(super) credit: Credit,
-    pub(super) lossy: bool,
+    pub(super) known: Known,
 }
 
 impl Machine {
@@ -56,13 +60,13 @@ impl Machine {
 
     /// Takes all records of a packet.
     pub fn packet<S: Sink>(&mut self, packet: &Packet, sink: &mut S) {
-        let rest = self.begin_packet(packet);
+        let rest = self.begin_packet(packet, sink);
         self.words(rest, sink);
     }
 
     /// Takes records that come from no file. `lossy`: records before these are missing.
     pub fn records<S: Sink>(&mut self, words: &[u64], clock: u64, lossy: bool, sink: &mut S) {
-        self.begin_words(words, clock, lossy);
+        self.begin_words(words, clock, lossy, sink);
         self.words(words, sink);
     }
 
@@ -78,20 +82,30 @@ impl Machine {
     }
 
     /// The words of a packet, to be taken by steps.
-    pub fn begin_packet<'a>(&mut self, packet: &Packet<'a>) -> &'a [u64] {
+    pub fn begin_packet<'a, S: Sink>(&mut self, packet: &Packet<'a>, sink: &mut S) -> &'a [u64] {
         self.begin_words(
             packet.words(),
             packet.clock_begin(),
             packet.is_behind_loss(),
+            sink,
         );
         packet.words()
     }
 
     /// `lossy`: records before these are missing.
-    pub(super) fn begin_words(&mut self, words: &[u64], clock: u64, lossy: bool) {
+    pub(super) fn begin_words<S: Sink>(
+        &mut self,
+        words: &[u64],
+        clock: u64,
+        lossy: bool,
+        sink: &mut S,
+    ) {
         self.credit.earn(words.len());
+        if lossy {
+            self.open_gap(sink);
+            self.known.astray = false;
+        }
         self.last_clock = self.last_clock.max(clock);
-        self.lossy |= lossy;
     }
 
     /// Takes one record off the front of `rest`; false at the end, or where nothing more can be understood.
@@ -117,7 +131,13 @@ impl Machine {
                     sink,
                 );
             }
-            _ => return self.rare(word, rest, sink),
+            _ => {
+                let is_understood = self.rare(word, rest, sink);
+                if !is_understood {
+                    self.open_gap(sink);
+                }
+                return is_understood;
+            }
         }
         true
     }
@@ -176,7 +196,9 @@ impl Machine {
                 );
             }
             abi::KIND_HOLE => {
-                self.tick(word);
+                self.open_gap(sink);
+                self.known.astray = true;
+                self.last_clock = clock_after(self.last_clock, word);
             }
             abi::KIND_EXTENDED if key_of(word) == abi::EVENT_RESYNC => {
                 return self.resync(rest, sink);
@@ -198,6 +220,7 @@ impl Machine {
         };
         self.last_clock = self.last_clock.max(rest[0]);
         *rest = after;
+        self.close_gap(self.last_clock, sink);
         let alive = match self.arrival {
             Some(arrival) if arrival.elsewhere => {
                 let left = |frame: &&Frame| frame.slot < arrival.slot;
@@ -220,15 +243,16 @@ impl Machine {
             return false;
         };
         self.last_clock = self.last_clock.max(clock);
-        if self.lossy {
-            sink.missing();
-        }
+        self.close_gap(self.last_clock, sink);
         if reason as u32 == abi::RESYNC_PART {
             return true;
         }
-        let elsewhere = matches!(reason as u32, abi::RESYNC_STACK | abi::RESYNC_JUMP) || self.lossy;
+        let elsewhere = matches!(reason as u32, abi::RESYNC_STACK | abi::RESYNC_JUMP);
         let before = self.arrival.is_some_and(|arrival| arrival.elsewhere);
-        self.lossy = false;
+        self.find_place(elsewhere, sink);
+        if elsewhere {
+            self.known.elsewhere(self.last_clock);
+        }
         self.cursor = slot >> 4;
         self.arrival = Some(Arrival {
             slot: slot >> 4,
@@ -240,6 +264,8 @@ impl Machine {
     #[inline(always)]
     fn tick(&mut self, word: u64) -> u64 {
         self.last_clock = clock_after(self.last_clock, word);
+        self.before = self.event_clock;
+        self.event_clock = self.last_clock;
         self.last_clock
     }
 
@@ -252,13 +278,13 @@ impl Machine {
         arguments: Option<[u64; 6]>,
         sink: &mut S,
     ) {
-        let slot = match self.frames.last() {
+        let (slot, is_exact) = match self.frames.last() {
             Some(top)
                 if self.arrival.is_none()
                     && top.style() != Style::Only
                     && top.slot.wrapping_sub(self.cursor) <= NEAR =>
             {
-                below(top.slot, key)
+                (below(top.slot, key), false)
             }
             _ => self.place(key, style, clock, sink),
         };
@@ -266,7 +292,11 @@ impl Machine {
             self.bound_tails(slot, clock, sink);
         }
         self.cursor = slot;
-        self.frames.push(Frame::new(clock, slot, key, style));
+        let frame = Frame::new(clock, slot, key, style);
+        self.frames.push(match is_exact {
+            true => frame.with_slot_known(),
+            false => frame,
+        });
         let note = sink.enter(&self.frames, arguments);
         if let Some(frame) = self.frames.last_mut() {
             frame.note = note;
@@ -328,18 +358,15 @@ impl Machine {
         };
         let ticks = ending.clock.saturating_sub(frame.clock);
         self.cursor = frame.slot;
-        if let Some(under) = self.frames.last_mut() {
-            under.child = under.child.saturating_add(ticks);
+        match self.frames.last_mut() {
+            Some(under) => under.child = under.child.saturating_add(ticks),
+            None => self.known.spend(ticks),
         }
         sink.leave(&frame, ending, &self.frames);
     }
 
     /// The end of the thread's records.
     pub fn end<S: Sink>(&mut self, sink: &mut S) {
-        let clock = self.last_clock;
-        lose(self.frames.split_off(0), clock, true, sink);
-        for fiber in self.fibers.drain() {
-            lose(fiber.frames, fiber.since, fiber.counted, sink);
-        }
+        self.lose_all(sink);
     }
 }

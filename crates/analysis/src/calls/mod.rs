@@ -20,6 +20,7 @@ mod arguments;
 mod credit;
 mod fibers;
 mod frame;
+mod gaps;
 mod machine;
 mod runs;
 mod stack;

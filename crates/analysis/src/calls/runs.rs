@@ -20,7 +20,7 @@ pub const RUN: usize = 256;
 impl Machine {
     /// Takes plain records off the front of `rest`.
     pub fn run<S: Sink>(&mut self, rest: &mut &[u64], sink: &mut S) {
-        while self.arrival.is_none() && self.beyond == 0 {
+        while self.arrival.is_none() && self.beyond == 0 && !self.known.is_open() {
             let taken = self.run_some(rest, sink);
             *rest = rest.get(taken..).unwrap_or_default();
             if taken < RUN {
@@ -45,6 +45,7 @@ impl Machine {
         let mut clock = self.last_clock;
         let mut cursor = self.cursor;
         let mut taken = 0;
+        let first = depth;
         for &word in words {
             let Some([under, top, next]) = frames.get_mut(depth..=depth + GROUND) else {
                 break;
@@ -69,12 +70,32 @@ impl Machine {
             depth = (depth + 1).wrapping_sub(2 * exit as usize);
             taken += 1;
         }
-        self.frames.keep(depth);
+        let spent = self.frames.keep(depth);
+        self.known.spend(spent);
+        if self.known.has_gaps() && enters_ground(&words[..taken], first) {
+            self.known.estimate();
+        }
         self.last_clock = clock;
+        if let Some(&[before, last]) = words[..taken].last_chunk() {
+            self.event_clock = clock - clock_after(0, last.wrapping_sub(before));
+        }
+        if taken > 0 {
+            self.before = std::mem::replace(&mut self.event_clock, clock);
+        }
         self.cursor = cursor;
         sink.end_run();
         taken
     }
+}
+
+/// Whether one of these is an entry under which there is nothing, with so many frames before the first.
+fn enters_ground(words: &[u64], mut depth: usize) -> bool {
+    words.iter().any(|word| {
+        let exit = exit_of(*word) as usize;
+        let is_first = depth == 0 && exit == 0;
+        depth = (depth + 1).wrapping_sub(2 * exit);
+        is_first
+    })
 }
 
 /// 0 for a plain entry, 1 for a plain exit, else more.

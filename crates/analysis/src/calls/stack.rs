@@ -75,9 +75,11 @@ impl Stack {
         &mut self.0
     }
 
-    /// Ends what `with_room` began.
-    pub fn keep(&mut self, depth: usize) {
+    /// Ends what `with_room` began. Returns the ticks in the outermost frames that ended since.
+    pub fn keep(&mut self, depth: usize) -> u64 {
         self.0.truncate(GROUND + depth);
+        let spent = self.0[GROUND - 1].child;
         self.0[..GROUND].fill(NOBODY);
+        spent
     }
 }

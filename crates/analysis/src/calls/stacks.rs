@@ -2,6 +2,7 @@
 
 use super::fibers::{Fiber, Key};
 use super::frame::{Ending, Frame, Sink, Style};
+use super::gaps::Known;
 use super::machine::{Arrival, Machine};
 use super::words::tag_of;
 
@@ -11,7 +12,7 @@ const CALLER_DISTANCE: u64 = 1 << 20;
 const NO_STACK_BETWEEN: u64 = 1 << 10;
 
 impl Machine {
-    /// The slot of an entry that is not simply one call deeper; makes the frames right for it.
+    /// The slot of an entry that is not simply one call deeper, and whether it is known; makes the frames right for it.
     #[cold]
     pub(super) fn place<S: Sink>(
         &mut self,
@@ -19,22 +20,27 @@ impl Machine {
         style: Style,
         clock: u64,
         sink: &mut S,
-    ) -> u64 {
+    ) -> (u64, bool) {
+        self.close_gap(clock, sink);
         let slot = match (self.arrival.take(), self.frames.last()) {
             (Some(arrival), _) => {
                 if arrival.elsewhere {
                     self.arrive(arrival.slot, style, clock, sink);
                 }
                 self.drop_only(arrival.slot);
-                return arrival.slot;
+                return (arrival.slot, true);
             }
             (None, Some(top)) if top.style() == Style::Only => nearest(top.slot, key),
-            (None, _) => nearest(self.cursor, key),
+            (None, Some(_)) => nearest(self.cursor, key),
+            (None, None) => {
+                self.known.estimate();
+                nearest(self.cursor, key)
+            }
         };
         self.drop_only(slot);
         match self.frames.last() {
-            Some(top) if top.slot < slot => below(top.slot, key),
-            _ => slot,
+            Some(top) if top.slot < slot => (below(top.slot, key), false),
+            _ => (slot, false),
         }
     }
 
@@ -71,6 +77,7 @@ impl Machine {
             .get(kept)
             .is_some_and(|frame| frame.slot == highest_dead);
         self.cut(kept, true, overwritten, clock, sink);
+        self.doubt();
     }
 
     /// Of a fiber, the frames on the stack that goes on at `slot`, below one at `caller`, are dead.
@@ -78,6 +85,7 @@ impl Machine {
         let Some(Fiber {
             mut frames,
             since,
+            alive,
             counted,
         }) = self.fibers.remove(key)
         else {
@@ -90,17 +98,23 @@ impl Machine {
         } else {
             Vec::new()
         };
-        lose(frames.split_off(first), since, counted, sink);
-        self.fibers.add(Fiber {
-            frames: beyond,
-            since,
-            counted,
-        });
-        self.fibers.add(Fiber {
-            frames,
-            since,
-            counted,
-        });
+        let mut dead = frames.split_off(first);
+        let leave = |under: &mut [Frame], inner: &[Frame]| {
+            if let (Some(under), Some(inner)) = (under.last_mut(), inner.first()) {
+                under.child = under.child.saturating_add(ticks_in(inner, since));
+            }
+        };
+        leave(&mut dead, &beyond);
+        leave(&mut frames, &dead);
+        self.give_up(dead, alive, counted, sink);
+        for frames in [beyond, frames] {
+            self.fibers.add(Fiber {
+                frames,
+                since,
+                alive,
+                counted,
+            });
+        }
     }
 
     /// Rule 5.
@@ -117,6 +131,8 @@ impl Machine {
 
     #[cold]
     pub(super) fn exit_elsewhere<S: Sink>(&mut self, key: u32, ending: Ending, sink: &mut S) {
+        let behind_hole = self.known.is_open();
+        self.close_gap(ending.clock, sink);
         let arrival = self.arrival.take();
         if self.beyond > 0 {
             self.beyond -= 1;
@@ -138,15 +154,24 @@ impl Machine {
                 return self.end_at(index, false, ending, sink);
             }
         }
-        if let Some(index) = self
-            .credit
-            .search(&self.frames, |frame| frame.ends_with(key))
-        {
+        // Slots are known, or estimated too high: one that is lower is another's.
+        let lowest = match arrival {
+            Some(Arrival {
+                slot,
+                elsewhere: true,
+            }) => slot,
+            _ => 0,
+        };
+        let suits = |frame: &Frame| frame.ends_with(key) && frame.slot >= lowest;
+        if let Some(index) = self.credit.search(&self.frames, suits) {
             return self.end_at(index, false, ending, sink);
         }
-        if let Some((fiber, index)) = self.search_aside(key) {
+        if let Some((fiber, index)) = self.search_aside(suits) {
             self.go_to(fiber, ending.clock, sink);
             return self.end_at(index, false, ending, sink);
+        }
+        if lowest > 0 {
+            self.arrive(lowest, Style::Wrapped, ending.clock, sink);
         }
         while let Some(top) = self.frames.last()
             && top.style() == Style::Tail
@@ -154,16 +179,20 @@ impl Machine {
         {
             self.finish(ending, sink);
         }
-        self.cursor = above(self.cursor, key);
-        sink.stray(key, ending);
+        self.cursor = match behind_hole {
+            // The call may have begun there.
+            true => nearest(self.cursor, key),
+            false => above(self.cursor, key),
+        };
+        self.stray(key, ending, sink);
     }
 
-    fn search_aside(&mut self, key: u32) -> Option<(Key, usize)> {
+    fn search_aside(&mut self, suits: impl Fn(&Frame) -> bool) -> Option<(Key, usize)> {
         for (fiber, frames) in self.fibers.iter() {
             if !self.credit.pay(1) {
                 break;
             }
-            if let Some(index) = self.credit.search(frames, |frame| frame.ends_with(key)) {
+            if let Some(index) = self.credit.search(frames, &suits) {
                 return Some((fiber, index));
             }
         }
@@ -202,12 +231,15 @@ impl Machine {
         };
         let ticks = ticks_in(&outermost, clock);
         let mut dead = overwritten;
-        if let Some(under) = index
+        match index
             .checked_sub(1)
             .and_then(|under| self.frames.get_mut(under))
         {
-            under.child = under.child.saturating_add(ticks);
-            dead |= jumped && is_near(under, &outermost);
+            Some(under) => {
+                under.child = under.child.saturating_add(ticks);
+                dead |= jumped && is_near(under, &outermost);
+            }
+            None => self.known.spend(ticks),
         }
         let dead = if dead {
             one_stack(&self.frames[index..])
@@ -226,7 +258,14 @@ impl Machine {
         } else {
             self.frames.split_off(index + dead)
         };
-        lose(self.frames.split_off(index), clock, true, sink);
+        let lost = self.frames.split_off(index);
+        if lost.iter().any(|frame| frame.style() != Style::Only)
+            && let Some(under) = self.frames.last_mut()
+        {
+            // When they ended, before now, is not known.
+            under.bound();
+        }
+        self.give_up(lost, self.before, true, sink);
         self.set_aside(aside, clock, sink);
     }
 
@@ -236,6 +275,10 @@ impl Machine {
             return;
         }
         let counted = !self.credit.pay(3 * frames.len());
+        let known = frames
+            .iter()
+            .map(|frame| self.known.alive(frame, self.before));
+        let alive = known.min().unwrap_or(self.before);
         if !counted {
             sink.aside(&frames);
             while let Some(at) = frames
@@ -247,6 +290,7 @@ impl Machine {
                 self.fibers.add(Fiber {
                     frames: part,
                     since: clock,
+                    alive,
                     counted,
                 });
             }
@@ -254,10 +298,11 @@ impl Machine {
         self.fibers.add(Fiber {
             frames,
             since: clock,
+            alive,
             counted,
         });
         for fiber in self.fibers.surplus() {
-            lose(fiber.frames, fiber.since, fiber.counted, sink);
+            self.give_up(fiber.frames, fiber.alive, fiber.counted, sink);
         }
     }
 
@@ -278,10 +323,16 @@ impl Machine {
 }
 
 /// Gives up frames.
-pub(super) fn lose<S: Sink>(mut frames: Vec<Frame>, clock: u64, counted: bool, sink: &mut S) {
+pub(super) fn lose<S: Sink>(
+    mut frames: Vec<Frame>,
+    clock: u64,
+    counted: bool,
+    known: &Known,
+    sink: &mut S,
+) {
     while let Some(frame) = frames.pop() {
         if frame.style() != Style::Only {
-            sink.lose(&frame, clock, counted);
+            sink.lose(&frame, known.alive(&frame, clock), counted);
         }
         if let Some(under) = frames.last_mut() {
             under.child = under.child.saturating_add(ticks_in(&frame, clock));

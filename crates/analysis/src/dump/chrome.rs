@@ -13,6 +13,7 @@ use super::blocks::{Blocks, Port};
 use super::tracks;
 use crate::calls::{Ending, Frame, Sink, Style};
 use crate::drive::{Drive, Worker};
+use crate::losses;
 use crate::markers::push_value;
 use crate::names::{Names, ThreadNames};
 use crate::text::{push_fraction, push_hex_short, push_json_string, push_u64};
@@ -75,6 +76,10 @@ pub fn dump(trace: &Trace, drive: &Drive, out: &mut dyn Write) -> Result<()> {
     push_u64(&mut text, clocks.monotonic_ns(begin));
     text.extend_from_slice(b",\"begin_realtime_ns\":");
     push_u64(&mut text, clocks.realtime_ns(begin));
+    if let Some(losses) = losses::json(trace) {
+        text.extend_from_slice(b",\"losses\":");
+        text.extend_from_slice(losses.as_bytes());
+    }
     text.extend_from_slice(b"}}\n");
     Ok(out.write_all(&text)?)
 }
@@ -227,7 +232,12 @@ impl Sink for Formatter<'_> {
         self.close(frame, clock, None, b",\"args\":{\"unfinished\":true}");
     }
 
-    fn stray(&mut self, _key: u32, _ending: Ending) {}
+    fn stray(&mut self, frame: &Frame, ending: Ending) {
+        if frame.clock < ending.clock {
+            let remark = b",\"args\":{\"began_before\":true}";
+            self.close(frame, ending.clock, None, remark);
+        }
+    }
 
     fn mark(&mut self, clock: u64, event: u32, payload: &[u64], _frames: &[Frame]) {
         let Some(marker) = self.markers.get(event) else {

@@ -159,7 +159,7 @@ impl Sink for Entries {
 
     fn lose(&mut self, _frame: &Frame, _clock: u64, _counted: bool) {}
 
-    fn stray(&mut self, _key: u32, _ending: Ending) {}
+    fn stray(&mut self, _frame: &Frame, _ending: Ending) {}
 }
 
 impl Teller for Entries {

@@ -166,15 +166,15 @@ impl Sink for Inside<'_> {
         }
     }
 
-    fn missing(&mut self) {
-        self.watcher.missing();
+    fn missing(&mut self, ticks: u64) {
+        self.watcher.missing(ticks);
     }
 
     fn lose(&mut self, frame: &Frame, clock: u64, counted: bool) {
         self.watcher.lose(&watched(frame), clock, counted);
     }
 
-    fn stray(&mut self, _key: u32, _ending: Ending) {}
+    fn stray(&mut self, _frame: &Frame, _ending: Ending) {}
 }
 
 impl Teller for Inside<'_> {

@@ -40,6 +40,27 @@ pub enum Format {
     Raw,
 }
 
+/// Where a format tells what is not in the trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// It has comments, with `#` in front, and one of them is the first line.
+    Comment,
+    /// In itself.
+    Within,
+    /// Nowhere: it has to be told apart from it.
+    Apart,
+}
+
+impl Format {
+    pub fn losses(&self) -> Place {
+        match self {
+            Format::Function | Format::Raw => Place::Comment,
+            Format::Chrome => Place::Within,
+            Format::Devtrace | Format::Latency(_) | Format::Folded(_) => Place::Apart,
+        }
+    }
+}
+
 /// A part of a trace. A call that began before it is not known as the caller of others.
 #[derive(Clone, Copy, Debug)]
 pub struct Excerpt {

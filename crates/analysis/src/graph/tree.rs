@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use crate::calls::{Ending, Frame, Sink};
 use crate::drive::Worker;
 use crate::names::Names;
+use nopal_trace::ThreadInfo;
 
 pub const ROOT: u32 = 0;
 
@@ -15,7 +16,8 @@ const NOWHERE: u32 = u32::MAX;
 /// In a frame's note: the call counts with the node of its caller.
 const MERGED: u32 = 1 << 31;
 
-/// Calls of one function on one path. A call that did not end lasted as long as it was known to be alive.
+/// Calls of one function on one path. A call that did not end, or began before tracing, counts with the time in which
+/// it was known to be alive; the caller of the latter is nobody.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Node {
     pub function: u32,
@@ -23,9 +25,20 @@ pub struct Node {
     pub depth: u32,
     pub calls: u64,
     pub unfinished: u64,
+    /// Calls of which anything is known of their time.
+    pub timed: u64,
     /// Ticks.
     pub total: u64,
     pub own: u64,
+    /// It may have been more.
+    pub total_is_least: bool,
+    pub own_is_least: bool,
+    /// Ticks of `total` that other nodes have, which are not below this one.
+    shared: u64,
+    /// Of a node under the root: `total` when all records since were there, at the first call to end since; and which of
+    /// these times it was.
+    before: u64,
+    period: u32,
 }
 
 /// Nodes; a parent comes before its children. Number [`ROOT`] is nobody's call.
@@ -47,6 +60,11 @@ impl Default for Tree {
 impl Tree {
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
+    }
+
+    /// Whether any call has a duration, as far as that is known.
+    pub fn has_times(&self) -> bool {
+        self.nodes.iter().any(|node| node.timed > 0)
     }
 
     /// The children of each node.
@@ -115,7 +133,7 @@ impl Tree {
             let node = &mut self.nodes[number];
             node.total = node.total.max(node.own.saturating_add(inside[number]));
             let parent = &mut inside[node.parent as usize];
-            *parent = parent.saturating_add(node.total);
+            *parent = parent.saturating_add(node.total.saturating_sub(node.shared));
         }
         self.nodes[ROOT as usize].total = inside[ROOT as usize];
     }
@@ -124,10 +142,21 @@ impl Tree {
 impl Node {
     fn add(&mut self, other: &Node, is_parent: bool) {
         self.own = self.own.saturating_add(other.own);
+        self.own_is_least |= other.own_is_least;
         if !is_parent {
             self.calls += other.calls;
             self.unfinished += other.unfinished;
+            self.timed += other.timed;
             self.total = self.total.saturating_add(other.total);
+            self.total_is_least |= other.total_is_least;
+            self.shared = self.shared.saturating_add(other.shared);
+        }
+    }
+
+    fn keep(&mut self, period: u32) {
+        if self.period != period {
+            self.period = period;
+            self.before = self.total;
         }
     }
 }
@@ -136,6 +165,8 @@ impl Node {
 pub struct Grower<'a> {
     tree: Tree,
     names: &'a Names,
+    /// Since when all records are there: a number for each thread and each gap.
+    period: u32,
 }
 
 impl<'a> Grower<'a> {
@@ -143,6 +174,7 @@ impl<'a> Grower<'a> {
         Grower {
             tree: Tree::default(),
             names,
+            period: 0,
         }
     }
 
@@ -151,13 +183,16 @@ impl<'a> Grower<'a> {
         self.tree
     }
 
-    fn time(&mut self, frame: &Frame, clock: u64) {
+    fn time(&mut self, frame: &Frame, clock: u64) -> &mut Node {
         let ticks = clock.saturating_sub(frame.clock);
         let node = &mut self.tree.nodes[(frame.note & !MERGED) as usize];
+        node.keep(self.period);
         node.own = node.own.saturating_add(ticks.saturating_sub(frame.child));
         if frame.note & MERGED == 0 {
+            node.timed += 1;
             node.total = node.total.saturating_add(ticks);
         }
+        node
     }
 }
 
@@ -176,17 +211,47 @@ impl Sink for Grower<'_> {
     }
 
     fn leave(&mut self, frame: &Frame, ending: Ending, _frames: &[Frame]) {
-        self.time(frame, ending.clock);
+        let node = self.time(frame, ending.clock);
+        node.own_is_least |= frame.is_bounded();
     }
 
     fn lose(&mut self, frame: &Frame, clock: u64, _counted: bool) {
+        let node = self.time(frame, clock);
+        node.own_is_least = true;
+        node.total_is_least = true;
         if frame.note & MERGED == 0 {
-            self.tree.nodes[frame.note as usize].unfinished += 1;
+            node.unfinished += 1;
         }
-        self.time(frame, clock);
     }
 
-    fn stray(&mut self, _key: u32, _ending: Ending) {}
+    /// Calls that were made in it are under the root, beside it.
+    fn stray(&mut self, frame: &Frame, ending: Ending) {
+        let number = self.tree.child(ROOT, self.names.number(frame.site()));
+        if number == ROOT {
+            return;
+        }
+        let node = &mut self.tree.nodes[number as usize];
+        let ticks = ending.clock.saturating_sub(frame.clock);
+        let own = ticks.saturating_sub(frame.child);
+        node.keep(self.period);
+        let total = node.total.max(node.before.saturating_add(ticks));
+        let more = total - node.total;
+        node.total = total;
+        node.own = node.own.saturating_add(own);
+        node.shared = node.shared.saturating_add(more.saturating_sub(own));
+        node.unfinished += 1;
+        node.timed += 1;
+        node.total_is_least = true;
+        node.own_is_least = true;
+    }
+
+    fn missing(&mut self, _ticks: u64) {
+        self.period = self.period.wrapping_add(1);
+    }
 }
 
-impl Worker for Grower<'_> {}
+impl Worker for Grower<'_> {
+    fn begin(&mut self, _stream: usize, _thread: &ThreadInfo) {
+        self.period = self.period.wrapping_add(1);
+    }
+}

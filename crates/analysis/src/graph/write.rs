@@ -5,9 +5,9 @@ use std::io::{self, Write};
 
 use nopal_trace::Clocks;
 
-use super::tree::{ROOT, Tree};
+use super::tree::{Node, ROOT, Tree};
 use crate::names::Names;
-use crate::text::{count, duration, percent};
+use crate::text::{bound, count, percent};
 
 /// How much of a tree is shown.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +34,7 @@ struct Branch {
 }
 
 /// A line for each path: total, its part of all time, self, calls, and the function under its caller. `*` marks
-/// functions with calls that did not end.
+/// functions with calls that did not end, or began before tracing. Where no durations were recorded, there are none.
 pub fn write_tree(
     out: &mut dyn Write,
     tree: &Tree,
@@ -65,9 +65,14 @@ pub fn write_tree(
     }
     let enough =
         |node: u32| nodes[node as usize].total as f64 * 100.0 >= shown.least_percent * all as f64;
+    // A sign more.
+    let width = match nodes.iter().any(|node| node.own_is_least) {
+        true => 10,
+        false => 8,
+    };
     writeln!(
         out,
-        "{:>8}  {:>7}  {:>8}  {:>10}  function",
+        "{:>width$}  {:>7}  {:>width$}  {:>10}  function",
         "total", "of all", "self", "calls"
     )?;
     let mut left: Vec<Branch> = Vec::new();
@@ -93,7 +98,12 @@ pub fn write_tree(
     }) = left.pop()
     {
         let node = &nodes[number as usize];
-        let times = [node.total, node.own].map(|ticks| duration(clocks.duration_ns(ticks)));
+        let time = |ticks, is_least| match node.timed > 0 || ticks > 0 {
+            true => bound(clocks.duration_ns(ticks), is_least),
+            false => "-".to_string(),
+        };
+        let total = time(node.total, node.total_is_least);
+        let own = time(node.own, node.own_is_least);
         let mark = if node.unfinished > 0 { " *" } else { "" };
         let mut indent = String::new();
         if node.depth > 1 {
@@ -101,13 +111,14 @@ pub fn write_tree(
             indent.push_str(if last { "└─ " } else { "├─ " });
             bars.push(!last);
         }
-        let part = percent(node.total, all);
+        let part = match node.timed > 0 || node.total > 0 {
+            true => percent(node.total, all),
+            false => "-".to_string(),
+        };
         let name = &names.functions()[node.function as usize].name;
         writeln!(
             out,
-            "{:>8}  {part:>7}  {:>8}  {:>10}  {indent}{name}{mark}",
-            times[0],
-            times[1],
+            "{total:>width$}  {part:>7}  {own:>width$}  {:>10}  {indent}{name}{mark}",
             count(node.calls)
         )?;
         if (node.depth as usize) < shown.depth {
@@ -115,13 +126,21 @@ pub fn write_tree(
         } else if !children[number as usize].is_empty() {
             indent.clear();
             indent.extend(bars.iter().map(|&bar| if bar { "│  " } else { "   " }));
-            writeln!(out, "{:42}{indent}…", "")?;
+            writeln!(out, "{:1$}{indent}…", "", 26 + 2 * width)?;
         }
+    }
+    let only = |node: &Node| node.timed == 0 && node.calls > 0;
+    let is_caller = |node: &Node| only(&nodes[node.parent as usize]);
+    if nodes.iter().any(is_caller) {
+        writeln!(
+            out,
+            "- of calls without durations, it is estimated which calls they made"
+        )?;
     }
     if nodes.iter().any(|node| node.unfinished > 0) {
         writeln!(
             out,
-            "* with calls that did not end: they count until they were last known alive"
+            "* with calls whose begin or end is not known: they count while they were known alive, ≥ for it may be more"
         )?;
     }
     Ok(())

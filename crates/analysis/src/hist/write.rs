@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use nopal_trace::{Losses, Trace};
 use serde_json::{Value, json};
 
 use super::bars::{Bar, Scale, bars};
@@ -125,9 +126,11 @@ fn blocks(part: u64, most: u64, columns: usize) -> String {
     text
 }
 
-/// An object with the distributions, and their bars; `told` is what is not among them.
+/// An object with the distributions, and their bars; `told` is what is not among them. Where not all is in the trace, it
+/// has the member `losses`.
 pub fn write_json(
     out: &mut dyn Write,
+    trace: &Trace,
     what: &What,
     groups: &[Group],
     told: &[String],
@@ -135,7 +138,11 @@ pub fn write_json(
 ) -> io::Result<()> {
     let groups: Vec<Value> = groups.iter().map(|group| as_json(group, scale)).collect();
     let unit = if what.is_time() { "ns" } else { "" };
-    let all = json!({"what": what.text, "unit": unit, "groups": groups, "left_out": told});
+    let mut all = json!({"what": what.text, "unit": unit, "groups": groups, "left_out": told});
+    let losses = Losses::of(trace);
+    if !losses.is_none() {
+        all["losses"] = json!(losses);
+    }
     serde_json::to_writer_pretty(&mut *out, &all)?;
     writeln!(out)
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use nopal_trace::Clocks;
 
-use crate::calls::{Ending, Frame, Sink, Style, site_of};
+use crate::calls::{Ending, Frame, Sink, Style};
 use crate::system::Turn;
 use crate::timeline::Teller;
 
@@ -34,10 +34,16 @@ pub enum What {
     },
     /// An entry-only call.
     Only,
-    /// The end of a call whose exit was not seen.
-    Unfinished,
-    /// The exit of a call that began before tracing.
-    Stray,
+    /// The end of a call whose exit was not seen, and how long it was known to be alive.
+    Unfinished {
+        least: u64,
+    },
+    /// The exit of a call whose entry was not seen, likewise.
+    Stray {
+        least: u64,
+    },
+    /// Records of the thread are missing, for so long.
+    Missing(u64),
     /// A marker: its event, and its record behind the clock.
     Mark(u32, Box<[u64]>),
     /// What the system did with the thread.
@@ -105,6 +111,8 @@ pub struct Lines<'a> {
     /// The innermost calls, outermost first.
     held: Vec<(u64, Line)>,
     lost: Vec<Line>,
+    /// Of the last event.
+    clock: u64,
     /// What the system did with the thread and has not been shown.
     turns: &'a [(u64, Turn)],
 }
@@ -117,6 +125,7 @@ impl<'a> Lines<'a> {
             lines: VecDeque::new(),
             held: Vec::new(),
             lost: Vec::new(),
+            clock: 0,
             turns,
         }
     }
@@ -156,6 +165,11 @@ impl<'a> Lines<'a> {
         self.lines.extend(self.held.drain(..count));
     }
 
+    fn show_lost(&mut self, clock: u64) {
+        self.lines
+            .extend(self.lost.drain(..).map(|line| (clock, line)));
+    }
+
     /// Takes the entry of a frame, and those of calls in it, which have not been shown.
     fn take_held(&mut self, frame: &Frame) -> Option<Line> {
         let (clock, site, depth) = (frame.clock, frame.site(), frame.note as usize);
@@ -172,6 +186,7 @@ impl Sink for Lines<'_> {
         let [under @ .., frame] = frames else {
             return NEVER;
         };
+        self.clock = frame.clock;
         self.turns_until(frame.clock, under.last().map(|under| under.note));
         self.let_go(frame.clock);
         let note = self
@@ -202,6 +217,7 @@ impl Sink for Lines<'_> {
     }
 
     fn leave(&mut self, frame: &Frame, ending: Ending, _frames: &[Frame]) {
+        self.clock = ending.clock;
         self.turns_until(ending.clock, Some(frame.note));
         if frame.note >= NOT_YET {
             return;
@@ -237,7 +253,9 @@ impl Sink for Lines<'_> {
 
     fn lose(&mut self, frame: &Frame, clock: u64, _counted: bool) {
         self.turns_until(clock, Some(frame.note));
-        let is_long = self.shown.is_long(clock.saturating_sub(frame.clock));
+        self.clock = self.clock.max(clock);
+        let least = clock.saturating_sub(frame.clock);
+        let is_long = self.shown.is_long(least);
         if is_long {
             self.let_go(clock);
         } else {
@@ -247,7 +265,7 @@ impl Sink for Lines<'_> {
             return;
         }
         self.lost.push(Line {
-            what: What::Unfinished,
+            what: What::Unfinished { least },
             site: frame.site(),
             depth: frame.note as usize,
             arguments: None,
@@ -255,23 +273,41 @@ impl Sink for Lines<'_> {
         });
     }
 
-    fn stray(&mut self, key: u32, ending: Ending) {
+    fn stray(&mut self, frame: &Frame, ending: Ending) {
+        self.clock = ending.clock;
         self.turns_until(ending.clock, None);
         self.let_go(ending.clock);
-        let (site, result) = (site_of(key), ending.result);
-        if self.shown.note(site, None) != 0 || self.shown.least_ns > 0 {
+        let (site, result) = (frame.site(), ending.result);
+        let least = ending.clock.saturating_sub(frame.clock);
+        if self.shown.note(site, None) != 0 || !self.shown.is_long(least) {
             return;
         }
         self.lines.push_back((
             ending.clock,
             Line {
-                what: What::Stray,
+                what: What::Stray { least },
                 site,
                 depth: 0,
                 arguments: None,
                 result,
             },
         ));
+    }
+
+    /// What was open until here is shown before.
+    fn missing(&mut self, ticks: u64) {
+        self.show_lost(self.clock);
+        if self.shown.least_ns > 0 || !self.shown.of_all || self.clock == 0 {
+            return;
+        }
+        let line = Line {
+            what: What::Missing(ticks),
+            site: 0,
+            depth: 0,
+            arguments: None,
+            result: None,
+        };
+        self.lines.push_back((self.clock, line));
     }
 
     fn mark(&mut self, clock: u64, event: u32, payload: &[u64], frames: &[Frame]) {
@@ -295,8 +331,7 @@ impl Teller for Lines<'_> {
 
     fn finish(&mut self, clock: u64) {
         self.let_go(clock);
-        self.lines
-            .extend(self.lost.drain(..).map(|line| (clock, line)));
+        self.show_lost(clock);
         self.turns_until(u64::MAX, None);
     }
 }

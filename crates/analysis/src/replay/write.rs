@@ -13,7 +13,7 @@ use crate::filter::{Filter, begin};
 use crate::markers::push_marker;
 use crate::names::{Function, Names, ThreadNames, printable};
 use crate::system::{KernelNames, Turn, name, turns};
-use crate::text::{duration, push_decimal, push_hex_short, push_padded, push_u64};
+use crate::text::{bound, duration, push_decimal, push_hex_short, push_padded, push_u64};
 use crate::timeline::{Telling, timeline};
 
 /// How a replay looks, and what of a trace it shows.
@@ -249,6 +249,15 @@ impl Writer<'_> {
     }
 
     fn duration(&mut self, what: &What) {
+        if let What::Unfinished { least } | What::Stray { least } = what {
+            let shown = match self.clocks.duration_ns(*least) {
+                0 => String::new(),
+                ns => bound(ns, true),
+            };
+            return self
+                .text
+                .extend_from_slice(format!("{shown:>9}    ").as_bytes());
+        }
         let (What::Leaf {
             duration: ticks, ..
         }
@@ -305,12 +314,19 @@ impl Writer<'_> {
                     self.text.extend_from_slice(b" /* unwound */");
                 }
             }
-            What::Close { .. } | What::Unfinished | What::Stray => {
+            What::Missing(ticks) => {
+                let missing = duration(self.clocks.duration_ns(*ticks));
+                self.styled(MARKER, |text| {
+                    let remark = format!("/* records are missing, for {missing} */");
+                    text.extend_from_slice(remark.as_bytes());
+                });
+            }
+            What::Close { .. } | What::Unfinished { .. } | What::Stray { .. } => {
                 self.text.push(b'}');
                 push_result(&mut self.text, line.result);
                 let remark = match line.what {
-                    What::Unfinished => ", did not end",
-                    What::Stray => ", began before tracing",
+                    What::Unfinished { .. } => ", end not known",
+                    What::Stray { .. } => ", began before",
                     _ if unwound => ", unwound",
                     _ => "",
                 };

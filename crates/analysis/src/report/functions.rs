@@ -1,5 +1,7 @@
 //! A function a row.
 
+use std::cmp::Ordering;
+use std::collections::HashMap;
 use std::io::{self, Write};
 
 use anyhow::Result;
@@ -7,11 +9,13 @@ use nopal_trace::Trace;
 
 use super::stats::Stats;
 use crate::drive::Drive;
+use crate::losses;
 use crate::names::Names;
-use crate::text::{Align, Table, count, duration, push_json_string, push_u64};
+use crate::text::{Align, Table, bound, count, duration, push_json_string, push_u64};
 
-/// A function. The times are those of calls that ended and began while tracing, 0 without any; `total_ns` leaves out
-/// calls inside a call of the same function. Quantiles are exact to 0.8 %.
+/// A function. `total_ns`, which leaves out calls inside a call of the same function, and `self_ns` are of all calls: of
+/// those that did not end, or began before tracing, as much as is known. The other times are of calls that began and
+/// ended, 0 without any. Quantiles are exact to 0.8 %.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Row {
     pub function: String,
@@ -22,11 +26,22 @@ pub struct Row {
     pub timed: u64,
     pub total_ns: u64,
     pub self_ns: u64,
+    /// It may have been more.
+    pub total_is_least: bool,
+    pub self_is_least: bool,
     pub min_ns: u64,
     pub avg_ns: u64,
     pub p50_ns: u64,
     pub p99_ns: u64,
     pub max_ns: u64,
+    /// Of net times, what they can be at most: total and self with what recording took.
+    pub gross_ns: Option<(u64, u64)>,
+}
+
+impl Row {
+    fn has_times(&self) -> bool {
+        self.timed + self.unfinished > 0
+    }
 }
 
 /// What rows are ordered by, the largest first; names ascend.
@@ -104,21 +119,23 @@ pub fn functions(trace: &Trace, drive: &Drive) -> Result<Report> {
         .functions()
         .iter()
         .zip(&sums)
-        .filter(|(_, sum)| sum.calls + sum.totals.unfinished > 0);
+        .filter(|(_, sum)| sum.calls + u64::from(sum.totals.unfinished) > 0);
     let rows = rows.map(|(function, sum)| {
         let totals = &sum.totals;
         let mut row = Row {
             function: function.name.clone(),
             module: function.module.clone(),
             calls: sum.calls,
-            unfinished: totals.unfinished,
+            unfinished: totals.unfinished.into(),
             timed: sum.durations.count(),
+            total_ns: ns(totals.total.max(totals.own)),
+            self_ns: ns(totals.own),
+            total_is_least: totals.total_is_least || totals.own > totals.total,
+            self_is_least: totals.own_is_least,
             ..Row::default()
         };
         if let Some(average) = ns(totals.all).checked_div(row.timed) {
             let [p50, p99] = sum.durations.quantiles([0.5, 0.99]);
-            row.total_ns = ns(totals.total);
-            row.self_ns = ns(totals.own);
             row.min_ns = ns(totals.min);
             row.avg_ns = average;
             row.p50_ns = ns(p50.clamp(totals.min, totals.max));
@@ -141,13 +158,39 @@ impl Report {
             let names = |row: &Row| (row.function.clone(), row.module.clone());
             let modules = match by {
                 Sort::Module => a.module.cmp(&b.module),
-                _ => std::cmp::Ordering::Equal,
+                _ => Ordering::Equal,
+            };
+            // Where there are no times.
+            let calls = match by {
+                Sort::Function | Sort::Module => Ordering::Equal,
+                _ => b.calls.cmp(&a.calls),
             };
             by.value(b)
                 .cmp(&by.value(a))
                 .then(modules)
+                .then(calls)
                 .then_with(|| names(a).cmp(&names(b)))
         });
+    }
+
+    /// Tells rows of net times what they are in a report of the same trace with all that was recorded.
+    pub fn bound_by(&mut self, gross: &Report) {
+        let rows = gross.rows.iter();
+        let by_name: HashMap<(&str, &str), (u64, u64)> = rows
+            .map(|row| {
+                let name = (row.function.as_str(), row.module.as_str());
+                (name, (row.total_ns, row.self_ns))
+            })
+            .collect();
+        for row in &mut self.rows {
+            let name = (row.function.as_str(), row.module.as_str());
+            row.gross_ns = by_name.get(&name).copied();
+        }
+    }
+
+    /// Whether any call has a duration, as far as that is known.
+    pub fn has_times(&self) -> bool {
+        self.rows.iter().any(Row::has_times)
     }
 
     /// Keeps the first rows only.
@@ -167,23 +210,18 @@ impl Report {
         columns.extend([("function", Align::Left), ("module", Align::Left)]);
         let mut table = Table::new(&columns);
         for row in &self.rows {
-            let time = |ns| {
-                if row.timed > 0 {
-                    duration(ns)
-                } else {
-                    "-".to_string()
-                }
+            let sum = |ns, is_least| match row.has_times() {
+                true => bound(ns, is_least),
+                false => "-".to_string(),
             };
-            let [total, own, min, avg, p50, p99, max] = [
-                row.total_ns,
-                row.self_ns,
-                row.min_ns,
-                row.avg_ns,
-                row.p50_ns,
-                row.p99_ns,
-                row.max_ns,
-            ]
-            .map(time);
+            let time = |ns| match row.timed {
+                0 => "-".to_string(),
+                _ => duration(ns),
+            };
+            let total = sum(row.total_ns, row.total_is_least);
+            let own = sum(row.self_ns, row.self_is_least);
+            let [min, avg, p50, p99, max] =
+                [row.min_ns, row.avg_ns, row.p50_ns, row.p99_ns, row.max_ns].map(time);
             let mut cells = vec![total, own, count(row.calls), min, avg, p50, p99, max];
             if unfinished {
                 cells.push(count(row.unfinished));
@@ -195,11 +233,18 @@ impl Report {
         if self.left_out > 0 {
             writeln!(out, "({} more)", count(self.left_out as u64))?;
         }
+        if self.rows.iter().any(|row| row.self_is_least) {
+            writeln!(
+                out,
+                "≥ it may be more: the begin or the end of calls is not known; min to max are of the others"
+            )?;
+        }
         Ok(())
     }
 
-    /// An array of objects.
-    pub fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
+    /// An array of objects, one a function. Where not all is in the trace, the first has the member `losses`, too.
+    pub fn write_json(&self, trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
+        let mut losses = losses::json(trace);
         let mut text = Vec::new();
         for (index, row) in self.rows.iter().enumerate() {
             text.extend_from_slice(if index == 0 { b"[\n " } else { b",\n " });
@@ -221,6 +266,21 @@ impl Report {
             for (name, value) in numbers {
                 text.extend_from_slice(format!(",\"{name}\":").as_bytes());
                 push_u64(&mut text, value);
+            }
+            if let Some((total, own)) = row.gross_ns {
+                let gross = format!(",\"gross_total_ns\":{total},\"gross_self_ns\":{own}");
+                text.extend_from_slice(gross.as_bytes());
+            }
+            let bounds = [
+                ("total_is_least", row.total_is_least),
+                ("self_is_least", row.self_is_least),
+                ("entries_only", !row.has_times()),
+            ];
+            for (name, _) in bounds.iter().filter(|(_, is_least)| *is_least) {
+                text.extend_from_slice(format!(",\"{name}\":true").as_bytes());
+            }
+            if let Some(losses) = losses.take() {
+                text.extend_from_slice(format!(",\"losses\":{losses}").as_bytes());
             }
             text.push(b'}');
             out.write_all(&text)?;

@@ -70,7 +70,7 @@ impl Sink for Entries<'_> {
 
     fn lose(&mut self, _frame: &Frame, _clock: u64, _counted: bool) {}
 
-    fn stray(&mut self, _key: u32, ending: Ending) {
+    fn stray(&mut self, _frame: &Frame, ending: Ending) {
         self.until(ending.clock);
     }
 

@@ -8,7 +8,7 @@ use nopal_trace::Trace;
 use crate::calls::{Ending, Frame, Sink};
 use crate::drive::{Drive, Worker};
 use crate::names::Names;
-use crate::text::{Align, Table, count, duration, percent};
+use crate::text::{Align, Table, bound, count, duration, percent};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relation {
@@ -22,18 +22,36 @@ pub struct Related {
     pub function: String,
     pub module: String,
     pub calls: u64,
-    /// Of the calls that ended: how many they are, and the time in the function that was called.
+    /// How many of them ended, and the time in these.
     pub ended: u64,
+    pub ended_ns: u64,
+    /// The time in the function that was called, of those that did not end as much as is known.
+    pub unfinished: u64,
     pub total_ns: u64,
     pub self_ns: u64,
+    /// It may have been more.
+    pub total_is_least: bool,
+    pub self_is_least: bool,
 }
 
 #[derive(Clone, Copy, Default)]
 struct Sum {
     calls: u64,
     ended: u64,
+    ended_ticks: u64,
+    unfinished: u64,
     total: u64,
     own: u64,
+    own_is_least: bool,
+}
+
+impl Sum {
+    fn time(&mut self, frame: &Frame, clock: u64) -> u64 {
+        let ticks = clock.saturating_sub(frame.clock);
+        self.total = self.total.saturating_add(ticks);
+        self.own = self.own.saturating_add(ticks.saturating_sub(frame.child));
+        ticks
+    }
 }
 
 struct Pairs<'a> {
@@ -48,10 +66,18 @@ struct Pairs<'a> {
 impl Pairs<'_> {
     /// Where a call by the last of `under` to `callee` counts.
     fn sum(&mut self, under: &[Frame], callee: &Frame) -> Option<&mut Sum> {
-        let callee = self.names.number(callee.site()) as usize;
-        let caller = under.last().map_or(self.wanted.len(), |caller| {
-            self.names.number(caller.site()) as usize
-        });
+        let caller = self.caller(under);
+        self.sum_of(caller, callee)
+    }
+
+    fn caller(&self, under: &[Frame]) -> u32 {
+        under.last().map_or(self.wanted.len() as u32, |caller| {
+            self.names.number(caller.site())
+        })
+    }
+
+    fn sum_of(&mut self, caller: u32, callee: &Frame) -> Option<&mut Sum> {
+        let (caller, callee) = (caller as usize, self.names.number(callee.site()) as usize);
         let (function, other) = match self.relation {
             Relation::Callers => (callee, caller),
             Relation::Callees => (caller, callee),
@@ -72,21 +98,36 @@ impl Sink for Pairs<'_> {
         {
             sum.calls += 1;
         }
-        0
+        let [under @ .., _] = frames else {
+            return 0;
+        };
+        self.caller(under)
     }
 
     fn leave(&mut self, frame: &Frame, ending: Ending, frames: &[Frame]) {
         if let Some(sum) = self.sum(frames, frame) {
-            let ticks = ending.clock.saturating_sub(frame.clock);
+            let ticks = sum.time(frame, ending.clock);
             sum.ended += 1;
-            sum.total = sum.total.saturating_add(ticks);
-            sum.own = sum.own.saturating_add(ticks.saturating_sub(frame.child));
+            sum.ended_ticks = sum.ended_ticks.saturating_add(ticks);
+            sum.own_is_least |= frame.is_bounded();
         }
     }
 
-    fn lose(&mut self, _frame: &Frame, _clock: u64, _counted: bool) {}
+    /// Whom the frame's note tells called it.
+    fn lose(&mut self, frame: &Frame, clock: u64, _counted: bool) {
+        if let Some(sum) = self.sum_of(frame.note, frame) {
+            sum.unfinished += 1;
+            sum.time(frame, clock);
+        }
+    }
 
-    fn stray(&mut self, _key: u32, _ending: Ending) {}
+    fn stray(&mut self, frame: &Frame, ending: Ending) {
+        let nobody = self.caller(&[]);
+        if let Some(sum) = self.sum_of(nobody, frame) {
+            sum.unfinished += 1;
+            sum.time(frame, ending.clock);
+        }
+    }
 }
 
 impl Worker for Pairs<'_> {}
@@ -123,6 +164,12 @@ pub fn related(
             let sum = &worker.sums[number];
             row.calls += sum.calls;
             row.ended += sum.ended;
+            row.unfinished += sum.unfinished;
+            row.total_is_least |= sum.unfinished > 0;
+            row.self_is_least |= sum.unfinished > 0 || sum.own_is_least;
+            row.ended_ns = row
+                .ended_ns
+                .saturating_add(trace.clocks().duration_ns(sum.ended_ticks));
             row.total_ns = row
                 .total_ns
                 .saturating_add(trace.clocks().duration_ns(sum.total));
@@ -130,7 +177,7 @@ pub fn related(
                 .self_ns
                 .saturating_add(trace.clocks().duration_ns(sum.own));
         }
-        if row.calls + row.ended > 0 {
+        if row.calls + row.ended + row.unfinished > 0 {
             found.push(row);
         }
     }
@@ -159,13 +206,17 @@ pub fn write_related(
     let names = [(heading, Align::Left), ("module", Align::Left)];
     let mut table = Table::new(&[numbers.as_slice(), &names].concat());
     for row in rows {
-        let timed = |text: String| if row.ended > 0 { text } else { "-".to_string() };
+        let timed = |calls: u64, text: String| match calls {
+            0 => "-".to_string(),
+            _ => text,
+        };
+        let known = row.ended + row.unfinished;
         table.row(vec![
-            timed(duration(row.total_ns)),
-            timed(percent(row.total_ns, all)),
-            timed(duration(row.self_ns)),
+            timed(known, bound(row.total_ns, row.total_is_least)),
+            timed(known, percent(row.total_ns, all)),
+            timed(known, bound(row.self_ns, row.self_is_least)),
             count(row.calls),
-            timed(duration(row.total_ns / row.ended.max(1))),
+            timed(row.ended, duration(row.ended_ns / row.ended.max(1))),
             row.function.clone(),
             row.module.clone(),
         ]);

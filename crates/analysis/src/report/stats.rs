@@ -1,25 +1,33 @@
 //! Calls summed up by site.
 
 use super::histogram::{Histograms, Together};
-use crate::calls::{Ending, Frame, RUN, Sink, Style, site_of};
+use crate::calls::{Ending, Frame, RUN, Sink, Style};
 use crate::drive::Worker;
 use crate::names::Names;
+use nopal_trace::ThreadInfo;
 
 /// What is known of a site's calls that ended, and of those that did not. Fills a cache line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(align(64))]
 pub struct Totals {
-    /// Ticks in the outermost calls of those whose entry and exit are known.
+    /// Ticks in the outermost calls, and in all calls alone: where entry or exit is not known, as many as are known.
     pub total: u64,
-    /// Ticks in all of those.
-    pub all: u64,
     pub own: u64,
+    /// Ticks in all calls whose entry and exit are known; so are `min` and `max`.
+    pub all: u64,
     pub min: u64,
     pub max: u64,
+    /// `total` when all records since were there, at the first call to be counted since.
+    before: u64,
+    /// Which of these times it was.
+    period: u32,
     /// Calls that did not end, and those that began before tracing.
-    pub unfinished: u64,
+    pub unfinished: u32,
     /// Tells how many calls ended, too.
     pub histogram: u32,
+    /// There may be more in `total`, and in `own`.
+    pub total_is_least: bool,
+    pub own_is_least: bool,
 }
 
 impl Default for Totals {
@@ -30,8 +38,22 @@ impl Default for Totals {
             own: 0,
             min: u64::MAX,
             max: 0,
+            before: 0,
+            period: 0,
             unfinished: 0,
             histogram: 0,
+            total_is_least: false,
+            own_is_least: false,
+        }
+    }
+}
+
+impl Totals {
+    #[inline(always)]
+    fn keep(&mut self, period: u32) {
+        if self.period != period {
+            self.period = period;
+            self.before = self.total;
         }
     }
 }
@@ -61,6 +83,8 @@ pub struct Stats {
     histograms: Histograms,
     ended: Box<[Ended; RUN + 1]>,
     ended_count: usize,
+    /// Since when all records are there: a number for each thread and each gap.
+    period: u32,
 }
 
 impl Stats {
@@ -72,6 +96,7 @@ impl Stats {
             histograms: Histograms::default(),
             ended: Box::new([Ended::default(); RUN + 1]),
             ended_count: 0,
+            period: 0,
         }
     }
 
@@ -84,6 +109,7 @@ impl Stats {
     #[inline(always)]
     fn count(&mut self, call: Ended) {
         let totals = &mut self.totals[call.site as usize];
+        totals.keep(self.period);
         totals.all = totals.all.saturating_add(call.ticks);
         totals.own = totals.own.saturating_add(call.own);
         totals.min = totals.min.min(call.ticks);
@@ -92,6 +118,18 @@ impl Stats {
             .total
             .saturating_add(if call.outermost { call.ticks } else { 0 });
         self.histograms.add(&mut totals.histogram, call.ticks);
+    }
+
+    /// Counts what is known of a call's own time, when that is not all.
+    fn count_least(&mut self, frame: &Frame, clock: u64) -> (&mut Totals, u64) {
+        let at = self.place(frame.site());
+        let totals = &mut self.totals[at];
+        let ticks = clock.saturating_sub(frame.clock);
+        totals.keep(self.period);
+        totals.unfinished = totals.unfinished.saturating_add(1);
+        totals.own = totals.own.saturating_add(ticks.saturating_sub(frame.child));
+        totals.own_is_least = true;
+        (totals, ticks)
     }
 
     fn add_active<'a>(&mut self, frames: impl Iterator<Item = &'a Frame>, change: u64) {
@@ -117,7 +155,9 @@ impl Stats {
                 to.own = to.own.saturating_add(from.own);
                 to.min = to.min.min(from.min);
                 to.max = to.max.max(from.max);
-                to.unfinished += from.unfinished;
+                to.unfinished = to.unfinished.saturating_add(from.unfinished);
+                to.total_is_least |= from.total_is_least;
+                to.own_is_least |= from.own_is_least;
                 sum.durations.add(&worker.histograms, from.histogram);
             }
         }
@@ -181,19 +221,30 @@ impl Sink for Stats {
             ticks,
             own,
         });
+        self.totals[at].own_is_least |= frame.is_bounded();
     }
 
-    fn lose(&mut self, frame: &Frame, _clock: u64, counted: bool) {
-        let at = self.place(frame.site());
-        self.totals[at].unfinished += 1;
+    fn lose(&mut self, frame: &Frame, clock: u64, counted: bool) {
         if counted {
             self.add_active(std::iter::once(frame), LESS);
         }
+        let outermost = self.live[self.place(frame.site())].active == 0;
+        let (totals, ticks) = self.count_least(frame, clock);
+        if outermost {
+            totals.total = totals.total.saturating_add(ticks);
+            totals.total_is_least = true;
+        }
     }
 
-    fn stray(&mut self, key: u32, _ending: Ending) {
-        let at = self.place(site_of(key));
-        self.totals[at].unfinished += 1;
+    /// Other calls of the function since then were in this one.
+    fn stray(&mut self, frame: &Frame, ending: Ending) {
+        let (totals, ticks) = self.count_least(frame, ending.clock);
+        totals.total = totals.total.max(totals.before.saturating_add(ticks));
+        totals.total_is_least = true;
+    }
+
+    fn missing(&mut self, _ticks: u64) {
+        self.period = self.period.wrapping_add(1);
     }
 
     fn aside(&mut self, frames: &[Frame]) {
@@ -205,4 +256,8 @@ impl Sink for Stats {
     }
 }
 
-impl Worker for Stats {}
+impl Worker for Stats {
+    fn begin(&mut self, _stream: usize, _thread: &ThreadInfo) {
+        self.period = self.period.wrapping_add(1);
+    }
+}

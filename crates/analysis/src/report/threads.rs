@@ -8,7 +8,7 @@ use nopal_trace::{Clocks, ThreadInfo, Trace};
 use crate::calls::{Ending, Frame, Sink};
 use crate::drive::{Drive, Worker};
 use crate::names::ThreadNames;
-use crate::text::{Align, Table, count, duration};
+use crate::text::{Align, Table, bound, count, duration};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ThreadRow {
@@ -19,10 +19,11 @@ pub struct ThreadRow {
     /// Calls that did not end, and those that began before tracing.
     pub unfinished: u64,
     pub lost: u64,
-    /// From its first record to its last.
+    /// From its first record to its last, without the times in which records are missing.
     pub span_ns: u64,
-    /// In traced functions.
+    /// In traced functions, and whether it may be more.
     pub busy_ns: u64,
+    pub busy_is_least: bool,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -30,6 +31,8 @@ struct Sum {
     calls: u64,
     unfinished: u64,
     busy: u64,
+    busy_is_least: bool,
+    missing: u64,
 }
 
 impl Sum {
@@ -38,6 +41,12 @@ impl Sum {
             .saturating_sub(frame.clock)
             .saturating_sub(frame.child);
         self.busy = self.busy.saturating_add(own);
+    }
+
+    fn time_least(&mut self, frame: &Frame, clock: u64) {
+        self.unfinished += 1;
+        self.busy_is_least = true;
+        self.time(frame, clock);
     }
 }
 
@@ -60,15 +69,20 @@ impl Sink for Sums {
 
     fn leave(&mut self, frame: &Frame, ending: Ending, _frames: &[Frame]) {
         self.sum().time(frame, ending.clock);
+        self.sum().busy_is_least |= frame.is_bounded();
     }
 
     fn lose(&mut self, frame: &Frame, clock: u64, _counted: bool) {
-        self.sum().unfinished += 1;
-        self.sum().time(frame, clock);
+        self.sum().time_least(frame, clock);
     }
 
-    fn stray(&mut self, _key: u32, _ending: Ending) {
-        self.sum().unfinished += 1;
+    fn stray(&mut self, frame: &Frame, ending: Ending) {
+        self.sum().time_least(frame, ending.clock);
+    }
+
+    fn missing(&mut self, ticks: u64) {
+        let sum = self.sum();
+        sum.missing = sum.missing.saturating_add(ticks);
     }
 }
 
@@ -97,10 +111,13 @@ pub fn threads(trace: &Trace, drive: &Drive) -> Result<Vec<ThreadRow>> {
             lost: thread.lost(),
             ..ThreadRow::default()
         };
+        let mut missing = 0u64;
         for worker in &workers {
             let sum = &worker.threads[at];
             row.calls += sum.calls;
             row.unfinished += sum.unfinished;
+            row.busy_is_least |= sum.busy_is_least;
+            missing = missing.saturating_add(sum.missing);
             row.busy_ns = row.busy_ns.saturating_add(clocks.duration_ns(sum.busy));
         }
         let first = thread
@@ -111,7 +128,8 @@ pub fn threads(trace: &Trace, drive: &Drive) -> Result<Vec<ThreadRow>> {
             .packets()
             .next_back()
             .map_or(0, |packet| packet.clock_end());
-        row.span_ns = clocks.duration_ns(last.saturating_sub(first));
+        let span = last.saturating_sub(first).saturating_sub(missing);
+        row.span_ns = clocks.duration_ns(span);
         row
     });
     Ok(rows.collect())
@@ -136,7 +154,7 @@ pub fn write_threads(rows: &[ThreadRow], out: &mut dyn Write, width: usize) -> i
             row.thread.to_string(),
             count(row.calls),
             duration(row.span_ns),
-            duration(row.busy_ns),
+            bound(row.busy_ns, row.busy_is_least),
             count(row.unfinished),
             count(row.lost),
             row.name.clone(),

@@ -1,5 +1,7 @@
 //! Numbers and strings put into byte buffers.
 
+use crate::names::is_harmless;
+
 /// A number in decimal.
 #[inline]
 pub fn push_u64(out: &mut Vec<u8>, value: u64) {
@@ -62,8 +64,9 @@ pub fn push_json_string(out: &mut Vec<u8>, text: &str) {
             '\\' => out.extend_from_slice(b"\\\\"),
             '\n' => out.extend_from_slice(b"\\n"),
             '\t' => out.extend_from_slice(b"\\t"),
-            control if control < ' ' => {
-                out.extend_from_slice(format!("\\u{:04x}", control as u32).as_bytes())
+            // All of these have four digits.
+            harmful if !is_harmless(harmful) => {
+                out.extend_from_slice(format!("\\u{:04x}", harmful as u32).as_bytes())
             }
             other => out.extend_from_slice(other.encode_utf8(&mut [0; 4]).as_bytes()),
         }

@@ -16,6 +16,12 @@ pub fn duration(ns: u64) -> String {
     scaled(ns as f64, &UNITS)
 }
 
+/// A duration; `≥ 7.00 ms` where it is the least that is possible.
+pub fn bound(ns: u64, is_least: bool) -> String {
+    let sign = if is_least { "≥ " } else { "" };
+    format!("{sign}{}", duration(ns))
+}
+
 /// `512 B`, `64.0 KiB`, `1.50 GiB`.
 pub fn bytes(bytes: u64) -> String {
     const UNITS: [(f64, f64, &str); 5] = [

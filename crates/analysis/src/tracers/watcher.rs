@@ -235,10 +235,10 @@ impl Sink for Watcher<'_> {
         self.state.arguments.take(frame.note);
     }
 
-    fn stray(&mut self, _key: u32, _ending: Ending) {}
+    fn stray(&mut self, _frame: &Frame, _ending: Ending) {}
 
     /// What was given back meanwhile is not known.
-    fn missing(&mut self) {
+    fn missing(&mut self, _ticks: u64) {
         self.state.held.clear();
         self.state.blocked = Blocked::default();
     }

@@ -196,6 +196,8 @@ pub trait Tally: Send {
 struct Without {
     /// Calls whose arguments or result are needed, but not known.
     calls: u64,
+    /// Calls whose end, or begin, is not known.
+    unfinished: u64,
     /// Markers without the field, and those without what they would be grouped by.
     value: Lacking,
     group: Lacking,
@@ -204,6 +206,7 @@ struct Without {
 impl Without {
     fn add(&mut self, other: &Without) {
         self.calls += other.calls;
+        self.unfinished += other.unfinished;
         self.value.add(&other.value);
         self.group.add(&other.group);
     }
@@ -215,6 +218,12 @@ impl Without {
             let calls = count(self.calls);
             told.push(format!(
                 "left out: {calls} calls whose arguments or results are not known"
+            ));
+        }
+        if self.unfinished > 0 {
+            let calls = count(self.unfinished);
+            told.push(format!(
+                "left out: {calls} calls whose begin or end is not known"
             ));
         }
         let of_value = what.field.as_ref().map(|field| field.told(&self.value));
@@ -289,7 +298,7 @@ fn run<T: Tally, const PLAIN: bool>(
             what.text
         );
     }
-    if found == 0 && !told.is_empty() {
+    if found == 0 && what.field.is_some() && !told.is_empty() {
         bail!("{}: {}", what.text, told.join("; "));
     }
     if found == 0 && left_out.seen == 0 && what.field.is_some() {
@@ -400,6 +409,14 @@ impl<T: Tally, const PLAIN: bool> Reader<'_, T, PLAIN> {
         self.ended(function, clock, 0, 0, known);
     }
 
+    /// A call of which the begin or the end is not known has no value.
+    fn unfinished(&mut self, frame: &Frame, clock: u64) {
+        let is_wanted = self.what.field.is_none() && self.function(frame.site()) != NONE;
+        if is_wanted && self.needs_end() && self.sieve.may_pass(frame.clock, clock) {
+            self.without.unfinished += 1;
+        }
+    }
+
     fn needs_end(&self) -> bool {
         self.what.needs.end || self.what.needs.result || self.sieve.needs_end()
     }
@@ -487,11 +504,14 @@ impl<T: Tally, const PLAIN: bool> Sink for Reader<'_, T, PLAIN> {
         }
     }
 
-    fn lose(&mut self, frame: &Frame, _clock: u64, _counted: bool) {
+    fn lose(&mut self, frame: &Frame, clock: u64, _counted: bool) {
         self.arguments.take(frame.note);
+        self.unfinished(frame, clock);
     }
 
-    fn stray(&mut self, _key: u32, _ending: Ending) {}
+    fn stray(&mut self, frame: &Frame, ending: Ending) {
+        self.unfinished(frame, ending.clock);
+    }
 }
 
 impl<T: Tally, const PLAIN: bool> Worker for Reader<'_, T, PLAIN> {

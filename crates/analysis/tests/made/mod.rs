@@ -290,3 +290,42 @@ fn child(writer: &mut Writer) {
         .event(KIND_EXIT, ODD, 3);
     pen.finish(writer);
 }
+
+/// What no reader may let through: commands for terminals and ends of lines, what HTML, JSON, XML and folded stacks take
+/// for their own, and what turns text around.
+#[allow(dead_code, reason = "some test programs use it")]
+pub const HOSTILE: &str = "\u{1b}[2J\u{9b}31m\u{7}\r\n\t\0\u{7f}<script>&amp;]]>;\"'\\\u{202e}\u{2066}\u{2028}\u{ffff}%s{0}";
+
+/// Makes all texts of a trace's notes hostile, and one name of `long` characters. What the format itself calls by text
+/// stays.
+#[allow(dead_code, reason = "some test programs use it")]
+pub fn make_hostile(trace: &Path, long: usize) {
+    fn poison(value: &mut serde_json::Value) {
+        const OWN: [&str; 5] = ["Text", "Bytes", "Character", "Double", "Address"];
+        match value {
+            serde_json::Value::String(text) if !OWN.contains(&text.as_str()) => {
+                text.push_str(HOSTILE);
+            }
+            serde_json::Value::Array(values) => values.iter_mut().for_each(poison),
+            serde_json::Value::Object(members) => members
+                .iter_mut()
+                .filter(|(name, _)| *name != "uuid")
+                .for_each(|(_, value)| poison(value)),
+            _ => {}
+        }
+    }
+    let change = |text: Vec<u8>| {
+        let text = String::from_utf8(text).unwrap();
+        let lines = text.lines().map(|line| {
+            let mut line: serde_json::Value = serde_json::from_str(line).unwrap();
+            poison(&mut line[2]);
+            if let Some(name) = line[2].pointer_mut("/Sites/sites/0/3") {
+                *name = format!("{}{HOSTILE}", "x".repeat(long)).into();
+            }
+            // The sum is made again.
+            format!("[\"00000000\",{},{}]\n", line[1], line[2])
+        });
+        lines.collect::<String>().into_bytes()
+    };
+    nopal_trace::synthetic::notes_again(trace, change).unwrap();
+}

@@ -32,13 +32,23 @@ fn nearly_all_functions_of_installed_files_take_a_jump() {
             .iter()
             .filter(|refused| refused.reason == Reason::OnlyJumpedTo)
             .count();
+        let entries_only = plan
+            .sites
+            .iter()
+            .filter(|site| site.entries_only.is_some())
+            .count();
         println!(
-            "{}: {} sites of {}, {refused} refused for their code, {jumped_to} only jumped to",
+            "{}: {} sites of {}, {entries_only} by their entries only, {refused} refused for their code, {jumped_to} only jumped to",
             path.display(),
             plan.sites.len(),
             functions.len()
         );
         assert!(refused * 1000 < functions.len() * 15, "{}", path.display());
+        assert!(
+            entries_only <= 1 + functions.len() / 200,
+            "{}",
+            path.display()
+        );
         assert!(jumped_to * 100 < functions.len() * 5, "{}", path.display());
     }
 }

@@ -2,9 +2,11 @@ mod cache;
 mod coverage;
 mod execution;
 mod hostile;
+mod manners;
 mod meaning;
 mod probes;
 mod relocation;
+mod stacks;
 mod verdicts;
 mod workloads;
 

@@ -233,7 +233,7 @@ fn functions_that_look_at_their_return_address_are_told() {
         )
         .planned();
         let tells =
-            ["f", "calls", "g", "h", "many"].map(|name| planned.site(name).reads_return_address);
+            ["f", "calls", "g", "h", "many"].map(|name| planned.site(name).entries_only.is_some());
         assert_eq!(tells, [true, true, false, false, false], "{options:?}");
     }
 }

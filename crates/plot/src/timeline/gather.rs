@@ -135,7 +135,9 @@ impl Sink for Surveyor<'_> {
         }
     }
 
-    fn stray(&mut self, _key: u32, _ending: Ending) {}
+    fn stray(&mut self, frame: &Frame, ending: Ending) {
+        self.lose(frame, ending.clock, false);
+    }
 }
 
 impl Worker for Surveyor<'_> {
@@ -272,7 +274,9 @@ impl Sink for Painter<'_> {
         }
     }
 
-    fn stray(&mut self, _key: u32, _ending: Ending) {}
+    fn stray(&mut self, frame: &Frame, ending: Ending) {
+        self.lose(frame, ending.clock, false);
+    }
 }
 
 impl Worker for Painter<'_> {

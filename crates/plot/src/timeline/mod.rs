@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use anyhow::{Result, bail};
 use nopal_analysis::drive::Drive;
 use nopal_analysis::filter::{Filter, LeftOut, begin};
+use nopal_analysis::losses;
 use nopal_analysis::names::{Names, ThreadNames};
 use nopal_analysis::text::{count, duration};
 use nopal_symbols::Selection;
@@ -321,8 +322,11 @@ fn caption(trace: &Trace, shown: &Shown, survey: &Survey) -> Vec<String> {
     if survey.unfinished > 0 {
         let calls = count(survey.unfinished);
         first.push_str(&format!(
-            "; {calls} calls did not end, and are shown as long as they were known to be alive"
+            "; the begin or the end of {calls} calls is not known: they are shown as long as they were known to be alive"
         ));
     }
-    vec![format!("{first}."), trace.session().command.join(" ")]
+    let command = trace.session().command.join(" ");
+    let mut lines = vec![format!("{first}."), command];
+    lines.extend(losses::line(trace));
+    lines
 }

@@ -88,6 +88,10 @@ impl Collector {
         }
     }
 
+    pub fn keeps_newest(&self) -> bool {
+        self.keep == Keep::Newest
+    }
+
     /// Writes what threads have handed over; not all of it where somebody listens, who is to be obeyed before long.
     /// Returns how many chunks it was about.
     pub fn round(&mut self, region: &Region, writer: &mut Writer) -> Result<usize> {

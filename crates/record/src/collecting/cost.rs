@@ -3,14 +3,14 @@
 use anyhow::{Context, Result, ensure};
 use nopal_abi::*;
 use nopal_agent::{
-    ARENA_BYTES, BlockBuilder, BlockEntry, CONTEXT_BYTES, CONTEXTS, Immediates, ProcessHead,
-    Recorder, STACK_PART_BYTES, STACK_PARTS, Thunk,
+    ARENA_BYTES, BlockBuilder, BlockEntry, CONTEXT_BYTES, CONTEXTS, Immediates, NO_THREAD,
+    ProcessHead, Recorder, STACK_PART_BYTES, STACK_PARTS, THREADS_BYTES, Thunk,
 };
 use nopal_process::Memory;
 use nopal_trace::{Note, record_words};
 use std::mem::offset_of;
 
-use crate::memory::control_block::thread_words;
+use crate::memory::control_block::thread_slot;
 use crate::memory::space::mark_of;
 use crate::text::journal::mirrored;
 use crate::traced::as_bytes;
@@ -78,8 +78,6 @@ struct Model {
     _memory: Mapping,
     _code: Mapping,
     thunks: Vec<Thunk>,
-    /// The word of this thread's control block that points to its context.
-    slot: *mut u64,
     parts: u64,
     chunks: u64,
 }
@@ -90,19 +88,19 @@ impl Model {
         // SAFETY: asks for a number.
         let thread = unsafe { libc::gettid() };
         let own = Memory::open(std::process::id() as i32)?;
-        let (context_slot, thread_slot) = thread_words(&own, pointer, thread)?;
+        let thread_slot = thread_slot(&own, pointer, thread)?;
 
         let sizes = [
             nopal_agent::process_bytes().next_multiple_of(4096),
             (STACK_PARTS * 8) as u64,
-            (CONTEXTS * 8) as u64,
+            THREADS_BYTES,
             ((CONTEXTS * CONTEXT_BYTES) as u64).next_multiple_of(4096),
             size_of::<Region>() as u64 + 4 * CHUNKS,
             (CHUNKS + 1) * CHUNK_BYTES as u64,
         ];
         let memory = Mapping::new(sizes.iter().sum())?;
         let mut at = memory.at;
-        let [process, parts, pointers, contexts, region, chunks] = sizes.map(|size| {
+        let [process, parts, threads, contexts, region, chunks] = sizes.map(|size| {
             at += size;
             at - size
         });
@@ -113,19 +111,21 @@ impl Model {
         memory.put(states, &size_of::<Region>().to_le_bytes());
         let offset = region + offset_of!(Region, chunk_offset) as u64;
         memory.put(offset, &(chunks - region).to_le_bytes());
+        let freed = region + offset_of!(Region, freed) as u64;
+        memory.put(freed, &1u32.to_le_bytes());
         let head = ProcessHead {
             region,
             contexts,
             stack_parts: parts,
-            thread_pointers: pointers,
+            threads,
             mirror: MIRROR,
-            context_slot,
             thread_slot,
             process: std::process::id(),
             block_count: 1,
             ..ProcessHead::default()
         };
         memory.put(process, as_bytes(&head));
+        memory.put(threads, &NO_THREAD.to_le_bytes());
 
         // Callers' addresses must not look like the arena's, as those of traced programs do not: thunks would look
         // twice. Of two places that follow each other one has other bits.
@@ -139,11 +139,12 @@ impl Model {
         let immediates = Immediates {
             process,
             mirror: MIRROR,
-            context_slot,
+            threads,
             thread_slot,
             mark: mark_of(arena),
             depth_limit: 0,
             ordered,
+            reads_pointer: nopal_agent::reads_pointer(),
         };
         code.put(arena, &nopal_agent::image(&immediates));
         let mut block = BlockBuilder::new(arena + BLOCKS_AT, arena, MIRROR, BLOCK_BYTES);
@@ -167,7 +168,6 @@ impl Model {
             _memory: memory,
             _code: code,
             thunks,
-            slot: pointer.wrapping_add_signed(context_slot.into()) as *mut u64,
             parts,
             chunks,
         })
@@ -204,8 +204,6 @@ impl Model {
 
 impl Drop for Model {
     fn drop(&mut self) {
-        // SAFETY: a word of this thread's control block that was free, and that only the runtime has used since.
-        unsafe { std::ptr::write_volatile(self.slot, 0) };
         // SAFETY: the table, which nobody writes any more.
         let table = unsafe { std::slice::from_raw_parts(self.parts as *const u64, STACK_PARTS) };
         for part in mirrored(table.iter().copied()) {

@@ -6,14 +6,15 @@ use crate::collecting::cost;
 use crate::collecting::notes::{counter, lock, note, snapshot};
 use crate::collecting::snapshot::Snapshots;
 use crate::collecting::system::Reading;
-use crate::memory::region::Region;
+use crate::memory::region::{Counts, Region};
 use crate::text::remove::processes_with;
 use crate::traced::Settings;
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use nopal_analysis::triggers::Triggers;
 use nopal_system::System;
 use nopal_trace::{Audience, Heard, Note, ThreadKey, Writer};
 use std::collections::HashSet;
+use std::ops::Add;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -28,10 +29,24 @@ const MANY_EVENTS: u64 = 1000;
 /// How often chunks of threads that have ended are looked for.
 const ENDED: Duration = Duration::from_millis(10);
 
+/// How often regions are looked for that no process has any more.
+const DESERTED: Duration = Duration::from_millis(20);
+
+/// Regions that no process has any more, of which everything is written.
+#[derive(Default)]
+struct Past {
+    counts: Counts,
+    /// The guardian still has them.
+    guarded: Vec<Arc<Region>>,
+    /// The processes of all regions, also of those that are not past.
+    processes: HashSet<u32>,
+}
+
 /// What the draining thread and the rest of the session share.
 pub struct Shared {
     pub writer: Mutex<Writer>,
     pub regions: Arc<Mutex<Vec<Arc<Region>>>>,
+    past: Mutex<Past>,
     stop: AtomicBool,
     /// The system's events that are to be read from now on, where that has changed.
     system: Mutex<Option<Option<System>>>,
@@ -46,6 +61,7 @@ impl Shared {
         Shared {
             writer: Mutex::new(writer),
             regions: Arc::default(),
+            past: Mutex::default(),
             stop: AtomicBool::new(false),
             system: Mutex::default(),
             flushes: Mutex::default(),
@@ -125,7 +141,37 @@ impl Shared {
         wake(&self.regions);
     }
 
+    /// What was counted in all regions, also in those that are past.
+    pub fn counts(&self) -> Counts {
+        // Regions become past with their list held.
+        let regions = unpoisoned(&self.regions);
+        let past = unpoisoned(&self.past).counts;
+        let counts = regions.iter().map(|region| region.counts());
+        counts.fold(past, Counts::add)
+    }
+
+    /// The processes that have had regions.
+    pub fn processes(&self) -> HashSet<u32> {
+        unpoisoned(&self.past).processes.clone()
+    }
+
+    /// Regions that have become past since this was asked last.
+    pub fn take_past(&self) -> Vec<Arc<Region>> {
+        std::mem::take(&mut unpoisoned(&self.past).guarded)
+    }
+
+    fn make_past(&self, region: &Arc<Region>) {
+        let mut regions = unpoisoned(&self.regions);
+        regions.retain(|other| !Arc::ptr_eq(other, region));
+        let mut past = unpoisoned(&self.past);
+        past.counts = past.counts + region.counts();
+        past.guarded.push(region.clone());
+    }
+
     pub fn add_region(&self, region: Arc<Region>) {
+        unpoisoned(&self.past)
+            .processes
+            .insert(region.process() as u32);
         self.regions
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -192,24 +238,24 @@ pub struct Drain {
 }
 
 impl Drain {
-    pub fn start(shared: Arc<Shared>, collector: Collector, settings: &Settings) -> Drain {
+    pub fn start(shared: Arc<Shared>, collector: Collector, settings: &Settings) -> Result<Drain> {
         let theirs = shared.clone();
         let (recorder, ordered) = (settings.recorder, settings.ordered);
-        Drain {
-            shared,
-            thread: std::thread::spawn(move || {
-                let _over = Over(&theirs);
-                // The program runs already.
-                for region in theirs.regions() {
-                    region.make_ready();
-                }
-                // A trace without it has no net times, and all else.
-                if let Ok(cost) = cost::measure(recorder, ordered) {
-                    note(&theirs.writer, &cost)?;
-                }
-                run(&theirs, collector)
-            }),
-        }
+        let collect = move || {
+            let _over = Over(&theirs);
+            // The program runs already.
+            for region in theirs.regions() {
+                region.make_ready();
+            }
+            // A trace without it has no net times, and all else.
+            if let Ok(cost) = cost::measure(recorder, ordered) {
+                note(&theirs.writer, &cost)?;
+            }
+            run(&theirs, collector)
+        };
+        let thread = std::thread::Builder::new().spawn(collect);
+        let thread = thread.context("there can be no thread that collects records")?;
+        Ok(Drain { shared, thread })
     }
 
     /// Whether it has failed.
@@ -234,6 +280,7 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
     let mut next_snapshot = Instant::now() + SNAPSHOT_SOON;
     let mut next_flush = Instant::now() + SECOND;
     let mut last_ended = Instant::now();
+    let mut next_deserted = Instant::now();
     while !shared.stop.load(Ordering::Relaxed) {
         // Before all that a flush is asked for.
         let asked = shared.asked_flush();
@@ -261,6 +308,10 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
                             .contains(&process)
                 });
             }
+        }
+        if Instant::now() >= next_deserted {
+            leave_deserted(shared, &mut collector)?;
+            next_deserted = Instant::now() + DESERTED;
         }
         lock(&shared.writer).heard_until(heard);
         if Instant::now() >= next_snapshot {
@@ -309,6 +360,24 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
     obey_triggers(shared, &mut collector)?;
     system.finish(shared, &mut collector)?;
     Ok(collector)
+}
+
+/// Writes what is left in regions that no process has any more, and leaves them. The flight recorder keeps them.
+fn leave_deserted(shared: &Shared, collector: &mut Collector) -> Result<()> {
+    let mut regions = shared.regions();
+    // The last one is left at the end.
+    if regions.len() < 2 || collector.keeps_newest() {
+        return Ok(());
+    }
+    regions.retain(|region| region.is_deserted());
+    for region in regions {
+        let mut writer = lock(&shared.writer);
+        collector.hearing.round(&region, &mut writer, usize::MAX)?;
+        collector.finish(&region, &mut writer)?;
+        drop(writer);
+        shared.make_past(&region);
+    }
+    Ok(())
 }
 
 /// Takes the snapshot that triggers or commands want, and wakes the session for what else triggers are to do.

@@ -1,5 +1,6 @@
 //! What is written down about a recording beside its records.
 
+use crate::places::choose::Loaded;
 use anyhow::Result;
 use nopal_trace::{Note, Session, ThreadKey, Writer};
 use std::borrow::Cow;
@@ -102,16 +103,14 @@ pub fn session(command: Vec<String>, options: Vec<String>) -> Session {
 }
 
 /// A process as it is now.
-pub fn process(process: i32) -> Note {
+pub fn process(process: i32, modules: &[Loaded]) -> Note {
+    let program = modules.iter().find(|module| module.executable);
     Note::Process {
         process: process as u32,
         parent: nopal_process::parent(process).unwrap_or(0) as u32,
         counter: counter(),
         name: nopal_process::name(process).unwrap_or_default(),
-        executable: nopal_process::executable(process)
-            .unwrap_or_default()
-            .display()
-            .to_string(),
+        executable: program.map_or_else(String::new, |program| program.name.clone()),
         arguments: nopal_process::arguments(process)
             .unwrap_or_default()
             .iter()

@@ -83,7 +83,7 @@ impl Collector {
             return Ok(());
         };
         let regions = shared.regions();
-        let lost = regions.iter().map(|region| region.lost()).sum::<u64>() + self.totals.given_up;
+        let lost = shared.counts().lost + self.totals.given_up;
         let at = counter();
         let (copies, threads) = self.copy_all(shared, &regions)?;
         let mut notes = threads;

@@ -8,7 +8,6 @@ use crate::session::Session;
 use anyhow::{Result, bail, ensure};
 use nopal_analysis::tracers::Tracer;
 use nopal_system::{Kinds, News, System};
-use std::collections::HashSet;
 
 /// What tracers need, as `nopal record -e` would say it.
 pub fn kinds_of(tracers: &[Tracer]) -> Result<Kinds> {
@@ -76,7 +75,7 @@ impl Reading {
         let Some(system) = &mut self.system else {
             return Ok(0);
         };
-        let processes = processes(shared);
+        let processes = shared.processes();
         let mut writer = lock(&shared.writer);
         system.read(|processor, news: News| {
             collector.system(processor, news, &processes, &mut writer)
@@ -98,7 +97,7 @@ impl Reading {
         let Some(system) = self.system.take() else {
             return Ok(());
         };
-        let processes = processes(shared);
+        let processes = shared.processes();
         let mut writer = lock(&shared.writer);
         let ended = system.end(next, |processor, news| {
             collector.system(processor, news, &processes, &mut writer)
@@ -106,11 +105,4 @@ impl Reading {
         self.pause = next.is_none().then(nopal_system::counter);
         ended
     }
-}
-
-/// Those that are traced, but for forks that have not recorded anything.
-fn processes(shared: &Shared) -> HashSet<u32> {
-    let regions = shared.regions();
-    let processes = regions.iter().map(|region| region.process() as u32);
-    processes.collect()
 }

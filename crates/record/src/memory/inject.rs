@@ -5,10 +5,11 @@ use crate::memory::region::PRESENCE_BYTES;
 use crate::memory::shared_memory::lengthen;
 use crate::memory::space::Space;
 use anyhow::{Context, Result, anyhow, bail};
-use nopal_process::{Mapping, Memory, SystemCall, Thread};
+use nopal_process::{Gadget, Mapping, Memory, SystemCall, Thread};
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::AsFd;
+use std::ptr::{null, null_mut};
 
 const READ: u64 = libc::PROT_READ as u64;
 const WRITE: u64 = libc::PROT_WRITE as u64;
@@ -18,7 +19,7 @@ const NO_FILE: u64 = u64::MAX;
 
 pub struct Injector<'a> {
     thread: &'a mut Thread,
-    pub gadget: u64,
+    pub gadget: Gadget,
     /// Address of a string in the process, for what nopal's memory is called.
     pub name: u64,
 }
@@ -44,10 +45,10 @@ impl<'a> Injector<'a> {
     pub fn again(
         thread: &'a mut Thread,
         memory: &Memory,
-        gadget: u64,
+        gadget: Gadget,
         name: u64,
     ) -> Result<Injector<'a>> {
-        if !nopal_process::is_system_call_gadget(memory, gadget) {
+        if !gadget.is_in(memory) {
             let found = Injector::new(thread)?;
             return Ok(Injector { name, ..found });
         }
@@ -108,12 +109,23 @@ impl<'a> Injector<'a> {
         let flags = u64::from(libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
         let words = [self.name, flags, 0, 0, 0, 0];
         let made = call("memfd_create", libc::SYS_memfd_create, words).made;
-        let answers = self.thread.remote_system_calls(self.gadget, &[made; N])?;
-        let numbers = answers.iter().filter(|answer| !made.has_failed(**answer));
-        let numbers: Vec<u64> = numbers.map(|number| *number as u64).collect();
+        let successes = |answers: &[i64]| -> Vec<u64> {
+            let numbers = answers.iter().filter(|answer| !made.has_failed(**answer));
+            numbers.map(|number| *number as u64).collect()
+        };
         let process = self.thread.pid();
+        let mut answers = self.thread.remote_system_calls(self.gadget, &[made; N])?;
+        if answers.last() == Some(&i64::from(-libc::EMFILE)) {
+            self.calls(&[], &successes(&answers))?;
+            let given = more_descriptors(process).context(NO_DESCRIPTORS)?;
+            let made = self.thread.remote_system_calls(self.gadget, &[made; N]);
+            // What is refused now was allowed before.
+            let _ = limit_descriptors(process, given);
+            answers = made?;
+        }
+        let numbers = successes(&answers);
         let open = |number: &u64| {
-            let path = format!("/proc/{process}/fd/{number}");
+            let path = format!("{}/fd/{number}", nopal_process::directory(process));
             let opened = File::options().read(true).write(true).open(&path);
             opened.with_context(|| format!("cannot open {path}"))
         };
@@ -190,6 +202,40 @@ impl<'a> Injector<'a> {
         self.calls(&calls, &[number])?;
         length.context("no memory for generated code")?;
         Ok((Code::map(&file, at, bytes)?, file))
+    }
+}
+
+const NO_DESCRIPTORS: &str = "the process has no free descriptor, and may have no more: `prlimit --nofile` as root raises its hard limit";
+
+/// Lets a process have more descriptors than its limit is, and gives that.
+fn more_descriptors(process: i32) -> std::io::Result<libc::rlimit> {
+    /// More than are needed at once, where root raises the hard limit.
+    const MORE: u64 = 16;
+    let mut given = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the kernel fills the structure in.
+    match unsafe { libc::prlimit(process, libc::RLIMIT_NOFILE, null(), &raw mut given) } {
+        0 => {}
+        _ => return Err(std::io::Error::last_os_error()),
+    }
+    let most = match given.rlim_cur < given.rlim_max {
+        true => given.rlim_max,
+        false => given.rlim_max.saturating_add(MORE),
+    };
+    let more = libc::rlimit {
+        rlim_cur: most,
+        rlim_max: most,
+    };
+    limit_descriptors(process, more).map(|()| given)
+}
+
+fn limit_descriptors(process: i32, limit: libc::rlimit) -> std::io::Result<()> {
+    // SAFETY: the structure lives through the call.
+    match unsafe { libc::prlimit(process, libc::RLIMIT_NOFILE, &raw const limit, null_mut()) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
     }
 }
 

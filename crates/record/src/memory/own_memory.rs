@@ -5,8 +5,8 @@ use crate::memory::region::{PRESENCE_BYTES, Region};
 use crate::memory::space::Space;
 use crate::traced::Settings;
 use anyhow::{Result, bail};
-use nopal_agent::{CONTEXT_BYTES, CONTEXTS, STACK_PARTS};
-use nopal_process::{Mapping, Memory, Thread};
+use nopal_agent::{CONTEXT_BYTES, CONTEXTS, STACK_PARTS, THREADS_BYTES};
+use nopal_process::{Gadget, Mapping, Memory, Thread};
 use std::ops::Range;
 
 const PAGE: u64 = 4096;
@@ -17,8 +17,7 @@ pub struct OwnMemory {
     pub region_at: u64,
     pub head: u64,
     pub contexts: u64,
-    /// A `syscall` instruction.
-    pub gadget: u64,
+    pub gadget: Gadget,
 }
 
 impl OwnMemory {
@@ -68,14 +67,9 @@ pub const fn parts_bytes() -> u64 {
     (STACK_PARTS * 8) as u64
 }
 
-/// The table of thread pointers.
-pub const fn pointers_bytes() -> u64 {
-    (CONTEXTS * 8) as u64
-}
-
 /// All of these.
 const fn head_end() -> u64 {
-    (head_bytes() + parts_bytes() + pointers_bytes()).next_multiple_of(PAGE)
+    (head_bytes() + parts_bytes() + THREADS_BYTES).next_multiple_of(PAGE)
 }
 
 pub const fn contexts_bytes() -> u64 {

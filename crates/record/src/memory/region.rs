@@ -5,10 +5,11 @@ use crate::memory::shared_memory::{SharedMemory, lengthen};
 use anyhow::{Context, Result, ensure};
 use nopal_abi::{
     ABI_VERSION, CHUNK_BYTES, CHUNK_FREE, CHUNK_FULL, CHUNK_OWNED, CHUNK_STATE_MASK, ChunkHeader,
-    LOST_COUNTERS, REQUEST_DONE, REQUEST_GRANTED, REQUEST_WAITING, REQUESTS, RESYNC_BYTES,
-    Region as Layout, Request,
+    LOST_COUNTERS, REQUEST_DONE, REQUEST_FREE, REQUEST_GRANTED, REQUEST_WAITING, REQUESTS,
+    RESYNC_BYTES, Region as Layout, Request,
 };
 use std::mem::offset_of;
+use std::ops::Add;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -16,6 +17,34 @@ use std::time::Duration;
 /// Who had a chunk at some moment.
 #[derive(Clone, Copy)]
 pub struct Owner(u32);
+
+/// What the runtime counts in a region.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Counts {
+    /// Events that were not recorded.
+    pub lost: u64,
+    pub threads_untraced: u64,
+    pub threads_muted: u64,
+    pub stacks_unmirrored: u64,
+    /// Programs that were executed, and libraries loaded, while nobody answered.
+    pub executions_unanswered: u64,
+    pub libraries_unanswered: u64,
+}
+
+impl Add for Counts {
+    type Output = Counts;
+
+    fn add(self, other: Counts) -> Counts {
+        Counts {
+            lost: self.lost.wrapping_add(other.lost),
+            threads_untraced: self.threads_untraced + other.threads_untraced,
+            threads_muted: self.threads_muted.wrapping_add(other.threads_muted),
+            stacks_unmirrored: self.stacks_unmirrored + other.stacks_unmirrored,
+            executions_unanswered: self.executions_unanswered + other.executions_unanswered,
+            libraries_unanswered: self.libraries_unanswered + other.libraries_unanswered,
+        }
+    }
+}
 
 /// Shared memory between the tool and one process image and its forks.
 #[derive(Debug)]
@@ -74,6 +103,9 @@ impl Region {
             .word(offset_of!(Layout, version))
             .store(ABI_VERSION, Ordering::Relaxed);
         region.resize(buffer);
+        region
+            .word(offset_of!(Layout, freed))
+            .store(1, Ordering::Relaxed);
         region
             .long(offset_of!(Layout, state_offset))
             .store(STATE_OFFSET as u64, Ordering::Relaxed);
@@ -197,6 +229,7 @@ impl Region {
         self.in_use.store(count, Ordering::Relaxed);
         self.word(offset_of!(Layout, chunk_count))
             .store(count as u32, Ordering::Relaxed);
+        self.tell_freed(0);
         if nopal_process::counts_memory() {
             // A thread that is late might not get it again.
             return;
@@ -232,6 +265,7 @@ impl Region {
         };
         // Release pairs with the acquire of the thread that takes the chunk.
         state.store(CHUNK_FREE, Ordering::Release);
+        self.tell_freed(chunk);
     }
 
     fn word(&self, offset: usize) -> &AtomicU32 {
@@ -266,19 +300,18 @@ impl Region {
             .fold(0, u64::wrapping_add)
     }
 
-    pub fn threads_untraced(&self) -> u32 {
-        self.word(offset_of!(Layout, threads_untraced))
-            .load(Ordering::Relaxed)
-    }
-
-    pub fn threads_muted(&self) -> u64 {
-        self.long(offset_of!(Layout, threads_muted))
-            .load(Ordering::Relaxed)
-    }
-
-    pub fn stacks_unmirrored(&self) -> u32 {
-        self.word(offset_of!(Layout, stacks_unmirrored))
-            .load(Ordering::Relaxed)
+    pub fn counts(&self) -> Counts {
+        let word = |offset| u64::from(self.word(offset).load(Ordering::Relaxed));
+        Counts {
+            lost: self.lost(),
+            threads_untraced: word(offset_of!(Layout, threads_untraced)),
+            threads_muted: self
+                .long(offset_of!(Layout, threads_muted))
+                .load(Ordering::Relaxed),
+            stacks_unmirrored: word(offset_of!(Layout, stacks_unmirrored)),
+            executions_unanswered: word(offset_of!(Layout, unanswered_executions)),
+            libraries_unanswered: word(offset_of!(Layout, unanswered_libraries)),
+        }
     }
 
     fn request(&self, place: usize, field: usize) -> usize {
@@ -331,6 +364,38 @@ impl Region {
             Ordering::Relaxed,
         );
         futex(state, libc::FUTEX_WAKE, 64, None);
+    }
+
+    /// Whether a question is still to be answered: its thread may have given it up, or have been killed since.
+    pub fn is_waiting(&self, question: &Question) -> bool {
+        let field = |field| self.word(self.request(question.place, field));
+        field(offset_of!(Request, state)).load(Ordering::Acquire) == REQUEST_WAITING
+            && field(offset_of!(Request, thread)).load(Ordering::Relaxed) == question.thread as u32
+            && field(offset_of!(Request, process)).load(Ordering::Relaxed)
+                == question.process as u32
+    }
+
+    /// Frees the places of threads that have ended before they could take their answers. `ended` is asked of a process
+    /// and thread.
+    pub fn free_answered(&self, ended: impl Fn(i32, i32) -> bool) {
+        for place in 0..REQUESTS {
+            let field = |field| self.word(self.request(place, field));
+            let state = field(offset_of!(Request, state));
+            let answered = state.load(Ordering::Acquire);
+            if !matches!(answered, REQUEST_DONE | REQUEST_GRANTED) {
+                continue;
+            }
+            let process = field(offset_of!(Request, process)).load(Ordering::Relaxed);
+            let thread = field(offset_of!(Request, thread)).load(Ordering::Relaxed);
+            if thread != 0 && ended(process as i32, thread as i32) {
+                let _ = state.compare_exchange(
+                    answered,
+                    REQUEST_FREE,
+                    Ordering::AcqRel,
+                    Ordering::Relaxed,
+                );
+            }
+        }
     }
 
     /// Sleeps until a thread asks something, or `time` is over.
@@ -465,6 +530,17 @@ impl Region {
         unsafe { std::ptr::write_bytes(self.chunk(chunk), 0, used) };
         // Release pairs with the acquire of the thread that takes the chunk: it sees the zeroes.
         self.state(chunk).store(CHUNK_FREE, Ordering::Release);
+        self.tell_freed(chunk);
+    }
+
+    /// Has threads search for a chunk that is free now, and wakes one that waits for it.
+    fn tell_freed(&self, chunk: usize) {
+        self.word(offset_of!(Layout, first_free))
+            .fetch_min(chunk as u32, Ordering::Relaxed);
+        let freed = self.word(offset_of!(Layout, freed));
+        // Release pairs with the acquire of the thread that finds it changed: that finds the chunk, too.
+        freed.fetch_add(1, Ordering::Release);
+        futex(freed, libc::FUTEX_WAKE, 1, None);
     }
 }
 

@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 pub struct Expected {
-    opened: JoinHandle<HashMap<Facts, File>>,
+    /// Where there could be a thread.
+    opened: Option<JoinHandle<HashMap<Facts, File>>>,
     /// The thread opens no more.
     enough: Arc<AtomicBool>,
 }
@@ -22,19 +23,23 @@ impl Expected {
     pub fn of(program: PathBuf, cache: Option<PathBuf>, known: HashSet<Facts>) -> Expected {
         let enough = Arc::new(AtomicBool::new(false));
         let is_enough = enough.clone();
-        let opened = std::thread::spawn(move || {
+        let opened = std::thread::Builder::new().spawn(move || {
             let mut opened = HashMap::new();
             // What cannot be opened is told of when it is asked for.
             let _ = open(&program, cache.as_deref(), &known, &is_enough, &mut opened);
             opened
         });
-        Expected { opened, enough }
+        Expected {
+            opened: opened.ok(),
+            enough,
+        }
     }
 
     /// What has been opened so far.
     pub fn opened(self) -> HashMap<Facts, File> {
         self.enough.store(true, Ordering::Relaxed);
-        self.opened.join().unwrap_or_default()
+        let opened = self.opened.and_then(|thread| thread.join().ok());
+        opened.unwrap_or_default()
     }
 }
 

@@ -10,10 +10,11 @@ use crate::places::probes::Probes;
 use anyhow::{Context, Result, anyhow};
 use nopal_abi::EVENT_DEFINED;
 use nopal_agent::Stub;
+use nopal_beside::try_spawn;
 use nopal_plan::{Plan, Refused, Site};
 use nopal_symbols::{Image, Import, Relocation, demangle, without_parameters};
 use nopal_trace::{Note, Writer};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -176,6 +177,8 @@ pub struct Files {
     pub probes: Probes,
     /// Static probes that were wanted and cannot be, and why.
     pub unplaced: Vec<String>,
+    /// Libraries that are loaded and cannot be read: replaced since, and nopal has not the rights to look at what was.
+    pub unread: BTreeSet<String>,
     /// How many events have been defined.
     events: u32,
     /// How many sites each file has.
@@ -197,6 +200,7 @@ impl Files {
             markers: markers::Numbers::default(),
             probes: Probes::default(),
             unplaced: Vec::new(),
+            unread: BTreeSet::new(),
             events: 0,
             traced: BTreeMap::new(),
             refused: HashSet::new(),
@@ -227,7 +231,7 @@ impl Files {
             Some(file) => Ok(Opened::Known(file)),
             None => match take_expected(&facts[index]) {
                 Some(file) => Ok(Opened::New(Box::new(file))),
-                None => Opened::new(&paths[index].0, cache, known),
+                None => Opened::new(&paths[index], cache, known),
             },
         };
         let next = AtomicUsize::new(0);
@@ -250,7 +254,9 @@ impl Files {
             some => std::thread::available_parallelism().map_or(1, |most| most.get().min(some)),
         };
         let mut opened = std::thread::scope(|scope| {
-            let others: Vec<_> = (1..workers).map(|_| scope.spawn(open_some)).collect();
+            let others: Vec<_> = (1..workers)
+                .filter_map(|_| try_spawn(scope, open_some))
+                .collect();
             let mut opened = open_some();
             // What panics is caught above.
             opened.extend(
@@ -446,11 +452,11 @@ enum Opened {
 
 impl Opened {
     fn new(
-        path: &Path,
+        (path, name): &(PathBuf, PathBuf),
         cache: Option<&Path>,
         known: &HashMap<String, Arc<File>>,
     ) -> Result<Opened> {
-        let image = Image::open(path)?;
+        let image = Image::open_as(path, name)?;
         if let Some(file) = known.get(&image.identity()) {
             return Ok(Opened::Known(file.clone()));
         }

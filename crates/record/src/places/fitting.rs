@@ -1,12 +1,14 @@
 //! Whether what a recording begins with fits anything. If nothing does, it is a mistake, which is told of before a
 //! process is touched.
 
+use crate::launch;
 use crate::options::Options;
 use crate::places::choose::{Loaded, Wanted, imported};
 use crate::places::files::Files;
 use crate::places::markers;
 use crate::places::modules;
 use crate::places::statics::names_of_statics;
+use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::traced::Settings;
 use anyhow::{Context, Result, bail, ensure};
@@ -29,6 +31,9 @@ impl Planned {
             modules.iter().any(|module| module.executable),
             "the program's file cannot be read"
         );
+        for program in modules.iter().filter(|module| module.executable) {
+            launch::ensure_not_go(&program.file.image, &program.name).map_err(Refusal::program)?;
+        }
         let imports = imported(&modules, &Memory::open(process)?);
         Ok(Planned { modules, imports })
     }

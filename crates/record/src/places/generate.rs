@@ -9,11 +9,12 @@ use crate::places::markers;
 use crate::places::modules::extent;
 use crate::text::change::{BREAKPOINT, Change, PROBE};
 use crate::traced::{Traced, Workshop, as_bytes};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use nopal_agent::{
     ARENA_BYTES, BLOCKS, BlockBuilder, BlockEntry, EntryOnly, IMAGE_UNWIND_HEADER, ProcessHead,
     Recorder, Row,
 };
+use nopal_beside::both;
 use nopal_plan::{Body, FrameChange, Site};
 use nopal_process::Thread;
 use std::collections::HashSet;
@@ -132,20 +133,17 @@ impl Traced {
             chosen,
             mirror: self.places.immediates.mirror,
             entry_only: self.entry_only,
+            walked: self.walked,
             usual: workshop.settings.recorder,
         };
-        let (block, changes) = std::thread::scope(|scope| {
-            let told = match new.len() {
-                0 => None,
-                WORTH_A_THREAD.. => Some(scope.spawn(move || new.tell(writer))),
-                _ => new.tell(writer).map(|()| None)?,
-            };
-            let made = maker.block(&mut self.places.arenas[arena], &numbers, on)?;
-            if let Some(told) = told {
-                told.join().unwrap_or_else(|_| bail!("writing failed"))?;
-            }
-            anyhow::Ok(made)
-        })?;
+        let arenas = &mut self.places.arenas;
+        let mut make = || maker.block(&mut arenas[arena], &numbers, on);
+        let (made, told) = match new.len() {
+            WORTH_A_THREAD.. => both(make, || new.tell(writer)),
+            0 => (make(), Ok(())),
+            _ => (make(), new.tell(writer)),
+        };
+        let ((block, changes), ()) = (made?, told?);
         let arena = &self.places.arenas[arena];
         if !block.entries_only.is_empty() {
             let code = arena.piece(block.low, 0)?;
@@ -206,6 +204,7 @@ struct Maker<'a> {
     chosen: &'a Chosen<'a>,
     mirror: i64,
     entry_only: bool,
+    walked: bool,
     usual: Recorder,
 }
 
@@ -229,8 +228,10 @@ impl Maker<'_> {
         let mut changes = Vec::with_capacity(chosen.sites.len() + chosen.hooks.len());
         let mut unwinding = Vec::new();
         for ((site, recorder), number) in chosen.sites.iter().zip(numbers) {
+            let plan = &module.file.plan;
+            let stays = self.entry_only || plan.entries_only(site, self.walked).is_some();
             let recorder = Recorder {
-                wraps: recorder.wraps && !self.entry_only && !site.reads_return_address,
+                wraps: recorder.wraps && !stays,
                 ..*recorder
             };
             let thunk = block.thunk(

@@ -11,6 +11,8 @@ pub mod mark;
 pub mod markers;
 pub mod modules;
 pub mod probes;
+pub mod program;
+pub mod signs;
 pub mod sites;
 pub mod statics;
 pub mod values;

@@ -2,10 +2,12 @@
 
 use crate::places::choose::Loaded;
 use crate::places::files::Files;
-use crate::places::hooks;
+use crate::places::program;
+use crate::places::signs::name_tells;
 use crate::traced::Workshop;
-use anyhow::Result;
-use nopal_process::Module;
+use anyhow::{Context, Result};
+use nopal_process::{Memory, Module};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -15,41 +17,10 @@ pub fn extent(module: &Loaded) -> Range<u64> {
     module.base.wrapping_add(extent.start)..module.base.wrapping_add(extent.end)
 }
 
-pub const HANDLES_STACKS: &str =
-    "this program copies or walks its stacks itself: its entries only are recorded";
-
-/// Whether a process has loaded a library of which the name tells that it does.
-pub fn process_handles_stacks(process: i32) -> Result<bool> {
-    let modules = nopal_process::modules(process)?;
+/// Whether one of them is a library of which the name tells that it does.
+pub fn some_handle_stacks(modules: &[Module]) -> bool {
     let mut names = modules.iter().map(|module| module.path.to_string_lossy());
-    Ok(names.any(|name| name_tells(&name)))
-}
-
-const UNWINDS_ALONE: &str = "this static program has no symbols by which its unwinder could be found: its entries only are recorded";
-
-const SANITIZED: &str =
-    "this program's sanitizer leaves no room for return addresses: its entries only are recorded";
-
-/// Why nothing may be wrapped in a process with this module, if so: its code moves live frames, whose wrapped return
-/// addresses would come back to other calls' mirrors; or looks for return addresses where calls leave them, as V8 does
-/// for each exception and each collection of garbage; or takes nearly the whole address space for its shadow.
-pub fn entries_only(module: &Loaded) -> Option<&'static str> {
-    const OF_V8: &str = "_ZN2v87Isolate10GetCurrentEv";
-    let exports = |name| module.file.image.exported(name).is_some();
-    if name_tells(&module.name) || exports(OF_V8) {
-        Some(HANDLES_STACKS)
-    } else if hooks::unwinds_alone(&module.file) {
-        Some(UNWINDS_ALONE)
-    } else {
-        (exports("__tsan_init") || exports("__msan_init")).then_some(SANITIZED)
-    }
-}
-
-fn name_tells(name: &str) -> bool {
-    let file = name.rsplit('/').next().unwrap_or(name);
-    ["greenlet", "libnode", "libv8"]
-        .iter()
-        .any(|part| file.contains(part))
+    names.any(|name| name_tells(&name))
 }
 
 /// Expects the executable of a process that is on the way to its first code.
@@ -58,59 +29,117 @@ pub fn expect(process: i32, files: &mut Files) {
         return;
     };
     let identity = |path: &Path| Some(path.metadata().ok()?).map(|it| (it.dev(), it.ino()));
-    let mapped = identity(Path::new(&format!("/proc/{process}/exe")));
+    let mapped = identity(&executed(process));
     if mapped.is_some() && identity(&path) == mapped {
         files.expect(path);
     }
 }
 
-/// The files with code that a process has mapped, opened and planned; its executable first. The trace knows them.
-pub fn loaded(process: i32, workshop: &mut Workshop) -> Result<Vec<Loaded>> {
-    let modules = planned(process, workshop.files)?;
-    workshop.files.tell(workshop.writer)?;
-    Ok(modules)
+/// What a process has mapped with code in it, by base, and what it is; `None`: it is no file that can be planned.
+/// What is mapped as it was before need not be looked at again: between two such looks the loader has said what it
+/// unloads.
+#[derive(Clone, Default)]
+pub struct Known(HashMap<u64, (Identity, Option<Loaded>)>);
+
+/// Device, inode and path of a file.
+type Identity = (u64, u64, PathBuf);
+
+fn identity(module: &Module) -> Identity {
+    (module.device, module.inode, module.path.clone())
 }
 
-/// The same, for no trace yet. Nothing is touched.
+/// A path by which the tool opens the file that a process executes.
+pub fn executed(process: i32) -> PathBuf {
+    Path::new(&nopal_process::directory(process)).join("exe")
+}
+
+/// The files with code among `modules` of a process, opened and planned; its executable first. The trace knows them.
+pub fn loaded(
+    process: i32,
+    modules: &[Module],
+    known: &mut Known,
+    workshop: &mut Workshop,
+) -> Result<Vec<Loaded>> {
+    let is_known = |module: &Module| {
+        let same = known.0.get(&module.base);
+        same.is_some_and(|(known, _)| *known == identity(module))
+    };
+    let modules = program_first(process, modules.to_vec())?;
+    let program = modules[0].base;
+    let (old, new): (Vec<Module>, Vec<Module>) = modules.into_iter().partition(is_known);
+    let mut now = HashMap::with_capacity(old.len() + new.len());
+    for module in old {
+        now.extend(known.0.remove_entry(&module.base));
+    }
+    if !new.is_empty() {
+        let planned = plan(process, &new, program, workshop.files);
+        for (module, loaded) in new.iter().zip(planned) {
+            now.insert(module.base, (identity(module), loaded));
+        }
+        workshop.files.tell(workshop.writer)?;
+    }
+    known.0 = now;
+    let loaded = known.0.values().filter_map(|(_, loaded)| loaded.clone());
+    let mut loaded: Vec<Loaded> = loaded.collect();
+    loaded.sort_by_key(|module| (!module.executable, module.base));
+    Ok(loaded)
+}
+
+/// All that a process has mapped, for no trace yet. Nothing is touched.
 pub fn planned(process: i32, files: &mut Files) -> Result<Vec<Loaded>> {
-    let executable = nopal_process::executable(process)?;
-    let modules: Vec<_> = nopal_process::modules(process)?
-        .into_iter()
-        .filter(Module::executable)
-        .collect();
+    let modules = with_code(process)?;
+    let planned = plan(process, &modules, modules[0].base, files);
+    Ok(planned.into_iter().flatten().collect())
+}
+
+/// Of each of `modules`, which have code; `program` is the base of the process's program.
+fn plan(process: i32, modules: &[Module], program: u64, files: &mut Files) -> Vec<Option<Loaded>> {
     let paths: Vec<(PathBuf, PathBuf)> = modules
         .iter()
         .map(|module| (openable(process, module), module.path.clone()))
         .collect();
-    let mut loaded = Vec::new();
-    for (file, module) in files.open(&paths).into_iter().zip(&modules) {
-        let Ok(file) = file else { continue };
-        let base = module.base.wrapping_sub(file.extent().start);
-        loaded.push(Loaded {
-            executable: module.path == executable,
+    let opened = files.open(&paths).into_iter().zip(modules);
+    let loaded = opened.map(|(file, module)| {
+        let Ok(file) = file else {
+            if is_elf(process, module) {
+                files.unread.insert(module.path.display().to_string());
+            }
+            return None;
+        };
+        Some(Loaded {
+            executable: module.base == program,
             name: module.path.display().to_string(),
-            base,
+            base: module.base.wrapping_sub(file.extent().start),
             file,
-        });
-    }
-    loaded.sort_by_key(|module| !module.executable);
-    Ok(loaded)
+        })
+    });
+    loaded.collect()
 }
 
-/// A path by which the tool opens the very file that is mapped, also in another mount namespace, and an executable that
-/// was deleted or replaced.
+/// Whether a program or library is mapped, whatever stands in a file of its name.
+fn is_elf(process: i32, module: &Module) -> bool {
+    let mut magic = [0; 4];
+    let first = module.mappings.first();
+    first.is_some_and(|first| first.offset == 0)
+        && Memory::open(process).is_ok_and(|memory| memory.read(module.base, &mut magic).is_ok())
+        && magic == *b"\x7fELF"
+}
+
+/// The files with code that a process has mapped, its program first.
+pub fn with_code(process: i32) -> Result<Vec<Module>> {
+    program_first(process, nopal_process::modules(process)?)
+}
+
+/// Those of them that have code; there is at least one.
+fn program_first(process: i32, mut modules: Vec<Module>) -> Result<Vec<Module>> {
+    modules.retain(Module::executable);
+    let program = program::among(process, &modules).context("the program is not mapped")?;
+    modules[..=program].rotate_right(1);
+    Ok(modules)
+}
+
+/// A path by which the tool opens the very file that is mapped, also in another mount namespace, and one that was
+/// deleted or replaced. Nothing is there where it cannot.
 pub fn openable(process: i32, module: &Module) -> PathBuf {
-    let is_it = |path: &PathBuf| {
-        path.metadata()
-            .is_ok_and(|metadata| metadata.ino() == module.inode)
-    };
-    let below_root = module.path.strip_prefix("/").unwrap_or(&module.path);
-    [
-        module.path.clone(),
-        PathBuf::from(format!("/proc/{process}/root")).join(below_root),
-        PathBuf::from(format!("/proc/{process}/exe")),
-    ]
-    .into_iter()
-    .find(is_it)
-    .unwrap_or_else(|| module.path.clone())
+    nopal_process::module_file(process, module).unwrap_or_default()
 }

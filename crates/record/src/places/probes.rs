@@ -684,6 +684,16 @@ impl Traced {
                 placed.call.is_none() || !self.entry_only,
                 "no call of this process is wrapped: where its functions return is not seen"
             );
+            let plan = &module.file.plan;
+            if placed.call.is_some()
+                && let Ok(site) = plan.site(placed.site.address)
+                && let Some(why) = plan.entries_only(site, self.walked)
+            {
+                bail!(
+                    "its calls are not wrapped ({}): where it returns is not seen",
+                    why.text()
+                );
+            }
             let window = address..address + u64::from(placed.site.window);
             if let Some(other) = self.changes.iter().find(|change| change.overlaps(&window)) {
                 let there = named(&module.file, other.address.wrapping_sub(module.base));

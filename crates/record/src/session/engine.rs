@@ -404,12 +404,7 @@ impl Engine for Session {
     }
 
     fn counts(&mut self) -> Counts {
-        let lost: u64 = self
-            .shared
-            .regions()
-            .iter()
-            .map(|region| region.lost())
-            .sum();
+        let lost = self.shared.counts().lost;
         let mut writer = notes::lock(&self.shared.writer);
         let all = writer.tally().all();
         Counts {
@@ -537,12 +532,7 @@ impl Engine for Session {
     fn clear_counts(&mut self) {
         // Records are counted as they are collected. An error: nothing is any more.
         let _ = self.shared.flush();
-        self.lost_before = self
-            .shared
-            .regions()
-            .iter()
-            .map(|region| region.lost())
-            .sum();
+        self.lost_before = self.shared.counts().lost;
         notes::lock(&self.shared.writer).tally().clear();
     }
 

@@ -2,9 +2,10 @@
 
 use crate::collecting::drain::Drain;
 use crate::collecting::notes::{self, counter, snapshot};
-use crate::memory::region::Region;
+use crate::memory::region::{Counts, Region};
 use crate::options::{Ended, Outcome};
 use crate::session::Session;
+use crate::session::unfollowed::Unfollowed;
 use crate::text::journal::Journal;
 use crate::text::remove;
 use anyhow::Result;
@@ -40,15 +41,26 @@ impl Session {
             Err(error) if Writer::is_full(&error) => {}
             other => other?,
         }
-        let mut lost = 0;
-        let (mut threads, mut muted, mut stacks) = (0, 0, 0);
         for region in &regions {
             region.say_gone();
             collector.finish(region, &mut writer)?;
-            lost += region.lost();
-            threads += u64::from(region.threads_untraced());
-            muted += region.threads_muted();
-            stacks += u64::from(region.stacks_unmirrored());
+        }
+        let counts = self.shared.counts();
+        let Counts {
+            lost,
+            threads_untraced: threads,
+            threads_muted: muted,
+            stacks_unmirrored: stacks,
+            ..
+        } = counts;
+        self.unfollowed
+            .add_many(Unfollowed::UNANSWERED, counts.executions_unanswered);
+        self.warnings.extend(self.unfollowed.told());
+        if counts.libraries_unanswered > 0 {
+            self.warnings.push(format!(
+                "libraries were loaded {} times that are not traced: nopal did not get to answer",
+                counts.libraries_unanswered
+            ));
         }
         let given_up = collector.totals.given_up;
         self.warnings.extend(collector.stopped.take());
@@ -135,6 +147,7 @@ impl Session {
             muted,
             bytes,
             warnings: self.warnings,
+            untraced: None,
         };
         // The end of our own process takes it away in less time.
         std::mem::forget((self.files, self.traced, self.shared));

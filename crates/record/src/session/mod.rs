@@ -9,16 +9,20 @@ pub mod serve;
 pub mod signals;
 pub mod steer;
 pub mod trigger;
+pub mod unfollowed;
 
 use crate::collecting::drain::{Drain, Shared};
 use crate::collecting::notes::{self, counter, note};
 use crate::guardian::Guardian;
 use crate::launch::{self, Arrived};
+use crate::memory::region::Region;
 use crate::options::{Ended, Options};
 use crate::places::files::Files;
 use crate::places::fitting::Planned;
+use crate::refusal::Refusal;
 use crate::session::signals::{Signals, send_signal};
 use crate::session::steer::Work;
+use crate::session::unfollowed::Unfollowed;
 use crate::text::remove;
 use crate::traced::{Settings, Traced, Workshop};
 use anyhow::{Result, ensure};
@@ -50,6 +54,7 @@ pub struct Session {
     pub(crate) traced: HashMap<i32, Traced>,
     pub(crate) guardian: Guardian,
     pub(crate) warnings: Vec<String>,
+    pub(crate) unfollowed: Unfollowed,
     pub(crate) asked: Receiver<Work>,
     /// The process that ran before us, where there is one: it is let go when the session ends, not waited for.
     pub(crate) attached: Option<i32>,
@@ -79,9 +84,19 @@ pub struct Session {
 impl Session {
     /// Makes a process traced that stands at the start of a new program.
     pub(crate) fn begin(&mut self, thread: &mut Thread) -> Result<()> {
-        match launch::arrive(thread, &mut self.files, &self.settings)? {
+        let image = launch::traceable(thread.pid())?;
+        match launch::arrive(
+            thread,
+            image,
+            &mut self.files,
+            &self.settings,
+            &self.guardian,
+        )? {
             Some(arrived) => self.begin_at_start(thread, arrived),
-            None => Ok(()),
+            None => {
+                self.unfollowed.add(thread.pid(), Unfollowed::ENDED);
+                Ok(())
+            }
         }
     }
 
@@ -97,15 +112,16 @@ impl Session {
             writer: &self.shared.writer,
             warnings: &mut self.warnings,
         };
-        note(&self.shared.writer, &notes::process(process))?;
+        note(&self.shared.writer, &notes::process(process, &modules))?;
         workshop.files.tell(workshop.writer)?;
         workshop.want_statics(&modules);
         let placed = workshop.files.place_probes(&modules, workshop.writer);
         // A program that another one executes need not have them.
         if process == self.main && self.traced.is_empty() {
-            placed?;
+            placed.map_err(Refusal::choice)?;
         }
         let mut traced = Traced::begin(thread, own, &maps, &modules, settings)?;
+        self.shared.add_region(traced.region.clone());
         self.guardian.watch(&traced.region);
         let chosen = traced.make_room(&modules, &imports, thread, &mut workshop)?;
         let mut changes = traced.add_modules(&modules, chosen, &imports, &mut workshop)?;
@@ -119,7 +135,6 @@ impl Session {
         traced.insert_at_start(changes, &maps, &mut workshop)?;
         workshop.tell_unplaced();
         traced.settle_semaphores(&mut workshop)?;
-        self.shared.add_region(traced.region.clone());
         self.traced.insert(process, traced);
         Ok(())
     }
@@ -131,26 +146,23 @@ impl Session {
 
     /// Events that were not recorded so far, for want of room.
     pub fn lost(&self) -> u64 {
-        self.shared
-            .regions()
-            .iter()
-            .map(|region| region.lost())
-            .sum()
+        self.shared.counts().lost
     }
 
     /// Serves the traced processes until the last one has ended, or the user wants no more. Returns how the program
     /// ended, and which processes run on.
     pub(crate) fn run(
         &mut self,
-        mut main: ExitWatch,
+        main: &mut ExitWatch,
         signals: &Signals,
         drain: &Drain,
     ) -> Result<(Ended, Vec<i32>)> {
-        self.wake_at_end_of(&main)?;
+        self.wake_at_end_of(main);
         // While the program runs; at our end, it would be waited for.
         self.files.let_pages_go();
         let mut ended = None;
         let mut looked = Instant::now();
+        let mut looked_around = looked;
         let deadline = self.options.time.map(|time| looked + time);
         let (mut nap, mut heard) = (SHORTEST_NAP, Vec::new());
         loop {
@@ -164,6 +176,10 @@ impl Session {
                 for question in region.questions() {
                     self.answer(region, &question);
                 }
+            }
+            if looked_around.elapsed() > LOOK_AROUND {
+                looked_around = Instant::now();
+                self.look_around(&regions);
             }
             self.name_processes();
             self.work();
@@ -198,9 +214,7 @@ impl Session {
             if self.enough {
                 return Ok((ended.unwrap_or(Ended::RunsOn), self.left()));
             }
-            if drain.has_ended() {
-                ensure!(ended.is_none(), "collecting records failed");
-            }
+            ensure!(!drain.has_ended(), "collecting records failed");
             match regions.last().zip(bells.last()) {
                 Some((region, bell)) => region.wait_for_bell(*bell, nap),
                 None => std::thread::sleep(nap),
@@ -209,11 +223,14 @@ impl Session {
         }
     }
 
-    /// Has a thread wait for the end of the program, so that the session need not sleep on.
-    fn wake_at_end_of(&self, main: &ExitWatch) -> Result<()> {
-        let process = main.as_fd().try_clone_to_owned()?;
+    /// Has a thread wait for the end of the program, so that the session need not sleep on. Without, it looks for
+    /// itself.
+    fn wake_at_end_of(&self, main: &ExitWatch) {
+        let Ok(process) = main.as_fd().try_clone_to_owned() else {
+            return;
+        };
         let shared = self.shared.clone();
-        std::thread::spawn(move || {
+        let _ = std::thread::Builder::new().spawn(move || {
             let mut ends = libc::pollfd {
                 fd: process.as_raw_fd(),
                 events: libc::POLLIN,
@@ -223,7 +240,6 @@ impl Session {
             unsafe { libc::poll(&raw mut ends, 1, -1) };
             shared.wake();
         });
-        Ok(())
     }
 
     /// Processes that still run with nopal's code in them.
@@ -244,6 +260,25 @@ impl Session {
         }
         let ours = [std::process::id() as i32, self.guardian.process()];
         remove::processes_with(&regions, &ours)
+    }
+
+    /// Forgets what is no more, so that a session does not grow with each process that it has seen.
+    fn look_around(&mut self, regions: &[Arc<Region>]) {
+        for region in regions {
+            region.free_answered(|process, thread| !nopal_process::thread_alive(process, thread));
+        }
+        for region in self.shared.take_past() {
+            self.guardian.forget(&region);
+        }
+        let main = self.main;
+        let others = self.traced.keys().filter(|process| **process != main);
+        let gone: Vec<i32> = others
+            .copied()
+            .filter(|process| !nopal_process::alive(*process))
+            .collect();
+        for process in gone {
+            self.ended(process, None);
+        }
     }
 
     pub(crate) fn ended(&mut self, process: i32, status: Option<Ended>) {
@@ -271,7 +306,7 @@ impl Session {
     }
 }
 
-fn ended_as(ending: Ending) -> Ended {
+pub(crate) fn ended_as(ending: Ending) -> Ended {
     match ending {
         Ending::Exited(code) => Ended::Exited(code),
         Ending::Killed { signal, .. } => Ended::Killed { signal },

@@ -2,31 +2,39 @@
 
 use crate::launch;
 use crate::memory::region::{Question, Region};
-use crate::places::modules::{HANDLES_STACKS, process_handles_stacks};
+use crate::places::modules::some_handle_stacks;
+use crate::places::signs::HANDLES_STACKS;
 use crate::session::Session;
 use crate::session::lock;
+use crate::session::unfollowed::Unfollowed;
 use crate::text::remove;
 use crate::text::unwrap;
 use crate::traced::{Traced, Workshop};
 use anyhow::{Context, Result};
 use nopal_abi::{ASK_EXEC, ASK_LIBRARIES, ASK_LOCK, ASK_TRAPS};
-use nopal_process::{ExecFollower, Followed, Options as Trace, Thread};
+use nopal_process::{ExecFollower, Followed, Mapping, Options as Trace, Thread};
 use std::sync::Arc;
 
 impl Session {
     pub(crate) fn answer(&mut self, region: &Arc<Region>, question: &Question) {
+        // Others were answered before it.
+        if !region.is_waiting(question) {
+            return;
+        }
         // In a PID namespace of its own a process has a number that is another's out here, which must not be touched.
-        if !remove::has_mapped(question.process, region) {
+        let maps = nopal_process::maps(question.process).unwrap_or_default();
+        if !remove::is_mapped(&maps, region) {
+            if question.what == ASK_EXEC && self.asks_from_elsewhere(region, question) {
+                self.unfollowed.add(region.process(), Unfollowed::ELSEWHERE);
+            }
             region.answer(question);
-            self.warnings
-                .push("a process in another PID namespace was not followed further".into());
             return;
         }
         // Each question is answered once: its place may be another question's by the next moment.
         let served = match question.what {
             ASK_EXEC => self.exec(region, question),
             ASK_LIBRARIES => {
-                let changed = self.libraries_changed(region, question);
+                let changed = self.libraries_changed(region, question, maps);
                 region.answer(question);
                 changed
             }
@@ -50,10 +58,25 @@ impl Session {
                 Ok(())
             }
         };
-        if let Err(error) = served {
-            self.warnings
-                .push(format!("process {}: {error:#}", question.process));
+        match served {
+            Err(error) if question.what == ASK_EXEC => {
+                self.unfollowed.add(question.process, format!("{error:#}"));
+            }
+            Err(error) => self
+                .warnings
+                .push(format!("process {}: {error:#}", question.process)),
+            Ok(()) => {}
         }
+    }
+
+    /// Whether a thread asks that calls itself by numbers of a PID namespace of its own; and was not just killed.
+    fn asks_from_elsewhere(&self, region: &Arc<Region>, question: &Question) -> bool {
+        let ours = [std::process::id() as i32, self.guardian.process()];
+        remove::processes_with(std::slice::from_ref(region), &ours)
+            .into_iter()
+            .filter_map(|process| nopal_process::status(process).ok())
+            .filter(|status| status.namespace_ids.len() > 1)
+            .any(|status| status.namespace_ids.last() == Some(&question.process))
     }
 
     /// The process that asks: known, or a forked child of one that is.
@@ -70,10 +93,14 @@ impl Session {
         self.traced.get_mut(&process).context("unknown process")
     }
 
-    fn libraries_changed(&mut self, region: &Arc<Region>, question: &Question) -> Result<()> {
-        if !self.asker(region, question.process)?.entry_only
-            && process_handles_stacks(question.process)?
-        {
+    fn libraries_changed(
+        &mut self,
+        region: &Arc<Region>,
+        question: &Question,
+        maps: Vec<Mapping>,
+    ) -> Result<()> {
+        let modules = nopal_process::modules_among(maps);
+        if !self.asker(region, question.process)?.entry_only && some_handle_stacks(&modules) {
             self.warnings.push(HANDLES_STACKS.into());
             self.wrap_nothing_more(region)?;
         }
@@ -87,9 +114,14 @@ impl Session {
             warnings: &mut self.warnings,
         };
         let wrapped = !traced.entry_only;
-        let changed = with_thread(question, |thread| {
-            traced.libraries_changed(thread, &mut workshop)
-        });
+        let changed = traced
+            .look_at_libraries(&modules, &mut workshop)
+            .and_then(|new| match new.is_empty() {
+                true => Ok(()),
+                false => with_thread(question, |thread| {
+                    traced.add_libraries(&new, thread, &mut workshop)
+                }),
+            });
         let wraps = !traced.entry_only;
         self.traced.insert(question.process, traced);
         if wrapped && !wraps {
@@ -159,6 +191,9 @@ impl Session {
 
     fn exec(&mut self, region: &Arc<Region>, question: &Question) -> Result<()> {
         let follows = self.options.follow_exec && launch::may_follow(question);
+        if self.options.follow_exec && !follows && launch::is_set_id(question) {
+            self.unfollowed.add(question.process, Unfollowed::SET_ID);
+        }
         let follower = follows
             .then(|| ExecFollower::seize(question.process, question.thread))
             .transpose();
@@ -172,14 +207,18 @@ impl Session {
                 self.traced.remove(&process);
                 let begun = self.begin(&mut thread);
                 // What control wants is in place before the program runs, too.
-                if let Some(traced) = self.traced.get_mut(&process) {
-                    traced.held = Some(thread);
+                match self.traced.get_mut(&process) {
+                    Some(traced) => traced.held = Some(thread),
+                    None => drop(thread.detach()),
                 }
                 let begun = begun.and_then(|()| self.refresh());
                 if let Some(traced) = self.traced.get_mut(&process) {
                     let _ = traced.held.take().map(Thread::detach);
                 }
-                begun.context("the program that it runs now is not traced")
+                if begun.is_err() {
+                    self.let_go(process);
+                }
+                begun
             }
             Followed::Failed(_) | Followed::Ended(_) => Ok(()),
         }

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use nopal_agent::Thunk;
 use nopal_plan::{JUMP, LONGEST_WINDOW, Site};
-use nopal_process::Patch;
+use nopal_process::{Memory, Patch};
 use nopal_symbols::MARKER_NOP;
 use std::ops::Range;
 
@@ -151,6 +151,13 @@ impl Change {
 
     fn bytes(&self) -> usize {
         usize::from(self.window).min(LONGEST_WINDOW)
+    }
+
+    /// Whether the process holds it.
+    pub fn is_made(&self, memory: &Memory) -> bool {
+        let mut found = [0; LONGEST_WINDOW];
+        let found = &mut found[..self.bytes()];
+        memory.read(self.address, found).is_ok() && *found == self.after()[..self.bytes()]
     }
 
     /// What the window holds without the change.

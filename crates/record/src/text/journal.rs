@@ -1,14 +1,13 @@
 //! What nopal has put into a process, read from the process itself: so that anybody can take it out again. Nothing of
 //! it is believed that the kernel's list of mappings or the text does not bear out.
 
-use crate::memory::own_memory::pointers_bytes;
 use crate::text::change::Change;
 use crate::traced::as_bytes_mut;
 use anyhow::{Context, Result, ensure};
 use nopal_abi::{ABI_VERSION, Region as Layout};
 use nopal_agent::{
     ARENA_BYTES, BLOCKS, BlockEntry, CONTEXT_BYTES, CONTEXTS, ProcessHead, STACK_PART_BYTES,
-    STACK_PARTS, UNWINDERS, UnwinderEntry,
+    STACK_PARTS, THREADS_BYTES, UNWINDERS, UnwinderEntry,
 };
 use nopal_process::{Mapping, Memory};
 use std::mem::offset_of;
@@ -40,13 +39,9 @@ pub struct Journal {
     /// The process structure with the table of stack parts, and the contexts.
     private: Vec<Range<u64>>,
     stack_parts: u64,
-    thread_pointers: u64,
     /// Where the process structure says what is done at a SIGTRAP.
     pub traps: u64,
-    contexts: Range<u64>,
     pub mirror: i64,
-    /// Where a thread's control block has its context.
-    pub context_slot: i32,
     /// Where generated code is. Each agent's image stands at the beginning of one.
     pub code: Vec<Range<u64>>,
     pub changes: Vec<Change>,
@@ -80,23 +75,6 @@ impl Journal {
     /// The stack parts that were ever mirrored.
     pub fn mirrored_parts(&self, memory: &Memory) -> Result<Vec<u64>> {
         mirrored_parts(memory, self.stack_parts)
-    }
-
-    /// Where threads that live, or have lived, have the address of a context of theirs: in their control blocks, which
-    /// glibc keeps for later threads.
-    pub fn words_in_threads(&self, memory: &Memory) -> Result<Vec<u64>> {
-        let mut bytes = vec![0; pointers_bytes() as usize];
-        memory
-            .read(self.thread_pointers, &mut bytes)
-            .context("the table of threads cannot be read")?;
-        let slots = words(&bytes)
-            .filter(|pointer| *pointer != 0)
-            .map(|pointer| pointer.wrapping_add_signed(self.context_slot.into()))
-            .filter(|slot| {
-                let word = memory.read_word(*slot);
-                word.is_ok_and(|word| self.contexts.contains(&word))
-            });
-        Ok(slots.collect())
     }
 
     /// All memory of nopal's, mirrors included.
@@ -160,7 +138,7 @@ fn read(process: i32, region: &Mapping, maps: &[Mapping], memory: &Memory) -> Re
     memory.read(head_at, as_bytes_mut(&mut head))?;
     let contexts = head.contexts;
     let private = vec![
-        head_at..head.thread_pointers.saturating_add(pointers_bytes()),
+        head_at..head.threads.saturating_add(THREADS_BYTES),
         contexts
             ..contexts.saturating_add(((CONTEXTS * CONTEXT_BYTES) as u64).next_multiple_of(PAGE)),
     ];
@@ -211,11 +189,8 @@ fn read(process: i32, region: &Mapping, maps: &[Mapping], memory: &Memory) -> Re
         guardian: owner(owners >> 32),
         private,
         stack_parts: head.stack_parts,
-        thread_pointers: head.thread_pointers,
         traps: head_at + nopal_agent::traps_offset(),
-        contexts: contexts..contexts.saturating_add((CONTEXTS * CONTEXT_BYTES) as u64),
         mirror: head.mirror,
-        context_slot: head.context_slot,
         code,
         changes,
         unwinders: unwinders(head_at, head.unwinder_count, memory)?,

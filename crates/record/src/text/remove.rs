@@ -10,7 +10,7 @@ use crate::text::traps;
 use crate::traced::under_new_filter;
 use anyhow::Result;
 use nopal_agent::STACK_PART_BYTES;
-use nopal_process::{Memory, Pages, Stopped};
+use nopal_process::{Event, Mapping, Memory, Pages, Stopped};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -22,8 +22,8 @@ const AFTER_CALL: [u8; 5] = [0x48, 0x8d, 0x64, 0x24, 0xf8];
 /// How long threads may take to stop.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Steps after which a thread that has not left generated code is left in it.
-const MOST_STEPS: usize = 20_000;
+/// Moments after which a thread that has not left generated code is left in it.
+const MOST_MOMENTS: usize = 200;
 
 /// How often threads are let go that could not be brought out of generated code, and for how long at first.
 const ATTEMPTS: u32 = 8;
@@ -36,8 +36,8 @@ const ELSEWHERE: u64 = 8 << 20;
 
 /// 1. no thread waits for the tool any more
 /// 2. stop all threads
-/// 3. let those in generated code run out of it, instruction by instruction
-/// 4. put the text back, but for the hooks; no new frame is wrapped by threads that are out
+/// 3. put the text back, but for the hooks; no new frame is wrapped by threads that are out of generated code
+/// 4. let those in it run out of it, for moments
 /// 5. unwrap the frames that are: `*slot = mirror[slot]`; but not those of threads that unwind: an unwinder has copies
 ///    of slots on its stack, and still has to be told of thunks by the hooks
 /// 6. where no frame is wrapped any more, put back the rest of the text
@@ -56,15 +56,14 @@ pub fn remove(journal: &Journal) -> Result<()> {
         .partition(|change| change.number == 0 || change.is_word());
     for attempt in 0..ATTEMPTS {
         let mut stopped = Stopped::stop(journal.process, PATIENCE)?;
-        let out = step_out(journal, &mut stopped, &[])?;
         restore::take_back(&sites, &memory)?;
+        let out = run_out(journal, &mut stopped, &[])?;
         let found = stopped.search_stacks(&journal.code, ELSEWHERE)?.found;
         let careful = attempt + 1 < ATTEMPTS;
         let unwinding = unwinding(journal, &stopped, &memory, &found, careful)?;
         let wrapped = unwrap_frames(journal, &memory, &unwinding)?;
         if out && !wrapped {
             restore::take_back(&hooks, &memory)?;
-            forget_contexts(journal, &memory)?;
             let needed = !unwinding.is_empty() || is_needed(journal, &stopped, &memory, &found);
             if !needed && traps::give_back(&mut stopped, &memory, journal.traps).unwrap_or(false) {
                 return give_back(journal, &mut stopped, &memory);
@@ -116,23 +115,30 @@ fn is_after_system_call(memory: &Memory, address: u64) -> bool {
 }
 
 /// Lets threads that are in generated code run out of it, but for those that are `waiting` in the runtime. Whether all
-/// have.
-pub fn step_out(journal: &Journal, stopped: &mut Stopped, waiting: &[i32]) -> Result<bool> {
-    let mut all_out = true;
+/// have, and no thread has come meanwhile.
+pub fn run_out(journal: &Journal, stopped: &mut Stopped, waiting: &[i32]) -> Result<bool> {
+    let process = stopped.pid();
+    let (mut all_out, mut any_ran) = (true, false);
     for thread in stopped.threads_mut() {
         if waiting.contains(&thread.tid()) {
             continue;
         }
-        let mut out = false;
-        for _ in 0..MOST_STEPS {
-            out = !journal.is_generated(thread.registers()?.rip);
-            if out || thread.step().is_err() {
+        let mut out = !journal.is_generated(thread.registers()?.rip);
+        for _ in 0..MOST_MOMENTS {
+            if out {
                 break;
             }
+            any_ran = true;
+            if let Event::Ended(_) = thread.run_for_a_moment()? {
+                return Ok(false);
+            }
+            out = !journal.is_generated(thread.registers()?.rip);
         }
         all_out &= out;
     }
-    Ok(all_out)
+    let is_held = |thread: &i32| stopped.threads().iter().any(|held| held.tid() == *thread);
+    let none_came = !any_ran || nopal_process::threads(process)?.iter().all(is_held);
+    Ok(all_out && none_came)
 }
 
 /// Looks through all stacks that were ever mirrored. A slot is known by what it holds: the address behind the call in a
@@ -175,13 +181,6 @@ pub fn unwrap_frames(journal: &Journal, memory: &Memory, left: &[Range<u64>]) ->
 fn is_after_call(memory: &Memory, address: u64) -> bool {
     let mut code = [0; AFTER_CALL.len()];
     memory.read(address, &mut code).is_ok() && code == AFTER_CALL
-}
-
-/// Makes threads without contexts of them all, and of those that will get the control blocks of threads that have
-/// ended.
-fn forget_contexts(journal: &Journal, memory: &Memory) -> Result<()> {
-    let mut words = journal.words_in_threads(memory)?.into_iter();
-    words.try_for_each(|word| memory.write(word, &0u64.to_le_bytes()))
 }
 
 /// Whether a thread will return into generated code, of which words were `found` on stacks. Most of them are left from
@@ -255,10 +254,14 @@ pub fn processes_with(regions: &[Arc<Region>], ours: &[i32]) -> Vec<i32> {
 }
 
 pub fn has_mapped(process: i32, region: &Region) -> bool {
-    nopal_process::maps(process)
-        .is_ok_and(|maps| maps.iter().any(|map| is_region(map, &[region.inode()])))
+    nopal_process::maps(process).is_ok_and(|maps| is_mapped(&maps, region))
 }
 
-fn is_region(map: &nopal_process::Mapping, inodes: &[u64]) -> bool {
+/// Whether a process with these mappings has it.
+pub fn is_mapped(maps: &[Mapping], region: &Region) -> bool {
+    maps.iter().any(|map| is_region(map, &[region.inode()]))
+}
+
+fn is_region(map: &Mapping, inodes: &[u64]) -> bool {
     map.shared && map.writable && inodes.contains(&map.inode)
 }

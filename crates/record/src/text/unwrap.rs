@@ -2,7 +2,7 @@
 //! mirror is another call's by now.
 
 use crate::text::journal::Journal;
-use crate::text::remove::{PATIENCE, step_out, unwrap_frames};
+use crate::text::remove::{PATIENCE, run_out, unwrap_frames};
 use crate::traced::Traced;
 use anyhow::Result;
 use nopal_process::{StopError, Stopped};
@@ -24,7 +24,7 @@ pub fn wrap_nothing_more(processes: &mut [&mut Traced], waiting: &[i32]) -> Resu
                 continue;
             };
             let journal = Journal::read(traced.process, traced.region.inode())?;
-            all_out &= step_out(&journal, &mut threads, waiting)?;
+            all_out &= run_out(&journal, &mut threads, waiting)?;
             stopped.push((&**traced, journal, threads));
         }
         for (traced, ..) in &stopped {

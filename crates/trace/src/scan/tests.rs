@@ -76,6 +76,7 @@ fn whole_records_are_left_as_they_are() {
         damage: 0,
         begin: BEGIN,
         end,
+        sum: Sum::new().words(&before[..6 + words.len()]),
     };
     assert_eq!(content, Ok(expected));
     assert_eq!(records, before);
@@ -383,5 +384,27 @@ fn markers_that_make_no_sense_are_not_let_through() {
         let content = content.unwrap();
         assert_eq!(content.events, 0, "{record:x?}");
         assert!(content.damage > 0, "{record:x?}");
+    }
+}
+
+#[test]
+fn a_sum_is_that_of_the_words_that_are_let_through() {
+    let mut random = crate::synthetic::Random::new(7);
+    for round in 0..2000 {
+        let mut words = Vec::new();
+        for number in 0..random.below(40) {
+            let kind = random.below(16) as u32;
+            words.push(word(BEGIN + number, kind, 3));
+            words.extend((0..random.below(8)).map(|_| random.number() << (32 * (round % 2))));
+        }
+        let mut records = records(&words);
+        for state in [State::Growing, State::HandedOver, State::Settled] {
+            let known = Known { state, ..KNOWN };
+            let found = scan(&mut records, known, &markers().0, &mut Occurrences::new());
+            if let Ok(content) = found {
+                let sum = Sum::new().words(&records[..content.words]);
+                assert_eq!(content.sum, sum, "{records:x?}");
+            }
+        }
     }
 }

@@ -31,7 +31,7 @@ impl Sink for Balance {
         self.ended += 1;
     }
 
-    fn stray(&mut self, _: u32, _: Ending) {
+    fn stray(&mut self, _: &Frame, _: Ending) {
         self.strays += 1;
     }
 }

@@ -5,7 +5,7 @@ use nopal_abi as abi;
 use nopal_trace::synthetic::Random;
 
 use super::tape::{Tape, run};
-use crate::calls::{Ending, Frame, Machine, Sink, site_of};
+use crate::calls::{Ending, Frame, Machine, Sink};
 
 const SITES: usize = 12;
 
@@ -41,8 +41,8 @@ impl Sink for Found {
         self.sums[frame.site() as usize].unfinished += 1;
     }
 
-    fn stray(&mut self, key: u32, _: Ending) {
-        self.sums[site_of(key) as usize].strays += 1;
+    fn stray(&mut self, frame: &Frame, _: Ending) {
+        self.sums[frame.site() as usize].strays += 1;
     }
 }
 

@@ -52,7 +52,7 @@ fn tail_frames_end_with_the_wrapped_frame_of_their_slot() {
 fn tail_frames_without_their_wrapped_frame_end_with_its_stray_exit() {
     let mut tape = Tape::default();
     tape.tail(3, TOP).wait(2).exit(2, TOP).wait(1).entry(1, TOP);
-    assert_eq!(tape.told(), "+3 -3:2/2 !2 +1 ?1");
+    assert_eq!(tape.told(), "+3 -3:2/2 !2:2/0 +1 ?1:0");
 }
 
 #[test]
@@ -85,7 +85,10 @@ fn an_exit_ends_the_topmost_equal_entry_and_frames_above_are_unfinished() {
         .entry(2, TOP - 0x40 - 0x1000)
         .entry(3, TOP - 0x1090);
     tape.wait(1).exit(2, TOP - 0x40).wait(1).exit(1, TOP);
-    assert_eq!(tape.told(), "+1 .+2 ..+2 ...+3 < ..-2:1/0 < -1:3/0 ?3 ?2");
+    assert_eq!(
+        tape.told(),
+        "+1 .+2 ..+2 ...+3 < ..-2:1/0 < -1:3/0 ?3:0 ?2:2"
+    );
 }
 
 #[test]
@@ -114,7 +117,7 @@ fn a_jump_kills_the_frames_that_the_next_entry_overwrites() {
         .wait(1)
         .exit(4, TOP - 0x40)
         .exit(1, TOP);
-    assert_eq!(tape.told(), "+1 .+2 ..+3 ?3 ?2 .+4 .-4:1/1 -1:5/0");
+    assert_eq!(tape.told(), "+1 .+2 ..+3 ?3:0 ?2:0 .+4 .-4:1/1 -1:5/0");
 }
 
 /// Between an entry and its exit, after a jump, and where a tail call has just been made.
@@ -275,27 +278,77 @@ fn entry_only_calls_take_their_place_by_slot() {
     assert_eq!(tape.told(), "+1 .+2 ..+3 .+4 .+5 ..+6 ...+7 ..-6:3/3 +8");
 }
 
-#[test]
-fn loss_does_not_leave_frames_behind() {
+/// Three calls deep, then a gap to the clock 100, and what comes behind it.
+fn behind_a_gap(write: impl FnOnce(&mut Tape)) -> String {
     let mut machine = Machine::default();
     let mut told = Told::default();
     let mut tape = Tape::default();
     tape.resync(abi::RESYNC_CHUNK, TOP)
         .entry(1, TOP)
         .entry(2, TOP - 0x40)
-        .entry(3, TOP - 0x80);
+        .wait(9)
+        .entry(2, TOP - 0x80);
     run(&mut machine, &tape.words, false, &mut told);
     let mut tape = Tape {
-        clock: 9,
+        clock: 100,
         ..Tape::default()
     };
-    tape.resync(abi::RESYNC_CHUNK, TOP - 0x40)
-        .entry(4, TOP - 0x40)
-        .exit(4, TOP - 0x40)
-        .exit(1, TOP);
+    tape.resync(abi::RESYNC_CHUNK, TOP - 0x40);
+    write(&mut tape);
     run(&mut machine, &tape.words, true, &mut told);
     machine.end(&mut told);
-    assert_eq!(told.text, " +1 .+2 ..+3 ?3 ?2 .+4 .-4:0/0 -1:9/0");
+    let told = told.text.strip_prefix(" +1 .+2 ..+2 ?2:0 ?2:9 ?1:9 ~91");
+    told.expect("all calls were lost at the gap").to_string()
+}
+
+/// The exits may be those of other calls than the ones that were open before.
+#[test]
+fn no_call_goes_on_behind_a_gap() {
+    let told = behind_a_gap(|tape| {
+        tape.entry(4, TOP - 0x40).exit(4, TOP - 0x40).exit(1, TOP);
+    });
+    assert_eq!(told, " +4 -4:0/0 !1");
+}
+
+#[test]
+fn calls_from_before_a_gap_last_at_least_since_its_end() {
+    let told = behind_a_gap(|tape| {
+        tape.wait(5).exit(2, TOP - 0x40).wait(3);
+        tape.entry(4, TOP - 0x40).wait(1).exit(4, TOP - 0x40);
+        tape.wait(2).exit(1, TOP);
+    });
+    assert_eq!(told, " !2:5/5 +4 -4:1/1 !1:11/5");
+}
+
+/// Which of the old calls it was that ran before is not known.
+#[test]
+fn a_switch_behind_a_gap_leaves_no_own_time_before_it() {
+    let other = TOP - 0x100_0000;
+    let told = behind_a_gap(|tape| {
+        tape.wait(5).resync(abi::RESYNC_STACK, other);
+        tape.wait(2).exit(7, other);
+    });
+    assert_eq!(told, " !7:7/2");
+}
+
+#[test]
+fn the_exit_of_a_call_that_was_given_up_tells_no_time() {
+    let told = behind_a_gap(|tape| {
+        tape.entry(4, TOP - 0x40).wait(5).entry(5, TOP - 0x80);
+        tape.wait(3).jump(TOP - 0x40).entry(6, TOP - 0x40);
+        tape.exit(6, TOP - 0x40).wait(2).exit(4, TOP - 0x40);
+        tape.wait(1).exit(1, TOP);
+    });
+    assert_eq!(told, " +4 .+5 ?5:0 ?4:5 +6 -6:0/0 !4 !1:11/1");
+}
+
+#[test]
+fn a_hole_is_a_gap() {
+    let mut tape = Tape::default();
+    tape.entry(1, TOP).wait(2).entry(1, TOP - 0x40);
+    tape.wait(3).event(abi::KIND_HOLE, 0, 0);
+    tape.wait(4).exit(1, TOP - 0x40).wait(5).exit(1, TOP);
+    assert_eq!(tape.told(), "+1 .+1 ?1:0 ?1:2 ~7 !1 !1:5/5");
 }
 
 #[test]
@@ -307,10 +360,10 @@ fn values_and_kinds_are_told_apart() {
         tape.words.extend_from_slice(words);
         tape.wait(1);
     };
+    with(abi::KIND_HOLE, 0, 0, &[]);
     with(abi::KIND_ENTRY_ARGS, 1, TOP, &arguments);
     with(abi::KIND_TAIL_ARGS, 2, TOP, &arguments);
     with(abi::KIND_PENDING_ARGS, 3, TOP - 0x40, &arguments);
-    with(abi::KIND_HOLE, 0, 0, &[]);
     with(abi::KIND_ONLY_ARGS, 4, TOP - 0x60, &arguments);
     with(abi::KIND_PENDING_RESULT, 3, TOP - 0x40, &[99]);
     with(abi::KIND_ENTRY, 5, TOP - 0x80, &[]);
@@ -318,7 +371,7 @@ fn values_and_kinds_are_told_apart() {
     with(abi::KIND_EXIT_RESULT, 1, TOP, &[42]);
     let values = "[1, 2, 3, 4, 5, 6]";
     let expected = format!(
-        "+1{values} .+2{values} ..+3 ...+4{values} ..-3:3/3 ..+5 ..-5:1/1u .-2:7/3=42 -1:8/1=42"
+        "+1{values} .+2{values} ..+3 ...+4{values} ..-3:2/2 ..+5 ..-5:1/1u .-2:6/3=42 -1:7/1=42"
     );
     assert_eq!(tape.told(), expected);
 }
@@ -346,12 +399,12 @@ fn records_that_cannot_be_understood_end_a_packet() {
     for kind in [0, 13, 14, abi::KIND_EXTENDED] {
         let mut tape = Tape::default();
         tape.entry(1, TOP).event(kind, 77, TOP).exit(1, TOP);
-        assert_eq!(tape.told(), "+1 ?1", "kind {kind}");
+        assert_eq!(tape.told(), "+1 ?1:0", "kind {kind}");
     }
     let mut tape = Tape::default();
     tape.entry(1, TOP)
         .event(abi::KIND_ENTRY_ARGS, 2, TOP)
         .word(1)
         .word(2);
-    assert_eq!(tape.told(), "+1 ?1");
+    assert_eq!(tape.told(), "+1 ?1:0");
 }

@@ -4,14 +4,14 @@ use nopal_trace::synthetic::Random;
 
 use super::hostile::noise;
 use super::tape::Tape;
-use crate::calls::{Ending, Frame, Machine, Sink, site_of};
+use crate::calls::{Ending, Frame, Machine, Sink};
 
 #[derive(Debug, PartialEq, Eq)]
 enum Told {
     Entered(u32),
     Ended(u32, u64, u64),
     Lost(u32, u64),
-    Stray(u32),
+    Stray(u32, u64, u64),
 }
 
 #[derive(Default)]
@@ -37,8 +37,9 @@ impl Sink for Steps {
         self.0.push(Told::Lost(frame.site(), clock));
     }
 
-    fn stray(&mut self, key: u32, _: Ending) {
-        self.0.push(Told::Stray(site_of(key)));
+    fn stray(&mut self, frame: &Frame, ending: Ending) {
+        let ticks = ending.clock.saturating_sub(frame.clock);
+        self.0.push(Told::Stray(frame.site(), ticks, frame.child));
     }
 }
 
@@ -81,8 +82,8 @@ impl Sink for Runs {
         self.steps.lose(frame, clock, counted);
     }
 
-    fn stray(&mut self, key: u32, ending: Ending) {
-        self.steps.stray(key, ending);
+    fn stray(&mut self, frame: &Frame, ending: Ending) {
+        self.steps.stray(frame, ending);
     }
 }
 
@@ -90,10 +91,10 @@ impl Sink for Runs {
 fn compare(words: &[u64], what: &str) -> usize {
     let (mut stepping, mut running) = (Machine::default(), Machine::default());
     let (mut steps, mut runs) = (Steps::default(), Runs::default());
-    stepping.begin_words(words, 0, false);
+    stepping.begin_words(words, 0, false, &mut steps);
     let mut rest = words;
     while stepping.step(&mut rest, &mut steps) {}
-    running.begin_words(words, 0, false);
+    running.begin_words(words, 0, false, &mut runs);
     running.words(words, &mut runs);
     assert!(
         format!("{stepping:?}") == format!("{running:?}"),

@@ -2,7 +2,6 @@
 
 use nopal_abi as abi;
 
-use crate::calls::words::{site_of, tag_of};
 use crate::calls::{Ending, Frame, Machine, Sink};
 
 #[derive(Default)]
@@ -67,13 +66,13 @@ impl Tape {
 }
 
 pub fn run<S: Sink>(machine: &mut Machine, words: &[u64], lossy: bool, sink: &mut S) {
-    machine.begin_words(words, 0, lossy);
+    machine.begin_words(words, 0, lossy, sink);
     let mut rest = words;
     while machine.step(&mut rest, sink) {}
 }
 
-/// `+site` at an entry, after a dot for each frame under it; `-site:ticks/self` at an end, `?site` for a call without
-/// one, `!site` for a stray exit, `<` and `>` where frames are left and come back to.
+/// `+site` at an entry, after a dot for each frame under it; `-site:ticks/self` at an end, `?site:least` for a call
+/// without one, `!site:least/self` for a stray exit of which more than nothing is known, `~ticks` for a gap, `<` and `>` where frames are left and come back to.
 #[derive(Default)]
 pub struct Told {
     pub text: String,
@@ -108,13 +107,22 @@ impl Sink for Told {
         }
     }
 
-    fn lose(&mut self, frame: &Frame, _clock: u64, _counted: bool) {
-        self.text.push_str(&format!(" ?{}", frame.site()));
+    fn lose(&mut self, frame: &Frame, clock: u64, _counted: bool) {
+        let least = clock - frame.clock;
+        self.text.push_str(&format!(" ?{}:{least}", frame.site()));
     }
 
-    fn stray(&mut self, key: u32, _ending: Ending) {
-        self.text.push_str(&format!(" !{}", site_of(key)));
-        assert!(tag_of(key) < 256);
+    fn stray(&mut self, frame: &Frame, ending: Ending) {
+        self.text.push_str(&format!(" !{}", frame.site()));
+        let ticks = ending.clock - frame.clock;
+        if ticks > 0 {
+            self.text
+                .push_str(&format!(":{ticks}/{}", ticks - frame.child));
+        }
+    }
+
+    fn missing(&mut self, ticks: u64) {
+        self.text.push_str(&format!(" ~{ticks}"));
     }
 
     fn aside(&mut self, _frames: &[Frame]) {

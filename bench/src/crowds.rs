@@ -1,0 +1,157 @@
+//! Many of a kind: threads that live at once, libraries loaded one after the other, programs executed by a program.
+
+use crate::programs::Programs;
+use crate::resident::{Kept, wait_until};
+use crate::run::{Places, Ran, remove, run};
+use crate::samples::{Samples, in_turn};
+use crate::table::{Bound, Row};
+use anyhow::{Context, Result};
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+const ROUNDS: usize = 5;
+const THREADS: &str = "5000";
+const TIMES: f64 = 300.0;
+const CHILDREN: f64 = 200.0;
+
+pub fn measure(places: &Places, programs: &Programs) -> Result<Vec<Row>> {
+    let crowd = programs.compile("gcc", "crowds", "crowds", &[])?;
+    let library = places.directory.join("libcrowds.so");
+    run(Command::new("gcc")
+        .args(["-O2", "-shared", "-fPIC", "-DLIBRARY", "-o"])
+        .arg(&library)
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/crowds.c")))?;
+    let library = library.to_str().context("a plain path")?;
+    let libraries = ["libraries", library, "300"];
+    let mut rows = vec![
+        threads(places, &crowd)?,
+        loading(places, &crowd, &libraries)?,
+        children(places, &crowd)?,
+    ];
+    rows.extend(sleepers(places, &crowd)?);
+    Ok(rows)
+}
+
+/// The same program untraced and traced, in turn.
+fn both(
+    places: &Places,
+    program: &Path,
+    words: &[&str],
+    options: &[&str],
+) -> Result<[Vec<Ran>; 2]> {
+    let mut ran = in_turn(
+        ROUNDS,
+        &mut [&mut || run(Command::new(program).args(words)), &mut || {
+            places.record(options, program, words)
+        }],
+    )?
+    .into_iter();
+    let mut next = || ran.next().context("a measurement is missing");
+    Ok([next()?, next()?])
+}
+
+fn milliseconds(ran: &[Ran]) -> Samples {
+    ran.iter().map(|ran| ran.time.as_secs_f64() * 1e3).collect()
+}
+
+fn threads(places: &Places, program: &Path) -> Result<Row> {
+    let [untraced, traced] = both(places, program, &["threads", THREADS], &[])?;
+    let [untraced, traced] = [untraced, traced].map(|ran| milliseconds(&ran));
+    let note = format!(
+        "{:.0} ms, untraced {:.0} ms",
+        traced.median(),
+        untraced.median()
+    );
+    let what = format!("{THREADS} threads that live at once, launched");
+    Ok(Row::new(what, "× untraced", traced.over(&untraced))
+        .bound(Bound::AtMost(3.0))
+        .note(note))
+}
+
+fn loading(places: &Places, program: &Path, words: &[&str]) -> Result<Row> {
+    let [untraced, traced] = both(places, program, words, &["--libs"])?;
+    let each = |ran: &[Ran]| -> Result<Samples> {
+        let time = |ran: &Ran| Ok(ran.printed.get("each")? / 1e6);
+        ran.iter().map(time).collect()
+    };
+    let (untraced, traced) = (each(&untraced)?, each(&traced)?);
+    let note = format!(
+        "{:.2} ms, untraced {:.2} ms, of {TIMES} in turn",
+        traced.median(),
+        untraced.median()
+    );
+    Ok(Row::new(
+        "added to dlopen and dlclose of a library loaded before",
+        "ms",
+        traced.less(&untraced),
+    )
+    .bound(Bound::AtMost(2.0))
+    .note(note))
+}
+
+fn children(places: &Places, program: &Path) -> Result<Row> {
+    let words = ["children", "200", "/bin/true"];
+    let [untraced, traced] = both(places, program, &words, &[])?;
+    let each = |ran: &[Ran]| -> Samples {
+        let time = |ran: &Ran| ran.processors.as_secs_f64() * 1e3 / CHILDREN;
+        ran.iter().map(time).collect()
+    };
+    let (untraced, traced) = (each(&untraced), each(&traced));
+    let note = format!(
+        "{:.1} ms, untraced {:.1} ms, one after the other",
+        traced.median(),
+        untraced.median()
+    );
+    Ok(Row::new(
+        "added to a child of /bin/true, time of processors",
+        "ms",
+        traced.less(&untraced),
+    )
+    .bound(Bound::AtMost(8.0))
+    .note(note))
+}
+
+/// Attaching to threads that mostly sleep: the time of the command, and the longest gap that a thread sees.
+fn sleepers(places: &Places, program: &Path) -> Result<Vec<Row>> {
+    let mut child = Command::new(program)
+        .args(["sleepers", THREADS])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let process = child.id();
+    let mut asks = child.stdin.take().context("it has an input")?;
+    let mut answers = BufReader::new(child.stdout.take().context("it has an output")?).lines();
+    let _sleepers = Kept(child);
+    let mut gap = || -> Result<f64> {
+        writeln!(asks, "gap")?;
+        let answer = answers.next().context("it has ended")??;
+        Ok(answer.parse::<f64>()? / 1e6)
+    };
+    gap()?;
+    let (mut times, mut gaps) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        remove(&places.trace())?;
+        gap()?;
+        let start = Instant::now();
+        let mut command = Command::new(&places.nopal);
+        command
+            .args(["attach", "-o"])
+            .arg(places.trace())
+            .arg(process.to_string());
+        let tool = Kept::spawn(&mut command)?;
+        wait_until("the process is traced", || {
+            nopal_serve::is_traced(process as i32)
+        })?;
+        times.push(start.elapsed().as_secs_f64() * 1e3);
+        gaps.push(gap()?);
+        tool.end()?;
+    }
+    let what = format!("attach to {THREADS} threads that sleep");
+    let pause = format!("{what}: longest gap of another thread");
+    Ok(vec![
+        Row::new(what, "ms", times.into_iter().collect()).bound(Bound::AtMost(2000.0)),
+        Row::new(pause, "ms", gaps.into_iter().collect()).bound(Bound::AtMost(200.0)),
+    ])
+}

@@ -1,0 +1,129 @@
+//! The line that every reader of a trace begins with, where not all of what happened is in it.
+
+use nopal_trace::{Clocks, Losses, Trace};
+
+use crate::filter::begin;
+use crate::names::printable;
+use crate::text::{bytes, count, duration};
+
+/// Pauses of the recording whose times are told.
+const PAUSES: usize = 3;
+
+/// What was lost, where the recording paused, and what is estimated therefore. Nothing where all is there.
+pub fn line(trace: &Trace) -> Option<String> {
+    told(&Losses::of(trace), trace.clocks(), begin(trace))
+}
+
+/// [`line`] for formats with comments: a line of its own, with a `#` in front; nothing where all is there.
+pub fn comment(trace: &Trace) -> String {
+    line(trace).map_or_else(String::new, |line| format!("# {line}\n"))
+}
+
+fn told(losses: &Losses, clocks: &Clocks, begin: u64) -> Option<String> {
+    let some = |number: u64, one: &str, more: &str| match number {
+        0 => None,
+        1 => Some(format!("1 {one}")),
+        _ => Some(format!("{} {more}", count(number))),
+    };
+    let parts = [
+        some(losses.events, "event was lost", "events were lost"),
+        some(losses.packets, "packet is missing", "packets are missing"),
+        damage(losses),
+        some(
+            losses.untraced_threads,
+            "thread was not traced",
+            "threads were not traced",
+        ),
+        some(
+            losses.entry_only_stacks,
+            "stack has entries only",
+            "stacks have entries only",
+        ),
+        some(
+            losses.system_events,
+            "event of the system was lost",
+            "events of the system were lost",
+        ),
+        pauses(losses, clocks, begin),
+        (losses.unchecked).then(|| {
+            "it has no check sums, as those of an older nopal, and damage is not seen".to_string()
+        }),
+        losses.flaw.as_ref().map(|why| match why.as_str() {
+            "" => "it is not complete".to_string(),
+            why => printable(why),
+        }),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    if parts.is_empty() {
+        return None;
+    }
+    let bounds = match losses.has_gaps() {
+        true => "; calls open at a gap end there, and their times are the least possible",
+        false => "",
+    };
+    Some(format!(
+        "not all is in this trace: {}{bounds}",
+        parts.join(", ")
+    ))
+}
+
+/// `2 places are damaged, for which 64 KiB are left out or missing`
+fn damage(losses: &Losses) -> Option<String> {
+    let places = match losses.damaged {
+        0 => return None,
+        1 => "1 place is damaged".to_string(),
+        more => format!("{} places are damaged", count(more)),
+    };
+    let left_out = bytes(losses.left_out);
+    Some(match losses.left_out {
+        0 => places,
+        _ => format!("{places}, for which {left_out} are left out or missing"),
+    })
+}
+
+/// `the recording of the system's events paused at 1.20 s`
+fn pauses(losses: &Losses, clocks: &Clocks, begin: u64) -> Option<String> {
+    let since = |clock: &u64| {
+        let ns = clocks.monotonic_ns(*clock);
+        duration(ns.saturating_sub(clocks.monotonic_ns(begin)))
+    };
+    let all = &losses.system_pauses;
+    let mut times: Vec<String> = all.iter().take(PAUSES).map(since).collect();
+    if all.len() > PAUSES {
+        times.push(format!("{} more times", count((all.len() - PAUSES) as u64)));
+    }
+    let times = times.join(", ");
+    (!all.is_empty()).then(|| format!("the recording of the system's events paused at {times}"))
+}
+
+/// As an object for JSON, in members of which none is 0. Nothing where all is there.
+pub fn json(trace: &Trace) -> Option<String> {
+    let losses = Losses::of(trace);
+    if losses.is_none() {
+        return None;
+    }
+    serde_json::to_string(&losses).ok()
+}
+
+/// Why a trace has no times, as a comment of its own, unless `any` call has one.
+pub fn untimed(trace: &Trace, any: bool) -> String {
+    if any
+        || trace
+            .threads()
+            .iter()
+            .all(|thread| thread.packets().len() == 0)
+    {
+        return String::new();
+    }
+    let asked = trace
+        .session()
+        .options
+        .iter()
+        .any(|option| option == "--entry-only");
+    let why = match Losses::of(trace).flaw {
+        _ if asked => ": --entry-only asks for that".to_string(),
+        Some(why) if why.contains("entries only") => format!(": {}", printable(&why)),
+        _ => String::new(),
+    };
+    format!("# no times: only the entries of calls were recorded{why}\n")
+}

@@ -1,0 +1,563 @@
+//! Random programs whose records are lost at random: no reader tells of more than there was.
+//!
+//! `NOPAL_SEED=N` tries one seed; each failure says its own.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+use nopal_abi as abi;
+use nopal_analysis::drive::Drive;
+use nopal_analysis::dump::{Format, Weight, dump};
+use nopal_analysis::filter::Filter;
+use nopal_analysis::graph;
+use nopal_analysis::hist::{self, By};
+use nopal_analysis::losses;
+use nopal_analysis::names::Names;
+use nopal_analysis::ongoing::Ongoing;
+use nopal_analysis::replay::{Look, replay};
+use nopal_analysis::report::{self, Relation, Report};
+use nopal_analysis::values::What;
+use nopal_trace::synthetic::{Random, Recorder, bytes_mut};
+use nopal_trace::{Audience, Heard, Losses, Note, Session, ThreadKey, Trace, Writer};
+
+const SITES: u32 = 6;
+const TOP: u64 = 0x7ffd_0000_8008;
+const DEEPEST: usize = 25;
+
+#[derive(Clone, Copy)]
+struct Call {
+    site: u32,
+    slot: u64,
+    /// The call whose return address it has: its own, or that of whom it was jumped to from.
+    owner: usize,
+}
+
+#[derive(Clone, Copy)]
+enum Step {
+    Enter(usize),
+    /// Of a call that has a return address of its own.
+    Leave(usize),
+}
+
+/// What some calls took, at most: where a jump ended them, it came before the next step.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    calls: u64,
+    /// Of all, of those that were not in another call of their function, and the longest of all.
+    all: u64,
+    total: u64,
+    longest: u64,
+    own: u64,
+}
+
+/// By function, and by caller and callee; 0 is nobody.
+#[derive(Debug, Default)]
+struct Truth {
+    functions: HashMap<u32, Sum>,
+    pairs: HashMap<(u32, u32), Sum>,
+    /// From the first step to the last.
+    spans: Vec<u64>,
+}
+
+impl Truth {
+    fn call(&mut self, caller: u32, site: u32, ticks: u64, own: u64, outermost: bool) {
+        let pair = self.pairs.entry((caller, site)).or_default();
+        for sum in [self.functions.entry(site).or_default(), pair] {
+            sum.calls += 1;
+            sum.all += ticks;
+            sum.total += if outermost { ticks } else { 0 };
+            sum.longest = sum.longest.max(ticks);
+            sum.own += own;
+        }
+    }
+
+    fn of(&self, name: &str) -> Sum {
+        let site = name.strip_prefix('f').and_then(|site| site.parse().ok());
+        self.functions
+            .get(&site.unwrap())
+            .copied()
+            .unwrap_or_default()
+    }
+}
+
+/// A call that goes on.
+struct Open {
+    number: usize,
+    /// What is called from it finds its slot so much below.
+    size: u64,
+    begin: u64,
+    own: u64,
+    caller: u32,
+    outermost: bool,
+}
+
+/// What a thread does, and when.
+struct Program {
+    calls: Vec<Call>,
+    /// The last is whether the thread has jumped before.
+    steps: Vec<(u64, Step, bool)>,
+}
+
+impl Program {
+    fn new(random: &mut Random, truth: &mut Truth) -> Program {
+        let mut program = Program {
+            calls: Vec::new(),
+            steps: Vec::new(),
+        };
+        let mut open: Vec<Open> = Vec::new();
+        // Left by a jump, until the next step.
+        let mut left: Vec<Open> = Vec::new();
+        let mut last = 1000 + random.below(1000);
+        let begin = last;
+        let mut clock = last;
+        for _ in 0..200 + random.below(1500) {
+            clock += 1 + random.below(50) + random.below(2) * random.below(400);
+            let what = random.below(100);
+            if what < 3 && open.len() > 3 && left.is_empty() {
+                // Not to where somebody was only jumped to.
+                let kept = 1 + random.below(open.len() as u64 - 1) as usize;
+                if program.calls[open[kept].number].owner == open[kept].number {
+                    left = open.split_off(kept);
+                }
+                continue;
+            }
+            let jumped = !left.is_empty();
+            for top in [open.last_mut(), left.last_mut()].into_iter().flatten() {
+                top.own += clock - last;
+            }
+            let ended = |calls: &[Call], truth: &mut Truth, call: Open| {
+                let site = calls[call.number].site;
+                truth.call(
+                    call.caller,
+                    site,
+                    clock - call.begin,
+                    call.own,
+                    call.outermost,
+                );
+            };
+            for call in left.drain(..) {
+                ended(&program.calls, truth, call);
+            }
+            last = clock;
+            if !open.is_empty() && (open.len() == DEEPEST || random.below(2) == 0) {
+                let owner = program.calls[open[open.len() - 1].number].owner;
+                let at = open.iter().position(|call| call.number == owner).unwrap();
+                for call in open.drain(at..) {
+                    ended(&program.calls, truth, call);
+                }
+                program.steps.push((clock, Step::Leave(owner), jumped));
+                continue;
+            }
+            let number = program.calls.len();
+            let is_tail = what < 10 && !open.is_empty() && !jumped;
+            let (slot, owner) = match open.last() {
+                Some(caller) if is_tail => {
+                    let caller = program.calls[caller.number];
+                    (caller.slot, caller.owner)
+                }
+                Some(caller) => (program.calls[caller.number].slot - caller.size, number),
+                None => (TOP, number),
+            };
+            let site = 1 + random.below(u64::from(SITES)) as u32;
+            let sites = open.iter().map(|call| program.calls[call.number].site);
+            let sites: Vec<u32> = sites.collect();
+            open.push(Open {
+                number,
+                size: 16 * (2 + random.below(60)),
+                begin: clock,
+                own: 0,
+                caller: sites.last().copied().unwrap_or(0),
+                outermost: !sites.contains(&site),
+            });
+            program.calls.push(Call { site, slot, owner });
+            program.steps.push((clock, Step::Enter(number), jumped));
+        }
+        for call in open.into_iter().chain(left) {
+            let site = program.calls[call.number].site;
+            truth.call(
+                call.caller,
+                site,
+                last - call.begin,
+                call.own,
+                call.outermost,
+            );
+        }
+        truth.spans.push(last - begin);
+        program
+    }
+}
+
+/// What is lost of a trace: how likely each is at each step, in thousandths.
+#[derive(Clone, Copy, Debug, Default)]
+struct Harm {
+    gap: u64,
+    hole: u64,
+    packet: u64,
+    damage: u64,
+    /// Packets of the beginning.
+    before: usize,
+}
+
+/// What was lost, as far as a trace must tell.
+#[derive(Debug, Default)]
+struct Lost {
+    events: u64,
+    packets: u64,
+    holes: u64,
+}
+
+/// Writes what a thread records. A call whose entry is lost is not wrapped, and has no exit; who is jumped to from there
+/// is called.
+fn record(
+    program: &Program,
+    thread: u32,
+    harm: Harm,
+    shape: &mut Random,
+    random: &mut Random,
+    writer: &mut Writer,
+) -> Lost {
+    let mut lost = Lost::default();
+    let mut recorder = Recorder::new(1, thread, 500);
+    let mut wrapped: HashMap<usize, usize> = HashMap::new();
+    let (mut losing, mut owed) = (0, false);
+    let mut last: Option<usize> = None;
+    for &(clock, step, jumped) in &program.steps {
+        owed |= jumped;
+        if shape.below(60) == 0 {
+            recorder.end_chunk();
+            last = None;
+        }
+        if losing == 0 && random.below(1000) < harm.gap {
+            losing = 1 + random.below(60);
+        }
+        let call = |number: usize| program.calls[number];
+        let (kind, number) = match step {
+            Step::Enter(number) => match wrapped.get(&call(number).owner) {
+                Some(_) if call(number).owner != number => (abi::KIND_TAIL, number),
+                _ => (abi::KIND_ENTRY, number),
+            },
+            Step::Leave(owner) => match wrapped.get(&owner) {
+                Some(number) => (abi::KIND_EXIT, *number),
+                None => continue,
+            },
+        };
+        if losing > 0 {
+            losing -= 1;
+            lost.events += 1;
+            recorder.lose(1);
+            last = None;
+            continue;
+        }
+        let Call { site, slot, owner } = call(number);
+        if kind == abi::KIND_ENTRY {
+            wrapped.insert(owner, number);
+        }
+        if std::mem::take(&mut owed) {
+            if recorder.words().is_empty() {
+                recorder.resync(clock, slot, abi::RESYNC_CHUNK);
+            }
+            recorder.resync(clock, slot, abi::RESYNC_JUMP);
+            last = None;
+        }
+        recorder.record(clock, kind, site, slot, &[]);
+        let words = recorder.words();
+        if let Some(before) = last.filter(|before| words.len() == before + 2)
+            && random.below(1000) < harm.hole
+        {
+            words[before] = 0;
+            lost.holes += 1;
+        }
+        last = Some(words.len() - 1);
+    }
+    recorder.end_chunk();
+    let chunks = recorder.take_full();
+    let count = chunks.len();
+    let mut missing = 0;
+    for (at, mut words) in chunks.into_iter().enumerate() {
+        if at < harm.before || random.below(1000) < harm.packet * 10 && at + 1 < count {
+            missing += 1;
+            continue;
+        }
+        lost.packets += std::mem::take(&mut missing);
+        writer.chunk(bytes_mut(&mut words), true).unwrap();
+    }
+    writer.thread_ended(1, thread, 500);
+    lost
+}
+
+fn write(path: &Path, programs: &[Program], harm: Harm, seed: u64) -> (Trace, Lost) {
+    let mut writer = Writer::create(path, Session::default()).unwrap();
+    for (counter, monotonic_ns) in [(0, 0), (1_000_000_000, 1_000_000_000)] {
+        let realtime_ns = monotonic_ns;
+        let clock = Note::Clock {
+            counter,
+            monotonic_ns,
+            realtime_ns,
+        };
+        writer.note(&clock).unwrap();
+    }
+    let image = Note::Image {
+        image: 1,
+        path: "/program".into(),
+        identity: String::new(),
+    };
+    writer.note(&image).unwrap();
+    let sites = (1..=SITES).map(|site| (site, u64::from(site) << 12, 16, format!("f{site}")));
+    let sites = Note::Sites {
+        image: 1,
+        sites: sites.collect(),
+    };
+    writer.note(&sites).unwrap();
+    let (mut shape, mut random) = (Random::new(seed), Random::new(seed + 1));
+    let mut all = Lost::default();
+    for (thread, program) in (10..).zip(programs) {
+        let lost = record(program, thread, harm, &mut shape, &mut random, &mut writer);
+        all.events += lost.events;
+        all.packets += lost.packets;
+        all.holes += lost.holes;
+    }
+    let events = Note::Lost {
+        process: 1,
+        events: all.events,
+    };
+    writer.note(&events).unwrap();
+    let end = Note::End {
+        counter: 1_000_000,
+        complete: true,
+        why: String::new(),
+    };
+    writer.note(&end).unwrap();
+    writer.sync_metadata().unwrap();
+    drop(writer);
+    damage(path, harm, &mut random);
+    (Trace::open(path).unwrap(), all)
+}
+
+/// Overwrites headers of packets.
+fn damage(path: &Path, harm: Harm, random: &mut Random) {
+    for number in 0.. {
+        let file = path.join(format!("stream-{number}"));
+        let Ok(mut bytes) = fs::read(&file) else {
+            break;
+        };
+        let mut at = 0;
+        while at < bytes.len() {
+            let size = u64::from_le_bytes(bytes[at + 48..at + 56].try_into().unwrap()) as usize / 8;
+            if random.below(1000) < harm.damage * 10 {
+                bytes[at..at + 64].fill(random.number() as u8);
+            }
+            at += size;
+        }
+        fs::write(&file, bytes).unwrap();
+    }
+}
+
+fn drive() -> Drive<'static> {
+    Drive {
+        workers: 2,
+        ..Drive::default()
+    }
+}
+
+/// No reader may find more of a trace than there was.
+fn check(trace: &Trace, truth: &Truth, what: &str) {
+    let report = report::functions(trace, &drive()).unwrap();
+    for row in &report.rows {
+        let whole = truth.of(&row.function);
+        assert!(row.self_ns <= row.total_ns, "{what}: {row:?}");
+        assert!(row.self_ns <= whole.own, "{what}: {row:?} {whole:?}");
+        assert!(row.total_ns <= whole.total, "{what}: {row:?} {whole:?}");
+        assert!(row.calls <= whole.calls, "{what}: {row:?} {whole:?}");
+        assert!(row.max_ns <= whole.longest, "{what}: {row:?} {whole:?}");
+    }
+    check_threads(trace, truth, &report, what);
+    check_graph(trace, truth, what);
+    check_related(trace, truth, what);
+    check_texts(trace, truth, what);
+    check_hist(trace, truth, what);
+    check_ongoing(trace, truth, what);
+}
+
+fn check_threads(trace: &Trace, truth: &Truth, report: &Report, what: &str) {
+    let rows = report::threads(trace, &drive()).unwrap();
+    for row in &rows {
+        assert!(row.busy_ns <= row.span_ns, "{what}: {row:?}");
+        let span = truth.spans[row.thread as usize - 10];
+        assert!(row.span_ns <= span, "{what}: {row:?} of {span}");
+    }
+    let own: u64 = report.rows.iter().map(|row| row.self_ns).sum();
+    let recorded: u64 = rows.iter().map(|row| row.span_ns).sum();
+    assert!(own <= recorded, "{what}: {own} of {recorded} recorded");
+}
+
+fn check_graph(trace: &Trace, truth: &Truth, what: &str) {
+    let names = Names::new(trace);
+    let tree = graph::tree(trace, &names, &drive()).unwrap();
+    let mut own: HashMap<&str, u64> = HashMap::new();
+    for (node, children) in tree.nodes().iter().zip(tree.children()).skip(1) {
+        let inside: u64 = children
+            .iter()
+            .map(|&child| tree.nodes()[child as usize].total)
+            .sum();
+        assert!(node.total >= node.own + inside, "{what}: {node:?}");
+        let name = names.functions()[node.function as usize].name.as_str();
+        *own.entry(name).or_default() += node.own;
+        let whole = truth.of(name);
+        assert!(node.total <= whole.all, "{what}: {node:?} {whole:?}");
+    }
+    for (name, own) in own {
+        assert!(
+            own <= truth.of(name).own,
+            "{what}: self of {name} in the graph"
+        );
+    }
+}
+
+fn check_related(trace: &Trace, truth: &Truth, what: &str) {
+    for caller in 1..=SITES {
+        let pattern = format!("f{caller}");
+        let rows = report::related(trace, &pattern, Relation::Callees, &drive());
+        for row in rows.unwrap_or_default() {
+            let callee: u32 = row.function[1..].parse().unwrap();
+            let whole = truth.pairs.get(&(caller, callee)).copied();
+            let whole = whole.unwrap_or_default();
+            assert!(
+                row.self_ns <= row.total_ns && row.total_ns <= whole.all,
+                "{what}: {pattern} {row:?} {whole:?}"
+            );
+            assert!(
+                row.self_ns <= whole.own && row.calls <= whole.calls,
+                "{what}: {pattern} {row:?} {whole:?}"
+            );
+        }
+    }
+}
+
+fn check_texts(trace: &Trace, truth: &Truth, what: &str) {
+    let text = |format| {
+        let mut out = Vec::new();
+        dump(trace, format, &drive(), &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    };
+    let mut own: HashMap<String, u64> = HashMap::new();
+    for line in text(Format::Folded(Weight::Time)).lines() {
+        let (path, weight) = line.rsplit_once(' ').unwrap();
+        let name = path.rsplit(';').next().unwrap();
+        *own.entry(name.to_string()).or_default() += weight.parse::<u64>().unwrap();
+    }
+    for (name, own) in own {
+        assert!(own <= truth.of(&name).own, "{what}: self of {name}, folded");
+    }
+    let chrome: serde_json::Value = serde_json::from_str(&text(Format::Chrome)).unwrap();
+    for event in chrome["traceEvents"].as_array().unwrap() {
+        if let Some(duration) = event["dur"].as_f64() {
+            let longest = truth.of(event["name"].as_str().unwrap()).longest;
+            assert!(duration * 1000.0 < longest as f64 + 0.5, "{what}: {event}");
+        }
+    }
+    let told = chrome["otherData"].get("losses").is_some();
+    assert_eq!(told, losses::line(trace).is_some(), "{what}");
+    for format in [Format::Devtrace, Format::Function, Format::Raw] {
+        text(format);
+    }
+    let mut out = Vec::new();
+    replay(trace, &Look::default(), &mut out).unwrap();
+    let replayed = String::from_utf8(out).unwrap();
+    let lines = replayed.lines().skip(1);
+    let times: Vec<&str> = lines
+        .filter(|line| !line.starts_with("/*"))
+        .map(|line| line.split_whitespace().next().unwrap())
+        .collect();
+    let back = times.windows(2).find(|pair| pair[0] > pair[1]);
+    assert_eq!(back, None, "{what}: a replay goes back in time");
+}
+
+fn check_hist(trace: &Trace, truth: &Truth, what: &str) {
+    let names = Names::new(trace);
+    let (filter, whole) = (Filter::default(), truth.of("f1"));
+    let found = What::new(Some("f1"), &names, trace.markers())
+        .and_then(|of| hist::distributions(trace, &names, &of, &filter, By::Nothing, &drive()));
+    if let Ok((groups, _)) = found {
+        let found = &groups[0].distribution;
+        assert!(found.count() <= whole.calls, "{what}: calls of f1");
+        assert!(
+            found.most() as u64 <= whole.longest,
+            "{what}: longest of f1"
+        );
+    }
+}
+
+fn check_ongoing(trace: &Trace, truth: &Truth, what: &str) {
+    let mut ongoing = Ongoing::default();
+    trace.notes().iter().for_each(|note| ongoing.note(note));
+    for info in trace.threads() {
+        let thread = ThreadKey {
+            process: info.process,
+            thread: info.thread,
+            begin: info.begin,
+        };
+        for packet in info.packets() {
+            ongoing.records(Heard {
+                thread,
+                clock: packet.clock_begin(),
+                words: packet.words(),
+                lossy: packet.is_behind_loss(),
+            });
+        }
+    }
+    for (site, sum) in ongoing.sums(0, |_| false) {
+        let whole = truth.functions[&site];
+        assert!(sum.self_ns <= sum.total_ns, "{what}: {sum:?}");
+        assert!(
+            sum.self_ns <= whole.own && sum.total_ns <= whole.total,
+            "{what}: {sum:?} {whole:?}"
+        );
+    }
+}
+
+fn try_seed(seed: u64) {
+    let mut random = Random::new(seed);
+    let threads = 1 + random.below(3) as usize;
+    let mut truth = Truth::default();
+    let programs: Vec<Program> = (0..threads)
+        .map(|_| Program::new(&mut random, &mut truth))
+        .collect();
+    let chosen = |random: &mut Random, most: u64| random.below(2) * random.below(most);
+    let harm = Harm {
+        gap: chosen(&mut random, 20),
+        hole: chosen(&mut random, 10),
+        packet: chosen(&mut random, 30),
+        damage: chosen(&mut random, 10),
+        before: chosen(&mut random, 8) as usize,
+    };
+    let what = format!("seed {seed}, {harm:?}");
+    let directory = tempfile::tempdir().unwrap();
+    let (complete, none) = write(
+        &directory.path().join("all"),
+        &programs,
+        Harm::default(),
+        seed,
+    );
+    assert_eq!((none.events, none.packets), (0, 0));
+    assert_eq!(Losses::of(&complete), Losses::default(), "{what}");
+    let (trace, lost) = write(&directory.path().join("some"), &programs, harm, seed);
+    let told = Losses::of(&trace);
+    if harm.damage == 0 {
+        assert_eq!(
+            (told.events, told.packets),
+            (lost.events, lost.packets),
+            "{what}"
+        );
+    }
+    check(&complete, &truth, &what);
+    check(&trace, &truth, &what);
+}
+
+#[test]
+fn losses_leave_bounds_and_no_inventions() {
+    match std::env::var("NOPAL_SEED") {
+        Ok(seed) => try_seed(seed.parse().unwrap()),
+        Err(_) => (0..60).for_each(try_seed),
+    }
+}

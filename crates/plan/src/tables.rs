@@ -1,0 +1,53 @@
+//! Tables of return addresses, by which a runtime finds out what each frame of its stacks holds, as OCaml's collector
+//! does. There the words of a caller must be those that its call left.
+
+use iced_x86::{Decoder, DecoderOptions, FlowControl};
+
+use crate::code::{Code, Marks, Range};
+
+/// A program of such a runtime has hundreds. Elsewhere few words point behind a call: a case of a `switch` may follow
+/// the call of a function that does not return.
+const LEAST: usize = 32;
+
+const SHORTEST_CALL: usize = 2;
+const LONGEST_CALL: usize = 8;
+
+/// Whether most words that point into the midst of functions point behind calls. `pointers` are places and what the
+/// words there point to.
+pub(crate) fn of_return_addresses(
+    pointers: &[(u64, u64)],
+    code: &Code<'_>,
+    is_start: &Marks,
+) -> bool {
+    let (mut behind_calls, mut others) = (0, 0);
+    for &(place, target) in pointers {
+        let Some(range) = code.range(target) else {
+            continue;
+        };
+        let is_function = code.number(target).is_some_and(|it| is_start.get(it));
+        if is_function || code.number(place).is_some() {
+            continue;
+        }
+        if follows_call(range, target, code) {
+            behind_calls += 1;
+        } else {
+            others += 1;
+        }
+    }
+    behind_calls >= LEAST && behind_calls > others
+}
+
+fn follows_call(range: &Range<'_>, target: u64, code: &Code<'_>) -> bool {
+    let before = &range.bytes[..(target - range.address) as usize];
+    (SHORTEST_CALL..=LONGEST_CALL.min(before.len())).any(|length| {
+        let from = target - length as u64;
+        let bytes = &before[before.len() - length..];
+        let call = Decoder::with_ip(64, bytes, from, DecoderOptions::NONE).decode();
+        call.len() == length
+            && match call.flow_control() {
+                FlowControl::Call => code.number(call.near_branch_target()).is_some(),
+                FlowControl::IndirectCall => true,
+                _ => false,
+            }
+    })
+}

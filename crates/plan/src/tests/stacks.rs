@@ -1,0 +1,97 @@
+use super::{Built, Planned};
+use crate::EntriesOnly;
+
+/// A caller with so many calls behind which a table points, and so many other places in code that one does.
+fn tabled(calls: usize, others: usize, options: &[&str]) -> Planned {
+    let mut source = String::from(
+        ".text\n.globl called\n.type called, @function\ncalled: lea 1(%rdi), %rax\nret\n.size called, .-called\n\
+         .globl caller\n.type caller, @function\ncaller: push %rbx\n",
+    );
+    for number in 0..calls {
+        source += &format!("call called\nbehind_{number}: mov %rax, %rdi\n");
+    }
+    for number in 0..others {
+        source += &format!("mov %rax, %rdi\nother_{number}: nop\n");
+    }
+    source += "pop %rbx\nret\n.size caller, .-caller\n.data\n";
+    for number in 0..calls {
+        source += &format!(".quad behind_{number}\n.short 16, 1, 8\n.p2align 3\n");
+    }
+    for number in 0..others {
+        source += &format!(".quad other_{number}\n");
+    }
+    let options = [&["-nostdlib", "-Wl,-e,caller"], options].concat();
+    Built::new("tabled.s", &source, &options).planned()
+}
+
+#[test]
+fn tables_of_return_addresses_are_known_by_what_they_point_to() {
+    for options in [
+        &["-shared"][..],
+        &["-no-pie"],
+        &["-pie", "-s", "-rdynamic"],
+        &["-shared", "-Wl,-z,pack-relative-relocs"],
+    ] {
+        let planned = tabled(60, 4, options);
+        assert!(planned.plan.finds_frames, "{options:?}");
+        for site in &planned.plan.sites {
+            let why = planned.plan.entries_only(site, false);
+            assert_eq!(why, Some(EntriesOnly::FoundByTable), "{options:?}");
+        }
+        // As tables of jumps are, of which some cases follow a call that does not return.
+        assert!(!tabled(60, 100, options).plan.finds_frames, "{options:?}");
+        assert!(!tabled(10, 0, options).plan.finds_frames, "{options:?}");
+    }
+}
+
+#[test]
+fn functions_that_follow_frame_pointers_are_known() {
+    let source = "
+        struct frame { struct frame *next; void *returns; };
+        struct list { struct list *next; long value; };
+        void take(void *);
+        void *asks(void) { return __builtin_return_address(1); }
+        void *asks_far(void) { take(0); return __builtin_return_address(3); }
+        long loops(void) { long sum = 0; struct frame *f = __builtin_frame_address(0);
+          for (int i = 0; f && i < 9; i++, f = f->next) sum += (long)f->returns; return sum; }
+        void *own(void) { return __builtin_frame_address(0); }
+        long listed(struct list *l) { long sum = 0; for (; l; l = l->next) { take(l); sum += l->value; } return sum; }
+        long grown(int n, struct list *l) { char *room = __builtin_alloca(n); take(room); return l->next->value; }";
+    let names = ["asks", "asks_far", "loops", "own", "listed", "grown"];
+    for (compiler, option, frames) in [
+        ("gcc", "-O0", "-fno-omit-frame-pointer"),
+        ("gcc", "-O2", "-fno-omit-frame-pointer"),
+        ("gcc", "-O2", "-fomit-frame-pointer"),
+        ("clang", "-O0", "-fno-omit-frame-pointer"),
+        ("clang", "-O2", "-fno-omit-frame-pointer"),
+    ] {
+        let options = [
+            "-shared",
+            "-fPIC",
+            "-fno-optimize-sibling-calls",
+            option,
+            frames,
+        ];
+        let planned = Built::with(compiler, "walks.c", source, &options).planned();
+        let walks = names.map(|name| planned.site(name).walks_frames);
+        let expected = [true, true, true, false, false, false];
+        assert_eq!(walks, expected, "{compiler} {option} {frames}");
+        assert!(planned.plan.walks_frames);
+        let listed = planned.site("listed");
+        assert_eq!(listed.keeps_frame, frames == "-fno-omit-frame-pointer");
+        let why = |walked| planned.plan.entries_only(listed, walked);
+        let if_walked = listed.keeps_frame.then_some(EntriesOnly::FrameIsWalked);
+        assert_eq!((why(false), why(true)), (None, if_walked));
+    }
+}
+
+/// A function that takes the address of its local by the register that may be the frame pointer.
+#[test]
+fn another_use_of_the_register_is_no_frame() {
+    let planned = super::verdicts::library(
+        "function f\npush %rbp\npush %rbx\nsub $24, %rsp\nmov %rsp, %rbp\nmov (%rbp), %rax\nmov 8(%rax), %rax\n\
+         add $24, %rsp\npop %rbx\npop %rbp\nret\nend f",
+    );
+    let site = planned.site("f");
+    assert!(!site.keeps_frame && !site.walks_frames && !planned.plan.walks_frames);
+}

@@ -1,0 +1,228 @@
+//! The recording of a program that is started. Once it has begun to run, it runs to its end, and nopal ends as it does:
+//! where the recording fails, it runs untraced.
+
+use crate::guardian::Guardian;
+use crate::heap;
+use crate::launch::{self, Arrived};
+use crate::memory::own_memory::refuse_without_memory;
+use crate::options::{Ended, Options, Outcome};
+use crate::places::files::Files;
+use crate::places::fitting::something_is_chosen;
+use crate::record::{create, drain, session};
+use crate::refusal::Refusal;
+use crate::session::signals::{Signals, send_signal};
+use crate::session::steer::Handle;
+use crate::session::{Session, ended_as};
+use crate::traced::Settings;
+use anyhow::{Error, Result, anyhow, bail};
+use nopal_beside::both;
+use nopal_process::{ExitWatch, Launched, Thread, child_ending};
+use nopal_trace::{Audience, Writer};
+use std::ffi::OsString;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+/// How often the end of a program is looked for that runs untraced.
+const NAP: Duration = Duration::from_millis(10);
+
+pub fn record(
+    options: &Options,
+    settings: Settings,
+    program: &OsString,
+    arguments: &[OsString],
+    audience: Option<Box<dyn Audience>>,
+    started: impl FnOnce(Handle),
+) -> Result<Outcome> {
+    let found = launch::find(program)?;
+    refuse_without_memory(&settings)?;
+    Writer::could_create(&options.directory)?;
+    let words: Vec<OsString> = std::iter::once(program).chain(arguments).cloned().collect();
+    let command = launch::command(program, &words);
+    let signals = Signals::before_launch().map_err(|error| Refusal::alone(&command, error))?;
+    let mut files = Files::new();
+    let mut guarded = None;
+    let launched = launch::launch(&command, || {
+        // Before there are other threads, which get the signal mask of this one.
+        let guardian = Guardian::start(&options.directory);
+        guarded = Some(guardian.and_then(|guardian| signals.after_launch().map(|()| guardian)));
+        heap::prepare();
+        if let Some(found) = found {
+            files.expect(found);
+        }
+    });
+    let guarded = guarded.unwrap_or_else(|| Err(anyhow!("no process was made")));
+    let Launched { pid, mut thread } = match launched {
+        Ok(launched) => launched,
+        Err(error) => {
+            let _ = guarded.map(|mut guardian| guardian.dismiss());
+            return Err(error);
+        }
+    };
+    nopal_process::survive(pid);
+    let begun = caught(|| {
+        let asked = (options, settings, audience);
+        begin(asked, &words, files, guarded?, &mut thread)
+    });
+    let (mut session, handle, main, failure) = match begun {
+        Ok(begun) => begun,
+        Err(refusal) if refusal.is::<Refusal>() => {
+            // It has not run an instruction of its own.
+            send_signal(pid, libc::SIGKILL);
+            return Err(refusal);
+        }
+        Err(error) => {
+            let _ = thread.detach();
+            let why = format!("the program ran untraced: {error:#}");
+            return Ok(Outcome::without_trace(end_of(pid, None, &signals), why));
+        }
+    };
+    // Functions that are not traced yet cannot be while the thread is held here; then the program runs already.
+    let set = session.begin_triggers();
+    started(handle.clone());
+    let _ = thread.detach();
+    if let Some(error) = failure {
+        session.let_go(pid);
+        session.traced.clear();
+        session
+            .warnings
+            .push(format!("the program ran untraced: {error:#}"));
+    } else if set.is_err()
+        && let Err(error) = session.begin_triggers()
+    {
+        session
+            .warnings
+            .push(format!("no snapshots are taken: {error:#}"));
+    }
+    session.serve(handle);
+    Ok(to_end(session, main, &signals))
+}
+
+/// Brings the program to its first code and makes it traced. Where that fails after the trace has begun, the failure
+/// stands apart: the session goes on without the program.
+fn begin(
+    (options, settings, audience): (&Options, Settings, Option<Box<dyn Audience>>),
+    words: &[OsString],
+    mut files: Files,
+    mut guardian: Guardian,
+    thread: &mut Thread,
+) -> Result<(Session, Handle, ExitWatch, Option<Error>)> {
+    let main = ExitWatch::new(thread.pid())?;
+    let arrived = arrive(
+        options, &settings, words, audience, thread, &mut files, &guardian,
+    );
+    let (arrived, created) = arrived.inspect_err(|_| guardian.dismiss())?;
+    let (mut session, handle) = session(options, settings, created, files, guardian, thread.pid());
+    let begun = match arrived {
+        Ok(Some(arrived)) => session.begin_at_start(thread, arrived),
+        Ok(None) => Ok(()),
+        Err(error) => Err(error),
+    };
+    let begun = begun.and_then(|()| {
+        let could = session.could_begin_triggers();
+        could
+            .and_then(|()| session.record_system(&[]))
+            .map_err(Refusal::choice)
+    });
+    let failure = match begun {
+        Err(refusal) if refusal.is::<Refusal>() => {
+            session.guardian.dismiss();
+            return Err(refusal);
+        }
+        Err(_) if !nopal_process::alive(thread.pid()) => None,
+        other => other.err(),
+    };
+    Ok((session, handle, main, failure))
+}
+
+/// Brings the program to its first code, and begins its trace. What cannot be run, or has nothing of what is asked for,
+/// leaves an older trace where it is.
+fn arrive(
+    options: &Options,
+    settings: &Settings,
+    words: &[OsString],
+    audience: Option<Box<dyn Audience>>,
+    thread: &mut Thread,
+    files: &mut Files,
+    guardian: &Guardian,
+) -> Result<(Result<Option<Arrived>>, Writer)> {
+    let image = launch::traceable(thread.pid())?;
+    let chooses = !(options.only.is_empty()
+        && options.markers.is_empty()
+        && options.snapshot_when.is_empty());
+    if !chooses && settings.probes.is_empty() {
+        let (arrived, created) = both(
+            || launch::arrive(thread, image, files, settings, guardian),
+            || create(options, words, audience),
+        );
+        return match arrived {
+            Err(refusal) if refusal.is::<Refusal>() => Err(refusal),
+            arrived => Ok((arrived, created?)),
+        };
+    }
+    let arrived = launch::arrive(thread, image, files, settings, guardian);
+    if let Ok(Some(Arrived { planned, .. })) = &arrived {
+        files
+            .have_places(&settings.probes, &planned.modules)
+            .map_err(Refusal::choice)?;
+        if chooses {
+            something_is_chosen(options, settings, planned, files).map_err(Refusal::choice)?;
+        }
+    }
+    match arrived {
+        Err(refusal) if refusal.is::<Refusal>() => Err(refusal),
+        arrived => Ok((arrived, create(options, words, audience)?)),
+    }
+}
+
+/// Serves until the program has ended, and completes the trace.
+fn to_end(mut session: Session, mut main: ExitWatch, signals: &Signals) -> Outcome {
+    let drain = drain(&session);
+    let ran = match &drain {
+        Ok(drain) => caught(|| session.run(&mut main, signals, drain)),
+        Err(error) => Err(anyhow!("{error:#}")),
+    };
+    let (ended, left) = ran.unwrap_or_else(|error| {
+        let let_go = caught(|| {
+            for process in session.left() {
+                session.let_go(process);
+            }
+            Ok(())
+        });
+        for failure in [Some(error), let_go.err()].into_iter().flatten() {
+            session.warnings.push(format!(
+                "the recording has failed, and the program ran on untraced: {failure:#}"
+            ));
+        }
+        (end_of(main.pid(), Some(&mut main), signals), Vec::new())
+    });
+    let mut told = session.warnings.clone();
+    let finished = caught(|| {
+        session.serve_no_more();
+        session.finish(ended, &left, drain?)
+    });
+    finished.unwrap_or_else(|error| {
+        told.push(format!("the trace could not be completed: {error:#}"));
+        Outcome::without_trace(ended, told.join("; "))
+    })
+}
+
+/// Waits for the end of a program that runs untraced.
+fn end_of(process: i32, mut watch: Option<&mut ExitWatch>, signals: &Signals) -> Ended {
+    // They may not have been blocked yet.
+    let _ = signals.after_launch();
+    loop {
+        let seen = watch.as_mut().and_then(|watch| watch.poll().ok().flatten());
+        if let Some(ending) = seen.or_else(|| child_ending(process)) {
+            return ended_as(ending);
+        }
+        for signal in signals.take().to_forward {
+            send_signal(process, signal);
+        }
+        std::thread::sleep(NAP);
+    }
+}
+
+/// A mistake of nopal's own is an error like others.
+fn caught<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| bail!("nopal has made a mistake"))
+}

@@ -1,0 +1,54 @@
+//! Programs that were executed and are not traced, and why.
+
+use std::collections::BTreeMap;
+
+/// By the reason, so that a thousand of a kind are told of in one line.
+#[derive(Default)]
+pub struct Unfollowed(BTreeMap<String, Alike>);
+
+#[derive(Default)]
+struct Alike {
+    /// One of them.
+    process: Option<i32>,
+    count: u64,
+}
+
+impl Unfollowed {
+    pub const UNANSWERED: &str = "nopal did not get to follow it in time";
+    pub const ELSEWHERE: &str = "processes in a PID namespace of their own are not followed";
+    pub const SET_ID: &str =
+        "it runs with the rights of its owner, which the kernel takes away from a traced program";
+    pub const ENDED: &str = "it was ended before it ran any of its code";
+
+    pub fn add(&mut self, process: i32, reason: impl Into<String>) {
+        let alike = self.0.entry(reason.into()).or_default();
+        alike.process.get_or_insert(process);
+        alike.count += 1;
+    }
+
+    pub fn add_many(&mut self, reason: &str, count: u64) {
+        if count > 0 {
+            self.0.entry(reason.to_owned()).or_default().count += count;
+        }
+    }
+
+    /// How many, and why, each reason once.
+    pub fn told(&self) -> impl Iterator<Item = String> {
+        self.0.iter().map(|(reason, alike)| {
+            let first = alike.process;
+            let first = first.map(|process| format!("process {process}"));
+            match (alike.count, first) {
+                (1, Some(first)) => {
+                    format!("a program that was executed is not traced ({first}): {reason}")
+                }
+                (1, None) => format!("a program that was executed is not traced: {reason}"),
+                (count, Some(first)) => format!(
+                    "{count} programs that were executed are not traced (one was {first}): {reason}"
+                ),
+                (count, None) => {
+                    format!("{count} programs that were executed are not traced: {reason}")
+                }
+            }
+        })
+    }
+}

@@ -1,0 +1,104 @@
+//! What a trace does not hold of what happened, as far as it knows.
+
+use crate::note::Note;
+use crate::trace::Trace;
+use serde::Serialize;
+
+/// Why records of a thread are missing before one of its packets. Nothing is known of the time in between: calls that
+/// were open may have ended, and others begun.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gap {
+    /// Events that the thread lost.
+    pub events: u64,
+    /// Packets that are not in the file.
+    pub packets: u64,
+    /// A part of the file makes no sense.
+    pub damaged: bool,
+}
+
+/// All that is missing in a trace. Nothing is, where it equals its default.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Losses {
+    /// Events that were not recorded.
+    #[serde(skip_serializing_if = "is_nothing")]
+    pub events: u64,
+    /// Packets that are not in their files.
+    #[serde(skip_serializing_if = "is_nothing")]
+    pub packets: u64,
+    /// Places that were damaged, and passed over; and how many bytes of files are left out for it, or missing.
+    #[serde(skip_serializing_if = "is_nothing")]
+    pub damaged: u64,
+    #[serde(skip_serializing_if = "is_nothing")]
+    pub left_out: u64,
+    /// The trace is of a version without check sums: damage is not seen.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub unchecked: bool,
+    /// Threads that were not traced at all, and stacks on which only entries were.
+    #[serde(skip_serializing_if = "is_nothing")]
+    pub untraced_threads: u64,
+    #[serde(skip_serializing_if = "is_nothing")]
+    pub entry_only_stacks: u64,
+    /// Events of the system that are not in the trace, and when nobody recorded them for a while, by the counter.
+    #[serde(skip_serializing_if = "is_nothing")]
+    pub system_events: u64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub system_pauses: Vec<u64>,
+    /// What else kept the recording from being complete, in the words of whoever ended it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flaw: Option<String>,
+}
+
+fn is_nothing(number: &u64) -> bool {
+    *number == 0
+}
+
+impl Losses {
+    pub fn of(trace: &Trace) -> Losses {
+        let mut losses = Losses {
+            events: trace.lost(),
+            damaged: trace.damage_count(),
+            left_out: trace.left_out(),
+            unchecked: !trace.has_check_sums(),
+            ..Losses::default()
+        };
+        let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
+        for thread in trace.threads() {
+            for gap in thread.packets().filter_map(|packet| packet.gap()) {
+                add(&mut losses.packets, gap.packets);
+            }
+        }
+        for processor in trace.processors() {
+            add(&mut losses.system_events, processor.lost());
+        }
+        let mut end = None;
+        for note in trace.notes() {
+            match note {
+                Note::Untraced {
+                    threads, stacks, ..
+                } => {
+                    add(&mut losses.untraced_threads, *threads);
+                    add(&mut losses.entry_only_stacks, *stacks);
+                }
+                Note::SystemPause { counter } => losses.system_pauses.push(*counter),
+                Note::End { complete, why, .. } => end = Some((*complete, why)),
+                _ => {}
+            }
+        }
+        losses.flaw = match end {
+            Some((true, _)) => None,
+            Some((false, why)) if why.ends_with("events were lost") => None,
+            Some((false, why)) => Some(why.clone()),
+            None => Some("the recording was cut off".into()),
+        };
+        losses
+    }
+
+    /// Whether records of threads are missing amid others.
+    pub fn has_gaps(&self) -> bool {
+        self.events + self.packets + self.damaged > 0
+    }
+
+    pub fn is_none(&self) -> bool {
+        *self == Losses::default()
+    }
+}

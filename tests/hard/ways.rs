@@ -1,0 +1,160 @@
+//! The ways in which nopal itself comes to a program.
+
+use crate::{Verdict, miscounted};
+use nopal_tests::{
+    Case, End, Report, Running, Start, difference, nopal, scratch, without_own_words,
+};
+use std::ffi::OsString;
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+pub struct Way {
+    pub name: &'static str,
+    pub run: fn(&Case) -> Verdict,
+}
+
+pub const WAYS: &[Way] = &[
+    Way {
+        name: "nopal",
+        run: launched,
+    },
+    Way {
+        name: "attached",
+        run: attached,
+    },
+    Way {
+        name: "come and go",
+        run: come_and_go,
+    },
+];
+
+fn launched(case: &Case) -> Verdict {
+    let scratch = scratch();
+    let trace = scratch.path().join("trace");
+    let untraced = case.untraced();
+    let ended = case.traced_start(&trace).run(case.input_text());
+    let (ended, said) = without_own_words(ended);
+    let did_nothing = ended.stdout.is_empty() && ended.stderr.is_empty();
+    if did_nothing && ended.end == End::Code(1) && !said.is_empty() {
+        return Verdict::Refused(said);
+    }
+    if let Some(difference) = difference(&untraced, &ended) {
+        return Verdict::Harmed(difference);
+    }
+    let report = Report::of(&trace);
+    miscounted(case, &ended, |function| report.calls(function))
+        .map_or(Verdict::Same, Verdict::Harmed)
+}
+
+/// Attached to while the program is busy before its work, and until its end.
+fn attached(case: &Case) -> Verdict {
+    let mut held = Held::start(case);
+    let mut session = held.attach(case, &[]);
+    tracing(&mut session);
+    held.release();
+    let ended = held.program.wait();
+    let said = session.wait();
+    if let Some(difference) = difference(&case.untraced(), &ended) {
+        return Verdict::Harmed(difference);
+    }
+    if said.end != End::Code(0) {
+        return Verdict::Refused(said.stderr);
+    }
+    let report = Report::of(&held.trace());
+    // It was in main's caller already, and may have been in main.
+    let calls = |function: &str| match function {
+        "main" => 1,
+        _ => report.calls(function),
+    };
+    miscounted(case, &ended, calls).map_or(Verdict::Same, Verdict::Harmed)
+}
+
+/// Attached to for 50 ms, again and again, from before its work to its end.
+fn come_and_go(case: &Case) -> Verdict {
+    let mut held = Held::start(case);
+    let mut recorded = false;
+    let mut refused = String::new();
+    while !held.program.has_ended() {
+        let mut session = held.attach(case, &["--for", "50ms"]);
+        recorded |= tracing(&mut session);
+        held.release();
+        let said = session.wait();
+        match said.end {
+            End::Code(0) => {}
+            End::Code(1) if refused.is_empty() => refused = said.stderr,
+            End::Code(1) => {}
+            end => return Verdict::Harmed(format!("nopal: {end:?}: {}", said.stderr)),
+        }
+    }
+    if let Some(difference) = difference(&case.untraced(), &held.program.wait()) {
+        return Verdict::Harmed(difference);
+    }
+    if recorded {
+        Verdict::Same
+    } else {
+        Verdict::Refused(refused)
+    }
+}
+
+/// A program that is busy before its work until it is released.
+struct Held {
+    program: Running,
+    scratch: TempDir,
+}
+
+impl Held {
+    fn start(case: &Case) -> Held {
+        let scratch = scratch();
+        let hold = scratch.path().join("hold");
+        let mut start = case.untraced_start();
+        start.environment.push(("HOLD".into(), hold.into()));
+        let mut program = start.spawn();
+        let mut stdin = program.stdin();
+        let _ = stdin.write_all(case.input_text().as_bytes());
+        drop(stdin);
+        // Long enough for it to get there; a program that is attached to earlier is held all the same. One that is
+        // looked into by another from its start tells when it is.
+        let held = scratch.path().join("hold.held");
+        let early = |word: &OsString| word == "early";
+        let tells = case.argument_words().iter().any(early);
+        let patience = Duration::from_millis(if tells { 10_000 } else { 300 });
+        let begun = Instant::now();
+        while !held.exists() && begun.elapsed() < patience && !program.has_ended() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Held { program, scratch }
+    }
+
+    fn release(&self) {
+        fs::write(self.scratch.path().join("hold"), "").expect("a file can be made");
+    }
+
+    fn trace(&self) -> PathBuf {
+        self.scratch.path().join("trace")
+    }
+
+    fn attach(&self, case: &Case, options: &[&str]) -> Running {
+        let mut attach = Start::new([nopal().as_os_str(), "attach".as_ref()]);
+        attach.words.extend(["-o".into(), self.trace().into()]);
+        attach.words.extend(options.iter().map(OsString::from));
+        attach.words.extend(case.option_words().iter().cloned());
+        attach.words.push(self.program.id().to_string().into());
+        attach.spawn()
+    }
+}
+
+/// Waits until the session traces the process; whether it came to that.
+fn tracing(session: &mut Running) -> bool {
+    let begun = Instant::now();
+    loop {
+        let ended = session.has_ended();
+        let traces = session.stderr().contains("nopal: tracing process");
+        if traces || ended || begun.elapsed() > Duration::from_secs(10) {
+            return traces;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}

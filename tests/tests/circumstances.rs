@@ -1,0 +1,200 @@
+//! Processes that run already under odd circumstances: without a first thread, without a free descriptor, or from files
+//! that are not there any more.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use nopal_tests::{Case, End, Program, Report, Start, c, nopal, scratch, sources};
+
+/// Attaches for one phase, and lets the program end. `meanwhile` is done before nopal comes.
+fn one_phase(case: &Case, meanwhile: impl FnOnce()) -> (Report, String) {
+    let scratch = scratch();
+    let trace = scratch.path().join("trace");
+    let mut program = case.untraced_start().spawn();
+    program.wait_for(|text| text.contains("phase 0\n"));
+    meanwhile();
+    let process = program.id();
+    let limits = || std::fs::read_to_string(format!("/proc/{process}/limits")).unwrap();
+    let before = limits();
+    let mut stdin = program.stdin();
+    let mut tool = case.attach(program.id(), &trace);
+    assert_eq!(limits(), before, "limits are as they were");
+    stdin.write_all(b"on\n").unwrap();
+    program.wait_for(|text| text.contains("phase 1\n"));
+    tool.signal_group(libc::SIGINT);
+    let ended = tool.wait();
+    assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+    assert!(!memory(program.id()).contains("nopal"));
+    drop(stdin);
+    let ended_program = program.wait();
+    assert_eq!(ended_program.end, End::Code(5));
+    assert!(ended_program.stdout.ends_with("phase 1\nend\n"));
+    (Report::of(&trace), ended.stderr)
+}
+
+/// What a process has mapped, by its last thread.
+fn memory(process: i32) -> String {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let names = threads.map(|thread| thread.unwrap().path().join("maps"));
+    names
+        .filter_map(|name| std::fs::read_to_string(name).ok())
+        .collect()
+}
+
+fn assert_one_phase(report: &Report) {
+    let calls = ["descend", "leaf"].map(|function| report.calls(function));
+    assert_eq!(calls, [1100, 1000]);
+}
+
+#[test]
+fn the_first_thread_has_ended() {
+    for flags in [&[][..], &["-static"]] {
+        let case = Case::new(c("odd", flags)).arguments(["leaderless"]);
+        assert_one_phase(&one_phase(&case, || ()).0);
+    }
+}
+
+#[test]
+fn no_descriptor_is_free() {
+    for words in [&["full"][..], &["leaderless", "full"]] {
+        let case = Case::new(c("odd", &[])).arguments(words);
+        assert_one_phase(&one_phase(&case, || ()).0);
+    }
+}
+
+/// Where the hard limit may not be raised either, that is said, and nothing is changed.
+#[test]
+fn no_descriptor_can_be_had() {
+    let scratch = scratch();
+    let trace = scratch.path().join("trace");
+    let case = Case::new(c("odd", &[])).arguments(["locked"]);
+    let mut program = case.untraced_start().spawn();
+    program.wait_for(|text| text.contains("phase 0\n"));
+    let mut start = Start::new(["setpriv", "--bounding-set", "-sys_resource"]);
+    start.words.push(nopal().into());
+    start
+        .words
+        .extend(["attach".into(), program.id().to_string().into()]);
+    start.words.extend(["-o".into(), trace.into()]);
+    let ended = start.run("");
+    assert_eq!(ended.end, End::Code(1));
+    assert!(
+        ended.stderr.contains("no free descriptor"),
+        "{}",
+        ended.stderr
+    );
+    assert!(!memory(program.id()).contains("nopal"));
+    drop(program.stdin());
+    assert_eq!(program.wait().end, End::Code(5));
+}
+
+/// A program with a library, both copied to where they can be replaced.
+fn copied(folder: &Path) -> (Case, [std::path::PathBuf; 2]) {
+    let program = folder.join("service");
+    let library = folder.join("libservice.so");
+    let source = folder.join("library.c");
+    let text = "extern int puts(const char *);\n\
+                __attribute__((noinline, noipa)) long of_library(long n) { return n < 2 ? n : of_library(n - 1) + n * 3; }\n\
+                __attribute__((constructor)) static void start(void) { of_library(3); }\n";
+    std::fs::write(&source, text).unwrap();
+    let gcc = |words: &[&str]| {
+        let built = std::process::Command::new("gcc")
+            .current_dir(folder)
+            .args(["-O2", "-g", "-std=gnu17", "-pthread"])
+            .args(words)
+            .status();
+        assert!(built.expect("gcc runs").success());
+    };
+    gcc(&["-shared", "-fPIC", "library.c", "-o", "libservice.so"]);
+    let phases = sources().join("phases.c");
+    let main = phases.to_str().unwrap();
+    gcc(&[
+        "-Wl,--no-as-needed",
+        main,
+        "-L.",
+        "-lservice",
+        "-Wl,-rpath,$ORIGIN",
+        "-o",
+        "service",
+    ]);
+    (Case::new(Program::installed(&program)), [program, library])
+}
+
+#[test]
+fn files_were_deleted_or_replaced_by_others() {
+    for replaced in [false, true] {
+        let scratch = scratch();
+        let (case, files) = copied(scratch.path());
+        let case = case.options(["--libs"]);
+        let (report, said) = one_phase(&case, || {
+            for file in &files {
+                std::fs::remove_file(file).unwrap();
+                if replaced {
+                    // Another program of the same name.
+                    std::fs::copy(nopal(), file).unwrap();
+                }
+            }
+        });
+        assert_one_phase(&report);
+        assert_eq!(report.calls("waits"), 21);
+        let modules = report.rows_of("descend").map(|row| row["module"].clone());
+        assert_eq!(modules.collect::<Vec<_>>(), ["service"], "{said}");
+    }
+}
+
+/// Without the right to look at what is mapped, its unwinder is unknown: no frame is touched.
+#[test]
+fn a_library_was_replaced_and_cannot_be_read() {
+    let scratch = scratch();
+    let folder = scratch.path();
+    let (case, [_, library]) = copied(folder);
+    let own = folder.join("own");
+    std::fs::copy(nopal(), folder.join("nopal")).unwrap();
+    std::fs::create_dir(&own).unwrap();
+    for (path, mode) in [(folder, 0o755), (&own, 0o777)] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+    // Root can read what is mapped.
+    let as_nobody = |words: &[OsString]| {
+        let mut start = case.untraced_start();
+        start
+            .environment
+            .push(("XDG_CACHE_HOME".into(), own.clone().into()));
+        let nobody = [
+            "setpriv",
+            "--reuid=65534",
+            "--regid=65534",
+            "--clear-groups",
+        ];
+        start.words = nobody.map(Into::into).to_vec();
+        start.words.extend(words.iter().cloned());
+        start.spawn()
+    };
+    let mut program = as_nobody(&case.untraced_start().words);
+    program.wait_for(|text| text.contains("phase 0\n"));
+    std::fs::remove_file(&library).unwrap();
+    let number = program.id().to_string();
+    let words = [
+        folder.join("nopal").into(),
+        "attach".into(),
+        number.into(),
+        "-o".into(),
+        own.join("trace").into(),
+    ];
+    let mut tool = as_nobody(&words);
+    tool.wait_for_error(|text| text.contains("tracing process"));
+    let mut stdin = program.stdin();
+    stdin.write_all(b"on\n").unwrap();
+    program.wait_for(|text| text.contains("phase 1\n"));
+    tool.signal_group(libc::SIGINT);
+    let ended = tool.wait();
+    let expected = "libservice.so is not what was loaded";
+    assert!(ended.stderr.contains(expected), "{}", ended.stderr);
+    let report = Report::of(&own.join("trace"));
+    assert_one_phase(&report);
+    assert!(report.rows_of("leaf").all(|row| row["total"].is_null()));
+    drop(stdin);
+    assert_eq!(program.wait().end, End::Code(5));
+}

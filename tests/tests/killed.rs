@@ -1,0 +1,317 @@
+//! The tool, the guardian or both are killed at each of their requests to ptrace and writes to the memory of a process:
+//! the program goes on, and where the guardian lives, its text is the files' again.
+//!
+//! NOPAL_KILLS=all tries all of them, NOPAL_KILLS=7,12 those; otherwise there are some, by NOPAL_SEED.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdout, Command, Stdio};
+use std::sync::Once;
+use std::time::{Duration, Instant};
+
+use nopal_tests::process::{text_difference, wait_until};
+use nopal_tests::{c, nopal, scratch};
+
+/// How many of the places are tried of each scenario, unless all are.
+const SOME: usize = 8;
+
+fn killer(directory: &Path) -> PathBuf {
+    let library = directory.join("kill.so");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("killed/kill.c");
+    let gcc = Command::new("gcc")
+        .args(["-O1", "-Wall", "-D_GNU_SOURCE", "-shared", "-fPIC", "-o"])
+        .arg(&library)
+        .arg(source)
+        .arg("-ldl")
+        .status();
+    assert!(gcc.expect("gcc").success());
+    library
+}
+
+/// Children of a tool that was killed become ours, so that we learn how they end.
+fn adopt() {
+    static ONCE: Once = Once::new();
+    // SAFETY: a flag of our own process.
+    ONCE.call_once(|| unsafe { assert_eq!(libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1), 0) });
+}
+
+fn status(process: i32) -> Option<i32> {
+    let mut status = 0;
+    // SAFETY: waits for one child, or for what has become one.
+    let ended = unsafe { libc::waitpid(process, &raw mut status, libc::WNOHANG) };
+    (ended == process).then_some(status)
+}
+
+fn state(process: i32) -> char {
+    let text = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let state = text
+        .rsplit_once(") ")
+        .and_then(|(_, rest)| rest.chars().next());
+    state.unwrap_or('?')
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum How {
+    Launched,
+    Attached,
+}
+
+struct Killing<'a> {
+    how: How,
+    variables: Vec<(&'a str, String)>,
+    guardian_lives: bool,
+}
+
+struct Place {
+    directory: tempfile::TempDir,
+    killer: PathBuf,
+    program: PathBuf,
+}
+
+/// The program, running, with what it says.
+struct Program {
+    process: i32,
+    input: std::process::ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Program {
+    fn of(child: &mut std::process::Child) -> Program {
+        let output = child.stdout.take().expect("a pipe");
+        Program {
+            process: 0,
+            input: child.stdin.take().expect("a pipe"),
+            output: BufReader::new(output),
+        }
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("text");
+        line.trim_end().to_owned()
+    }
+
+    fn await_ready(&mut self) -> Result<(), String> {
+        let line = self.line();
+        let number = line.strip_prefix("ready ").and_then(|it| it.parse().ok());
+        self.process = number.ok_or(format!("it is not ready: {line:?}"))?;
+        Ok(())
+    }
+}
+
+impl Place {
+    fn new() -> Place {
+        adopt();
+        let directory = scratch();
+        Place {
+            killer: killer(directory.path()),
+            program: c("killed", &["-pthread", "-ldl"]).path,
+            directory,
+        }
+    }
+
+    fn tool(&self, killing: &Killing) -> Command {
+        let mut tool = Command::new(nopal());
+        tool.env("LD_PRELOAD", &self.killer)
+            .env("XDG_CACHE_HOME", self.directory.path())
+            .envs(killing.variables.iter().map(|(name, value)| (name, value)))
+            .current_dir(self.directory.path())
+            .stderr(Stdio::null());
+        tool
+    }
+
+    /// What went wrong.
+    fn run(&self, killing: &Killing) -> Result<(), String> {
+        let mut started;
+        let mut tool = self.tool(killing);
+        let mut program;
+        let tool = match killing.how {
+            How::Launched => {
+                tool.args(["record", "-o", "launched", "--"]);
+                tool.arg(&self.program).arg("first");
+                tool.stdin(Stdio::piped()).stdout(Stdio::piped());
+                let mut tool = tool.spawn().expect("nopal");
+                program = Program::of(&mut tool);
+                program.await_ready()?;
+                tool
+            }
+            How::Attached => {
+                let mut untraced = Command::new(&self.program);
+                untraced.stdin(Stdio::piped()).stdout(Stdio::piped());
+                started = untraced.spawn().expect("the program");
+                program = Program::of(&mut started);
+                program.await_ready()?;
+                let process = program.process.to_string();
+                tool.args(["attach", "-o", "attached", "--for", "150ms", &process]);
+                tool.stdin(Stdio::null()).stdout(Stdio::null());
+                let mut tool = tool.spawn().expect("nopal");
+                let _ = tool.wait();
+                tool
+            }
+        };
+        let checked = self.check(killing, tool, program);
+        // The traces are nobody's.
+        for trace in ["launched", "attached", "launched.old", "attached.old"] {
+            let _ = std::fs::remove_dir_all(self.directory.path().join(trace));
+        }
+        checked
+    }
+
+    fn check(
+        &self,
+        killing: &Killing,
+        mut tool: std::process::Child,
+        program: Program,
+    ) -> Result<(), String> {
+        let Program {
+            process,
+            mut input,
+            mut output,
+        } = program;
+        let start = Instant::now();
+        std::thread::sleep(Duration::from_millis(50));
+        let killed = tool.try_wait().expect("our child").is_some();
+        let mut wrong = None;
+        if killed && killing.guardian_lives {
+            while text_difference(process, "").is_some() {
+                if start.elapsed() > Duration::from_secs(20) {
+                    wrong = text_difference(process, "");
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+        wait_until("the program runs", || "RSDZX".contains(state(process)));
+        let _ = input.write_all(b"end\n");
+        drop(input);
+        let mut last = String::new();
+        output.read_line(&mut last).expect("text");
+        // A tool that lives ends as the program does.
+        let tools = tool.wait().expect("our child").into_raw();
+        let mut ended = (killing.how == How::Launched && tools != libc::SIGKILL).then_some(tools);
+        let start = Instant::now();
+        while ended.is_none() && start.elapsed() < Duration::from_secs(20) {
+            ended = status(process);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if last.trim_end() != "right" || ended != Some(37 << 8) {
+            let state = state(process);
+            return Err(format!("said {last:?}, ended {ended:?}, state {state}"));
+        }
+        wrong.map_or(Ok(()), Err)
+    }
+
+    /// How many places a run has in which nobody is killed.
+    fn count(&self, how: How) -> usize {
+        let counts = self.directory.path().join("counts");
+        let variables = vec![("KILL_COUNT", counts.display().to_string())];
+        let killing = Killing {
+            how,
+            variables,
+            guardian_lives: true,
+        };
+        assert_eq!(self.run(&killing), Ok(()));
+        let count = std::fs::metadata(&counts).expect("counted").len() as usize;
+        std::fs::remove_file(counts).expect("counted");
+        assert!(count > 50, "{count}");
+        count
+    }
+}
+
+/// Numbers up to `most`: all, or some.
+fn places(most: usize) -> Vec<usize> {
+    if let Ok(kills) = std::env::var("NOPAL_KILLS") {
+        let named = kills.split(',').filter_map(|at| at.parse().ok());
+        return match kills.as_str() {
+            "all" => (1..=most).collect(),
+            _ => named.collect(),
+        };
+    }
+    let seed = std::env::var("NOPAL_SEED")
+        .ok()
+        .and_then(|it| it.parse().ok());
+    let mut random = seed.unwrap_or_else(|| u64::from(std::process::id())) | 1;
+    println!("NOPAL_SEED={random}");
+    let mut next = || {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random as usize
+    };
+    (0..SOME).map(|_| next() % most + 1).collect()
+}
+
+fn sweep(how: How, who: &str, guardian_lives: bool) {
+    let place = Place::new();
+    let count = place.count(how);
+    let mut failures = Vec::new();
+    let places = places(count);
+    for at in &places {
+        for after in [false, true] {
+            let mut variables = vec![("KILL_WHO", who.to_owned()), ("KILL_AT", at.to_string())];
+            if after {
+                variables.push(("KILL_AFTER", String::new()));
+            }
+            let killing = Killing {
+                how,
+                variables,
+                guardian_lives,
+            };
+            if let Err(error) = place.run(&killing) {
+                failures.push(format!("at {at} of {count}, after {after}: {error}"));
+                println!("{}", failures[failures.len() - 1]);
+            }
+        }
+    }
+    println!(
+        "{} places of {count}, {} failures",
+        places.len(),
+        failures.len()
+    );
+    assert!(failures.is_empty(), "{failures:#?}");
+}
+
+#[test]
+fn the_tool_while_it_starts_a_program() {
+    sweep(How::Launched, "tool", true);
+}
+
+#[test]
+fn both_while_they_start_a_program() {
+    sweep(How::Launched, "both", false);
+}
+
+#[test]
+fn the_tool_while_it_comes_and_goes() {
+    sweep(How::Attached, "tool", true);
+}
+
+#[test]
+fn both_while_they_come_and_go() {
+    sweep(How::Attached, "both", false);
+}
+
+/// The tool dies when all is in place, and the guardian at each of its own steps.
+#[test]
+fn the_guardian_while_it_takes_nopal_out() {
+    const STEPS: usize = 40;
+    let place = Place::new();
+    let count = place.count(How::Attached);
+    let mut failures = Vec::new();
+    for at in places(STEPS) {
+        let killing = Killing {
+            how: How::Attached,
+            variables: vec![
+                ("KILL_WHO", "guardian".to_owned()),
+                ("KILL_TOOL_AT", (count * 2 / 3).to_string()),
+                ("KILL_AT", at.to_string()),
+            ],
+            guardian_lives: false,
+        };
+        if let Err(error) = place.run(&killing) {
+            failures.push(format!("at {at}: {error}"));
+        }
+    }
+    assert!(failures.is_empty(), "{failures:#?}");
+}

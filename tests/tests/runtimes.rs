@@ -1,0 +1,170 @@
+//! Runtimes that look for return addresses, or copy stacks: what they find must be what calls left.
+
+use std::path::Path;
+
+use nopal_tests::{Case, Program, c, compile_copy, nopal, scratch, sources};
+use serde_json::Value;
+
+fn ocaml(flags: &str) -> Program {
+    let script = format!("ocamlopt {flags} -o \"$2\" collected.ml");
+    compile_copy("runtimes/collected.ml", &script)
+}
+
+/// What `nopal list` says of why functions of a program are recorded by their entries only.
+fn entries_only(program: &Path) -> Vec<(String, Option<String>)> {
+    let mut start = nopal_tests::Start::new([nopal().as_os_str()]);
+    start
+        .words
+        .extend(["list".into(), "--json".into(), program.into()]);
+    let list: Value = serde_json::from_str(&start.run("").stdout).expect("the list is JSON");
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let functions = list["functions"].as_array().expect("functions is an array");
+    let functions = functions.iter();
+    functions
+        .map(|row| {
+            (
+                text(&row["function"]).unwrap_or_default(),
+                text(&row["entries_only"]),
+            )
+        })
+        .collect()
+}
+
+/// Attaches before its work, comes back again and again until its end, and returns what it printed.
+fn come_and_go(case: &Case) -> nopal_tests::Ended {
+    let scratch = scratch();
+    let (trace, hold) = (scratch.path().join("trace"), scratch.path().join("hold"));
+    let mut start = case.untraced_start();
+    start.environment.push(("HOLD".into(), hold.clone().into()));
+    let mut program = start.spawn();
+    while !program.has_ended() {
+        let mut attach = nopal_tests::Start::new([nopal().as_os_str()]);
+        let words = ["attach", "--libs", "--for", "50ms", "-o"].map(Into::into);
+        attach.words.extend(words);
+        attach.words.push(trace.clone().into());
+        attach.words.push(program.id().to_string().into());
+        let mut session = attach.spawn();
+        while !session.has_ended() && !session.stderr().contains("tracing process") {
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        std::fs::write(&hold, "").expect("a file can be made");
+        session.wait();
+    }
+    program.wait()
+}
+
+/// Its collector looks up the return addresses of all frames in a table, which is known without symbols too.
+#[test]
+fn ocaml_programs() {
+    for flags in [
+        "",
+        "-ccopt -s",
+        "-ccopt -static",
+        "-runtime-variant _pic -ccopt -pie",
+    ] {
+        let program = ocaml(flags);
+        let functions = entries_only(&program.path);
+        assert!(functions.len() > 500, "{flags}");
+        let told = |why: &Option<String>| why.as_ref().is_some_and(|it| it.contains("table"));
+        assert!(functions.iter().all(|(_, why)| told(why)), "{flags}");
+        for options in [&["--drop"][..], &["--libs", "--drop"]] {
+            let traced = Case::new(program.clone()).options(options).check();
+            assert!(
+                traced.said.contains("finds its frames by a table"),
+                "{flags}"
+            );
+        }
+        let case = Case::new(program);
+        assert_eq!(come_and_go(&case), case.untraced(), "{flags}");
+    }
+}
+
+#[test]
+fn rubys_continuations() {
+    let case = || {
+        let script = sources().join("runtimes/continued.rb");
+        Case::new(Program::installed("/usr/bin/ruby"))
+            .arguments(["-W0".into(), script.into_os_string()])
+    };
+    for options in [&["--drop"][..], &["--libs", "--drop"]] {
+        let traced = case().options(options).check();
+        assert!(
+            traced.said.contains("copies or walks its stacks"),
+            "{}",
+            traced.said
+        );
+    }
+    assert_eq!(come_and_go(&case()), case().untraced());
+}
+
+/// A script that asks for no continuations keeps its durations.
+#[test]
+fn ruby_without_continuations() {
+    let traced = Case::new(Program::installed("/usr/bin/ruby"))
+        .arguments([
+            "-e",
+            "puts (1..1000).map { |n| Fiber.new { n }.resume }.sum",
+        ])
+        .check();
+    assert!(!traced.said.contains("entries only"), "{}", traced.said);
+    let durations = traced.report.rows_of("ruby_run_node");
+    assert!(durations.count() > 0);
+}
+
+#[test]
+fn functions_that_follow_frame_pointers() {
+    for flags in [
+        &["-fno-omit-frame-pointer"][..],
+        &["-fno-omit-frame-pointer", "-O0"],
+    ] {
+        let program = c("walks_frames", flags);
+        let functions = entries_only(&program.path);
+        let why = |name: &str| {
+            let found = functions.iter().find(|(function, _)| function == name);
+            found.and_then(|(_, why)| why.clone()).unwrap_or_default()
+        };
+        for walker in ["asks", "asks_far", "walk"] {
+            assert!(
+                why(walker).contains("follows frame pointers"),
+                "{walker} {flags:?}"
+            );
+        }
+        assert!(
+            why("from_afar").contains("keeps a frame pointer"),
+            "{flags:?}"
+        );
+        let traced = Case::new(program).check();
+        assert!(
+            traced.said.contains("follows frame pointers"),
+            "{}",
+            traced.said
+        );
+        if !flags.contains(&"-O0") {
+            // Nothing finds its return address, so it has durations.
+            let mut rows = traced.report.rows_of("unlinked");
+            assert!(rows.all(|row| row["total_ns"].as_u64().is_some_and(|total| total > 0)));
+        }
+    }
+}
+
+/// By a library of another file, that is there from the start or comes later.
+#[test]
+fn a_library_that_follows_frame_pointers() {
+    let flags = ["-shared", "-fPIC", "-fno-omit-frame-pointer"];
+    let walker = c("walker", &flags).path;
+    let program = c("walked", &["-fno-omit-frame-pointer"]);
+    let case = || Case::new(program.clone()).arguments([&walker]);
+    let traced = case().check();
+    assert!(traced.said.contains("from there on"), "{}", traced.said);
+    let preloaded = case().environment("LD_PRELOAD", &walker).check();
+    assert!(
+        !preloaded.said.contains("from there on"),
+        "{}",
+        preloaded.said
+    );
+    assert!(
+        preloaded.said.contains("follows frame pointers"),
+        "{}",
+        preloaded.said
+    );
+}

@@ -1,0 +1,203 @@
+//! nopal ends as the program ends, and with a shell's statuses where it cannot be run.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use nopal_tests::{Case, End, Ended, Program, Start, c, compile, nopal, scratch};
+
+fn nopal_with(folder: &Path, words: &[&str]) -> Ended {
+    let mut start = Start::new([nopal()]);
+    start.words.extend(words.iter().map(Into::into));
+    start.directory = Some(folder.to_path_buf());
+    start.run("")
+}
+
+fn file(folder: &Path, name: &str, content: &[u8], mode: u32) -> PathBuf {
+    let path = folder.join(name);
+    std::fs::write(&path, content).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+    path
+}
+
+/// The status is that of a shell; of what nopal alone refuses, 126.
+#[test]
+fn what_cannot_be_run() {
+    let scratch = scratch();
+    let folder = scratch.path();
+    std::fs::create_dir(folder.join("folder")).unwrap();
+    file(folder, "text", b"text", 0o644);
+    file(folder, "orphan", b"#!/no/such/interpreter\n", 0o755);
+    let elf = std::fs::read("/bin/true").unwrap();
+    file(folder, "denied", &elf, 0o644);
+    let mut other = elf.clone();
+    other[18] = 183;
+    file(folder, "of-another-processor", &other, 0o755);
+    let mut narrow = elf;
+    narrow[4] = 1;
+    file(folder, "of-32-bits", &narrow, 0o755);
+    let shells = |name: &str| match Start::new(["sh", "-c", name]).run("").end {
+        End::Code(code) => code,
+        End::Signal(_) => panic!("the shell is killed"),
+    };
+    assert_eq!(shells("/no/such/program"), 127);
+    assert_eq!(shells("/etc/passwd"), 126);
+    for (name, status) in [
+        ("./missing", 127),
+        ("missing-in-path", 127),
+        ("./text/below", 126),
+        ("./orphan", 127),
+        ("./text", 126),
+        ("./folder", 126),
+        ("./denied", 126),
+        ("./of-another-processor", 126),
+        ("./of-32-bits", 126),
+    ] {
+        for words in [
+            &["record", "--", name][..],
+            &["record", "-F", "main", "--", name],
+            &["run", "-f", name],
+            &["probe", "main", "--", name],
+        ] {
+            let ended = nopal_with(folder, words);
+            assert_eq!(ended.end, End::Code(status), "{words:?}: {}", ended.stderr);
+            assert!(ended.stderr.starts_with("nopal: "), "{}", ended.stderr);
+            assert!(!folder.join("nopal.data").exists());
+        }
+    }
+}
+
+/// Nothing of it has run, whether it is named or a script's interpreter.
+#[test]
+fn what_nopal_refuses_to_run() {
+    let scratch = scratch();
+    let source = file(
+        scratch.path(),
+        "go.c",
+        b"__attribute__((section(\".go.buildinfo\"))) int mark = 1;\n\
+          int puts(const char *);\n\
+          int main(void) { return puts(\"runs\"); }\n",
+        0o644,
+    );
+    let program = compile(source.to_str().unwrap(), &["gcc"], &[]).path;
+    let script = format!("#!{}\n", program.display());
+    let script = file(scratch.path(), "script", script.as_bytes(), 0o755);
+    let by_loader = ["/lib64/ld-linux-x86-64.so.2", program.to_str().unwrap()];
+    for words in [
+        &[program.to_str().unwrap()][..],
+        &[script.to_str().unwrap()],
+        &by_loader,
+    ] {
+        let words = [&["record", "--"], words].concat();
+        let ended = nopal_with(scratch.path(), &words);
+        assert_eq!((ended.end, &*ended.stdout), (End::Code(126), ""));
+        assert!(ended.stderr.contains("Go program"), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn programs_without_a_libc() {
+    for (times, runs) in [(1, 20), (5, 60), (1000, 5)] {
+        let define = format!("-DTIMES={times}");
+        let flags = ["gcc", "-O2", "-static", "-nostdlib", &define];
+        let case = Case::new(compile("bare.c", &flags, &[]));
+        for _ in 0..runs {
+            let traced = case.traced();
+            assert_eq!(traced.ended.end, End::Code(3), "{}", traced.said);
+            assert_eq!(traced.ended.stdout, "here\n".repeat(times));
+            assert_eq!(traced.ended.stderr, "");
+        }
+        // One that does not end at once is told of.
+        let said = case.traced().said;
+        let is_told = said.contains("untraced: its libc is not known");
+        assert_eq!(is_told, times == 1000, "{said}");
+    }
+}
+
+#[test]
+fn nobody_hears_what_nopal_says() {
+    let program = c("end", &[]).path.display().to_string();
+    for place in ["/dev/full", "&-"] {
+        let scratch = scratch();
+        let line = format!("{} run -f {program} exit 37 2>{place}", nopal().display());
+        let mut start = Start::new(["sh", "-c", &line]);
+        start.directory = Some(scratch.path().to_path_buf());
+        assert_eq!(start.run("").end, End::Code(37), "{place}");
+    }
+}
+
+/// What is in the way is told of before the program runs.
+#[test]
+fn no_trace_can_be_begun() {
+    let scratch = scratch();
+    let folder = scratch.path();
+    let end = c("end", &[]).path.display().to_string();
+    std::fs::create_dir(folder.join("own")).unwrap();
+    file(folder, "own/file", b"", 0o644);
+    for directory in ["own", "own/file", "own/file/below", "missing/below"] {
+        let words = ["record", "-o", directory, "--", &end, "exit", "37"];
+        let ended = nopal_with(folder, &words);
+        assert_eq!(ended.end, End::Code(1), "{directory}: {}", ended.stderr);
+        assert_eq!(ended.stdout, "");
+    }
+}
+
+/// A disk that is full from the beginning, or soon: the program runs on.
+#[test]
+fn the_disk_is_full() {
+    let program = c("phases", &[]).path.display().to_string();
+    for (size, inodes) in [("4k", 100), ("8k", 100), ("12k", 100), ("1m", 2), ("1m", 3)] {
+        let scratch = scratch();
+        let folder = scratch.path().display();
+        let line = format!(
+            "mount -t tmpfs -o size={size},nr_inodes={inodes} none {folder} && cd / && exec {} record --libs -o {folder}/trace \
+             -- {program}",
+            nopal().display()
+        );
+        let ended = Start::new(["unshare", "--mount", "sh", "-c", &line]).run("on\n");
+        assert_eq!(ended.end, End::Code(5), "{size}: {}", ended.stderr);
+        assert!(ended.stdout.ends_with("phase 1\nend\n"));
+        assert!(ended.stderr.contains("nopal: "), "it is told");
+    }
+}
+
+#[test]
+fn what_a_session_left_that_ended_early_is_in_nobodys_way() {
+    let case = Case::new(Program::installed("/bin/true"));
+    let lay = |folder: &Path, files: &[(&str, &str)]| {
+        std::fs::create_dir_all(folder.join("session")).unwrap();
+        for (name, content) in files {
+            std::fs::write(folder.join(name), content).unwrap();
+        }
+    };
+    let beginning = "[\"0123abcd\",0,{\"Session\":{\"version\":2,";
+    for files in [
+        &[][..],
+        &[("session/notes", "")],
+        &[("session/notes", "[\"0123abcd\",0,{\"Ses")],
+        &[("session/notes", beginning), (".metadata.new", "/* CTF")],
+    ] {
+        let scratch = scratch();
+        let trace = scratch.path().join("trace");
+        for place in [&trace, &scratch.path().join("trace.old")] {
+            lay(place, files);
+        }
+        for _ in 0..2 {
+            let ended = case.traced_start(&trace).run("");
+            assert_eq!(ended.end, End::Code(0), "{files:?}: {}", ended.stderr);
+        }
+    }
+    for files in [
+        &[("session/notes", "of a session")][..],
+        &[("session/mine", "")],
+        &[("session/notes", beginning), ("mine", "")],
+    ] {
+        let scratch = scratch();
+        let trace = scratch.path().join("trace");
+        lay(&trace, files);
+        let ended = case.traced_start(&trace).run("");
+        assert_eq!(ended.end, End::Code(1), "{files:?} is somebody's");
+        for (name, content) in files {
+            assert_eq!(&std::fs::read_to_string(trace.join(name)).unwrap(), content);
+        }
+    }
+}
