@@ -18,7 +18,7 @@ pub use case::{Case, Traced, difference, without_own_words};
 pub use compile::{Program, c, compile, compile_copy, copies, cxx, example, library, rust};
 pub use desk::Desk;
 pub use guest::run_in_guest;
-pub use places::{nopal, scratch, shell_word, sources, target_directory};
+pub use places::{name_without_blanks, nopal, scratch, shell_word, sources, target_directory};
 pub use processors::Awake;
 pub use report::{Report, announced_calls, expected_calls, passed};
 pub use run::{End, Ended, Running, Start};

@@ -67,6 +67,14 @@ pub fn scratch() -> TempDir {
     tempfile::tempdir_in(parent).expect("a directory can be made")
 }
 
+/// Another name of a file, without blanks, as `LD_PRELOAD` and `#!` need it; it goes with the directory.
+pub fn name_without_blanks(path: impl AsRef<Path>) -> (TempDir, PathBuf) {
+    let directory = tempfile::tempdir().expect("a directory can be made");
+    let name = directory.path().join("name");
+    std::os::unix::fs::symlink(path, &name).expect("a link can be made");
+    (directory, name)
+}
+
 /// A path as one word of a shell's.
 pub fn shell_word(path: impl AsRef<Path>) -> String {
     let path = path.as_ref().to_str().expect("a plain path");

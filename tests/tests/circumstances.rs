@@ -26,7 +26,7 @@ fn one_phase(case: &Case, meanwhile: impl FnOnce()) -> (Report, String) {
     tool.signal_group(libc::SIGINT);
     let ended = tool.wait();
     assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
-    assert!(!memory(program.id()).contains("nopal"));
+    assert!(!memory(program.id()).contains("/memfd:nopal"));
     drop(stdin);
     let ended_program = program.wait();
     assert_eq!(ended_program.end, End::Code(5));
@@ -85,7 +85,7 @@ fn no_descriptor_can_be_had() {
         "{}",
         ended.stderr
     );
-    assert!(!memory(program.id()).contains("nopal"));
+    assert!(!memory(program.id()).contains("/memfd:nopal"));
     drop(program.stdin());
     assert_eq!(program.wait().end, End::Code(5));
 }

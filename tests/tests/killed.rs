@@ -11,7 +11,7 @@ use std::sync::Once;
 use std::time::{Duration, Instant};
 
 use nopal_tests::process::{text_difference, wait_until};
-use nopal_tests::{c, nopal, scratch};
+use nopal_tests::{c, nopal};
 
 /// How many of the places are tried of each scenario, unless all are.
 const SOME: usize = 8;
@@ -103,7 +103,8 @@ impl Program {
 impl Place {
     fn new() -> Place {
         adopt();
-        let directory = scratch();
+        // LD_PRELOAD takes no path with a blank in it, as that of scratch() may be.
+        let directory = tempfile::tempdir().expect("a directory");
         Place {
             killer: killer(directory.path()),
             program: c("killed", &["-pthread", "-ldl"]).path,

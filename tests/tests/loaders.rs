@@ -6,7 +6,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use nopal_tests::process::assert_nothing_left;
-use nopal_tests::{Case, End, Program, Report, Start, c, compile, nopal, scratch, sources};
+use nopal_tests::{
+    Case, End, Program, Report, Start, c, compile, name_without_blanks, nopal, scratch, shell_word,
+    sources,
+};
 
 const GLIBC: &str = "/lib64/ld-linux-x86-64.so.2";
 const MUSL: &str = "/lib/ld-musl-x86_64.so.1";
@@ -156,9 +159,14 @@ fn a_loader_is_followed_into_by_exec_and_from_scripts() {
     let program = c("phases", &[]).path;
     let scratch = scratch();
     let script = scratch.path().join("script");
-    std::fs::write(&script, format!("#!{GLIBC} {}\n", program.display())).unwrap();
+    let (_directory, name) = name_without_blanks(&program);
+    std::fs::write(&script, format!("#!{GLIBC} {}\n", name.display())).unwrap();
     std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let line = format!("{GLIBC} {}; exec {}", program.display(), script.display());
+    let line = format!(
+        "{GLIBC} {}; exec {}",
+        shell_word(&program),
+        shell_word(&script)
+    );
     for case in [
         Case::new(Program::installed(&script)),
         Case::new(Program::installed("/bin/sh")).arguments(["-c", &line]),

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use nopal_tests::{Case, Program, c, compile_copy, nopal, scratch, sources};
+use nopal_tests::{Case, Program, c, compile_copy, name_without_blanks, nopal, scratch, sources};
 use serde_json::Value;
 
 fn ocaml(flags: &str) -> Program {
@@ -156,7 +156,8 @@ fn a_library_that_follows_frame_pointers() {
     let case = || Case::new(program.clone()).arguments([&walker]);
     let traced = case().check();
     assert!(traced.said.contains("from there on"), "{}", traced.said);
-    let preloaded = case().environment("LD_PRELOAD", &walker).check();
+    let (_directory, name) = name_without_blanks(&walker);
+    let preloaded = case().environment("LD_PRELOAD", &name).check();
     assert!(
         !preloaded.said.contains("from there on"),
         "{}",

@@ -3,7 +3,9 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use nopal_tests::{Case, End, Ended, Program, Start, c, compile, nopal, scratch};
+use nopal_tests::{
+    Case, End, Ended, Program, Start, c, compile, name_without_blanks, nopal, scratch, shell_word,
+};
 
 fn nopal_with(folder: &Path, words: &[&str]) -> Ended {
     let mut start = Start::new([nopal()]);
@@ -79,7 +81,8 @@ fn what_nopal_refuses_to_run() {
         0o644,
     );
     let program = compile(source.to_str().unwrap(), &["gcc"], &[]).path;
-    let script = format!("#!{}\n", program.display());
+    let (_directory, name) = name_without_blanks(&program);
+    let script = format!("#!{}\n", name.display());
     let script = file(scratch.path(), "script", script.as_bytes(), 0o755);
     let by_loader = ["/lib64/ld-linux-x86-64.so.2", program.to_str().unwrap()];
     for words in [
@@ -115,10 +118,10 @@ fn programs_without_a_libc() {
 
 #[test]
 fn nobody_hears_what_nopal_says() {
-    let program = c("end", &[]).path.display().to_string();
+    let program = shell_word(c("end", &[]).path);
     for place in ["/dev/full", "&-"] {
         let scratch = scratch();
-        let line = format!("{} run -f {program} exit 37 2>{place}", nopal().display());
+        let line = format!("{} run -f {program} exit 37 2>{place}", shell_word(nopal()));
         let mut start = Start::new(["sh", "-c", &line]);
         start.directory = Some(scratch.path().to_path_buf());
         assert_eq!(start.run("").end, End::Code(37), "{place}");
@@ -144,14 +147,14 @@ fn no_trace_can_be_begun() {
 /// A disk that is full from the beginning, or soon: the program runs on.
 #[test]
 fn the_disk_is_full() {
-    let program = c("phases", &[]).path.display().to_string();
+    let program = shell_word(c("phases", &[]).path);
     for (size, inodes) in [("4k", 100), ("8k", 100), ("12k", 100), ("1m", 2), ("1m", 3)] {
         let scratch = scratch();
-        let folder = scratch.path().display();
+        let folder = shell_word(scratch.path());
         let line = format!(
             "mount -t tmpfs -o size={size},nr_inodes={inodes} none {folder} && cd / && exec {} record --libs -o {folder}/trace \
              -- {program}",
-            nopal().display()
+            shell_word(nopal())
         );
         let ended = Start::new(["unshare", "--mount", "sh", "-c", &line]).run("on\n");
         assert_eq!(ended.end, End::Code(5), "{size}: {}", ended.stderr);
