@@ -77,14 +77,14 @@ extern "C" const void *_Unwind_Find_FDE(void *address, void *bases)
 }
 #endif
 
-KEPT long deep(long n)
+extern "C" KEPT long deep(long n)
 {
 	if (n == 0)
 		throw std::runtime_error("thrown");
 	return RETURNED(deep(n - 1)) + 1;
 }
 
-KEPT long caught(long n)
+extern "C" KEPT long caught(long n)
 {
 	try {
 		return RETURNED(deep(n));
