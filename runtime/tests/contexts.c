@@ -169,6 +169,7 @@ static void new_thread_in_a_quiet_process(void)
 	CHECK(events[unmirrored].found_kind == NOPAL_KIND_ONLY);
 }
 
+/* Of the scenario below, which sets it before it plays: a thread whose control block is not on the simulated stack. */
 static struct sim_thread *above_the_stack;
 
 /* There handlers find contexts half made. Nothing is lost; a chunk may wait for the end of the thread. */
