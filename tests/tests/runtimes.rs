@@ -147,6 +147,16 @@ fn functions_that_follow_frame_pointers() {
     }
 }
 
+/// Whose calls a profile counts by the addresses that they return to.
+#[test]
+fn programs_that_profile_themselves() {
+    for flags in [&["-pg"][..], &["-pg", "-mfentry"], &["-pg", "-static"]] {
+        let traced = Case::new(c("profiles_itself", flags)).check();
+        assert!(traced.said.contains("cannot be traced"), "{}", traced.said);
+        assert!(traced.ended.stdout.contains("400 calls"), "{flags:?}");
+    }
+}
+
 /// By a library of another file, that is there from the start or comes later.
 #[test]
 fn a_library_that_follows_frame_pointers() {

@@ -9,7 +9,7 @@ use crate::window::Window;
 const XRAY_SLED: &[u8] = &[0xeb, 0x09, 0x66, 0x0f, 0x1f, 0x84];
 
 /// What the window was made for.
-pub(crate) fn how(window: &Window<'_>, memory: &Memory<'_>, fentry: &Fentry) -> How {
+pub(crate) fn how(window: &Window<'_>, memory: &Memory<'_>, fentry: &Callee) -> How {
     if memory
         .from(window.start)
         .is_some_and(|bytes| bytes.starts_with(XRAY_SLED))
@@ -35,35 +35,37 @@ pub(crate) fn how(window: &Window<'_>, memory: &Memory<'_>, fentry: &Fentry) -> 
     }
 }
 
-/// Where `__fentry__` is found.
-pub(crate) struct Fentry {
-    address: Option<u64>,
+/// A function that may be another file's, known by its names.
+pub(crate) struct Callee {
+    addresses: Vec<u64>,
     /// The words that the loader fills in with its address, sorted.
     slots: Vec<u64>,
 }
 
-impl Fentry {
-    pub fn of(image: &Image, imports: &[Import]) -> Fentry {
-        let is_fentry = |name: &str| name.split('@').next() == Some("__fentry__");
-        let is_named = |import: &&Import| is_fentry(&import.name);
+impl Callee {
+    pub fn of(image: &Image, imports: &[Import], names: &[&str]) -> Callee {
+        let is_named = |import: &&Import| {
+            let name = import.name.split('@').next();
+            name.is_some_and(|name| names.contains(&name))
+        };
         let mut slots: Vec<u64> = imports
             .iter()
             .filter(is_named)
             .map(|import| import.slot)
             .collect();
         slots.sort_unstable();
-        Fentry {
-            address: image.symbol("__fentry__"),
+        Callee {
+            addresses: names.iter().filter_map(|name| image.symbol(name)).collect(),
             slots,
         }
     }
 
-    fn is_called_by(&self, call: &Instruction, memory: &Memory<'_>) -> bool {
+    pub fn is_called_by(&self, call: &Instruction, memory: &Memory<'_>) -> bool {
         match call.flow_control() {
             FlowControl::IndirectCall => self.is_slot_of(call),
             FlowControl::Call if call.op0_kind() == OpKind::NearBranch64 => {
                 let target = call.near_branch_target();
-                self.address == Some(target) || self.is_stub(target, memory)
+                self.addresses.contains(&target) || self.is_stub(target, memory)
             }
             _ => false,
         }

@@ -6,19 +6,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::Result;
 use gimli::UnwindContext;
 use nopal_beside::both;
-use nopal_symbols::{Function, Image, Kind as ImageKind, Source};
+use nopal_symbols::{Function, Image, Import, Kind as ImageKind, Source};
 
 use crate::code::{Code, Marks, Memory};
 use crate::exceptions::handled;
 use crate::frames::Frames;
-use crate::how::{self, Fentry};
+use crate::how::{self, Callee};
 use crate::loader::Loader;
 use crate::relocate::{Loops, relocate};
 use crate::sequences::sequences;
 use crate::sweep::{Flow, Input, Start, sweep};
 use crate::track::Judged;
 use crate::walks::{self, Frame};
-use crate::window::Window;
+use crate::window::{Displaced, Window};
 use crate::{JUMP, LONGEST_WINDOW, Reason, Site, special, tables};
 
 /// Below this many functions a second thread is not worth its start.
@@ -116,9 +116,12 @@ pub(crate) fn with<T>(
     })?;
     handled_code.sort_unstable_by_key(|code| code.start);
 
+    let profiles_itself = profiles_itself(image, &imports);
     let judge = Judge {
         image,
-        fentry: Fentry::of(image, &imports),
+        fentry: Callee::of(image, &imports, &["__fentry__"]),
+        profiler: profiles_itself
+            .then(|| Callee::of(image, &imports, &["mcount", "_mcount", "__fentry__"])),
         memory: &memory,
         code: &code,
         frames: &frames,
@@ -130,9 +133,20 @@ pub(crate) fn with<T>(
         resolvers: &loader.resolvers,
         handled_code: &handled_code,
         finds_frames,
-        walks_frames: AtomicBool::new(false),
+        // The hook reads its caller's link, in a program of which libc's file says nothing.
+        walks_frames: AtomicBool::new(profiles_itself),
     };
     work(&judge)
+}
+
+/// Whether the program was linked with -pg: its functions' calls are counted by the addresses that they return to.
+fn profiles_itself(image: &Image, imports: &[Import]) -> bool {
+    let mut names = imports
+        .iter()
+        .filter_map(|import| import.name.split('@').next());
+    let is_static = imports.iter().all(|import| import.name.is_empty());
+    names.any(|name| matches!(name, "__monstartup" | "monstartup"))
+        || is_static && image.symbol("__monstartup").is_some()
 }
 
 /// Functions, and what only .eh_frame knows: parts of functions, and others that symbols leave out.
@@ -157,7 +171,9 @@ fn starts(functions: &[Function], frames: &Frames<'_>) -> Vec<Start> {
 
 pub(crate) struct Judge<'a> {
     pub image: &'a Image,
-    fentry: Fentry,
+    fentry: Callee,
+    /// The hook by which the program counts its own calls.
+    profiler: Option<Callee>,
     memory: &'a Memory<'a>,
     pub code: &'a Code<'a>,
     pub frames: &'a Frames<'a>,
@@ -258,6 +274,9 @@ impl Judge<'_> {
             return Err(Reason::LoopsToStart);
         }
         self.refuse_touched(&window)?;
+        if self.profiles(&window) {
+            return Err(Reason::CallsProfiler);
+        }
         let rules = self
             .frames
             .rules(context, start, window.bytes.len() as u64)?;
@@ -274,6 +293,14 @@ impl Judge<'_> {
             walks_frames: frame.walked,
             entries_only: self.manners.entries_only.get(&start).copied(),
             body: relocate(&window, &rules, Loops::InBody)?,
+        })
+    }
+
+    /// Whether these instructions tell the program's own profiler where they are.
+    fn profiles(&self, window: &Window<'_>) -> bool {
+        self.profiler.as_ref().is_some_and(|profiler| {
+            let calls = |one: &Displaced| profiler.is_called_by(&one.instruction, self.memory);
+            window.instructions.iter().any(calls)
         })
     }
 
