@@ -113,7 +113,8 @@ fn children(places: &Places, program: &Path) -> Result<Row> {
     .note(note))
 }
 
-/// Attaching to threads that mostly sleep: the time of the command, and the longest gap that a thread sees.
+/// Attaching to threads that mostly sleep, and leaving them: the time of the command, and the longest gaps that a thread
+/// sees.
 fn sleepers(places: &Places, program: &Path) -> Result<Vec<Row>> {
     let mut child = Command::new(program)
         .args(["sleepers", THREADS])
@@ -130,7 +131,7 @@ fn sleepers(places: &Places, program: &Path) -> Result<Vec<Row>> {
         Ok(answer.parse::<f64>()? / 1e6)
     };
     gap()?;
-    let (mut times, mut gaps) = (Vec::new(), Vec::new());
+    let (mut times, mut gaps, mut last_gaps) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         remove(&places.trace())?;
         gap()?;
@@ -147,11 +148,14 @@ fn sleepers(places: &Places, program: &Path) -> Result<Vec<Row>> {
         times.push(start.elapsed().as_secs_f64() * 1e3);
         gaps.push(gap()?);
         tool.end()?;
+        last_gaps.push(gap()?);
     }
     let what = format!("attach to {THREADS} threads that sleep");
     let pause = format!("{what}: longest gap of another thread");
+    let last_pause = format!("leave {THREADS} threads that sleep: longest gap of another thread");
     Ok(vec![
         Row::new(what, "ms", times.into_iter().collect()).bound(Bound::AtMost(2000.0)),
         Row::new(pause, "ms", gaps.into_iter().collect()).bound(Bound::AtMost(200.0)),
+        Row::new(last_pause, "ms", last_gaps.into_iter().collect()).bound(Bound::AtMost(200.0)),
     ])
 }

@@ -28,12 +28,13 @@
 //! # What a stop does to a program
 //!
 //! Interrupting a thread wakes it from interruptible sleep inside the kernel. The kernel repeats most system calls by
-//! itself; those that it would fail with `EINTR` are made to repeat too, with their timeout starting over (see
+//! itself; those that it would fail with `EINTR` are made to repeat too, and end in time if they are stopped again (see
 //! [`Stopped`]). A `write` or `read` of many bytes that has transferred some of them returns that count, as after
 //! `SIGSTOP` and `SIGCONT`.
 
 mod blocked;
 mod call;
+mod deadline;
 mod ending;
 mod executed;
 mod information;

@@ -25,10 +25,15 @@ impl Stopped {
         place: impl Fn(u64) -> Option<u64>,
     ) -> Result<Vec<usize>> {
         let memory = Memory::open(self.pid())?;
+        // Most threads of a crowd wait at the same place.
+        let mut known = (0, false);
         let mut remain = Vec::new();
         for thread in self.threads_mut() {
             let mut registers = thread.registers()?;
-            let calls = in_system_call(&memory, &registers);
+            if known.0 != registers.rip {
+                known = (registers.rip, follows_call(&memory, registers.rip));
+            }
+            let calls = is_in_system_call(&registers) && known.1;
             let Some(window) = enclosing(windows, registers.rip, calls) else {
                 continue;
             };
@@ -106,8 +111,8 @@ fn enclosing(windows: &[Range<u64>], address: u64, calls: bool) -> Option<usize>
 }
 
 /// `orig_rax` is negative where the kernel was entered otherwise.
-fn in_system_call(memory: &Memory, registers: &Registers) -> bool {
-    registers.orig_rax as i64 >= 0 && follows_call(memory, registers.rip)
+fn is_in_system_call(registers: &Registers) -> bool {
+    registers.orig_rax as i64 >= 0
 }
 
 fn follows_call(memory: &Memory, address: u64) -> bool {

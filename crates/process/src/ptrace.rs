@@ -76,6 +76,32 @@ pub(crate) fn set_registers(tid: i32, registers: &Registers) -> Result<()> {
     unsafe { request(libc::PTRACE_SETREGS, tid, 0, &raw const *registers as usize) }
 }
 
+/// What a thread would find about its last debug exception. The kernel keeps all its bits until there is one.
+const DEBUG_STATUS: usize = std::mem::offset_of!(libc::user, u_debugreg) + 6 * 8;
+
+pub(crate) fn debug_status(tid: i32) -> Result<u64> {
+    let mut status = 0u64;
+    // SAFETY: the kernel stores one word. libc's function would return it, and could not tell it from an error.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_ptrace,
+            libc::PTRACE_PEEKUSER,
+            tid,
+            DEBUG_STATUS,
+            &raw mut status,
+        )
+    };
+    if result == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(status)
+}
+
+pub(crate) fn set_debug_status(tid: i32, status: u64) -> Result<()> {
+    // SAFETY: the kernel takes a number.
+    unsafe { request(libc::PTRACE_POKEUSER, tid, DEBUG_STATUS, status as usize) }
+}
+
 const NT_X86_XSTATE: usize = 0x202;
 
 pub(crate) fn extended_state(tid: i32) -> Result<Vec<u8>> {

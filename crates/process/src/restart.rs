@@ -3,18 +3,20 @@
 use anyhow::Result;
 
 use crate::blocked::blocked;
+use crate::deadline::Limit;
 use crate::way_back::WayBack;
 use crate::{Memory, Registers, Thread, find_system_call_gadget};
 
 /// The kernel's own word for "fail with `EINTR` if a handler runs, else repeat". Programs never see it.
 const ERESTARTNOHAND: i64 = 514;
 
-const SYS_IO_PGETEVENTS: i64 = 333;
+pub(crate) const SYS_IO_PGETEVENTS: i64 = 333;
 
 /// These give `EINTR` whenever a signal is pending, whether or not a handler runs for it: those of signal(7) which fail
 /// after `SIGCONT`, those on sockets with a timeout, and those that could not say which time was left, because that is
-/// in memory which may not be written. `close` is not among them: it has closed.
-const NEVER_REPEATED: [i64; 25] = [
+/// in memory which may not be written. `close` is not among them: it has closed. `io_pgetevents` is repeated by the
+/// kernel, but from the beginning.
+const NEVER_REPEATED: [i64; 29] = [
     libc::SYS_accept,
     libc::SYS_accept4,
     libc::SYS_connect,
@@ -25,7 +27,9 @@ const NEVER_REPEATED: [i64; 25] = [
     SYS_IO_PGETEVENTS,
     libc::SYS_io_uring_enter,
     libc::SYS_ppoll,
+    libc::SYS_preadv2,
     libc::SYS_pselect6,
+    libc::SYS_pwritev2,
     libc::SYS_read,
     libc::SYS_readv,
     libc::SYS_recvfrom,
@@ -35,42 +39,69 @@ const NEVER_REPEATED: [i64; 25] = [
     libc::SYS_select,
     libc::SYS_semop,
     libc::SYS_semtimedop,
+    libc::SYS_sendfile,
     libc::SYS_sendmmsg,
     libc::SYS_sendmsg,
     libc::SYS_sendto,
+    libc::SYS_splice,
     libc::SYS_write,
     libc::SYS_writev,
 ];
 
 /// For an interrupted thread: if its system call failed because of that alone, leaves it to the kernel to repeat it,
 /// just as the kernel does with others: unless a handler runs first, in which case the program gets its `EINTR` after
-/// all.
+/// all. The time of the wait goes on: when it is over, the call returns what it returns then.
 ///
 /// `orig_rax` is the number only if the kernel was entered by a system call and no handler has run since.
 pub(crate) fn wind_back(thread: &mut Thread) -> Result<()> {
     let mut registers = thread.registers()?;
-    if has_submitted(&registers) && is_after_system_call(thread, &registers) {
-        return wait_on(thread, &registers);
+    let submitted = has_submitted(&registers);
+    let failed = submitted || waits_again(&registers) || was_cut_short(&registers);
+    if !failed || !is_after_system_call(thread, &registers) {
+        return Ok(());
     }
+    let limit = Limit::of(thread, &registers);
+    match limit.filter(Limit::is_over) {
+        // What it says is true.
+        Some(_) if registers.rax as i64 >= 0 => return Ok(()),
+        Some(limit) => registers.rax = limit.result as u64,
+        None => {
+            if let Some(limit) = limit {
+                limit.leave_in(thread, &mut registers);
+            }
+            if submitted {
+                return wait_on(thread, &registers);
+            }
+            registers.rax = -ERESTARTNOHAND as u64;
+        }
+    }
+    thread.set_registers(&registers)
+}
+
+fn waits_again(registers: &Registers) -> bool {
+    let failures = [-i64::from(libc::EINTR), -ERESTARTNOHAND];
     let number = registers.orig_rax as i64;
-    let failed = registers.rax as i64 == -i64::from(libc::EINTR);
-    if failed && NEVER_REPEATED.contains(&number) && is_after_system_call(thread, &registers) {
-        registers.rax = -ERESTARTNOHAND as u64;
-        thread.set_registers(&registers)?;
-    }
-    Ok(())
+    NEVER_REPEATED.contains(&number) && failures.contains(&(registers.rax as i64))
+}
+
+/// Whether an `io_uring_enter` that had only to wait says that something is there, perhaps less than was waited for. If
+/// it is as much, the same call returns at once.
+fn was_cut_short(registers: &Registers) -> bool {
+    waits_for_ring(registers) && registers.rsi as u32 == 0 && registers.rax == 0
+}
+
+fn waits_for_ring(registers: &Registers) -> bool {
+    const GET_EVENTS: u64 = 1;
+    registers.orig_rax as i64 == libc::SYS_io_uring_enter
+        && registers.rdx as u32 > 0
+        && registers.r10 & GET_EVENTS != 0
 }
 
 /// Whether an `io_uring_enter` has submitted all that it was to submit, and was to wait then: an interruption ends the
 /// wait, and the call returns the number.
 fn has_submitted(registers: &Registers) -> bool {
-    const GET_EVENTS: u64 = 1;
     let submitted = registers.rax as u32;
-    registers.orig_rax as i64 == libc::SYS_io_uring_enter
-        && submitted > 0
-        && registers.rax == u64::from(registers.rsi as u32)
-        && registers.rdx as u32 > 0
-        && registers.r10 & GET_EVENTS != 0
+    waits_for_ring(registers) && submitted > 0 && registers.rax == u64::from(registers.rsi as u32)
 }
 
 /// Lets the thread wait in a call that submits nothing more, from which it goes on as from its own. The call returns at

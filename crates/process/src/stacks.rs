@@ -9,6 +9,9 @@ use crate::{Mapping, Memory, Pages, Position, Stopped, maps};
 /// Read at a time.
 const PIECE: usize = 256 << 10;
 
+/// As much is read as fast as it is seen which pages there are.
+const FEW_BYTES: u64 = 8 << 10;
+
 /// To see that a page is not there takes so much less than to read it.
 const WITHOUT_PAGES: u64 = 64;
 
@@ -143,10 +146,9 @@ fn union(parts: impl Iterator<Item = Range<u64>>) -> Vec<Range<u64>> {
 fn without(whole: Range<u64>, parts: &[Range<u64>]) -> Vec<Range<u64>> {
     let mut rest = Vec::new();
     let mut at = whole.start;
-    let within = parts
-        .iter()
-        .filter(|part| part.start < whole.end && part.end > whole.start);
-    for part in within {
+    let first = parts.partition_point(|part| part.end <= whole.start);
+    let within = parts[first..].iter();
+    for part in within.take_while(|part| part.start < whole.end) {
         rest.push(at..part.start);
         at = part.end;
     }
@@ -177,7 +179,11 @@ impl Reader<'_> {
     /// Reads at most about `most` bytes of a part; returns how many.
     fn read(&mut self, part: Range<u64>, most: u64) -> Result<u64> {
         let mut done = 0;
-        for run in self.pages.present(part)? {
+        let runs = match part.end - part.start {
+            0..=FEW_BYTES if most == u64::MAX => vec![part],
+            _ => self.pages.present(part)?,
+        };
+        for run in runs {
             for start in run.clone().step_by(PIECE) {
                 let bytes = (run.end - start).min(PIECE as u64);
                 if done + bytes > most {

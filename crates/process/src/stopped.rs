@@ -21,8 +21,8 @@ use crate::{Ending, Event, Options, Stop, StopError, Thread};
 ///
 /// System calls that are woken by the stop are repeated afterwards: most by the kernel, `poll` and `nanosleep` with the
 /// time that is left. `epoll_wait`, `sigtimedwait`, `semtimedop`, `io_getevents` and calls on sockets with a timeout
-/// would fail with `EINTR`; they are made to be repeated, too, but their timeouts start over; so does `pselect` if its
-/// timeout is constant.
+/// would fail with `EINTR`; they are made to be repeated, too. Their timeouts start over, but from the first stop on the
+/// end of such a wait is known, and the first stop behind it ends the wait; but not that of a `pselect` or `splice`.
 #[derive(Debug)]
 pub struct Stopped {
     pid: i32,
@@ -30,12 +30,17 @@ pub struct Stopped {
     late: Vec<Thread>,
     /// A first thread that ended while we were stopping it: it remains traced until its process ends.
     first: Option<Thread>,
+    /// Those that a signal for the process, or that of a child which ends, is sent to.
+    sent_signals: HashSet<i32>,
     /// It stood still before, and is to stand still afterwards: see [`Stopped::with_only`].
     stays: bool,
 }
 
 /// How many times longer a thread is waited for that does not sleep.
 const FOR_A_PROCESSOR: u32 = 5;
+
+/// How many threads are looked at to find one that can be made to call the kernel.
+const ENOUGH_TO_CHOOSE_FROM: usize = 64;
 
 /// What a look at the list of threads showed, besides those that are held.
 #[derive(Default)]
@@ -51,13 +56,7 @@ impl Stopped {
     /// [`StopError`]s.
     pub fn stop(pid: i32, patience: Duration) -> Result<Stopped> {
         let begun = Instant::now();
-        let mut stopped = Stopped {
-            pid,
-            threads: Vec::new(),
-            late: Vec::new(),
-            first: None,
-            stays: false,
-        };
+        let mut stopped = Stopped::nothing(pid);
         let mut known = HashSet::new();
         let reaper = Reaper::start();
         let mut pause = Pause::default();
@@ -84,7 +83,7 @@ impl Stopped {
             pause.rest();
         }
         // One that stood still may have been killed since: by SIGKILL, or by another's `execve`.
-        let gone = |thread: &Thread| thread.registers().is_err();
+        let gone = |thread: &Thread| !thread.is_held();
         if stopped.threads.iter().any(gone) || stopped.threads.is_empty() && stopped.late.is_empty()
         {
             let error = if alive(pid) {
@@ -97,15 +96,61 @@ impl Stopped {
         Ok(stopped)
     }
 
-    /// A process with one thread, which stands still already, as after `execve`. [`Stopped::let_go`] gives it back.
-    pub fn with_only(thread: Thread) -> Stopped {
+    /// Stops one thread only, which can then be made to call the kernel: see [`Stopped::keep_one`]. Where there is one,
+    /// it is one that no signals are sent to, and whose call would not fail. Where none stops, all are stopped.
+    pub fn stop_one(pid: i32, patience: Duration) -> Result<Stopped> {
+        let mut threads = threads(pid).map_err(|_| StopError::Ended)?;
+        threads.drain(..threads.len().saturating_sub(ENOUGH_TO_CHOOSE_FROM));
+        threads.sort_by_cached_key(|&tid| {
+            let sent_signals = is_sent_signals(pid, tid);
+            (sent_signals, may_fail(pid, tid))
+        });
+        for tid in threads {
+            // One that neither runs nor can be woken would remain traced.
+            let state = thread_status(pid, tid).map(|status| status.state);
+            if !matches!(state, Ok('R' | 'S')) {
+                continue;
+            }
+            let Some(thread) = seize(pid, tid)? else {
+                continue;
+            };
+            thread.interrupt()?;
+            let mut stopped = Stopped::nothing(pid);
+            stopped.late.push(thread);
+            let begun = Instant::now();
+            let mut pause = Pause::default();
+            while stopped.threads.is_empty() && !stopped.late.is_empty() {
+                if begun.elapsed() >= patience {
+                    break;
+                }
+                stopped.gather(&mut HashSet::new())?;
+                pause.rest();
+            }
+            if !stopped.threads.is_empty() {
+                return Ok(stopped);
+            }
+        }
+        Stopped::stop(pid, patience)
+    }
+
+    fn nothing(pid: i32) -> Stopped {
         Stopped {
-            pid: thread.pid(),
-            threads: vec![thread],
+            pid,
+            threads: Vec::new(),
             late: Vec::new(),
             first: None,
-            stays: true,
+            sent_signals: HashSet::new(),
+            stays: false,
         }
+    }
+
+    /// A process with one thread, which stands still already, as after `execve`. [`Stopped::let_go`] gives it back.
+    pub fn with_only(thread: Thread) -> Stopped {
+        let pid = thread.pid();
+        let mut stopped = Stopped::nothing(pid);
+        stopped.threads.push(thread);
+        stopped.stays = true;
+        stopped
     }
 
     /// Lets go those threads that went on before. The one that did not stands still as it did.
@@ -139,18 +184,15 @@ impl Stopped {
         if found.new {
             let mut late = std::mem::take(&mut self.late);
             late.sort_by_cached_key(|thread| {
-                let may_fail = may_fail(thread.pid(), thread.tid());
-                (self.is_sent_signals(thread), !may_fail)
+                let (pid, tid) = (thread.pid(), thread.tid());
+                let sent_signals = is_sent_signals(pid, tid);
+                self.sent_signals.extend(sent_signals.then_some(tid));
+                (sent_signals, !may_fail(pid, tid))
             });
             self.late = late;
             self.late.iter().try_for_each(Thread::interrupt)?;
         }
         Ok(found)
-    }
-
-    /// Whether a signal for the process, or that of a child which ends, is sent to this of its threads.
-    fn is_sent_signals(&self, thread: &Thread) -> bool {
-        thread.tid() == self.pid || has_children(thread.pid(), thread.tid())
     }
 
     /// Whether all that do not stop are parents of children in the same memory, which do.
@@ -253,7 +295,7 @@ impl Stopped {
         let threads = self.threads.iter().enumerate();
         let (kept, _) = threads
             .filter(|(_, thread)| thread.pid() == self.pid)
-            .min_by_key(|(_, thread)| self.is_sent_signals(thread))?;
+            .min_by_key(|(_, thread)| self.sent_signals.contains(&thread.tid()))?;
         self.threads.swap(0, kept);
         for thread in self.threads.split_off(1) {
             self.late.extend(thread.detach().err());
@@ -276,7 +318,7 @@ impl Stopped {
         threads.sort_by_cached_key(|thread| {
             let is_first = thread.tid() == self.pid;
             (
-                !self.is_sent_signals(thread),
+                !self.sent_signals.contains(&thread.tid()),
                 is_wound_back(thread),
                 !is_first,
             )
@@ -295,6 +337,11 @@ impl Drop for Stopped {
     fn drop(&mut self) {
         self.release();
     }
+}
+
+/// Whether a signal for the process, or that of a child which ends, is sent to this of its threads.
+fn is_sent_signals(pid: i32, tid: i32) -> bool {
+    tid == pid || has_children(pid, tid)
 }
 
 /// `None`: the thread has ended.

@@ -1,3 +1,4 @@
+use std::cell::Cell;
 use std::io;
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
@@ -42,6 +43,8 @@ pub struct Thread {
     detached: bool,
     /// Where on the thread's stack a frame may be that leads it back, until it runs on.
     pub(crate) place: Option<u64>,
+    /// What it stands still with, once that has been asked for.
+    known: Cell<Option<Registers>>,
     options: Options,
     /// ptrace obeys only the OS thread that seized: not `Send`.
     local: PhantomData<*mut ()>,
@@ -68,6 +71,7 @@ impl Thread {
             ended: None,
             detached: false,
             place: None,
+            known: Cell::new(None),
             options,
             local: PhantomData,
         })
@@ -214,6 +218,7 @@ impl Thread {
 
     /// A thread that is killed at this moment goes on, too: the next wait tells its end.
     pub(crate) fn restart(&mut self, how: libc::c_uint, signal: i32) -> Result<()> {
+        self.known.set(None);
         if self.stop.take().is_none() {
             bail!("thread {} does not stand still", self.tid);
         }
@@ -256,11 +261,30 @@ impl Thread {
     }
 
     pub fn registers(&self) -> Result<Registers> {
-        ptrace::registers(self.tid).context("cannot read registers")
+        if let Some(known) = self.known.get() {
+            return Ok(known);
+        }
+        let registers = ptrace::registers(self.tid).context("cannot read registers")?;
+        self.known.set(self.stop.map(|_| registers));
+        Ok(registers)
+    }
+
+    /// Whether it still stands still: it may have been killed.
+    pub(crate) fn is_held(&self) -> bool {
+        ptrace::registers(self.tid).is_ok()
     }
 
     pub fn set_registers(&mut self, registers: &Registers) -> Result<()> {
+        self.known.set(None);
         ptrace::set_registers(self.tid, registers).context("cannot write registers")
+    }
+
+    pub(crate) fn debug_status(&self) -> Result<u64> {
+        ptrace::debug_status(self.tid).context("cannot read the debug status")
+    }
+
+    pub(crate) fn set_debug_status(&self, status: u64) -> Result<()> {
+        ptrace::set_debug_status(self.tid, status).context("cannot write the debug status")
     }
 
     /// Vector and floating point registers, as one opaque piece.

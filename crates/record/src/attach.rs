@@ -30,14 +30,14 @@ pub fn refuse_what_cannot_be(process: i32) -> Result<()> {
         "process {process} is traced by nopal already: `nopal ctl {process}` controls that, `nopal detach {process}` ends it"
     );
     let left = left_in(process);
-    nopal_process::examine(process)?;
+    let examined = nopal_process::examine(process)?;
     take_out(&left?)?;
     let mut threads = nopal_process::threads(process)?.into_iter();
     let strict = |thread| {
         nopal_process::thread_status(process, thread).is_ok_and(|status| status.seccomp == STRICT)
     };
     ensure!(
-        !threads.any(strict),
+        !(examined.filtered && threads.any(strict)),
         "a thread is under strict seccomp, where the clock may not be read: nobody can record the process"
     );
     ensure!(
@@ -156,7 +156,7 @@ fn stop_where_libc_is(process: i32) -> Result<Stopped> {
         control_block::thread_slot(&memory, thread.fs_base()?, number)
     };
     for _ in 1..ATTEMPTS {
-        let mut stopped = Stopped::stop(process, PATIENCE)?;
+        let mut stopped = Stopped::stop_one(process, PATIENCE)?;
         if stopped
             .keep_one()
             .is_none_or(|thread| is_there(thread).is_ok())
@@ -166,7 +166,7 @@ fn stop_where_libc_is(process: i32) -> Result<Stopped> {
         drop(stopped);
         std::thread::sleep(Duration::from_millis(1));
     }
-    Stopped::stop(process, PATIENCE)
+    Stopped::stop_one(process, PATIENCE)
 }
 
 fn insert(traced: &mut Traced, changes: Vec<Change>, workshop: &mut Workshop) -> Result<()> {

@@ -4,9 +4,10 @@ use crate::traced::Places;
 use anyhow::{Context, Result};
 use nopal_agent::{CONTEXT_BYTES, CONTEXTS, Immediates, ProcessHead, THREADS, thread_place};
 use nopal_process::{Memory, Stopped};
-use std::collections::HashSet;
 use std::mem::offset_of;
 use std::ops::Range;
+
+const PAGE: usize = 4096;
 
 /// Offset from a thread pointer of the thread id; both are one thread's. Refuses a control block of another kind than
 /// glibc's and musl's.
@@ -73,7 +74,10 @@ pub fn note_threads(stopped: &Stopped, memory: &Memory, places: &Places) -> Resu
     let contexts = memory.read_word(head(offset_of!(ProcessHead, contexts)))?;
     // Which its events find to be nobody's, and then make it one of its own.
     let context = contexts + ((CONTEXTS - 1) * CONTEXT_BYTES) as u64;
-    let (mut strange, mut taken) = (Vec::new(), HashSet::from([0]));
+    let mut strange = Vec::new();
+    // Pointers, and behind them the contexts of those who have them.
+    let mut table = vec![0u64; 2 * THREADS];
+    let mut noted = 0;
     for thread in stopped.threads() {
         // The child of a vfork has its parent's control block.
         if thread.pid() != stopped.pid() {
@@ -90,17 +94,24 @@ pub fn note_threads(stopped: &Stopped, memory: &Memory, places: &Places) -> Resu
             continue;
         }
         let mut free = (0..THREADS).map(|step| (thread_place(pointer) + step) % THREADS);
-        let place = free.find(|place| taken.len() <= CONTEXTS && taken.insert(*place));
-        if let Some(place) = place {
-            let at = threads + (place * 8) as u64;
-            memory.write(at + (THREADS * 8) as u64, &context.to_le_bytes())?;
-            memory.write(at, &pointer.to_le_bytes())?;
+        // The first place stays free.
+        let place = free.find(|place| *place != 0 && table[*place] == 0);
+        if let Some(place) = place.filter(|_| noted < CONTEXTS) {
+            table[place] = pointer;
+            table[THREADS + place] = context;
+            noted += 1;
         }
     }
-    let noted = (taken.len() - 1) as u32;
+    let page = PAGE / 8;
+    for (at, words) in (threads..).step_by(PAGE).zip(table.chunks(page)) {
+        if words.iter().any(|word| *word != 0) {
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            memory.write(at, &bytes)?;
+        }
+    }
     memory.write(
         head(offset_of!(ProcessHead, threads_noted)),
-        &noted.to_le_bytes(),
+        &(noted as u32).to_le_bytes(),
     )?;
     Ok(strange)
 }

@@ -10,7 +10,8 @@ use crate::text::traps;
 use crate::traced::under_new_filter;
 use anyhow::Result;
 use nopal_agent::STACK_PART_BYTES;
-use nopal_process::{Event, Mapping, Memory, Pages, Stopped};
+use nopal_process::{Event, Mapping, Memory, Pages, Stopped, Thread};
+use std::collections::HashSet;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -93,14 +94,18 @@ fn unwinding(
     let mut stacks = Vec::new();
     for thread in stopped.threads() {
         let registers = thread.registers()?;
-        let mut stack = maps.iter().map(|map| map.start..map.end);
-        let Some(stack) = stack.find(|map| map.contains(&registers.rsp)) else {
+        let stack = maps.partition_point(|map| map.end <= registers.rsp);
+        let stack = maps.get(stack).map(|map| map.start..map.end);
+        let Some(stack) = stack.filter(|map| map.contains(&registers.rsp)) else {
             continue;
         };
         let mut unwinders = journal.unwinders.iter();
         let within = unwinders.any(|unwinder| unwinder.contains(&registers.rip));
         let waits = registers.orig_rax as i64 >= 0 && is_after_system_call(memory, registers.rip);
-        let holds = |words: &[(u64, u64)]| words.iter().any(|(at, _)| stack.contains(at));
+        let holds = |words: &[(u64, u64)]| {
+            let first = words.partition_point(|(at, _)| *at < stack.start);
+            words.get(first).is_some_and(|(at, _)| stack.contains(at))
+        };
         let unwinds = (within || holds(&called)) && (careful || !waits);
         if unwinds && holds(found) {
             stacks.push(stack);
@@ -136,7 +141,8 @@ pub fn run_out(journal: &Journal, stopped: &mut Stopped, waiting: &[i32]) -> Res
         }
         all_out &= out;
     }
-    let is_held = |thread: &i32| stopped.threads().iter().any(|held| held.tid() == *thread);
+    let held: HashSet<i32> = stopped.threads().iter().map(Thread::tid).collect();
+    let is_held = |thread: &i32| held.contains(thread);
     let none_came = !any_ran || nopal_process::threads(process)?.iter().all(is_held);
     Ok(all_out && none_came)
 }
