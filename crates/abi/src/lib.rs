@@ -1,13 +1,18 @@
 //! The layout that the runtime (C), the tool and the trace files share: `runtime/core/abi.h`, for Rust.
 //!
-//! Names are those of the header without `NOPAL_`. `tests/header.rs` compares every constant, size and offset.
+//! Names are those of the header without `NOPAL_`. `tests/header.rs` compares every constant, size and offset. What records
+//! mean is told once, by [`Word`] and [`Cursor`].
 
 mod chunk;
+mod cursor;
 mod record;
 mod region;
+mod word;
 
 pub use chunk::*;
+pub use cursor::*;
 pub use record::*;
 pub use region::*;
+pub use word::*;
 
 pub const ABI_VERSION: u32 = 1;

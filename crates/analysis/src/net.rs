@@ -4,10 +4,8 @@
 //! exit. So in each thread every clock is set back by all that recording has taken before it. Of one call, `within`
 //! is taken right behind the entry's clock, and the rest right behind the exit's.
 
-use nopal_abi as abi;
-use nopal_trace::{Cost, Packet, record_words};
-
-use crate::calls::{clock_after, kind_of};
+use nopal_abi::{KIND_EXTENDED, KIND_ONLY, KIND_ONLY_ARGS, Word};
+use nopal_trace::{Cost, Packet};
 
 const PARTS: u64 = 1000;
 
@@ -42,18 +40,17 @@ impl Net {
         let begin = self.passed(self.clock);
         let mut words = words.to_vec();
         let mut at = 0;
-        while let Some(&word) = words.get(at) {
-            let length = record_words(word, &words[at + 1..]);
-            let kind = kind_of(word);
-            let whole = words.get_mut(at + 1);
-            match whole.filter(|_| kind == abi::KIND_EXTENDED) {
-                Some(whole) => {
-                    *whole = self.passed(*whole);
-                    words[at] = with_clock(word, self.net);
-                }
-                None => words[at] = with_clock(word, self.passed(clock_after(self.clock, word))),
+        while let Some((first, rest)) = words.get_mut(at..).and_then(<[u64]>::split_first_mut) {
+            let word = Word(*first);
+            let Some(length) = word.words(rest) else {
+                break;
+            };
+            match rest.first_mut().filter(|_| word.kind() == KIND_EXTENDED) {
+                Some(whole) => *whole = self.passed(*whole),
+                None => drop(self.passed(word.clock_after(self.clock))),
             }
-            self.taken = self.taken.saturating_add(self.cost_of(kind));
+            *first = word.with_clock(self.net).0;
+            self.taken = self.taken.saturating_add(self.cost_of(word));
             at += length;
         }
         (words, begin)
@@ -67,26 +64,15 @@ impl Net {
     }
 
     /// What is taken behind the clock of a record.
-    fn cost_of(&self, kind: u32) -> u64 {
+    fn cost_of(&self, word: Word) -> u64 {
         let Cost { call, within } = self.cost;
-        match kind {
-            abi::KIND_ONLY | abi::KIND_ONLY_ARGS => call,
-            abi::KIND_ENTRY
-            | abi::KIND_ENTRY_ARGS
-            | abi::KIND_TAIL
-            | abi::KIND_TAIL_ARGS
-            | abi::KIND_PENDING_ARGS => within,
-            abi::KIND_EXIT
-            | abi::KIND_EXIT_RESULT
-            | abi::KIND_UNWIND
-            | abi::KIND_PENDING_RESULT => call - within,
+        match word.kind() {
+            KIND_ONLY | KIND_ONLY_ARGS => call,
+            _ if word.is_exit() => call - within,
+            _ if word.has_site() => within,
             _ => 0,
         }
     }
-}
-
-fn with_clock(word: u64, clock: u64) -> u64 {
-    word >> 32 << 32 | clock & 0xffff_ffff
 }
 
 #[cfg(test)]
@@ -94,6 +80,7 @@ mod tests {
     use super::*;
     use crate::drive::Drive;
     use crate::report;
+    use nopal_abi::KIND_ENTRY;
     use nopal_trace::synthetic::Recorder;
     use nopal_trace::{Note, Session, Trace, Writer};
 
@@ -175,7 +162,7 @@ mod tests {
 
     #[test]
     fn clocks_never_go_back() {
-        let entry = |clock: u64| u64::from(abi::KIND_ENTRY) << 32 | clock;
+        let entry = |clock| Word::new(KIND_ENTRY, 0, 0, clock).0;
         let mut net = Net::new(COST);
         let (words, begin) = net.set_back(&[100, 101, 102, 103].map(entry), 100);
         assert_eq!(begin, 100);

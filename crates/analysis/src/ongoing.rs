@@ -212,15 +212,11 @@ mod tests {
 
     fn word(clock: u64, kind: u32, site: u32, depth: u64) -> u64 {
         let slot = 0x7000_u64 - depth * 0x40;
-        u64::from(clock as u32)
-            | u64::from(kind) << 32
-            | u64::from(site) << 36
-            | (slot >> 4 & 0xff) << 56
+        abi::Word::new(kind, site, slot, clock).0
     }
 
     fn resync(clock: u64, reason: u32) -> [u64; 6] {
-        let first = u64::from(abi::KIND_EXTENDED) << 32 | u64::from(abi::EVENT_RESYNC) << 36;
-        [first | clock, clock, 0x7008, 0, 0, u64::from(reason)]
+        abi::Resync::new(clock, 0x7008, 0, (0, 0), reason).words()
     }
 
     fn told() -> Ongoing {

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use nopal_abi::Cursor;
 use nopal_trace::{Packet, ThreadInfo};
 
 use crate::calls::{Machine, Sink};
@@ -20,7 +21,7 @@ pub trait Teller: Sink {
 pub struct Telling<'a, T> {
     packets: std::vec::IntoIter<Packet<'a>>,
     packet: Option<Packet<'a>>,
-    rest: &'a [u64],
+    records: Cursor<'a>,
     machine: Machine,
     teller: T,
     ended: bool,
@@ -31,7 +32,7 @@ impl<'a, T: Teller> Telling<'a, T> {
         Telling {
             packets: packets.collect::<Vec<_>>().into_iter(),
             packet: None,
-            rest: &[],
+            records: Cursor::default(),
             machine: Machine::default(),
             teller,
             ended: false,
@@ -48,9 +49,9 @@ impl<T: Teller> Iterator for Telling<'_, T> {
                 return Some(moment);
             }
             if T::RUNS {
-                self.machine.run(&mut self.rest, &mut self.teller);
+                self.machine.run(&mut self.records, &mut self.teller);
             }
-            if self.machine.step(&mut self.rest, &mut self.teller) {
+            if self.machine.step(&mut self.records, &mut self.teller) {
                 continue;
             }
             if let Some(read) = self.packet.take() {
@@ -58,7 +59,7 @@ impl<T: Teller> Iterator for Telling<'_, T> {
             }
             self.packet = self.packets.next();
             match &self.packet {
-                Some(packet) => self.rest = self.machine.begin_packet(packet, &mut self.teller),
+                Some(packet) => self.records = self.machine.begin_packet(packet, &mut self.teller),
                 None if self.ended => return None,
                 None => {
                     self.ended = true;

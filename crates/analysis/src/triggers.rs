@@ -412,13 +412,12 @@ mod tests {
 
     fn word(clock: u64, kind: u32, site: u32, depth: u64) -> u64 {
         let slot = 0x7000_u64 - depth * 0x40;
-        clock | u64::from(kind) << 32 | u64::from(site) << 36 | (slot >> 4 & 0xff) << 56
+        abi::Word::new(kind, site, slot, clock).0
     }
 
     fn resync(clock: u64) -> Vec<u64> {
-        let first = u64::from(abi::KIND_EXTENDED) << 32 | u64::from(abi::EVENT_RESYNC) << 36;
-        let reason = u64::from(abi::RESYNC_CHUNK);
-        vec![first | clock, clock, 0x7008, 0, 0, reason]
+        let resync = abi::Resync::new(clock, 0x7008, 0, (0, 0), abi::RESYNC_CHUNK);
+        resync.words().to_vec()
     }
 
     /// The counter runs at half a gigahertz.
@@ -541,10 +540,7 @@ mod tests {
             file: "x.c".into(),
             line: 1,
         });
-        let record = |clock: u64, len: u64| {
-            let first = u64::from(abi::KIND_EXTENDED) << 32 | u64::from(event) << 36;
-            [first | clock, clock, len]
-        };
+        let record = |clock: u64, len: u64| [abi::Word::extended(event, clock).0, clock, len];
         hear(
             &mut triggers,
             1000,

@@ -266,7 +266,7 @@ fn look<'a>(
     if header.clock_begin > header.clock_end {
         return Err("a packet that ends before it begins");
     }
-    if first_clock(&words[HEADER_WORDS..]).is_some_and(|clock| clock != header.clock_begin) {
+    if Resync::clock_of(&words[HEADER_WORDS..]).is_some_and(|clock| clock != header.clock_begin) {
         return Err("a packet whose first clock is not its header's");
     }
     if previous.is_some_and(|previous| header.clock_begin < previous.clock_begin) {
@@ -293,12 +293,4 @@ fn look<'a>(
         flaw,
     };
     Ok((checked, &words[HEADER_WORDS..content]))
-}
-
-/// The clock of the RESYNC that a packet begins with.
-fn first_clock(records: &[u64]) -> Option<u64> {
-    let &[first, clock, ..] = records else {
-        return None;
-    };
-    (kind(first) == KIND_EXTENDED && event(first) == EVENT_RESYNC).then_some(clock)
 }

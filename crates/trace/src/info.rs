@@ -2,9 +2,9 @@
 
 use crate::note::Note;
 use crate::packet::Packet;
-use crate::records::Event;
 use crate::system::{SystemEvent, SystemRecord};
 use crate::trace::{PacketId, Stream, Trace};
+use nopal_abi::Event;
 use std::iter;
 use std::path::PathBuf;
 

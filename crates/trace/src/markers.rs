@@ -1,6 +1,5 @@
 //! Markers: events whose fields a note describes.
 
-use crate::layout::*;
 use crate::note::Note;
 use nopal_abi::*;
 use serde::{Deserialize, Serialize};
@@ -176,19 +175,6 @@ fn is_event_of(event: u32, fields: &[Field]) -> bool {
     which >= EVENT_DEFINED && fields.len() < 200 && event == event_number(which, fields)
 }
 
-/// Words that follow the clock of the extended record that begins with `word`; `rest` is what follows, from the clock
-/// on. None of an event that tells otherwise, or where the record does not tell yet.
-pub fn payload_words(word: u64, rest: &[u64]) -> Option<usize> {
-    match event(word) >> EVENT_WORDS_SHIFT {
-        0 => None,
-        EVENT_VARIABLE => match *rest.get(1)? as u32 {
-            0 => None,
-            words => Some(words as usize),
-        },
-        words => Some(words as usize - 1),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -270,11 +256,11 @@ mod tests {
     fn a_record_tells_how_long_it_is() {
         let fixed = event_number(40, &[field(FieldKind::Double), field(FieldKind::Double)]);
         let variable = event_number(41, &[field(FieldKind::Text)]);
-        let first = |event: u32| u64::from(KIND_EXTENDED) << 32 | u64::from(event) << 36;
-        assert_eq!(payload_words(first(fixed), &[1]), Some(2));
-        assert_eq!(payload_words(first(event_number(42, &[])), &[]), Some(0));
-        assert_eq!(payload_words(first(variable), &[0, 5, 0]), Some(5));
-        assert_eq!(payload_words(first(variable), &[0, 0, 0]), None);
-        assert_eq!(payload_words(first(EVENT_RESYNC), &[1]), None);
+        let words = |event, rest: &[u64]| Word::extended(event, 0).payload_words(rest);
+        assert_eq!(words(fixed, &[1]), Some(2));
+        assert_eq!(words(event_number(42, &[]), &[]), Some(0));
+        assert_eq!(words(variable, &[0, 5, 0]), Some(5));
+        assert_eq!(words(variable, &[0, 0, 0]), None);
+        assert_eq!(words(EVENT_RESYNC, &[1]), None);
     }
 }

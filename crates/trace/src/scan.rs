@@ -4,8 +4,7 @@
 //! records of known kinds whose clocks never go back.
 
 use crate::checksum::{Sum, has_instruction};
-use crate::layout::*;
-use crate::markers::{Markers, payload_words};
+use crate::markers::Markers;
 use crate::occurrences::Occurrences;
 use crate::taken::State;
 use nopal_abi::*;
@@ -25,18 +24,6 @@ pub struct Content {
     /// Of the words, as they are when the scan has done with them.
     pub sum: Sum,
 }
-
-/// A bit for each kind of event that has one word.
-const PLAIN: u32 = {
-    let (mut plain, mut kind) = (0, 0);
-    while kind < WORDS.len() {
-        if WORDS[kind] == 1 && kind != KIND_HOLE as usize {
-            plain |= 1 << kind;
-        }
-        kind += 1;
-    }
-    plain
-};
 
 /// A record that its thread may yet complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,9 +103,8 @@ impl Scan<'_> {
     fn run<const SUMS: bool>(&mut self, occurrences: &mut Occurrences) -> Result<(), Unfinished> {
         self.plain::<SUMS>(occurrences);
         while let Some(&word) = self.words.get(self.position) {
-            let length = usize::from(WORDS[kind(word) as usize]);
             let begin = self.position;
-            self.rare(word, length, occurrences)?;
+            self.rare(Word(word), occurrences)?;
             let with = |sum: Sum, word: &u64| sum.word::<SUMS>(*word);
             let passed = &self.words[begin..self.position];
             self.content.sum = passed.iter().fold(self.content.sum, with);
@@ -130,20 +116,20 @@ impl Scan<'_> {
     /// Passes over plain events of one word, which nearly all records are.
     fn plain<const SUMS: bool>(&mut self, occurrences: &mut Occurrences) {
         let clock = self.content.end;
-        let mut low = clock & LOW;
+        let mut low = clock as u32;
         let mut damage = 0;
         let mut passed = 0;
         let mut sum = self.content.sum;
         for word in &mut self.words[self.position..] {
-            if PLAIN >> kind(*word) & 1 == 0 {
+            if !Word(*word).is_plain() {
                 break;
             }
             // The upper half of the clock is the same in all of them.
-            if *word & LOW < low {
-                *word = with_clock(*word, low);
+            if Word(*word).low_clock() < low {
+                *word = Word(*word).with_clock(low.into()).0;
                 damage += 1;
             }
-            low = *word & LOW;
+            low = Word(*word).low_clock();
             occurrences.insert(*word);
             // Beside the scan it takes no time; alone, it would take that of a copy.
             sum = sum.word::<SUMS>(*word);
@@ -153,38 +139,39 @@ impl Scan<'_> {
         self.content.events += passed as u64;
         self.content.damage += damage;
         self.content.sum = sum;
-        self.content.end = clock & !LOW | low;
+        self.content.end += u64::from(low - clock as u32);
     }
 
     /// A record that is not a plain event of one word.
     #[inline(never)]
-    fn rare(
-        &mut self,
-        word: u64,
-        length: usize,
-        occurrences: &mut Occurrences,
-    ) -> Result<(), Unfinished> {
-        match kind(word) {
-            _ if !is_written(word) => return self.unwritten(),
+    fn rare(&mut self, word: Word, occurrences: &mut Occurrences) -> Result<(), Unfinished> {
+        match word.kind() {
+            _ if !word.is_written() => return self.unwritten(),
             KIND_HOLE => {
                 self.retime(word);
                 self.content.holes += 1;
                 self.position += 1;
             }
-            KIND_EXTENDED if event(word) == EVENT_RESYNC => return self.resync(),
+            KIND_EXTENDED if word.is_resync() => return self.resync(),
             KIND_EXTENDED => return self.defined(word, occurrences),
-            _ if length == 0 || self.words.len() - self.position < length => {
-                if self.known.state == State::Growing {
-                    return Err(Unfinished);
-                }
-                self.cut();
-            }
-            KIND_PENDING_ARGS | KIND_PENDING_RESULT if self.known.state != State::Settled => {
-                return Err(Unfinished);
-            }
-            _ => {
+            _ => return self.entry_or_exit(word, occurrences),
+        }
+        Ok(())
+    }
+
+    fn entry_or_exit(
+        &mut self,
+        word: Word,
+        occurrences: &mut Occurrences,
+    ) -> Result<(), Unfinished> {
+        let left = self.words.len() - self.position;
+        match word.words(&[]).filter(|length| *length <= left) {
+            None if self.known.state == State::Growing => return Err(Unfinished),
+            None => self.cut(),
+            _ if word.is_pending() && self.known.state != State::Settled => return Err(Unfinished),
+            Some(length) => {
                 self.retime(word);
-                occurrences.insert(word);
+                occurrences.insert(word.0);
                 self.content.events += 1;
                 self.position += length;
             }
@@ -192,14 +179,11 @@ impl Scan<'_> {
         Ok(())
     }
 
-    fn retime(&mut self, word: u64) {
-        let now = full_clock(self.content.end, word);
-        if now < self.content.end {
-            self.words[self.position] = with_clock(word, self.content.end);
-            self.content.damage += 1;
-        } else {
-            self.content.end = now;
-        }
+    fn retime(&mut self, word: Word) {
+        self.content.end = word.clock_after(self.content.end);
+        let retimed = word.with_clock(self.content.end);
+        self.words[self.position] = retimed.0;
+        self.content.damage += u64::from(retimed != word);
     }
 
     fn resync(&mut self) -> Result<(), Unfinished> {
@@ -231,11 +215,11 @@ impl Scan<'_> {
     }
 
     /// A record of an event that a note defines. Its clock is stored last, and its length before all else that follows.
-    fn defined(&mut self, word: u64, occurrences: &mut Occurrences) -> Result<(), Unfinished> {
+    fn defined(&mut self, word: Word, occurrences: &mut Occurrences) -> Result<(), Unfinished> {
         let record = &self.words[self.position..];
         let clock = record.get(1).copied().unwrap_or(0);
-        let length = payload_words(word, &record[1..]);
-        let may_be_begun = length.is_some() || event(word) >> EVENT_WORDS_SHIFT == EVENT_VARIABLE;
+        let length = word.payload_words(&record[1..]);
+        let may_be_begun = length.is_some() || word.event() >> EVENT_WORDS_SHIFT == EVENT_VARIABLE;
         if clock == 0 && may_be_begun && self.known.state != State::Settled {
             return Err(Unfinished);
         }
@@ -253,14 +237,14 @@ impl Scan<'_> {
             self.cut();
             return Ok(());
         };
-        let marker = self.markers.get(event(word));
+        let marker = self.markers.get(word.event());
         let makes_sense = marker.is_some_and(|marker| marker.values(payload).is_some());
-        let is_possible =
-            same_low_half(word, clock) && (self.content.end..self.known.future).contains(&clock);
+        let is_possible = word.low_clock() == clock as u32
+            && (self.content.end..self.known.future).contains(&clock);
         if makes_sense && is_possible {
             self.content.end = clock;
             self.content.events += 1;
-            occurrences.insert(word);
+            occurrences.insert(word.0);
             self.position += 2 + words;
         } else {
             if clock != 0 {
@@ -274,7 +258,7 @@ impl Scan<'_> {
     /// Words that were reserved and not written, or the end.
     fn unwritten(&mut self) -> Result<(), Unfinished> {
         let rest = &self.words[self.position..];
-        match rest.iter().position(|&word| is_written(word)) {
+        match rest.iter().position(|&word| Word(word).is_written()) {
             _ if self.known.state != State::Settled && self.is_reserved(rest) => Err(Unfinished),
             Some(length) => {
                 self.fill(self.position + length);
@@ -292,7 +276,7 @@ impl Scan<'_> {
     }
 
     fn fill(&mut self, end: usize) {
-        let hole = hole(self.content.end);
+        let hole = Word::hole(self.content.end).0;
         self.words[self.position..end].fill(hole);
         self.content.holes += (end - self.position) as u64;
         self.position = end;
@@ -318,12 +302,8 @@ pub fn first_clock(words: &[u64], future: u64) -> Option<u64> {
 
 /// The clock of a RESYNC record, when `record` is a whole one.
 fn resync_clock(record: &[u64], future: u64) -> Option<u64> {
-    let &[first, clock, ..] = record else {
-        return None;
-    };
-    let is_resync = kind(first) == KIND_EXTENDED && event(first) == EVENT_RESYNC;
-    let is_possible = clock != 0 && clock < future && same_low_half(first, clock);
-    (is_resync && is_possible).then_some(clock)
+    let fits = Word(*record.first()?).low_clock();
+    Resync::clock_of(record).filter(|clock| *clock != 0 && *clock < future && *clock as u32 == fits)
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! The system's events: what the kernel tells of its processors. They stand in streams of their own, one a processor.
 
-use crate::layout::*;
 use nopal_abi::*;
 use std::collections::HashMap;
 
@@ -220,7 +219,7 @@ impl SystemRecord {
             }
             SystemEvent::Lost { .. } => 0,
         };
-        words[begin] = u64::from(KIND_EXTENDED) << 32 | u64::from(event) << 36 | self.clock & LOW;
+        words[begin] = Word::extended(event, self.clock).0;
     }
 
     /// What an extended record of a processor's packet means: its event's number, and all behind its clock.
@@ -345,9 +344,9 @@ mod tests {
             record.push(&mut words);
             assert!(words.len() <= MOST_WORDS);
             assert_eq!(words[0] as u32, 0x5678_9abc);
-            let number = (words[0] >> 36) as u32;
+            let number = Word(words[0]).event();
             assert_eq!(
-                crate::payload_words(words[0], &words[1..]),
+                Word(words[0]).payload_words(&words[1..]),
                 Some(words.len() - 2)
             );
             let decoded = SystemRecord::decode(words[1], number, &words[2..]);

@@ -55,19 +55,8 @@ impl Taken {
     /// Puts a RESYNC before the rest, where words are that have been taken.
     pub(crate) fn resume(self, records: &mut [u64], header: &ChunkHeader) {
         if let (Some(clock), Some(record)) = (self.clock(), records.first_chunk_mut()) {
-            *record = resync(clock, header);
+            let of = (header.process, header.thread);
+            *record = Resync::new(clock, 0, 0, of, RESYNC_PART).words();
         }
     }
-}
-
-fn resync(clock: u64, header: &ChunkHeader) -> [u64; RESYNC_WORDS] {
-    let kind_and_event = KIND_EXTENDED | EVENT_RESYNC << 4;
-    [
-        with_clock(u64::from(kind_and_event) << 32, clock),
-        clock,
-        0,
-        0,
-        u64::from(header.process) | u64::from(header.thread) << 32,
-        u64::from(RESYNC_PART),
-    ]
 }

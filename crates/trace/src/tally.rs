@@ -1,6 +1,5 @@
 //! How often each site occurs in a trace, and which sites are kept out of it.
 
-use crate::layout::*;
 use nopal_abi::*;
 
 /// Calls of a site.
@@ -90,14 +89,14 @@ impl Tally {
     /// together; returns how many words these are, and how many events were left out.
     pub fn pass(&mut self, words: &mut [u64], begin: u64) -> (usize, u64) {
         let (mut from, mut to, mut left_out, mut clock) = (0, 0, 0, begin);
-        while let Some(&word) = words.get(from) {
-            let length = record_words(word, &words[from + 1..]);
-            let end = (from + length).min(words.len());
-            let event = is_event(word);
-            let site = site(word) as usize;
-            clock = match (kind(word), words.get(from + 1)) {
+        while let Some((&word, rest)) = words[from..].split_first() {
+            let word = Word(word);
+            let end = from + word.words(rest).unwrap_or(1).min(rest.len() + 1);
+            let event = word.has_site();
+            let site = word.site() as usize;
+            clock = match (word.kind(), rest.first()) {
                 (KIND_EXTENDED, Some(whole)) => *whole,
-                _ => full_clock(clock, word),
+                _ => word.clock_after(clock),
             };
             let silent = || {
                 self.silent
@@ -119,20 +118,16 @@ impl Tally {
     }
 
     #[inline(always)]
-    fn count(&mut self, word: u64, site: usize) {
+    fn count(&mut self, word: Word, site: usize) {
         if self.calls.len() <= site {
             self.calls.resize(site + 1, Calls::default());
         }
         let calls = &mut self.calls[site];
-        match kind(word) {
-            KIND_EXIT | KIND_EXIT_RESULT | KIND_UNWIND | KIND_PENDING_RESULT => calls.exits += 1,
-            _ => calls.entries += 1,
+        match word.is_exit() {
+            true => calls.exits += 1,
+            false => calls.entries += 1,
         }
     }
-}
-
-fn is_event(word: u64) -> bool {
-    !matches!(kind(word), KIND_NONE | KIND_HOLE | KIND_EXTENDED)
 }
 
 #[cfg(test)]
@@ -140,7 +135,7 @@ mod tests {
     use super::*;
 
     fn word(clock: u64, kind: u32, which: u32) -> u64 {
-        with_clock(u64::from(kind) << 32 | u64::from(which) << 36, clock)
+        Word::new(kind, which, 0, clock).0
     }
 
     #[test]
@@ -169,7 +164,7 @@ mod tests {
         let event = 4 << EVENT_WORDS_SHIFT | EVENT_DEFINED;
         let looks_like_one = word(9, KIND_ENTRY, 5);
         let mut words = [
-            [word(8, KIND_EXTENDED, event), 8].as_slice(),
+            [Word::extended(event, 8).0, 8].as_slice(),
             &[looks_like_one; 3],
         ]
         .concat();

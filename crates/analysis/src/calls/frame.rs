@@ -1,16 +1,6 @@
 //! A call that has begun, and who is told of it.
 
-use super::words::site_of;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Style {
-    /// An exit follows.
-    Wrapped = 0,
-    /// Entered by a jump: ends with the wrapped frame of the same slot.
-    Tail = 1,
-    /// No exit follows.
-    Only = 2,
-}
+use nopal_abi::{Style, site_of, tag_of};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
@@ -99,8 +89,8 @@ impl Frame {
         self.marks & ((1 << STYLE_SHIFT) - 1)
     }
 
-    pub fn tag(&self) -> u32 {
-        self.marks >> 20 & 0xff
+    pub fn tag(&self) -> u8 {
+        tag_of(self.marks)
     }
 }
 

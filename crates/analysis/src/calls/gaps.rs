@@ -6,7 +6,9 @@
 
 use std::collections::BTreeSet;
 
-use super::frame::{Ending, Frame, Sink, Style};
+use nopal_abi::Style;
+
+use super::frame::{Ending, Frame, Sink};
 use super::machine::Machine;
 use super::stacks::lose;
 

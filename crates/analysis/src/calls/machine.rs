@@ -1,15 +1,14 @@
 //! The state of one thread between two records.
 
-use nopal_abi as abi;
-use nopal_trace::{Packet, payload_words};
+use nopal_abi::{self as abi, Cursor, Event, Record, Style, key_of};
+use nopal_trace::Packet;
 
 use super::credit::Credit;
 use super::fibers::Fibers;
-use super::frame::{Ending, Frame, Sink, Style};
+use super::frame::{Ending, Frame, Sink};
 use super::gaps::Known;
 use super::stack::Stack;
 use super::stacks::below;
-use super::words::{clock_after, key_of, kind_of, take, take_words};
 
 /// Calls deeper than this are counted only.
 pub(super) const DEPTH_LIMIT: usize = 1 << 22;
@@ -60,36 +59,36 @@ impl Machine {
 
     /// Takes all records of a packet.
     pub fn packet<S: Sink>(&mut self, packet: &Packet, sink: &mut S) {
-        let rest = self.begin_packet(packet, sink);
-        self.words(rest, sink);
+        let records = self.begin_packet(packet, sink);
+        self.words(records, sink);
     }
 
     /// Takes records that come from no file. `lossy`: records before these are missing.
     pub fn records<S: Sink>(&mut self, words: &[u64], clock: u64, lossy: bool, sink: &mut S) {
         self.begin_words(words, clock, lossy, sink);
-        self.words(words, sink);
+        self.words(Cursor::new(words), sink);
     }
 
-    pub(super) fn words<S: Sink>(&mut self, mut rest: &[u64], sink: &mut S) {
+    pub(super) fn words<S: Sink>(&mut self, mut records: Cursor, sink: &mut S) {
         loop {
             if S::RUNS {
-                self.run(&mut rest, sink);
+                self.run(&mut records, sink);
             }
-            if !self.step(&mut rest, sink) {
+            if !self.step(&mut records, sink) {
                 break;
             }
         }
     }
 
-    /// The words of a packet, to be taken by steps.
-    pub fn begin_packet<'a, S: Sink>(&mut self, packet: &Packet<'a>, sink: &mut S) -> &'a [u64] {
+    /// The records of a packet, to be taken by steps.
+    pub fn begin_packet<'a, S: Sink>(&mut self, packet: &Packet<'a>, sink: &mut S) -> Cursor<'a> {
         self.begin_words(
             packet.words(),
             packet.clock_begin(),
             packet.is_behind_loss(),
             sink,
         );
-        packet.words()
+        Cursor::new(packet.words())
     }
 
     /// `lossy`: records before these are missing.
@@ -108,119 +107,86 @@ impl Machine {
         self.last_clock = self.last_clock.max(clock);
     }
 
-    /// Takes one record off the front of `rest`; false at the end, or where nothing more can be understood.
+    /// Takes one record; false at the end, or where nothing more can be understood.
     #[inline(always)]
-    pub fn step<S: Sink>(&mut self, rest: &mut &[u64], sink: &mut S) -> bool {
-        let Some(word) = take(rest) else {
+    pub fn step<S: Sink>(&mut self, records: &mut Cursor, sink: &mut S) -> bool {
+        let Some(record) = records.take(self.last_clock) else {
+            if !records.rest().is_empty() {
+                self.open_gap(sink);
+            }
             return false;
         };
-        match kind_of(word) {
-            abi::KIND_ENTRY => {
-                let clock = self.tick(word);
-                self.enter(key_of(word), Style::Wrapped, clock, None, sink);
+        let clock = record.clock;
+        match record.event {
+            Event::Entry {
+                site,
+                tag,
+                style: Style::Wrapped,
+                arguments: None,
+            } => {
+                self.tick(clock);
+                self.enter(key_of(site, tag), Style::Wrapped, clock, None, sink);
             }
-            abi::KIND_EXIT => {
-                let clock = self.tick(word);
-                self.exit(
-                    key_of(word),
-                    Ending {
-                        clock,
-                        result: None,
-                        unwound: false,
-                    },
-                    sink,
-                );
+            Event::Exit {
+                site,
+                tag,
+                result: None,
+                unwound: false,
+            } => {
+                self.tick(clock);
+                let ending = Ending {
+                    clock,
+                    result: None,
+                    unwound: false,
+                };
+                self.exit(key_of(site, tag), ending, sink);
             }
-            _ => {
-                let is_understood = self.rare(word, rest, sink);
-                if !is_understood {
-                    self.open_gap(sink);
-                }
-                return is_understood;
-            }
+            _ => self.rare(record, sink),
         }
         true
     }
 
-    fn rare<S: Sink>(&mut self, word: u64, rest: &mut &[u64], sink: &mut S) -> bool {
-        let style = match kind_of(word) {
-            abi::KIND_TAIL | abi::KIND_TAIL_ARGS => Style::Tail,
-            abi::KIND_ONLY | abi::KIND_ONLY_ARGS => Style::Only,
-            _ => Style::Wrapped,
-        };
-        match kind_of(word) {
-            abi::KIND_TAIL | abi::KIND_ONLY => {
-                let clock = self.tick(word);
-                self.enter(key_of(word), style, clock, None, sink);
+    fn rare<S: Sink>(&mut self, record: Record, sink: &mut S) {
+        let clock = record.clock;
+        match record.event {
+            Event::Entry {
+                site,
+                tag,
+                style,
+                arguments,
+            } => {
+                self.tick(clock);
+                let key = key_of(site, tag);
+                self.enter(key, style, clock, arguments.copied(), sink);
             }
-            abi::KIND_ENTRY_ARGS | abi::KIND_TAIL_ARGS | abi::KIND_ONLY_ARGS => {
-                let Some(arguments) = take_words(rest) else {
-                    return false;
+            Event::Exit {
+                site,
+                tag,
+                result,
+                unwound,
+            } => {
+                self.tick(clock);
+                let ending = Ending {
+                    clock,
+                    result,
+                    unwound,
                 };
-                let clock = self.tick(word);
-                self.enter(key_of(word), style, clock, Some(arguments), sink);
+                self.exit(key_of(site, tag), ending, sink);
             }
-            abi::KIND_PENDING_ARGS => {
-                if take_words::<{ abi::ARGUMENTS }>(rest).is_none() {
-                    return false;
-                }
-                let clock = self.tick(word);
-                self.enter(key_of(word), style, clock, None, sink);
-            }
-            kind @ (abi::KIND_EXIT_RESULT | abi::KIND_PENDING_RESULT) => {
-                let Some(result) = take(rest) else {
-                    return false;
-                };
-                let result = (kind == abi::KIND_EXIT_RESULT).then_some(result);
-                let clock = self.tick(word);
-                self.exit(
-                    key_of(word),
-                    Ending {
-                        clock,
-                        result,
-                        unwound: false,
-                    },
-                    sink,
-                );
-            }
-            abi::KIND_UNWIND => {
-                let clock = self.tick(word);
-                self.exit(
-                    key_of(word),
-                    Ending {
-                        clock,
-                        result: None,
-                        unwound: true,
-                    },
-                    sink,
-                );
-            }
-            abi::KIND_HOLE => {
+            Event::Hole => {
                 self.open_gap(sink);
                 self.known.astray = true;
-                self.last_clock = clock_after(self.last_clock, word);
+                self.last_clock = clock;
             }
-            abi::KIND_EXTENDED if key_of(word) == abi::EVENT_RESYNC => {
-                return self.resync(rest, sink);
-            }
-            abi::KIND_EXTENDED => return self.mark(word, rest, sink),
-            _ => return false,
+            Event::Resync { slot, reason, .. } => self.resync(clock, slot, reason, sink),
+            Event::Marker { event, payload } => self.mark(clock, event, payload, sink),
         }
-        true
     }
 
     /// A marker is passed where the thread is, which after a jump is not in the frames below the place it came to.
-    fn mark<S: Sink>(&mut self, word: u64, rest: &mut &[u64], sink: &mut S) -> bool {
-        let Some(words) = payload_words(word, rest) else {
-            return false;
-        };
-        let Some((payload, after)) = rest.get(1..).and_then(|all| all.split_at_checked(words))
-        else {
-            return false;
-        };
-        self.last_clock = self.last_clock.max(rest[0]);
-        *rest = after;
-        self.close_gap(self.last_clock, sink);
+    fn mark<S: Sink>(&mut self, clock: u64, event: u32, payload: &[u64], sink: &mut S) {
+        self.last_clock = clock;
+        self.close_gap(clock, sink);
         let alive = match self.arrival {
             Some(arrival) if arrival.elsewhere => {
                 let left = |frame: &&Frame| frame.slot < arrival.slot;
@@ -228,45 +194,33 @@ impl Machine {
             }
             _ => self.frames.len(),
         };
-        sink.mark(
-            self.last_clock,
-            key_of(word),
-            payload,
-            &self.frames[..alive],
-        );
-        true
+        sink.mark(clock, event, payload, &self.frames[..alive]);
     }
 
-    fn resync<S: Sink>(&mut self, rest: &mut &[u64], sink: &mut S) -> bool {
-        const WORDS: usize = abi::RESYNC_BYTES / 8 - 1;
-        let Some([clock, slot, _stack, _who, reason]) = take_words::<WORDS>(rest) else {
-            return false;
-        };
-        self.last_clock = self.last_clock.max(clock);
-        self.close_gap(self.last_clock, sink);
-        if reason as u32 == abi::RESYNC_PART {
-            return true;
+    fn resync<S: Sink>(&mut self, clock: u64, slot: u64, reason: u32, sink: &mut S) {
+        self.last_clock = clock;
+        self.close_gap(clock, sink);
+        if reason == abi::RESYNC_PART {
+            return;
         }
-        let elsewhere = matches!(reason as u32, abi::RESYNC_STACK | abi::RESYNC_JUMP);
+        let elsewhere = matches!(reason, abi::RESYNC_STACK | abi::RESYNC_JUMP);
         let before = self.arrival.is_some_and(|arrival| arrival.elsewhere);
         self.find_place(elsewhere, sink);
         if elsewhere {
-            self.known.elsewhere(self.last_clock);
+            self.known.elsewhere(clock);
         }
         self.cursor = slot >> 4;
         self.arrival = Some(Arrival {
             slot: slot >> 4,
             elsewhere: elsewhere || before,
         });
-        true
     }
 
     #[inline(always)]
-    fn tick(&mut self, word: u64) -> u64 {
-        self.last_clock = clock_after(self.last_clock, word);
+    fn tick(&mut self, clock: u64) {
+        self.last_clock = clock;
         self.before = self.event_clock;
-        self.event_clock = self.last_clock;
-        self.last_clock
+        self.event_clock = clock;
     }
 
     #[inline(always)]

@@ -25,13 +25,12 @@ mod machine;
 mod runs;
 mod stack;
 mod stacks;
-mod words;
 
 pub use arguments::Arguments;
-pub use frame::{Ending, Frame, Sink, Style};
+pub use frame::{Ending, Frame, Sink};
 pub use machine::Machine;
+pub use nopal_abi::Style;
 pub use runs::RUN;
-pub use words::{clock_after, kind_of, site_of, tag_of};
 
 #[cfg(test)]
 mod tests;

@@ -6,23 +6,22 @@
 
 use std::hint::select_unpredictable;
 
-use nopal_abi as abi;
+use nopal_abi::{Cursor, KIND_ENTRY, Style, Word, site_of};
 
-use super::frame::{Frame, Sink, Style};
+use super::frame::{Frame, Sink};
 use super::machine::{DEPTH_LIMIT, Machine, NEAR};
 use super::stack::GROUND;
 use super::stacks::{ABOUT, below};
-use super::words::{clock_after, key_of, kind_of, site_of};
 
 /// The longest run.
 pub const RUN: usize = 256;
 
 impl Machine {
-    /// Takes plain records off the front of `rest`.
-    pub fn run<S: Sink>(&mut self, rest: &mut &[u64], sink: &mut S) {
+    /// Takes plain records.
+    pub fn run<S: Sink>(&mut self, records: &mut Cursor, sink: &mut S) {
         while self.arrival.is_none() && self.beyond == 0 && !self.known.is_open() {
-            let taken = self.run_some(rest, sink);
-            *rest = rest.get(taken..).unwrap_or_default();
+            let taken = self.run_some(records.rest(), sink);
+            records.skip(taken);
             if taken < RUN {
                 break;
             }
@@ -34,7 +33,8 @@ impl Machine {
         let plain = words
             .iter()
             .take(RUN)
-            .take_while(|word| exit_of(**word) <= 1 && sink.is_plain(site_of(key_of(**word))))
+            .map(|word| Word(*word))
+            .take_while(|word| exit_of(*word) <= 1 && sink.is_plain(word.site()))
             .count();
         let words = &words[..plain];
         let mut depth = self.frames.len();
@@ -42,15 +42,15 @@ impl Machine {
             return 0;
         }
         let frames = self.frames.with_room(words.len() + 1);
-        let mut clock = self.last_clock;
+        let (mut before, mut clock) = (0, self.last_clock);
         let mut cursor = self.cursor;
         let mut taken = 0;
         let first = depth;
-        for &word in words {
+        for word in words.iter().map(|word| Word(*word)) {
             let Some([under, top, next]) = frames.get_mut(depth..=depth + GROUND) else {
                 break;
             };
-            let (key, exit) = (key_of(word), exit_of(word));
+            let (key, exit) = (word.key(), exit_of(word));
             let is_exit = 0u64.wrapping_sub(exit);
             let grounded = u64::from(depth == 0);
             let ends = top.difference(key) | grounded;
@@ -58,7 +58,7 @@ impl Machine {
             if (ends & is_exit) | (nests & !is_exit & grounded.wrapping_sub(1)) != 0 {
                 break;
             }
-            clock = clock_after(clock, word);
+            (before, clock) = (clock, word.clock_after(clock));
             let caller = select_unpredictable(depth == 0, cursor.wrapping_add(ABOUT), top.slot);
             let slot = below(caller, key);
             let ticks = clock.wrapping_sub(top.clock);
@@ -76,8 +76,8 @@ impl Machine {
             self.known.estimate();
         }
         self.last_clock = clock;
-        if let Some(&[before, last]) = words[..taken].last_chunk() {
-            self.event_clock = clock - clock_after(0, last.wrapping_sub(before));
+        if taken > 1 {
+            self.event_clock = before;
         }
         if taken > 0 {
             self.before = std::mem::replace(&mut self.event_clock, clock);
@@ -91,7 +91,7 @@ impl Machine {
 /// Whether one of these is an entry under which there is nothing, with so many frames before the first.
 fn enters_ground(words: &[u64], mut depth: usize) -> bool {
     words.iter().any(|word| {
-        let exit = exit_of(*word) as usize;
+        let exit = exit_of(Word(*word)) as usize;
         let is_first = depth == 0 && exit == 0;
         depth = (depth + 1).wrapping_sub(2 * exit);
         is_first
@@ -100,6 +100,6 @@ fn enters_ground(words: &[u64], mut depth: usize) -> bool {
 
 /// 0 for a plain entry, 1 for a plain exit, else more.
 #[inline(always)]
-fn exit_of(word: u64) -> u64 {
-    u64::from(kind_of(word).wrapping_sub(abi::KIND_ENTRY))
+fn exit_of(word: Word) -> u64 {
+    u64::from(word.kind().wrapping_sub(KIND_ENTRY))
 }

@@ -2,7 +2,9 @@
 
 use std::ops::{Deref, DerefMut};
 
-use super::frame::{Frame, Style};
+use nopal_abi::Style;
+
+use super::frame::Frame;
 
 /// Frames that are nobody's, under the first: a run of plain calls needs not ask whether there are any. No exit ends
 /// them.

@@ -1,10 +1,11 @@
 //! Which stack an event is on, where the records leave more than one.
 
+use nopal_abi::{Style, tag_of};
+
 use super::fibers::{Fiber, Key};
-use super::frame::{Ending, Frame, Sink, Style};
+use super::frame::{Ending, Frame, Sink};
 use super::gaps::Known;
 use super::machine::{Arrival, Machine};
-use super::words::tag_of;
 
 /// A frame set aside is taken for the caller of an entry at most this many slots below it (16 MiB).
 const CALLER_DISTANCE: u64 = 1 << 20;

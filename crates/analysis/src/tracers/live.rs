@@ -413,18 +413,9 @@ mod tests {
 
     /// A record, behind a resync, which tells its whole clock.
     fn hear(listener: &mut Listener, thread: u32, clock: u64, kind: u32, site: u32, more: &[u64]) {
-        let resync = u64::from(abi::KIND_EXTENDED) << 32 | u64::from(abi::EVENT_RESYNC) << 36;
-        let low = clock & 0xffff_ffff;
-        let mut words = vec![
-            resync | low,
-            clock,
-            SLOT,
-            0,
-            0,
-            u64::from(abi::RESYNC_CHUNK),
-        ];
-        let tag = (SLOT >> 4 & 0xff) << 56;
-        words.push(low | u64::from(kind) << 32 | u64::from(site) << 36 | tag);
+        let resync = abi::Resync::new(clock, SLOT, 0, (0, 0), abi::RESYNC_CHUNK);
+        let mut words = resync.words().to_vec();
+        words.push(abi::Word::new(kind, site, SLOT, clock).0);
         words.extend_from_slice(more);
         listener.records(Heard {
             thread: key(thread),

@@ -9,7 +9,6 @@ use nopal_process::thread_alive;
 use nopal_system::News;
 use nopal_trace::{
     Chunk, Note, State, Succession, SystemEvent, SystemRecord, Taken, ThreadKey, Writer,
-    payload_words,
 };
 use std::collections::{HashMap, HashSet};
 use std::thread::JoinHandle;
@@ -518,29 +517,22 @@ fn owners(region: &Region) -> HashSet<ThreadKey> {
         .collect()
 }
 
-/// Calls, returns and markers in records that are not written out. Reads them as the writer does, and stops where they
-/// make no sense.
+/// Calls, returns and markers in records that are not written out. Passes over words that were not stored, and stops where
+/// records make no sense.
 fn count_events(records: &[u8]) -> u64 {
     let words = records.as_chunks::<8>().0.iter();
     let words: Vec<u64> = words.map(|word| u64::from_le_bytes(*word)).collect();
-    let mut rest = &words[..];
+    let mut records = Cursor::new(&words);
     let mut events = 0;
-    while let [word, behind @ ..] = rest {
-        let (counts, more) = match (word >> 32) as u32 & 15 {
-            KIND_ENTRY | KIND_EXIT | KIND_TAIL | KIND_ONLY | KIND_UNWIND => (1, 0),
-            KIND_ENTRY_ARGS | KIND_TAIL_ARGS | KIND_ONLY_ARGS | KIND_PENDING_ARGS => (1, ARGUMENTS),
-            KIND_EXIT_RESULT | KIND_PENDING_RESULT => (1, 1),
-            KIND_EXTENDED if (word >> 36) as u32 == EVENT_RESYNC => (0, RESYNC_BYTES / 8 - 1),
-            KIND_EXTENDED => match payload_words(*word, behind) {
-                Some(payload) => (1, 1 + payload),
-                None => break,
-            },
-            _ => (0, 0),
-        };
-        events += counts;
-        rest = behind.get(more..).unwrap_or_default();
+    loop {
+        match (records.take(0), records.rest()) {
+            (Some(record), _) => {
+                events += u64::from(!matches!(record.event, Event::Resync { .. } | Event::Hole));
+            }
+            (None, [word, ..]) if !Word(*word).is_written() => records.skip(1),
+            (None, _) => return events,
+        }
     }
-    events
 }
 
 #[cfg(test)]
@@ -552,7 +544,10 @@ mod tests {
     }
 
     fn first(kind: u32, number: u32) -> u64 {
-        u64::from(kind | number << 4) << 32
+        match kind {
+            KIND_EXTENDED => Word::extended(number, 0).0,
+            _ => Word::new(kind, number, 0, 0).0,
+        }
     }
 
     /// The header of a chunk is the process's own word.

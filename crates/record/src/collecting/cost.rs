@@ -7,7 +7,7 @@ use nopal_agent::{
     ProcessHead, Recorder, STACK_PART_BYTES, STACK_PARTS, THREADS_BYTES, Thunk,
 };
 use nopal_process::Memory;
-use nopal_trace::{Note, record_words};
+use nopal_trace::Note;
 use std::mem::offset_of;
 
 use crate::memory::control_block::thread_slot;
@@ -182,20 +182,18 @@ impl Model {
         };
         let mut durations = Vec::new();
         for chunk in all.chunks(words) {
-            let mut rest = &chunk[CHUNK_HEADER_BYTES / 8..];
+            let mut records = Cursor::new(&chunk[CHUNK_HEADER_BYTES / 8..]);
             let mut entry = None;
-            while let [word, behind @ ..] = rest {
-                let kind = (word >> 32) as u32 & 15;
-                let site = (word >> 36) as u32 & (SITE_LIMIT - 1);
-                match (kind, entry) {
-                    (KIND_NONE, _) => break,
-                    (KIND_ENTRY | KIND_ENTRY_ARGS, _) => entry = Some(*word as u32),
-                    (KIND_EXIT | KIND_EXIT_RESULT, Some(begin)) if site == of => {
-                        durations.push(u64::from((*word as u32).wrapping_sub(begin)));
+            let mut clock = 0;
+            while let Some(record) = records.take(clock) {
+                clock = record.clock;
+                match (record.event, entry) {
+                    (Event::Entry { .. }, _) => entry = Some(clock),
+                    (Event::Exit { site, .. }, Some(begin)) if site == of => {
+                        durations.push(clock - begin);
                     }
                     _ => {}
                 }
-                rest = rest.get(record_words(*word, behind)..).unwrap_or_default();
             }
         }
         durations

@@ -10,7 +10,7 @@ use crate::text::remove;
 use crate::text::traps::RISK;
 use crate::traced::{Traced, Workshop};
 use anyhow::{Context, Result, ensure};
-use nopal_abi::{CHUNK_BYTES, ChunkHeader, EVENT_RESYNC, KIND_EXTENDED, KIND_ONLY, RESYNC_CHUNK};
+use nopal_abi::{CHUNK_BYTES, ChunkHeader, KIND_ONLY, RESYNC_CHUNK, RESYNC_WORDS, Resync, Word};
 use nopal_analysis::tracers::Tracer;
 use nopal_analysis::triggers::Hits;
 use nopal_control::{
@@ -436,18 +436,14 @@ impl Engine for Session {
         let clock = counter();
         let mut chunk = [0u64; 2 * (size_of::<ChunkHeader>() / 8)];
         let records = size_of::<ChunkHeader>() / 8;
-        chunk[records..records + 6].copy_from_slice(&[
-            u64::from(KIND_EXTENDED | EVENT_RESYNC << 4) << 32 | clock & 0xffff_ffff,
-            clock,
-            0,
-            0,
-            u64::from(std::process::id()) | u64::from(thread) << 32,
-            u64::from(RESYNC_CHUNK),
-        ]);
-        chunk[records + 6] = u64::from(KIND_ONLY | number << 4) << 32 | clock & 0xffff_ffff;
+        let resync = Resync::new(clock, 0, 0, (std::process::id(), thread), RESYNC_CHUNK);
+        let entry = Word::new(KIND_ONLY, number, 0, clock);
+        let (first, rest) = chunk[records..].split_at_mut(RESYNC_WORDS);
+        first.copy_from_slice(&resync.words());
+        rest[0] = entry.0;
         let header = ChunkHeader {
             clock_begin: clock,
-            content_bits: (records as u64 + 7) * 64,
+            content_bits: ((records + RESYNC_WORDS + 1) * 64) as u64,
             process: std::process::id(),
             thread,
             thread_begin: clock,

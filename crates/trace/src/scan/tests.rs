@@ -5,18 +5,11 @@ use crate::note::Note;
 const BEGIN: u64 = 5 << 32 | 1000;
 
 fn word(clock: u64, kind: u32, site: u32) -> u64 {
-    with_clock(u64::from(kind) << 32 | u64::from(site) << 36, clock)
+    Word::new(kind, site, 0, clock).0
 }
 
 fn resync(clock: u64) -> [u64; RESYNC_WORDS] {
-    [
-        word(clock, KIND_EXTENDED, EVENT_RESYNC),
-        clock,
-        0x7000,
-        0x6000,
-        1,
-        1,
-    ]
+    Resync::new(clock, 0x7000, 0x6000, (1, 0), RESYNC_CHUNK).words()
 }
 
 /// A chunk's records: a RESYNC, `words`, and some room.
@@ -105,7 +98,7 @@ fn what_is_reserved_and_not_stored_is_waited_for_and_then_filled() {
         assert!(
             records[7..7 + words.len()]
                 .iter()
-                .all(|&word| word == hole(BEGIN + 7)),
+                .all(|&word| word == Word::hole(BEGIN + 7).0),
             "{words:?}"
         );
         assert_eq!(records[7 + words.len()], exit);
@@ -172,7 +165,7 @@ fn the_content_ends_with_the_last_record_that_is_written() {
 #[test]
 fn what_makes_no_sense_is_cut_off() {
     let entry = word(BEGIN + 7, KIND_ENTRY, 3);
-    let event = word(BEGIN + 8, KIND_EXTENDED, EVENT_RESYNC + 1);
+    let event = extended(BEGIN + 8, EVENT_RESYNC + 1);
     for nonsense in [word(BEGIN + 8, 13, 3), word(BEGIN + 8, KIND_NONE, 3), event] {
         let mut records = records(&[entry, nonsense, 0, entry]);
         let content = scan_all(&mut records, true).0.unwrap();
@@ -210,7 +203,7 @@ fn a_clock_never_goes_back() {
     );
     let content = scan_all(&mut records, true).0.unwrap();
     assert_eq!(records[7], word(BEGIN + 7, KIND_EXIT, 3));
-    assert_eq!(records[8..14], [hole(BEGIN + 7); 6]);
+    assert_eq!(records[8..14], [Word::hole(BEGIN + 7).0; 6]);
     assert_eq!(
         (content.events, content.holes, content.damage, content.end),
         (3, 6, 7, BEGIN + 8)
@@ -225,7 +218,7 @@ fn a_clock_is_not_of_the_future() {
         scan_all(&mut records, false).0.map(|content| content.end),
         Ok(BEGIN + 8)
     );
-    assert_eq!(records[6..12], [hole(BEGIN); 6]);
+    assert_eq!(records[6..12], [Word::hole(BEGIN).0; 6]);
 }
 
 #[test]
@@ -318,7 +311,7 @@ fn scan_markers(records: &[u64], settled: bool) -> (Result<Content, Unfinished>,
 }
 
 fn extended(clock: u64, event: u32) -> u64 {
-    clock & 0xffff_ffff | u64::from(KIND_EXTENDED | event << 4) << 32
+    Word::extended(event, clock).0
 }
 
 #[test]
@@ -362,7 +355,7 @@ fn a_marker_without_a_clock_may_yet_be_finished() {
         assert!(
             words[..record.len()]
                 .iter()
-                .all(|word| kind(*word) == KIND_HOLE)
+                .all(|word| Word(*word).kind() == KIND_HOLE)
         );
     }
 }

@@ -51,9 +51,7 @@ impl Recorder {
             self.resync(clock, slot, RESYNC_CLOCK);
             return self.record(clock, kind, site, slot, more);
         }
-        let (kind, site, tag) = (u64::from(kind), u64::from(site), slot >> 4 & 0xff);
-        self.words
-            .push(clock & 0xffff_ffff | kind << 32 | site << 36 | tag << 56);
+        self.words.push(Word::new(kind, site, slot, clock).0);
         self.words.extend_from_slice(more);
         self.clock = clock;
     }
@@ -133,17 +131,9 @@ impl Recorder {
     }
 
     fn push_resync(&mut self, clock: u64, slot: u64, reason: u32) {
-        let first =
-            clock & 0xffff_ffff | u64::from(KIND_EXTENDED) << 32 | u64::from(EVENT_RESYNC) << 36;
-        let identity = u64::from(self.header.process) | u64::from(self.header.thread) << 32;
-        self.words.extend_from_slice(&[
-            first,
-            clock,
-            slot,
-            self.stack,
-            identity,
-            u64::from(reason),
-        ]);
+        let of = (self.header.process, self.header.thread);
+        let resync = Resync::new(clock, slot, self.stack, of, reason);
+        self.words.extend_from_slice(&resync.words());
         self.clock = clock;
     }
 }

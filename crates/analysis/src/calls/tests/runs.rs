@@ -1,5 +1,6 @@
 //! Runs are nothing but steps.
 
+use nopal_abi::Cursor;
 use nopal_trace::synthetic::Random;
 
 use super::hostile::noise;
@@ -92,10 +93,10 @@ fn compare(words: &[u64], what: &str) -> usize {
     let (mut stepping, mut running) = (Machine::default(), Machine::default());
     let (mut steps, mut runs) = (Steps::default(), Runs::default());
     stepping.begin_words(words, 0, false, &mut steps);
-    let mut rest = words;
-    while stepping.step(&mut rest, &mut steps) {}
+    let mut records = Cursor::new(words);
+    while stepping.step(&mut records, &mut steps) {}
     running.begin_words(words, 0, false, &mut runs);
-    running.words(words, &mut runs);
+    running.words(Cursor::new(words), &mut runs);
     assert!(
         format!("{stepping:?}") == format!("{running:?}"),
         "{what}: another state"

@@ -12,8 +12,8 @@ pub struct Tape {
 
 impl Tape {
     pub fn event(&mut self, kind: u32, site: u32, slot: u64) -> &mut Tape {
-        let word = u64::from(self.clock as u32) | u64::from(kind) << 32 | u64::from(site) << 36;
-        self.words.push(word | (slot >> 4 & 0xff) << 56);
+        self.words
+            .push(abi::Word::new(kind, site, slot, self.clock).0);
         self
     }
 
@@ -34,10 +34,8 @@ impl Tape {
     }
 
     pub fn resync(&mut self, reason: u32, slot: u64) -> &mut Tape {
-        let first = u64::from(self.clock as u32) | u64::from(abi::KIND_EXTENDED) << 32;
-        let first = first | u64::from(abi::EVENT_RESYNC) << 36;
-        self.words
-            .extend([first, self.clock, slot, 0, 0, u64::from(reason)]);
+        let resync = abi::Resync::new(self.clock, slot, 0, (0, 0), reason);
+        self.words.extend(resync.words());
         self
     }
 
@@ -67,8 +65,8 @@ impl Tape {
 
 pub fn run<S: Sink>(machine: &mut Machine, words: &[u64], lossy: bool, sink: &mut S) {
     machine.begin_words(words, 0, lossy, sink);
-    let mut rest = words;
-    while machine.step(&mut rest, sink) {}
+    let mut records = abi::Cursor::new(words);
+    while machine.step(&mut records, sink) {}
 }
 
 /// `+site` at an entry, after a dot for each frame under it; `-site:ticks/self` at an end, `?site:least` for a call
