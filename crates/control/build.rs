@@ -34,18 +34,32 @@ fn main() {
     build.compile("nopal_control");
 
     let header = fs::read_to_string(core.join("control.h")).expect("the core's headers");
-    let out = Path::new(&env::var_os("OUT_DIR").expect("cargo names it")).join("commands.rs");
-    fs::write(out, constants(&header, "NOPAL_COMMAND_")).expect("cargo's folder can be written");
+    let modules = [
+        ("command", "NOPAL_COMMAND_"),
+        ("probe_part", "NOPAL_PROBE_"),
+        ("when_part", "NOPAL_WHEN_"),
+    ];
+    let modules = modules.map(|(name, prefix)| module(&header, name, prefix));
+    let out = Path::new(&env::var_os("OUT_DIR").expect("cargo names it")).join("grammar.rs");
+    fs::write(out, modules.concat()).expect("cargo's folder can be written");
 }
 
-/// The names of an enum in C that begin with `prefix`, without it, as constants in its order.
-fn constants(header: &str, prefix: &str) -> String {
+/// The names of an enum in C that begin with `prefix`, without it, as constants: each with its value, or else numbered.
+fn module(header: &str, module: &str, prefix: &str) -> String {
     let names = header.lines().filter_map(|line| {
         let (name, _) = line.trim().strip_prefix(prefix)?.split_once(',')?;
         Some(name)
     });
-    names
-        .enumerate()
-        .map(|(number, name)| format!("pub const {name}: u32 = {number};\n"))
-        .collect()
+    let constants = names.enumerate().map(|(number, name)| {
+        let (name, value) = name
+            .split_once(" = ")
+            .map_or((name, number.to_string()), |(name, value)| {
+                (name, value.to_owned())
+            });
+        format!("    pub const {name}: u32 = {value};\n")
+    });
+    format!(
+        "mod {module} {{\n{}}}\n",
+        constants.collect::<Vec<_>>().concat()
+    )
 }

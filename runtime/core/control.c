@@ -7,13 +7,13 @@
 
 /*
  * Small letters stand for themselves. Of the arguments, WHAT (places), IDS (numbers), ARGS (values that are fetched),
- * EVENT, COND and ACTION are one word or more, up to the next small word of the row; all others are one word. Of two
- * rows that a line matches, the first counts. A row holds its text, not its address: the core has no data
- * that must be relocated.
+ * EVENT, COND and ACTION are one word or more, up to the next small word of the row; all others are one word. A group
+ * in brackets may be left out; of [a|b], one is taken. Of two rows that a line matches, the first counts. A row holds
+ * its text, not its address: the core has no data that must be relocated.
  */
 struct row {
 	uint8_t command;        /* enum nopal_command */
-	char form[47];
+	char form[63];
 };
 
 static const struct row rows[] = {
@@ -37,18 +37,7 @@ static const struct row rows[] = {
 	{ NOPAL_COMMAND_PROBE_ON, "probe NAME on" },
 	{ NOPAL_COMMAND_PROBE_OFF, "probe NAME off" },
 	{ NOPAL_COMMAND_PROBE_REMOVE, "probe NAME remove" },
-	{ NOPAL_COMMAND_PROBE_RETURN_NAMED_FETCH, "probe return WHERE new NAME fetch ARGS" },
-	{ NOPAL_COMMAND_PROBE_RETURN_FETCH, "probe return WHERE fetch ARGS" },
-	{ NOPAL_COMMAND_PROBE_RETURN_NAMED, "probe return WHERE new NAME" },
-	{ NOPAL_COMMAND_PROBE_RETURN, "probe return WHERE" },
-	{ NOPAL_COMMAND_PROBE_BREAKPOINT_NAMED_FETCH, "probe breakpoint WHERE new NAME fetch ARGS" },
-	{ NOPAL_COMMAND_PROBE_BREAKPOINT_FETCH, "probe breakpoint WHERE fetch ARGS" },
-	{ NOPAL_COMMAND_PROBE_BREAKPOINT_NAMED, "probe breakpoint WHERE new NAME" },
-	{ NOPAL_COMMAND_PROBE_BREAKPOINT, "probe breakpoint WHERE" },
-	{ NOPAL_COMMAND_PROBE_NAMED_FETCH, "probe WHERE new NAME fetch ARGS" },
-	{ NOPAL_COMMAND_PROBE_FETCH, "probe WHERE fetch ARGS" },
-	{ NOPAL_COMMAND_PROBE_NAMED, "probe WHERE new NAME" },
-	{ NOPAL_COMMAND_PROBE, "probe WHERE" },
+	{ NOPAL_COMMAND_PROBE, "probe [return|breakpoint] WHERE [new NAME] [fetch ARGS]" },
 	{ NOPAL_COMMAND_SECTION_NEW, "section FROM TO new NAME" },
 	{ NOPAL_COMMAND_SECTION_REMOVE, "section NAME remove" },
 	{ NOPAL_COMMAND_TRACER_ON, "tracer NAME on" },
@@ -56,10 +45,7 @@ static const struct row rows[] = {
 	{ NOPAL_COMMAND_TRACER_RESET, "tracer NAME reset" },
 	{ NOPAL_COMMAND_THRESHOLD, "threshold NUMBER" },
 	{ NOPAL_COMMAND_LATENCY, "latency NAME" },
-	{ NOPAL_COMMAND_WHEN_NAMED, "when EVENT do ACTION new NAME" },
-	{ NOPAL_COMMAND_WHEN_IF_NAMED, "when EVENT if COND do ACTION new NAME" },
-	{ NOPAL_COMMAND_WHEN, "when EVENT do ACTION" },
-	{ NOPAL_COMMAND_WHEN_IF, "when EVENT if COND do ACTION" },
+	{ NOPAL_COMMAND_WHEN, "when EVENT [if COND] do ACTION [new NAME]" },
 	{ NOPAL_COMMAND_WHEN_REMOVE, "when NAME remove" },
 	{ NOPAL_COMMAND_SNAPSHOT, "snapshot" },
 };
@@ -76,7 +62,6 @@ static const struct row actions[] = {
 	{ NOPAL_COMMAND_DETACH, "detach" },
 };
 #define ACTIONS (sizeof actions / sizeof actions[0])
-_Static_assert(ACTIONS <= ROWS, "matches are kept for as many");
 
 const char *nopal_control_form(uint32_t row)
 {
@@ -177,12 +162,96 @@ static bool decimal(struct word word, uint32_t *value)
 	return fits;
 }
 
-/* ---- rows ---- */
+/* ---- forms ---- */
 
-static bool is_argument(struct word form)
+/*
+ * A form is read without its brackets, one choice of what is taken of its groups after the other. The first group
+ * changes last, and each is taken before it is left out, but where a small word follows it: that is what the row needs,
+ * and is told of first where neither is found.
+ */
+struct form {
+	const char *at;
+	uint32_t choice;                /* of the groups that are still to come */
+	uint32_t arguments;             /* passed so far, and alternatives of groups: taken or not */
+	uint32_t alternatives;
+	uint32_t present;               /* a bit for each alternative that is taken */
+};
+
+static bool is_argument(char first)
 {
-	return form.present && form.text[0] >= 'A' && form.text[0] <= 'Z';
+	return first >= 'A' && first <= 'Z';
 }
+
+static const char *behind(const char *text, char last)
+{
+	while (*text && *text != last)
+		text++;
+	return text + !!*text;
+}
+
+/* From its bracket on. */
+static uint32_t alternatives_of(const char *group)
+{
+	uint32_t count = 1;
+	for (; *group && *group != ']'; group++)
+		count += *group == '|';
+	return count;
+}
+
+/* Of the groups in a form, or in the rest of one. */
+static uint32_t choices_of(const char *form)
+{
+	uint32_t choices = 1;
+	for (; *form; form++)
+		if (*form == '[')
+			choices *= alternatives_of(form) + 1;
+	return choices;
+}
+
+/* At a bracket: goes on in the group, or behind it. */
+static void choose(struct form *form)
+{
+	uint32_t count = alternatives_of(form->at);
+	const char *rest = behind(form->at, ']');
+	bool is_left_first = *rest == ' ' && rest[1] >= 'a' && rest[1] <= 'z';
+	uint32_t choices = choices_of(rest), taken = form->choice / choices;
+	form->choice %= choices;
+	taken = is_left_first ? (taken ? taken - 1 : count) : taken;
+
+	uint32_t first = form->alternatives;
+	form->alternatives += count;
+	if (taken == count) {
+		for (; form->at < rest; form->at++)
+			form->arguments += is_argument(form->at[1]) && form->at[0] == ' ';
+		return;
+	}
+	form->present |= 1u << (first + taken);
+	form->at++;
+	while (taken--)
+		form->at = behind(form->at, '|');
+}
+
+/* The next word of a form, and which argument it is, if it is one. */
+static struct word next_word(struct form *form, uint32_t *argument)
+{
+	while (*form->at == ' ' || *form->at == ']' || *form->at == '[' || *form->at == '|') {
+		if (*form->at == '[')
+			choose(form);
+		else if (*form->at == '|')
+			form->at = behind(form->at, ']');
+		else
+			form->at++;
+	}
+	struct word word = { .text = form->at, .present = *form->at };
+	while (form->at[word.length] && form->at[word.length] != ' ' && form->at[word.length] != ']' && form->at[word.length] != '|')
+		word.length++;
+	form->at += word.length;
+	*argument = form->arguments;
+	form->arguments += word.present && is_argument(word.text[0]);
+	return word;
+}
+
+/* ---- rows ---- */
 
 static bool takes_several(struct word form)
 {
@@ -200,16 +269,16 @@ static bool divides(struct word word)
 static bool fits(struct word form, struct word word)
 {
 	uint32_t value;
-	if (!word.present || word.broken || !word.length)
+	if (!form.present || !word.present || word.broken || !word.length)
 		return false;
-	if (!is_argument(form))
-		return form.present && !word.quoted && same_text(word, form.text, form.length);
+	if (!is_argument(form.text[0]))
+		return !word.quoted && same_text(word, form.text, form.length);
 	if (equals(form, "NUMBER") || equals(form, "IDS"))
 		return decimal(word, &value);
 	return !(equals(form, "EVENT") || equals(form, "COND") || equals(form, "ACTION")) || !divides(word);
 }
 
-/* How far a row matches a line. */
+/* How far a form matches a line. */
 struct match {
 	bool complete;
 	uint32_t fitting;               /* words of the form that were found */
@@ -217,14 +286,12 @@ struct match {
 	struct word expected;
 };
 
-static struct match match(const char *form, const char *line, struct nopal_span rest, struct nopal_span *arguments)
+static struct match match(struct form *form, const char *line, struct nopal_span rest, struct nopal_span *arguments)
 {
-	struct nopal_span wanted_rest = { 0, length_of(form) };
-	struct word wanted = word_at(form, wanted_rest), word = word_at(line, rest);
-	uint32_t fitting = 0;
-	while (wanted.present && fits(wanted, word)) {
-		wanted_rest.begin = wanted.whole.end;
-		struct word next = word_at(form, wanted_rest);
+	uint32_t number, next_number, fitting = 0;
+	struct word wanted = next_word(form, &number), word = word_at(line, rest);
+	while (fits(wanted, word)) {
+		struct word next = next_word(form, &next_number);
 		bool several = takes_several(wanted);
 		struct nopal_span argument = { .begin = word.whole.begin + (word.quoted && !several) };
 		do {
@@ -232,15 +299,40 @@ static struct match match(const char *form, const char *line, struct nopal_span 
 			rest.begin = word.whole.end;
 			word = word_at(line, rest);
 		} while (several && !fits(next, word) && fits(wanted, word));
-		if (is_argument(wanted))
-			*arguments++ = argument;
+		if (is_argument(wanted.text[0]))
+			arguments[number] = argument;
 		wanted = next;
+		number = next_number;
 		fitting++;
 	}
 	return (struct match){ !wanted.present && !word.present, fitting, word, wanted };
 }
 
 /* ---- what was expected ---- */
+
+/* What those matches want next that came furthest, and the first word that they all do not want. */
+struct expected {
+	uint32_t fitting;
+	uint32_t count;
+	struct word words[ROWS];
+	struct nopal_span bad;
+};
+
+static void add(struct expected *expected, const struct match *match)
+{
+	if (match->fitting < expected->fitting)
+		return;
+	if (match->fitting > expected->fitting)
+		expected->count = 0;
+	expected->fitting = match->fitting;
+	if (!expected->count || match->bad.whole.begin < expected->bad.begin)
+		expected->bad = match->bad.whole;
+	uint32_t known = 0;
+	while (known < expected->count && !same_text(match->expected, expected->words[known].text, expected->words[known].length))
+		known++;
+	if (known == expected->count && known < ROWS)
+		expected->words[expected->count++] = match->expected;
+}
 
 static void append(char *list, const char *text, uint32_t length)
 {
@@ -250,34 +342,13 @@ static void append(char *list, const char *text, uint32_t length)
 	list[end] = 0;
 }
 
-static bool same_expected(const struct match *a, const struct match *b)
+static void explain(const struct expected *expected, struct nopal_control *parsed)
 {
-	return same_text(a->expected, b->expected.text, b->expected.length);
-}
-
-/* Lists what those matches want next that came furthest, and finds the first word that they all do not want. */
-static void explain(const struct match *matches, uint32_t length, struct nopal_control *parsed)
-{
-	uint32_t furthest = 0, wanted[ROWS], count = 0;
-	for (uint32_t row = 0; row < length; row++)
-		if (matches[row].fitting > furthest)
-			furthest = matches[row].fitting;
-	parsed->bad.begin = UINT32_MAX;
-	for (uint32_t row = 0; row < length; row++) {
-		if (matches[row].fitting != furthest)
-			continue;
-		if (matches[row].bad.whole.begin < parsed->bad.begin)
-			parsed->bad = matches[row].bad.whole;
-		uint32_t known = 0;
-		while (known < count && !same_expected(&matches[row], &matches[wanted[known]]))
-			known++;
-		if (known == count)
-			wanted[count++] = row;
-	}
-	for (uint32_t at = 0; at < count; at++) {
-		struct word word = matches[wanted[at]].expected;
+	parsed->bad = expected->bad;
+	for (uint32_t at = 0; at < expected->count; at++) {
+		struct word word = expected->words[at];
 		if (at)
-			append(parsed->expected, at + 1 == count ? " or " : ", ", at + 1 == count ? 4 : 2);
+			append(parsed->expected, at + 1 == expected->count ? " or " : ", ", at + 1 == expected->count ? 4 : 2);
 		if (word.present)
 			append(parsed->expected, word.text, word.length);
 		else
@@ -288,17 +359,26 @@ static void explain(const struct match *matches, uint32_t length, struct nopal_c
 static bool parse(const struct row *table, uint32_t length, const char *line, struct nopal_span rest,
 		  struct nopal_control *parsed)
 {
-	struct match matches[ROWS];
-	for (uint32_t row = 0; row < length; row++) {
+	struct expected expected;
+	expected.fitting = expected.count = 0;
+	for (uint32_t row = 0, choice = 0; row < length;) {
+		struct form form = { .at = table[row].form, .choice = choice };
 		for (uint32_t i = 0; i < NOPAL_CONTROL_ARGUMENTS; i++)
 			parsed->arguments[i] = (struct nopal_span){ 0, 0 };
-		matches[row] = match(table[row].form, line, rest, parsed->arguments);
-		if (matches[row].complete) {
+		struct match found = match(&form, line, rest, parsed->arguments);
+		if (found.complete) {
 			parsed->command = table[row].command;
+			parsed->present = form.present;
 			return true;
 		}
+		add(&expected, &found);
+		/* All choices begin with the same word. */
+		if (found.fitting && ++choice < choices_of(table[row].form))
+			continue;
+		row++;
+		choice = 0;
 	}
-	explain(matches, length, parsed);
+	explain(&expected, parsed);
 	return false;
 }
 

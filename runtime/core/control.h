@@ -27,26 +27,12 @@ enum nopal_command {
 	NOPAL_COMMAND_UNIFORM_OFF,
 	NOPAL_COMMAND_MARK_ON,          /* NAME */
 	NOPAL_COMMAND_MARK_OFF,         /* NAME */
-	NOPAL_COMMAND_PROBE,            /* WHERE; NAMED: and NAME; FETCH: and ARGS */
-	NOPAL_COMMAND_PROBE_NAMED,
-	NOPAL_COMMAND_PROBE_FETCH,
-	NOPAL_COMMAND_PROBE_NAMED_FETCH,
-	NOPAL_COMMAND_PROBE_RETURN,
-	NOPAL_COMMAND_PROBE_RETURN_NAMED,
-	NOPAL_COMMAND_PROBE_RETURN_FETCH,
-	NOPAL_COMMAND_PROBE_RETURN_NAMED_FETCH,
-	NOPAL_COMMAND_PROBE_BREAKPOINT,
-	NOPAL_COMMAND_PROBE_BREAKPOINT_NAMED,
-	NOPAL_COMMAND_PROBE_BREAKPOINT_FETCH,
-	NOPAL_COMMAND_PROBE_BREAKPOINT_NAMED_FETCH,
+	NOPAL_COMMAND_PROBE,            /* WHERE, NAME, ARGS; present: enum nopal_probe_part */
 	NOPAL_COMMAND_PROBE_ON,         /* NAME */
 	NOPAL_COMMAND_PROBE_OFF,        /* NAME */
 	NOPAL_COMMAND_PROBE_REMOVE,     /* NAME */
 	NOPAL_COMMAND_SNAPSHOT,
-	NOPAL_COMMAND_WHEN,             /* EVENT, ACTION */
-	NOPAL_COMMAND_WHEN_NAMED,       /* EVENT, ACTION, NAME */
-	NOPAL_COMMAND_WHEN_IF,          /* EVENT, COND, ACTION */
-	NOPAL_COMMAND_WHEN_IF_NAMED,    /* EVENT, COND, ACTION, NAME */
+	NOPAL_COMMAND_WHEN,             /* EVENT, COND, ACTION, NAME; present: enum nopal_when_part */
 	NOPAL_COMMAND_WHEN_REMOVE,      /* NAME */
 	NOPAL_COMMAND_SECTION_NEW,      /* FROM, TO, NAME */
 	NOPAL_COMMAND_SECTION_REMOVE,   /* NAME */
@@ -61,6 +47,19 @@ enum nopal_command {
 	NOPAL_COMMAND_DETACH,
 };
 
+/* What is present of a command's optional parts: a bit each, in the order of its row. */
+enum nopal_probe_part {
+	NOPAL_PROBE_RETURN = 1,
+	NOPAL_PROBE_BREAKPOINT = 2,
+	NOPAL_PROBE_NAMED = 4,
+	NOPAL_PROBE_FETCHES = 8,
+};
+
+enum nopal_when_part {
+	NOPAL_WHEN_IF = 1,
+	NOPAL_WHEN_NAMED = 2,
+};
+
 /* Bytes of a line, from `begin` to before `end`. */
 struct nopal_span {
 	uint32_t begin;
@@ -72,15 +71,16 @@ struct nopal_span {
 
 struct nopal_control {
 	uint32_t command;       /* enum nopal_command */
-	/* Those of one word without its quotes, those of several with them, as nopal_place_next and nopal_number_next
-	 * take them. */
+	uint32_t present;       /* optional parts that are there */
+	/* Each at its place in the row; empty if its part is not there. Those of one word without its quotes, those of
+	 * several with them, as nopal_place_next and nopal_number_next take them. */
 	struct nopal_span arguments[NOPAL_CONTROL_ARGUMENTS];
 	/* Where the line is no command: the first word that does not fit, empty at the end of the line, and what would
 	 * fit in its place, such as "on, off or remove". */
 	struct nopal_span bad;
 	char expected[NOPAL_CONTROL_EXPECTED];
 };
-_Static_assert(sizeof(struct nopal_control) == 300, "as in crates/control");
+_Static_assert(sizeof(struct nopal_control) == 304, "as in crates/control");
 
 /* Parses one line of `length` bytes, without its end of line. False: it is no command. */
 bool nopal_control_parse(const char *line, uint32_t length, struct nopal_control *parsed);
@@ -88,7 +88,7 @@ bool nopal_control_parse(const char *line, uint32_t length, struct nopal_control
 /* Parses an ACTION of a line: what a trigger does. */
 bool nopal_action_parse(const char *line, struct nopal_span action, struct nopal_control *parsed);
 
-/* The row of the grammar with this number, as people read it; 0 behind the last. */
+/* The row of the grammar with this number, as people read it, with its optional parts in brackets; 0 behind the last. */
 const char *nopal_control_form(uint32_t row);
 
 enum nopal_place_kind {

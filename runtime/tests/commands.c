@@ -32,6 +32,22 @@ static void obeyed(const char *line, uint32_t command, const char *first, const 
 	CHECK(!strcmp(argument(line, 1), second));
 }
 
+static void probe(const char *line, uint32_t present, const char *where, const char *name, const char *fetched)
+{
+	obeyed(line, NOPAL_COMMAND_PROBE, where, name);
+	CHECK(parsed.present == present);
+	CHECK(!strcmp(argument(line, 2), fetched));
+}
+
+static void trigger(const char *line, uint32_t present, const char *event, const char *condition, const char *action,
+		    const char *name)
+{
+	obeyed(line, NOPAL_COMMAND_WHEN, event, condition);
+	CHECK(parsed.present == present);
+	CHECK(!strcmp(argument(line, 2), action));
+	CHECK(!strcmp(argument(line, 3), name));
+}
+
 static void every_command(void)
 {
 	obeyed("trace 0xf00049f4 0xf0004b38 new faults", NOPAL_COMMAND_TRACE_NEW, "0xf00049f4 0xf0004b38", "faults");
@@ -62,24 +78,28 @@ static void every_command(void)
 	obeyed("latency lockhold", NOPAL_COMMAND_LATENCY, "lockhold", "");
 	obeyed("uniform on", NOPAL_COMMAND_UNIFORM_ON, "", "");
 	obeyed("uniform off", NOPAL_COMMAND_UNIFORM_OFF, "", "");
-	obeyed("probe f+0x1c", NOPAL_COMMAND_PROBE, "f+0x1c", "");
-	obeyed("probe f new p", NOPAL_COMMAND_PROBE_NAMED, "f", "p");
-	obeyed("probe f fetch $di +8($si):string", NOPAL_COMMAND_PROBE_FETCH, "f", "$di +8($si):string");
-	obeyed("probe f new p fetch $di", NOPAL_COMMAND_PROBE_NAMED_FETCH, "f", "p");
-	obeyed("probe return f", NOPAL_COMMAND_PROBE_RETURN, "f", "");
-	obeyed("probe return f new p", NOPAL_COMMAND_PROBE_RETURN_NAMED, "f", "p");
-	obeyed("probe return f fetch $ax # why", NOPAL_COMMAND_PROBE_RETURN_FETCH, "f", "$ax");
-	obeyed("probe return f new p fetch $ax", NOPAL_COMMAND_PROBE_RETURN_NAMED_FETCH, "f", "p");
+	probe("probe f+0x1c", 0, "f+0x1c", "", "");
+	probe("probe f new p", NOPAL_PROBE_NAMED, "f", "p", "");
+	probe("probe f fetch $di +8($si):string", NOPAL_PROBE_FETCHES, "f", "", "$di +8($si):string");
+	probe("probe f new p fetch $di", NOPAL_PROBE_NAMED | NOPAL_PROBE_FETCHES, "f", "p", "$di");
+	probe("probe return f", NOPAL_PROBE_RETURN, "f", "", "");
+	probe("probe return f new p", NOPAL_PROBE_RETURN | NOPAL_PROBE_NAMED, "f", "p", "");
+	probe("probe return f fetch $ax # why", NOPAL_PROBE_RETURN | NOPAL_PROBE_FETCHES, "f", "", "$ax");
+	probe("probe breakpoint f new p fetch $ax", NOPAL_PROBE_BREAKPOINT | NOPAL_PROBE_NAMED | NOPAL_PROBE_FETCHES, "f", "p",
+	      "$ax");
+	/* Functions of these names; a part is taken where it can be. */
+	probe("probe return", 0, "return", "", "");
+	probe("probe return new p", NOPAL_PROBE_NAMED, "return", "p", "");
+	probe("probe return fetch fetch a", NOPAL_PROBE_RETURN | NOPAL_PROBE_FETCHES, "fetch", "", "a");
+	probe("probe \"return\" fetch a", NOPAL_PROBE_FETCHES, "return", "", "a");
 	obeyed("probe p on", NOPAL_COMMAND_PROBE_ON, "p", "");
 	obeyed("probe p off", NOPAL_COMMAND_PROBE_OFF, "p", "");
 	obeyed("probe p remove", NOPAL_COMMAND_PROBE_REMOVE, "p", "");
 	obeyed("snapshot", NOPAL_COMMAND_SNAPSHOT, "", "");
-	obeyed("when return f@libz* g do trace p on", NOPAL_COMMAND_WHEN, "return f@libz* g", "trace p on");
-	obeyed("when f do count new n", NOPAL_COMMAND_WHEN_NAMED, "f", "count");
-	CHECK(!strcmp(argument("when f do count new n", 2), "n"));
-	obeyed("when f if hits % 100 == 0 do mark", NOPAL_COMMAND_WHEN_IF, "f", "hits % 100 == 0");
-	CHECK(!strcmp(argument("when f if hits % 100 == 0 do mark", 2), "mark"));
-	obeyed("when f if a==\"x y\" do mark new n", NOPAL_COMMAND_WHEN_IF_NAMED, "f", "a==\"x y\"");
+	trigger("when return f@libz* g do trace p on", 0, "return f@libz* g", "", "trace p on", "");
+	trigger("when f do count new n", NOPAL_WHEN_NAMED, "f", "", "count", "n");
+	trigger("when f if hits % 100 == 0 do mark", NOPAL_WHEN_IF, "f", "hits % 100 == 0", "mark", "");
+	trigger("when f if a==\"x y\" do mark new n", NOPAL_WHEN_IF | NOPAL_WHEN_NAMED, "f", "a==\"x y\"", "mark", "n");
 	obeyed("when n remove", NOPAL_COMMAND_WHEN_REMOVE, "n", "");
 }
 
@@ -98,7 +118,7 @@ static void every_action(void)
 		char line[64];
 		snprintf(line, sizeof line, "when f do %s # x", actions[i].line);
 		CHECK(parse(line));
-		struct nopal_span action = parsed.arguments[1];
+		struct nopal_span action = parsed.arguments[2];
 		CHECK(nopal_action_parse(line, action, &parsed));
 		CHECK(parsed.command == actions[i].command);
 	}
@@ -109,21 +129,44 @@ static void every_action(void)
 	CHECK(!strcmp(parsed.expected, "snapshot, start, stop, trace, mark, count or detach"));
 }
 
+/* The words of a form as a command: with the first alternative of each of its groups, or without them. */
+static void fill_in(const char *form, bool with_groups, char *line)
+{
+	char word[32];
+	uint32_t length = 0;
+	bool in_group = false, skipped = false;
+	for (; *form; form++) {
+		in_group |= *form == '[';
+		skipped |= *form == '|';
+		if (*form == ']')
+			in_group = skipped = false;
+		if (*form == '|' || *form == '[' || *form == ']' || skipped || (in_group && !with_groups))
+			continue;
+		if (sscanf(form, "%31[A-Z]", word) == 1) {
+			bool number = !strcmp(word, "NUMBER") || !strcmp(word, "IDS");
+			length += (uint32_t)sprintf(line + length, "%s", number ? "1" : word);
+			form += strlen(word) - 1;
+		} else {
+			line[length++] = *form;
+		}
+	}
+	line[length] = 0;
+}
+
 /* All rows of the grammar are commands when their arguments are filled in. */
 static void every_row(void)
 {
 	uint64_t seen = 0;
 	for (uint32_t row = 0; nopal_control_form(row); row++) {
-		const char *form = nopal_control_form(row);
-		char line[64] = "", word[32];
-		int taken;
-		for (; sscanf(form, "%31s%n", word, &taken) == 1; form += taken) {
-			bool number = !strcmp(word, "NUMBER") || !strcmp(word, "IDS");
-			strcat(line, number ? "1" : word);
-			strcat(line, " ");
-		}
-		CHECK(parse(line));
-		seen |= 1ull << parsed.command;
+		char with[64], without[64];
+		fill_in(nopal_control_form(row), true, with);
+		fill_in(nopal_control_form(row), false, without);
+		CHECK(parse(with));
+		uint32_t command = parsed.command;
+		CHECK(!parsed.present == !strcmp(with, without));
+		CHECK(parse(without));
+		CHECK(parsed.command == command && !parsed.present);
+		seen |= 1ull << command;
 	}
 	CHECK(seen == (2ull << NOPAL_COMMAND_LATENCY) - 2);
 }
@@ -176,6 +219,9 @@ static void what_was_expected(void)
 	refused("watch 12 sons", "sons", "the end of the line or children");
 	refused("watch children", "children", "IDS");
 	refused("uniform", "", "on or off");
+	refused("probe", "", "NAME, return, breakpoint or WHERE");
+	refused("probe f x", "x", "on, off, remove, new, fetch or the end of the line");
+	refused("probe f new p x", "x", "fetch or the end of the line");
 	refused("probe f fetch", "", "ARGS");
 	refused("when", "", "EVENT or NAME");
 	refused("when f", "", "do, if or remove");
@@ -267,7 +313,7 @@ static void random_lines(void)
 	static const char *const pieces[] = { "trace", "new",   "on",   " ", " ", " ",    "\"", "!",  "#",   "0x",   "f0004944",
 					      "watch", "12",    "size", ":", "+", "main", "lib+0x1", "-0x2", "@",  "\t", "off", "remove",
 					      "query", "child", "ren",  "",  "1", "a.c:", "*",  "uniform",
-					      "when",  "if",    "do",   "return", "count", "==" };
+					      "when",  "if",    "do",   "return", "count", "==", "probe", "breakpoint", "fetch" };
 	unsigned seed = (unsigned)time(0);
 	printf("seed %u\n", seed);
 	srand(seed);

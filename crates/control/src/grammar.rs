@@ -9,14 +9,8 @@ use crate::probe::{Probe, Way};
 use crate::triggers::{self, Action, When};
 use crate::what::{Part, What};
 
-/// `enum nopal_command`
-#[expect(
-    dead_code,
-    reason = "those between the first and the last command of probes"
-)]
-mod command {
-    include!(concat!(env!("OUT_DIR"), "/commands.rs"));
-}
+// `enum nopal_command`, `enum nopal_probe_part` and `enum nopal_when_part`, each as a module.
+include!(concat!(env!("OUT_DIR"), "/grammar.rs"));
 
 /// What a line asks for.
 #[derive(Clone, Debug, PartialEq)]
@@ -103,22 +97,7 @@ pub fn parse(line: &str) -> Result<Option<Command>, String> {
         ids: numbers(),
         children,
     };
-    let probe = |number: u32| {
-        let (named, fetches) = (number & 1 != 0, number & 2 != 0);
-        let way = [Way::Jump, Way::Return, Way::Breakpoint][number as usize / 4 % 3];
-        let name = named.then(|| text(1));
-        let fetched = fetches.then(|| text(1 + usize::from(named)));
-        let fetched = fetched.unwrap_or_default();
-        Probe::parsed(&text(0), way, name.as_deref(), &fetched).map(Command::Probe)
-    };
-    let when = |condition: Option<usize>, action: usize, name: Option<usize>| {
-        let condition = condition.map(|argument| parsed.arguments[argument]);
-        let [place, ..] = parsed.arguments;
-        when(line, place, condition, parsed.arguments[action]).map(|when| Command::When {
-            when,
-            name: name.map(text),
-        })
-    };
+    let is = |part: u32| parsed.present & part != 0;
     Ok(Some(match parsed.command {
         command::NONE => return Ok(None),
         command::TRACE_NEW => Command::New {
@@ -140,8 +119,16 @@ pub fn parse(line: &str) -> Result<Option<Command>, String> {
         command::UNIFORM_OFF => Command::Uniform(false),
         command::MARK_ON => mark(true),
         command::MARK_OFF => mark(false),
-        number @ command::PROBE..=command::PROBE_BREAKPOINT_NAMED_FETCH => {
-            probe(number - command::PROBE)?
+        command::PROBE => {
+            let way = match () {
+                () if is(probe_part::RETURN) => Way::Return,
+                () if is(probe_part::BREAKPOINT) => Way::Breakpoint,
+                () => Way::Jump,
+            };
+            let name = is(probe_part::NAMED).then(|| text(1));
+            let fetched = is(probe_part::FETCHES).then(|| text(2));
+            let fetched = fetched.unwrap_or_default();
+            Command::Probe(Probe::parsed(&text(0), way, name.as_deref(), &fetched)?)
         }
         command::PROBE_ON => Command::SwitchProbe {
             name: text(0),
@@ -153,10 +140,14 @@ pub fn parse(line: &str) -> Result<Option<Command>, String> {
         },
         command::PROBE_REMOVE => Command::RemoveProbe { name: text(0) },
         command::SNAPSHOT => Command::Snapshot,
-        command::WHEN => when(None, 1, None)?,
-        command::WHEN_NAMED => when(None, 1, Some(2))?,
-        command::WHEN_IF => when(Some(1), 2, None)?,
-        command::WHEN_IF_NAMED => when(Some(1), 2, Some(3))?,
+        command::WHEN => {
+            let [place, condition, action, _] = parsed.arguments;
+            let condition = is(when_part::IF).then_some(condition);
+            Command::When {
+                when: when(line, place, condition, action)?,
+                name: is(when_part::NAMED).then(|| text(3)),
+            }
+        }
         command::WHEN_REMOVE => Command::WaitNoMore { name: text(0) },
         command::SECTION_NEW => Command::Section {
             from: text(0),
@@ -384,6 +375,7 @@ const EXPECTED: usize = 256;
 #[repr(C)]
 struct Parsed {
     command: u32,
+    present: u32,
     arguments: [Span; ARGUMENTS],
     bad: Span,
     expected: [u8; EXPECTED],
@@ -393,6 +385,7 @@ impl Default for Parsed {
     fn default() -> Parsed {
         Parsed {
             command: 0,
+            present: 0,
             arguments: [Span::default(); ARGUMENTS],
             bad: Span::default(),
             expected: [0; EXPECTED],
@@ -412,7 +405,7 @@ struct RawPlace {
 }
 
 // control.h asserts the same.
-const _: () = assert!(size_of::<Parsed>() == 300 && size_of::<RawPlace>() == 32);
+const _: () = assert!(size_of::<Parsed>() == 304 && size_of::<RawPlace>() == 32);
 
 unsafe extern "C" {
     fn nopal_control_parse(line: *const c_char, length: u32, parsed: *mut Parsed) -> bool;

@@ -30,7 +30,7 @@ pub fn manual() -> String {
             &mut page,
             form_of(form),
             description.about,
-            description.example,
+            description.examples,
         );
     }
     for argument in ARGUMENTS {
@@ -45,7 +45,7 @@ pub fn manual() -> String {
     section(&mut page, "FILES");
     for row in FILES {
         let name = vec![bold(path(row)), roman(format!(" ({})", access(row)))];
-        entry(&mut page, name, row.about, row.example);
+        entry(&mut page, name, row.about, &[row.example]);
     }
 
     section(&mut page, "EXAMPLES");
@@ -103,27 +103,34 @@ fn paragraph(page: &mut Roff, text: &str) {
     page.text([roman(text)]);
 }
 
-fn entry(page: &mut Roff, name: Vec<Inline>, about: &str, example: &str) {
+fn entry(page: &mut Roff, name: Vec<Inline>, about: &str, examples: &[&str]) {
     page.control("TP", []);
     page.text(name);
     page.text([roman(about)]);
     page.control("RS", []);
-    page.control("PP", []);
-    page.text([roman("Example: "), bold(example)]);
+    for example in examples {
+        page.control("PP", []);
+        page.text([roman("Example: "), bold(*example)]);
+    }
     page.control("RE", []);
 }
 
-/// Arguments in italics.
+/// Arguments in italics, what stands for itself in bold.
 fn form_of(form: &str) -> Vec<Inline> {
-    let mut inlines = Vec::new();
-    for word in form.split(' ') {
-        if !inlines.is_empty() {
-            inlines.push(roman(" "));
-        }
-        let argument = word.starts_with(|char: char| char.is_ascii_uppercase());
-        inlines.push(if argument { italic(word) } else { bold(word) });
-    }
-    inlines
+    let is_word = |char: char| !" [|]".contains(char);
+    let parts = form.split_inclusive(|char| !is_word(char));
+    let parts = parts.flat_map(|part| {
+        let end = part.trim_end_matches(|char| !is_word(char)).len();
+        let (word, between) = part.split_at(end);
+        let is_argument = word.starts_with(|char: char| char.is_ascii_uppercase());
+        let word = if is_argument {
+            italic(word)
+        } else {
+            bold(word)
+        };
+        [word, roman(between)]
+    });
+    parts.collect()
 }
 
 fn path(row: &Row) -> String {
@@ -151,11 +158,8 @@ mod tests {
     fn markdown() -> String {
         let mut text = String::from("## Commands\n\n");
         for (form, description) in described() {
-            let _ = writeln!(
-                text,
-                "- **`{form}`** {} `{}`",
-                description.about, description.example
-            );
+            let examples = description.examples.join("` `");
+            let _ = writeln!(text, "- **`{form}`** {} `{examples}`", description.about);
         }
         for argument in ARGUMENTS {
             let head = "| | means |\n| --- | --- |";
@@ -185,26 +189,35 @@ mod tests {
         let described: Vec<&str> = described().map(|(form, _)| form).collect();
         assert_eq!(forms, described);
         assert_eq!(forms.len(), COMMANDS.len());
-        for command in COMMANDS {
-            let parsed = crate::grammar::parse(command.example);
-            assert!(
-                parsed.is_ok_and(|command| command.is_some()),
-                "{}",
-                command.example
-            );
+        for example in COMMANDS.iter().flat_map(|command| command.examples) {
+            let parsed = crate::grammar::parse(example);
+            assert!(parsed.is_ok_and(|command| command.is_some()), "{example}");
         }
     }
 
-    /// The small words of a form, in their order, are in its example.
+    /// The small words of a form are in its examples: of those, the ones that it needs are in each, in their order.
     #[test]
     fn every_example_is_of_what_it_stands_at() {
+        let is_small = |word: &&str| word.starts_with(|char: char| char.is_ascii_lowercase());
         for command in COMMANDS {
-            let mut words = command.example.split(' ');
-            let is_argument =
-                |word: &&str| word.starts_with(|char: char| char.is_ascii_uppercase());
-            for word in command.form.split(' ').filter(|word| !is_argument(word)) {
-                let found = words.any(|other| other == word);
-                assert!(found, "{}: {}", command.form, command.example);
+            let mut needed = String::new();
+            for (number, part) in command.form.split(['[', ']']).enumerate() {
+                // Every other part is in brackets.
+                if number % 2 == 0 {
+                    needed.push_str(part);
+                    continue;
+                }
+                for word in part.split([' ', '|']).filter(is_small) {
+                    let mut words = command.examples.iter().flat_map(|text| text.split(' '));
+                    assert!(words.any(|other| other == word), "{}: {word}", command.form);
+                }
+            }
+            for example in command.examples {
+                let mut words = example.split(' ');
+                for word in needed.split(' ').filter(is_small) {
+                    let found = words.any(|other| other == word);
+                    assert!(found, "{}: {example}", command.form);
+                }
             }
         }
         for row in FILES {

@@ -312,10 +312,9 @@ pub const FILES: &[Row] = &[
 
 /// What is told of a command. The forms themselves are the parser's.
 pub struct Description {
-    /// The begins of the forms that it describes.
     pub form: &'static str,
     pub about: &'static str,
-    pub example: &'static str,
+    pub examples: &'static [&'static str],
 }
 
 pub const COMMANDS: &[Description] = &[
@@ -324,127 +323,116 @@ pub const COMMANDS: &[Description] = &[
         about: "Makes a trace: a named set of functions. Jumps are put into their code, switched off. Functions that \
                 cannot be traced are told of with the reason, and left alone; if none can be, it is an error. Where \
                 WHAT names a library that is not loaded, the trace waits for it. The same command again does nothing.",
-        example: "trace parse_* !parse_char new p",
+        examples: &["trace parse_* !parse_char new p"],
     },
     Description {
         form: "trace NAME on",
         about: "Switches a trace on: its functions are recorded while the session is started. A function that several \
                 traces hold is recorded while any of them is on. Takes effect on all threads at once and stops none.",
-        example: "trace p on",
+        examples: &["trace p on"],
     },
     Description {
         form: "trace NAME off",
         about: "Switches a trace off. Its jumps stay, which costs a call two jumps.",
-        example: "trace p off",
+        examples: &["trace p off"],
     },
     Description {
         form: "trace NAME remove",
         about: "Forgets a trace, and takes the jumps that no other trace holds out of the code.",
-        example: "trace p remove",
+        examples: &["trace p remove"],
     },
     Description {
         form: "mark NAME on",
         about: "Records the markers with this name, a glob, or GLOB@LIBRARY, while the session is started, also in \
                 libraries that are loaded later. PROVIDER:NAME means static probes (USDT). All threads stop for a moment.",
-        example: "mark net_* on",
+        examples: &["mark net_* on"],
     },
     Description {
         form: "mark NAME off",
         about: "Takes that back, for these markers: each is a NOP again. Of several commands that mean a marker, the \
                 last decides.",
-        example: "mark net_tx off",
+        examples: &["mark net_tx off"],
     },
     Description {
-        form: "when EVENT do ACTION new NAME",
-        about: "Sets a trigger: does something each time that this happens. It is looked for in what is recorded, by \
-                nopal and not in the process, within milliseconds. The functions that it means are recorded for it \
-                alone where no trace has them on. The same command again does nothing.",
-        example: "when main.c:120 do start new begin",
-    },
-    Description {
-        form: "when EVENT if COND do ACTION new NAME",
-        about: "The same where a condition holds.",
-        example: "when return handle_request if duration > 50ms do snapshot new slow",
-    },
-    Description {
-        form: "when EVENT do ACTION",
-        about: "The same with the lowest number as its name that is free.",
-        example: "when parse_error do stop",
-    },
-    Description {
-        form: "when EVENT if COND do ACTION",
-        about: "The same with the lowest number as its name that is free.",
-        example: "when write if hits % 1000 == 0 do mark",
+        form: "when EVENT [if COND] do ACTION [new NAME]",
+        about: "Sets a trigger: does something each time that this happens, and the condition holds. It is looked for in \
+                what is recorded, by nopal and not in the process, within milliseconds. The functions that it means are \
+                recorded for it alone where no trace has them on. Without new, its name is the lowest number that is \
+                free. The same command again does nothing.",
+        examples: &[
+            "when return handle_request if duration > 50ms do snapshot new slow",
+            "when main.c:120 do start",
+        ],
     },
     Description {
         form: "when NAME remove",
         about: "Forgets a trigger.",
-        example: "when slow remove",
+        examples: &["when slow remove"],
     },
     Description {
         form: "snapshot",
         about: "Writes what the flight recorder (--flight) holds now into a trace of its own, in the trace directory.",
-        example: "snapshot",
+        examples: &["snapshot"],
     },
     Description {
         form: "size NUMBER",
         about: "Gives the buffer room for 2 to the power of NUMBER records of 8 bytes. A running session takes up to four times what --buffer gave, and no more than that or 64 MiB.",
-        example: "size 23",
+        examples: &["size 23"],
     },
     Description {
         form: "logsize NUMBER",
         about: "The same: the state is shown by this word.",
-        example: "logsize 23",
+        examples: &["logsize 23"],
     },
     Description {
         form: "watch IDS",
         about: "Records only these processes and threads; 0 means all. The others pay what recorded ones pay.",
-        example: "watch 4711 4715",
+        examples: &["watch 4711 4715"],
     },
     Description {
         form: "watch IDS children",
         about: "Records also what these processes fork from now on.",
-        example: "watch 4711 children",
+        examples: &["watch 4711 children"],
     },
     Description {
         form: "start",
         about: "Records the traces that are on.",
-        example: "start",
+        examples: &["start"],
     },
     Description {
         form: "stop",
         about: "Records nothing. The jumps stay, switched off: a call costs two jumps, as with off.",
-        example: "stop",
+        examples: &["stop"],
     },
     Description {
         form: "reset",
         about: "Removes all traces and all jumps, watches all processes, sets uniform off, stops, and counts from 0: \
                 the processes run as if they had never been traced. The buffer keeps its size.",
-        example: "reset",
+        examples: &["reset"],
     },
     Description {
         form: "query WHAT",
         about: "Tells of each function whether it is traced, and by which traces, or why it cannot be. The answer is \
                 also in ctl, as comments.",
-        example: "query main.c:120",
+        examples: &["query main.c:120"],
     },
     Description {
         form: "testtracein WHAT",
         about: "Records an entry of each of these functions that is being traced, as if it had been called by the \
                 tool: a test of traces, and of programs that read them.",
-        example: "testtracein parse_line",
+        examples: &["testtracein parse_line"],
     },
     Description {
         form: "section FROM TO new NAME",
         about: "Makes a tracer of the time from FROM to TO: a FUNCTION, which means its entry, FUNCTION.end, its return, \
                 or a MARKER. They are paired by the thread, or by a value that both have, also across threads: \
                 FUNCTION.arg1 to arg6, FUNCTION.result, MARKER.FIELD.",
-        example: "section read_request.arg1 write_reply.arg1 new request",
+        examples: &["section read_request.arg1 write_reply.arg1 new request"],
     },
     Description {
         form: "section NAME remove",
         about: "Forgets a section.",
-        example: "section request remove",
+        examples: &["section request remove"],
     },
     Description {
         form: "tracer NAME on",
@@ -452,121 +440,73 @@ pub const COMMANDS: &[Description] = &[
                 are waited for), sigoff (how long signals are blocked), critical (either of lockhold and sigoff), or a \
                 section. It records what it needs and no more, and keeps a histogram of all \
                 cases and the worst of them. Several may be on.",
-        example: "tracer lockhold on",
+        examples: &["tracer lockhold on"],
     },
     Description {
         form: "tracer NAME off",
         about: "Switches it off, and takes its jumps out. What it has found is forgotten; what was recorded is in the \
                 trace.",
-        example: "tracer lockhold off",
+        examples: &["tracer lockhold off"],
     },
     Description {
         form: "tracer NAME reset",
         about: "Forgets the worst case. The histogram goes on.",
-        example: "tracer lockhold reset",
+        examples: &["tracer lockhold reset"],
     },
     Description {
         form: "threshold NUMBER",
         about: "In microseconds: tracers keep every case that takes longer, and not the worst only; 0: the worst only.",
-        example: "threshold 500",
+        examples: &["threshold 500"],
     },
     Description {
         form: "latency NAME",
         about: "The worst case of a tracer, or the last 16 above the threshold, with what was recorded in them.",
-        example: "latency lockhold",
+        examples: &["latency lockhold"],
     },
     Description {
         form: "uniform on",
         about: "Lets every function that can be traced pay what a recorded one pays, recorded or not, so that their \
                 times compare as they do without tracing.",
-        example: "uniform on",
+        examples: &["uniform on"],
     },
     Description {
         form: "uniform off",
         about: "Takes that back.",
-        example: "uniform off",
+        examples: &["uniform off"],
     },
     Description {
         form: "probe NAME on",
         about: "Switches a probe on: it is recorded while the session is started. Stops no thread.",
-        example: "probe p on",
+        examples: &["probe p on"],
     },
     Description {
         form: "probe NAME off",
         about: "Switches a probe off. Its jump stays, which costs two jumps.",
-        example: "probe p off",
+        examples: &["probe p off"],
     },
     Description {
         form: "probe NAME remove",
         about: "Forgets a probe, and takes its jump out of the code.",
-        example: "probe p remove",
+        examples: &["probe p remove"],
     },
     Description {
-        form: "probe return WHERE new NAME fetch ARGS",
-        about: "Makes a probe where a function returns: its calls are recorded, and before each exit an event with these \
-                values.",
-        example: "probe return parse_query new r fetch $retval:s32",
-    },
-    Description {
-        form: "probe return WHERE fetch ARGS",
-        about: "The same, named WHERE:return.",
-        example: "probe return parse_query fetch $retval",
-    },
-    Description {
-        form: "probe return WHERE new NAME",
-        about: "The same without values.",
-        example: "probe return parse_query new r",
-    },
-    Description {
-        form: "probe return WHERE",
-        about: "The same without a name of its own and without values.",
-        example: "probe return parse_query",
-    },
-    Description {
-        form: "probe breakpoint WHERE new NAME fetch ARGS",
-        about: "Makes a probe by a breakpoint (SIGTRAP), which needs one byte where a jump needs five, and costs some \
-                microseconds each time. A thread that blocks SIGTRAP dies at it.",
-        example: "probe breakpoint parse_query+0x3 new b fetch $di",
-    },
-    Description {
-        form: "probe breakpoint WHERE fetch ARGS",
-        about: "The same, named WHERE.",
-        example: "probe breakpoint parse_query+0x3 fetch $di",
-    },
-    Description {
-        form: "probe breakpoint WHERE new NAME",
-        about: "The same without values.",
-        example: "probe breakpoint parse_query+0x3 new b",
-    },
-    Description {
-        form: "probe breakpoint WHERE",
-        about: "The same without a name of its own and without values.",
-        example: "probe breakpoint parse_query+0x3",
-    },
-    Description {
-        form: "probe WHERE new NAME fetch ARGS",
+        form: "probe [return|breakpoint] WHERE [new NAME] [fetch ARGS]",
         about: "Makes a probe: an event of this name, with these values, each time that the instruction there is run. \
                 The jump is put into its code, switched off. WHERE is FUNCTION, FUNCTION+OFFSET, either of them with \
-                @LIBRARY, FILE:LINE, or an address. Up to 12 ARGS, each [NAME=]VALUE[:TYPE]: a register ($di, %di), \
-                memory behind one (+8($si), +0(+8($si))), memory at an address (@0x404040), a variable of the source \
-                (count) or what is in it (queue.head->length, values[3]); where a function begins, $arg1 to $arg6. TYPE is s8 to s64, u8 to u64, x8 to x64, or string, \
-                for the text at an address.",
-        example: "probe parse_query+0x1c new p fetch $di name=+8($si):string",
-    },
-    Description {
-        form: "probe WHERE fetch ARGS",
-        about: "The same, named WHERE.",
-        example: "probe main.c:120 fetch count",
-    },
-    Description {
-        form: "probe WHERE new NAME",
-        about: "The same without values.",
-        example: "probe parse_query new p",
-    },
-    Description {
-        form: "probe WHERE",
-        about: "The same without a name of its own and without values.",
-        example: "probe parse_query+0x1c",
+                @LIBRARY, FILE:LINE, or an address. With return, it is where a function returns: its calls are recorded, \
+                and before each exit the event. With breakpoint, it is by a breakpoint (SIGTRAP), which needs one byte \
+                where a jump needs five, and costs some microseconds each time; a thread that blocks SIGTRAP dies at it. \
+                Without new, it is named WHERE, or WHERE:return. Up to 12 ARGS, each [NAME=]VALUE[:TYPE]: a register \
+                ($di, %di), memory behind one (+8($si), +0(+8($si))), memory at an address (@0x404040), a variable of \
+                the source (count) or what is in it (queue.head->length, values[3]); where a function begins, $arg1 to \
+                $arg6; where it returns, $retval. TYPE is s8 to s64, u8 to u64, x8 to x64, or string, for the text at \
+                an address.",
+        examples: &[
+            "probe parse_query+0x1c new p fetch $di name=+8($si):string",
+            "probe return parse_query new r fetch $retval:s32",
+            "probe breakpoint parse_query+0x3",
+            "probe main.c:120 fetch count",
+        ],
     },
 ];
 
