@@ -116,6 +116,7 @@ static void begin(struct nopal_process *process, struct nopal_context *context, 
 	context->depth = 0;
 	context->reason = 0;
 	context->discarded = 0;
+	context->owes_hole = 0;
 	context->waiting = 0;
 	context->found_none = 0;
 	if (process->quiet) {
@@ -134,13 +135,33 @@ static void begin(struct nopal_process *process, struct nopal_context *context, 
 	context->begin = context->muted ? 0 : port_clock();
 }
 
+/* Events are lost while the thread pointer leads elsewhere. If the thread has a context, its next event there tells.
+ * Another thread may have had this number, and its context begin anew for a third just now: that thread's first event
+ * comes to the slow path once more at worst. */
+static void owe_hole(struct nopal_process *process)
+{
+	if (process->quiet)
+		return;
+	uint32_t thread = port_thread_id();
+	for (uint32_t place = 0; place < NOPAL_THREADS; place++) {
+		struct nopal_context *context = process->threads->contexts[place];
+		if (!context || context->thread != thread || context->owes_hole)
+			continue;
+		context->owes_hole = 1;
+		nopal_range_forget_any(context);
+	}
+}
+
 struct nopal_context *nopal_context_get(struct nopal_process *process)
 {
 	uint64_t pointer = port_thread_pointer();
 	struct nopal_context *volatile *noted = find(process, pointer);
-	if (!noted && (__atomic_load_n(&process->threads_noted, __ATOMIC_RELAXED) >= NOPAL_THREADS_NOTED ||
-		       !is_control_block(process, pointer)))
+	if (!noted && __atomic_load_n(&process->threads_noted, __ATOMIC_RELAXED) >= NOPAL_THREADS_NOTED)
 		return 0;
+	if (!noted && !is_control_block(process, pointer)) {
+		owe_hole(process);
+		return 0;
+	}
 	uint32_t token = *(volatile uint32_t *)(pointer + (uint64_t)(int64_t)process->thread_slot);
 	struct nopal_context *context = noted ? *noted : 0;
 	if (context && context->token == token && context->pointer == pointer)
@@ -168,10 +189,8 @@ struct nopal_context *nopal_context_get(struct nopal_process *process)
 	return context;
 }
 
-void nopal_lose(struct nopal_process *process, struct nopal_context *context)
+void nopal_count_lost(struct nopal_process *process)
 {
-	if (context)
-		context->discarded++;
 	uint64_t *lost = &process->region->lost[hash(port_thread_pointer()) % NOPAL_LOST_COUNTERS].lost;
 	__atomic_add_fetch(lost, 1, __ATOMIC_RELAXED);
 }

@@ -20,8 +20,8 @@ struct nopal_context *nopal_context_get(struct nopal_process *process);
  * be asked where a thread comes to a stack that the context does not know. */
 bool nopal_context_is_own(struct nopal_process *process, const struct nopal_context *context);
 
-/* Counts an event of this thread as lost; `context` is 0 where it has none. */
-void nopal_lose(struct nopal_process *process, struct nopal_context *context);
+/* Counts an event that was not recorded. */
+void nopal_count_lost(struct nopal_process *process);
 
 /* ---- record.c ---- */
 
@@ -34,6 +34,9 @@ void nopal_lose(struct nopal_process *process, struct nopal_context *context);
  * again, what was missing is there, or was; 1: the event is dealt with or lost, and an entry must not be wrapped. With a
  * `word` of 0 nothing is recorded, also where there is no mirror: then 0, with span 0. */
 int nopal_prepare(uint64_t slot, uint64_t word, uint32_t bytes);
+
+/* An event of this thread is lost; `context` is 0 where it has none. The chunk says so where it stands. */
+void nopal_lose(struct nopal_process *process, struct nopal_context *context);
 
 /* ---- chunk.c ---- */
 

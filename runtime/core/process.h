@@ -65,7 +65,8 @@ struct nopal_context {
 	uint64_t begin;         /* counter when the thread was first seen */
 	uint64_t discarded;     /* events lost so far */
 	uint16_t muted;         /* the clock must not be read, nor anything be recorded */
-	uint16_t waiting;       /* in the bounded wait for a free chunk: a handler that comes in between must not wait */
+	uint8_t owes_hole;      /* events were lost here, and handlers kept the chunk from saying so */
+	uint8_t waiting;        /* in the bounded wait for a free chunk: a handler that comes in between must not wait */
 	uint32_t found_none;    /* region->freed before a search that found no chunk free: unless it has changed, none is; 0: unknown */
 	uint64_t forgotten;     /* ranges given up so far, times 2 */
 	uint64_t slots[NOPAL_DEPTH_LIMIT];

@@ -59,6 +59,49 @@ static bool record_unwrapped(struct nopal_context *context, uint64_t slot, uint3
 	return true;
 }
 
+/* Puts a hole where records are missing: smaller ones than that which was lost may still find room behind it. False:
+ * there is no room for it, and so for nothing else, or handlers move the position each time. */
+static bool leave_hole(struct nopal_context *context)
+{
+	for (uint32_t attempt = 0; attempt < NOPAL_ATTEMPTS; attempt++) {
+		uint64_t position = __atomic_load_n(&context->position, __ATOMIC_RELAXED);
+		if (!nopal_chunk_room(position))
+			return false;
+		uint32_t high = context->clock_high;
+		uint64_t clock = port_clock();
+		port_race_point("clock read for a hole");
+		if (arch_compare_exchange_local(&context->position, position, position + 8)) {
+			port_race_point("hole reserved");
+			uint32_t *record = (uint32_t *)position;
+			/* Where the upper half has changed, only a resync record can say so: this is the last clock before. */
+			record[0] = (uint32_t)(clock >> 32) == high ? (uint32_t)clock : ~0u;
+			__atomic_store_n(&record[1], NOPAL_KIND_HOLE, __ATOMIC_RELEASE);
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Where handlers keep this from being told here, the next event tells it, before all that follows. */
+static void tell_loss(struct nopal_context *context)
+{
+	context->owes_hole = 0;
+	if (!leave_hole(context) && nopal_chunk_room(context->position)) {
+		context->owes_hole = 1;
+		nopal_range_forget_any(context);
+	}
+}
+
+void nopal_lose(struct nopal_process *process, struct nopal_context *context)
+{
+	if (context) {
+		context->discarded++;
+		if (!context->muted)
+			tell_loss(context);
+	}
+	nopal_count_lost(process);
+}
+
 /*
  * What is missing is made ready in this order:
  *
@@ -85,6 +128,8 @@ int nopal_prepare(uint64_t slot, uint64_t word_and_attempts, uint32_t bytes)
 		nopal_lose(process, context);
 		return 1;
 	}
+	if (context->owes_hole)
+		tell_loss(context);
 
 	struct nopal_range known = nopal_range_load(context), range = known;
 	bool outside = slot - known.low >= known.span;

@@ -36,6 +36,20 @@ static void small_events_go_on_where_large_ones_are_dropped(void)
 	CHECK(events[large].outcome == NOT_WRAPPED && events[small].outcome == RECORDED);
 	CHECK(lost_events() == 1);
 	world_end(0);
+	CHECK(events[small].gaps == 1);
+}
+
+/* The same where no record may have the clock of the loss. */
+static void the_counter_advances_at_a_loss(void)
+{
+	world_begin(1);
+	fill_chunk(SLOT, 88);
+	sim.clock = (sim.clock | 0xffffffff) + 1;
+	uint32_t large = play(NOPAL_KIND_ENTRY_ARGS, SLOT);
+	uint32_t small = play(NOPAL_KIND_ENTRY, SLOT);
+	CHECK(events[large].outcome == NOT_WRAPPED && events[small].outcome == RECORDED);
+	world_end(0);
+	CHECK(events[small].gaps == 1 && resyncs_found(NOPAL_RESYNC_CLOCK) == 1);
 }
 
 /* Events lost on another stack, and then none on the first: the next one that is recorded says where it is. */
@@ -246,6 +260,7 @@ static void threads_wait_again_after_a_jump_out_of_a_wait(void)
 const struct test full_tests[] = {
 	{ "dropped_events_are_counted", dropped_events_are_counted },
 	{ "small_events_go_on_where_large_ones_are_dropped", small_events_go_on_where_large_ones_are_dropped },
+	{ "the_counter_advances_at_a_loss", the_counter_advances_at_a_loss },
 	{ "stack_is_told_after_a_loss", stack_is_told_after_a_loss },
 	{ "waiting_threads_lose_nothing", waiting_threads_lose_nothing },
 	{ "nobody_waits_for_a_tool_that_does_not_beat", nobody_waits_for_a_tool_that_does_not_beat },

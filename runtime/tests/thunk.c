@@ -91,6 +91,7 @@ uint32_t play(uint32_t kind, uint64_t slot)
 			break;
 		}
 	}
+	event->end = event_count;
 	return site;
 }
 

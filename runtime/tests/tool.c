@@ -130,6 +130,9 @@ static int compare(const void *a, const void *b)
  * stacks without a mirror are not told apart. */
 static uint64_t place;
 
+/* What its reader has been told of so far. */
+static uint32_t gaps;
+
 static void found(uint64_t word, uint64_t clock, uint32_t thread)
 {
 	uint32_t site = word >> 36 & (NOPAL_SITE_LIMIT - 1);
@@ -137,6 +140,7 @@ static void found(uint64_t word, uint64_t clock, uint32_t thread)
 	struct event *event = &events[site];
 	CHECK(!event->found++);
 	event->found_kind = word >> 32 & 15;
+	event->gaps = gaps;
 	CHECK(event->thread == thread);
 	CHECK((event->slot >> 4 & 0xff) == word >> 56);
 	CHECK(!event->clock || event->clock == clock);
@@ -182,14 +186,33 @@ static uint64_t read_chunk(const struct collected *chunk, uint64_t clock, uint32
 		} else {
 			CHECK(i > 0);
 			uint64_t now = (clock & ~0xffffffffull) | (uint32_t)word;
-			now += now < clock ? 1ull << 32 : 0;
-			found(word, now, chunk->header.thread);
+			CHECK(now >= clock);
+			if (kind == NOPAL_KIND_HOLE)
+				gaps++;
+			else
+				found(word, now, chunk->header.thread);
 			*holes += kind == NOPAL_KIND_PENDING_ARGS || kind == NOPAL_KIND_PENDING_RESULT;
 			clock = now;
 		}
 		i += length;
 	}
 	return clock;
+}
+
+/* Between what its thread had recorded when an event began that was lost, and what began when that was done. */
+static void gap_is_told(uint32_t lost)
+{
+	uint32_t before = 0, behind = UINT32_MAX;
+	for (uint32_t site = 1; site <= event_count; site++) {
+		const struct event *event = &events[site];
+		if (!event->found || event->thread != events[lost].thread)
+			continue;
+		if (event->end && event->end < lost && event->gaps > before)
+			before = event->gaps;
+		if (site > events[lost].end && event->gaps < behind)
+			behind = event->gaps;
+	}
+	CHECK(before < behind);
 }
 
 void world_end(uint32_t holes)
@@ -213,6 +236,7 @@ void world_end(uint32_t holes)
 		if (header->thread) {
 			CHECK(header->sequence == (same ? before->sequence + 1 : 0));
 			CHECK(!same || header->discarded >= before->discarded);
+			gaps = same ? gaps + (header->discarded > before->discarded) : header->discarded > 0;
 		}
 		clock = read_chunk(collected[i], same ? clock : 0, &seen_holes);
 		before = header;
@@ -222,7 +246,10 @@ void world_end(uint32_t holes)
 	uint64_t missing = 0;
 	for (uint32_t site = 1; site <= event_count; site++) {
 		CHECK(events[site].found || events[site].outcome != RECORDED);
-		missing += !events[site].found && events[site].outcome == NOT_WRAPPED;
+		if (!events[site].found && events[site].outcome == NOT_WRAPPED) {
+			missing++;
+			gap_is_told(site);
+		}
 	}
 	CHECK(missing == lost_events());
 	collected_count = 0;

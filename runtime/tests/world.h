@@ -56,6 +56,8 @@ struct event {
 	uint32_t found;     /* by the tool */
 	uint32_t found_kind;
 	uint32_t thread;
+	uint32_t end;       /* how many events had begun when it was done; 0: it is not */
+	uint32_t gaps;      /* told to its thread's reader before it */
 };
 
 /* Site n is the n-th event. */
@@ -82,8 +84,8 @@ void tool_collect(void);
 void tool_take_over(uint32_t thread);
 
 /* All threads have ended. The tool takes what is left. Checks that every chunk is free again, that records are in the
- * order of time and of sequence, that clocks come out right, and that every event was found once, or is counted as
- * lost, or its thread died over it. `holes` words may be unwritten. */
+ * order of time and of sequence, that clocks come out right, that every event was found once, or is counted as lost, or
+ * its thread died over it, and that a gap is told where one is lost. `holes` words may be unwritten. */
 void world_end(uint32_t holes);
 
 uint64_t lost_events(void);
