@@ -231,7 +231,10 @@ impl Thread {
         calls: &[SystemCall],
         results: &mut Vec<i64>,
     ) -> Result<Attempt> {
-        for call in &calls[results.len()..] {
+        let made = results.len();
+        for (index, call) in calls[made..].iter().enumerate() {
+            // The first holds signals back, for all.
+            let mask = (index == 0).then_some(mask);
             let Some(result) = self.attempt_call(borrowed, mask, call)? else {
                 return Ok(Attempt::Signal);
             };
@@ -250,7 +253,7 @@ impl Thread {
     fn attempt_call(
         &mut self,
         borrowed: &Registers,
-        mask: u64,
+        mask: Option<u64>,
         call: &SystemCall,
     ) -> Result<Option<i64>> {
         let number = call.number;
@@ -269,7 +272,9 @@ impl Thread {
             ..*borrowed
         };
         self.set_registers(&registers)?;
-        self.set_signal_mask(mask | !SYNCHRONOUS)?;
+        if let Some(mask) = mask {
+            self.set_signal_mask(mask | !SYNCHRONOUS)?;
+        }
         loop {
             self.restart(libc::PTRACE_SYSCALL, 0)?;
             match self.wait()? {

@@ -1,7 +1,9 @@
+use std::ops::Range;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use crate::information::{directory, read};
 use crate::{
     Ending, Event, Memory, Registers, Stop, Stopped, Thread, find_system_call_gadget, thread_status,
 };
@@ -20,9 +22,36 @@ pub enum LoaderStop {
     },
 }
 
-/// A call that changes nothing, in place of a function that only returns, and its padding: whoever traces sees it, and a
-/// thread that is not traced any more goes on. Pushes and pops are of `%rax`, `%rcx` and `%r11`, which a call changes.
-const CALL: [u8; 14] = [
+/// Calls in place of a function that only returns, and its padding: whoever traces sees them, and a thread that is not
+/// traced any more goes on. All are as long.
+const ROOM: usize = 14;
+/// `kill` of the own process, with a signal that does nothing. A tracer is told of it, also where it is ignored. Like
+/// any function, it may change `%rax`, `%rcx`, `%rdi`, `%rsi` and `%r11`.
+const SEND: [u8; ROOM] = [
+    0x6a,
+    libc::SYS_kill as u8,
+    0x58,
+    0xbf,
+    0,
+    0,
+    0,
+    0,
+    0x6a,
+    0,
+    0x5e,
+    0x0f,
+    0x05,
+    0xc3,
+];
+/// Where the process and the signal stand in it, and where its `syscall` ends.
+const PROCESS: Range<usize> = 4..8;
+const SIGNAL: usize = 9;
+const BEHIND_SENDING: u64 = 13;
+/// Those that do nothing by default.
+const SIGNALS: [i32; 2] = [libc::SIGURG, libc::SIGWINCH];
+/// A call that changes nothing, where no such signal would be told of. It is seen with all calls of the loader. Pushes
+/// and pops are of `%rax`, `%rcx` and `%r11`, which a call changes.
+const CALL: [u8; ROOM] = [
     0x50,
     0x51,
     0x41,
@@ -38,7 +67,7 @@ const CALL: [u8; 14] = [
     0x58,
     0xc3,
 ];
-/// Where its `syscall` ends.
+const PUSHED: u64 = 3;
 const BEHIND_CALL: u64 = 9;
 /// Where there is no room for that. It kills the program if we are killed before it is met.
 const BREAKPOINT: [u8; 1] = [0xcc];
@@ -53,31 +82,39 @@ const ATTEMPTS: u32 = 20;
 pub struct LoaderChange {
     pub pid: i32,
     pub address: u64,
-    /// What stood there: as long as the change.
+    /// What stood there, and what stands there in its place: as long.
     pub original: Vec<u8>,
+    pub code: Vec<u8>,
+}
+
+/// By what the thread stops in the changed function.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
+    Signal(i32),
+    Call,
+    Breakpoint,
 }
 
 impl LoaderChange {
-    fn at(pid: i32, address: u64, memory: &Memory) -> Result<LoaderChange> {
-        let mut original = CALL.to_vec();
+    fn at(thread: &Thread, address: u64, memory: &Memory) -> Result<(LoaderChange, By)> {
+        let mut original = vec![0; ROOM];
         let room = memory.read(address, &mut original).is_ok() && only_returns(&original);
+        let (by, code) = match room.then(|| sending(thread)).transpose()?.flatten() {
+            Some((signal, code)) => (By::Signal(signal), code.to_vec()),
+            None if room => (By::Call, CALL.to_vec()),
+            None => (By::Breakpoint, BREAKPOINT.to_vec()),
+        };
         if !room {
-            original.truncate(BREAKPOINT.len());
+            original.truncate(code.len());
             memory.read(address, &mut original)?;
         }
-        Ok(LoaderChange {
-            pid,
+        let change = LoaderChange {
+            pid: thread.pid(),
             address,
             original,
-        })
-    }
-
-    fn is_call(&self) -> bool {
-        self.original.len() == CALL.len()
-    }
-
-    fn code(&self) -> &'static [u8] {
-        if self.is_call() { &CALL } else { &BREAKPOINT }
+            code,
+        };
+        Ok((change, by))
     }
 
     /// Whether it is in the text.
@@ -85,7 +122,7 @@ impl LoaderChange {
         let mut found = vec![0; self.original.len()];
         let memory = Memory::open(self.pid);
         memory.is_ok_and(|memory| memory.read(self.address, &mut found).is_ok())
-            && found == self.code()
+            && found == self.code
     }
 
     /// For who is left when the tool has been killed: puts the text back, if the change is in it.
@@ -107,6 +144,33 @@ impl LoaderChange {
         }
         bail!("a thread of process {} stays in the loader", self.pid)
     }
+}
+
+/// A signal that the process can send itself for its tracer, and the code that does. None where it could be held back,
+/// by a filter of system calls, or by code of an auditing library, which may change what is blocked; or where code would
+/// be told of it, too.
+fn sending(thread: &Thread) -> Result<Option<(i32, [u8; ROOM])>> {
+    let status = thread_status(thread.pid(), thread.tid())?;
+    let is_free = |signal: &&i32| (status.blocked | status.caught) & 1 << (*signal - 1) == 0;
+    let signal = SIGNALS.iter().find(is_free);
+    let process = status.namespace_ids.last();
+    let (Some(&signal), Some(process)) = (signal, process) else {
+        return Ok(None);
+    };
+    if status.seccomp != 0 || is_audited(thread.pid())? {
+        return Ok(None);
+    }
+    let mut code = SEND;
+    code[PROCESS].copy_from_slice(&process.to_le_bytes());
+    code[SIGNAL] = signal as u8;
+    Ok(Some((signal, code)))
+}
+
+/// Whether the loader is asked to load libraries first that run at once.
+fn is_audited(pid: i32) -> Result<bool> {
+    let environment = read(&format!("{}/environ", directory(pid)))?;
+    let mut entries = environment.split(|byte| *byte == 0);
+    Ok(entries.any(|entry| entry.starts_with(b"LD_AUDIT=")))
 }
 
 /// Whether code is that of a function that does nothing, and padding.
@@ -154,13 +218,13 @@ pub fn run_to_loader_consistent(
     tell: impl FnOnce(&LoaderChange),
 ) -> Result<LoaderStop> {
     let memory = Memory::open(thread.pid())?;
-    let change = LoaderChange::at(thread.pid(), function, &memory)?;
+    let (change, by) = LoaderChange::at(thread, function, &memory)?;
     tell(&change);
-    if !change.is_call() {
+    if by == By::Breakpoint {
         return run_to_breakpoint(thread, &memory, &change, state_address);
     }
-    memory.write(function, change.code())?;
-    let end = run(thread, &memory, &change, state_address);
+    memory.write(function, &change.code)?;
+    let end = run(thread, &memory, &change, by, state_address);
     match end {
         Ok(LoaderStop::Consistent) => memory.write(function, &change.original)?,
         // That failure is the one to tell.
@@ -181,8 +245,8 @@ fn run_to_breakpoint(
     let ignored = thread_status(thread.pid(), thread.tid())?.ignored & TRAP != 0;
     let mask = thread.signal_mask()?;
     thread.set_signal_mask(mask & !TRAP)?;
-    memory.write(change.address, change.code())?;
-    let end = run(thread, memory, change, state_address);
+    memory.write(change.address, &change.code)?;
+    let end = run(thread, memory, change, By::Breakpoint, state_address);
     match end {
         Ok(LoaderStop::Consistent) => memory.write(change.address, &change.original)?,
         Err(_) => drop(memory.write(change.address, &change.original)),
@@ -202,55 +266,52 @@ fn run(
     thread: &mut Thread,
     memory: &Memory,
     change: &LoaderChange,
+    by: By,
     state_address: u64,
 ) -> Result<LoaderStop> {
     let mut calling = false;
     loop {
-        if change.is_call() {
-            thread.resume_to_system_call()?;
-        } else {
-            thread.resume()?;
+        match by {
+            By::Call => thread.resume_to_system_call()?,
+            By::Signal(_) | By::Breakpoint => thread.resume()?,
         }
-        match thread.wait()? {
-            Event::Stopped(Stop::SystemCall) => {
-                let registers = thread.registers()?;
-                let is_ours = registers.rip == change.address + BEHIND_CALL;
-                calling = is_ours && !calling;
-                // Its registers can be set where the call ends.
-                if is_ours && !calling && is_consistent(memory, state_address, &registers)? {
-                    let word = |index: u64| memory.read_word(registers.rsp + index * 8);
-                    return arrive(
-                        thread,
-                        Registers {
-                            r11: word(0)?,
-                            rcx: word(1)?,
-                            rax: word(2)?,
-                            rip: word(3)?,
-                            rsp: registers.rsp + 4 * 8,
-                            orig_rax: u64::MAX,
-                            ..registers
-                        },
-                    );
-                }
-            }
-            Event::Stopped(Stop::Signal(libc::SIGTRAP)) if !change.is_call() => {
-                let mut registers = thread.registers()?;
-                if registers.rip != change.address + 1 {
-                    continue;
-                }
-                registers.rip = memory.read_word(registers.rsp)?;
-                registers.rsp = registers.rsp.wrapping_add(8);
-                if is_consistent(memory, state_address, &registers)? {
-                    return arrive(thread, registers);
-                }
-                thread.set_registers(&registers)?;
-                if let Some(end) = gone(thread.settle_suppressing()?) {
-                    return Ok(end);
-                }
-            }
+        let stop = match thread.wait()? {
             Event::Stopped(Stop::Executed) => return Ok(LoaderStop::Executed),
-            Event::Stopped(_) => {}
+            Event::Stopped(stop) => stop,
             event @ Event::Ended(_) => return gone(event).context("the thread has vanished"),
+        };
+        let (behind, pushed) = match (by, stop) {
+            (By::Signal(wanted), Stop::Signal(signal)) if signal == wanted => (BEHIND_SENDING, 0),
+            (By::Call, Stop::SystemCall) => (BEHIND_CALL, PUSHED),
+            (By::Breakpoint, Stop::Signal(libc::SIGTRAP)) => (1, 0),
+            _ => continue,
+        };
+        let registers = thread.registers()?;
+        let is_ours = registers.rip == change.address + behind;
+        calling = is_ours && by == By::Call && !calling;
+        // Its registers can be set where the call ends.
+        if !is_ours || calling {
+            continue;
+        }
+        let word = |index: u64| memory.read_word(registers.rsp.wrapping_add(index * 8));
+        let mut returned = Registers {
+            rip: word(pushed)?,
+            rsp: registers.rsp.wrapping_add((pushed + 1) * 8),
+            orig_rax: u64::MAX,
+            ..registers
+        };
+        if by == By::Call {
+            [returned.r11, returned.rcx, returned.rax] = [word(0)?, word(1)?, word(2)?];
+        }
+        if is_consistent(memory, state_address, &registers)? {
+            return arrive(thread, returned);
+        }
+        // Behind a call it returns by itself, given its signal or not.
+        if by == By::Breakpoint {
+            thread.set_registers(&returned)?;
+            if let Some(end) = gone(thread.settle_suppressing()?) {
+                return Ok(end);
+            }
         }
     }
 }

@@ -141,12 +141,24 @@ impl Thread {
         if let Some(stop) = self.stop {
             return Ok(Some(Event::Stopped(stop)));
         }
-        // Asked for ends only, the kernel tells of a tracee's stops nevertheless: so look first, and take what was
-        // seen.
+        match ptrace::news(self.tid, libc::WSTOPPED | hang) {
+            Ok(news) => {
+                self.stop = news.map(decode);
+                Ok(self.stop.map(Event::Stopped))
+            }
+            // A zombie is no child to one who asks for stops only.
+            Err(error) if is_no_child(&error) => self.look_for_end(hang),
+            Err(error) => Err(error).context("cannot wait"),
+        }
+    }
+
+    /// `None` if it has not come, or a stop came before it.
+    fn look_for_end(&mut self, hang: i32) -> Result<Option<Event>> {
+        // Asked for ends only, the kernel tells of a tracee's stops nevertheless, and nothing is to be taken then.
         let look = libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT | hang;
         match ptrace::news(self.tid, look) {
             Ok(None) => Ok(None),
-            Ok(Some(news)) if news.is_stop() => self.take_stop(),
+            Ok(Some(news)) if news.is_stop() => Ok(None),
             Ok(Some(news)) => {
                 // The status of our own child stays for `ExitWatch`; anything else must be released to its parent.
                 let own = self.tid == self.pid
@@ -157,19 +169,6 @@ impl Thread {
                 Ok(Some(self.end(Ending::from_news(news))))
             }
             Err(error) if is_no_child(&error) => Ok(Some(self.end(Ending::Unknown))),
-            Err(error) => Err(error).context("cannot wait"),
-        }
-    }
-
-    /// `None` if the thread has been killed since it was seen to stop.
-    fn take_stop(&mut self) -> Result<Option<Event>> {
-        match ptrace::news(self.tid, libc::WSTOPPED | libc::WNOHANG) {
-            Ok(news) => {
-                self.stop = news.map(decode);
-                Ok(self.stop.map(Event::Stopped))
-            }
-            // A zombie is no child to one who asks for stops only.
-            Err(error) if is_no_child(&error) => Ok(None),
             Err(error) => Err(error).context("cannot wait"),
         }
     }

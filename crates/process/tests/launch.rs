@@ -341,6 +341,24 @@ fn a_breakpoint_leaves_the_handling_of_traps_alone() {
 }
 
 #[test]
+fn the_loader_is_waited_for_whatever_signals_do() {
+    let program = loaded();
+    for option in [
+        "--ignore-signal=URG,WINCH",
+        "--block-signal=URG",
+        "--block-signal=URG,WINCH",
+    ] {
+        let (said, ending) = run_loaded(&program, &["env", option]);
+        assert_eq!(
+            said.first().unwrap(),
+            "library constructor",
+            "with {option}"
+        );
+        assert_eq!(ending, Ending::Exited(5));
+    }
+}
+
+#[test]
 fn a_program_that_cannot_be_loaded_ends() {
     let program = loaded();
     fs::remove_file(program.directory.path().join("libloaded.so")).unwrap();

@@ -35,10 +35,12 @@ const FORGET: i32 = -1;
 #[repr(C)]
 struct Message {
     process: i32,
-    /// How much of `original` stands at `address` in its loader, where that is being changed.
+    /// How much of `original` stood at `address` in its loader, where that is being changed, and how much of `code` is
+    /// to stand there.
     length: u32,
     address: u64,
-    original: [u8; 32],
+    original: [u8; 16],
+    code: [u8; 16],
     /// Of what is to be forgotten; and events that were lost there.
     inode: u64,
     lost: u64,
@@ -114,6 +116,7 @@ impl Guardian {
             ..Message::default()
         };
         message.original[..change.original.len()].copy_from_slice(&change.original);
+        message.code[..change.code.len()].copy_from_slice(&change.code);
         // A guardian that is gone guards no more, but the recording goes on.
         let _ = send(&self.line, message, None);
     }
@@ -229,6 +232,7 @@ fn guard(line: OwnedFd, directory: &Path, tool: u32) {
                 pid: message.process,
                 address: message.address,
                 original: message.original[..message.length as usize].to_vec(),
+                code: message.code[..message.length as usize].to_vec(),
             });
             continue;
         }
