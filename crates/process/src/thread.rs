@@ -142,16 +142,25 @@ impl Thread {
             return Ok(Some(Event::Stopped(stop)));
         }
         // Asked for ends only, the kernel tells of a tracee's stops nevertheless: so look first, and take what was
-        // seen.
-        let look = libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT | hang;
+        // seen. Only the end of a process may have to be left to others.
+        let take = if self.tid == self.pid {
+            libc::WNOWAIT
+        } else {
+            0
+        };
+        let look = libc::WSTOPPED | libc::WEXITED | take | hang;
         match ptrace::news(self.tid, look) {
             Ok(None) => Ok(None),
+            Ok(Some(news)) if news.is_stop() && take == 0 => {
+                self.stop = Some(decode(news));
+                Ok(self.stop.map(Event::Stopped))
+            }
             Ok(Some(news)) if news.is_stop() => self.take_stop(),
             Ok(Some(news)) => {
                 // The status of our own child stays for `ExitWatch`; anything else must be released to its parent.
                 let own = self.tid == self.pid
                     && parent(self.pid).is_ok_and(|parent| parent == std::process::id() as i32);
-                if !own {
+                if !own && take != 0 {
                     let _ = ptrace::news(self.tid, libc::WEXITED | libc::WNOHANG);
                 }
                 Ok(Some(self.end(Ending::from_news(news))))
