@@ -123,7 +123,7 @@ fn told(said: &str) -> u64 {
 }
 
 /// Of each kind.
-const CHILDREN: u64 = 25;
+const CHILDREN: u64 = 10;
 
 /// 30 threads that execute programs of many kinds, below a folder.
 fn of_many_kinds(folder: &Path) -> Case {

@@ -1,8 +1,6 @@
 //! Threads that wait in the kernel and do not stop: what can be known of them without stopping them.
 
-use std::fs;
-
-use crate::information::thread_status;
+use crate::information::{contents, thread_status};
 
 const SYS_CLONE3: i64 = 435;
 const KCMP_VM: i32 = 1;
@@ -19,7 +17,8 @@ pub(crate) struct Blocked {
 
 /// `None`: it runs, or has ended.
 pub(crate) fn blocked(pid: i32, tid: i32) -> Option<Blocked> {
-    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).ok()?;
+    let text = contents(&format!("/proc/{pid}/task/{tid}/syscall")).ok()?;
+    let text = str::from_utf8(&text).ok()?;
     // The number, its six arguments unless it is negative, the stack pointer, the instruction pointer.
     let mut words = text.split_ascii_whitespace();
     let number = words.next()?.parse().ok()?;
@@ -49,7 +48,8 @@ pub(crate) fn has_children(pid: i32, tid: i32) -> bool {
 }
 
 fn children(pid: i32, tid: i32) -> String {
-    fs::read_to_string(format!("/proc/{pid}/task/{tid}/children")).unwrap_or_default()
+    let text = contents(&format!("/proc/{pid}/task/{tid}/children"));
+    String::from_utf8(text.unwrap_or_default()).unwrap_or_default()
 }
 
 /// Whether two processes run in the same memory.

@@ -59,10 +59,12 @@ pub(crate) fn read(path: &str) -> Result<Vec<u8>> {
     contents(path).with_context(|| format!("cannot read {path}"))
 }
 
-fn contents(path: &str) -> io::Result<Vec<u8>> {
+/// The same, of what may be gone, which is no error: those have backtraces where the environment asks for them.
+pub(crate) fn contents(path: &str) -> io::Result<Vec<u8>> {
     const MOST: usize = 16 << 10;
     let mut text = Vec::with_capacity(MOST);
-    File::open(path)?.read_to_end(&mut text)?;
+    // The file itself would be asked for its size first.
+    File::open(path)?.take(u64::MAX).read_to_end(&mut text)?;
     Ok(text)
 }
 
@@ -234,7 +236,6 @@ pub fn thread_alive(pid: i32, tid: i32) -> bool {
     state.is_some_and(|state| !matches!(state, 'Z' | 'X' | 'x'))
 }
 
-/// Asked of many that are gone, which is no error: those have backtraces where the environment asks for them.
 fn state(path: &str) -> Option<char> {
     let text = contents(path).ok()?;
     let after = text.iter().rposition(|&byte| byte == b')')? + 2;

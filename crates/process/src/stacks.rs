@@ -20,6 +20,8 @@ const WITHOUT_PAGES: u64 = 64;
 pub struct Search {
     /// Addresses of words, and the words.
     pub found: Vec<(u64, u64)>,
+    /// The same for what is looked for on stacks only that threads are on.
+    pub live: Vec<(u64, u64)>,
     /// Bytes of memory that may hold stacks and were not looked at.
     pub unread: u64,
 }
@@ -32,8 +34,19 @@ impl Stopped {
     /// anywhere in private writable memory; of that, at most `elsewhere` bytes are read, at about 2 MiB a millisecond.
     /// Memory without pages takes its share of them too: a sanitizer reserves hundreds of terabytes.
     pub fn search_stacks(&self, ranges: &[Range<u64>], elsewhere: u64) -> Result<Search> {
+        self.search_stacks_and_live_ones(ranges, elsewhere, &[])
+    }
+
+    /// The same, and looks for words that are in one of the ranges `live`, in what of stacks is in use.
+    pub fn search_stacks_and_live_ones(
+        &self,
+        ranges: &[Range<u64>],
+        elsewhere: u64,
+        live: &[Range<u64>],
+    ) -> Result<Search> {
         let maps = maps(self.pid())?;
         let mut reader = Reader::new(self.pid(), ranges)?;
+        reader.live = live;
         let memory = Memory::open(self.pid())?;
         let mut positions = self.positions()?;
         for position in &mut positions {
@@ -46,7 +59,8 @@ impl Stopped {
         for stack in &stacks {
             reader.read(stack.live.clone(), u64::MAX)?;
         }
-        let known = union(stacks.iter().map(|stack| stack.dead.start..stack.live.end));
+        reader.live = &[];
+        let known = union(stacks.iter().map(|stack| stack.dead.start..stack.end));
         let mut left = elsewhere;
         for mapping in maps.iter().filter(|mapping| is_stack_memory(mapping)) {
             for part in without(mapping.start..mapping.end, &known) {
@@ -59,8 +73,10 @@ impl Stopped {
                 reader.search.unread += part.end - end;
             }
         }
-        reader.search.found.sort_unstable();
-        reader.search.found.dedup();
+        for found in [&mut reader.search.found, &mut reader.search.live] {
+            found.sort_unstable();
+            found.dedup();
+        }
         Ok(reader.search)
     }
 }
@@ -73,7 +89,12 @@ fn is_stack_memory(mapping: &Mapping) -> bool {
 struct Stack {
     dead: Range<u64>,
     live: Range<u64>,
+    /// With the control block.
+    end: u64,
 }
+
+/// As much as a control block takes that libc has put at the end of a stack.
+const BLOCK: u64 = 4 << 10;
 
 /// How far a stack goes whose end nothing tells.
 const LONGEST_STACK: u64 = 16 << 20;
@@ -105,9 +126,11 @@ fn live_stacks(maps: &[Mapping], positions: &[Position]) -> Vec<Stack> {
                 _ => on.end.min(from.saturating_add(LONGEST_STACK)),
             };
             let start = if on_own || is_main { on.start } else { from };
+            let block = if on_own { BLOCK } else { 0 };
             stacks.push(Stack {
                 dead: start..from,
                 live: from..end,
+                end: on.end.min(end.saturating_add(block)),
             });
         }
         if let (Some(own), Some(block), false) = (own, block, on_own) {
@@ -125,6 +148,7 @@ fn live_stacks(maps: &[Mapping], positions: &[Position]) -> Vec<Stack> {
 fn whole(live: Range<u64>) -> Stack {
     Stack {
         dead: live.start..live.start,
+        end: live.end,
         live,
     }
 }
@@ -161,6 +185,7 @@ struct Reader<'a> {
     memory: Memory,
     pages: Pages,
     ranges: &'a [Range<u64>],
+    live: &'a [Range<u64>],
     buffer: Vec<u8>,
     search: Search,
 }
@@ -171,6 +196,7 @@ impl Reader<'_> {
             memory: Memory::open(pid)?,
             pages: Pages::of(pid)?,
             ranges,
+            live: &[],
             buffer: vec![0; PIECE],
             search: Search::default(),
         })
@@ -203,18 +229,24 @@ impl Reader<'_> {
             self.search.unread += bytes as u64;
             return;
         }
-        let (Some(first), Some(last)) = (self.ranges.first(), self.ranges.last()) else {
-            return;
-        };
-        let (low, span) = (first.start, last.end - first.start);
-        let words = piece
-            .as_chunks::<8>()
-            .0
-            .iter()
-            .map(|word| u64::from_le_bytes(*word));
-        for (index, word) in words.enumerate() {
-            if word.wrapping_sub(low) < span && holds(self.ranges, word) {
-                self.search.found.push((start + index as u64 * 8, word));
+        let search = &mut self.search;
+        for (ranges, found) in [
+            (self.ranges, &mut search.found),
+            (self.live, &mut search.live),
+        ] {
+            let (Some(first), Some(last)) = (ranges.first(), ranges.last()) else {
+                continue;
+            };
+            let (low, span) = (first.start, last.end - first.start);
+            let words = piece
+                .as_chunks::<8>()
+                .0
+                .iter()
+                .map(|word| u64::from_le_bytes(*word));
+            for (index, word) in words.enumerate() {
+                if word.wrapping_sub(low) < span && holds(ranges, word) {
+                    found.push((start + index as u64 * 8, word));
+                }
             }
         }
     }

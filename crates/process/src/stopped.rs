@@ -82,9 +82,11 @@ impl Stopped {
             look = stopped.wait_for_children() || hopeless;
             pause.rest();
         }
-        // One that stood still may have been killed since: by SIGKILL, or by another's `execve`.
+        // Those that stood still may have been killed since, all at once: by SIGKILL, or by another's `execve`.
         let gone = |thread: &Thread| !thread.is_held();
-        if stopped.threads.iter().any(gone) || stopped.threads.is_empty() && stopped.late.is_empty()
+        if stopped.threads.first().is_some_and(gone)
+            || stopped.threads.last().is_some_and(gone)
+            || stopped.threads.is_empty() && stopped.late.is_empty()
         {
             let error = if alive(pid) {
                 StopError::Executes
@@ -97,14 +99,17 @@ impl Stopped {
     }
 
     /// Stops one thread only, which can then be made to call the kernel: see [`Stopped::keep_one`]. Where there is one,
-    /// it is one that no signals are sent to, and whose call would not fail. Where none stops, all are stopped.
-    pub fn stop_one(pid: i32, patience: Duration) -> Result<Stopped> {
+    /// it is one that no signals are sent to, and whose call would not fail; with `others` above 0, one that is less fit,
+    /// if there are several. Where none stops, all are stopped.
+    pub fn stop_one(pid: i32, others: usize, patience: Duration) -> Result<Stopped> {
         let mut threads = threads(pid).map_err(|_| StopError::Ended)?;
         threads.drain(..threads.len().saturating_sub(ENOUGH_TO_CHOOSE_FROM));
         threads.sort_by_cached_key(|&tid| {
             let sent_signals = is_sent_signals(pid, tid);
             (sent_signals, may_fail(pid, tid))
         });
+        let others = others % threads.len().max(1);
+        threads.rotate_left(others);
         for tid in threads {
             // One that neither runs nor can be woken would remain traced.
             let state = thread_status(pid, tid).map(|status| status.state);

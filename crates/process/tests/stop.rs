@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use common::{Running, compile, compile_with, eventually};
@@ -101,6 +102,28 @@ fn ignored_signals_wake_nobody() {
     }
     running.tell(".");
     assert_eq!(running.line(), "0 failed");
+}
+
+#[test]
+fn one_of_fifty_threads_stands_still_and_the_others_are_left_alone() {
+    let program = compile("sleepers");
+    let mut running = Running::start(&program, &[]);
+    assert_eq!(running.line(), "ready");
+    let mut held = HashSet::new();
+    for others in 0..100 {
+        let mut stopped = Stopped::stop_one(running.pid(), others, PATIENCE).unwrap();
+        let thread = stopped.keep_one().unwrap().tid();
+        let traced = |tid: &i32| thread_status(running.pid(), *tid).unwrap().tracer != 0;
+        let mut all = threads(running.pid()).unwrap();
+        all.retain(traced);
+        assert_eq!(all, [thread]);
+        // Signals for the process are sent to its first thread.
+        assert_eq!(thread == running.pid(), others % 50 == 49, "{others}");
+        held.insert(thread);
+    }
+    assert_eq!(held.len(), 50);
+    running.tell(".");
+    assert_eq!(running.line(), "0 complaints, spinning");
 }
 
 #[test]

@@ -149,14 +149,14 @@ impl Session {
 
 /// Stops one thread where its thread pointer leads to its control block: a program may have put it elsewhere for a while.
 fn stop_where_libc_is(process: i32) -> Result<Stopped> {
-    const ATTEMPTS: u32 = 100;
+    const ATTEMPTS: usize = 100;
     let memory = Memory::open(process)?;
     let is_there = |thread: &Thread| {
         let number = control_block::own_number(process, thread.tid())?;
         control_block::thread_slot(&memory, thread.fs_base()?, number)
     };
-    for _ in 1..ATTEMPTS {
-        let mut stopped = Stopped::stop_one(process, PATIENCE)?;
+    for others in 0..ATTEMPTS {
+        let mut stopped = Stopped::stop_one(process, others, PATIENCE)?;
         if stopped
             .keep_one()
             .is_none_or(|thread| is_there(thread).is_ok())
@@ -166,7 +166,7 @@ fn stop_where_libc_is(process: i32) -> Result<Stopped> {
         drop(stopped);
         std::thread::sleep(Duration::from_millis(1));
     }
-    Stopped::stop_one(process, PATIENCE)
+    Stopped::stop_one(process, 0, PATIENCE)
 }
 
 fn insert(traced: &mut Traced, changes: Vec<Change>, workshop: &mut Workshop) -> Result<()> {

@@ -37,9 +37,11 @@ fn musl_slot(memory: &Memory, pointer: u64, thread: i32) -> Option<i32> {
     is_at(memory, pointer, MUSL_ID, thread).then_some(MUSL_ID)
 }
 
+/// Where the thread id may be in glibc's control block.
+const IDS: Range<usize> = 0x280..0x400;
+
 /// struct pthread of glibc begins with itself, and 704 bytes that are no thread's id.
 fn glibc_slot(memory: &Memory, pointer: u64, thread: i32) -> Option<i32> {
-    const IDS: Range<usize> = 0x280..0x400;
     let mut block = [0; IDS.end];
     memory.read(pointer, &mut block).ok()?;
     let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| block[at + i]));
@@ -50,9 +52,17 @@ fn glibc_slot(memory: &Memory, pointer: u64, thread: i32) -> Option<i32> {
 /// Whether a control block is at `pointer`, as the ABI says where it begins with its own address, with this thread's id
 /// at `slot`.
 fn is_at(memory: &Memory, pointer: u64, slot: i32, thread: i32) -> bool {
-    let word = |at: i32| memory.read_word(pointer.wrapping_add_signed(at.into()));
-    word(0).is_ok_and(|word| word == pointer)
-        && word(slot).is_ok_and(|word| word as u32 == thread as u32)
+    let mut block = [0; IDS.end];
+    let Some(id) = usize::try_from(slot)
+        .ok()
+        .filter(|slot| slot + 4 <= block.len())
+    else {
+        return false;
+    };
+    let block = &mut block[..id + 4];
+    memory.read(pointer, block).is_ok()
+        && block[..8] == pointer.to_le_bytes()
+        && block[id..] == thread.to_le_bytes()
 }
 
 /// What a thread is called in its own PID namespace, and in its control block.

@@ -254,7 +254,10 @@ impl Traced {
         if new.is_empty() || self.places.arenas.iter().any(fits) {
             return Ok(());
         }
-        let mut stopped = self.stop()?;
+        let mut stopped = match self.held.take() {
+            Some(thread) => Stopped::with_only(thread),
+            None => Stopped::stop_one(self.process, 0, PATIENCE)?,
+        };
         let thread = stopped
             .keep_one()
             .context("no thread of the process can be stopped")?;

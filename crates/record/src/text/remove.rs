@@ -10,7 +10,7 @@ use crate::text::traps;
 use crate::traced::under_new_filter;
 use anyhow::Result;
 use nopal_agent::STACK_PART_BYTES;
-use nopal_process::{Event, Mapping, Memory, Pages, Stopped, Thread};
+use nopal_process::{Event, Mapping, Memory, Pages, Search, Stopped, Thread};
 use std::collections::HashSet;
 use std::ops::Range;
 use std::path::Path;
@@ -59,13 +59,15 @@ pub fn remove(journal: &Journal) -> Result<()> {
         let mut stopped = Stopped::stop(journal.process, PATIENCE)?;
         restore::take_back(&sites, &memory)?;
         let out = run_out(journal, &mut stopped, &[])?;
-        let found = stopped.search_stacks(&journal.code, ELSEWHERE)?.found;
+        let search =
+            stopped.search_stacks_and_live_ones(&journal.code, ELSEWHERE, &journal.unwinders)?;
         let careful = attempt + 1 < ATTEMPTS;
-        let unwinding = unwinding(journal, &stopped, &memory, &found, careful)?;
+        let unwinding = unwinding(journal, &stopped, &memory, &search, careful)?;
         let wrapped = unwrap_frames(journal, &memory, &unwinding)?;
         if out && !wrapped {
             restore::take_back(&hooks, &memory)?;
-            let needed = !unwinding.is_empty() || is_needed(journal, &stopped, &memory, &found);
+            let needed =
+                !unwinding.is_empty() || is_needed(journal, &stopped, &memory, &search.found);
             if !needed && traps::give_back(&mut stopped, &memory, journal.traps).unwrap_or(false) {
                 return give_back(journal, &mut stopped, &memory);
             }
@@ -77,23 +79,27 @@ pub fn remove(journal: &Journal) -> Result<()> {
 }
 
 /// The mappings with the stacks of threads that are in an unwinder, or called by it, and may be on their way through
-/// generated code, of which words were `found` on their stacks. What a stack holds may be left from calls that are
+/// generated code, of which words were found on their stacks. What a stack holds may be left from calls that are
 /// over; so a thread that waits in a system call is only taken for one that unwinders have called if one is `careful`.
 fn unwinding(
     journal: &Journal,
     stopped: &Stopped,
     memory: &Memory,
-    found: &[(u64, u64)],
+    search: &Search,
     careful: bool,
 ) -> Result<Vec<Range<u64>>> {
     if journal.unwinders.is_empty() {
         return Ok(Vec::new());
     }
     let maps = nopal_process::maps(journal.process)?;
-    let called = stopped.search_stacks(&journal.unwinders, 0)?.found;
     let mut stacks = Vec::new();
+    // Most threads of a crowd wait at the same place.
+    let mut known = (0, false);
     for thread in stopped.threads() {
         let registers = thread.registers()?;
+        if known.0 != registers.rip {
+            known = (registers.rip, is_after_system_call(memory, registers.rip));
+        }
         let stack = maps.partition_point(|map| map.end <= registers.rsp);
         let stack = maps.get(stack).map(|map| map.start..map.end);
         let Some(stack) = stack.filter(|map| map.contains(&registers.rsp)) else {
@@ -101,13 +107,13 @@ fn unwinding(
         };
         let mut unwinders = journal.unwinders.iter();
         let within = unwinders.any(|unwinder| unwinder.contains(&registers.rip));
-        let waits = registers.orig_rax as i64 >= 0 && is_after_system_call(memory, registers.rip);
+        let waits = registers.orig_rax as i64 >= 0 && known.1;
         let holds = |words: &[(u64, u64)]| {
             let first = words.partition_point(|(at, _)| *at < stack.start);
             words.get(first).is_some_and(|(at, _)| stack.contains(at))
         };
-        let unwinds = (within || holds(&called)) && (careful || !waits);
-        if unwinds && holds(found) {
+        let unwinds = (within || holds(&search.live)) && (careful || !waits);
+        if unwinds && holds(&search.found) {
             stacks.push(stack);
         }
     }
