@@ -33,36 +33,21 @@ impl Sum {
         !self.0
     }
 
-    /// With the bytes of one more word. `INSTRUCTION`: [`has_instruction`] was asked.
-    #[inline(always)]
-    pub fn word<const INSTRUCTION: bool>(self, word: u64) -> Sum {
-        #[cfg(target_arch = "x86_64")]
-        if INSTRUCTION {
-            let mut sum = u64::from(self.0);
-            // SAFETY: it changes a register, and the processor has it.
-            unsafe {
-                std::arch::asm!("crc32 {sum}, {word}", sum = inout(reg) sum, word = in(reg) word,
-                    options(pure, nomem, nostack, preserves_flags));
-            }
-            return Sum(sum as u32);
+    pub fn words(self, words: &[u64]) -> Sum {
+        match has_instruction() {
+            true => self.all::<Instruction>(words),
+            false => self.all::<Table>(words),
         }
-        self.table(&word.to_le_bytes())
     }
 
-    pub fn words(self, words: &[u64]) -> Sum {
-        if has_instruction() {
-            let with = |sum: Sum, word: &u64| sum.word::<true>(*word);
-            words.iter().fold(self, with)
-        } else {
-            let with = |sum: Sum, word: &u64| sum.word::<false>(*word);
-            words.iter().fold(self, with)
-        }
+    fn all<W: Way>(self, words: &[u64]) -> Sum {
+        words.iter().fold(self, |sum, word| W::add(sum, *word))
     }
 
     pub fn bytes(self, bytes: &[u8]) -> Sum {
         let (words, rest) = bytes.as_chunks::<8>();
         let with = |sum: Sum, word: &[u8; 8]| match has_instruction() {
-            true => sum.word::<true>(u64::from_le_bytes(*word)),
+            true => Instruction::add(sum, u64::from_le_bytes(*word)),
             false => sum.table(word),
         };
         words.iter().fold(self, with).table(rest)
@@ -71,6 +56,52 @@ impl Sum {
     fn table(self, bytes: &[u8]) -> Sum {
         let with = |sum: u32, byte: &u8| sum >> 8 ^ TABLE[(sum as u8 ^ byte) as usize];
         Sum(bytes.iter().fold(self.0, with))
+    }
+}
+
+/// A way to take one more word into a sum.
+pub trait Way {
+    fn add(sum: Sum, word: u64) -> Sum;
+}
+
+/// By the processor's instruction: [`has_instruction`] was asked.
+pub struct Instruction;
+
+/// By the table, on every processor.
+pub struct Table;
+
+/// Not at all: what a sum costs is measured against this.
+pub struct Nothing;
+
+impl Way for Instruction {
+    #[inline(always)]
+    fn add(sum: Sum, word: u64) -> Sum {
+        #[cfg(target_arch = "x86_64")]
+        {
+            let mut sum = u64::from(sum.0);
+            // SAFETY: it changes a register, and the processor has it.
+            unsafe {
+                std::arch::asm!("crc32 {sum}, {word}", sum = inout(reg) sum, word = in(reg) word,
+                    options(pure, nomem, nostack, preserves_flags));
+            }
+            Sum(sum as u32)
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        Table::add(sum, word)
+    }
+}
+
+impl Way for Table {
+    #[inline(always)]
+    fn add(sum: Sum, word: u64) -> Sum {
+        sum.table(&word.to_le_bytes())
+    }
+}
+
+impl Way for Nothing {
+    #[inline(always)]
+    fn add(sum: Sum, _word: u64) -> Sum {
+        sum
     }
 }
 
@@ -98,9 +129,7 @@ mod tests {
             Sum::new().words(&words),
             Sum::new().bytes(&bytes),
             Sum::new().bytes(&bytes[..11]).bytes(&bytes[11..]),
-            words
-                .iter()
-                .fold(Sum::new(), |sum, word| sum.word::<false>(*word)),
+            Sum::new().all::<Table>(&words),
         ];
         assert_eq!(all, [Sum::new().table(&bytes); 4]);
     }
