@@ -4,12 +4,10 @@ use std::path::Path;
 
 use anyhow::Result;
 use nopal_analysis::tracers::Tracer;
-use nopal_analysis::triggers::Hits;
-use nopal_analysis::values::Condition;
+use nopal_analysis::triggers::{Hits, Trigger};
 use nopal_trace::{Audience, ListenerId};
 
 use crate::probe::Probe;
-use crate::triggers::Action;
 
 /// A function of a file that a session traces, in whichever of its processes. The engine chooses the number. It means
 /// the same function until the session ends, also while the file is not loaded.
@@ -127,32 +125,6 @@ pub struct Mark {
     pub on: bool,
 }
 
-/// At which end of a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moment {
-    Entry,
-    Return,
-}
-
-/// Where a trigger waits.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Awaited {
-    Functions(Vec<SiteKey>, Moment),
-    /// Markers and probes whose names match this glob.
-    Event(String),
-}
-
-/// A trigger that the engine looks for, in the records of sites that are [`Mode::Silent`] or [`Mode::On`].
-#[derive(Clone, Debug, PartialEq)]
-pub struct Trigger {
-    pub name: String,
-    pub spot: Awaited,
-    pub condition: Option<Condition>,
-    pub action: Action,
-    /// Its place, for people.
-    pub place: String,
-}
-
 /// A recording in progress, of one process and of those that it made. An error means that nothing has changed.
 ///
 /// Where a process of the session loads a library, or executes another program, the engine's owner calls
@@ -225,9 +197,15 @@ pub trait Engine {
     /// Writes a text into the trace, at a value of the counter, or else now.
     fn write_text(&mut self, text: &str, counter: Option<u64>) -> Result<()>;
 
-    /// Has a trigger looked for from now on, or, if there is one of this name, at another place. When it has fired, the
-    /// engine's owner calls [`crate::Control::fired`]; the engine takes snapshots itself.
-    fn set_trigger(&mut self, trigger: Trigger) -> Result<()>;
+    /// Has a trigger looked for from now on, or, if there is one of this name, at another place, in the records of sites
+    /// that are [`Mode::Silent`] or [`Mode::On`]. `place` is what people are told. When it has fired, the engine's owner
+    /// calls [`crate::Control::fired`]; the engine takes snapshots itself.
+    fn set_trigger(
+        &mut self,
+        name: &str,
+        place: String,
+        trigger: Trigger<Vec<SiteKey>>,
+    ) -> Result<()>;
 
     /// Sites of a trigger that is removed stay as they are.
     fn remove_trigger(&mut self, name: &str);

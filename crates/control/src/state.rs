@@ -6,11 +6,11 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::engine::{Detail, Engine, FoundSite, Mark, Mode, Place, Refused, SiteKey};
 use crate::grammar::{Command, quoted};
-use crate::probes::Held;
+use crate::probes::ActiveProbe;
 use crate::sites::{Site, Sites};
 use crate::tracers::{Tracers, is_of_tracer};
 use crate::tracing::Tracing;
-use crate::triggers::Waiting;
+use crate::triggers::ActiveTrigger;
 use crate::what::{Part, What, word};
 
 /// The state of a session: its traces, and whether they record. Changes go through [`Control::command`] and
@@ -18,14 +18,14 @@ use crate::what::{Part, What, word};
 #[derive(Default)]
 pub struct Control {
     pub(crate) traces: Vec<Trace>,
-    pub(crate) probes: Vec<Held>,
+    pub(crate) probes: Vec<ActiveProbe>,
     pub(crate) sites: Sites,
     pub(crate) started: bool,
     /// All sites that can be traced, held while `uniform` is on.
     pub(crate) uniform: Option<Vec<usize>>,
     /// Of two that mean the same marker, the later decides.
     pub(crate) marks: Vec<Mark>,
-    pub(crate) triggers: Vec<Waiting>,
+    pub(crate) triggers: Vec<ActiveTrigger>,
     pub(crate) watched: Vec<u32>,
     pub(crate) children: bool,
     /// What the last `query` or `testtracein` found out.
@@ -110,8 +110,8 @@ impl Control {
                 engine.may_snapshot()?;
                 engine.snapshot("by command")
             }
-            Command::When { when, name } => self.wait(engine, when, name),
-            Command::WaitNoMore { name } => self.wait_no_more(engine, &name),
+            Command::SetTrigger { trigger, name } => self.set_trigger(engine, trigger, name),
+            Command::RemoveTrigger { name } => self.remove_trigger(engine, &name),
         }
     }
 
@@ -365,8 +365,8 @@ impl Control {
             return Err(error);
         }
         self.remove_probes(engine)?;
-        for waiting in &self.triggers {
-            engine.remove_trigger(&waiting.name);
+        for active in &self.triggers {
+            engine.remove_trigger(&active.name);
         }
         engine.clear_counts();
         *self = Control {

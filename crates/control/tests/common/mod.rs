@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
 use nopal_analysis::tracers::Tracer;
-use nopal_analysis::triggers::Hits;
+use nopal_analysis::triggers::{Hits, Trigger};
 use nopal_control::{
     Access, Calls, Content, Control, Counts, Detail, Engine, Error, File, FoundSite, Location,
-    Mark, Mode, Place, Probe, Refused, SiteKey, Spot, Trigger,
+    Mark, Mode, Place, Probe, Refused, SiteKey, Spot,
 };
 use nopal_symbols::{Selection, nearest};
 use nopal_trace::synthetic::Recorder;
@@ -54,7 +54,8 @@ pub struct Fake {
     pub watched: Vec<u32>,
     pub children: bool,
     pub texts: Vec<String>,
-    pub triggers: BTreeMap<String, Trigger>,
+    /// Each with its place.
+    pub triggers: BTreeMap<String, (String, Trigger<Vec<SiteKey>>)>,
     pub hits: Hits,
     /// It is a flight recorder.
     pub flight: bool,
@@ -525,9 +526,14 @@ impl Engine for Fake {
         Ok(())
     }
 
-    fn set_trigger(&mut self, trigger: Trigger) -> Result<()> {
+    fn set_trigger(
+        &mut self,
+        name: &str,
+        place: String,
+        trigger: Trigger<Vec<SiteKey>>,
+    ) -> Result<()> {
         self.may_change()?;
-        self.triggers.insert(trigger.name.clone(), trigger);
+        self.triggers.insert(name.to_owned(), (place, trigger));
         Ok(())
     }
 

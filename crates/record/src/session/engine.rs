@@ -12,10 +12,10 @@ use crate::traced::{Traced, Workshop};
 use anyhow::{Context, Result, ensure};
 use nopal_abi::{CHUNK_BYTES, ChunkHeader, EVENT_RESYNC, KIND_EXTENDED, KIND_ONLY, RESYNC_CHUNK};
 use nopal_analysis::tracers::Tracer;
-use nopal_analysis::triggers::Hits;
+use nopal_analysis::triggers::{Hits, Trigger};
 use nopal_control::{
     Calls, Counts, Detail, Engine, FoundSite, Location, Mark, Mode, Place, Probe, Refused, SiteKey,
-    Spot, Trigger, Way,
+    Spot, Way,
 };
 use nopal_symbols::Selection;
 use nopal_trace::{Audience, ListenerId, Note, Watched};
@@ -475,12 +475,17 @@ impl Engine for Session {
         notes::lock(&self.shared.writer).remove_listener(listener);
     }
 
-    fn set_trigger(&mut self, trigger: Trigger) -> Result<()> {
-        self.listen_for(trigger)
+    fn set_trigger(
+        &mut self,
+        name: &str,
+        place: String,
+        trigger: Trigger<Vec<SiteKey>>,
+    ) -> Result<()> {
+        self.look_for_trigger(name, place, trigger)
     }
 
     fn remove_trigger(&mut self, name: &str) {
-        self.listen_no_more(name);
+        self.look_for_trigger_no_more(name);
     }
 
     fn hits(&mut self, name: &str) -> Hits {
