@@ -92,17 +92,6 @@ impl Stub {
     }
 }
 
-/// How unwinding changes from an offset in a body on. Registers have DWARF's numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Row {
-    /// The canonical frame address is `register + offset`.
-    Cfa { register: u16, offset: i32 },
-    /// The caller's value of `register` is at the frame address plus `offset`.
-    Saved { register: u16, offset: i32 },
-    /// `register` holds the caller's value.
-    Restored { register: u16 },
-}
-
 /// Addresses of one thunk or hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Thunk {
@@ -316,7 +305,7 @@ impl BlockBuilder {
         site: u32,
         recorder: Recorder,
         body_bytes: usize,
-        rows: &[(u16, Row)],
+        rows: &[(u16, FrameChange)],
         write: impl FnOnce(u64, &mut [u8]) -> Result<()>,
     ) -> Result<Thunk> {
         let exit = self.image_at + exit_of(recorder).1 as u64;
@@ -331,14 +320,14 @@ impl BlockBuilder {
         site: u32,
         recorder: Recorder,
         body_bytes: usize,
-        rows: &[(u16, Row)],
+        rows: &[(u16, FrameChange)],
         write: impl FnOnce(u64, &mut [u8]) -> Result<()>,
     ) -> Result<Thunk> {
         const JUMP: usize = 5;
         let exit = self.image_at + exit_of(recorder).1 as u64;
         let called = [(
             0,
-            Row::Cfa {
+            FrameChange::Cfa {
                 register: RSP.into(),
                 offset: 8,
             },
@@ -358,7 +347,7 @@ impl BlockBuilder {
         site: u32,
         recorder: Recorder,
         body_bytes: usize,
-        rows: &[(u16, Row)],
+        rows: &[(u16, FrameChange)],
         write: impl FnOnce(u64, &mut [u8]) -> Result<()>,
     ) -> Result<Thunk> {
         ensure!(site < nopal_abi::SITE_LIMIT, "site numbers are used up");
@@ -410,7 +399,7 @@ impl BlockBuilder {
         &mut self,
         stub: Stub,
         body_bytes: usize,
-        rows: &[(u16, Row)],
+        rows: &[(u16, FrameChange)],
         write: impl FnOnce(u64, &mut [u8]) -> Result<()>,
     ) -> Result<Thunk> {
         let template = &image::BYTES[image::HOOK..image::HOOK_END];
@@ -432,7 +421,7 @@ impl BlockBuilder {
         &mut self,
         probe: &Probe,
         body_bytes: usize,
-        rows: &[(u16, Row)],
+        rows: &[(u16, FrameChange)],
         write: impl FnOnce(u64, &mut [u8]) -> Result<()>,
     ) -> Result<Thunk> {
         let (pushes, stub) = match &probe.values {
@@ -497,7 +486,7 @@ impl BlockBuilder {
     }
 
     /// Describes code by what comes before its body, and then `rows`.
-    fn frame(&mut self, code: Range<usize>, before_body: BeforeBody, rows: &[(u16, Row)]) {
+    fn frame(&mut self, code: Range<usize>, before_body: BeforeBody, rows: &[(u16, FrameChange)]) {
         let begin = self.unwinding.len();
         self.frames.push((code.start, begin));
         let mut fields = [0; FDE_PROGRAM];
@@ -517,7 +506,7 @@ impl BlockBuilder {
         for (offset, row) in rows {
             advance(&mut self.unwinding, offset.saturating_sub(location));
             location = *offset;
-            row.encode(&mut self.unwinding);
+            encode(row, &mut self.unwinding);
         }
         end_entry(&mut self.unwinding, begin);
     }
@@ -687,17 +676,17 @@ fn pushes(registers: &[u8]) -> Result<Vec<u8>> {
 
 /// The rows of a detour whose body begins at `body`: as at the probe from its start on, and at each of `depths` with
 /// the stack pointer so many bytes lower than there. The registers that it pushes go on to hold what they held.
-fn detour_rows(rows: &[(u16, Row)], depths: &[(usize, u32)], body: usize) -> Vec<(u16, Row)> {
+fn detour_rows(rows: &[(u16, FrameChange)], depths: &[(usize, u32)], body: usize) -> Vec<(u16, FrameChange)> {
     let at_probe = rows.iter().take_while(|(offset, _)| *offset == 0);
-    let mut all: Vec<(u16, Row)> = at_probe.copied().collect();
+    let mut all: Vec<(u16, FrameChange)> = at_probe.copied().collect();
     let by_stack = all.iter().rev().find_map(|(_, row)| match *row {
-        Row::Cfa { register, offset } => Some((register, offset)),
+        FrameChange::Cfa { register, offset } => Some((register, offset)),
         _ => None,
     });
     if let Some((register, offset)) = by_stack.filter(|cfa| cfa.0 == u16::from(RSP)) {
         all.extend(depths.iter().map(|&(at, depth)| {
             let offset = offset.wrapping_add(depth as i32);
-            (at as u16, Row::Cfa { register, offset })
+            (at as u16, FrameChange::Cfa { register, offset })
         }));
     }
     let behind = rows.iter().skip_while(|(offset, _)| *offset == 0);
@@ -721,28 +710,26 @@ const RSP: u8 = 7;
 /// The CIE's factor for offsets.
 const DATA_ALIGN: i32 = -8;
 
-impl Row {
-    fn encode(&self, program: &mut Vec<u8>) {
-        match *self {
-            Row::Cfa { register, offset } if offset >= 0 => {
-                program.push(DW_CFA_DEF_CFA);
-                uleb(program, u64::from(register));
-                uleb(program, offset as u64);
-            }
-            Row::Cfa { register, offset } => {
-                program.push(DW_CFA_DEF_CFA_SF);
-                uleb(program, u64::from(register));
-                sleb(program, offset / DATA_ALIGN);
-            }
-            Row::Saved { register, offset } => {
-                program.push(DW_CFA_OFFSET_EXTENDED_SF);
-                uleb(program, u64::from(register));
-                sleb(program, offset / DATA_ALIGN);
-            }
-            Row::Restored { register } => {
-                program.push(DW_CFA_RESTORE_EXTENDED);
-                uleb(program, u64::from(register));
-            }
+fn encode(change: FrameChange, program: &mut Vec<u8>) {
+    match change {
+        FrameChange::Cfa { register, offset } if offset >= 0 => {
+            program.push(DW_CFA_DEF_CFA);
+            uleb(program, u64::from(register));
+            uleb(program, offset as u64);
+        }
+        FrameChange::Cfa { register, offset } => {
+            program.push(DW_CFA_DEF_CFA_SF);
+            uleb(program, u64::from(register));
+            sleb(program, offset / DATA_ALIGN);
+        }
+        FrameChange::Saved { register, offset } => {
+            program.push(DW_CFA_OFFSET_EXTENDED_SF);
+            uleb(program, u64::from(register));
+            sleb(program, offset / DATA_ALIGN);
+        }
+        FrameChange::Restored { register } => {
+            program.push(DW_CFA_RESTORE_EXTENDED);
+            uleb(program, u64::from(register));
         }
     }
 }

@@ -26,7 +26,8 @@ mod what;
 pub use engine::{
     Calls, Counts, Detail, Engine, FoundSite, Location, Mark, Mode, Place, Refused, SiteKey,
 };
-pub use files::{Access, Content, Entry, Error, File};
+pub use files::File;
+pub use nopal_serve::{Access, Content, Entry, Failure};
 pub use grammar::probe;
 pub use manual::manual;
 pub use probe::{Fetched, MOST_FETCHED, MOST_LOADS, Probe, Shown, Source, Spot, Way};

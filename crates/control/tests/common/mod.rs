@@ -10,7 +10,7 @@ use anyhow::{Result, bail, ensure};
 use nopal_analysis::tracers::Tracer;
 use nopal_analysis::triggers::{Hits, Trigger};
 use nopal_control::{
-    Access, Calls, Content, Control, Counts, Detail, Engine, Error, File, FoundSite, Location,
+    Access, Calls, Content, Control, Counts, Detail, Engine, Failure, File, FoundSite, Location,
     Mark, Mode, Place, Probe, Refused, SiteKey, Spot,
 };
 use nopal_symbols::{Selection, nearest};
@@ -638,7 +638,7 @@ pub fn echo(
     text: &str,
     path: &str,
     append: bool,
-) -> Result<(), Error> {
+) -> Result<(), Failure> {
     let access = Access {
         write: true,
         truncate: !append,

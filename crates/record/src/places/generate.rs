@@ -12,7 +12,7 @@ use crate::traced::{Traced, Workshop, as_bytes};
 use anyhow::{Context, Result, ensure};
 use nopal_agent::{
     ARENA_BYTES, BLOCKS, BlockBuilder, BlockEntry, EntryOnly, IMAGE_UNWIND_HEADER, ProcessHead,
-    Recorder, Row,
+    Recorder,
 };
 use nopal_beside::both;
 use nopal_plan::{Body, FrameChange, Site};
@@ -298,16 +298,11 @@ fn place(module: &Loaded, site: &Site, markers: &[Change], at: u64, out: &mut [u
     markers::switch_on_displaced(markers, site, module.base, at, out)
 }
 
-fn rows<'a>(body: &Body, into: &'a mut Vec<(u16, Row)>) -> &'a [(u16, Row)] {
-    let row = |(offset, change)| {
-        let row = match change {
-            FrameChange::Cfa { register, offset } => Row::Cfa { register, offset },
-            FrameChange::Saved { register, offset } => Row::Saved { register, offset },
-            FrameChange::Restored { register } => Row::Restored { register },
-        };
-        (offset, row)
-    };
+fn rows<'a>(
+    body: &Body,
+    into: &'a mut Vec<(u16, FrameChange)>,
+) -> &'a [(u16, FrameChange)] {
     into.clear();
-    into.extend(body.rows().map(row));
+    into.extend(body.rows());
     into
 }

@@ -4,8 +4,8 @@ use crate::session::Session;
 use crate::session::steer::Handle;
 use crate::traced::Traced;
 use anyhow::Result;
-use nopal_control::{Control, Engine, Error, What};
-use nopal_serve::{Access, Content, Entry, Failure, File};
+use nopal_control::{Control, Engine, What};
+use nopal_serve::{Access, Content, Failure, File};
 
 impl Session {
     /// Lets control work on the session.
@@ -71,27 +71,11 @@ struct Open {
     is_stream: bool,
 }
 
-pub fn list(folder: &str) -> Result<Vec<Entry>, Failure> {
-    let entries = Control::list(folder).map_err(failure)?;
-    let entries = entries.into_iter().map(|entry| Entry {
-        name: entry.name,
-        folder: entry.folder,
-        mode: entry.mode,
-    });
-    Ok(entries.collect())
-}
-
 pub fn open(handle: &Handle, path: &str, access: Access) -> Result<Box<dyn File>, Failure> {
     let path = path.to_owned();
-    let access = nopal_control::Access {
-        read: access.read,
-        write: access.write,
-        truncate: access.truncate,
-    };
-    let opened = ask(handle, move |control, engine| {
+    let file = ask(handle, move |control, engine| {
         control.open(engine, &path, access)
-    })?;
-    let file = opened.map_err(failure)?;
+    })??;
     Ok(Box::new(Open {
         handle: handle.clone(),
         is_stream: file.is_pipe(),
@@ -101,10 +85,9 @@ pub fn open(handle: &Handle, path: &str, access: Access) -> Result<Box<dyn File>
 
 pub fn command(handle: &Handle, text: &str) -> Result<String, Failure> {
     let text = text.to_owned();
-    let obeyed = ask(handle, move |control, engine| {
+    ask(handle, move |control, engine| {
         control.command(engine, &text)
-    })?;
-    obeyed.map_err(failure)
+    })?
 }
 
 fn ask<T: Send + 'static>(
@@ -115,14 +98,10 @@ fn ask<T: Send + 'static>(
     asked.map_err(|error| Failure::new(libc::EIO, format!("{error:#}")))
 }
 
-fn failure(error: Error) -> Failure {
-    Failure::new(error.number, error.message)
-}
-
 impl Open {
     fn ask(
         &mut self,
-        work: impl FnOnce(&mut Control, &mut dyn Engine, &mut nopal_control::File) -> Result<(), Error>
+        work: impl FnOnce(&mut Control, &mut dyn Engine, &mut nopal_control::File) -> Result<(), Failure>
         + Send
         + 'static,
     ) -> Result<(), Failure> {
@@ -134,7 +113,7 @@ impl Open {
             (file, result)
         })?;
         self.file = Some(file);
-        result.map_err(failure)
+        result
     }
 }
 
@@ -147,10 +126,7 @@ impl File for Open {
         let Some(file) = &mut self.file else {
             return Err(Failure::new(libc::EIO, "the recording is over"));
         };
-        match file.read(offset, length).map_err(failure)? {
-            nopal_control::Content::Bytes(bytes) => Ok(Content::Bytes(bytes)),
-            nopal_control::Content::Later => Ok(Content::Later),
-        }
+        file.read(offset, length)
     }
 
     fn refill(&mut self) -> Result<(), Failure> {
@@ -170,9 +146,8 @@ impl File for Open {
         let Some(file) = self.file.take() else {
             return Ok(());
         };
-        let closed = ask(&self.handle, move |control, engine| {
+        ask(&self.handle, move |control, engine| {
             control.close(engine, file)
-        })?;
-        closed.map_err(failure)
+        })?
     }
 }
