@@ -6,6 +6,7 @@ use crate::table::{Bound, Row};
 use anyhow::{Context, Result, bail, ensure};
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction};
 use memmap2::MmapMut;
+use nopal_abi::Capture;
 use nopal_agent::{BlockBuilder, Immediates, Recorder, Thunk};
 use nopal_plan::Plan;
 use nopal_symbols::Image;
@@ -16,8 +17,10 @@ use std::time::Instant;
 const ROUNDS: usize = 9;
 const CALLS: u64 = 20_000_000;
 const WRAPS: Recorder = Recorder {
-    arguments: false,
-    wraps: true,
+    capture: Capture {
+        arguments: false,
+        ends: true,
+    },
     limits_depth: false,
 };
 

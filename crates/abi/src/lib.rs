@@ -2,10 +2,12 @@
 //!
 //! Names are those of the header without `NOPAL_`. `tests/header.rs` compares every constant, size and offset.
 
+mod capture;
 mod chunk;
 mod record;
 mod region;
 
+pub use capture::Capture;
 pub use chunk::*;
 pub use record::*;
 pub use region::*;

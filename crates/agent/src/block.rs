@@ -5,15 +5,15 @@
 use crate::{field, image, put, put_mirror};
 use anyhow::{Result, ensure};
 use nopal_abi::{
-    KIND_ENTRY, KIND_ENTRY_ARGS, KIND_EXIT, KIND_EXIT_RESULT, KIND_ONLY, KIND_ONLY_ARGS,
+    Capture, KIND_ENTRY, KIND_ENTRY_ARGS, KIND_EXIT, KIND_EXIT_RESULT, KIND_ONLY, KIND_ONLY_ARGS,
 };
 use std::ops::Range;
 
 /// What a thunk records, and whether it wraps the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recorder {
-    pub arguments: bool,
-    pub wraps: bool,
+    /// A call of which the end is recorded is wrapped.
+    pub capture: Capture,
     /// Calls nested deeper than the process's limit are not recorded.
     pub limits_depth: bool,
 }
@@ -352,13 +352,16 @@ impl BlockBuilder {
     ) -> Result<Thunk> {
         ensure!(site < nopal_abi::SITE_LIMIT, "site numbers are used up");
         let template = &image::BYTES[image::THUNK..image::THUNK_END];
-        let (only_kind, only) = if recorder.arguments {
+        let (only_kind, only) = if recorder.capture.arguments {
             (KIND_ONLY_ARGS, image::ENTRY_ONLY_ARGS)
         } else {
             (KIND_ONLY, image::ENTRY_ONLY)
         };
-        let (entry_kind, entry) = match (recorder.wraps, recorder.arguments, recorder.limits_depth)
-        {
+        let (entry_kind, entry) = match (
+            recorder.capture.ends,
+            recorder.capture.arguments,
+            recorder.limits_depth,
+        ) {
             (true, false, false) => (KIND_ENTRY, image::ENTRY),
             (true, false, true) => (KIND_ENTRY, image::ENTRY_DEPTH),
             (true, true, false) => (KIND_ENTRY_ARGS, image::ENTRY_ARGS),
@@ -378,7 +381,7 @@ impl BlockBuilder {
         self.relative(at(image::THUNK_EXIT_CALL), exit)?;
         let body = self.at + (begin + template.len()) as u64;
         self.relative(at(image::THUNK_BODY_CALL), body)?;
-        if recorder.wraps {
+        if recorder.capture.ends {
             let offset = at(image::THUNK_ENTRY_WORD) - 4;
             let mut bytes: [u8; ENTRY_BYTES] = self.bytes.field(offset);
             let distance =
@@ -619,7 +622,7 @@ fn end_entry(entries: &mut Vec<u8>, begin: usize) {
 
 /// The kind of an exit's record, and what records it.
 fn exit_of(recorder: Recorder) -> (u32, usize) {
-    match (recorder.arguments, recorder.limits_depth) {
+    match (recorder.capture.arguments, recorder.limits_depth) {
         (false, false) => (KIND_EXIT, image::EXIT),
         (false, true) => (KIND_EXIT, image::EXIT_DEPTH),
         (true, false) => (KIND_EXIT_RESULT, image::EXIT_RESULT),
@@ -676,7 +679,11 @@ fn pushes(registers: &[u8]) -> Result<Vec<u8>> {
 
 /// The rows of a detour whose body begins at `body`: as at the probe from its start on, and at each of `depths` with
 /// the stack pointer so many bytes lower than there. The registers that it pushes go on to hold what they held.
-fn detour_rows(rows: &[(u16, FrameChange)], depths: &[(usize, u32)], body: usize) -> Vec<(u16, FrameChange)> {
+fn detour_rows(
+    rows: &[(u16, FrameChange)],
+    depths: &[(usize, u32)],
+    body: usize,
+) -> Vec<(u16, FrameChange)> {
     let at_probe = rows.iter().take_while(|(offset, _)| *offset == 0);
     let mut all: Vec<(u16, FrameChange)> = at_probe.copied().collect();
     let by_stack = all.iter().rev().find_map(|(_, row)| match *row {

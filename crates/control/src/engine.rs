@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::Result;
+use nopal_abi::Capture;
 use nopal_analysis::tracers::Tracer;
 use nopal_analysis::triggers::{Hits, Trigger};
 use nopal_trace::{Audience, ListenerId};
@@ -74,23 +75,6 @@ pub enum Mode {
     On,
 }
 
-/// What is recorded of a site's calls, beside that they were entered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Detail {
-    /// The integer arguments, and the result where the end is recorded.
-    pub arguments: bool,
-    pub ends: bool,
-}
-
-impl Detail {
-    pub fn and(self, other: Detail) -> Detail {
-        Detail {
-            arguments: self.arguments || other.arguments,
-            ends: self.ends || other.ends,
-        }
-    }
-}
-
 /// A site that stays as it is, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
@@ -141,11 +125,11 @@ pub trait Engine {
     fn locate(&mut self, address: u64) -> Option<Location>;
 
     /// What a session records of calls unless more or less is asked for.
-    fn detail(&self) -> Detail;
+    fn capture(&self) -> Capture;
 
     /// Puts the jumps of sites into the text, switched to [`Mode::Off`]. Sites that are inserted already, and record as
-    /// much as `detail` asks for, stay as they are. Gives those that could not be inserted; the others all are.
-    fn insert(&mut self, sites: &[SiteKey], detail: Detail) -> Result<Vec<Refused>>;
+    /// much as `capture` asks for, stay as they are. Gives those that could not be inserted; the others all are.
+    fn insert(&mut self, sites: &[SiteKey], capture: Capture) -> Result<Vec<Refused>>;
 
     /// Where the thunk of a site is, in the session's first process that has it; `None` if it is not inserted.
     fn thunk(&mut self, site: SiteKey) -> Option<u64>;

@@ -23,13 +23,12 @@ mod tracing;
 mod triggers;
 mod what;
 
-pub use engine::{
-    Calls, Counts, Detail, Engine, FoundSite, Location, Mark, Mode, Place, Refused, SiteKey,
-};
+pub use engine::{Calls, Counts, Engine, FoundSite, Location, Mark, Mode, Place, Refused, SiteKey};
 pub use files::File;
-pub use nopal_serve::{Access, Content, Entry, Failure};
 pub use grammar::probe;
 pub use manual::manual;
+pub use nopal_abi::Capture;
+pub use nopal_serve::{Access, Content, Entry, Failure};
 pub use probe::{Fetched, MOST_FETCHED, MOST_LOADS, Probe, Shown, Source, Spot, Way};
 pub use state::Control;
 pub use triggers::{marker_awaited, needed};

@@ -281,7 +281,11 @@ impl Control {
     }
 
     /// What emptying a file means if nothing was written into it then.
-    pub(crate) fn finish(&mut self, engine: &mut dyn Engine, file: &mut File) -> Result<(), Failure> {
+    pub(crate) fn finish(
+        &mut self,
+        engine: &mut dyn Engine,
+        file: &mut File,
+    ) -> Result<(), Failure> {
         let emptied = file.places.take().is_some_and(|places| places.is_empty());
         let done = match file.role {
             Role::Filter { excluded } if emptied => self.set_filter(engine, excluded, Vec::new()),
@@ -337,8 +341,8 @@ impl Control {
             }
             (FUNCTION, None) => {
                 let what = self.tracing.functions.clone();
-                let detail = engine.detail();
-                let (trace, told) = self.hold(engine, what, FUNCTION.into(), detail)?;
+                let capture = engine.capture();
+                let (trace, told) = self.hold(engine, what, FUNCTION.into(), capture)?;
                 self.traces.push(trace);
                 let at = self.traces.len() - 1;
                 if let Err(error) = self.switch(engine, at, true) {
@@ -483,8 +487,8 @@ impl Control {
     /// Gives a trace other functions. What both have is never without its jump, or off.
     fn replace(&mut self, engine: &mut dyn Engine, old: usize, what: What) -> Result<()> {
         let name = self.traces[old].name.clone();
-        let detail = engine.detail();
-        let (trace, _) = self.hold(engine, what, name, detail)?;
+        let capture = engine.capture();
+        let (trace, _) = self.hold(engine, what, name, capture)?;
         self.traces.push(trace);
         let new = self.traces.len() - 1;
         let on = self.traces[old].on;

@@ -1,11 +1,12 @@
 //! The triggers of a session: what they need of the functions that they mean, and what they do.
 
 use anyhow::{Context, Result, bail, ensure};
+use nopal_abi::Capture;
 use nopal_analysis::triggers::{Action, Event, Trigger};
 use nopal_analysis::values::Needs;
 
+use crate::engine::Engine;
 use crate::engine::Place::Names;
-use crate::engine::{Detail, Engine};
 use crate::grammar::{Command, parse, quoted};
 use crate::state::{Control, found_or_waiting, marker_exists, refusals};
 use crate::what::{What, word};
@@ -21,10 +22,10 @@ pub(crate) struct ActiveTrigger {
 }
 
 /// What must be recorded of the calls of its functions.
-fn detail(trigger: &Trigger<What>) -> Detail {
+fn capture(trigger: &Trigger<What>) -> Capture {
     let needs = trigger.condition.as_ref().map(|condition| condition.needs);
     let needs = needs.unwrap_or_default();
-    Detail {
+    Capture {
         arguments: needs.arguments || needs.result,
         ends: matches!(trigger.event, Event::Return(_)),
     }
@@ -72,9 +73,9 @@ pub fn marker_awaited(line: &str) -> Result<Option<String>> {
 
 /// The functions that the trigger of a command needs, of which it gives the names, and what of their calls: so they can
 /// be recorded from a program's first instruction on.
-pub fn needed(line: &str) -> (Vec<String>, Detail) {
+pub fn needed(line: &str) -> (Vec<String>, Capture) {
     let Ok(Some(Command::SetTrigger { trigger, .. })) = parse(line) else {
-        return (Vec::new(), Detail::default());
+        return (Vec::new(), Capture::default());
     };
     let names = trigger.event.functions().map_or(&[][..], What::parts);
     let names = names.iter();
@@ -83,7 +84,7 @@ pub fn needed(line: &str) -> (Vec<String>, Detail) {
         Names(name) if !part.excluded => Some(name),
         _ => None,
     });
-    (names.filter(plain).cloned().collect(), detail(&trigger))
+    (names.filter(plain).cloned().collect(), capture(&trigger))
 }
 
 impl Control {
@@ -108,8 +109,8 @@ impl Control {
         let mut told = String::new();
         let mut sites = Vec::new();
         if let Some(what) = trigger.event.functions() {
-            let detail = detail(&trigger).and(engine.detail());
-            let (trace, refused) = self.hold(engine, what.clone(), String::new(), detail)?;
+            let capture = capture(&trigger).and(engine.capture());
+            let (trace, refused) = self.hold(engine, what.clone(), String::new(), capture)?;
             (sites, told) = (trace.sites, refused);
         }
         let active = ActiveTrigger {
@@ -233,8 +234,8 @@ impl Control {
             let found = crate::state::find(engine, what)?;
             let known = self.triggers[at].sites.clone();
             let new = self.new_sites(&found, &known);
-            let detail = detail(&self.triggers[at].trigger).and(engine.detail());
-            self.sites.hold(&new, detail);
+            let capture = capture(&self.triggers[at].trigger).and(engine.capture());
+            self.sites.hold(&new, capture);
             self.sites.listen(&new);
             self.triggers[at].sites.extend(new);
         }

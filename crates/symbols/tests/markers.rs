@@ -375,10 +375,7 @@ fn formats_that_do_not_fit_do_not_compile() {
             "{compiler}"
         );
         let bytes = r#"NOPAL_MARK(x, "%d %s %s", 1, "text", NOPAL_BYTES("a", 1))"#;
-        assert!(
-            compile(bytes, false) && compile(bytes, true),
-            "{compiler}"
-        );
+        assert!(compile(bytes, false) && compile(bytes, true), "{compiler}");
         for statement in rejected {
             assert!(!compile(statement, false), "{compiler} accepts {statement}");
         }

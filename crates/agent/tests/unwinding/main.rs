@@ -7,6 +7,7 @@ mod table;
 
 use common::{IMAGE_AT, IMMEDIATES, MIRROR, Memory, builder, symbols, target};
 use emulation::{CALLEE_SAVED, RBP, RBX, RSP, State, Value};
+use nopal_abi::Capture;
 use nopal_agent::{Recorder, Stub};
 use nopal_plan::FrameChange;
 use std::collections::BTreeMap;
@@ -353,10 +354,9 @@ fn blocks_are_described_at_every_instruction() {
         Ok(())
     };
     for site in 1..=16 {
-        let [arguments, wraps, limits_depth] = [1, 2, 4].map(|bit| site & bit != 0);
+        let [arguments, ends, limits_depth] = [1, 2, 4].map(|bit| site & bit != 0);
         let recorder = Recorder {
-            arguments,
-            wraps,
+            capture: Capture { arguments, ends },
             limits_depth,
         };
         thunks.push(
@@ -406,8 +406,10 @@ fn rows_of_bodies_come_out_as_they_went_in() {
         })
         .collect();
     let recorder = Recorder {
-        arguments: false,
-        wraps: true,
+        capture: Capture {
+            arguments: false,
+            ends: true,
+        },
         limits_depth: false,
     };
     let write = |_: u64, out: &mut [u8]| {

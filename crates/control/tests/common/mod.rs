@@ -10,7 +10,7 @@ use anyhow::{Result, bail, ensure};
 use nopal_analysis::tracers::Tracer;
 use nopal_analysis::triggers::{Hits, Trigger};
 use nopal_control::{
-    Access, Calls, Content, Control, Counts, Detail, Engine, Failure, File, FoundSite, Location,
+    Access, Calls, Capture, Content, Control, Counts, Engine, Failure, File, FoundSite, Location,
     Mark, Mode, Place, Probe, Refused, SiteKey, Spot,
 };
 use nopal_symbols::{Selection, nearest};
@@ -50,7 +50,7 @@ pub struct Fake {
     /// Whether each probe is on.
     pub probes: BTreeMap<String, bool>,
     /// What is recorded of each.
-    pub details: BTreeMap<SiteKey, Detail>,
+    pub details: BTreeMap<SiteKey, Capture>,
     pub watched: Vec<u32>,
     pub children: bool,
     pub texts: Vec<String>,
@@ -160,9 +160,9 @@ impl Fake {
     }
 
     /// Whether arguments and ends of an inserted function are recorded.
-    pub fn detail(&self, name: &str) -> (bool, bool) {
-        let detail = self.details[&self.key(name)];
-        (detail.arguments, detail.ends)
+    pub fn capture(&self, name: &str) -> (bool, bool) {
+        let capture = self.details[&self.key(name)];
+        (capture.arguments, capture.ends)
     }
 
     pub fn address(&self, name: &str) -> u64 {
@@ -367,14 +367,14 @@ impl Engine for Fake {
         })
     }
 
-    fn detail(&self) -> Detail {
-        Detail {
+    fn capture(&self) -> Capture {
+        Capture {
             arguments: false,
             ends: true,
         }
     }
 
-    fn insert(&mut self, sites: &[SiteKey], detail: Detail) -> Result<Vec<Refused>> {
+    fn insert(&mut self, sites: &[SiteKey], capture: Capture) -> Result<Vec<Refused>> {
         self.may_change()?;
         let mut refused = Vec::new();
         for &key in sites {
@@ -390,11 +390,11 @@ impl Engine for Fake {
                     reason: reason.into(),
                 }),
                 None if self.inserted.contains_key(&key)
-                    && self.details[&key].and(detail) == self.details[&key] => {}
+                    && self.details[&key].and(capture) == self.details[&key] => {}
                 None => {
                     let inserted = self.inserted.contains_key(&key);
                     let known = self.details.get(&key).copied().filter(|_| inserted);
-                    let wanted = known.unwrap_or_default().and(detail);
+                    let wanted = known.unwrap_or_default().and(capture);
                     if known != Some(wanted) {
                         self.inserted.insert(key, Mode::Off);
                         self.details.insert(key, wanted);

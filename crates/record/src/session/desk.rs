@@ -16,7 +16,8 @@ impl Session {
         let mut control = match self.control.take() {
             Some(control) => control,
             None => {
-                let (control, begun) = self.take_control();
+                let (control, begun) = self.begin_control();
+                self.settings.wanted = None;
                 if let Err(error) = begun {
                     self.warnings.push(format!("{error:#}"));
                 }
@@ -36,8 +37,9 @@ impl Session {
         }
     }
 
-    /// From now on control says which functions are traced; at first, those that have been. The same of probes.
-    pub(crate) fn take_control(&mut self) -> (Control, Result<()>) {
+    /// What says which functions are traced from then on that `settings.wanted` does not any more: at first, those that
+    /// have been. The same of probes.
+    pub(crate) fn begin_control(&mut self) -> (Control, Result<()>) {
         self.traced.values().for_each(Traced::make_ready);
         let options = &self.options;
         let what = What::of_names(
@@ -50,16 +52,15 @@ impl Session {
         let marks = options.markers.clone();
         let tracers = options.tracers.clone();
         // Without functions, as with -M alone, nothing is begun but markers.
-        let begun = match self.settings.wanted.functions {
-            true => control.begin(self, what).map(|_| ()),
-            false => control
+        let begun = match self.settings.wanted.as_ref() {
+            Some(wanted) if wanted.functions => control.begin(self, what).map(|_| ()),
+            _ => control
                 .command(self, "start")
                 .map(|_| ())
                 .map_err(Into::into),
         };
         let begun = begun.and_then(|()| control.begin_tracers(self, &tracers));
         control.begin_marks(&marks);
-        self.settings.wanted.functions = false;
         (control, begun)
     }
 }
@@ -101,7 +102,11 @@ fn ask<T: Send + 'static>(
 impl Open {
     fn ask(
         &mut self,
-        work: impl FnOnce(&mut Control, &mut dyn Engine, &mut nopal_control::File) -> Result<(), Failure>
+        work: impl FnOnce(
+            &mut Control,
+            &mut dyn Engine,
+            &mut nopal_control::File,
+        ) -> Result<(), Failure>
         + Send
         + 'static,
     ) -> Result<(), Failure> {

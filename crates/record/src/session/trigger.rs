@@ -45,17 +45,16 @@ impl Session {
         if lines.is_empty() {
             return Ok(());
         }
-        let functions = self.settings.wanted.functions;
-        let (mut control, begun) = self.take_control();
+        let (mut control, begun) = self.begin_control();
         let set = begun.and_then(|()| {
             lines.iter().try_for_each(|line| {
                 let set = control.command(self, line).map(|_| ());
                 set.map_err(|error| anyhow::Error::msg(error.message))
             })
         });
-        match &set {
-            Ok(()) => self.control = Some(control),
-            Err(_) => self.settings.wanted.functions = functions,
+        if set.is_ok() {
+            self.control = Some(control);
+            self.settings.wanted = None;
         }
         set
     }
