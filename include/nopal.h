@@ -13,9 +13,8 @@
  *     NOPAL_BYTES(address, length)     with %s: text that needs no NUL; with %p: bytes
  *     "state=%d{idle,busy=4,done}"     labels for an integer, right behind its conversion
  *
- * NOPAL_MARK_GENERIC is the same for code that cannot be patched: it loads a byte and tests it. NOPAL_MARK_VARIABLE
- * takes its values as printf does, and reads the format each time that it is passed while it is on: it is there to be
- * compared with. With NOPAL_OFF defined, markers compile to nothing, but are still checked.
+ * NOPAL_MARK_GENERIC is the same for code that cannot be patched: it loads a byte and tests it. With NOPAL_OFF defined,
+ * markers compile to nothing, but are still checked.
  *
  * What a string points to is read where the marker is on, as printf would read it. Markers are for any place: signal
  * handlers, leaf functions, before main and after exit. docs/markers.md tells the layout of what follows.
@@ -188,20 +187,10 @@ template <typename T> constexpr auto printable(T value)
 		return value;
 }
 
-/* As a function with variable arguments gets it. */
-template <typename T> constexpr auto variable(const T &value)
-{
-	if constexpr (std::is_same_v<T, nopal_bytes>)
-		return &value;
-	else
-		return printable(static_cast<std::decay_t<const T &>>(value));
-}
-
 } // namespace nopal
 
 #define NOPAL_BYTES(address, length) (::nopal_bytes{ (address), static_cast<size_t>(length) })
 
-#define NOPAL_VARIABLE(index, x) , ::nopal::variable(x)
 #define NOPAL_PRINTABLE(index, x) , ::nopal::printable(x)
 #define NOPAL_TYPES_LOW(...) (decltype(::nopal::list_of(__VA_ARGS__))::low)
 #define NOPAL_TYPES_HIGH(...) (decltype(::nopal::list_of(__VA_ARGS__))::high)
@@ -280,7 +269,6 @@ static inline __attribute__((always_inline)) uint64_t nopal_of_pointer(const vol
 		 long long: nopal_of_long, unsigned long: nopal_of_unsigned_long,                                      \
 		 unsigned long long: nopal_of_unsigned_long,                                                           \
 		 float: nopal_of_float, double: nopal_of_double, default: nopal_of_pointer)(x),
-#define NOPAL_VARIABLE(index, x) , (x)
 #define NOPAL_PRINTABLE(index, x) , _Generic((x), const struct nopal_bytes *: "", default: (x))
 #define NOPAL_TYPES_LOW(...) (0u NOPAL_EACH(NOPAL_TYPE_LOW, __VA_ARGS__))
 #define NOPAL_TYPES_HIGH(...) (0u NOPAL_EACH(NOPAL_TYPE_HIGH, __VA_ARGS__))
@@ -350,71 +338,11 @@ NOPAL_C_LINKAGE void nopal_format_fits(const char *format, ...) __attribute__((f
 		NOPAL_CHECK(__VA_ARGS__)                                                                               \
 	} while (0)
 #define NOPAL_MARK_GENERIC NOPAL_MARK
-#define NOPAL_MARK_VARIABLE NOPAL_MARK
 
 #else
 
 #define NOPAL_MARK(name, ...) NOPAL_MARK_AT(NOPAL_PATCHED, NOPAL_PLACE_PATCHED, NOPAL_WITH_VALUES, #name, __VA_ARGS__)
 #define NOPAL_MARK_GENERIC(name, ...) NOPAL_MARK_AT(NOPAL_TESTED, NOPAL_PLACE_TESTED, NOPAL_WITH_VALUES, #name, __VA_ARGS__)
-#define NOPAL_MARK_VARIABLE(name, ...)                                                                                 \
-	NOPAL_MARK_AT(NOPAL_PATCHED, NOPAL_PLACE_PATCHED, NOPAL_WITH_VARIABLE, #name, __VA_ARGS__)
-
-#define NOPAL_WITH_VARIABLE(use, ...)                                                                                  \
-	do {                                                                                                           \
-		uint64_t nopal_array[NOPAL_VALUES];                                                                    \
-		const uint64_t *const nopal_values = nopal_array;                                                      \
-		nopal_read(nopal_array, NOPAL_FORMAT(__VA_ARGS__) NOPAL_EACH(NOPAL_VARIABLE, __VA_ARGS__));                \
-		use;                                                                                                   \
-	} while (0)
-
-/* The values that a format tells of, which has been checked. */
-__attribute__((noinline, cold, unused)) static void nopal_read(uint64_t *words, const char *format, ...)
-{
-	__builtin_va_list values;
-	__builtin_va_start(values, format);
-	for (uint64_t *end = words + NOPAL_VALUES; words < end;) {
-		int longs = 0, shorts = 0, is_size = 0;
-		while (*format && *format != '%')
-			format++;
-		if (!*format++)
-			break;
-		for (;; format++) {
-			longs += *format == 'l';
-			shorts += *format == 'h';
-			is_size |= *format == 'z' || *format == 'j' || *format == 't';
-			if (!*format || !__builtin_strchr("#0- +.123456789hlqjzt", *format))
-				break;
-		}
-		switch (*format++) {
-		case 'd':
-		case 'i': {
-			const int64_t wide = longs || is_size ? __builtin_va_arg(values, long) : __builtin_va_arg(values, int);
-			*words++ = (uint64_t)(shorts > 1 ? (int8_t)wide : shorts ? (int16_t)wide : wide);
-			break;
-		}
-		case 'f': case 'F': case 'e': case 'E': case 'g': case 'G': case 'a': case 'A': {
-			const double value = __builtin_va_arg(values, double);
-			__builtin_memcpy(words++, &value, sizeof value);
-			break;
-		}
-		case 's':
-		case 'p':
-			*words++ = (uint64_t)(uintptr_t)__builtin_va_arg(values, void *);
-			break;
-		case '%':
-			break;
-		case 0:
-			format--;
-			break;
-		default: {
-			const uint64_t wide = longs || is_size ? __builtin_va_arg(values, unsigned long) :
-								 __builtin_va_arg(values, unsigned);
-			*words++ = shorts > 1 ? (uint8_t)wide : shorts ? (uint16_t)wide : wide;
-		}
-		}
-	}
-	__builtin_va_end(values);
-}
 
 /* The fill before the NOP is of prefixes without effect: NOP and fill are one instruction, and so are the jump that
  * takes the NOP's place and the fill. */

@@ -7,6 +7,7 @@
 
 #include "loops.h"
 #include "measure.h"
+#include "variable.h"
 
 char from[4096], to[4096];        /* seen from outside, so that copies count */
 #define SELDOM 200

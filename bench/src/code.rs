@@ -6,8 +6,9 @@ use crate::table::{Bound, Row};
 use anyhow::{Context, Result, bail, ensure};
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction};
 use memmap2::MmapMut;
-use nopal_agent::{BlockBuilder, Immediates, Recorder, Row as UnwindRow, Thunk};
-use nopal_plan::{FrameChange, Plan};
+use nopal_abi::Capture;
+use nopal_agent::{BlockBuilder, Immediates, Recorder, Thunk};
+use nopal_plan::Plan;
 use nopal_symbols::Image;
 use std::hint::black_box;
 use std::path::Path;
@@ -16,8 +17,10 @@ use std::time::Instant;
 const ROUNDS: usize = 9;
 const CALLS: u64 = 20_000_000;
 const WRAPS: Recorder = Recorder {
-    arguments: false,
-    wraps: true,
+    capture: Capture {
+        arguments: false,
+        ends: true,
+    },
     limits_depth: false,
 };
 
@@ -207,11 +210,7 @@ fn memory(file: &Path) -> Result<Vec<Row>> {
     let plan = Plan::make(&Image::open(file)?)?;
     let mut block = BlockBuilder::new(IMAGE + (1 << 20), IMAGE, 0, 8 << 20);
     for (number, site) in plan.sites.iter().enumerate() {
-        let rows: Vec<_> = site
-            .body
-            .rows()
-            .map(|(offset, change)| (offset, unwind_row(change)))
-            .collect();
+        let rows: Vec<_> = site.body.rows().collect();
         block.thunk(
             number as u32 + 1,
             WRAPS,
@@ -233,12 +232,4 @@ fn memory(file: &Path) -> Result<Vec<Row>> {
         (all - code) / count,
         plan.sites.len(),
     ))])
-}
-
-fn unwind_row(change: FrameChange) -> UnwindRow {
-    match change {
-        FrameChange::Cfa { register, offset } => UnwindRow::Cfa { register, offset },
-        FrameChange::Saved { register, offset } => UnwindRow::Saved { register, offset },
-        FrameChange::Restored { register } => UnwindRow::Restored { register },
-    }
 }

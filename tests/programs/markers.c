@@ -116,7 +116,7 @@ int main(int count, char **arguments)
 	NOPAL_MARK(numbers, "%hhd i16=%hd u8=%hhu hex=%#x u64=%llu state=%d{idle,busy=4} f=%f", (signed char)-1,
 		   (short)-2, (unsigned char)255, 0xdeadbeefu, ~0ull, BUSY, 1.5f);
 	NOPAL_MARK_GENERIC(generic, "n=%d", 42);
-	NOPAL_MARK_VARIABLE(variable, "%hhd%% i16=%hd u8=%hhu size=%zu c=%c state=%d{idle,busy=4} f=%.2f text=%s bytes=%s p=%p",
+	NOPAL_MARK(variable, "%hhd%% i16=%hd u8=%hhu size=%zu c=%c state=%d{idle,busy=4} f=%.2f text=%s bytes=%s p=%p",
 			    (signed char)-1, (short)-2, (unsigned char)255, ~(size_t)0, 'c', BUSY, 1.5f, "text",
 			    NOPAL_BYTES("bytes", 3), (void *)16);
 	texts("a \"text\"", NULL);

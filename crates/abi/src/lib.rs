@@ -3,12 +3,14 @@
 //! Names are those of the header without `NOPAL_`. `tests/header.rs` compares every constant, size and offset. What records
 //! mean is told once, by [`Word`] and [`Cursor`].
 
+mod capture;
 mod chunk;
 mod cursor;
 mod record;
 mod region;
 mod word;
 
+pub use capture::Capture;
 pub use chunk::*;
 pub use cursor::*;
 pub use record::*;

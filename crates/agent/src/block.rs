@@ -5,15 +5,15 @@
 use crate::{field, image, put, put_mirror};
 use anyhow::{Result, ensure};
 use nopal_abi::{
-    KIND_ENTRY, KIND_ENTRY_ARGS, KIND_EXIT, KIND_EXIT_RESULT, KIND_ONLY, KIND_ONLY_ARGS,
+    Capture, KIND_ENTRY, KIND_ENTRY_ARGS, KIND_EXIT, KIND_EXIT_RESULT, KIND_ONLY, KIND_ONLY_ARGS,
 };
 use std::ops::Range;
 
 /// What a thunk records, and whether it wraps the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recorder {
-    pub arguments: bool,
-    pub wraps: bool,
+    /// A call of which the end is recorded is wrapped.
+    pub capture: Capture,
     /// Calls nested deeper than the process's limit are not recorded.
     pub limits_depth: bool,
 }
@@ -90,17 +90,6 @@ impl Stub {
             Stub::IterateObjects => image::STUB_ITERATE_OBJECTS,
         }
     }
-}
-
-/// How unwinding changes from an offset in a body on. Registers have DWARF's numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Row {
-    /// The canonical frame address is `register + offset`.
-    Cfa { register: u16, offset: i32 },
-    /// The caller's value of `register` is at the frame address plus `offset`.
-    Saved { register: u16, offset: i32 },
-    /// `register` holds the caller's value.
-    Restored { register: u16 },
 }
 
 /// Addresses of one thunk or hook.
@@ -316,7 +305,7 @@ impl BlockBuilder {
         site: u32,
         recorder: Recorder,
         body_bytes: usize,
-        rows: &[(u16, Row)],
+        rows: &[(u16, FrameChange)],
         write: impl FnOnce(u64, &mut [u8]) -> Result<()>,
     ) -> Result<Thunk> {
         let exit = self.image_at + exit_of(recorder).1 as u64;
@@ -331,14 +320,14 @@ impl BlockBuilder {
         site: u32,
         recorder: Recorder,
         body_bytes: usize,
-        rows: &[(u16, Row)],
+        rows: &[(u16, FrameChange)],
         write: impl FnOnce(u64, &mut [u8]) -> Result<()>,
     ) -> Result<Thunk> {
         const JUMP: usize = 5;
         let exit = self.image_at + exit_of(recorder).1 as u64;
         let called = [(
             0,
-            Row::Cfa {
+            FrameChange::Cfa {
                 register: RSP.into(),
                 offset: 8,
             },
@@ -358,18 +347,21 @@ impl BlockBuilder {
         site: u32,
         recorder: Recorder,
         body_bytes: usize,
-        rows: &[(u16, Row)],
+        rows: &[(u16, FrameChange)],
         write: impl FnOnce(u64, &mut [u8]) -> Result<()>,
     ) -> Result<Thunk> {
         ensure!(site < nopal_abi::SITE_LIMIT, "site numbers are used up");
         let template = &image::BYTES[image::THUNK..image::THUNK_END];
-        let (only_kind, only) = if recorder.arguments {
+        let (only_kind, only) = if recorder.capture.arguments {
             (KIND_ONLY_ARGS, image::ENTRY_ONLY_ARGS)
         } else {
             (KIND_ONLY, image::ENTRY_ONLY)
         };
-        let (entry_kind, entry) = match (recorder.wraps, recorder.arguments, recorder.limits_depth)
-        {
+        let (entry_kind, entry) = match (
+            recorder.capture.ends,
+            recorder.capture.arguments,
+            recorder.limits_depth,
+        ) {
             (true, false, false) => (KIND_ENTRY, image::ENTRY),
             (true, false, true) => (KIND_ENTRY, image::ENTRY_DEPTH),
             (true, true, false) => (KIND_ENTRY_ARGS, image::ENTRY_ARGS),
@@ -389,7 +381,7 @@ impl BlockBuilder {
         self.relative(at(image::THUNK_EXIT_CALL), exit)?;
         let body = self.at + (begin + template.len()) as u64;
         self.relative(at(image::THUNK_BODY_CALL), body)?;
-        if recorder.wraps {
+        if recorder.capture.ends {
             let offset = at(image::THUNK_ENTRY_WORD) - 4;
             let mut bytes: [u8; ENTRY_BYTES] = self.bytes.field(offset);
             let distance =
@@ -410,7 +402,7 @@ impl BlockBuilder {
         &mut self,
         stub: Stub,
         body_bytes: usize,
-        rows: &[(u16, Row)],
+        rows: &[(u16, FrameChange)],
         write: impl FnOnce(u64, &mut [u8]) -> Result<()>,
     ) -> Result<Thunk> {
         let template = &image::BYTES[image::HOOK..image::HOOK_END];
@@ -432,7 +424,7 @@ impl BlockBuilder {
         &mut self,
         probe: &Probe,
         body_bytes: usize,
-        rows: &[(u16, Row)],
+        rows: &[(u16, FrameChange)],
         write: impl FnOnce(u64, &mut [u8]) -> Result<()>,
     ) -> Result<Thunk> {
         let (pushes, stub) = match &probe.values {
@@ -497,7 +489,7 @@ impl BlockBuilder {
     }
 
     /// Describes code by what comes before its body, and then `rows`.
-    fn frame(&mut self, code: Range<usize>, before_body: BeforeBody, rows: &[(u16, Row)]) {
+    fn frame(&mut self, code: Range<usize>, before_body: BeforeBody, rows: &[(u16, FrameChange)]) {
         let begin = self.unwinding.len();
         self.frames.push((code.start, begin));
         let mut fields = [0; FDE_PROGRAM];
@@ -517,7 +509,7 @@ impl BlockBuilder {
         for (offset, row) in rows {
             advance(&mut self.unwinding, offset.saturating_sub(location));
             location = *offset;
-            row.encode(&mut self.unwinding);
+            encode(row, &mut self.unwinding);
         }
         end_entry(&mut self.unwinding, begin);
     }
@@ -630,7 +622,7 @@ fn end_entry(entries: &mut Vec<u8>, begin: usize) {
 
 /// The kind of an exit's record, and what records it.
 fn exit_of(recorder: Recorder) -> (u32, usize) {
-    match (recorder.arguments, recorder.limits_depth) {
+    match (recorder.capture.arguments, recorder.limits_depth) {
         (false, false) => (KIND_EXIT, image::EXIT),
         (false, true) => (KIND_EXIT, image::EXIT_DEPTH),
         (true, false) => (KIND_EXIT_RESULT, image::EXIT_RESULT),
@@ -687,17 +679,21 @@ fn pushes(registers: &[u8]) -> Result<Vec<u8>> {
 
 /// The rows of a detour whose body begins at `body`: as at the probe from its start on, and at each of `depths` with
 /// the stack pointer so many bytes lower than there. The registers that it pushes go on to hold what they held.
-fn detour_rows(rows: &[(u16, Row)], depths: &[(usize, u32)], body: usize) -> Vec<(u16, Row)> {
+fn detour_rows(
+    rows: &[(u16, FrameChange)],
+    depths: &[(usize, u32)],
+    body: usize,
+) -> Vec<(u16, FrameChange)> {
     let at_probe = rows.iter().take_while(|(offset, _)| *offset == 0);
-    let mut all: Vec<(u16, Row)> = at_probe.copied().collect();
+    let mut all: Vec<(u16, FrameChange)> = at_probe.copied().collect();
     let by_stack = all.iter().rev().find_map(|(_, row)| match *row {
-        Row::Cfa { register, offset } => Some((register, offset)),
+        FrameChange::Cfa { register, offset } => Some((register, offset)),
         _ => None,
     });
     if let Some((register, offset)) = by_stack.filter(|cfa| cfa.0 == u16::from(RSP)) {
         all.extend(depths.iter().map(|&(at, depth)| {
             let offset = offset.wrapping_add(depth as i32);
-            (at as u16, Row::Cfa { register, offset })
+            (at as u16, FrameChange::Cfa { register, offset })
         }));
     }
     let behind = rows.iter().skip_while(|(offset, _)| *offset == 0);
@@ -721,28 +717,26 @@ const RSP: u8 = 7;
 /// The CIE's factor for offsets.
 const DATA_ALIGN: i32 = -8;
 
-impl Row {
-    fn encode(&self, program: &mut Vec<u8>) {
-        match *self {
-            Row::Cfa { register, offset } if offset >= 0 => {
-                program.push(DW_CFA_DEF_CFA);
-                uleb(program, u64::from(register));
-                uleb(program, offset as u64);
-            }
-            Row::Cfa { register, offset } => {
-                program.push(DW_CFA_DEF_CFA_SF);
-                uleb(program, u64::from(register));
-                sleb(program, offset / DATA_ALIGN);
-            }
-            Row::Saved { register, offset } => {
-                program.push(DW_CFA_OFFSET_EXTENDED_SF);
-                uleb(program, u64::from(register));
-                sleb(program, offset / DATA_ALIGN);
-            }
-            Row::Restored { register } => {
-                program.push(DW_CFA_RESTORE_EXTENDED);
-                uleb(program, u64::from(register));
-            }
+fn encode(change: FrameChange, program: &mut Vec<u8>) {
+    match change {
+        FrameChange::Cfa { register, offset } if offset >= 0 => {
+            program.push(DW_CFA_DEF_CFA);
+            uleb(program, u64::from(register));
+            uleb(program, offset as u64);
+        }
+        FrameChange::Cfa { register, offset } => {
+            program.push(DW_CFA_DEF_CFA_SF);
+            uleb(program, u64::from(register));
+            sleb(program, offset / DATA_ALIGN);
+        }
+        FrameChange::Saved { register, offset } => {
+            program.push(DW_CFA_OFFSET_EXTENDED_SF);
+            uleb(program, u64::from(register));
+            sleb(program, offset / DATA_ALIGN);
+        }
+        FrameChange::Restored { register } => {
+            program.push(DW_CFA_RESTORE_EXTENDED);
+            uleb(program, u64::from(register));
         }
     }
 }

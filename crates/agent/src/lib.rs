@@ -6,7 +6,7 @@ mod process;
 
 pub use block::{
     BLOCK_BOUND, Block, BlockBuilder, EntryOnly, FETCH_CONSTANT, FETCH_LOADS, FETCHES, Fetch,
-    Probe, Recorder, Row, Stub, Thunk, Values, detour_bound, thunk_bound,
+    Probe, Recorder, Stub, Thunk, Values, detour_bound, thunk_bound,
 };
 pub use process::{
     BLOCKS, BREAKPOINTS, BlockEntry, Breakpoint, CONTEXT_BYTES, CONTEXTS, NO_THREAD, ProcessHead,

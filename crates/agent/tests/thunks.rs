@@ -3,6 +3,7 @@
 mod common;
 
 use common::{BLOCK_AT, IMAGE_AT, MIRROR, Memory, ROOM, builder, symbols, target};
+use nopal_abi::Capture;
 use nopal_agent::{Recorder, Stub};
 use zydis::ffi::DecodedOperandKind;
 use zydis::{FullInstruction, Mnemonic};
@@ -106,11 +107,10 @@ fn thunks_are_as_their_layout_says() {
         ),
     ];
     let sites = [1, 0x54321, nopal_abi::SITE_LIMIT - 1];
-    for ((arguments, wraps, limits_depth), (entry_kind, entry), (exit_kind, exit)) in variants {
+    for ((arguments, ends, limits_depth), (entry_kind, entry), (exit_kind, exit)) in variants {
         let mut block = builder();
         let recorder = Recorder {
-            arguments,
-            wraps,
+            capture: Capture { arguments, ends },
             limits_depth,
         };
         let thunks = sites.map(|site| {
@@ -210,8 +210,10 @@ fn hooks_are_as_their_layout_says() {
 #[test]
 fn thunks_that_cannot_be_made_are_refused() {
     let recorder = Recorder {
-        arguments: false,
-        wraps: true,
+        capture: Capture {
+            arguments: false,
+            ends: true,
+        },
         limits_depth: false,
     };
     let site = nopal_abi::SITE_LIMIT;
@@ -246,8 +248,10 @@ fn thunks_that_cannot_be_made_are_refused() {
 fn blocks_are_the_same_however_they_are_handed_over() {
     const THUNKS: u32 = 3000;
     let recorder = Recorder {
-        arguments: false,
-        wraps: true,
+        capture: Capture {
+            arguments: false,
+            ends: true,
+        },
         limits_depth: false,
     };
     fn keep(pieces: &mut Vec<(usize, Vec<u8>)>) -> impl FnMut(usize, &[u8]) -> anyhow::Result<()> {

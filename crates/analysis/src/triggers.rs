@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use anyhow::{Result, bail};
 use nopal_symbols::Selection;
 use nopal_trace::{Audience, Clocks, Heard, Marker, Markers, Note, ThreadKey};
 
@@ -11,39 +12,69 @@ use crate::text::duration;
 use crate::told::Told;
 use crate::values::{Condition, Met};
 
-/// Where a trigger waits.
-#[derive(Clone, Debug)]
-pub enum Spot {
-    /// These functions, by their numbers in the trace, are called.
-    Entry(Vec<u32>),
-    /// They return, or are left by an exception.
-    Return(Vec<u32>),
-    /// A marker with such a name is passed.
-    Marker(Selection),
-}
-
-/// A trigger that is looked for.
-pub struct Trigger {
-    pub name: String,
-    pub spot: Spot,
+/// What is to happen at an event. `Functions` says which functions: in a command as it is written, and where records
+/// are looked at by their numbers in the trace.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trigger<Functions> {
+    pub event: Event<Functions>,
     pub condition: Option<Condition>,
-    /// What happened before this value of the counter does not count.
-    pub since: u64,
-    pub does: Does,
-    /// How its place is called.
-    pub place: String,
+    pub action: Action,
 }
 
-/// What is to be done when a trigger fires.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Does {
-    /// Nothing but to count it.
-    Nothing,
-    /// Something that once is enough for, if it fires several times before that is done.
-    Once,
-    Always,
-    /// A snapshot: whoever collects the records takes it, before more is given up.
+/// What a trigger waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event<Functions> {
+    /// These functions are called.
+    Entry(Functions),
+    /// They return, or are left by an exception.
+    Return(Functions),
+    /// A marker is passed of which the name matches this glob.
+    Marker(String),
+    /// A probe of this name is passed.
+    Probe(String),
+}
+
+/// What a trigger does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    Start,
+    Stop,
+    Switch {
+        name: String,
+        on: bool,
+    },
+    /// Whoever collects the records takes it, before more is given up.
     Snapshot,
+    Mark,
+    /// Nothing else.
+    Count,
+    Detach,
+}
+
+impl<Functions> Event<Functions> {
+    pub fn functions(&self) -> Option<&Functions> {
+        match self {
+            Event::Entry(functions) | Event::Return(functions) => Some(functions),
+            Event::Marker(_) | Event::Probe(_) => None,
+        }
+    }
+}
+
+impl<Functions> Trigger<Functions> {
+    /// The same, with the functions said in another way.
+    pub fn map<Others>(self, change: impl FnOnce(Functions) -> Others) -> Trigger<Others> {
+        let event = match self.event {
+            Event::Entry(functions) => Event::Entry(change(functions)),
+            Event::Return(functions) => Event::Return(change(functions)),
+            Event::Marker(name) => Event::Marker(name),
+            Event::Probe(name) => Event::Probe(name),
+        };
+        Trigger {
+            event,
+            condition: self.condition,
+            action: self.action,
+        }
+    }
 }
 
 /// What became of a trigger so far.
@@ -74,7 +105,7 @@ const MOST_WAITING: usize = 4096;
 /// All triggers of a session. To be told of the trace's notes and records.
 #[derive(Default)]
 pub struct Triggers {
-    list: Vec<(Trigger, Hits)>,
+    list: Vec<Active>,
     sites: Sites,
     /// By event: which triggers it is for.
     events: HashMap<u32, Vec<usize>>,
@@ -88,6 +119,19 @@ pub struct Triggers {
     snapshots_for: Vec<Fired>,
 }
 
+/// A trigger that is looked for.
+struct Active {
+    name: String,
+    /// How its place is called.
+    place: String,
+    trigger: Trigger<Vec<u32>>,
+    /// Which markers and probes it waits for, if it does.
+    markers: Option<Selection>,
+    /// What happened before this value of the counter does not count.
+    since: u64,
+    hits: Hits,
+}
+
 /// By site: which triggers its entry and its return are for.
 #[derive(Default)]
 struct Sites {
@@ -96,23 +140,44 @@ struct Sites {
 }
 
 impl Triggers {
-    /// Adds a trigger, or changes where that of this name waits; then what it has met counts on.
-    pub fn set(&mut self, trigger: Trigger) {
-        let mut known = self.list.iter_mut();
-        match known.find(|(known, _)| known.name == trigger.name) {
-            Some((known, _)) => {
-                *known = Trigger {
-                    since: known.since,
-                    ..trigger
-                }
+    /// Adds a trigger, from a value of the counter on, or changes where that of this name waits; then what it has met
+    /// counts on. `place` is what people are told. An error says why no marker can have such a name, or names fields
+    /// that the condition asks for and the marker lacks; it changes nothing.
+    pub fn set(
+        &mut self,
+        name: &str,
+        place: String,
+        trigger: Trigger<Vec<u32>>,
+        since: u64,
+    ) -> Result<()> {
+        let markers = match &trigger.event {
+            Event::Marker(name) | Event::Probe(name) => {
+                let selection = Selection::new(std::slice::from_ref(name), &[])?;
+                self.check_fields(&selection, trigger.condition.as_ref())?;
+                Some(selection)
             }
-            None => self.list.push((trigger, Hits::default())),
+            Event::Entry(_) | Event::Return(_) => None,
+        };
+        let mut known = self.list.iter_mut();
+        match known.find(|known| known.name == name) {
+            Some(known) => {
+                (known.place, known.trigger, known.markers) = (place, trigger, markers);
+            }
+            None => self.list.push(Active {
+                name: name.to_owned(),
+                place,
+                trigger,
+                markers,
+                since,
+                hits: Hits::default(),
+            }),
         }
         self.arrange();
+        Ok(())
     }
 
     pub fn remove(&mut self, name: &str) {
-        self.list.retain(|(trigger, _)| trigger.name != name);
+        self.list.retain(|active| active.name != name);
         self.waiting.retain(|fired| fired.name != name);
         self.arrange();
     }
@@ -123,8 +188,8 @@ impl Triggers {
 
     pub fn hits(&self, name: &str) -> Hits {
         let mut all = self.list.iter();
-        all.find(|(trigger, _)| trigger.name == name)
-            .map_or_else(Hits::default, |(_, hits)| *hits)
+        all.find(|active| active.name == name)
+            .map_or_else(Hits::default, |active| active.hits)
     }
 
     /// What has fired and waits to be obeyed, the oldest first.
@@ -141,24 +206,35 @@ impl Triggers {
         !self.waiting.is_empty()
     }
 
-    /// The fields of a marker that is known by this name, where it lacks one of `wanted`.
-    pub fn lacking(&self, name: &Selection, wanted: &[&str]) -> Option<Vec<String>> {
+    /// Refuses a condition that a marker of such a name, if one is known, has not all fields for.
+    fn check_fields(&self, name: &Selection, condition: Option<&Condition>) -> Result<()> {
+        let wanted: Vec<&str> = condition.iter().flat_map(|one| one.fields()).collect();
         let mut known = self.markers.iter().map(|(_, marker)| marker);
         let lacks = |marker: &&Marker| {
             let has = |name: &&str| marker.fields.iter().any(|field| field.name == **name);
             name.chooses(&[&marker.name], "") && !wanted.iter().all(has)
         };
-        let fields = known.find(lacks)?.fields.iter();
-        Some(fields.map(|field| field.name.clone()).collect())
+        let Some(marker) = known.find(lacks) else {
+            return Ok(());
+        };
+        let fields: Vec<&str> = marker.fields.iter().map(|field| &*field.name).collect();
+        let fields = match fields[..] {
+            [] => "no fields".to_owned(),
+            _ => fields.join(", "),
+        };
+        bail!(
+            "the marker does not have all of {}, but {fields}",
+            wanted.join(", ")
+        )
     }
 
     fn arrange(&mut self) {
         self.sites = Sites::default();
-        for (index, (trigger, _)) in self.list.iter().enumerate() {
-            let (table, sites) = match &trigger.spot {
-                Spot::Entry(sites) => (&mut self.sites.entries, sites),
-                Spot::Return(sites) => (&mut self.sites.returns, sites),
-                Spot::Marker(_) => continue,
+        for (index, active) in self.list.iter().enumerate() {
+            let (table, sites) = match &active.trigger.event {
+                Event::Entry(sites) => (&mut self.sites.entries, sites),
+                Event::Return(sites) => (&mut self.sites.returns, sites),
+                Event::Marker(_) | Event::Probe(_) => continue,
             };
             for site in sites {
                 let site = *site as usize;
@@ -178,9 +254,9 @@ impl Triggers {
             return;
         };
         let all = self.list.iter().enumerate();
-        let wanted = all.filter(|(_, (trigger, _))| match &trigger.spot {
-            Spot::Marker(name) => name.chooses(&[&marker.name], ""),
-            _ => false,
+        let wanted = all.filter(|(_, active)| {
+            let names = active.markers.as_ref();
+            names.is_some_and(|names| names.chooses(&[&marker.name], ""))
         });
         self.events
             .insert(event, wanted.map(|(index, _)| index).collect());
@@ -221,7 +297,7 @@ impl Audience for Triggers {
 struct Listener<'a> {
     thread: ThreadKey,
     clocks: Clocks,
-    list: &'a mut [(Trigger, Hits)],
+    list: &'a mut [Active],
     sites: &'a Sites,
     events: &'a HashMap<u32, Vec<usize>>,
     markers: &'a Markers,
@@ -240,44 +316,42 @@ impl Listener<'_> {
     #[cold]
     fn meet(&mut self, triggers: &[usize], clock: u64, met: &Met, what: impl Fn() -> String) {
         for index in triggers {
-            let Some((trigger, hits)) = self.list.get_mut(*index) else {
+            let Some(active) = self.list.get_mut(*index) else {
                 continue;
             };
-            if clock < trigger.since {
+            if clock < active.since {
                 continue;
             }
-            hits.met += 1;
+            active.hits.met += 1;
             let met = Met {
-                hits: hits.met,
+                hits: active.hits.met,
                 ..*met
             };
-            let condition = trigger.condition.as_ref();
+            let condition = active.trigger.condition.as_ref();
             if !condition.is_none_or(|condition| condition.holds(&met)) {
                 continue;
             }
-            hits.fired += 1;
-            let again = || match trigger.does {
-                Does::Snapshot => self
-                    .snapshots_for
-                    .iter()
-                    .any(|one| one.name == trigger.name),
-                _ => self
-                    .waiting
-                    .back()
-                    .is_some_and(|last| last.name == trigger.name),
+            active.hits.fired += 1;
+            let waits = |one: &Fired| one.name == active.name;
+            // Once is enough for all but marks.
+            let is_done = match active.trigger.action {
+                Action::Count => true,
+                Action::Mark => false,
+                Action::Snapshot => self.snapshots_for.iter().any(waits),
+                _ => self.waiting.back().is_some_and(waits),
             };
-            if trigger.does == Does::Nothing || trigger.does != Does::Always && again() {
+            if is_done {
                 continue;
             }
             let fired = Fired {
-                name: trigger.name.clone(),
+                name: active.name.clone(),
                 counter: clock,
                 thread: self.thread,
-                told: format!("{}{}", trigger.place, what()),
+                told: format!("{}{}", active.place, what()),
             };
-            match trigger.does {
-                Does::Snapshot => self.snapshots_for.push(fired),
-                _ if self.waiting.len() >= MOST_WAITING => hits.passed_over += 1,
+            match active.trigger.action {
+                Action::Snapshot => self.snapshots_for.push(fired),
+                _ if self.waiting.len() >= MOST_WAITING => active.hits.passed_over += 1,
                 _ => self.waiting.push_back(fired),
             }
         }
@@ -333,7 +407,7 @@ impl Sink for Listener<'_> {
             let condition = self
                 .list
                 .get(*index)
-                .and_then(|(one, _)| one.condition.as_ref());
+                .and_then(|one| one.trigger.condition.as_ref());
             condition.is_some_and(|condition| condition.needs.arguments)
         };
         match arguments {
@@ -421,7 +495,7 @@ mod tests {
     }
 
     /// The counter runs at half a gigahertz.
-    fn triggers(all: &[(&str, Spot, &str, Does)]) -> Triggers {
+    fn triggers(all: &[(&str, Event<Vec<u32>>, &str, Action)]) -> Triggers {
         let mut triggers = Triggers::default();
         for (counter, monotonic_ns) in [(0, 0), (1000, 2000)] {
             triggers.note(&Note::Clock {
@@ -430,15 +504,14 @@ mod tests {
                 realtime_ns: 0,
             });
         }
-        for (name, spot, condition, does) in all {
-            triggers.set(Trigger {
-                name: (*name).into(),
-                spot: spot.clone(),
+        for (name, event, condition, action) in all {
+            let trigger = Trigger {
+                event: event.clone(),
                 condition: (!condition.is_empty()).then(|| Condition::parse(condition).unwrap()),
-                since: 1000,
-                does: *does,
-                place: format!("at {name}"),
-            });
+                action: action.clone(),
+            };
+            let place = format!("at {name}");
+            triggers.set(name, place, trigger, 1000).unwrap();
         }
         triggers
     }
@@ -469,9 +542,9 @@ mod tests {
     fn the_call_that_is_slow_fires_when_it_returns() {
         let slow = (
             "slow",
-            Spot::Return(vec![1]),
+            Event::Return(vec![1]),
             "duration > 50ns",
-            Does::Always,
+            Action::Mark,
         );
         let mut triggers = triggers(&[slow]);
         let mut words = Vec::new();
@@ -491,8 +564,8 @@ mod tests {
     #[test]
     fn arguments_and_results_are_those_of_the_call() {
         let condition = "arg2 == 7 and int(result) < 0";
-        let both = ("both", Spot::Return(vec![1]), condition, Does::Always);
-        let entry = ("entry", Spot::Entry(vec![1]), "arg2 == 7", Does::Always);
+        let both = ("both", Event::Return(vec![1]), condition, Action::Mark);
+        let entry = ("entry", Event::Entry(vec![1]), "arg2 == 7", Action::Mark);
         let mut triggers = triggers(&[both, entry]);
         let mut words = Vec::new();
         for (begin, argument, result) in
@@ -512,7 +585,7 @@ mod tests {
 
     #[test]
     fn markers_are_met_by_name_and_fields() {
-        let name = Selection::new(&["net_*".into()], &[]).unwrap();
+        let name = String::from("net_*");
         let field = Field {
             name: "len".into(),
             kind: FieldKind::Signed(32),
@@ -520,16 +593,22 @@ mod tests {
         };
         let long = (
             "long",
-            Spot::Marker(name.clone()),
+            Event::Marker(name.clone()),
             "len > 1000",
-            Does::Always,
+            Action::Mark,
         );
         let mut triggers = triggers(&[long]);
-        assert_eq!(
-            triggers.lacking(&name, &["size"]),
-            None,
-            "no marker is known"
-        );
+        let asks_for = |condition: &str| Trigger {
+            event: Event::Marker(name.clone()),
+            condition: Some(Condition::parse(condition).unwrap()),
+            action: Action::Count,
+        };
+        let set = |triggers: &mut Triggers, name: &str, condition: &str| {
+            let set = triggers.set(name, String::new(), asks_for(condition), 1000);
+            set.map_err(|error| error.to_string())
+        };
+        let known = set(&mut triggers, "early", "size > 1");
+        assert_eq!(known, Ok(()), "no marker is known");
         let event = event_number(EVENT, std::slice::from_ref(&field));
         triggers.note(&Note::Marker {
             event,
@@ -548,18 +627,19 @@ mod tests {
         );
         let told = "at long: net_rx len=1001".to_owned();
         assert_eq!(fired(&mut triggers), [("long".to_owned(), 1002, told)]);
-        assert_eq!(triggers.lacking(&name, &["size"]), Some(vec!["len".into()]));
-        assert_eq!(triggers.lacking(&name, &["len"]), None);
+        let lacks = "the marker does not have all of size, but len".to_owned();
+        assert_eq!(set(&mut triggers, "late", "size > 1"), Err(lacks));
+        assert_eq!(set(&mut triggers, "late", "len > 1"), Ok(()));
     }
 
     #[test]
     fn what_once_is_enough_for_waits_once() {
-        let once = ("once", Spot::Entry(vec![1]), "", Does::Once);
+        let once = ("once", Event::Entry(vec![1]), "", Action::Stop);
         let count = (
             "count",
-            Spot::Entry(vec![1]),
+            Event::Entry(vec![1]),
             "hits % 2 == 0",
-            Does::Nothing,
+            Action::Count,
         );
         let mut triggers = triggers(&[once, count]);
         let calls = |from: u64| -> Vec<u64> {
@@ -589,7 +669,7 @@ mod tests {
 
     #[test]
     fn no_more_wait_than_can_be_obeyed() {
-        let mark = ("mark", Spot::Entry(vec![1]), "", Does::Always);
+        let mark = ("mark", Event::Entry(vec![1]), "", Action::Mark);
         let mut triggers = triggers(&[mark]);
         let call = |at| {
             [

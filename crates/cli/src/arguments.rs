@@ -354,8 +354,8 @@ struct Recording {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     max_size: Option<u64>,
 
-    /// Go on with the new program when the traced one replaces itself [this is the default]
-    #[arg(long, overrides_with = "no_follow")]
+    /// What is done anyway: for scripts that say so
+    #[arg(long, hide = true, overrides_with = "no_follow")]
     follow_exec: bool,
 
     /// Stop tracing a process when it replaces its program
@@ -366,11 +366,11 @@ struct Recording {
 #[derive(Debug, Args)]
 #[group(multiple = false)]
 struct WhenFullArguments {
-    /// When the buffer is full, drop new records and count them [this is the default]
-    #[arg(long)]
+    /// What is done anyway: for scripts that say so
+    #[arg(long, hide = true)]
     drop: bool,
 
-    /// When the buffer is full, let the program wait
+    /// When the buffer is full, let the program wait, in place of dropping new records and counting them
     #[arg(long)]
     block: bool,
 
@@ -534,18 +534,13 @@ pub struct Input {
 
 impl Record {
     pub fn options(self) -> Options {
-        let target = target(self.pid, self.command);
-        self.recording.options(target, self.time)
+        options(self.recording, self.pid, self.time, self.command)
     }
 }
 
 impl Run {
     pub fn options(self) -> Result<Options> {
-        let mut words = self.command.into_iter();
-        let target = Target::Program {
-            program: words.next().unwrap_or_default(),
-            arguments: words.collect(),
-        };
+        let target = program(self.command);
         let every = |is_wanted: bool| Vec::from_iter(is_wanted.then(|| "*".to_owned()));
         let tracers = [
             (self.held, Tracer::LockHold),
@@ -584,18 +579,33 @@ impl Probe {
         recording
             .probes
             .push(format!("{way}{}", self.probe.join(" ")));
-        recording.options(target(self.pid, self.command), self.time)
+        options(recording, self.pid, self.time, self.command)
     }
 }
 
-fn target(pid: Option<i32>, command: Vec<OsString>) -> Target {
+/// Of a program; or as `attach` where there is a process.
+fn options(
+    recording: Recording,
+    process: Option<i32>,
+    time: Option<Duration>,
+    command: Vec<OsString>,
+) -> Options {
+    match process {
+        Some(pid) => Attach {
+            pid,
+            recording,
+            time,
+        }
+        .options(),
+        None => recording.options(program(command), None),
+    }
+}
+
+fn program(command: Vec<OsString>) -> Target {
     let mut words = command.into_iter();
-    match pid {
-        Some(pid) => Target::Process(pid),
-        None => Target::Program {
-            program: words.next().unwrap_or_default(),
-            arguments: words.collect(),
-        },
+    Target::Program {
+        program: words.next().unwrap_or_default(),
+        arguments: words.collect(),
     }
 }
 

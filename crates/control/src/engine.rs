@@ -3,13 +3,12 @@
 use std::path::Path;
 
 use anyhow::Result;
+use nopal_abi::Capture;
 use nopal_analysis::tracers::Tracer;
-use nopal_analysis::triggers::Hits;
-use nopal_analysis::values::Condition;
+use nopal_analysis::triggers::{Hits, Trigger};
 use nopal_trace::{Audience, ListenerId};
 
 use crate::probe::Probe;
-use crate::triggers::Action;
 
 /// A function of a file that a session traces, in whichever of its processes. The engine chooses the number. It means
 /// the same function until the session ends, also while the file is not loaded.
@@ -76,23 +75,6 @@ pub enum Mode {
     On,
 }
 
-/// What is recorded of a site's calls, beside that they were entered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Detail {
-    /// The integer arguments, and the result where the end is recorded.
-    pub arguments: bool,
-    pub ends: bool,
-}
-
-impl Detail {
-    pub fn and(self, other: Detail) -> Detail {
-        Detail {
-            arguments: self.arguments || other.arguments,
-            ends: self.ends || other.ends,
-        }
-    }
-}
-
 /// A site that stays as it is, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
@@ -127,32 +109,6 @@ pub struct Mark {
     pub on: bool,
 }
 
-/// At which end of a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moment {
-    Entry,
-    Return,
-}
-
-/// Where a trigger waits.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Awaited {
-    Functions(Vec<SiteKey>, Moment),
-    /// Markers and probes whose names match this glob.
-    Event(String),
-}
-
-/// A trigger that the engine looks for, in the records of sites that are [`Mode::Silent`] or [`Mode::On`].
-#[derive(Clone, Debug, PartialEq)]
-pub struct Trigger {
-    pub name: String,
-    pub spot: Awaited,
-    pub condition: Option<Condition>,
-    pub action: Action,
-    /// Its place, for people.
-    pub place: String,
-}
-
 /// A recording in progress, of one process and of those that it made. An error means that nothing has changed.
 ///
 /// Where a process of the session loads a library, or executes another program, the engine's owner calls
@@ -169,11 +125,11 @@ pub trait Engine {
     fn locate(&mut self, address: u64) -> Option<Location>;
 
     /// What a session records of calls unless more or less is asked for.
-    fn detail(&self) -> Detail;
+    fn capture(&self) -> Capture;
 
     /// Puts the jumps of sites into the text, switched to [`Mode::Off`]. Sites that are inserted already, and record as
-    /// much as `detail` asks for, stay as they are. Gives those that could not be inserted; the others all are.
-    fn insert(&mut self, sites: &[SiteKey], detail: Detail) -> Result<Vec<Refused>>;
+    /// much as `capture` asks for, stay as they are. Gives those that could not be inserted; the others all are.
+    fn insert(&mut self, sites: &[SiteKey], capture: Capture) -> Result<Vec<Refused>>;
 
     /// Where the thunk of a site is, in the session's first process that has it; `None` if it is not inserted.
     fn thunk(&mut self, site: SiteKey) -> Option<u64>;
@@ -225,9 +181,15 @@ pub trait Engine {
     /// Writes a text into the trace, at a value of the counter, or else now.
     fn write_text(&mut self, text: &str, counter: Option<u64>) -> Result<()>;
 
-    /// Has a trigger looked for from now on, or, if there is one of this name, at another place. When it has fired, the
-    /// engine's owner calls [`crate::Control::fired`]; the engine takes snapshots itself.
-    fn set_trigger(&mut self, trigger: Trigger) -> Result<()>;
+    /// Has a trigger looked for from now on, or, if there is one of this name, at another place, in the records of sites
+    /// that are [`Mode::Silent`] or [`Mode::On`]. `place` is what people are told. When it has fired, the engine's owner
+    /// calls [`crate::Control::fired`]; the engine takes snapshots itself.
+    fn set_trigger(
+        &mut self,
+        name: &str,
+        place: String,
+        trigger: Trigger<Vec<SiteKey>>,
+    ) -> Result<()>;
 
     /// Sites of a trigger that is removed stay as they are.
     fn remove_trigger(&mut self, name: &str);

@@ -2,30 +2,14 @@
 
 use std::fmt;
 
+use nopal_serve::{Access, Content, Entry, Failure};
+
 use crate::engine::Engine;
 use crate::grammar::{parse, quoted};
 use crate::state::Control;
 use crate::stream::{Kept, Stream};
 use crate::table::{FILES, FOLDER, HISTOGRAMS, HISTOGRAMS_PATH, PROCESSOR, Role, Row};
 use crate::what::Part;
-
-/// A name in a folder.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    pub name: String,
-    pub folder: bool,
-    /// Permission bits for its owner: 0o600, 0o400, 0o200, or 0o700 for a folder.
-    pub mode: u32,
-}
-
-/// How a file is opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Access {
-    pub read: bool,
-    pub write: bool,
-    /// As by `O_TRUNC`, which `>` of a shell asks for: what that means is each file's own matter.
-    pub truncate: bool,
-}
 
 /// A file that somebody has open. It holds what it showed when it was opened, and what was written of a line that has
 /// not ended yet.
@@ -45,44 +29,16 @@ pub(crate) enum Shown {
     Pipe(Option<Stream>, Kept),
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Content {
-    /// Without bytes: the end of the file.
-    Bytes(Vec<u8>),
-    /// Nothing is there yet. Ask again after [`Control::refill`]; only `trace_pipe` answers so.
-    Later,
+/// `message` may have names of functions in it, which may be anything.
+pub(crate) fn failure(number: i32, message: impl fmt::Display) -> Failure {
+    let harmless = |char: char| if char.is_control() { '\u{fffd}' } else { char };
+    let message: String = message.to_string().chars().map(harmless).collect();
+    Failure::new(number, message)
 }
 
-/// What went wrong, for a person, and a number of `errno` for those who can take nothing else.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Error {
-    pub number: i32,
-    pub message: String,
+pub(crate) fn invalid(message: impl fmt::Display) -> Failure {
+    failure(libc::EINVAL, message)
 }
-
-impl Error {
-    pub(crate) fn new(number: i32, message: impl fmt::Display) -> Error {
-        // Names of functions are in it, which may be anything.
-        let message = message.to_string();
-        let harmless = |char: char| if char.is_control() { '\u{fffd}' } else { char };
-        Error {
-            number,
-            message: message.chars().map(harmless).collect(),
-        }
-    }
-
-    pub(crate) fn invalid(message: impl fmt::Display) -> Error {
-        Error::new(libc::EINVAL, message)
-    }
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for Error {}
 
 /// A write that fills blocks may have been cut anywhere by who copies a file, and a byte alone is no command; any other
 /// write ends where its writer meant it to, with an end of line or without.
@@ -92,7 +48,7 @@ const LONGEST_LINE: usize = 1 << 20;
 
 impl Control {
     /// What is in a folder: `""`, or `"tracing"`.
-    pub fn list(folder: &str) -> Result<Vec<Entry>, Error> {
+    pub fn list(folder: &str) -> Result<Vec<Entry>, Failure> {
         let (here, processor) = of_processor(folder);
         let entry = |row: &Row| Entry {
             name: row.name.into(),
@@ -115,7 +71,7 @@ impl Control {
         let files = FILES.iter().filter(|row| row.folder == here).map(entry);
         let entries: Vec<Entry> = files.chain(folders).collect();
         match entries.is_empty() {
-            true => Err(Error::new(
+            true => Err(failure(
                 libc::ENOENT,
                 format_args!("{folder}: no such folder"),
             )),
@@ -129,13 +85,13 @@ impl Control {
         engine: &mut dyn Engine,
         path: &str,
         access: Access,
-    ) -> Result<File, Error> {
+    ) -> Result<File, Failure> {
         let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
         let (folder, processor) = of_processor(folder);
         let row = FILES
             .iter()
             .find(|row| row.folder == folder && row.name == name)
-            .ok_or_else(|| Error::new(libc::ENOENT, format_args!("{path}: no such file")))?;
+            .ok_or_else(|| failure(libc::ENOENT, format_args!("{path}: no such file")))?;
         let role = match row.role {
             Role::Histogram { of, .. } => Role::Histogram { of, processor },
             role => role,
@@ -148,7 +104,7 @@ impl Control {
             } else {
                 "read"
             };
-            return Err(Error::new(
+            return Err(failure(
                 libc::EACCES,
                 format_args!("{path} cannot be {verb}"),
             ));
@@ -177,7 +133,7 @@ impl Control {
         engine: &mut dyn Engine,
         file: &mut File,
         bytes: &[u8],
-    ) -> Result<(), Error> {
+    ) -> Result<(), Failure> {
         file.pending.extend_from_slice(bytes);
         let is_piece = file.role == Role::Control && bytes.len() == 1;
         let cut = is_piece || bytes.len().is_multiple_of(BLOCK) && !bytes.is_empty();
@@ -188,7 +144,7 @@ impl Control {
         };
         if file.pending.len() - whole > LONGEST_LINE {
             file.pending.clear();
-            return Err(self.failed(Error::invalid("a line of more than a MiB is no command")));
+            return Err(self.failed(invalid("a line of more than a MiB is no command")));
         }
         let rest = file.pending.split_off(whole);
         let lines = std::mem::replace(&mut file.pending, rest);
@@ -200,7 +156,7 @@ impl Control {
     }
 
     /// Gives `trace_pipe` what has been recorded since; does nothing to other files.
-    pub fn refill(&mut self, engine: &mut dyn Engine, file: &mut File) -> Result<(), Error> {
+    pub fn refill(&mut self, engine: &mut dyn Engine, file: &mut File) -> Result<(), Failure> {
         match &mut file.shown {
             Shown::Pipe(stream @ None, kept) => {
                 *stream = self.take_recorded(engine, kept)?;
@@ -211,24 +167,24 @@ impl Control {
     }
 
     /// Obeys the line that was written last, if its end has not come: nothing more of it will.
-    pub fn flush(&mut self, engine: &mut dyn Engine, file: &mut File) -> Result<(), Error> {
+    pub fn flush(&mut self, engine: &mut dyn Engine, file: &mut File) -> Result<(), Failure> {
         let rest = std::mem::take(&mut file.pending);
         self.write_lines(engine, file, &rest)
     }
 
-    pub fn close(&mut self, engine: &mut dyn Engine, mut file: File) -> Result<(), Error> {
+    pub fn close(&mut self, engine: &mut dyn Engine, mut file: File) -> Result<(), Failure> {
         let written = self.flush(engine, &mut file);
         written.and(self.finish(engine, &mut file))
     }
 
     /// Obeys one or more lines, as a write to `ctl`, and gives what they answer: text for a person, often none.
-    pub fn command(&mut self, engine: &mut dyn Engine, text: &str) -> Result<String, Error> {
+    pub fn command(&mut self, engine: &mut dyn Engine, text: &str) -> Result<String, Failure> {
         let mut answers = String::new();
         let several = text.trim_end().contains('\n');
         for (number, line) in (1..).zip(text.lines()) {
             let answer = self.line(engine, line).map_err(|error| {
                 if several {
-                    Error::new(error.number, format_args!("line {number}: {error}"))
+                    failure(error.number, format_args!("line {number}: {error}"))
                 } else {
                     error
                 }
@@ -241,12 +197,12 @@ impl Control {
         Ok(answers)
     }
 
-    fn line(&mut self, engine: &mut dyn Engine, line: &str) -> Result<String, Error> {
-        let Some(command) = parse(line).map_err(Error::invalid)? else {
+    fn line(&mut self, engine: &mut dyn Engine, line: &str) -> Result<String, Failure> {
+        let Some(command) = parse(line).map_err(invalid)? else {
             return Ok(String::new());
         };
         self.obey(engine, command)
-            .map_err(|error| Error::invalid(format_args!("{}: {error:#}", quoted(line.trim()))))
+            .map_err(|error| invalid(format_args!("{}: {error:#}", quoted(line.trim()))))
     }
 
     fn write_lines(
@@ -254,12 +210,12 @@ impl Control {
         engine: &mut dyn Engine,
         file: &mut File,
         bytes: &[u8],
-    ) -> Result<(), Error> {
+    ) -> Result<(), Failure> {
         if bytes.is_empty() {
             return Ok(());
         }
         let text = std::str::from_utf8(bytes)
-            .map_err(|_| self.failed(Error::invalid("what was written is not text (UTF-8)")))?;
+            .map_err(|_| self.failed(invalid("what was written is not text (UTF-8)")))?;
         if file.role == Role::Control {
             return self.command(engine, text).map(drop);
         }
@@ -297,8 +253,8 @@ fn processors() -> u32 {
 impl File {
     /// At most `length` bytes from `offset` on. It may wait for the disk, but for nothing that takes a lock: it need
     /// not be called by the thread that has the [`Control`].
-    pub fn read(&mut self, offset: u64, length: usize) -> Result<Content, Error> {
-        let failed = |error| Error::new(libc::EIO, format_args!("{error:#}"));
+    pub fn read(&mut self, offset: u64, length: usize) -> Result<Content, Failure> {
+        let failed = |error| failure(libc::EIO, format_args!("{error:#}"));
         match &mut self.shown {
             Shown::Text(text) => {
                 let from = usize::try_from(offset)

@@ -2,11 +2,11 @@
 
 use std::ffi::{CStr, c_char};
 
+use nopal_analysis::triggers::{Action, Event, Trigger};
 use nopal_analysis::values::Condition;
 
-use crate::engine::{Moment, Place};
+use crate::engine::Place;
 use crate::probe::{Probe, Way};
-use crate::triggers::{self, Action, When};
 use crate::what::{Part, What};
 
 // `enum nopal_command`, `enum nopal_probe_part` and `enum nopal_when_part`, each as a module.
@@ -71,12 +71,12 @@ pub enum Command {
         name: String,
     },
     Snapshot,
-    When {
-        when: When,
+    SetTrigger {
+        trigger: Trigger<What>,
         /// A number, if there is none.
         name: Option<String>,
     },
-    WaitNoMore {
+    RemoveTrigger {
         name: String,
     },
 }
@@ -141,14 +141,14 @@ pub fn parse(line: &str) -> Result<Option<Command>, String> {
         command::PROBE_REMOVE => Command::RemoveProbe { name: text(0) },
         command::SNAPSHOT => Command::Snapshot,
         command::WHEN => {
-            let [place, condition, action, _] = parsed.arguments;
+            let [event, condition, action, _] = parsed.arguments;
             let condition = is(when_part::IF).then_some(condition);
-            Command::When {
-                when: when(line, place, condition, action)?,
+            Command::SetTrigger {
+                trigger: trigger(line, event, condition, action)?,
                 name: is(when_part::NAMED).then(|| text(3)),
             }
         }
-        command::WHEN_REMOVE => Command::WaitNoMore { name: text(0) },
+        command::WHEN_REMOVE => Command::RemoveTrigger { name: text(0) },
         command::SECTION_NEW => Command::Section {
             from: text(0),
             to: text(1),
@@ -232,12 +232,17 @@ fn ensure(fits: bool, line: &str, parsed: &Parsed) -> Result<(), String> {
     ))
 }
 
-/// `when PLACE if CONDITION do ACTION`, by where these are in the line.
-fn when(line: &str, place: Span, condition: Option<Span>, action: Span) -> Result<When, String> {
+/// `when EVENT if CONDITION do ACTION`, by where these are in the line.
+fn trigger(
+    line: &str,
+    event: Span,
+    condition: Option<Span>,
+    action: Span,
+) -> Result<Trigger<What>, String> {
     let failed = |error: String| format!("{}: {error}", quoted(line.trim()));
     let condition = condition.map(|span| Condition::parse(slice(line, span)));
-    Ok(When {
-        place: place_of_trigger(line, place).map_err(failed)?,
+    Ok(Trigger {
+        event: self::event(line, event).map_err(failed)?,
         condition: condition
             .transpose()
             .map_err(|error| failed(format!("{error:#}")))?,
@@ -246,27 +251,24 @@ fn when(line: &str, place: Span, condition: Option<Span>, action: Span) -> Resul
 }
 
 /// `[return] WHAT`, `mark NAME` or `probe NAME`. What is alone, or in quotes, is a function.
-fn place_of_trigger(line: &str, span: Span) -> Result<triggers::Place, String> {
+fn event(line: &str, span: Span) -> Result<Event<What>, String> {
     let text = slice(line, span);
     let (first, rest) = text.split_once(is_blank).unwrap_or((text, ""));
     let behind = Span {
         begin: span.end - rest.len() as u32,
         ..span
     };
-    let functions = |span, moment| triggers::Place::Functions {
-        what: What::parsed(places(line, span)),
-        moment,
-    };
+    let functions = |span| What::parsed(places(line, span));
     match (first, rest.trim_matches(is_blank)) {
-        (_, "") => Ok(functions(span, Moment::Entry)),
-        ("return", _) => Ok(functions(behind, Moment::Return)),
+        (_, "") => Ok(Event::Entry(functions(span))),
+        ("return", _) => Ok(Event::Return(functions(behind))),
         ("mark" | "probe", name) if name.contains(is_blank) => Err(format!(
             "expected the name of one {first}, found {}",
             quoted(name)
         )),
-        ("mark", name) => Ok(triggers::Place::Marker(name.trim_matches('"').to_owned())),
-        ("probe", name) => Ok(triggers::Place::Probe(name.trim_matches('"').to_owned())),
-        _ => Ok(functions(span, Moment::Entry)),
+        ("mark", name) => Ok(Event::Marker(name.trim_matches('"').to_owned())),
+        ("probe", name) => Ok(Event::Probe(name.trim_matches('"').to_owned())),
+        _ => Ok(Event::Entry(functions(span))),
     }
 }
 

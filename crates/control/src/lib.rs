@@ -23,14 +23,13 @@ mod tracing;
 mod triggers;
 mod what;
 
-pub use engine::{
-    Awaited, Calls, Counts, Detail, Engine, FoundSite, Location, Mark, Mode, Moment, Place,
-    Refused, SiteKey, Trigger,
-};
-pub use files::{Access, Content, Entry, Error, File};
+pub use engine::{Calls, Counts, Engine, FoundSite, Location, Mark, Mode, Place, Refused, SiteKey};
+pub use files::File;
 pub use grammar::probe;
 pub use manual::manual;
+pub use nopal_abi::Capture;
+pub use nopal_serve::{Access, Content, Entry, Failure};
 pub use probe::{Fetched, MOST_FETCHED, MOST_LOADS, Probe, Shown, Source, Spot, Way};
 pub use state::Control;
-pub use triggers::{Action, marker_awaited, needed};
+pub use triggers::{marker_awaited, needed};
 pub use what::{Part, What};

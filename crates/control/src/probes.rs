@@ -7,7 +7,8 @@ use crate::grammar::quoted;
 use crate::probe::Probe;
 use crate::state::Control;
 
-pub(crate) struct Held {
+/// A probe of the session.
+pub(crate) struct ActiveProbe {
     pub probe: Probe,
     pub on: bool,
 }
@@ -17,7 +18,7 @@ impl Control {
         if let Some(known) = self
             .probes
             .iter()
-            .find(|held| held.probe.name == probe.name)
+            .find(|active| active.probe.name == probe.name)
         {
             ensure!(
                 known.probe == probe,
@@ -28,7 +29,7 @@ impl Control {
             return Ok(String::new());
         }
         let told = engine.insert_probe(&probe)?;
-        self.probes.push(Held { probe, on: false });
+        self.probes.push(ActiveProbe { probe, on: false });
         Ok(told)
     }
 
@@ -55,13 +56,13 @@ impl Control {
 
     /// Switches those that are on, as the session starts and stops.
     pub(crate) fn switch_probes(&self, engine: &mut dyn Engine, on: bool) -> Result<()> {
-        let mut wanted = self.probes.iter().filter(|held| held.on);
-        wanted.try_for_each(|held| engine.switch_probe(&held.probe.name, on))
+        let mut wanted = self.probes.iter().filter(|active| active.on);
+        wanted.try_for_each(|active| engine.switch_probe(&active.probe.name, on))
     }
 
     pub(crate) fn remove_probes(&mut self, engine: &mut dyn Engine) -> Result<()> {
-        while let Some(held) = self.probes.last() {
-            engine.remove_probe(&held.probe.name)?;
+        while let Some(active) = self.probes.last() {
+            engine.remove_probe(&active.probe.name)?;
             self.probes.pop();
         }
         Ok(())
@@ -69,16 +70,25 @@ impl Control {
 
     /// Probes that the session began with: they are in, and on.
     pub fn begin_with_probes(&mut self, probes: impl IntoIterator<Item = Probe>) {
-        let held = probes.into_iter().map(|probe| Held { probe, on: true });
-        self.probes.extend(held);
+        let active = probes
+            .into_iter()
+            .map(|probe| ActiveProbe { probe, on: true });
+        self.probes.extend(active);
     }
 
     pub(crate) fn probe_at(&self, name: &str) -> Result<usize> {
-        let found = self.probes.iter().position(|held| held.probe.name == name);
+        let found = self
+            .probes
+            .iter()
+            .position(|active| active.probe.name == name);
         if let Some(at) = found {
             return Ok(at);
         }
-        let names: Vec<&str> = self.probes.iter().map(|held| &*held.probe.name).collect();
+        let names: Vec<&str> = self
+            .probes
+            .iter()
+            .map(|active| &*active.probe.name)
+            .collect();
         match names[..] {
             [] => bail!("there is no probe {}: none has been made", quoted(name)),
             _ => bail!(

@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use crate::engine::{Detail, Mode, SiteKey};
+use nopal_abi::Capture;
+
+use crate::engine::{Mode, SiteKey};
 
 /// The sites that traces have had, by a number that stays the same.
 #[derive(Default)]
@@ -28,7 +30,7 @@ pub struct Site {
     /// Traces of them that are on: it is recorded while there are any, and the session runs.
     enabled: u32,
     /// What is recorded of it, while it is held.
-    detail: Detail,
+    capture: Capture,
     /// Triggers of them, which hear of its calls also where these are not recorded.
     listeners: u32,
     /// What it does, if it is inserted and that is known.
@@ -42,7 +44,7 @@ impl Sites {
                 key,
                 holders: 0,
                 enabled: 0,
-                detail: Detail::default(),
+                capture: Capture::default(),
                 listeners: 0,
                 mode: None,
             });
@@ -61,17 +63,17 @@ impl Sites {
         self.numbers.get(&key).copied()
     }
 
-    /// Those that are to be inserted so that they record `detail`: which are not held, or record less. With what they
+    /// Those that are to be inserted so that they record `capture`: which are not held, or record less. With what they
     /// are to record then.
-    pub fn lacking(&self, numbers: &[usize], detail: Detail) -> Vec<(Detail, Vec<usize>)> {
-        let mut lacking: Vec<(Detail, Vec<usize>)> = Vec::new();
+    pub fn lacking(&self, numbers: &[usize], capture: Capture) -> Vec<(Capture, Vec<usize>)> {
+        let mut lacking: Vec<(Capture, Vec<usize>)> = Vec::new();
         for &number in numbers {
             let site = &self.sites[number];
             let wanted = match site.holders {
-                0 => detail,
-                _ => site.detail.and(detail),
+                0 => capture,
+                _ => site.capture.and(capture),
             };
-            if site.holders > 0 && wanted == site.detail {
+            if site.holders > 0 && wanted == site.capture {
                 continue;
             }
             match lacking.iter_mut().find(|(other, _)| *other == wanted) {
@@ -83,12 +85,15 @@ impl Sites {
     }
 
     /// All that any trace has, by what is recorded of them.
-    pub fn held_by_detail(&self) -> Vec<(Detail, Vec<SiteKey>)> {
-        let mut held: Vec<(Detail, Vec<SiteKey>)> = Vec::new();
+    pub fn held_by_capture(&self) -> Vec<(Capture, Vec<SiteKey>)> {
+        let mut held: Vec<(Capture, Vec<SiteKey>)> = Vec::new();
         for site in self.sites.iter().filter(|site| site.holders > 0) {
-            match held.iter_mut().find(|(detail, _)| *detail == site.detail) {
+            match held
+                .iter_mut()
+                .find(|(capture, _)| *capture == site.capture)
+            {
                 Some((_, keys)) => keys.push(site.key),
-                None => held.push((site.detail, vec![site.key])),
+                None => held.push((site.capture, vec![site.key])),
             }
         }
         held
@@ -154,13 +159,13 @@ impl Sites {
             .collect()
     }
 
-    /// They record as much as `detail` while they are held.
-    pub fn hold(&mut self, numbers: &[usize], detail: Detail) {
+    /// They record as much as `capture` while they are held.
+    pub fn hold(&mut self, numbers: &[usize], capture: Capture) {
         for &number in numbers {
             let site = &mut self.sites[number];
-            site.detail = match site.holders {
-                0 => detail,
-                _ => site.detail.and(detail),
+            site.capture = match site.holders {
+                0 => capture,
+                _ => site.capture.and(capture),
             };
             site.holders += 1;
         }

@@ -3,14 +3,15 @@
 use std::collections::HashSet;
 
 use anyhow::{Context, Result, bail, ensure};
+use nopal_abi::Capture;
 
-use crate::engine::{Detail, Engine, FoundSite, Mark, Mode, Place, Refused, SiteKey};
+use crate::engine::{Engine, FoundSite, Mark, Mode, Place, Refused, SiteKey};
 use crate::grammar::{Command, quoted};
-use crate::probes::Held;
+use crate::probes::ActiveProbe;
 use crate::sites::{Site, Sites};
 use crate::tracers::{Tracers, is_of_tracer};
 use crate::tracing::Tracing;
-use crate::triggers::Waiting;
+use crate::triggers::ActiveTrigger;
 use crate::what::{Part, What, word};
 
 /// The state of a session: its traces, and whether they record. Changes go through [`Control::command`] and
@@ -18,14 +19,14 @@ use crate::what::{Part, What, word};
 #[derive(Default)]
 pub struct Control {
     pub(crate) traces: Vec<Trace>,
-    pub(crate) probes: Vec<Held>,
+    pub(crate) probes: Vec<ActiveProbe>,
     pub(crate) sites: Sites,
     pub(crate) started: bool,
     /// All sites that can be traced, held while `uniform` is on.
     pub(crate) uniform: Option<Vec<usize>>,
     /// Of two that mean the same marker, the later decides.
     pub(crate) marks: Vec<Mark>,
-    pub(crate) triggers: Vec<Waiting>,
+    pub(crate) triggers: Vec<ActiveTrigger>,
     pub(crate) watched: Vec<u32>,
     pub(crate) children: bool,
     /// What the last `query` or `testtracein` found out.
@@ -39,7 +40,7 @@ pub(crate) struct Trace {
     pub name: String,
     pub what: What,
     /// What it wants to be recorded.
-    pub detail: Detail,
+    pub capture: Capture,
     pub on: bool,
     /// Numbers in [`Sites`].
     pub sites: Vec<usize>,
@@ -110,8 +111,8 @@ impl Control {
                 engine.may_snapshot()?;
                 engine.snapshot("by command")
             }
-            Command::When { when, name } => self.wait(engine, when, name),
-            Command::WaitNoMore { name } => self.wait_no_more(engine, &name),
+            Command::SetTrigger { trigger, name } => self.set_trigger(engine, trigger, name),
+            Command::RemoveTrigger { name } => self.remove_trigger(engine, &name),
         }
     }
 
@@ -155,8 +156,8 @@ impl Control {
             );
             return Ok(String::new());
         }
-        let detail = engine.detail();
-        let (trace, told) = self.hold(engine, what, name, detail)?;
+        let capture = engine.capture();
+        let (trace, told) = self.hold(engine, what, name, capture)?;
         self.traces.push(trace);
         Ok(told)
     }
@@ -168,14 +169,14 @@ impl Control {
         engine: &mut dyn Engine,
         what: What,
         name: String,
-        detail: Detail,
+        capture: Capture,
     ) -> Result<(Trace, String)> {
         let found = found_or_waiting(engine, &what)?;
         let able: Vec<SiteKey> = able(&found).collect();
         let all: Vec<usize> = able.iter().map(|key| self.sites.number(*key)).collect();
         let mut refused = Vec::new();
-        for (detail, numbers) in self.sites.lacking(&all, detail) {
-            refused.extend(engine.insert(&self.sites.keys(&numbers), detail)?);
+        for (capture, numbers) in self.sites.lacking(&all, capture) {
+            refused.extend(engine.insert(&self.sites.keys(&numbers), capture)?);
             // Those that were there have other thunks now, which are off.
             self.sites.inserted(&numbers);
             self.settle(engine, &numbers)?;
@@ -190,7 +191,7 @@ impl Control {
             .filter(|key| !without.contains(key))
             .map(|key| self.sites.number(*key))
             .collect();
-        self.sites.hold(&numbers, detail);
+        self.sites.hold(&numbers, capture);
         // While `uniform` is on, those that could not be inserted when it was written.
         if let Err(error) = self.settle(engine, &numbers) {
             engine.remove(&self.sites.held_once(&numbers))?;
@@ -204,7 +205,7 @@ impl Control {
             sites: numbers,
             name,
             what,
-            detail,
+            capture,
         };
         Ok((trace, told))
     }
@@ -365,8 +366,8 @@ impl Control {
             return Err(error);
         }
         self.remove_probes(engine)?;
-        for waiting in &self.triggers {
-            engine.remove_trigger(&waiting.name);
+        for active in &self.triggers {
+            engine.remove_trigger(&active.name);
         }
         engine.clear_counts();
         *self = Control {
@@ -380,8 +381,8 @@ impl Control {
         if self.uniform.is_some() {
             return Ok(String::new());
         }
-        let detail = engine.detail();
-        let (trace, _) = self.hold(engine, What::of_names([], [], true), String::new(), detail)?;
+        let capture = engine.capture();
+        let (trace, _) = self.hold(engine, What::of_names([], [], true), String::new(), capture)?;
         self.uniform = Some(trace.sites.clone());
         if let Err(error) = self.settle_or(engine, &trace.sites, |control| control.uniform = None) {
             engine.remove(&self.sites.held_once(&trace.sites))?;
@@ -418,7 +419,7 @@ impl Control {
                 .map(|site| (site.key, site.address))
                 .or(trace.first);
             trace.refused = found.iter().filter(|site| site.refused.is_some()).count();
-            self.sites.hold(&new, trace.detail);
+            self.sites.hold(&new, trace.capture);
             if trace.on {
                 self.sites.enable(&new);
             }
@@ -428,12 +429,12 @@ impl Control {
             let sites = sites.clone();
             let found = find(engine, &What::of_names([], [], true))?;
             let new = self.new_sites(&found, &sites);
-            self.sites.hold(&new, engine.detail());
+            self.sites.hold(&new, engine.capture());
             self.uniform = Some([sites, new].concat());
         }
         self.refresh_triggers(engine)?;
-        for (detail, held) in self.sites.held_by_detail() {
-            engine.insert(&held, detail)?;
+        for (capture, held) in self.sites.held_by_capture() {
+            engine.insert(&held, capture)?;
         }
         // The code of a new program does nothing yet.
         self.sites.forget_modes();

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use crate::engine::{Engine, SiteKey};
 use crate::state::{Control, Trace};
 use crate::tracers::is_of_tracer;
+use crate::triggers::written;
 use crate::what::word;
 
 impl Control {
@@ -29,22 +30,23 @@ impl Control {
             let (name, on) = (word(&mark.name), on_or_off(mark.on));
             line(&mut out, format_args!("mark {name} {on}"));
         }
-        for held in self
+        for active in self
             .probes
             .iter()
-            .filter(|held| !is_of_tracer(&held.probe.name))
+            .filter(|active| !is_of_tracer(&active.probe.name))
         {
-            line(&mut out, format_args!("{}", held.probe));
-            let name = word(&held.probe.name);
+            line(&mut out, format_args!("{}", active.probe));
+            let name = word(&active.probe.name);
             line(
                 &mut out,
-                format_args!("probe {name} {}", on_or_off(held.on)),
+                format_args!("probe {name} {}", on_or_off(active.on)),
             );
         }
-        for waiting in &self.triggers {
-            let name = word(&waiting.name);
-            line(&mut out, format_args!("when {} new {name}", waiting.when));
-            let hits = engine.hits(&waiting.name);
+        for active in &self.triggers {
+            let name = word(&active.name);
+            let when = written(&active.trigger);
+            line(&mut out, format_args!("{when} new {name}"));
+            let hits = engine.hits(&active.name);
             line(
                 &mut out,
                 format_args!("#when {name} met {}, fired {}", hits.met, hits.fired),
@@ -53,7 +55,7 @@ impl Control {
                 let told = format_args!("#when {name} passed over {}: too fast", hits.passed_over);
                 line(&mut out, told);
             }
-            if let Some(error) = &waiting.failed {
+            if let Some(error) = &active.failed {
                 line(&mut out, format_args!("#when {name} failed: {error}"));
             }
         }

@@ -9,7 +9,7 @@ use nopal_analysis::names::Names;
 use nopal_analysis::tracers::{Case, Finding, Live, Need, Report, Section, Tracer};
 use nopal_trace::{ListenerId, ThreadKey, Trace};
 
-use crate::engine::{Detail, Engine, Place};
+use crate::engine::{Engine, Place};
 use crate::event_tracers::{self, Recording};
 use crate::grammar::{self, Command, quoted};
 use crate::state::Control;
@@ -279,11 +279,7 @@ impl Control {
                 continue;
             };
             let name = format!("{OF_TRACER}{}/{number}", running.tracer.name());
-            let detail = Detail {
-                arguments: need.arguments,
-                ends: need.ends,
-            };
-            let (trace, refused) = self.hold(engine, what, name.clone(), detail)?;
+            let (trace, refused) = self.hold(engine, what, name.clone(), need.capture)?;
             self.traces.push(trace);
             running.parts.push(name);
             told.extend((!refused.is_empty()).then_some(refused));

@@ -5,9 +5,10 @@ use std::collections::HashSet;
 
 use anyhow::{Context, Result, bail, ensure};
 use nopal_analysis::dump::{Excerpt, Look};
+use nopal_serve::Failure;
 
 use crate::engine::{Engine, FoundSite, Place, SiteKey};
-use crate::files::{Error, File, Shown};
+use crate::files::{File, Shown, failure, invalid};
 use crate::grammar::{Command, numbers_in, places_in, quoted};
 use crate::state::{Control, find, found_or_waiting};
 use crate::stream::{Format, Kept, Show, Stream};
@@ -66,7 +67,7 @@ impl Tracing {
 
 impl Control {
     /// Keeps an error for `error_log`.
-    pub(crate) fn failed(&mut self, error: Error) -> Error {
+    pub(crate) fn failed(&mut self, error: Failure) -> Failure {
         let errors = &mut self.tracing.errors;
         if errors.len() == MOST_ERRORS {
             errors.remove(0);
@@ -90,8 +91,8 @@ impl Control {
         Ok(told)
     }
 
-    pub(crate) fn show(&mut self, engine: &mut dyn Engine, role: Role) -> Result<Shown, Error> {
-        let failed = |error: anyhow::Error| Error::new(libc::EIO, format_args!("{error:#}"));
+    pub(crate) fn show(&mut self, engine: &mut dyn Engine, role: Role) -> Result<Shown, Failure> {
+        let failed = |error: anyhow::Error| failure(libc::EIO, format_args!("{error:#}"));
         let text = match role {
             Role::Control => self.text(engine),
             Role::Devtrace => return self.stream(engine, Format::Devtrace, "").map_err(failed),
@@ -194,11 +195,11 @@ impl Control {
         &mut self,
         engine: &mut dyn Engine,
         kept: &Kept,
-    ) -> Result<Option<Stream>, Error> {
+    ) -> Result<Option<Stream>, Failure> {
         let until = engine.clock();
         engine
             .flush()
-            .map_err(|error| Error::new(libc::EIO, format_args!("{error:#}")))?;
+            .map_err(|error| failure(libc::EIO, format_args!("{error:#}")))?;
         let counts = engine.counts();
         if counts.bytes != self.tracing.bytes {
             self.tracing.grown = engine.clock();
@@ -247,7 +248,7 @@ impl Control {
         &mut self,
         engine: &mut dyn Engine,
         file: &mut File,
-    ) -> Result<(), Error> {
+    ) -> Result<(), Failure> {
         match file.role {
             Role::Trace => self.tracing.emptied = engine.clock(),
             Role::Errors => self.tracing.errors.clear(),
@@ -263,7 +264,7 @@ impl Control {
         engine: &mut dyn Engine,
         file: &mut File,
         line: &str,
-    ) -> Result<(), Error> {
+    ) -> Result<(), Failure> {
         let told = match file.role {
             Role::CurrentTracer => self.set_tracer(engine, line.trim()).map(drop),
             Role::TracingOn => self.set_on(engine, line.trim()),
@@ -276,11 +277,15 @@ impl Control {
             Role::Marker => engine.write_text(line, None),
             _ => Ok(()),
         };
-        told.map_err(|error| Error::invalid(format_args!("{}: {error:#}", quoted(line.trim()))))
+        told.map_err(|error| invalid(format_args!("{}: {error:#}", quoted(line.trim()))))
     }
 
     /// What emptying a file means if nothing was written into it then.
-    pub(crate) fn finish(&mut self, engine: &mut dyn Engine, file: &mut File) -> Result<(), Error> {
+    pub(crate) fn finish(
+        &mut self,
+        engine: &mut dyn Engine,
+        file: &mut File,
+    ) -> Result<(), Failure> {
         let emptied = file.places.take().is_some_and(|places| places.is_empty());
         let done = match file.role {
             Role::Filter { excluded } if emptied => self.set_filter(engine, excluded, Vec::new()),
@@ -295,7 +300,7 @@ impl Control {
                 .map(drop),
             _ => Ok(()),
         };
-        done.map_err(|error| self.failed(Error::invalid(format_args!("{error:#}"))))
+        done.map_err(|error| self.failed(invalid(format_args!("{error:#}"))))
     }
 
     fn set_threshold(&mut self, word: &str) -> Result<()> {
@@ -336,8 +341,8 @@ impl Control {
             }
             (FUNCTION, None) => {
                 let what = self.tracing.functions.clone();
-                let detail = engine.detail();
-                let (trace, told) = self.hold(engine, what, FUNCTION.into(), detail)?;
+                let capture = engine.capture();
+                let (trace, told) = self.hold(engine, what, FUNCTION.into(), capture)?;
                 self.traces.push(trace);
                 let at = self.traces.len() - 1;
                 if let Err(error) = self.switch(engine, at, true) {
@@ -482,8 +487,8 @@ impl Control {
     /// Gives a trace other functions. What both have is never without its jump, or off.
     fn replace(&mut self, engine: &mut dyn Engine, old: usize, what: What) -> Result<()> {
         let name = self.traces[old].name.clone();
-        let detail = engine.detail();
-        let (trace, _) = self.hold(engine, what, name, detail)?;
+        let capture = engine.capture();
+        let (trace, _) = self.hold(engine, what, name, capture)?;
         self.traces.push(trace);
         let new = self.traces.len() - 1;
         let on = self.traces[old].on;

@@ -1,183 +1,133 @@
-//! Triggers: what is to happen when a place is met.
-
-use std::fmt;
+//! The triggers of a session: what they need of the functions that they mean, and what they do.
 
 use anyhow::{Context, Result, bail, ensure};
-use nopal_analysis::values::{Condition, Needs};
+use nopal_abi::Capture;
+use nopal_analysis::triggers::{Action, Event, Trigger};
+use nopal_analysis::values::Needs;
 
+use crate::engine::Engine;
 use crate::engine::Place::Names;
-use crate::engine::{Awaited, Detail, Engine, Moment, SiteKey, Trigger};
 use crate::grammar::{Command, parse, quoted};
 use crate::state::{Control, found_or_waiting, marker_exists, refusals};
 use crate::what::{What, word};
 
-/// Where a trigger waits, as it is written.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Place {
-    Functions {
-        what: What,
-        moment: Moment,
-    },
-    /// By its name: a glob.
-    Marker(String),
-    Probe(String),
-}
-
-/// What a trigger does.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
-    Start,
-    Stop,
-    Switch { name: String, on: bool },
-    Snapshot,
-    Mark,
-    Count,
-    Detach,
-}
-
-/// `when PLACE if CONDITION do ACTION`
-#[derive(Clone, Debug, PartialEq)]
-pub struct When {
-    pub place: Place,
-    pub condition: Option<Condition>,
-    pub action: Action,
-}
-
-/// A trigger of a session.
-pub(crate) struct Waiting {
+/// A trigger of the session.
+pub(crate) struct ActiveTrigger {
     pub name: String,
-    pub when: When,
+    pub trigger: Trigger<What>,
     /// The functions that it means: numbers in [`crate::sites::Sites`].
     pub sites: Vec<usize>,
     /// Why it could not do the last time what it is to do.
     pub failed: Option<String>,
 }
 
-impl When {
-    /// What must be recorded of the calls of its functions.
-    fn detail(&self) -> Detail {
-        let needs = self.condition.as_ref().map(|condition| condition.needs);
-        let needs = needs.unwrap_or_default();
-        let at_return = match &self.place {
-            Place::Functions { moment, .. } => *moment == Moment::Return,
-            Place::Marker(_) | Place::Probe(_) => false,
-        };
-        Detail {
-            arguments: needs.arguments || needs.result,
-            ends: at_return,
-        }
+/// What must be recorded of the calls of its functions.
+fn capture(trigger: &Trigger<What>) -> Capture {
+    let needs = trigger.condition.as_ref().map(|condition| condition.needs);
+    let needs = needs.unwrap_or_default();
+    Capture {
+        arguments: needs.arguments || needs.result,
+        ends: matches!(trigger.event, Event::Return(_)),
     }
+}
 
-    /// Refuses a condition that nothing at such a place can meet.
-    fn check_condition(&self) -> Result<()> {
-        let Some(condition) = &self.condition else {
-            return Ok(());
-        };
-        let needs = condition.needs;
-        let Place::Functions { what, moment } = &self.place else {
-            ensure!(
-                needs == Needs::default(),
-                "a marker or a probe has its fields and hits, and no arguments, result or duration"
-            );
-            return Ok(());
-        };
-        if let Some(field) = condition.fields().next() {
-            bail!(
-                "a function has no {}, but arg1 to arg6, result, duration, self and hits",
-                quoted(field)
-            );
-        }
+/// Refuses a condition that nothing at such a place can meet.
+fn check_condition(trigger: &Trigger<What>) -> Result<()> {
+    let Some(condition) = &trigger.condition else {
+        return Ok(());
+    };
+    let needs = condition.needs;
+    let Some(what) = trigger.event.functions() else {
         ensure!(
-            *moment == Moment::Return || !(needs.result || needs.end),
-            "what {} asks for is known when the function returns: when return {what}",
-            quoted(&condition.to_string())
+            needs == Needs::default(),
+            "a marker or a probe has its fields and hits, and no arguments, result or duration"
         );
-        Ok(())
+        return Ok(());
+    };
+    if let Some(field) = condition.fields().next() {
+        bail!(
+            "a function has no {}, but arg1 to arg6, result, duration, self and hits",
+            quoted(field)
+        );
     }
+    ensure!(
+        matches!(trigger.event, Event::Return(_)) || !(needs.result || needs.end),
+        "what {} asks for is known when the function returns: when return {what}",
+        quoted(&condition.to_string())
+    );
+    Ok(())
 }
 
 /// Refuses the command of a trigger that no process could make right. Gives the name of the marker that it waits for,
 /// if it waits for one.
 pub fn marker_awaited(line: &str) -> Result<Option<String>> {
-    let Some(Command::When { when, .. }) = parse(line).map_err(anyhow::Error::msg)? else {
+    let Some(Command::SetTrigger { trigger, .. }) = parse(line).map_err(anyhow::Error::msg)? else {
         return Ok(None);
     };
-    when.check_condition()
-        .with_context(|| quoted(line.trim()))?;
-    Ok(match when.place {
-        Place::Marker(name) => Some(name),
+    check_condition(&trigger).with_context(|| quoted(line.trim()))?;
+    Ok(match trigger.event {
+        Event::Marker(name) => Some(name),
         _ => None,
     })
 }
 
 /// The functions that the trigger of a command needs, of which it gives the names, and what of their calls: so they can
 /// be recorded from a program's first instruction on.
-pub fn needed(line: &str) -> (Vec<String>, Detail) {
-    let Ok(Some(Command::When { when, .. })) = parse(line) else {
-        return (Vec::new(), Detail::default());
+pub fn needed(line: &str) -> (Vec<String>, Capture) {
+    let Ok(Some(Command::SetTrigger { trigger, .. })) = parse(line) else {
+        return (Vec::new(), Capture::default());
     };
-    let names = match &when.place {
-        Place::Functions { what, .. } => what.parts().iter(),
-        _ => [].iter(),
-    };
+    let names = trigger.event.functions().map_or(&[][..], What::parts);
+    let names = names.iter();
     let plain = |name: &&String| !name.contains(['*', '?', '[', '{']);
     let names = names.filter_map(|part| match &part.place {
         Names(name) if !part.excluded => Some(name),
         _ => None,
     });
-    (names.filter(plain).cloned().collect(), when.detail())
+    (names.filter(plain).cloned().collect(), capture(&trigger))
 }
 
 impl Control {
-    pub(crate) fn wait(
+    pub(crate) fn set_trigger(
         &mut self,
         engine: &mut dyn Engine,
-        when: When,
+        trigger: Trigger<What>,
         name: Option<String>,
     ) -> Result<String> {
-        let when = When {
-            place: match when.place {
-                Place::Functions { what, moment } => Place::Functions {
-                    what: crate::state::portable(engine, what),
-                    moment,
-                },
-                event => event,
-            },
-            ..when
-        };
+        let trigger = trigger.map(|what| crate::state::portable(engine, what));
         let name = name.unwrap_or_else(|| self.free_name());
-        if let Some(waiting) = self.triggers.iter().find(|one| one.name == name) {
+        if let Some(active) = self.triggers.iter().find(|one| one.name == name) {
             ensure!(
-                waiting.when == when,
-                "there is a trigger {} already: when {}",
+                active.trigger == trigger,
+                "there is a trigger {} already: {}",
                 quoted(&name),
-                waiting.when
+                written(&active.trigger)
             );
             return Ok(String::new());
         }
-        self.check(engine, &when)?;
+        self.check(engine, &trigger)?;
         let mut told = String::new();
         let mut sites = Vec::new();
-        if let Place::Functions { what, .. } = &when.place {
-            let detail = when.detail().and(engine.detail());
-            let (trace, refused) = self.hold(engine, what.clone(), String::new(), detail)?;
+        if let Some(what) = trigger.event.functions() {
+            let capture = capture(&trigger).and(engine.capture());
+            let (trace, refused) = self.hold(engine, what.clone(), String::new(), capture)?;
             (sites, told) = (trace.sites, refused);
         }
-        let waiting = Waiting {
+        let active = ActiveTrigger {
             name,
-            when,
+            trigger,
             sites,
             failed: None,
         };
-        self.sites.listen(&waiting.sites);
+        self.sites.listen(&active.sites);
         let set = self
-            .settle(engine, &waiting.sites)
-            .and_then(|()| engine.set_trigger(self.trigger(&waiting)));
+            .settle(engine, &active.sites)
+            .and_then(|()| self.look_for(engine, &active));
         if let Err(error) = set {
-            self.leave(engine, &waiting)?;
+            self.leave(engine, &active)?;
             return Err(error);
         }
-        self.triggers.push(waiting);
+        self.triggers.push(active);
         Ok(told)
     }
 
@@ -186,30 +136,28 @@ impl Control {
     pub fn could_obey(&self, engine: &mut dyn Engine, line: &str) -> Result<()> {
         let command = parse(line).map_err(anyhow::Error::msg)?;
         match command {
-            Some(Command::When { when, .. }) => self
-                .check(engine, &when)
+            Some(Command::SetTrigger { trigger, .. }) => self
+                .check(engine, &trigger)
                 .with_context(|| quoted(line.trim())),
             _ => Ok(()),
         }
     }
 
-    fn check(&self, engine: &mut dyn Engine, when: &When) -> Result<()> {
-        if let Place::Functions { what, .. } = &when.place {
-            let found = found_or_waiting(engine, what)?;
-            ensure!(
-                found.is_empty() || found.iter().any(|site| site.refused.is_none()),
-                "{}",
-                refusals(&found, &[])
-            );
+    fn check(&self, engine: &mut dyn Engine, trigger: &Trigger<What>) -> Result<()> {
+        match &trigger.event {
+            Event::Entry(what) | Event::Return(what) => {
+                let found = found_or_waiting(engine, what)?;
+                ensure!(
+                    found.is_empty() || found.iter().any(|site| site.refused.is_none()),
+                    "{}",
+                    refusals(&found, &[])
+                );
+            }
+            Event::Marker(name) => marker_exists(engine, name)?,
+            Event::Probe(name) => drop(self.probe_at(name)?),
         }
-        if let Place::Marker(name) = &when.place {
-            marker_exists(engine, name)?;
-        }
-        if let Place::Probe(name) = &when.place {
-            self.probe_at(name)?;
-        }
-        when.check_condition()?;
-        match &when.action {
+        check_condition(trigger)?;
+        match &trigger.action {
             Action::Switch { name, .. } => self.at(name).map(|_| ()),
             Action::Snapshot => engine.may_snapshot(),
             Action::Detach => engine.may_detach(),
@@ -217,7 +165,7 @@ impl Control {
         }
     }
 
-    pub(crate) fn wait_no_more(&mut self, engine: &mut dyn Engine, name: &str) -> Result<String> {
+    pub(crate) fn remove_trigger(&mut self, engine: &mut dyn Engine, name: &str) -> Result<String> {
         let at = self.triggers.iter().position(|one| one.name == name);
         let Some(at) = at else {
             let names: Vec<&str> = self.triggers.iter().map(|one| &*one.name).collect();
@@ -230,36 +178,36 @@ impl Control {
                 ),
             }
         };
-        let waiting = self.triggers.remove(at);
-        if let Err(error) = self.leave(engine, &waiting) {
-            self.triggers.insert(at, waiting);
+        let active = self.triggers.remove(at);
+        if let Err(error) = self.leave(engine, &active) {
+            self.triggers.insert(at, active);
             return Err(error);
         }
         Ok(String::new())
     }
 
     /// Gives up the functions of a trigger that no trace holds. Where that fails, the trigger stays.
-    fn leave(&mut self, engine: &mut dyn Engine, waiting: &Waiting) -> Result<()> {
-        self.sites.ignore(&waiting.sites);
+    fn leave(&mut self, engine: &mut dyn Engine, active: &ActiveTrigger) -> Result<()> {
+        self.sites.ignore(&active.sites);
         let left = self
-            .settle(engine, &waiting.sites)
-            .and_then(|()| engine.remove(&self.sites.held_once(&waiting.sites)));
+            .settle(engine, &active.sites)
+            .and_then(|()| engine.remove(&self.sites.held_once(&active.sites)));
         if let Err(error) = left {
-            self.sites.listen(&waiting.sites);
-            self.settle(engine, &waiting.sites)?;
+            self.sites.listen(&active.sites);
+            self.settle(engine, &active.sites)?;
             return Err(error);
         }
-        self.sites.release(&waiting.sites);
-        engine.remove_trigger(&waiting.name);
+        self.sites.release(&active.sites);
+        engine.remove_trigger(&active.name);
         Ok(())
     }
 
     /// Does what a trigger is to do, which has fired at this value of the counter. `told`: what it met, for people.
     pub fn fired(&mut self, engine: &mut dyn Engine, name: &str, counter: u64, told: &str) {
-        let Some(waiting) = self.triggers.iter().find(|one| one.name == name) else {
+        let Some(active) = self.triggers.iter().find(|one| one.name == name) else {
             return;
         };
-        let action = waiting.when.action.clone();
+        let action = active.trigger.action.clone();
         let done = match action {
             Action::Start => self.start(engine).map(|_| ()),
             Action::Stop => self.stop(engine).map(|_| ()),
@@ -271,23 +219,23 @@ impl Control {
             // Snapshots are taken by who collects the records, at once.
             Action::Snapshot | Action::Count => Ok(()),
         };
-        let waiting = self.triggers.iter_mut().find(|one| one.name == name);
-        if let (Err(error), Some(waiting)) = (done, waiting) {
-            waiting.failed = Some(format!("{error:#}"));
+        let active = self.triggers.iter_mut().find(|one| one.name == name);
+        if let (Err(error), Some(active)) = (done, active) {
+            active.failed = Some(format!("{error:#}"));
         }
     }
 
     /// Finds the functions of all triggers again.
     pub(crate) fn refresh_triggers(&mut self, engine: &mut dyn Engine) -> Result<()> {
         for at in 0..self.triggers.len() {
-            let Place::Functions { what, .. } = &self.triggers[at].when.place else {
+            let Some(what) = self.triggers[at].trigger.event.functions() else {
                 continue;
             };
             let found = crate::state::find(engine, what)?;
             let known = self.triggers[at].sites.clone();
             let new = self.new_sites(&found, &known);
-            let detail = self.triggers[at].when.detail().and(engine.detail());
-            self.sites.hold(&new, detail);
+            let capture = capture(&self.triggers[at].trigger).and(engine.capture());
+            self.sites.hold(&new, capture);
             self.sites.listen(&new);
             self.triggers[at].sites.extend(new);
         }
@@ -296,27 +244,15 @@ impl Control {
 
     /// Tells the engine of all triggers again: sites have been inserted.
     pub(crate) fn set_triggers(&mut self, engine: &mut dyn Engine) -> Result<()> {
-        for waiting in &self.triggers {
-            engine.set_trigger(self.trigger(waiting))?;
-        }
-        Ok(())
+        self.triggers
+            .iter()
+            .try_for_each(|active| self.look_for(engine, active))
     }
 
-    fn trigger(&self, waiting: &Waiting) -> Trigger {
-        let spot = match &waiting.when.place {
-            Place::Functions { moment, .. } => {
-                let keys: Vec<SiteKey> = self.sites.keys(&waiting.sites);
-                Awaited::Functions(keys, *moment)
-            }
-            Place::Marker(name) | Place::Probe(name) => Awaited::Event(name.clone()),
-        };
-        Trigger {
-            name: waiting.name.clone(),
-            spot,
-            condition: waiting.when.condition.clone(),
-            place: waiting.when.place.to_string(),
-            action: waiting.when.action.clone(),
-        }
+    fn look_for(&self, engine: &mut dyn Engine, active: &ActiveTrigger) -> Result<()> {
+        let trigger = active.trigger.clone();
+        let trigger = trigger.map(|_| self.sites.keys(&active.sites));
+        engine.set_trigger(&active.name, place(&active.trigger.event), trigger)
     }
 
     /// The lowest number that is no trigger's name.
@@ -327,42 +263,38 @@ impl Control {
     }
 }
 
-impl fmt::Display for Place {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Place::Functions { what, moment } => match moment {
-                Moment::Entry => write!(out, "{what}"),
-                Moment::Return => write!(out, "return {what}"),
-            },
-            Place::Marker(name) => write!(out, "mark {}", word(name)),
-            Place::Probe(name) => write!(out, "probe {}", word(name)),
-        }
+/// An event as a command says it.
+fn place(event: &Event<What>) -> String {
+    match event {
+        Event::Entry(what) => what.to_string(),
+        Event::Return(what) => format!("return {what}"),
+        Event::Marker(name) => format!("mark {}", word(name)),
+        Event::Probe(name) => format!("probe {}", word(name)),
     }
 }
 
-impl fmt::Display for Action {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
-            Action::Start => "start",
-            Action::Stop => "stop",
-            Action::Switch { name, on } => {
-                let on = if *on { "on" } else { "off" };
-                return write!(out, "trace {} {on}", word(name));
-            }
-            Action::Snapshot => "snapshot",
-            Action::Mark => "mark",
-            Action::Count => "count",
-            Action::Detach => "detach",
-        })
-    }
+fn written_action(action: &Action) -> String {
+    let word_of_it = match action {
+        Action::Start => "start",
+        Action::Stop => "stop",
+        Action::Switch { name, on } => {
+            let on = if *on { "on" } else { "off" };
+            return format!("trace {} {on}", word(name));
+        }
+        Action::Snapshot => "snapshot",
+        Action::Mark => "mark",
+        Action::Count => "count",
+        Action::Detach => "detach",
+    };
+    word_of_it.to_owned()
 }
 
-impl fmt::Display for When {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}", self.place)?;
-        if let Some(condition) = &self.condition {
-            write!(out, " if {condition}")?;
-        }
-        write!(out, " do {}", self.action)
+/// The command that sets a trigger, but for its name.
+pub(crate) fn written(trigger: &Trigger<What>) -> String {
+    let place = place(&trigger.event);
+    let action = written_action(&trigger.action);
+    match &trigger.condition {
+        Some(condition) => format!("when {place} if {condition} do {action}"),
+        None => format!("when {place} do {action}"),
     }
 }

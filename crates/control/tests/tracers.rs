@@ -29,8 +29,8 @@ fn a_section_records_what_it_needs_and_no_more() {
     assert!(fake.inserted.is_empty());
     obey(&mut control, &mut fake, "tracer request on");
     assert_eq!(fake.in_mode(Mode::On), ["parse_line", "parse_file"]);
-    assert_eq!(fake.detail("parse_line"), (true, false));
-    assert_eq!(fake.detail("parse_file"), (true, true));
+    assert_eq!(fake.capture("parse_line"), (true, false));
+    assert_eq!(fake.capture("parse_file"), (true, true));
     obey(&mut control, &mut fake, "tracer request off");
     assert!(fake.inserted.is_empty());
     obey(
@@ -38,8 +38,8 @@ fn a_section_records_what_it_needs_and_no_more() {
         &mut fake,
         "section parse_line main.end new s\ntracer s on",
     );
-    assert_eq!(fake.detail("parse_line"), (false, false));
-    assert_eq!(fake.detail("main"), (false, true));
+    assert_eq!(fake.capture("parse_line"), (false, false));
+    assert_eq!(fake.capture("main"), (false, true));
     obey(&mut control, &mut fake, "reset");
 
     assert!(fake.inserted.is_empty());
@@ -54,10 +54,10 @@ fn a_function_that_is_recorded_goes_on_with_more() {
         &mut fake,
         "start\ntrace parse_* new p\ntrace p on",
     );
-    assert_eq!(fake.detail("parse_line"), (false, true));
+    assert_eq!(fake.capture("parse_line"), (false, true));
     obey(&mut control, &mut fake, REQUEST);
     obey(&mut control, &mut fake, "tracer request on");
-    assert_eq!(fake.detail("parse_line"), (true, true));
+    assert_eq!(fake.capture("parse_line"), (true, true));
     assert_eq!(fake.in_mode(Mode::On).len(), 3);
     obey(&mut control, &mut fake, "tracer request off");
     assert_eq!(
@@ -67,7 +67,7 @@ fn a_function_that_is_recorded_goes_on_with_more() {
     );
     obey(&mut control, &mut fake, "trace p remove\ntracer request on");
     assert_eq!(
-        fake.detail("parse_line"),
+        fake.capture("parse_line"),
         (true, false),
         "and for nobody else now"
     );

@@ -3,8 +3,8 @@
 mod common;
 
 use common::{Fake, cat};
-use nopal_analysis::triggers::Hits;
-use nopal_control::{Action, Awaited, Control, Mode, Moment};
+use nopal_analysis::triggers::{Action, Event, Hits};
+use nopal_control::{Control, Mode};
 
 fn obey(control: &mut Control, fake: &mut Fake, commands: &str) -> String {
     control.command(fake, commands).unwrap()
@@ -41,11 +41,11 @@ fn a_trigger_hears_of_its_functions_whatever_is_recorded() {
     obey(&mut control, &mut fake, "trace p remove");
     assert_eq!(fake.in_mode(Mode::Silent), heard);
     assert_eq!(fake.mode("main"), None);
-    let trigger = &fake.triggers["c"];
+    let (place, trigger) = &fake.triggers["c"];
     let keys = heard.map(|name| fake.key(name)).to_vec();
-    assert_eq!(trigger.spot, Awaited::Functions(keys, Moment::Return));
+    assert_eq!(trigger.event, Event::Return(keys));
     assert_eq!(
-        (&trigger.action, &*trigger.place),
+        (&trigger.action, &**place),
         (&Action::Count, "return parse_*")
     );
     obey(&mut control, &mut fake, "when c remove");
@@ -205,17 +205,11 @@ fn functions_of_libraries_that_come_later_are_met_too() {
     let (mut control, mut fake) = (Control::new(), Fake::new());
     fake.modules[2].loaded = false;
     obey(&mut control, &mut fake, "when inflate@libz* do count new z");
-    assert_eq!(
-        fake.triggers["z"].spot,
-        Awaited::Functions(vec![], Moment::Entry)
-    );
+    assert_eq!(fake.triggers["z"].1.event, Event::Entry(vec![]));
     fake.modules[2].loaded = true;
     control.refresh(&mut fake).unwrap();
     let keys = vec![fake.key("inflate")];
-    assert_eq!(
-        fake.triggers["z"].spot,
-        Awaited::Functions(keys, Moment::Entry)
-    );
+    assert_eq!(fake.triggers["z"].1.event, Event::Entry(keys));
     assert_eq!(fake.in_mode(Mode::Silent), ["inflate"]);
 }
 

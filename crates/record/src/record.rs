@@ -18,8 +18,8 @@ use crate::session::steer::Handle;
 use crate::session::unfollowed::Unfollowed;
 use crate::traced::Settings;
 use anyhow::{Error, Result, anyhow, bail, ensure};
-use nopal_abi::{WHEN_FULL_BLOCK, WHEN_FULL_DROP};
-use nopal_agent::{DEPTH_LIMIT, Recorder};
+use nopal_abi::{Capture, WHEN_FULL_BLOCK, WHEN_FULL_DROP};
+use nopal_agent::DEPTH_LIMIT;
 use nopal_analysis::tracers::Tracer;
 use nopal_control::Probe;
 use nopal_process::{ExitWatch, StopError};
@@ -212,23 +212,19 @@ fn probes(options: &Options) -> Result<Vec<Probe>> {
 
 /// What tracers and triggers need.
 fn needs(options: &Options) -> Result<Vec<Needed>> {
-    let needed = |patterns: &[String], arguments, wraps| {
+    let needed = |patterns: &[String], capture| {
         Ok(Needed {
             selection: Selection::new(patterns, &[])?,
-            recorder: Recorder {
-                arguments,
-                wraps,
-                limits_depth: options.depth.is_some(),
-            },
+            capture,
         })
     };
     let tracers = options.tracers.iter().flat_map(Tracer::needs);
     let tracers = tracers.filter(|need| need.probe.is_none());
-    let tracers = tracers.map(|need| needed(&need.patterns, need.arguments, need.ends));
+    let tracers = tracers.map(|need| needed(&need.patterns, need.capture));
     let triggers = options.triggers();
     let triggers = triggers.iter().map(|line| nopal_control::needed(line));
     let triggers = triggers.filter(|(names, _)| !names.is_empty());
-    let triggers = triggers.map(|(names, detail)| needed(&names, detail.arguments, detail.ends));
+    let triggers = triggers.map(|(names, capture)| needed(&names, capture));
     tracers.chain(triggers).collect()
 }
 
@@ -256,18 +252,17 @@ fn settings(options: &Options) -> Result<Settings> {
         );
     }
     Ok(Settings {
-        wanted: Wanted {
+        wanted: Some(Wanted {
             functions: options.chooses_functions(),
             selection: Selection::new(&options.only, &options.not)?,
             libraries: options.libraries,
             needs: needs(options)?,
-        },
+        }),
         markers: markers::Wanted::new(options.markers.iter().map(|name| (&**name, true)))?,
         probes: probes(options)?,
-        recorder: Recorder {
+        capture: Capture {
             arguments: options.record_arguments,
-            wraps: !options.entry_only,
-            limits_depth: options.depth.is_some(),
+            ends: !options.entry_only,
         },
         buffer: options.buffer_bytes,
         room: options

@@ -18,6 +18,7 @@ use crate::text::change::Change;
 use crate::text::inserted::Inserted;
 use crate::text::journal::mirrored_parts;
 use anyhow::{Context, Result};
+use nopal_abi::Capture;
 use nopal_agent::{
     Immediates, NO_THREAD, ProcessHead, Recorder, STACK_PART_BYTES, UNWINDERS, UnwinderEntry,
 };
@@ -31,11 +32,13 @@ use std::sync::{Arc, Mutex};
 
 /// What recording is asked for, the same for all processes of a session.
 pub struct Settings {
-    pub wanted: Wanted,
+    /// Which functions are traced, until control says it.
+    pub wanted: Option<Wanted>,
     pub markers: markers::Wanted,
     /// Those that the recording begins with.
     pub probes: Vec<Probe>,
-    pub recorder: Recorder,
+    /// Of calls that are recorded for their own sake.
+    pub capture: Capture,
     /// Bytes of chunks, and bytes that there may be.
     pub buffer: u64,
     pub room: u64,
@@ -43,6 +46,16 @@ pub struct Settings {
     pub depth: u32,
     /// Events of several threads are in order.
     pub ordered: bool,
+}
+
+impl Settings {
+    /// What a thunk records that records this.
+    pub fn recorder(&self, capture: Capture) -> Recorder {
+        Recorder {
+            capture,
+            limits_depth: self.depth > 0,
+        }
+    }
 }
 
 /// Where nopal's memory is in a process. The same in its forks.
@@ -89,7 +102,7 @@ pub struct Traced {
     /// The numbers of listeners that we have added ourselves to.
     pub semaphores: HashSet<u64>,
     /// What thunks record that do not record what the session does, by their addresses.
-    pub recorders: HashMap<u64, Recorder>,
+    pub captures: HashMap<u64, Capture>,
     /// Of the probes that are in, by where they are.
     pub probe_sites: HashMap<u64, Arc<Site>>,
     /// The blocks with thunks that wrap calls, unless `entry_only`.
@@ -189,9 +202,9 @@ impl Traced {
             markers: BTreeMap::new(),
             marker_words: HashSet::new(),
             semaphores: HashSet::new(),
-            recorders: HashMap::new(),
+            captures: HashMap::new(),
             wrapping: Vec::new(),
-            entry_only: !settings.recorder.wraps,
+            entry_only: !settings.capture.ends,
             walked: false,
         })
     }
@@ -216,7 +229,7 @@ impl Traced {
             markers: self.markers.clone(),
             marker_words: self.marker_words.clone(),
             semaphores: self.semaphores.clone(),
-            recorders: self.recorders.clone(),
+            captures: self.captures.clone(),
             wrapping: self.wrapping.clone(),
             entry_only: self.entry_only,
             walked: self.walked,
@@ -309,7 +322,8 @@ impl Traced {
                 },
             )?;
             self.add_unwinder(module)?;
-            let refused = workshop.settings.wanted.refused(module, imports);
+            let wanted = workshop.settings.wanted.as_ref();
+            let refused = wanted.map_or_else(Vec::new, |wanted| wanted.refused(module, imports));
             workshop
                 .files
                 .refuse(&module.file, &refused, workshop.writer)?;

@@ -41,6 +41,7 @@ pub trait File: Send {
     fn close(self: Box<Self>) -> Result<(), Failure>;
 }
 
+/// A name in a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     pub name: String,
@@ -49,19 +50,20 @@ pub struct Entry {
     pub mode: u32,
 }
 
+/// How a file is opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Access {
     pub read: bool,
     pub write: bool,
-    /// As by `O_TRUNC`, which `>` of a shell asks for.
+    /// As by `O_TRUNC`, which `>` of a shell asks for: what that means is each file's own matter.
     pub truncate: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
-    /// None: the end of the file.
+    /// Without bytes: the end of the file.
     Bytes(Vec<u8>),
-    /// Nothing is there yet.
+    /// Nothing is there yet. Ask again after [`File::refill`]; only a stream answers so.
     Later,
 }
 

@@ -6,22 +6,31 @@ mod steps;
 mod world;
 
 use machine::{OBSERVED, Registers, enter, observer};
+use nopal_abi::Capture;
 use nopal_abi::*;
 use nopal_agent::{Recorder, Stub, Thunk};
 use steps::count_steps;
 use world::{Record, World, put};
 
 const PLAIN: Recorder = Recorder {
-    arguments: false,
-    wraps: true,
+    capture: Capture {
+        arguments: false,
+        ends: true,
+    },
     limits_depth: false,
 };
 const ARGUMENTS: Recorder = Recorder {
-    arguments: true,
+    capture: Capture {
+        arguments: true,
+        ends: true,
+    },
     ..PLAIN
 };
 const ONLY: Recorder = Recorder {
-    wraps: false,
+    capture: Capture {
+        arguments: false,
+        ends: false,
+    },
     ..PLAIN
 };
 
@@ -123,27 +132,26 @@ fn call_is_recorded_and_registers_are_kept() {
 #[test]
 fn every_way_of_recording_keeps_registers() {
     for bits in 0..8 {
-        let [arguments, wraps, limits_depth] = [1, 2, 4].map(|bit| bits & bit != 0);
+        let [arguments, ends, limits_depth] = [1, 2, 4].map(|bit| bits & bit != 0);
         let mut world = World::new(4, 3);
         let thunk = world.thunk(
             1 + bits,
             Recorder {
-                arguments,
-                wraps,
+                capture: Capture { arguments, ends },
                 limits_depth,
             },
             observed(),
         );
         // The first goes the slow path, the others the fast one.
         for _ in 0..3 {
-            assert_eq!(call(&thunk), wraps);
+            assert_eq!(call(&thunk), ends);
         }
         let records = world.records();
         let events: Vec<&Record> = records
             .iter()
             .filter(|record| record.kind != KIND_EXTENDED)
             .collect();
-        assert_eq!(events.len(), if wraps { 6 } else { 3 });
+        assert_eq!(events.len(), if ends { 6 } else { 3 });
         let given = Registers::distinct(1);
         for record in events {
             match record.kind {

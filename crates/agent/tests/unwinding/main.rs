@@ -7,7 +7,9 @@ mod table;
 
 use common::{IMAGE_AT, IMMEDIATES, MIRROR, Memory, builder, symbols, target};
 use emulation::{CALLEE_SAVED, RBP, RBX, RSP, State, Value};
-use nopal_agent::{Recorder, Row, Stub};
+use nopal_abi::Capture;
+use nopal_agent::{Recorder, Stub};
+use nopal_plan::FrameChange;
 use std::collections::BTreeMap;
 use table::{Rule, Table};
 use zydis::Mnemonic;
@@ -288,51 +290,51 @@ fn image_is_described_at_every_instruction() {
 }
 
 /// push %rbp; mov %rsp, %rbp; push %rbx; sub $40, %rsp; 200 NOPs; lea -8(%rbp), %rsp; pop %rbx; pop %rbp; ret
-fn body() -> (Vec<u8>, Vec<(u16, Row)>) {
+fn body() -> (Vec<u8>, Vec<(u16, FrameChange)>) {
     let mut code = vec![0x55, 0x48, 0x89, 0xe5, 0x53, 0x48, 0x83, 0xec, 40];
     code.resize(209, 0x90);
     code.extend([0x48, 0x8d, 0x65, 0xf8, 0x5b, 0x5d, 0xc3]);
     let rows = vec![
         (
             0,
-            Row::Cfa {
+            FrameChange::Cfa {
                 register: RSP,
                 offset: 8,
             },
         ),
         (
             1,
-            Row::Cfa {
+            FrameChange::Cfa {
                 register: RSP,
                 offset: 16,
             },
         ),
         (
             1,
-            Row::Saved {
+            FrameChange::Saved {
                 register: RBP,
                 offset: -16,
             },
         ),
         (
             4,
-            Row::Cfa {
+            FrameChange::Cfa {
                 register: RBP,
                 offset: 16,
             },
         ),
         (
             5,
-            Row::Saved {
+            FrameChange::Saved {
                 register: RBX,
                 offset: -24,
             },
         ),
-        (214, Row::Restored { register: RBX }),
-        (215, Row::Restored { register: RBP }),
+        (214, FrameChange::Restored { register: RBX }),
+        (215, FrameChange::Restored { register: RBP }),
         (
             215,
-            Row::Cfa {
+            FrameChange::Cfa {
                 register: RSP,
                 offset: 8,
             },
@@ -352,10 +354,9 @@ fn blocks_are_described_at_every_instruction() {
         Ok(())
     };
     for site in 1..=16 {
-        let [arguments, wraps, limits_depth] = [1, 2, 4].map(|bit| site & bit != 0);
+        let [arguments, ends, limits_depth] = [1, 2, 4].map(|bit| site & bit != 0);
         let recorder = Recorder {
-            arguments,
-            wraps,
+            capture: Capture { arguments, ends },
             limits_depth,
         };
         thunks.push(
@@ -392,12 +393,12 @@ fn blocks_are_described_at_every_instruction() {
 #[test]
 fn rows_of_bodies_come_out_as_they_went_in() {
     let mut block = builder();
-    let rows: Vec<(u16, Row)> = (0..600)
+    let rows: Vec<(u16, FrameChange)> = (0..600)
         .step_by(3)
         .map(|at| {
             (
                 at,
-                Row::Cfa {
+                FrameChange::Cfa {
                     register: at % 16,
                     offset: (i32::from(at) - 300) * 8 * i32::from(at % 7),
                 },
@@ -405,8 +406,10 @@ fn rows_of_bodies_come_out_as_they_went_in() {
         })
         .collect();
     let recorder = Recorder {
-        arguments: false,
-        wraps: true,
+        capture: Capture {
+            arguments: false,
+            ends: true,
+        },
         limits_depth: false,
     };
     let write = |_: u64, out: &mut [u8]| {
@@ -418,7 +421,7 @@ fn rows_of_bodies_come_out_as_they_went_in() {
     world.add_block(block.finish(&[]).unwrap());
     let table = &world.tables[1];
     for pair in rows.windows(2) {
-        let (Row::Cfa { register, offset }, next) = (pair[0].1, pair[1].0) else {
+        let (FrameChange::Cfa { register, offset }, next) = (pair[0].1, pair[1].0) else {
             unreachable!()
         };
         for at in pair[0].0..next {

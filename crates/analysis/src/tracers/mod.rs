@@ -15,6 +15,7 @@ mod section;
 mod signals;
 mod watcher;
 
+use nopal_abi::Capture;
 use nopal_latency as latency;
 
 use crate::names::Names;
@@ -62,16 +63,17 @@ pub struct Need {
     /// Instead of these, where they mean nothing.
     pub or: Vec<String>,
     /// Arguments, and results of what ends.
-    pub arguments: bool,
-    pub ends: bool,
+    pub capture: Capture,
 }
 
 impl Need {
     fn all_of(patterns: &[&str], ends: bool) -> Need {
         Need {
             patterns: patterns.iter().map(|one| one.to_string()).collect(),
-            arguments: true,
-            ends,
+            capture: Capture {
+                arguments: true,
+                ends,
+            },
             ..Need::default()
         }
     }

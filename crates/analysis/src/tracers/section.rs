@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use nopal_abi::Capture;
 use nopal_trace::Marker;
 
 use super::Need;
@@ -102,10 +103,12 @@ impl Point {
         Need {
             patterns: vec![self.text.clone()],
             or: or.into_iter().collect(),
-            arguments: part.is_some_and(|(_, (_, value))| value.is_some()),
+            capture: Capture {
+                arguments: part.is_some_and(|(_, (_, value))| value.is_some()),
+                ends: part.is_some_and(|(_, (place, _))| place == Place::End),
+            },
             probe: None,
             is_optional: false,
-            ends: part.is_some_and(|(_, (place, _))| place == Place::End),
         }
     }
 

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
 use nopal_analysis::tracers::Tracer;
-use nopal_analysis::triggers::Hits;
+use nopal_analysis::triggers::{Hits, Trigger};
 use nopal_control::{
-    Access, Calls, Content, Control, Counts, Detail, Engine, Error, File, FoundSite, Location,
-    Mark, Mode, Place, Probe, Refused, SiteKey, Spot, Trigger,
+    Access, Calls, Capture, Content, Control, Counts, Engine, Failure, File, FoundSite, Location,
+    Mark, Mode, Place, Probe, Refused, SiteKey, Spot,
 };
 use nopal_symbols::{Selection, nearest};
 use nopal_trace::synthetic::Recorder;
@@ -50,11 +50,12 @@ pub struct Fake {
     /// Whether each probe is on.
     pub probes: BTreeMap<String, bool>,
     /// What is recorded of each.
-    pub details: BTreeMap<SiteKey, Detail>,
+    pub details: BTreeMap<SiteKey, Capture>,
     pub watched: Vec<u32>,
     pub children: bool,
     pub texts: Vec<String>,
-    pub triggers: BTreeMap<String, Trigger>,
+    /// Each with its place.
+    pub triggers: BTreeMap<String, (String, Trigger<Vec<SiteKey>>)>,
     pub hits: Hits,
     /// It is a flight recorder.
     pub flight: bool,
@@ -159,9 +160,9 @@ impl Fake {
     }
 
     /// Whether arguments and ends of an inserted function are recorded.
-    pub fn detail(&self, name: &str) -> (bool, bool) {
-        let detail = self.details[&self.key(name)];
-        (detail.arguments, detail.ends)
+    pub fn capture(&self, name: &str) -> (bool, bool) {
+        let capture = self.details[&self.key(name)];
+        (capture.arguments, capture.ends)
     }
 
     pub fn address(&self, name: &str) -> u64 {
@@ -366,14 +367,14 @@ impl Engine for Fake {
         })
     }
 
-    fn detail(&self) -> Detail {
-        Detail {
+    fn capture(&self) -> Capture {
+        Capture {
             arguments: false,
             ends: true,
         }
     }
 
-    fn insert(&mut self, sites: &[SiteKey], detail: Detail) -> Result<Vec<Refused>> {
+    fn insert(&mut self, sites: &[SiteKey], capture: Capture) -> Result<Vec<Refused>> {
         self.may_change()?;
         let mut refused = Vec::new();
         for &key in sites {
@@ -389,11 +390,11 @@ impl Engine for Fake {
                     reason: reason.into(),
                 }),
                 None if self.inserted.contains_key(&key)
-                    && self.details[&key].and(detail) == self.details[&key] => {}
+                    && self.details[&key].and(capture) == self.details[&key] => {}
                 None => {
                     let inserted = self.inserted.contains_key(&key);
                     let known = self.details.get(&key).copied().filter(|_| inserted);
-                    let wanted = known.unwrap_or_default().and(detail);
+                    let wanted = known.unwrap_or_default().and(capture);
                     if known != Some(wanted) {
                         self.inserted.insert(key, Mode::Off);
                         self.details.insert(key, wanted);
@@ -525,9 +526,14 @@ impl Engine for Fake {
         Ok(())
     }
 
-    fn set_trigger(&mut self, trigger: Trigger) -> Result<()> {
+    fn set_trigger(
+        &mut self,
+        name: &str,
+        place: String,
+        trigger: Trigger<Vec<SiteKey>>,
+    ) -> Result<()> {
         self.may_change()?;
-        self.triggers.insert(trigger.name.clone(), trigger);
+        self.triggers.insert(name.to_owned(), (place, trigger));
         Ok(())
     }
 
@@ -632,7 +638,7 @@ pub fn echo(
     text: &str,
     path: &str,
     append: bool,
-) -> Result<(), Error> {
+) -> Result<(), Failure> {
     let access = Access {
         write: true,
         truncate: !append,

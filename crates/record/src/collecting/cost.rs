@@ -43,7 +43,7 @@ const BLOCK_BYTES: usize = 4096;
 
 /// Measures for some tenths of a millisecond, with this thread's control block.
 pub fn measure(recorder: Recorder, ordered: bool) -> Result<Note> {
-    ensure!(recorder.wraps, "entries have no duration");
+    ensure!(recorder.capture.ends, "entries have no duration");
     let model = Model::new(recorder, ordered)?;
     let (mut call, mut within) = (0, 0);
     for (site, thunk) in (1..).zip(&model.thunks) {
@@ -312,8 +312,10 @@ mod tests {
     #[test]
     fn what_a_call_costs_is_measured_and_leaves_nothing() {
         let recorder = Recorder {
-            arguments: false,
-            wraps: true,
+            capture: Capture {
+                arguments: false,
+                ends: true,
+            },
             limits_depth: false,
         };
         let maps = || {
@@ -342,7 +344,10 @@ mod tests {
         assert!(maps() < before + 20, "mappings are left behind");
         let arguments = true;
         let with_arguments = Recorder {
-            arguments,
+            capture: Capture {
+                arguments,
+                ends: true,
+            },
             ..recorder
         };
         assert!(

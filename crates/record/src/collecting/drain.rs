@@ -240,7 +240,7 @@ pub struct Drain {
 impl Drain {
     pub fn start(shared: Arc<Shared>, collector: Collector, settings: &Settings) -> Result<Drain> {
         let theirs = shared.clone();
-        let (recorder, ordered) = (settings.recorder, settings.ordered);
+        let (recorder, ordered) = (settings.recorder(settings.capture), settings.ordered);
         let collect = move || {
             let _over = Over(&theirs);
             // The program runs already.

@@ -2,7 +2,7 @@
 //! the patterns say.
 
 use crate::places::files::File;
-use nopal_agent::Recorder;
+use nopal_abi::Capture;
 use nopal_plan::{Refused, Site};
 use nopal_process::Memory;
 use nopal_symbols::{Exports, Selection};
@@ -39,7 +39,7 @@ pub struct Wanted {
 /// Functions in all modules, and what is to be recorded of their calls.
 pub struct Needed {
     pub selection: Selection,
-    pub recorder: Recorder,
+    pub capture: Capture,
 }
 
 impl Wanted {
@@ -49,19 +49,15 @@ impl Wanted {
         &self,
         module: &'a Loaded,
         imports: &HashSet<u64>,
-        usual: Recorder,
-    ) -> Vec<(&'a Site, Recorder)> {
+        usual: Capture,
+    ) -> Vec<(&'a Site, Capture)> {
         let chooses = self.chooser(module, imports);
         let needed = self.needed(module);
-        let recorder = |address: u64| {
+        let capture = |address: u64| {
             let chosen = chooses(address).then_some(usual);
             let needed = needed.get(&address).copied();
             match (chosen, needed) {
-                (Some(one), Some(other)) => Some(Recorder {
-                    arguments: one.arguments || other.arguments,
-                    wraps: one.wraps || other.wraps,
-                    ..one
-                }),
+                (Some(one), Some(other)) => Some(one.and(other)),
                 (one, other) => one.or(other),
             }
         };
@@ -71,7 +67,7 @@ impl Wanted {
         chosen.extend(
             sites
                 .iter()
-                .filter_map(|site| Some((site, recorder(site.address)?))),
+                .filter_map(|site| Some((site, capture(site.address)?))),
         );
         chosen
     }
@@ -84,8 +80,8 @@ impl Wanted {
     }
 
     /// By address in the file: what tracers need of it.
-    fn needed(&self, module: &Loaded) -> HashMap<u64, Recorder> {
-        let mut needed: HashMap<u64, Recorder> = HashMap::new();
+    fn needed(&self, module: &Loaded) -> HashMap<u64, Capture> {
+        let mut needed: HashMap<u64, Capture> = HashMap::new();
         let file_name = module.file_name();
         if self.needs.is_empty() {
             return needed;
@@ -93,9 +89,8 @@ impl Wanted {
         for site in &module.file.plan.sites {
             let of = self.needs.iter();
             for one in of.filter(|one| matches(&one.selection, module, site.address, file_name)) {
-                let recorder = needed.entry(site.address).or_insert(one.recorder);
-                recorder.arguments |= one.recorder.arguments;
-                recorder.wraps |= one.recorder.wraps;
+                let capture = needed.entry(site.address).or_default();
+                *capture = capture.and(one.capture);
             }
         }
         needed

@@ -4,7 +4,8 @@ use crate::places::choose::Loaded;
 use crate::places::probes::Placed;
 use crate::text::change::Change;
 use crate::traced::Workshop;
-use nopal_agent::{BLOCK_BOUND, Recorder, Stub, detour_bound, thunk_bound};
+use nopal_abi::Capture;
+use nopal_agent::{BLOCK_BOUND, Stub, detour_bound, thunk_bound};
 use nopal_plan::Site;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 #[derive(Default)]
 pub struct Chosen<'a> {
     /// With what is recorded of each.
-    pub sites: Vec<(&'a Site, Recorder)>,
+    pub sites: Vec<(&'a Site, Capture)>,
     pub hooks: Vec<(&'a Site, Stub)>,
     pub probes: Vec<Arc<Placed>>,
     /// What switches its markers on.
@@ -50,9 +51,12 @@ impl Chosen<'_> {
 /// What is to be traced in `module`. `imports` are the addresses that the executable calls.
 pub fn choose<'a>(module: &'a Loaded, imports: &HashSet<u64>, workshop: &Workshop) -> Chosen<'a> {
     let settings = workshop.settings;
+    let wanted = settings.wanted.as_ref();
     Chosen {
         probes: workshop.files.probes.of(&module.file),
-        sites: settings.wanted.sites(module, imports, settings.recorder),
+        sites: wanted.map_or_else(Vec::new, |wanted| {
+            wanted.sites(module, imports, settings.capture)
+        }),
         hooks: module.file.hooks(),
         markers: settings.markers.changes(module),
         marker_words: settings.markers.words(module, 0),

@@ -79,7 +79,9 @@ pub fn something_is_chosen(
     if options.only.is_empty() || options.libraries || wait(&options.only, &planned.modules)? {
         return Ok(());
     }
-    let wanted = &settings.wanted;
+    let Some(wanted) = &settings.wanted else {
+        return Ok(());
+    };
     if modules().any(|module| wanted.has_site(module, &planned.imports)) {
         return Ok(());
     }

@@ -8,11 +8,11 @@ use crate::places::chosen::{Chosen, choose};
 use crate::places::markers;
 use crate::places::modules::extent;
 use crate::text::change::{BREAKPOINT, Change, PROBE};
-use crate::traced::{Traced, Workshop, as_bytes};
+use crate::traced::{Settings, Traced, Workshop, as_bytes};
 use anyhow::{Context, Result, ensure};
+use nopal_abi::Capture;
 use nopal_agent::{
     ARENA_BYTES, BLOCKS, BlockBuilder, BlockEntry, EntryOnly, IMAGE_UNWIND_HEADER, ProcessHead,
-    Recorder, Row,
 };
 use nopal_beside::both;
 use nopal_plan::{Body, FrameChange, Site};
@@ -134,7 +134,7 @@ impl Traced {
             mirror: self.places.immediates.mirror,
             entry_only: self.entry_only,
             walked: self.walked,
-            usual: workshop.settings.recorder,
+            settings: workshop.settings,
         };
         let arenas = &mut self.places.arenas;
         let mut make = || maker.block(&mut arenas[arena], &numbers, on);
@@ -157,9 +157,9 @@ impl Traced {
         })?;
         self.add_markers(&chosen.markers, &chosen.marker_words);
         let own = changes.iter().zip(&chosen.sites);
-        let own = own.filter(|(_, (_, recorder))| *recorder != workshop.settings.recorder);
-        self.recorders
-            .extend(own.map(|(change, (_, recorder))| (change.entry, *recorder)));
+        let own = own.filter(|(_, (_, capture))| *capture != workshop.settings.capture);
+        self.captures
+            .extend(own.map(|(change, (_, capture))| (change.entry, *capture)));
         Ok(changes)
     }
 
@@ -205,7 +205,7 @@ struct Maker<'a> {
     mirror: i64,
     entry_only: bool,
     walked: bool,
-    usual: Recorder,
+    settings: &'a Settings,
 }
 
 /// A block in its place.
@@ -227,16 +227,16 @@ impl Maker<'_> {
         block.reserve(chosen.sites.len());
         let mut changes = Vec::with_capacity(chosen.sites.len() + chosen.hooks.len());
         let mut unwinding = Vec::new();
-        for ((site, recorder), number) in chosen.sites.iter().zip(numbers) {
+        for ((site, capture), number) in chosen.sites.iter().zip(numbers) {
             let plan = &module.file.plan;
             let stays = self.entry_only || plan.entries_only(site, self.walked).is_some();
-            let recorder = Recorder {
-                wraps: recorder.wraps && !stays,
-                ..*recorder
+            let capture = Capture {
+                ends: capture.ends && !stays,
+                ..*capture
             };
             let thunk = block.thunk(
                 *number,
-                recorder,
+                self.settings.recorder(capture),
                 site.body.code().len(),
                 rows(&site.body, &mut unwinding),
                 |at, out| place(module, site, &chosen.markers, at, out),
@@ -265,10 +265,11 @@ impl Maker<'_> {
             let thunk = match probe.call {
                 None => block.detour(&fetched, body, rows, write)?,
                 Some(number) => {
-                    let recorder = Recorder {
-                        wraps: true,
-                        ..self.usual
+                    let capture = Capture {
+                        ends: true,
+                        ..self.settings.capture
                     };
+                    let recorder = self.settings.recorder(capture);
                     block.thunk_with_probe(&fetched, number, recorder, body, rows, write)?
                 }
             };
@@ -298,16 +299,8 @@ fn place(module: &Loaded, site: &Site, markers: &[Change], at: u64, out: &mut [u
     markers::switch_on_displaced(markers, site, module.base, at, out)
 }
 
-fn rows<'a>(body: &Body, into: &'a mut Vec<(u16, Row)>) -> &'a [(u16, Row)] {
-    let row = |(offset, change)| {
-        let row = match change {
-            FrameChange::Cfa { register, offset } => Row::Cfa { register, offset },
-            FrameChange::Saved { register, offset } => Row::Saved { register, offset },
-            FrameChange::Restored { register } => Row::Restored { register },
-        };
-        (offset, row)
-    };
+fn rows<'a>(body: &Body, into: &'a mut Vec<(u16, FrameChange)>) -> &'a [(u16, FrameChange)] {
     into.clear();
-    into.extend(body.rows().map(row));
+    into.extend(body.rows());
     into
 }

@@ -9,8 +9,8 @@ use crate::text::change::{Change, Patches};
 use crate::text::remove::PATIENCE;
 use crate::traced::{Settings, Traced, Workshop, under_new_filter};
 use anyhow::{Context, Result};
-use nopal_agent::Recorder;
-use nopal_control::{Detail, SiteKey};
+use nopal_abi::Capture;
+use nopal_control::SiteKey;
 use nopal_plan::Site;
 use nopal_process::Stopped;
 use std::collections::BTreeMap;
@@ -48,15 +48,6 @@ pub fn by_file(keys: &[SiteKey]) -> ByFile {
     files.collect()
 }
 
-/// What a thunk records, that records as much as `detail`.
-pub fn recorder(detail: Detail, settings: &Settings) -> Recorder {
-    Recorder {
-        arguments: detail.arguments,
-        wraps: detail.ends,
-        limits_depth: settings.recorder.limits_depth,
-    }
-}
-
 impl Traced {
     /// The jump of a site that is in the text.
     pub fn inserted(&self, file: u32, address: u64) -> Option<&Change> {
@@ -69,16 +60,16 @@ impl Traced {
             .map(|index| &self.changes[index])
     }
 
-    /// Puts jumps at sites, switched off. Those that are there and record as much as `detail` stay as they are. Returns
+    /// Puts jumps at sites, switched off. Those that are there and record as much as `capture` stay as they are. Returns
     /// the functions that got none, and why.
     pub fn insert_sites(
         &mut self,
         files: &ByFile,
-        detail: Detail,
+        capture: Capture,
         workshop: &mut Workshop,
     ) -> Result<Vec<(SiteKey, String)>> {
         let mut refused = Vec::new();
-        self.remove_lesser(files, detail, workshop)?;
+        self.remove_lesser(files, capture, workshop)?;
         let mut changes = Vec::new();
         let probes = self.changes.iter().filter(|change| change.is_probe());
         let probes: Vec<Change> = probes.copied().collect();
@@ -86,7 +77,7 @@ impl Traced {
             let Some(addresses) = files.get(&module.file.index) else {
                 continue;
             };
-            let mut sites: Vec<(&Site, Recorder)> = Vec::new();
+            let mut sites: Vec<(&Site, Capture)> = Vec::new();
             let mut known = Vec::new();
             for &address in addresses {
                 let here = module.base.wrapping_add(address);
@@ -107,13 +98,13 @@ impl Traced {
                 if let Ok(place) = find(&self.taken_out) {
                     let change = self.taken_out[place];
                     known.push(here);
-                    if self.records(&change, detail, workshop.settings) {
+                    if self.records(&change, capture, workshop.settings) {
                         changes.push(change);
                         continue;
                     }
                 }
                 match site {
-                    Ok(site) => sites.push((site, recorder(detail, workshop.settings))),
+                    Ok(site) => sites.push((site, capture)),
                     Err(reason) => refused.push((key(&module, address), reason)),
                 }
             }
@@ -154,17 +145,16 @@ impl Traced {
     }
 
     /// Whether the thunk of a change records as much.
-    fn records(&self, change: &Change, detail: Detail, settings: &Settings) -> bool {
-        let own = self.recorders.get(&change.entry);
-        let own = own.copied().unwrap_or(settings.recorder);
-        (own.arguments || !detail.arguments) && (own.wraps || !detail.ends)
+    fn records(&self, change: &Change, capture: Capture, settings: &Settings) -> bool {
+        let own = self.captures.get(&change.entry);
+        own.copied().unwrap_or(settings.capture).has(capture)
     }
 
-    /// Takes out what records less than `detail`, to be put in again with other thunks.
+    /// Takes out what records less than `capture`, to be put in again with other thunks.
     fn remove_lesser(
         &mut self,
         files: &ByFile,
-        detail: Detail,
+        capture: Capture,
         workshop: &mut Workshop,
     ) -> Result<()> {
         let mut lesser = ByFile::new();
@@ -173,7 +163,7 @@ impl Traced {
                 let Some(change) = self.inserted(module.file.index, address) else {
                     continue;
                 };
-                if change.has_thunk() && !self.records(change, detail, workshop.settings) {
+                if change.has_thunk() && !self.records(change, capture, workshop.settings) {
                     lesser.entry(module.file.index).or_default().push(address);
                 }
             }

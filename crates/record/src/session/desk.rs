@@ -4,8 +4,8 @@ use crate::session::Session;
 use crate::session::steer::Handle;
 use crate::traced::Traced;
 use anyhow::Result;
-use nopal_control::{Control, Engine, Error, What};
-use nopal_serve::{Access, Content, Entry, Failure, File};
+use nopal_control::{Control, Engine, What};
+use nopal_serve::{Access, Content, Failure, File};
 
 impl Session {
     /// Lets control work on the session.
@@ -16,7 +16,8 @@ impl Session {
         let mut control = match self.control.take() {
             Some(control) => control,
             None => {
-                let (control, begun) = self.take_control();
+                let (control, begun) = self.begin_control();
+                self.settings.wanted = None;
                 if let Err(error) = begun {
                     self.warnings.push(format!("{error:#}"));
                 }
@@ -36,8 +37,9 @@ impl Session {
         }
     }
 
-    /// From now on control says which functions are traced; at first, those that have been. The same of probes.
-    pub(crate) fn take_control(&mut self) -> (Control, Result<()>) {
+    /// What says which functions are traced from then on that `settings.wanted` does not any more: at first, those that
+    /// have been. The same of probes.
+    pub(crate) fn begin_control(&mut self) -> (Control, Result<()>) {
         self.traced.values().for_each(Traced::make_ready);
         let options = &self.options;
         let what = What::of_names(
@@ -50,16 +52,15 @@ impl Session {
         let marks = options.markers.clone();
         let tracers = options.tracers.clone();
         // Without functions, as with -M alone, nothing is begun but markers.
-        let begun = match self.settings.wanted.functions {
-            true => control.begin(self, what).map(|_| ()),
-            false => control
+        let begun = match self.settings.wanted.as_ref() {
+            Some(wanted) if wanted.functions => control.begin(self, what).map(|_| ()),
+            _ => control
                 .command(self, "start")
                 .map(|_| ())
                 .map_err(Into::into),
         };
         let begun = begun.and_then(|()| control.begin_tracers(self, &tracers));
         control.begin_marks(&marks);
-        self.settings.wanted.functions = false;
         (control, begun)
     }
 }
@@ -71,27 +72,11 @@ struct Open {
     is_stream: bool,
 }
 
-pub fn list(folder: &str) -> Result<Vec<Entry>, Failure> {
-    let entries = Control::list(folder).map_err(failure)?;
-    let entries = entries.into_iter().map(|entry| Entry {
-        name: entry.name,
-        folder: entry.folder,
-        mode: entry.mode,
-    });
-    Ok(entries.collect())
-}
-
 pub fn open(handle: &Handle, path: &str, access: Access) -> Result<Box<dyn File>, Failure> {
     let path = path.to_owned();
-    let access = nopal_control::Access {
-        read: access.read,
-        write: access.write,
-        truncate: access.truncate,
-    };
-    let opened = ask(handle, move |control, engine| {
+    let file = ask(handle, move |control, engine| {
         control.open(engine, &path, access)
-    })?;
-    let file = opened.map_err(failure)?;
+    })??;
     Ok(Box::new(Open {
         handle: handle.clone(),
         is_stream: file.is_pipe(),
@@ -101,10 +86,9 @@ pub fn open(handle: &Handle, path: &str, access: Access) -> Result<Box<dyn File>
 
 pub fn command(handle: &Handle, text: &str) -> Result<String, Failure> {
     let text = text.to_owned();
-    let obeyed = ask(handle, move |control, engine| {
+    ask(handle, move |control, engine| {
         control.command(engine, &text)
-    })?;
-    obeyed.map_err(failure)
+    })?
 }
 
 fn ask<T: Send + 'static>(
@@ -115,14 +99,14 @@ fn ask<T: Send + 'static>(
     asked.map_err(|error| Failure::new(libc::EIO, format!("{error:#}")))
 }
 
-fn failure(error: Error) -> Failure {
-    Failure::new(error.number, error.message)
-}
-
 impl Open {
     fn ask(
         &mut self,
-        work: impl FnOnce(&mut Control, &mut dyn Engine, &mut nopal_control::File) -> Result<(), Error>
+        work: impl FnOnce(
+            &mut Control,
+            &mut dyn Engine,
+            &mut nopal_control::File,
+        ) -> Result<(), Failure>
         + Send
         + 'static,
     ) -> Result<(), Failure> {
@@ -134,7 +118,7 @@ impl Open {
             (file, result)
         })?;
         self.file = Some(file);
-        result.map_err(failure)
+        result
     }
 }
 
@@ -147,10 +131,7 @@ impl File for Open {
         let Some(file) = &mut self.file else {
             return Err(Failure::new(libc::EIO, "the recording is over"));
         };
-        match file.read(offset, length).map_err(failure)? {
-            nopal_control::Content::Bytes(bytes) => Ok(Content::Bytes(bytes)),
-            nopal_control::Content::Later => Ok(Content::Later),
-        }
+        file.read(offset, length)
     }
 
     fn refill(&mut self) -> Result<(), Failure> {
@@ -170,9 +151,8 @@ impl File for Open {
         let Some(file) = self.file.take() else {
             return Ok(());
         };
-        let closed = ask(&self.handle, move |control, engine| {
+        ask(&self.handle, move |control, engine| {
             control.close(engine, file)
-        })?;
-        closed.map_err(failure)
+        })?
     }
 }

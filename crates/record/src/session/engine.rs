@@ -10,12 +10,14 @@ use crate::text::remove;
 use crate::text::traps::RISK;
 use crate::traced::{Traced, Workshop};
 use anyhow::{Context, Result, ensure};
-use nopal_abi::{CHUNK_BYTES, ChunkHeader, KIND_ONLY, RESYNC_CHUNK, RESYNC_WORDS, Resync, Word};
+use nopal_abi::{
+    CHUNK_BYTES, Capture, ChunkHeader, KIND_ONLY, RESYNC_CHUNK, RESYNC_WORDS, Resync, Word,
+};
 use nopal_analysis::tracers::Tracer;
-use nopal_analysis::triggers::Hits;
+use nopal_analysis::triggers::{Hits, Trigger};
 use nopal_control::{
-    Calls, Counts, Detail, Engine, FoundSite, Location, Mark, Mode, Place, Probe, Refused, SiteKey,
-    Spot, Trigger, Way,
+    Calls, Counts, Engine, FoundSite, Location, Mark, Mode, Place, Probe, Refused, SiteKey, Spot,
+    Way,
 };
 use nopal_symbols::Selection;
 use nopal_trace::{Audience, ListenerId, Note, Watched};
@@ -230,20 +232,16 @@ impl Engine for Session {
         })
     }
 
-    fn detail(&self) -> Detail {
-        let recorder = self.settings.recorder;
-        Detail {
-            arguments: recorder.arguments,
-            ends: recorder.wraps,
-        }
+    fn capture(&self) -> Capture {
+        self.settings.capture
     }
 
-    fn insert(&mut self, sites: &[SiteKey], detail: Detail) -> Result<Vec<Refused>> {
+    fn insert(&mut self, sites: &[SiteKey], capture: Capture) -> Result<Vec<Refused>> {
         self.find_forks();
         let files = by_file(sites);
         let mut refused = BTreeMap::new();
         self.in_all(|traced, workshop| {
-            refused.extend(traced.insert_sites(&files, detail, workshop)?);
+            refused.extend(traced.insert_sites(&files, capture, workshop)?);
             Ok(())
         })?;
         let refused = refused
@@ -471,12 +469,17 @@ impl Engine for Session {
         notes::lock(&self.shared.writer).remove_listener(listener);
     }
 
-    fn set_trigger(&mut self, trigger: Trigger) -> Result<()> {
-        self.listen_for(trigger)
+    fn set_trigger(
+        &mut self,
+        name: &str,
+        place: String,
+        trigger: Trigger<Vec<SiteKey>>,
+    ) -> Result<()> {
+        self.look_for_trigger(name, place, trigger)
     }
 
     fn remove_trigger(&mut self, name: &str) {
-        self.listen_no_more(name);
+        self.look_for_trigger_no_more(name);
     }
 
     fn hits(&mut self, name: &str) -> Hits {

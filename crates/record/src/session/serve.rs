@@ -4,6 +4,7 @@ use crate::session::Session;
 use crate::session::desk;
 use crate::session::steer::Handle;
 use crate::text::remove;
+use nopal_control::Control;
 use nopal_serve::{Access, Entry, Failure, File, Server, Tree};
 use std::sync::Arc;
 
@@ -38,7 +39,7 @@ impl Session {
 
 impl Tree for Handle {
     fn list(&self, folder: &str) -> Result<Vec<Entry>, Failure> {
-        desk::list(folder)
+        Control::list(folder)
     }
 
     fn open(&self, path: &str, access: Access) -> Result<Box<dyn File>, Failure> {
