@@ -1,5 +1,7 @@
 //! The file's memory, and its executable part with a bit for every byte.
 
+use std::ops;
+
 use anyhow::{Result, ensure};
 use nopal_symbols::Image;
 
@@ -70,21 +72,19 @@ impl<'a> Memory<'a> {
     }
 
     /// All aligned words, by address.
-    pub fn words(&self) -> impl Iterator<Item = (u64, u64)> {
-        self.parts.iter().flat_map(|part| {
+    pub fn each_word(&self, mut found: impl FnMut(u64, u64)) {
+        for part in &self.parts {
             let skip = part.address.wrapping_neg() % 8;
             let bytes = usize::try_from(skip)
                 .ok()
                 .and_then(|skip| part.bytes.get(skip..))
                 .unwrap_or_default();
-            let words = bytes.as_chunks::<8>().0.iter();
-            words.enumerate().map(move |(index, word)| {
-                (
-                    part.address + skip + 8 * index as u64,
-                    u64::from_le_bytes(*word),
-                )
-            })
-        })
+            let mut place = part.address + skip;
+            for word in bytes.as_chunks::<8>().0 {
+                found(place, u64::from_le_bytes(*word));
+                place += 8;
+            }
+        }
     }
 
     pub fn len(&self) -> usize {
@@ -94,7 +94,10 @@ impl<'a> Memory<'a> {
 
 /// The executable part of the memory.
 pub(crate) struct Code<'a> {
+    /// By address.
     ranges: Vec<Range<'a>>,
+    /// From the first to the last.
+    extent: ops::Range<u64>,
 }
 
 pub(crate) struct Range<'a> {
@@ -122,20 +125,30 @@ impl<'a> Code<'a> {
             });
             first += part.bytes.len();
         }
-        Code { ranges }
+        let start = ranges.first().map_or(0, |first| first.address);
+        let end = ranges.last().map_or(0, Range::end);
+        Code {
+            ranges,
+            extent: start..end,
+        }
     }
 
     pub fn ranges(&self) -> &[Range<'a>] {
         &self.ranges
     }
 
+    #[inline]
     pub fn range(&self, address: u64) -> Option<&Range<'a>> {
+        if !self.extent.contains(&address) {
+            return None;
+        }
         self.ranges
             .iter()
             .find(|range| range.address <= address && address < range.end())
     }
 
     /// The number of a byte of code.
+    #[inline]
     pub fn number(&self, address: u64) -> Option<usize> {
         self.range(address)
             .map(|range| range.first + (address - range.address) as usize)

@@ -89,11 +89,11 @@ pub(crate) fn with<T>(
 
     let mut pointers = loader.pointers;
     if absolute {
-        pointers.extend(
-            memory
-                .words()
-                .filter(|&(_, word)| code.range(word).is_some()),
-        );
+        memory.each_word(|place, word| {
+            if code.range(word).is_some() {
+                pointers.push((place, word));
+            }
+        });
     }
     // OCaml's runtime as a library of its own looks at the frames of others.
     let finds_frames = image.exported("caml_c_call").is_some()

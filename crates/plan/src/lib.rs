@@ -12,6 +12,7 @@ mod flags;
 mod frames;
 mod how;
 mod judge;
+mod kind;
 mod loader;
 mod plan;
 mod probe;

@@ -5,6 +5,7 @@
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
 use crate::Reason;
+use crate::kind::Kind;
 
 const RSP: usize = 4;
 const RBP: usize = 5;
@@ -107,8 +108,11 @@ pub(crate) struct State {
 impl PartialEq for State {
     fn eq(&self, other: &State) -> bool {
         // Without a way out in the middle, this is a few wide instructions.
-        let values = self.values.iter().zip(&other.values);
-        values.fold(0, |differs, (mine, theirs)| differs | (mine.0 ^ theirs.0)) == 0
+        let mut differs = 0;
+        for number in 0..self.values.len() {
+            differs |= self.values[number].0 ^ other.values[number].0;
+        }
+        differs == 0
     }
 }
 
@@ -274,6 +278,42 @@ impl State {
             Value::UNKNOWN => Ok(()),
             place => self.check_access(it, place),
         }
+    }
+
+    /// The same as [`State::step`] for most instructions, which leave the stack alone: false for others, and nothing has
+    /// changed.
+    #[inline]
+    pub fn step_over(&mut self, it: &Instruction, kind: Kind) -> bool {
+        let mut stepped = *self;
+        let is_over = self.is_over(it, kind);
+        debug_assert!(!is_over || stepped.step(it, 0, 0).is_ok() && stepped == *self);
+        is_over
+    }
+
+    #[inline]
+    fn is_over(&mut self, it: &Instruction, kind: Kind) -> bool {
+        let base = wide(it.memory_base());
+        if kind == Kind::Other || base.is_some_and(|base| self.values[base].is_stack()) {
+            return false;
+        }
+        let value = match kind {
+            Kind::Test => return true,
+            Kind::Move => match (wide(it.op1_register()), it.memory_index_scale()) {
+                (Some(from), _) => self.values[from],
+                (None, 8) => return false,
+                (None, _) => Value::UNKNOWN,
+            },
+            _ => Value::UNKNOWN,
+        };
+        let is_register = it.op0_kind() == OpKind::Register;
+        match number(it.op0_register()) {
+            Some(RSP) => return false,
+            Some(to) if is_register => self.values[to] = value,
+            // The address of the slot may be handed on.
+            _ if value != Value::UNKNOWN => return false,
+            _ => {}
+        }
+        true
     }
 
     /// An instruction that neither jumps, calls nor returns. `at` is its number; code is known by its distance from
@@ -471,16 +511,29 @@ fn is_immediate(it: &Instruction) -> bool {
     )
 }
 
+#[inline]
 fn number(register: Register) -> Option<usize> {
-    let number = (register as usize).wrapping_sub(Register::RAX as usize);
-    if number < REGISTERS {
-        return Some(number);
+    let half = (register as usize).wrapping_sub(Register::EAX as usize);
+    if half < REGISTERS {
+        return Some(half);
     }
+    wide(register).or_else(|| small(register))
+}
+
+/// Of all 8 bytes.
+#[inline]
+fn wide(register: Register) -> Option<usize> {
+    let number = (register as usize).wrapping_sub(Register::RAX as usize);
+    (number < REGISTERS).then_some(number)
+}
+
+/// Of one or two bytes.
+fn small(register: Register) -> Option<usize> {
     register.is_gpr().then(|| register.full_register().number())
 }
 
 /// Registers that an instruction changes without naming them.
-fn changed_unnamed(mnemonic: Mnemonic) -> u16 {
+pub(crate) fn changed_unnamed(mnemonic: Mnemonic) -> u16 {
     const RAX: u16 = 1;
     const RCX: u16 = 1 << 1;
     const RDX: u16 = 1 << 2;

@@ -154,8 +154,9 @@ impl Follower<'_> {
             start: from,
             ..Group::default()
         };
+        let mut next_address = address_of(next);
         while decoder.can_decode() {
-            if decoder.ip() >= address_of(next) {
+            if decoder.ip() >= next_address {
                 let start = starts[next];
                 go_to(&mut decoder, from, start.address)?;
                 if start.address >= self.group.end {
@@ -165,6 +166,7 @@ impl Follower<'_> {
                 }
                 self.group.end = self.group.end.max(start.end);
                 next += 1;
+                next_address = address_of(next);
             }
             let at = decoder.ip();
             decoder.decode_out(&mut instruction);
@@ -185,6 +187,7 @@ impl Follower<'_> {
             | FlowControl::UnconditionalBranch
             | FlowControl::XbeginXabortXend => {
                 if instruction.op0_kind() == OpKind::NearBranch64 {
+                    self.tracker.add_jump(instruction.near_branch_target());
                     self.jump(instruction.near_branch_target(), instruction.ip());
                 }
                 return;
@@ -215,7 +218,7 @@ impl Follower<'_> {
                 self.group.tables.push(address);
             }
         }
-        if self.input.absolute {
+        if self.input.absolute && instruction.len() > size_of::<u32>() {
             self.numbers(instruction);
         }
     }

@@ -42,6 +42,9 @@ fn follows_call(range: &Range<'_>, target: u64, code: &Code<'_>) -> bool {
     (SHORTEST_CALL..=LONGEST_CALL.min(before.len())).any(|length| {
         let from = target - length as u64;
         let bytes = &before[before.len() - length..];
+        if !may_call(bytes) {
+            return false;
+        }
         let call = Decoder::with_ip(64, bytes, from, DecoderOptions::NONE).decode();
         call.len() == length
             && match call.flow_control() {
@@ -50,4 +53,16 @@ fn follows_call(range: &Range<'_>, target: u64, code: &Code<'_>) -> bool {
                 _ => false,
             }
     })
+}
+
+/// By the first byte that is no prefix. Decoding tells, but takes longer.
+fn may_call(bytes: &[u8]) -> bool {
+    let is_prefix = |byte: u8| {
+        matches!(
+            byte,
+            0x26 | 0x2e | 0x36 | 0x3e | 0x40..=0x4f | 0x64..=0x67 | 0xf0 | 0xf2 | 0xf3
+        )
+    };
+    let code = bytes.iter().find(|byte| !is_prefix(**byte));
+    matches!(code, Some(0x0f | 0xe8 | 0xff))
 }

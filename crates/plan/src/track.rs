@@ -4,8 +4,8 @@
 //! Only instructions are trusted. Where no instruction leads to a block, but a computed jump or the unwinder may, what
 //! the file says of the frame there is a guess; a wrong one shows where the block returns.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use gimli::UnwindContext;
@@ -16,6 +16,7 @@ use iced_x86::{
 use crate::Reason;
 use crate::flags::Flags;
 use crate::frames::FrameRow;
+use crate::kind::{KINDS, Kind};
 use crate::relocate::{FRAME_POINTER, STACK_POINTER};
 use crate::stack::{State, Value};
 use crate::sweep::Input;
@@ -47,12 +48,16 @@ pub(crate) struct Tracker<'a> {
     /// How the function's frame is found, from each address on.
     rows: Option<Vec<FrameRow>>,
     instructions: Vec<Instruction>,
+    begin: u64,
+    /// Where its jumps lead to.
+    targets: Vec<u64>,
     /// The instruction that begins at each byte of the group, and 1; 0 where none does.
     numbers: Vec<u32>,
     marks: Vec<Mark>,
     /// How many are the group's. Behind them are parts of others, as far as the function goes there.
     own: usize,
-    elsewhere: Vec<(Range<u64>, Range<usize>)>,
+    /// By where they begin.
+    elsewhere: BTreeMap<u64, (u64, Range<usize>)>,
     states: Vec<State>,
     /// Where ways that are still to be followed begin: places where ways meet. And ways that a call leads to if it
     /// returns.
@@ -60,7 +65,10 @@ pub(crate) struct Tracker<'a> {
     behind_calls: Vec<(usize, State)>,
     function: u64,
     end: u64,
+    /// Both are counted from 1, and those of all groups.
+    group: u32,
     round: u32,
+    kinds: &'static [Kind],
     /// Calls of functions, with the numbers of the instructions behind them.
     calls: Vec<(usize, u64)>,
     /// What holds at computed jumps, of those that have something on the stack as far as there are some.
@@ -75,14 +83,36 @@ pub(crate) struct Tracker<'a> {
     budget: usize,
 }
 
+/// One of the ways through a function.
+struct Way {
+    state: State,
+    begin: usize,
+    index: usize,
+    /// A call may not have returned.
+    after_call: bool,
+    /// Padding may be jumped to, behind a call that does not return.
+    only_padding: bool,
+    /// Behind a comparison with the stack pointer: what with.
+    compared: (usize, Value),
+}
+
+impl Way {
+    /// From where ways meet.
+    fn begins(&mut self, at: usize, only_padding: bool) {
+        (self.begin, self.index) = (at, at);
+        (self.after_call, self.only_padding) = (false, only_padding);
+        self.compared = (0, Value::UNKNOWN);
+    }
+}
+
 #[derive(Clone, Copy, Default)]
 struct Mark {
     /// The round in which it was last passed.
     round: u32,
-    /// Whether ways meet here, and then which of the states is the round's, and whether it is to be followed.
-    meets: bool,
-    waits: bool,
+    /// In which group ways meet here, and then which of the states is the round's, and whether it is to be followed.
+    meets: u32,
     state: u32,
+    waits: bool,
 }
 
 impl<'a> Tracker<'a> {
@@ -92,16 +122,20 @@ impl<'a> Tracker<'a> {
             manners: Manners::default(),
             context: UnwindContext::new(),
             instructions: Vec::new(),
+            begin: 0,
+            targets: Vec::new(),
             numbers: Vec::new(),
             marks: Vec::new(),
             own: 0,
-            elsewhere: Vec::new(),
+            elsewhere: BTreeMap::new(),
             states: Vec::new(),
             ways: Vec::new(),
             behind_calls: Vec::new(),
             function: 0,
             end: 0,
+            group: 0,
             round: 0,
+            kinds: &KINDS,
             rows: None,
             calls: Vec::new(),
             computed: None,
@@ -116,13 +150,17 @@ impl<'a> Tracker<'a> {
     /// The next instruction of the group.
     #[inline]
     pub fn add(&mut self, instruction: &Instruction) {
-        let begin = self
-            .instructions
-            .first()
-            .map_or(instruction.ip(), Instruction::ip);
-        if instruction.ip() - begin < LONGEST {
+        if self.instructions.is_empty() {
+            self.begin = instruction.ip();
+        }
+        if instruction.ip() - self.begin < LONGEST {
             self.instructions.push(*instruction);
         }
+    }
+
+    /// The one that was added last jumps there.
+    pub fn add_jump(&mut self, target: u64) {
+        self.targets.push(target);
     }
 
     /// Judges the functions of the group, which begin from `from` up to `to`.
@@ -132,30 +170,27 @@ impl<'a> Tracker<'a> {
         let functions = starts[first..]
             .iter()
             .take_while(|start| start.address < to);
-        let (Some(begin), Some(end)) = (self.instructions.first(), self.instructions.last()) else {
+        let Some(end) = self.instructions.last().map(Instruction::next_ip) else {
             return;
         };
-        let (begin, end) = (begin.ip(), end.next_ip());
+        let begin = self.begin;
         self.own = self.instructions.len();
         self.numbers.clear();
         self.numbers.resize((end - begin) as usize, 0);
         for (it, number) in self.instructions.iter().zip(1..) {
             self.numbers[(it.ip() - begin) as usize] = number;
         }
-        self.marks.clear();
-        self.marks.resize(self.own, Mark::default());
-        for it in &self.instructions {
-            if it.op0_kind() == OpKind::NearBranch64
-                && it.mnemonic() != Mnemonic::Call
-                && let Some(&number) = self
-                    .numbers
-                    .get(it.near_branch_target().wrapping_sub(begin) as usize)
+        self.group += 1;
+        if self.marks.len() < self.own {
+            self.marks.resize(self.own, Mark::default());
+        }
+        for target in self.targets.drain(..) {
+            if let Some(&number) = self.numbers.get(target.wrapping_sub(begin) as usize)
                 && number != 0
             {
-                self.marks[number as usize - 1].meets = true;
+                self.marks[number as usize - 1].meets = self.group;
             }
         }
-        self.round = 0;
         self.patience = PATIENCE * (self.own + MOST_ELSEWHERE);
         for start in functions {
             let is_function = |number| self.input.is_start.get(number);
@@ -184,7 +219,6 @@ impl<'a> Tracker<'a> {
         (self.function, self.end) = (start, end);
         self.round += 1;
         self.instructions.truncate(self.own);
-        self.marks.truncate(self.own);
         self.elsewhere.clear();
         self.states.clear();
         self.ways.clear();
@@ -229,103 +263,116 @@ impl<'a> Tracker<'a> {
     /// The state of the round where ways meet.
     fn known(&self, index: usize) -> Option<&State> {
         let mark = self.marks[index];
-        (mark.meets && mark.round == self.round).then(|| &self.states[mark.state as usize])
+        (mark.meets == self.group && mark.round == self.round)
+            .then(|| &self.states[mark.state as usize])
     }
 
-    /// One way comes to where ways meet. From there on it is followed later, if it brings something new.
-    fn arrive(&mut self, index: usize, state: &State) {
+    /// One way comes to where ways meet. Whether it brings something new, which nobody is to follow yet.
+    fn meet(&mut self, index: usize, state: &State) -> bool {
         let mark = &mut self.marks[index];
-        if mark.round == self.round && mark.meets {
-            if !self.states[mark.state as usize].join(state, index) || mark.waits {
-                return;
-            }
-        } else {
-            mark.state = self.states.len() as u32;
-            self.states.push(*state);
+        if mark.round == self.round && mark.meets == self.group {
+            return self.states[mark.state as usize].join(state, index) && !mark.waits;
         }
-        (mark.round, mark.meets, mark.waits) = (self.round, true, true);
-        self.ways.push(index);
+        mark.state = self.states.len() as u32;
+        self.states.push(*state);
+        (mark.round, mark.meets, mark.waits) = (self.round, self.group, false);
+        true
+    }
+
+    /// From there on it is followed later, if it brings something new.
+    fn arrive(&mut self, index: usize, state: &State) {
+        if self.meet(index, state) {
+            self.marks[index].waits = true;
+            self.ways.push(index);
+        }
+    }
+
+    /// From there on it is followed at once, if it brings something new.
+    fn go_on(&mut self, way: &mut Way) -> bool {
+        let joins = self.known(way.index).is_some();
+        let is_new = self.meet(way.index, &way.state);
+        if is_new && joins {
+            way.state = self.states[self.marks[way.index].state as usize];
+        }
+        way.begins(way.index, self.is_elsewhere(way.index));
+        is_new
     }
 
     /// Follows one way until it ends, or comes to where ways meet.
-    fn way(&mut self, mut index: usize) -> Result<(), Reason> {
-        let mut state = self.states[self.marks[index].state as usize];
-        let begin = index;
-        let mut after_call = false;
-        // Padding may be jumped to, behind a call that does not return.
-        let mut only_padding = self.is_elsewhere(index);
-        let mut compared = (0, Value::UNKNOWN);
+    fn way(&mut self, begin: usize) -> Result<(), Reason> {
+        let mut way = Way {
+            state: self.states[self.marks[begin].state as usize],
+            begin,
+            index: begin,
+            after_call: false,
+            only_padding: self.is_elsewhere(begin),
+            compared: (0, Value::UNKNOWN),
+        };
         loop {
-            self.patience = self
-                .patience
-                .checked_sub(1)
-                .ok_or(Reason::StackNotFollowed)?;
-            let mark = &mut self.marks[index];
-            if mark.meets && index != begin {
-                if after_call {
-                    self.behind_calls.push((index, state));
-                } else {
-                    self.arrive(index, &state);
+            if self.straight_on(&mut way)? {
+                if way.after_call {
+                    self.behind_calls.push((way.index, way.state));
+                    return Ok(());
                 }
-                return Ok(());
+                if !self.go_on(&mut way) {
+                    return Ok(());
+                }
+                continue;
             }
-            mark.round = self.round;
+            let (index, state) = (way.index, &mut way.state);
             let it = self.instructions[index];
             match it.flow_control() {
-                FlowControl::Next => {
-                    state.step(&it, index, self.function)?;
-                    if after_call || only_padding {
-                        let is_padding = it.mnemonic() == Mnemonic::Nop;
-                        after_call &= is_padding;
-                        only_padding &= is_padding;
-                    }
-                    // A loop that probes the stack ends where the stack pointer is what it is compared with.
-                    if it.mnemonic() == Mnemonic::Cmp && it.op0_register() == Register::RSP {
-                        compared = (index + 1, state.register(it.op1_register()));
-                    }
-                }
+                FlowControl::Next => {}
                 FlowControl::ConditionalBranch | FlowControl::XbeginXabortXend => {
                     if it.op0_kind() == OpKind::NearBranch64 {
-                        self.go_to(it.near_branch_target(), &state)?;
+                        self.go_to(it.near_branch_target(), state)?;
                     }
-                    if compared.0 == index
+                    let (compared_before, compared) = way.compared;
+                    if compared_before == index
                         && it.mnemonic() == Mnemonic::Jne
-                        && compared.1.is_stack()
+                        && compared.is_stack()
                     {
-                        state.set_stack_pointer(compared.1);
+                        state.set_stack_pointer(compared);
                     }
-                    (after_call, only_padding) = (false, false);
+                    (way.after_call, way.only_padding) = (false, false);
                 }
                 FlowControl::UnconditionalBranch => {
-                    return match it.op0_kind() {
-                        OpKind::NearBranch64 => self.go_to(it.near_branch_target(), &state),
-                        _ => Err(Reason::StackNotFollowed),
+                    if it.op0_kind() != OpKind::NearBranch64 {
+                        return Err(Reason::StackNotFollowed);
+                    }
+                    let Some(target) = self.find(it.near_branch_target(), state)? else {
+                        return Ok(());
                     };
+                    way.index = target;
+                    if !self.go_on(&mut way) {
+                        return Ok(());
+                    }
+                    continue;
                 }
                 FlowControl::IndirectBranch => {
                     state.step_operand(&it)?;
                     if let Some(target) = state.register(it.op0_register()).as_code() {
-                        return self.go_to(self.function.wrapping_add_signed(target), &state);
+                        return self.go_to(self.function.wrapping_add_signed(target), state);
                     }
                     let is_switch = it.memory_index_scale() == 8
                         || state.register(it.op0_register()) == Value::ENTRY_OF_TABLE;
-                    return self.go_anywhere(state, is_switch);
+                    return self.go_anywhere(*state, is_switch);
                 }
-                FlowControl::Return => return self.go_back(&it, state),
+                FlowControl::Return => return self.go_back(&it, *state),
                 FlowControl::Call if it.op0_kind() == OpKind::NearBranch64 => {
                     let target = it.near_branch_target();
                     if self.is_within(target) {
                         state.push(Value::code(self.distance(it.next_ip())));
-                        return self.go_to(target, &state);
+                        return self.go_to(target, state);
                     }
                     self.calls.push((index + 1, target));
                     state.check_escapes()?;
                     state.forget_in_call();
                     if self.is_elsewhere(index) {
-                        self.put_off(index + 1, it.next_ip(), state);
+                        self.put_off(index + 1, it.next_ip(), *state);
                         return Ok(());
                     }
-                    after_call = true;
+                    way.after_call = true;
                 }
                 // Not a system call, which changes three registers.
                 FlowControl::Call if it.code() == Code::Syscall => {
@@ -335,30 +382,84 @@ impl<'a> Tracker<'a> {
                     state.step_operand(&it)?;
                     state.check_escapes()?;
                     state.forget_in_call();
-                    after_call = true;
+                    way.after_call = true;
                 }
                 FlowControl::Interrupt if it.code() == Code::Int_imm8 => {}
                 FlowControl::Interrupt | FlowControl::Exception => return Ok(()),
             }
             if it.next_ip() == self.end && index < self.own {
-                return if after_call {
+                return if way.after_call {
                     Ok(())
                 } else {
-                    self.go_to(self.end, &state)
+                    self.go_to(self.end, &way.state)
                 };
             }
-            let next = index + 1;
-            if self.is_at(next, it.next_ip()) {
-                index = next;
-            } else {
-                let ends = after_call || only_padding;
+            if !self.is_at(index + 1, it.next_ip()) {
+                let ends = way.after_call || way.only_padding;
                 return if ends {
                     Ok(())
                 } else {
-                    self.go_to(it.next_ip(), &state)
+                    self.go_to(it.next_ip(), &way.state)
                 };
             }
+            way.index += 1;
         }
+    }
+
+    /// Follows a way up to an instruction that has not been stepped over if control may go elsewhere there, and has if
+    /// the next one is not the function's, or not there. Or up to where ways meet: then true.
+    #[inline]
+    fn straight_on(&mut self, way: &mut Way) -> Result<bool, Reason> {
+        let begin = way.index;
+        let end = (begin.saturating_add(self.patience)).min(self.instructions.len());
+        let instructions = &self.instructions[..end];
+        let marks = &mut self.marks[..end];
+        let (group, round) = (self.group, self.round);
+        let mut meets = false;
+        let mut index = begin;
+        while index < end {
+            let mark = &mut marks[index];
+            if mark.meets == group && index != way.begin {
+                meets = true;
+                break;
+            }
+            mark.round = round;
+            let it = &instructions[index];
+            let kind = self.kinds[it.code() as usize];
+            if kind == Kind::Flow {
+                break;
+            }
+            if !way.state.step_over(it, kind) {
+                way.state.step(it, index, self.function)?;
+            }
+            if way.after_call || way.only_padding {
+                let is_padding = it.mnemonic() == Mnemonic::Nop;
+                way.after_call &= is_padding;
+                way.only_padding &= is_padding;
+            }
+            // A loop that probes the stack ends where the stack pointer is what it is compared with.
+            if kind == Kind::Test
+                && it.op0_register() == Register::RSP
+                && it.mnemonic() == Mnemonic::Cmp
+            {
+                way.compared = (index + 1, way.state.register(it.op1_register()));
+            }
+            let next = it.next_ip();
+            let is_next = instructions
+                .get(index + 1)
+                .is_some_and(|following| following.ip() == next);
+            if !is_next || next == self.end {
+                break;
+            }
+            index += 1;
+        }
+        way.index = index;
+        // What ends the loop has been looked at, too.
+        self.patience = self
+            .patience
+            .checked_sub(index - begin + 1)
+            .ok_or(Reason::StackNotFollowed)?;
+        Ok(meets)
     }
 
     fn distance(&self, address: u64) -> i64 {
@@ -376,26 +477,28 @@ impl<'a> Tracker<'a> {
     }
 
     fn go_to(&mut self, target: u64, state: &State) -> Result<(), Reason> {
+        if let Some(index) = self.find(target, state)? {
+            self.arrive(index, state);
+        }
+        Ok(())
+    }
+
+    /// The number of the instruction that a way goes on with at an address, unless it ends there.
+    fn find(&mut self, target: u64, state: &State) -> Result<Option<usize>, Reason> {
         let is_own = self.function <= target && target < self.end;
         if !is_own && self.is_start(target) {
             if state.stack_pointer() == Value::SLOT {
                 self.manners.tails.push((target, self.function));
-                return Ok(());
+                return Ok(None);
             }
             if let Some(address) = state.top().as_code() {
-                return self.go_back_to(address, *state);
+                return self.go_back_to(address, *state).map(|()| None);
             }
         }
-        let index = match self.index(target) {
-            Some(index) => index,
-            None => match self.read(target) {
-                Some(index) => index,
-                None if state.stack_pointer() == Value::SLOT => return Ok(()),
-                None => return Err(Reason::StackNotFollowed),
-            },
-        };
-        self.arrive(index, state);
-        Ok(())
+        match self.index(target).or_else(|| self.read(target)) {
+            None if state.stack_pointer() != Value::SLOT => Err(Reason::StackNotFollowed),
+            found => Ok(found),
+        }
     }
 
     fn is_at(&self, index: usize, address: u64) -> bool {
@@ -467,13 +570,14 @@ impl<'a> Tracker<'a> {
 
     /// The number of the instruction at an address.
     fn index(&self, address: u64) -> Option<usize> {
-        let begin = self.instructions.first()?.ip();
-        let offset = usize::try_from(address.wrapping_sub(begin)).ok()?;
+        let offset = usize::try_from(address.wrapping_sub(self.begin)).ok()?;
         if let Some(&number) = self.numbers.get(offset) {
             return (number as usize).checked_sub(1);
         }
-        let mut elsewhere = self.elsewhere.iter();
-        let (_, numbers) = elsewhere.find(|part| part.0.contains(&address))?;
+        let (_, (end, numbers)) = self.elsewhere.range(..=address).next_back()?;
+        if *end <= address {
+            return None;
+        }
         let there = &self.instructions[numbers.clone()];
         let found = there.binary_search_by_key(&address, Instruction::ip).ok()?;
         Some(numbers.start + found)
@@ -516,29 +620,34 @@ impl<'a> Tracker<'a> {
         if self.instructions.len() == first {
             return None;
         }
+        self.marks.truncate(first);
         self.marks.resize(self.instructions.len(), Mark::default());
         let end = self.instructions.last()?.next_ip();
         self.elsewhere
-            .push((address..end, first..self.instructions.len()));
+            .insert(address, (end, first..self.instructions.len()));
         Some(first)
     }
 
     /// Code of the function that no way leads to, but a computed jump or the unwinder may.
     fn next_unseen(&mut self) -> Option<(usize, State)> {
-        while self.unseen < self.own {
-            let index = self.unseen;
-            let it = &self.instructions[index];
-            if it.ip() >= self.end {
-                break;
-            }
-            let is_padding = matches!(it.mnemonic(), Mnemonic::Nop | Mnemonic::Int3);
-            let is_unseen = self.marks[index].round != self.round && !is_padding;
-            if is_unseen && let Some(state) = self.state_unseen(index) {
+        while let Some(index) = self.find_unseen() {
+            self.unseen = index;
+            if let Some(state) = self.state_unseen(index) {
                 return Some((index, state));
             }
             self.unseen += 1;
         }
         None
+    }
+
+    fn find_unseen(&self) -> Option<usize> {
+        let code = self.unseen..self.own;
+        let marks = self.marks.get(code.clone())?.iter();
+        let mut code = marks.zip(self.instructions.get(code)?);
+        let is_padding = |it: &Instruction| matches!(it.mnemonic(), Mnemonic::Nop | Mnemonic::Int3);
+        let found = code.position(|(mark, it)| mark.round != self.round && !is_padding(it))?;
+        let found = self.unseen + found;
+        (self.instructions[found].ip() < self.end).then_some(found)
     }
 
     /// As at the computed jumps, with the frame that the file tells of, if it does. Where there are no such jumps, it may
@@ -582,7 +691,10 @@ impl<'a> Tracker<'a> {
         flags.look(code, first, function.clone(), None);
         for (behind, called) in std::mem::take(&mut self.calls) {
             // Where others come too, the call may be one that never returns.
-            let meets = self.marks.get(behind).is_none_or(|mark| mark.meets);
+            let marks = &self.marks[..self.instructions.len()];
+            let meets = marks
+                .get(behind)
+                .is_none_or(|mark| mark.meets == self.group);
             if !meets && self.is_start(called) {
                 let code = (&self.instructions[..], self.own);
                 self.manners

@@ -17,7 +17,7 @@ use crate::code::Code;
 const PROLOGUE: usize = 48;
 
 /// `mov %rsp, %rbp`, in both its encodings.
-const SETS_FRAME_POINTER: [&[u8]; 2] = [&[0x48, 0x89, 0xe5], &[0x48, 0x8b, 0xec]];
+const SETS_FRAME_POINTER: [[u8; 3]; 2] = [[0x48, 0x89, 0xe5], [0x48, 0x8b, 0xec]];
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Frame {
@@ -36,8 +36,9 @@ pub(crate) fn frame(code: &Code<'_>, function: &Function) -> Frame {
     let bytes = &range.bytes[(start - range.address) as usize..];
     let bytes = &bytes[..bytes.len().min(usize::try_from(size).unwrap_or(usize::MAX))];
     let prologue = &bytes[..bytes.len().min(PROLOGUE)];
-    let sets = |window: &[u8]| SETS_FRAME_POINTER.contains(&window);
-    if !prologue.windows(3).any(sets) {
+    let [move_to, move_from] = SETS_FRAME_POINTER;
+    let mut windows = prologue.array_windows();
+    if !windows.any(|window| *window == move_to || *window == move_from) {
         return Frame::default();
     }
     let mut walk = Walk {

@@ -1,3 +1,5 @@
+use std::collections::HashMap;
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -5,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use crate::ptrace;
 use crate::restart::wind_back;
 use crate::way_back::WayBack;
-use crate::{Event, Memory, Module, Registers, Stop, Thread, auxiliary, modules};
+use crate::{Event, Mapping, Memory, Module, Registers, Stop, Thread, auxiliary, modules};
 
 /// How long a thread runs that is let run for a moment.
 const MOMENT: Duration = Duration::from_micros(20);
@@ -76,17 +78,36 @@ pub fn find_system_call_gadget_in(pid: i32, mut modules: Vec<Module>) -> Result<
         )
     };
     modules.sort_by_key(rank);
-    let mut found = Found::default();
     let texts = modules.iter().flat_map(|module| &module.mappings);
-    for text in texts.filter(|mapping| mapping.executable && mapping.readable) {
+    let texts = texts.filter(|mapping| mapping.executable && mapping.readable);
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut remembered = texts
+        .clone()
+        .filter_map(|text| known.get(&text_of(text))?.at(text.start));
+    if let Some(gadget) = remembered.find(|gadget| gadget.is_in(&memory)) {
+        return Ok(gadget);
+    }
+    let mut found = Found::default();
+    for text in texts {
+        let begun = found.any.is_some();
         found.look_in(&memory, text.start, text.end);
         if let Found {
             returning: Some(call),
-            restorer: restorer @ Some(_),
+            restorer: Some(restorer),
             ..
         } = found
         {
-            return Ok(Gadget { call, restorer });
+            if !begun && known.len() < MOST_KNOWN {
+                let within = Within {
+                    call: call - text.start,
+                    restorer: restorer - text.start,
+                };
+                known.insert(text_of(text), within);
+            }
+            return Ok(Gadget {
+                call,
+                restorer: Some(restorer),
+            });
         }
     }
     let call = found.any;
@@ -97,6 +118,35 @@ pub fn find_system_call_gadget_in(pid: i32, mut modules: Vec<Module>) -> Result<
         call,
         restorer: None,
     })
+}
+
+/// Where a gadget was found, in each text that was searched and had one: a search reads hundreds of KiB. A process may
+/// have changed its text, so that is looked at again.
+static KNOWN: LazyLock<Mutex<HashMap<Text, Within>>> = LazyLock::new(Mutex::default);
+const MOST_KNOWN: usize = 256;
+
+/// Device, inode, and which part.
+type Text = (u64, u64, u64, u64);
+
+fn text_of(mapping: &Mapping) -> Text {
+    let bytes = mapping.end - mapping.start;
+    (mapping.device, mapping.inode, mapping.offset, bytes)
+}
+
+/// Distances from the start of the text.
+#[derive(Clone, Copy)]
+struct Within {
+    call: u64,
+    restorer: u64,
+}
+
+impl Within {
+    fn at(self, start: u64) -> Option<Gadget> {
+        Some(Gadget {
+            call: start.checked_add(self.call)?,
+            restorer: Some(start.checked_add(self.restorer)?),
+        })
+    }
 }
 
 /// The first of each kind.
@@ -165,6 +215,115 @@ enum Attempt {
     Signal,
 }
 
+/// A stopped thread that makes system calls. Dropped, it is as it was.
+#[derive(Debug)]
+pub struct Lent<'a> {
+    thread: &'a mut Thread,
+    gadget: Gadget,
+    borrowed: Option<Borrowed>,
+}
+
+/// What a thread had, and is to have again.
+#[derive(Clone, Copy, Debug)]
+struct Borrowed {
+    saved: Registers,
+    mask: u64,
+    way_back: Option<WayBack>,
+}
+
+impl Lent<'_> {
+    pub fn pid(&self) -> i32 {
+        self.thread.pid()
+    }
+
+    /// See [`Thread::remote_system_calls`].
+    pub fn calls(&mut self, calls: &[SystemCall]) -> Result<Vec<i64>> {
+        let mut results = Vec::with_capacity(calls.len());
+        if calls.is_empty() {
+            return Ok(results);
+        }
+        for _ in 0..100 {
+            let attempt = self.attempt(calls, &mut results);
+            if !matches!(attempt, Ok(Attempt::Done)) {
+                self.put_back()?;
+            }
+            match attempt.with_context(|| {
+                format!("cannot make thread {} call the kernel", self.thread.tid())
+            })? {
+                Attempt::Done => return Ok(results),
+                Attempt::Signal => {}
+            }
+        }
+        bail!("thread {} is given too many signals", self.thread.tid())
+    }
+
+    /// At [`Stop::Interrupted`] or [`Stop::Group`].
+    pub fn give_back(&mut self) -> Result<()> {
+        if self.borrowed.is_none() {
+            return Ok(());
+        }
+        let settled = self.thread.settle();
+        self.put_back()?;
+        match settled? {
+            Event::Stopped(_) => Ok(()),
+            Event::Ended(_) => bail!("thread {} has ended", self.thread.tid()),
+        }
+    }
+
+    /// Makes those calls that have no result yet.
+    fn attempt(&mut self, calls: &[SystemCall], results: &mut Vec<i64>) -> Result<Attempt> {
+        let mut is_first = self.borrowed.is_none();
+        let borrowed = match self.borrowed.take() {
+            Some(borrowed) => borrowed,
+            None => self.thread.borrow(self.gadget)?,
+        };
+        let Borrowed {
+            saved,
+            mask,
+            way_back,
+        } = *self.borrowed.insert(borrowed);
+        let registers = Registers {
+            rip: self.gadget.call,
+            rsp: way_back.map_or(saved.rsp, |way| way.stack_pointer),
+            ..saved
+        };
+        for call in &calls[results.len()..] {
+            // The first holds signals back, for all.
+            let mask = is_first.then_some(mask);
+            is_first = false;
+            let Some(result) = self.thread.attempt_call(&registers, mask, call)? else {
+                return Ok(Attempt::Signal);
+            };
+            results.push(result);
+            if call.has_failed(result) {
+                break;
+            }
+        }
+        Ok(Attempt::Done)
+    }
+
+    fn put_back(&mut self) -> Result<()> {
+        let Some(borrowed) = self.borrowed.take() else {
+            return Ok(());
+        };
+        if self.thread.ending().is_some() {
+            return Ok(());
+        }
+        // In this order: with its registers the thread has no way back any more.
+        self.thread.set_signal_mask(borrowed.mask)?;
+        self.thread.set_registers(&borrowed.saved)?;
+        borrowed
+            .way_back
+            .map_or(Ok(()), |way| way.forget(self.thread))
+    }
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        let _ = self.give_back();
+    }
+}
+
 impl Thread {
     /// Makes the stopped thread execute a system call, with the instructions of `gadget`, and leaves it as it was; at
     /// [`Stop::Interrupted`] or [`Stop::Group`]. The result is what the kernel returned: negative is `-errno`. No text is
@@ -193,60 +352,33 @@ impl Thread {
         gadget: Gadget,
         calls: &[SystemCall],
     ) -> Result<Vec<i64>> {
-        let mut results = Vec::with_capacity(calls.len());
-        for _ in 0..100 {
-            if let Event::Ended(_) = self.settle()? {
-                bail!("thread {} has ended", self.tid());
-            }
-            let saved = self.registers_to_keep()?;
-            let mask = self.signal_mask()?;
-            let way_back = WayBack::prepare(self, gadget, &saved, mask)?;
-            let borrowed = Registers {
-                rip: gadget.call,
-                rsp: way_back.map_or(saved.rsp, |way| way.stack_pointer),
-                ..saved
-            };
-            let attempt = self.attempt_calls(&borrowed, mask, calls, &mut results);
-            if self.ending().is_none() {
-                // In this order: with its registers the thread has no way back any more.
-                self.set_signal_mask(mask)?;
-                self.set_registers(&saved)?;
-                way_back.map_or(Ok(()), |way| way.forget(self))?;
-            }
-            match attempt
-                .with_context(|| format!("cannot make thread {} call the kernel", self.tid()))?
-            {
-                Attempt::Done => return Ok(results),
-                Attempt::Signal => {}
-            }
-        }
-        bail!("thread {} is given too many signals", self.tid())
+        let mut lent = self.lend(gadget);
+        let results = lent.calls(calls)?;
+        lent.give_back()?;
+        Ok(results)
     }
 
-    /// Makes those calls that have no result yet.
-    fn attempt_calls(
-        &mut self,
-        borrowed: &Registers,
-        mask: u64,
-        calls: &[SystemCall],
-        results: &mut Vec<i64>,
-    ) -> Result<Attempt> {
-        let made = results.len();
-        for (index, call) in calls[made..].iter().enumerate() {
-            // The first holds signals back, for all.
-            let mask = (index == 0).then_some(mask);
-            let Some(result) = self.attempt_call(borrowed, mask, call)? else {
-                return Ok(Attempt::Signal);
-            };
-            results.push(result);
-            if call.has_failed(result) {
-                break;
-            }
+    /// The same again and again. The thread is not put back in between.
+    pub fn lend(&mut self, gadget: Gadget) -> Lent<'_> {
+        Lent {
+            thread: self,
+            gadget,
+            borrowed: None,
         }
-        match self.settle()? {
-            Event::Stopped(_) => Ok(Attempt::Done),
-            Event::Ended(_) => bail!("the thread has ended"),
+    }
+
+    fn borrow(&mut self, gadget: Gadget) -> Result<Borrowed> {
+        if let Event::Ended(_) = self.settle()? {
+            bail!("thread {} has ended", self.tid());
         }
+        let saved = self.registers_to_keep()?;
+        let mask = self.signal_mask()?;
+        let way_back = WayBack::prepare(self, gadget, &saved, mask)?;
+        Ok(Borrowed {
+            saved,
+            mask,
+            way_back,
+        })
     }
 
     /// Stands behind the call then, unless a signal has come before it: `None`.

@@ -36,6 +36,25 @@ fn the_gadget_is_a_system_call_in_a_file() {
 }
 
 #[test]
+fn a_gadget_that_has_been_changed_is_not_used() {
+    let program = compile("sleepers");
+    let mut processes = [(); 2].map(|()| Running::start(&program, &[]));
+    let [changed, other] = processes.each_mut().map(|process| {
+        assert_eq!(process.line(), "ready");
+        process.pid()
+    });
+    let before = find_system_call_gadget(changed).unwrap();
+    let memory = Memory::open(changed).unwrap();
+    // Nobody comes there: all sleep.
+    memory.write(before.call, &[0x90, 0x90]).unwrap();
+    let after = find_system_call_gadget(changed).unwrap();
+    assert_ne!(after.call, before.call);
+    assert!(after.is_in(&memory));
+    let there = find_system_call_gadget(other).unwrap();
+    assert!(there.is_in(&Memory::open(other).unwrap()));
+}
+
+#[test]
 fn every_thread_can_map_memory_and_make_files_and_notices_nothing() {
     let program = compile("sleepers");
     let mut running = Running::start(&program, &[]);

@@ -71,7 +71,10 @@ impl Reached {
 
     /// Looks at every byte as if an instruction began there: that a wrong one leads exactly to a suspect is unlikely.
     fn read(&mut self, image: &Image, start: u64, code: &[u8]) {
-        for (index, bytes) in code.windows(6).enumerate() {
+        for index in jumps(code) {
+            let Some(bytes) = code.get(index..index + 6) else {
+                break;
+            };
             let (is_call, end) = match (bytes[0], bytes[1]) {
                 (0xe8, _) => (true, 5),
                 (0xe9, _) => (false, 5),
@@ -106,6 +109,28 @@ impl Reached {
             }
         }
     }
+}
+
+/// Where a jump or a call may begin, by its first byte.
+fn jumps(code: &[u8]) -> impl Iterator<Item = usize> {
+    let (words, rest) = code.as_chunks();
+    let words = words.iter().enumerate().flat_map(|(index, word)| {
+        let mut found = first_bytes(u64::from_le_bytes(*word));
+        std::iter::from_fn(move || {
+            let bit = (found != 0).then(|| found.trailing_zeros() as usize)?;
+            found &= found - 1;
+            Some(index * 8 + bit / 8)
+        })
+    });
+    words.chain(code.len() - rest.len()..code.len())
+}
+
+/// The highest bits of those bytes of a word that are 0xe8, 0xe9 or 0x0f, and perhaps of others behind one.
+fn first_bytes(word: u64) -> u64 {
+    const ONES: u64 = u64::MAX / 0xff;
+    let zeroes = |word: u64| word.wrapping_sub(ONES) & !word & ONES << 7;
+    let calls = (word ^ ONES * 0xe8) & !ONES;
+    zeroes(calls) | zeroes(word ^ ONES * 0x0f)
 }
 
 /// Answers for most addresses that they are not in a set.

@@ -5,7 +5,7 @@ use crate::memory::region::PRESENCE_BYTES;
 use crate::memory::shared_memory::lengthen;
 use crate::memory::space::Space;
 use anyhow::{Context, Result, anyhow, bail};
-use nopal_process::{Gadget, Mapping, Memory, SystemCall, Thread};
+use nopal_process::{Gadget, Lent, Mapping, Memory, SystemCall, Thread};
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::AsFd;
@@ -18,7 +18,7 @@ const EXECUTE: u64 = libc::PROT_EXEC as u64;
 const NO_FILE: u64 = u64::MAX;
 
 pub struct Injector<'a> {
-    thread: &'a mut Thread,
+    thread: Lent<'a>,
     pub gadget: Gadget,
     /// Address of a string in the process, for what nopal's memory is called.
     pub name: u64,
@@ -35,7 +35,7 @@ impl<'a> Injector<'a> {
         let modules = nopal_process::modules_among(maps.to_vec());
         let gadget = nopal_process::find_system_call_gadget_in(thread.pid(), modules)?;
         Ok(Injector {
-            thread,
+            thread: thread.lend(gadget),
             gadget,
             name: 0,
         })
@@ -53,7 +53,7 @@ impl<'a> Injector<'a> {
             return Ok(Injector { name, ..found });
         }
         Ok(Injector {
-            thread,
+            thread: thread.lend(gadget),
             gadget,
             name,
         })
@@ -78,7 +78,7 @@ impl<'a> Injector<'a> {
         let closes = files.iter().map(|number| close(*number));
         let all: Vec<Call> = calls.iter().copied().chain(closes).collect();
         let made: Vec<SystemCall> = all.iter().map(|call| call.made).collect();
-        let answers = self.thread.remote_system_calls(self.gadget, &made)?;
+        let answers = self.thread.calls(&made)?;
         let last = all.iter().zip(&answers).next_back();
         if let Some((failed, answer)) = last
             && failed.made.has_failed(*answer)
@@ -133,11 +133,11 @@ impl<'a> Injector<'a> {
             numbers.map(|number| *number as u64).collect()
         };
         let process = self.thread.pid();
-        let mut answers = self.thread.remote_system_calls(self.gadget, &[made; N])?;
+        let mut answers = self.thread.calls(&[made; N])?;
         if answers.last() == Some(&i64::from(-libc::EMFILE)) {
             self.calls(&[], &successes(&answers))?;
             let given = more_descriptors(process).context(NO_DESCRIPTORS)?;
-            let made = self.thread.remote_system_calls(self.gadget, &[made; N]);
+            let made = self.thread.calls(&[made; N]);
             // What is refused now was allowed before.
             let _ = limit_descriptors(process, given);
             answers = made?;
@@ -173,7 +173,7 @@ impl<'a> Injector<'a> {
         let mut left = &calls[..];
         while !left.is_empty() {
             // Up to the first that is refused.
-            let answers = self.thread.remote_system_calls(self.gadget, left)?;
+            let answers = self.thread.calls(left)?;
             left = &left[answers.len().clamp(1, left.len())..];
         }
         Ok(())

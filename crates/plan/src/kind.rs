@@ -1,0 +1,70 @@
+//! What an instruction's code alone says of how it is to be followed: looked up once an instruction, where its mnemonic
+//! and what it changes would each be looked up.
+
+use std::sync::LazyLock;
+
+use iced_x86::{Code, FlowControl, Mnemonic};
+
+use crate::stack::changed_unnamed;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    /// Control may go elsewhere.
+    Flow,
+    /// No register is changed.
+    Test,
+    /// Nothing is kept but what is in other registers than the first operand.
+    Change,
+    /// `mov` of 8 bytes to or from memory, or between registers.
+    Move,
+    /// There is more to it.
+    Other,
+}
+
+/// By code.
+pub(crate) static KINDS: LazyLock<Vec<Kind>> = LazyLock::new(|| Code::values().map(kind).collect());
+
+fn kind(code: Code) -> Kind {
+    let mnemonic = code.mnemonic();
+    if code.flow_control() != FlowControl::Next {
+        return Kind::Flow;
+    }
+    match mnemonic {
+        Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Bt | Mnemonic::Nop => Kind::Test,
+        Mnemonic::Mov => match code {
+            Code::Mov_r64_rm64 | Code::Mov_rm64_r64 => Kind::Move,
+            Code::Mov_r8_rm8
+            | Code::Mov_rm8_r8
+            | Code::Mov_r16_rm16
+            | Code::Mov_rm16_r16
+            | Code::Mov_r32_rm32
+            | Code::Mov_rm32_r32
+            | Code::Mov_r8_imm8
+            | Code::Mov_rm8_imm8
+            | Code::Mov_r16_imm16
+            | Code::Mov_rm16_imm16
+            | Code::Mov_r32_imm32
+            | Code::Mov_rm32_imm32
+            | Code::Mov_r64_imm64
+            | Code::Mov_rm64_imm32 => Kind::Change,
+            _ => Kind::Other,
+        },
+        Mnemonic::Movsxd
+        | Mnemonic::Lea
+        | Mnemonic::Push
+        | Mnemonic::Pop
+        | Mnemonic::Add
+        | Mnemonic::Sub
+        | Mnemonic::And
+        | Mnemonic::Xchg
+        | Mnemonic::Xadd
+        | Mnemonic::Mulx
+        | Mnemonic::Leave
+        | Mnemonic::Enter
+        | Mnemonic::Pushfq
+        | Mnemonic::Popfq => Kind::Other,
+        _ if changed_unnamed(mnemonic) != 0 => Kind::Other,
+        _ => Kind::Change,
+    }
+}
