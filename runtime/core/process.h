@@ -116,7 +116,7 @@ struct nopal_process {
 	struct nopal_context *contexts;     /* NOPAL_CONTEXTS of them, wiped on fork */
 	uint64_t *stack_parts;              /* NOPAL_STACK_PARTS words: part number * 4 + state */
 	struct nopal_threads *threads;      /* not wiped on fork */
-	int64_t mirror;                     /* address of a slot's mirror minus the slot's; a multiple of a stack part */
+	int64_t mirror;                     /* address of a slot's mirror minus the slot's; a multiple of a stack part; 0: no stack is mirrored */
 	uint32_t threads_noted;             /* their number */
 	int32_t thread_slot;                /* offset of the 32-bit thread id in the thread's control block */
 	uint32_t quiet;                     /* make no system call: seccomp may be on. Set by the tool or by the hook, never cleared */
