@@ -11,29 +11,70 @@ static uint64_t hash(uint64_t pointer)
 }
 
 /* What threads have that find no context free: no stack is known to it, so all their events come to the slow path. Its
- * token is set once there is such a thread, and wiped on fork like the contexts that were in use. */
+ * token is set once there is such a thread, and wiped on fork like the contexts that were in use; `depth` is where the
+ * next search for threads that have ended begins, and `waiting` the lock of who makes room in the table. */
 static struct nopal_context *nobody(struct nopal_process *process)
 {
 	return &process->contexts[NOPAL_CONTEXTS - 1];
 }
 
-/* The context of this thread pointer, or a free one that is now. A thread pointer belongs to one living thread at a
- * time, so nobody else writes to it. */
+/* The context of this thread pointer, or a free one that is now; with its pointer CLAIMED, so that nobody frees it, but
+ * for handlers of a quiet process, where nobody does. A thread pointer belongs to one living thread at a time, so nobody
+ * else writes to it. */
 static struct nopal_context *claim(struct nopal_process *process, uint64_t pointer)
 {
+	uint64_t claimed = process->quiet ? pointer : pointer | NOPAL_THREAD_CLAIMED;
 	for (uint32_t probe = 0; probe < NOPAL_CONTEXTS; probe++) {
 		struct nopal_context *context =
 			&process->contexts[(hash(pointer) + probe) & (NOPAL_CONTEXTS - 1)];
 		if (context == nobody(process))
 			continue;
 		uint64_t seen = __atomic_load_n(&context->pointer, __ATOMIC_RELAXED);
-		if (!seen && __atomic_compare_exchange_n(&context->pointer, &seen, pointer, false, __ATOMIC_ACQ_REL,
-							 __ATOMIC_RELAXED))
+		if ((!seen || seen == pointer) &&
+		    __atomic_compare_exchange_n(&context->pointer, &seen, claimed, false, __ATOMIC_ACQ_REL,
+						__ATOMIC_RELAXED))
 			return context;
-		if (seen == pointer)
+		if (seen == claimed && process->quiet)
 			return context;
 	}
 	return 0;
+}
+
+/* How many contexts are looked at for each thread that finds none. */
+#define LOOKED_AT 512
+
+/* Frees contexts of threads that have ended. Each is CLAIMED while it is asked whether its thread has: a thread that
+ * begins at the same place takes another one meanwhile. What the table says of it is wrong then, which the token tells.
+ * True if one is free. */
+static bool free_some(struct nopal_process *process)
+{
+	bool any = false;
+	uint32_t *next = &nobody(process)->depth;
+	uint32_t first = __atomic_fetch_add(next, LOOKED_AT, __ATOMIC_RELAXED);
+	for (uint32_t i = 0; i < LOOKED_AT; i++) {
+		struct nopal_context *context = &process->contexts[(first + i) & (NOPAL_CONTEXTS - 1)];
+		uint64_t pointer = __atomic_load_n(&context->pointer, __ATOMIC_RELAXED);
+		if (context == nobody(process) || !pointer || pointer & NOPAL_THREAD_CLAIMED ||
+		    !port_thread_ended(context->process, context->thread))
+			continue;
+		port_race_point("context to free found");
+		if (!__atomic_compare_exchange_n(&context->pointer, &pointer, pointer | NOPAL_THREAD_CLAIMED, false,
+						 __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+			continue;
+		port_race_point("context to free claimed");
+		/* Another may have begun at its place meanwhile. */
+		if (port_thread_ended(context->process, context->thread)) {
+			nopal_chunk_abandon(process->region, context);
+			context->position = 0;
+			__atomic_store_n(&context->token, 0, __ATOMIC_RELAXED);
+			pointer = 0;
+			any = true;
+		}
+		__atomic_store_n(&context->pointer, pointer, __ATOMIC_RELEASE);
+	}
+	if (any)
+		__atomic_store_n(&nobody(process)->token, 0, __ATOMIC_RELAXED);
+	return any;
 }
 
 static uint32_t place_of(uint64_t pointer)
@@ -54,12 +95,41 @@ static struct nopal_context *volatile *find(struct nopal_process *process, uint6
 	}
 }
 
-/* Notes the context of a thread pointer. A handler that comes in between finds the same context, and notes that. */
+/* Takes out all that is noted, when there is no room for more: who is noted no more, comes to the slow path once, and is
+ * noted again. Threads that note themselves meanwhile may be out again at once, or be at two places. A child that is
+ * forked meanwhile finds the lock open, as it lies with the contexts, and the table full. */
+static void make_room(struct nopal_process *process)
+{
+	uint16_t open = 0, *lock = &nobody(process)->waiting;
+	if (__atomic_load_n(&process->threads_noted, __ATOMIC_RELAXED) < NOPAL_THREADS_NOTED ||
+	    !__atomic_compare_exchange_n(lock, &open, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+		return;
+	/* Unless another has been here. Numbers that are added and taken away again do not go below it. */
+	if (__atomic_load_n(&process->threads_noted, __ATOMIC_RELAXED) >= NOPAL_THREADS_NOTED) {
+		for (uint32_t place = 0; place < NOPAL_THREADS; place++) {
+			uint64_t *pointer = &process->threads->pointers[place];
+			if (__atomic_load_n(pointer, __ATOMIC_RELAXED) != NOPAL_THREAD_NONE)
+				__atomic_store_n(pointer, 0, __ATOMIC_RELAXED);
+		}
+		port_race_point("places wiped");
+		__atomic_sub_fetch(&process->threads_noted, NOPAL_THREADS_NOTED, __ATOMIC_RELAXED);
+	}
+	__atomic_store_n(lock, 0, __ATOMIC_RELEASE);
+}
+
+/* Notes the context of a thread pointer, if there is room; else its events come to the slow path. A handler that comes in
+ * between finds the same context, and notes that. */
 static void note(struct nopal_process *process, uint64_t pointer, struct nopal_context *context)
 {
 	struct nopal_threads *threads = process->threads;
-	if (!find(process, pointer))
-		__atomic_add_fetch(&process->threads_noted, 1, __ATOMIC_RELAXED);
+	if (!find(process, pointer)) {
+		if (!process->quiet)
+			make_room(process);
+		if (__atomic_add_fetch(&process->threads_noted, 1, __ATOMIC_RELAXED) > NOPAL_THREADS_NOTED) {
+			__atomic_sub_fetch(&process->threads_noted, 1, __ATOMIC_RELAXED);
+			return;
+		}
+	}
 	uint32_t place = place_of(pointer);
 	uint64_t seen;
 	for (;; place = (place + 1) & (NOPAL_THREADS - 1)) {
@@ -156,15 +226,14 @@ struct nopal_context *nopal_context_get(struct nopal_process *process)
 {
 	uint64_t pointer = port_thread_pointer();
 	struct nopal_context *volatile *noted = find(process, pointer);
-	if (!noted && __atomic_load_n(&process->threads_noted, __ATOMIC_RELAXED) >= NOPAL_THREADS_NOTED)
-		return 0;
 	if (!noted && !is_control_block(process, pointer)) {
 		owe_hole(process);
 		return 0;
 	}
 	uint32_t token = *(volatile uint32_t *)(pointer + (uint64_t)(int64_t)process->thread_slot);
 	struct nopal_context *context = noted ? *noted : 0;
-	if (context && context->token == token && context->pointer == pointer)
+	if (context && context->token == token &&
+	    (__atomic_load_n(&context->pointer, __ATOMIC_RELAXED) & ~NOPAL_THREAD_CLAIMED) == pointer)
 		return context;
 	if ((context == nobody(process) && context->token) || !is_own(process, token))
 		return 0;
@@ -173,12 +242,16 @@ struct nopal_context *nopal_context_get(struct nopal_process *process)
 	 * with its thread's name on it until the tool collects it. */
 	uint64_t signals = process->quiet ? 0 : port_block_signals();
 	context = claim(process, pointer);
+	if (!context && !process->quiet && free_some(process))
+		context = claim(process, pointer);
 	if (context && context->token != token) {
 		begin(process, context, token);
 		port_race_point("context begun");
 		__atomic_store_n(&context->token, token, __ATOMIC_RELEASE);
 		port_race_point("context made");
 	}
+	if (context)
+		__atomic_store_n(&context->pointer, pointer, __ATOMIC_RELEASE);
 	if (!context) {
 		__atomic_add_fetch(&process->region->threads_untraced, 1, __ATOMIC_RELAXED);
 		__atomic_store_n(&nobody(process)->token, ~0u, __ATOMIC_RELAXED);

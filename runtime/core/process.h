@@ -20,7 +20,7 @@
 
 #define NOPAL_CONTEXTS 8192         /* a power of two */
 #define NOPAL_THREADS 16384         /* a power of two */
-#define NOPAL_THREADS_NOTED 12288   /* at most; so whoever looks for one that is not noted comes to a free place */
+#define NOPAL_THREADS_NOTED 12288   /* at most at once; so whoever looks for one that is not noted comes to a free place */
 #define NOPAL_THREAD_HASH 0x9e3779b1
 #define NOPAL_THREAD_SHIFT 18       /* a hash's upper bits are a place among NOPAL_THREADS */
 #define NOPAL_THREADS_CONTEXTS 131072 /* offset in struct nopal_threads */
@@ -61,7 +61,7 @@ struct nopal_context {
 	uint32_t thread;        /* as the kernel numbers it */
 	uint32_t process;
 	uint32_t reason;        /* NOPAL_RESYNC_* that a hook asked for; 0: none */
-	uint64_t pointer;       /* the thread pointer that this context belongs to; 0: free */
+	uint64_t pointer;       /* the thread pointer that this context belongs to; 0: free; CLAIMED while it begins or is freed */
 	uint64_t begin;         /* counter when the thread was first seen */
 	uint64_t discarded;     /* events lost so far */
 	uint16_t muted;         /* the clock must not be read, nor anything be recorded */
@@ -117,7 +117,7 @@ struct nopal_process {
 	struct nopal_context *contexts;     /* NOPAL_CONTEXTS of them, wiped on fork */
 	uint64_t *stack_parts;              /* NOPAL_STACK_PARTS words: part number * 4 + state */
 	struct nopal_threads *threads;      /* not wiped on fork */
-	int64_t mirror;                     /* address of a slot's mirror minus the slot's; a multiple of a stack part */
+	int64_t mirror;                     /* address of a slot's mirror minus the slot's; a multiple of a stack part; 0: no stack is mirrored */
 	uint32_t threads_noted;             /* their number */
 	int32_t thread_slot;                /* offset of the 32-bit thread id in the thread's control block */
 	uint32_t quiet;                     /* make no system call: seccomp may be on. Set by the tool or by the hook, never cleared */

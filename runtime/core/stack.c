@@ -34,6 +34,8 @@ static unsigned map_part(struct nopal_process *process, uint64_t number, uint64_
  * handler may come and jump out while a part is PENDING by its thread: it would be so for ever. */
 static unsigned part_state(struct nopal_process *process, uint64_t number)
 {
+	if (!process->mirror)
+		return PART_REFUSED;
 	for (uint32_t probe = 0; probe < 64; probe++) {
 		uint64_t *word = &process->stack_parts[(hash(number) + probe) & (NOPAL_STACK_PARTS - 1)];
 		uint64_t seen = __atomic_load_n(word, __ATOMIC_ACQUIRE);

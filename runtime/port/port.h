@@ -20,6 +20,9 @@ bool port_clock_allowed(void);
 uint32_t port_thread_id(void);
 uint32_t port_process_id(void);
 
+/* Whether no thread of this number is in the process any more. Makes a system call. */
+bool port_thread_ended(uint32_t process, uint32_t thread);
+
 /* Where the running thread's control block is, if the program has left it there. */
 uintptr_t port_thread_pointer(void);
 

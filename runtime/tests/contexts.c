@@ -262,6 +262,96 @@ static void thread_pointer_of_another_thread(void)
 	world_end(0);
 }
 
+static uint32_t first_alive;
+
+static bool is_below_first_alive(uint32_t thread)
+{
+	return thread != 100 && thread < first_alive;
+}
+
+/* Threads at ever other places, of which a few live at once, and one all the time. Some record. */
+static void threads_that_end_make_room(void)
+{
+	static struct sim_thread many[3 * NOPAL_THREADS];
+	const uint32_t count = sizeof many / sizeof *many, alive = 3;
+	world_begin(8);
+	struct sim_thread *first = sim.running;
+	play(NOPAL_KIND_ENTRY, SLOT);
+	struct nopal_context *context = context_of(first);
+	sim.has_ended = is_below_first_alive;
+	for (uint32_t i = 0; i < count; i++) {
+		first_alive = i < alive ? 0 : 1000 + i - alive + 1;
+		thread_begin(&many[i], 1000 + i);
+		CHECK(nopal_context_get(&process)->thread == 1000 + i && context_of(&many[i]));
+		CHECK(process.threads_noted <= NOPAL_THREADS_NOTED);
+		if (i % 400 == 0)
+			CHECK(events[play(NOPAL_KIND_ENTRY, SLOT + PART)].outcome == RECORDED);
+		if (i >= alive) {
+			tool_take_over(first_alive - 1);
+			sim.running = &many[i - alive + 1];
+			CHECK(nopal_context_get(&process)->thread == first_alive);
+		}
+		sim.running = first;
+		CHECK(nopal_context_get(&process) == context);
+	}
+	CHECK(region->threads_untraced == 0);
+	play_call(NOPAL_KIND_ENTRY, SLOT - 64);
+	CHECK(lost_events() == 0);
+	world_end(0);
+}
+
+/* A thread begins where another has ended, while that one's context is freed: it has its own or another one, and keeps
+ * it. */
+static struct sim_thread *successor;
+static const char *moment;
+
+static void successor_begins(const char *name)
+{
+	if (!moment || strcmp(name, moment))
+		return;
+	moment = 0;
+	struct sim_thread *running = sim.running;
+	thread_begin(successor, 90000);
+	play_down(SLOT + 2 * PART, 3);
+	sim.running = running;
+}
+
+static void begin_where_a_context_is_freed(const char *at)
+{
+	world_begin(8);
+	memset(threads, 0, sizeof threads);
+	sim.has_ended = is_below_first_alive;
+	for (uint32_t i = 0; i < NOPAL_CONTEXTS - 2; i++) {
+		thread_begin(&threads[i], 1000 + i);
+		CHECK(nopal_context_get(&process));
+	}
+	thread_begin(&threads[NOPAL_CONTEXTS - 2], 70000);
+	play_down(SLOT + 3 * PART, 3);
+	first_alive = 1000 + NOPAL_CONTEXTS / 2;
+	struct nopal_context *freed = process.contexts;
+	while (!is_below_first_alive(freed->thread))
+		freed++;
+	successor = (struct sim_thread *)freed->pointer;
+	moment = at;
+	sim.at_race_point = successor_begins;
+	thread_begin(&threads[NOPAL_CONTEXTS], 80000);
+	play_down(SLOT, 3);
+	CHECK(!moment && lost_events() == 0);
+	struct nopal_context *its = context_of(successor);
+	CHECK(its->thread == 90000 && its != context_of(&threads[NOPAL_CONTEXTS]));
+	sim.running = successor;
+	play_down(SLOT + 2 * PART - 640, 3);
+	CHECK(context_of(successor) == its && lost_events() == 0);
+	CHECK(chunks_in_state(NOPAL_CHUNK_OWNED) == 3);
+	world_end(0);
+}
+
+static void threads_begin_where_contexts_are_freed(void)
+{
+	begin_where_a_context_is_freed("context to free found");
+	begin_where_a_context_is_freed("context to free claimed");
+}
+
 const struct test context_tests[] = {
 	{ "each_thread_has_a_chunk", each_thread_has_a_chunk },
 	{ "thread_on_the_memory_of_another", thread_on_the_memory_of_another },
@@ -269,6 +359,8 @@ const struct test context_tests[] = {
 	{ "child_of_fork", child_of_fork },
 	{ "child_of_a_raw_fork", child_of_a_raw_fork },
 	{ "more_threads_than_contexts", more_threads_than_contexts },
+	{ "threads_that_end_make_room", threads_that_end_make_room },
+	{ "threads_begin_where_contexts_are_freed", threads_begin_where_contexts_are_freed },
 	{ "muted_thread", muted_thread },
 	{ "signals_are_as_they_were", signals_are_as_they_were },
 	{ "new_thread_in_a_quiet_process", new_thread_in_a_quiet_process },

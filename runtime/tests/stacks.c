@@ -76,6 +76,19 @@ static void stack_that_cannot_be_mirrored_is_traced_at_entry(void)
 	CHECK(resyncs_found(NOPAL_RESYNC_STACK) == 3);
 }
 
+/* Nothing is asked for then, and nothing failed. */
+static void process_without_mirrors(void)
+{
+	world_begin(8);
+	process.mirror = 0;
+	for (uint32_t i = 0; i < 50; i++)
+		CHECK(events[play(NOPAL_KIND_ENTRY, SLOT + 8 * i)].outcome == NOT_WRAPPED);
+	CHECK(region->stacks_unmirrored == 0 && sim.mappings == 0 && lost_events() == 0);
+	world_end(0);
+	for (uint32_t i = 1; i <= event_count; i++)
+		CHECK(events[i].found_kind == NOPAL_KIND_ONLY);
+}
+
 static void full_table_of_stacks(void)
 {
 	world_begin(8);
@@ -173,6 +186,7 @@ const struct test stack_tests[] = {
 	{ "deep_recursion_is_one_stack", deep_recursion_is_one_stack },
 	{ "range_grows_upwards_too", range_grows_upwards_too },
 	{ "part_beside_but_far_is_another_stack", part_beside_but_far_is_another_stack },
+	{ "process_without_mirrors", process_without_mirrors },
 	{ "stack_that_cannot_be_mirrored_is_traced_at_entry", stack_that_cannot_be_mirrored_is_traced_at_entry },
 	{ "full_table_of_stacks", full_table_of_stacks },
 	{ "part_that_another_thread_is_mapping", part_that_another_thread_is_mapping },

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Everything that port.h and text.h declare, but for the race points of tests.
-const PORT: [&str; 20] = [
+const PORT: [&str; 21] = [
     "port_allow_tracer",
     "port_block_signals",
     "port_clock",
@@ -22,6 +22,7 @@ const PORT: [&str; 20] = [
     "port_text_stop",
     "port_text_store",
     "port_text_synchronise",
+    "port_thread_ended",
     "port_thread_id",
     "port_thread_pointer",
     "port_wait",

@@ -12,6 +12,8 @@ use crate::{Event, Mapping, Memory, Module, Registers, Stop, Thread, auxiliary, 
 /// How long a thread runs that is let run for a moment.
 const MOMENT: Duration = Duration::from_micros(20);
 const SYSTEM_CALL: [u8; 2] = [0x0f, 0x05];
+/// The processor's flag by which a program steps through itself.
+const TRAP_FLAG: u64 = 0x100;
 /// Signals that an instruction itself can cause. To block one of these would, if it came, reset the program's handling.
 const SYNCHRONOUS: u64 = bit(libc::SIGSEGV)
     | bit(libc::SIGBUS)
@@ -285,6 +287,7 @@ impl Lent<'_> {
         let registers = Registers {
             rip: self.gadget.call,
             rsp: way_back.map_or(saved.rsp, |way| way.stack_pointer),
+            eflags: saved.eflags & !TRAP_FLAG,
             ..saved
         };
         for call in &calls[results.len()..] {
@@ -411,8 +414,11 @@ impl Thread {
             self.restart(libc::PTRACE_SYSCALL, 0)?;
             match self.wait()? {
                 Event::Stopped(Stop::SystemCall) => break,
-                Event::Stopped(Stop::Signal(_)) => {
-                    if self.signal_information()?.si_code > 0 {
+                Event::Stopped(Stop::Signal(signal)) => {
+                    // A trap may be that of an instruction before, which a program stepped over by itself.
+                    let came_before =
+                        signal == libc::SIGTRAP && self.registers()?.rip == registers.rip;
+                    if self.signal_information()?.si_code > 0 && !came_before {
                         // Caused by our registers: bad gadget, or system calls are dispatched to the program itself.
                         self.settle_suppressing()?;
                         bail!("the process does not let system calls through");

@@ -212,6 +212,28 @@ fn a_program_that_takes_its_own_system_calls_is_not_harmed() {
     panic!("system calls were never dispatched");
 }
 
+/// With the trap flag, each instruction ends in a signal of its own.
+#[test]
+fn a_program_that_steps_through_itself_can_be_made_to_call() {
+    let program = compile("stepping");
+    let mut running = Running::start(&program, &[]);
+    assert_eq!(running.line(), "ready");
+    let pid = running.pid();
+    let gadget = find_system_call_gadget(pid).unwrap();
+    let mut seen = 0;
+    for _ in 0..200 {
+        let mut stopped = Stopped::stop(pid, PATIENCE).unwrap();
+        let thread = &mut stopped.threads_mut()[0];
+        seen += u64::from(thread.registers().unwrap().eflags & 0x100 != 0);
+        let number = thread.remote_system_call(gadget, libc::SYS_getpid, [0; 6]);
+        assert_eq!(number.unwrap(), i64::from(pid));
+    }
+    assert!(seen > 0, "never between two steps");
+    drop(running.child.stdin.take());
+    assert_eq!(running.line(), "stepped");
+    assert!(running.child.wait().unwrap().success());
+}
+
 #[test]
 fn a_moment_is_some_instructions() {
     let program = compile("sequence");

@@ -458,8 +458,8 @@ impl Traced {
     }
 }
 
-/// A distance at which no stack has a mirror: beyond user addresses, where nothing can be mapped.
-const NO_MIRROR: i64 = 1 << 47;
+/// In place of a distance: no stack is mirrored, as no call is wrapped.
+const NO_MIRROR: i64 = 0;
 
 const MANY_UNWINDERS: &str = "more copies of the unwinder are loaded than nopal can tell of its thunks: entries only are recorded";
 

@@ -44,6 +44,12 @@ uint32_t port_process_id(void)
 	return (uint32_t)system_call(__NR_getpid, 0, 0, 0, 0, 0, 0);
 }
 
+bool port_thread_ended(uint32_t process, uint32_t thread)
+{
+	const int nothing = 0;
+	return system_call(__NR_tgkill, (long)process, (long)thread, nothing, 0, 0, 0) == -ESRCH;
+}
+
 uintptr_t port_thread_pointer(void)
 {
 	return nopal_thread_pointer();

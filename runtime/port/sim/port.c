@@ -40,6 +40,12 @@ uint32_t port_process_id(void)
 	return sim.process;
 }
 
+bool port_thread_ended(uint32_t process, uint32_t thread)
+{
+	sim.system_calls++;
+	return process == sim.process && sim.has_ended && sim.has_ended(thread);
+}
+
 uintptr_t port_thread_pointer(void)
 {
 	return sim.astray ? sim.astray : (uintptr_t)sim.running;

@@ -32,6 +32,7 @@ struct sim {
 	/* What the test supplies; may be 0. */
 	void (*at_race_point)(const char *name);    /* also called while signals are blocked */
 	void (*in_wait)(uint32_t *word, uint32_t value);
+	bool (*has_ended)(uint32_t thread);
 	bool (*may_map)(uint64_t address, uint64_t bytes);
 
 	uint64_t mapped[SIM_MAPPINGS];              /* start of each mapping made */

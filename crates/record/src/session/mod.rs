@@ -156,7 +156,7 @@ impl Session {
         self.enough = true;
     }
 
-    /// Events that were not recorded so far, for want of room.
+    /// Events that were not recorded so far.
     pub fn lost(&self) -> u64 {
         self.shared.counts().lost
     }
