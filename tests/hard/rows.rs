@@ -197,7 +197,7 @@ pub const ROWS: &[Row] = &[
     row("50 threads that vfork and execute 2,000 programs", || {
         plain("spawning").arguments(["50", "2000", "/bin/true"])
     }),
-    row("30 threads that execute programs of several kinds", || {
+    row("30 threads that execute all kinds of programs", || {
         let path = |flags: &[&str]| c("kinds", flags).path.into_os_string();
         let mut killed = std::ffi::OsString::from("-");
         killed.push(path(&[]));
