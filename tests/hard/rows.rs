@@ -197,6 +197,15 @@ pub const ROWS: &[Row] = &[
     row("50 threads that vfork and execute 2,000 programs", || {
         plain("spawning").arguments(["50", "2000", "/bin/true"])
     }),
+    row("30 threads that execute all kinds of programs", || {
+        let path = |flags: &[&str]| c("kinds", flags).path.into_os_string();
+        let mut killed = std::ffi::OsString::from("-");
+        killed.push(path(&[]));
+        let programs = [path(&[]), killed, path(&["-static"]), "/etc/passwd".into()];
+        let words = ["30".into(), "10".into()].into_iter().chain(programs);
+        plain("kinds").arguments(words)
+    }),
+    row("waits with timeouts", || plain("waits")),
     row("5,000 threads at once", || {
         plain("threads")
             .arguments(["5000", "5000"])

@@ -1,4 +1,4 @@
-use std::cell::Cell;
+use std::cell::OnceCell;
 use std::io;
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
@@ -44,7 +44,7 @@ pub struct Thread {
     /// Where on the thread's stack a frame may be that leads it back, until it runs on.
     pub(crate) place: Option<u64>,
     /// What it stands still with, once that has been asked for.
-    known: Cell<Option<Registers>>,
+    known: OnceCell<Box<Registers>>,
     options: Options,
     /// ptrace obeys only the OS thread that seized: not `Send`.
     local: PhantomData<*mut ()>,
@@ -71,7 +71,7 @@ impl Thread {
             ended: None,
             detached: false,
             place: None,
-            known: Cell::new(None),
+            known: OnceCell::new(),
             options,
             local: PhantomData,
         })
@@ -217,7 +217,7 @@ impl Thread {
 
     /// A thread that is killed at this moment goes on, too: the next wait tells its end.
     pub(crate) fn restart(&mut self, how: libc::c_uint, signal: i32) -> Result<()> {
-        self.known.set(None);
+        self.known.take();
         if self.stop.take().is_none() {
             bail!("thread {} does not stand still", self.tid);
         }
@@ -261,10 +261,12 @@ impl Thread {
 
     pub fn registers(&self) -> Result<Registers> {
         if let Some(known) = self.known.get() {
-            return Ok(known);
+            return Ok(**known);
         }
         let registers = ptrace::registers(self.tid).context("cannot read registers")?;
-        self.known.set(self.stop.map(|_| registers));
+        if self.stop.is_some() {
+            let _ = self.known.set(Box::new(registers));
+        }
         Ok(registers)
     }
 
@@ -274,7 +276,7 @@ impl Thread {
     }
 
     pub fn set_registers(&mut self, registers: &Registers) -> Result<()> {
-        self.known.set(None);
+        self.known.take();
         ptrace::set_registers(self.tid, registers).context("cannot write registers")
     }
 
