@@ -128,7 +128,7 @@ const BEGIN: &str = "not all is in this trace: ";
 
 #[test]
 fn every_reader_begins_with_what_was_lost() {
-    let recorded = Recorded::new(&["--buffer", "256K"], ["4", "300000"]);
+    let recorded = Recorded::new(&["--buffer", "256K"], ["3", "60000"]);
     let told = "events were lost";
     let begins = |line: &str, begin: &str| line.starts_with(begin) && line.contains(told);
     for words in TEXTS {
@@ -162,7 +162,7 @@ fn every_reader_begins_with_what_was_lost() {
 
 #[test]
 fn after_losses_nothing_is_more_than_it_was() {
-    let recorded = Recorded::new(&["--buffer", "256K"], ["4", "300000"]);
+    let recorded = Recorded::new(&["--buffer", "256K"], ["3", "60000"]);
     for words in [&["report", "--json"][..], &["report", "--json", "--net"]] {
         let report = recorded.json(words);
         let rows = report.as_array().unwrap();
@@ -210,7 +210,7 @@ fn assert_calls_are_nested(chrome: &Value) {
 /// The begin of what was open is not known any more.
 #[test]
 fn a_flight_recorder_knows_the_least_that_calls_took() {
-    let recorded = Recorded::new(&["--flight", "--buffer", "256K"], ["2", "200000"]);
+    let recorded = Recorded::new(&["--flight", "--buffer", "256K"], ["2", "60000"]);
     let text = recorded.read(&["report"]).stdout;
     let main = text.lines().find(|line| line.contains(" main "));
     assert!(main.is_some_and(|row| row.starts_with('≥')), "{text}");
@@ -227,7 +227,7 @@ fn a_flight_recorder_knows_the_least_that_calls_took() {
 
 #[test]
 fn without_durations_there_are_counts() {
-    let recorded = Recorded::new(&["--entry-only", "--block"], ["1", "20000"]);
+    let recorded = Recorded::new(&["--entry-only", "--block"], ["1", "5000"]);
     let why = "# no times: only the entries of calls were recorded: --entry-only asks for that";
     for words in [
         &["report"][..],
@@ -238,7 +238,8 @@ fn without_durations_there_are_counts() {
     ] {
         let text = recorded.read(words).stdout;
         assert_eq!(text.lines().next(), Some(why), "{words:?}");
-        let has_time = |line: &&str| [" ns", " us", " ms"].iter().any(|unit| line.contains(unit));
+        let is_unit = |word: &str| ["ns", "us", "ms", "s"].contains(&word);
+        let has_time = |line: &&str| line.split_whitespace().any(is_unit);
         let timed = text.lines().skip(1).find(has_time);
         // How long a thread was there is known.
         assert!(timed.is_none() || words.contains(&"--threads"), "{words:?}: {timed:?}");
