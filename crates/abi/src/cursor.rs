@@ -65,6 +65,12 @@ impl<'a> Cursor<'a> {
         self.words
     }
 
+    /// The first word of the next record.
+    #[inline(always)]
+    pub fn word(&self) -> Option<Word> {
+        self.words.first().map(|word| Word(*word))
+    }
+
     /// Passes over so many words.
     #[inline(always)]
     pub fn skip(&mut self, words: usize) {

@@ -139,6 +139,13 @@ impl Word {
         before + self.low_clock().saturating_sub(before as u32) as u64
     }
 
+    /// Ticks since a clock, where it does not go back: a little faster than [`Word::clock_after`], and as right in all that
+    /// is not damaged.
+    #[inline(always)]
+    pub const fn ticks_after(self, before: u64) -> u64 {
+        self.low_clock().wrapping_sub(before as u32) as u64
+    }
+
     #[inline(always)]
     pub const fn with_clock(self, clock: u64) -> Word {
         Word(self.0 & !LOW | clock & LOW)

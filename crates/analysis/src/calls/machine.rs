@@ -1,6 +1,6 @@
 //! The state of one thread between two records.
 
-use nopal_abi::{self as abi, Cursor, Event, Record, Style, key_of};
+use nopal_abi::{self as abi, Cursor, Event, Style, key_of};
 use nopal_trace::Packet;
 
 use super::credit::Credit;
@@ -110,43 +110,43 @@ impl Machine {
     /// Takes one record; false at the end, or where nothing more can be understood.
     #[inline(always)]
     pub fn step<S: Sink>(&mut self, records: &mut Cursor, sink: &mut S) -> bool {
-        let Some(record) = records.take(self.last_clock) else {
-            if !records.rest().is_empty() {
-                self.open_gap(sink);
-            }
+        let Some(word) = records.word() else {
             return false;
         };
-        let clock = record.clock;
-        match record.event {
-            Event::Entry {
-                site,
-                tag,
-                style: Style::Wrapped,
-                arguments: None,
-            } => {
+        match word.kind() {
+            abi::KIND_ENTRY => {
+                records.skip(1);
+                let clock = self
+                    .last_clock
+                    .wrapping_add(word.ticks_after(self.last_clock));
                 self.tick(clock);
-                self.enter(key_of(site, tag), Style::Wrapped, clock, None, sink);
+                self.enter(word.key(), Style::Wrapped, clock, None, sink);
             }
-            Event::Exit {
-                site,
-                tag,
-                result: None,
-                unwound: false,
-            } => {
+            abi::KIND_EXIT => {
+                records.skip(1);
+                let clock = self
+                    .last_clock
+                    .wrapping_add(word.ticks_after(self.last_clock));
                 self.tick(clock);
                 let ending = Ending {
                     clock,
                     result: None,
                     unwound: false,
                 };
-                self.exit(key_of(site, tag), ending, sink);
+                self.exit(word.key(), ending, sink);
             }
-            _ => self.rare(record, sink),
+            _ => return self.rare(records, sink),
         }
         true
     }
 
-    fn rare<S: Sink>(&mut self, record: Record, sink: &mut S) {
+    /// A record that is not the call of a wrapped function, or its return, and nothing else.
+    #[inline(never)]
+    fn rare<S: Sink>(&mut self, records: &mut Cursor, sink: &mut S) -> bool {
+        let Some(record) = records.take(self.last_clock) else {
+            self.open_gap(sink);
+            return false;
+        };
         let clock = record.clock;
         match record.event {
             Event::Entry {
@@ -181,6 +181,7 @@ impl Machine {
             Event::Resync { slot, reason, .. } => self.resync(clock, slot, reason, sink),
             Event::Marker { event, payload } => self.mark(clock, event, payload, sink),
         }
+        true
     }
 
     /// A marker is passed where the thread is, which after a jump is not in the frames below the place it came to.

@@ -33,8 +33,7 @@ impl Machine {
         let plain = words
             .iter()
             .take(RUN)
-            .map(|word| Word(*word))
-            .take_while(|word| exit_of(*word) <= 1 && sink.is_plain(word.site()))
+            .take_while(|word| exit_of(Word(**word)) <= 1 && sink.is_plain(Word(**word).site()))
             .count();
         let words = &words[..plain];
         let mut depth = self.frames.len();
@@ -42,7 +41,7 @@ impl Machine {
             return 0;
         }
         let frames = self.frames.with_room(words.len() + 1);
-        let (mut before, mut clock) = (0, self.last_clock);
+        let mut clock = self.last_clock;
         let mut cursor = self.cursor;
         let mut taken = 0;
         let first = depth;
@@ -58,7 +57,7 @@ impl Machine {
             if (ends & is_exit) | (nests & !is_exit & grounded.wrapping_sub(1)) != 0 {
                 break;
             }
-            (before, clock) = (clock, word.clock_after(clock));
+            clock = clock.wrapping_add(word.ticks_after(clock));
             let caller = select_unpredictable(depth == 0, cursor.wrapping_add(ABOUT), top.slot);
             let slot = below(caller, key);
             let ticks = clock.wrapping_sub(top.clock);
@@ -76,8 +75,8 @@ impl Machine {
             self.known.estimate();
         }
         self.last_clock = clock;
-        if taken > 1 {
-            self.event_clock = before;
+        if let Some(&[before, last]) = words[..taken].last_chunk() {
+            self.event_clock = clock - Word(last).ticks_after(before);
         }
         if taken > 0 {
             self.before = std::mem::replace(&mut self.event_clock, clock);

@@ -1,16 +1,15 @@
 //! Collects chunks from the regions and gives them to the trace's writer, each thread's in order.
 
-use crate::collecting::hear::Hearing;
+use crate::collecting::chunk_reader::{Begin, ChunkReader, Copied, name_of};
 use crate::collecting::notes;
+use crate::collecting::subscription::Subscription;
 use crate::memory::region::Region;
 use anyhow::Result;
 use nopal_abi::*;
 use nopal_process::thread_alive;
 use nopal_system::News;
-use nopal_trace::{
-    Chunk, Note, State, Succession, SystemEvent, SystemRecord, Taken, ThreadKey, Writer,
-};
-use std::collections::{HashMap, HashSet};
+use nopal_trace::{Chunk, Note, State, Succession, SystemEvent, SystemRecord, ThreadKey, Writer};
+use std::collections::HashSet;
 use std::thread::JoinHandle;
 
 /// What has been collected so far.
@@ -43,14 +42,11 @@ pub enum Keep {
 pub struct Collector {
     keep: Keep,
     pub limit: Option<u64>,
-    pub buffer: Box<[u64; CHUNK_BYTES / 8]>,
-    pub hearing: Hearing,
+    /// For the trace's files.
+    pub reader: ChunkReader,
+    pub subscription: Subscription,
     /// Snapshots that are being written.
     pub writing: Vec<JoinHandle<()>>,
-    /// The number that each thread's next chunk has.
-    threads: HashMap<ThreadKey, u64>,
-    /// What is written of chunks that threads still fill, by thread and number.
-    taken: HashMap<(ThreadKey, u64), Taken>,
     named: HashSet<ThreadKey>,
     /// Threads that the system's events tell of.
     met: HashSet<(u32, u32)>,
@@ -60,8 +56,6 @@ pub struct Collector {
     /// Processes that are known by numbers of PID namespaces of their own.
     pub in_namespaces: HashSet<u32>,
     pub totals: Totals,
-    /// Whose chunk was the last of a round that had enough.
-    last_served: Option<ThreadKey>,
     /// Nothing more is written: the disk or the limit is full. The reason, once.
     pub stopped: Option<String>,
 }
@@ -71,18 +65,15 @@ impl Collector {
         Collector {
             keep,
             limit,
-            buffer: Box::new([0; CHUNK_BYTES / 8]),
-            hearing: Hearing::new(),
+            reader: ChunkReader::new(Begin::First),
+            subscription: Subscription::new(),
             writing: Vec::new(),
-            threads: HashMap::new(),
-            taken: HashMap::new(),
             named: HashSet::new(),
             met: HashSet::new(),
             succession: Succession::default(),
             forked: HashSet::new(),
             in_namespaces: HashSet::new(),
             totals: Totals::default(),
-            last_served: None,
             stopped: None,
         }
     }
@@ -99,12 +90,12 @@ impl Collector {
             false => usize::MAX,
         };
         // Who listens is told before anything is written.
-        let heard = self.hearing.round(region, writer, most)?;
+        let given = self.subscription.round(region, writer, most)?;
         let freed = match self.keep {
             Keep::All => self.write(region, writer, State::HandedOver, most),
             Keep::Newest => self.give_up(region, usize::MAX, writer),
         }?;
-        Ok(heard + freed)
+        Ok(given + freed)
     }
 
     /// Writes what threads have recorded so far in chunks that they still fill. The flight recorder has no use for
@@ -114,22 +105,13 @@ impl Collector {
             return Ok(());
         }
         self.write(region, writer, State::HandedOver, usize::MAX)?;
-        self.hearing.round(region, writer, usize::MAX)?;
+        self.subscription.round(region, writer, usize::MAX)?;
         for chunk in 0..region.chunks() {
             if region.chunk_state(chunk) != CHUNK_OWNED || self.stopped.is_some() {
                 continue;
             }
-            let number = |header: ChunkHeader| (ThreadKey::of(&header), header.sequence);
-            let (key, sequence) = number(region.header(chunk));
-            let next = self.threads.get(&key).copied().unwrap_or(0);
-            // A thread that has just taken the chunk has not filled in the header.
-            if key.thread == 0 || next != sequence {
-                continue;
-            }
-            let used = region.copy_growing(chunk, 0, bytes_of(&mut self.buffer));
-            // It may have given the chunk back unused, and another have taken it.
-            if number(region.header(chunk)) == (key, sequence) {
-                self.write_rest(region, (key, sequence), used, State::Growing, writer)?;
+            if let Some(copied) = self.reader.copy_growing(region, chunk) {
+                self.write_rest(region, copied, writer)?;
                 region.beat();
             }
         }
@@ -181,39 +163,35 @@ impl Collector {
         state: State,
         most: usize,
     ) -> Result<usize> {
-        let settled = matches!(state, State::Settled);
+        let is_settled = state == State::Settled;
         let mut freed = 0;
-        let waiting = next_first(handed_over(region), self.last_served.take());
+        let waiting = self.reader.full(region, |_| true);
         let owners = if waiting.is_empty() {
             HashSet::new()
         } else {
             owners(region)
         };
         let mut threads = waiting.into_iter().peekable();
-        while let Some(((key, sequence), chunk)) = threads.next() {
-            // A signal handler hands its chunk over before that which it has interrupted, also where that is the first.
-            let next = self.threads.get(&key).copied().unwrap_or(0);
-            let missing = !settled && next < sequence;
+        while let Some((name, chunk)) = threads.next() {
+            let (key, _) = name;
+            let is_missing_one = !is_settled && self.reader.is_early(name);
             // Either its predecessor is about to be handed over, or a record in it is still to be stored.
-            let used = if missing || !self.hearing.full(region, chunk, state, writer)? {
+            let used = if is_missing_one || !self.subscription.full(region, chunk, state, writer)? {
                 None
             } else {
-                let used = load(&mut self.buffer, region, chunk).len();
-                self.write_rest(region, (key, sequence), used, state, writer)?
-                    .then_some(used)
+                let copied = self.reader.copy(region, chunk, state);
+                let used = copied.used;
+                self.write_rest(region, copied, writer)?.then_some(used)
             };
             let Some(used) = used else {
                 while threads.next_if(|((other, _), _)| *other == key).is_some() {}
                 continue;
             };
             region.free(chunk, used);
-            self.hearing.freed(region, chunk);
+            self.subscription.freed(region, chunk);
             // A long round must not look like the tool's end to threads that wait.
             region.beat();
             freed += 1;
-            self.threads
-                .insert(key, next.max(sequence.saturating_add(1)));
-            self.taken.remove(&(key, sequence));
             let last = threads.peek().is_none_or(|((other, _), _)| *other != key);
             if last
                 && !owners.contains(&key)
@@ -222,57 +200,54 @@ impl Collector {
                 writer.thread_ended(key.process, key.thread, key.begin);
             }
             if freed == most {
-                self.last_served = Some(key);
+                self.reader.end_round_with(key);
                 break;
             }
         }
         Ok(freed)
     }
 
-    /// Writes what is in the buffer of a chunk, and not in the trace. False: a record in it is still to be stored.
+    /// Writes what is not in the trace of a chunk that was copied. False: a record in it is still to be stored.
     fn write_rest(
         &mut self,
         region: &Region,
-        (key, sequence): (ThreadKey, u64),
-        used: usize,
-        state: State,
+        mut copied: Copied,
         writer: &mut Writer,
     ) -> Result<bool> {
-        self.name(region, writer, key)?;
-        let bytes = &mut bytes_of(&mut self.buffer)[..used];
-        let before = self.taken.get(&(key, sequence)).copied();
-        let mut taken = before.unwrap_or_default();
-        let rest = taken.bytes();
-        let given_up = |bytes: &[u8]| match state {
+        self.name(region, writer, copied.name.0)?;
+        let rest = copied.taken.bytes() / 8;
+        let unwritten = |reader: &ChunkReader| match copied.state {
             State::Growing => 0,
-            _ => count_events(bytes.get(rest..).unwrap_or_default()),
+            _ => count_events(reader.words(&copied).get(rest..).unwrap_or_default()),
         };
-        if self.stopped.is_some() {
-            self.totals.given_up += given_up(bytes);
-            return Ok(true);
-        }
-        match writer.rest(bytes, state, &mut taken) {
-            Ok(Chunk::Written {
+        let mut taken = copied.taken;
+        let written = match &self.stopped {
+            Some(_) => None,
+            None => Some(writer.rest(self.reader.bytes(&copied), copied.state, &mut taken)),
+        };
+        match written {
+            None => self.totals.given_up += unwritten(&self.reader),
+            Some(Ok(Chunk::Written {
                 events,
                 holes,
                 damage,
-            }) => {
-                self.taken.insert((key, sequence), taken);
+            })) => {
                 self.totals.events += events;
                 self.totals.holes += holes;
                 self.totals.damage += damage;
                 self.weigh(writer);
-                Ok(true)
             }
-            Ok(Chunk::Empty | Chunk::Repeated) => Ok(true),
-            Ok(Chunk::Unfinished) => Ok(false),
-            Err(error) if Writer::is_full(&error) => {
-                self.totals.given_up += given_up(bytes);
+            Some(Ok(Chunk::Empty | Chunk::Repeated)) => {}
+            Some(Ok(Chunk::Unfinished)) => return Ok(false),
+            Some(Err(error)) if Writer::is_full(&error) => {
+                self.totals.given_up += unwritten(&self.reader);
                 self.stopped = Some(ends_here(&error));
-                Ok(true)
             }
-            Err(error) => Err(error),
+            Some(Err(error)) => return Err(error),
         }
+        copied.taken = taken;
+        self.reader.advance(&copied);
+        Ok(true)
     }
 
     /// The system's events are recorded again, which nobody did since then.
@@ -398,11 +373,13 @@ impl Collector {
         full.sort_unstable();
         full.truncate(missing.min(most));
         for (_, chunk) in &full {
-            self.hearing.full(region, *chunk, State::Settled, writer)?;
-            let bytes = load(&mut self.buffer, region, *chunk);
-            self.totals.given_up += count_events(&bytes[size_of::<ChunkHeader>()..]);
-            region.free(*chunk, bytes.len());
-            self.hearing.freed(region, *chunk);
+            self.subscription
+                .full(region, *chunk, State::Settled, writer)?;
+            let copied = self.reader.copy(region, *chunk, State::Settled);
+            let records = &self.reader.words(&copied)[size_of::<ChunkHeader>() / 8..];
+            self.totals.given_up += count_events(records);
+            region.free(*chunk, copied.used);
+            self.subscription.freed(region, *chunk);
         }
         Ok(full.len())
     }
@@ -467,62 +444,18 @@ fn ends_here(error: &anyhow::Error) -> String {
     format!("{error:#}: the trace ends here, the program goes on")
 }
 
-/// Copies the used part of a chunk, which is at least its header.
-pub fn load<'a>(
-    buffer: &'a mut [u64; CHUNK_BYTES / 8],
-    region: &Region,
-    chunk: usize,
-) -> &'a mut [u8] {
-    let bytes = bytes_of(buffer);
-    let used = region.copy(chunk, bytes);
-    &mut bytes[..used]
-}
-
-pub fn bytes_of(buffer: &mut [u64; CHUNK_BYTES / 8]) -> &mut [u8; CHUNK_BYTES] {
-    // SAFETY: the buffer is CHUNK_BYTES long, and bytes have no invalid values.
-    unsafe { &mut *buffer.as_mut_ptr().cast::<[u8; CHUNK_BYTES]>() }
-}
-
-/// The chunks that threads have handed over, each thread's in order. Two may have one number: a thread can die over a
-/// chunk that it has not begun, after a signal handler has begun another.
-fn handed_over(region: &Region) -> Vec<((ThreadKey, u64), usize)> {
-    let mut chunks: Vec<_> = (0..region.chunks())
-        .filter(|chunk| region.chunk_state(*chunk) == CHUNK_FULL)
-        .map(|chunk| {
-            let header = region.header(chunk);
-            ((ThreadKey::of(&header), header.sequence), chunk)
-        })
-        .collect();
-    chunks.sort_unstable();
-    chunks
-}
-
-/// Sorted chunks, from those of the thread behind the one that was served last: none is always the last.
-pub fn next_first(
-    mut chunks: Vec<((ThreadKey, u64), usize)>,
-    last: Option<ThreadKey>,
-) -> Vec<((ThreadKey, u64), usize)> {
-    if let Some(last) = last {
-        let served = chunks.partition_point(|((key, _), _)| *key <= last);
-        chunks.rotate_left(served);
-    }
-    chunks
-}
-
 /// The threads that hold a chunk.
 fn owners(region: &Region) -> HashSet<ThreadKey> {
     (0..region.chunks())
         .filter(|chunk| region.chunk_state(*chunk) == CHUNK_OWNED)
-        .map(|chunk| ThreadKey::of(&region.header(chunk)))
+        .map(|chunk| name_of(region, chunk).0)
         .collect()
 }
 
 /// Calls, returns and markers in records that are not written out. Passes over words that were not stored, and stops where
 /// records make no sense.
-fn count_events(records: &[u8]) -> u64 {
-    let words = records.as_chunks::<8>().0.iter();
-    let words: Vec<u64> = words.map(|word| u64::from_le_bytes(*word)).collect();
-    let mut records = Cursor::new(&words);
+fn count_events(words: &[u64]) -> u64 {
+    let mut records = Cursor::new(words);
     let mut events = 0;
     loop {
         match (records.take(0), records.rest()) {
@@ -538,10 +471,6 @@ fn count_events(records: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn bytes(words: &[u64]) -> Vec<u8> {
-        words.iter().flat_map(|word| word.to_le_bytes()).collect()
-    }
 
     fn first(kind: u32, number: u32) -> u64 {
         match kind {
@@ -636,13 +565,13 @@ mod tests {
             &[first(KIND_EXIT_RESULT, 8), likely_call, first(KIND_HOLE, 0)],
             &[likely_call],
         ];
-        assert_eq!(count_events(&bytes(&records.concat())), 5);
+        assert_eq!(count_events(&records.concat()), 5);
         // Of a length that nothing tells.
         let unknown = [
             likely_call,
             first(KIND_EXTENDED, EVENT_DEFINED),
             likely_call,
         ];
-        assert_eq!(count_events(&bytes(&unknown)), 1);
+        assert_eq!(count_events(&unknown), 1);
     }
 }

@@ -323,7 +323,7 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
                 next_flush = Instant::now() + SECOND;
                 let regions = shared.regions();
                 collector
-                    .hearing
+                    .subscription
                     .forget_ended(&regions, &mut lock(&shared.writer));
             }
             let heard = counter();
@@ -355,7 +355,9 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
     // What happened at the very end fires, too.
     for region in shared.regions() {
         let mut writer = lock(&shared.writer);
-        collector.hearing.round(&region, &mut writer, usize::MAX)?;
+        collector
+            .subscription
+            .round(&region, &mut writer, usize::MAX)?;
     }
     obey_triggers(shared, &mut collector)?;
     system.finish(shared, &mut collector)?;
@@ -372,7 +374,9 @@ fn leave_deserted(shared: &Shared, collector: &mut Collector) -> Result<()> {
     regions.retain(|region| region.is_deserted());
     for region in regions {
         let mut writer = lock(&shared.writer);
-        collector.hearing.round(&region, &mut writer, usize::MAX)?;
+        collector
+            .subscription
+            .round(&region, &mut writer, usize::MAX)?;
         collector.finish(&region, &mut writer)?;
         drop(writer);
         shared.make_past(&region);

@@ -1,9 +1,10 @@
 //! From the buffers that processes fill to the trace.
 
+pub mod chunk_reader;
 pub mod collect;
 pub mod cost;
 pub mod drain;
-pub mod hear;
 pub mod notes;
 pub mod snapshot;
+pub mod subscription;
 pub mod system;

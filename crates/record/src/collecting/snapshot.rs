@@ -2,7 +2,8 @@
 //!
 //! The records are copied at once; a thread writes the copy while recording goes on.
 
-use crate::collecting::collect::{Collector, bytes_of, load, thread_notes};
+use crate::collecting::chunk_reader::{Begin, ChunkReader, Copied, name_of};
+use crate::collecting::collect::{Collector, thread_notes};
 use crate::collecting::drain::{Shared, unpoisoned};
 use crate::collecting::notes::{counter, lock, snapshot as clock};
 use crate::memory::region::Region;
@@ -75,6 +76,15 @@ struct Copy {
     state: State,
 }
 
+impl Copy {
+    fn of(reader: &ChunkReader, copied: &Copied) -> Copy {
+        Copy {
+            words: reader.words(copied).to_vec(),
+            state: copied.state,
+        }
+    }
+}
+
 impl Collector {
     /// Takes what is held for the next snapshot. What cannot be written ends it, and not the session.
     pub fn snapshot(&mut self, shared: &Shared, why: &str) -> Result<()> {
@@ -145,15 +155,16 @@ impl Collector {
         regions: &[Arc<Region>],
     ) -> Result<(Vec<Copy>, Vec<Note>)> {
         // First what threads are filling, so that what they hand over meanwhile is in one of the two.
+        let mut reader = ChunkReader::new(Begin::Any);
         let mut known = HashSet::new();
         let mut growing = Vec::new();
         for region in regions {
             for chunk in 0..region.chunks() {
                 if region.chunk_state(chunk) == CHUNK_OWNED
-                    && let Some((name, copy)) = self.copy_growing(region, chunk)
+                    && let Some(copied) = reader.copy_growing(region, chunk)
                 {
-                    known.insert(name);
-                    growing.push(copy);
+                    known.insert(copied.name);
+                    growing.push(Copy::of(&reader, &copied));
                 }
             }
         }
@@ -161,9 +172,9 @@ impl Collector {
         for (at, region) in regions.iter().enumerate() {
             for chunk in 0..region.chunks() {
                 let is_full = region.chunk_state(chunk) == CHUNK_FULL;
-                let header = region.header(chunk);
-                if is_full && !known.contains(&(ThreadKey::of(&header), header.sequence)) {
-                    full.push((header.clock_begin, at, chunk, ThreadKey::of(&header)));
+                let (name, begin) = (name_of(region, chunk), region.header(chunk).clock_begin);
+                if is_full && !known.contains(&name) {
+                    full.push((begin, at, chunk, name.0));
                 }
             }
         }
@@ -173,11 +184,8 @@ impl Collector {
         let mut copies = Vec::with_capacity(full.len() + growing.len());
         let mut copied = vec![0; regions.len()];
         for (count, (_, at, chunk, _)) in full.into_iter().enumerate() {
-            let bytes = load(&mut self.buffer, &regions[at], chunk).len();
-            copies.push(Copy {
-                words: self.buffer[..bytes / 8].to_vec(),
-                state: State::Settled,
-            });
+            let one = reader.copy(&regions[at], chunk, State::Settled);
+            copies.push(Copy::of(&reader, &one));
             copied[at] += 1;
             // The oldest of those that are copied make room for what threads record meanwhile.
             if count % 16 == 15 {
@@ -199,23 +207,6 @@ impl Collector {
                 .flat_map(move |region| thread_notes(region, key))
         });
         Ok((copies, named.collect()))
-    }
-
-    fn copy_growing(&mut self, region: &Region, chunk: usize) -> Option<((ThreadKey, u64), Copy)> {
-        let name = || {
-            let header = region.header(chunk);
-            (ThreadKey::of(&header), header.sequence)
-        };
-        let before = name();
-        let used = region.copy_growing(chunk, 0, bytes_of(&mut self.buffer));
-        // A thread that has just taken it has not filled in the header; or it may be another's by now.
-        (before.0.thread != 0 && name() == before).then(|| {
-            let copy = Copy {
-                words: self.buffer[..used / 8].to_vec(),
-                state: State::Growing,
-            };
-            (before, copy)
-        })
     }
 }
 
