@@ -59,7 +59,7 @@ fn module(header: &str, module: &str, prefix: &str) -> String {
         format!("    pub const {name}: u32 = {value};\n")
     });
     format!(
-        "mod {module} {{\n{}}}\n",
+        "pub mod {module} {{\n{}}}\n",
         constants.collect::<Vec<_>>().concat()
     )
 }

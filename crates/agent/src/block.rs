@@ -7,6 +7,7 @@ use anyhow::{Result, ensure};
 use nopal_abi::{
     Capture, KIND_ENTRY, KIND_ENTRY_ARGS, KIND_EXIT, KIND_EXIT_RESULT, KIND_ONLY, KIND_ONLY_ARGS,
 };
+use nopal_plan::FrameChange;
 use std::ops::Range;
 
 /// What a thunk records, and whether it wraps the call.
@@ -509,7 +510,7 @@ impl BlockBuilder {
         for (offset, row) in rows {
             advance(&mut self.unwinding, offset.saturating_sub(location));
             location = *offset;
-            encode(row, &mut self.unwinding);
+            encode(*row, &mut self.unwinding);
         }
         end_entry(&mut self.unwinding, begin);
     }

@@ -9,33 +9,12 @@ use nopal_analysis::triggers::{Hits, Trigger};
 use nopal_trace::{Audience, ListenerId};
 
 use crate::probe::Probe;
+use crate::what::Place;
 
 /// A function of a file that a session traces, in whichever of its processes. The engine chooses the number. It means
 /// the same function until the session ends, also while the file is not loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SiteKey(pub u64);
-
-/// A place as it is written in a command.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// The function that this address of the process is in.
-    Address(u64),
-    /// The functions that begin at `start` or behind it, and before `end`, in the process.
-    Range { start: u64, end: u64 },
-    /// `MODULE+0xADDRESS`: the same as `Address`, by the address in the file.
-    InModule { module: String, address: u64 },
-    /// `MODULE+0xSTART-0xEND`: the same as `Range`, by addresses in the file.
-    RangeInModule {
-        module: String,
-        start: u64,
-        end: u64,
-    },
-    /// `GLOB[@MODULE]`, as `nopal_symbols::Selection` takes it; nothing before the `@` means all of the module.
-    /// Without a module, the functions of the executable and those library functions that it imports.
-    Names(String),
-    /// The functions that have code of this line, by DWARF. `file` is the end of a path, whole components of it.
-    Line { file: String, line: u32 },
-}
 
 /// A function that a place means.
 #[derive(Clone, Debug, PartialEq, Eq)]

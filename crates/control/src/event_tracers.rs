@@ -4,8 +4,8 @@ use anyhow::{Context, Result};
 use nopal_analysis::tracers::Tracer;
 
 use crate::engine::{Engine, Mark};
-use crate::grammar::quoted;
 use crate::state::Control;
+use crate::syntax::quoted;
 
 /// One that runs.
 pub(crate) struct Recording {

@@ -5,9 +5,10 @@ use std::fmt;
 use nopal_serve::{Access, Content, Entry, Failure};
 
 use crate::engine::Engine;
-use crate::grammar::{parse, quoted};
+use crate::grammar::parse;
 use crate::state::Control;
 use crate::stream::{Kept, Stream};
+use crate::syntax::quoted;
 use crate::table::{FILES, FOLDER, HISTOGRAMS, HISTOGRAMS_PATH, PROCESSOR, Role, Row};
 use crate::what::Part;
 

@@ -2,7 +2,7 @@
 
 use roff::{Inline, Roff, bold, italic, roman};
 
-use crate::grammar::forms;
+use crate::syntax::forms;
 use crate::table::{ARGUMENTS, COMMANDS, Description, FILES, Row};
 
 /// The page nopal-ctl(5), for man(1).

@@ -4,9 +4,8 @@ use std::fmt;
 
 use nopal_symbols::VariablePath;
 
-use crate::engine::Place;
-use crate::grammar::{places_in, quoted};
-use crate::what::word;
+use crate::syntax::{places_in, quoted};
+use crate::what::{Place, word};
 
 /// Values that a probe fetches at most.
 pub const MOST_FETCHED: usize = 12;

@@ -3,9 +3,9 @@
 use anyhow::{Result, bail, ensure};
 
 use crate::engine::Engine;
-use crate::grammar::quoted;
 use crate::probe::Probe;
 use crate::state::Control;
+use crate::syntax::quoted;
 
 /// A probe of the session.
 pub(crate) struct ActiveProbe {

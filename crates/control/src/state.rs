@@ -5,14 +5,15 @@ use std::collections::HashSet;
 use anyhow::{Context, Result, bail, ensure};
 use nopal_abi::Capture;
 
-use crate::engine::{Engine, FoundSite, Mark, Mode, Place, Refused, SiteKey};
-use crate::grammar::{Command, quoted};
+use crate::engine::{Engine, FoundSite, Mark, Mode, Refused, SiteKey};
+use crate::grammar::Command;
 use crate::probes::ActiveProbe;
 use crate::sites::{Site, Sites};
+use crate::syntax::quoted;
 use crate::tracers::{Tracers, is_of_tracer};
 use crate::tracing::Tracing;
 use crate::triggers::ActiveTrigger;
-use crate::what::{Part, What, word};
+use crate::what::{Part, Place, What, word};
 
 /// The state of a session: its traces, and whether they record. Changes go through [`Control::command`] and
 /// [`Control::write`].

@@ -9,11 +9,12 @@ use nopal_analysis::names::Names;
 use nopal_analysis::tracers::{Case, Finding, Live, Need, Report, Section, Tracer};
 use nopal_trace::{ListenerId, ThreadKey, Trace};
 
-use crate::engine::{Engine, Place};
+use crate::engine::Engine;
 use crate::event_tracers::{self, Recording};
-use crate::grammar::{self, Command, quoted};
+use crate::grammar::{self, Command};
 use crate::state::Control;
-use crate::what::{What, word};
+use crate::syntax::quoted;
+use crate::what::{Place, What, word};
 
 #[derive(Default)]
 pub(crate) struct Tracers {

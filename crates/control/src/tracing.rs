@@ -7,13 +7,14 @@ use anyhow::{Context, Result, bail, ensure};
 use nopal_analysis::dump::{Excerpt, Look};
 use nopal_serve::Failure;
 
-use crate::engine::{Engine, FoundSite, Place, SiteKey};
+use crate::engine::{Engine, FoundSite, SiteKey};
 use crate::files::{File, Shown, failure, invalid};
-use crate::grammar::{Command, numbers_in, places_in, quoted};
+use crate::grammar::Command;
 use crate::state::{Control, find, found_or_waiting};
 use crate::stream::{Format, Kept, Show, Stream};
+use crate::syntax::{numbers_in, places_in, quoted};
 use crate::table::{FILES, FOLDER, Role, SECTIONS};
-use crate::what::{Part, What, word};
+use crate::what::{Part, Place, What, word};
 
 /// What the tracing directory knows beside the traces.
 pub(crate) struct Tracing {

@@ -6,9 +6,10 @@ use nopal_analysis::triggers::{Action, Event, Trigger};
 use nopal_analysis::values::Needs;
 
 use crate::engine::Engine;
-use crate::engine::Place::Names;
-use crate::grammar::{Command, parse, quoted};
+use crate::grammar::{Command, parse};
 use crate::state::{Control, found_or_waiting, marker_exists, refusals};
+use crate::syntax::quoted;
+use crate::what::Place::Names;
 use crate::what::{What, word};
 
 /// A trigger of the session.

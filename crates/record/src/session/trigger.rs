@@ -14,7 +14,7 @@ impl Session {
         place: String,
         trigger: Trigger<Vec<SiteKey>>,
     ) -> Result<()> {
-        let numbers = |sites: Vec<SiteKey>| {
+        let numbers = |sites: Vec<SiteKey>| -> Vec<u32> {
             let numbers = sites.into_iter().filter_map(|site| self.number(site));
             numbers.collect()
         };

@@ -1,0 +1,217 @@
+//! A line of the control language in its parts, as the parser of `runtime/core/control.c` finds them.
+
+use std::ffi::{CStr, c_char};
+
+use crate::what::{Part, Place};
+
+// `enum nopal_command`, `enum nopal_probe_part` and `enum nopal_when_part`, each as a module.
+include!(concat!(env!("OUT_DIR"), "/grammar.rs"));
+
+/// A command, or an action, with its arguments.
+pub struct Line<'a> {
+    text: &'a str,
+    /// Of the module [`command`].
+    pub command: u32,
+    /// The optional parts that are there.
+    present: u32,
+    arguments: [Span; ARGUMENTS],
+}
+
+/// The parts of a line. An error quotes it and says what was expected.
+pub fn line(text: &str) -> Result<Line<'_>, String> {
+    let length = u32::try_from(text.len()).map_err(|_| "a line of 4 GiB".to_string())?;
+    let mut parsed = Parsed::default();
+    // SAFETY: the line has this many bytes, which the function only reads, and it fills in the structure.
+    let fits = unsafe { nopal_control_parse(text.as_ptr().cast(), length, &mut parsed) };
+    parsed.line(text, fits)
+}
+
+impl<'a> Line<'a> {
+    pub fn has(&self, part: u32) -> bool {
+        self.present & part != 0
+    }
+
+    /// As it is written, but for the quotes of one word; empty where its part is not there.
+    pub fn argument(&self, number: usize) -> &'a str {
+        slice(self.text, self.arguments[number])
+    }
+
+    /// What a trigger does, which is an argument.
+    pub fn action(&self, number: usize) -> Result<Line<'a>, String> {
+        let (text, span) = (self.text, self.arguments[number]);
+        let mut parsed = Parsed::default();
+        // SAFETY: `span` lies in the line, which the function only reads, and it fills in the structure.
+        let fits = unsafe { nopal_action_parse(text.as_ptr().cast(), span, &mut parsed) };
+        parsed.line(text, fits)
+    }
+
+    /// An error in what it says.
+    pub fn failed(&self, error: String) -> String {
+        format!("{}: {error}", quoted(self.text.trim()))
+    }
+}
+
+/// The forms of all commands, in the order in which people are told of them.
+pub fn forms() -> impl Iterator<Item = &'static str> {
+    // SAFETY: the function takes any number, and gives a text that lasts for ever or null.
+    let form = |row| unsafe {
+        let form = nopal_control_form(row);
+        (!form.is_null()).then(|| CStr::from_ptr(form).to_str().unwrap_or_default())
+    };
+    (0..).map_while(form)
+}
+
+/// The places in the words of `text`: an argument, or what is written to `set_ftrace_filter`.
+pub fn places_in(text: &str) -> Vec<Part> {
+    let mut rest = Span::of(text);
+    let mut places = Vec::new();
+    let mut found = RawPlace::default();
+    // SAFETY: `rest` lies in the text; the functions only read that, and fill in the structure.
+    while unsafe { nopal_place_next(text.as_ptr().cast(), &mut rest, &mut found) } {
+        let named = || slice(text, found.text).to_owned();
+        let (first, last) = (found.first, found.last);
+        // In the order of `enum nopal_place_kind`.
+        let place = match found.kind {
+            0 => Place::Address(first),
+            1 => Place::Range {
+                start: first,
+                end: last,
+            },
+            2 => Place::InModule {
+                module: named(),
+                address: first,
+            },
+            3 => Place::RangeInModule {
+                module: named(),
+                start: first,
+                end: last,
+            },
+            4 => Place::Line {
+                file: named(),
+                line: u32::try_from(first).unwrap_or(0),
+            },
+            _ => Place::Names(named()),
+        };
+        places.push(Part {
+            place,
+            excluded: found.excluded,
+        });
+    }
+    places
+}
+
+/// The numbers that `text` begins with.
+pub fn numbers_in(text: &str) -> Vec<u32> {
+    let mut rest = Span::of(text);
+    let mut numbers = Vec::new();
+    let mut number = 0;
+    // SAFETY: as in `places_in`.
+    while unsafe { nopal_number_next(text.as_ptr().cast(), &mut rest, &mut number) } {
+        numbers.push(number);
+    }
+    numbers
+}
+
+/// In quotes, with nothing in it that a terminal would obey.
+pub fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for char in text.chars() {
+        match char {
+            '"' | '\\' => quoted.push(char),
+            _ => quoted.extend(char.escape_debug()),
+        }
+    }
+    quoted + "\""
+}
+
+fn slice(line: &str, span: Span) -> &str {
+    line.get(span.begin as usize..span.end as usize)
+        .unwrap_or_default()
+}
+
+/// `struct nopal_span`
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Span {
+    begin: u32,
+    end: u32,
+}
+
+const ARGUMENTS: usize = 4;
+const EXPECTED: usize = 256;
+
+/// `struct nopal_control`
+#[repr(C)]
+struct Parsed {
+    command: u32,
+    present: u32,
+    arguments: [Span; ARGUMENTS],
+    bad: Span,
+    expected: [u8; EXPECTED],
+}
+
+impl Span {
+    fn of(text: &str) -> Span {
+        Span {
+            begin: 0,
+            end: u32::try_from(text.len()).unwrap_or(0),
+        }
+    }
+}
+
+impl Parsed {
+    fn line(self, text: &str, fits: bool) -> Result<Line<'_>, String> {
+        if fits {
+            return Ok(Line {
+                text,
+                command: self.command,
+                present: self.present,
+                arguments: self.arguments,
+            });
+        }
+        let expected = CStr::from_bytes_until_nul(&self.expected).unwrap_or_default();
+        let expected = expected.to_string_lossy();
+        let found = match slice(text, self.bad) {
+            "" => "its end".to_string(),
+            word => quoted(word),
+        };
+        Err(format!(
+            "{}: expected {expected}, found {found}",
+            quoted(text.trim())
+        ))
+    }
+}
+
+impl Default for Parsed {
+    fn default() -> Parsed {
+        Parsed {
+            command: 0,
+            present: 0,
+            arguments: [Span::default(); ARGUMENTS],
+            bad: Span::default(),
+            expected: [0; EXPECTED],
+        }
+    }
+}
+
+/// `struct nopal_place`
+#[repr(C)]
+#[derive(Default)]
+struct RawPlace {
+    kind: u32,
+    excluded: bool,
+    text: Span,
+    first: u64,
+    last: u64,
+}
+
+// control.h asserts the same.
+const _: () = assert!(size_of::<Parsed>() == 304 && size_of::<RawPlace>() == 32);
+
+unsafe extern "C" {
+    fn nopal_control_parse(line: *const c_char, length: u32, parsed: *mut Parsed) -> bool;
+    fn nopal_action_parse(line: *const c_char, action: Span, parsed: *mut Parsed) -> bool;
+    fn nopal_control_form(row: u32) -> *const c_char;
+    fn nopal_place_next(line: *const c_char, rest: *mut Span, place: *mut RawPlace) -> bool;
+    fn nopal_number_next(line: *const c_char, rest: *mut Span, number: *mut u32) -> bool;
+}
