@@ -98,7 +98,20 @@ struct nopal_patience {
 /* Waits for a while for the tool to change `*word` from `value`. False: the tool is gone or a bound is reached. */
 bool nopal_wait_step(struct nopal_process *process, struct nopal_patience *patience, uint32_t *word, uint32_t value);
 
+/* ---- hook.c ---- */
+
+/* From here on the clock is not read in this thread, and nothing is recorded. */
+void nopal_mute_thread(struct nopal_context *context);
+
+/* From here on no thread of this process makes a system call for us: a filter may kill for it. `mute`: this thread is
+ * muted, too. */
+void nopal_fall_quiet(bool mute);
+
 /* ---- unwind.c ---- */
+
+/* The block that an address lies in, and the module that unwinds; 0: none. */
+const struct nopal_block *nopal_block_of(uint64_t address);
+const struct nopal_unwinder *nopal_unwinder_of(uint64_t address);
 
 /* Whether `address` lies in code that nopal has made: then a return address that equals it is a thunk's. */
 int nopal_is_generated(uint64_t address);

@@ -34,10 +34,8 @@
 #define NOPAL_UNWINDER_BYTES 48
 #define NOPAL_PROCESS_UNWINDERS 24648
 #define NOPAL_UNWINDER_SHIFT 56     /* the landing pad gets an unwinder's number above the bits of an address */
-#define NOPAL_RED_ZONE 128          /* what a leaf function may keep below its stack pointer */
 #define NOPAL_ATTEMPTS_SHIFT 4
 #define NOPAL_ATTEMPT_SHIFT 32      /* above a record's word: how often its thread has begun again */
-#define NOPAL_EXIT_WORD 7           /* from the address that a wrapped function returns to: the record word of its exit */
 
 #ifndef __ASSEMBLER__
 
@@ -123,7 +121,7 @@ struct nopal_process {
 	uint32_t quiet;                     /* make no system call: seccomp may be on. Set by the tool or by the hook, never cleared */
 	uint32_t process;                   /* its id when the tool came; a forked child finds another one */
 	uint32_t depth_limit;               /* 0: none */
-	uint32_t tracer;                    /* process to name by PR_SET_PTRACER in forked children; 0: needless */
+	uint32_t tracer;                    /* process that forked children allow to trace them; 0: needless */
 	uint32_t block_count;               /* published with release after the block is filled in */
 	uint32_t unwinder_count;            /* the same */
 	struct nopal_block blocks[NOPAL_BLOCKS];

@@ -2,7 +2,7 @@
  *
  * Questions to the tool, and the hooks that ask them or that silence the runtime.
  */
-#include "stubs.h"
+#include "hooks.h"
 #include "world.h"
 
 #define PR_SET_NAME 15

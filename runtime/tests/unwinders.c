@@ -2,7 +2,7 @@
  *
  * What unwinders are told.
  */
-#include "stubs.h"
+#include "hooks.h"
 #include "world.h"
 
 const char nopal_landing[1];

@@ -9,6 +9,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const SOURCES: [&str; 3] = ["core", "port/sim", "tests"];
 const NOT_HOSTED: &str = "memory.c";
 
+/// The hooks of a Linux process, which ask nothing of their host but by `port.h`.
+const HOOKS: [&str; 2] = ["port/linux/hooks.c", "port/linux/unwinders.c"];
+
 /// Beside `tests/explore`, what its program needs.
 const EXPLORED: [&str; 3] = ["core/poke.c", "port/sim/explore.c", "port/sim/sim_text.c"];
 
@@ -39,8 +42,15 @@ fn compile(output: &Path, flags: &[&str], sources: &[PathBuf]) {
         .args(["-Wall", "-Wextra", "-Werror", "-DNOPAL_RACE_POINTS"])
         .args(flags)
         .args(
-            ["core", "port", "port/sim", "arch/x86_64", "../include"]
-                .map(|part| format!("-I{}", runtime().join(part).display())),
+            [
+                "core",
+                "port",
+                "port/sim",
+                "port/linux",
+                "arch/x86_64",
+                "../include",
+            ]
+            .map(|part| format!("-I{}", runtime().join(part).display())),
         )
         .args(sources)
         .arg("-o")
@@ -91,7 +101,8 @@ fn run_all(program: &Path, at_least: usize) {
 fn core_does_what_it_promises() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("core");
-    let sources: Vec<PathBuf> = SOURCES.into_iter().flat_map(sources_in).collect();
+    let mut sources: Vec<PathBuf> = SOURCES.into_iter().flat_map(sources_in).collect();
+    sources.extend(HOOKS.map(|file| runtime().join(file)));
     let flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
     compile(&program, &flags, &sources);
     run_all(&program, 40);

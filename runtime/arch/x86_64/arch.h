@@ -44,6 +44,17 @@ static inline void arch_pause(void)
 	__asm__ volatile("pause" ::: "memory");
 }
 
+/* Whether a wrapped function returns to `code`, in generated code: lea -8(%rsp), %rsp stands there, and nowhere else in a
+ * thunk. */
+static inline bool arch_is_wrapped_return(const uint8_t *code)
+{
+	static const uint8_t after_call[] = { 0x48, 0x8d, 0x64, 0x24, 0xf8 };
+	for (unsigned i = 0; i < sizeof after_call; i++)
+		if (code[i] != after_call[i])
+			return false;
+	return true;
+}
+
 /* ---- What is put into text ---- */
 
 #define ARCH_JUMP_BYTES 5

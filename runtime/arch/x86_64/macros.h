@@ -4,6 +4,9 @@
  */
 #include "process.h"
 
+#define NOPAL_RED_ZONE 128      /* what a leaf function may keep below its stack pointer */
+#define NOPAL_EXIT_WORD 7       /* from the address that a wrapped function returns to: the record word of its exit */
+
 	.macro push_register register
 	push \register
 	.cfi_adjust_cfa_offset 8

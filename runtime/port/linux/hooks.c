@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
+ *
+ * What happens before certain functions of libc's and the loader's run, or in their place. The stubs in arch/ call these
+ * with the call's arguments.
+ */
+#include "hooks.h"
+
+#include <asm/signal.h>
+#include <asm/unistd.h>
+#include <linux/prctl.h>
+#include <linux/seccomp.h>
+
+/* _dl_debug_state: the loader has mapped or unmapped libraries, and none of their code has run yet. */
+void nopal_before_libraries(struct nopal_arguments *arguments)
+{
+	(void)arguments;
+	nopal_ask(nopal_process, NOPAL_ASK_LIBRARIES, 0, NOPAL_NO_DESCRIPTOR);
+}
+
+void nopal_before_exec(struct nopal_arguments *arguments)
+{
+	nopal_ask(nopal_process, NOPAL_ASK_EXEC, arguments->integer[0], NOPAL_NO_DESCRIPTOR);
+}
+
+/* execveat: a path relative to a descriptor, or an empty one. */
+void nopal_before_exec_at(struct nopal_arguments *arguments)
+{
+	nopal_ask(nopal_process, NOPAL_ASK_EXEC, arguments->integer[1], (int32_t)arguments->integer[0]);
+}
+
+/* fexecve */
+void nopal_before_exec_descriptor(struct nopal_arguments *arguments)
+{
+	nopal_ask(nopal_process, NOPAL_ASK_EXEC, 0, (int32_t)arguments->integer[0]);
+}
+
+/* mlockall. The kernel compares the size of the whole address space with what the user may lock: nopal's memory can
+ * make it fail that would succeed without. It also fails for other reasons, and the tool, which knows the limit and the
+ * sizes, tells them apart; then errno stays as the call has left it. */
+int nopal_lock_all(uint64_t flags, uint64_t unused, nopal_lock_all_function *original)
+{
+	(void)unused;
+	int answer = original((int)flags);
+	if (answer && !nopal_process->quiet &&
+	    nopal_ask(nopal_process, NOPAL_ASK_LOCK, (uint32_t)flags, NOPAL_NO_DESCRIPTOR))
+		return 0;
+	return answer;
+}
+
+/* A call that must fail, as libseccomp makes some to find out what the kernel can do, confines nobody: a filter at
+ * address 0, or strict mode with arguments. */
+void nopal_before_prctl(struct nopal_arguments *arguments)
+{
+	if ((uint32_t)arguments->integer[0] == PR_SET_SECCOMP) {
+		uint64_t mode = arguments->integer[1];
+		if (mode == SECCOMP_MODE_STRICT || (mode == SECCOMP_MODE_FILTER && arguments->integer[2]))
+			nopal_fall_quiet(mode == SECCOMP_MODE_STRICT);
+	}
+	/* The counter faults, in this thread and those it makes. */
+	if ((uint32_t)arguments->integer[0] == PR_SET_TSC && arguments->integer[1] == PR_TSC_SIGSEGV) {
+		struct nopal_context *context = nopal_context_get(nopal_process);
+		if (context)
+			nopal_mute_thread(context);
+	}
+}
+
+void nopal_before_seccomp(struct nopal_arguments *arguments)
+{
+	uint32_t operation = (uint32_t)arguments->integer[0];
+	uint64_t flags = arguments->integer[1], filter = arguments->integer[2];
+	if (operation == SECCOMP_SET_MODE_STRICT ? !flags && !filter : operation == SECCOMP_SET_MODE_FILTER && filter)
+		nopal_fall_quiet(operation == SECCOMP_SET_MODE_STRICT);
+}
+
+/* sigaction. What the program sees and sets is its own: the tool takes breakpoints and their handler out before. */
+void nopal_before_signal_action(struct nopal_arguments *arguments)
+{
+	if ((uint32_t)arguments->integer[0] == SIGTRAP && nopal_process->traps.ours[0])
+		nopal_ask(nopal_process, NOPAL_ASK_TRAPS, 0, NOPAL_NO_DESCRIPTOR);
+}
+
+void nopal_before_system_call(struct nopal_arguments *arguments)
+{
+	struct nopal_arguments rest;
+	for (int i = 0; i < 5; i++)
+		rest.integer[i] = arguments->integer[i + 1];
+	rest.integer[5] = 0;
+	switch (arguments->integer[0]) {
+	case __NR_rt_sigaction:
+		nopal_before_signal_action(&rest);
+		break;
+	case __NR_prctl:
+		nopal_before_prctl(&rest);
+		break;
+	case __NR_seccomp:
+		nopal_before_seccomp(&rest);
+		break;
+	case __NR_execve:
+		nopal_before_exec(&rest);
+		break;
+	case __NR_execveat:
+		nopal_before_exec_at(&rest);
+		break;
+	}
+}
