@@ -100,7 +100,7 @@ static struct nopal_context *volatile *find(struct nopal_process *process, uint6
  * forked meanwhile finds the lock open, as it lies with the contexts, and the table full. */
 static void make_room(struct nopal_process *process)
 {
-	uint16_t open = 0, *lock = &nobody(process)->waiting;
+	uint8_t open = 0, *lock = &nobody(process)->waiting;
 	if (__atomic_load_n(&process->threads_noted, __ATOMIC_RELAXED) < NOPAL_THREADS_NOTED ||
 	    !__atomic_compare_exchange_n(lock, &open, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
 		return;
