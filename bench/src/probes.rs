@@ -1,16 +1,17 @@
-//! Probes at an instruction (seed 002): what leads to one and back by a jump and by a breakpoint, what recording one
-//! costs, and how many bytes it takes.
+//! Probes at an instruction (the figures of kprobes with jump optimisation): what leads to one and back by a jump and by
+//! a breakpoint, what recording one costs, and how many bytes it takes.
 
+use crate::papers::rounds;
 use crate::run::{Places, Printed, run};
 use crate::samples::{Samples, in_turn};
-use crate::seeds::rounds;
 use crate::table::{Bound, Row};
 use anyhow::{Context, Result, ensure};
 use memmap2::{Mmap, MmapMut};
 use nopal_agent::{
     BlockBuilder, Breakpoint, IMAGE_PROBE_ACTION, IMAGE_TRAP, IMAGE_TRAP_RETURN, Immediates, Probe,
-    Row as UnwindRow, Thunk, Traps, Values,
+    Thunk, Traps, Values,
 };
+use nopal_plan::FrameChange;
 use std::hint::black_box;
 use std::mem::offset_of;
 use std::path::Path;
@@ -155,7 +156,7 @@ fn detour(block: &mut BlockBuilder, function: u64) -> Result<Thunk> {
     };
     let at_entry = [(
         0,
-        UnwindRow::Cfa {
+        FrameChange::Cfa {
             register: STACK_POINTER,
             offset: 8,
         },
@@ -257,7 +258,7 @@ fn recorded(places: &Places, program: &Path) -> Result<Vec<Row>> {
             "cycles",
             in_probe,
         )
-        .note("theirs (000): 4,178"),
+        .note("theirs, of kernel markers: 4,178"),
     ])
 }
 
