@@ -129,8 +129,8 @@ fn jumps(code: &[u8]) -> impl Iterator<Item = usize> {
 fn first_bytes(word: u64) -> u64 {
     const ONES: u64 = u64::MAX / 0xff;
     let zeroes = |word: u64| word.wrapping_sub(ONES) & !word & ONES << 7;
-    let calls = (word ^ ONES * 0xe8) & !ONES;
-    zeroes(calls) | zeroes(word ^ ONES * 0x0f)
+    let calls = (word ^ (ONES * 0xe8)) & !ONES;
+    zeroes(calls) | zeroes(word ^ (ONES * 0x0f))
 }
 
 /// Answers for most addresses that they are not in a set.
