@@ -63,7 +63,11 @@ fn a_trace_that_is_cut_while_it_is_read_ends_with_a_word() {
         assert!(copied.unwrap().success());
         let mut command = Command::new(nopal());
         command.args(reader).arg(&copy);
-        let mut running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut running = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         let mut stdout = running.stdout.take().unwrap();
         stdout.read_exact(&mut [0; 1024]).unwrap();
         let stream = fs::File::options().write(true).open(copy.join("stream-0"));
@@ -73,7 +77,10 @@ fn a_trace_that_is_cut_while_it_is_read_ends_with_a_word() {
         let ended = running.wait_with_output().unwrap();
         let said = String::from_utf8_lossy(&ended.stderr).into_owned();
         assert_eq!(ended.status.code(), Some(3), "{reader:?}: {said}");
-        assert!(said.contains("became shorter while it was read"), "{reader:?}: {said}");
+        assert!(
+            said.contains("became shorter while it was read"),
+            "{reader:?}: {said}"
+        );
         fs::remove_dir_all(&copy).unwrap();
     }
 }
@@ -140,7 +147,9 @@ fn harm(file: &Path, another: &Path, harm: Harm, random: &mut fastrand::Rng) {
 #[test]
 fn readers_tell_of_any_damage() {
     const MOST_MEMORY: u64 = 512 << 20;
-    let seed = std::env::var("NOPAL_SEED").ok().and_then(|text| text.parse().ok());
+    let seed = std::env::var("NOPAL_SEED")
+        .ok()
+        .and_then(|text| text.parse().ok());
     let seed = seed.unwrap_or_else(|| fastrand::u64(..));
     println!("NOPAL_SEED={seed}");
     let mut random = fastrand::Rng::with_seed(seed);

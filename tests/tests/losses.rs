@@ -28,11 +28,15 @@ impl Recorded {
         let mut start = case
             .arguments(arguments)
             .traced_start(&scratch.path().join("trace"));
-        start.words.splice(0..0, ["taskset", "-c", "0"].map(Into::into));
+        start
+            .words
+            .splice(0..0, ["taskset", "-c", "0"].map(Into::into));
         let ended = start.run("");
         assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
         let (rest, calls) = announced_calls(&ended.stdout);
-        let elapsed = rest.strip_prefix("elapsed ").and_then(|text| text.trim().parse().ok());
+        let elapsed = rest
+            .strip_prefix("elapsed ")
+            .and_then(|text| text.trim().parse().ok());
         Recorded {
             scratch,
             calls,
@@ -69,7 +73,8 @@ impl Recorded {
     /// No function has been for longer in the trace than its program ran, nor in itself than in all.
     fn assert_times_are_possible(&self, rows: &[Value]) {
         let most = self.elapsed + self.elapsed * CLOCKS / 1000;
-        let number = |row: &Value, name: &str| row[name].as_u64().unwrap_or_else(|| panic!("{row}"));
+        let number =
+            |row: &Value, name: &str| row[name].as_u64().unwrap_or_else(|| panic!("{row}"));
         let mut own = 0;
         for row in rows {
             let [total, alone] = ["total_ns", "self_ns"].map(|name| number(row, name));
@@ -139,11 +144,17 @@ fn every_reader_begins_with_what_was_lost() {
     for words in FOREIGN {
         let ended = recorded.read(words);
         let first = ended.stderr.lines().next().unwrap_or_default();
-        assert!(begins(first, &format!("nopal: {BEGIN}")), "{words:?}: {first}");
+        assert!(
+            begins(first, &format!("nopal: {BEGIN}")),
+            "{words:?}: {first}"
+        );
     }
     for words in PICTURES {
         let picture = recorded.picture(words);
-        assert!(picture.contains(BEGIN) && picture.contains(told), "{words:?}");
+        assert!(
+            picture.contains(BEGIN) && picture.contains(told),
+            "{words:?}"
+        );
     }
     for (words, losses) in [
         (&["report", "--json"][..], "/0/losses/events"),
@@ -179,7 +190,10 @@ fn after_losses_nothing_is_more_than_it_was() {
             assert!(found <= calls, "{function}: {found} calls of {calls}");
             missing += calls - found;
         }
-        assert!(0 < missing && missing <= lost, "{missing} calls are missing, {lost} events lost");
+        assert!(
+            0 < missing && missing <= lost,
+            "{missing} calls are missing, {lost} events lost"
+        );
     }
     assert_calls_are_nested(&recorded.json(&["dump", "--as", "chrome"]));
 }
@@ -214,7 +228,13 @@ fn a_flight_recorder_knows_the_least_that_calls_took() {
     let text = recorded.read(&["report"]).stdout;
     let main = text.lines().find(|line| line.contains(" main "));
     assert!(main.is_some_and(|row| row.starts_with('≥')), "{text}");
-    assert!(text.lines().next().unwrap().starts_with(&format!("# {BEGIN}")), "{text}");
+    assert!(
+        text.lines()
+            .next()
+            .unwrap()
+            .starts_with(&format!("# {BEGIN}")),
+        "{text}"
+    );
     assert!(text.contains("≥ it may be more"), "{text}");
     let report = recorded.json(&["report", "--json"]);
     let rows = report.as_array().unwrap();
@@ -242,25 +262,47 @@ fn without_durations_there_are_counts() {
         let has_time = |line: &&str| line.split_whitespace().any(is_unit);
         let timed = text.lines().skip(1).find(has_time);
         // How long a thread was there is known.
-        assert!(timed.is_none() || words.contains(&"--threads"), "{words:?}: {timed:?}");
+        assert!(
+            timed.is_none() || words.contains(&"--threads"),
+            "{words:?}: {timed:?}"
+        );
     }
     let report = recorded.json(&["report", "--json"]);
     let rows = report.as_array().unwrap();
-    let calls: Vec<u64> = rows.iter().map(|row| row["calls"].as_u64().unwrap()).collect();
+    let calls: Vec<u64> = rows
+        .iter()
+        .map(|row| row["calls"].as_u64().unwrap())
+        .collect();
     assert!(calls.is_sorted_by(|one, next| one >= next), "{calls:?}");
     for (function, expected) in &recorded.calls {
-        let row = rows.iter().find(|row| row["function"] == **function).unwrap();
+        let row = rows
+            .iter()
+            .find(|row| row["function"] == **function)
+            .unwrap();
         assert_eq!(row["calls"], *expected, "{row}");
-        assert_eq!((&row["total_ns"], &row["entries_only"]), (&0.into(), &true.into()), "{row}");
+        assert_eq!(
+            (&row["total_ns"], &row["entries_only"]),
+            (&0.into(), &true.into()),
+            "{row}"
+        );
     }
     let folded = recorded.read(&["dump", "--as", "folded"]);
     assert_eq!(folded.stdout, "");
-    assert!(folded.stderr.contains("no times") && folded.stderr.contains("--calls"), "{folded:?}");
+    assert!(
+        folded.stderr.contains("no times") && folded.stderr.contains("--calls"),
+        "{folded:?}"
+    );
     let flame = recorded.picture(&["flame"]);
     assert!(flame.contains("calls") && flame.contains("climb"));
     for words in [&["hist"][..], &["hist", "leaf"], &["plot", "table"]] {
         let ended = recorded.try_read(words);
         assert_eq!(ended.end, End::Code(1), "{words:?}: {}", ended.stdout);
-        assert!(ended.stderr.contains("no such call was recorded to its end"), "{}", ended.stderr);
+        assert!(
+            ended
+                .stderr
+                .contains("no such call was recorded to its end"),
+            "{}",
+            ended.stderr
+        );
     }
 }

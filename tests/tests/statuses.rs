@@ -5,7 +5,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use nopal_tests::process::nopals_mappings;
-use nopal_tests::{Case, End, Ended, Program, Start, c, compile, name_without_blanks, nopal, scratch, shell_word};
+use nopal_tests::{
+    Case, End, Ended, Program, Start, c, compile, name_without_blanks, nopal, scratch, shell_word,
+};
 
 fn nopal_with(folder: &Path, words: &[&str]) -> Ended {
     let mut start = Start::new([nopal()]);
@@ -152,7 +154,9 @@ fn process_of(program: &Path, tool: i32) -> i32 {
         std::fs::read_to_string(list).unwrap_or_default()
     });
     let children = children.collect::<Vec<_>>().concat();
-    let mut children = children.split_whitespace().map(|text| text.parse().unwrap());
+    let mut children = children
+        .split_whitespace()
+        .map(|text| text.parse().unwrap());
     let runs = |process: &i32| {
         std::fs::read_link(format!("/proc/{process}/exe")).is_ok_and(|path| path == program)
     };
@@ -162,7 +166,11 @@ fn process_of(program: &Path, tool: i32) -> i32 {
 fn mapped_kib(process: i32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmSize:"));
-    line.unwrap().trim().trim_end_matches(" kB").parse().unwrap()
+    line.unwrap()
+        .trim()
+        .trim_end_matches(" kB")
+        .parse()
+        .unwrap()
 }
 
 /// A disk that is full from the beginning, or soon: the program runs on.
@@ -192,7 +200,10 @@ fn the_disk_is_full() {
         assert!(ended.stderr.contains("nopal: "), "it is told");
         if ended.stderr.contains("ran untraced") {
             let without = mapped_kib(untraced.id());
-            assert!(mapped < without + 1024, "{mapped} KiB are mapped, and {without} untraced");
+            assert!(
+                mapped < without + 1024,
+                "{mapped} KiB are mapped, and {without} untraced"
+            );
             assert_eq!(nopals, [""; 0]);
             ran_untraced += 1;
         }

@@ -93,7 +93,9 @@ impl Sum {
     fn followed(self) -> Sum {
         let bytes = (self.0 as u32).to_le_bytes();
         let parts = bytes.iter().zip(&FOLLOWED);
-        Sum(parts.fold(0, |sum, (byte, part)| sum ^ u64::from(part[usize::from(*byte)])))
+        Sum(parts.fold(0, |sum, (byte, part)| {
+            sum ^ u64::from(part[usize::from(*byte)])
+        }))
     }
 
     fn with(self, other: Sum) -> Sum {

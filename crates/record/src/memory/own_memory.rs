@@ -154,5 +154,9 @@ fn affordable(process: i32, settings: &Settings) -> (u64, u64, u32) {
         true => settings.buffer,
         false => settings.room,
     };
-    (settings.buffer.min(most), room.min(most), settings.when_full)
+    (
+        settings.buffer.min(most),
+        room.min(most),
+        settings.when_full,
+    )
 }
