@@ -1,10 +1,11 @@
 //! Measures what nopal promises about speed, side by side with doing nothing and with its peers, and puts each figure
-//! beside its bound: `nopal-bench [pairs|sqlite|net|start|readers|threads|locks|markers|probes|seeds|attach|crowds|control|hackbench|code]…`,
+//! beside its bound: `nopal-bench [pairs|sqlite|net|start|readers|collect|threads|locks|markers|probes|seeds|attach|crowds|control|hackbench|code]…`,
 //! all of these by default. `nopal-bench peers [TRACER]…` is nopal beside all other tracers that the machine has, or
 //! those named.
 
 mod attach;
 mod code;
+mod collect;
 mod control;
 mod crowds;
 mod hackbench;
@@ -58,6 +59,7 @@ fn main() -> Result<()> {
         let binaries = binaries()?;
         readers::measure(&places, &binaries.plain, binaries.mcount.as_deref())
     })?;
+    group("collect", &|| collect::measure(&places))?;
     group("threads", &|| threads::measure(&places, &programs))?;
     group("locks", &|| locks::measure(&places, &programs))?;
     group("markers", &|| markers::measure(&places, &programs))?;

@@ -1,7 +1,7 @@
 //! CRC32C, by which damage is found.
 
 /// What a sum begins with, and what is done to it in the end.
-const BEGIN: u32 = !0;
+const BEGIN: u64 = 0xffff_ffff;
 
 /// Of the reversed polynomial, a byte at a time.
 const TABLE: [u32; 256] = {
@@ -20,9 +20,41 @@ const TABLE: [u32; 256] = {
     table
 };
 
-/// A sum that may go on.
+/// Words of which one of several sums at once is.
+const STREAM: usize = 256;
+
+/// What `STREAM` words of 0 make of a sum, by each of its bytes: of two sums, they make what they make of both.
+const FOLLOWED: [[u32; 256]; 4] = {
+    let mut bits = [0; 32];
+    let mut bit = 0;
+    while bit < bits.len() {
+        let mut sum = 1 << bit;
+        let mut left = STREAM * 8;
+        while left > 0 {
+            sum = sum >> 8 ^ TABLE[(sum & 0xff) as usize];
+            left -= 1;
+        }
+        bits[bit] = sum;
+        bit += 1;
+    }
+    let mut parts = [[0; 256]; 4];
+    let mut at = 0;
+    while at < 4 * 256 {
+        let mut bit = 0;
+        while bit < 8 {
+            if at >> bit & 1 == 1 {
+                parts[at / 256][at % 256] ^= bits[at / 256 * 8 + bit];
+            }
+            bit += 1;
+        }
+        at += 1;
+    }
+    parts
+};
+
+/// A sum that may go on: the lower half. The upper one is 0, as the instruction leaves it, so that none need make it so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sum(u32);
+pub struct Sum(u64);
 
 impl Sum {
     pub const fn new() -> Sum {
@@ -30,39 +62,54 @@ impl Sum {
     }
 
     pub fn value(self) -> u32 {
-        !self.0
-    }
-
-    /// With the bytes of one more word. `INSTRUCTION`: [`has_instruction`] was asked.
-    #[inline(always)]
-    pub fn word<const INSTRUCTION: bool>(self, word: u64) -> Sum {
-        #[cfg(target_arch = "x86_64")]
-        if INSTRUCTION {
-            let mut sum = u64::from(self.0);
-            // SAFETY: it changes a register, and the processor has it.
-            unsafe {
-                std::arch::asm!("crc32 {sum}, {word}", sum = inout(reg) sum, word = in(reg) word,
-                    options(pure, nomem, nostack, preserves_flags));
-            }
-            return Sum(sum as u32);
-        }
-        self.table(&word.to_le_bytes())
+        !(self.0 as u32)
     }
 
     pub fn words(self, words: &[u64]) -> Sum {
-        if has_instruction() {
-            let with = |sum: Sum, word: &u64| sum.word::<true>(*word);
-            words.iter().fold(self, with)
-        } else {
-            let with = |sum: Sum, word: &u64| sum.word::<false>(*word);
-            words.iter().fold(self, with)
+        match has_instruction() {
+            true => self.streams(words),
+            false => self.all::<Table>(words),
         }
+    }
+
+    /// The instruction takes three times as long as it takes until the next one may begin: three sums at once, and what
+    /// each has to be where more words follow it.
+    fn streams(self, words: &[u64]) -> Sum {
+        let (blocks, rest) = words.as_chunks::<{ 3 * STREAM }>();
+        let with = |sum: Sum, block: &[u64; 3 * STREAM]| {
+            let mut sums = [sum, Sum(0), Sum(0)];
+            for at in 0..STREAM {
+                for (stream, sum) in sums.iter_mut().enumerate() {
+                    *sum = Instruction::add(*sum, block[stream * STREAM + at]);
+                }
+            }
+            let [first, second, third] = sums;
+            first.followed().with(second).followed().with(third)
+        };
+        blocks.iter().fold(self, with).all::<Instruction>(rest)
+    }
+
+    /// What it is with `STREAM` words of 0 behind.
+    fn followed(self) -> Sum {
+        let bytes = (self.0 as u32).to_le_bytes();
+        let parts = bytes.iter().zip(&FOLLOWED);
+        Sum(parts.fold(0, |sum, (byte, part)| {
+            sum ^ u64::from(part[usize::from(*byte)])
+        }))
+    }
+
+    fn with(self, other: Sum) -> Sum {
+        Sum(self.0 ^ other.0)
+    }
+
+    fn all<W: Way>(self, words: &[u64]) -> Sum {
+        words.iter().fold(self, |sum, word| W::add(sum, *word))
     }
 
     pub fn bytes(self, bytes: &[u8]) -> Sum {
         let (words, rest) = bytes.as_chunks::<8>();
         let with = |sum: Sum, word: &[u8; 8]| match has_instruction() {
-            true => sum.word::<true>(u64::from_le_bytes(*word)),
+            true => Instruction::add(sum, u64::from_le_bytes(*word)),
             false => sum.table(word),
         };
         words.iter().fold(self, with).table(rest)
@@ -70,7 +117,53 @@ impl Sum {
 
     fn table(self, bytes: &[u8]) -> Sum {
         let with = |sum: u32, byte: &u8| sum >> 8 ^ TABLE[(sum as u8 ^ byte) as usize];
-        Sum(bytes.iter().fold(self.0, with))
+        Sum(u64::from(bytes.iter().fold(self.0 as u32, with)))
+    }
+}
+
+/// A way to take one more word into a sum.
+pub trait Way {
+    fn add(sum: Sum, word: u64) -> Sum;
+}
+
+/// By the processor's instruction: [`has_instruction`] was asked.
+pub struct Instruction;
+
+/// By the table, on every processor.
+pub struct Table;
+
+/// Not at all: what a sum costs is measured against this.
+pub struct Nothing;
+
+impl Way for Instruction {
+    #[inline(always)]
+    fn add(sum: Sum, word: u64) -> Sum {
+        #[cfg(target_arch = "x86_64")]
+        {
+            let mut sum = sum.0;
+            // SAFETY: it changes a register, and the processor has it.
+            unsafe {
+                std::arch::asm!("crc32 {sum}, {word}", sum = inout(reg) sum, word = in(reg) word,
+                    options(pure, nomem, nostack, preserves_flags));
+            }
+            Sum(sum)
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        Table::add(sum, word)
+    }
+}
+
+impl Way for Table {
+    #[inline(always)]
+    fn add(sum: Sum, word: u64) -> Sum {
+        sum.table(&word.to_le_bytes())
+    }
+}
+
+impl Way for Nothing {
+    #[inline(always)]
+    fn add(sum: Sum, _word: u64) -> Sum {
+        sum
     }
 }
 
@@ -98,10 +191,19 @@ mod tests {
             Sum::new().words(&words),
             Sum::new().bytes(&bytes),
             Sum::new().bytes(&bytes[..11]).bytes(&bytes[11..]),
-            words
-                .iter()
-                .fold(Sum::new(), |sum, word| sum.word::<false>(*word)),
+            Sum::new().all::<Table>(&words),
         ];
         assert_eq!(all, [Sum::new().table(&bytes); 4]);
+    }
+
+    #[test]
+    fn any_number_of_words_has_the_same_sum_in_all_ways() {
+        let mut random = crate::synthetic::Random::new(1);
+        for count in [0, 1, 3 * STREAM - 1, 3 * STREAM, 3 * STREAM + 1, 8180] {
+            let words: Vec<u64> = (0..count).map(|_| random.number()).collect();
+            let expected = Sum::new().all::<Table>(&words);
+            assert_eq!(Sum::new().words(&words), expected, "{count} words");
+            assert_eq!(Sum::new().all::<Instruction>(&words), expected);
+        }
     }
 }

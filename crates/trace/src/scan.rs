@@ -3,7 +3,7 @@
 //! A chunk comes from the memory of the traced process, so it may hold anything. What a scan lets through are whole
 //! records of known kinds whose clocks never go back.
 
-use crate::checksum::{Sum, has_instruction};
+use crate::checksum::{Instruction, Sum, Table, Way, has_instruction};
 use crate::layout::*;
 use crate::markers::{Markers, payload_words};
 use crate::occurrences::Occurrences;
@@ -61,6 +61,18 @@ pub fn scan(
     markers: &Markers,
     occurrences: &mut Occurrences,
 ) -> Result<Content, Unfinished> {
+    match has_instruction() {
+        true => scan_by::<Instruction>(words, known, markers, occurrences),
+        false => scan_by::<Table>(words, known, markers, occurrences),
+    }
+}
+
+pub fn scan_by<W: Way>(
+    words: &mut [u64],
+    known: Known,
+    markers: &Markers,
+    occurrences: &mut Occurrences,
+) -> Result<Content, Unfinished> {
     let begin = known.begin;
     let mut scan = Scan {
         words,
@@ -77,10 +89,7 @@ pub fn scan(
             sum: Sum::new(),
         },
     };
-    let whole = scan.begin().and_then(|()| match has_instruction() {
-        true => scan.run::<true>(occurrences),
-        false => scan.run::<false>(occurrences),
-    });
+    let whole = scan.begin().and_then(|()| scan.run::<W>(occurrences));
     if known.state != State::Growing {
         whole?;
     }
@@ -112,23 +121,22 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// `SUMS`: by the processor's instruction for it.
-    fn run<const SUMS: bool>(&mut self, occurrences: &mut Occurrences) -> Result<(), Unfinished> {
-        self.plain::<SUMS>(occurrences);
+    fn run<W: Way>(&mut self, occurrences: &mut Occurrences) -> Result<(), Unfinished> {
+        self.plain::<W>(occurrences);
         while let Some(&word) = self.words.get(self.position) {
             let length = usize::from(WORDS[kind(word) as usize]);
             let begin = self.position;
             self.rare(word, length, occurrences)?;
-            let with = |sum: Sum, word: &u64| sum.word::<SUMS>(*word);
+            let with = |sum: Sum, word: &u64| W::add(sum, *word);
             let passed = &self.words[begin..self.position];
             self.content.sum = passed.iter().fold(self.content.sum, with);
-            self.plain::<SUMS>(occurrences);
+            self.plain::<W>(occurrences);
         }
         Ok(())
     }
 
     /// Passes over plain events of one word, which nearly all records are.
-    fn plain<const SUMS: bool>(&mut self, occurrences: &mut Occurrences) {
+    fn plain<W: Way>(&mut self, occurrences: &mut Occurrences) {
         let clock = self.content.end;
         let mut low = clock & LOW;
         let mut damage = 0;
@@ -146,7 +154,7 @@ impl Scan<'_> {
             low = *word & LOW;
             occurrences.insert(*word);
             // Beside the scan it takes no time; alone, it would take that of a copy.
-            sum = sum.word::<SUMS>(*word);
+            sum = W::add(sum, *word);
             passed += 1;
         }
         self.position += passed;

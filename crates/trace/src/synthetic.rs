@@ -1,9 +1,11 @@
 //! Traces made without any program, for tests and measurements: what is in them is known.
 
 mod recorder;
+mod scanner;
 mod sums;
 
 pub use recorder::{Recorder, bytes_mut};
+pub use scanner::Scanner;
 pub use sums::{notes_again, sum_again};
 
 use crate::note::{Note, Session};

@@ -1,0 +1,37 @@
+//! The part of a writer that looks at each record, by itself.
+
+use crate::checksum::Nothing;
+use crate::layout::HEADER_WORDS;
+use crate::markers::Markers;
+use crate::occurrences::Occurrences;
+use crate::scan::{Content, Known, Unfinished, scan, scan_by};
+use crate::taken::State;
+
+#[derive(Default)]
+pub struct Scanner {
+    markers: Markers,
+    occurrences: Occurrences,
+}
+
+impl Scanner {
+    pub fn new() -> Scanner {
+        Scanner::default()
+    }
+
+    /// Goes over a chunk's records, with their check sum or without one, and returns how many events they are.
+    pub fn scan(&mut self, chunk: &mut [u64], sums: bool) -> u64 {
+        let known = Known {
+            reserved: 0,
+            begin: 0,
+            future: u64::MAX,
+            state: State::Settled,
+        };
+        let records = &mut chunk[HEADER_WORDS..];
+        let (markers, occurrences) = (&self.markers, &mut self.occurrences);
+        let found: Result<Content, Unfinished> = match sums {
+            true => scan(records, known, markers, occurrences),
+            false => scan_by::<Nothing>(records, known, markers, occurrences),
+        };
+        found.map_or(0, |content| content.events)
+    }
+}
