@@ -15,6 +15,9 @@ pub struct Sum {
     pub calls: u64,
     pub total_ns: u64,
     pub self_ns: u64,
+    /// They may have been more: the begin or the end of calls is not known.
+    pub total_is_least: bool,
+    pub self_is_least: bool,
 }
 
 /// What is known of a recording in progress.
@@ -47,11 +50,19 @@ impl Ongoing {
         let mut ticks: HashMap<u32, Sum> = called.map(|(site, sum)| (site, *sum)).collect();
         let clocks = self.told.clocks();
         for (key, thread) in &self.threads {
-            if !thread.machine.frames().is_empty() && runs(*key) {
-                add_running(&thread.machine, now, &mut ticks);
+            if thread.machine.frames().is_empty() {
+                continue;
+            }
+            match runs(*key) {
+                true => add_running(&thread.machine, now, &mut ticks),
+                false => {
+                    let left = timed(&thread.machine);
+                    left.for_each(|frame| ticks.entry(frame.site()).or_default().bound());
+                }
             }
         }
         for sum in ticks.values_mut() {
+            sum.total_is_least |= sum.self_ns > sum.total_ns;
             sum.total_ns = sum.total_ns.max(sum.self_ns);
             sum.total_ns = clocks.duration_ns(sum.total_ns);
             sum.self_ns = clocks.duration_ns(sum.self_ns);
@@ -60,13 +71,24 @@ impl Ongoing {
     }
 }
 
+impl Sum {
+    fn bound(&mut self) {
+        self.total_is_least = true;
+        self.self_is_least = true;
+    }
+}
+
+/// Calls in progress that have times, outermost first.
+fn timed(machine: &Machine) -> impl DoubleEndedIterator<Item = &Frame> {
+    let frames = machine.frames().iter();
+    frames.filter(|frame| frame.style() != Style::Only)
+}
+
 /// Adds the time of calls in progress, in ticks.
 fn add_running(machine: &Machine, now: u64, sums: &mut HashMap<u32, Sum>) {
-    let timed = machine.frames().iter();
-    let timed = timed.filter(|frame| frame.style() != Style::Only);
     let mut inner = 0;
     let mut since = HashMap::new();
-    for frame in timed.rev() {
+    for frame in timed(machine).rev() {
         let time = now.saturating_sub(frame.clock);
         let sum = sums.entry(frame.site()).or_default();
         sum.self_ns += time.saturating_sub(frame.child).saturating_sub(inner);
@@ -103,8 +125,16 @@ impl Audience for Ongoing {
         machine.records(heard.words, heard.clock, heard.lossy, &mut listener);
     }
 
+    /// How long calls went on that it was in is not known.
     fn thread_ended(&mut self, thread: ThreadKey) {
-        self.threads.remove(&thread);
+        let Some(ended) = self.threads.remove(&thread) else {
+            return;
+        };
+        for frame in timed(&ended.machine) {
+            let at = frame.site() as usize;
+            let at = if at < self.ended.len() { at } else { 0 };
+            self.ended[at].bound();
+        }
     }
 }
 
@@ -128,6 +158,14 @@ impl Listener<'_> {
             let active = &mut self.active[self.place(frame.site())];
             *active = active.wrapping_add(change);
         }
+    }
+
+    /// The same of a call whose begin or end is not known.
+    fn end_unknown(&mut self, site: u32, ticks: u64, own: u64) {
+        let at = self.place(site);
+        self.end(at, ticks, own);
+        self.ended[at].self_is_least = true;
+        self.ended[at].total_is_least |= self.active[at] == 0;
     }
 
     #[inline(always)]
@@ -170,7 +208,9 @@ impl Sink for Listener<'_> {
         self.add_active([frame], LESS);
         let ticks = ending.clock.saturating_sub(frame.clock);
         let own = ticks.saturating_sub(frame.child);
-        self.end(self.place(frame.site()), ticks, own);
+        let at = self.place(frame.site());
+        self.end(at, ticks, own);
+        self.ended[at].self_is_least |= frame.is_bounded();
     }
 
     fn lose(&mut self, frame: &Frame, clock: u64, counted: bool) {
@@ -179,14 +219,14 @@ impl Sink for Listener<'_> {
         }
         let ticks = clock.saturating_sub(frame.clock);
         let own = ticks.saturating_sub(frame.child);
-        self.end(self.place(frame.site()), ticks, own);
+        self.end_unknown(frame.site(), ticks, own);
     }
 
     /// Of its time there is nothing in the other sums but its own.
     fn stray(&mut self, frame: &Frame, ending: Ending) {
         let ticks = ending.clock.saturating_sub(frame.clock);
         let own = ticks.saturating_sub(frame.child);
-        self.end(self.place(frame.site()), own, own);
+        self.end_unknown(frame.site(), own, own);
     }
 
     fn aside(&mut self, frames: &[Frame]) {
@@ -251,6 +291,15 @@ mod tests {
             calls,
             total_ns,
             self_ns,
+            ..Sum::default()
+        }
+    }
+
+    fn least(sum: Sum) -> Sum {
+        Sum {
+            total_is_least: true,
+            self_is_least: true,
+            ..sum
         }
     }
 
@@ -283,10 +332,34 @@ mod tests {
         assert_eq!(sums[&2], sum(2, 2 * (10 + 50), 2 * (10 + 50)));
         // A thread that has ended takes no time.
         let sums = ongoing.sums(1100, |_| false);
-        assert_eq!(sums[&1], sum(2, 0, 0));
-        assert_eq!(sums[&2], sum(2, 20, 20));
+        assert_eq!(sums[&1], least(sum(2, 0, 0)));
+        assert_eq!(sums[&2], least(sum(2, 20, 20)));
         ongoing.thread_ended(THREAD);
         assert_eq!(ongoing.sums(1200, |_| true), sums);
+    }
+
+    /// A call whose end was lost has its time until the last event before.
+    #[test]
+    fn a_loss_bounds_times() {
+        let mut ongoing = told();
+        let mut hear = |words: &[u64], clock, lossy| {
+            ongoing.records(Heard {
+                thread: THREAD,
+                clock,
+                words,
+                lossy,
+            });
+        };
+        let mut words = resync(1000, abi::RESYNC_CHUNK).to_vec();
+        words.push(word(1000, abi::KIND_ENTRY, 1, 0));
+        words.push(word(1010, abi::KIND_ENTRY, 2, 1));
+        words.push(word(1020, abi::KIND_EXIT, 2, 1));
+        hear(&words, 1000, false);
+        let words = resync(1500, abi::RESYNC_CHUNK);
+        hear(&words, 1500, true);
+        let sums = ongoing.sums(1600, |_| true);
+        assert_eq!(sums[&1], least(sum(1, 40, 20)));
+        assert_eq!(sums[&2], sum(1, 20, 20));
     }
 
     /// Each thread has its own outermost calls.

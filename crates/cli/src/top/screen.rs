@@ -1,6 +1,6 @@
 //! How the table looks.
 
-use nopal_analysis::text::{count, duration};
+use nopal_analysis::text::{bound, count};
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout};
 use ratatui::style::{Modifier, Style};
@@ -33,15 +33,17 @@ const OTHERS: [Column; 7] = [
         false => count(row.calls_per_second as u64),
     }),
     number("self %", Order::SelfShare, 7, |row, off| {
-        percent(row.self_share, off)
+        percent(row.self_share, row.shares_are_least, off)
     }),
     number("total %", Order::TotalShare, 7, |row, off| {
-        percent(row.total_share, off)
+        percent(row.total_share, row.shares_are_least, off)
     }),
     number("calls", Order::Calls, 13, |row, _| count(row.sum.calls)),
-    number("self", Order::Own, 8, |row, _| duration(row.sum.self_ns)),
-    number("total", Order::Total, 8, |row, _| {
-        duration(row.sum.total_ns)
+    number("self", Order::Own, 9, |row, _| {
+        bound(row.sum.self_ns, row.sum.self_is_least)
+    }),
+    number("total", Order::Total, 9, |row, _| {
+        bound(row.sum.total_ns, row.sum.total_is_least)
     }),
     Column {
         name: "module",
@@ -72,11 +74,11 @@ const fn number(
 }
 
 /// Of what is not recorded, nothing is known.
-fn percent(share: f64, off: bool) -> String {
-    if off {
-        String::new()
-    } else {
-        format!("{:.1}", share * 100.0)
+fn percent(share: f64, is_least: bool, off: bool) -> String {
+    let sign = if is_least { "≥ " } else { "" };
+    match off {
+        true => String::new(),
+        false => format!("{sign}{:.1}", share * 100.0),
     }
 }
 
@@ -231,6 +233,29 @@ mod tests {
             words(&lines[2]),
             ["off", "30", "2.50 s", "4.50 s main", "program"]
         );
+    }
+
+    #[test]
+    fn times_may_be_the_least() {
+        let mut table = table();
+        for row in &mut table.rows {
+            row.sum.total_is_least = true;
+            row.sum.self_is_least = row.name == "leaf";
+            row.shares_are_least = true;
+        }
+        let lines = screen(&mut table, 120, 6);
+        assert_eq!(
+            words(&lines[2]),
+            [
+                "10",
+                "≥ 50.0 ≥ 150.0",
+                "30",
+                "2.50 s",
+                "≥ 4.50 s main",
+                "program"
+            ]
+        );
+        assert!(lines[3].contains("≥ 810 ms  ≥ 810 ms leaf"), "{}", lines[3]);
     }
 
     #[test]

@@ -42,6 +42,8 @@ pub struct Row {
     /// Parts of the time since the update before, over all threads: 1 is one thread all the time.
     pub self_share: f64,
     pub total_share: f64,
+    /// Events were lost in that time: it may have been more.
+    pub shares_are_least: bool,
 }
 
 /// What a key asks of others.
@@ -113,6 +115,7 @@ impl Table {
             row.calls_per_second = per_second(sum.calls, row.sum.calls);
             row.self_share = per_second(sum.self_ns, row.sum.self_ns) / 1e9;
             row.total_share = per_second(sum.total_ns, row.sum.total_ns) / 1e9;
+            row.shares_are_least = lost > self.lost;
             row.sum = sum;
         }
         self.updated = Some(now);
@@ -235,6 +238,7 @@ fn new_row(site: u32, function: Option<Function>) -> Row {
         calls_per_second: 0.0,
         self_share: 0.0,
         total_share: 0.0,
+        shares_are_least: false,
     }
 }
 
@@ -260,6 +264,7 @@ pub mod tests {
             calls,
             self_ns: self_ms * 1_000_000,
             total_ns: total_ms * 1_000_000,
+            ..Sum::default()
         }
     }
 
