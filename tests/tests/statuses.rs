@@ -1,8 +1,10 @@
 //! nopal ends as the program ends, and with a shell's statuses where it cannot be run.
 
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use nopal_tests::process::nopals_mappings;
 use nopal_tests::{
     Case, End, Ended, Program, Start, c, compile, name_without_blanks, nopal, scratch, shell_word,
 };
@@ -144,23 +146,69 @@ fn no_trace_can_be_begun() {
     }
 }
 
+/// The process of `program` that `tool` has started.
+fn process_of(program: &Path, tool: i32) -> i32 {
+    let threads = std::fs::read_dir(format!("/proc/{tool}/task")).unwrap();
+    let children = threads.map(|thread| {
+        let list = thread.unwrap().path().join("children");
+        std::fs::read_to_string(list).unwrap_or_default()
+    });
+    let children = children.collect::<Vec<_>>().concat();
+    let mut children = children
+        .split_whitespace()
+        .map(|text| text.parse().unwrap());
+    let runs = |process: &i32| {
+        std::fs::read_link(format!("/proc/{process}/exe")).is_ok_and(|path| path == program)
+    };
+    children.find(runs).expect("it runs")
+}
+
+fn mapped_kib(process: i32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmSize:"));
+    line.unwrap()
+        .trim()
+        .trim_end_matches(" kB")
+        .parse()
+        .unwrap()
+}
+
 /// A disk that is full from the beginning, or soon: the program runs on.
 #[test]
 fn the_disk_is_full() {
-    let program = shell_word(c("phases", &[]).path);
+    let program = c("phases", &[]).path;
+    let mut untraced = Start::new([&program]).spawn();
+    untraced.wait_for(|text| text.contains("phase 0\n"));
+    let mut ran_untraced = 0;
     for (size, inodes) in [("4k", 100), ("8k", 100), ("12k", 100), ("1m", 2), ("1m", 3)] {
         let scratch = scratch();
         let folder = shell_word(scratch.path());
         let line = format!(
             "mount -t tmpfs -o size={size},nr_inodes={inodes} none {folder} && cd / && exec {} record --libs -o {folder}/trace \
              -- {program}",
-            shell_word(nopal())
+            shell_word(nopal()),
+            program = shell_word(&program)
         );
-        let ended = Start::new(["unshare", "--mount", "sh", "-c", &line]).run("on\n");
+        let mut running = Start::new(["unshare", "--mount", "sh", "-c", &line]).spawn();
+        running.wait_for(|text| text.contains("phase 0\n"));
+        let process = process_of(&program, running.id());
+        let (mapped, nopals) = (mapped_kib(process), nopals_mappings(process));
+        drop(running.stdin().write_all(b"on\n"));
+        let ended = running.wait();
         assert_eq!(ended.end, End::Code(5), "{size}: {}", ended.stderr);
         assert!(ended.stdout.ends_with("phase 1\nend\n"));
         assert!(ended.stderr.contains("nopal: "), "it is told");
+        if ended.stderr.contains("ran untraced") {
+            let without = mapped_kib(untraced.id());
+            assert!(
+                mapped < without + 1024,
+                "{mapped} KiB are mapped, and {without} untraced"
+            );
+            assert_eq!(nopals, [""; 0]);
+            ran_untraced += 1;
+        }
     }
+    assert!(ran_untraced > 0, "not everywhere is room for a trace");
 }
 
 #[test]

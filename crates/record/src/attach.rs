@@ -4,7 +4,7 @@ use crate::collecting::notes::{self, note};
 use crate::guardian::GUARDIAN;
 use crate::launch::ensure_not_go;
 use crate::memory::control_block;
-use crate::memory::own_memory::OwnMemory;
+use crate::memory::own_memory::{OwnMemory, take_back};
 use crate::places::fitting::Planned;
 use crate::places::modules::executed;
 use crate::session::Session;
@@ -129,7 +129,15 @@ impl Session {
             }
             let maps = nopal_process::maps(process)?;
             let own = OwnMemory::give(thread, &maps, workshop.settings)?;
-            let mut traced = Traced::begin(thread, own, &maps, &modules, workshop.settings)?;
+            let given = own.ranges();
+            let begun = Traced::begin(thread, own, &maps, &modules, workshop.settings);
+            let mut traced = match begun {
+                Ok(traced) => traced,
+                Err(error) => {
+                    take_back(thread, &given)?;
+                    return Err(error);
+                }
+            };
             // Its other threads run on, and may have mapped something since.
             traced.space = None;
             self.guardian.watch(&traced.region);

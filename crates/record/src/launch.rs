@@ -2,7 +2,7 @@
 
 use crate::guardian::Guardian;
 use crate::memory::control_block::{own_number, store_musl_id, thread_slot};
-use crate::memory::own_memory::OwnMemory;
+use crate::memory::own_memory::{OwnMemory, take_back};
 use crate::memory::region::Question;
 use crate::places::files::Files;
 use crate::places::fitting::Planned;
@@ -69,8 +69,14 @@ pub fn arrive(
         || OwnMemory::give(thread, &maps, settings),
         || Planned::of(process, files),
     );
-    let (planned, own) = (planned?, own?);
-    Ok(Some(Arrived { maps, own, planned }))
+    let own = own?;
+    match planned {
+        Ok(planned) => Ok(Some(Arrived { maps, own, planned })),
+        Err(error) => {
+            take_back(thread, &own.ranges())?;
+            Err(error)
+        }
+    }
 }
 
 /// The ELF file that is about to be executed, as far as can be told. One that cannot run here is refused, with the

@@ -4,7 +4,7 @@
 use crate::guardian::Guardian;
 use crate::heap;
 use crate::launch::{self, Arrived};
-use crate::memory::own_memory::refuse_without_memory;
+use crate::memory::own_memory::{refuse_without_memory, take_back};
 use crate::options::{Ended, Options, Outcome};
 use crate::places::files::Files;
 use crate::places::fitting::something_is_chosen;
@@ -156,7 +156,7 @@ fn arrive(
         );
         return match arrived {
             Err(refusal) if refusal.is::<Refusal>() => Err(refusal),
-            arrived => Ok((arrived, created?)),
+            arrived => with_trace(thread, arrived, created),
         };
     }
     let arrived = launch::arrive(thread, image, files, settings, guardian);
@@ -170,7 +170,24 @@ fn arrive(
     }
     match arrived {
         Err(refusal) if refusal.is::<Refusal>() => Err(refusal),
-        arrived => Ok((arrived, create(options, words, audience)?)),
+        arrived => with_trace(thread, arrived, create(options, words, audience)),
+    }
+}
+
+/// A program that has no trace has no use for memory of nopal's.
+fn with_trace(
+    thread: &mut Thread,
+    arrived: Result<Option<Arrived>>,
+    created: Result<Writer>,
+) -> Result<(Result<Option<Arrived>>, Writer)> {
+    match created {
+        Ok(writer) => Ok((arrived, writer)),
+        Err(error) => {
+            if let Ok(Some(arrived)) = &arrived {
+                take_back(thread, &arrived.own.ranges())?;
+            }
+            Err(error)
+        }
     }
 }
 

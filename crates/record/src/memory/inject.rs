@@ -63,8 +63,17 @@ impl<'a> Injector<'a> {
         self.calls(&[call(what, number, arguments)], &[])
     }
 
-    /// Makes the process call the kernel, and close `files`, also where a call has failed. Returns what the last of
-    /// `calls` has given.
+    pub fn process(&self) -> i32 {
+        self.thread.pid()
+    }
+
+    /// Closes descriptors of the process.
+    pub fn close(&mut self, files: &[u64]) -> Result<()> {
+        self.calls(&[], files).map(|_| ())
+    }
+
+    /// Makes the process call the kernel, and close `files`, also where a call has failed: then what `calls` have mapped
+    /// is not mapped any more. Returns what the last of `calls` has given.
     fn calls(&mut self, calls: &[Call], files: &[u64]) -> Result<u64> {
         let closes = files.iter().map(|number| close(*number));
         let all: Vec<Call> = calls.iter().copied().chain(closes).collect();
@@ -74,8 +83,18 @@ impl<'a> Injector<'a> {
         if let Some((failed, answer)) = last
             && failed.made.has_failed(*answer)
         {
-            if !files.is_empty() && answers.len() <= calls.len() {
-                self.calls(&[], files)?;
+            let unclosed = match answers.len() <= calls.len() {
+                true => files,
+                false => &[],
+            };
+            let mapped: Vec<Range<u64>> = calls
+                .iter()
+                .zip(&answers)
+                .filter_map(|(call, answer)| call.has_mapped(*answer))
+                .collect();
+            if !(mapped.is_empty() && unclosed.is_empty()) {
+                let unmaps: Vec<Call> = mapped.iter().map(unmap).collect();
+                self.calls(&unmaps, unclosed)?;
             }
             bail!("{} in the process failed: {}", failed.what, reason(*answer));
         }
@@ -161,10 +180,6 @@ impl<'a> Injector<'a> {
     }
 
     pub fn unmap(&mut self, ranges: &[Range<u64>]) -> Result<()> {
-        let unmap = |range: &Range<u64>| {
-            let words = [range.start, range.end - range.start, 0, 0, 0, 0];
-            call("munmap", libc::SYS_munmap, words)
-        };
         let calls: Vec<Call> = ranges.iter().map(unmap).collect();
         self.calls(&calls, &[]).map(|_| ())
     }
@@ -254,6 +269,21 @@ fn call(what: &'static str, number: i64, arguments: [u64; 6]) -> Call {
             expected: None,
         },
     }
+}
+
+impl Call {
+    /// What the call has mapped, wherever that is, by the kernel's answer.
+    fn has_mapped(&self, answer: i64) -> Option<Range<u64>> {
+        let is_error = (-4095..0).contains(&answer);
+        let [_, bytes, ..] = self.made.arguments;
+        let at = answer as u64;
+        (self.made.number == libc::SYS_mmap && !is_error).then(|| at..at.saturating_add(bytes))
+    }
+}
+
+fn unmap(range: &Range<u64>) -> Call {
+    let words = [range.start, range.end - range.start, 0, 0, 0, 0];
+    call("munmap", libc::SYS_munmap, words)
 }
 
 /// At this address, or not at all.

@@ -28,15 +28,19 @@ impl OwnMemory {
         let mut space = Space::new(maps);
         let mut injector = Injector::among(thread, maps)?;
         let head = injector.private_memory(&mut space, head_end(), contexts_bytes())?;
-        memory.write(head + nopal_agent::process_bytes(), MEMORY_NAME)?;
-        injector.name = head + nopal_agent::process_bytes();
-
-        let (buffer, room) = affordable(process, settings);
-        let [(number, file), (presence_number, presence)] = injector.memory_files()?;
-        let region = Region::create(file.into(), buffer, room, settings.when_full, process)?;
-        let region = region.with_presence(presence.into());
-        let region_at =
-            injector.map_region(&mut space, (number, region.bytes()), presence_number)?;
+        let shared = memory
+            .write(head + nopal_agent::process_bytes(), MEMORY_NAME)
+            .and_then(|()| {
+                injector.name = head + nopal_agent::process_bytes();
+                give_region(&mut injector, &mut space, affordable(process, settings))
+            });
+        let (region, region_at) = match shared {
+            Ok(shared) => shared,
+            Err(error) => {
+                injector.unmap(&[private_range(head)])?;
+                return Err(error);
+            }
+        };
         Ok(OwnMemory {
             memory,
             region,
@@ -48,13 +52,41 @@ impl OwnMemory {
     }
 }
 
+/// The region of a process, and where it is.
+fn give_region(
+    injector: &mut Injector,
+    space: &mut Space,
+    (buffer, room, when_full): (u64, u64, u32),
+) -> Result<(Region, u64)> {
+    let process = injector.process();
+    let [(number, file), (presence_number, presence)] = injector.memory_files()?;
+    let made = Region::create(file.into(), buffer, room, when_full, process);
+    let region = match made {
+        Ok(region) => region.with_presence(presence.into()),
+        Err(error) => {
+            injector.close(&[number, presence_number])?;
+            return Err(error);
+        }
+    };
+    let at = injector.map_region(space, (number, region.bytes()), presence_number)?;
+    Ok((region, at))
+}
+
 impl OwnMemory {
     pub fn ranges(&self) -> [Range<u64>; 2] {
-        [
-            self.head..self.contexts + contexts_bytes(),
-            self.region_at..self.region_at + self.region.bytes() + PRESENCE_BYTES,
-        ]
+        let region_end = self.region_at + self.region.bytes() + PRESENCE_BYTES;
+        [private_range(self.head), self.region_at..region_end]
     }
+}
+
+/// Takes the memory of these ranges back from a process that does not use it yet.
+pub fn take_back(thread: &mut Thread, ranges: &[Range<u64>]) -> Result<()> {
+    Injector::new(thread)?.unmap(ranges)
+}
+
+/// The process structure, and behind it the contexts.
+fn private_range(head: u64) -> Range<u64> {
+    head..head + head_end() + contexts_bytes()
 }
 
 /// The process structure, and the name of our memory behind it.
@@ -104,8 +136,9 @@ pub fn refuse_without_memory(settings: &Settings) -> Result<()> {
 }
 
 /// Bytes of chunks that a process gets, and bytes for which there is room: less than asked where it may not use much
-/// address space, and no room that may never be used where all it maps is locked into memory, or memory is counted.
-fn affordable(process: i32, settings: &Settings) -> (u64, u64) {
+/// address space, and no room that may never be used where all it maps is locked into memory, or memory is counted. With
+/// them, what is done where the buffer is full.
+fn affordable(process: i32, settings: &Settings) -> (u64, u64, u32) {
     // SAFETY: the kernel fills the structure in; a failure leaves the limits at 0, which is tested.
     let limit = unsafe {
         let mut limit = std::mem::zeroed::<libc::rlimit>();
@@ -121,5 +154,9 @@ fn affordable(process: i32, settings: &Settings) -> (u64, u64) {
         true => settings.buffer,
         false => settings.room,
     };
-    (settings.buffer.min(most), room.min(most))
+    (
+        settings.buffer.min(most),
+        room.min(most),
+        settings.when_full,
+    )
 }

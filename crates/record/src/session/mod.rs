@@ -15,6 +15,7 @@ use crate::collecting::drain::{Drain, Shared};
 use crate::collecting::notes::{self, counter, note};
 use crate::guardian::Guardian;
 use crate::launch::{self, Arrived};
+use crate::memory::own_memory::take_back;
 use crate::memory::region::Region;
 use crate::options::{Ended, Options};
 use crate::places::files::Files;
@@ -102,6 +103,17 @@ impl Session {
 
     /// The same for one that has arrived there.
     pub(crate) fn begin_at_start(&mut self, thread: &mut Thread, arrived: Arrived) -> Result<()> {
+        let given = arrived.own.ranges();
+        let known = self.shared.regions().len();
+        let begun = self.begin_arrived(thread, arrived);
+        // What is known of is taken out with all else.
+        if begun.is_err() && self.shared.regions().len() == known {
+            take_back(thread, &given)?;
+        }
+        begun
+    }
+
+    fn begin_arrived(&mut self, thread: &mut Thread, arrived: Arrived) -> Result<()> {
         let process = thread.pid();
         let Arrived { maps, own, planned } = arrived;
         let Planned { modules, imports } = planned;
