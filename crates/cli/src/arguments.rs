@@ -653,6 +653,11 @@ fn sort_parser() -> PossibleValuesParser {
 }
 
 impl Dump {
+    /// Stacks, by the time in them.
+    pub fn weighs_time(&self) -> bool {
+        matches!(self.format, DumpFormat::Folded) && !self.calls
+    }
+
     pub fn format(&self) -> Format {
         match self.format {
             DumpFormat::Devtrace => Format::Devtrace,

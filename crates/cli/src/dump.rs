@@ -1,6 +1,6 @@
 //! `nopal dump`: every event as text.
 
-use std::io::Write;
+use std::io::{self, Write};
 
 use anstream::eprintln;
 use anyhow::Result;
@@ -24,8 +24,35 @@ pub fn run(arguments: &Dump) -> Result<()> {
         }
         Place::Within => {}
     }
+    let mut out = Noticing {
+        out,
+        is_empty: true,
+    };
     let written = driven("writing events", |drive| {
         dump::dump(&trace, format, drive, &mut out)
     });
+    if out.is_empty && arguments.weighs_time() {
+        let why = losses::untimed(&trace, false);
+        if let Some(why) = why.trim_end().strip_prefix("# ") {
+            eprintln!("nopal: {why}; --calls weighs by calls");
+        }
+    }
     finish(out, written)
+}
+
+/// Notices whether anything is written.
+struct Noticing<W> {
+    out: W,
+    is_empty: bool,
+}
+
+impl<W: Write> Write for Noticing<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.is_empty &= bytes.is_empty();
+        self.out.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
 }

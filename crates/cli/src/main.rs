@@ -3,6 +3,7 @@
 
 mod arguments;
 mod ctl;
+mod cut;
 mod doctor;
 mod dump;
 mod flame;
@@ -64,6 +65,7 @@ fn hold_standard_descriptors() {
 
 #[cfg_attr(test, expect(dead_code))]
 fn command_line() -> i32 {
+    cut::expect();
     let arguments = Arguments::of_process();
     match arguments.color {
         Color::Auto => ColorChoice::Auto,

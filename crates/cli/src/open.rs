@@ -14,7 +14,7 @@ use crate::arguments::{Input, Subject};
 use crate::progress::Progress;
 
 /// Ends the command where a trace was damaged, and what is left of it was shown: neither success nor failure.
-const OF_DAMAGED: i32 = 3;
+pub const OF_DAMAGED: i32 = 3;
 
 static IS_DAMAGED: AtomicBool = AtomicBool::new(false);
 

@@ -5,7 +5,7 @@ use std::io::Write;
 use anyhow::{Context, Result};
 use nopal_analysis::drive::Drive;
 use nopal_analysis::losses;
-use nopal_analysis::report::{self, Relation};
+use nopal_analysis::report::{self, Related, Relation};
 use nopal_trace::Cost;
 
 use crate::arguments::Report;
@@ -37,6 +37,8 @@ pub fn run(arguments: &Report) -> Result<()> {
         let rows = driven(READING, |drive| {
             report::threads(&trace, &of_net(drive, net))
         })?;
+        let any = rows.iter().any(|row| row.is_timed);
+        out.write_all(losses::untimed(&trace, any).as_bytes())?;
         report::write_threads(limited(&rows, arguments.limit), &mut out, width())
     } else if arguments.kernel {
         let rows = driven(READING, |drive| report::kernel(&trace, drive))?;
@@ -45,6 +47,8 @@ pub fn run(arguments: &Report) -> Result<()> {
         let rows = driven(READING, |drive| {
             report::related(&trace, pattern, relation, &of_net(drive, net))
         })?;
+        let any = rows.iter().any(Related::is_timed);
+        out.write_all(losses::untimed(&trace, any || rows.is_empty()).as_bytes())?;
         report::write_related(limited(&rows, arguments.limit), relation, &mut out, width())
     } else {
         let mut report = driven(READING, |drive| {

@@ -34,6 +34,13 @@ pub struct Related {
     pub self_is_least: bool,
 }
 
+impl Related {
+    /// Whether any of the calls has a duration, as far as that is known.
+    pub fn is_timed(&self) -> bool {
+        self.ended + self.unfinished > 0
+    }
+}
+
 #[derive(Clone, Copy, Default)]
 struct Sum {
     calls: u64,
@@ -210,7 +217,7 @@ pub fn write_related(
             0 => "-".to_string(),
             _ => text,
         };
-        let known = row.ended + row.unfinished;
+        let known = u64::from(row.is_timed());
         table.row(vec![
             timed(known, bound(row.total_ns, row.total_is_least)),
             timed(known, percent(row.total_ns, all)),

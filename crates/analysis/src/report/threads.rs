@@ -24,6 +24,8 @@ pub struct ThreadRow {
     /// In traced functions, and whether it may be more.
     pub busy_ns: u64,
     pub busy_is_least: bool,
+    /// Whether any of its calls has a duration, as far as that is known.
+    pub is_timed: bool,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -32,6 +34,7 @@ struct Sum {
     unfinished: u64,
     busy: u64,
     busy_is_least: bool,
+    is_timed: bool,
     missing: u64,
 }
 
@@ -41,6 +44,7 @@ impl Sum {
             .saturating_sub(frame.clock)
             .saturating_sub(frame.child);
         self.busy = self.busy.saturating_add(own);
+        self.is_timed = true;
     }
 
     fn time_least(&mut self, frame: &Frame, clock: u64) {
@@ -117,6 +121,7 @@ pub fn threads(trace: &Trace, drive: &Drive) -> Result<Vec<ThreadRow>> {
             row.calls += sum.calls;
             row.unfinished += sum.unfinished;
             row.busy_is_least |= sum.busy_is_least;
+            row.is_timed |= sum.is_timed;
             missing = missing.saturating_add(sum.missing);
             row.busy_ns = row.busy_ns.saturating_add(clocks.duration_ns(sum.busy));
         }
@@ -154,7 +159,10 @@ pub fn write_threads(rows: &[ThreadRow], out: &mut dyn Write, width: usize) -> i
             row.thread.to_string(),
             count(row.calls),
             duration(row.span_ns),
-            bound(row.busy_ns, row.busy_is_least),
+            match row.is_timed || row.calls == 0 {
+                true => bound(row.busy_ns, row.busy_is_least),
+                false => "-".to_string(),
+            },
             count(row.unfinished),
             count(row.lost),
             row.name.clone(),

@@ -1,0 +1,39 @@
+//! A file that becomes shorter while it is read. Files are mapped, so what is gone of one is no error but a signal.
+
+use std::ffi::c_void;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::open::OF_DAMAGED;
+
+const MESSAGE: &[u8] =
+    b"nopal: a file became shorter while it was read: what was shown is not all\n";
+
+static IS_TOLD: AtomicBool = AtomicBool::new(false);
+
+/// Such a signal ends nopal as damage does from now on, with a message.
+pub fn expect() {
+    // SAFETY: zeroes are a valid action to fill in, and the handler only makes system calls.
+    unsafe {
+        let mut action = std::mem::zeroed::<libc::sigaction>();
+        action.sa_sigaction = end as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO;
+        libc::sigaction(libc::SIGBUS, &raw const action, null_mut());
+    }
+}
+
+extern "C" fn end(signal: i32, told: *const libc::siginfo_t, _: *const c_void) {
+    // SAFETY: the kernel has made what it points to; behind it, system calls only. Another cause comes again at once,
+    // and ends nopal.
+    unsafe {
+        if (*told).si_code != libc::BUS_ADRERR {
+            libc::signal(signal, libc::SIG_DFL);
+            return;
+        }
+        // Another thread may be here, too.
+        if !IS_TOLD.swap(true, Ordering::Relaxed) {
+            libc::write(2, MESSAGE.as_ptr().cast(), MESSAGE.len());
+        }
+        libc::_exit(OF_DAMAGED);
+    }
+}

@@ -1,0 +1,308 @@
+//! What readers tell of a recording that lost events, of one that knows the end of a program only, and of one without
+//! durations: they begin with what is not there, and tell of no more than there was.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use nopal_tests::{Case, End, Ended, Start, announced_calls, c, nopal, scratch};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Parts in a thousand by which the clocks of the program and of the trace may differ.
+const CLOCKS: u64 = 1;
+
+/// A recording of a program that recurses faster than records are written.
+struct Recorded {
+    scratch: TempDir,
+    calls: BTreeMap<String, u64>,
+    /// Nanoseconds, by the program's own clock, that all its functions but `main` and `now` ran in.
+    elapsed: u64,
+    said: String,
+}
+
+impl Recorded {
+    /// On one processor, where collecting has to wait for the program.
+    fn new(options: &[&str], arguments: [&str; 2]) -> Recorded {
+        let scratch = scratch();
+        let case = Case::new(c("lossy", &[])).options(options);
+        let mut start = case
+            .arguments(arguments)
+            .traced_start(&scratch.path().join("trace"));
+        start
+            .words
+            .splice(0..0, ["taskset", "-c", "0"].map(Into::into));
+        let ended = start.run("");
+        assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+        let (rest, calls) = announced_calls(&ended.stdout);
+        let elapsed = rest
+            .strip_prefix("elapsed ")
+            .and_then(|text| text.trim().parse().ok());
+        Recorded {
+            scratch,
+            calls,
+            elapsed: elapsed.expect("the program tells how long it ran"),
+            said: ended.stderr,
+        }
+    }
+
+    fn trace(&self) -> PathBuf {
+        self.scratch.path().join("trace")
+    }
+
+    /// A reader of the trace; pictures go to the file `picture.svg`.
+    fn read(&self, words: &[&str]) -> Ended {
+        let ended = self.try_read(words);
+        assert_eq!(ended.end, End::Code(0), "{words:?}: {}", ended.stderr);
+        ended
+    }
+
+    fn try_read(&self, words: &[&str]) -> Ended {
+        read(words, &self.trace(), self.scratch.path())
+    }
+
+    fn json(&self, words: &[&str]) -> Value {
+        let text = self.read(words).stdout;
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{words:?}: {error}"))
+    }
+
+    fn picture(&self, words: &[&str]) -> String {
+        self.read(&[words, &["-o", "picture.svg"]].concat());
+        std::fs::read_to_string(self.scratch.path().join("picture.svg")).unwrap()
+    }
+
+    /// No function has been for longer in the trace than its program ran, nor in itself than in all.
+    fn assert_times_are_possible(&self, rows: &[Value]) {
+        let most = self.elapsed + self.elapsed * CLOCKS / 1000;
+        let number =
+            |row: &Value, name: &str| row[name].as_u64().unwrap_or_else(|| panic!("{row}"));
+        let mut own = 0;
+        for row in rows {
+            let [total, alone] = ["total_ns", "self_ns"].map(|name| number(row, name));
+            assert!(alone <= total, "{row}");
+            if self.calls.contains_key(row["function"].as_str().unwrap()) {
+                assert!(total <= most, "{row}, and it ran for {most}");
+                own += alone;
+            }
+        }
+        assert!(own <= most, "{own} in all functions of {most}");
+    }
+}
+
+fn read(words: &[&str], trace: &Path, directory: &Path) -> Ended {
+    let mut start = Start::new([nopal().as_os_str()]);
+    start.words.extend(words.iter().map(Into::into));
+    start.words.push(trace.into());
+    start.directory = Some(directory.to_owned());
+    start.run("")
+}
+
+/// Readers whose first line is a comment.
+const TEXTS: [&[&str]; 12] = [
+    &["report"],
+    &["report", "--threads"],
+    &["report", "--callers", "leaf"],
+    &["report", "--callees", "climb"],
+    &["report", "--net"],
+    &["graph"],
+    &["graph", "climb"],
+    &["replay"],
+    &["hist"],
+    &["hist", "leaf"],
+    &["dump", "--as", "function"],
+    &["dump", "--as", "raw"],
+];
+
+/// Formats of others, which have no comments: it is told on standard error.
+const FOREIGN: [&[&str]; 4] = [
+    &["dump", "--as", "devtrace"],
+    &["dump", "--as", "folded"],
+    &["dump", "--as", "folded", "--calls"],
+    &["dump", "--as", "latency"],
+];
+
+const PICTURES: [&[&str]; 6] = [
+    &["flame"],
+    &["plot", "timeline"],
+    &["plot", "cdf"],
+    &["plot", "latency", "climb"],
+    &["plot", "hist", "leaf"],
+    &["plot", "table", "leaf"],
+];
+
+const BEGIN: &str = "not all is in this trace: ";
+
+#[test]
+fn every_reader_begins_with_what_was_lost() {
+    let recorded = Recorded::new(&["--buffer", "256K"], ["3", "60000"]);
+    let told = "events were lost";
+    let begins = |line: &str, begin: &str| line.starts_with(begin) && line.contains(told);
+    for words in TEXTS {
+        let ended = recorded.read(words);
+        let first = ended.stdout.lines().next().unwrap_or_default();
+        assert!(begins(first, &format!("# {BEGIN}")), "{words:?}: {first}");
+    }
+    for words in FOREIGN {
+        let ended = recorded.read(words);
+        let first = ended.stderr.lines().next().unwrap_or_default();
+        assert!(
+            begins(first, &format!("nopal: {BEGIN}")),
+            "{words:?}: {first}"
+        );
+    }
+    for words in PICTURES {
+        let picture = recorded.picture(words);
+        assert!(
+            picture.contains(BEGIN) && picture.contains(told),
+            "{words:?}"
+        );
+    }
+    for (words, losses) in [
+        (&["report", "--json"][..], "/0/losses/events"),
+        (&["report", "--json", "--net"], "/0/losses/events"),
+        (&["hist", "--json"], "/losses/events"),
+        (&["dump", "--as", "chrome"], "/otherData/losses/events"),
+    ] {
+        let json = recorded.json(words);
+        let lost = json.pointer(losses).and_then(Value::as_u64);
+        assert!(lost > Some(0), "{words:?}: {lost:?}");
+    }
+    let info = recorded.read(&["info"]).stdout;
+    assert!(info.lines().any(|line| line.starts_with("lost ")), "{info}");
+    assert!(recorded.said.contains(told), "{}", recorded.said);
+}
+
+#[test]
+fn after_losses_nothing_is_more_than_it_was() {
+    let recorded = Recorded::new(&["--buffer", "256K"], ["3", "60000"]);
+    for words in [&["report", "--json"][..], &["report", "--json", "--net"]] {
+        let report = recorded.json(words);
+        let rows = report.as_array().unwrap();
+        recorded.assert_times_are_possible(rows);
+        for row in rows {
+            let gross = row["gross_total_ns"].as_u64().unwrap_or(u64::MAX);
+            assert!(row["total_ns"].as_u64().unwrap() <= gross, "{row}");
+        }
+        let lost = rows[0]["losses"]["events"].as_u64().unwrap();
+        let mut missing = 0;
+        for (function, &calls) in &recorded.calls {
+            let of_it = rows.iter().filter(|row| row["function"] == **function);
+            let found: u64 = of_it.map(|row| row["calls"].as_u64().unwrap()).sum();
+            assert!(found <= calls, "{function}: {found} calls of {calls}");
+            missing += calls - found;
+        }
+        assert!(
+            0 < missing && missing <= lost,
+            "{missing} calls are missing, {lost} events lost"
+        );
+    }
+    assert_calls_are_nested(&recorded.json(&["dump", "--as", "chrome"]));
+}
+
+/// No call is longer than the one that it is in, and none reaches out of it.
+fn assert_calls_are_nested(chrome: &Value) {
+    let mut calls: Vec<(u64, u64, &str)> = Vec::new();
+    for event in chrome["traceEvents"].as_array().unwrap() {
+        if event["ph"] == "X" {
+            let [begin, length] = ["ts", "dur"].map(|name| event[name].as_f64().unwrap());
+            let [begin, length] = [begin, length].map(|us| (us * 1000.0).round() as u64);
+            calls.push((begin, begin + length, event["name"].as_str().unwrap()));
+        }
+    }
+    assert!(calls.len() > 1000, "{} calls", calls.len());
+    calls.sort_by_key(|&(begin, end, _)| (begin, std::cmp::Reverse(end)));
+    let mut open: Vec<(u64, u64, &str)> = Vec::new();
+    for call in calls {
+        while open.pop_if(|caller| caller.1 <= call.0).is_some() {}
+        if let Some(caller) = open.last() {
+            // Both times are rounded.
+            assert!(call.1 <= caller.1 + 1, "{call:?} in {caller:?}");
+        }
+        open.push(call);
+    }
+}
+
+/// The begin of what was open is not known any more.
+#[test]
+fn a_flight_recorder_knows_the_least_that_calls_took() {
+    let recorded = Recorded::new(&["--flight", "--buffer", "256K"], ["2", "60000"]);
+    let text = recorded.read(&["report"]).stdout;
+    let main = text.lines().find(|line| line.contains(" main "));
+    assert!(main.is_some_and(|row| row.starts_with('≥')), "{text}");
+    assert!(
+        text.lines()
+            .next()
+            .unwrap()
+            .starts_with(&format!("# {BEGIN}")),
+        "{text}"
+    );
+    assert!(text.contains("≥ it may be more"), "{text}");
+    let report = recorded.json(&["report", "--json"]);
+    let rows = report.as_array().unwrap();
+    recorded.assert_times_are_possible(rows);
+    let main = rows.iter().find(|row| row["function"] == "main").unwrap();
+    assert_eq!(main["total_is_least"], true, "{main}");
+    // A rest of 20 ms at the end of each round is within it.
+    assert!(main["total_ns"].as_u64().unwrap() >= 20_000_000, "{main}");
+}
+
+#[test]
+fn without_durations_there_are_counts() {
+    let recorded = Recorded::new(&["--entry-only", "--block"], ["1", "5000"]);
+    let why = "# no times: only the entries of calls were recorded: --entry-only asks for that";
+    for words in [
+        &["report"][..],
+        &["report", "--threads"],
+        &["report", "--callers", "leaf"],
+        &["graph"],
+        &["graph", "climb"],
+    ] {
+        let text = recorded.read(words).stdout;
+        assert_eq!(text.lines().next(), Some(why), "{words:?}");
+        let is_unit = |word: &str| ["ns", "us", "ms", "s"].contains(&word);
+        let has_time = |line: &&str| line.split_whitespace().any(is_unit);
+        let timed = text.lines().skip(1).find(has_time);
+        // How long a thread was there is known.
+        assert!(
+            timed.is_none() || words.contains(&"--threads"),
+            "{words:?}: {timed:?}"
+        );
+    }
+    let report = recorded.json(&["report", "--json"]);
+    let rows = report.as_array().unwrap();
+    let calls: Vec<u64> = rows
+        .iter()
+        .map(|row| row["calls"].as_u64().unwrap())
+        .collect();
+    assert!(calls.is_sorted_by(|one, next| one >= next), "{calls:?}");
+    for (function, expected) in &recorded.calls {
+        let row = rows
+            .iter()
+            .find(|row| row["function"] == **function)
+            .unwrap();
+        assert_eq!(row["calls"], *expected, "{row}");
+        assert_eq!(
+            (&row["total_ns"], &row["entries_only"]),
+            (&0.into(), &true.into()),
+            "{row}"
+        );
+    }
+    let folded = recorded.read(&["dump", "--as", "folded"]);
+    assert_eq!(folded.stdout, "");
+    assert!(
+        folded.stderr.contains("no times") && folded.stderr.contains("--calls"),
+        "{folded:?}"
+    );
+    let flame = recorded.picture(&["flame"]);
+    assert!(flame.contains("calls") && flame.contains("climb"));
+    for words in [&["hist"][..], &["hist", "leaf"], &["plot", "table"]] {
+        let ended = recorded.try_read(words);
+        assert_eq!(ended.end, End::Code(1), "{words:?}: {}", ended.stdout);
+        assert!(
+            ended
+                .stderr
+                .contains("no such call was recorded to its end"),
+            "{}",
+            ended.stderr
+        );
+    }
+}
