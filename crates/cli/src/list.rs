@@ -8,6 +8,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use nopal_analysis::names::printable;
 use nopal_analysis::text::{Align, Table, count};
 use nopal_plan::{EntriesOnly, How, Plan, Refused, Site};
 use nopal_symbols::{Argument, BadMarker, Image, Marker, Probe, Switch, demangle};
@@ -152,7 +153,8 @@ fn write_text(
     write_entries_only(out, plan, names)?;
     write_markers(out, markers)?;
     write_probes(out, &markers.probes)?;
-    write!(out, "\n{}: {}", path.display(), summary(plan))?;
+    let path = printable(&path.display().to_string());
+    write!(out, "\n{path}: {}", summary(plan))?;
     for (number, what) in [
         (markers.good.len(), "markers"),
         (markers.probes.len(), "USDT probes"),
@@ -163,7 +165,7 @@ fn write_text(
     }
     writeln!(out)?;
     if nopal_record::handles_stacks(names.0) {
-        writeln!(out, "{}: {}", path.display(), nopal_record::HANDLES_STACKS)?;
+        writeln!(out, "{path}: {}", nopal_record::HANDLES_STACKS)?;
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! `nopal record` and `nopal attach`: runs a program, and ends as it ended; or records a process that runs.
 
 use anyhow::{Result, ensure};
+use nopal_analysis::names::printable;
 use nopal_analysis::text::{bytes, count};
 use nopal_process::Ending;
 use nopal_record::{Ended, Options, Outcome, Target, WhenFull};
@@ -84,7 +85,8 @@ fn summary(outcome: &Outcome, options: &Options) -> Vec<String> {
         outcome.lost,
     ]
     .map(count);
-    let (size, directory) = (bytes(outcome.bytes), outcome.directory.display());
+    let directory = printable(&outcome.directory.display().to_string());
+    let size = bytes(outcome.bytes);
     let system = match outcome.system {
         0 => String::new(),
         system => format!(" and {} of the system", count(system)),

@@ -4,7 +4,7 @@ use anyhow::Result;
 use nopal_analysis::dump::{self, Look};
 use nopal_analysis::filter::Filter;
 use nopal_analysis::hist::{self, By};
-use nopal_analysis::names::Names;
+use nopal_analysis::names::{Names, printable};
 use nopal_analysis::text::{count, duration};
 use nopal_analysis::tracers::{Case, Tracer};
 use nopal_record::Outcome;
@@ -24,7 +24,7 @@ pub fn run(arguments: Run) -> Result<i32> {
             }
         }
         if options.tracers.is_empty() {
-            let directory = outcome.directory.display();
+            let directory = printable(&outcome.directory.display().to_string());
             say(&format!(
                 "`nopal dump --as function {directory}` shows all of it, `nopal replay {directory}` as a tree"
             ));

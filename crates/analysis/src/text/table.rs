@@ -2,6 +2,8 @@
 
 use std::io::{self, Write};
 
+use crate::names::{is_harmless, printable};
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
     Left,
@@ -28,7 +30,11 @@ impl Table {
     }
 
     pub fn row(&mut self, cells: Vec<String>) {
-        self.rows.push(cells);
+        let shown = |cell: String| match cell.chars().all(is_harmless) {
+            true => cell,
+            false => printable(&cell),
+        };
+        self.rows.push(cells.into_iter().map(shown).collect());
     }
 
     pub fn write(&self, out: &mut dyn Write, width: usize) -> io::Result<()> {
