@@ -102,7 +102,7 @@ fn steer(handle: &Handle, process: i32) -> Result<()> {
 
     handle.ask(Session::clear_counts)?;
     let sites = both.clone();
-    let refused = handle.ask(move |session| session.insert(&sites, session.detail()))??;
+    let refused = handle.ask(move |session| session.insert(&sites, session.capture()))??;
     assert_eq!(refused, []);
     assert_ne!(text()?, before, "there is a jump");
     soon("what was chosen at the start is recorded", || {
@@ -163,7 +163,7 @@ fn steer(handle: &Handle, process: i32) -> Result<()> {
     assert_eq!(entries(handle, &both)?, first, "removed");
 
     let sites = middle.clone();
-    handle.ask(move |session| session.insert(&sites, session.detail()))??;
+    handle.ask(move |session| session.insert(&sites, session.capture()))??;
     switch(&middle, Mode::On)?;
     soon("inserted again", || {
         Ok(entries(handle, &both)?[1] > first[1])
