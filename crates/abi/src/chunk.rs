@@ -1,5 +1,6 @@
 //! Chunks: pieces of a thread's buffer, and packets of the trace.
 
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub const CHUNK_SHIFT: u32 = 16;
 pub const CHUNK_BYTES: usize = 1 << CHUNK_SHIFT;
 pub const CHUNK_HEADER_BYTES: usize = 96;
@@ -10,7 +11,9 @@ pub const CHUNK_OWNED: u32 = 1;
 pub const CHUNK_FULL: u32 = 2;
 
 /// What a chunk begins with.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout,
+)]
 #[repr(C)]
 pub struct ChunkHeader {
     pub magic: u32,

@@ -1,5 +1,6 @@
 //! Records: 8-byte words, described in the header.
 
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub const KIND_NONE: u32 = 0;
 pub const KIND_ENTRY: u32 = 1;
 pub const KIND_EXIT: u32 = 2;
@@ -36,7 +37,9 @@ pub const RESYNC_PART: u32 = 5;
 pub const RESYNC_BYTES: usize = 48;
 
 /// A RESYNC record.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout,
+)]
 #[repr(C)]
 pub struct Resync {
     pub clock_low: u32,

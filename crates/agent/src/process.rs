@@ -1,8 +1,10 @@
 //! The process structure of `runtime/core/process.h`, as far as the tool writes it. `tests/layout.rs` compares it with
 //! the header.
 
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
 /// What the process structure begins with.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct ProcessHead {
     pub region: u64,
@@ -21,7 +23,9 @@ pub struct ProcessHead {
 }
 
 /// Generated code at [low, high), described by the `.eh_frame_hdr` at `header`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout,
+)]
 #[repr(C)]
 pub struct BlockEntry {
     pub low: u64,
@@ -42,7 +46,9 @@ pub const fn thread_place(pointer: u64) -> usize {
 
 /// A module that unwinds, and the addresses of `_Unwind_SetGR`, `_Unwind_SetIP`, `_Unwind_Resume` and
 /// `_Unwind_GetIP` in it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout,
+)]
 #[repr(C)]
 pub struct UnwinderEntry {
     pub low: u64,
@@ -54,7 +60,9 @@ pub struct UnwinderEntry {
 }
 
 /// A breakpoint at `address`, which leads to `detour`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout,
+)]
 #[repr(C)]
 pub struct Breakpoint {
     pub address: u64,
@@ -62,7 +70,7 @@ pub struct Breakpoint {
 }
 
 /// What a process does at a SIGTRAP. Actions are as the kernel has them: handler, flags, restorer, mask.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct Traps {
     pub count: u64,

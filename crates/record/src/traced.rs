@@ -28,6 +28,7 @@ use nopal_trace::{Note, Writer};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
+use zerocopy::IntoBytes;
 
 /// What recording is asked for, the same for all processes of a session.
 pub struct Settings {
@@ -161,7 +162,7 @@ impl Traced {
             tracer: tracer_to_allow(),
             ..ProcessHead::default()
         };
-        own.memory.write(own.head, as_bytes(&fields))?;
+        own.memory.write(own.head, fields.as_bytes())?;
         own.memory.write(threads, &NO_THREAD.to_le_bytes())?;
         own.region.set_head(own.head);
         let places = Places {
@@ -374,7 +375,7 @@ impl Traced {
             return Ok(());
         }
         let at = nopal_agent::unwinders_offset() + (count * size_of::<UnwinderEntry>()) as u64;
-        self.memory.write(self.places.head + at, as_bytes(&entry))?;
+        self.memory.write(self.places.head + at, entry.as_bytes())?;
         self.places.unwinders.push(entry);
         self.write_head_word(
             std::mem::offset_of!(ProcessHead, unwinder_count),
@@ -502,14 +503,4 @@ fn tracer_to_allow() -> u32 {
         Ok(scope) if scope.trim() == "1" => std::process::id(),
         _ => 0,
     }
-}
-
-pub fn as_bytes_mut<T: Copy>(value: &mut T) -> &mut [u8] {
-    // SAFETY: used for #[repr(C)] structures of integers, for which any bytes are valid.
-    unsafe { std::slice::from_raw_parts_mut(std::ptr::from_mut(value).cast(), size_of::<T>()) }
-}
-
-pub fn as_bytes<T: Copy>(value: &T) -> &[u8] {
-    // SAFETY: used for #[repr(C)] structures without padding, for the length of the borrow.
-    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
 }

@@ -186,6 +186,5 @@ pub fn name_of(region: &Region, chunk: usize) -> ChunkName {
 }
 
 fn bytes_of(buffer: &mut [u64; CHUNK_BYTES / 8]) -> &mut [u8; CHUNK_BYTES] {
-    // SAFETY: the buffer is CHUNK_BYTES long, and bytes have no invalid values.
-    unsafe { &mut *buffer.as_mut_ptr().cast::<[u8; CHUNK_BYTES]>() }
+    zerocopy::transmute_mut!(buffer)
 }

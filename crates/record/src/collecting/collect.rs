@@ -485,6 +485,7 @@ mod tests {
         use nopal_trace::Session;
         use std::os::fd::{AsFd, OwnedFd};
         use std::os::unix::fs::FileExt;
+        use zerocopy::IntoBytes;
 
         let scratch = tempfile::tempdir().unwrap();
         let file = OwnedFd::from(tempfile::tempfile().unwrap());
@@ -505,8 +506,7 @@ mod tests {
                 ..ChunkHeader::default()
             };
             let at = chunks_at + chunk * CHUNK_BYTES as u64;
-            file.write_all_at(crate::traced::as_bytes(&header), at)
-                .unwrap();
+            file.write_all_at(header.as_bytes(), at).unwrap();
             file.write_all_at(
                 &CHUNK_FULL.to_le_bytes(),
                 u64::from_le_bytes(states_at) + 4 * chunk,

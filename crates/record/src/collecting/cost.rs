@@ -13,7 +13,7 @@ use std::mem::offset_of;
 use crate::memory::control_block::thread_slot;
 use crate::memory::space::mark_of;
 use crate::text::journal::mirrored;
-use crate::traced::as_bytes;
+use zerocopy::IntoBytes;
 
 /// Calls at a time, and how often: the shortest counts, as nothing came between.
 const CALLS: u64 = 20;
@@ -124,7 +124,7 @@ impl Model {
             block_count: 1,
             ..ProcessHead::default()
         };
-        memory.put(process, as_bytes(&head));
+        memory.put(process, head.as_bytes());
         memory.put(threads, &NO_THREAD.to_le_bytes());
 
         // Callers' addresses must not look like the arena's, as those of traced programs do not: thunks would look
@@ -162,7 +162,7 @@ impl Model {
             high: block.high,
             header: block.header,
         };
-        memory.put(process + nopal_agent::blocks_offset(), as_bytes(&published));
+        memory.put(process + nopal_agent::blocks_offset(), published.as_bytes());
         code.make_executable(arena, CODE_BYTES)?;
         Ok(Model {
             _memory: memory,

@@ -8,7 +8,7 @@ use crate::places::chosen::{Chosen, choose};
 use crate::places::markers;
 use crate::places::modules::extent;
 use crate::text::change::{BREAKPOINT, Change, PROBE};
-use crate::traced::{Traced, Workshop, as_bytes};
+use crate::traced::{Traced, Workshop};
 use anyhow::{Context, Result, ensure};
 use nopal_agent::{
     ARENA_BYTES, BLOCKS, BlockBuilder, BlockEntry, EntryOnly, IMAGE_UNWIND_HEADER, ProcessHead,
@@ -19,6 +19,7 @@ use nopal_plan::{Body, FrameChange, Site};
 use nopal_process::Thread;
 use std::collections::HashSet;
 use std::ops::Range;
+use zerocopy::IntoBytes;
 
 /// So many sites are told of by a thread of their own, while their thunks are made.
 const WORTH_A_THREAD: usize = 1000;
@@ -184,7 +185,7 @@ impl Traced {
         );
         let at =
             nopal_agent::blocks_offset() + (self.places.blocks * size_of::<BlockEntry>()) as u64;
-        self.memory.write(self.places.head + at, as_bytes(&entry))?;
+        self.memory.write(self.places.head + at, entry.as_bytes())?;
         self.places.blocks += 1;
         let count = self.places.blocks as u32;
         self.write_head_word(std::mem::offset_of!(ProcessHead, block_count), count)

@@ -21,6 +21,7 @@ use nopal_symbols::Selection;
 use nopal_trace::{Audience, ListenerId, Note, Watched};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
+use zerocopy::IntoBytes;
 
 impl Session {
     /// The traced processes, the first one first.
@@ -449,8 +450,8 @@ impl Engine for Session {
             thread_begin: clock,
             ..ChunkHeader::default()
         };
-        let bytes = bytes_of(&mut chunk);
-        bytes[..size_of::<ChunkHeader>()].copy_from_slice(crate::traced::as_bytes(&header));
+        let bytes = chunk.as_mut_bytes();
+        bytes[..size_of::<ChunkHeader>()].copy_from_slice(header.as_bytes());
         notes::lock(&self.shared.writer).chunk(bytes, true)?;
         Ok(())
     }
@@ -539,9 +540,4 @@ impl Engine for Session {
     fn directory(&self) -> &Path {
         &self.options.directory
     }
-}
-
-fn bytes_of(words: &mut [u64]) -> &mut [u8] {
-    // SAFETY: the same memory, for the length of the borrow; bytes have no invalid values.
-    unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), size_of_val(words)) }
 }

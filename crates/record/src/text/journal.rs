@@ -2,7 +2,6 @@
 //! it is believed that the kernel's list of mappings or the text does not bear out.
 
 use crate::text::change::Change;
-use crate::traced::as_bytes_mut;
 use anyhow::{Context, Result, ensure};
 use nopal_abi::{ABI_VERSION, Region as Layout};
 use nopal_agent::{
@@ -13,6 +12,7 @@ use nopal_process::{Mapping, Memory};
 use std::mem::offset_of;
 use std::ops::Range;
 use std::path::Path;
+use zerocopy::IntoBytes;
 
 /// How the kernel lists memory that nopal has made.
 const NAME: &str = "/memfd:nopal";
@@ -135,7 +135,7 @@ fn read(process: i32, region: &Mapping, maps: &[Mapping], memory: &Memory) -> Re
     let head_at = word(offset_of!(Layout, head))?;
     let owners = word(offset_of!(Layout, tool))?;
     let mut head = ProcessHead::default();
-    memory.read(head_at, as_bytes_mut(&mut head))?;
+    memory.read(head_at, head.as_mut_bytes())?;
     let contexts = head.contexts;
     let private = vec![
         head_at..head.threads.saturating_add(THREADS_BYTES),
@@ -154,7 +154,7 @@ fn read(process: i32, region: &Mapping, maps: &[Mapping], memory: &Memory) -> Re
     let mut table = vec![BlockEntry::default(); (head.block_count as usize).min(BLOCKS)];
     for (index, entry) in table.iter_mut().enumerate() {
         let at = nopal_agent::blocks_offset() + (index * size_of::<BlockEntry>()) as u64;
-        memory.read(head_at + at, as_bytes_mut(entry))?;
+        memory.read(head_at + at, entry.as_mut_bytes())?;
     }
     let mut code: Vec<Range<u64>> = Vec::new();
     let mut changes = Vec::new();
@@ -205,7 +205,7 @@ fn unwinders(head_at: u64, count: u32, memory: &Memory) -> Result<Vec<Range<u64>
     for index in 0..(count as usize).min(UNWINDERS) {
         let mut entry = UnwinderEntry::default();
         let at = nopal_agent::unwinders_offset() + (index * size_of::<UnwinderEntry>()) as u64;
-        memory.read(head_at + at, as_bytes_mut(&mut entry))?;
+        memory.read(head_at + at, entry.as_mut_bytes())?;
         let functions = [
             entry.set_register,
             entry.set_address,

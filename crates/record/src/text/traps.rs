@@ -2,11 +2,12 @@
 
 use crate::memory::inject::Injector;
 use crate::text::change::Change;
-use crate::traced::{Traced, Workshop, as_bytes, as_bytes_mut, under_new_filter};
+use crate::traced::{Traced, Workshop, under_new_filter};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use nopal_agent::{BREAKPOINTS, Breakpoint, IMAGE_TRAP, IMAGE_TRAP_RETURN, Traps};
 use nopal_process::{Memory, Stopped, Thread};
 use std::mem::offset_of;
+use zerocopy::IntoBytes;
 
 /// What whoever asks for a breakpoint is told.
 pub const RISK: &str = "a probe by a breakpoint ends the program where a thread comes to it that blocks SIGTRAP, as handlers do \
@@ -58,7 +59,7 @@ impl Traced {
         ];
         let mut injector = Injector::new(thread)?;
         self.memory
-            .write(at + offset_of!(Traps, ours) as u64, as_bytes(&ours))?;
+            .write(at + offset_of!(Traps, ours) as u64, ours.as_bytes())?;
         let done = set_action(
             &mut injector,
             at + offset_of!(Traps, ours) as u64,
@@ -66,7 +67,7 @@ impl Traced {
         );
         if done.is_err() {
             self.memory
-                .write(at + offset_of!(Traps, ours) as u64, as_bytes(&[0u64; 4]))?;
+                .write(at + offset_of!(Traps, ours) as u64, [0u64; 4].as_bytes())?;
         }
         done
     }
@@ -91,7 +92,7 @@ impl Traced {
                 detour: change.entry,
             };
             let offset = offset_of!(Traps, breakpoints) + index * size_of::<Breakpoint>();
-            self.memory.write(at + offset as u64, as_bytes(&entry))?;
+            self.memory.write(at + offset as u64, entry.as_bytes())?;
             let filled = count.max(index + 1) as u64;
             self.memory
                 .write(at + offset_of!(Traps, count) as u64, &filled.to_le_bytes())
@@ -135,7 +136,7 @@ impl Traced {
 /// What the structure at `at` holds.
 pub fn held(memory: &Memory, at: u64) -> Result<Traps> {
     let mut traps = Traps::default();
-    memory.read(at, as_bytes_mut(&mut traps))?;
+    memory.read(at, traps.as_mut_bytes())?;
     Ok(traps)
 }
 
@@ -172,7 +173,7 @@ pub fn give_back(stopped: &mut Stopped, memory: &Memory, at: u64) -> Result<bool
     if memory.read_word(ours)? == traps.ours[0] {
         set_action(&mut injector, before, 0)?;
     }
-    memory.write(ours, as_bytes(&[0u64; 4]))?;
+    memory.write(ours, [0u64; 4].as_bytes())?;
     Ok(true)
 }
 
