@@ -174,10 +174,15 @@ impl Place {
         std::thread::sleep(Duration::from_millis(50));
         let killed = tool.try_wait().expect("our child").is_some();
         let mut wrong = None;
+        // One that has died is told of below.
+        let difference = || {
+            let lives = !"ZX?".contains(state(process));
+            lives.then(|| text_difference(process, "")).flatten()
+        };
         if killed && killing.guardian_lives {
-            while text_difference(process, "").is_some() {
+            while let Some(found) = difference() {
                 if start.elapsed() > Duration::from_secs(20) {
-                    wrong = text_difference(process, "");
+                    wrong = Some(found);
                     break;
                 }
                 std::thread::sleep(Duration::from_millis(10));

@@ -73,9 +73,12 @@ const BEHIND_CALL: u64 = 9;
 const BREAKPOINT: [u8; 1] = [0xcc];
 const CONSISTENT: i32 = 0;
 const TRAP: u64 = 1 << (libc::SIGTRAP - 1);
-/// How long, and how often, the threads of a process are stopped until none is in what is taken back.
+/// How long the threads of a process are waited for when they are stopped.
 const PATIENCE: Duration = Duration::from_secs(2);
-const ATTEMPTS: u32 = 20;
+/// How often that is tried until none is in what is taken back: between the attempts are pauses, each twice as long as the
+/// one before, of four seconds in all. On a busy machine a tool that was killed lets go late, and a thread goes on late.
+const ATTEMPTS: u32 = 12;
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// A change to the text of a loader, while it is waited for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,32 +120,48 @@ impl LoaderChange {
         Ok((change, by))
     }
 
-    /// Whether it is in the text.
+    /// Whether it is in the text, or a part of it, by who was killed while writing it.
     pub fn is_there(&self) -> bool {
+        Memory::open(self.pid).is_ok_and(|memory| self.is_in(&memory))
+    }
+
+    fn is_in(&self, memory: &Memory) -> bool {
         let mut found = vec![0; self.original.len()];
-        let memory = Memory::open(self.pid);
-        memory.is_ok_and(|memory| memory.read(self.address, &mut found).is_ok())
-            && found == self.code
+        let is_read = memory.read(self.address, &mut found).is_ok();
+        let mut places = found.iter().zip(&self.code).zip(&self.original);
+        is_read
+            && found != self.original
+            && places.all(|((found, code), original)| found == code || found == original)
     }
 
     /// For who is left when the tool has been killed: puts the text back, if the change is in it.
     pub fn take_back(&self) -> Result<()> {
-        let memory = Memory::open(self.pid)?;
-        let inside = self.address + 1..self.address + self.original.len() as u64;
-        for _ in 0..ATTEMPTS {
-            if !self.is_there() {
+        for attempt in 0..ATTEMPTS {
+            if matches!(self.is_taken_back(), Ok(true)) || !crate::alive(self.pid) {
                 return Ok(());
             }
-            // The tool, killed a moment ago, may not have let it go yet.
-            if let Ok(stopped) = Stopped::stop(self.pid, PATIENCE) {
-                let positions = stopped.positions()?;
-                if !positions.iter().any(|at| inside.contains(&at.rip)) {
-                    return memory.write(self.address, &self.original);
-                }
-            }
-            std::thread::sleep(Duration::from_millis(1));
+            std::thread::sleep(PAUSE * (1 << attempt));
         }
         bail!("a thread of process {} stays in the loader", self.pid)
+    }
+
+    /// `false` while a thread is in the change; errors pass, as while the tool has not let go yet.
+    fn is_taken_back(&self) -> Result<bool> {
+        let memory = Memory::open(self.pid)?;
+        if !self.is_in(&memory) {
+            return Ok(true);
+        }
+        let inside = self.address + 1..self.address + self.original.len() as u64;
+        let stopped = Stopped::stop(self.pid, PATIENCE)?;
+        if stopped
+            .positions()?
+            .iter()
+            .any(|at| inside.contains(&at.rip))
+        {
+            return Ok(false);
+        }
+        memory.write(self.address, &self.original)?;
+        Ok(true)
     }
 }
 
@@ -359,6 +378,90 @@ fn ignore_trap(thread: &mut Thread, memory: &Memory) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::process::{Child, Command};
+
+    struct Sleeper(Child);
+
+    impl Drop for Sleeper {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    /// A program that sleeps, and a change to code that it does not run.
+    fn sleeper() -> (Sleeper, Memory, LoaderChange) {
+        let child = Command::new("sleep").arg("100").spawn().unwrap();
+        let pid = child.id() as i32;
+        let sleeps = format!("{} ", libc::SYS_clock_nanosleep);
+        let call = || std::fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap();
+        while !call().starts_with(&sleeps) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let maps = crate::maps(pid).unwrap();
+        let text = maps.iter().find(|map| map.executable).unwrap();
+        let memory = Memory::open(pid).unwrap();
+        let mut original = CALL.to_vec();
+        memory.read(text.start, &mut original).unwrap();
+        let change = LoaderChange {
+            pid,
+            address: text.start,
+            original,
+            code: CALL.to_vec(),
+        };
+        (Sleeper(child), memory, change)
+    }
+
+    fn is_restored(memory: &Memory, change: &LoaderChange) -> bool {
+        let mut found = CALL;
+        memory.read(change.address, &mut found).unwrap();
+        found == *change.original
+    }
+
+    /// It is stopped behind the first push, as one is that gets no processor, and goes on later.
+    #[test]
+    fn a_change_is_taken_back_when_the_thread_in_it_goes_on() {
+        const FOR_EVER: [u8; 2] = [0xeb, 0xfe];
+        let (_child, memory, change) = sleeper();
+        let (pid, behind) = (change.pid, change.address + 32);
+        memory.write(change.address, &CALL).unwrap();
+        memory.write(behind, &FOR_EVER).unwrap();
+        let mut stopped = Stopped::stop(pid, PATIENCE).unwrap();
+        let thread = &mut stopped.threads_mut()[0];
+        let mut registers = thread.registers().unwrap();
+        registers.rsp -= 1024;
+        let pushed = [registers.rax, behind];
+        memory
+            .write(registers.rsp, &pushed.map(u64::to_le_bytes).concat())
+            .unwrap();
+        registers.rip = change.address + 1;
+        registers.orig_rax = u64::MAX;
+        thread.set_registers(&registers).unwrap();
+        // SAFETY: two numbers.
+        let signal = move |signal| unsafe { libc::kill(pid, signal) };
+        signal(libc::SIGSTOP);
+        drop(stopped);
+        let later = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(300));
+            signal(libc::SIGCONT);
+        });
+        change.take_back().unwrap();
+        assert!(is_restored(&memory, &change));
+        later.join().unwrap();
+    }
+
+    #[test]
+    fn a_change_that_is_half_written_is_taken_back() {
+        let (_child, memory, change) = sleeper();
+        for written in 1..CALL.len() {
+            memory.write(change.address, &CALL[..written]).unwrap();
+            change.take_back().unwrap();
+            assert!(is_restored(&memory, &change));
+        }
+        memory.write(change.address, &[0x0b; 14]).unwrap();
+        change.take_back().unwrap();
+        assert!(!is_restored(&memory, &change), "another's bytes");
+    }
 
     #[test]
     fn room_is_a_return_and_padding() {
