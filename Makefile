@@ -1,12 +1,15 @@
 # make demo   builds nopal, records a real program, shows what it did
 # make test   builds and passes every test
-# make        builds nopal, and names what is missing for that; make deps installs it
+# make        builds nopal as it is installed, and names what is missing for that; make deps installs it
+# make quick  builds it in a third of the time, for a first look and for work
+# make dist   makes archives and packages of it; make dist-check installs each in a bare Debian
 # make explore   proves the protocols in larger worlds than make test, for half an hour
 PREFIX ?= /usr/local
 CARGO ?= cargo
 NOPAL := target/release/nopal
 
-.PHONY: all deps demo test check explore bench bench-peers bench-seeds fuzz hard torture soak man install clean
+.PHONY: all quick deps demo test check explore bench bench-peers bench-papers fuzz hard torture soak pages install dist \
+	dist-check clean
 
 # Where the system has libc as an archive, as Debian's libc6-dev, nopal is one file that needs no libraries: it starts a
 # millisecond sooner, and runs in containers that have none.
@@ -15,6 +18,10 @@ STATIC := $(if $(filter /%,$(shell $(CC) -print-file-name=libc.a)),-C target-fea
 all:
 	@.ci/packages --names build
 	$(CARGO) rustc --release --package nopal --bin nopal -- $(STATIC)
+
+quick:
+	@.ci/packages --names build
+	$(CARGO) rustc --profile quick --package nopal --bin nopal -- $(STATIC)
 
 # What the demo and the tests need; as root, on Debian and Ubuntu.
 deps:
@@ -54,10 +61,10 @@ endif
 
 demo:
 	@.ci/packages build
-	@$(MAKE) all
+	@$(MAKE) quick
 	@set -e; trap 'rm -rf target/demo target/demo.old' EXIT; set -x; \
-	$(NOPAL) record -o target/demo -- $(DEMO); \
-	$(NOPAL) report -n 20 target/demo
+	target/quick/nopal record -o target/demo -- $(DEMO); \
+	target/quick/nopal report -n 20 target/demo
 
 check:
 	$(CARGO) fmt --all --check
@@ -104,22 +111,43 @@ bench-peers: all library
 	-@.ci/packages peers
 	$(CARGO) run --release --package nopal-bench -- peers
 
-# The tables that the seeds made, on this machine.
-bench-seeds: all library
-	$(CARGO) run --release --package nopal-bench -- markers probes seeds
+# The tables of the papers and patch series that nopal follows (docs/speed.md), on this machine.
+bench-papers: all library
+	$(CARGO) run --release --package nopal-bench -- markers probes papers
 
-man: all
-	$(NOPAL) man target/man
+# What is built before it is installed: nothing where NOPAL is another binary.
+BUILT := all
+MANUAL := target/man
+COMPLETIONS := target/completions
+LIBDIR = $(PREFIX)/lib
+ZSH_FUNCTIONS = $(PREFIX)/share/zsh/site-functions
 
-install: man library
+pages: $(BUILT)
+	rm -rf $(MANUAL) $(COMPLETIONS)
+	$(NOPAL) man $(MANUAL)
+	$(NOPAL) completions $(COMPLETIONS)
+
+install: pages library
 	install -D -m 755 $(NOPAL) $(DESTDIR)$(PREFIX)/bin/nopal
-	install -d $(DESTDIR)$(PREFIX)/share/man/man1
-	install -m 644 target/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1
-	install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/lib
+	install -d $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/man/man5
+	install -m 644 $(MANUAL)/*.1 $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 644 $(MANUAL)/*.5 $(DESTDIR)$(PREFIX)/share/man/man5
+	install -D -m 644 $(COMPLETIONS)/nopal.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/nopal
+	install -D -m 644 $(COMPLETIONS)/_nopal $(DESTDIR)$(ZSH_FUNCTIONS)/_nopal
+	install -D -m 644 $(COMPLETIONS)/nopal.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/nopal.fish
+	install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(LIBDIR)
 	install -m 644 include/nopal.h include/nopal_probe.h $(DESTDIR)$(PREFIX)/include
-	install -m 644 $(LIBRARY)/libnopal.a $(LIBRARY)/libnopal.so $(DESTDIR)$(PREFIX)/lib
-	install -d $(DESTDIR)$(PREFIX)/share/man/man5
-	install -m 644 target/man/*.5 $(DESTDIR)$(PREFIX)/share/man/man5
+	install -m 644 $(LIBRARY)/libnopal.a $(LIBRARY)/libnopal.so $(DESTDIR)$(LIBDIR)
+
+# What a release consists of, in target/dist.
+dist: all
+	@.ci/packages --names dist
+	packaging/build
+
+# Each of it installed and tried in a bare Debian. As root.
+dist-check:
+	@.ci/packages dist-check
+	packaging/check
 
 clean:
 	$(CARGO) clean

@@ -1,5 +1,5 @@
 //! Measures what nopal promises about speed, side by side with doing nothing and with its peers, and puts each figure
-//! beside its bound: `nopal-bench [pairs|sqlite|net|start|readers|threads|locks|markers|probes|seeds|attach|crowds|control|hackbench|code]…`,
+//! beside its bound: `nopal-bench [pairs|sqlite|net|start|readers|threads|locks|markers|probes|papers|attach|crowds|control|hackbench|code]…`,
 //! all of these by default. `nopal-bench peers [TRACER]…` is nopal beside all other tracers that the machine has, or
 //! those named.
 
@@ -13,6 +13,7 @@ mod lttng;
 mod markers;
 mod net;
 mod pairs;
+mod papers;
 mod peers;
 mod probes;
 mod programs;
@@ -20,7 +21,6 @@ mod readers;
 mod resident;
 mod run;
 mod samples;
-mod seeds;
 mod sqlite;
 mod start;
 mod table;
@@ -64,7 +64,7 @@ fn main() -> Result<()> {
     group("probes", &|| {
         probes::measure(&places, &markers::compile(&programs)?)
     })?;
-    group("seeds", &|| seeds::measure(&places, &programs))?;
+    group("papers", &|| papers::measure(&places, &programs))?;
     group("attach", &|| attach::measure(&places, &programs))?;
     group("crowds", &|| crowds::measure(&places, &programs))?;
     group("control", &|| control::measure(&places))?;

@@ -1,9 +1,9 @@
-//! Probes at an instruction (seed 002): what leads to one and back by a jump and by a breakpoint, what recording one
+//! Probes at an instruction (the figures of kprobes with jump optimisation): what leads to one and back by a jump and by a breakpoint, what recording one
 //! costs, and how many bytes it takes.
 
 use crate::run::{Places, Printed, run};
 use crate::samples::{Samples, in_turn};
-use crate::seeds::rounds;
+use crate::papers::rounds;
 use crate::table::{Bound, Row};
 use anyhow::{Context, Result, ensure};
 use memmap2::{Mmap, MmapMut};
@@ -257,7 +257,7 @@ fn recorded(places: &Places, program: &Path) -> Result<Vec<Row>> {
             "cycles",
             in_probe,
         )
-        .note("theirs (000): 4,178"),
+        .note("theirs, of kernel markers: 4,178"),
     ])
 }
 

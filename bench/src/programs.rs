@@ -30,6 +30,11 @@ impl Programs {
         }
     }
 
+    /// Where they are compiled to.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     /// Compiles `source.c` as `name`.
     pub fn compile(
         &self,

@@ -4,9 +4,14 @@ use anyhow::{Context, Result, ensure};
 use nopal_trace::Trace;
 use serde_json::Value;
 use std::collections::HashMap;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+
+/// How often a directory is removed in which somebody else still writes.
+const TRIES: u32 = 20;
 
 /// What a program printed: a name and a number a line.
 pub struct Printed(HashMap<String, f64>);
@@ -157,11 +162,26 @@ impl Places {
     }
 }
 
+/// Makes a directory's name free. Whoever still writes there, as a tracer's daemon that is ending, goes on under
+/// another name, and what it writes too late stays.
 pub fn remove(directory: &Path) -> Result<()> {
-    match std::fs::remove_dir_all(directory) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
-        _ => Ok(()),
+    static REMOVED: AtomicU32 = AtomicU32::new(0);
+    let number = REMOVED.fetch_add(1, Ordering::Relaxed);
+    let own = format!("removed-{}-{number}", std::process::id());
+    let removed = directory.with_extension(own);
+    match std::fs::rename(directory, &removed) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        renamed => renamed.with_context(|| directory.display().to_string())?,
     }
+    for _ in 0..TRIES {
+        match std::fs::remove_dir_all(&removed) {
+            Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            ended => return ended.with_context(|| removed.display().to_string()),
+        }
+    }
+    Ok(())
 }
 
 /// How long a command ran, and the most anonymous memory that it was seen to hold.
@@ -196,4 +216,40 @@ fn kibibytes(status: &str, field: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix(field));
     line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse().ok())
         .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::fd::AsRawFd;
+    use std::sync::atomic::AtomicBool;
+
+    #[test]
+    fn a_directory_is_free_while_others_write_into_it() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = place.path().join("trace");
+        for _ in 0..20 {
+            fs::create_dir(&directory).unwrap();
+            let open = fs::File::open(&directory).unwrap();
+            // The same directory, whatever its name.
+            let itself = PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()));
+            let stop = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let mut number = 0u32;
+                    while !stop.load(Ordering::Relaxed) {
+                        // Once the directory is gone this fails.
+                        let _ = fs::write(itself.join(number.to_string()), "");
+                        number += 1;
+                    }
+                });
+                let removed = remove(&directory);
+                let is_there = directory.exists();
+                stop.store(true, Ordering::Relaxed);
+                removed.unwrap();
+                assert!(!is_there);
+            });
+        }
+    }
 }

@@ -1,6 +1,9 @@
 //! Limits are the program's: nopal lifts its own, and where it may not, the program runs on without it.
 
-use nopal_tests::{Case, End, Program, c, scratch};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+
+use nopal_tests::{Case, End, Program, Start, c, nopal, scratch};
 
 const KIB: u64 = 1 << 10;
 
@@ -51,6 +54,52 @@ fn whatever_is_limited_the_program_runs() {
             assert_unharmed(&case, &format!("limit {value} of resource {resource}"));
         }
     }
+}
+
+/// Root lifts hard limits; others meet them somewhere in nopal's work, perhaps in several threads at once.
+#[test]
+fn where_memory_runs_out_the_programs_status_remains() {
+    let scratch = scratch();
+    let folder = scratch.path();
+    let own = folder.join("own");
+    let program = folder.join("program");
+    fs::copy(nopal(), folder.join("nopal")).unwrap();
+    fs::copy(c("phases", &[]).path, &program).unwrap();
+    fs::create_dir(&own).unwrap();
+    for (path, mode) in [(folder, 0o755), (&own, 0o777)] {
+        fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    }
+    let mut ran = 0;
+    for limit in (1200..6000).step_by(100) {
+        for backtrace in ["0", "1"] {
+            let mut start = Start::new([
+                "setpriv",
+                "--reuid=65534",
+                "--regid=65534",
+                "--clear-groups",
+            ]);
+            start.words.extend([
+                folder.join("nopal").into(),
+                "record".into(),
+                "-o".into(),
+                own.join("trace").into(),
+                "--".into(),
+                program.clone().into(),
+            ]);
+            let variables = [
+                ("XDG_CACHE_HOME".into(), own.clone().into()),
+                ("RUST_BACKTRACE".into(), backtrace.into()),
+            ];
+            start.environment.extend(variables);
+            start.limits.push((libc::RLIMIT_DATA, limit * KIB));
+            let ended = start.run("on\n");
+            if ended.stdout.ends_with("phase 1\nend\n") {
+                assert_eq!(ended.end, End::Code(5), "{limit} KiB: {}", ended.stderr);
+                ran += 1;
+            }
+        }
+    }
+    assert!(ran > 40, "{ran}");
 }
 
 /// Not even a stack that is too small for nopal's own work keeps it from recording.
@@ -109,13 +158,13 @@ fn a_limit_ends_the_program_as_ever() {
     let scratch = scratch();
     let traced = case.traced_start(&scratch.path().join("trace")).run("");
     assert_eq!(traced.end, End::Signal(libc::SIGXFSZ), "{}", traced.stderr);
-    for entry in std::fs::read_dir("/dev/shm").unwrap().flatten() {
+    for entry in fs::read_dir("/dev/shm").unwrap().flatten() {
         if entry
             .file_name()
             .to_string_lossy()
             .starts_with("nopal-limits-")
         {
-            std::fs::remove_file(entry.path()).unwrap();
+            fs::remove_file(entry.path()).unwrap();
         }
     }
 }

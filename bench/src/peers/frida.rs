@@ -13,23 +13,25 @@ pub const SCRIPT: &str = "Frida, in JavaScript";
 
 struct Frida {
     name: &'static str,
+    /// Of an environment that has Frida's packages.
+    python: PathBuf,
     script: PathBuf,
     built: Built,
 }
 
 pub fn new(programs: &Programs, name: &'static str) -> Result<Box<dyn Tracer>> {
-    let found = Command::new("python3")
-        .args(["-c", "import frida"])
-        .output();
+    let python = programs.directory().join("frida/bin/python3");
+    let found = Command::new(&python).args(["-c", "import frida"]).output();
     ensure!(
         found.is_ok_and(|output| output.status.success()),
-        "pip install frida"
+        "`make bench-peers` installs it"
     );
     // It hooks no function that is shorter than its jump.
     let compile =
         |work: &str| programs.resident_by("gcc", work, "-room", &["-fpatchable-function-entry=16"]);
     Ok(Box::new(Frida {
         name,
+        python,
         script: Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/frida_trace.py"),
         built: Built::by(compile)?,
     }))
@@ -38,7 +40,7 @@ pub fn new(programs: &Programs, name: &'static str) -> Result<Box<dyn Tracer>> {
 impl Frida {
     fn command(&self, state: &str) -> Command {
         let kind = if self.name == C { "c" } else { "js" };
-        let mut command = Command::new("python3");
+        let mut command = Command::new(&self.python);
         command.arg(&self.script).args([kind, state]);
         command
     }

@@ -98,7 +98,7 @@ pub fn measure(places: &Places, programs: &Programs, chosen: &[String]) -> Resul
     }
     rows.splice(0..0, table(&tracers, &figures));
     rows.extend(failures.iter().map(|(what, why)| absent(what, why)));
-    rows.extend(crate::seeds::lttng(places, programs)?);
+    rows.extend(crate::papers::lttng(places, programs)?);
     Ok(rows)
 }
 

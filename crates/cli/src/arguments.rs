@@ -74,6 +74,8 @@ pub enum Command {
     Doctor,
     #[command(hide = true)]
     Man(Man),
+    #[command(hide = true)]
+    Completions(Completions),
 }
 
 /// Run a program and record its calls
@@ -522,6 +524,12 @@ pub struct List {
 /// Write the manual pages into a directory
 #[derive(Debug, Args)]
 pub struct Man {
+    pub directory: PathBuf,
+}
+
+/// Write completions for bash, zsh and fish into a directory
+#[derive(Debug, Args)]
+pub struct Completions {
     pub directory: PathBuf,
 }
 

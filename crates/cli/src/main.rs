@@ -102,6 +102,7 @@ fn run(command: Command) -> Result<i32> {
         Command::List(list) => list::run(&list)?,
         Command::Doctor => doctor::run()?,
         Command::Man(man) => manual::write(&man.directory)?,
+        Command::Completions(completions) => manual::write_completions(&completions.directory)?,
     }
     Ok(open::status())
 }

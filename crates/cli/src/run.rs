@@ -46,9 +46,12 @@ fn tell(tracer: &Tracer, outcome: &Outcome) -> Result<()> {
     for group in groups {
         let [half, most] = [0.5, 0.99].map(|part| group.distribution.quantile(part));
         let [half, most] = [half, most].map(|value| duration(value.unsigned_abs()));
-        let cases = count(group.distribution.count());
+        let cases = match group.distribution.count() {
+            1 => "1 case".to_owned(),
+            cases => format!("{} cases", count(cases)),
+        };
         say(&format!(
-            "{}: {cases} cases, p50 {half}, p99 {most}; the worst:",
+            "{}: {cases}, p50 {half}, p99 {most}; the worst:",
             tracer.name()
         ));
     }

@@ -100,7 +100,7 @@ fn names_mean_one_tracer() {
         ("latency request", "the tracer \"request\" is off"),
         (
             "tracer lockhold on",
-            "lockhold: no function that takes a lock was recorded: `nopal run -p PROGRAM` records them",
+            "lockhold: no function that takes a lock was recorded: `nopal run -p` records those that the program has",
         ),
     ] {
         let message = refused(&mut control, &mut fake, command);

@@ -26,6 +26,7 @@ const FAILURES: [i32; 5] = [
 const ALTERNATE_STACK: usize = 16 << 10;
 
 static ALLOWED: AtomicBool = AtomicBool::new(false);
+static FAILED: AtomicBool = AtomicBool::new(false);
 static PROGRAM: OnceLock<CString> = OnceLock::new();
 
 unsafe extern "C" {
@@ -71,13 +72,21 @@ pub fn survive(program: i32) {
         for signal in FAILURES {
             let mut action = std::mem::zeroed::<libc::sigaction>();
             action.sa_sigaction = fail as *const () as usize;
-            action.sa_flags = libc::SA_ONSTACK | libc::SA_RESETHAND;
+            action.sa_flags = libc::SA_ONSTACK;
             libc::sigaction(signal, &raw const action, null_mut());
         }
     }
 }
 
+/// Where there is no memory, several threads may fail at once. The first executes the file, by which the others end, and
+/// none of them may end the process before.
 extern "C" fn fail(signal: i32) {
+    if FAILED.swap(true, Ordering::Relaxed) {
+        loop {
+            // SAFETY: waits.
+            unsafe { libc::pause() };
+        }
+    }
     if let Some(program) = PROGRAM.get() {
         let words = [NAME.as_ptr(), program.as_ptr(), null()];
         // SAFETY: system calls with pointers that were prepared before.
@@ -86,8 +95,11 @@ extern "C" fn fail(signal: i32) {
             libc::execve(c"/proc/self/exe".as_ptr(), words.as_ptr(), environ);
         }
     }
-    // SAFETY: ends this process as it would have ended; the action is the default again.
-    unsafe { libc::raise(signal) };
+    // SAFETY: ends this process as it would have ended.
+    unsafe {
+        libc::signal(signal, libc::SIG_DFL);
+        libc::raise(signal);
+    }
 }
 
 /// Waits for the program, and lets go of what this process still traces. Signals that are meant for the program are

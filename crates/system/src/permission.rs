@@ -47,7 +47,7 @@ fn reason(error: &Error, paranoid: Option<i32>, everything: bool) -> String {
         cause.is_some_and(|cause| cause.kind() == ErrorKind::PermissionDenied)
     });
     let setting = paranoid.map_or(String::new(), |value| {
-        format!(", where kernel.perf_event_paranoid is {value}")
+        format!("; kernel.perf_event_paranoid is {value}")
     });
     match (forbidden, everything) {
         (false, _) => format!("{error:#}"),

@@ -114,8 +114,8 @@ pub fn of_trace(
         let name = tracer.name();
         if tracer.is_of_system() {
             bail!(
-                "{name}: the trace has no such events of its threads: `nopal record -e sched` records them; wake-ups need the \
-                 rights of which `nopal doctor` tells"
+                "{name}: there is none: nothing of it happened, or it was not recorded; -e sched and `nopal run` record it, as \
+                 far as they may (`nopal doctor` tells)"
             );
         }
         let begins = past.open + past.missing.never_ended;

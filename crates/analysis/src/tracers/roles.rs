@@ -204,12 +204,12 @@ impl Roles {
                 let name = tracer.name();
                 ensure!(
                     self.knows_locks() || tracer.is_of_system() || *tracer == Tracer::SignalsOff,
-                    "{name}: no function that takes a lock was recorded: `nopal run -p PROGRAM` records them"
+                    "{name}: no function that takes a lock was recorded: `nopal run -p` records those that the program has"
                 );
                 ensure!(
                     self.knows_signals()
                         || ![Tracer::SignalsOff, Tracer::Critical].contains(tracer),
-                    "{name}: no change of a signal mask was recorded: `nopal run -i PROGRAM` records them, of programs that load \
+                    "{name}: no change of a signal mask was recorded: `nopal run -i` records those of programs that load \
                      libc.so.6"
                 );
                 continue;

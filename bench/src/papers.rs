@@ -1,5 +1,5 @@
-//! The other tables of the seeds, made again: whole programs with markers that are off (000), copying in four states
-//! (003); and LTTng-UST beside a marker.
+//! Other tables of papers, made again: whole programs with markers that are off (Linux Kernel Markers 0.19), copying in
+//! four states (table 3 of Plan 9's devtrace); and LTTng-UST beside a marker.
 
 use crate::lttng::Daemon;
 use crate::markers::{library, root};
@@ -31,7 +31,7 @@ fn compared(with: impl Fn() -> Result<f64>, without: impl Fn() -> Result<f64>) -
     Ok(Samples::from_iter(ratios))
 }
 
-// ---- 000: markers that are off ----
+// ---- Linux Kernel Markers 0.19: markers that are off ----
 
 fn whole_programs(places: &Places, programs: &Programs) -> Result<Vec<Row>> {
     let include = format!("-I{}", root().join("include").display());
@@ -80,7 +80,7 @@ fn whole_programs(places: &Places, programs: &Programs) -> Result<Vec<Row>> {
     ])
 }
 
-// ---- 003, table 3 ----
+// ---- Plan 9's devtrace, table 3 ----
 
 fn copying(places: &Places, programs: &Programs) -> Result<Vec<Row>> {
     let include = format!("-I{}", root().join("include").display());

@@ -1,0 +1,83 @@
+#!/usr/bin/python3
+"""Makes a wheel of what `make install` has put into a directory: wheel.py INSTALLED VERSION INTO
+
+It needs nothing beside Python, and no network. pip puts the binary into the directory of scripts, as it is, and the manual
+and the completions into share/ of the environment; `python -m nopal` runs the same binary."""
+
+import base64
+import hashlib
+import os
+import pathlib
+import sys
+import zipfile
+
+# It needs no libc, so any that a wheel may ask for will do.
+PLATFORM = "manylinux_2_17_x86_64.manylinux2014_x86_64.musllinux_1_1_x86_64"
+MODULE = '''"""Where the binary is that this package has brought."""
+
+import os
+import sysconfig
+
+
+def find_nopal():
+    """The path of the binary."""
+    schemes = [sysconfig.get_default_scheme(), f"{os.name}_user"]
+    for path in (os.path.join(sysconfig.get_path("scripts", scheme), "nopal") for scheme in schemes):
+        if os.path.isfile(path):
+            return path
+    raise FileNotFoundError("nopal")
+'''
+MAIN = '''import os
+import sys
+
+from nopal import find_nopal
+
+path = find_nopal()
+os.execv(path, [path, *sys.argv[1:]])
+'''
+
+
+def main(installed, version, into):
+    installed = pathlib.Path(installed)
+    name = f"nopal-{version}"
+    tag = f"py3-none-{PLATFORM}"
+    files = {
+        "nopal/__init__.py": (MODULE.encode(), 0o644),
+        "nopal/__main__.py": (MAIN.encode(), 0o644),
+        f"{name}.data/scripts/nopal": ((installed / "bin/nopal").read_bytes(), 0o755),
+        f"{name}.dist-info/METADATA": (
+            f"Metadata-Version: 2.1\nName: nopal\nVersion: {version}\n"
+            "Summary: Trace any Linux program: every call of every function, without recompiling\n"
+            "License: MIT OR Apache-2.0\nRequires-Python: >=3.7\n"
+            "Description-Content-Type: text/markdown\n\n"
+            + pathlib.Path("README.md").read_text()
+        ),
+        f"{name}.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: nopal\nRoot-Is-Purelib: false\n"
+        + "".join(f"Tag: py3-none-{one}\n" for one in PLATFORM.split(".")),
+    }
+    for licence in ["LICENSE-MIT", "LICENSE-APACHE"]:
+        files[f"{name}.dist-info/{licence}"] = pathlib.Path(licence).read_text()
+    files[f"{name}.dist-info/third-party"] = (installed / "third-party").read_text()
+    for path in sorted((installed / "share").rglob("*")):
+        if path.is_file():
+            files[f"{name}.data/data/{path.relative_to(installed)}"] = path.read_text()
+
+    record = ""
+    with zipfile.ZipFile(pathlib.Path(into) / f"{name}-{tag}.whl", "w", zipfile.ZIP_DEFLATED) as wheel:
+
+        def add(path, content, mode=0o644):
+            # The earliest time that a zip file knows.
+            entry = zipfile.ZipInfo(path)
+            entry.external_attr = (0o100000 | mode) << 16
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            wheel.writestr(entry, content)
+
+        for path, content in files.items():
+            content, mode = content if isinstance(content, tuple) else (content.encode(), 0o644)
+            add(path, content, mode)
+            digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+            record += f"{path},sha256={digest},{len(content)}\n"
+        add(f"{name}.dist-info/RECORD", record + f"{name}.dist-info/RECORD,,\n")
+
+
+main(*sys.argv[1:])
