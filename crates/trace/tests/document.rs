@@ -92,7 +92,8 @@ fn its_example_is_what_is_written() {
 
 #[test]
 fn its_notes_are_those_that_are_written() {
-    let lines: Vec<&str> = blocks("json")[0].lines().collect();
+    let whole = blocks("json")[0].replace("\n ", "");
+    let lines: Vec<&str> = whole.lines().collect();
     let kinds: std::collections::HashSet<_> = lines
         .iter()
         .map(|line| {
