@@ -13,7 +13,7 @@ NOPAL := target/release/nopal
 
 # Where the system has libc as an archive, as Debian's libc6-dev, nopal is one file that needs no libraries: it starts a
 # millisecond sooner, and runs in containers that have none.
-STATIC := $(if $(filter /%,$(shell $(CC) -print-file-name=libc.a)),-C target-feature=+crt-static)
+STATIC := $(if $(filter /%,$(shell $(CC) -print-file-name=libc.a 2>/dev/null)),-C target-feature=+crt-static)
 
 all:
 	@.ci/packages --names build

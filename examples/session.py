@@ -21,7 +21,7 @@ COMMANDS = [
     "nopal report --callers find",
     "nopal graph find",
 ]
-COLUMNS, SIZE, HEIGHT, MARGIN = 92, 14, 19, 16
+COLUMNS, SIZE, HEIGHT, MARGIN = 96, 14, 19, 16
 WIDTH = SIZE * 0.602
 COLOURS = {1: "font-weight:bold", 2: "opacity:.6", 31: "fill:#f47067", 32: "fill:#8ddb8c", 33: "fill:#f69d50", 36: "fill:#76e3ea"}
 HERE = pathlib.Path(__file__).resolve().parent
