@@ -209,6 +209,37 @@ fn every_link_leads_to_a_file_and_a_heading() {
     assert_nothing(&wrong);
 }
 
+/// `fuzz/run SECONDS` names a file, too.
+#[test]
+fn every_file_that_is_named_is_there() {
+    let folders = [
+        "bench",
+        "crates",
+        "docs",
+        "examples",
+        "fuzz",
+        "include",
+        "packaging",
+        "runtime",
+        "tests",
+    ];
+    let is_path = |char: char| char.is_ascii_alphanumeric() || "/._-".contains(char);
+    let mut wrong = Vec::new();
+    for (path, text) in documents() {
+        for (event, range) in parse(&text) {
+            let Event::Code(code) = event else { continue };
+            let word = code.split(|char| !is_path(char)).next().unwrap_or_default();
+            let folder = word.split_once('/').map(|(folder, _)| folder);
+            let is_ours = folder.is_some_and(|folder| folders.contains(&folder));
+            if is_ours && !root().join(word).exists() {
+                let line = line(&text, range.start);
+                wrong.push(format!("{}:{line}: {word} is not there", path.display()));
+            }
+        }
+    }
+    assert_nothing(&wrong);
+}
+
 #[test]
 fn whoever_begins_with_the_readme_finds_every_page() {
     let documents = documents();
