@@ -1,9 +1,9 @@
-//! Probes at an instruction (the figures of kprobes with jump optimisation): what leads to one and back by a jump and by a breakpoint, what recording one
-//! costs, and how many bytes it takes.
+//! Probes at an instruction (the figures of kprobes with jump optimisation): what leads to one and back by a jump and by
+//! a breakpoint, what recording one costs, and how many bytes it takes.
 
+use crate::papers::rounds;
 use crate::run::{Places, Printed, run};
 use crate::samples::{Samples, in_turn};
-use crate::papers::rounds;
 use crate::table::{Bound, Row};
 use anyhow::{Context, Result, ensure};
 use memmap2::{Mmap, MmapMut};
