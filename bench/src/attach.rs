@@ -3,7 +3,7 @@
 
 use crate::programs::Programs;
 use crate::resident::{Kept, Resident};
-use crate::run::{Places, remove};
+use crate::run::{Paths, remove};
 use crate::samples::Samples;
 use crate::table::{Bound, Row};
 use anyhow::{Context, Result, ensure};
@@ -17,40 +17,40 @@ use std::time::{Duration, Instant};
 const ROUNDS: usize = 9;
 const SITES: usize = 50_000;
 
-pub fn measure(places: &Places, programs: &Programs) -> Result<Vec<Row>> {
+pub fn measure(paths: &Paths, programs: &Programs) -> Result<Vec<Row>> {
     let sqlite = programs.resident("sqlite")?;
     let many = programs.resident("many")?;
-    let mut rows = beginning(places, &sqlite)?;
+    let mut rows = beginning(paths, &sqlite)?;
     for (threads, limit) in [(4, 10.0), (100, 40.0)] {
-        rows.extend(pauses(places, &sqlite, threads, limit)?);
+        rows.extend(pauses(paths, &sqlite, threads, limit)?);
     }
-    rows.push(pair(places, &sqlite)?);
-    rows.extend(uniform(places, &sqlite)?);
-    rows.extend(many_sites(places, &many)?);
-    rows.extend(what_is_left(places, &sqlite)?);
+    rows.push(pair(paths, &sqlite)?);
+    rows.extend(uniform(paths, &sqlite)?);
+    rows.extend(many_sites(paths, &many)?);
+    rows.extend(what_is_left(paths, &sqlite)?);
     Ok(rows)
 }
 
 /// From the command to the first record.
-fn beginning(places: &Places, program: &Path) -> Result<Vec<Row>> {
+fn beginning(paths: &Paths, program: &Path) -> Result<Vec<Row>> {
     let resident = Resident::start(program, 0, 1)?;
-    let cold = places.directory.join("cold-cache");
+    let cold = paths.directory.join("cold-cache");
     let functions = Cell::new(0);
     let first = |fresh: bool| -> Result<f64> {
         if fresh {
             remove(&cold)?;
         }
-        remove(&places.trace())?;
-        let mut command = Command::new(&places.nopal);
+        remove(&paths.trace())?;
+        let mut command = Command::new(&paths.nopal);
         command
             .env("XDG_CACHE_HOME", &cold)
             .args(["attach", "--for", "100ms", "-o"])
-            .arg(places.trace())
+            .arg(paths.trace())
             .arg(resident.process.to_string());
         let start = monotonic();
         let mut tool = Kept::spawn(&mut command)?;
         ensure!(tool.0.wait()?.success(), "nopal attach has failed");
-        let trace = Trace::open(&places.trace())?;
+        let trace = Trace::open(&paths.trace())?;
         functions.set(trace.sites().count());
         let threads = trace.threads();
         let begins = threads.iter().map(|thread| thread.begin);
@@ -81,14 +81,14 @@ fn beginning(places: &Places, program: &Path) -> Result<Vec<Row>> {
 
 /// How long threads stand still, by what they see of the clock: the longest gap meanwhile, less the longest in as much
 /// time before.
-fn pauses(places: &Places, program: &Path, threads: u32, limit: f64) -> Result<Vec<Row>> {
+fn pauses(paths: &Paths, program: &Path, threads: u32, limit: f64) -> Result<Vec<Row>> {
     // One thread works, and the first waits for questions.
     let mut resident = Resident::start(program, threads - 2, 1)?;
     let (mut usual, mut attaching, mut detaching) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         resident.ask("gap")?;
         let start = Instant::now();
-        let tool = resident.attach(places, &[])?;
+        let tool = resident.attach(paths, &[])?;
         let time = start.elapsed();
         attaching.push(resident.ask("gap")? / 1e6);
         tool.end()?;
@@ -116,15 +116,15 @@ fn pauses(places: &Places, program: &Path, threads: u32, limit: f64) -> Result<V
 }
 
 /// What a call costs that is recorded, in a process that was attached to and in one that was launched.
-fn pair(places: &Places, program: &Path) -> Result<Row> {
+fn pair(paths: &Paths, program: &Path) -> Result<Row> {
     const CHOICE: [&str; 2] = ["-F", "empty"];
     let (mut attached, mut launched) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let mut resident = Resident::start(program, 0, 0)?;
-        let tool = resident.attach(places, &CHOICE)?;
+        let tool = resident.attach(paths, &CHOICE)?;
         attached.push(resident.ask("call")?);
         tool.end()?;
-        let mut resident = Resident::recorded(places, &CHOICE, program, 0, 0)?;
+        let mut resident = Resident::recorded(paths, &CHOICE, program, 0, 0)?;
         launched.push(resident.ask("call")?);
         resident.end()?;
     }
@@ -144,9 +144,9 @@ fn pair(places: &Places, program: &Path) -> Result<Row> {
 }
 
 /// Two functions that do as much, one of which is recorded: its time over the other's.
-fn uniform(places: &Places, program: &Path) -> Result<Vec<Row>> {
+fn uniform(paths: &Paths, program: &Path) -> Result<Vec<Row>> {
     let mut resident = Resident::start(program, 0, 0)?;
-    let tool = resident.attach(places, &["-F", "empty"])?;
+    let tool = resident.attach(paths, &["-F", "empty"])?;
     let mut client = Client::connect(resident.process)?;
     let mut ratios: [Vec<f64>; 2] = Default::default();
     for _ in 0..ROUNDS {
@@ -163,9 +163,9 @@ fn uniform(places: &Places, program: &Path) -> Result<Vec<Row>> {
     ])
 }
 
-fn many_sites(places: &Places, program: &Path) -> Result<Vec<Row>> {
+fn many_sites(paths: &Paths, program: &Path) -> Result<Vec<Row>> {
     let mut resident = Resident::start(program, 1, 1)?;
-    let tool = resident.attach(places, &["-F", "empty"])?;
+    let tool = resident.attach(paths, &["-F", "empty"])?;
     let mut client = Client::connect(resident.process)?;
     client.command("reset")?;
     client.command("start")?;
@@ -212,12 +212,12 @@ fn many_sites(places: &Places, program: &Path) -> Result<Vec<Row>> {
 }
 
 /// What the same work takes after all functions were recorded, over what it took before.
-fn what_is_left(places: &Places, program: &Path) -> Result<Vec<Row>> {
+fn what_is_left(paths: &Paths, program: &Path) -> Result<Vec<Row>> {
     let mut resident = Resident::start(program, 0, 0)?;
     let (mut before, mut reset, mut after) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         before.push(resident.ask("work")?);
-        let tool = resident.attach(places, &[])?;
+        let tool = resident.attach(paths, &[])?;
         resident.ask("work")?;
         Client::connect(resident.process)?.command("reset")?;
         std::thread::sleep(Duration::from_millis(50));

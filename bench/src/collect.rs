@@ -1,6 +1,6 @@
 //! What the check sums of packets cost whoever writes them.
 
-use crate::run::{Places, remove};
+use crate::run::{Paths, remove};
 use crate::samples::Samples;
 use crate::table::{Bound, Row};
 use anyhow::Result;
@@ -12,11 +12,11 @@ const ROUNDS: usize = 9;
 const CALLS: u64 = 4_000_000;
 const FUNCTIONS: u64 = 500;
 
-pub fn measure(places: &Places) -> Result<Vec<Row>> {
+pub fn measure(paths: &Paths) -> Result<Vec<Row>> {
     let chunks = chunks();
     let mut buffer = vec![0; chunks[0].len()];
     let mut scanner = Scanner::new();
-    let rounds = (0..ROUNDS).map(|_| round(places, &chunks, &mut buffer, &mut scanner));
+    let rounds = (0..ROUNDS).map(|_| round(paths, &chunks, &mut buffer, &mut scanner));
     let rounds: Vec<[f64; 3]> = rounds.collect::<Result<_>>()?;
     let of = |which: usize| -> Samples { rounds.iter().map(|round| round[which]).collect() };
     let [plain, summed, written] = [0, 1, 2].map(of);
@@ -36,12 +36,12 @@ pub fn measure(places: &Places) -> Result<Vec<Row>> {
 /// The medians over all chunks, in microseconds: scanned without a sum, with one, and written. Each is in the cache, as
 /// where it has just been copied out of a buffer.
 fn round(
-    places: &Places,
+    paths: &Paths,
     chunks: &[Vec<u64>],
     buffer: &mut [u64],
     scanner: &mut Scanner,
 ) -> Result<[f64; 3]> {
-    let directory = places.directory.join("collected");
+    let directory = paths.directory.join("collected");
     remove(&directory)?;
     let mut writer = Writer::create(&directory, Session::default())?;
     let mut times = [const { Vec::new() }; 3];

@@ -1,7 +1,7 @@
 //! How long a command takes: through the socket of a session, and through a file of its mount.
 
 use crate::resident::{Kept, wait_until};
-use crate::run::{Places, remove};
+use crate::run::{Paths, remove};
 use crate::samples::Samples;
 use crate::table::{Bound, Row};
 use anyhow::Result;
@@ -18,17 +18,17 @@ const PROGRAM: [&str; 3] = [
     "import time\nwhile True: time.sleep(0.001)",
 ];
 
-pub fn measure(places: &Places) -> Result<Vec<Row>> {
+pub fn measure(paths: &Paths) -> Result<Vec<Row>> {
     if !Path::new(PROGRAM[0]).exists() {
         return Ok(Vec::new());
     }
-    remove(&places.trace())?;
+    remove(&paths.trace())?;
     let program = Kept(quiet(PROGRAM[0]).args(&PROGRAM[1..]).spawn()?);
     let process = program.0.id() as i32;
     let _session = Kept(
-        quiet(&places.nopal)
+        quiet(&paths.nopal)
             .args(["attach", "-F", "_PyEval_*", "-o"])
-            .arg(places.trace())
+            .arg(paths.trace())
             .arg(process.to_string())
             .spawn()?,
     );
@@ -44,7 +44,7 @@ pub fn measure(places: &Places) -> Result<Vec<Row>> {
         row("the same, with connecting", fresh, 1000.0),
     ];
     if Path::new("/dev/fuse").exists() {
-        let written = by_file(places, process)?;
+        let written = by_file(paths, process)?;
         rows.push(row(
             "a command through FUSE: open, write, close",
             written,
@@ -54,10 +54,10 @@ pub fn measure(places: &Places) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-fn by_file(places: &Places, process: i32) -> Result<Samples> {
-    let directory = places.directory.join("mount");
+fn by_file(paths: &Paths, process: i32) -> Result<Samples> {
+    let directory = paths.directory.join("mount");
     std::fs::create_dir_all(&directory)?;
-    let mount = Kept(quiet(&places.nopal).arg("mount").arg(&directory).spawn()?);
+    let mount = Kept(quiet(&paths.nopal).arg("mount").arg(&directory).spawn()?);
     let file = directory.join(format!("{process}/ctl"));
     let samples = wait_until("mounting", || file.exists())
         .and_then(|()| timed(&mut |command| Ok(std::fs::write(&file, format!("{command}\n"))?)));

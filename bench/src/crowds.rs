@@ -2,7 +2,7 @@
 
 use crate::programs::Programs;
 use crate::resident::{Kept, wait_until};
-use crate::run::{Places, Ran, remove, run};
+use crate::run::{Paths, Ran, remove, run};
 use crate::samples::{Samples, in_turn};
 use crate::table::{Bound, Row};
 use anyhow::{Context, Result};
@@ -16,9 +16,9 @@ const THREADS: &str = "5000";
 const TIMES: f64 = 300.0;
 const CHILDREN: f64 = 200.0;
 
-pub fn measure(places: &Places, programs: &Programs) -> Result<Vec<Row>> {
+pub fn measure(paths: &Paths, programs: &Programs) -> Result<Vec<Row>> {
     let crowd = programs.compile("gcc", "crowds", "crowds", &[])?;
-    let library = places.directory.join("libcrowds.so");
+    let library = paths.directory.join("libcrowds.so");
     run(Command::new("gcc")
         .args(["-O2", "-shared", "-fPIC", "-DLIBRARY", "-o"])
         .arg(&library)
@@ -26,25 +26,20 @@ pub fn measure(places: &Places, programs: &Programs) -> Result<Vec<Row>> {
     let library = library.to_str().context("a plain path")?;
     let libraries = ["libraries", library, "300"];
     let mut rows = vec![
-        threads(places, &crowd)?,
-        loading(places, &crowd, &libraries)?,
-        children(places, &crowd)?,
+        threads(paths, &crowd)?,
+        loading(paths, &crowd, &libraries)?,
+        children(paths, &crowd)?,
     ];
-    rows.extend(sleepers(places, &crowd)?);
+    rows.extend(sleepers(paths, &crowd)?);
     Ok(rows)
 }
 
 /// The same program untraced and traced, in turn.
-fn both(
-    places: &Places,
-    program: &Path,
-    words: &[&str],
-    options: &[&str],
-) -> Result<[Vec<Ran>; 2]> {
+fn both(paths: &Paths, program: &Path, words: &[&str], options: &[&str]) -> Result<[Vec<Ran>; 2]> {
     let mut ran = in_turn(
         ROUNDS,
         &mut [&mut || run(Command::new(program).args(words)), &mut || {
-            places.record(options, program, words)
+            paths.record(options, program, words)
         }],
     )?
     .into_iter();
@@ -56,8 +51,8 @@ fn milliseconds(ran: &[Ran]) -> Samples {
     ran.iter().map(|ran| ran.time.as_secs_f64() * 1e3).collect()
 }
 
-fn threads(places: &Places, program: &Path) -> Result<Row> {
-    let [untraced, traced] = both(places, program, &["threads", THREADS], &[])?;
+fn threads(paths: &Paths, program: &Path) -> Result<Row> {
+    let [untraced, traced] = both(paths, program, &["threads", THREADS], &[])?;
     let [untraced, traced] = [untraced, traced].map(|ran| milliseconds(&ran));
     let note = format!(
         "{:.0} ms, untraced {:.0} ms",
@@ -70,8 +65,8 @@ fn threads(places: &Places, program: &Path) -> Result<Row> {
         .note(note))
 }
 
-fn loading(places: &Places, program: &Path, words: &[&str]) -> Result<Row> {
-    let [untraced, traced] = both(places, program, words, &["--libs"])?;
+fn loading(paths: &Paths, program: &Path, words: &[&str]) -> Result<Row> {
+    let [untraced, traced] = both(paths, program, words, &["--libs"])?;
     let each = |ran: &[Ran]| -> Result<Samples> {
         let time = |ran: &Ran| Ok(ran.printed.get("each")? / 1e6);
         ran.iter().map(time).collect()
@@ -91,9 +86,9 @@ fn loading(places: &Places, program: &Path, words: &[&str]) -> Result<Row> {
     .note(note))
 }
 
-fn children(places: &Places, program: &Path) -> Result<Row> {
+fn children(paths: &Paths, program: &Path) -> Result<Row> {
     let words = ["children", "200", "/bin/true"];
-    let [untraced, traced] = both(places, program, &words, &[])?;
+    let [untraced, traced] = both(paths, program, &words, &[])?;
     let each = |ran: &[Ran]| -> Samples {
         let time = |ran: &Ran| ran.processors.as_secs_f64() * 1e3 / CHILDREN;
         ran.iter().map(time).collect()
@@ -115,7 +110,7 @@ fn children(places: &Places, program: &Path) -> Result<Row> {
 
 /// Attaching to threads that mostly sleep, and leaving them: the time of the command, and the longest gaps that a thread
 /// sees.
-fn sleepers(places: &Places, program: &Path) -> Result<Vec<Row>> {
+fn sleepers(paths: &Paths, program: &Path) -> Result<Vec<Row>> {
     let mut child = Command::new(program)
         .args(["sleepers", THREADS])
         .stdin(Stdio::piped())
@@ -133,13 +128,13 @@ fn sleepers(places: &Places, program: &Path) -> Result<Vec<Row>> {
     gap()?;
     let (mut times, mut gaps, mut last_gaps) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        remove(&places.trace())?;
+        remove(&paths.trace())?;
         gap()?;
         let start = Instant::now();
-        let mut command = Command::new(&places.nopal);
+        let mut command = Command::new(&paths.nopal);
         command
             .args(["attach", "-o"])
-            .arg(places.trace())
+            .arg(paths.trace())
             .arg(process.to_string());
         let tool = Kept::spawn(&mut command)?;
         wait_until("the process is traced", || {

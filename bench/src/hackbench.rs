@@ -4,7 +4,7 @@
 //! The time of a run by itself differs from that of the next by more than what is measured, and drifts. So each traced
 //! run is compared with the two by itself around it, and these two with each other, which tells what differs by chance.
 
-use crate::run::{Places, Ran, remove, run};
+use crate::run::{Paths, Ran, remove, run};
 use crate::samples::Samples;
 use crate::table::{Bound, Row};
 use anyhow::{Context, Result};
@@ -95,7 +95,7 @@ impl Runs {
     }
 }
 
-pub fn measure(places: &Places) -> Result<Vec<Row>> {
+pub fn measure(paths: &Paths) -> Result<Vec<Row>> {
     let rounds: usize = match std::env::var("NOPAL_HACKBENCH") {
         Ok(text) => text.parse().context("NOPAL_HACKBENCH is no number")?,
         Err(_) => 10,
@@ -106,19 +106,19 @@ pub fn measure(places: &Places) -> Result<Vec<Row>> {
     let mut before = alone()?;
     for _ in 0..rounds {
         for (runs, (_, arguments, _)) in traced.iter_mut().zip(KINDS) {
-            remove(&places.trace())?;
-            let mut command = Command::new(&places.nopal);
+            remove(&paths.trace())?;
+            let mut command = Command::new(&paths.nopal);
             command
                 .args(arguments)
                 .arg("-o")
-                .arg(places.trace())
+                .arg(paths.trace())
                 .arg(PROGRAM);
             let spent = Spent::of(&run(command.args(ARGUMENTS))?)?;
             let after = alone()?;
             plain.add(after, [before; 2]);
             runs.add(spent, [before, after]);
             before = after;
-            let trace = Trace::open(&places.trace())?;
+            let trace = Trace::open(&paths.trace())?;
             runs.lost += trace.lost() + trace.processors().map(|one| one.lost()).sum::<u64>();
         }
     }

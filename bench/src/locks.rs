@@ -1,7 +1,7 @@
 //! What the tracer lockhold costs a program that locks and unlocks a mutex, and a case its histogram.
 
 use crate::programs::Programs;
-use crate::run::{Places, remove, run};
+use crate::run::{Paths, remove, run};
 use crate::samples::{Samples, in_turn};
 use crate::table::{Bound, Row};
 use anyhow::Result;
@@ -16,7 +16,7 @@ struct Sample {
     clock: f64,
 }
 
-pub fn measure(places: &Places, programs: &Programs) -> Result<Vec<Row>> {
+pub fn measure(paths: &Paths, programs: &Programs) -> Result<Vec<Row>> {
     let program = programs.compile("gcc", "locks", "locks", &[])?;
     let sample = |command: &mut Command| {
         let ran = run(command)?;
@@ -30,9 +30,9 @@ pub fn measure(places: &Places, programs: &Programs) -> Result<Vec<Row>> {
         &mut [
             &mut || sample(Command::new(&program).args(ARGUMENTS)),
             &mut || {
-                remove(&places.trace())?;
-                let mut traced = Command::new(&places.nopal);
-                traced.args(["run", "-p", "-o"]).arg(places.trace());
+                remove(&paths.trace())?;
+                let mut traced = Command::new(&paths.nopal);
+                traced.args(["run", "-p", "-o"]).arg(paths.trace());
                 sample(traced.arg(&program).args(ARGUMENTS))
             },
         ],

@@ -1,7 +1,7 @@
 //! LTTng-UST's session daemon, one of our own.
 
 use crate::programs::is_installed;
-use crate::run::{Places, remove, run};
+use crate::run::{Paths, remove, run};
 use anyhow::{Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -18,13 +18,13 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    pub fn start(places: &Places) -> Result<Daemon> {
+    pub fn start(paths: &Paths) -> Result<Daemon> {
         let header = Path::new("/usr/include/x86_64-linux-gnu/lttng/tracepoint.h");
         ensure!(
             is_installed("lttng") && header.exists(),
             "apt-get install lttng-tools liblttng-ust-dev"
         );
-        let home = places.directory.join("lttng-home");
+        let home = paths.directory.join("lttng-home");
         std::fs::create_dir_all(&home)?;
         let mut daemon = Command::new("lttng-sessiond");
         daemon.env("LTTNG_HOME", &home).arg("--no-kernel");
@@ -32,7 +32,7 @@ impl Daemon {
         Ok(Daemon {
             child,
             home,
-            output: places.peer_trace(),
+            output: paths.peer_trace(),
         })
     }
 

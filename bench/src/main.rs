@@ -29,7 +29,7 @@ mod threads;
 
 use anyhow::{Context, Result, anyhow};
 use programs::Programs;
-use run::{Places, remove};
+use run::{Paths, remove};
 use serde_json::json;
 use std::cell::LazyCell;
 use table::Row;
@@ -37,8 +37,8 @@ use table::Row;
 fn main() -> Result<()> {
     let chosen: Vec<String> = std::env::args().skip(1).collect();
     let wanted = |group: &str| chosen.is_empty() || chosen.iter().any(|one| one == group);
-    let places = Places::new()?;
-    let programs = Programs::new(&places.directory);
+    let paths = Paths::new()?;
+    let programs = Programs::new(&paths.directory);
     // A minute's work, for those groups that need it.
     let binaries = LazyCell::new(|| sqlite::compile(&programs).context("SQLite"));
     let binaries = || binaries.as_ref().map_err(|error| anyhow!("{error:#}"));
@@ -51,42 +51,42 @@ fn main() -> Result<()> {
         }
         Ok(())
     };
-    group("pairs", &|| pairs::measure(&places, &programs))?;
-    group("sqlite", &|| sqlite::measure(&places, binaries()?))?;
-    group("net", &|| net::measure(&places, &programs))?;
-    group("start", &|| start::measure(&places))?;
+    group("pairs", &|| pairs::measure(&paths, &programs))?;
+    group("sqlite", &|| sqlite::measure(&paths, binaries()?))?;
+    group("net", &|| net::measure(&paths, &programs))?;
+    group("start", &|| start::measure(&paths))?;
     group("readers", &|| {
         let binaries = binaries()?;
-        readers::measure(&places, &binaries.plain, binaries.mcount.as_deref())
+        readers::measure(&paths, &binaries.plain, binaries.mcount.as_deref())
     })?;
-    group("collect", &|| collect::measure(&places))?;
-    group("threads", &|| threads::measure(&places, &programs))?;
-    group("locks", &|| locks::measure(&places, &programs))?;
-    group("markers", &|| markers::measure(&places, &programs))?;
+    group("collect", &|| collect::measure(&paths))?;
+    group("threads", &|| threads::measure(&paths, &programs))?;
+    group("locks", &|| locks::measure(&paths, &programs))?;
+    group("markers", &|| markers::measure(&paths, &programs))?;
     group("probes", &|| {
-        probes::measure(&places, &markers::compile(&programs)?)
+        probes::measure(&paths, &markers::compile(&programs)?)
     })?;
-    group("papers", &|| papers::measure(&places, &programs))?;
-    group("attach", &|| attach::measure(&places, &programs))?;
-    group("crowds", &|| crowds::measure(&places, &programs))?;
-    group("control", &|| control::measure(&places))?;
-    group("hackbench", &|| hackbench::measure(&places))?;
+    group("papers", &|| papers::measure(&paths, &programs))?;
+    group("attach", &|| attach::measure(&paths, &programs))?;
+    group("crowds", &|| crowds::measure(&paths, &programs))?;
+    group("control", &|| control::measure(&paths))?;
+    group("hackbench", &|| hackbench::measure(&paths))?;
     if chosen.iter().any(|one| one == "peers") {
-        group("peers", &|| peers::measure(&places, &programs, &chosen))?;
+        group("peers", &|| peers::measure(&paths, &programs, &chosen))?;
     }
     group("code", &|| code::measure(&binaries()?.plain))?;
 
-    remove(&places.trace())?;
-    remove(&places.peer_trace())?;
+    remove(&paths.trace())?;
+    remove(&paths.peer_trace())?;
     let machine = machine();
     let results =
         json!({ "machine": machine, "rows": rows.iter().map(Row::json).collect::<Vec<_>>() });
     std::fs::write(
-        places.directory.join("results.json"),
+        paths.directory.join("results.json"),
         serde_json::to_string_pretty(&results)? + "\n",
     )?;
     std::fs::write(
-        places.directory.join("results.md"),
+        paths.directory.join("results.md"),
         format!("{machine}\n\n{}", table::markdown(&rows)),
     )?;
     println!("{machine}\n\n{}", table::text(&rows));

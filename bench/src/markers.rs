@@ -2,7 +2,7 @@
 //! Pentium 4, stand in the notes.
 
 use crate::programs::Programs;
-use crate::run::{Places, Printed, run};
+use crate::run::{Paths, Printed, run};
 use crate::samples::Samples;
 use crate::table::{Bound, Row};
 use anyhow::{Context, Result, ensure};
@@ -12,12 +12,12 @@ use std::process::Command;
 
 const ROUNDS: usize = 3;
 
-pub fn measure(places: &Places, programs: &Programs) -> Result<Vec<Row>> {
+pub fn measure(paths: &Paths, programs: &Programs) -> Result<Vec<Row>> {
     let program = compile(programs)?;
     let rounds = |options: Option<&[&str]>| -> Result<Vec<Printed>> {
         let round = |_| match options {
             None => run(&mut Command::new(&program)).map(|ran| ran.printed),
-            Some(options) => Ok(places.record(options, &program, &[])?.printed),
+            Some(options) => Ok(paths.record(options, &program, &[])?.printed),
         };
         (0..ROUNDS).map(round).collect()
     };
@@ -115,7 +115,7 @@ pub fn measure(places: &Places, programs: &Programs) -> Result<Vec<Row>> {
             clocks("variable_on")?,
         ),
     ];
-    rows.extend(sizes(&places.directory)?);
+    rows.extend(sizes(&paths.directory)?);
     Ok(rows)
 }
 

@@ -1,7 +1,7 @@
 //! How near net times come to the truth: what recording took, taken off.
 
 use crate::programs::Programs;
-use crate::run::Places;
+use crate::run::Paths;
 use crate::samples::Samples;
 use crate::table::{Bound, Row};
 use anyhow::{Context, Result, ensure};
@@ -14,13 +14,13 @@ const DURATIONS: [&str; 4] = ["50ns", "200ns", "1us", "10us"];
 /// The most that may be wrong, either way.
 const MOST_PERCENT: f64 = 10.0;
 
-pub fn measure(places: &Places, programs: &Programs) -> Result<Vec<Row>> {
+pub fn measure(paths: &Paths, programs: &Programs) -> Result<Vec<Row>> {
     let program = programs.compile("gcc", "net", "net", &[])?;
     let mut errors = [const { Vec::new() }; DURATIONS.len()];
     for _ in 0..ROUNDS {
         let recorded = ["-F", "spin_*", "-F", "middle_*", "-F", "outer_*"];
-        let truth = places.record(&recorded, &program, &[])?.printed;
-        let report = net(places)?;
+        let truth = paths.record(&recorded, &program, &[])?.printed;
+        let report = net(paths)?;
         for (duration, errors) in DURATIONS.iter().zip(&mut errors) {
             let function = format!("outer_{duration}");
             let row = report.iter().find(|row| row["function"] == *function);
@@ -38,10 +38,10 @@ pub fn measure(places: &Places, programs: &Programs) -> Result<Vec<Row>> {
 }
 
 /// The rows of `nopal report --net` of the last recording.
-fn net(places: &Places) -> Result<Vec<Value>> {
-    let output = Command::new(&places.nopal)
+fn net(paths: &Paths) -> Result<Vec<Value>> {
+    let output = Command::new(&paths.nopal)
         .args(["report", "--net", "--json"])
-        .arg(places.trace())
+        .arg(paths.trace())
         .output()?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "nopal report: {said}");

@@ -1,7 +1,7 @@
 //! What it costs to record a call: on an empty function, in a recursion, and below callers that are not traced.
 
 use crate::programs::{Programs, is_installed};
-use crate::run::{Places, Printed, remove, run};
+use crate::run::{Paths, Printed, remove, run};
 use crate::samples::{Samples, in_turn};
 use crate::table::{Bound, Row};
 use anyhow::{Result, ensure};
@@ -35,7 +35,7 @@ impl Variant {
     }
 }
 
-pub fn measure(places: &Places, programs: &Programs) -> Result<Vec<Row>> {
+pub fn measure(paths: &Paths, programs: &Programs) -> Result<Vec<Row>> {
     let compile = |compiler: &str, name: &str, options: &[&str]| {
         programs.compile(compiler, "pair", name, &[&PLAIN, options].concat())
     };
@@ -58,12 +58,12 @@ pub fn measure(places: &Places, programs: &Programs) -> Result<Vec<Row>> {
     )?;
 
     let mut untraced = || alone(&plain);
-    let mut traced = || traced(places, &[], &plain);
-    let mut ordered = || self::traced(places, &["--ordered"], &plain);
+    let mut traced = || traced(paths, &[], &plain);
+    let mut ordered = || self::traced(paths, &["--ordered"], &plain);
     let mut untraced_nops = || alone(&nops);
-    let mut traced_nops = || self::traced(places, &[], &nops);
+    let mut traced_nops = || self::traced(paths, &[], &nops);
     let mut untraced_fentry = || alone(&fentry);
-    let mut traced_fentry = || self::traced(places, &[], &fentry);
+    let mut traced_fentry = || self::traced(paths, &[], &fentry);
     let mut runs: Vec<&mut dyn FnMut() -> Result<Printed>> = vec![
         &mut untraced,
         &mut traced,
@@ -84,9 +84,9 @@ pub fn measure(places: &Places, programs: &Programs) -> Result<Vec<Row>> {
     ];
 
     let pg = compile("gcc", "pair-pg", &["-pg"])?;
-    let mut uftrace = || Ok(places.uftrace(&[], &pg, &[SLICES, CALLS])?.printed);
+    let mut uftrace = || Ok(paths.uftrace(&[], &pg, &[SLICES, CALLS])?.printed);
     let mut uftrace_nops = || {
-        Ok(places
+        Ok(paths
             .uftrace(&["-P", "empty"], &nops, &[SLICES, CALLS])?
             .printed)
     };
@@ -103,7 +103,7 @@ pub fn measure(places: &Places, programs: &Programs) -> Result<Vec<Row>> {
         &["-fxray-instrument", "-fxray-instruction-threshold=1"],
     )
     .ok();
-    let mut flight = || xray_flight(places, xray.as_deref().unwrap_or(&plain));
+    let mut flight = || xray_flight(paths, xray.as_deref().unwrap_or(&plain));
     if xray.is_some() {
         names.push("XRay");
         runs.push(&mut flight);
@@ -204,14 +204,14 @@ fn alone(program: &Path) -> Result<Printed> {
     Ok(run(Command::new(program).args([SLICES, CALLS]))?.printed)
 }
 
-fn traced(places: &Places, options: &[&str], program: &Path) -> Result<Printed> {
-    let ran = places.record(&[&CHOICE, options].concat(), program, &[SLICES, CALLS])?;
-    let lost = places.lost()?;
+fn traced(paths: &Paths, options: &[&str], program: &Path) -> Result<Printed> {
+    let ran = paths.record(&[&CHOICE, options].concat(), program, &[SLICES, CALLS])?;
+    let lost = paths.lost()?;
     ensure!(
         lost == 0,
         "{lost} events were lost: the figure would be too good"
     );
-    let calls = places.calls()?;
+    let calls = paths.calls()?;
     for (function, expected) in [
         ("empty", EMPTY_CALLS),
         ("leaf", EMPTY_CALLS),
@@ -227,8 +227,8 @@ fn traced(places: &Places, options: &[&str], program: &Path) -> Result<Printed> 
 }
 
 /// Records every call, however short.
-fn xray_flight(places: &Places, program: &Path) -> Result<Printed> {
-    let directory = places.peer_trace();
+fn xray_flight(paths: &Paths, program: &Path) -> Result<Printed> {
+    let directory = paths.peer_trace();
     remove(&directory)?;
     std::fs::create_dir_all(&directory)?;
     let log = directory.join("log.");

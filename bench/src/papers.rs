@@ -4,7 +4,7 @@
 use crate::lttng::Daemon;
 use crate::markers::{library, root};
 use crate::programs::Programs;
-use crate::run::{Places, Printed, remove, run};
+use crate::run::{Paths, Printed, remove, run};
 use crate::samples::Samples;
 use crate::table::{Bound, Row};
 use anyhow::{Context, Result, ensure};
@@ -14,10 +14,10 @@ use std::process::{Child, Command, Stdio};
 
 const ROUNDS: usize = 3;
 
-pub fn measure(places: &Places, programs: &Programs) -> Result<Vec<Row>> {
-    let mut rows = whole_programs(places, programs)?;
-    rows.extend(copying(places, programs)?);
-    rows.extend(lttng(places, programs)?);
+pub fn measure(paths: &Paths, programs: &Programs) -> Result<Vec<Row>> {
+    let mut rows = whole_programs(paths, programs)?;
+    rows.extend(copying(paths, programs)?);
+    rows.extend(lttng(paths, programs)?);
     Ok(rows)
 }
 
@@ -33,7 +33,7 @@ fn compared(with: impl Fn() -> Result<f64>, without: impl Fn() -> Result<f64>) -
 
 // ---- Linux Kernel Markers 0.19: markers that are off ----
 
-fn whole_programs(places: &Places, programs: &Programs) -> Result<Vec<Row>> {
+fn whole_programs(paths: &Paths, programs: &Programs) -> Result<Vec<Row>> {
     let include = format!("-I{}", root().join("include").display());
     let packets = programs.compile("gcc", "packets", "packets", &[&include])?;
     let plain = programs.compile(
@@ -50,7 +50,7 @@ fn whole_programs(places: &Places, programs: &Programs) -> Result<Vec<Row>> {
     let off = [&shared[..], &["-DNOPAL_OFF"]].concat();
     let plain = programs.compile("gcc", "allocations", "allocations_plain.so", &off)?;
     // All of libnopal: make, shells, compilers, assemblers and a linker, all of which allocate.
-    let built = places.directory.join("built");
+    let built = paths.directory.join("built");
     let build = |library: &Path| -> Result<f64> {
         let mut make = Command::new("make");
         make.env("LD_PRELOAD", library).current_dir(root());
@@ -82,18 +82,18 @@ fn whole_programs(places: &Places, programs: &Programs) -> Result<Vec<Row>> {
 
 // ---- Plan 9's devtrace, table 3 ----
 
-fn copying(places: &Places, programs: &Programs) -> Result<Vec<Row>> {
+fn copying(paths: &Paths, programs: &Programs) -> Result<Vec<Row>> {
     let include = format!("-I{}", root().join("include").display());
     let program = programs.compile("gcc", "copy", "copy", &[&include, &library()?])?;
     let record = |commands: &[&str]| -> Result<Printed> {
-        remove(&places.trace())?;
-        let mut command = Command::new(&places.nopal);
+        remove(&paths.trace())?;
+        let mut command = Command::new(&paths.nopal);
         command
             .args(["record", "-F", "copy_*", "-o"])
-            .arg(places.trace());
+            .arg(paths.trace());
         when_ready(command.arg("--").arg(&program), |_| {
             let [state] = commands else { return Ok(()) };
-            control(places, &program, state)
+            control(paths, &program, state)
         })
     };
     let none = || when_ready(&mut Command::new(&program), |_| Ok(()));
@@ -158,11 +158,11 @@ fn when_ready(command: &mut Command, work: impl FnOnce(&Child) -> Result<()>) ->
 }
 
 /// Has the session that traces a program obey.
-fn control(places: &Places, program: &Path, command: &str) -> Result<()> {
+fn control(paths: &Paths, program: &Path, command: &str) -> Result<()> {
     for process in std::fs::read_dir("/proc")?.flatten() {
         let executable = std::fs::read_link(process.path().join("exe"));
         if executable.is_ok_and(|path| path == program) {
-            run(Command::new(&places.nopal)
+            run(Command::new(&paths.nopal)
                 .arg("ctl")
                 .arg(process.file_name())
                 .arg(command))?;
@@ -175,8 +175,8 @@ fn control(places: &Places, program: &Path, command: &str) -> Result<()> {
 // ---- LTTng-UST ----
 
 /// A tracepoint of theirs beside a marker of ours.
-pub fn lttng(places: &Places, programs: &Programs) -> Result<Vec<Row>> {
-    let daemon = match Daemon::start(places) {
+pub fn lttng(paths: &Paths, programs: &Programs) -> Result<Vec<Row>> {
+    let daemon = match Daemon::start(paths) {
         Ok(daemon) => daemon,
         Err(missing) => {
             eprintln!("nopal-bench: no LTTng-UST: {missing:#}");
@@ -198,7 +198,7 @@ pub fn lttng(places: &Places, programs: &Programs) -> Result<Vec<Row>> {
         daemon.destroy()?;
         let theirs = theirs?.printed;
         let off = run(Command::new(&program).env("LTTNG_HOME", &daemon.home))?.printed;
-        let ours = places
+        let ours = paths
             .record(&["-M", "on", "--max-size", "16M"], &marked, &["few"])?
             .printed;
         let ours_off = run(Command::new(&marked).arg("few"))?.printed;

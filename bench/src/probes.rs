@@ -2,7 +2,7 @@
 //! a breakpoint, what recording one costs, and how many bytes it takes.
 
 use crate::papers::rounds;
-use crate::run::{Places, Printed, run};
+use crate::run::{Paths, Printed, run};
 use crate::samples::{Samples, in_turn};
 use crate::table::{Bound, Row};
 use anyhow::{Context, Result, ensure};
@@ -30,9 +30,9 @@ const FUNCTION: [u8; 6] = [0x0f, 0x1f, 0x44, 0x00, 0x00, 0xc3];
 
 const THEIRS: &str = "theirs: 60 ns by a jump, 910 ns by a breakpoint";
 
-pub fn measure(places: &Places, program: &Path) -> Result<Vec<Row>> {
+pub fn measure(paths: &Paths, program: &Path) -> Result<Vec<Row>> {
     let mut rows = empty_actions()?;
-    rows.extend(recorded(places, program)?);
+    rows.extend(recorded(paths, program)?);
     rows.push(bytes()?);
     Ok(rows)
 }
@@ -208,12 +208,12 @@ fn empty_actions() -> Result<Vec<Row>> {
 
 // ---- recorded ----
 
-fn recorded(places: &Places, program: &Path) -> Result<Vec<Row>> {
+fn recorded(paths: &Paths, program: &Path) -> Result<Vec<Row>> {
     let plain =
         |words: &[&str]| Ok::<_, anyhow::Error>(run(Command::new(program).args(words))?.printed);
     let traced = |probe: &str, words: &[&str]| -> Result<Printed> {
         let options = ["--probe", probe, "--max-size", "16M"];
-        Ok(places.record(&options, program, words)?.printed)
+        Ok(paths.record(&options, program, words)?.printed)
     };
     let clocks = |probe: &str| -> Result<Samples> {
         let clocks = rounds(|| {

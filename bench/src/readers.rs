@@ -1,6 +1,6 @@
 //! How fast a trace is read.
 
-use crate::run::{Peak, Places, remove, run, watch};
+use crate::run::{Paths, Peak, remove, run, watch};
 use crate::samples::{Samples, in_turn};
 use crate::table::{Bound, Row};
 use anyhow::Result;
@@ -32,16 +32,16 @@ const SHOWN: [(&str, &[&str]); 6] = [
 ];
 
 pub fn measure(
-    places: &Places,
+    paths: &Paths,
     sqlite: &Path,
     sqlite_for_uftrace: Option<&Path>,
 ) -> Result<Vec<Row>> {
-    let large = make(places, "synthetic-50M", LARGE)?;
-    let small = make(places, "synthetic-5M", SMALL)?;
-    let text = places.directory.join("chrome.json");
+    let large = make(paths, "synthetic-50M", LARGE)?;
+    let small = make(paths, "synthetic-5M", SMALL)?;
+    let text = paths.directory.join("chrome.json");
     let read = |arguments: &[&str], trace: &Path, output: Stdio| {
         watch(
-            Command::new(&places.nopal).args(arguments).arg(trace),
+            Command::new(&paths.nopal).args(arguments).arg(trace),
             output,
         )
     };
@@ -112,14 +112,14 @@ pub fn measure(
         remove(&trace)?;
     }
     if let Some(program) = sqlite_for_uftrace {
-        let records = recorded(places, sqlite)?;
-        places.uftrace(&[], program, &[PEER_ROWS])?;
+        let records = recorded(paths, sqlite)?;
+        paths.uftrace(&[], program, &[PEER_ROWS])?;
         let peer = |arguments: &[&str]| -> Result<f64> {
             let mut command = Command::new("uftrace");
             command
                 .args(arguments)
                 .args(["--no-pager", "-d"])
-                .arg(places.peer_trace());
+                .arg(paths.peer_trace());
             Ok(records as f64 / watch(&mut command, Stdio::null())?.time.as_secs_f64() / 1e6)
         };
         rows.push(Row::once(
@@ -136,8 +136,8 @@ pub fn measure(
     Ok(rows)
 }
 
-fn make(places: &Places, name: &str, records: u64) -> Result<PathBuf> {
-    let directory = places.directory.join(name);
+fn make(paths: &Paths, name: &str, records: u64) -> Result<PathBuf> {
+    let directory = paths.directory.join(name);
     remove(&directory)?;
     let calls_per_thread = records / 2 / u64::from(THREADS);
     let shape = Shape {
@@ -151,8 +151,8 @@ fn make(places: &Places, name: &str, records: u64) -> Result<PathBuf> {
 }
 
 /// How many records the same calls make.
-fn recorded(places: &Places, program: &Path) -> Result<u64> {
+fn recorded(paths: &Paths, program: &Path) -> Result<u64> {
     run(Command::new(program).arg(PEER_ROWS))?;
-    places.record(&["--block"], program, &[PEER_ROWS])?;
-    Ok(2 * places.calls()?.values().sum::<u64>())
+    paths.record(&["--block"], program, &[PEER_ROWS])?;
+    Ok(2 * paths.calls()?.values().sum::<u64>())
 }

@@ -1,6 +1,6 @@
 //! A program that runs while things are done to it, and tells how it fares.
 
-use crate::run::{Places, remove};
+use crate::run::{Paths, remove};
 use anyhow::{Context, Result, ensure};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -52,17 +52,17 @@ impl Resident {
 
     /// The same, launched by the tool.
     pub fn recorded(
-        places: &Places,
+        paths: &Paths,
         options: &[&str],
         program: &Path,
         watchers: u32,
         workers: u32,
     ) -> Result<Resident> {
-        remove(&places.trace())?;
-        let mut command = Command::new(&places.nopal);
+        remove(&paths.trace())?;
+        let mut command = Command::new(&paths.nopal);
         command
             .args(["record", "-o"])
-            .arg(places.trace())
+            .arg(paths.trace())
             .args(options);
         Resident::by(command.arg("--").arg(program), watchers, workers)
     }
@@ -113,13 +113,13 @@ impl Resident {
     }
 
     /// Begins to record it, and comes back when it is traced.
-    pub fn attach(&self, places: &Places, options: &[&str]) -> Result<Kept> {
-        remove(&places.trace())?;
-        let mut command = Command::new(&places.nopal);
+    pub fn attach(&self, paths: &Paths, options: &[&str]) -> Result<Kept> {
+        remove(&paths.trace())?;
+        let mut command = Command::new(&paths.nopal);
         command
-            .env("XDG_CACHE_HOME", places.directory.join("cache"))
+            .env("XDG_CACHE_HOME", paths.directory.join("cache"))
             .args(["attach", "-o"])
-            .arg(places.trace())
+            .arg(paths.trace())
             .args(options)
             .arg(self.process.to_string())
             .stdin(Stdio::null())

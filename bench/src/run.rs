@@ -76,15 +76,15 @@ fn of_children() -> Duration {
 }
 
 /// Where things are.
-pub struct Places {
+pub struct Paths {
     pub nopal: PathBuf,
     /// Everything that is made goes here.
     pub directory: PathBuf,
 }
 
-impl Places {
+impl Paths {
     /// The tool that was built beside this program.
-    pub fn new() -> Result<Places> {
+    pub fn new() -> Result<Paths> {
         let ours = std::env::current_exe()?;
         let profile = ours.parent().context("no directory")?;
         let nopal = profile.join("nopal");
@@ -95,7 +95,7 @@ impl Places {
         );
         let directory = profile.parent().context("no directory")?.join("bench");
         std::fs::create_dir_all(&directory)?;
-        Ok(Places { nopal, directory })
+        Ok(Paths { nopal, directory })
     }
 
     pub fn trace(&self) -> PathBuf {

@@ -1,7 +1,7 @@
 //! SQLite, every function on, beside uftrace.
 
 use crate::programs::{Programs, is_installed};
-use crate::run::{Places, Ran, run};
+use crate::run::{Paths, Ran, run};
 use crate::samples::{Samples, in_turn};
 use crate::table::{Bound, Row};
 use anyhow::Result;
@@ -32,7 +32,7 @@ struct Sample {
     lost: u64,
 }
 
-pub fn measure(places: &Places, binaries: &Binaries) -> Result<Vec<Row>> {
+pub fn measure(paths: &Paths, binaries: &Binaries) -> Result<Vec<Row>> {
     let plain = &binaries.plain;
     let sample = |ran: Ran, lost| {
         Ok(Sample {
@@ -41,8 +41,8 @@ pub fn measure(places: &Places, binaries: &Binaries) -> Result<Vec<Row>> {
         })
     };
     let record = |options: &[&str]| {
-        let ran = places.record(options, plain, &[ROWS])?;
-        sample(ran, places.lost()?)
+        let ran = paths.record(options, plain, &[ROWS])?;
+        sample(ran, paths.lost()?)
     };
     let mut untraced = || sample(run(Command::new(plain).arg(ROWS))?, 0);
     let mut blocking = || record(&["--block"]);
@@ -51,7 +51,7 @@ pub fn measure(places: &Places, binaries: &Binaries) -> Result<Vec<Row>> {
         vec![&mut untraced, &mut blocking, &mut dropping];
 
     let uftrace =
-        |options: &[&str], program: &Path| sample(places.uftrace(options, program, &[ROWS])?, 0);
+        |options: &[&str], program: &Path| sample(paths.uftrace(options, program, &[ROWS])?, 0);
     let mcount = binaries.mcount.as_deref().unwrap_or(plain);
     let mut uftrace_mcount = || uftrace(&[], mcount);
     let mut uftrace_same = || uftrace(&["-P", "."], plain);

@@ -1,6 +1,6 @@
 //! What tracing adds to the time of a program that does nothing.
 
-use crate::run::{Places, remove, run};
+use crate::run::{Paths, remove, run};
 use crate::samples::{Samples, in_turn};
 use crate::table::{Bound, Row};
 use anyhow::Result;
@@ -11,25 +11,25 @@ const ROUNDS: usize = 11;
 const PYTHON: &str = "/usr/bin/python3";
 const NOTHING: [&str; 2] = ["-c", "pass"];
 
-pub fn measure(places: &Places) -> Result<Vec<Row>> {
+pub fn measure(paths: &Paths) -> Result<Vec<Row>> {
     let python = Path::new(PYTHON);
     if !python.exists() {
         return Ok(Vec::new());
     }
-    let warm = places.directory.join("cache");
-    let cold = places.directory.join("cold-cache");
-    places.record_cached(&[], python, &NOTHING, &warm)?;
+    let warm = paths.directory.join("cache");
+    let cold = paths.directory.join("cold-cache");
+    paths.record_cached(&[], python, &NOTHING, &warm)?;
 
     let milliseconds = |ran: crate::run::Ran| ran.time.as_secs_f64() * 1e3;
     let mut untraced = || run(Command::new(python).args(NOTHING)).map(milliseconds);
     let mut cached = || {
-        places
+        paths
             .record_cached(&[], python, &NOTHING, &warm)
             .map(milliseconds)
     };
     let mut uncached = || {
         remove(&cold)?;
-        places
+        paths
             .record_cached(&[], python, &NOTHING, &cold)
             .map(milliseconds)
     };

@@ -1,7 +1,7 @@
 //! Eight threads that do nothing but call: is anything lost?
 
 use crate::programs::Programs;
-use crate::run::{Places, run};
+use crate::run::{Paths, run};
 use crate::samples::{Samples, in_turn};
 use crate::table::{Bound, Row};
 use anyhow::Result;
@@ -17,14 +17,14 @@ struct Sample {
     calls: f64,
 }
 
-pub fn measure(places: &Places, programs: &Programs) -> Result<Vec<Row>> {
+pub fn measure(paths: &Paths, programs: &Programs) -> Result<Vec<Row>> {
     let program = programs.compile("gcc", "threads", "threads", &[])?;
     let sample = |options: &[&str]| {
-        let ran = places.record(&[options, &["-F", "work"]].concat(), &program, &ARGUMENTS)?;
-        let calls = places.calls()?.get("work").copied().unwrap_or(0);
+        let ran = paths.record(&[options, &["-F", "work"]].concat(), &program, &ARGUMENTS)?;
+        let calls = paths.calls()?.get("work").copied().unwrap_or(0);
         Ok(Sample {
             nanoseconds: ran.printed.get("time")?,
-            lost: places.lost()? as f64,
+            lost: paths.lost()? as f64,
             calls: calls as f64,
         })
     };

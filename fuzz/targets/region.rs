@@ -87,9 +87,9 @@ fuzz_target!(|data: &[u8]| {
         file.write_all_at(bytes, at).unwrap();
         if count & 7 == 0 {
             region
-                .questions()
+                .requests()
                 .iter()
-                .for_each(|question| region.answer(question));
+                .for_each(|request| region.answer(request));
             let _ = collector.round(&region, &mut writer);
             region.lost();
         }

@@ -96,10 +96,10 @@
 #define NOPAL_REQUEST_DONE 3u       /* the tool has answered; the thread frees it */
 #define NOPAL_REQUEST_GRANTED 4u    /* the same, and it has done what the thread asked for */
 
-#define NOPAL_ASK_LIBRARIES 1u      /* the list of loaded libraries changed (the loader's _dl_debug_state) */
-#define NOPAL_ASK_EXEC 2u           /* the thread is about to exec; word: address of the path, 0: it has none */
-#define NOPAL_ASK_LOCK 3u           /* mlockall has failed, perhaps because of nopal's memory; word: its flags */
-#define NOPAL_ASK_TRAPS 4u          /* the program is about to look at the action of SIGTRAP, which is nopal's, or to set it */
+#define NOPAL_REQUEST_LIBRARIES 1u      /* the list of loaded libraries changed (the loader's _dl_debug_state) */
+#define NOPAL_REQUEST_EXEC 2u           /* the thread is about to exec; word: address of the path, 0: it has none */
+#define NOPAL_REQUEST_LOCK 3u           /* mlockall has failed, perhaps because of nopal's memory; word: its flags */
+#define NOPAL_REQUEST_TRAPS 4u          /* the program is about to look at the action of SIGTRAP, which is nopal's, or to set it */
 
 #define NOPAL_NO_DESCRIPTOR -100    /* AT_FDCWD */
 

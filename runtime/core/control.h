@@ -72,8 +72,8 @@ struct nopal_span {
 struct nopal_control {
 	uint32_t command;       /* enum nopal_command */
 	uint32_t present;       /* optional parts that are there */
-	/* Each at its place in the row; empty if its part is not there. Those of one word without its quotes, those of
-	 * several with them, as nopal_place_next and nopal_number_next take them. */
+	/* Each at its place in the row; empty if its part is not there. An argument of one word is without its quotes, one of
+	 * several words is with them, as nopal_place_next and nopal_number_next take them. */
 	struct nopal_span arguments[NOPAL_CONTROL_ARGUMENTS];
 	/* Where the line is no command: the first word that does not fit, empty at the end of the line, and what would
 	 * fit in its place, such as "on, off or remove". */

@@ -86,7 +86,7 @@ enum nopal_stack nopal_stack_reach(struct nopal_process *process, struct nopal_r
 
 /* Asks the tool and waits until it has answered; gives up when the tool's heartbeat stops. Whether it has granted what
  * was asked for. */
-bool nopal_ask(struct nopal_process *process, uint32_t what, uint64_t word, int32_t descriptor);
+bool nopal_make_request(struct nopal_process *process, uint32_t what, uint64_t word, int32_t descriptor);
 
 struct nopal_patience {
 	uint32_t heartbeat;

@@ -192,7 +192,7 @@ static bool keep_worst(const struct nopal_latency *latency, struct nopal_latency
 		struct nopal_kept_case *kept = take_place(own, worst, &ticket);
 		if (!kept)
 			return false;
-		/* Who reads a part of what follows sees that the ticket is gone. */
+		/* A reader of a part of what follows sees that the ticket is gone. */
 		__atomic_thread_fence(__ATOMIC_RELEASE);
 		port_race_point("place of the worst case taken");
 		kept->worst = *one;

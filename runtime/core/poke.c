@@ -30,17 +30,17 @@ struct step {
 
 static const struct step orders[][8] = {
 	[NOPAL_POKE_SWITCH] = {
-		/* Both are whole instructions, and either leads to what may run: who sees the old one is right too. */
+		/* Both are whole instructions, and either leads to what may run: a thread that sees the old one is right, too. */
 		{ STORE, AFTER, 0, ARCH_SWITCH_BYTES },
 	},
 	[NOPAL_POKE_IN_PLACE] = {
 		{ CHECK, NOTHING, 0, ARCH_JUMP_BYTES },
-		/* Whoever comes from here on goes past the tail … */
+		/* A thread that comes from here on goes past the tail … */
 		{ STORE, SKIP, 0, ARCH_SWITCH_BYTES },
 		/* … and so does everybody: the old first bytes are forgotten. What the new jump leads to is seen. */
 		{ SYNCHRONISE, NOTHING, 0, 0 },
 		{ STORE, AFTER, ARCH_SWITCH_BYTES, ARCH_JUMP_BYTES },
-		/* Nobody has the old tail any more, who may now see the new first bytes. */
+		/* No thread that may see the new first bytes has the old tail any more. */
 		{ SYNCHRONISE, NOTHING, 0, 0 },
 		{ STORE, AFTER, 0, ARCH_SWITCH_BYTES },
 		/* The change has taken effect. */
@@ -48,15 +48,15 @@ static const struct step orders[][8] = {
 	},
 	[NOPAL_POKE_BREAKPOINT] = {
 		{ CHECK, NOTHING, 0, ARCH_JUMP_BYTES },
-		/* Whoever comes from here on goes by the fixup … */
+		/* A thread that comes from here on goes by the fixup … */
 		{ STORE, BREAKPOINT, 0, ARCH_BREAKPOINT_BYTES },
 		/* … and so does everybody. */
 		{ SYNCHRONISE, NOTHING, 0, 0 },
 		{ STORE, AFTER, ARCH_BREAKPOINT_BYTES, ARCH_JUMP_BYTES },
-		/* Nobody has the old tail any more. */
+		/* No thread has the old tail any more. */
 		{ SYNCHRONISE, NOTHING, 0, 0 },
 		{ STORE, AFTER, 0, ARCH_BREAKPOINT_BYTES },
-		/* Nobody meets the breakpoint any more, or is in its handler: the fixups are not looked up any more. */
+		/* No thread meets the breakpoint any more or is in its handler: the fixups are not needed any more. */
 		{ SYNCHRONISE, NOTHING, 0, 0 },
 	},
 	[NOPAL_POKE_INSERT] = {
@@ -65,7 +65,7 @@ static const struct step orders[][8] = {
 		/* Where the rest of a window would run, the middle of the jump would. */
 		{ MOVE, NOTHING, 0, 0 },
 		{ STORE, AFTER, 0, ARCH_JUMP_BYTES },
-		/* Who goes on has forgotten what it had read. */
+		/* Threads that go on have forgotten what they had read. */
 		{ GO, NOTHING, 0, 0 },
 	},
 	[NOPAL_POKE_REMOVE] = {
@@ -103,7 +103,8 @@ static void store(const struct nopal_poke *poke, const struct step *step)
 	port_text_store(poke->site + step->from, bytes + step->from, step->to - step->from);
 }
 
-/* A site with a saved place inside is left as it is: nobody knows where what was saved is kept, nor if it is one. */
+/* A site with a saved address inside is left as it is: it is unknown where the address is kept, or whether it is one.
+ * */
 static void move(struct nopal_poke *pokes, uint32_t count)
 {
 	struct port_place place;

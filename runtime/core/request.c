@@ -56,13 +56,13 @@ static struct nopal_request *claim(struct nopal_region *region)
 /* Nothing was heard: what the thread goes on to do, the tool does not see. */
 static void count_unanswered(struct nopal_region *region, uint32_t what)
 {
-	if (what == NOPAL_ASK_EXEC)
+	if (what == NOPAL_REQUEST_EXEC)
 		__atomic_add_fetch(&region->unanswered_executions, 1, __ATOMIC_RELAXED);
-	if (what == NOPAL_ASK_LIBRARIES)
+	if (what == NOPAL_REQUEST_LIBRARIES)
 		__atomic_add_fetch(&region->unanswered_libraries, 1, __ATOMIC_RELAXED);
 }
 
-bool nopal_ask(struct nopal_process *process, uint32_t what, uint64_t word, int32_t descriptor)
+bool nopal_make_request(struct nopal_process *process, uint32_t what, uint64_t word, int32_t descriptor)
 {
 	struct nopal_region *region = process->region;
 	struct nopal_patience patience = { 0 };

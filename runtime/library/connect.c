@@ -19,7 +19,7 @@ uint32_t library_vector_parts;
 
 /* Held by who connects and disconnects; never by a thread that passes a marker or a hooked function. */
 pthread_mutex_t library_lock = PTHREAD_MUTEX_INITIALIZER;
-/* Of the calling thread: why its last call failed. */
+/* Why the calling thread's last call failed. */
 static _Thread_local char why[256];
 
 const char *nopal_error(void)

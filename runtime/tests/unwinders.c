@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * What unwinders are told.
+ * What unwinders find.
  */
 #include "hooks.h"
 #include "world.h"
@@ -52,19 +52,19 @@ struct nopal_object_info {
 	uint16_t header_count;
 };
 
-static uint32_t told;
-static uint64_t headers_told;
+static uint32_t calls;
+static uint64_t headers_seen;
 
 static int listener(struct nopal_object_info *info, uint64_t size, void *data)
 {
-	CHECK(size >= sizeof *info && data == &told);
-	told++;
+	CHECK(size >= sizeof *info && data == &calls);
+	calls++;
 	if (info) {
 		CHECK(info->header_count == 2 && info->headers[0].type == 1 && info->headers[1].type == 0x6474e550);
 		CHECK(info->base == 0 && info->headers[0].memory_size == 6 && info->name[0] == 0);
-		headers_told += info->headers[1].address;
+		headers_seen += info->headers[1].address;
 	}
-	return told == (uint32_t)*(uint32_t *)data ? 0 : 1;
+	return calls == (uint32_t)*(uint32_t *)data ? 0 : 1;
 }
 
 static int loader_lists(nopal_object_callback *callback, void *data)
@@ -85,18 +85,18 @@ static int loader_is_stopped(nopal_object_callback *callback, void *data)
 static void objects_are_listed_for_unwinders_only(void)
 {
 	begin();
-	told = 0;
-	headers_told = 0;
-	CHECK(nopal_iterate_objects(listener, &told, loader_lists) == 0);
-	CHECK(told == 0);
+	calls = 0;
+	headers_seen = 0;
+	CHECK(nopal_iterate_objects(listener, &calls, loader_lists) == 0);
+	CHECK(calls == 0);
 	process.unwinders[0] = (struct nopal_unwinder){ .low = 0x1000, .high = 0x2000 };
 	process.unwinders[1] = (struct nopal_unwinder){ .low = (uint64_t)objects_are_listed_for_unwinders_only,
 							.high = (uint64_t)objects_are_listed_for_unwinders_only + 0x4000 };
 	process.unwinder_count = 2;
-	CHECK(nopal_iterate_objects(listener, &told, loader_is_stopped) == 5);
-	CHECK(told == 0);
-	CHECK(nopal_iterate_objects(listener, &told, loader_lists) == 0);
-	CHECK(told == 2 && headers_told == 0x333);
+	CHECK(nopal_iterate_objects(listener, &calls, loader_is_stopped) == 5);
+	CHECK(calls == 0);
+	CHECK(nopal_iterate_objects(listener, &calls, loader_lists) == 0);
+	CHECK(calls == 2 && headers_seen == 0x333);
 }
 
 enum { SEARCH = 1, CLEANUP = 2, CONTINUE_UNWIND = 8, INSTALL_CONTEXT = 7 };

@@ -80,7 +80,7 @@ void thread_begin(struct sim_thread *thread, uint32_t id)
 int main(int count, char **words)
 {
 	const struct test *groups[] = { race_tests, death_tests, full_tests, context_tests,
-					stack_tests, ask_tests,  unwind_tests, command_tests,
+					stack_tests, request_tests,  unwind_tests, command_tests,
 					latency_tests, kernel_tests };
 	for (unsigned i = 0; i < sizeof groups / sizeof *groups; i++)
 		for (const struct test *test = groups[i]; test->name; test++) {

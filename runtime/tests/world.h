@@ -116,7 +116,7 @@ struct test {
 	const char *name;
 	void (*run)(void);
 };
-extern const struct test race_tests[], death_tests[], full_tests[], context_tests[], stack_tests[], ask_tests[],
+extern const struct test race_tests[], death_tests[], full_tests[], context_tests[], stack_tests[], request_tests[],
 	unwind_tests[], command_tests[], latency_tests[],
 	kernel_tests[];
 

@@ -51,7 +51,7 @@ fn launched(case: &Case) -> Verdict {
 
 /// Attached to while the program is busy before its work, and until its end.
 fn attached(case: &Case) -> Verdict {
-    let mut held = Held::start(case);
+    let mut held = HeldProgram::start(case);
     let mut session = held.attach(case, &[]);
     tracing(&mut session);
     held.release();
@@ -74,7 +74,7 @@ fn attached(case: &Case) -> Verdict {
 
 /// Attached to for 50 ms, again and again, from before its work to its end.
 fn come_and_go(case: &Case) -> Verdict {
-    let mut held = Held::start(case);
+    let mut held = HeldProgram::start(case);
     let mut recorded = false;
     let mut refused = String::new();
     while !held.program.has_ended() {
@@ -100,13 +100,13 @@ fn come_and_go(case: &Case) -> Verdict {
 }
 
 /// A program that is busy before its work until it is released.
-struct Held {
+struct HeldProgram {
     program: Running,
     scratch: TempDir,
 }
 
-impl Held {
-    fn start(case: &Case) -> Held {
+impl HeldProgram {
+    fn start(case: &Case) -> HeldProgram {
         let scratch = scratch();
         let hold = scratch.path().join("hold");
         let mut start = case.untraced_start();
@@ -125,7 +125,7 @@ impl Held {
         while !held.exists() && begun.elapsed() < patience && !program.has_ended() {
             std::thread::sleep(Duration::from_millis(5));
         }
-        Held { program, scratch }
+        HeldProgram { program, scratch }
     }
 
     fn release(&self) {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use crate::compile::Program;
-use crate::places::{nopal, scratch, target_directory};
+use crate::paths::{nopal, scratch, target_directory};
 use crate::report::{Report, announced_calls, expected_calls};
 use crate::run::{Ended, Running, Start};
 
@@ -22,7 +22,7 @@ pub struct Case {
 }
 
 /// A recording that has ended. Its directory is deleted with the value.
-pub struct Traced {
+pub struct Recording {
     pub ended: Ended,
     /// What nopal itself said.
     pub said: String,
@@ -30,7 +30,7 @@ pub struct Traced {
     scratch: TempDir,
 }
 
-impl Traced {
+impl Recording {
     pub fn directory(&self) -> PathBuf {
         self.scratch.path().join("trace")
     }
@@ -122,13 +122,13 @@ impl Case {
         self.untraced_start().run(&self.input)
     }
 
-    pub fn traced(&self) -> Traced {
+    pub fn traced(&self) -> Recording {
         let scratch = scratch();
         let trace = scratch.path().join("trace");
         let ended = self.traced_start(&trace).run(&self.input);
         assert!(trace.exists(), "nothing was recorded: {ended:?}");
         let (ended, said) = without_own_words(ended);
-        Traced {
+        Recording {
             ended,
             said,
             report: Report::of(&trace),
@@ -188,7 +188,7 @@ impl Case {
     }
 
     /// The program does the same traced and untraced, and makes the calls that its source and its output state.
-    pub fn check(&self) -> Traced {
+    pub fn check(&self) -> Recording {
         let (untraced, traced) = (self.untraced(), self.traced());
         assert_same(&untraced, &traced.ended);
         let mut expected = self.expected(&traced.ended);

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::places::{sources, target_directory};
+use crate::paths::{sources, target_directory};
 
 /// A program, with its source where it was compiled here.
 #[derive(Debug, Clone)]

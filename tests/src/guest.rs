@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::places::target_directory;
+use crate::paths::target_directory;
 use crate::run::Start;
 
 /// What stands before each script: a system as programs expect it, and `/out`, which comes back.

@@ -77,7 +77,7 @@ pub fn nopals_mappings(process: i32) -> Vec<String> {
 
 /// What a process has.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Held {
+pub struct Resources {
     /// Where it has mapped what, without how far heap and stacks have grown.
     pub maps: Vec<String>,
     pub descriptors: usize,
@@ -85,8 +85,8 @@ pub struct Held {
     pub kib: u64,
 }
 
-impl Held {
-    pub fn by(process: i32) -> Held {
+impl Resources {
+    pub fn by(process: i32) -> Resources {
         let read = |name: &str| {
             std::fs::read_to_string(format!("/proc/{process}/{name}")).expect("the process lives")
         };
@@ -104,7 +104,7 @@ impl Held {
             .find_map(|line| line.strip_prefix("RssAnon:"));
         let own = own.expect("it has memory").trim().trim_end_matches(" kB");
         let descriptors = std::fs::read_dir(format!("/proc/{process}/fd"));
-        Held {
+        Resources {
             maps: maps.collect(),
             descriptors: descriptors.expect("the process lives").count(),
             kib: own.parse().expect("a number"),

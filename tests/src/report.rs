@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::places::nopal;
+use crate::paths::nopal;
 use crate::run::{End, Start};
 
 /// The markers and probes that were passed, in order of each thread: what stands behind ` marker ` in the raw dump.

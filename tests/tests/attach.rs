@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use nopal_tests::process::{Held, assert_nothing_left, is_text_changed, wait_until};
+use nopal_tests::process::{Resources, assert_nothing_left, is_text_changed, wait_until};
 use nopal_tests::{
     Case, End, Ended, Program, Report, Running, Start, c, compile, cxx, nopal, scratch, shell_word,
 };
@@ -100,7 +100,7 @@ fn a_busy_process_is_attached_to_again_and_again() {
         assert_nothing_left(program.id());
         assert!(Report::of(&trace).calls("leaf") >= 1000);
         std::fs::remove_dir_all(&trace).unwrap();
-        let now = Held::by(program.id());
+        let now = Resources::by(program.id());
         // What libraries allocate when they are first used is there after the first round.
         let first = first.get_or_insert_with(|| now.clone());
         assert_eq!(
@@ -109,8 +109,8 @@ fn a_busy_process_is_attached_to_again_and_again() {
         );
         assert!(now.kib < first.kib + 64, "{round}: {now:?}, {first:?}");
     }
-    let kib = |held: &Held| held.kib;
-    let end = Held::by(program.id());
+    let kib = |held: &Resources| held.kib;
+    let end = Resources::by(program.id());
     println!(
         "{:?} KiB after the first of {rounds} rounds, {} in the end",
         first.as_ref().map(kib),

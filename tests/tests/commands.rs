@@ -430,14 +430,18 @@ fn list_tells_of_all_that_a_process_has_loaded() {
     let process = program.id().to_string();
     let ended = run(&["list", &process], scratch.path());
     assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
-    for told in [
+    for expected in [
         "/requests",
         "/libc.so.6: ",
         "served  ",
         "requests:answered",
         "requests.c:",
     ] {
-        assert!(ended.stdout.contains(told), "{told}: {}", ended.stdout);
+        assert!(
+            ended.stdout.contains(expected),
+            "{expected}: {}",
+            ended.stdout
+        );
     }
     let ended = run(&["list", "--json", &process], scratch.path());
     let files: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();

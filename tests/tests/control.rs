@@ -1,22 +1,22 @@
 //! A running process, controlled by text.
 
 use nopal_tests::process::assert_nothing_left;
-use nopal_tests::{Desk, End, Report, c, library};
+use nopal_tests::{AttachedProgram, End, Report, c, library};
 
 const FUNCTIONS: usize = 3000;
 
 /// The program `many`, traced, with nothing chosen yet.
-fn many() -> Desk {
+fn many() -> AttachedProgram {
     many_with(&["-F", "call_all"])
 }
 
-fn many_with(options: &[&str]) -> Desk {
-    Desk::new(c("many", &[]), options)
+fn many_with(options: &[&str]) -> AttachedProgram {
+    AttachedProgram::new(c("many", &[]), options)
 }
 
 /// A number behind a word in the state.
-fn number(desk: &Desk, word: &str) -> u64 {
-    let state = desk.state();
+fn number(attached: &AttachedProgram, word: &str) -> u64 {
+    let state = attached.state();
     let behind = state
         .split_once(word)
         .unwrap_or_else(|| panic!("no {word}:\n{state}"))
@@ -29,8 +29,8 @@ fn number(desk: &Desk, word: &str) -> u64 {
 }
 
 /// Entries of a trace.
-fn entries(desk: &Desk, trace: &str) -> u64 {
-    let state = desk.state();
+fn entries(attached: &AttachedProgram, trace: &str) -> u64 {
+    let state = attached.state();
     let behind = state
         .split_once(&format!(" new {trace}\n"))
         .unwrap_or_else(|| panic!("{state}"))
@@ -41,94 +41,107 @@ fn entries(desk: &Desk, trace: &str) -> u64 {
 
 #[test]
 fn traces_are_made_switched_and_removed() {
-    let mut desk = many();
-    desk.ctl("reset\ntrace f_00* new low\ntrace f_2999 new last\nstart");
-    desk.run("all");
-    assert_eq!([entries(&desk, "low"), entries(&desk, "last")], [0, 0]);
-    desk.ctl("trace low on");
-    desk.run("all");
-    assert_eq!([entries(&desk, "low"), entries(&desk, "last")], [100, 0]);
-    desk.ctl("trace last on\ntrace low off");
-    desk.run("all");
-    assert_eq!([entries(&desk, "low"), entries(&desk, "last")], [100, 1]);
-    desk.ctl("stop");
-    desk.run("all");
-    assert_eq!([entries(&desk, "low"), entries(&desk, "last")], [100, 1]);
-    assert_eq!(number(&desk, "#tracehits"), 202);
-    assert_eq!(number(&desk, "#traceinhits"), 101);
-    desk.ctl("trace low remove\ntrace last remove");
-    desk.run("all");
-    assert_eq!(number(&desk, "#traceinhits"), 101);
+    let mut attached = many();
+    attached.ctl("reset\ntrace f_00* new low\ntrace f_2999 new last\nstart");
+    attached.run("all");
+    assert_eq!(
+        [entries(&attached, "low"), entries(&attached, "last")],
+        [0, 0]
+    );
+    attached.ctl("trace low on");
+    attached.run("all");
+    assert_eq!(
+        [entries(&attached, "low"), entries(&attached, "last")],
+        [100, 0]
+    );
+    attached.ctl("trace last on\ntrace low off");
+    attached.run("all");
+    assert_eq!(
+        [entries(&attached, "low"), entries(&attached, "last")],
+        [100, 1]
+    );
+    attached.ctl("stop");
+    attached.run("all");
+    assert_eq!(
+        [entries(&attached, "low"), entries(&attached, "last")],
+        [100, 1]
+    );
+    assert_eq!(number(&attached, "#tracehits"), 202);
+    assert_eq!(number(&attached, "#traceinhits"), 101);
+    attached.ctl("trace low remove\ntrace last remove");
+    attached.run("all");
+    assert_eq!(number(&attached, "#traceinhits"), 101);
     // Of several places, in another order than that of the code, and partly of another trace that is on.
-    desk.ctl("reset\ntrace f_2999 f_00* f_15?7 new mixed\ntrace f_00?? f_2000 new low\nstart");
-    assert_eq!(number(&desk, "#tracehits"), 0, "the counts begin anew");
+    attached.ctl("reset\ntrace f_2999 f_00* f_15?7 new mixed\ntrace f_00?? f_2000 new low\nstart");
+    assert_eq!(number(&attached, "#tracehits"), 0, "the counts begin anew");
     let mut run = |commands: &str| {
-        desk.ctl(commands);
-        let before = number(&desk, "#traceinhits");
-        desk.run("all");
-        number(&desk, "#traceinhits") - before
+        attached.ctl(commands);
+        let before = number(&attached, "#traceinhits");
+        attached.run("all");
+        number(&attached, "#traceinhits") - before
     };
     assert_eq!(run("trace mixed on"), 111);
     assert_eq!(run("trace low on"), 112);
     assert_eq!(run("trace mixed off"), 101);
     assert_eq!(run("trace mixed on\ntrace low off"), 111);
     assert_eq!(run("trace mixed remove"), 0);
-    desk.end();
+    attached.end();
 }
 
 #[test]
 fn thousands_of_traces() {
-    let mut desk = many();
+    let mut attached = many();
     let of_each = |command: &dyn Fn(usize) -> String| -> String {
         (0..FUNCTIONS)
             .map(|number| command(number) + "\n")
             .collect()
     };
-    desk.ctl("reset\ntrace f_* new all\nstart");
-    desk.ctl(&of_each(&|number| {
+    attached.ctl("reset\ntrace f_* new all\nstart");
+    attached.ctl(&of_each(&|number| {
         format!("trace f_{number:04} new t{number}")
     }));
-    desk.ctl(&of_each(&|number| {
+    attached.ctl(&of_each(&|number| {
         format!("trace t{number} {}", ["on", "off"][number % 2])
     }));
-    desk.run("all");
-    assert_eq!(number(&desk, "#traceinhits"), FUNCTIONS as u64 / 2);
-    assert_eq!([entries(&desk, "t0"), entries(&desk, "t1")], [1, 0]);
-    assert_eq!(desk.state().matches(" new t").count(), FUNCTIONS);
-    desk.ctl(&of_each(&|number| format!("trace t{number} remove")));
-    desk.run("all");
-    assert_eq!(number(&desk, "#traceinhits"), FUNCTIONS as u64 / 2);
-    desk.end();
+    attached.run("all");
+    assert_eq!(number(&attached, "#traceinhits"), FUNCTIONS as u64 / 2);
+    assert_eq!([entries(&attached, "t0"), entries(&attached, "t1")], [1, 0]);
+    assert_eq!(attached.state().matches(" new t").count(), FUNCTIONS);
+    attached.ctl(&of_each(&|number| format!("trace t{number} remove")));
+    attached.run("all");
+    assert_eq!(number(&attached, "#traceinhits"), FUNCTIONS as u64 / 2);
+    attached.end();
 }
 
 #[test]
 fn overlapping_traces() {
-    let mut desk = many();
-    desk.ctl(
+    let mut attached = many();
+    attached.ctl(
         "reset\ntrace f_000* new a\ntrace f_0005 f_0006 f_1* new b\ntrace a on\ntrace b on\nstart",
     );
-    desk.run("all");
-    assert_eq!(number(&desk, "#traceinhits"), 10 + 1000);
-    desk.ctl("trace a off");
-    desk.run("all");
-    assert_eq!(number(&desk, "#traceinhits"), 2 * 1000 + 10 + 2);
-    desk.ctl("trace a remove");
-    desk.run("all");
-    assert_eq!(number(&desk, "#traceinhits"), 3 * 1000 + 10 + 4);
-    desk.ctl("trace b remove");
-    desk.run("all");
-    assert_eq!(number(&desk, "#traceinhits"), 3 * 1000 + 10 + 4);
+    attached.run("all");
+    assert_eq!(number(&attached, "#traceinhits"), 10 + 1000);
+    attached.ctl("trace a off");
+    attached.run("all");
+    assert_eq!(number(&attached, "#traceinhits"), 2 * 1000 + 10 + 2);
+    attached.ctl("trace a remove");
+    attached.run("all");
+    assert_eq!(number(&attached, "#traceinhits"), 3 * 1000 + 10 + 4);
+    attached.ctl("trace b remove");
+    attached.run("all");
+    assert_eq!(number(&attached, "#traceinhits"), 3 * 1000 + 10 + 4);
     assert!(
-        desk.ctl("query f_0005")
+        attached
+            .ctl("query f_0005")
             .ends_with("f_0005@many: not traced\n")
     );
-    desk.end();
+    attached.end();
 }
 
 #[test]
 fn what_was_chosen_at_the_start_is_a_trace() {
-    let mut desk = many_with(&["-F", "f_1*", "-F", "call_all", "-N", "f_19*"]);
-    let state = desk.state();
+    let mut attached = many_with(&["-F", "f_1*", "-F", "call_all", "-N", "f_19*"]);
+    let state = attached.state();
     assert!(
         state.contains("\ntrace f_1* call_all !f_19* new function\n"),
         "{state}"
@@ -137,14 +150,14 @@ fn what_was_chosen_at_the_start_is_a_trace() {
         state.contains("\ntrace function on\n") && state.contains("\nstart\n"),
         "{state}"
     );
-    desk.run("all");
-    assert_eq!(number(&desk, "#traceinhits"), 901);
-    desk.ctl("trace function remove");
-    desk.run("all");
-    assert_eq!(number(&desk, "#traceinhits"), 901);
-    let traced = desk.ctl("query f_* call_all");
+    attached.run("all");
+    assert_eq!(number(&attached, "#traceinhits"), 901);
+    attached.ctl("trace function remove");
+    attached.run("all");
+    assert_eq!(number(&attached, "#traceinhits"), 901);
+    let traced = attached.ctl("query f_* call_all");
     assert_eq!(traced.matches(": not traced\n").count(), FUNCTIONS + 1);
-    desk.end();
+    attached.end();
 }
 
 #[test]
@@ -186,42 +199,43 @@ fn a_saved_state_is_restored_elsewhere() {
 
 #[test]
 fn uniform_records_the_chosen_functions_only() {
-    let mut desk = many();
-    desk.ctl("reset\ntrace one new one\ntrace one on\nuniform on\nstart");
-    desk.run("pair 20000");
-    assert_eq!(entries(&desk, "one"), 20000);
+    let mut attached = many();
+    attached.ctl("reset\ntrace one new one\ntrace one on\nuniform on\nstart");
+    attached.run("pair 20000");
+    assert_eq!(entries(&attached, "one"), 20000);
     assert_eq!(
-        number(&desk, "#traceinhits"),
+        number(&attached, "#traceinhits"),
         20000,
         "others pay, and are not recorded"
     );
-    desk.ctl("reset");
-    desk.run("pair 1000");
-    desk.end();
+    attached.ctl("reset");
+    attached.run("pair 1000");
+    attached.end();
 }
 
 #[test]
 fn reset_leaves_nothing_behind() {
-    let mut desk = many();
-    desk.run("all");
-    desk.ctl("trace f_* new all\ntrace all on\nuniform on");
-    desk.run("thread");
-    desk.ctl("reset");
-    let state = desk.state();
+    let mut attached = many();
+    attached.run("all");
+    attached.ctl("trace f_* new all\ntrace all on\nuniform on");
+    attached.run("thread");
+    attached.ctl("reset");
+    let state = attached.state();
     assert!(
         !state.contains("trace ") && state.ends_with("\nstop\n"),
         "{state}"
     );
     assert!(
-        desk.ctl("query f_0000 call_all")
+        attached
+            .ctl("query f_0000 call_all")
             .matches(": not traced\n")
             .count()
             == 2
     );
-    assert_eq!(number(&desk, "#tracehits"), 0);
-    desk.run("all");
-    assert_eq!(number(&desk, "#slothits"), 0);
-    desk.end();
+    assert_eq!(number(&attached, "#tracehits"), 0);
+    attached.run("all");
+    assert_eq!(number(&attached, "#slothits"), 0);
+    attached.end();
 }
 
 /// Of a flight recorder only as much is left as its buffer holds.
@@ -232,16 +246,20 @@ fn the_buffer_grows_and_shrinks() {
         ("size 19", 140_000..200_001),
         ("size 15", 5_000..17_000),
     ] {
-        let mut desk = many_with(&["-F", "one", "--flight", "--buffer", "1M"]);
-        desk.ctl(size);
-        desk.run("pair 200000");
-        let trace = desk.scratch.path().join("trace");
-        assert!(desk.refused("size 20").contains("4194304 bytes at most"));
+        let mut attached = many_with(&["-F", "one", "--flight", "--buffer", "1M"]);
+        attached.ctl(size);
+        attached.run("pair 200000");
+        let trace = attached.scratch.path().join("trace");
+        assert!(
+            attached
+                .refused("size 20")
+                .contains("4194304 bytes at most")
+        );
         assert_eq!(
-            number(&desk, "logsize "),
+            number(&attached, "logsize "),
             size.split(' ').nth(1).map_or(17, |it| it.parse().unwrap())
         );
-        let scratch = desk.end().0;
+        let scratch = attached.end().0;
         let calls = Report::of(&trace).calls("one");
         assert!(kept.contains(&calls), "{size}: {calls} calls kept");
         drop(scratch);
@@ -250,48 +268,48 @@ fn the_buffer_grows_and_shrinks() {
 
 #[test]
 fn threads_are_watched() {
-    let mut desk = many();
-    desk.ctl("reset\ntrace f_* new all\ntrace all on\nstart");
+    let mut attached = many();
+    attached.ctl("reset\ntrace f_* new all\ntrace all on\nstart");
     // It says their numbers when it is ready.
-    let threads: Vec<&str> = desk.said.split_whitespace().skip(1).collect();
+    let threads: Vec<&str> = attached.said.split_whitespace().skip(1).collect();
     let &[main, second] = threads.as_slice() else {
-        panic!("{}", desk.said);
+        panic!("{}", attached.said);
     };
     let [main, second] = [main, second].map(str::to_owned);
-    desk.ctl(&format!("watch {second}"));
-    desk.run("all");
-    assert_eq!(number(&desk, "#traceinhits"), 0);
-    desk.run("thread");
-    assert_eq!(number(&desk, "#traceinhits"), FUNCTIONS as u64);
+    attached.ctl(&format!("watch {second}"));
+    attached.run("all");
+    assert_eq!(number(&attached, "#traceinhits"), 0);
+    attached.run("thread");
+    assert_eq!(number(&attached, "#traceinhits"), FUNCTIONS as u64);
     // The process's own number means all of its threads.
-    desk.ctl(&format!("watch {main}"));
-    desk.run("thread");
-    desk.run("all");
-    assert_eq!(number(&desk, "#traceinhits"), 3 * FUNCTIONS as u64);
-    desk.run("fork");
-    assert_eq!(number(&desk, "#traceinhits"), 3 * FUNCTIONS as u64);
-    desk.ctl(&format!("watch {main} children"));
-    desk.run("fork");
-    assert_eq!(number(&desk, "#traceinhits"), 4 * FUNCTIONS as u64);
-    desk.ctl("watch 0");
-    desk.run("fork");
-    assert_eq!(number(&desk, "#traceinhits"), 5 * FUNCTIONS as u64);
-    assert!(desk.refused("watch 1").contains("\"watch 1\": "));
-    desk.end();
+    attached.ctl(&format!("watch {main}"));
+    attached.run("thread");
+    attached.run("all");
+    assert_eq!(number(&attached, "#traceinhits"), 3 * FUNCTIONS as u64);
+    attached.run("fork");
+    assert_eq!(number(&attached, "#traceinhits"), 3 * FUNCTIONS as u64);
+    attached.ctl(&format!("watch {main} children"));
+    attached.run("fork");
+    assert_eq!(number(&attached, "#traceinhits"), 4 * FUNCTIONS as u64);
+    attached.ctl("watch 0");
+    attached.run("fork");
+    assert_eq!(number(&attached, "#traceinhits"), 5 * FUNCTIONS as u64);
+    assert!(attached.refused("watch 1").contains("\"watch 1\": "));
+    attached.end();
 }
 
 #[test]
 fn libraries_that_are_loaded_later() {
     let (_, late) = library("late.c");
-    let mut desk = many();
-    desk.ctl("reset\ntrace late@liblate* new late\ntrace late on\nstart");
-    assert_eq!(entries(&desk, "late"), 0);
-    desk.run(&format!("load {}", late.display()));
-    assert_eq!(entries(&desk, "late"), 1);
-    desk.ctl("trace late remove");
-    desk.run(&format!("load {}", late.display()));
-    assert_eq!(number(&desk, "#traceinhits"), 1);
-    desk.end();
+    let mut attached = many();
+    attached.ctl("reset\ntrace late@liblate* new late\ntrace late on\nstart");
+    assert_eq!(entries(&attached, "late"), 0);
+    attached.run(&format!("load {}", late.display()));
+    assert_eq!(entries(&attached, "late"), 1);
+    attached.ctl("trace late remove");
+    attached.run(&format!("load {}", late.display()));
+    assert_eq!(number(&attached, "#traceinhits"), 1);
+    attached.end();
 }
 
 /// Whether or not anything of a library is traced that they load.
@@ -299,57 +317,60 @@ fn libraries_that_are_loaded_later() {
 fn children_that_stay_are_left_as_they_were() {
     let (_, late) = library("late.c");
     for chosen in ["call_all", "late@liblate*"] {
-        let mut desk = many_with(&["-F", chosen]);
-        let said = desk.run(&format!("stay {}", late.display()));
+        let mut attached = many_with(&["-F", chosen]);
+        let said = attached.run(&format!("stay {}", late.display()));
         let (_, child) = said.split_once("child ").unwrap();
         let child = child.split_once('\n').unwrap().0.parse().unwrap();
-        desk.tool.signal_group(libc::SIGINT);
-        assert_eq!(desk.tool.wait().end, End::Code(0));
+        attached.tool.signal_group(libc::SIGINT);
+        assert_eq!(attached.tool.wait().end, End::Code(0));
         assert_nothing_left(child);
-        assert_nothing_left(desk.program.id());
+        assert_nothing_left(attached.program.id());
     }
 }
 
 #[test]
 fn a_program_that_is_executed_later_is_traced_from_its_start() {
-    let mut desk = many();
-    desk.ctl("reset\ntrace main new m\ntrace f_0* new all\ntrace m on\ntrace all on\nstart");
+    let mut attached = many();
+    attached.ctl("reset\ntrace main new m\ntrace f_0* new all\ntrace m on\ntrace all on\nstart");
     for round in 1..4 {
-        desk.run("again");
-        assert_eq!(entries(&desk, "m"), round);
-        desk.run("all");
-        assert_eq!(entries(&desk, "all"), 1000 * round);
+        attached.run("again");
+        assert_eq!(entries(&attached, "m"), round);
+        attached.run("all");
+        assert_eq!(entries(&attached, "all"), 1000 * round);
     }
-    desk.ctl("stop");
-    desk.run("again");
-    desk.run("all");
-    assert_eq!([entries(&desk, "m"), entries(&desk, "all")], [3, 3000]);
-    desk.end();
+    attached.ctl("stop");
+    attached.run("again");
+    attached.run("all");
+    assert_eq!(
+        [entries(&attached, "m"), entries(&attached, "all")],
+        [3, 3000]
+    );
+    attached.end();
 }
 
 #[test]
 fn places_in_the_source() {
-    let mut desk = many();
+    let mut attached = many();
     let source =
         std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/programs/many.c")).unwrap();
     let line = 1 + source
         .lines()
         .position(|line| line.contains("sum += 0x77"))
         .unwrap();
-    let answer = desk.ctl(&format!("query many.c:{line}"));
+    let answer = attached.ctl(&format!("query many.c:{line}"));
     assert!(answer.ends_with(" one@many: not traced\n"), "{answer}");
-    desk.ctl(&format!(
+    attached.ctl(&format!(
         "reset\ntrace many.c:{line} new here\ntrace here on\nstart"
     ));
-    desk.run("pair 10");
-    assert_eq!(entries(&desk, "here"), 10);
-    desk.end();
+    attached.run("pair 10");
+    assert_eq!(entries(&attached, "here"), 10);
+    attached.end();
 }
 
 #[test]
 fn what_is_wrong_is_said() {
-    let desk = many();
-    let before = desk.state();
+    let attached = many();
+    let before = attached.state();
     for (command, expected) in [
         (
             "trace f_0000 nwe p",
@@ -364,9 +385,9 @@ fn what_is_wrong_is_said() {
             "nopal: \"trace _start new p\": 1 of 1 functions cannot be traced: _start@many (the program's entry",
         ),
     ] {
-        let said = desk.refused(command);
+        let said = attached.refused(command);
         assert!(said.starts_with(expected), "{said}");
     }
-    assert_eq!(desk.state(), before);
-    desk.end();
+    assert_eq!(attached.state(), before);
+    attached.end();
 }

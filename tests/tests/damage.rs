@@ -183,12 +183,15 @@ fn readers_tell_of_any_damage() {
             start.directory = Some(scratch.path().to_owned());
             start.limits.push((libc::RLIMIT_DATA, MOST_MEMORY));
             let ended = start.run("");
-            let told = match ended.end {
+            let expected = match ended.end {
                 End::Code(0) => name == "metadata",
                 End::Code(1 | 3) => ended.stderr.starts_with("nopal: "),
                 _ => false,
             };
-            assert!(told, "seed {seed}: {reader:?}, {name}, {what:?}: {ended:?}");
+            assert!(
+                expected,
+                "seed {seed}: {reader:?}, {name}, {what:?}: {ended:?}"
+            );
             fs::remove_dir_all(&copy).unwrap();
         }
     }

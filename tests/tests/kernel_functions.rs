@@ -181,10 +181,10 @@ fn each_stands_inside_the_call_that_made_it() {
         "{info}"
     );
     let replay = nopal_says(&["replay", "-F", "ask"], "all");
-    let told = replay
+    let expected = replay
         .lines()
         .filter(|line| line.contains("sys_getppid <-- "));
-    assert_eq!(told.count(), TIMES + TIMES_IN_CHILD, "{replay}");
+    assert_eq!(expected.count(), TIMES + TIMES_IN_CHILD, "{replay}");
     let report = nopal_says(&["report", "--kernel"], "all");
     for (times, system_call, function) in [
         (TIMES + TIMES_IN_CHILD, "sys_getppid", "ask"),
@@ -197,8 +197,8 @@ fn each_stands_inside_the_call_that_made_it() {
         assert_eq!(report.lines().filter(is_it).count(), 1, "{report}");
     }
     let latency = nopal_says(&["dump", "--as", "latency", "--of", "pass"], "all");
-    let told = latency.lines().filter(|line| line.contains("sys_getuid ("));
-    assert_eq!(told.count(), TIMES, "{latency}");
+    let expected = latency.lines().filter(|line| line.contains("sys_getuid ("));
+    assert_eq!(expected.count(), TIMES, "{latency}");
 }
 
 #[test]
@@ -224,10 +224,10 @@ fn a_glob_chooses_among_them() {
     );
     assert_eq!(all.len(), TIMES + TIMES_IN_CHILD);
     let other = said_of("babeltrace2", &[], "glob");
-    let told = other
+    let expected = other
         .lines()
         .filter(|line| line.contains("kernel_function"));
-    assert_eq!(told.count(), TIMES + TIMES_IN_CHILD, "{other}");
+    assert_eq!(expected.count(), TIMES + TIMES_IN_CHILD, "{other}");
 }
 
 #[test]

@@ -63,7 +63,7 @@ struct Killing<'a> {
     guardian_lives: bool,
 }
 
-struct Place {
+struct Scene {
     directory: tempfile::TempDir,
     killer: PathBuf,
     program: PathBuf,
@@ -100,12 +100,12 @@ impl Program {
     }
 }
 
-impl Place {
-    fn new() -> Place {
+impl Scene {
+    fn new() -> Scene {
         adopt();
         // LD_PRELOAD takes no path with a blank in it, as that of scratch() may be.
         let directory = tempfile::tempdir().expect("a directory");
-        Place {
+        Scene {
             killer: killer(directory.path()),
             program: c("killed", &["-pthread", "-ldl"]).path,
             directory,
@@ -249,7 +249,7 @@ fn places(most: usize) -> Vec<usize> {
 }
 
 fn sweep(how: How, who: &str, guardian_lives: bool) {
-    let place = Place::new();
+    let place = Scene::new();
     let count = place.count(how);
     let mut failures = Vec::new();
     let places = places(count);
@@ -302,7 +302,7 @@ fn both_while_they_come_and_go() {
 #[test]
 fn the_guardian_while_it_takes_nopal_out() {
     const STEPS: usize = 40;
-    let place = Place::new();
+    let place = Scene::new();
     let count = place.count(How::Attached);
     let mut failures = Vec::new();
     for at in places(STEPS) {

@@ -17,9 +17,9 @@ fn assert_unharmed(case: &Case, what: &str) -> String {
     let ended = case.traced_start(&scratch.path().join("trace")).run("on\n");
     assert_eq!(ended.end, End::Code(5), "{what}: {}", ended.stderr);
     assert!(ended.stdout.ends_with("phase 1\nend\n"), "{what}");
-    let told = ["untraced", " events of ", "could not be completed"];
-    let is_told = told.iter().any(|part| ended.stderr.contains(part));
-    assert!(is_told, "{what}: {}", ended.stderr);
+    let expected = ["untraced", " events of ", "could not be completed"];
+    let is_reported = expected.iter().any(|part| ended.stderr.contains(part));
+    assert!(is_reported, "{what}: {}", ended.stderr);
     ended.stderr
 }
 

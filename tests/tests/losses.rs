@@ -134,8 +134,8 @@ const BEGIN: &str = "not all is in this trace: ";
 #[test]
 fn every_reader_begins_with_what_was_lost() {
     let recorded = Recorded::new(&["--buffer", "256K"], ["3", "60000"]);
-    let told = "events were lost";
-    let begins = |line: &str, begin: &str| line.starts_with(begin) && line.contains(told);
+    let expected = "events were lost";
+    let begins = |line: &str, begin: &str| line.starts_with(begin) && line.contains(expected);
     for words in TEXTS {
         let ended = recorded.read(words);
         let first = ended.stdout.lines().next().unwrap_or_default();
@@ -152,7 +152,7 @@ fn every_reader_begins_with_what_was_lost() {
     for words in PICTURES {
         let picture = recorded.picture(words);
         assert!(
-            picture.contains(BEGIN) && picture.contains(told),
+            picture.contains(BEGIN) && picture.contains(expected),
             "{words:?}"
         );
     }
@@ -168,7 +168,7 @@ fn every_reader_begins_with_what_was_lost() {
     }
     let info = recorded.read(&["info"]).stdout;
     assert!(info.lines().any(|line| line.starts_with("lost ")), "{info}");
-    assert!(recorded.said.contains(told), "{}", recorded.said);
+    assert!(recorded.said.contains(expected), "{}", recorded.said);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use nopal_tests::process::assert_nothing_left;
 use nopal_tests::{
-    Case, End, Ended, Program, Running, Start, Traced, compile, example, nopal, passed, scratch,
+    Case, End, Ended, Program, Recording, Running, Start, compile, example, nopal, passed, scratch,
 };
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -28,7 +28,7 @@ fn output(words: &[&str], trace: &Path) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-fn check(traced: &Traced, how: &str) {
+fn check(traced: &Recording, how: &str) {
     let markers = passed(&traced.directory());
     let mut count: BTreeMap<&str, usize> = BTreeMap::new();
     for marker in &markers {
@@ -207,7 +207,7 @@ fn a_marker_that_is_not_there() {
 }
 
 /// The program `marked`, which passes its markers when it is told to, and a tool that steers it.
-struct Steered {
+struct ControlledProgram {
     scratch: tempfile::TempDir,
     program: Running,
     stdin: Option<ChildStdin>,
@@ -218,14 +218,14 @@ struct Steered {
 
 const PASSES: usize = 7;
 
-impl Steered {
-    fn new(compiler: &str, options: &[&str]) -> Steered {
+impl ControlledProgram {
+    fn new(compiler: &str, options: &[&str]) -> ControlledProgram {
         let include = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/../include");
         let program = compile("marked.c", &[compiler, "-std=gnu17"], &["-O2", include]);
-        Steered::of(program, options)
+        ControlledProgram::of(program, options)
     }
 
-    fn of(program: Program, options: &[&str]) -> Steered {
+    fn of(program: Program, options: &[&str]) -> ControlledProgram {
         let case = Case::new(program).options(options);
         let scratch = scratch();
         let mut program = case.untraced_start().spawn();
@@ -233,7 +233,7 @@ impl Steered {
         writeln!(stdin, "1").unwrap();
         program.wait_for(|text| text.contains("done\n"));
         let tool = case.attach(program.id(), &scratch.path().join("trace"));
-        Steered {
+        ControlledProgram {
             scratch,
             program,
             stdin: Some(stdin),
@@ -297,22 +297,22 @@ impl Steered {
 #[test]
 fn markers_are_switched_while_the_program_runs() {
     for compiler in ["gcc", "clang"] {
-        let mut steered = Steered::new(compiler, &["-F", "main"]);
-        steered.records(&[]);
-        steered.obeys("mark first on");
-        steered.records(&["first"]);
-        steered.obeys("mark * on\nmark within off");
-        steered.records(&["first", "tested"]);
-        let state = steered.obeys("");
+        let mut controlled = ControlledProgram::new(compiler, &["-F", "main"]);
+        controlled.records(&[]);
+        controlled.obeys("mark first on");
+        controlled.records(&["first"]);
+        controlled.obeys("mark * on\nmark within off");
+        controlled.records(&["first", "tested"]);
+        let state = controlled.obeys("");
         assert!(
             state.contains("mark first on\nmark * on\nmark within off\n"),
             "{state}"
         );
-        steered.obeys("stop");
-        steered.records(&[]);
-        steered.obeys("start\nmark within on");
-        steered.records(&["first", "tested", "within"]);
-        let refused = steered.ctl("mark frist on");
+        controlled.obeys("stop");
+        controlled.records(&[]);
+        controlled.obeys("start\nmark within on");
+        controlled.records(&["first", "tested", "within"]);
+        let refused = controlled.ctl("mark frist on");
         assert_eq!(refused.end, End::Code(1));
         assert!(
             refused
@@ -321,9 +321,9 @@ fn markers_are_switched_while_the_program_runs() {
             "{}",
             refused.stderr
         );
-        steered.obeys("mark * off");
-        steered.records(&[]);
-        steered.end();
+        controlled.obeys("mark * off");
+        controlled.records(&[]);
+        controlled.end();
     }
 }
 
@@ -331,34 +331,34 @@ fn markers_are_switched_while_the_program_runs() {
 #[test]
 fn markers_that_are_displaced_are_switched_too() {
     for compiler in ["gcc", "clang"] {
-        let mut steered = Steered::new(compiler, &["-M", "first"]);
-        steered.records(&["first"]);
-        steered.obeys("trace first within new f\ntrace f on");
-        steered.records(&["first"]);
-        steered.obeys("mark first off\nmark within on");
-        steered.records(&["within"]);
-        steered.obeys("trace f off");
-        steered.records(&["within"]);
-        steered.obeys("mark first on\nmark tested on");
-        steered.records(&["first", "within", "tested"]);
-        steered.obeys("trace f remove");
-        steered.records(&["first", "within", "tested"]);
-        steered.obeys("mark first off");
-        steered.records(&["within", "tested"]);
-        steered.obeys("trace first new f\nmark first on");
-        steered.records(&["first", "within", "tested"]);
-        steered.obeys("mark first off\ntrace f remove");
-        steered.records(&["within", "tested"]);
-        steered.obeys("mark first on\ntrace first new f\ntrace f on");
-        steered.records(&["first", "within", "tested"]);
+        let mut controlled = ControlledProgram::new(compiler, &["-M", "first"]);
+        controlled.records(&["first"]);
+        controlled.obeys("trace first within new f\ntrace f on");
+        controlled.records(&["first"]);
+        controlled.obeys("mark first off\nmark within on");
+        controlled.records(&["within"]);
+        controlled.obeys("trace f off");
+        controlled.records(&["within"]);
+        controlled.obeys("mark first on\nmark tested on");
+        controlled.records(&["first", "within", "tested"]);
+        controlled.obeys("trace f remove");
+        controlled.records(&["first", "within", "tested"]);
+        controlled.obeys("mark first off");
+        controlled.records(&["within", "tested"]);
+        controlled.obeys("trace first new f\nmark first on");
+        controlled.records(&["first", "within", "tested"]);
+        controlled.obeys("mark first off\ntrace f remove");
+        controlled.records(&["within", "tested"]);
+        controlled.obeys("mark first on\ntrace first new f\ntrace f on");
+        controlled.records(&["first", "within", "tested"]);
         // Of three rounds with f on.
         let calls = 3 * PASSES;
-        let state = steered.obeys("");
+        let state = controlled.obeys("");
         assert!(
             state.contains(&format!("entries {calls}, exits {calls}")),
             "{state}"
         );
-        steered.end();
+        controlled.end();
     }
 }
 
@@ -394,23 +394,23 @@ fn static_probes() {
         let others = found.iter().filter(|one| one.starts_with(others));
         assert_eq!(others.count(), 8, "{how}: {found:?}");
 
-        let mut steered = Steered::of(program(), &["-F", "main"]);
-        steered.records(&[]);
-        steered.obeys("mark counted:values on");
-        steered.records(&["counted:values"]);
-        steered.obeys("mark counted:others on\nmark counted:values off");
-        steered.records(&["counted:others"]);
-        steered.obeys("stop");
-        steered.records(&[]);
-        steered.obeys("start\nmark c*:* on");
-        steered.records(&["counted:others", "counted:values"]);
-        let refused = steered.ctl("mark counted:value on");
+        let mut controlled = ControlledProgram::of(program(), &["-F", "main"]);
+        controlled.records(&[]);
+        controlled.obeys("mark counted:values on");
+        controlled.records(&["counted:values"]);
+        controlled.obeys("mark counted:others on\nmark counted:values off");
+        controlled.records(&["counted:others"]);
+        controlled.obeys("stop");
+        controlled.records(&[]);
+        controlled.obeys("start\nmark c*:* on");
+        controlled.records(&["counted:others", "counted:values"]);
+        let refused = controlled.ctl("mark counted:value on");
         assert!(
             refused.stderr.contains("the nearest are counted:values"),
             "{}",
             refused.stderr
         );
-        let (said, _) = steered.end();
+        let (said, _) = controlled.end();
         let listened: Vec<&str> = said.lines().collect();
         let expected = [
             "0 0 done", "0 0 done", "1 0 done", "0 1 done", "0 0 done", "1 1 done", "0 0 done",

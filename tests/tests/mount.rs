@@ -55,7 +55,7 @@ impl Phases {
 }
 
 #[test]
-fn the_command_file_steers_and_tells() {
+fn the_command_file_controls_and_shows() {
     let mut mounted = Phases::new();
     mounted.good("echo reset >ctl; echo 'trace leaf new l' >ctl; echo start >ctl");
     mounted.run_phase();

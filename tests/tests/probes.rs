@@ -419,10 +419,10 @@ fn breakpoints_come_and_go_while_threads_pass() {
     let mut busy = Busy::new();
     let process = busy.program.id();
     for round in 0..5 {
-        let told = busy.obey(&format!(
+        let expected = busy.obey(&format!(
             "probe breakpoint counted+0x0 new p{round} fetch $di\nprobe p{round} on"
         ));
-        assert!(told.contains(RISK), "{told}");
+        assert!(expected.contains(RISK), "{expected}");
         let state = busy.obey("");
         assert!(state.contains(&format!(
             "probe breakpoint counted new p{round} fetch di=$di\n"
@@ -536,10 +536,10 @@ fn breakpoints_leave_when_the_program_takes_the_signal_for_itself() {
     busy.tool.signal_group(libc::SIGINT);
     let ended = busy.tool.wait();
     assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
-    let told = format!(
+    let expected = format!(
         "process {process} deals with SIGTRAP itself: its probes by breakpoints were taken out"
     );
-    assert!(ended.stderr.contains(&told), "{}", ended.stderr);
+    assert!(ended.stderr.contains(&expected), "{}", ended.stderr);
     assert_nothing_left(process);
     assert!(handles_traps(process), "the program's own");
     assert!(counts(&passed(&busy.trace)).contains_key("p"));
@@ -599,8 +599,8 @@ fn a_line_of_several_functions_names_them() {
     let place = format!("probed.c:{}", program.line_of(" left(long n)"));
     let case = Case::new(program).options(["--probe", &place]);
     let refused = case.traced_start(&scratch().path().join("trace")).run("");
-    let told = format!("{place} is at several places: left@probed right@probed");
-    assert!(refused.stderr.contains(&told), "{}", refused.stderr);
+    let expected = format!("{place} is at several places: left@probed right@probed");
+    assert!(refused.stderr.contains(&expected), "{}", refused.stderr);
     assert_eq!((refused.end, &*refused.stdout), (End::Code(1), ""));
 }
 

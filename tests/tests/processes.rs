@@ -105,21 +105,21 @@ fn children_of_many_threads_at_once_are_recorded_or_told_of() {
     let (untraced, traced) = (case.untraced(), case.traced());
     assert_eq!(nopal_tests::difference(&untraced, &traced.ended), None);
     assert_eq!(traced.report.calls("execute"), 500);
-    let told = told(&traced.said);
+    let reported = reported(&traced.said);
     // Each child makes one thread, which finds nothing to do.
     let recorded = traced.report.calls("spawn") - 50;
-    assert_eq!(recorded + told, 500, "{}", traced.said);
+    assert_eq!(recorded + reported, 500, "{}", traced.said);
     assert!(!traced.said.contains("namespace"), "{}", traced.said);
 }
 
 /// How many programs nopal says that it did not trace.
-fn told(said: &str) -> u64 {
-    let told = |line: &str| {
+fn reported(said: &str) -> u64 {
+    let reported = |line: &str| {
         let (count, _) = line.split_once(" program")?;
         let count = count.strip_prefix("nopal: ")?.replace(',', "");
         Some(if count == "a" { 1 } else { count.parse().ok()? })
     };
-    said.lines().filter_map(told).sum()
+    said.lines().filter_map(reported).sum()
 }
 
 /// Of each kind.
@@ -186,7 +186,7 @@ fn all_are_accounted_for(stdout: &str, report: &Report, said: &str) {
     let ran = stdout.lines().filter(|line| line.ends_with("status 7"));
     let expected = CHILDREN * ran.count() as u64;
     assert!(expected >= 5 * CHILDREN, "{stdout}");
-    let sum = report.calls("ran") + told(said);
+    let sum = report.calls("ran") + reported(said);
     // Those that execute twice may be told of twice.
     let most = expected + 2 * CHILDREN;
     assert!(

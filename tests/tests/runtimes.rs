@@ -65,8 +65,8 @@ fn ocaml_programs() {
         let program = ocaml(flags);
         let functions = entries_only(&program.path);
         assert!(functions.len() > 500, "{flags}");
-        let told = |why: &Option<String>| why.as_ref().is_some_and(|it| it.contains("table"));
-        assert!(functions.iter().all(|(_, why)| told(why)), "{flags}");
+        let expected = |why: &Option<String>| why.as_ref().is_some_and(|it| it.contains("table"));
+        assert!(functions.iter().all(|(_, why)| expected(why)), "{flags}");
         for options in [&["--drop"][..], &["--libs", "--drop"]] {
             let traced = Case::new(program.clone()).options(options).check();
             assert!(

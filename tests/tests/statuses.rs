@@ -113,8 +113,8 @@ fn programs_without_a_libc() {
         }
         // One that does not end at once is told of.
         let said = case.traced().said;
-        let is_told = said.contains("untraced: its libc is not known");
-        assert_eq!(is_told, times == 1000, "{said}");
+        let is_reported = said.contains("untraced: its libc is not known");
+        assert_eq!(is_reported, times == 1000, "{said}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! Programs that interrupt themselves at every instruction of traced calls, inside the tracer's code too.
 
-use nopal_tests::{Case, Traced, c, cxx, library};
+use nopal_tests::{Case, Recording, c, cxx, library};
 
 /// The handler itself is not traced: it would record an event between any two instructions, so that none of those that
 /// it interrupts would ever be done.
@@ -19,7 +19,7 @@ fn thrown(mode: &str) -> Case {
 }
 
 /// Functions that were left may have been recorded without having begun: checks `between: LEAST MOST FUNCTION`.
-fn check_between(case: &Case) -> Traced {
+fn check_between(case: &Case) -> Recording {
     let (untraced, traced) = (case.untraced(), case.traced());
     assert_eq!(traced.ended.end, untraced.end, "{}", traced.ended.stdout);
     assert_eq!(traced.ended.stderr, untraced.stderr);

@@ -21,34 +21,34 @@ fn run(words: &[&str], path: &Path) -> Output {
 }
 
 /// What came of `nopal run`.
-struct Traced {
+struct TracerRun {
     trace: PathBuf,
     /// What each thread is called in the program, by its number.
     threads: BTreeMap<String, String>,
-    told: String,
+    output: String,
 }
 
-fn traced(switches: &[&str], folder: &Path) -> Traced {
+fn traced(switches: &[&str], folder: &Path) -> TracerRun {
     let trace = folder.join("trace");
     let words = ["run", "-o", trace.to_str().unwrap()];
     let ended = run(&[&words[..], switches].concat(), &program().path);
-    let told = String::from_utf8_lossy(&ended.stderr).into_owned();
-    assert!(ended.status.success(), "{told}");
+    let output = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(ended.status.success(), "{output}");
     let said = String::from_utf8_lossy(&ended.stdout).into_owned();
     let thread = |line: &str| {
         let (name, number) = line.split_once(' ').unwrap();
         (number.to_owned(), name.to_owned())
     };
     let threads: BTreeMap<String, String> = said.lines().map(thread).collect();
-    assert_eq!(threads.len(), 4, "{said}{told}");
-    Traced {
+    assert_eq!(threads.len(), 4, "{said}{output}");
+    TracerRun {
         trace,
         threads,
-        told,
+        output,
     }
 }
 
-impl Traced {
+impl TracerRun {
     /// How often a tracer counted in each thread but the main one, which has locks of libc's own.
     fn cases(&self, tracer: &str) -> BTreeMap<String, u64> {
         let output = run(&["hist", tracer, "--by", "thread", "--json"], &self.trace);
@@ -66,7 +66,7 @@ impl Traced {
     /// The latency in the latency trace of a tracer, and the thread.
     fn worst(&self, tracer: &str) -> (u64, &str) {
         let head = format!("{tracer} latency trace v1.1.5 on ");
-        let (_, trace) = self.told.split_once(&head).expect(&self.told);
+        let (_, trace) = self.output.split_once(&head).expect(&self.output);
         let part = |before: &str, after: &str| {
             let (_, rest) = trace.split_once(before).expect(trace);
             rest.split_once(after).expect(trace).0.to_owned()
@@ -88,17 +88,30 @@ fn locks_are_held_as_often_and_as_long_as_they_are() {
     let folder = scratch();
     let traced = traced(&["-p", "-l"], folder.path());
     let held = [("hold_10", 10), ("hold_4", 4), ("hold_7", 7)];
-    assert_eq!(traced.cases("lockhold"), expected(&held), "{}", traced.told);
+    assert_eq!(
+        traced.cases("lockhold"),
+        expected(&held),
+        "{}",
+        traced.output
+    );
     let waited = [("hold_10", 10), ("hold_4", 8), ("hold_7", 5)];
     assert_eq!(
         traced.cases("lockwait"),
         expected(&waited),
         "{}",
-        traced.told
+        traced.output
     );
     let (latency, thread) = traced.worst("lockhold");
-    assert!(latency >= LONG_US && thread == "hold_10", "{}", traced.told);
-    assert!(!traced.told.contains(" nanosleep+0x0"), "{}", traced.told);
+    assert!(
+        latency >= LONG_US && thread == "hold_10",
+        "{}",
+        traced.output
+    );
+    assert!(
+        !traced.output.contains(" nanosleep+0x0"),
+        "{}",
+        traced.output
+    );
 }
 
 #[test]
@@ -110,7 +123,7 @@ fn signals_are_blocked_as_often_and_as_long_as_they_are() {
         traced.cases("sigoff"),
         expected(&blocked),
         "{}",
-        traced.told
+        traced.output
     );
     let critical = [
         ("hold_10", 10),
@@ -122,22 +135,30 @@ fn signals_are_blocked_as_often_and_as_long_as_they_are() {
         traced.cases("critical"),
         expected(&critical),
         "{}",
-        traced.told
+        traced.output
     );
     let (latency, thread) = traced.worst("sigoff");
-    assert!(latency >= LONG_US && thread == "block_5", "{}", traced.told);
-    assert!(traced.told.contains(" -d--"), "{}", traced.told);
+    assert!(
+        latency >= LONG_US && thread == "block_5",
+        "{}",
+        traced.output
+    );
+    assert!(traced.output.contains(" -d--"), "{}", traced.output);
 }
 
 #[test]
 fn functions_stand_in_the_worst_case() {
     let folder = scratch();
     let traced = traced(&["-f", "-p"], folder.path());
-    assert!(traced.told.contains("nanosleep+0x0/"), "{}", traced.told);
+    assert!(
+        traced.output.contains("nanosleep+0x0/"),
+        "{}",
+        traced.output
+    );
     let again = ["dump", "--as", "latency", "--of", "lockhold"];
     let again = run(&again, &traced.trace);
     let again = String::from_utf8_lossy(&again.stdout).into_owned();
-    assert!(traced.told.contains(&again), "{}\n{again}", traced.told);
+    assert!(traced.output.contains(&again), "{}\n{again}", traced.output);
 }
 
 #[test]
@@ -176,7 +197,7 @@ fn what_runs_in_a_handler_is_marked_so() {
 fn markers_may_be_missing_beside_something_else() {
     let folder = scratch();
     let traced = traced(&["-e", "-p"], folder.path());
-    assert!(traced.told.contains("lockhold: "), "{}", traced.told);
+    assert!(traced.output.contains("lockhold: "), "{}", traced.output);
 }
 
 #[test]

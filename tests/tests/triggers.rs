@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use nopal_tests::process::assert_nothing_left;
-use nopal_tests::{Case, Desk, End, Report, c, nopal, scratch};
+use nopal_tests::{AttachedProgram, Case, End, Report, c, nopal, scratch};
 
 const SLOW: &str = "return handle_request if duration > 1s";
 
@@ -12,8 +12,8 @@ fn requests(scratch: &Path) -> Case {
 }
 
 /// The program `requests`, traced.
-fn traced(options: &[&str]) -> Desk {
-    Desk::new(c("requests", &[]), options)
+fn traced(options: &[&str]) -> AttachedProgram {
+    AttachedProgram::new(c("requests", &[]), options)
 }
 
 fn replay(trace: &Path) -> String {
@@ -31,17 +31,20 @@ fn requests_in(trace: &Path) -> (u64, u64) {
 
 #[test]
 fn a_slow_call_has_its_snapshot() {
-    let mut desk = traced(&["--flight", "--snapshot-when", SLOW]);
-    desk.run("fast 20");
-    desk.run("slow 20");
-    desk.run("slow 1500");
-    let told = desk.wait_for("#snapshot-1: ");
-    assert!(told.contains("return handle_request after "), "{told}");
-    desk.run("fast 5");
-    desk.run("slow 1500");
-    desk.wait_for("#snapshot-2: ");
-    desk.run("fast 5");
-    let (scratch, ended) = desk.end();
+    let mut attached = traced(&["--flight", "--snapshot-when", SLOW]);
+    attached.run("fast 20");
+    attached.run("slow 20");
+    attached.run("slow 1500");
+    let expected = attached.wait_for("#snapshot-1: ");
+    assert!(
+        expected.contains("return handle_request after "),
+        "{expected}"
+    );
+    attached.run("fast 5");
+    attached.run("slow 1500");
+    attached.wait_for("#snapshot-2: ");
+    attached.run("fast 5");
+    let (scratch, ended) = attached.end();
     let said = ended.stderr;
     assert_eq!(said.matches("nopal: snapshot-").count(), 2, "{said}");
     let trace = scratch.path().join("trace");
@@ -129,21 +132,21 @@ fn what_does_not_fit_is_refused_before_the_program_runs() {
 
 #[test]
 fn recording_starts_and_stops_itself() {
-    let mut desk = traced(&["-F", "handle_request"]);
-    desk.ctl("stop\nwhen begin_phase do start new b\nwhen end_phase do stop new e");
-    desk.run("fast 7");
-    desk.run("begin");
-    desk.wait_for("#traceactive 1");
-    desk.run("fast 10");
-    desk.run("end");
-    desk.wait_for("#traceactive 0");
-    desk.run("fast 7");
-    desk.run("begin");
-    desk.wait_for("#traceactive 1");
-    desk.run("fast 3");
-    let told = [desk.wait_for("#when b "), desk.wait_for("#when e ")];
-    assert_eq!(told, ["met 2, fired 2", "met 1, fired 1"]);
-    let (scratch, _) = desk.end();
+    let mut attached = traced(&["-F", "handle_request"]);
+    attached.ctl("stop\nwhen begin_phase do start new b\nwhen end_phase do stop new e");
+    attached.run("fast 7");
+    attached.run("begin");
+    attached.wait_for("#traceactive 1");
+    attached.run("fast 10");
+    attached.run("end");
+    attached.wait_for("#traceactive 0");
+    attached.run("fast 7");
+    attached.run("begin");
+    attached.wait_for("#traceactive 1");
+    attached.run("fast 3");
+    let expected = [attached.wait_for("#when b "), attached.wait_for("#when e ")];
+    assert_eq!(expected, ["met 2, fired 2", "met 1, fired 1"]);
+    let (scratch, _) = attached.end();
     let report = Report::of(&scratch.path().join("trace"));
     assert_eq!(report.calls("handle_request"), 13);
     assert_eq!(report.calls("begin_phase"), 0, "it is only listened to");
@@ -151,43 +154,49 @@ fn recording_starts_and_stops_itself() {
 
 #[test]
 fn traces_switch_by_what_happens() {
-    let mut desk = traced(&["-F", "answer"]);
-    desk.ctl("trace step new s\nwhen begin_phase do trace s on\nwhen end_phase do trace s off");
+    let mut attached = traced(&["-F", "answer"]);
+    attached.ctl("trace step new s\nwhen begin_phase do trace s on\nwhen end_phase do trace s off");
     for (line, wanted) in [("begin", "trace s on"), ("end", "trace s off")] {
-        desk.run(line);
-        desk.wait_for(wanted);
-        desk.run("fast 4");
+        attached.run(line);
+        attached.wait_for(wanted);
+        attached.run("fast 4");
     }
-    let (scratch, _) = desk.end();
+    let (scratch, _) = attached.end();
     let report = Report::of(&scratch.path().join("trace"));
     assert_eq!(report.calls("step"), 40);
 }
 
 #[test]
 fn arguments_and_results_decide() {
-    let mut desk = traced(&[]);
-    desk.ctl(
+    let mut attached = traced(&[]);
+    attached.ctl(
         "when answer if arg1 == 7 or arg1 > 100 do count new seven\n\
          when return answer if int(result) < -50 do count new less\n\
          when return answer if arg1 & 1 == 1 and hits % 2 == 0 do count new odd\n\
          when handle_request if hits == 2 do mark new second",
     );
     for number in [7, 8, 51, 7, 101, 7] {
-        desk.run(&format!("answer {number}"));
+        attached.run(&format!("answer {number}"));
     }
-    desk.run("fast 3");
-    for (name, told) in [
+    attached.run("fast 3");
+    for (name, expected) in [
         ("seven", "met 6, fired 4"),
         ("less", "met 6, fired 2"),
         ("odd", "met 6, fired 2"),
         ("second", "met 3, fired 1"),
     ] {
-        assert_eq!(desk.wait_for(&format!("#when {name} ")), told, "{name}");
+        assert_eq!(
+            attached.wait_for(&format!("#when {name} ")),
+            expected,
+            "{name}"
+        );
     }
-    let refused = desk.try_ctl("when answer if result == 1 do count").stderr;
+    let refused = attached
+        .try_ctl("when answer if result == 1 do count")
+        .stderr;
     assert!(refused.contains("when return answer"), "{refused}");
-    desk.ctl("when seven remove\nwhen less remove\nwhen odd remove");
-    let (scratch, _) = desk.end();
+    attached.ctl("when seven remove\nwhen less remove\nwhen odd remove");
+    let (scratch, _) = attached.end();
     let text = replay(&scratch.path().join("trace"));
     let lines: Vec<&str> = text.lines().collect();
     let note = lines
@@ -210,8 +219,8 @@ fn arguments_and_results_decide() {
 #[test]
 fn markers_probes_and_static_probes_are_waited_for() {
     let options = ["-F", "step", "-M", "served", "-M", "requests:answered"];
-    let mut desk = traced(&options);
-    desk.ctl(
+    let mut attached = traced(&options);
+    attached.ctl(
         "probe answer new asked fetch n=$di:s32\nprobe asked on\n\
          probe ask fetch question->number question->worth->points[1]\nprobe ask on\n\
          when probe ask if question_worth_points_1 == 2 and question_number > 50 do count new points\n\
@@ -223,14 +232,14 @@ fn markers_probes_and_static_probes_are_waited_for() {
          when probe asked if n == 99 do stop new stopped",
     );
     for line in ["fast 2", "slow 3", "answer 7", "answer 51"] {
-        desk.run(line);
+        attached.run(line);
     }
-    desk.wait_for("trace function off");
-    desk.run("fast 3");
-    desk.run("answer 99");
-    desk.wait_for("#traceactive 0");
-    desk.run("slow 3");
-    for (name, told) in [
+    attached.wait_for("trace function off");
+    attached.run("fast 3");
+    attached.run("answer 99");
+    attached.wait_for("#traceactive 0");
+    attached.run("slow 3");
+    for (name, expected) in [
         ("slow", "met 6, fired 1"),
         ("late", "met 6, fired 1"),
         ("seven", "met 3, fired 1"),
@@ -239,10 +248,10 @@ fn markers_probes_and_static_probes_are_waited_for() {
         ("quiet", "met 3, fired 1"),
         ("stopped", "met 3, fired 1"),
     ] {
-        let state = desk.wait_for(&format!("#when {name} "));
-        assert_eq!(state, told, "{name}");
+        let state = attached.wait_for(&format!("#when {name} "));
+        assert_eq!(state, expected, "{name}");
     }
-    let (scratch, _) = desk.end();
+    let (scratch, _) = attached.end();
     let trace = scratch.path().join("trace");
     assert_eq!(Report::of(&trace).calls("step"), 30);
     let text = replay(&trace);
@@ -254,8 +263,8 @@ fn markers_probes_and_static_probes_are_waited_for() {
 
 #[test]
 fn conditions_that_say_nothing_are_quoted_with_what_could_be() {
-    let desk = traced(&["-F", "step", "-M", "served"]);
-    desk.ctl("probe answer new asked fetch n=$di:s32");
+    let attached = traced(&["-F", "step", "-M", "served"]);
+    attached.ctl("probe answer new asked fetch n=$di:s32");
     for (command, expected) in [
         ("when step if do count", "expected COND, found \"do\""),
         (
@@ -296,80 +305,80 @@ fn conditions_that_say_nothing_are_quoted_with_what_could_be() {
             "expected snapshot, start, stop, trace, mark, count or detach, found \"cunt\"",
         ),
     ] {
-        let refused = desk.try_ctl(command);
+        let refused = attached.try_ctl(command);
         assert_eq!(refused.end, End::Code(1), "{command}");
         let quoted = format!("nopal: \"{}", command.replace('"', "\\\""));
         assert!(refused.stderr.starts_with(&quoted), "{}", refused.stderr);
         assert!(refused.stderr.contains(expected), "{}", refused.stderr);
     }
-    assert!(!desk.ctl("").contains("when"), "none has been set");
-    desk.end();
+    assert!(!attached.ctl("").contains("when"), "none has been set");
+    attached.end();
 }
 
 #[test]
 fn a_trigger_ends_the_session() {
-    let mut desk = traced(&[]);
-    desk.ctl("when end_phase do detach");
-    desk.run("fast 3");
-    desk.run("end");
-    let ended = desk.tool.wait();
+    let mut attached = traced(&[]);
+    attached.ctl("when end_phase do detach");
+    attached.run("fast 3");
+    attached.run("end");
+    let ended = attached.tool.wait();
     assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
-    assert_nothing_left(desk.program.id());
-    desk.run("fast 3");
-    desk.stdin = None;
-    assert_eq!(desk.program.wait().end, End::Code(5));
-    assert_eq!(requests_in(&desk.trace()), (0, 3));
+    assert_nothing_left(attached.program.id());
+    attached.run("fast 3");
+    attached.stdin = None;
+    assert_eq!(attached.program.wait().end, End::Code(5));
+    assert_eq!(requests_in(&attached.trace()), (0, 3));
 }
 
 /// The program dies of it, and the tool, and what was seen is there.
 #[test]
 fn a_snapshot_outlives_all() {
-    let mut desk = traced(&["--flight", "--snapshot-when", SLOW]);
-    desk.run("fast 20");
-    desk.run("slow 1500");
+    let mut attached = traced(&["--flight", "--snapshot-when", SLOW]);
+    attached.run("fast 20");
+    attached.run("slow 1500");
     // SAFETY: sends a signal to a process of ours.
-    unsafe { libc::kill(desk.program.id(), libc::SIGKILL) };
-    let ended = desk.tool.wait();
+    unsafe { libc::kill(attached.program.id(), libc::SIGKILL) };
+    let ended = attached.tool.wait();
     assert!(
         ended.stderr.contains("nopal: snapshot-1: "),
         "{}",
         ended.stderr
     );
-    assert_eq!(requests_in(&desk.trace().join("snapshot-1")), (1, 21));
-    desk.stdin = None;
-    desk.program.wait();
+    assert_eq!(requests_in(&attached.trace().join("snapshot-1")), (1, 21));
+    attached.stdin = None;
+    attached.program.wait();
 
-    let mut desk = traced(&["--flight"]);
-    let said = desk.ctl("snapshot");
+    let mut attached = traced(&["--flight"]);
+    let said = attached.ctl("snapshot");
     assert!(said.starts_with("snapshot-1: "), "{said}");
-    desk.run("fast 20");
-    desk.ctl(&format!("when {SLOW} do snapshot"));
-    desk.run("slow 1500");
-    desk.wait_for("#snapshot-2: ");
+    attached.run("fast 20");
+    attached.ctl(&format!("when {SLOW} do snapshot"));
+    attached.run("slow 1500");
+    attached.wait_for("#snapshot-2: ");
     for _ in 0..1000 {
-        if !desk.ctl("").contains("being written") {
+        if !attached.ctl("").contains("being written") {
             break;
         }
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     // SAFETY: as above.
-    unsafe { libc::kill(desk.tool.id(), libc::SIGKILL) };
-    desk.tool.wait();
-    desk.program.wait_until(|| true);
-    assert_eq!(requests_in(&desk.trace().join("snapshot-2")), (1, 21));
-    desk.run("fast 1");
-    desk.stdin = None;
-    assert_eq!(desk.program.wait().end, End::Code(5));
+    unsafe { libc::kill(attached.tool.id(), libc::SIGKILL) };
+    attached.tool.wait();
+    attached.program.wait_until(|| true);
+    assert_eq!(requests_in(&attached.trace().join("snapshot-2")), (1, 21));
+    attached.run("fast 1");
+    attached.stdin = None;
+    assert_eq!(attached.program.wait().end, End::Code(5));
 }
 
 /// Triggers and traces that are not flight recorders: what needs one says so.
 #[test]
 fn a_session_that_keeps_everything_has_no_snapshots() {
-    let desk = traced(&["-F", "step"]);
+    let attached = traced(&["-F", "step"]);
     for command in ["snapshot", "when step do snapshot"] {
-        let refused = desk.try_ctl(command);
+        let refused = attached.try_ctl(command);
         assert_eq!(refused.end, End::Code(1));
         assert!(refused.stderr.contains("(--flight"), "{}", refused.stderr);
     }
-    desk.end();
+    attached.end();
 }

@@ -58,7 +58,7 @@ fn main() {
     let (mut done, mut endings) = (Done::default(), BTreeMap::new());
     let mut before = None;
     let begun = Instant::now();
-    let (mut sessions, mut told) = (0, begun);
+    let (mut sessions, mut reported) = (0, begun);
     while begun.elapsed().as_secs() < wanted.seconds || done.toggles < wanted.toggles {
         sessions += 1;
         let longest = if sessions % 10 == 0 { 30_000 } else { 3_000 };
@@ -78,8 +78,8 @@ fn main() {
             );
         }
         program.open();
-        if told.elapsed() >= PROGRESS {
-            told = Instant::now();
+        if reported.elapsed() >= PROGRESS {
+            reported = Instant::now();
             println!("{sessions} sessions, {} toggles", done.toggles);
         }
     }

@@ -545,7 +545,7 @@ impl<'a> Session<'a> {
     /// The trace has every call of the counted functions, and no function more calls than were made.
     fn compare(&mut self, after: &Counted, quiet: bool) {
         let report = Report::of(&self.trace);
-        let told = lost(&self.trace);
+        let lost_events = lost(&self.trace);
         let most = after.library_calls - self.begun.library_calls;
         let calls = report.calls("library_leaf");
         assert!(
@@ -573,8 +573,8 @@ impl<'a> Session<'a> {
         if quiet {
             missing += self.expected.iter().sum::<u64>();
             assert!(
-                missing <= told,
-                "{missing} calls are not in the trace, and {told} are told of"
+                missing <= lost_events,
+                "{missing} calls are not in the trace, and {lost_events} are told of"
             );
         }
         self.probes.gone.retain(|probe| probe.most > 0);
@@ -583,10 +583,10 @@ impl<'a> Session<'a> {
                 break;
             };
             let found = passed(&self.trace, &probe.name);
-            let least = probe.least.saturating_sub(told);
+            let least = probe.least.saturating_sub(lost_events);
             assert!(
                 (least..=probe.most).contains(&found),
-                "{} at f_{}: passed {found} times in the trace, {} to {} made, {told} lost",
+                "{} at f_{}: passed {found} times in the trace, {} to {} made, {lost_events} lost",
                 probe.name,
                 probe.function,
                 probe.least,

@@ -5,7 +5,7 @@ use super::tracer::{Attached, Built, Kept, Rest, Session, Tracer, bytes_below};
 use crate::lttng::Daemon;
 use crate::programs::Programs;
 use crate::resident::Resident;
-use crate::run::Places;
+use crate::run::Paths;
 use anyhow::{Context, Result, ensure};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -18,21 +18,21 @@ const LIBRARY: &str = "/usr/lib/x86_64-linux-gnu/liblttng-ust-cyg-profile-fast.s
 const EVENTS: &str = "lttng_ust_cyg_profile_fast:*";
 
 struct Lttng<'a> {
-    places: &'a Places,
+    paths: &'a Paths,
     daemon: Rc<Daemon>,
     built: Built,
 }
 
-pub fn new<'a>(places: &'a Places, programs: &Programs) -> Result<Box<dyn Tracer + 'a>> {
+pub fn new<'a>(paths: &'a Paths, programs: &Programs) -> Result<Box<dyn Tracer + 'a>> {
     ensure!(
         Path::new(LIBRARY).exists(),
         "apt-get install lttng-tools liblttng-ust-dev"
     );
-    let daemon = Rc::new(Daemon::start(places)?);
+    let daemon = Rc::new(Daemon::start(paths)?);
     let compile =
         |work: &str| programs.resident_by("gcc", work, "-calls", &["-finstrument-functions"]);
     Ok(Box::new(Lttng {
-        places,
+        paths,
         daemon,
         built: Built::by(compile)?,
     }))
@@ -123,7 +123,7 @@ impl Tracer for Lttng<'_> {
         }
         child.wait()?;
         Ok(Some(Kept {
-            bytes: bytes_below(&self.places.peer_trace())?,
+            bytes: bytes_below(&self.paths.peer_trace())?,
             events,
             calls: entries,
         }))
@@ -131,7 +131,7 @@ impl Tracer for Lttng<'_> {
 
     fn export(&self) -> Option<Command> {
         let mut command = Command::new("babeltrace2");
-        command.arg(self.places.peer_trace());
+        command.arg(self.paths.peer_trace());
         Some(command)
     }
 }

@@ -11,7 +11,7 @@ mod xray;
 
 use crate::programs::Programs;
 use crate::resident::Resident;
-use crate::run::{Places, watch};
+use crate::run::{Paths, watch};
 use crate::samples::Samples;
 use crate::table::Row;
 use anyhow::{Context, Result};
@@ -53,13 +53,13 @@ const EXPORT: &str = "export for a browser, or as text";
 type Figures = BTreeMap<(&'static str, &'static str), Vec<f64>>;
 
 /// Of the tracers whose names are among `chosen`, or all where none is.
-pub fn measure(places: &Places, programs: &Programs, chosen: &[String]) -> Result<Vec<Row>> {
+pub fn measure(paths: &Paths, programs: &Programs, chosen: &[String]) -> Result<Vec<Row>> {
     let plain = ["sqlite", "objects"].map(|work| programs.resident(work));
     let [sqlite, objects] = plain;
     let (sqlite, objects) = (sqlite?, objects?);
     let mut rows = Vec::new();
     let mut tracers = Vec::new();
-    for made in tracer::all(places, programs) {
+    for made in tracer::all(paths, programs) {
         match made {
             Ok(tracer) => tracers.push(tracer),
             Err(missing) => rows.push(absent(missing.name, &missing.why)),
@@ -98,7 +98,7 @@ pub fn measure(places: &Places, programs: &Programs, chosen: &[String]) -> Resul
     }
     rows.splice(0..0, table(&tracers, &figures));
     rows.extend(failures.iter().map(|(what, why)| absent(what, why)));
-    rows.extend(crate::papers::lttng(places, programs)?);
+    rows.extend(crate::papers::lttng(paths, programs)?);
     Ok(rows)
 }
 

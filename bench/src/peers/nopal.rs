@@ -3,7 +3,7 @@
 use super::tracer::{Attached, Built, Kept, Rest, Session, Tracer, bytes_below};
 use crate::programs::Programs;
 use crate::resident::{self, Resident, wait_until};
-use crate::run::{Places, remove};
+use crate::run::{Paths, remove};
 use anyhow::{Context, Result};
 use nopal_serve::Client;
 use std::path::Path;
@@ -13,13 +13,13 @@ use std::time::Instant;
 pub const NAME: &str = "nopal";
 
 struct Nopal<'a> {
-    places: &'a Places,
+    paths: &'a Paths,
     built: Built,
 }
 
-pub fn new<'a>(places: &'a Places, programs: &Programs) -> Result<Box<dyn Tracer + 'a>> {
+pub fn new<'a>(paths: &'a Paths, programs: &Programs) -> Result<Box<dyn Tracer + 'a>> {
     Ok(Box::new(Nopal {
-        places,
+        paths,
         built: Built::by(|work| programs.resident(work))?,
     }))
 }
@@ -34,13 +34,13 @@ impl Tracer for Nopal<'_> {
     }
 
     fn launch(&self, work: &str, on: bool) -> Result<Option<Session>> {
-        remove(&self.places.trace())?;
+        remove(&self.paths.trace())?;
         let program = self.built.of(work);
-        let mut command = Command::new(&self.places.nopal);
+        let mut command = Command::new(&self.paths.nopal);
         command
-            .env("XDG_CACHE_HOME", self.places.directory.join("cache"))
+            .env("XDG_CACHE_HOME", self.paths.directory.join("cache"))
             .args(["record", "-o"])
-            .arg(self.places.trace())
+            .arg(self.paths.trace())
             .arg("--")
             .arg(program);
         let session = Session::by(&mut command, None)?.context("it has no process")?;
@@ -54,14 +54,14 @@ impl Tracer for Nopal<'_> {
 
     fn attach(&self, resident: &Resident) -> Result<Option<Box<dyn Attached>>> {
         Ok(Some(Box::new(Tracing {
-            tool: resident.attach(self.places, &[])?,
+            tool: resident.attach(self.paths, &[])?,
         })))
     }
 
     fn kept(&self, _: Rest) -> Result<Option<Kept>> {
-        let calls = self.places.calls()?;
+        let calls = self.paths.calls()?;
         Ok(Some(Kept {
-            bytes: bytes_below(&self.places.trace())?,
+            bytes: bytes_below(&self.paths.trace())?,
             events: 2 * calls.values().sum::<u64>(),
             calls: calls.get("empty").copied().unwrap_or(0),
         }))
@@ -78,8 +78,8 @@ impl Tracer for Nopal<'_> {
 
 impl Nopal<'_> {
     fn reading(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(&self.places.nopal);
-        command.args(words).arg(self.places.trace());
+        let mut command = Command::new(&self.paths.nopal);
+        command.args(words).arg(self.paths.trace());
         command
     }
 }

@@ -3,7 +3,7 @@
 use super::{frida, lttng, nopal, uftrace, uprobes, xray};
 use crate::programs::Programs;
 use crate::resident::Resident;
-use crate::run::Places;
+use crate::run::Paths;
 use anyhow::Result;
 use std::any::Any;
 use std::path::{Path, PathBuf};
@@ -142,7 +142,7 @@ pub struct Missing {
 }
 
 pub fn all<'a>(
-    places: &'a Places,
+    paths: &'a Paths,
     programs: &'a Programs,
 ) -> Vec<Result<Box<dyn Tracer + 'a>, Missing>> {
     let mut made: Vec<Result<Box<dyn Tracer + 'a>, Missing>> = Vec::new();
@@ -153,14 +153,14 @@ pub fn all<'a>(
         };
         made.push(tracer.map_err(missing));
     };
-    put(nopal::NAME, nopal::new(places, programs));
-    put(uftrace::COMPILED, uftrace::compiled(places, programs));
-    put(uftrace::PATCHED, uftrace::patched(places, programs));
-    put(xray::NAME, xray::new(places, programs));
-    put(lttng::NAME, lttng::new(places, programs));
+    put(nopal::NAME, nopal::new(paths, programs));
+    put(uftrace::COMPILED, uftrace::compiled(paths, programs));
+    put(uftrace::PATCHED, uftrace::patched(paths, programs));
+    put(xray::NAME, xray::new(paths, programs));
+    put(lttng::NAME, lttng::new(paths, programs));
     put(frida::C, frida::new(programs, frida::C));
     put(frida::SCRIPT, frida::new(programs, frida::SCRIPT));
-    put(uprobes::NAME, uprobes::new(places, programs));
+    put(uprobes::NAME, uprobes::new(paths, programs));
     put(uprobes::BPF, uprobes::bpf(programs));
     made
 }

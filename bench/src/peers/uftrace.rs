@@ -2,7 +2,7 @@
 
 use super::tracer::{Built, Kept, Rest, Session, Tracer, bytes_below, output};
 use crate::programs::{Programs, is_installed};
-use crate::run::{Places, remove};
+use crate::run::{Paths, remove};
 use anyhow::{Result, ensure};
 use std::path::Path;
 use std::process::Command;
@@ -12,24 +12,24 @@ pub const PATCHED: &str = "uftrace (-P .)";
 
 struct Uftrace<'a> {
     name: &'static str,
-    places: &'a Places,
+    paths: &'a Paths,
     options: &'static [&'static str],
     built: Built,
 }
 
-pub fn compiled<'a>(places: &'a Places, programs: &Programs) -> Result<Box<dyn Tracer + 'a>> {
-    new(COMPILED, places, programs, &[], "-pg", &["-pg"])
+pub fn compiled<'a>(paths: &'a Paths, programs: &Programs) -> Result<Box<dyn Tracer + 'a>> {
+    new(COMPILED, paths, programs, &[], "-pg", &["-pg"])
 }
 
 /// It patches functions that begin with room for that, and others as far as it can: these have room.
-pub fn patched<'a>(places: &'a Places, programs: &Programs) -> Result<Box<dyn Tracer + 'a>> {
+pub fn patched<'a>(paths: &'a Paths, programs: &Programs) -> Result<Box<dyn Tracer + 'a>> {
     const ROOM: &[&str] = &["-fpatchable-function-entry=16"];
-    new(PATCHED, places, programs, &["-P", "."], "-room", ROOM)
+    new(PATCHED, paths, programs, &["-P", "."], "-room", ROOM)
 }
 
 fn new<'a>(
     name: &'static str,
-    places: &'a Places,
+    paths: &'a Paths,
     programs: &Programs,
     options: &'static [&'static str],
     way: &str,
@@ -38,7 +38,7 @@ fn new<'a>(
     ensure!(is_installed("uftrace"), "apt-get install uftrace");
     Ok(Box::new(Uftrace {
         name,
-        places,
+        paths,
         options,
         built: Built::by(|work| programs.resident_by("gcc", work, way, flags))?,
     }))
@@ -50,7 +50,7 @@ impl Uftrace<'_> {
         command
             .args(words)
             .args(["--no-pager", "-d"])
-            .arg(self.places.peer_trace());
+            .arg(self.paths.peer_trace());
         command
     }
 }
@@ -78,7 +78,7 @@ impl Tracer for Uftrace<'_> {
     }
 
     fn launch(&self, work: &str, on: bool) -> Result<Option<Session>> {
-        remove(&self.places.peer_trace())?;
+        remove(&self.paths.peer_trace())?;
         let mut command = self.reading(&["record", "--no-libcall"]);
         command.args(self.options);
         if !on {
@@ -96,7 +96,7 @@ impl Tracer for Uftrace<'_> {
         let rows: Vec<_> = text.lines().filter_map(row).collect();
         let empty = rows.iter().find(|(function, _)| function == "empty");
         Ok(Some(Kept {
-            bytes: bytes_below(&self.places.peer_trace())?,
+            bytes: bytes_below(&self.paths.peer_trace())?,
             events: 2 * rows.iter().map(|(_, calls)| calls).sum::<u64>(),
             calls: empty.map_or(0, |(_, calls)| *calls),
         }))

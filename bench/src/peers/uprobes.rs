@@ -3,7 +3,7 @@
 use super::tracer::{Ask, Attached, Built, Kept, Rest, Session, Tracer};
 use crate::programs::{Programs, is_installed};
 use crate::resident::{self, Resident};
-use crate::run::{Places, remove};
+use crate::run::{Paths, remove};
 use anyhow::{Context, Result, ensure};
 use nopal_symbols::Image;
 use std::fs;
@@ -19,17 +19,17 @@ const TRACING: &str = "/sys/kernel/tracing";
 const GROUP: &str = "nopal_bench";
 
 struct Uprobes<'a> {
-    places: &'a Places,
+    paths: &'a Paths,
     built: Built,
 }
 
-pub fn new<'a>(places: &'a Places, programs: &Programs) -> Result<Box<dyn Tracer + 'a>> {
+pub fn new<'a>(paths: &'a Paths, programs: &Programs) -> Result<Box<dyn Tracer + 'a>> {
     let events = fs::OpenOptions::new()
         .append(true)
         .open(Path::new(TRACING).join("uprobe_events"));
     events.context("the kernel has no uprobe_events, or tracefs is not mounted, or not for us")?;
     Ok(Box::new(Uprobes {
-        places,
+        paths,
         built: Built::by(|work| programs.resident(work))?,
     }))
 }
@@ -169,7 +169,7 @@ impl Tracer for Uprobes<'_> {
         let program = self.built.of(work);
         let mut probes = Probes::new(program)?;
         if on {
-            probes.read_into(&self.places.peer_trace())?;
+            probes.read_into(&self.paths.peer_trace())?;
             probes.enable("1")?;
         }
         Session::by(&mut Command::new(program), Some(Box::new(probes)))
@@ -189,7 +189,7 @@ impl Tracer for Uprobes<'_> {
         let unread = probes.count("entries")?;
         let read = probes.count("read events")?;
         let bytes =
-            super::tracer::bytes_below(&self.places.peer_trace())? + probes.count("bytes")?;
+            super::tracer::bytes_below(&self.paths.peer_trace())? + probes.count("bytes")?;
         Ok(Some(Kept {
             bytes,
             events: unread + read,

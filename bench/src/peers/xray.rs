@@ -3,7 +3,7 @@
 use super::tracer::{Built, Kept, Rest, Session, Tracer, output};
 use crate::programs::{Programs, is_installed};
 use crate::resident::Resident;
-use crate::run::{Places, remove};
+use crate::run::{Paths, remove};
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,11 +11,11 @@ use std::process::Command;
 pub const NAME: &str = "XRay";
 
 struct Xray<'a> {
-    places: &'a Places,
+    paths: &'a Paths,
     built: Built,
 }
 
-pub fn new<'a>(places: &'a Places, programs: &Programs) -> Result<Box<dyn Tracer + 'a>> {
+pub fn new<'a>(paths: &'a Paths, programs: &Programs) -> Result<Box<dyn Tracer + 'a>> {
     ensure!(
         is_installed("clang") && is_installed("llvm-xray"),
         "apt-get install clang llvm"
@@ -23,14 +23,14 @@ pub fn new<'a>(places: &'a Places, programs: &Programs) -> Result<Box<dyn Tracer
     const FLAGS: &[&str] = &["-fxray-instrument", "-fxray-instruction-threshold=1"];
     let compile = |work: &str| programs.resident_by("clang", work, "-xray", FLAGS);
     Ok(Box::new(Xray {
-        places,
+        paths,
         built: Built::by(compile)?,
     }))
 }
 
 impl Xray<'_> {
     fn log(&self) -> Result<PathBuf> {
-        let mut files = std::fs::read_dir(self.places.peer_trace())?;
+        let mut files = std::fs::read_dir(self.paths.peer_trace())?;
         Ok(files.next().context("no log was written")??.path())
     }
 
@@ -68,7 +68,7 @@ impl Tracer for Xray<'_> {
     }
 
     fn launch(&self, work: &str, on: bool) -> Result<Option<Session>> {
-        let directory = self.places.peer_trace();
+        let directory = self.paths.peer_trace();
         remove(&directory)?;
         std::fs::create_dir_all(&directory)?;
         let options = format!(

@@ -12,10 +12,10 @@ pub const REQUEST_WAITING: u32 = 2;
 pub const REQUEST_DONE: u32 = 3;
 pub const REQUEST_GRANTED: u32 = 4;
 
-pub const ASK_LIBRARIES: u32 = 1;
-pub const ASK_EXEC: u32 = 2;
-pub const ASK_LOCK: u32 = 3;
-pub const ASK_TRAPS: u32 = 4;
+pub const REQUEST_LIBRARIES: u32 = 1;
+pub const REQUEST_EXEC: u32 = 2;
+pub const REQUEST_LOCK: u32 = 3;
+pub const REQUEST_TRAPS: u32 = 4;
 
 pub const NO_DESCRIPTOR: i32 = -100;
 

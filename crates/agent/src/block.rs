@@ -24,7 +24,7 @@ pub struct Recorder {
 pub struct Probe {
     /// The number of its event.
     pub event: u32,
-    /// Of `struct nopal_mark`.
+    /// A field of `struct nopal_mark`.
     pub shape: u64,
     pub values: Values,
 }
@@ -43,7 +43,7 @@ pub struct Fetch {
     /// A register, or [`FETCH_CONSTANT`].
     pub source: u8,
     pub loads: u8,
-    /// Of the last load.
+    /// Bytes of the last load.
     pub bytes: u8,
     pub text: u8,
     /// The register's value is shifted right by so many bits first.

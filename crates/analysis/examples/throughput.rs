@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use nopal_analysis::calls::Machine;
+use nopal_analysis::calls::CallRebuilder;
 use nopal_analysis::drive::Drive;
 use nopal_analysis::dump::{Format, dump};
 use nopal_analysis::report;
@@ -55,10 +55,10 @@ fn measure(directory: &str, drive: Drive) -> Result<()> {
         })?;
         time("state", records, || {
             for thread in trace.threads() {
-                let mut machine = Machine::new();
+                let mut rebuilder = CallRebuilder::new();
                 thread
                     .packets()
-                    .for_each(|packet| machine.packet(&packet, &mut ()));
+                    .for_each(|packet| rebuilder.packet(&packet, &mut ()));
             }
             Ok(())
         })?;

@@ -7,7 +7,7 @@ use std::{thread, vec};
 use anyhow::Result;
 use nopal_trace::{Cost, Packet, ThreadInfo, Trace};
 
-use crate::calls::{Machine, Sink};
+use crate::calls::{CallRebuilder, Sink};
 use crate::net::Net;
 
 const PAUSE_PACKETS: usize = 16;
@@ -103,7 +103,7 @@ impl<'a> Crew<'a, '_> {
     /// Reads a thread, unless another worker fails meanwhile.
     fn read<W: Worker>(&self, stream: usize, thread: ThreadInfo, worker: &mut W) -> Result<()> {
         worker.begin(stream, &thread);
-        let mut machine = Machine::default();
+        let mut rebuilder = CallRebuilder::default();
         let mut net = self.drive.net.map(Net::new);
         let mut rest = thread.packets();
         while rest.len() > 0 {
@@ -113,15 +113,15 @@ impl<'a> Crew<'a, '_> {
             let packets = rest.clone().take(PAUSE_PACKETS);
             for packet in rest.by_ref().take(PAUSE_PACKETS) {
                 match &mut net {
-                    None => machine.packet(&packet, worker),
+                    None => rebuilder.packet(&packet, worker),
                     Some(net) => {
                         let (words, clock) = net.packet(&packet);
-                        machine.records(&words, clock, packet.is_behind_loss(), worker);
+                        rebuilder.records(&words, clock, packet.is_behind_loss(), worker);
                     }
                 }
             }
             if rest.len() == 0 {
-                machine.end(worker);
+                rebuilder.end(worker);
             }
             worker.pause()?;
             self.count(packets.clone());

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
-use nopal_trace::{Note, Packet, Succession, SystemEvent, Trace};
+use nopal_trace::{KernelEvent, Note, Packet, Succession, Trace};
 
 use crate::filter::{begin, end};
+use crate::kernel_events::kind;
 use crate::names::printable;
-use crate::system::kind;
 use crate::text::{Align, Table, bytes, count, date, duration, rate};
 
 /// Processes, and flaws, that are listed one by one.
@@ -129,16 +129,16 @@ fn joined(parts: &[&str]) -> String {
         .join(", ")
 }
 
-/// The system's events, by kind.
+/// Kernel events, by kind.
 fn system(trace: &Trace) -> String {
     let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
-    let (mut lost, mut untold) = (0u64, 0u64);
+    let (mut lost, mut unseen) = (0u64, 0u64);
     let mut succession = Succession::default();
     for processor in trace.processors() {
         lost = lost.saturating_add(processor.lost());
         for record in processor.events() {
-            untold += u64::from(succession.is_broken_by(processor.number, &record.event));
-            if let SystemEvent::Lost { .. } = record.event {
+            unseen += u64::from(succession.is_broken_by(processor.number, &record.event));
+            if let KernelEvent::Lost { .. } = record.event {
                 continue;
             }
             *kinds.entry(kind(&record.event)).or_default() += 1;
@@ -151,9 +151,9 @@ fn system(trace: &Trace) -> String {
     let parts = kinds
         .iter()
         .map(|(kind, number)| format!("{} {kind}", count(*number)));
-    let untold = (untold > 0).then(|| format!("{} switches from idle untold", count(untold)));
+    let unseen = (unseen > 0).then(|| format!("{} switches from idle untold", count(unseen)));
     let lost = format!("{} lost", count(lost));
-    let parts: Vec<String> = parts.chain(untold).chain([lost]).collect();
+    let parts: Vec<String> = parts.chain(unseen).chain([lost]).collect();
     format!("{} on {processors} CPUs", parts.join(", "))
 }
 

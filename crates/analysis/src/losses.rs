@@ -11,7 +11,7 @@ const PAUSES: usize = 3;
 
 /// What was lost, where the recording paused, and what is estimated therefore. Nothing where all is there.
 pub fn line(trace: &Trace) -> Option<String> {
-    told(&Losses::of(trace), trace.clocks(), begin(trace))
+    describe(&Losses::of(trace), trace.clocks(), begin(trace))
 }
 
 /// [`line`] for formats with comments: a line of its own, with a `#` in front; nothing where all is there.
@@ -19,7 +19,7 @@ pub fn comment(trace: &Trace) -> String {
     line(trace).map_or_else(String::new, |line| format!("# {line}\n"))
 }
 
-fn told(losses: &Losses, clocks: &Clocks, begin: u64) -> Option<String> {
+fn describe(losses: &Losses, clocks: &Clocks, begin: u64) -> Option<String> {
     let some = |number: u64, one: &str, more: &str| match number {
         0 => None,
         1 => Some(format!("1 {one}")),
@@ -40,9 +40,9 @@ fn told(losses: &Losses, clocks: &Clocks, begin: u64) -> Option<String> {
             "stacks have entries only",
         ),
         some(
-            losses.system_events,
+            losses.kernel_events,
             "event of the system was lost",
-            "events of the system were lost",
+            "kernel events were lost",
         ),
         pauses(losses, clocks, begin),
         (losses.unchecked).then(|| {
@@ -81,19 +81,19 @@ fn damage(losses: &Losses) -> Option<String> {
     })
 }
 
-/// `the recording of the system's events paused at 1.20 s`
+/// `recording of kernel events paused at 1.20 s`
 fn pauses(losses: &Losses, clocks: &Clocks, begin: u64) -> Option<String> {
     let since = |clock: &u64| {
         let ns = clocks.monotonic_ns(*clock);
         duration(ns.saturating_sub(clocks.monotonic_ns(begin)))
     };
-    let all = &losses.system_pauses;
+    let all = &losses.kernel_event_pauses;
     let mut times: Vec<String> = all.iter().take(PAUSES).map(since).collect();
     if all.len() > PAUSES {
         times.push(format!("{} more times", count((all.len() - PAUSES) as u64)));
     }
     let times = times.join(", ");
-    (!all.is_empty()).then(|| format!("the recording of the system's events paused at {times}"))
+    (!all.is_empty()).then(|| format!("recording of kernel events paused at {times}"))
 }
 
 /// As an object for JSON, in members of which none is 0. Nothing where all is there.

@@ -21,7 +21,7 @@ pub struct Function {
 }
 
 impl Function {
-    /// Of a file; `raw` is its name there.
+    /// A function of a file; `raw` is its name there.
     pub fn new(path: &str, address: u64, size: u64, raw: &str) -> Function {
         Function {
             name: printable(&demangle(raw)),

@@ -12,7 +12,7 @@ const PARTS: u64 = 1000;
 /// The clocks of one thread.
 pub struct Net {
     cost: Cost,
-    /// Of the last record, as it is in the trace.
+    /// The clock of the last record, as the trace has it.
     clock: u64,
     /// The same, set back. Clocks never go back, also where a call has taken less than `cost` says.
     net: u64,

@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use nopal_trace::{Audience, Heard, Note, ThreadKey};
+use nopal_trace::{Batch, Note, Subscriber, ThreadKey};
 
-use crate::calls::{Ending, Frame, Machine, Sink, Style};
+use crate::calls::{CallRebuilder, Ending, Frame, Sink, Style};
+use crate::live_notes::LiveNotes;
 use crate::names::Function;
-use crate::told::Told;
 
 /// Calls of a site so far, also of those that have not ended. `total_ns` leaves out calls inside a call of the same
 /// site and thread.
@@ -24,16 +24,16 @@ pub struct Sum {
 #[derive(Default)]
 pub struct Ongoing {
     threads: HashMap<ThreadKey, Thread>,
-    /// Of calls that have ended, in ticks, by site number. All others share number 0.
+    /// Sums of ended calls, in ticks, by site number. Sites without a number share number 0.
     ended: Vec<Sum>,
     /// By site number.
     functions: Vec<Option<Function>>,
-    told: Told,
+    notes: LiveNotes,
 }
 
 #[derive(Default)]
 struct Thread {
-    machine: Machine,
+    rebuilder: CallRebuilder,
     /// Timed calls on the present stack, by site number.
     active: Vec<u32>,
 }
@@ -48,15 +48,15 @@ impl Ongoing {
     pub fn sums(&self, now: u64, runs: impl Fn(ThreadKey) -> bool) -> HashMap<u32, Sum> {
         let called = (0..).zip(&self.ended).filter(|(_, sum)| sum.calls > 0);
         let mut ticks: HashMap<u32, Sum> = called.map(|(site, sum)| (site, *sum)).collect();
-        let clocks = self.told.clocks();
+        let clocks = self.notes.clocks();
         for (key, thread) in &self.threads {
-            if thread.machine.frames().is_empty() {
+            if thread.rebuilder.frames().is_empty() {
                 continue;
             }
             match runs(*key) {
-                true => add_running(&thread.machine, now, &mut ticks),
+                true => add_running(&thread.rebuilder, now, &mut ticks),
                 false => {
-                    let left = timed(&thread.machine);
+                    let left = timed(&thread.rebuilder);
                     left.for_each(|frame| ticks.entry(frame.site()).or_default().bound());
                 }
             }
@@ -79,16 +79,16 @@ impl Sum {
 }
 
 /// Calls in progress that have times, outermost first.
-fn timed(machine: &Machine) -> impl DoubleEndedIterator<Item = &Frame> {
-    let frames = machine.frames().iter();
+fn timed(rebuilder: &CallRebuilder) -> impl DoubleEndedIterator<Item = &Frame> {
+    let frames = rebuilder.frames().iter();
     frames.filter(|frame| frame.style() != Style::Only)
 }
 
 /// Adds the time of calls in progress, in ticks.
-fn add_running(machine: &Machine, now: u64, sums: &mut HashMap<u32, Sum>) {
+fn add_running(rebuilder: &CallRebuilder, now: u64, sums: &mut HashMap<u32, Sum>) {
     let mut inner = 0;
     let mut since = HashMap::new();
-    for frame in timed(machine).rev() {
+    for frame in timed(rebuilder).rev() {
         let time = now.saturating_sub(frame.clock);
         let sum = sums.entry(frame.site()).or_default();
         sum.self_ns += time.saturating_sub(frame.child).saturating_sub(inner);
@@ -101,10 +101,10 @@ fn add_running(machine: &Machine, now: u64, sums: &mut HashMap<u32, Sum>) {
     }
 }
 
-impl Audience for Ongoing {
+impl Subscriber for Ongoing {
     fn note(&mut self, note: &Note) {
-        self.told.learn(note);
-        for (site, function) in self.told.functions(note) {
+        self.notes.learn(note);
+        for (site, function) in self.notes.functions(note) {
             let at = site as usize;
             if self.functions.len() <= at {
                 self.functions.resize(at + 1, None);
@@ -113,16 +113,16 @@ impl Audience for Ongoing {
         }
     }
 
-    fn records(&mut self, heard: Heard) {
+    fn records(&mut self, batch: Batch) {
         self.ended
             .resize(self.functions.len().max(1), Sum::default());
-        let Thread { machine, active } = self.threads.entry(heard.thread).or_default();
+        let Thread { rebuilder, active } = self.threads.entry(batch.thread).or_default();
         active.resize(self.ended.len(), 0);
-        let mut listener = Listener {
+        let mut sink = CallSink {
             ended: &mut self.ended,
             active,
         };
-        machine.records(heard.words, heard.clock, heard.lossy, &mut listener);
+        rebuilder.records(batch.words, batch.clock, batch.lossy, &mut sink);
     }
 
     /// How long calls went on that it was in is not known.
@@ -130,7 +130,7 @@ impl Audience for Ongoing {
         let Some(ended) = self.threads.remove(&thread) else {
             return;
         };
-        for frame in timed(&ended.machine) {
+        for frame in timed(&ended.rebuilder) {
             let at = frame.site() as usize;
             let at = if at < self.ended.len() { at } else { 0 };
             self.ended[at].bound();
@@ -139,13 +139,13 @@ impl Audience for Ongoing {
 }
 
 /// Hears of the calls of one thread.
-struct Listener<'a> {
+struct CallSink<'a> {
     ended: &'a mut [Sum],
     /// As long as `ended`.
     active: &'a mut [u32],
 }
 
-impl Listener<'_> {
+impl CallSink<'_> {
     #[inline(always)]
     fn place(&self, site: u32) -> usize {
         let site = site as usize;
@@ -180,7 +180,7 @@ impl Listener<'_> {
 
 const LESS: u32 = u32::MAX;
 
-impl Sink for Listener<'_> {
+impl Sink for CallSink<'_> {
     const RUNS: bool = true;
 
     #[inline(always)]
@@ -222,7 +222,7 @@ impl Sink for Listener<'_> {
         self.end_unknown(frame.site(), ticks, own);
     }
 
-    /// Of its time there is nothing in the other sums but its own.
+    /// The other sums hold only its own time.
     fn stray(&mut self, frame: &Frame, ending: Ending) {
         let ticks = ending.clock.saturating_sub(frame.clock);
         let own = ticks.saturating_sub(frame.child);
@@ -259,7 +259,7 @@ mod tests {
         abi::Resync::new(clock, 0x7008, 0, (0, 0), reason).words()
     }
 
-    fn told() -> Ongoing {
+    fn ongoing_with_functions() -> Ongoing {
         let mut ongoing = Ongoing::default();
         for (counter, monotonic_ns) in [(0, 0), (500, 5000), (1000, 2000)] {
             ongoing.note(&Note::Clock {
@@ -302,12 +302,12 @@ mod tests {
     /// The counter runs at half a gigahertz.
     #[test]
     fn calls_in_progress_count_until_now() {
-        let mut ongoing = told();
+        let mut ongoing = ongoing_with_functions();
         let function = ongoing.function(3).unwrap();
         assert_eq!((&*function.name, &*function.module), ("f3", "libx.so"));
         assert_eq!(ongoing.function(0), None);
-        let mut hear = |words: &[u64], clock| {
-            ongoing.records(Heard {
+        let mut publish = |words: &[u64], clock| {
+            ongoing.records(Batch {
                 thread: THREAD,
                 clock,
                 words,
@@ -319,10 +319,10 @@ mod tests {
         words.push(word(1010, abi::KIND_ENTRY, 2, 1));
         words.push(word(1020, abi::KIND_EXIT, 2, 1));
         words.push(word(1030, abi::KIND_ENTRY, 1, 1));
-        hear(&words, 1000);
+        publish(&words, 1000);
         let mut words = resync(1030, abi::RESYNC_PART).to_vec();
         words.push(word(1050, abi::KIND_ENTRY, 2, 2));
-        hear(&words, 1030);
+        publish(&words, 1030);
         let sums = ongoing.sums(1100, |_| true);
         assert_eq!(sums[&1], sum(2, 200, 2 * (90 - 70 + 20)));
         assert_eq!(sums[&2], sum(2, 2 * (10 + 50), 2 * (10 + 50)));
@@ -337,9 +337,9 @@ mod tests {
     /// A call whose end was lost has its time until the last event before.
     #[test]
     fn a_loss_bounds_times() {
-        let mut ongoing = told();
-        let mut hear = |words: &[u64], clock, lossy| {
-            ongoing.records(Heard {
+        let mut ongoing = ongoing_with_functions();
+        let mut publish = |words: &[u64], clock, lossy| {
+            ongoing.records(Batch {
                 thread: THREAD,
                 clock,
                 words,
@@ -350,9 +350,9 @@ mod tests {
         words.push(word(1000, abi::KIND_ENTRY, 1, 0));
         words.push(word(1010, abi::KIND_ENTRY, 2, 1));
         words.push(word(1020, abi::KIND_EXIT, 2, 1));
-        hear(&words, 1000, false);
+        publish(&words, 1000, false);
         let words = resync(1500, abi::RESYNC_CHUNK);
-        hear(&words, 1500, true);
+        publish(&words, 1500, true);
         let sums = ongoing.sums(1600, |_| true);
         assert_eq!(sums[&1], least(sum(1, 40, 20)));
         assert_eq!(sums[&2], sum(1, 20, 20));
@@ -361,7 +361,7 @@ mod tests {
     /// Each thread has its own outermost calls.
     #[test]
     fn threads_do_not_mix() {
-        let mut ongoing = told();
+        let mut ongoing = ongoing_with_functions();
         for kind in [abi::KIND_ENTRY, abi::KIND_EXIT] {
             for thread in [2, 3] {
                 let (clock, reason) = match kind {
@@ -370,7 +370,7 @@ mod tests {
                 };
                 let mut words = resync(clock, reason).to_vec();
                 words.push(word(clock, kind, 1, 0));
-                ongoing.records(Heard {
+                ongoing.records(Batch {
                     thread: ThreadKey { thread, ..THREAD },
                     clock,
                     words: &words,
@@ -383,7 +383,7 @@ mod tests {
 
     #[test]
     fn more_sites_may_come_at_any_time() {
-        let mut ongoing = told();
+        let mut ongoing = ongoing_with_functions();
         ongoing.note(&Note::Sites {
             image: 8,
             sites: vec![(900, 0x10, 5, "late".into())],
@@ -391,7 +391,7 @@ mod tests {
         let mut words = resync(1000, abi::RESYNC_CHUNK).to_vec();
         words.push(word(1000, abi::KIND_ONLY, 900, 0));
         words.push(word(1001, abi::KIND_ONLY, 901, 0));
-        ongoing.records(Heard {
+        ongoing.records(Batch {
             thread: THREAD,
             clock: 1000,
             words: &words,

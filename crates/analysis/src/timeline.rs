@@ -6,52 +6,52 @@ use std::collections::BinaryHeap;
 use nopal_abi::Cursor;
 use nopal_trace::{Packet, ThreadInfo};
 
-use crate::calls::{Machine, Sink};
+use crate::calls::{CallRebuilder, Sink};
 
-/// A sink that makes moments of what it is told.
-pub trait Teller: Sink {
+/// A sink that makes events of calls.
+pub trait EventSource: Sink {
     type Moment;
-    /// The oldest moment that has not been taken, and its clock.
+    /// Takes the oldest event, with its clock.
     fn take(&mut self) -> Option<(u64, Self::Moment)>;
     /// The thread's records have ended, and their last clock.
     fn finish(&mut self, _clock: u64) {}
 }
 
-/// The moments of one thread, in order of time. Takes no more records than the next moment needs.
-pub struct Telling<'a, T> {
+/// The events of one thread, in order of time. Reads no more records than the next event needs.
+pub struct ThreadEvents<'a, T> {
     packets: std::vec::IntoIter<Packet<'a>>,
     packet: Option<Packet<'a>>,
     records: Cursor<'a>,
-    machine: Machine,
-    teller: T,
+    rebuilder: CallRebuilder,
+    source: T,
     ended: bool,
 }
 
-impl<'a, T: Teller> Telling<'a, T> {
-    pub fn new(packets: impl Iterator<Item = Packet<'a>>, teller: T) -> Telling<'a, T> {
-        Telling {
+impl<'a, T: EventSource> ThreadEvents<'a, T> {
+    pub fn new(packets: impl Iterator<Item = Packet<'a>>, source: T) -> ThreadEvents<'a, T> {
+        ThreadEvents {
             packets: packets.collect::<Vec<_>>().into_iter(),
             packet: None,
             records: Cursor::default(),
-            machine: Machine::default(),
-            teller,
+            rebuilder: CallRebuilder::default(),
+            source,
             ended: false,
         }
     }
 }
 
-impl<T: Teller> Iterator for Telling<'_, T> {
+impl<T: EventSource> Iterator for ThreadEvents<'_, T> {
     type Item = (u64, T::Moment);
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            if let Some(moment) = self.teller.take() {
+            if let Some(moment) = self.source.take() {
                 return Some(moment);
             }
             if T::RUNS {
-                self.machine.run(&mut self.records, &mut self.teller);
+                self.rebuilder.run(&mut self.records, &mut self.source);
             }
-            if self.machine.step(&mut self.records, &mut self.teller) {
+            if self.rebuilder.step(&mut self.records, &mut self.source) {
                 continue;
             }
             if let Some(read) = self.packet.take() {
@@ -59,12 +59,14 @@ impl<T: Teller> Iterator for Telling<'_, T> {
             }
             self.packet = self.packets.next();
             match &self.packet {
-                Some(packet) => self.records = self.machine.begin_packet(packet, &mut self.teller),
+                Some(packet) => {
+                    self.records = self.rebuilder.begin_packet(packet, &mut self.source)
+                }
                 None if self.ended => return None,
                 None => {
                     self.ended = true;
-                    self.machine.end(&mut self.teller);
-                    self.teller.finish(self.machine.clock());
+                    self.rebuilder.end(&mut self.source);
+                    self.source.finish(self.rebuilder.clock());
                 }
             }
         }

@@ -1,15 +1,15 @@
-//! What is to happen when a place is met, looked for in records as they come.
+//! Looks for triggers in records as they come.
 
 use std::collections::{HashMap, VecDeque};
 
 use anyhow::{Result, bail};
 use nopal_symbols::Selection;
-use nopal_trace::{Audience, Clocks, Heard, Marker, Markers, Note, ThreadKey};
+use nopal_trace::{Batch, Clocks, Marker, Markers, Note, Subscriber, ThreadKey};
 
-use crate::calls::{Arguments, Ending, Frame, Machine, Sink, Style};
+use crate::calls::{Arguments, CallRebuilder, Ending, Frame, Sink, Style};
+use crate::live_notes::LiveNotes;
 use crate::markers::push_marker;
 use crate::text::duration;
-use crate::told::Told;
 use crate::values::{Condition, Met};
 
 /// What is to happen at an event. `Functions` says which functions: in a command as it is written, and where records
@@ -84,7 +84,7 @@ pub struct Hits {
     pub met: u64,
     /// How often its condition held.
     pub fired: u64,
-    /// Of these, for which nothing was done: too many waited.
+    /// Hits without an action, because too many waited.
     pub passed_over: u64,
 }
 
@@ -96,7 +96,7 @@ pub struct Fired {
     pub counter: u64,
     pub thread: ThreadKey,
     /// What was met there, for people.
-    pub told: String,
+    pub description: String,
 }
 
 /// Firings that wait to be obeyed, at most.
@@ -110,16 +110,16 @@ pub struct Triggers {
     /// By event: which triggers it is for.
     events: HashMap<u32, Vec<usize>>,
     markers: Markers,
-    told: Told,
-    threads: HashMap<ThreadKey, Machine>,
-    /// Of calls that a trigger asks for when they return.
+    notes: LiveNotes,
+    threads: HashMap<ThreadKey, CallRebuilder>,
+    /// Arguments of calls that a trigger needs at their return.
     arguments: Arguments,
     waiting: VecDeque<Fired>,
     /// What snapshots are wanted for.
     snapshots_for: Vec<Fired>,
 }
 
-/// A trigger that is looked for.
+/// An active trigger.
 struct Active {
     name: String,
     /// How its place is called.
@@ -263,20 +263,20 @@ impl Triggers {
     }
 }
 
-impl Audience for Triggers {
+impl Subscriber for Triggers {
     fn note(&mut self, note: &Note) {
-        self.told.learn(note);
+        self.notes.learn(note);
         if let Note::Marker { event, .. } = note {
             self.markers.learn(note);
             self.add_event(*event);
         }
     }
 
-    fn records(&mut self, heard: Heard) {
-        let machine = self.threads.entry(heard.thread).or_default();
-        let mut listener = Listener {
-            thread: heard.thread,
-            clocks: self.told.clocks(),
+    fn records(&mut self, batch: Batch) {
+        let rebuilder = self.threads.entry(batch.thread).or_default();
+        let mut sink = CallSink {
+            thread: batch.thread,
+            clocks: self.notes.clocks(),
             list: &mut self.list,
             sites: &self.sites,
             events: &self.events,
@@ -285,7 +285,7 @@ impl Audience for Triggers {
             waiting: &mut self.waiting,
             snapshots_for: &mut self.snapshots_for,
         };
-        machine.records(heard.words, heard.clock, heard.lossy, &mut listener);
+        rebuilder.records(batch.words, batch.clock, batch.lossy, &mut sink);
     }
 
     fn thread_ended(&mut self, thread: ThreadKey) {
@@ -294,7 +294,7 @@ impl Audience for Triggers {
 }
 
 /// Hears of the calls of one thread.
-struct Listener<'a> {
+struct CallSink<'a> {
     thread: ThreadKey,
     clocks: Clocks,
     list: &'a mut [Active],
@@ -312,7 +312,7 @@ fn of_site(table: &[Vec<usize>], site: u32) -> &[usize] {
     table.get(site as usize).map_or(&[], Vec::as_slice)
 }
 
-impl Listener<'_> {
+impl CallSink<'_> {
     #[cold]
     fn meet(&mut self, triggers: &[usize], clock: u64, met: &Met, what: impl Fn() -> String) {
         for index in triggers {
@@ -347,7 +347,7 @@ impl Listener<'_> {
                 name: active.name.clone(),
                 counter: clock,
                 thread: self.thread,
-                told: format!("{}{}", active.place, what()),
+                description: format!("{}{}", active.place, what()),
             };
             match active.trigger.action {
                 Action::Snapshot => self.snapshots_for.push(fired),
@@ -366,7 +366,7 @@ impl Listener<'_> {
     }
 }
 
-impl Sink for Listener<'_> {
+impl Sink for CallSink<'_> {
     const RUNS: bool = true;
 
     #[inline(always)]
@@ -516,8 +516,8 @@ mod tests {
         triggers
     }
 
-    fn hear(triggers: &mut Triggers, clock: u64, words: &[u64]) {
-        triggers.records(Heard {
+    fn publish(triggers: &mut Triggers, clock: u64, words: &[u64]) {
+        triggers.records(Batch {
             thread: THREAD,
             clock,
             words: &[&resync(clock), words].concat(),
@@ -527,7 +527,9 @@ mod tests {
 
     fn fired(triggers: &mut Triggers) -> Vec<(String, u64, String)> {
         let fired = triggers.take_fired().into_iter();
-        fired.map(|one| (one.name, one.counter, one.told)).collect()
+        fired
+            .map(|one| (one.name, one.counter, one.description))
+            .collect()
     }
 
     fn hits(met: u64, fired: u64) -> Hits {
@@ -555,9 +557,12 @@ mod tests {
             words.push(word(begin + 2, abi::KIND_EXIT, 2, 1));
             words.push(word(begin + ticks, abi::KIND_EXIT, 1, 0));
         }
-        hear(&mut triggers, 1000, &words);
-        let told = "at slow after 52 ns".to_owned();
-        assert_eq!(fired(&mut triggers), [("slow".to_owned(), 1126, told)]);
+        publish(&mut triggers, 1000, &words);
+        let description = "at slow after 52 ns".to_owned();
+        assert_eq!(
+            fired(&mut triggers),
+            [("slow".to_owned(), 1126, description)]
+        );
         assert_eq!(triggers.hits("slow"), hits(2, 1));
     }
 
@@ -576,7 +581,7 @@ mod tests {
             words.push(word(begin + 5, abi::KIND_EXIT_RESULT, 1, 0));
             words.push(result);
         }
-        hear(&mut triggers, 1000, &words);
+        publish(&mut triggers, 1000, &words);
         let counters: Vec<u64> = fired(&mut triggers).iter().map(|one| one.1).collect();
         assert_eq!(counters, [1000, 1005, 1010]);
         assert_eq!(triggers.hits("both"), hits(3, 1));
@@ -620,13 +625,16 @@ mod tests {
             line: 1,
         });
         let record = |clock: u64, len: u64| [abi::Word::extended(event, clock).0, clock, len];
-        hear(
+        publish(
             &mut triggers,
             1000,
             &[record(1001, 1000), record(1002, 1001)].concat(),
         );
-        let told = "at long: net_rx len=1001".to_owned();
-        assert_eq!(fired(&mut triggers), [("long".to_owned(), 1002, told)]);
+        let description = "at long: net_rx len=1001".to_owned();
+        assert_eq!(
+            fired(&mut triggers),
+            [("long".to_owned(), 1002, description)]
+        );
         let lacks = "the marker does not have all of size, but len".to_owned();
         assert_eq!(set(&mut triggers, "late", "size > 1"), Err(lacks));
         assert_eq!(set(&mut triggers, "late", "len > 1"), Ok(()));
@@ -651,16 +659,16 @@ mod tests {
             };
             (from..from + 5).flat_map(call).collect()
         };
-        hear(&mut triggers, 990, &calls(990));
+        publish(&mut triggers, 990, &calls(990));
         assert_eq!(fired(&mut triggers), [], "that was before it was set");
-        hear(&mut triggers, 1000, &calls(1000));
+        publish(&mut triggers, 1000, &calls(1000));
         assert_eq!(fired(&mut triggers).len(), 1);
-        hear(&mut triggers, 1010, &calls(1010));
+        publish(&mut triggers, 1010, &calls(1010));
         assert_eq!(fired(&mut triggers).len(), 1);
         assert_eq!(triggers.hits("once"), hits(10, 10));
         assert_eq!(triggers.hits("count"), hits(10, 5));
         triggers.remove("once");
-        hear(&mut triggers, 1020, &calls(1020));
+        publish(&mut triggers, 1020, &calls(1020));
         assert_eq!(
             (fired(&mut triggers).len(), triggers.hits("count")),
             (0, hits(15, 7))
@@ -678,7 +686,7 @@ mod tests {
             ]
         };
         let words: Vec<u64> = (1000..6000).flat_map(call).collect();
-        hear(&mut triggers, 1000, &words);
+        publish(&mut triggers, 1000, &words);
         let waiting = triggers.take_fired().len();
         assert_eq!(waiting, MOST_WAITING);
         let passed_over = 5000 - waiting as u64;

@@ -14,7 +14,7 @@ use nopal_analysis::hist::{self, By, Group, Scale};
 use nopal_analysis::names::Names;
 use nopal_analysis::replay::{Look, replay};
 use nopal_analysis::report::{self, Relation, Sort};
-use nopal_analysis::values::What;
+use nopal_analysis::values::ValueSelection;
 use nopal_analysis::{info, text};
 use nopal_symbols::Selection;
 use nopal_trace::Trace;
@@ -185,9 +185,9 @@ fn graph_of_one_function() {
     });
 }
 
-fn histograms(trace: &Trace, text: &str, by: By) -> Result<(What, Vec<Group>)> {
+fn histograms(trace: &Trace, text: &str, by: By) -> Result<(ValueSelection, Vec<Group>)> {
     let names = Names::new(trace);
-    let what = What::new(Some(text), &names, trace.markers())?;
+    let what = ValueSelection::new(Some(text), &names, trace.markers())?;
     let filter = Filter::default();
     let (groups, _) = hist::distributions(trace, &names, &what, &filter, by, &drive())?;
     Ok((what, groups))
@@ -231,7 +231,7 @@ fn values_are_put_into_groups_by_another() {
     let directory = tempfile::tempdir().unwrap();
     let trace = made::trace(&directory.path().join("made.data"));
     let names = Names::new(&trace);
-    let mut what = What::new(Some("read"), &names, trace.markers()).unwrap();
+    let mut what = ValueSelection::new(Some("read"), &names, trace.markers()).unwrap();
     what.group_by("duration", trace.markers()).unwrap();
     let filter = Filter::default();
     let (groups, _) =
@@ -253,19 +253,19 @@ fn calls_without_a_result_are_told() {
     let directory = tempfile::tempdir().unwrap();
     let trace = made::trace(&directory.path().join("made.data"));
     let names = Names::new(&trace);
-    let told = |text: &str| {
-        let what = What::new(Some(text), &names, trace.markers()).unwrap();
+    let notes = |text: &str| {
+        let what = ValueSelection::new(Some(text), &names, trace.markers()).unwrap();
         let (filter, by) = (Filter::default(), By::Nothing);
-        let (groups, told) =
+        let (groups, notes) =
             hist::distributions(&trace, &names, &what, &filter, by, &drive()).unwrap();
-        (groups[0].distribution.count(), told)
+        (groups[0].distribution.count(), notes)
     };
     let left_out = "left out: 2 calls whose arguments or results are not known";
     // One was open when events were lost, one when the thread began to be recorded.
     let unfinished = "left out: 2 calls whose begin or end is not known";
     let both = [left_out, unfinished].map(str::to_owned);
-    assert_eq!(told("read.result"), (4, both.to_vec()));
-    assert_eq!(told("read.duration"), (6, both[1..].to_vec()));
+    assert_eq!(notes("read.result"), (4, both.to_vec()));
+    assert_eq!(notes("read.duration"), (6, both[1..].to_vec()));
 }
 
 #[test]
@@ -274,7 +274,7 @@ fn what_has_no_values_says_why() {
     let trace = made::trace(&directory.path().join("made.data"));
     let names = Names::new(&trace);
     let why = |text: &str, filter: Filter| {
-        let what = What::new(Some(text), &names, trace.markers())?;
+        let what = ValueSelection::new(Some(text), &names, trace.markers())?;
         hist::distributions(&trace, &names, &what, &filter, By::Nothing, &drive()).map(drop)
     };
     let filter = |threads: &[u32], least_ns| Filter {

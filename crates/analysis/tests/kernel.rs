@@ -4,7 +4,7 @@ use nopal_analysis::drive::Drive;
 use nopal_analysis::dump::{Excerpt, Format, Look, dump, function};
 use nopal_analysis::{replay, report};
 use nopal_trace::synthetic::Recorder;
-use nopal_trace::{Note, Session, SystemEvent, SystemRecord, Trace, Writer};
+use nopal_trace::{KernelEvent, KernelRecord, Note, Session, Trace, Writer};
 
 const THREAD: u32 = 1000;
 const READ: u64 = 0xffff_ffff_8100_0000;
@@ -52,9 +52,9 @@ fn made() -> (tempfile::TempDir, Trace) {
     recorder.exit(5000, 1, 100);
     recorder.end_chunk();
     recorder.write_full(&mut writer).unwrap();
-    let entered = |(clock, thread, function)| SystemRecord {
+    let entered = |(clock, thread, function)| KernelRecord {
         clock,
-        event: SystemEvent::Function {
+        event: KernelEvent::Function {
             thread,
             function,
             caller: READ + 0x100,
@@ -71,7 +71,7 @@ fn made() -> (tempfile::TempDir, Trace) {
     ]
     .map(entered);
     writer.system(0, &entered).unwrap();
-    writer.end_system().unwrap();
+    writer.end_kernel_events().unwrap();
     let note = Note::Clock {
         counter: 6000,
         monotonic_ns: 6000,
@@ -135,9 +135,13 @@ fn they_are_lines_between_those_of_calls() {
     let text = String::from_utf8(text).unwrap();
     let inside = text.split("inner() {").nth(1).unwrap();
     let inside = inside.split("} /* inner */").next().unwrap();
-    let told = "/* kernel: vfs_read <-- ksys_read\u{fffd} */";
-    assert_eq!(inside.matches(told).count(), 2, "{text}");
-    assert_eq!(text.matches(told).count(), 5, "not those of another thread");
+    let notes = "/* kernel: vfs_read <-- ksys_read\u{fffd} */";
+    assert_eq!(inside.matches(notes).count(), 2, "{text}");
+    assert_eq!(
+        text.matches(notes).count(),
+        5,
+        "not those of another thread"
+    );
     assert!(text.contains("kernel: 0xffffffff82000000 <-- "), "{text}");
 }
 

@@ -17,9 +17,9 @@ use nopal_analysis::names::Names;
 use nopal_analysis::ongoing::Ongoing;
 use nopal_analysis::replay::{Look, replay};
 use nopal_analysis::report::{self, Relation, Report};
-use nopal_analysis::values::What;
+use nopal_analysis::values::ValueSelection;
 use nopal_trace::synthetic::{Random, Recorder, bytes_mut};
-use nopal_trace::{Audience, Heard, Losses, Note, Session, ThreadKey, Trace, Writer};
+use nopal_trace::{Batch, Losses, Note, Session, Subscriber, ThreadKey, Trace, Writer};
 
 const SITES: u32 = 6;
 const TOP: u64 = 0x7ffd_0000_8008;
@@ -456,8 +456,8 @@ fn check_texts(trace: &Trace, truth: &Truth, what: &str) {
             assert!(duration * 1000.0 < longest as f64 + 0.5, "{what}: {event}");
         }
     }
-    let told = chrome["otherData"].get("losses").is_some();
-    assert_eq!(told, losses::line(trace).is_some(), "{what}");
+    let notes = chrome["otherData"].get("losses").is_some();
+    assert_eq!(notes, losses::line(trace).is_some(), "{what}");
     for format in [Format::Devtrace, Format::Function, Format::Raw] {
         text(format);
     }
@@ -476,7 +476,7 @@ fn check_texts(trace: &Trace, truth: &Truth, what: &str) {
 fn check_hist(trace: &Trace, truth: &Truth, what: &str) {
     let names = Names::new(trace);
     let (filter, whole) = (Filter::default(), truth.of("f1"));
-    let found = What::new(Some("f1"), &names, trace.markers())
+    let found = ValueSelection::new(Some("f1"), &names, trace.markers())
         .and_then(|of| hist::distributions(trace, &names, &of, &filter, By::Nothing, &drive()));
     if let Ok((groups, _)) = found {
         let found = &groups[0].distribution;
@@ -498,7 +498,7 @@ fn check_ongoing(trace: &Trace, truth: &Truth, what: &str) {
             begin: info.begin,
         };
         for packet in info.packets() {
-            ongoing.records(Heard {
+            ongoing.records(Batch {
                 thread,
                 clock: packet.clock_begin(),
                 words: packet.words(),
@@ -542,10 +542,10 @@ fn try_seed(seed: u64) {
     assert_eq!((none.events, none.packets), (0, 0));
     assert_eq!(Losses::of(&complete), Losses::default(), "{what}");
     let (trace, lost) = write(&directory.path().join("some"), &programs, harm, seed);
-    let told = Losses::of(&trace);
+    let notes = Losses::of(&trace);
     if harm.damage == 0 {
         assert_eq!(
-            (told.events, told.packets),
+            (notes.events, notes.packets),
             (lost.events, lost.packets),
             "{what}"
         );

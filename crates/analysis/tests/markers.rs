@@ -7,7 +7,7 @@ use nopal_analysis::drive::Drive;
 use nopal_analysis::filter::Filter;
 use nopal_analysis::hist::{self, By, Group, Scale};
 use nopal_analysis::names::Names;
-use nopal_analysis::values::What;
+use nopal_analysis::values::ValueSelection;
 use nopal_trace::synthetic::{Recorder, clock};
 use nopal_trace::{Field, FieldKind, Note, Session, Trace, Writer};
 
@@ -66,7 +66,7 @@ fn written(directory: &Path, made: Made) -> Trace {
 struct Found {
     /// Names and counts.
     groups: Vec<(String, u64)>,
-    told: Vec<String>,
+    notes: Vec<String>,
     json: serde_json::Value,
 }
 
@@ -74,7 +74,7 @@ fn found(made: Made, value: &str, by: Option<&str>, filter: &Filter) -> anyhow::
     let directory = tempfile::tempdir().unwrap();
     let trace = written(&directory.path().join("made"), made);
     let names = Names::new(&trace);
-    let mut what = What::new(Some(value), &names, trace.markers())?;
+    let mut what = ValueSelection::new(Some(value), &names, trace.markers())?;
     let by = match by {
         None => By::Nothing,
         Some(by) => {
@@ -83,13 +83,13 @@ fn found(made: Made, value: &str, by: Option<&str>, filter: &Filter) -> anyhow::
         }
     };
     let drive = Drive::default();
-    let (groups, told) = hist::distributions(&trace, &names, &what, filter, by, &drive)?;
+    let (groups, notes) = hist::distributions(&trace, &names, &what, filter, by, &drive)?;
     let mut json = Vec::new();
-    hist::write_json(&mut json, &trace, &what, &groups, &told, Scale::Log2)?;
+    hist::write_json(&mut json, &trace, &what, &groups, &notes, Scale::Log2)?;
     let pair = |group: &Group| (group.name.clone(), group.distribution.count());
     Ok(Found {
         groups: groups.iter().map(pair).collect(),
-        told,
+        notes,
         json: serde_json::from_slice(&json)?,
     })
 }
@@ -109,12 +109,12 @@ fn markers_without_the_field_of_the_groups_are_told() {
     let all = Filter::default();
     let found = found(REQUESTS, "request.len", Some("user"), &all).unwrap();
     assert_eq!(found.groups, [("1".to_owned(), 2), ("2".to_owned(), 1)]);
-    let told = [
+    let notes = [
         "left out: 1 of request without a number that is called \"len\"",
         "left out: 2 of request without a number that is called \"user\"",
     ];
-    assert_eq!(found.told, told);
-    assert_eq!(found.json["left_out"], serde_json::json!(told));
+    assert_eq!(found.notes, notes);
+    assert_eq!(found.json["left_out"], serde_json::json!(notes));
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn only_what_passes_the_filter_can_be_left_out() {
     };
     let found = found(REQUESTS, "request.len", Some("user"), &first).unwrap();
     assert_eq!(found.groups, [("1".to_owned(), 2), ("2".to_owned(), 1)]);
-    assert_eq!(found.told, Vec::<String>::new());
+    assert_eq!(found.notes, Vec::<String>::new());
     assert_eq!(found.json["left_out"], serde_json::json!([]));
 }
 
@@ -152,11 +152,11 @@ fn what_could_not_be_read_is_no_value() {
     let found = found(made, "request.len", Some("user"), &all).unwrap();
     assert_eq!(found.groups, [("0".to_owned(), 1)]);
     assert_eq!(found.json["groups"][0]["min"], 7);
-    let told = [
+    let notes = [
         "left out: 2 of request whose \"len\" could not be read",
         "left out: 1 of request whose \"user\" could not be read",
     ];
-    assert_eq!(found.told, told);
+    assert_eq!(found.notes, notes);
 }
 
 #[test]
@@ -166,6 +166,6 @@ fn what_is_not_a_number_is_no_value() {
     let made: Made = &[(&fields, &[&[half], &[none]])];
     let found = found(made, "request.load", None, &Filter::default()).unwrap();
     assert_eq!(found.groups, [(String::new(), 1)]);
-    let told = ["left out: 1 of request without a number that is called \"load\""];
-    assert_eq!(found.told, told);
+    let notes = ["left out: 1 of request without a number that is called \"load\""];
+    assert_eq!(found.notes, notes);
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use nopal_abi as abi;
 use nopal_analysis::names::Names;
 use nopal_analysis::tracers::{Case, Past, Tracer, of_trace};
-use nopal_analysis::values::What;
+use nopal_analysis::values::ValueSelection;
 use nopal_trace::synthetic::{Recorder, clock};
 use nopal_trace::{Field, FieldKind, Note, Session, Trace, Writer};
 
@@ -285,8 +285,8 @@ fn ends_of_a_section_without_its_value_are_told() {
     let (cases, past) = found("get.arg1..served.request", vec![one]).unwrap();
     assert_eq!(cases, [(1, 110, 1)]);
     assert_eq!((past.unknown, past.open), (2, 1));
-    let told = "left out: 2 events without a value that the tracer needs".to_owned();
-    assert!(past.told().contains(&told), "{:?}", past.told());
+    let notes = "left out: 2 events without a value that the tracer needs".to_owned();
+    assert!(past.describe().contains(&notes), "{:?}", past.describe());
 }
 
 #[test]
@@ -392,13 +392,13 @@ fn a_marker_that_is_asked_for_without_a_field_tells_its_fields() {
     let directory = tempfile::tempdir().unwrap();
     let trace = written(&directory.path().join("made"), vec![Thread::new(1)]);
     let names = Names::new(&trace);
-    let why = |text| What::new(Some(text), &names, trace.markers()).err();
-    let told = why("served").unwrap().to_string();
+    let why = |text| ValueSelection::new(Some(text), &names, trace.markers()).err();
+    let notes = why("served").unwrap().to_string();
     assert_eq!(
-        told,
+        notes,
         "served is a marker: ask for served.FIELD; it has request"
     );
-    let told = why("served.number").unwrap().to_string();
-    assert!(told.ends_with("; it has request"), "{told}");
+    let notes = why("served.number").unwrap().to_string();
+    assert!(notes.ends_with("; it has request"), "{notes}");
     assert!(why("served.request").is_none());
 }

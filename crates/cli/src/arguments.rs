@@ -300,7 +300,7 @@ struct Recording {
     #[arg(short = 'M', long = "markers", value_name = "GLOB[@MODULE]")]
     markers: Vec<String>,
 
-    /// Record the system's events too: sched_switch, sched_wakeup, or sched for both [may be repeated]
+    /// Record kernel events, too: sched_switch, sched_wakeup, or sched for both [may be repeated]
     #[arg(short = 'e', long = "event", value_name = "EVENT", value_delimiter = ',', value_parser = Kinds::parse)]
     events: Vec<Kinds>,
 

@@ -22,11 +22,11 @@ pub fn expect() {
     }
 }
 
-extern "C" fn end(signal: i32, told: *const libc::siginfo_t, _: *const c_void) {
+extern "C" fn end(signal: i32, notes: *const libc::siginfo_t, _: *const c_void) {
     // SAFETY: the kernel has made what it points to; behind it, system calls only. Another cause comes again at once,
     // and ends nopal.
     unsafe {
-        if (*told).si_code != libc::BUS_ADRERR {
+        if (*notes).si_code != libc::BUS_ADRERR {
             libc::signal(signal, libc::SIG_DFL);
             return;
         }

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use anstream::eprintln;
 use anyhow::Result;
-use nopal_analysis::dump::{self, Place};
+use nopal_analysis::dump::{self, LossNotice};
 use nopal_analysis::losses;
 
 use crate::arguments::Dump;
@@ -16,13 +16,13 @@ pub fn run(arguments: &Dump) -> Result<()> {
     let format = arguments.format();
     let mut out = output::stdout()?;
     match format.losses() {
-        Place::Comment => out.write_all(losses::comment(&trace).as_bytes())?,
-        Place::Apart => {
+        LossNotice::Comment => out.write_all(losses::comment(&trace).as_bytes())?,
+        LossNotice::Apart => {
             if let Some(line) = losses::line(&trace) {
                 eprintln!("nopal: {line}");
             }
         }
-        Place::Within => {}
+        LossNotice::Within => {}
     }
     let mut out = Noticing {
         out,

@@ -6,7 +6,7 @@ use anstream::eprintln;
 use anyhow::Result;
 use nopal_analysis::hist::{self, Group};
 use nopal_analysis::losses;
-use nopal_analysis::values::What;
+use nopal_analysis::values::ValueSelection;
 use nopal_trace::Trace;
 
 use crate::arguments::{ByArgument, Hist};
@@ -17,11 +17,11 @@ pub fn run(arguments: &Hist) -> Result<()> {
     let (trace, names, mut what) = arguments.subject.open()?;
     let filter = arguments.filter.filter();
     let by = ByArgument::by(arguments.by.as_ref(), &mut what, trace.markers())?;
-    let (groups, told) = driven("reading calls", |drive| {
+    let (groups, notes) = driven("reading calls", |drive| {
         hist::distributions(&trace, &names, &what, &filter, by, drive)
     })?;
-    write(arguments, &trace, &what, &groups, &told)?;
-    for line in told {
+    write(arguments, &trace, &what, &groups, &notes)?;
+    for line in notes {
         eprintln!("nopal: {line}");
     }
     Ok(())
@@ -30,14 +30,14 @@ pub fn run(arguments: &Hist) -> Result<()> {
 fn write(
     arguments: &Hist,
     trace: &Trace,
-    what: &What,
+    what: &ValueSelection,
     groups: &[Group],
-    told: &[String],
+    notes: &[String],
 ) -> Result<()> {
     let scale = arguments.scale.scale();
     let mut out = output::stdout()?;
     let written = match arguments.json {
-        true => hist::write_json(&mut out, trace, what, groups, told, scale),
+        true => hist::write_json(&mut out, trace, what, groups, notes, scale),
         false => out
             .write_all(losses::comment(trace).as_bytes())
             .and_then(|()| hist::write_text(&mut out, what, groups, scale, width())),

@@ -49,8 +49,8 @@ extern "C" fn main(_count: i32, _words: *const *const libc::c_char) -> i32 {
     }
 }
 
-/// Those that are closed: so that no file that nopal opens becomes its standard output. They are closed again in
-/// programs that nopal starts.
+/// Opens the closed standard descriptors, so that no file that nopal opens becomes its standard output. They are closed
+/// again in programs that nopal starts.
 #[cfg(not(test))]
 fn hold_standard_descriptors() {
     // SAFETY: plain system calls; open returns the lowest free number, which is the closed one.
@@ -76,7 +76,7 @@ fn command_line() -> i32 {
     match run(arguments.command) {
         Ok(status) => status,
         Err(error) => {
-            // There may be nobody to tell.
+            // Standard error may be closed.
             let _ = writeln!(anstream::stderr(), "nopal: {error:#}");
             nopal_record::status_of(&error)
         }

@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use nopal_analysis::drive::Drive;
 use nopal_analysis::names::{Names, printable};
 use nopal_analysis::text::bytes;
-use nopal_analysis::values::What;
+use nopal_analysis::values::ValueSelection;
 use nopal_trace::Trace;
 
 use crate::arguments::{Input, Subject};
@@ -56,11 +56,11 @@ impl Input {
 
 impl Subject {
     /// The trace, and which of its calls' values are asked for.
-    pub fn open(&self) -> Result<(Trace, Names, What)> {
+    pub fn open(&self) -> Result<(Trace, Names, ValueSelection)> {
         let (text, input) = self.parts();
         let trace = input.open()?;
         let names = Names::new(&trace);
-        let what = What::new(text, &names, trace.markers())?;
+        let what = ValueSelection::new(text, &names, trace.markers())?;
         Ok((trace, names, what))
     }
 }

@@ -17,8 +17,8 @@ pub fn run(options: &Options, after: impl FnOnce(&Outcome)) -> Result<i32> {
     }
     let outcome = nopal_record::record(options, |_| say_attached(&options.target))
         .map_err(|error| nopal_record::run_alone(error, tell))?;
-    // The program has ended: that nobody reads these lines any more must not change the status.
-    // SAFETY: no handler is installed, only ignored.
+    // The program has ended: a closed standard error must not change the status. SAFETY: no handler is installed, only
+    // ignored.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
     for line in summary(&outcome, options) {
         tell(&line);
@@ -27,7 +27,7 @@ pub fn run(options: &Options, after: impl FnOnce(&Outcome)) -> Result<i32> {
         after(&outcome);
     }
     match outcome.ended {
-        // How a process ends that is not ours is nobody's business here.
+        // The end of a process that is not our child does not matter here.
         _ if matches!(options.target, Target::Process(_)) => Ok(0),
         Ended::RunsOn => Ok(0),
         Ended::Exited(status) => Ok(status),
@@ -49,7 +49,7 @@ pub fn survive(program: i32) -> i32 {
     }
 }
 
-/// A line on standard error. That nobody reads it, or that it has no room, changes nothing.
+/// Writes a line on standard error. A failure to write changes nothing.
 pub fn tell(line: &str) {
     let _ = writeln!(anstream::stderr(), "nopal: {line}");
 }
@@ -70,7 +70,7 @@ fn refuse_option(target: &Target) -> Result<()> {
     Ok(())
 }
 
-/// For one who waits until it has begun, or wonders how to end it.
+/// Shows that recording has begun, and how to end it.
 fn say_attached(target: &Target) {
     if let Target::Process(process) = target {
         tell(&format!("tracing process {process}; Ctrl-C ends it"));

@@ -18,7 +18,7 @@ pub fn run(arguments: Run) -> Result<i32> {
     let options = arguments.options()?;
     record::run(&options, |outcome| {
         for tracer in &options.tracers {
-            // The program has run: that there is nothing to tell is no failure of its.
+            // The program has run: an empty result is not its failure.
             if let Err(error) = tell(tracer, outcome) {
                 say(&format!("{error:#}"));
             }
@@ -55,7 +55,7 @@ fn tell(tracer: &Tracer, outcome: &Outcome) -> Result<()> {
             tracer.name()
         ));
     }
-    for line in past.told() {
+    for line in past.describe() {
         say(&line);
     }
     let mut text = Vec::new();

@@ -6,17 +6,17 @@ use anyhow::Result;
 use nopal_abi::Capture;
 use nopal_analysis::tracers::Tracer;
 use nopal_analysis::triggers::{Hits, Trigger};
-use nopal_trace::{Audience, ListenerId};
+use nopal_trace::{Subscriber, SubscriberId};
 
 use crate::probe::Probe;
-use crate::what::Place;
+use crate::selection::Location;
 
 /// A function of a file that a session traces, in whichever of its processes. The engine chooses the number. It means
 /// the same function until the session ends, also while the file is not loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SiteKey(pub u64);
 
-/// A function that a place means.
+/// A function at a location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundSite {
     pub key: SiteKey,
@@ -36,7 +36,7 @@ pub struct FoundSite {
 
 /// An address of the process, by what does not change when the program is started again.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Location {
+pub struct FileAddress {
     /// File name of the module, without folders.
     pub module: String,
     /// In the file.
@@ -94,14 +94,14 @@ pub struct Mark {
 /// [`crate::Control::refresh`], which finds all places again.
 pub trait Engine {
     /// The functions that a place means, in all that is loaded now, by module and address, each once; none is no error.
-    fn find(&mut self, place: &Place) -> Result<Vec<FoundSite>>;
+    fn find(&mut self, place: &Location) -> Result<Vec<FoundSite>>;
 
     /// Names close to those that a place without functions asks for, the closest first: for an error message.
-    fn nearest(&mut self, place: &Place) -> Vec<String>;
+    fn nearest(&mut self, place: &Location) -> Vec<String>;
 
     /// In which file an address of the session's first process is. `None` where that tells nothing: in no file, or in
     /// one that is always loaded at the same place.
-    fn locate(&mut self, address: u64) -> Option<Location>;
+    fn locate(&mut self, address: u64) -> Option<FileAddress>;
 
     /// What a session records of calls unless more or less is asked for.
     fn capture(&self) -> Capture;
@@ -190,15 +190,15 @@ pub trait Engine {
     /// Ends the session as soon as this has been obeyed.
     fn detach(&mut self) -> Result<()>;
 
-    /// Has the system's events recorded that these tracers need, and no others but those that the session was asked
+    /// Has kernel events recorded that these tracers need, and no others but those that the session was asked
     /// for. An error says what is forbidden, and how to allow it.
-    fn record_system(&mut self, tracers: &[Tracer]) -> Result<()>;
+    fn record_kernel_events(&mut self, tracers: &[Tracer]) -> Result<()>;
 
     /// Has a listener told of records as they come, and of all notes from the trace's first on. When
     /// [`Engine::flush`] returns, it has heard of all that was recorded before.
-    fn listen(&mut self, listener: Box<dyn Audience>) -> Result<ListenerId>;
+    fn subscribe(&mut self, subscriber: Box<dyn Subscriber>) -> Result<SubscriberId>;
 
-    fn unlisten(&mut self, listener: ListenerId);
+    fn unsubscribe(&mut self, subscriber: SubscriberId);
 
     /// Brings all that has been recorded into the trace directory, where it can be read.
     fn flush(&mut self) -> Result<()>;

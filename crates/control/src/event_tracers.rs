@@ -7,7 +7,7 @@ use crate::engine::{Engine, Mark};
 use crate::state::Control;
 use crate::syntax::quoted;
 
-/// One that runs.
+/// An event tracer that is on.
 pub(crate) struct Recording {
     pub name: &'static str,
     /// The first lines of what it has recorded.
@@ -16,7 +16,7 @@ pub(crate) struct Recording {
     marks: bool,
 }
 
-/// All markers and the system's events; who left a processor and who got it.
+/// `events`: all markers and kernel events. `sched_switch`: context switches alone.
 const EVENTS: &str = "events";
 const SWITCHES: &str = "sched_switch";
 pub(crate) const NAMES: [&str; 2] = [EVENTS, SWITCHES];
@@ -24,7 +24,7 @@ pub(crate) const NAMES: [&str; 2] = [EVENTS, SWITCHES];
 const ALL_MARKERS: &str = "*";
 
 impl Recording {
-    /// The tracer of latency that needs the same of the system's events.
+    /// The tracer of latency that needs the same of kernel events.
     pub fn needs(&self) -> Tracer {
         match self.name {
             SWITCHES => Tracer::OffCpu,
@@ -51,7 +51,8 @@ impl Control {
         };
         let recording = Recording { name, head, marks };
         let needs = recording.needs();
-        let told = match engine.record_system(&self.tracers.of_system(Some(&needs))) {
+        let answer = match engine.record_kernel_events(&self.tracers.of_kernel_events(Some(&needs)))
+        {
             // Markers need no rights.
             Err(error) if marks => format!("{name}: only markers: {error:#}"),
             other => other.map(|()| String::new())?,
@@ -60,7 +61,7 @@ impl Control {
         if marks {
             self.mark_all(engine, true)?;
         }
-        Ok(told)
+        Ok(answer)
     }
 
     pub(crate) fn recording_off(&mut self, engine: &mut dyn Engine, name: &str) -> Result<String> {
@@ -68,7 +69,7 @@ impl Control {
         let at = recording.position(|one| one.name == name);
         let at = at.with_context(|| format!("the tracer {} is off", quoted(name)))?;
         let ended = self.tracers.recording.remove(at);
-        engine.record_system(&self.tracers.of_system(None))?;
+        engine.record_kernel_events(&self.tracers.of_kernel_events(None))?;
         if ended.marks {
             self.mark_all(engine, false)?;
         }

@@ -6,14 +6,13 @@ use nopal_serve::{Access, Content, Entry, Failure};
 
 use crate::engine::Engine;
 use crate::grammar::parse;
+use crate::selection::Part;
 use crate::state::Control;
 use crate::stream::{Kept, Stream};
 use crate::syntax::quoted;
 use crate::table::{FILES, FOLDER, HISTOGRAMS, HISTOGRAMS_PATH, PROCESSOR, Role, Row};
-use crate::what::Part;
 
-/// A file that somebody has open. It holds what it showed when it was opened, and what was written of a line that has
-/// not ended yet.
+/// An open file. It holds what it showed when it was opened, and what was written of a line that has not ended yet.
 pub struct File {
     pub(crate) role: Role,
     pub(crate) shown: Shown,
@@ -41,8 +40,8 @@ pub(crate) fn invalid(message: impl fmt::Display) -> Failure {
     failure(libc::EINVAL, message)
 }
 
-/// A write that fills blocks may have been cut anywhere by who copies a file, and a byte alone is no command; any other
-/// write ends where its writer meant it to, with an end of line or without.
+/// A program that copies a file in blocks may cut a write anywhere, and a byte alone is no command; any other write
+/// ends where its writer meant it to, with an end of line or without.
 const BLOCK: usize = 4096;
 /// A line that is longer is no command.
 const LONGEST_LINE: usize = 1 << 20;

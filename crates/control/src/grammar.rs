@@ -4,14 +4,14 @@ use nopal_analysis::triggers::{Action, Event, Trigger};
 use nopal_analysis::values::Condition;
 
 use crate::probe::{Probe, Way};
+use crate::selection::FunctionSelection;
 use crate::syntax::{self, Line, command, numbers_in, places_in, probe_part, quoted, when_part};
-use crate::what::What;
 
 /// What a line asks for.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
     New {
-        what: What,
+        what: FunctionSelection,
         name: String,
     },
     Switch {
@@ -30,8 +30,8 @@ pub enum Command {
     Start,
     Stop,
     Reset,
-    Query(What),
-    Simulate(What),
+    Query(FunctionSelection),
+    Simulate(FunctionSelection),
     Uniform(bool),
     Section {
         name: String,
@@ -67,7 +67,7 @@ pub enum Command {
     },
     Snapshot,
     SetTrigger {
-        trigger: Trigger<What>,
+        trigger: Trigger<FunctionSelection>,
         /// A number, if there is none.
         name: Option<String>,
     },
@@ -80,7 +80,7 @@ pub enum Command {
 pub fn parse(line: &str) -> Result<Option<Command>, String> {
     let line = syntax::line(line)?;
     let text = |number: usize| line.argument(number).to_owned();
-    let what = || What::parsed(places_in(line.argument(0)));
+    let what = || FunctionSelection::parsed(places_in(line.argument(0)));
     let numbers = || numbers_in(line.argument(0));
     let switch = |on| Command::Switch { name: text(0), on };
     let mark = |on| Command::Mark { name: text(0), on };
@@ -168,7 +168,7 @@ pub fn probe(text: &str) -> Result<Probe, String> {
 }
 
 /// `when EVENT if CONDITION do ACTION`
-fn trigger(line: &Line) -> Result<Trigger<What>, String> {
+fn trigger(line: &Line) -> Result<Trigger<FunctionSelection>, String> {
     let condition = line.has(when_part::IF).then(|| line.argument(1));
     let condition = condition.map(Condition::parse).transpose();
     Ok(Trigger {
@@ -179,9 +179,9 @@ fn trigger(line: &Line) -> Result<Trigger<What>, String> {
 }
 
 /// `[return] WHAT`, `mark NAME` or `probe NAME`. What is alone, or in quotes, is a function.
-fn event(text: &str) -> Result<Event<What>, String> {
+fn event(text: &str) -> Result<Event<FunctionSelection>, String> {
     let (first, rest) = text.split_once(is_blank).unwrap_or((text, ""));
-    let functions = |text| What::parsed(places_in(text));
+    let functions = |text| FunctionSelection::parsed(places_in(text));
     match (first, rest.trim_matches(is_blank)) {
         (_, "") => Ok(Event::Entry(functions(text))),
         ("return", _) => Ok(Event::Return(functions(rest))),

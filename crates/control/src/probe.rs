@@ -4,8 +4,8 @@ use std::fmt;
 
 use nopal_symbols::VariablePath;
 
+use crate::selection::{Location, word};
 use crate::syntax::{places_in, quoted};
-use crate::what::{Place, word};
 
 /// Values that a probe fetches at most.
 pub const MOST_FETCHED: usize = 12;
@@ -20,7 +20,7 @@ pub struct Probe {
     pub fetched: Vec<Fetched>,
 }
 
-/// How the program comes to a probe.
+/// How the program reaches a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// By a jump in place of the instruction.
@@ -130,8 +130,8 @@ impl Spot {
             _ => None,
         };
         match place {
-            Some(Place::Address(address)) => return Ok(Spot::Address(address)),
-            Some(Place::Line { file, line }) => return Ok(Spot::Line { file, line }),
+            Some(Location::Address(address)) => return Ok(Spot::Address(address)),
+            Some(Location::Line { file, line }) => return Ok(Spot::Line { file, line }),
             _ => {}
         }
         // NAME[+OFFSET][@MODULE] or NAME[@MODULE][+OFFSET]; operators of C++ have a + in their names.

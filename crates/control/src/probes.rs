@@ -28,9 +28,9 @@ impl Control {
             );
             return Ok(String::new());
         }
-        let told = engine.insert_probe(&probe)?;
+        let answer = engine.insert_probe(&probe)?;
         self.probes.push(ActiveProbe { probe, on: false });
-        Ok(told)
+        Ok(answer)
     }
 
     pub(crate) fn switch_probe(

@@ -14,7 +14,7 @@ pub struct Sites {
     unsettled: Unsettled,
 }
 
-/// Those that are to be switched to each mode. Kept, so that a switch needs no new memory.
+/// The sites to switch to each mode. Kept, so that a switch needs no new memory.
 #[derive(Default)]
 pub struct Unsettled {
     pub silent: Vec<SiteKey>,
@@ -31,8 +31,8 @@ pub struct Site {
     enabled: u32,
     /// What is recorded of it, while it is held.
     capture: Capture,
-    /// Triggers of them, which hear of its calls also where these are not recorded.
-    listeners: u32,
+    /// Its triggers. They see its calls even when these are not recorded.
+    subscribers: u32,
     /// What it does, if it is inserted and that is known.
     mode: Option<Mode>,
 }
@@ -45,7 +45,7 @@ impl Sites {
                 holders: 0,
                 enabled: 0,
                 capture: Capture::default(),
-                listeners: 0,
+                subscribers: 0,
                 mode: None,
             });
             self.sites.len() - 1
@@ -121,7 +121,7 @@ impl Sites {
             change(site);
             let (mode, list) = if started && site.enabled > 0 {
                 (Mode::On, &mut *on)
-            } else if site.listeners > 0 || started && uniform {
+            } else if site.subscribers > 0 || started && uniform {
                 (Mode::Silent, &mut *silent)
             } else {
                 (Mode::Off, &mut *off)
@@ -146,7 +146,7 @@ impl Sites {
         self.sites.iter_mut().for_each(|site| site.mode = None);
     }
 
-    /// Those that one trace or trigger alone has.
+    /// The sites that exactly one trace or trigger holds.
     pub fn held_once(&self, numbers: &[usize]) -> Vec<SiteKey> {
         self.chosen(numbers, |site| site.holders == 1)
     }
@@ -171,7 +171,7 @@ impl Sites {
         }
     }
 
-    /// Those that nobody holds any more have been removed.
+    /// To be called when the sites that nothing holds any more have been removed.
     pub fn release(&mut self, numbers: &[usize]) {
         for &number in numbers {
             let site = &mut self.sites[number];
@@ -182,15 +182,15 @@ impl Sites {
         }
     }
 
-    pub fn listen(&mut self, numbers: &[usize]) {
+    pub fn subscribe(&mut self, numbers: &[usize]) {
         for &number in numbers {
-            self.sites[number].listeners += 1;
+            self.sites[number].subscribers += 1;
         }
     }
 
     pub fn ignore(&mut self, numbers: &[usize]) {
         for &number in numbers {
-            self.sites[number].listeners -= 1;
+            self.sites[number].subscribers -= 1;
         }
     }
 
@@ -213,7 +213,7 @@ impl Sites {
 }
 
 impl Site {
-    /// One trace more of its, or less, is on.
+    /// One more of the site's traces is on, or one fewer.
     pub fn enable(&mut self, on: bool) {
         match on {
             true => self.enabled += 1,

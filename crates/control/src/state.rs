@@ -8,12 +8,12 @@ use nopal_abi::Capture;
 use crate::engine::{Engine, FoundSite, Mark, Mode, Refused, SiteKey};
 use crate::grammar::Command;
 use crate::probes::ActiveProbe;
+use crate::selection::{FunctionSelection, Location, Part, word};
 use crate::sites::{Site, Sites};
 use crate::syntax::quoted;
 use crate::tracers::{Tracers, is_of_tracer};
 use crate::tracing::Tracing;
 use crate::triggers::ActiveTrigger;
-use crate::what::{Part, Place, What, word};
 
 /// The state of a session: its traces, and whether they record. Changes go through [`Control::command`] and
 /// [`Control::write`].
@@ -25,7 +25,7 @@ pub struct Control {
     pub(crate) started: bool,
     /// All sites that can be traced, held while `uniform` is on.
     pub(crate) uniform: Option<Vec<usize>>,
-    /// Of two that mean the same marker, the later decides.
+    /// Where two mean the same marker, the later one decides.
     pub(crate) marks: Vec<Mark>,
     pub(crate) triggers: Vec<ActiveTrigger>,
     pub(crate) watched: Vec<u32>,
@@ -39,7 +39,7 @@ pub struct Control {
 /// A named set of sites.
 pub(crate) struct Trace {
     pub name: String,
-    pub what: What,
+    pub what: FunctionSelection,
     /// What it wants to be recorded.
     pub capture: Capture,
     pub on: bool,
@@ -55,7 +55,7 @@ pub(crate) struct Trace {
 const SIZES: std::ops::RangeInclusive<u32> = 10..=40;
 const RECORD_BYTES: u64 = 8;
 /// Refused functions that are told of by name.
-const MOST_TOLD: usize = 3;
+const MOST_NAMED: usize = 3;
 
 impl Control {
     pub fn new() -> Control {
@@ -146,7 +146,12 @@ impl Control {
 
     // ---- traces ----
 
-    fn make(&mut self, engine: &mut dyn Engine, what: What, name: String) -> Result<String> {
+    fn make(
+        &mut self,
+        engine: &mut dyn Engine,
+        what: FunctionSelection,
+        name: String,
+    ) -> Result<String> {
         let what = portable(engine, what);
         if let Some(trace) = self.trace(&name) {
             ensure!(
@@ -158,9 +163,9 @@ impl Control {
             return Ok(String::new());
         }
         let capture = engine.capture();
-        let (trace, told) = self.hold(engine, what, name, capture)?;
+        let (trace, answer) = self.hold(engine, what, name, capture)?;
         self.traces.push(trace);
-        Ok(told)
+        Ok(answer)
     }
 
     /// Inserts the sites of a trace, which is off, and says which cannot be. `more`: what is to be recorded beside what
@@ -168,7 +173,7 @@ impl Control {
     pub(crate) fn hold(
         &mut self,
         engine: &mut dyn Engine,
-        what: What,
+        what: FunctionSelection,
         name: String,
         capture: Capture,
     ) -> Result<(Trace, String)> {
@@ -178,14 +183,14 @@ impl Control {
         let mut refused = Vec::new();
         for (capture, numbers) in self.sites.lacking(&all, capture) {
             refused.extend(engine.insert(&self.sites.keys(&numbers), capture)?);
-            // Those that were there have other thunks now, which are off.
+            // Sites that were inserted before have new thunks now, which are off.
             self.sites.inserted(&numbers);
             self.settle(engine, &numbers)?;
         }
-        let told = refusals(&found, &refused);
+        let answer = refusals(&found, &refused);
         let without: HashSet<SiteKey> = refused.iter().map(|refused| refused.key).collect();
         if !found.is_empty() && without.len() == able.len() {
-            bail!("{told}");
+            bail!("{answer}");
         }
         let numbers: Vec<usize> = able
             .iter()
@@ -208,7 +213,7 @@ impl Control {
             what,
             capture,
         };
-        Ok((trace, told))
+        Ok((trace, answer))
     }
 
     /// Switches sites to what they are to do now.
@@ -298,7 +303,7 @@ impl Control {
         Ok(String::new())
     }
 
-    /// Those that are recorded when control begins.
+    /// The markers that are recorded when control begins.
     pub fn begin_marks(&mut self, names: &[String]) {
         let marks = names.iter().map(|name| Mark {
             name: name.clone(),
@@ -383,7 +388,12 @@ impl Control {
             return Ok(String::new());
         }
         let capture = engine.capture();
-        let (trace, _) = self.hold(engine, What::of_names([], [], true), String::new(), capture)?;
+        let (trace, _) = self.hold(
+            engine,
+            FunctionSelection::of_names([], [], true),
+            String::new(),
+            capture,
+        )?;
         self.uniform = Some(trace.sites.clone());
         if let Err(error) = self.settle_or(engine, &trace.sites, |control| control.uniform = None) {
             engine.remove(&self.sites.held_once(&trace.sites))?;
@@ -428,7 +438,7 @@ impl Control {
         }
         if let Some(sites) = &self.uniform {
             let sites = sites.clone();
-            let found = find(engine, &What::of_names([], [], true))?;
+            let found = find(engine, &FunctionSelection::of_names([], [], true))?;
             let new = self.new_sites(&found, &sites);
             self.sites.hold(&new, engine.capture());
             self.uniform = Some([sites, new].concat());
@@ -452,13 +462,13 @@ impl Control {
 
     // ---- questions ----
 
-    fn query(&mut self, engine: &mut dyn Engine, what: &What) -> Result<String> {
+    fn query(&mut self, engine: &mut dyn Engine, what: &FunctionSelection) -> Result<String> {
         let found = find_some(engine, what)?;
-        self.answer = found.iter().map(|site| self.told_of(site)).collect();
+        self.answer = found.iter().map(|site| self.describe_site(site)).collect();
         Ok(self.answered())
     }
 
-    fn told_of(&self, site: &FoundSite) -> String {
+    fn describe_site(&self, site: &FoundSite) -> String {
         let (address, name) = (site.address, printable(site));
         if let Some(reason) = &site.refused {
             return format!("{address:08x} {name}: cannot be traced: {reason}");
@@ -487,18 +497,18 @@ impl Control {
         format!("{address:08x} {name}: {traced}: {}", traces.join(", "))
     }
 
-    fn simulate(&mut self, engine: &mut dyn Engine, what: &What) -> Result<String> {
+    fn simulate(&mut self, engine: &mut dyn Engine, what: &FunctionSelection) -> Result<String> {
         let found = find_some(engine, what)?;
-        let mut told = Vec::new();
+        let mut lines = Vec::new();
         for site in &found {
             if self.started && self.sites.is_enabled(site.key) {
                 engine.simulate(site.key)?;
-                told.push(format!("{:08x} {}: entered", site.address, printable(site)));
+                lines.push(format!("{:08x} {}: entered", site.address, printable(site)));
             } else {
-                told.push(self.told_of(site));
+                lines.push(self.describe_site(site));
             }
         }
-        self.answer = told;
+        self.answer = lines;
         Ok(self.answered())
     }
 
@@ -549,7 +559,7 @@ fn able(found: &[FoundSite]) -> impl Iterator<Item = SiteKey> {
 }
 
 /// The functions that are meant, each once.
-pub(crate) fn find(engine: &mut dyn Engine, what: &What) -> Result<Vec<FoundSite>> {
+pub(crate) fn find(engine: &mut dyn Engine, what: &FunctionSelection) -> Result<Vec<FoundSite>> {
     let mut excluded = HashSet::new();
     for part in what.parts().iter().filter(|part| part.excluded) {
         let place = anywhere(&part.place);
@@ -565,14 +575,14 @@ pub(crate) fn find(engine: &mut dyn Engine, what: &What) -> Result<Vec<FoundSite
 }
 
 /// Names to leave out are left out of all that is chosen, libraries too.
-fn anywhere(place: &Place) -> Place {
+fn anywhere(place: &Location) -> Location {
     match place {
-        Place::Names(names) if !names.contains('@') => Place::Names(format!("{names}@*")),
+        Location::Names(names) if !names.contains('@') => Location::Names(format!("{names}@*")),
         other => other.clone(),
     }
 }
 
-fn find_some(engine: &mut dyn Engine, what: &What) -> Result<Vec<FoundSite>> {
+fn find_some(engine: &mut dyn Engine, what: &FunctionSelection) -> Result<Vec<FoundSite>> {
     let found = find(engine, what)?;
     if found.is_empty() {
         nothing_found(engine, what)?;
@@ -581,7 +591,10 @@ fn find_some(engine: &mut dyn Engine, what: &What) -> Result<Vec<FoundSite>> {
 }
 
 /// The functions that are meant; none only where one of the places may come to be.
-pub(crate) fn found_or_waiting(engine: &mut dyn Engine, what: &What) -> Result<Vec<FoundSite>> {
+pub(crate) fn found_or_waiting(
+    engine: &mut dyn Engine,
+    what: &FunctionSelection,
+) -> Result<Vec<FoundSite>> {
     let found = find(engine, what)?;
     if found.is_empty() && !waits(engine, what)? {
         nothing_found(engine, what)?;
@@ -590,15 +603,19 @@ pub(crate) fn found_or_waiting(engine: &mut dyn Engine, what: &What) -> Result<V
 }
 
 /// Whether one of the places is in a module that is not loaded, and may be later.
-fn waits(engine: &mut dyn Engine, what: &What) -> Result<bool> {
+fn waits(engine: &mut dyn Engine, what: &FunctionSelection) -> Result<bool> {
     for part in what.parts().iter().filter(|part| !part.excluded) {
         let module = match &part.place {
-            Place::Names(names) => names.rsplit_once('@').map(|(_, module)| module),
-            Place::InModule { module, .. } | Place::RangeInModule { module, .. } => Some(&**module),
+            Location::Names(names) => names.rsplit_once('@').map(|(_, module)| module),
+            Location::InModule { module, .. } | Location::RangeInModule { module, .. } => {
+                Some(&**module)
+            }
             _ => None,
         };
         if let Some(module) = module
-            && engine.find(&Place::Names(format!("@{module}")))?.is_empty()
+            && engine
+                .find(&Location::Names(format!("@{module}")))?
+                .is_empty()
         {
             return Ok(true);
         }
@@ -606,9 +623,9 @@ fn waits(engine: &mut dyn Engine, what: &What) -> Result<bool> {
     Ok(false)
 }
 
-fn nothing_found(engine: &mut dyn Engine, what: &What) -> Result<()> {
+fn nothing_found(engine: &mut dyn Engine, what: &FunctionSelection) -> Result<()> {
     for Part { place, .. } in what.parts() {
-        if let Place::Range { start, end } | Place::RangeInModule { start, end, .. } = place {
+        if let Location::Range { start, end } | Location::RangeInModule { start, end, .. } = place {
             ensure!(
                 start < end,
                 "the range is empty: its end is not behind its start"
@@ -639,7 +656,7 @@ pub(crate) fn refusals(found: &[FoundSite], refused: &[Refused]) -> String {
     if reasons.is_empty() {
         return String::new();
     }
-    let more = match reasons.len() - reasons.len().min(MOST_TOLD) {
+    let more = match reasons.len() - reasons.len().min(MOST_NAMED) {
         0 => String::new(),
         more => format!(", and {more} more"),
     };
@@ -647,27 +664,29 @@ pub(crate) fn refusals(found: &[FoundSite], refused: &[Refused]) -> String {
         "{} of {} functions cannot be traced: {}{more}",
         reasons.len(),
         found.len(),
-        reasons[..reasons.len().min(MOST_TOLD)].join(", ")
+        reasons[..reasons.len().min(MOST_NAMED)].join(", ")
     )
 }
 
 /// With addresses as they are in the files, which other processes of the same program share.
-pub(crate) fn portable(engine: &mut dyn Engine, what: What) -> What {
-    what.map_places(|place| match place {
-        Place::Address(address) => match engine.locate(address) {
-            Some(at) => Place::InModule {
+pub(crate) fn portable(engine: &mut dyn Engine, what: FunctionSelection) -> FunctionSelection {
+    what.map_locations(|place| match place {
+        Location::Address(address) => match engine.locate(address) {
+            Some(at) => Location::InModule {
                 module: at.module,
                 address: at.address,
             },
             None => place,
         },
-        Place::Range { start, end } if start < end => {
+        Location::Range { start, end } if start < end => {
             match (engine.locate(start), engine.locate(end - 1)) {
-                (Some(first), Some(last)) if first.module == last.module => Place::RangeInModule {
-                    module: first.module,
-                    start: first.address,
-                    end: last.address + 1,
-                },
+                (Some(first), Some(last)) if first.module == last.module => {
+                    Location::RangeInModule {
+                        module: first.module,
+                        start: first.address,
+                        end: last.address + 1,
+                    }
+                }
                 _ => place,
             }
         }

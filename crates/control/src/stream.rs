@@ -13,7 +13,7 @@ use nopal_trace::Trace;
 /// Blocks of text under way.
 const BLOCKS: usize = 2;
 
-/// A trace as it was when it was read last, for who reads what has come since.
+/// A trace as it was at the last read, so that the next read gives what came since.
 pub type Kept = Arc<Mutex<Option<Trace>>>;
 
 /// What of which trace is to be shown, and how.

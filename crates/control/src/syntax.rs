@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char};
 
-use crate::what::{Part, Place};
+use crate::selection::{Location, Part};
 
 // `enum nopal_command`, `enum nopal_probe_part` and `enum nopal_when_part`, each as a module.
 include!(concat!(env!("OUT_DIR"), "/grammar.rs"));
@@ -72,25 +72,25 @@ pub fn places_in(text: &str) -> Vec<Part> {
         let (first, last) = (found.first, found.last);
         // In the order of `enum nopal_place_kind`.
         let place = match found.kind {
-            0 => Place::Address(first),
-            1 => Place::Range {
+            0 => Location::Address(first),
+            1 => Location::Range {
                 start: first,
                 end: last,
             },
-            2 => Place::InModule {
+            2 => Location::InModule {
                 module: named(),
                 address: first,
             },
-            3 => Place::RangeInModule {
+            3 => Location::RangeInModule {
                 module: named(),
                 start: first,
                 end: last,
             },
-            4 => Place::Line {
+            4 => Location::Line {
                 file: named(),
                 line: u32::try_from(first).unwrap_or(0),
             },
-            _ => Place::Names(named()),
+            _ => Location::Names(named()),
         };
         places.push(Part {
             place,

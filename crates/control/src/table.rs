@@ -37,7 +37,7 @@ pub enum Role {
     Threshold,
     WorstLatency,
     Latency,
-    /// Of a tracer, or of all sections; of the cases that ended on one processor, or of all.
+    /// The histogram of a tracer or of all sections, for one processor or for all.
     Histogram {
         of: &'static str,
         processor: Option<u32>,
@@ -105,7 +105,7 @@ pub const FILES: &[Row] = &[
         about: "function records the functions that the filters choose: it makes the trace named function and \
                 switches it on. nop, or disable, removes that trace; others stay. A tracer of latency, such as \
                 lockhold, takes the place of function; what other traces record is in its cases. events records all \
-                markers and the system's events, sched_switch who leaves a processor and who gets it; they stand in \
+                markers and kernel events, sched_switch who leaves a processor and who gets it; they stand in \
                 trace.",
         example: "echo function > current_tracer",
     },
@@ -232,7 +232,7 @@ pub const FILES: &[Row] = &[
         mode: READ,
         role: of_all("lockhold"),
         about: "How often locks were held for so many microseconds, since the tracer is on. In cpu0, cpu1 and so on are \
-                the same files, of the cases that ended there, as far as that is known: with the system's events.",
+                the same files, of the cases that ended there, as far as that is known: with kernel events.",
         example: "cat latency_hist/lockhold latency_hist/cpu0/lockhold",
     },
     Row {

@@ -3,10 +3,10 @@
 use std::fmt::Write;
 
 use crate::engine::{Engine, SiteKey};
+use crate::selection::word;
 use crate::state::{Control, Trace};
 use crate::tracers::is_of_tracer;
 use crate::triggers::written;
-use crate::what::word;
 
 impl Control {
     /// In the manner of Plan 9's devtrace.
@@ -52,15 +52,15 @@ impl Control {
                 format_args!("#when {name} met {}, fired {}", hits.met, hits.fired),
             );
             if hits.passed_over > 0 {
-                let told = format_args!("#when {name} passed over {}: too fast", hits.passed_over);
-                line(&mut out, told);
+                let note = format_args!("#when {name} passed over {}: too fast", hits.passed_over);
+                line(&mut out, note);
             }
             if let Some(error) = &active.failed {
                 line(&mut out, format_args!("#when {name} failed: {error}"));
             }
         }
-        for told in engine.snapshots() {
-            line(&mut out, format_args!("#{told}"));
+        for snapshot in engine.snapshots() {
+            line(&mut out, format_args!("#{snapshot}"));
         }
         let counts = engine.counts();
         let queued = counts.records.saturating_sub(self.tracing.taken());

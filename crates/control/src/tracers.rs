@@ -7,14 +7,14 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use nopal_analysis::dump::{self, Look};
 use nopal_analysis::names::Names;
 use nopal_analysis::tracers::{Case, Finding, Live, Need, Report, Section, Tracer};
-use nopal_trace::{ListenerId, ThreadKey, Trace};
+use nopal_trace::{SubscriberId, ThreadKey, Trace};
 
 use crate::engine::Engine;
 use crate::event_tracers::{self, Recording};
 use crate::grammar::{self, Command};
+use crate::selection::{FunctionSelection, Location, word};
 use crate::state::Control;
 use crate::syntax::quoted;
-use crate::what::{Place, What, word};
 
 #[derive(Default)]
 pub(crate) struct Tracers {
@@ -29,7 +29,7 @@ pub(crate) struct Tracers {
 struct Running {
     tracer: Tracer,
     live: Live,
-    listener: ListenerId,
+    subscriber: SubscriberId,
     /// The names of its traces.
     parts: Vec<String>,
     /// The names of its probes, which others may need too.
@@ -49,12 +49,14 @@ impl Tracers {
         self.running.iter().find(|one| one.tracer.name() == name)
     }
 
-    /// Those that need the system's events: what runs, and one more.
-    pub fn of_system(&self, more: Option<&Tracer>) -> Vec<Tracer> {
+    /// The tracers that need kernel events: those that are on, and one more.
+    pub fn of_kernel_events(&self, more: Option<&Tracer>) -> Vec<Tracer> {
         let running = self.running.iter().map(|one| &one.tracer);
-        let of_system = running.chain(more).filter(|tracer| tracer.is_of_system());
+        let of_kernel_events = running
+            .chain(more)
+            .filter(|tracer| tracer.is_of_kernel_events());
         let recording = self.recording.iter().map(Recording::needs);
-        of_system.cloned().chain(recording).collect()
+        of_kernel_events.cloned().chain(recording).collect()
     }
 
     /// The names of all that can be switched on.
@@ -112,13 +114,13 @@ impl Tracers {
         }
         for running in &self.running {
             let _ = writeln!(out, "tracer {} on", word(running.tracer.name()));
-            for line in told(&running.live.report()) {
+            for line in describe(&running.live.report()) {
                 let _ = writeln!(out, "#{line}");
             }
         }
     }
 
-    /// Of all sections that are on.
+    /// The histograms of all sections that are on.
     pub fn section_histograms(&self, processor: Option<u32>) -> String {
         let running = self.running.iter().map(|one| &one.tracer);
         let sections = running.filter(|tracer| matches!(tracer, Tracer::Section(_)));
@@ -165,7 +167,7 @@ impl Tracers {
 }
 
 /// What a tracer has found, in lines.
-fn told(report: &Report) -> Vec<String> {
+fn describe(report: &Report) -> Vec<String> {
     let thread = |finding: &Finding| finding.begin_thread.thread;
     let missing = report.missing;
     let worst = report.worst.map_or_else(String::new, |worst| {
@@ -217,30 +219,30 @@ impl Control {
                 names.join(", ")
             );
         };
-        let system = self.tracers.of_system(Some(&tracer));
-        let (live, listener) = Live::new(&tracer);
+        let system = self.tracers.of_kernel_events(Some(&tracer));
+        let (live, subscriber) = Live::new(&tracer);
         live.set_threshold(self.tracers.threshold.saturating_mul(1000));
         let mut running = Running {
-            listener: engine.listen(Box::new(listener))?,
+            subscriber: engine.subscribe(Box::new(subscriber))?,
             tracer,
             live,
             parts: Vec::new(),
             probes: Vec::new(),
         };
-        let told = self.insert_parts(engine, &mut running);
-        let begun = told.and_then(|told| {
-            engine.record_system(&system)?;
+        let answer = self.insert_parts(engine, &mut running);
+        let begun = answer.and_then(|answer| {
+            engine.record_kernel_events(&system)?;
             running.live.check()?;
             for part in &running.parts {
                 let at = self.at(part)?;
                 self.switch(engine, at, true)?;
             }
-            Ok(told)
+            Ok(answer)
         });
         match begun {
-            Ok(told) => {
+            Ok(answer) => {
                 self.tracers.running.push(running);
-                Ok(told)
+                Ok(answer)
             }
             Err(error) => {
                 self.end(engine, running)?;
@@ -249,9 +251,12 @@ impl Control {
         }
     }
 
-    /// Those that are recorded for when control begins.
+    /// The tracers whose events are recorded when control begins.
     pub fn begin_tracers(&mut self, engine: &mut dyn Engine, tracers: &[Tracer]) -> Result<()> {
-        for tracer in tracers.iter().filter(|tracer| !tracer.is_of_system()) {
+        for tracer in tracers
+            .iter()
+            .filter(|tracer| !tracer.is_of_kernel_events())
+        {
             self.tracer_on(engine, tracer.name())?;
         }
         Ok(())
@@ -259,14 +264,14 @@ impl Control {
 
     /// Inserts what a tracer needs. What it answers is for a person: what cannot be traced.
     fn insert_parts(&mut self, engine: &mut dyn Engine, running: &mut Running) -> Result<String> {
-        let mut told = Vec::new();
+        let mut answer = Vec::new();
         for (number, need) in running.tracer.needs().into_iter().enumerate() {
             if let Some(text) = need.probe {
                 let probe = grammar::probe(text).map_err(|error| anyhow!("{error}"))?;
                 let name = probe.name.clone();
                 match self.make_probe(engine, probe) {
                     Err(error) if need.is_optional => {
-                        told.push(format!("handlers of signals are not known: {error:#}"));
+                        answer.push(format!("handlers of signals are not known: {error:#}"));
                         continue;
                     }
                     made => made?,
@@ -283,9 +288,9 @@ impl Control {
             let (trace, refused) = self.hold(engine, what, name.clone(), need.capture)?;
             self.traces.push(trace);
             running.parts.push(name);
-            told.extend((!refused.is_empty()).then_some(refused));
+            answer.extend((!refused.is_empty()).then_some(refused));
         }
-        Ok(told.join("\n"))
+        Ok(answer.join("\n"))
     }
 
     /// What is no function may be a marker, which is to be recorded.
@@ -339,8 +344,8 @@ impl Control {
     }
 
     fn end(&mut self, engine: &mut dyn Engine, running: Running) -> Result<()> {
-        engine.unlisten(running.listener);
-        engine.record_system(&self.tracers.of_system(None))?;
+        engine.unsubscribe(running.subscriber);
+        engine.record_kernel_events(&self.tracers.of_kernel_events(None))?;
         for probe in &running.probes {
             let mut others = self.tracers.running.iter();
             if !others.any(|other| other.probes.contains(probe)) {
@@ -413,8 +418,8 @@ impl Control {
             _ => report.kept.clone(),
         };
         if cases.is_empty() {
-            let told = told(&report).join("\n# ");
-            return Ok(format!("# tracer: {name}\n#\n# {told}\n"));
+            let answer = describe(&report).join("\n# ");
+            return Ok(format!("# tracer: {name}\n#\n# {answer}\n"));
         }
         let mut text = Vec::new();
         if report.kept_before > 0 && self.tracers.threshold > 0 {
@@ -459,16 +464,16 @@ impl Control {
 const RESERVED: [&str; 4] = ["function", "nop", "disable", "section"];
 
 /// The functions that a tracer needs, if there are any.
-fn functions(engine: &mut dyn Engine, need: &Need) -> Result<Option<What>> {
+fn functions(engine: &mut dyn Engine, need: &Need) -> Result<Option<FunctionSelection>> {
     for patterns in [&need.patterns, &need.or] {
         let mut meant = Vec::new();
         for pattern in patterns {
-            if !engine.find(&Place::Names(pattern.clone()))?.is_empty() {
+            if !engine.find(&Location::Names(pattern.clone()))?.is_empty() {
                 meant.push(pattern.as_str());
             }
         }
         if !meant.is_empty() {
-            return Ok(Some(What::of_names(meant, [], false)));
+            return Ok(Some(FunctionSelection::of_names(meant, [], false)));
         }
     }
     Ok(None)

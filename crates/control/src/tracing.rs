@@ -10,16 +10,16 @@ use nopal_serve::Failure;
 use crate::engine::{Engine, FoundSite, SiteKey};
 use crate::files::{File, Shown, failure, invalid};
 use crate::grammar::Command;
+use crate::selection::{FunctionSelection, Location, Part, word};
 use crate::state::{Control, find, found_or_waiting};
 use crate::stream::{Format, Kept, Show, Stream};
 use crate::syntax::{numbers_in, places_in, quoted};
 use crate::table::{FILES, FOLDER, Role, SECTIONS};
-use crate::what::{Part, Place, What, word};
 
 /// What the tracing directory knows beside the traces.
 pub(crate) struct Tracing {
     /// What the function tracer records, where there is no trace of that name.
-    functions: What,
+    functions: FunctionSelection,
     /// Up to which counter the reader of `trace` wants to see nothing.
     emptied: u64,
     /// Up to which counter `trace_pipe` has given all, and how many records there were then, and bytes.
@@ -38,7 +38,7 @@ const MOST_ERRORS: usize = 8;
 impl Default for Tracing {
     fn default() -> Tracing {
         Tracing {
-            functions: What::of_names([], [], false),
+            functions: FunctionSelection::of_names([], [], false),
             emptied: 0,
             piped: 0,
             taken: 0,
@@ -78,18 +78,18 @@ impl Control {
     }
 
     /// What the function tracer records, or would.
-    fn functions(&self) -> &What {
+    fn functions(&self) -> &FunctionSelection {
         self.trace(FUNCTION)
             .map_or(&self.tracing.functions, |trace| &trace.what)
     }
 
     /// Records these functions by the function tracer, and starts. What it answers is for a person: functions that
     /// cannot be traced.
-    pub fn begin(&mut self, engine: &mut dyn Engine, what: What) -> Result<String> {
+    pub fn begin(&mut self, engine: &mut dyn Engine, what: FunctionSelection) -> Result<String> {
         self.tracing.functions = what;
-        let told = self.set_function_tracer(engine, FUNCTION)?;
+        let answer = self.set_function_tracer(engine, FUNCTION)?;
         self.start(engine)?;
-        Ok(told)
+        Ok(answer)
     }
 
     pub(crate) fn show(&mut self, engine: &mut dyn Engine, role: Role) -> Result<Shown, Failure> {
@@ -137,7 +137,9 @@ impl Control {
             Role::TracingOn => format!("{}\n", u32::from(self.started)),
             Role::Filter { excluded } => self.filter(engine, excluded).map_err(failed)?,
             Role::AvailableFunctions => {
-                let all = engine.find(&Place::Names("*@*".into())).map_err(failed)?;
+                let all = engine
+                    .find(&Location::Names("*@*".into()))
+                    .map_err(failed)?;
                 lines(&all)
             }
             Role::Processes if self.watched.is_empty() => "no pid\n".into(),
@@ -168,7 +170,7 @@ impl Control {
         }
     }
 
-    /// Of what stands in `trace`.
+    /// The head of the file `trace`.
     fn head(&self) -> &'static str {
         match self.tracers.recording.last() {
             Some(recording) => recording.head,
@@ -241,7 +243,10 @@ impl Control {
             excluded: false,
             ..part
         });
-        Ok(lines(&find(engine, &What::parsed(parts.collect()))?))
+        Ok(lines(&find(
+            engine,
+            &FunctionSelection::parsed(parts.collect()),
+        )?))
     }
 
     /// What a shell's `>` does before it writes.
@@ -266,7 +271,7 @@ impl Control {
         file: &mut File,
         line: &str,
     ) -> Result<(), Failure> {
-        let told = match file.role {
+        let answer = match file.role {
             Role::CurrentTracer => self.set_tracer(engine, line.trim()).map(drop),
             Role::TracingOn => self.set_on(engine, line.trim()),
             Role::Threshold => self.set_threshold(line.trim()),
@@ -278,7 +283,7 @@ impl Control {
             Role::Marker => engine.write_text(line, None),
             _ => Ok(()),
         };
-        told.map_err(|error| invalid(format_args!("{}: {error:#}", quoted(line.trim()))))
+        answer.map_err(|error| invalid(format_args!("{}: {error:#}", quoted(line.trim()))))
     }
 
     /// What emptying a file means if nothing was written into it then.
@@ -322,10 +327,10 @@ impl Control {
     /// There is one tracer at a time here, as in the kernel.
     fn set_tracer(&mut self, engine: &mut dyn Engine, name: &str) -> Result<String> {
         if self.tracers.names().any(|known| known == name) {
-            let told = self.tracer_on(engine, name)?;
+            let answer = self.tracer_on(engine, name)?;
             self.other_tracers_off(engine, Some(name))?;
             self.set_function_tracer(engine, "nop")?;
-            return Ok(told);
+            return Ok(answer);
         }
         if [FUNCTION, "nop", "disable"].contains(&name) {
             self.all_tracers_off(engine)?;
@@ -343,14 +348,14 @@ impl Control {
             (FUNCTION, None) => {
                 let what = self.tracing.functions.clone();
                 let capture = engine.capture();
-                let (trace, told) = self.hold(engine, what, FUNCTION.into(), capture)?;
+                let (trace, answer) = self.hold(engine, what, FUNCTION.into(), capture)?;
                 self.traces.push(trace);
                 let at = self.traces.len() - 1;
                 if let Err(error) = self.switch(engine, at, true) {
                     self.remove(engine, at)?;
                     return Err(error);
                 }
-                Ok(told)
+                Ok(answer)
             }
             ("nop" | "disable", Some(at)) => {
                 let what = self.traces[at].what.clone();
@@ -476,7 +481,7 @@ impl Control {
         let mut parts = self.filtered(!excluded);
         parts.extend(places);
         parts.sort_by_key(|part| part.excluded);
-        let what = What::parsed(parts);
+        let what = FunctionSelection::parsed(parts);
         match self.traces.iter().position(|trace| trace.name == FUNCTION) {
             Some(old) => self.replace(engine, old, what.clone())?,
             None => drop(found_or_waiting(engine, &what)?),
@@ -486,7 +491,12 @@ impl Control {
     }
 
     /// Gives a trace other functions. What both have is never without its jump, or off.
-    fn replace(&mut self, engine: &mut dyn Engine, old: usize, what: What) -> Result<()> {
+    fn replace(
+        &mut self,
+        engine: &mut dyn Engine,
+        old: usize,
+        what: FunctionSelection,
+    ) -> Result<()> {
         let name = self.traces[old].name.clone();
         let capture = engine.capture();
         let (trace, _) = self.hold(engine, what, name, capture)?;
@@ -517,11 +527,11 @@ fn taken_out(engine: &mut dyn Engine, places: Vec<Part>, out: &Part) -> Result<V
     if left.len() < all {
         return Ok(left);
     }
-    let out_of = find(engine, &What::parsed(vec![included(out)]))?;
+    let out_of = find(engine, &FunctionSelection::parsed(vec![included(out)]))?;
     let out_of: HashSet<SiteKey> = out_of.iter().map(|site| site.key).collect();
     let mut some = false;
     for part in std::mem::take(&mut left) {
-        let found = find(engine, &What::parsed(vec![included(&part)]))?;
+        let found = find(engine, &FunctionSelection::parsed(vec![included(&part)]))?;
         let (gone, stay): (Vec<_>, Vec<_>) = found
             .into_iter()
             .partition(|site| out_of.contains(&site.key));

@@ -7,23 +7,23 @@ use nopal_analysis::values::Needs;
 
 use crate::engine::Engine;
 use crate::grammar::{Command, parse};
+use crate::selection::Location::Names;
+use crate::selection::{FunctionSelection, word};
 use crate::state::{Control, found_or_waiting, marker_exists, refusals};
 use crate::syntax::quoted;
-use crate::what::Place::Names;
-use crate::what::{What, word};
 
 /// A trigger of the session.
 pub(crate) struct ActiveTrigger {
     pub name: String,
-    pub trigger: Trigger<What>,
+    pub trigger: Trigger<FunctionSelection>,
     /// The functions that it means: numbers in [`crate::sites::Sites`].
     pub sites: Vec<usize>,
-    /// Why it could not do the last time what it is to do.
+    /// Why its action failed the last time.
     pub failed: Option<String>,
 }
 
 /// What must be recorded of the calls of its functions.
-fn capture(trigger: &Trigger<What>) -> Capture {
+fn capture(trigger: &Trigger<FunctionSelection>) -> Capture {
     let needs = trigger.condition.as_ref().map(|condition| condition.needs);
     let needs = needs.unwrap_or_default();
     Capture {
@@ -32,8 +32,8 @@ fn capture(trigger: &Trigger<What>) -> Capture {
     }
 }
 
-/// Refuses a condition that nothing at such a place can meet.
-fn check_condition(trigger: &Trigger<What>) -> Result<()> {
+/// Refuses a condition that can never hold there.
+fn check_condition(trigger: &Trigger<FunctionSelection>) -> Result<()> {
     let Some(condition) = &trigger.condition else {
         return Ok(());
     };
@@ -78,7 +78,10 @@ pub fn needed(line: &str) -> (Vec<String>, Capture) {
     let Ok(Some(Command::SetTrigger { trigger, .. })) = parse(line) else {
         return (Vec::new(), Capture::default());
     };
-    let names = trigger.event.functions().map_or(&[][..], What::parts);
+    let names = trigger
+        .event
+        .functions()
+        .map_or(&[][..], FunctionSelection::parts);
     let names = names.iter();
     let plain = |name: &&String| !name.contains(['*', '?', '[', '{']);
     let names = names.filter_map(|part| match &part.place {
@@ -92,7 +95,7 @@ impl Control {
     pub(crate) fn set_trigger(
         &mut self,
         engine: &mut dyn Engine,
-        trigger: Trigger<What>,
+        trigger: Trigger<FunctionSelection>,
         name: Option<String>,
     ) -> Result<String> {
         let trigger = trigger.map(|what| crate::state::portable(engine, what));
@@ -107,12 +110,12 @@ impl Control {
             return Ok(String::new());
         }
         self.check(engine, &trigger)?;
-        let mut told = String::new();
+        let mut answer = String::new();
         let mut sites = Vec::new();
         if let Some(what) = trigger.event.functions() {
             let capture = capture(&trigger).and(engine.capture());
             let (trace, refused) = self.hold(engine, what.clone(), String::new(), capture)?;
-            (sites, told) = (trace.sites, refused);
+            (sites, answer) = (trace.sites, refused);
         }
         let active = ActiveTrigger {
             name,
@@ -120,7 +123,7 @@ impl Control {
             sites,
             failed: None,
         };
-        self.sites.listen(&active.sites);
+        self.sites.subscribe(&active.sites);
         let set = self
             .settle(engine, &active.sites)
             .and_then(|()| self.look_for(engine, &active));
@@ -129,7 +132,7 @@ impl Control {
             return Err(error);
         }
         self.triggers.push(active);
-        Ok(told)
+        Ok(answer)
     }
 
     /// Whether a command could be obeyed, as far as that can be known without touching a process: of those that set
@@ -144,7 +147,7 @@ impl Control {
         }
     }
 
-    fn check(&self, engine: &mut dyn Engine, trigger: &Trigger<What>) -> Result<()> {
+    fn check(&self, engine: &mut dyn Engine, trigger: &Trigger<FunctionSelection>) -> Result<()> {
         match &trigger.event {
             Event::Entry(what) | Event::Return(what) => {
                 let found = found_or_waiting(engine, what)?;
@@ -194,7 +197,7 @@ impl Control {
             .settle(engine, &active.sites)
             .and_then(|()| engine.remove(&self.sites.held_once(&active.sites)));
         if let Err(error) = left {
-            self.sites.listen(&active.sites);
+            self.sites.subscribe(&active.sites);
             self.settle(engine, &active.sites)?;
             return Err(error);
         }
@@ -203,8 +206,8 @@ impl Control {
         Ok(())
     }
 
-    /// Does what a trigger is to do, which has fired at this value of the counter. `told`: what it met, for people.
-    pub fn fired(&mut self, engine: &mut dyn Engine, name: &str, counter: u64, told: &str) {
+    /// Does what a trigger is to do, which has fired at this value of the counter. `answer`: what it met, for people.
+    pub fn fired(&mut self, engine: &mut dyn Engine, name: &str, counter: u64, answer: &str) {
         let Some(active) = self.triggers.iter().find(|one| one.name == name) else {
             return;
         };
@@ -215,9 +218,9 @@ impl Control {
             Action::Switch { name, on } => {
                 self.at(&name).and_then(|at| self.switch(engine, at, on))
             }
-            Action::Mark => engine.write_text(&format!("{}: {told}", word(name)), Some(counter)),
+            Action::Mark => engine.write_text(&format!("{}: {answer}", word(name)), Some(counter)),
             Action::Detach => engine.detach(),
-            // Snapshots are taken by who collects the records, at once.
+            // The thread that collects records takes snapshots itself, at once.
             Action::Snapshot | Action::Count => Ok(()),
         };
         let active = self.triggers.iter_mut().find(|one| one.name == name);
@@ -237,7 +240,7 @@ impl Control {
             let new = self.new_sites(&found, &known);
             let capture = capture(&self.triggers[at].trigger).and(engine.capture());
             self.sites.hold(&new, capture);
-            self.sites.listen(&new);
+            self.sites.subscribe(&new);
             self.triggers[at].sites.extend(new);
         }
         Ok(())
@@ -265,7 +268,7 @@ impl Control {
 }
 
 /// An event as a command says it.
-fn place(event: &Event<What>) -> String {
+fn place(event: &Event<FunctionSelection>) -> String {
     match event {
         Event::Entry(what) => what.to_string(),
         Event::Return(what) => format!("return {what}"),
@@ -291,7 +294,7 @@ fn written_action(action: &Action) -> String {
 }
 
 /// The command that sets a trigger, but for its name.
-pub(crate) fn written(trigger: &Trigger<What>) -> String {
+pub(crate) fn written(trigger: &Trigger<FunctionSelection>) -> String {
     let place = place(&trigger.event);
     let action = written_action(&trigger.action);
     match &trigger.condition {

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Fake, PROCESS};
-use nopal_control::{Control, Mode, What};
+use nopal_control::{Control, FunctionSelection, Mode};
 
 fn obey(control: &mut Control, fake: &mut Fake, commands: &str) -> String {
     control
@@ -200,15 +200,15 @@ fn addresses_are_saved_so_that_they_hold_elsewhere() {
 #[test]
 fn functions_that_cannot_be_traced_are_told_of() {
     let (mut control, mut fake) = new();
-    let told = obey(&mut control, &mut fake, "trace _start main new m");
+    let answer = obey(&mut control, &mut fake, "trace _start main new m");
     assert_eq!(
-        told,
+        answer,
         "1 of 2 functions cannot be traced: _start@prog (the program's entry: nothing called it)\n"
     );
     fake.functions[2].busy = Some("a thread is about to return into it");
-    let told = obey(&mut control, &mut fake, "trace parse_* new p");
+    let answer = obey(&mut control, &mut fake, "trace parse_* new p");
     assert_eq!(
-        told,
+        answer,
         "1 of 3 functions cannot be traced: parse_line@prog (a thread is about to return into it)\n"
     );
     assert!(
@@ -372,12 +372,12 @@ fn questions() {
 fn libraries_that_come_later() {
     let (mut control, mut fake) = new();
     fake.modules[2].loaded = false;
-    let told = obey(
+    let answer = obey(
         &mut control,
         &mut fake,
         "trace inflate@libz* new z\ntrace z on\nuniform on\nstart",
     );
-    assert_eq!(told, "");
+    assert_eq!(answer, "");
     assert_eq!(fake.mode("inflate"), None);
     fake.modules[2].loaded = true;
     control.refresh(&mut fake).unwrap();
@@ -399,15 +399,15 @@ fn libraries_that_come_later() {
 #[test]
 fn a_recording_begins_with_the_function_tracer() {
     let (mut control, mut fake) = new();
-    let told = control
+    let answer = control
         .begin(
             &mut fake,
-            What::of_names(["parse_*", "_start"], ["parse_char"], false),
+            FunctionSelection::of_names(["parse_*", "_start"], ["parse_char"], false),
         )
         .unwrap();
     assert!(
-        told.starts_with("1 of 3 functions cannot be traced: _start"),
-        "{told}"
+        answer.starts_with("1 of 3 functions cannot be traced: _start"),
+        "{answer}"
     );
     assert_eq!(fake.in_mode(Mode::On), ["parse_line", "parse_file"]);
     let shown = text(&mut control, &mut fake);
@@ -422,7 +422,7 @@ fn what_is_left_out_is_left_out_of_libraries_too() {
     let (mut control, mut fake) = new();
     obey(&mut control, &mut fake, "trace *@libz* !deflate new z");
     assert_eq!(fake.in_mode(Mode::Off), ["inflate"]);
-    let what = What::of_names(["parse_*", "*late"], ["inflate"], true);
+    let what = FunctionSelection::of_names(["parse_*", "*late"], ["inflate"], true);
     assert_eq!(what.to_string(), "parse_*@* *late@* !inflate");
 }
 
@@ -475,7 +475,7 @@ fn markers_are_on_as_the_last_command_says() {
         ("reset", &[], ""),
     ];
     obey(&mut control, &mut fake, "start");
-    for (command, on, told) in steps {
+    for (command, on, answer) in steps {
         obey(&mut control, &mut fake, command);
         assert_eq!(fake.marked, on, "{command}");
         let text = text(&mut control, &mut fake);
@@ -484,7 +484,7 @@ fn markers_are_on_as_the_last_command_says() {
             .filter(|line| line.starts_with("mark "))
             .map(|line| format!("{line}\n"))
             .collect();
-        assert_eq!(marks, told, "{command}");
+        assert_eq!(marks, answer, "{command}");
         let (mut other, mut restored) = new();
         obey(&mut other, &mut restored, &text);
         assert_eq!(restored.marked, fake.marked, "{command}: restored");
@@ -495,10 +495,10 @@ fn markers_are_on_as_the_last_command_says() {
 fn a_marker_that_is_not_there_is_refused() {
     let (mut control, mut fake) = new();
     obey(&mut control, &mut fake, "start\nmark disk on");
-    let told = refuse(&mut control, &mut fake, "mark net_rxx on");
+    let answer = refuse(&mut control, &mut fake, "mark net_rxx on");
     assert!(
-        told.contains("no marker matches net_rxx; the nearest are net_rx"),
-        "{told}"
+        answer.contains("no marker matches net_rxx; the nearest are net_rx"),
+        "{answer}"
     );
     assert!(
         refuse(&mut control, &mut fake, "mark zzzzzz off").ends_with("no marker matches zzzzzz")

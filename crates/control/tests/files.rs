@@ -16,14 +16,14 @@ const WRITE: Access = Access {
     truncate: false,
 };
 
-struct Desk {
+struct Session {
     control: Control,
     fake: Fake,
 }
 
-impl Desk {
-    fn new() -> Desk {
-        Desk {
+impl Session {
+    fn new() -> Session {
+        Session {
             control: Control::new(),
             fake: Fake::new(),
         }
@@ -58,7 +58,7 @@ impl Desk {
 
 #[test]
 fn all_that_is_listed_opens() {
-    let mut desk = Desk::new();
+    let mut session = Session::new();
     let mut names = Vec::new();
     let of_processor = "tracing/latency_hist/cpu0";
     let folders = ["", "tracing", "tracing/latency_hist", of_processor];
@@ -72,7 +72,7 @@ fn all_that_is_listed_opens() {
                 continue;
             }
             for (access, bit) in [(READ, 0o400), (WRITE, 0o200)] {
-                let opened = desk.control.open(&mut desk.fake, path, access);
+                let opened = session.control.open(&mut session.fake, path, access);
                 assert_eq!(opened.is_ok(), entry.mode & bit != 0, "{path}");
                 assert!(opened.is_ok_and(|_| true) || entry.mode & bit == 0);
             }
@@ -96,7 +96,11 @@ fn all_that_is_listed_opens() {
         "tracing",
         "../ctl",
     ] {
-        let error = desk.control.open(&mut desk.fake, name, READ).err().unwrap();
+        let error = session
+            .control
+            .open(&mut session.fake, name, READ)
+            .err()
+            .unwrap();
         assert_eq!(error.number, libc::ENOENT, "{name}");
     }
     for folder in [
@@ -108,8 +112,9 @@ fn all_that_is_listed_opens() {
         assert!(Control::list(folder).is_err(), "{folder}");
     }
     assert_eq!(
-        desk.control
-            .open(&mut desk.fake, "trace", WRITE)
+        session
+            .control
+            .open(&mut session.fake, "trace", WRITE)
             .err()
             .unwrap()
             .number,
@@ -119,11 +124,11 @@ fn all_that_is_listed_opens() {
 
 #[test]
 fn devtrace_lines() {
-    let mut desk = Desk::new();
-    desk.echo("trace main parse_line new p", "ctl");
-    desk.echo("trace p on", "ctl");
-    desk.echo("start", "ctl");
-    desk.fake.call(&["main", "parse_line"]);
+    let mut session = Session::new();
+    session.echo("trace main parse_line new p", "ctl");
+    session.echo("trace p on", "ctl");
+    session.echo("start", "ctl");
+    session.fake.call(&["main", "parse_line"]);
     let zeroes = ["0000000000000000"; 4].join(" ");
     let expected = format!(
         "E 000055d0e4c011e0 00000001000186a0 0000000000001267 {zeroes}\n\
@@ -131,23 +136,23 @@ fn devtrace_lines() {
          X 000055d0e4c01220 00000001000493e0 0000000000001267 {zeroes}\n\
          X 000055d0e4c011e0 0000000100061a80 0000000000001267 {zeroes}\n"
     );
-    assert_eq!(desk.cat("trace"), expected);
-    assert_eq!(desk.cat("trace"), expected, "reading does not consume");
-    desk.fake.call(&["main"]);
-    assert_eq!(desk.cat("trace").lines().count(), 6);
+    assert_eq!(session.cat("trace"), expected);
+    assert_eq!(session.cat("trace"), expected, "reading does not consume");
+    session.fake.call(&["main"]);
+    assert_eq!(session.cat("trace").lines().count(), 6);
 }
 
 #[test]
 fn reading_in_any_pieces_gives_the_same() {
-    let mut desk = Desk::new();
-    desk.echo("function", "tracing/current_tracer");
-    desk.echo("1", "tracing/tracing_on");
+    let mut session = Session::new();
+    session.echo("function", "tracing/current_tracer");
+    session.echo("1", "tracing/tracing_on");
     for _ in 0..1000 {
-        desk.fake.call(&["main", "parse_line", "malloc"]);
+        session.fake.call(&["main", "parse_line", "malloc"]);
     }
     for path in ["ctl", "trace", "tracing/trace"] {
-        let whole = desk.cat(path);
-        let mut file = desk.open(path, READ);
+        let whole = session.cat(path);
+        let mut file = session.open(path, READ);
         assert_eq!(read_all(&mut file, 1 << 20), whole);
         assert_eq!(read_all(&mut file, 77), whole, "from the begin once more");
         let middle = whole.len() as u64 / 2;
@@ -173,69 +178,69 @@ fn reading_in_any_pieces_gives_the_same() {
         }
     }
     // Nobody reads the rest.
-    let mut file = desk.open("trace", READ);
+    let mut file = session.open("trace", READ);
     file.read(0, 10).unwrap();
 }
 
 #[test]
 fn a_file_shows_what_held_when_it_was_opened() {
-    let mut desk = Desk::new();
-    let mut file = desk.open("ctl", READ);
-    let before = desk.cat("ctl");
-    desk.echo("trace main new m", "ctl");
+    let mut session = Session::new();
+    let mut file = session.open("ctl", READ);
+    let before = session.cat("ctl");
+    session.echo("trace main new m", "ctl");
     assert_eq!(read_all(&mut file, 10), before);
-    assert_ne!(desk.cat("ctl"), before);
+    assert_ne!(session.cat("ctl"), before);
 }
 
 #[test]
 fn lines_that_a_copy_cuts_are_put_together() {
-    let mut desk = Desk::new();
+    let mut session = Session::new();
     let mut commands = String::new();
     for number in 0..1000 {
         commands += &format!("trace parse_line new number_{number}\n");
     }
     // As `cp` does: whole blocks, and a rest.
-    let mut file = desk.open("ctl", WRITE);
+    let mut file = session.open("ctl", WRITE);
     for block in commands.as_bytes().chunks(4096) {
-        desk.write(&mut file, block);
+        session.write(&mut file, block);
     }
-    desk.control.close(&mut desk.fake, file).unwrap();
-    assert_eq!(desk.cat("ctl").matches("new number_").count(), 1000);
+    session.control.close(&mut session.fake, file).unwrap();
+    assert_eq!(session.cat("ctl").matches("new number_").count(), 1000);
 
     // As a program that counts on `write` alone: no end of line, and it holds at once.
-    let mut file = desk.open("ctl", WRITE);
-    desk.write(&mut file, b"start");
-    assert!(desk.cat("ctl").ends_with("\nstart\n"));
-    desk.write(&mut file, b"stop");
-    assert!(desk.cat("ctl").ends_with("\nstop\n"));
-    desk.control.close(&mut desk.fake, file).unwrap();
+    let mut file = session.open("ctl", WRITE);
+    session.write(&mut file, b"start");
+    assert!(session.cat("ctl").ends_with("\nstart\n"));
+    session.write(&mut file, b"stop");
+    assert!(session.cat("ctl").ends_with("\nstop\n"));
+    session.control.close(&mut session.fake, file).unwrap();
 
     // As `dd bs=1` does.
-    let mut file = desk.open("ctl", WRITE);
+    let mut file = session.open("ctl", WRITE);
     for byte in b"trace main new m\ntrace m on\nuniform on" {
-        desk.write(&mut file, &[*byte]);
+        session.write(&mut file, &[*byte]);
     }
-    assert!(desk.cat("ctl").contains("\ntrace m on\n"));
-    assert!(desk.cat("ctl").contains("\nuniform off\n"));
-    desk.control.close(&mut desk.fake, file).unwrap();
-    assert!(desk.cat("ctl").contains("\nuniform on\n"));
-    desk.echo("uniform off", "ctl");
+    assert!(session.cat("ctl").contains("\ntrace m on\n"));
+    assert!(session.cat("ctl").contains("\nuniform off\n"));
+    session.control.close(&mut session.fake, file).unwrap();
+    assert!(session.cat("ctl").contains("\nuniform on\n"));
+    session.echo("uniform off", "ctl");
 
     // A last block that is full, without an end of line.
-    let mut file = desk.open("ctl", WRITE);
+    let mut file = session.open("ctl", WRITE);
     let block = format!("{:>4096}", "start");
-    desk.write(&mut file, block.as_bytes());
-    assert!(desk.cat("ctl").ends_with("\nstop\n"));
-    desk.control.close(&mut desk.fake, file).unwrap();
-    assert!(desk.cat("ctl").ends_with("\nstart\n"));
+    session.write(&mut file, block.as_bytes());
+    assert!(session.cat("ctl").ends_with("\nstop\n"));
+    session.control.close(&mut session.fake, file).unwrap();
+    assert!(session.cat("ctl").ends_with("\nstart\n"));
 }
 
 #[test]
 fn errors_are_kept_to_be_read() {
-    let mut desk = Desk::new();
-    assert_eq!(desk.cat("tracing/error_log"), "");
-    let message = desk.refused("trace p onn", "ctl");
-    assert_eq!(desk.cat("tracing/error_log"), format!("{message}\n"));
+    let mut session = Session::new();
+    assert_eq!(session.cat("tracing/error_log"), "");
+    let message = session.refused("trace p onn", "ctl");
+    assert_eq!(session.cat("tracing/error_log"), format!("{message}\n"));
     for (text, path, expected) in [
         (
             "hwlat",
@@ -264,15 +269,17 @@ fn errors_are_kept_to_be_read() {
             "\"parse_lien\": no function matches parse_lien; the nearest are parse_line, parse_file, parse_char",
         ),
     ] {
-        assert_eq!(desk.refused(text, path), expected);
+        assert_eq!(session.refused(text, path), expected);
         assert!(
-            desk.cat("tracing/error_log")
+            session
+                .cat("tracing/error_log")
                 .ends_with(&format!("{expected}\n"))
         );
     }
-    desk.control
+    session
+        .control
         .open(
-            &mut desk.fake,
+            &mut session.fake,
             "tracing/error_log",
             Access {
                 truncate: true,
@@ -280,219 +287,233 @@ fn errors_are_kept_to_be_read() {
             },
         )
         .unwrap();
-    assert_eq!(desk.cat("tracing/error_log"), "");
-    let mut file = desk.open("ctl", WRITE);
-    let error = desk
+    assert_eq!(session.cat("tracing/error_log"), "");
+    let mut file = session.open("ctl", WRITE);
+    let error = session
         .control
-        .write(&mut desk.fake, &mut file, b"st\xffart\n")
+        .write(&mut session.fake, &mut file, b"st\xffart\n")
         .unwrap_err();
     assert_eq!(error.number, libc::EINVAL);
 }
 
 #[test]
 fn the_function_tracer() {
-    let mut desk = Desk::new();
+    let mut session = Session::new();
     assert_eq!(
-        desk.cat("tracing/available_tracers"),
+        session.cat("tracing/available_tracers"),
         "function events sched_switch lockhold lockwait sigoff critical wakeup offcpu blocked preempted nop disable\n"
     );
-    assert_eq!(desk.cat("tracing/current_tracer"), "nop\n");
+    assert_eq!(session.cat("tracing/current_tracer"), "nop\n");
     assert_eq!(
-        desk.cat("tracing/set_ftrace_filter"),
+        session.cat("tracing/set_ftrace_filter"),
         "#### all functions enabled ####\n"
     );
     assert_eq!(
-        desk.cat("tracing/set_ftrace_notrace"),
+        session.cat("tracing/set_ftrace_notrace"),
         "#### no functions disabled ####\n"
     );
-    desk.echo("parse_*", "tracing/set_ftrace_filter");
-    assert!(desk.fake.inserted.is_empty());
-    desk.echo("1", "tracing/tracing_on");
-    desk.echo("function", "tracing/current_tracer");
+    session.echo("parse_*", "tracing/set_ftrace_filter");
+    assert!(session.fake.inserted.is_empty());
+    session.echo("1", "tracing/tracing_on");
+    session.echo("function", "tracing/current_tracer");
     assert_eq!(
-        desk.fake.in_mode(Mode::On),
+        session.fake.in_mode(Mode::On),
         ["parse_line", "parse_file", "parse_char"]
     );
-    assert_eq!(desk.cat("tracing/current_tracer"), "function\n");
-    assert!(desk.cat("ctl").contains("\ntrace parse_* new function\n"));
+    assert_eq!(session.cat("tracing/current_tracer"), "function\n");
+    assert!(
+        session
+            .cat("ctl")
+            .contains("\ntrace parse_* new function\n")
+    );
 
-    desk.append("malloc main", "tracing/set_ftrace_filter");
+    session.append("malloc main", "tracing/set_ftrace_filter");
     assert_eq!(
-        desk.cat("tracing/set_ftrace_filter"),
+        session.cat("tracing/set_ftrace_filter"),
         "parse_line\nparse_file\nparse_char\nmalloc@libc.so.6\nmain\n"
     );
-    desk.append("!malloc", "tracing/set_ftrace_filter");
-    desk.echo("parse_char", "tracing/set_ftrace_notrace");
-    assert_eq!(desk.cat("tracing/set_ftrace_notrace"), "parse_char\n");
+    session.append("!malloc", "tracing/set_ftrace_filter");
+    session.echo("parse_char", "tracing/set_ftrace_notrace");
+    assert_eq!(session.cat("tracing/set_ftrace_notrace"), "parse_char\n");
     assert_eq!(
-        desk.fake.in_mode(Mode::On),
+        session.fake.in_mode(Mode::On),
         ["main", "parse_line", "parse_file"]
     );
-    assert_eq!(desk.fake.inserted.len(), 3);
+    assert_eq!(session.fake.inserted.len(), 3);
 
     for tracer in ["nop", "disable"] {
-        desk.echo(tracer, "tracing/current_tracer");
-        assert!(desk.fake.inserted.is_empty());
-        assert_eq!(desk.cat("tracing/current_tracer"), "nop\n");
-        desk.echo("function", "tracing/current_tracer");
+        session.echo(tracer, "tracing/current_tracer");
+        assert!(session.fake.inserted.is_empty());
+        assert_eq!(session.cat("tracing/current_tracer"), "nop\n");
+        session.echo("function", "tracing/current_tracer");
         assert_eq!(
-            desk.fake.in_mode(Mode::On),
+            session.fake.in_mode(Mode::On),
             ["main", "parse_line", "parse_file"],
             "the filters stay"
         );
     }
     // `> file`
     for path in ["tracing/set_ftrace_filter", "tracing/set_ftrace_notrace"] {
-        let file = desk.open(
+        let file = session.open(
             path,
             Access {
                 truncate: true,
                 ..WRITE
             },
         );
-        desk.control.close(&mut desk.fake, file).unwrap();
+        session.control.close(&mut session.fake, file).unwrap();
     }
-    assert_eq!(desk.fake.in_mode(Mode::On).len(), 8);
-    desk.echo("0", "tracing/tracing_on");
-    assert_eq!(desk.fake.in_mode(Mode::Off).len(), 8);
-    assert_eq!(desk.cat("tracing/tracing_on"), "0\n");
+    assert_eq!(session.fake.in_mode(Mode::On).len(), 8);
+    session.echo("0", "tracing/tracing_on");
+    assert_eq!(session.fake.in_mode(Mode::Off).len(), 8);
+    assert_eq!(session.cat("tracing/tracing_on"), "0\n");
 }
 
 #[test]
 fn functions_are_taken_out_of_what_a_glob_lists() {
-    let mut desk = Desk::new();
+    let mut session = Session::new();
     let filter = "tracing/set_ftrace_filter";
-    desk.echo("parse_* main", filter);
-    desk.append("!parse_file", filter);
-    assert_eq!(desk.cat(filter), "parse_line\nparse_char\nmain\n");
-    desk.append("!*_line", filter);
-    assert_eq!(desk.cat(filter), "parse_char\nmain\n");
-    let mut file = desk.open(filter, WRITE);
-    let error = desk
+    session.echo("parse_* main", filter);
+    session.append("!parse_file", filter);
+    assert_eq!(session.cat(filter), "parse_line\nparse_char\nmain\n");
+    session.append("!*_line", filter);
+    assert_eq!(session.cat(filter), "parse_char\nmain\n");
+    let mut file = session.open(filter, WRITE);
+    let error = session
         .control
-        .write(&mut desk.fake, &mut file, b"!parse_line\n");
+        .write(&mut session.fake, &mut file, b"!parse_line\n");
     assert!(
         error
             .unwrap_err()
             .to_string()
             .contains("none of the functions that are listed matches parse_line")
     );
-    desk.control.close(&mut desk.fake, file).unwrap();
-    assert_eq!(desk.cat(filter), "parse_char\nmain\n");
+    session.control.close(&mut session.fake, file).unwrap();
+    assert_eq!(session.cat(filter), "parse_char\nmain\n");
     let left_out = "tracing/set_ftrace_notrace";
-    desk.echo("parse_*", left_out);
-    desk.append("!parse_char", left_out);
-    assert_eq!(desk.cat(left_out), "parse_line\nparse_file\n");
-    assert_eq!(desk.cat(filter), "parse_char\nmain\n");
+    session.echo("parse_*", left_out);
+    session.append("!parse_char", left_out);
+    assert_eq!(session.cat(left_out), "parse_line\nparse_file\n");
+    assert_eq!(session.cat(filter), "parse_char\nmain\n");
 }
 
 #[test]
 fn filters_take_what_is_listed() {
-    let mut desk = Desk::new();
-    let available = desk.cat("tracing/available_filter_functions");
+    let mut session = Session::new();
+    let available = session.cat("tracing/available_filter_functions");
     assert_eq!(
         available,
         "main\nparse_line\nparse_file\nparse_char\n_ZN2ns1fEi\nnew\nmalloc@libc.so.6\nfree@libc.so.6\n\
          strlen@libc.so.6\ndeflate@libz.so.1\ninflate@libz.so.1\n"
     );
-    desk.echo(available.trim_end(), "tracing/set_ftrace_filter");
-    assert_eq!(desk.cat("tracing/set_ftrace_filter"), available);
+    session.echo(available.trim_end(), "tracing/set_ftrace_filter");
+    assert_eq!(session.cat("tracing/set_ftrace_filter"), available);
 }
 
 #[test]
 fn the_trace_in_lines_of_the_function_tracer() {
-    let mut desk = Desk::new();
-    desk.echo("1", "tracing/tracing_on");
-    desk.echo("function", "tracing/current_tracer");
-    desk.fake.call(&["main", "parse_line"]);
+    let mut session = Session::new();
+    session.echo("1", "tracing/tracing_on");
+    session.echo("function", "tracing/current_tracer");
+    session.fake.call(&["main", "parse_line"]);
     assert_eq!(
-        desk.cat("tracing/trace"),
+        session.cat("tracing/trace"),
         "# tracer: function\n#\n\
          CPU -: prog:4711 main+0x0/0x40 <-- -\n\
          CPU -: prog:4711 parse_line+0x0/0x40 <-- main+-/0x40\n"
     );
-    assert_eq!(desk.cat("tracing/trace_options"), "symonly\nnoverbose\n");
-    desk.echo("nosymonly", "tracing/trace_options");
-    assert_eq!(desk.cat("tracing/trace_options"), "nosymonly\nnoverbose\n");
+    assert_eq!(session.cat("tracing/trace_options"), "symonly\nnoverbose\n");
+    session.echo("nosymonly", "tracing/trace_options");
     assert_eq!(
-        desk.cat("tracing/trace"),
+        session.cat("tracing/trace_options"),
+        "nosymonly\nnoverbose\n"
+    );
+    assert_eq!(
+        session.cat("tracing/trace"),
         "# tracer: function\n#\n\
          CPU -: prog:4711 main+0x0/0x40 <55d0e4c011e0> <-- -\n\
          CPU -: prog:4711 parse_line+0x0/0x40 <55d0e4c01220> <-- main+-/0x40 <55d0e4c011e0>\n"
     );
-    desk.open(
+    session.open(
         "tracing/trace",
         Access {
             truncate: true,
             ..WRITE
         },
     );
-    assert_eq!(desk.cat("tracing/trace"), "# tracer: function\n#\n");
-    desk.fake.call(&["free"]);
-    assert_eq!(desk.cat("tracing/trace").lines().count(), 3);
+    assert_eq!(session.cat("tracing/trace"), "# tracer: function\n#\n");
+    session.fake.call(&["free"]);
+    assert_eq!(session.cat("tracing/trace").lines().count(), 3);
 }
 
 #[test]
 fn a_pipe_gives_each_line_once() {
-    let mut desk = Desk::new();
-    desk.echo("1", "tracing/tracing_on");
-    desk.echo("function", "tracing/current_tracer");
-    desk.fake.call(&["main", "parse_line"]);
+    let mut session = Session::new();
+    session.echo("1", "tracing/tracing_on");
+    session.echo("function", "tracing/current_tracer");
+    session.fake.call(&["main", "parse_line"]);
     let (mut first, mut second) = (
-        desk.open("tracing/trace_pipe", READ),
-        desk.open("tracing/trace_pipe", READ),
+        session.open("tracing/trace_pipe", READ),
+        session.open("tracing/trace_pipe", READ),
     );
     assert!(first.is_pipe());
     assert_eq!(first.read(0, 100).unwrap(), Content::Later);
-    desk.control.refill(&mut desk.fake, &mut first).unwrap();
+    session
+        .control
+        .refill(&mut session.fake, &mut first)
+        .unwrap();
     let line = "CPU -: prog:4711 main+0x0/0x40 <-- -\n";
     assert_eq!(
         first.read(0, line.len()).unwrap(),
         Content::Bytes(line.into())
     );
-    assert!(desk.cat("ctl").contains("\n#tracehits 4, in queue 0\n"));
-    desk.fake.call(&["malloc"]);
-    assert!(desk.cat("ctl").contains("\n#tracehits 6, in queue 2\n"));
-    desk.control.refill(&mut desk.fake, &mut second).unwrap();
+    assert!(session.cat("ctl").contains("\n#tracehits 4, in queue 0\n"));
+    session.fake.call(&["malloc"]);
+    assert!(session.cat("ctl").contains("\n#tracehits 6, in queue 2\n"));
+    session
+        .control
+        .refill(&mut session.fake, &mut second)
+        .unwrap();
     let rest = "CPU -: prog:4711 malloc+0x0/0x40 <-- -\n";
     assert_eq!(read_all(&mut second, 7), rest);
     let rest = "CPU -: prog:4711 parse_line+0x0/0x40 <-- main+-/0x40\n";
     assert_eq!(first.read(5, 1000).unwrap(), Content::Bytes(rest.into()));
     for file in [&mut first, &mut second] {
-        desk.control.refill(&mut desk.fake, file).unwrap();
+        session.control.refill(&mut session.fake, file).unwrap();
         assert_eq!(file.read(0, 100).unwrap(), Content::Later);
     }
-    assert_eq!(desk.cat("tracing/trace").lines().count(), 5);
+    assert_eq!(session.cat("tracing/trace").lines().count(), 5);
 }
 
 #[test]
 fn the_other_files() {
-    let mut desk = Desk::new();
-    assert_eq!(desk.cat("tracing/buffer_size_kb"), "65536\n");
-    desk.echo("2048", "tracing/buffer_size_kb");
-    assert_eq!(desk.cat("tracing/buffer_size_kb"), "2048\n");
-    assert!(desk.cat("ctl").starts_with("logsize 18\n"));
+    let mut session = Session::new();
+    assert_eq!(session.cat("tracing/buffer_size_kb"), "65536\n");
+    session.echo("2048", "tracing/buffer_size_kb");
+    assert_eq!(session.cat("tracing/buffer_size_kb"), "2048\n");
+    assert!(session.cat("ctl").starts_with("logsize 18\n"));
 
-    assert_eq!(desk.cat("tracing/set_ftrace_pid"), "no pid\n");
-    desk.echo(&PROCESS.to_string(), "tracing/set_ftrace_pid");
-    desk.append("4712", "tracing/set_ftrace_pid");
-    assert_eq!(desk.cat("tracing/set_ftrace_pid"), "4711\n4712\n");
-    desk.echo("4712 4713", "tracing/set_ftrace_pid");
-    assert_eq!(desk.fake.watched, [4712, 4713]);
-    let file = desk.open(
+    assert_eq!(session.cat("tracing/set_ftrace_pid"), "no pid\n");
+    session.echo(&PROCESS.to_string(), "tracing/set_ftrace_pid");
+    session.append("4712", "tracing/set_ftrace_pid");
+    assert_eq!(session.cat("tracing/set_ftrace_pid"), "4711\n4712\n");
+    session.echo("4712 4713", "tracing/set_ftrace_pid");
+    assert_eq!(session.fake.watched, [4712, 4713]);
+    let file = session.open(
         "tracing/set_ftrace_pid",
         Access {
             truncate: true,
             ..WRITE
         },
     );
-    desk.control.close(&mut desk.fake, file).unwrap();
-    assert!(desk.fake.watched.is_empty());
+    session.control.close(&mut session.fake, file).unwrap();
+    assert!(session.fake.watched.is_empty());
 
-    desk.echo("request 17 begins", "tracing/trace_marker");
-    assert_eq!(desk.fake.texts, ["request 17 begins"]);
+    session.echo("request 17 begins", "tracing/trace_marker");
+    assert_eq!(session.fake.texts, ["request 17 begins"]);
     assert!(
-        desk.cat("tracing/README")
+        session
+            .cat("tracing/README")
             .contains("\ntrace_pipe\n    As trace, but")
     );
 }

@@ -45,11 +45,12 @@ fn ctl_as_it_has_always_been() {
         line + 0x80,
         PROCESS + 1,
     );
-    let told = control.command(&mut fake, &commands).unwrap_err();
+    let answer = control.command(&mut fake, &commands).unwrap_err();
     assert!(
-        told.message
+        answer
+            .message
             .starts_with("line 1: \"size 16\": the buffer has from"),
-        "{told}"
+        "{answer}"
     );
     let commands = commands.replace("size 16", "size 20");
     control.command(&mut fake, &commands).unwrap();

@@ -183,7 +183,7 @@ fn the_tracing_folder_has_one_tracer_at_a_time() {
 }
 
 #[test]
-fn tracers_of_the_scheduler_have_the_systems_events_as_long_as_they_are_on() {
+fn tracers_of_the_scheduler_have_kernel_events_as_long_as_they_are_on() {
     let (mut control, mut fake) = (Control::new(), Fake::new());
     obey(&mut control, &mut fake, "start\ntracer wakeup on");
     let named = |name: &str| nopal_analysis::tracers::Tracer::named(name).unwrap();
@@ -204,7 +204,7 @@ fn tracers_of_the_scheduler_have_the_systems_events_as_long_as_they_are_on() {
 }
 
 #[test]
-fn tracers_that_measure_nothing_record_markers_and_the_systems_events() {
+fn tracers_that_measure_nothing_record_markers_and_kernel_events() {
     let (mut control, mut fake) = (Control::new(), Fake::new());
     let tracer = "tracing/current_tracer";
     let named = |name: &str| nopal_analysis::tracers::Tracer::named(name).unwrap();

@@ -28,21 +28,21 @@ fn shown(control: &mut Control, fake: &mut Fake) -> Vec<String> {
 }
 
 #[test]
-fn a_trigger_hears_of_its_functions_whatever_is_recorded() {
+fn a_trigger_watches_its_functions_whatever_is_recorded() {
     let (mut control, mut fake) = (Control::new(), Fake::new());
     let commands = "trace parse_line main new p\ntrace p on\nwhen return parse_* do count new c";
     obey(&mut control, &mut fake, commands);
-    let heard = ["parse_line", "parse_file", "parse_char"];
-    assert_eq!(fake.in_mode(Mode::Silent), heard, "not started");
+    let watched = ["parse_line", "parse_file", "parse_char"];
+    assert_eq!(fake.in_mode(Mode::Silent), watched, "not started");
     assert_eq!(fake.in_mode(Mode::Off), ["main"]);
     obey(&mut control, &mut fake, "start");
     assert_eq!(fake.in_mode(Mode::On), ["main", "parse_line"]);
-    assert_eq!(fake.in_mode(Mode::Silent), heard[1..]);
+    assert_eq!(fake.in_mode(Mode::Silent), watched[1..]);
     obey(&mut control, &mut fake, "trace p remove");
-    assert_eq!(fake.in_mode(Mode::Silent), heard);
+    assert_eq!(fake.in_mode(Mode::Silent), watched);
     assert_eq!(fake.mode("main"), None);
     let (place, trigger) = &fake.triggers["c"];
-    let keys = heard.map(|name| fake.key(name)).to_vec();
+    let keys = watched.map(|name| fake.key(name)).to_vec();
     assert_eq!(trigger.event, Event::Return(keys));
     assert_eq!(
         (&trigger.action, &**place),

@@ -34,7 +34,7 @@ mod format;
 mod value;
 
 pub use format::{conversions, types};
-pub use value::{Bytes, Held, Value, addresses};
+pub use value::{Bytes, RawValue, Value, addresses};
 
 /// `bytes`, which are as long as the array.
 pub const fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {

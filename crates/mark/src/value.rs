@@ -12,7 +12,7 @@ pub struct Bytes {
 
 /// A value: its word, or what the word is the address of.
 #[derive(Clone, Copy)]
-pub enum Held {
+pub enum RawValue {
     Word(u64),
     Bytes(Bytes),
 }
@@ -22,15 +22,15 @@ pub enum Held {
     message = "a value of type `{Self}` does not fit its conversion in the format"
 )]
 pub trait Value<const TYPE: u8> {
-    fn hold(&self) -> Held;
+    fn hold(&self) -> RawValue;
 }
 
 macro_rules! words {
     ($($kind:ident: $($type:ty),*;)*) => {$($(
         impl Value<$kind> for $type {
             #[inline(always)]
-            fn hold(&self) -> Held {
-                Held::Word(*self as u64)
+            fn hold(&self) -> RawValue {
+                RawValue::Word(*self as u64)
             }
         }
     )*)*};
@@ -49,37 +49,37 @@ words! {
 
 impl Value<DOUBLE> for f64 {
     #[inline(always)]
-    fn hold(&self) -> Held {
-        Held::Word(self.to_bits())
+    fn hold(&self) -> RawValue {
+        RawValue::Word(self.to_bits())
     }
 }
 
 impl Value<DOUBLE> for f32 {
     #[inline(always)]
-    fn hold(&self) -> Held {
-        Held::Word(f64::from(*self).to_bits())
+    fn hold(&self) -> RawValue {
+        RawValue::Word(f64::from(*self).to_bits())
     }
 }
 
 impl<T> Value<POINTER> for *const T {
     #[inline(always)]
-    fn hold(&self) -> Held {
-        Held::Word(self.cast::<u8>() as u64)
+    fn hold(&self) -> RawValue {
+        RawValue::Word(self.cast::<u8>() as u64)
     }
 }
 
 impl<T> Value<POINTER> for *mut T {
     #[inline(always)]
-    fn hold(&self) -> Held {
-        Held::Word(self.cast::<u8>() as u64)
+    fn hold(&self) -> RawValue {
+        RawValue::Word(self.cast::<u8>() as u64)
     }
 }
 
 impl<T: AsRef<[u8]> + ?Sized> Value<BYTES> for T {
     #[inline(always)]
-    fn hold(&self) -> Held {
+    fn hold(&self) -> RawValue {
         let bytes = self.as_ref();
-        Held::Bytes(Bytes {
+        RawValue::Bytes(Bytes {
             address: bytes.as_ptr(),
             length: bytes.len(),
         })
@@ -88,13 +88,13 @@ impl<T: AsRef<[u8]> + ?Sized> Value<BYTES> for T {
 
 /// The words that a marker calls with. They are good as long as what they are of.
 #[inline(always)]
-pub fn addresses<const COUNT: usize>(held: &[Held; COUNT]) -> [u64; COUNT] {
+pub fn addresses<const COUNT: usize>(held: &[RawValue; COUNT]) -> [u64; COUNT] {
     let mut words = [0; COUNT];
     let mut index = 0;
     while index < COUNT {
         words[index] = match &held[index] {
-            Held::Word(word) => *word,
-            Held::Bytes(bytes) => core::ptr::from_ref(bytes) as u64,
+            RawValue::Word(word) => *word,
+            RawValue::Bytes(bytes) => core::ptr::from_ref(bytes) as u64,
         };
         index += 1;
     }

@@ -1,6 +1,6 @@
 //! The kernel's requests. None is answered here that has to wait for a session: those go to threads of their own.
 
-use crate::nodes::{FOLDER, Kind, Nodes, Place, ROOT};
+use crate::nodes::{FOLDER, Kind, Location, Nodes, ROOT};
 use crate::open::{self, OpenFile};
 use crate::reader::Reader;
 use crate::sessions::Lines;
@@ -67,7 +67,7 @@ impl Sessions {
 }
 
 impl Shared {
-    fn node(&self, number: INodeNo) -> Result<(Place, Kind), Errno> {
+    fn node(&self, number: INodeNo) -> Result<(Location, Kind), Errno> {
         lock(&self.nodes).get(number.0).ok_or(Errno::ESTALE)
     }
 
@@ -89,7 +89,7 @@ impl Shared {
         reader: Reader,
     ) -> Result<(u64, FopenFlags), Errno> {
         let (place, kind) = self.node(number)?;
-        let Place::Session { process, path } = place else {
+        let Location::Session { process, path } = place else {
             return Err(Errno::EISDIR);
         };
         let wanted = [
@@ -134,7 +134,7 @@ impl Shared {
     }
 
     fn close(&self, opened: &Opened, reader: Reader) {
-        // Nobody is told of its errors any more.
+        // Its errors have no reader any more.
         let _ = lock(&opened.file).close(reader);
         let mut closing = lock(&self.closing);
         if let Some(at) = closing
@@ -369,7 +369,7 @@ impl Filesystem for Sessions {
         reply: ReplyEmpty,
     ) {
         match self.shared.file(handle) {
-            // Who closes a file must not wait for another who reads it.
+            // A close must not wait for another reader.
             Ok(opened) if opened.changes => {}
             _ => return reply.ok(),
         }

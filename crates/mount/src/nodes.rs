@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-/// What a number means.
+/// The location that a number stands for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Place {
+pub enum Location {
     Root,
     /// `""` is the session's own folder.
     Session {
@@ -27,12 +27,12 @@ pub const FOLDER: Kind = Kind {
 
 pub struct Nodes {
     nodes: HashMap<u64, Node>,
-    numbers: HashMap<Place, u64>,
+    numbers: HashMap<Location, u64>,
     next: u64,
 }
 
 struct Node {
-    place: Place,
+    place: Location,
     kind: Kind,
     lookups: u64,
 }
@@ -40,26 +40,26 @@ struct Node {
 impl Default for Nodes {
     fn default() -> Nodes {
         let root = Node {
-            place: Place::Root,
+            place: Location::Root,
             kind: FOLDER,
             lookups: 1,
         };
         Nodes {
             nodes: HashMap::from([(ROOT, root)]),
-            numbers: HashMap::from([(Place::Root, ROOT)]),
+            numbers: HashMap::from([(Location::Root, ROOT)]),
             next: ROOT + 1,
         }
     }
 }
 
 impl Nodes {
-    pub fn get(&self, number: u64) -> Option<(Place, Kind)> {
+    pub fn get(&self, number: u64) -> Option<(Location, Kind)> {
         let node = self.nodes.get(&number)?;
         Some((node.place.clone(), node.kind))
     }
 
     /// The kernel learns of a place. A number keeps its kind: what has become something else gets another one.
-    pub fn look_up(&mut self, place: Place, kind: Kind) -> u64 {
+    pub fn look_up(&mut self, place: Location, kind: Kind) -> u64 {
         if let Some(number) = self.numbers.get(&place)
             && let Some(node) = self.nodes.get_mut(number)
             && node.kind == kind
@@ -106,8 +106,8 @@ mod tests {
         mode: 0o600,
     };
 
-    fn place(path: &str) -> Place {
-        Place::Session {
+    fn place(path: &str) -> Location {
+        Location::Session {
             process: 7,
             path: path.into(),
         }
@@ -140,6 +140,6 @@ mod tests {
     fn the_root_stays() {
         let mut nodes = Nodes::default();
         nodes.forget(ROOT, 100);
-        assert_eq!(nodes.get(ROOT), Some((Place::Root, FOLDER)));
+        assert_eq!(nodes.get(ROOT), Some((Location::Root, FOLDER)));
     }
 }

@@ -135,7 +135,7 @@ impl OpenFile {
     /// Takes an answer that nobody waits for any more.
     fn settle(&mut self, reader: Reader) -> Result<()> {
         if self.owed {
-            // That it failed was for another to know. That the session is gone shows in what is asked next.
+            // Another caller gets this failure. The next request shows that the session is gone.
             match self.take(reader) {
                 Err(error) if self.owed => return Err(error),
                 _ => {}

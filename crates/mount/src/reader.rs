@@ -1,4 +1,4 @@
-//! Whoever waits in the kernel for one of our answers. The library that reads the kernel's requests does not pass on
+//! The thread that waits in the kernel for our answer. The library that reads the kernel's requests does not pass on
 //! that a waiting thread was sent a signal, and the thread cannot be woken from outside; so it is looked at meanwhile.
 
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! What sessions are asked about their files, apart from what an open file is asked.
 
-use crate::nodes::{FOLDER, Kind, Place};
+use crate::nodes::{FOLDER, Kind, Location};
 use crate::open;
 use crate::reader::{LOOK, Reader};
 use anyhow::Result;
@@ -35,17 +35,22 @@ impl Lines {
     }
 
     /// What a name in a folder is.
-    pub fn find(&self, folder: &Place, name: &str, reader: Reader) -> Result<(Place, Kind), Errno> {
+    pub fn find(
+        &self,
+        folder: &Location,
+        name: &str,
+        reader: Reader,
+    ) -> Result<(Location, Kind), Errno> {
         match folder {
-            Place::Root => {
+            Location::Root => {
                 let process: i32 = name.parse().map_err(|_| Errno::ENOENT)?;
                 let exists = process.to_string() == name && nopal_serve::is_traced(process);
                 let path = String::new();
                 exists
-                    .then_some((Place::Session { process, path }, FOLDER))
+                    .then_some((Location::Session { process, path }, FOLDER))
                     .ok_or(Errno::ENOENT)
             }
-            Place::Session { process, path } => {
+            Location::Session { process, path } => {
                 let entries = self.list(*process, path, reader)?;
                 let found = entries.iter().find(|entry| entry.name == name);
                 let kind = kind(found.ok_or(Errno::ENOENT)?);
@@ -54,19 +59,19 @@ impl Lines {
                     folder => format!("{folder}/{name}"),
                 };
                 let process = *process;
-                Ok((Place::Session { process, path }, kind))
+                Ok((Location::Session { process, path }, kind))
             }
         }
     }
 
     /// Names and kinds of all that is in a folder.
-    pub fn all(&self, folder: &Place, reader: Reader) -> Result<Vec<(String, Kind)>, Errno> {
+    pub fn all(&self, folder: &Location, reader: Reader) -> Result<Vec<(String, Kind)>, Errno> {
         match folder {
-            Place::Root => Ok(nopal_serve::processes()
+            Location::Root => Ok(nopal_serve::processes()
                 .into_iter()
                 .map(|process| (process.to_string(), FOLDER))
                 .collect()),
-            Place::Session { process, path } => {
+            Location::Session { process, path } => {
                 let entries = self.list(*process, path, reader)?;
                 Ok(entries
                     .into_iter()

@@ -140,20 +140,26 @@ fn sessions_appear_and_disappear() {
 fn commands_are_written_in_all_the_ways_of_a_shell() {
     let mount = Mount::new();
     let (fake, _server, process) = session();
-    let told = |script: &str| {
-        fake.state().told.clear();
+    let received = |script: &str| {
+        fake.state().received.clear();
         assert_eq!(mount.good(&format!("cd {process}; {script}")), "");
-        fake.told()
+        fake.received()
     };
-    assert_eq!(told("echo one >ctl"), "one");
-    assert_eq!(told("echo one >>ctl; echo two >>ctl"), "one|two");
-    assert_eq!(told("{ echo one; echo two; } >ctl"), "one|two");
-    assert_eq!(told("printf one >ctl"), "one");
-    assert_eq!(told("printf 'one\\ntwo' | tee ctl >/dev/null"), "one|two");
-    assert_eq!(told("exec 3>ctl; echo one >&3; echo two >&3"), "one|two");
-    assert_eq!(told("exec 3<>ctl; echo one >&3"), "one");
+    assert_eq!(received("echo one >ctl"), "one");
+    assert_eq!(received("echo one >>ctl; echo two >>ctl"), "one|two");
+    assert_eq!(received("{ echo one; echo two; } >ctl"), "one|two");
+    assert_eq!(received("printf one >ctl"), "one");
     assert_eq!(
-        told("printf 'one\\ntwo\\n' | dd of=ctl bs=1 status=none"),
+        received("printf 'one\\ntwo' | tee ctl >/dev/null"),
+        "one|two"
+    );
+    assert_eq!(
+        received("exec 3>ctl; echo one >&3; echo two >&3"),
+        "one|two"
+    );
+    assert_eq!(received("exec 3<>ctl; echo one >&3"), "one");
+    assert_eq!(
+        received("printf 'one\\ntwo\\n' | dd of=ctl bs=1 status=none"),
         "one|two"
     );
     mount.good(&format!("cat {process}/ctl"));
@@ -175,13 +181,13 @@ fn commands_are_written_in_all_the_ways_of_a_shell() {
     };
     let copies = format!("f=$(mktemp); {many}; cp $f ctl; rm $f");
     assert_eq!(
-        told(&copies),
+        received(&copies),
         lines(100_000),
         "longer than one request may be"
     );
-    assert_eq!(told("echo one >ctl; : >ctl"), "", "> truncates");
-    assert_eq!(told("echo one >ctl; truncate -s 0 ctl"), "");
-    assert_eq!(told("touch ctl"), "");
+    assert_eq!(received("echo one >ctl; : >ctl"), "", "> truncates");
+    assert_eq!(received("echo one >ctl; truncate -s 0 ctl"), "");
+    assert_eq!(received("touch ctl"), "");
 }
 
 #[test]
@@ -193,7 +199,7 @@ fn errors_are_what_other_files_give() {
     assert!(said.contains("Invalid argument"), "{said}");
     assert!(bad("/usr/bin/printf bad >>ctl").contains("Invalid argument"));
     assert!(bad("/usr/bin/printf 'good\\nbad\\nnever\\n' >>ctl").contains("Invalid argument"));
-    assert_eq!(fake.told(), "good");
+    assert_eq!(fake.received(), "good");
     assert!(bad("cat nothing").contains("No such file"));
     assert!(bad("cat ctl/nothing").contains("Not a directory"));
     assert!(bad("cat tracing").contains("Is a directory"));
@@ -229,7 +235,7 @@ fn files_are_read_whole_in_pieces_and_by_many() {
     );
     let eight = "for n in 1 2 3 4 5 6 7 8; do md5sum <long & done; wait";
     assert_eq!(good(eight), hash.repeat(8));
-    fake.state().told.push("one".into());
+    fake.state().received.push("one".into());
     assert_eq!(good("cat ctl ctl"), "oneone");
     assert_eq!(
         good("exec 3<ctl; read -N 2 -u 3 a; read -N 1 -u 3 b; echo $a $b"),
@@ -256,12 +262,12 @@ fn line(child: &mut Child) -> String {
 fn what_grows_is_followed() {
     let mount = Mount::new();
     let (fake, _server, process) = session();
-    fake.state().told.push("one\n".into());
+    fake.state().received.push("one\n".into());
     let mut tail = mount.background(&format!("tail -s 0.05 -f {process}/ctl"));
     assert_eq!(line(&mut tail), "one");
-    fake.state().told.push("two\n".into());
+    fake.state().received.push("two\n".into());
     assert_eq!(line(&mut tail), "|two");
-    fake.state().told = vec!["new\n".into()];
+    fake.state().received = vec!["new\n".into()];
     assert_eq!(line(&mut tail), "new");
     end(tail, libc::SIGTERM);
 }

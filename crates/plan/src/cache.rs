@@ -26,9 +26,9 @@ const SETTLED: i64 = 2;
 
 impl Plan {
     /// The plan from `cache_dir`, or a new one, which is put there. What is damaged, was made from other content or by
-    /// another version, or may have been written by somebody else is made anew.
+    /// another version, or may have another writer, is made anew.
     pub fn cached(image: &Image, cache_dir: &Path) -> Result<Plan> {
-        // Of the debug file before the plan is made from it, as it may be replaced meanwhile.
+        // The debug file's stamp, taken before the plan is made: the file may be replaced meanwhile.
         let Some(stamp) = image.stamp() else {
             return Plan::make(image);
         };

@@ -128,7 +128,7 @@ impl Flags {
         self.left.extend(other.left);
     }
 
-    /// Those that take or give flags. `tails`: what the second gives are the flags of the first.
+    /// The functions that take or return flags. `tails`: what the second gives are the flags of the first.
     pub fn judged(mut self, tails: &[(u64, u64)]) -> HashMap<u64, Reason> {
         let known = |functions: Vec<u64>| -> HashMap<u64, Reason> {
             let functions = functions.into_iter();

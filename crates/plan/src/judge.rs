@@ -57,7 +57,7 @@ pub(crate) fn all(image: &Image, functions: &[Function]) -> Result<Findings> {
     })
 }
 
-/// Reads all of the file's code once, for one who judges places in it. `functions` are all that the file has.
+/// Reads all of the file's code once, to judge places in it. `functions` are all that the file has.
 pub(crate) fn with<T>(
     image: &Image,
     functions: &[Function],
@@ -342,7 +342,7 @@ impl Judge<'_> {
     }
 
     /// What a jump at `start` displaces, or whatever needs the `least` bytes; `size` is of the rest of the function
-    /// from there, 0 where nobody knows.
+    /// from there, 0 where it is unknown.
     pub fn window(&self, start: u64, size: u64, least: usize) -> Result<Window<'_>, Reason> {
         let range = self.code.range(start).ok_or(Reason::Undecodable)?;
         let next = self.starts.partition_point(|other| other.address <= start);

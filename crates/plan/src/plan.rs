@@ -14,7 +14,7 @@ pub struct Plan {
     pub identity: String,
     pub sites: Vec<Site>,
     pub refused: Vec<Refused>,
-    /// What could be done at functions that are refused by name, for who knows what they do.
+    /// What could be done at functions that are refused by name, for callers that know what these do.
     pub hooks: Vec<Site>,
     /// A runtime finds the frames of this file's functions by a table of their return addresses.
     pub finds_frames: bool,
@@ -39,7 +39,7 @@ pub struct Site {
     /// Why its return address must stay where it is, so that nothing is recorded but its entry.
     pub entries_only: Option<Reason>,
     pub body: Body,
-    /// Of the function, not demangled; none in the midst of one.
+    /// The function's name, not demangled; none within a function.
     pub(crate) name: Name,
 }
 
@@ -170,7 +170,7 @@ impl Plan {
 }
 
 impl Site {
-    /// Of the function that begins here, not demangled.
+    /// The name of the function that begins here, not demangled.
     pub fn name(&self) -> Cow<'_, str> {
         // Much faster than to look for what to replace.
         match str::from_utf8(&self.name) {

@@ -230,7 +230,7 @@ fn boundary(code: &[Instruction], address: u64) -> Result<(), Unprobed> {
     }
 }
 
-/// A computed jump of which nobody knows where it may lead.
+/// A computed jump whose targets are unknown.
 fn unknown_jump(code: &[Instruction]) -> Option<u64> {
     let mut factory = InstructionInfoFactory::new();
     let jumps = code.iter().enumerate();

@@ -115,7 +115,7 @@ impl Reason {
         Ok(postcard::from_bytes(&[number])?)
     }
 
-    /// Whether only the name speaks against it: who knows what they do may hook it all the same.
+    /// Whether only the name speaks against it: a caller that knows the function may hook it all the same.
     pub fn is_by_name(self) -> bool {
         self <= Reason::ProfilerHook
     }

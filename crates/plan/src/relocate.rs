@@ -14,7 +14,7 @@ pub(crate) const STACK_POINTER: u16 = 7;
 pub(crate) enum Loops {
     /// It stays in the body: at a function's start, it is no new call.
     InBody,
-    /// To where it did: who comes by once more is to be seen once more.
+    /// To where it went: a thread that comes by again is seen again.
     ToSite,
 }
 

@@ -253,7 +253,7 @@ pub(crate) fn elements<const N: usize>(bytes: &[u8]) -> std::slice::Iter<'_, [u8
 struct Areas(Range<usize>);
 
 impl Areas {
-    /// Of so many elements.
+    /// An area of this many elements.
     fn take(&mut self, count: usize, bytes: usize) -> Result<Area> {
         let bytes = count.checked_mul(bytes).context("a plan too long")?;
         ensure!(bytes <= self.0.len(), "a plan cut short");

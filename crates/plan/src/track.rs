@@ -21,7 +21,7 @@ use crate::relocate::{FRAME_POINTER, STACK_POINTER};
 use crate::stack::{State, Value};
 use crate::sweep::Input;
 
-/// Of functions that overlap, no more bytes are followed.
+/// Of overlapping functions, at most this many bytes are followed.
 const LONGEST: u64 = 1 << 20;
 
 /// So often, on average, an instruction is looked at before the functions that are left are given up.
@@ -33,7 +33,7 @@ const MOST_ELSEWHERE: usize = 1 << 12;
 /// What the code of functions says about their calls. All are functions' addresses.
 #[derive(Default)]
 pub(crate) struct Manners {
-    /// Those whose return address must stay where it is.
+    /// The functions whose return address must stay where it is.
     pub entries_only: Vec<(u64, Reason)>,
     /// Jumps with one's own return address on top of the stack: to where, from which function.
     pub tails: Vec<(u64, u64)>,
@@ -466,7 +466,7 @@ impl<'a> Tracker<'a> {
         address.wrapping_sub(self.function).cast_signed()
     }
 
-    /// Whether an address lies in the function, and nobody takes it for another one's or for its start.
+    /// Whether an address lies in the function, and is neither another function's nor its start.
     fn is_within(&self, address: u64) -> bool {
         self.function < address && address < self.end && !self.is_start(address)
     }
@@ -560,7 +560,7 @@ impl<'a> Tracker<'a> {
         }
     }
 
-    /// Whoever is called there returns to an address of the function, which is on top of the stack.
+    /// What is called there returns to an address of the function, on top of the stack.
     fn go_back_to(&mut self, distance: i64, mut state: State) -> Result<(), Reason> {
         state.drop_top();
         state.check_escapes()?;

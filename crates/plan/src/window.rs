@@ -7,7 +7,7 @@ use crate::{JUMP, LONGEST_WINDOW, Reason};
 pub(crate) struct Window<'a> {
     pub start: u64,
     pub bytes: &'a [u8],
-    /// Those that can be reached. Bytes behind an unconditional end of the flow may follow them.
+    /// The instructions that can be reached. Bytes behind an unconditional end of the flow may follow them.
     pub instructions: Vec<Displaced>,
 }
 

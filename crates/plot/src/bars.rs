@@ -6,7 +6,7 @@ use nopal_analysis::filter::Filter;
 use nopal_analysis::hist::{By, Scale, bars, distributions};
 use nopal_analysis::losses;
 use nopal_analysis::names::Names;
-use nopal_analysis::values::What;
+use nopal_analysis::values::ValueSelection;
 use nopal_trace::Trace;
 
 use crate::Picture;
@@ -18,12 +18,12 @@ use crate::lines::{Field, Labels};
 pub fn draw(
     trace: &Trace,
     names: &Names,
-    what: &What,
+    what: &ValueSelection,
     filter: &Filter,
     scale: AxisScale,
     drive: &Drive,
 ) -> Result<Picture> {
-    let (groups, told) = distributions(trace, names, what, filter, By::Nothing, drive)?;
+    let (groups, notes) = distributions(trace, names, what, filter, By::Nothing, drive)?;
     let distribution = &groups[0].distribution;
     let (least, most) = (distribution.least() as f64, distribution.most() as f64);
     let x = Axis::values(least, most, scale, unit_of(what));
@@ -45,7 +45,7 @@ pub fn draw(
     let note = if x.is_log() { " (logarithmic)" } else { "" };
     let mut caption = vec![of_which(trace, what, &groups, groups.len())];
     caption.extend(losses::line(trace));
-    caption.extend(told);
+    caption.extend(notes);
     let mut field = Field::new(
         x,
         y,

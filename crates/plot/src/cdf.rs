@@ -7,7 +7,7 @@ use nopal_analysis::hist::{By, Group, distributions};
 use nopal_analysis::losses;
 use nopal_analysis::names::Names;
 use nopal_analysis::text::count;
-use nopal_analysis::values::What;
+use nopal_analysis::values::ValueSelection;
 use nopal_trace::Trace;
 
 use crate::Picture;
@@ -19,17 +19,17 @@ use crate::lines::{Field, Labels};
 pub fn draw(
     trace: &Trace,
     names: &Names,
-    what: &What,
+    what: &ValueSelection,
     filter: &Filter,
     by: By,
     scale: AxisScale,
     drive: &Drive,
 ) -> Result<Picture> {
-    let (all, told) = distributions(trace, names, what, filter, by, drive)?;
+    let (all, notes) = distributions(trace, names, what, filter, by, drive)?;
     let groups = &all[..all.len().min(COLORS.len())];
     let mut caption = vec![of_which(trace, what, groups, all.len())];
     caption.extend(losses::line(trace));
-    caption.extend(told);
+    caption.extend(notes);
     let legend = match groups {
         [_] => Vec::new(),
         groups => groups.iter().map(|group| group.name.clone()).collect(),
@@ -70,7 +70,7 @@ pub fn draw(
 }
 
 /// What is shown of a trace, in one line.
-pub fn of_which(trace: &Trace, what: &What, groups: &[Group], all: usize) -> String {
+pub fn of_which(trace: &Trace, what: &ValueSelection, groups: &[Group], all: usize) -> String {
     let noun = what.noun();
     let number: u64 = groups.iter().map(|group| group.distribution.count()).sum();
     let more = match all - groups.len() {
@@ -82,7 +82,7 @@ pub fn of_which(trace: &Trace, what: &What, groups: &[Group], all: usize) -> Str
 }
 
 /// An axis for the values of some groups, and its label.
-pub fn value_axis(what: &What, groups: &[Group], scale: AxisScale) -> (Axis, String) {
+pub fn value_axis(what: &ValueSelection, groups: &[Group], scale: AxisScale) -> (Axis, String) {
     let least = groups.iter().map(|group| group.distribution.least()).min();
     let most = groups.iter().map(|group| group.distribution.most()).max();
     let (least, most) = (least.unwrap_or(0), most.unwrap_or(0));
@@ -92,7 +92,7 @@ pub fn value_axis(what: &What, groups: &[Group], scale: AxisScale) -> (Axis, Str
     (axis, format!("{}{scale}", name_of(what)))
 }
 
-pub fn unit_of(what: &What) -> Unit {
+pub fn unit_of(what: &ValueSelection) -> Unit {
     if what.is_time() {
         Unit::Nanoseconds
     } else {
@@ -101,7 +101,7 @@ pub fn unit_of(what: &What) -> Unit {
 }
 
 /// `duration of read`, `read.result`.
-pub fn name_of(what: &What) -> String {
+pub fn name_of(what: &ValueSelection) -> String {
     match what.is_duration() {
         true => format!("duration of {}", what.text.trim_end_matches(".duration")),
         false => what.text.clone(),

@@ -7,7 +7,7 @@ use nopal_analysis::hist::Distribution;
 use nopal_analysis::losses;
 use nopal_analysis::names::Names;
 use nopal_analysis::text::count;
-use nopal_analysis::values::{Tally, Value, What, tally};
+use nopal_analysis::values::{Value, ValueSelection, ValueSink, collect_values};
 use nopal_trace::Trace;
 
 use crate::Picture;
@@ -24,7 +24,7 @@ const SERIES: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("max", 1.0)];
 pub fn draw(
     trace: &Trace,
     names: &Names,
-    what: &What,
+    what: &ValueSelection,
     filter: &Filter,
     scale: AxisScale,
     drive: &Drive,
@@ -47,9 +47,9 @@ pub fn draw(
         columns: (0..COLUMNS).map(|_| None).collect(),
     };
     let mut columns: Vec<Option<Distribution>> = (0..COLUMNS).map(|_| None).collect();
-    let (tallies, told) = tally(trace, names, what, filter, drive, new)?;
-    for tally in tallies {
-        for (sum, column) in columns.iter_mut().zip(tally.columns) {
+    let (sinks, notes) = collect_values(trace, names, what, filter, drive, new)?;
+    for sink in sinks {
+        for (sum, column) in columns.iter_mut().zip(sink.columns) {
             match (sum.as_mut(), column) {
                 (Some(sum), Some(column)) => sum.merge(&column)?,
                 (None, column) => *sum = column,
@@ -78,7 +78,7 @@ pub fn draw(
         trace.session().command.join(" ")
     )];
     caption.extend(losses::line(trace));
-    caption.extend(told);
+    caption.extend(notes);
     let mut field = Field::new(
         x,
         y,
@@ -127,7 +127,7 @@ struct Columns<F> {
     columns: Vec<Option<Distribution>>,
 }
 
-impl<F: Fn(u64) -> usize + Send> Tally for Columns<F> {
+impl<F: Fn(u64) -> usize + Send> ValueSink for Columns<F> {
     fn add(&mut self, value: Value) {
         let at = (self.column)(value.begin);
         if self.columns[at].is_none() {

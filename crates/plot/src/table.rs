@@ -9,7 +9,7 @@ use nopal_analysis::filter::Filter;
 use nopal_analysis::losses;
 use nopal_analysis::names::Names;
 use nopal_analysis::text::{Align, Table, amount, count};
-use nopal_analysis::values::{Tally, Value, What, tally};
+use nopal_analysis::values::{Value, ValueSelection, ValueSink, collect_values};
 use nopal_trace::{ThreadInfo, Trace};
 
 use crate::Picture;
@@ -29,7 +29,7 @@ pub struct Counts {
     rows: Vec<(u32, i64, u64)>,
     left_out: usize,
     /// What is not among them.
-    told: Vec<String>,
+    notes: Vec<String>,
     /// What is not in the trace.
     losses: Option<String>,
 }
@@ -39,7 +39,7 @@ impl Counts {
     pub fn new(
         trace: &Trace,
         names: &Names,
-        what: &What,
+        what: &ValueSelection,
         filter: &Filter,
         rows: usize,
         drive: &Drive,
@@ -50,7 +50,7 @@ impl Counts {
             beyond: false,
         };
         let mut all: HashMap<(u32, i64), u64> = HashMap::new();
-        let (counters, told) = tally(trace, names, what, filter, drive, new)?;
+        let (counters, notes) = collect_values(trace, names, what, filter, drive, new)?;
         for counter in counters {
             ensure!(
                 !counter.beyond,
@@ -77,7 +77,7 @@ impl Counts {
             command: trace.session().command.join(" "),
             rows: all,
             left_out,
-            told,
+            notes,
             losses: losses::line(trace),
         })
     }
@@ -107,8 +107,8 @@ impl Counts {
         if self.left_out > 0 {
             writeln!(out, "({} less frequent)", count(self.left_out as u64))?;
         }
-        let mut told = self.told.iter();
-        told.try_for_each(|line| writeln!(out, "{line}"))
+        let mut notes = self.notes.iter();
+        notes.try_for_each(|line| writeln!(out, "{line}"))
     }
 
     /// In as many blocks beside each other as there is room for.
@@ -128,7 +128,7 @@ impl Counts {
         let blocks = fit.min(cells.len().div_ceil(10)).max(1);
         let height = cells.len().div_ceil(blocks);
         let mut caption = vec![self.command.clone()];
-        caption.extend(self.losses.iter().chain(&self.told).cloned());
+        caption.extend(self.losses.iter().chain(&self.notes).cloned());
         if self.left_out > 0 {
             let more = count(self.left_out as u64);
             caption.insert(0, format!("The most frequent; {more} more are left out."));
@@ -175,7 +175,7 @@ struct Counter {
     beyond: bool,
 }
 
-impl Tally for Counter {
+impl ValueSink for Counter {
     fn begin(&mut self, _stream: usize, thread: &ThreadInfo) {
         self.process = thread.process;
     }

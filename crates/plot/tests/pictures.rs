@@ -9,7 +9,7 @@ use nopal_analysis::drive::Drive;
 use nopal_analysis::filter::Filter;
 use nopal_analysis::hist::{By, distributions};
 use nopal_analysis::names::Names;
-use nopal_analysis::values::What;
+use nopal_analysis::values::ValueSelection;
 use nopal_plot::flame::{Look, Weight};
 use nopal_plot::table::Counts;
 use nopal_plot::timeline::{self, Shown};
@@ -71,7 +71,7 @@ impl Sample {
     /// A picture of each other kind, of the values that `text` means.
     fn of_values(&self, text: &str, scale: AxisScale) -> Vec<Picture> {
         let (trace, names, drive) = (&self.trace, &self.names, &drive());
-        let what = &What::new(Some(text), names, trace.markers()).unwrap();
+        let what = &ValueSelection::new(Some(text), names, trace.markers()).unwrap();
         let filter = &Filter::default();
         let mut pictures = vec![
             latency::draw(trace, names, what, filter, scale, drive).unwrap(),
@@ -195,13 +195,13 @@ fn pictures_of_tracers_tell_what_these_missed() {
     let sample = Sample::synthetic(2);
     let (trace, names, filter) = (&sample.trace, &sample.names, &Filter::default());
     let text = "function_3..function_7";
-    let what = What::new(Some(text), names, trace.markers()).unwrap();
-    let (_, told) = distributions(trace, names, &what, filter, By::Nothing, &drive()).unwrap();
-    assert!(!told.is_empty());
+    let what = ValueSelection::new(Some(text), names, trace.markers()).unwrap();
+    let (_, notes) = distributions(trace, names, &what, filter, By::Nothing, &drive()).unwrap();
+    assert!(!notes.is_empty());
     for picture in sample.of_values(text, AxisScale::Auto) {
         let words = words(&tree(&picture));
         let words: Vec<&str> = words.iter().map(|(text, _)| text.as_str()).collect();
-        for line in &told {
+        for line in &notes {
             assert!(words.join(" ").contains(line), "{line}: {words:?}");
         }
     }

@@ -161,7 +161,7 @@ struct Found {
 
 impl Found {
     fn look_in(&mut self, memory: &Memory, start: u64, end: u64) {
-        /// Of the instructions that are looked for, but for one byte.
+        /// The length of the searched instructions, less one byte.
         const OVERLAP: usize = 8;
         let mut piece = [0; 16 << 10];
         let mut at = start;

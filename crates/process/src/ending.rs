@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use crate::information::{parent, start_time, stat_fields};
-use crate::ptrace::{self, News};
+use crate::ptrace::{self, WaitStatus};
 
 /// How a process or thread ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,15 +20,15 @@ pub enum Ending {
 }
 
 impl Ending {
-    pub(crate) fn from_news(news: News) -> Ending {
-        match news.code {
-            libc::CLD_EXITED => Ending::Exited(news.status),
+    pub(crate) fn from_wait_status(status: WaitStatus) -> Ending {
+        match status.code {
+            libc::CLD_EXITED => Ending::Exited(status.status),
             libc::CLD_KILLED => Ending::Killed {
-                signal: news.status,
+                signal: status.status,
                 core: false,
             },
             libc::CLD_DUMPED => Ending::Killed {
-                signal: news.status,
+                signal: status.status,
                 core: true,
             },
             _ => Ending::Unknown,
@@ -137,8 +137,10 @@ impl ExitWatch {
         // Only now: a wait before the end could swallow a stop of a traced thread.
         // Where `/proc` cannot be read, the kernel refuses what is not ours.
         let own = parent(self.pid).map_or(true, |parent| parent == std::process::id() as i32);
-        if own && let Ok(Some(news)) = ptrace::news(self.pid, libc::WEXITED | libc::WNOHANG) {
-            return Ending::from_news(news);
+        if own
+            && let Ok(Some(status)) = ptrace::wait_status(self.pid, libc::WEXITED | libc::WNOHANG)
+        {
+            return Ending::from_wait_status(status);
         }
         self.status_of_reaped()
             .or_else(|| self.status_of_zombie())

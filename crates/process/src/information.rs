@@ -39,7 +39,7 @@ pub struct Status {
     /// In every namespace from ours inwards.
     pub namespace_ids: Vec<i32>,
     pub blocked: u64,
-    /// Of the thread itself, not those of its process.
+    /// Signals pending for the thread itself, not for its process.
     pub pending: u64,
     pub ignored: u64,
     pub caught: u64,
@@ -77,7 +77,7 @@ pub fn directory(pid: i32) -> String {
             .into_iter()
             .find(|&tid| thread_alive(pid, tid))
     };
-    // Only who has memory has a program.
+    // A process without memory has no program.
     let has_memory = fs::read_link(format!("/proc/{pid}/exe")).is_ok();
     match (!has_memory && !thread_alive(pid, pid))
         .then(others)

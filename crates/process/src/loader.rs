@@ -134,7 +134,7 @@ impl LoaderChange {
             && places.all(|((found, code), original)| found == code || found == original)
     }
 
-    /// For who is left when the tool has been killed: puts the text back, if the change is in it.
+    /// For the guardian, when the tool was killed: puts the text back if the change is in it.
     pub fn take_back(&self) -> Result<()> {
         for attempt in 0..ATTEMPTS {
             if matches!(self.is_taken_back(), Ok(true)) || !crate::alive(self.pid) {
@@ -246,7 +246,7 @@ pub fn run_to_loader_consistent(
     let end = run(thread, &memory, &change, by, state_address);
     match end {
         Ok(LoaderStop::Consistent) => memory.write(function, &change.original)?,
-        // That failure is the one to tell.
+        // The first failure is the one to report.
         Err(_) => drop(memory.write(function, &change.original)),
         Ok(LoaderStop::Executed | LoaderStop::Exited(_) | LoaderStop::Killed { .. }) => {}
     }

@@ -10,7 +10,7 @@ use crate::information::directory;
 
 const PAGE: u64 = 4096;
 
-/// Of an entry of the map: the page is in memory, it is swapped out, and it is a file's or shared.
+/// Bits of an entry of the map: the page is in memory, it is swapped out, it is a file's or shared.
 const IN_MEMORY: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
 const OF_FILE: u64 = 1 << 61;

@@ -234,15 +234,15 @@ pub(crate) fn restartable_sequences(tid: i32) -> Option<u64> {
     Some(found.address).filter(|&address| address != 0)
 }
 
-/// What `waitid` has to say about a child or a thread that we trace.
+/// What `waitid` says of a child or a traced thread.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct News {
+pub(crate) struct WaitStatus {
     pub code: i32,
     pub status: i32,
 }
 
-impl News {
-    /// Of a stop, not of an end.
+impl WaitStatus {
+    /// Whether it is a stop, not an end.
     pub fn is_stop(&self) -> bool {
         !matches!(
             self.code,
@@ -252,7 +252,7 @@ impl News {
 }
 
 /// `None`: nothing yet. `ECHILD`: it is neither our child nor traced by us, not any more.
-pub(crate) fn news(id: i32, options: i32) -> Result<Option<News>> {
+pub(crate) fn wait_status(id: i32, options: i32) -> Result<Option<WaitStatus>> {
     loop {
         // SAFETY: all zeroes is a siginfo_t.
         let mut information = unsafe { mem::zeroed::<siginfo_t>() };
@@ -274,7 +274,7 @@ pub(crate) fn news(id: i32, options: i32) -> Result<Option<News>> {
         }
         // SAFETY: waitid leaves these fields zero or fills them in.
         let (about, status) = unsafe { (information.si_pid(), information.si_status()) };
-        return Ok((about != 0).then_some(News {
+        return Ok((about != 0).then_some(WaitStatus {
             code: information.si_code,
             status,
         }));

@@ -84,8 +84,8 @@ impl Shared {
 fn reap(tid: i32) -> bool {
     let ended = libc::WEXITED | libc::WNOHANG;
     // A look first: the kernel would give us a stop, too, and another waits for that.
-    match ptrace::news(tid, ended | libc::WNOWAIT) {
-        Ok(Some(news)) if !news.is_stop() => ptrace::news(tid, ended).is_ok(),
+    match ptrace::wait_status(tid, ended | libc::WNOWAIT) {
+        Ok(Some(status)) if !status.is_stop() => ptrace::wait_status(tid, ended).is_ok(),
         _ => false,
     }
 }

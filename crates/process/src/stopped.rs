@@ -71,7 +71,7 @@ impl Stopped {
                     break;
                 }
             }
-            // Who has stopped is gathered once more when the time is over: we may have got no processor, either.
+            // Stopped threads are gathered once more when the time is over: the tool may have got no processor, either.
             let waited = begun.elapsed();
             stopped.gather(&mut known)?;
             hopeless =

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::information::{thread_status, threads};
 use crate::{Ending, child_ending};
 
-/// The first word of who waits; behind it stands the number of the program.
+/// The first word of the waiting process; the number of the program follows.
 const NAME: &CStr = c"nopal-survivor";
 const FAILURES: [i32; 5] = [
     libc::SIGABRT,
@@ -33,7 +33,7 @@ unsafe extern "C" {
     static environ: *const *const c_char;
 }
 
-/// The program to wait for, if this is who waits. Its file is executed by [`survive`] from here on.
+/// The program to wait for, if this is the waiting process. Its file is executed by [`survive`] from here on.
 pub fn is_survivor() -> Option<i32> {
     ALLOWED.store(true, Ordering::Relaxed);
     let mut words = std::env::args_os();
@@ -127,9 +127,9 @@ pub fn wait_as_survivor(program: i32) -> Ending {
         };
         // SAFETY: all three live through the call; kill takes two numbers.
         unsafe {
-            let mut told = std::mem::zeroed::<libc::siginfo_t>();
-            let signal = libc::sigtimedwait(&raw const set, &raw mut told, &raw const nap);
-            if matches!(signal, libc::SIGTERM | libc::SIGHUP) && told.si_code <= 0 {
+            let mut information = std::mem::zeroed::<libc::siginfo_t>();
+            let signal = libc::sigtimedwait(&raw const set, &raw mut information, &raw const nap);
+            if matches!(signal, libc::SIGTERM | libc::SIGHUP) && information.si_code <= 0 {
                 libc::kill(program, signal);
             }
         }

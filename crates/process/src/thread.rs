@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::ending::Ending;
 use crate::information::{parent, thread_alive, thread_status};
-use crate::ptrace::{self, News, Options, Registers};
+use crate::ptrace::{self, Options, Registers, WaitStatus};
 
 /// Why a thread stands still.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,9 +141,9 @@ impl Thread {
         if let Some(stop) = self.stop {
             return Ok(Some(Event::Stopped(stop)));
         }
-        match ptrace::news(self.tid, libc::WSTOPPED | hang) {
-            Ok(news) => {
-                self.stop = news.map(decode);
+        match ptrace::wait_status(self.tid, libc::WSTOPPED | hang) {
+            Ok(status) => {
+                self.stop = status.map(decode);
                 Ok(self.stop.map(Event::Stopped))
             }
             // A zombie is no child to one who asks for stops only.
@@ -156,17 +156,17 @@ impl Thread {
     fn look_for_end(&mut self, hang: i32) -> Result<Option<Event>> {
         // Asked for ends only, the kernel tells of a tracee's stops nevertheless, and nothing is to be taken then.
         let look = libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT | hang;
-        match ptrace::news(self.tid, look) {
+        match ptrace::wait_status(self.tid, look) {
             Ok(None) => Ok(None),
-            Ok(Some(news)) if news.is_stop() => Ok(None),
-            Ok(Some(news)) => {
+            Ok(Some(status)) if status.is_stop() => Ok(None),
+            Ok(Some(status)) => {
                 // The status of our own child stays for `ExitWatch`; anything else must be released to its parent.
                 let own = self.tid == self.pid
                     && parent(self.pid).is_ok_and(|parent| parent == std::process::id() as i32);
                 if !own {
-                    let _ = ptrace::news(self.tid, libc::WEXITED | libc::WNOHANG);
+                    let _ = ptrace::wait_status(self.tid, libc::WEXITED | libc::WNOHANG);
                 }
-                Ok(Some(self.end(Ending::from_news(news))))
+                Ok(Some(self.end(Ending::from_wait_status(status))))
             }
             Err(error) if is_no_child(&error) => Ok(Some(self.end(Ending::Unknown))),
             Err(error) => Err(error).context("cannot wait"),
@@ -408,8 +408,8 @@ impl Drop for Thread {
 }
 
 /// A stop is the signal, and above it the event.
-fn decode(news: News) -> Stop {
-    let (signal, event) = (news.status & 0xff, news.status >> 8);
+fn decode(status: WaitStatus) -> Stop {
+    let (signal, event) = (status.status & 0xff, status.status >> 8);
     match event {
         0 if signal == libc::SIGTRAP | 0x80 => Stop::SystemCall,
         0 => Stop::Signal(signal),

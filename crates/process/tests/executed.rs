@@ -7,14 +7,14 @@ use nopal_process::{
     Ending, Event, ExecFollower, ExitWatch, Followed, Memory, Stop, executable, status, threads,
 };
 
-struct Waiting {
+struct WaitingProgram {
     running: Running,
     pid: i32,
     tid: i32,
     word: u64,
 }
 
-fn start(program: &Program, how: &str, target: &str) -> Waiting {
+fn start(program: &Program, how: &str, target: &str) -> WaitingProgram {
     let mut running = Running::start(program, &[how, target]);
     let line = running.line();
     let mut words = line.split(' ');
@@ -22,7 +22,7 @@ fn start(program: &Program, how: &str, target: &str) -> Waiting {
     let (pid, tid) = (number(), number());
     let word = words.next().unwrap().strip_prefix("0x").unwrap();
     let word = u64::from_str_radix(word, 16).unwrap();
-    Waiting {
+    WaitingProgram {
         running,
         pid,
         tid,
@@ -30,7 +30,7 @@ fn start(program: &Program, how: &str, target: &str) -> Waiting {
     }
 }
 
-impl Waiting {
+impl WaitingProgram {
     fn follow(&self, answer: u32) -> Followed {
         let mut follower = ExecFollower::seize(self.pid, self.tid).unwrap();
         assert_eq!(follower.thread().stop(), Some(Stop::Interrupted));

@@ -24,7 +24,9 @@ fn main() {
         let ended = Command::new(&own).arg("fail").status().unwrap();
         assert_eq!(ended.code(), Some(STATUS), "round {round}: {ended}");
     }
-    println!("a process that fails in {THREADS} threads at once ends as its program, {ROUNDS} times");
+    println!(
+        "a process that fails in {THREADS} threads at once ends as its program, {ROUNDS} times"
+    );
 }
 
 fn fail() -> ! {

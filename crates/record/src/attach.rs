@@ -5,13 +5,13 @@ use crate::guardian::GUARDIAN;
 use crate::launch::ensure_not_go;
 use crate::memory::control_block;
 use crate::memory::own_memory::{OwnMemory, take_back};
-use crate::places::fitting::Planned;
-use crate::places::modules::executed;
+use crate::patch::change::Change;
+use crate::patch::journal::Journal;
+use crate::patch::remove::{PATIENCE, remove};
 use crate::session::Session;
-use crate::text::change::Change;
-use crate::text::journal::Journal;
-use crate::text::remove::{PATIENCE, remove};
-use crate::traced::{Traced, Workshop, under_new_filter};
+use crate::sites::fitting::Planned;
+use crate::sites::modules::executed;
+use crate::tracee::{PatchContext, Tracee, under_new_filter};
 use anyhow::{Context, Result, bail, ensure};
 use nopal_process::{Memory, StopError, Stopped, Thread};
 use nopal_symbols::Image;
@@ -108,7 +108,7 @@ impl Session {
     ///
     /// What it has loaded is `planned` before.
     pub(crate) fn attach(&mut self, process: i32, planned: Planned) -> Result<()> {
-        let mut workshop = Workshop {
+        let mut context = PatchContext {
             settings: &self.settings,
             files: &mut self.files,
             writer: &self.shared.writer,
@@ -116,10 +116,10 @@ impl Session {
         };
         let Planned { modules, imports } = planned;
         note(&self.shared.writer, &notes::process(process, &modules))?;
-        workshop.files.tell(workshop.writer)?;
-        workshop.want_statics(&modules);
-        workshop.files.place_probes(&modules, workshop.writer)?;
-        let (mut traced, chosen) = {
+        context.files.write_notes(context.writer)?;
+        context.want_statics(&modules);
+        context.files.place_probes(&modules, context.writer)?;
+        let (mut tracee, chosen) = {
             let mut stopped = stop_where_libc_is(process)?;
             let thread = stopped
                 .keep_one()
@@ -128,29 +128,29 @@ impl Session {
                 thread.suspend_seccomp(true)?;
             }
             let maps = nopal_process::maps(process)?;
-            let own = OwnMemory::give(thread, &maps, workshop.settings)?;
+            let own = OwnMemory::give(thread, &maps, context.settings)?;
             let given = own.ranges();
-            let begun = Traced::begin(thread, own, &maps, &modules, workshop.settings);
-            let mut traced = match begun {
-                Ok(traced) => traced,
+            let begun = Tracee::begin(thread, own, &maps, &modules, context.settings);
+            let mut tracee = match begun {
+                Ok(tracee) => tracee,
                 Err(error) => {
                     take_back(thread, &given)?;
                     return Err(error);
                 }
             };
             // Its other threads run on, and may have mapped something since.
-            traced.space = None;
-            self.guardian.watch(&traced.region);
-            self.shared.add_region(traced.region.clone());
-            let chosen = traced.make_room(&modules, &imports, thread, &mut workshop)?;
-            (traced, chosen)
+            tracee.space = None;
+            self.guardian.watch(&tracee.region);
+            self.shared.add_region(tracee.region.clone());
+            let chosen = tracee.make_room(&modules, &imports, thread, &mut context)?;
+            (tracee, chosen)
         };
-        let changes = traced.add_modules(&modules, chosen, &imports, &mut workshop)?;
+        let changes = tracee.add_modules(&modules, chosen, &imports, &mut context)?;
         self.guardian.watches();
-        let inserted = insert(&mut traced, changes, &mut workshop)
-            .and_then(|()| traced.settle_semaphores(&mut workshop));
-        workshop.tell_unplaced();
-        self.traced.insert(process, traced);
+        let inserted = insert(&mut tracee, changes, &mut context)
+            .and_then(|()| tracee.settle_semaphores(&mut context));
+        context.tell_unplaced();
+        self.tracees.insert(process, tracee);
         inserted
     }
 }
@@ -177,18 +177,18 @@ fn stop_where_libc_is(process: i32) -> Result<Stopped> {
     Stopped::stop_one(process, 0, PATIENCE)
 }
 
-fn insert(traced: &mut Traced, changes: Vec<Change>, workshop: &mut Workshop) -> Result<()> {
-    let mut stopped = Stopped::stop(traced.process, PATIENCE)?;
-    for thread in control_block::note_threads(&stopped, &traced.memory, &traced.places)? {
-        workshop.warnings.push(format!(
+fn insert(tracee: &mut Tracee, changes: Vec<Change>, context: &mut PatchContext) -> Result<()> {
+    let mut stopped = Stopped::stop(tracee.process, PATIENCE)?;
+    for thread in control_block::note_threads(&stopped, &tracee.memory, &tracee.places)? {
+        context.warnings.push(format!(
             "thread {thread} is not recorded while it has no control block of its own as libc makes them"
         ));
     }
-    let waiting = traced.insert_stopped(&mut stopped, changes, workshop)?;
+    let waiting = tracee.insert_stopped(&mut stopped, changes, context)?;
     stopped.detach_all();
-    let waiting = traced.insert(waiting, workshop)?;
+    let waiting = tracee.insert(waiting, context)?;
     if !waiting.is_empty() {
-        workshop.warnings.push(format!(
+        context.warnings.push(format!(
             "{} functions not traced: a signal handler would return into their first instructions",
             waiting.len()
         ));

@@ -4,8 +4,8 @@
 use crate::collecting::collect::{Collector, Keep};
 use crate::collecting::notes::{counter, snapshot};
 use crate::memory::region::Region;
-use crate::text::journal::Journal;
-use crate::text::remove::{processes_with, remove};
+use crate::patch::journal::Journal;
+use crate::patch::remove::{processes_with, remove};
 use anyhow::{Context, Result, ensure};
 use nopal_process::{LoaderChange, Memory};
 use nopal_trace::{Note, Writer};
@@ -41,7 +41,7 @@ struct Message {
     address: u64,
     original: [u8; 16],
     code: [u8; 16],
-    /// Of what is to be forgotten; and events that were lost there.
+    /// The region to forget, and the events that were lost in it.
     inode: u64,
     lost: u64,
 }
@@ -91,8 +91,8 @@ impl Guardian {
             process: region.process(),
             ..Message::default()
         };
-        let told = send(&self.line, message, Some(region.file()));
-        self.unanswered += usize::from(told.is_ok());
+        let notes = send(&self.line, message, Some(region.file()));
+        self.unanswered += usize::from(notes.is_ok());
     }
 
     /// No process has a region any more, and all that was recorded there is written.
@@ -253,7 +253,7 @@ fn guard(line: OwnedFd, directory: &Path, tool: u32) {
         let _ = loader.take_back();
     }
     clean_up(&regions);
-    nopal_system::remove_left_behind(tool);
+    nopal_kernel_events::remove_left_behind(tool);
     let _ = complete(directory, &regions, lost);
     nopal_serve::remove_dead_names();
 }

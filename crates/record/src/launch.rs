@@ -3,13 +3,13 @@
 use crate::guardian::Guardian;
 use crate::memory::control_block::{own_number, store_musl_id, thread_slot};
 use crate::memory::own_memory::{OwnMemory, take_back};
-use crate::memory::region::Question;
-use crate::places::files::Files;
-use crate::places::fitting::Planned;
-use crate::places::modules::{self, openable};
-use crate::places::program;
+use crate::memory::region::ProgramRequest;
 use crate::refusal::Refusal;
-use crate::traced::Settings;
+use crate::sites::files::Files;
+use crate::sites::fitting::Planned;
+use crate::sites::modules::{self, openable};
+use crate::sites::program;
+use crate::tracee::Settings;
 use anyhow::{Context, Result, bail, ensure};
 use nopal_abi::NO_DESCRIPTOR;
 use nopal_beside::both;
@@ -229,17 +229,17 @@ pub fn ensure_not_go(image: &Image, name: &dyn Display) -> Result<()> {
 
 /// Whether the program that a process is about to run can be followed without changing what it does. The path is in
 /// its memory; what it names may change until the kernel looks, so this only avoids what is known to go wrong.
-pub fn may_follow(question: &Question) -> bool {
+pub fn may_follow(request: &ProgramRequest) -> bool {
     let follow = || -> Result<bool> {
-        let metadata = program_file(question)?.metadata()?;
+        let metadata = program_file(request)?.metadata()?;
         Ok(metadata.is_file() && metadata.mode() & 0o111 != 0 && keeps_rights(&metadata))
     };
     follow().unwrap_or(false)
 }
 
 /// Whether it is not followed for its rights.
-pub fn is_set_id(question: &Question) -> bool {
-    let metadata = program_file(question).and_then(|path| Ok(path.metadata()?));
+pub fn is_set_id(request: &ProgramRequest) -> bool {
+    let metadata = program_file(request).and_then(|path| Ok(path.metadata()?));
     metadata.is_ok_and(|metadata| metadata.is_file() && !keeps_rights(&metadata))
 }
 
@@ -249,16 +249,16 @@ fn keeps_rights(metadata: &Metadata) -> bool {
 }
 
 /// A path by which the tool finds the file that a process is about to execute.
-fn program_file(question: &Question) -> Result<PathBuf> {
-    let process = PathBuf::from(nopal_process::directory(question.process));
-    let from = match question.descriptor {
+fn program_file(request: &ProgramRequest) -> Result<PathBuf> {
+    let process = PathBuf::from(nopal_process::directory(request.process));
+    let from = match request.descriptor {
         NO_DESCRIPTOR => process.join("cwd"),
         descriptor => process.join(format!("fd/{descriptor}")),
     };
-    if question.word == 0 {
+    if request.word == 0 {
         return Ok(from);
     }
-    let path = read_path(&Memory::open(question.process)?, question.word)?;
+    let path = read_path(&Memory::open(request.process)?, request.word)?;
     Ok(match path.strip_prefix("/") {
         Ok(below_root) => process.join("root").join(below_root),
         // Joined, it would ask for a directory.

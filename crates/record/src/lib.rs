@@ -1,7 +1,7 @@
 //! Recording: makes a program and its children traced, from its start or while it runs, and writes the trace.
 //!
 //! - `record` is the whole from start to end: `launch` brings a program to its first instruction, `attach` finds a
-//!   process that runs, and `traced` is one that is traced.
+//!   process that runs, and `tracee` is one that is traced.
 //! - `places`: which functions, markers and instructions are meant in its files, and the code that is generated for
 //!   them.
 //! - `memory`: where nopal has its own memory in it, how it gets that, and what tool and process share.
@@ -18,24 +18,24 @@ mod heap;
 mod launch;
 mod memory;
 mod options;
-mod places;
+mod patch;
 mod program;
 mod record;
 mod refusal;
 mod session;
-mod text;
-mod traced;
+mod sites;
+mod tracee;
 
 pub use attach::clean_up;
 pub use collecting::collect::{Collector, Keep};
+pub use collecting::kernel_events::kinds_of;
 pub use collecting::notes::counter;
-pub use collecting::system::kinds_of;
 pub use memory::region::Region;
-pub use nopal_system::{Allowed, Kinds, allowed, missing_for_functions};
+pub use nopal_kernel_events::{Allowed, Kinds, allowed, missing_for_functions};
 pub use options::{Ended, Options, Outcome, Target, WhenFull};
-pub use places::modules::{openable, with_code};
-pub use places::signs::{HANDLES_STACKS, handles_stacks};
 pub use record::{record, watch};
 pub use refusal::{run_alone, status_of};
 pub use session::Session;
-pub use session::steer::Handle;
+pub use session::handle::Handle;
+pub use sites::modules::{openable, with_code};
+pub use sites::signs::{HANDLES_STACKS, handles_stacks};

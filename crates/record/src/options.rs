@@ -1,9 +1,9 @@
 //! What to record and how, and how it ended.
 
-use crate::text::traps::RISK;
+use crate::patch::traps::RISK;
 use nopal_analysis::tracers::Tracer;
 use nopal_control::Way;
-use nopal_system::Kinds;
+use nopal_kernel_events::Kinds;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -35,9 +35,9 @@ pub struct Options {
     pub markers: Vec<String>,
     /// Probes to record, as the command `probe` of the control language takes them. The same holds for them.
     pub probes: Vec<String>,
-    /// The system's events to record beside.
+    /// Kernel events to record, too.
     pub events: Kinds,
-    /// Of the kernel's functions, where these are among the events, those that fit such a glob; none chooses all.
+    /// Globs of the kernel functions to record, where these are recorded at all. Empty: all.
     pub kernel_functions: Vec<String>,
     /// Tracers whose functions are recorded too. With no functions chosen, they are all that is recorded.
     pub tracers: Vec<Tracer>,
@@ -189,7 +189,7 @@ pub struct Outcome {
     /// Functions that were refused, over all files.
     pub refused: u64,
     pub events: u64,
-    /// Events of the system.
+    /// Kernel events.
     pub system: u64,
     /// Events that were not recorded because no room was left, or the thread could not be recorded any more.
     pub lost: u64,
@@ -208,7 +208,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Of a program of which nothing more is known.
+    /// The outcome of a program that left no trace.
     pub fn without_trace(ended: Ended, why: String) -> Outcome {
         Outcome {
             ended,

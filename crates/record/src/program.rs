@@ -6,18 +6,18 @@ use crate::heap;
 use crate::launch::{self, Arrived};
 use crate::memory::own_memory::{refuse_without_memory, take_back};
 use crate::options::{Ended, Options, Outcome};
-use crate::places::files::Files;
-use crate::places::fitting::something_is_chosen;
 use crate::record::{create, drain, session};
 use crate::refusal::Refusal;
+use crate::session::handle::Handle;
 use crate::session::signals::{Signals, send_signal};
-use crate::session::steer::Handle;
 use crate::session::{Session, ended_as};
-use crate::traced::Settings;
+use crate::sites::files::Files;
+use crate::sites::fitting::something_is_chosen;
+use crate::tracee::Settings;
 use anyhow::{Error, Result, anyhow, bail};
 use nopal_beside::both;
 use nopal_process::{ExitWatch, Launched, Thread, child_ending};
-use nopal_trace::{Audience, Writer};
+use nopal_trace::{Subscriber, Writer};
 use std::ffi::OsString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub fn record(
     settings: Settings,
     program: &OsString,
     arguments: &[OsString],
-    audience: Option<Box<dyn Audience>>,
+    subscriber: Option<Box<dyn Subscriber>>,
     started: impl FnOnce(Handle),
 ) -> Result<Outcome> {
     let found = launch::find(program)?;
@@ -60,8 +60,8 @@ pub fn record(
     };
     nopal_process::survive(pid);
     let begun = caught(|| {
-        let asked = (options, settings, audience);
-        begin(asked, &words, files, guarded?, &mut thread)
+        let wanted = (options, settings, subscriber);
+        begin(wanted, &words, files, guarded?, &mut thread)
     });
     let (mut session, handle, main, failure) = match begun {
         Ok(begun) => begun,
@@ -82,7 +82,7 @@ pub fn record(
     let _ = thread.detach();
     if let Some(error) = failure {
         session.let_go(pid);
-        session.traced.clear();
+        session.tracees.clear();
         session
             .warnings
             .push(format!("the program ran untraced: {error:#}"));
@@ -100,7 +100,7 @@ pub fn record(
 /// Brings the program to its first code and makes it traced. Where that fails after the trace has begun, the failure
 /// stands apart: the session goes on without the program.
 fn begin(
-    (options, settings, audience): (&Options, Settings, Option<Box<dyn Audience>>),
+    (options, settings, subscriber): (&Options, Settings, Option<Box<dyn Subscriber>>),
     words: &[OsString],
     mut files: Files,
     mut guardian: Guardian,
@@ -108,7 +108,7 @@ fn begin(
 ) -> Result<(Session, Handle, ExitWatch, Option<Error>)> {
     let main = ExitWatch::new(thread.pid())?;
     let arrived = arrive(
-        options, &settings, words, audience, thread, &mut files, &guardian,
+        options, &settings, words, subscriber, thread, &mut files, &guardian,
     );
     let (arrived, created) = arrived.inspect_err(|_| guardian.dismiss())?;
     let (mut session, handle) = session(options, settings, created, files, guardian, thread.pid());
@@ -120,7 +120,7 @@ fn begin(
     let begun = begun.and_then(|()| {
         let could = session.could_begin_triggers();
         could
-            .and_then(|()| session.record_system(&[]))
+            .and_then(|()| session.record_kernel_events(&[]))
             .map_err(Refusal::choice)
     });
     let failure = match begun {
@@ -140,7 +140,7 @@ fn arrive(
     options: &Options,
     settings: &Settings,
     words: &[OsString],
-    audience: Option<Box<dyn Audience>>,
+    subscriber: Option<Box<dyn Subscriber>>,
     thread: &mut Thread,
     files: &mut Files,
     guardian: &Guardian,
@@ -152,7 +152,7 @@ fn arrive(
     if !chooses && settings.probes.is_empty() {
         let (arrived, created) = both(
             || launch::arrive(thread, image, files, settings, guardian),
-            || create(options, words, audience),
+            || create(options, words, subscriber),
         );
         return match arrived {
             Err(refusal) if refusal.is::<Refusal>() => Err(refusal),
@@ -170,7 +170,7 @@ fn arrive(
     }
     match arrived {
         Err(refusal) if refusal.is::<Refusal>() => Err(refusal),
-        arrived => with_trace(thread, arrived, create(options, words, audience)),
+        arrived => with_trace(thread, arrived, create(options, words, subscriber)),
     }
 }
 
@@ -212,14 +212,14 @@ fn to_end(mut session: Session, mut main: ExitWatch, signals: &Signals) -> Outco
         }
         (end_of(main.pid(), Some(&mut main), signals), Vec::new())
     });
-    let mut told = session.warnings.clone();
+    let mut notes = session.warnings.clone();
     let finished = caught(|| {
         session.serve_no_more();
         session.finish(ended, &left, drain?)
     });
     finished.unwrap_or_else(|error| {
-        told.push(format!("the trace could not be completed: {error:#}"));
-        Outcome::without_trace(ended, told.join("; "))
+        notes.push(format!("the trace could not be completed: {error:#}"));
+        Outcome::without_trace(ended, notes.join("; "))
     })
 }
 

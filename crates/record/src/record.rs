@@ -7,25 +7,25 @@ use crate::collecting::notes::{self, snapshot};
 use crate::guardian::Guardian;
 use crate::memory::own_memory::refuse_without_memory;
 use crate::options::{Options, Outcome, Target, WhenFull};
-use crate::places::choose::{Needed, Wanted};
-use crate::places::files::Files;
-use crate::places::fitting::{Planned, something_is_chosen};
-use crate::places::markers;
 use crate::program;
 use crate::session::Session;
+use crate::session::handle::Handle;
 use crate::session::signals::Signals;
-use crate::session::steer::Handle;
 use crate::session::unfollowed::Unfollowed;
-use crate::traced::Settings;
+use crate::sites::choose::{Needed, Wanted};
+use crate::sites::files::Files;
+use crate::sites::fitting::{Planned, something_is_chosen};
+use crate::sites::markers;
+use crate::tracee::Settings;
 use anyhow::{Error, Result, anyhow, bail, ensure};
 use nopal_abi::{Capture, WHEN_FULL_BLOCK, WHEN_FULL_DROP};
 use nopal_agent::DEPTH_LIMIT;
 use nopal_analysis::tracers::Tracer;
 use nopal_control::Probe;
+use nopal_kernel_events::Kinds;
 use nopal_process::{ExitWatch, StopError};
 use nopal_symbols::{Selection, demangle};
-use nopal_system::Kinds;
-use nopal_trace::{Audience, Writer};
+use nopal_trace::{Subscriber, Writer};
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -45,23 +45,25 @@ pub fn record(options: &Options, started: impl FnOnce(Handle)) -> Result<Outcome
 /// The same, but the records go to an audience, and no file gets them. What else the trace tells goes to both.
 pub fn watch(
     options: &Options,
-    audience: Box<dyn Audience>,
+    subscriber: Box<dyn Subscriber>,
     started: impl FnOnce(Handle),
 ) -> Result<Outcome> {
-    begin(options, Some(audience), started)
+    begin(options, Some(subscriber), started)
 }
 
 fn begin(
     options: &Options,
-    audience: Option<Box<dyn Audience>>,
+    subscriber: Option<Box<dyn Subscriber>>,
     started: impl FnOnce(Handle),
 ) -> Result<Outcome> {
     let settings = settings(options)?;
     match &options.target {
         Target::Program { program, arguments } => {
-            program::record(options, settings, program, arguments, audience, started)
+            program::record(options, settings, program, arguments, subscriber, started)
         }
-        Target::Process(process) => record_process(options, settings, *process, audience, started),
+        Target::Process(process) => {
+            record_process(options, settings, *process, subscriber, started)
+        }
     }
 }
 
@@ -69,7 +71,7 @@ fn record_process(
     options: &Options,
     settings: Settings,
     process: i32,
-    audience: Option<Box<dyn Audience>>,
+    subscriber: Option<Box<dyn Subscriber>>,
     started: impl FnOnce(Handle),
 ) -> Result<Outcome> {
     attach::refuse_what_cannot_be(process)?;
@@ -82,7 +84,7 @@ fn record_process(
     let begun = Planned::of(process, &mut files).and_then(|planned| {
         something_is_chosen(options, &settings, &planned, &files)?;
         let command = nopal_process::arguments(process).unwrap_or_default();
-        Ok((planned, create(options, &command, audience)?))
+        Ok((planned, create(options, &command, subscriber)?))
     });
     let (planned, created) = begun.map_err(|error| {
         guardian.dismiss();
@@ -90,7 +92,7 @@ fn record_process(
     })?;
     let (mut session, handle) = session(options, settings, created, files, guardian, process);
     session.attached = Some(process);
-    if let Err(error) = session.record_system(&[]) {
+    if let Err(error) = session.record_kernel_events(&[]) {
         session.guardian.dismiss();
         return Err(error);
     }
@@ -138,7 +140,7 @@ pub(crate) fn session(
     main: i32,
 ) -> (Session, Handle) {
     let shared = Arc::new(Shared::new(writer));
-    let (handle, asked) = Handle::new(shared.clone());
+    let (handle, work_queue) = Handle::new(shared.clone());
     for probe in &settings.probes {
         files.probes.want(probe.clone(), true);
     }
@@ -147,11 +149,11 @@ pub(crate) fn session(
         settings,
         shared,
         files,
-        traced: HashMap::new(),
+        tracees: HashMap::new(),
         guardian,
         warnings: Vec::new(),
         unfollowed: Unfollowed::default(),
-        asked,
+        work_queue,
         attached: None,
         main,
         lost_before: 0,
@@ -159,11 +161,11 @@ pub(crate) fn session(
         enough: false,
         server: None,
         control: None,
-        listener: None,
+        subscriber: None,
         is_served: false,
         not_served: None,
         system: Kinds::default(),
-        system_limited: None,
+        kernel_events_limited: None,
     };
     (session, handle)
 }
@@ -181,7 +183,7 @@ pub(crate) fn drain(session: &Session) -> Result<Drain> {
 pub(crate) fn create(
     options: &Options,
     command: &[OsString],
-    audience: Option<Box<dyn Audience>>,
+    subscriber: Option<Box<dyn Subscriber>>,
 ) -> Result<Writer> {
     let words = command
         .iter()
@@ -189,14 +191,14 @@ pub(crate) fn create(
     let session = notes::session(words.collect(), options.as_given());
     let mut writer = Writer::create(&options.directory, session)?;
     writer.set_readable(demangle);
-    if let Some(audience) = audience {
-        writer.set_audience(audience);
+    if let Some(subscriber) = subscriber {
+        writer.set_subscriber(subscriber);
     }
     writer.note(&snapshot())?;
     Ok(writer)
 }
 
-/// Those that are asked for, and those that tracers need.
+/// The probes of the options, and those that tracers need.
 fn probes(options: &Options) -> Result<Vec<Probe>> {
     let own = options.probes.iter().map(|text| probe(text));
     let needs = options.tracers.iter().flat_map(Tracer::needs);
@@ -234,7 +236,7 @@ fn settings(options: &Options) -> Result<Settings> {
         "a snapshot is of a flight recorder: --snapshot-when goes with --flight"
     );
     if options.events.functions()
-        && let Some(missing) = nopal_system::missing_for_functions()
+        && let Some(missing) = nopal_kernel_events::missing_for_functions()
     {
         bail!("functions of the kernel cannot be recorded (-k): {missing}");
     }

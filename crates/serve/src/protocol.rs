@@ -31,15 +31,15 @@ pub const VERSION: u32 = 1;
 /// What the answer to `open` says of a file that each byte can be read from only once.
 pub const STREAM: &[u8] = b"stream";
 
-/// Of a line, its end included.
+/// Bytes of a line with its end.
 pub const LONGEST_LINE: usize = 1024;
-/// Of what one `read` gives.
+/// Bytes that one `read` returns.
 pub const LONGEST_READ: usize = 1 << 17;
-/// Of what one `write` takes.
+/// Bytes that one `write` takes.
 pub const LONGEST_WRITE: usize = 1 << 17;
-/// Of what one `command` takes: the state of a session with many traces.
+/// Bytes that one `command` takes: the state of a session with many traces.
 pub const LONGEST_COMMAND: usize = 1 << 24;
-/// Of an answer: a folder may be long.
+/// Bytes of an answer: a folder may be long.
 pub const LONGEST_ANSWER: usize = 1 << 24;
 const LONGEST_PATH: usize = 512;
 const LONGEST_NAME: usize = 255;

@@ -90,7 +90,7 @@ impl Server {
     pub fn end(&mut self, mut work: impl FnMut()) {
         self.turn_away();
         let stays = |connected: &Connected| connected.stays.to_the_end.load(Ordering::Acquire);
-        self.shared.hear_no_more(|connected| {
+        self.shared.disconnect(|connected| {
             !stays(connected) && !connected.stays.to_read.load(Ordering::Acquire)
         });
         let until = Instant::now() + GRACE;
@@ -113,7 +113,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.turn_away();
-        self.shared.hear_no_more(|_| true);
+        self.shared.disconnect(|_| true);
     }
 }
 
@@ -125,7 +125,7 @@ impl Shared {
     }
 
     /// What was asked is answered yet.
-    fn hear_no_more(&self, of: impl Fn(&Connected) -> bool) {
+    fn disconnect(&self, of: impl Fn(&Connected) -> bool) {
         for connected in self.connections().values().filter(|one| of(one)) {
             let _ = rustix::net::shutdown(&connected.socket, Shutdown::Read);
         }

@@ -64,17 +64,17 @@ fn files_are_listed_read_and_written() {
 
     let mut writer = opened(process, "ctl", WRITE);
     writer.write(b"one\ntw").unwrap();
-    assert_eq!(fake.told(), "query x|one");
+    assert_eq!(fake.received(), "query x|one");
     writer.write(b"o\nthree").unwrap();
     writer.flush().unwrap();
     writer.flush().unwrap();
     assert_eq!(fake.state().closed, 0);
-    assert_eq!(fake.told(), "query x|one|two|three");
+    assert_eq!(fake.received(), "query x|one|two|three");
     assert_eq!(
         failure(writer.write(b"four\nbad\nfive\n")),
         (libc::EINVAL, "'bad': no such command".into())
     );
-    assert_eq!(fake.told(), "query x|one|two|three|four");
+    assert_eq!(fake.received(), "query x|one|two|three|four");
     assert_eq!(failure(writer.read(0, 10)).0, libc::EBADF);
 
     writer.close().unwrap();
@@ -86,13 +86,13 @@ fn files_are_listed_read_and_written() {
         ..WRITE
     };
     let mut writer = opened(process, "ctl", truncate);
-    assert_eq!(fake.told(), "");
+    assert_eq!(fake.received(), "");
     writer.write(b"unended").unwrap();
     drop(writer);
     while fake.state().closed < 2 {
         std::thread::yield_now();
     }
-    assert_eq!(fake.told(), "unended", "closed by going");
+    assert_eq!(fake.received(), "unended", "closed by going");
 }
 
 #[test]
@@ -103,10 +103,10 @@ fn a_file_is_read_in_pieces_and_again() {
     assert!(whole.iter().enumerate().all(|(at, byte)| *byte == at as u8));
 
     let mut client = opened(process, "ctl", READ);
-    fake.state().told.push("later".into());
+    fake.state().received.push("later".into());
     assert_eq!(client.read(0, 100).unwrap(), b"", "as it was when opened");
     assert_eq!(client.read(0, 3).unwrap(), b"lat");
-    fake.state().told.push("more".into());
+    fake.state().received.push("more".into());
     assert_eq!(client.read(3, 100).unwrap(), b"er");
     assert_eq!(client.read(5, 100).unwrap(), b"", "the end");
     assert_eq!(client.read(5, 100).unwrap(), b"|more", "what came after it");
@@ -150,7 +150,7 @@ fn who_ends_a_session_waits_for_its_end() {
     let client = Client::connect(process).unwrap();
     let (said, heard) = std::sync::mpsc::channel();
     let thread = std::thread::spawn(move || said.send(client.detach()));
-    while fake.told() != "detach" {
+    while fake.received() != "detach" {
         std::thread::yield_now();
     }
     server.end(|| ());
@@ -223,7 +223,7 @@ fn what_is_not_the_protocol_ends_the_connection_and_nothing_else() {
             "{answer:?}"
         );
     }
-    assert_eq!(fake.told(), "");
+    assert_eq!(fake.received(), "");
     assert_eq!(
         Client::connect(process).unwrap().command("x").unwrap(),
         "heard x"
@@ -312,7 +312,7 @@ fn many_clients_at_once_are_each_heard() {
             });
         }
     });
-    assert_eq!(fake.state().told.len(), 16 * 50);
+    assert_eq!(fake.state().received.len(), 16 * 50);
 }
 
 #[test]
@@ -351,7 +351,7 @@ fn another_user_is_not_heard() {
         said == "b''\n" || said.contains("ConnectionReset") || said.contains("BrokenPipe"),
         "{said}"
     );
-    assert_eq!(fake.told(), "");
+    assert_eq!(fake.received(), "");
 }
 
 #[test]
@@ -377,7 +377,7 @@ fn a_child_is_found_that_the_session_has_not_met() {
         .unwrap()
         .command("for a child")
         .unwrap();
-    assert_eq!(fake.told(), "for a child");
+    assert_eq!(fake.received(), "for a child");
 }
 
 #[test]

@@ -260,7 +260,7 @@ impl Image {
         Exports::of(self)
     }
 
-    /// Of all files that the functions come from, and of the name that nameless ones are given.
+    /// A stamp of all files that the functions come from, and of the name for nameless functions.
     pub fn stamp(&self) -> Option<Stamp> {
         let stamp = self.elf.stamp?.with(self.file_name().as_bytes());
         match self.debug_file() {
@@ -269,7 +269,7 @@ impl Image {
         }
     }
 
-    /// Of what `stamp` is of, by reading it.
+    /// A hash of the content of what `stamp` covers.
     pub fn content_hash(&self) -> u64 {
         let own = *self.content_hash.get_or_init(|| xxh3_64(self.elf.data()));
         let debug = self.debug_file();
@@ -463,7 +463,7 @@ fn parse_segments(elf: &Elf) -> Result<Vec<Segment>> {
 pub(crate) struct Code {
     /// Executable sections without the linker's jump stubs.
     all: Ranges,
-    /// Those of them for nothing but parts that were split off functions.
+    /// The ranges that hold only parts split off functions.
     cold: Ranges,
 }
 

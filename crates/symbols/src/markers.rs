@@ -35,12 +35,12 @@ pub struct Marker {
     pub fields: Vec<Field>,
     pub file: String,
     pub line: u32,
-    pub places: Vec<Place>,
+    pub places: Vec<MarkerSite>,
     pub states: Vec<State>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct MarkerSite {
     pub address: u64,
     /// The code that runs when it is on.
     pub on: u64,
@@ -120,7 +120,7 @@ pub(crate) fn of(image: &Image) -> (Vec<Marker>, Vec<BadMarker>) {
 #[derive(Default)]
 struct Found {
     count: usize,
-    places: HashMap<Key, Vec<Place>>,
+    places: HashMap<Key, Vec<MarkerSite>>,
     /// By key, format and types.
     markers: BTreeMap<(Key, String, [u32; 2]), Vec<State>>,
     bad: Vec<BadMarker>,
@@ -246,7 +246,7 @@ impl Fields<'_> {
         })
     }
 
-    fn place(&self) -> Result<Place> {
+    fn place(&self) -> Result<MarkerSite> {
         let (address, on) = (self.target(0)?, self.target(1)?);
         let switch = match self.word(5)? {
             PLACE_PATCHED => Switch::Patched,
@@ -273,7 +273,7 @@ impl Fields<'_> {
                 "its word at {address:#x} is not in memory that can be written"
             ),
         }
-        Ok(Place {
+        Ok(MarkerSite {
             address,
             on,
             switch,

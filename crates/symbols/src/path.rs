@@ -15,9 +15,9 @@ pub struct VariablePath {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Of a structure, or of the one that is pointed to: `.` and `->` mean the same.
+    /// A member of a structure or of the one that is pointed to: `.` and `->` mean the same.
     Member(String),
-    /// Of an array, or behind a pointer.
+    /// An element of an array or behind a pointer.
     Element(u64),
 }
 

@@ -23,7 +23,7 @@ const MOST_TYPES: usize = 16;
 /// types may hold each other.
 const MOST_CHILDREN: usize = 1 << 14;
 /// Members that are named where one is asked for.
-const MOST_TOLD: usize = 6;
+const MOST_NAMED: usize = 6;
 const POINTER_BYTES: u64 = 8;
 
 /// Integers with their bits.
@@ -50,18 +50,18 @@ pub enum VariableKind {
 pub(crate) struct Units<'a> {
     pub dwarf: Dwarf<'a>,
     headers: Vec<UnitHeader<Slice<'a>>>,
-    /// Those that are needed more than once.
+    /// Units that are needed more than once.
     kept: Vec<OnceCell<Option<Unit<'a>>>>,
 }
 
 /// An entry, and the unit that it is in.
-pub(crate) type Place<'u, 'a> = (&'u Unit<'a>, Die<'a>);
+pub(crate) type UnitEntry<'u, 'a> = (&'u Unit<'a>, Die<'a>);
 
 /// A type without names and qualifiers of its own.
 pub(crate) enum Type<'u, 'a> {
-    Entry(Place<'u, 'a>),
+    Entry(UnitEntry<'u, 'a>),
     /// An array's: that of its elements, and how many there are in each dimension, as far as that is known.
-    Array(Place<'u, 'a>, Vec<Option<u64>>),
+    Array(UnitEntry<'u, 'a>, Vec<Option<u64>>),
 }
 
 /// How to come from a value to what is in it.
@@ -102,7 +102,7 @@ impl<'a> Units<'a> {
     }
 
     /// What a value of `unit` refers to.
-    fn entry<'u>(&'u self, unit: &'u Unit<'a>, reference: Value<'a>) -> Option<Place<'u, 'a>> {
+    fn entry<'u>(&'u self, unit: &'u Unit<'a>, reference: Value<'a>) -> Option<UnitEntry<'u, 'a>> {
         let (unit, offset): (_, UnitOffset) = match reference {
             AttributeValue::UnitRef(offset) => (unit, offset),
             AttributeValue::DebugInfoRef(offset) => match offset.to_unit_offset(&unit.header) {
@@ -119,7 +119,7 @@ impl<'a> Units<'a> {
         Some((unit, unit.entry(offset).ok()?))
     }
 
-    /// Of the entry, or of the one that it completes.
+    /// The name of the entry, or of the one that it completes.
     pub fn name_of(&self, unit: &Unit<'a>, die: &Die<'a>) -> Option<String> {
         let (unit, value) = self.inherited(unit, die, dw::DW_AT_name)?;
         let text = self.dwarf.attr_string(unit, value).ok()?;
@@ -148,7 +148,7 @@ impl<'a> Units<'a> {
 
     // ---- types ----
 
-    /// Of a variable or a member.
+    /// The type of a variable or a member.
     pub fn type_of<'u>(&'u self, unit: &'u Unit<'a>, die: &Die<'a>) -> Option<Type<'u, 'a>> {
         let (unit, value) = self.inherited(unit, die, dw::DW_AT_type)?;
         let place = self.plain(self.entry(unit, value)?)?;
@@ -171,11 +171,11 @@ impl<'a> Units<'a> {
     }
 
     /// The type that a type is made of.
-    fn aimed_at<'u>(&'u self, unit: &'u Unit<'a>, die: &Die<'a>) -> Option<Place<'u, 'a>> {
+    fn aimed_at<'u>(&'u self, unit: &'u Unit<'a>, die: &Die<'a>) -> Option<UnitEntry<'u, 'a>> {
         self.plain(self.entry(unit, die.attr_value(dw::DW_AT_type)?)?)
     }
 
-    fn plain<'u>(&'u self, mut place: Place<'u, 'a>) -> Option<Place<'u, 'a>> {
+    fn plain<'u>(&'u self, mut place: UnitEntry<'u, 'a>) -> Option<UnitEntry<'u, 'a>> {
         const NAMES: [DwTag; 5] = [
             dw::DW_TAG_typedef,
             dw::DW_TAG_const_type,
@@ -209,16 +209,16 @@ impl<'a> Units<'a> {
         }
     }
 
-    /// From a value that people call `told` to what is in it.
+    /// From a value that people call `path` to what is in it.
     pub fn step<'u>(
         &'u self,
         from: Type<'u, 'a>,
         step: &Step,
-        told: &str,
+        path: &str,
     ) -> Result<Stepped<'u, 'a>> {
         match step {
-            Step::Member(name) => self.member(from, name, told),
-            Step::Element(index) => self.element(from, *index, told),
+            Step::Member(name) => self.member(from, name, path),
+            Step::Element(index) => self.element(from, *index, path),
         }
     }
 
@@ -226,7 +226,7 @@ impl<'a> Units<'a> {
         &'u self,
         from: Type<'u, 'a>,
         index: u64,
-        told: &str,
+        path: &str,
     ) -> Result<Stepped<'u, 'a>> {
         let (is_behind, kind) = match from {
             Type::Array(element, mut counts) => {
@@ -235,7 +235,7 @@ impl<'a> Units<'a> {
                 if let Some(count) = count.filter(|count| *count > 0) {
                     ensure!(
                         index < count,
-                        "{told} has {count} elements, from {told}[0] on"
+                        "{path} has {count} elements, from {path}[0] on"
                     );
                 }
                 let is_last = counts.is_empty();
@@ -252,36 +252,36 @@ impl<'a> Units<'a> {
                 let aimed = self.type_of(unit, &die);
                 (
                     true,
-                    aimed.ok_or_else(|| anyhow!("what {told} points to has no type"))?,
+                    aimed.ok_or_else(|| anyhow!("what {path} points to has no type"))?,
                 )
             }
-            _ => bail!("{told} is no array"),
+            _ => bail!("{path} is no array"),
         };
         let bytes = self.bytes(&kind).ok_or_else(|| {
-            anyhow!("how many bytes an element of {told} has is not in the debug information")
+            anyhow!("how many bytes an element of {path} has is not in the debug information")
         })?;
         let offset = index
             .checked_mul(bytes)
             .filter(|offset| i64::try_from(*offset).is_ok());
         Ok(Stepped {
             is_behind,
-            offset: offset.ok_or_else(|| anyhow!("{told} does not reach so far"))?,
+            offset: offset.ok_or_else(|| anyhow!("{path} does not reach so far"))?,
             kind,
         })
     }
 
-    fn member<'u>(&'u self, from: Type<'u, 'a>, name: &str, told: &str) -> Result<Stepped<'u, 'a>> {
+    fn member<'u>(&'u self, from: Type<'u, 'a>, name: &str, path: &str) -> Result<Stepped<'u, 'a>> {
         let (is_behind, place) = match from {
             Type::Entry((unit, die)) if is_pointer(&die) => (true, self.aimed_at(unit, &die)),
             Type::Entry(place) => (false, Some(place)),
-            Type::Array(..) => bail!("{told} is an array: choose an element, such as {told}[0]"),
+            Type::Array(..) => bail!("{path} is an array: choose an element, such as {path}[0]"),
         };
         let place = place.filter(|(_, die)| is_structure(die));
         let (unit, die) =
-            place.ok_or_else(|| anyhow!("{told} is no structure, and points to none"))?;
+            place.ok_or_else(|| anyhow!("{path} is no structure, and points to none"))?;
         ensure!(
             die.attr(dw::DW_AT_declaration).is_none(),
-            "what is in {told} is not in the debug information of this source file, only its type's name"
+            "what is in {path} is not in the debug information of this source file, only its type's name"
         );
         let (mut left, mut others) = (MOST_CHILDREN, Vec::new());
         if let Some((offset, kind)) = self.search(unit, &die, name, 0, &mut left, &mut others)? {
@@ -293,10 +293,10 @@ impl<'a> Units<'a> {
         }
         match nearest(others.iter().map(String::as_str), name) {
             near if near.is_empty() => {
-                bail!("{told} has no member {name}, but {}", listed(&others))
+                bail!("{path} has no member {name}, but {}", listed(&others))
             }
             near => bail!(
-                "{told} has no member {name}; the nearest are {}",
+                "{path} has no member {name}; the nearest are {}",
                 near.join(", ")
             ),
         }
@@ -365,13 +365,13 @@ impl<'a> Units<'a> {
         Ok(None)
     }
 
-    /// What a value that people call `told` is shown as.
-    pub fn shown(&self, kind: &Type<'_, 'a>, told: &str) -> Result<VariableKind> {
+    /// What a value that people call `path` is shown as.
+    pub fn shown(&self, kind: &Type<'_, 'a>, path: &str) -> Result<VariableKind> {
         let (unit, die) = match kind {
             Type::Entry(place) => place,
             Type::Array((_, element), counts) => match counts.len() == 1 && is_character(element) {
                 true => return Ok(VariableKind::Characters),
-                false => bail!("{told} is an array: choose an element, such as {told}[0]"),
+                false => bail!("{path} is an array: choose an element, such as {path}[0]"),
             },
         };
         let bits = match self.bytes(kind) {
@@ -389,7 +389,7 @@ impl<'a> Units<'a> {
                 Some(dw::DW_ATE_float) if bits == 64 => Ok(VariableKind::Double),
                 Some(dw::DW_ATE_float) => {
                     bail!(
-                        "{told} is a number of {bits} bits with a point, which probes do not show"
+                        "{path} is a number of {bits} bits with a point, which probes do not show"
                     )
                 }
                 _ => Ok(VariableKind::Unsigned(bits)),
@@ -407,11 +407,11 @@ impl<'a> Units<'a> {
                 let members: Vec<String> =
                     children(unit, die).into_iter().filter_map(named).collect();
                 bail!(
-                    "{told} is a structure: choose a member of it: {}",
+                    "{path} is a structure: choose a member of it: {}",
                     listed(&members)
                 )
             }
-            _ => bail!("{told} is no number, address or text"),
+            _ => bail!("{path} is no number, address or text"),
         }
     }
 
@@ -479,8 +479,12 @@ fn listed(names: &[String]) -> String {
     match names {
         [] => "none".to_owned(),
         names => {
-            let more = if names.len() > MOST_TOLD { ", …" } else { "" };
-            names[..names.len().min(MOST_TOLD)].join(", ") + more
+            let more = if names.len() > MOST_NAMED {
+                ", …"
+            } else {
+                ""
+            };
+            names[..names.len().min(MOST_NAMED)].join(", ") + more
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::types::{Die, Slice, Unit, Units, Value, VariableKind};
 use crate::unwind::Cfa;
 use crate::{Image, compressed};
 
-/// Of a register, and of a pointer.
+/// Bytes of a register and of a pointer.
 const WORD_BYTES: u64 = 8;
 
 /// A variable at an instruction, or something in it.
@@ -244,22 +244,22 @@ impl<'a> Finder<'a> {
         let mut kind = kind.ok_or_else(|| anyhow!("the type of {} is not known", self.name))?;
         let mut location = self.location(unit, die, frame_base)?;
         let mut offset = 0u64;
-        let mut told = self.name.to_owned();
+        let mut path = self.name.to_owned();
         for step in &self.path.steps {
-            let stepped = self.units.step(kind, step, &told)?;
+            let stepped = self.units.step(kind, step, &path)?;
             if stepped.is_behind {
                 location = Location::Whole(self.spot(&location, offset, WORD_BYTES)?.behind());
                 offset = 0;
             }
             offset = offset.wrapping_add(stepped.offset);
             kind = stepped.kind;
-            told += &step.to_string();
+            path += &step.to_string();
         }
-        let shown = self.units.shown(&kind, &told)?;
+        let shown = self.units.shown(&kind, &path)?;
         let spot = self.spot(&location, offset, self.units.bytes(&kind).unwrap_or(1))?;
         ensure!(
             spot.is_address || shown != VariableKind::Characters,
-            "{told} is kept in a register, where text is not fetched"
+            "{path} is kept in a register, where text is not fetched"
         );
         Ok(Variable {
             base: spot.base,
@@ -333,15 +333,15 @@ impl<'a> Finder<'a> {
             Some(range) => anyhow!(
                 "{}; it is kept from {} to {}",
                 self.gone(),
-                self.told(range.start),
-                self.told(range.end - 1)
+                self.describe(range.start),
+                self.describe(range.end - 1)
             ),
             None => self.gone(),
         }
     }
 
     /// `FUNCTION+0xOFFSET`
-    fn told(&self, address: u64) -> String {
+    fn describe(&self, address: u64) -> String {
         match self.image.function_at(address) {
             Ok(Some(function)) => format!("{}+{:#x}", function.name, address - function.address),
             _ => format!("{address:#x}"),

@@ -2,7 +2,7 @@ mod common;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use common::Workshop;
+use common::BuildDirectory;
 use nopal_symbols::{Image, Selection, demangle, nearest, without_parameters};
 
 /// xorshift64*
@@ -35,8 +35,8 @@ impl Random {
 }
 
 /// A file with everything that is read: symbols, versions, unwinding, relocations, mini debug info, a link.
-fn rich_file(workshop: &Workshop, flags: &str) -> Vec<u8> {
-    workshop.write(
+fn rich_file(build: &BuildDirectory, flags: &str) -> Vec<u8> {
+    build.write(
         "a.cpp",
         "#include <cstdio>
          #include <string>
@@ -48,14 +48,14 @@ fn rich_file(workshop: &Workshop, flags: &str) -> Vec<u8> {
              try { return ns::f(argc) + chosen(); } catch (int) { puts(std::string(argv[0]).c_str()); return 0; }
          }",
     );
-    workshop.run(&format!("g++ -g -O2 {flags} a.cpp -o a"));
-    workshop.run("objcopy --only-keep-debug a a.debug");
-    workshop.run("cp a.debug mini");
-    workshop.run("xz -f mini");
-    workshop.run(
+    build.run(&format!("g++ -g -O2 {flags} a.cpp -o a"));
+    build.run("objcopy --only-keep-debug a a.debug");
+    build.run("cp a.debug mini");
+    build.run("xz -f mini");
+    build.run(
         "objcopy --strip-debug --add-section .gnu_debugdata=mini.xz --add-gnu-debuglink=a.debug a",
     );
-    std::fs::read(workshop.path("a")).unwrap()
+    std::fs::read(build.path("a")).unwrap()
 }
 
 /// Reads all that there is; whatever it says is right, as long as it comes back and holds together.
@@ -92,8 +92,8 @@ fn read_everything(image: &Image) {
     image.function_at(image.entry()).ok();
 }
 
-fn try_to_read(workshop: &Workshop, bytes: &[u8]) -> bool {
-    let path = workshop.write("changed", bytes);
+fn try_to_read(build: &BuildDirectory, bytes: &[u8]) -> bool {
+    let path = build.write("changed", bytes);
     match Image::open_with_debug_directories(&path, &[]) {
         Ok(image) => {
             read_everything(&image);
@@ -105,24 +105,24 @@ fn try_to_read(workshop: &Workshop, bytes: &[u8]) -> bool {
 
 #[test]
 fn cut_files_are_refused_or_read_in_part() {
-    let workshop = Workshop::new();
-    let whole = rich_file(&workshop, "");
+    let build = BuildDirectory::new();
+    let whole = rich_file(&build, "");
     let mut random = Random::new();
-    assert!(try_to_read(&workshop, &whole));
+    assert!(try_to_read(&build, &whole));
     for _ in 0..100 {
         let cut = random.below(whole.len());
-        try_to_read(&workshop, &whole[..cut]);
+        try_to_read(&build, &whole[..cut]);
     }
-    assert!(!try_to_read(&workshop, &whole[..whole.len() / 4]));
+    assert!(!try_to_read(&build, &whole[..whole.len() / 4]));
 }
 
 #[test]
 fn changed_files_do_not_bring_the_reader_down() {
-    let workshop = Workshop::new();
+    let build = BuildDirectory::new();
     let mut random = Random::new();
     for flags in ["", "-static -no-pie", "-s -rdynamic"] {
-        let whole = rich_file(&workshop, flags);
-        let interesting = regions(&workshop, whole.len());
+        let whole = rich_file(&build, flags);
+        let interesting = regions(&build, whole.len());
         let mut read = 0;
         let rounds = if whole.len() > 1 << 20 { 12 } else { 200 };
         for _ in 0..rounds {
@@ -130,7 +130,7 @@ fn changed_files_do_not_bring_the_reader_down() {
             for _ in 0..=random.below(8) {
                 change(&mut random, &mut changed, &interesting);
             }
-            read += usize::from(try_to_read(&workshop, &changed));
+            read += usize::from(try_to_read(&build, &changed));
         }
         assert!(
             read > rounds / 4,
@@ -140,7 +140,7 @@ fn changed_files_do_not_bring_the_reader_down() {
 }
 
 /// The file's headers, section headers, and every section that is parsed.
-fn regions(workshop: &Workshop, len: usize) -> Vec<std::ops::Range<usize>> {
+fn regions(build: &BuildDirectory, len: usize) -> Vec<std::ops::Range<usize>> {
     let mut regions = vec![16..64, 64..64 + 14 * 56, len - 2200..len];
     let parsed = [
         ".eh_frame",
@@ -158,7 +158,7 @@ fn regions(workshop: &Workshop, len: usize) -> Vec<std::ops::Range<usize>> {
         ".gnu_debuglink",
         ".note.gnu.build-id",
     ];
-    for line in workshop.run("readelf -SW a").lines() {
+    for line in build.run("readelf -SW a").lines() {
         let words: Vec<&str> = line
             .split(']')
             .nth(1)
@@ -201,7 +201,7 @@ fn change(random: &mut Random, bytes: &mut [u8], regions: &[std::ops::Range<usiz
 
 #[test]
 fn names_that_share_all_their_bytes_are_refused() {
-    let workshop = Workshop::new();
+    let build = BuildDirectory::new();
     // 4000 symbols, each named by the same 60,000 characters: little file, much text.
     let mut source = format!(
         ".text\n.globl {0}\n.type {0}, @function\n{0}: ret\n",
@@ -210,11 +210,11 @@ fn names_that_share_all_their_bytes_are_refused() {
     for index in 0..4000 {
         source += &format!(".globl g{index}\n.type g{index}, @function\ng{index}: ret\n");
     }
-    workshop.write("a.s", source);
-    workshop.run("gcc -shared -nostdlib a.s -o a");
-    let mut bytes = std::fs::read(workshop.path("a")).unwrap();
+    build.write("a.s", source);
+    build.run("gcc -shared -nostdlib a.s -o a");
+    let mut bytes = std::fs::read(build.path("a")).unwrap();
     let section = |name: &str| {
-        let headers = workshop.run("readelf -SW a");
+        let headers = build.run("readelf -SW a");
         let line = headers
             .lines()
             .find(|line| line.contains(&format!(" {name} ")))
@@ -231,8 +231,8 @@ fn names_that_share_all_their_bytes_are_refused() {
     for symbol in bytes[section(".symtab")].chunks_mut(24).skip(1) {
         symbol[..4].copy_from_slice(&long.to_le_bytes());
     }
-    workshop.write("b", bytes);
-    let image = workshop.open("b");
+    build.write("b", bytes);
+    let image = build.open("b");
     let error = format!("{:#}", image.functions().err().unwrap());
     assert!(error.contains("damaged"), "{error}");
 }

@@ -1,6 +1,6 @@
 mod common;
 
-use common::{Workshop, addresses, by_name};
+use common::{BuildDirectory, addresses, by_name};
 use nopal_symbols::{Image, Source};
 
 const PROGRAM: &str = "
@@ -10,25 +10,25 @@ int main(int argc, char **argv) { return shown(argc) + (argv == 0); }
 ";
 
 /// A stripped program `a`, its debug file `a.debug`, and the whole of it, `whole`.
-fn split(flags: &str) -> Workshop {
-    let workshop = Workshop::new();
-    workshop.write("a.c", PROGRAM);
-    workshop.run(&format!("gcc -g -O2 -rdynamic {flags} a.c -o whole"));
-    workshop.run("objcopy --only-keep-debug whole a.debug");
-    workshop.run("strip whole -o a");
-    workshop
+fn split(flags: &str) -> BuildDirectory {
+    let build = BuildDirectory::new();
+    build.write("a.c", PROGRAM);
+    build.run(&format!("gcc -g -O2 -rdynamic {flags} a.c -o whole"));
+    build.run("objcopy --only-keep-debug whole a.debug");
+    build.run("strip whole -o a");
+    build
 }
 
-fn assert_whole(workshop: &Workshop, image: &Image, source: Source) {
+fn assert_whole(build: &BuildDirectory, image: &Image, source: Source) {
     let functions = by_name(image);
     assert_eq!(functions["hidden"].source, source);
     assert_eq!(
         functions["hidden"].address,
-        workshop.address("whole", "hidden")
+        build.address("whole", "hidden")
     );
     assert_eq!(
         functions["hidden"].size,
-        by_name(&workshop.open("whole"))["hidden"].size
+        by_name(&build.open("whole"))["hidden"].size
     );
     assert_eq!(image.symbol("hidden"), Some(functions["hidden"].address));
     assert_eq!(image.symbol("shown"), Some(functions["shown"].address));
@@ -42,68 +42,65 @@ fn assert_bare(image: &Image) {
 
 #[test]
 fn by_build_id() {
-    let workshop = split("-Wl,--build-id=0xabcdef0123");
-    assert_bare(&workshop.open("a"));
-    let debug = std::fs::read(workshop.path("a.debug")).unwrap();
-    workshop.write("debug/.build-id/ab/cdef0123.debug", &debug);
-    assert_whole(&workshop, &workshop.open("a"), Source::DebugFile);
-    assert_eq!(
-        addresses(&workshop.open("a")),
-        addresses(&workshop.open("whole"))
-    );
+    let build = split("-Wl,--build-id=0xabcdef0123");
+    assert_bare(&build.open("a"));
+    let debug = std::fs::read(build.path("a.debug")).unwrap();
+    build.write("debug/.build-id/ab/cdef0123.debug", &debug);
+    assert_whole(&build, &build.open("a"), Source::DebugFile);
+    assert_eq!(addresses(&build.open("a")), addresses(&build.open("whole")));
 }
 
 #[test]
 fn a_debug_file_of_another_program_is_not_believed() {
-    let workshop = split("-Wl,--build-id=0xabcdef0123");
+    let build = split("-Wl,--build-id=0xabcdef0123");
     let other = split("-Wl,--build-id=0xabcdef0124");
     let debug = std::fs::read(other.path("a.debug")).unwrap();
-    workshop.write("debug/.build-id/ab/cdef0123.debug", debug);
-    assert_bare(&workshop.open("a"));
-    workshop.write("debug/.build-id/ab/cdef0123.debug", "not even ELF");
-    assert_bare(&workshop.open("a"));
+    build.write("debug/.build-id/ab/cdef0123.debug", debug);
+    assert_bare(&build.open("a"));
+    build.write("debug/.build-id/ab/cdef0123.debug", "not even ELF");
+    assert_bare(&build.open("a"));
 }
 
 #[test]
 fn by_link() {
     for place in ["a.debug", ".debug/a.debug", "debug/PARENT/a.debug"] {
         for id in ["-Wl,--build-id=none", "-Wl,--build-id=0xabcdef0123"] {
-            let workshop = split(id);
-            workshop.run("objcopy --add-gnu-debuglink=a.debug a");
-            let debug = std::fs::read(workshop.path("a.debug")).unwrap();
-            workshop.run("rm a.debug");
-            assert_bare(&workshop.open("a"));
-            let parent = workshop.path("a").canonicalize().unwrap();
+            let build = split(id);
+            build.run("objcopy --add-gnu-debuglink=a.debug a");
+            let debug = std::fs::read(build.path("a.debug")).unwrap();
+            build.run("rm a.debug");
+            assert_bare(&build.open("a"));
+            let parent = build.path("a").canonicalize().unwrap();
             let parent = parent.parent().unwrap().to_str().unwrap();
-            workshop.write(
+            build.write(
                 &place.replace("PARENT", parent.trim_start_matches('/')),
                 debug,
             );
-            assert_whole(&workshop, &workshop.open("a"), Source::DebugFile);
+            assert_whole(&build, &build.open("a"), Source::DebugFile);
         }
     }
 }
 
 #[test]
 fn a_linked_file_must_have_the_right_sum() {
-    let workshop = split("-Wl,--build-id=none");
-    workshop.run("objcopy --add-gnu-debuglink=a.debug a");
-    assert_whole(&workshop, &workshop.open("a"), Source::DebugFile);
-    let mut debug = std::fs::read(workshop.path("a.debug")).unwrap();
+    let build = split("-Wl,--build-id=none");
+    build.run("objcopy --add-gnu-debuglink=a.debug a");
+    assert_whole(&build, &build.open("a"), Source::DebugFile);
+    let mut debug = std::fs::read(build.path("a.debug")).unwrap();
     debug.push(0);
-    workshop.write("a.debug", debug);
-    assert_bare(&workshop.open("a"));
+    build.write("a.debug", debug);
+    assert_bare(&build.open("a"));
 }
 
 #[test]
 fn a_link_does_not_lead_elsewhere() {
-    let workshop = split("-Wl,--build-id=none");
-    workshop.run("objcopy --add-gnu-debuglink=a.debug a");
-    let debug = std::fs::read(workshop.path("a.debug")).unwrap();
-    workshop.run("rm a.debug");
-    workshop.write("sub/d/debug", &debug);
-    workshop.write("bug", &debug);
-    let bytes = std::fs::read(workshop.path("a")).unwrap();
+    let build = split("-Wl,--build-id=none");
+    build.run("objcopy --add-gnu-debuglink=a.debug a");
+    let debug = std::fs::read(build.path("a.debug")).unwrap();
+    build.run("rm a.debug");
+    build.write("sub/d/debug", &debug);
+    build.write("bug", &debug);
+    let bytes = std::fs::read(build.path("a")).unwrap();
     let at = bytes
         .windows(8)
         .position(|window| window == b"a.debug\0")
@@ -116,35 +113,35 @@ fn a_link_does_not_lead_elsewhere() {
     ] {
         let mut changed = bytes.clone();
         changed[at..at + 8].copy_from_slice(name);
-        workshop.write("sub/b", changed);
-        assert_bare(&workshop.open("sub/b"));
+        build.write("sub/b", changed);
+        assert_bare(&build.open("sub/b"));
     }
 }
 
 #[test]
 fn in_mini_debug_info() {
-    let workshop = split("");
-    workshop.run("objcopy --only-keep-debug whole whole.debug");
-    workshop.run("objcopy -S --keep-symbol=hidden whole.debug mini");
-    workshop.run("xz -f mini");
-    workshop.run("objcopy --add-section .gnu_debugdata=mini.xz a");
-    assert_whole(&workshop, &workshop.open("a"), Source::MiniDebugInfo);
+    let build = split("");
+    build.run("objcopy --only-keep-debug whole whole.debug");
+    build.run("objcopy -S --keep-symbol=hidden whole.debug mini");
+    build.run("xz -f mini");
+    build.run("objcopy --add-section .gnu_debugdata=mini.xz a");
+    assert_whole(&build, &build.open("a"), Source::MiniDebugInfo);
 }
 
 #[test]
 fn damaged_mini_debug_info_is_left_aside() {
-    let workshop = split("");
-    workshop.write("garbage", [0xfd; 300]);
-    workshop.run("objcopy --add-section .gnu_debugdata=garbage a");
-    assert_bare(&workshop.open("a"));
+    let build = split("");
+    build.write("garbage", [0xfd; 300]);
+    build.run("objcopy --add-section .gnu_debugdata=garbage a");
+    assert_bare(&build.open("a"));
 }
 
 #[test]
 fn a_bomb_in_mini_debug_info_is_not_inflated() {
-    let workshop = split("");
-    let zeroes = std::fs::File::create(workshop.path("zeroes")).unwrap();
+    let build = split("");
+    let zeroes = std::fs::File::create(build.path("zeroes")).unwrap();
     zeroes.set_len(160 << 20).unwrap();
-    workshop.run("xz -0 zeroes");
-    workshop.run("objcopy --add-section .gnu_debugdata=zeroes.xz a");
-    assert_bare(&workshop.open("a"));
+    build.run("xz -0 zeroes");
+    build.run("objcopy --add-section .gnu_debugdata=zeroes.xz a");
+    assert_bare(&build.open("a"));
 }

@@ -2,7 +2,7 @@ mod common;
 
 use std::path::Path;
 
-use common::{Workshop, by_name};
+use common::{BuildDirectory, by_name};
 use nopal_symbols::{Image, Kind, Relocation};
 
 const PROGRAM: &str = "
@@ -15,8 +15,8 @@ int main(int argc, char **argv) { return table[argc & 1](argv[0]) + abs(getenv(\
 
 #[test]
 fn kinds_of_files() {
-    let workshop = Workshop::new();
-    workshop.write("a.c", PROGRAM);
+    let build = BuildDirectory::new();
+    build.write("a.c", PROGRAM);
     for (flags, kind, is_static) in [
         ("-pie", Kind::PositionIndependent, false),
         ("-no-pie", Kind::Executable, false),
@@ -25,8 +25,8 @@ fn kinds_of_files() {
         ("-shared -fPIC", Kind::Library, false),
         ("-shared -fPIC -Wl,-soname,liba.so.1", Kind::Library, false),
     ] {
-        workshop.run(&format!("gcc -O2 {flags} a.c -o a"));
-        let image = workshop.open("a");
+        build.run(&format!("gcc -O2 {flags} a.c -o a"));
+        let image = build.open("a");
         assert_eq!(
             (image.kind(), image.is_static()),
             (kind, is_static),
@@ -47,7 +47,7 @@ fn kinds_of_files() {
         );
         assert_eq!(image.needed().contains(&"libc.so.6"), !is_static, "{flags}");
         assert!(by_name(&image).contains_key("main"), "{flags}");
-        let headers = workshop.run("readelf -lW a");
+        let headers = build.run("readelf -lW a");
         assert_eq!(
             image.has_unwind_header(),
             headers.contains("GNU_EH_FRAME"),
@@ -58,13 +58,13 @@ fn kinds_of_files() {
 
 #[test]
 fn segments_and_bytes_are_those_of_the_file() {
-    let workshop = Workshop::new();
-    workshop.write(
+    let build = BuildDirectory::new();
+    build.write(
         "a.c",
         "int main(void) { return 0; } const char text[] = \"here it is\"; int zeroes[4000];",
     );
-    workshop.run("gcc -no-pie a.c -o a");
-    let image = workshop.open("a");
+    build.run("gcc -no-pie a.c -o a");
+    let image = build.open("a");
     let text = image.symbol("text").unwrap();
     assert_eq!(image.bytes(text, 11).unwrap(), b"here it is\0");
     assert_eq!(image.bytes(0x400000, 4).unwrap(), b"\x7fELF");
@@ -96,18 +96,18 @@ fn segments_and_bytes_are_those_of_the_file() {
 
 #[test]
 fn a_file_is_known_by_its_build_id_or_its_content() {
-    let workshop = Workshop::new();
-    workshop.write("a.c", "int main(void) { return 0; }");
-    workshop.run("gcc a.c -Wl,--build-id=0x00c0ffee11 -o a");
-    assert_eq!(workshop.open("a").identity(), "00c0ffee11");
+    let build = BuildDirectory::new();
+    build.write("a.c", "int main(void) { return 0; }");
+    build.run("gcc a.c -Wl,--build-id=0x00c0ffee11 -o a");
+    assert_eq!(build.open("a").identity(), "00c0ffee11");
     assert_eq!(
-        workshop.open("a").build_id().unwrap(),
+        build.open("a").build_id().unwrap(),
         [0, 0xc0, 0xff, 0xee, 0x11]
     );
-    workshop.run("gcc a.c -Wl,--build-id=none -o b");
-    workshop.run("cp b c");
-    workshop.run("gcc -O2 a.c -Wl,--build-id=none -o d");
-    let identities = ["b", "c", "d"].map(|name| workshop.open(name).identity());
+    build.run("gcc a.c -Wl,--build-id=none -o b");
+    build.run("cp b c");
+    build.run("gcc -O2 a.c -Wl,--build-id=none -o d");
+    let identities = ["b", "c", "d"].map(|name| build.open(name).identity());
     assert!(
         identities[0].starts_with("x-") && identities[0].len() == 18,
         "{identities:?}"
@@ -118,11 +118,11 @@ fn a_file_is_known_by_its_build_id_or_its_content() {
 
 #[test]
 fn what_is_no_program_gets_a_clear_error() {
-    let workshop = Workshop::new();
-    workshop.write("a.c", "int main(void) { return 0; }");
-    workshop.run("gcc a.c -o a");
-    workshop.run("gcc -c a.c -o a.o");
-    let program = std::fs::read(workshop.path("a")).unwrap();
+    let build = BuildDirectory::new();
+    build.write("a.c", "int main(void) { return 0; }");
+    build.run("gcc a.c -o a");
+    build.run("gcc -c a.c -o a.o");
+    let program = std::fs::read(build.path("a")).unwrap();
     let changed = |at: usize, value: u8| {
         let mut bytes = program.clone();
         bytes[at] = value;
@@ -146,11 +146,11 @@ fn what_is_no_program_gets_a_clear_error() {
         ("core", changed(16, 4), "core dump"),
         (
             "object",
-            std::fs::read(workshop.path("a.o")).unwrap(),
+            std::fs::read(build.path("a.o")).unwrap(),
             "object file",
         ),
     ] {
-        let path = workshop.write(name, bytes);
+        let path = build.write(name, bytes);
         let error = format!("{:#}", Image::open(&path).err().unwrap());
         assert!(error.contains(expected) && error.contains(name), "{error}");
     }
@@ -166,8 +166,8 @@ fn what_is_no_program_gets_a_clear_error() {
 
 #[test]
 fn imports_are_those_that_readelf_shows() {
-    let workshop = Workshop::new();
-    workshop.write("a.c", PROGRAM);
+    let build = BuildDirectory::new();
+    build.write("a.c", PROGRAM);
     for flags in [
         "-Wl,-z,lazy",
         "-Wl,-z,now",
@@ -176,11 +176,11 @@ fn imports_are_those_that_readelf_shows() {
         "-fcf-protection",
         "-s",
     ] {
-        workshop.run(&format!("gcc -O2 -fno-builtin {flags} a.c -o a"));
-        let image = workshop.open("a");
+        build.run(&format!("gcc -O2 -fno-builtin {flags} a.c -o a"));
+        let image = build.open("a");
         let imports = image.imports();
         let mut compared = 0;
-        for line in workshop.run("readelf -rW a").lines() {
+        for line in build.run("readelf -rW a").lines() {
             let words: Vec<&str> = line.split_whitespace().collect();
             let [slot, _, kind, _, symbol, ..] = words[..] else {
                 continue;
@@ -215,8 +215,8 @@ fn imports_are_those_that_readelf_shows() {
 
 #[test]
 fn resolvers_are_imports_without_a_name() {
-    let workshop = Workshop::new();
-    workshop.write(
+    let build = BuildDirectory::new();
+    build.write(
         "a.c",
         "static int one(void) { return 1; }
          static int (*choose(void))(void) { return one; }
@@ -224,9 +224,9 @@ fn resolvers_are_imports_without_a_name() {
          int main(void) { return chosen(); }",
     );
     for flags in ["", "-static", "-no-pie", "-static-pie"] {
-        workshop.run(&format!("gcc {flags} a.c -o a"));
-        let image = workshop.open("a");
-        let resolver = workshop.address("a", "choose");
+        build.run(&format!("gcc {flags} a.c -o a"));
+        let image = build.open("a");
+        let resolver = build.address("a", "choose");
         let import = image
             .imports()
             .into_iter()

@@ -1,6 +1,6 @@
 mod common;
 
-use common::{Workshop, addresses, by_name};
+use common::{BuildDirectory, addresses, by_name};
 use nopal_symbols::{Image, Source};
 
 const PROGRAM: &str = r#"
@@ -32,13 +32,13 @@ int main(int argc, char **argv) { int x[10] = {argc}; return g(x) + h(argc) + (a
 
 #[test]
 fn symtab_names_every_function_once() {
-    let workshop = Workshop::new();
-    workshop.write("a.c", PROGRAM);
-    workshop.run("gcc -O2 a.c -o a");
-    let image = workshop.open("a");
+    let build = BuildDirectory::new();
+    build.write("a.c", PROGRAM);
+    build.run("gcc -O2 a.c -o a");
+    let image = build.open("a");
     let functions = by_name(&image);
 
-    for (name, address, kind) in workshop.nm("a") {
+    for (name, address, kind) in build.nm("a") {
         let is_code = "tTi".contains(kind) || name == "overridable";
         let found = image
             .functions()
@@ -73,12 +73,12 @@ fn symtab_names_every_function_once() {
 
 #[test]
 fn sizes_are_those_of_the_compiler() {
-    let workshop = Workshop::new();
-    workshop.write("a.c", PROGRAM);
-    workshop.run("gcc -O2 a.c -o a");
-    let image = workshop.open("a");
+    let build = BuildDirectory::new();
+    build.write("a.c", PROGRAM);
+    build.run("gcc -O2 a.c -o a");
+    let image = build.open("a");
     let mut compared = 0;
-    for line in workshop.run("nm -S --defined-only a").lines() {
+    for line in build.run("nm -S --defined-only a").lines() {
         let words: Vec<&str> = line.split_whitespace().collect();
         if let [address, size, "t" | "T" | "W", _] = words[..] {
             let address = u64::from_str_radix(address, 16).unwrap();
@@ -96,11 +96,11 @@ fn sizes_are_those_of_the_compiler() {
 
 #[test]
 fn stripped_files_have_what_unwinding_knows() {
-    let workshop = Workshop::new();
-    workshop.write("a.c", PROGRAM);
-    workshop.run("gcc -O2 a.c -o a");
-    workshop.run("strip a -o b");
-    let (whole, stripped) = (workshop.open("a"), workshop.open("b"));
+    let build = BuildDirectory::new();
+    build.write("a.c", PROGRAM);
+    build.run("gcc -O2 a.c -o a");
+    build.run("strip a -o b");
+    let (whole, stripped) = (build.open("a"), build.open("b"));
     let found = addresses(&stripped);
     for name in ["main", "leaf", "hidden", "overridable"] {
         let function = by_name(&whole)[name];
@@ -122,10 +122,10 @@ fn stripped_files_have_what_unwinding_knows() {
 
 #[test]
 fn exported_functions_keep_their_names() {
-    let workshop = Workshop::new();
-    workshop.write("a.c", PROGRAM);
-    workshop.run("gcc -O2 -rdynamic -s a.c -o a");
-    let image = workshop.open("a");
+    let build = BuildDirectory::new();
+    build.write("a.c", PROGRAM);
+    build.run("gcc -O2 -rdynamic -s a.c -o a");
+    let image = build.open("a");
     let functions = by_name(&image);
     assert_eq!(functions["main"].source, Source::Dynsym);
     assert_eq!(functions["leaf"].aliases, ["_leaf_too"]);
@@ -135,21 +135,21 @@ fn exported_functions_keep_their_names() {
 
 #[test]
 fn nothing_is_lost_without_sections() {
-    let workshop = Workshop::new();
-    workshop.write("a.c", PROGRAM);
+    let build = BuildDirectory::new();
+    build.write("a.c", PROGRAM);
     for (flags, hash) in [
         ("", "gnu"),
         ("", "sysv"),
         ("-fcf-protection -Wl,-z,ibtplt", "gnu"),
     ] {
-        workshop.run(&format!(
+        build.run(&format!(
             "gcc -O2 -rdynamic -s {flags} -Wl,--hash-style={hash} a.c -o a"
         ));
-        let mut bytes = std::fs::read(workshop.path("a")).unwrap();
+        let mut bytes = std::fs::read(build.path("a")).unwrap();
         bytes[0x28..0x30].fill(0); // e_shoff
         bytes[0x3c..0x40].fill(0); // e_shnum, e_shstrndx
-        workshop.write("b", bytes);
-        let (with, without) = (workshop.open("a"), workshop.open("b"));
+        build.write("b", bytes);
+        let (with, without) = (build.open("a"), build.open("b"));
         let names = by_name(&without);
         for (name, function) in by_name(&with) {
             if function.source == Source::Dynsym {
@@ -168,17 +168,17 @@ fn nothing_is_lost_without_sections() {
 
 #[test]
 fn cold_parts_are_not_functions() {
-    let workshop = Workshop::new();
-    workshop.write("a.c", WITH_COLD_PARTS);
+    let build = BuildDirectory::new();
+    build.write("a.c", WITH_COLD_PARTS);
     for flags in [
         "-O2",
         "-O2 -no-pie",
         "-O3 -fno-omit-frame-pointer",
         "-O2 -fcf-protection",
     ] {
-        workshop.run(&format!("gcc {flags} a.c -o a"));
-        workshop.run("strip a -o b");
-        let cold: Vec<u64> = workshop
+        build.run(&format!("gcc {flags} a.c -o a"));
+        build.run("strip a -o b");
+        let cold: Vec<u64> = build
             .nm("a")
             .into_iter()
             .filter(|symbol| symbol.0.ends_with(".cold"))
@@ -186,7 +186,7 @@ fn cold_parts_are_not_functions() {
             .collect();
         assert!(cold.len() >= 3, "this compiler splits no functions");
         for name in ["a", "b"] {
-            let image = workshop.open(name);
+            let image = build.open(name);
             let found = addresses(&image);
             assert!(
                 !cold.iter().any(|part| found.contains(part)),
@@ -194,7 +194,7 @@ fn cold_parts_are_not_functions() {
             );
             for function in ["f", "g", "h", "give_up", "main"] {
                 assert!(
-                    found.contains(&workshop.address("a", function)),
+                    found.contains(&build.address("a", function)),
                     "{flags} {name}: {function}"
                 );
             }
@@ -204,9 +204,9 @@ fn cold_parts_are_not_functions() {
 
 #[test]
 fn assembly_without_sizes_or_types() {
-    let workshop = Workshop::new();
-    workshop.write("main.c", "int main(void) { return 0; }");
-    workshop.write(
+    let build = BuildDirectory::new();
+    build.write("main.c", "int main(void) { return 0; }");
+    build.write(
         "a.s",
         r#"
         .text
@@ -234,8 +234,8 @@ marker: nop
         .section .note.GNU-stack,"",@progbits
 "#,
     );
-    workshop.run("gcc main.c a.s -o a");
-    let image = workshop.open("a");
+    build.run("gcc main.c a.s -o a");
+    let image = build.open("a");
     let functions = by_name(&image);
     assert_eq!(functions["with_frame"].size, 3);
     assert_eq!(functions["second"].size, 16, "up to the next entry");
@@ -248,8 +248,8 @@ marker: nop
 
 #[test]
 fn indirect_functions_are_marked() {
-    let workshop = Workshop::new();
-    workshop.write(
+    let build = BuildDirectory::new();
+    build.write(
         "a.c",
         "static int one(void) { return 1; }
          static int (*choose(void))(void) { return one; }
@@ -257,8 +257,8 @@ fn indirect_functions_are_marked() {
          int main(void) { return chosen(); }",
     );
     for flags in ["", "-static", "-s -rdynamic"] {
-        workshop.run(&format!("gcc {flags} a.c -o a"));
-        let image = workshop.open("a");
+        build.run(&format!("gcc {flags} a.c -o a"));
+        let image = build.open("a");
         let functions = by_name(&image);
         assert!(functions["chosen"].indirect, "{flags}");
         assert!(!functions["main"].indirect);
@@ -267,8 +267,8 @@ fn indirect_functions_are_marked() {
 
 #[test]
 fn stubs_of_the_linker_are_not_functions() {
-    let workshop = Workshop::new();
-    workshop.write(
+    let build = BuildDirectory::new();
+    build.write(
         "a.c",
         "#include <stdio.h>
          #include <string.h>
@@ -282,9 +282,9 @@ fn stubs_of_the_linker_are_not_functions() {
         "-static",
         "-fno-plt",
     ] {
-        workshop.run(&format!("gcc -O2 -s {flags} a.c -o a"));
-        let image = workshop.open("a");
-        let headers = workshop.run("readelf -SW a");
+        build.run(&format!("gcc -O2 -s {flags} a.c -o a"));
+        let image = build.open("a");
+        let headers = build.run("readelf -SW a");
         let stubs: Vec<(u64, u64)> = headers
             .lines()
             .filter(|line| line.contains(" .plt"))
@@ -306,18 +306,18 @@ fn stubs_of_the_linker_are_not_functions() {
 
 #[test]
 fn versions_are_not_part_of_a_name() {
-    let workshop = Workshop::new();
-    workshop.write(
+    let build = BuildDirectory::new();
+    build.write(
         "a.c",
         "__asm__(\".symver old, f@V1\");
          __asm__(\".symver new, f@@V2\");
          int old(void) { return 1; }
          int new(void) { return 2; }",
     );
-    workshop.write("a.map", "V1 { f; }; V2 { f; } V1;");
-    workshop.run("gcc -shared -fPIC -Wl,--version-script=a.map a.c -o a.so");
-    let image = workshop.open("a.so");
-    let new = workshop.address("a.so", "new");
+    build.write("a.map", "V1 { f; }; V2 { f; } V1;");
+    build.run("gcc -shared -fPIC -Wl,--version-script=a.map a.c -o a.so");
+    let image = build.open("a.so");
+    let new = build.address("a.so", "new");
     assert_eq!(
         image.symbol("f"),
         Some(new),
@@ -330,31 +330,31 @@ fn versions_are_not_part_of_a_name() {
             .iter()
             .all(|function| !function.name.contains('@'))
     );
-    workshop.run("strip a.so");
-    let stripped = workshop.open("a.so");
+    build.run("strip a.so");
+    let stripped = build.open("a.so");
     assert_eq!(stripped.symbol("f"), Some(new));
     assert_eq!(addresses(&stripped).len(), 2);
 }
 
 #[test]
 fn control_characters_do_not_reach_a_terminal() {
-    let workshop = Workshop::new();
-    workshop.write(
+    let build = BuildDirectory::new();
+    build.write(
         "a.c",
         "int f_esc_name(void) { return 1; } int main(void) { return f_esc_name(); }",
     );
-    workshop.run("gcc a.c -o a");
-    let bytes = std::fs::read(workshop.path("a")).unwrap();
+    build.run("gcc a.c -o a");
+    let bytes = std::fs::read(build.path("a")).unwrap();
     let at = bytes
         .windows(10)
         .position(|window| window == b"f_esc_name")
         .unwrap();
     let mut changed = bytes.clone();
     changed[at + 2..at + 5].copy_from_slice(b"\x1b[\xff");
-    workshop.write("b", changed);
-    let image: Image = workshop.open("b");
+    build.write("b", changed);
+    let image: Image = build.open("b");
     let name = &image
-        .function_at(workshop.address("a", "f_esc_name"))
+        .function_at(build.address("a", "f_esc_name"))
         .unwrap()
         .unwrap()
         .name;
@@ -363,8 +363,8 @@ fn control_characters_do_not_reach_a_terminal() {
 
 #[test]
 fn exported_names_are_found_as_symbols_are() {
-    let workshop = Workshop::new();
-    workshop.write(
+    let build = BuildDirectory::new();
+    build.write(
         "versions.c",
         r#"
 __asm__(".symver old_way, chosen@V1\n.symver new_way, chosen@@V2");
@@ -376,9 +376,9 @@ extern int missing(void);
 int calls(void) { return missing(); }
 "#,
     );
-    workshop.write("map", "V1 { global: *; };\nV2 { } V1;\n");
-    workshop.run("gcc -O2 -shared -fPIC versions.c -Wl,--version-script=map -o versions.so");
-    let image = workshop.open("versions.so");
+    build.write("map", "V1 { global: *; };\nV2 { } V1;\n");
+    build.run("gcc -O2 -shared -fPIC versions.c -Wl,--version-script=map -o versions.so");
+    let image = build.open("versions.so");
     for name in ["chosen", "old_way", "data", "calls"] {
         assert!(image.exported(name).is_some(), "{name}");
         assert_eq!(image.exported(name), image.symbol(name), "{name}");

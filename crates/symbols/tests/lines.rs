@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::Workshop;
+use common::BuildDirectory;
 use nopal_symbols::Image;
 
 const SOURCE: &str = "\
@@ -68,8 +68,8 @@ fn check(image: &Image) {
 
 #[test]
 fn lines_of_all_versions_and_compilers() {
-    let workshop = Workshop::new();
-    workshop.write("src/main.c", SOURCE);
+    let build = BuildDirectory::new();
+    build.write("src/main.c", SOURCE);
     for (number, compiler) in [
         "gcc -gdwarf-5",
         "gcc -gdwarf-4",
@@ -79,72 +79,72 @@ fn lines_of_all_versions_and_compilers() {
     .into_iter()
     .enumerate()
     {
-        workshop.run(&format!("{compiler} -O1 -o prog{number} src/main.c"));
-        check(&workshop.open(&format!("prog{number}")));
+        build.run(&format!("{compiler} -O1 -o prog{number} src/main.c"));
+        check(&build.open(&format!("prog{number}")));
     }
 }
 
 #[test]
 fn lines_in_a_separate_file() {
-    let workshop = Workshop::new();
-    workshop.write("src/main.c", SOURCE);
-    workshop.run("gcc -g -O1 -o prog src/main.c");
-    workshop.run("objcopy --only-keep-debug prog prog.debug");
-    workshop.run("strip --strip-debug prog");
-    workshop.run("objcopy --add-gnu-debuglink=prog.debug prog");
-    check(&workshop.open("prog"));
+    let build = BuildDirectory::new();
+    build.write("src/main.c", SOURCE);
+    build.run("gcc -g -O1 -o prog src/main.c");
+    build.run("objcopy --only-keep-debug prog prog.debug");
+    build.run("strip --strip-debug prog");
+    build.run("objcopy --add-gnu-debuglink=prog.debug prog");
+    check(&build.open("prog"));
 }
 
 #[test]
 fn no_lines() {
-    let workshop = Workshop::new();
-    workshop.write("src/main.c", SOURCE);
-    workshop.run("gcc -O1 -o prog src/main.c");
-    assert!(names(&workshop.open("prog"), "main.c", 6).is_empty());
+    let build = BuildDirectory::new();
+    build.write("src/main.c", SOURCE);
+    build.run("gcc -O1 -o prog src/main.c");
+    assert!(names(&build.open("prog"), "main.c", 6).is_empty());
 }
 
 #[test]
 fn compressed_lines() {
-    let workshop = Workshop::new();
-    workshop.write("src/main.c", long_source());
-    workshop.run("gcc -g -O1 -o prog src/main.c");
+    let build = BuildDirectory::new();
+    build.write("src/main.c", long_source());
+    build.run("gcc -g -O1 -o prog src/main.c");
     for format in ["zlib", "zstd"] {
-        workshop.run(&format!(
+        build.run(&format!(
             "objcopy --compress-debug-sections={format} prog packed"
         ));
-        let sections = workshop.run("readelf -tW packed");
+        let sections = build.run("readelf -tW packed");
         let (_, line) = sections.split_once(".debug_line\n").unwrap();
         let line: String = line.lines().take(3).collect();
         assert!(line.to_lowercase().contains(format), "{line}");
-        check(&workshop.open("packed"));
+        check(&build.open("packed"));
     }
 }
 
 /// Sections that say they are as long as they like.
 #[test]
 fn compressed_lines_of_any_length_do_no_harm() {
-    let workshop = Workshop::new();
-    workshop.write("src/main.c", long_source());
-    workshop.run("gcc -g -gz=zlib -O1 -o packed src/main.c");
-    let bytes = std::fs::read(workshop.path("packed")).unwrap();
-    let (offset, _) = line_tables(&workshop, "packed");
+    let build = BuildDirectory::new();
+    build.write("src/main.c", long_source());
+    build.run("gcc -g -gz=zlib -O1 -o packed src/main.c");
+    let bytes = std::fs::read(build.path("packed")).unwrap();
+    let (offset, _) = line_tables(&build, "packed");
     let length = offset + 8..offset + 16;
     let said = u64::from_le_bytes(bytes[length.clone()].try_into().unwrap());
     for other in [0, 1, said - 1, said + 1, 1 << 40, u64::MAX] {
         let mut damaged = bytes.clone();
         damaged[length.clone()].copy_from_slice(&other.to_le_bytes());
-        workshop.write("damaged", &damaged);
-        let _ = names(&workshop.open("damaged"), "main.c", 6);
+        build.write("damaged", &damaged);
+        let _ = names(&build.open("damaged"), "main.c", 6);
     }
     let mut damaged = bytes.clone();
     damaged[length].copy_from_slice(&u64::MAX.to_le_bytes());
-    workshop.write("damaged", &damaged);
-    assert!(names(&workshop.open("damaged"), "main.c", 6).is_empty());
+    build.write("damaged", &damaged);
+    assert!(names(&build.open("damaged"), "main.c", 6).is_empty());
 }
 
 /// Where the line tables are in a file, and how long.
-fn line_tables(workshop: &Workshop, file: &str) -> (usize, usize) {
-    let sections = workshop.run(&format!("readelf -SW {file}"));
+fn line_tables(build: &BuildDirectory, file: &str) -> (usize, usize) {
+    let sections = build.run(&format!("readelf -SW {file}"));
     let mut lines = sections.lines();
     let line = lines.find(|line| line.contains(".debug_line ")).unwrap();
     let words: Vec<&str> = line
@@ -160,18 +160,18 @@ fn line_tables(workshop: &Workshop, file: &str) -> (usize, usize) {
 /// Line tables with bytes changed, and cut short, at every place.
 #[test]
 fn damaged_lines_do_no_harm() {
-    let workshop = Workshop::new();
-    workshop.write("src/main.c", SOURCE);
-    workshop.run("gcc -g -O1 -o prog src/main.c");
-    let bytes = std::fs::read(workshop.path("prog")).unwrap();
-    let (offset, size) = line_tables(&workshop, "prog");
+    let build = BuildDirectory::new();
+    build.write("src/main.c", SOURCE);
+    build.run("gcc -g -O1 -o prog src/main.c");
+    let bytes = std::fs::read(build.path("prog")).unwrap();
+    let (offset, size) = line_tables(&build, "prog");
     assert!(size > 50 && size < 5000, "{size}");
     for at in offset..offset + size {
         for value in [0, 0xff, bytes[at] ^ 0x80] {
             let mut damaged = bytes.clone();
             damaged[at] = value;
-            workshop.write("damaged", &damaged);
-            let image = workshop.open("damaged");
+            build.write("damaged", &damaged);
+            let image = build.open("damaged");
             let _ = image.functions_at_line("main.c", 6).unwrap();
         }
     }

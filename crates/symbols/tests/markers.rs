@@ -4,7 +4,7 @@ mod common;
 
 use std::process::Command;
 
-use common::Workshop;
+use common::BuildDirectory;
 use nopal_symbols::{FieldKind, MARKER_NOP, Marker, Switch};
 
 const PROGRAM: &str = r#"
@@ -87,19 +87,19 @@ int other_file(void) { return 0; }
 int main(int count, char **arguments) { (void)arguments; return shared(count) == 2 ? 0 : looped(count) + other_file(); }
 "#;
 
-fn workshop() -> Workshop {
-    let workshop = Workshop::new();
-    workshop.write("shared.h", SHARED);
+fn build() -> BuildDirectory {
+    let build = BuildDirectory::new();
+    build.write("shared.h", SHARED);
     for name in ["program.c", "program.cc"] {
         let extern_c = match name {
             "program.cc" => "extern \"C\" { int leaf(int, int); int looped(int); }\n",
             _ => "",
         };
-        workshop.write(name, format!("{extern_c}{PROGRAM}"));
+        build.write(name, format!("{extern_c}{PROGRAM}"));
     }
-    workshop.write("main.c", MAIN);
-    workshop.write("main.cc", MAIN);
-    workshop
+    build.write("main.c", MAIN);
+    build.write("main.cc", MAIN);
+    build
 }
 
 const WARNINGS: &str = "-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror";
@@ -111,8 +111,8 @@ fn named<'a>(markers: &'a [Marker], name: &str) -> Vec<&'a Marker> {
         .collect()
 }
 
-fn check(workshop: &Workshop, file: &str, how: &str, is_cxx: bool) {
-    let image = workshop.open(file);
+fn check(build: &BuildDirectory, file: &str, how: &str, is_cxx: bool) {
+    let image = build.open(file);
     let (markers, bad) = image.markers();
     assert_eq!(bad, [], "{how}");
     for marker in &markers {
@@ -197,17 +197,17 @@ fn check(workshop: &Workshop, file: &str, how: &str, is_cxx: bool) {
 }
 
 fn build_and_check(compiler: &str, standard: &str, flags: &str, is_cxx: bool) {
-    let workshop = workshop();
+    let build = build();
     let suffix = if is_cxx { "cc" } else { "c" };
     let how = format!("{compiler} {standard} {flags}");
-    workshop.run(&format!(
+    build.run(&format!(
         "{compiler} {standard} {WARNINGS} {flags} -Iinclude program.{suffix} main.{suffix} -o out"
     ));
     if !flags.contains("-shared") {
-        let status = Command::new(workshop.path("out")).status().unwrap();
+        let status = Command::new(build.path("out")).status().unwrap();
         assert_eq!(status.code(), Some(0), "{how}");
     }
-    check(&workshop, "out", &how, is_cxx);
+    check(&build, "out", &how, is_cxx);
 }
 
 const FLAGS: [&str; 10] = [
@@ -259,24 +259,20 @@ fn clangxx() {
 
 #[test]
 fn nothing_is_left_with_nopal_off() {
-    let workshop = workshop();
+    let build = build();
     for compiler in ["gcc -std=c11", "clang -std=c11"] {
         let flags = format!("{WARNINGS} -O0 -DNOPAL_OFF");
-        workshop.run(&format!(
+        build.run(&format!(
             "{compiler} {flags} -Iinclude program.c main.c -o off"
         ));
-        assert_eq!(
-            workshop.open("off").markers(),
-            (vec![], vec![]),
-            "{compiler}"
-        );
-        assert!(!workshop.run("nm off").contains("nopal"), "{compiler}");
+        assert_eq!(build.open("off").markers(), (vec![], vec![]), "{compiler}");
+        assert!(!build.run("nm off").contains("nopal"), "{compiler}");
     }
 }
 
 /// The instructions of a function, without prefixes and operands.
-fn instructions(workshop: &Workshop, file: &str, function: &str) -> Vec<String> {
-    let text = workshop.run(&format!(
+fn instructions(build: &BuildDirectory, file: &str, function: &str) -> Vec<String> {
+    let text = build.run(&format!(
         "objdump -d --no-show-raw-insn --disassemble={function} {file}"
     ));
     text.lines()
@@ -287,8 +283,8 @@ fn instructions(workshop: &Workshop, file: &str, function: &str) -> Vec<String> 
 
 #[test]
 fn a_marker_that_is_off_is_one_instruction() {
-    let workshop = Workshop::new();
-    workshop.write(
+    let build = BuildDirectory::new();
+    build.write(
         "one.c",
         "#include <nopal.h>
          int leaf(int a, int b) { int kept[4] = { a, b, a, b }; MARK return kept[a & 3] + kept[b & 3]; }",
@@ -300,11 +296,11 @@ fn a_marker_that_is_off_is_one_instruction() {
     ] {
         for optimisation in levels {
             let build = |mark: &str, output| {
-                workshop.write("mark.h", format!("#define MARK {mark}\n"));
-                workshop.run(&format!(
+                build.write("mark.h", format!("#define MARK {mark}\n"));
+                build.run(&format!(
                     "{compiler} {optimisation} -include mark.h -Iinclude -c one.c -o {output}"
                 ));
-                let all = instructions(&workshop, output, "leaf");
+                let all = instructions(&build, output, "leaf");
                 let end = all
                     .iter()
                     .position(|instruction| instruction.starts_with("ret"));
@@ -346,7 +342,7 @@ fn formats_that_do_not_fit_do_not_compile() {
         r#"NOPAL_MARK(x, "%d%d%d%d%d%d%d%d%d%d%d%d%d", 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13)"#,
         r#"NOPAL_MARK_GENERIC(x, "%d", 1L)"#,
     ];
-    let workshop = Workshop::new();
+    let build = BuildDirectory::new();
     for compiler in [
         "gcc -std=c11",
         "clang -std=c11",
@@ -358,7 +354,7 @@ fn formats_that_do_not_fit_do_not_compile() {
                 "#include <nopal.h>\nstruct s {{ int i; }} structure;\nvoid f(const char *text) {{ (void)text; {statement}; }}\n"
             );
             let suffix = if compiler.contains("++") { "cc" } else { "c" };
-            workshop.write(&format!("source.{suffix}"), source);
+            build.write(&format!("source.{suffix}"), source);
             let mut words = compiler.split(' ');
             let mut command = Command::new(words.next().unwrap());
             command.args(words).args(off.then_some("-DNOPAL_OFF"));
@@ -367,7 +363,7 @@ fn formats_that_do_not_fit_do_not_compile() {
                 "-c".into(),
                 format!("source.{suffix}"),
             ]);
-            command.current_dir(workshop.path(""));
+            command.current_dir(build.path(""));
             command.output().unwrap().status.success()
         };
         assert!(
@@ -390,10 +386,10 @@ fn formats_that_do_not_fit_do_not_compile() {
 
 #[test]
 fn notes_that_lie_are_refused() {
-    let workshop = workshop();
-    workshop.run("gcc -O2 -Iinclude program.c main.c -o out");
-    let file = std::fs::read(workshop.path("out")).unwrap();
-    let (markers, _) = workshop.open("out").markers();
+    let build = build();
+    build.run("gcc -O2 -Iinclude program.c main.c -o out");
+    let file = std::fs::read(build.path("out")).unwrap();
+    let (markers, _) = build.open("out").markers();
     let owner = b"\x06\0\0\0\x18\0\0\0\x01\0\0\0nopal\0\0\0";
     let note = file
         .windows(owner.len())
@@ -404,12 +400,12 @@ fn notes_that_lie_are_refused() {
             let mut damaged = file.clone();
             let at = note + owner.len() + field * 4;
             damaged[at..at + 4].copy_from_slice(&value.to_le_bytes());
-            workshop.write("damaged", damaged);
-            let image = workshop.open("damaged");
+            build.write("damaged", damaged);
+            let image = build.open("damaged");
             let (found, _) = image.markers();
             for place in found.iter().flat_map(|marker| &marker.places) {
                 let was = markers.iter().flat_map(|marker| &marker.places);
-                let same = |other: &nopal_symbols::Place| other.address == place.address;
+                let same = |other: &nopal_symbols::MarkerSite| other.address == place.address;
                 assert!(
                     was.clone().any(same),
                     "field {field} = {value:#x}: {place:?}"

@@ -1,6 +1,6 @@
 mod common;
 
-use common::{Workshop, by_name, libc};
+use common::{BuildDirectory, by_name, libc};
 use gimli::{
     BaseAddresses, CfaRule, CieOrFde, EhFrame, LittleEndian, UnwindContext, UnwindSection,
     UnwindTable, X86_64,
@@ -81,8 +81,8 @@ fn assert_rows(image: &Image) {
 
 #[test]
 fn rows_of_compiled_programs() {
-    let workshop = Workshop::new();
-    workshop.write(
+    let build = BuildDirectory::new();
+    build.write(
         "a.c",
         "#include <stdio.h>
          #include <alloca.h>
@@ -97,8 +97,8 @@ fn rows_of_compiled_programs() {
         "-Os -static",
         "-O3 -mstackrealign -no-pie",
     ] {
-        workshop.run(&format!("gcc {flags} a.c -o a"));
-        assert_rows(&workshop.open("a"));
+        build.run(&format!("gcc {flags} a.c -o a"));
+        assert_rows(&build.open("a"));
     }
 }
 
@@ -109,13 +109,13 @@ fn rows_of_the_c_library() {
 
 #[test]
 fn a_frame_pointer_takes_over() {
-    let workshop = Workshop::new();
-    workshop.write(
+    let build = BuildDirectory::new();
+    build.write(
         "a.c",
         "int f(int x) { return x; } int main(void) { return f(1); }",
     );
-    workshop.run("gcc -O0 -fcf-protection=none a.c -o a");
-    let image = workshop.open("a");
+    build.run("gcc -O0 -fcf-protection=none a.c -o a");
+    let image = build.open("a");
     let f = by_name(&image)["f"].address;
     // push %rbp is 1 byte, mov %rsp,%rbp is 3.
     let changes = image.cfa_changes(f..f + 5);
@@ -140,10 +140,10 @@ fn a_frame_pointer_takes_over() {
 
 #[test]
 fn what_is_not_called_is_no_call_boundary() {
-    let workshop = Workshop::new();
-    workshop.write("a.c", "int main(void) { return 0; }");
-    workshop.run("gcc a.c -o a");
-    let image = workshop.open("a");
+    let build = BuildDirectory::new();
+    build.write("a.c", "int main(void) { return 0; }");
+    build.run("gcc a.c -o a");
+    let image = build.open("a");
     let start = image.unwind_rows(image.entry()).unwrap();
     assert!(
         start.entry_cfa_is_rsp_plus_8
@@ -156,10 +156,10 @@ fn what_is_not_called_is_no_call_boundary() {
 
 #[test]
 fn files_without_unwinding() {
-    let workshop = Workshop::new();
-    workshop.write("a.c", "int f(void) { return 0; }");
-    workshop.run("gcc -O2 -shared -nostdlib -fno-asynchronous-unwind-tables a.c -o a.so");
-    let image = workshop.open("a.so");
+    let build = BuildDirectory::new();
+    build.write("a.c", "int f(void) { return 0; }");
+    build.run("gcc -O2 -shared -nostdlib -fno-asynchronous-unwind-tables a.c -o a.so");
+    let image = build.open("a.so");
     assert!(!image.has_unwind_header());
     assert!(by_name(&image).contains_key("f"));
     let f = image.symbol("f").unwrap();

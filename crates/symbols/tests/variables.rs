@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::Workshop;
+use common::BuildDirectory;
 use nopal_symbols::{Image, VariablePath};
 
 fn path(text: &str) -> VariablePath {
@@ -37,11 +37,11 @@ fn unit(low: &str, length: &str) -> String {
 
 #[test]
 fn a_unit_that_is_longer_than_memory_holds_no_code() {
-    let workshop = Workshop::new();
+    let build = BuildDirectory::new();
     let why = |low: &str, length: &str| {
-        workshop.write("f.s", unit(low, length));
-        workshop.run("gcc -shared -nostdlib f.s -o f");
-        let image = Image::open_with_debug_directories(&workshop.path("f"), &[]).unwrap();
+        build.write("f.s", unit(low, length));
+        build.run("gcc -shared -nostdlib f.s -o f");
+        let image = Image::open_with_debug_directories(&build.path("f"), &[]).unwrap();
         let address = image.symbol("f").unwrap();
         image.variable(address, &path("x")).unwrap_err().to_string()
     };
@@ -59,13 +59,13 @@ fn a_member_is_not_looked_for_without_end() {
             format!("struct s{depth} {{ {} }};\n", inner.repeat(3))
         })
         .collect();
-    let workshop = Workshop::new();
-    workshop.write(
+    let build = BuildDirectory::new();
+    build.write(
         "f.c",
         format!("struct s0 {{ }};\n{nested}int f(struct s15 *held) {{ return held != 0; }}\n"),
     );
-    workshop.run("gcc -O1 -g -fms-extensions -shared -fPIC f.c -o f");
-    let image = Image::open_with_debug_directories(&workshop.path("f"), &[]).unwrap();
+    build.run("gcc -O1 -g -fms-extensions -shared -fPIC f.c -o f");
+    let image = Image::open_with_debug_directories(&build.path("f"), &[]).unwrap();
     let address = image.symbol("f").unwrap();
     let why = image.variable(address, &path("held.absent")).unwrap_err();
     assert!(

@@ -1,5 +1,6 @@
 //! Goes on with a trace whose writer was killed.
 
+use crate::chunk_cursor::ChunkPhase;
 use crate::directory::{self, SESSION};
 use crate::index::{self, Expected};
 use crate::layout::THREAD_STREAM;
@@ -8,7 +9,6 @@ use crate::packet::Packet;
 use crate::scan::{Known, scan};
 use crate::session::{self, Notes};
 use crate::streams::Stream;
-use crate::taken::State;
 use crate::writer::Writer;
 use anyhow::{Context, Result, bail};
 use std::fs;
@@ -106,7 +106,7 @@ impl Writer {
             reserved: 0,
             begin,
             future: u64::MAX,
-            state: State::Settled,
+            state: ChunkPhase::Settled,
         };
         let words = &mut packet.words().to_vec();
         let _ = scan(words, known, &self.markers, &mut self.occurring);

@@ -3,7 +3,7 @@
 /// What a sum begins with, and what is done to it in the end.
 const BEGIN: u64 = 0xffff_ffff;
 
-/// Of the reversed polynomial, a byte at a time.
+/// The table of the reversed polynomial, for a byte at a time.
 const TABLE: [u32; 256] = {
     let mut table = [0; 256];
     let mut byte = 0;

@@ -12,8 +12,8 @@ use std::ops::Range;
 /// Chunk sizes that a session may tell.
 const CHUNK_SIZES: std::ops::RangeInclusive<u32> = 1 << 12..=1 << 24;
 
-/// Of words whose sums did not fit, times the file's length. A file that is made so that its sums take longer is not
-/// read to its end.
+/// A limit to the words whose sums do not match, in lengths of the file. A file that is made so that its sums take
+/// longer is not read to its end.
 const MOST_IN_VAIN: usize = 16;
 
 /// So much of a file is looked at before its memory is given back.
@@ -50,7 +50,7 @@ impl Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flaw {
     pub offset: u64,
-    /// Of the file, that are passed over.
+    /// Bytes of the file that are skipped.
     pub bytes: u64,
     pub what: &'static str,
     /// The file ends here, where somebody may be writing more.

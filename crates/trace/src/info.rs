@@ -1,8 +1,8 @@
 //! What a trace tells of sites, processes, threads and its own damage.
 
+use crate::kernel_events::{KernelEvent, KernelRecord};
 use crate::note::Note;
 use crate::packet::Packet;
-use crate::system::{SystemEvent, SystemRecord};
 use crate::trace::{PacketId, Stream, Trace};
 use nopal_abi::Event;
 use std::iter;
@@ -39,7 +39,7 @@ pub struct ThreadInfo<'a> {
     pub begin: u64,
     /// The last name that it is known by, or none.
     pub name: &'a str,
-    /// Its number is that of a PID namespace of its own, and another's in the system's events.
+    /// Its number is that of a PID namespace of its own, and another's in kernel events.
     pub in_namespace: bool,
     pub(crate) trace: &'a Trace,
     pub(crate) packets: &'a [PacketId],
@@ -73,17 +73,17 @@ pub struct ProcessorInfo<'a> {
 
 impl<'a> ProcessorInfo<'a> {
     /// Its events in order of time, and from where on some are missing. What makes no sense is passed over.
-    pub fn events(&self) -> impl Iterator<Item = SystemRecord> + use<'a> {
-        let mut told = self.told().peekable();
+    pub fn events(&self) -> impl Iterator<Item = KernelRecord> + use<'a> {
+        let mut noted = self.noted().peekable();
         let mut pauses = self.pauses().into_iter().peekable();
         iter::from_fn(move || {
-            let is_before = |pause: &u64| told.peek().is_some_and(|next| *pause <= next.clock);
+            let is_before = |pause: &u64| noted.peek().is_some_and(|next| *pause <= next.clock);
             match pauses.next_if(is_before) {
-                Some(clock) => Some(SystemRecord {
+                Some(clock) => Some(KernelRecord {
                     clock,
-                    event: SystemEvent::Lost { events: 0 },
+                    event: KernelEvent::Lost { events: 0 },
                 }),
-                None => told.next(),
+                None => noted.next(),
             }
         })
     }
@@ -99,20 +99,20 @@ impl<'a> ProcessorInfo<'a> {
     }
 
     /// Without the times in which nobody recorded.
-    fn told(&self) -> impl Iterator<Item = SystemRecord> + use<'a> {
+    fn noted(&self) -> impl Iterator<Item = KernelRecord> + use<'a> {
         let begin = |packet: Packet| packet.clock_begin();
         let ends = self.packets().map(|packet| packet.clock_end());
         let ends = self.packets().next().map(begin).into_iter().chain(ends);
         self.packets().zip(ends).flat_map(|(packet, last)| {
-            let lost = packet.is_behind_loss().then(|| SystemRecord {
+            let lost = packet.is_behind_loss().then(|| KernelRecord {
                 clock: last,
-                event: SystemEvent::Lost {
+                event: KernelEvent::Lost {
                     events: packet.lost_before(),
                 },
             });
             let events = packet.records().filter_map(|record| match record.event {
                 Event::Marker { event, payload } => {
-                    SystemRecord::decode(record.clock, event, payload)
+                    KernelRecord::decode(record.clock, event, payload)
                 }
                 _ => None,
             });
@@ -142,7 +142,7 @@ pub struct Damage {
     pub file: PathBuf,
     /// In bytes; in `session`, in lines.
     pub offset: u64,
-    /// Of the file, that are left out or missing.
+    /// Bytes of the file that are left out or missing.
     pub bytes: u64,
     pub what: &'static str,
 }

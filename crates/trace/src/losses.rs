@@ -38,11 +38,11 @@ pub struct Losses {
     pub untraced_threads: u64,
     #[serde(skip_serializing_if = "is_nothing")]
     pub entry_only_stacks: u64,
-    /// Events of the system that are not in the trace, and when nobody recorded them for a while, by the counter.
+    /// Kernel events that are not in the trace, and when nobody recorded them for a while, by the counter.
     #[serde(skip_serializing_if = "is_nothing")]
-    pub system_events: u64,
+    pub kernel_events: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub system_pauses: Vec<u64>,
+    pub kernel_event_pauses: Vec<u64>,
     /// What else kept the recording from being complete, in the words of whoever ended it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flaw: Option<String>,
@@ -68,7 +68,7 @@ impl Losses {
             }
         }
         for processor in trace.processors() {
-            add(&mut losses.system_events, processor.lost());
+            add(&mut losses.kernel_events, processor.lost());
         }
         let mut end = None;
         for note in trace.notes() {
@@ -79,7 +79,7 @@ impl Losses {
                     add(&mut losses.untraced_threads, *threads);
                     add(&mut losses.entry_only_stacks, *stacks);
                 }
-                Note::SystemPause { counter } => losses.system_pauses.push(*counter),
+                Note::SystemPause { counter } => losses.kernel_event_pauses.push(*counter),
                 Note::End { complete, why, .. } => end = Some((*complete, why)),
                 _ => {}
             }

@@ -14,7 +14,7 @@ pub const BEGINNING: &str = "/* CTF 1.8 */\n";
 
 const TYPES: &str = include_str!("types.tsdl");
 const STREAM: &str = include_str!("stream.tsdl");
-const SYSTEM: &str = include_str!("system.tsdl");
+const SYSTEM: &str = include_str!("kernel_events.tsdl");
 
 /// A function that occurs.
 pub struct Function<'a> {

@@ -33,7 +33,7 @@ pub enum Note {
         begin: u64,
         name: String,
     },
-    /// A process and its threads are known by the numbers of a PID namespace of their own. The system's events have
+    /// A process and its threads are known by the numbers of a PID namespace of their own. Kernel events have
     /// others for them.
     Namespace { process: u32 },
     /// An image was loaded into a process.
@@ -87,7 +87,7 @@ pub enum Note {
         streams: Vec<(u32, u64)>,
         processors: Vec<(u32, u64)>,
     },
-    /// From this clock on nobody recorded the system's events, until somebody did again.
+    /// Kernel events paused at this clock, until they were recorded again.
     SystemPause { counter: u64 },
     /// All events of a processor that are not in the trace.
     SystemLost { processor: u32, events: u64 },
@@ -133,7 +133,7 @@ fn each<I: Iterator<Item: Serialize> + Clone, S: Serializer>(
 /// Where, when and how a trace was made.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Session {
-    /// Of the trace's format.
+    /// The version of the trace's format.
     pub version: u32,
     /// Names the trace in every packet. The writer makes one when it is empty.
     pub uuid: String,

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 
 /// In order of time.
 pub fn processes(notes: &[Note], threads: impl Iterator<Item = ThreadKey>) -> Vec<ProcessInfo<'_>> {
-    let mut processes: Vec<ProcessInfo> = notes.iter().filter_map(told).collect();
+    let mut processes: Vec<ProcessInfo> = notes.iter().filter_map(described).collect();
     let mut known: HashSet<u32> = processes.iter().map(|process| process.process).collect();
     for thread in threads {
         if known.insert(thread.process) {
@@ -26,7 +26,7 @@ pub fn processes(notes: &[Note], threads: impl Iterator<Item = ThreadKey>) -> Ve
     processes
 }
 
-fn told(note: &Note) -> Option<ProcessInfo<'_>> {
+fn described(note: &Note) -> Option<ProcessInfo<'_>> {
     match note {
         Note::Process {
             process,

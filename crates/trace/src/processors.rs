@@ -4,8 +4,8 @@ use crate::append::append;
 use crate::checksum::Sum;
 use crate::directory;
 use crate::header;
+use crate::kernel_events::{KernelRecord, MOST_WORDS, PROCESSOR_STREAM};
 use crate::layout::*;
-use crate::system::{MOST_WORDS, PROCESSOR_STREAM, SystemRecord};
 use anyhow::Result;
 use nopal_abi::*;
 use std::collections::BTreeMap;
@@ -23,10 +23,10 @@ pub struct Processors {
 struct Processor {
     file: File,
     length: u64,
-    /// Of it, what a note tells.
-    told: u64,
+    /// The length that a note has announced.
+    announced: u64,
     sequence: u64,
-    /// Of packets that are written, and of the next one.
+    /// Discarded events of the written packets and of the next one.
     discarded: u64,
     /// The last clock.
     end: u64,
@@ -49,22 +49,22 @@ impl Processors {
         self.files.values().map(|file| file.length).sum()
     }
 
-    /// The lengths of files that have grown since `told`.
+    /// The lengths of files that have grown since `announced`.
     pub fn grown(&self) -> Vec<(u32, u64)> {
         let files = self.files.iter();
-        let grown = files.filter(|(_, file)| file.length != file.told);
+        let grown = files.filter(|(_, file)| file.length != file.announced);
         grown
             .map(|(processor, file)| (*processor, file.length))
             .collect()
     }
 
-    pub fn told(&mut self) {
+    pub fn announce(&mut self) {
         let files = self.files.values_mut();
-        files.for_each(|file| file.told = file.length);
+        files.for_each(|file| file.announced = file.length);
     }
 
     /// Takes events of a processor, in order of time. They are in the file when they fill a packet, or by `flush`.
-    pub fn add(&mut self, processor: u32, records: &[SystemRecord]) -> Result<()> {
+    pub fn add(&mut self, processor: u32, records: &[KernelRecord]) -> Result<()> {
         let uuid = self.uuid;
         let file = self.file(processor)?;
         for record in records {
@@ -77,7 +77,7 @@ impl Processors {
                 file.begin = clock;
             }
             file.end = clock;
-            SystemRecord { clock, ..*record }.push(&mut file.words);
+            KernelRecord { clock, ..*record }.push(&mut file.words);
         }
         Ok(())
     }
@@ -113,7 +113,7 @@ impl Processors {
                 Ok(place.insert(Processor {
                     file: directory::open_to_write(&path, true)?,
                     length: 0,
-                    told: 0,
+                    announced: 0,
                     sequence: 0,
                     discarded: 0,
                     end: 0,

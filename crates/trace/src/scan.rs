@@ -4,9 +4,9 @@
 //! records of known kinds whose clocks never go back.
 
 use crate::checksum::{Instruction, Sum, Table, Way, has_instruction};
+use crate::chunk_cursor::ChunkPhase;
 use crate::markers::Markers;
 use crate::occurrences::Occurrences;
-use crate::taken::State;
 use nopal_abi::*;
 
 /// What a scan found.
@@ -21,7 +21,7 @@ pub struct Content {
     /// The first clock and the last one.
     pub begin: u64,
     pub end: u64,
-    /// Of the words, as they are when the scan has done with them.
+    /// The sum of the words as the scan leaves them.
     pub sum: Sum,
 }
 
@@ -38,7 +38,7 @@ pub struct Known {
     pub begin: u64,
     /// A clock that cannot have been reached yet.
     pub future: u64,
-    pub state: State,
+    pub state: ChunkPhase,
 }
 
 /// Scans the records of a chunk. One that grows is never unfinished; what is left of it counts the next time.
@@ -77,7 +77,7 @@ pub fn scan_by<W: Way>(
         },
     };
     let whole = scan.begin().and_then(|()| scan.run::<W>(occurrences));
-    if known.state != State::Growing {
+    if known.state != ChunkPhase::Growing {
         whole?;
     }
     Ok(Content {
@@ -100,7 +100,7 @@ impl Scan<'_> {
         if let Some(clock) = first_clock(self.words, self.known.future) {
             self.content.begin = clock;
             self.content.end = clock;
-        } else if self.known.state != State::Settled {
+        } else if self.known.state != ChunkPhase::Settled {
             return Err(Unfinished);
         } else if self.content.begin == 0 || self.content.begin >= self.known.future {
             self.cut();
@@ -174,9 +174,11 @@ impl Scan<'_> {
     ) -> Result<(), Unfinished> {
         let left = self.words.len() - self.position;
         match word.words(&[]).filter(|length| *length <= left) {
-            None if self.known.state == State::Growing => return Err(Unfinished),
+            None if self.known.state == ChunkPhase::Growing => return Err(Unfinished),
             None => self.cut(),
-            _ if word.is_pending() && self.known.state != State::Settled => return Err(Unfinished),
+            _ if word.is_pending() && self.known.state != ChunkPhase::Settled => {
+                return Err(Unfinished);
+            }
             Some(length) => {
                 self.retime(word);
                 occurrences.insert(word.0);
@@ -196,7 +198,7 @@ impl Scan<'_> {
 
     fn resync(&mut self) -> Result<(), Unfinished> {
         let Some(record) = self.words.get(self.position..self.position + RESYNC_WORDS) else {
-            if self.known.state == State::Growing {
+            if self.known.state == ChunkPhase::Growing {
                 return Err(Unfinished);
             }
             self.cut();
@@ -210,7 +212,7 @@ impl Scan<'_> {
             clock => {
                 // Its clock is stored last: 0 where the thread did not come to it.
                 if record[1] == 0 && clock.is_none() {
-                    if self.known.state != State::Settled {
+                    if self.known.state != ChunkPhase::Settled {
                         return Err(Unfinished);
                     }
                 } else {
@@ -228,7 +230,7 @@ impl Scan<'_> {
         let clock = record.get(1).copied().unwrap_or(0);
         let length = word.payload_words(&record[1..]);
         let may_be_begun = length.is_some() || word.event() >> EVENT_WORDS_SHIFT == EVENT_VARIABLE;
-        if clock == 0 && may_be_begun && self.known.state != State::Settled {
+        if clock == 0 && may_be_begun && self.known.state != ChunkPhase::Settled {
             return Err(Unfinished);
         }
         let Some(words) = length else {
@@ -239,7 +241,7 @@ impl Scan<'_> {
             return Ok(());
         };
         let Some(payload) = record.get(2..).and_then(|rest| rest.get(..words)) else {
-            if self.known.state == State::Growing {
+            if self.known.state == ChunkPhase::Growing {
                 return Err(Unfinished);
             }
             self.cut();
@@ -267,7 +269,9 @@ impl Scan<'_> {
     fn unwritten(&mut self) -> Result<(), Unfinished> {
         let rest = &self.words[self.position..];
         match rest.iter().position(|&word| Word(word).is_written()) {
-            _ if self.known.state != State::Settled && self.is_reserved(rest) => Err(Unfinished),
+            _ if self.known.state != ChunkPhase::Settled && self.is_reserved(rest) => {
+                Err(Unfinished)
+            }
             Some(length) => {
                 self.fill(self.position + length);
                 Ok(())

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 /// The version of traces that are written.
 pub const FORMAT_VERSION: u32 = 2;
-/// One that had no check sums, and a note alone in each line.
+/// The version without check sums, with a note alone in each line.
 const UNCHECKED_VERSION: u32 = 1;
 
 /// A last line without its end.

@@ -41,8 +41,8 @@ impl ThreadKey {
 pub struct Stream {
     pub file: Option<File>,
     pub length: u64,
-    /// Of it, what a note tells.
-    pub told: u64,
+    /// The length that a note has announced.
+    pub announced: u64,
     /// The last packet's last clock, sequence number and lost events.
     pub end: u64,
     pub sequence: Option<u64>,
@@ -154,18 +154,18 @@ impl Streams {
         self.files.iter().map(|stream| stream.length).sum()
     }
 
-    /// The lengths of files that have grown since `told`.
+    /// The lengths of files that have grown since `announced`.
     pub fn grown(&self) -> Vec<(u32, u64)> {
         let files = (0..).zip(&self.files);
-        let grown = files.filter(|(_, stream)| stream.length != stream.told);
+        let grown = files.filter(|(_, stream)| stream.length != stream.announced);
         grown
             .map(|(number, stream)| (number, stream.length))
             .collect()
     }
 
-    pub fn told(&mut self) {
+    pub fn announce(&mut self) {
         let files = self.files.iter_mut();
-        files.for_each(|stream| stream.told = stream.length);
+        files.for_each(|stream| stream.announced = stream.length);
     }
 
     pub fn ended(&mut self, key: ThreadKey) {

@@ -8,8 +8,8 @@ pub use recorder::{Recorder, bytes_mut};
 pub use scanner::Scanner;
 pub use sums::{notes_again, sum_again};
 
+use crate::kernel_events::{KernelEvent, KernelRecord, Task, TaskState};
 use crate::note::{Note, Session};
-use crate::system::{SystemEvent, SystemRecord, Task, TaskState};
 use crate::writer::Writer;
 use anyhow::Result;
 use nopal_abi::*;
@@ -183,13 +183,13 @@ fn sleep(writer: &mut Writer, times: u64) -> Result<()> {
     };
     let (own, idle) = (task(PROCESS, b"thread 0"), task(0, b"swapper"));
     for processor in 0..2u32 {
-        let switch = |from: Task, to: Task, state: u8| SystemEvent::Switch {
+        let switch = |from: Task, to: Task, state: u8| KernelEvent::Switch {
             previous: from,
             process: from.thread,
             state: TaskState(state),
             next: to,
         };
-        let wakeup = SystemEvent::Wakeup {
+        let wakeup = KernelEvent::Wakeup {
             task: own,
             target: processor,
             waker_process: 0,
@@ -200,15 +200,15 @@ fn sleep(writer: &mut Writer, times: u64) -> Result<()> {
         let rounds = u64::from(processor) * times..u64::from(processor + 1) * times;
         let clocks = (BEGIN + rounds.start * 3 * STEP..).step_by(STEP as usize);
         let events = rounds.flat_map(|_| events);
-        let records: Vec<SystemRecord> = clocks
+        let records: Vec<KernelRecord> = clocks
             .zip(events)
-            .map(|(clock, event)| SystemRecord { clock, event })
+            .map(|(clock, event)| KernelRecord { clock, event })
             .collect();
         if !records.is_empty() {
             writer.system(processor, &records)?;
         }
     }
-    writer.end_system()
+    writer.end_kernel_events()
 }
 
 /// A snapshot of a counter of 1 GHz that began in 2023.

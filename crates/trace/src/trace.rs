@@ -5,6 +5,7 @@ use crate::directory::{self, METADATA, SESSION};
 use crate::files::Files;
 use crate::index::{self, Entry, Expected};
 use crate::info::{Damage, ProcessInfo, ProcessorInfo, SiteInfo, ThreadInfo};
+use crate::kernel_events::PROCESSOR_STREAM;
 use crate::layout::THREAD_STREAM;
 use crate::mapping::Mapping;
 use crate::markers::Markers;
@@ -13,7 +14,6 @@ use crate::packet::Packet;
 use crate::processes;
 use crate::session::{self, Notes};
 use crate::streams::ThreadKey;
-use crate::system::PROCESSOR_STREAM;
 use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
@@ -49,10 +49,10 @@ pub(crate) struct Stream {
 struct Class {
     stream: u32,
     name: fn(u32) -> String,
-    /// Those that are there, in order.
+    /// The numbers of the files that exist, in order.
     files: Vec<u32>,
     /// The lengths of those that should be, and whether these are all.
-    told: BTreeMap<u32, u64>,
+    announced: BTreeMap<u32, u64>,
     is_all: bool,
 }
 
@@ -183,7 +183,7 @@ impl Trace {
             stream: THREAD_STREAM,
             name: directory::stream_name,
             files: directory::streams(&self.directory)?,
-            told: files.streams,
+            announced: files.streams,
             is_all,
         };
         let streams = self.read_class(threads, &mut known)?;
@@ -192,7 +192,7 @@ impl Trace {
             stream: PROCESSOR_STREAM,
             name: directory::processor_name,
             files: directory::processors(&self.directory)?,
-            told: files.processors,
+            announced: files.processors,
             is_all,
         };
         self.processors = self.read_class(processors, &mut known)?;
@@ -219,8 +219,8 @@ impl Trace {
         for &number in &class.files {
             let name = (class.name)(number);
             let path = self.directory.join(&name);
-            let told = class.told.get(&number);
-            if told.is_none() && class.is_all {
+            let announced = class.announced.get(&number);
+            if announced.is_none() && class.is_all {
                 let length = fs::symlink_metadata(&path).map_or(0, |found| found.len());
                 if length > 0 {
                     self.damaged(&path, 0, length, "a file that is not of this trace");
@@ -231,7 +231,7 @@ impl Trace {
             let known = known.remove(&name);
             let mut stream = self.read_stream(name, expected, known)?;
             let length = stream.file.bytes().len() as u64;
-            if let Some(missing) = told.and_then(|told| told.checked_sub(length))
+            if let Some(missing) = announced.and_then(|announced| announced.checked_sub(length))
                 && missing > 0
             {
                 self.damaged(&path, length, missing, "the end of the file is missing");
@@ -241,7 +241,7 @@ impl Trace {
             }
             streams.push((number, stream));
         }
-        for (number, length) in class.told {
+        for (number, length) in class.announced {
             if class.files.binary_search(&number).is_err() {
                 let path = self.directory.join((class.name)(number));
                 self.damaged(&path, 0, length, "the file is missing");
@@ -296,7 +296,7 @@ impl Trace {
         for packets in threads.values() {
             self.mark_damage_between(packets);
         }
-        // Of others, the system's events tell.
+        // Kernel events describe the others.
         let recorded: HashSet<(u32, u32)> = threads
             .keys()
             .map(|key| (key.process, key.thread))
@@ -449,7 +449,7 @@ impl Trace {
     /// The processors that have events, by number.
     pub fn processors(&self) -> impl Iterator<Item = ProcessorInfo<'_>> {
         self.processors.iter().map(|(number, stream)| {
-            let told = self.notes.iter().filter_map(|note| match note {
+            let announced = self.notes.iter().filter_map(|note| match note {
                 Note::SystemLost { processor, events } if processor == number => Some(*events),
                 _ => None,
             });
@@ -457,7 +457,7 @@ impl Trace {
                 number: *number,
                 stream,
                 notes: &self.notes,
-                lost: told.max().unwrap_or(0),
+                lost: announced.max().unwrap_or(0),
             }
         })
     }

@@ -1,4 +1,4 @@
-//! Whose records get into a trace.
+//! The processes and threads whose records get into a trace.
 
 use std::collections::HashSet;
 

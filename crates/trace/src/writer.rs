@@ -1,14 +1,14 @@
 //! Writes a trace directory.
 
 use crate::append::{self, append};
-use crate::audience::{Audience, Heard};
 use crate::checksum::Sum;
+use crate::chunk_cursor::{ChunkCursor, ChunkPhase};
 use crate::clocks::{Clocks, Snapshot};
 use crate::directory::{self, METADATA, NEW_METADATA};
 use crate::header;
+use crate::kernel_events::{KernelEvent, KernelRecord};
 use crate::labels::Named;
 use crate::layout::*;
-use crate::listeners::{ListenerId, Listeners};
 use crate::markers::Markers;
 use crate::metadata::{self, Function};
 use crate::note::{Note, Session, SitesLine};
@@ -16,10 +16,10 @@ use crate::occurrences::Occurrences;
 use crate::processors::Processors;
 use crate::scan::{Content, Known, Unfinished, first_clock, scan};
 use crate::session::{self, FORMAT_VERSION, Line};
+use crate::site_counts::SiteCounts;
 use crate::streams::{Streams, ThreadKey};
-use crate::system::{SystemEvent, SystemRecord};
-use crate::taken::{State, Taken};
-use crate::tally::Tally;
+use crate::subscriber::{Batch, Subscriber};
+use crate::subscribers::{SubscriberId, Subscribers};
 use crate::watched::Watched;
 use anyhow::{Context, Result, bail};
 use nopal_abi::*;
@@ -85,9 +85,9 @@ pub struct Writer {
     snapshots: Vec<Snapshot>,
     described: Described,
     readable: fn(&str) -> Cow<'_, str>,
-    audience: Option<Box<dyn Audience>>,
-    listeners: Listeners,
-    tally: Option<Tally>,
+    subscriber: Option<Box<dyn Subscriber>>,
+    subscribers: Subscribers,
+    site_counts: Option<SiteCounts>,
     watched: Watched,
 }
 
@@ -143,7 +143,7 @@ impl Writer {
             },
             notes: self.text_of_notes()?,
             readable: self.readable,
-            tally: self.tally.as_ref().map(Tally::without_counts),
+            site_counts: self.site_counts.as_ref().map(SiteCounts::without_counts),
             watched: self.watched.clone(),
         })
     }
@@ -177,9 +177,9 @@ impl Writer {
             snapshots: Vec::new(),
             described: Described::default(),
             readable: |name| Cow::Borrowed(name),
-            audience: None,
-            listeners: Listeners::new(),
-            tally: None,
+            subscriber: None,
+            subscribers: Subscribers::new(),
+            site_counts: None,
             watched: Watched::default(),
         })
     }
@@ -190,36 +190,36 @@ impl Writer {
     }
 
     /// From now on records go to an audience, and not into files. It is told of the notes, too, but for the session's.
-    pub fn set_audience(&mut self, audience: Box<dyn Audience>) {
-        self.audience = Some(audience);
+    pub fn set_subscriber(&mut self, subscriber: Box<dyn Subscriber>) {
+        self.subscriber = Some(subscriber);
     }
 
     /// From now on [`Writer::hear`] tells a listener of records, beside what files or an audience get of them. It is
     /// told of all notes, from the trace's first on.
-    pub fn add_listener(&mut self, mut listener: Box<dyn Audience>) -> Result<ListenerId> {
+    pub fn subscribe(&mut self, mut subscriber: Box<dyn Subscriber>) -> Result<SubscriberId> {
         for note in session::parse(&self.text_of_notes()?)?.notes {
-            listener.note(&note);
+            subscriber.note(&note);
         }
-        Ok(self.listeners.add(listener))
+        Ok(self.subscribers.add(subscriber))
     }
 
-    pub fn remove_listener(&mut self, id: ListenerId) {
-        self.listeners.remove(id);
+    pub fn unsubscribe(&mut self, id: SubscriberId) {
+        self.subscribers.remove(id);
     }
 
     /// Listeners will hear nothing more of a thread.
-    pub fn heard_all_of(&mut self, thread: ThreadKey) {
-        self.listeners.thread_ended(thread);
+    pub fn published_all_of(&mut self, thread: ThreadKey) {
+        self.subscribers.thread_ended(thread);
     }
 
     /// Listeners have heard of what was recorded up to this value of the counter.
-    pub fn heard_until(&mut self, counter: u64) {
-        self.listeners.heard_until(counter);
+    pub fn complete_until(&mut self, counter: u64) {
+        self.subscribers.complete_until(counter);
     }
 
     /// Whether anybody is to be told by [`Writer::hear`].
-    pub fn has_listeners(&self) -> bool {
-        !self.listeners.is_empty()
+    pub fn has_subscribers(&self) -> bool {
+        !self.subscribers.is_empty()
     }
 
     fn text_of_notes(&self) -> Result<Vec<u8>> {
@@ -235,8 +235,8 @@ impl Writer {
     }
 
     /// The counts of records, which begin with the first call of this.
-    pub fn tally(&mut self) -> &mut Tally {
-        self.tally.get_or_insert_default()
+    pub fn site_counts(&mut self) -> &mut SiteCounts {
+        self.site_counts.get_or_insert_default()
     }
 
     pub fn directory(&self) -> &Path {
@@ -264,7 +264,7 @@ impl Writer {
         }
         self.append_note(0, note)?;
         self.learn(note);
-        self.tell(note);
+        self.publish_note(note);
         Ok(())
     }
 
@@ -273,7 +273,7 @@ impl Writer {
     where
         I: ExactSizeIterator<Item = (u32, u64, u64, Cow<'a, str>)> + Clone,
     {
-        /// Of a site, as a rule.
+        /// Usual bytes of a site.
         const BYTES: usize = 64;
         let line = SitesLine::Sites {
             image,
@@ -281,10 +281,10 @@ impl Writer {
         };
         self.append_note(BYTES * sites.len(), &line)?;
         self.learn_sites(image, sites.clone());
-        if self.audience.is_some() || self.has_listeners() {
+        if self.subscriber.is_some() || self.has_subscribers() {
             let owned = sites.map(|(site, address, size, name)| (site, address, size, name.into()));
             let sites = owned.collect();
-            self.tell(&Note::Sites { image, sites });
+            self.publish_note(&Note::Sites { image, sites });
         }
         Ok(())
     }
@@ -311,16 +311,16 @@ impl Writer {
             processors,
         };
         self.append_note(0, &note)?;
-        self.streams.told();
-        self.processors.told();
+        self.streams.announce();
+        self.processors.announce();
         Ok(())
     }
 
-    fn tell(&mut self, note: &Note) {
-        if let Some(audience) = &mut self.audience {
-            audience.note(note);
+    fn publish_note(&mut self, note: &Note) {
+        if let Some(subscriber) = &mut self.subscriber {
+            subscriber.note(note);
         }
-        self.listeners.note(note);
+        self.subscribers.note(note);
     }
 
     /// Takes from a note what `metadata` needs.
@@ -361,7 +361,7 @@ impl Writer {
         image: u32,
         sites: impl ExactSizeIterator<Item = (u32, u64, u64, Cow<'a, str>)>,
     ) {
-        /// Of a name, as a rule.
+        /// Usual bytes of a name.
         const BYTES: usize = 32;
         self.sites.reserve(sites.len());
         self.names_of_sites.reserve(BYTES * sites.len());
@@ -382,67 +382,77 @@ impl Writer {
     /// Writes a whole chunk as a packet: see [`Writer::rest`].
     pub fn chunk(&mut self, chunk: &mut [u8], settled: bool) -> Result<Chunk> {
         let state = if settled {
-            State::Settled
+            ChunkPhase::Settled
         } else {
-            State::HandedOver
+            ChunkPhase::HandedOver
         };
-        self.rest(chunk, state, &mut Taken::default())
+        self.rest(chunk, state, &mut ChunkCursor::default())
     }
 
-    /// Tells the listeners what a chunk holds beyond what they have `heard`. `chunk` and `state` are as
+    /// Tells the listeners what a chunk holds beyond what they have `batch`. `chunk` and `state` are as
     /// [`Writer::rest`] takes them; it is written nowhere. False: a record is reserved and not stored, and nobody was
     /// told anything.
-    pub fn hear(&mut self, chunk: &mut [u8], state: State, heard: &mut Taken) -> Result<bool> {
+    pub fn publish(
+        &mut self,
+        chunk: &mut [u8],
+        state: ChunkPhase,
+        published: &mut ChunkCursor,
+    ) -> Result<bool> {
         let (header, records) = parts(chunk)?;
-        let (records, known) = self.beyond(&header, records, *heard, state)?;
-        let occurring = &mut self.listeners.occurring;
+        let (records, known) = self.beyond(&header, records, *published, state)?;
+        let occurring = &mut self.subscribers.occurring;
         let Ok(content) = scan(records, known, &self.markers, occurring) else {
             return Ok(false);
         };
-        *heard = heard.and(content.words, content.end);
+        *published = published.and(content.words, content.end);
         let wanted = self.watched.has(header.process, header.thread);
-        let last = state != State::Growing;
-        self.listeners
+        let last = state != ChunkPhase::Growing;
+        self.subscribers
             .records(&header, records, content, last, wanted);
         Ok(true)
     }
 
-    /// What a chunk holds beyond what is `taken`, and what is known of it.
+    /// What a chunk holds beyond what is `cursor`, and what is known of it.
     fn beyond<'a>(
         &self,
         header: &ChunkHeader,
         records: &'a mut [u64],
-        taken: Taken,
-        state: State,
+        cursor: ChunkCursor,
+        state: ChunkPhase,
     ) -> Result<(&'a mut [u64], Known)> {
         let reserved = (header.content_bits / 64).saturating_sub(HEADER_WORDS as u64);
         let reserved = usize::try_from(reserved).unwrap_or(0).min(records.len());
-        let Some(records) = records.get_mut(taken.start()..) else {
+        let Some(records) = records.get_mut(cursor.start()..) else {
             bail!("more of a chunk is taken than it has");
         };
-        taken.resume(records, header);
+        cursor.resume(records, header);
         let known = Known {
-            reserved: reserved.saturating_sub(taken.start()),
-            begin: taken.clock().unwrap_or(header.clock_begin),
+            reserved: reserved.saturating_sub(cursor.start()),
+            begin: cursor.clock().unwrap_or(header.clock_begin),
             future: self.future(),
             state,
         };
         Ok((records, known))
     }
 
-    /// Writes what a chunk holds beyond what is `taken` as a packet: finds its end, fills in a header and appends it.
+    /// Writes what a chunk holds beyond what is `cursor` as a packet: finds its end, fills in a header and appends it.
     /// `chunk` is as the runtime left it, aligned to 8 bytes; what it holds when it is written is of no use. Its
     /// header's `content_bits` may tell how much its thread had reserved. If the chunk is settled, holes become HOLE
     /// records.
-    pub fn rest(&mut self, chunk: &mut [u8], state: State, taken: &mut Taken) -> Result<Chunk> {
+    pub fn rest(
+        &mut self,
+        chunk: &mut [u8],
+        state: ChunkPhase,
+        cursor: &mut ChunkCursor,
+    ) -> Result<Chunk> {
         let (header, records) = parts(chunk)?;
-        let repeated = self.skip_adopted(&header, records, taken);
-        let (records, known) = self.beyond(&header, records, *taken, state)?;
+        let repeated = self.skip_adopted(&header, records, cursor);
+        let (records, known) = self.beyond(&header, records, *cursor, state)?;
         let content = match scan(records, known, &self.markers, &mut self.occurring) {
             Ok(content) => content,
             Err(Unfinished) => return Ok(Chunk::Unfinished),
         };
-        let grows = state == State::Growing;
+        let grows = state == ChunkPhase::Growing;
         // Packets of a thread are told apart by their first clocks.
         if content.events == 0 && content.holes == 0 || grows && content.end <= content.begin {
             if !grows {
@@ -454,12 +464,12 @@ impl Writer {
                 Chunk::Empty
             });
         }
-        let (kept, left_out) = match &mut self.tally {
+        let (kept, left_out) = match &mut self.site_counts {
             _ if !self.watched.has(header.process, header.thread) => (0, content.events),
-            Some(tally) => tally.pass(&mut records[..content.words], content.begin),
+            Some(site_counts) => site_counts.pass(&mut records[..content.words], content.begin),
             None => (content.words, 0),
         };
-        let next = taken.and(content.words, content.end);
+        let next = cursor.and(content.words, content.end);
         let sum = match kept == content.words {
             true => content.sum,
             false => Sum::new().words(&records[..kept]),
@@ -474,17 +484,17 @@ impl Writer {
             if !grows {
                 self.streams.skip(&header);
             }
-            *taken = next;
+            *cursor = next;
             return Ok(content.written());
         }
-        if let Some(audience) = &mut self.audience {
-            audience.records(Heard {
+        if let Some(subscriber) = &mut self.subscriber {
+            subscriber.records(Batch {
                 thread: ThreadKey::of(&header),
                 clock: content.begin,
                 words: &records[..content.words],
                 lossy: self.streams.pass(&header, !grows),
             });
-            *taken = next;
+            *cursor = next;
             return Ok(content.written());
         }
         let bytes = HEADER_BYTES + content.words * 8;
@@ -501,7 +511,7 @@ impl Writer {
         };
         let stream = self.streams.place(&mut packet)?;
         packet.checksum = header::checksum(content.sum, &packet, stream as u32);
-        let Some(piece) = chunk.get_mut(taken.start() * 8..) else {
+        let Some(piece) = chunk.get_mut(cursor.start() * 8..) else {
             bail!("a chunk is too short");
         };
         put_header(&packet, piece);
@@ -512,16 +522,16 @@ impl Writer {
             put_header(&header, piece);
             return Err(error);
         }
-        *taken = next;
+        *cursor = next;
         Ok(content.written())
     }
 
-    /// Takes events of a processor, in order of time. They are in the trace by [`Writer::flush_system`] at the latest.
-    pub fn system(&mut self, processor: u32, records: &[SystemRecord]) -> Result<()> {
-        self.listeners.system(processor, records);
-        match &mut self.audience {
-            Some(audience) => {
-                audience.system(processor, records);
+    /// Takes events of a processor, in order of time. They are in the trace by [`Writer::flush_kernel_events`] at the latest.
+    pub fn system(&mut self, processor: u32, records: &[KernelRecord]) -> Result<()> {
+        self.subscribers.system(processor, records);
+        match &mut self.subscriber {
+            Some(subscriber) => {
+                subscriber.system(processor, records);
                 Ok(())
             }
             None => self.processors.add(processor, records),
@@ -529,32 +539,32 @@ impl Writer {
     }
 
     /// Events of a processor are missing here.
-    pub fn system_lost(&mut self, processor: u32, events: u64) -> Result<()> {
+    pub fn kernel_events_lost(&mut self, processor: u32, events: u64) -> Result<()> {
         let clock = self.processors.lose(processor, events)?;
-        let event = SystemEvent::Lost { events };
-        self.listeners
-            .system(processor, &[SystemRecord { clock, event }]);
+        let event = KernelEvent::Lost { events };
+        self.subscribers
+            .system(processor, &[KernelRecord { clock, event }]);
         Ok(())
     }
 
-    /// The system's events are recorded again, which nobody did from `counter` on.
-    pub fn system_resumed(&mut self, counter: u64) -> Result<()> {
-        let record = SystemRecord {
+    /// Kernel events are recorded again, after a pause from `counter` on.
+    pub fn kernel_events_resumed(&mut self, counter: u64) -> Result<()> {
+        let record = KernelRecord {
             clock: counter,
-            event: SystemEvent::Lost { events: 0 },
+            event: KernelEvent::Lost { events: 0 },
         };
         for (processor, _) in self.processors.lost() {
-            self.listeners.system(processor, &[record]);
+            self.subscribers.system(processor, &[record]);
         }
         self.note(&Note::SystemPause { counter })
     }
 
-    pub fn flush_system(&mut self) -> Result<()> {
+    pub fn flush_kernel_events(&mut self) -> Result<()> {
         self.processors.flush()
     }
 
     /// Writes all events of processors that are left, and how many are missing.
-    pub fn end_system(&mut self) -> Result<()> {
+    pub fn end_kernel_events(&mut self) -> Result<()> {
         self.processors.flush()?;
         let lost: Vec<(u32, u64)> = self.processors.lost().collect();
         for (processor, events) in lost.into_iter().filter(|(_, events)| *events > 0) {
@@ -564,22 +574,27 @@ impl Writer {
     }
 
     /// Leaves out what another writer wrote of the chunk. Whether it did.
-    fn skip_adopted(&self, header: &ChunkHeader, records: &[u64], taken: &mut Taken) -> bool {
+    fn skip_adopted(
+        &self,
+        header: &ChunkHeader,
+        records: &[u64],
+        cursor: &mut ChunkCursor,
+    ) -> bool {
         let key = ThreadKey::of(header);
         let mut skipped = false;
         loop {
             let first = || first_clock(records, self.future()).unwrap_or(header.clock_begin);
-            let begin = taken.clock().unwrap_or_else(first);
+            let begin = cursor.clock().unwrap_or_else(first);
             let before = match self.streams.adopted.get(&(key, begin)) {
-                Some(&(words, end)) => taken.and(words, end),
+                Some(&(words, end)) => cursor.and(words, end),
                 None => return skipped,
             };
             // What another writer has written is in files, which anybody may have changed.
-            if before.bytes() <= taken.bytes() || before.bytes() > HEADER_BYTES + records.len() * 8
+            if before.bytes() <= cursor.bytes() || before.bytes() > HEADER_BYTES + records.len() * 8
             {
                 return skipped;
             }
-            *taken = before;
+            *cursor = before;
             skipped = true;
         }
     }
@@ -592,8 +607,8 @@ impl Writer {
             begin,
         };
         self.streams.ended(thread);
-        if let Some(audience) = &mut self.audience {
-            audience.thread_ended(thread);
+        if let Some(subscriber) = &mut self.subscriber {
+            subscriber.thread_ended(thread);
         }
     }
 
@@ -706,7 +721,7 @@ pub struct Seed {
     session: Session,
     notes: Vec<u8>,
     readable: fn(&str) -> Cow<'_, str>,
-    tally: Option<Tally>,
+    site_counts: Option<SiteCounts>,
     watched: Watched,
 }
 
@@ -716,7 +731,7 @@ impl Seed {
         let mut writer = Writer::create(&self.directory, self.session)?;
         writer.readable = self.readable;
         writer.watched = self.watched;
-        writer.tally = self.tally;
+        writer.site_counts = self.site_counts;
         for note in session::parse(&self.notes)?.notes {
             // It has files of its own.
             if !matches!(note, Note::Files { .. }) {

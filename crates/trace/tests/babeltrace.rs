@@ -117,15 +117,15 @@ fn agree_with(directory: &Path, lines: &[String]) {
     assert_eq!(events_of_lines(lines), events_of_reader(&trace));
 }
 
-struct Place {
+struct TraceDirectory {
     _directory: tempfile::TempDir,
     path: PathBuf,
 }
 
-fn place() -> Place {
+fn place() -> TraceDirectory {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("nopal.data");
-    Place {
+    TraceDirectory {
         _directory: directory,
         path,
     }

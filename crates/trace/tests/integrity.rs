@@ -111,7 +111,7 @@ fn events_of_processors_are_checked_too() {
     assert_eq!(whats(&trace), ["a packet that does not fit its check sum"]);
     let first = trace.processors().nth(1).unwrap().events().next().unwrap();
     assert!(events(&trace) < before);
-    assert!(matches!(first.event, nopal_trace::SystemEvent::Lost { .. }));
+    assert!(matches!(first.event, nopal_trace::KernelEvent::Lost { .. }));
 }
 
 #[test]
@@ -228,7 +228,7 @@ fn holes_are_not_read() {
     stream.set_len(length).unwrap();
 
     let notes = path.join("session/notes");
-    let told = notes.metadata().unwrap().len();
+    let described = notes.metadata().unwrap().len();
     let notes = OpenOptions::new().write(true).open(&notes).unwrap();
     notes.set_len(FAR).unwrap();
     let trace = Trace::open(&path).unwrap();
@@ -237,7 +237,7 @@ fn holes_are_not_read() {
         "{:?}",
         trace.damage()
     );
-    assert!(trace.is_complete() && trace.left_out() >= FAR - told - (1 << 20));
+    assert!(trace.is_complete() && trace.left_out() >= FAR - described - (1 << 20));
     assert_eq!(packets(&trace).len(), whole);
 }
 

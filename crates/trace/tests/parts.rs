@@ -5,7 +5,8 @@ mod support;
 use nopal_abi::*;
 use nopal_trace::synthetic::{self, Random, Recorder, bytes_mut};
 use nopal_trace::{
-    Audience, Chunk, Event, Heard, Note, Record, State, Taken, ThreadKey, Trace, Writer,
+    Batch, Chunk, ChunkCursor, ChunkPhase, Event, Note, Record, Subscriber, ThreadKey, Trace,
+    Writer,
 };
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -116,14 +117,19 @@ fn whole(path: &Path, chunk: &[u64]) -> Vec<(u64, String)> {
 }
 
 /// Writes parts of a chunk as it grows, up to some size of it. Returns how many events they have.
-fn write_parts(writer: &mut Writer, chunk: &[u64], random: &mut Random, taken: &mut Taken) -> u64 {
+fn write_parts(
+    writer: &mut Writer,
+    chunk: &[u64],
+    random: &mut Random,
+    cursor: &mut ChunkCursor,
+) -> u64 {
     let starts = starts(chunk);
     let mut records = 0;
     let mut sum = 0;
     while records < starts.len() - 1 && random.below(20) > 0 {
         records = (records + random.below(300) as usize).min(starts.len() - 1);
         let mut grown = grown(chunk, &starts, records, random);
-        match writer.rest(bytes_mut(&mut grown), State::Growing, taken) {
+        match writer.rest(bytes_mut(&mut grown), ChunkPhase::Growing, cursor) {
             Ok(Chunk::Written {
                 events,
                 holes: 0,
@@ -147,16 +153,20 @@ fn parts_make_up_the_whole() {
         let expected = whole(&place.path().join(format!("whole {seed}")), &chunk);
         let path = place.path().join(format!("parts {seed}"));
         let mut writer = writer(&path, &["one", "two", "three"]);
-        let mut taken = Taken::default();
-        let early = write_parts(&mut writer, &chunk, &mut random, &mut taken);
-        let before = taken;
-        let rest = writer.rest(bytes_mut(&mut chunk.clone()), State::HandedOver, &mut taken);
+        let mut cursor = ChunkCursor::default();
+        let early = write_parts(&mut writer, &chunk, &mut random, &mut cursor);
+        let before = cursor;
+        let rest = writer.rest(
+            bytes_mut(&mut chunk.clone()),
+            ChunkPhase::HandedOver,
+            &mut cursor,
+        );
         let late = match rest.unwrap() {
             Chunk::Written { events, .. } => events,
             Chunk::Empty => 0,
             other => panic!("{other:?}"),
         };
-        assert!(before.bytes() <= taken.bytes());
+        assert!(before.bytes() <= cursor.bytes());
         end(&mut writer, BEGIN + (1 << 33));
         drop(writer);
         assert_eq!(records(&path), expected);
@@ -180,7 +190,7 @@ fn the_rest_of_a_chunk_is_written_by_who_takes_over() {
         let expected = whole(&place.path().join(format!("whole {seed}")), &chunk);
         let path = place.path().join(format!("parts {seed}"));
         let mut first = writer(&path, &["one", "two", "three"]);
-        write_parts(&mut first, &chunk, &mut random, &mut Taken::default());
+        write_parts(&mut first, &chunk, &mut random, &mut ChunkCursor::default());
         drop(first);
         let mut second = Writer::adopt(&path).unwrap();
         second.chunk(bytes_mut(&mut chunk.clone()), true).unwrap();
@@ -205,22 +215,30 @@ fn a_part_needs_an_event_and_time() {
     recorder.end_chunk();
     let chunk = recorder.take_full().remove(0);
     let header = CHUNK_HEADER_BYTES / 8;
-    let mut taken = Taken::default();
+    let mut cursor = ChunkCursor::default();
     for words in [header, header + 3, header + 6, header + 7, header + 8] {
         let mut grown = chunk.clone();
         grown[words..].fill(0);
-        let part = writer.rest(bytes_mut(&mut grown), State::Growing, &mut taken);
+        let part = writer.rest(bytes_mut(&mut grown), ChunkPhase::Growing, &mut cursor);
         assert_eq!(part.unwrap(), Chunk::Empty);
     }
-    let part = writer.rest(bytes_mut(&mut chunk.clone()), State::Growing, &mut taken);
+    let part = writer.rest(
+        bytes_mut(&mut chunk.clone()),
+        ChunkPhase::Growing,
+        &mut cursor,
+    );
     assert!(matches!(part.unwrap(), Chunk::Written { events: 3, .. }));
-    let part = writer.rest(bytes_mut(&mut chunk.clone()), State::HandedOver, &mut taken);
+    let part = writer.rest(
+        bytes_mut(&mut chunk.clone()),
+        ChunkPhase::HandedOver,
+        &mut cursor,
+    );
     assert_eq!(part.unwrap(), Chunk::Empty);
 }
 
-/// Keeps what it hears, without what says that a part begins.
+/// Keeps all records but the RESYNC at the begin of a part.
 #[derive(Clone, Default)]
-struct Ear(Arc<Mutex<Kept>>);
+struct KeepingSubscriber(Arc<Mutex<Kept>>);
 
 #[derive(Clone, Default)]
 struct Kept {
@@ -229,18 +247,18 @@ struct Kept {
     notes_of_sites: u32,
 }
 
-impl Audience for Ear {
+impl Subscriber for KeepingSubscriber {
     fn note(&mut self, note: &Note) {
         self.0.lock().unwrap().notes_of_sites += u32::from(matches!(note, Note::Sites { .. }));
     }
 
-    fn records(&mut self, heard: Heard) {
+    fn records(&mut self, batch: Batch) {
         let mut kept = self.0.lock().unwrap();
-        let part = heard.words[5] == u64::from(RESYNC_PART);
+        let part = batch.words[5] == u64::from(RESYNC_PART);
         let resync = RESYNC_BYTES / 8;
         kept.words
-            .extend(&heard.words[if part { resync } else { 0 }..]);
-        kept.lossy.push(heard.lossy);
+            .extend(&batch.words[if part { resync } else { 0 }..]);
+        kept.lossy.push(batch.lossy);
     }
 
     fn thread_ended(&mut self, _: ThreadKey) {}
@@ -250,7 +268,7 @@ impl Audience for Ear {
 fn many_sites_are_told_as_a_note_tells_them_and_the_first_of_a_number_counts() {
     let place = tempfile::tempdir().unwrap();
     let [one, other] = ["one", "other"].map(|name| place.path().join(name));
-    let told = [
+    let described = [
         (8, 0x80, 4, "late"),
         (7, 0x70, 4, "\"early\\\n"),
         (8, 0x90, 4, "again"),
@@ -261,7 +279,7 @@ fn many_sites_are_told_as_a_note_tells_them_and_the_first_of_a_number_counts() {
     };
 
     let mut by_note = writer(&one, &[]);
-    let owned = told.map(|(site, address, size, name)| (site, address, size, name.to_owned()));
+    let owned = described.map(|(site, address, size, name)| (site, address, size, name.to_owned()));
     let note = Note::Sites {
         image: 1,
         sites: owned.to_vec(),
@@ -270,15 +288,15 @@ fn many_sites_are_told_as_a_note_tells_them_and_the_first_of_a_number_counts() {
     let expected = last_line(&one);
 
     let mut writer = writer(&other, &[]);
-    let ear = Ear::default();
-    writer.add_listener(Box::new(ear.clone())).unwrap();
-    let before = ear.0.lock().unwrap().notes_of_sites;
-    let sites = told
+    let subscriber = KeepingSubscriber::default();
+    writer.subscribe(Box::new(subscriber.clone())).unwrap();
+    let before = subscriber.0.lock().unwrap().notes_of_sites;
+    let sites = described
         .iter()
         .map(|(site, address, size, name)| (*site, *address, *size, (*name).into()));
     writer.sites(1, sites).unwrap();
     assert_eq!(last_line(&other), expected);
-    assert_eq!(ear.0.lock().unwrap().notes_of_sites, before + 1);
+    assert_eq!(subscriber.0.lock().unwrap().notes_of_sites, before + 1);
 
     for (thread, more) in [(1, "after the metadata"), (2, "and again")] {
         let mut recorder = Recorder::new(1, thread, BEGIN);
@@ -289,13 +307,13 @@ fn many_sites_are_told_as_a_note_tells_them_and_the_first_of_a_number_counts() {
         let metadata = std::fs::read_to_string(other.join("metadata")).unwrap();
         assert!(metadata.contains("\"late\" = 8") && !metadata.contains("again"));
         assert!(!metadata.contains("after the metadata"));
-        let told = [(8, 0xa0, 4, more.into())];
-        writer.sites(1, told.into_iter()).unwrap();
+        let described = [(8, 0xa0, 4, more.into())];
+        writer.sites(1, described.into_iter()).unwrap();
     }
 }
 
 #[test]
-fn a_listener_hears_everything_once_whatever_is_written() {
+fn a_subscriber_gets_everything_once_whatever_is_written() {
     let place = tempfile::tempdir().unwrap();
     for seed in 1..60 {
         println!("seed {seed}");
@@ -303,38 +321,51 @@ fn a_listener_hears_everything_once_whatever_is_written() {
         let chunk = chunk(&mut random);
         let path = place.path().join(format!("trace {seed}"));
         let mut writer = writer(&path, &["one", "two", "three"]);
-        let ear = Ear::default();
-        let id = writer.add_listener(Box::new(ear.clone())).unwrap();
+        let subscriber = KeepingSubscriber::default();
+        let id = writer.subscribe(Box::new(subscriber.clone())).unwrap();
         let starts = starts(&chunk);
-        let (mut heard, mut taken, mut records) = (Taken::default(), Taken::default(), 0);
+        let (mut published, mut cursor, mut records) =
+            (ChunkCursor::default(), ChunkCursor::default(), 0);
         while records < starts.len() - 1 && random.below(20) > 0 {
             records = (records + random.below(300) as usize).min(starts.len() - 1);
             let grown = grown(&chunk, &starts, records, &mut random);
-            let all = writer.hear(bytes_mut(&mut grown.clone()), State::Growing, &mut heard);
+            let all = writer.publish(
+                bytes_mut(&mut grown.clone()),
+                ChunkPhase::Growing,
+                &mut published,
+            );
             assert!(all.unwrap());
             if random.below(2) == 0 {
-                let part = writer.rest(bytes_mut(&mut grown.clone()), State::Growing, &mut taken);
+                let part = writer.rest(
+                    bytes_mut(&mut grown.clone()),
+                    ChunkPhase::Growing,
+                    &mut cursor,
+                );
                 part.unwrap();
             }
         }
-        for state in [State::HandedOver, State::HandedOver] {
-            let all = writer.hear(bytes_mut(&mut chunk.clone()), state, &mut heard);
+        for state in [ChunkPhase::HandedOver, ChunkPhase::HandedOver] {
+            let all = writer.publish(bytes_mut(&mut chunk.clone()), state, &mut published);
             assert!(all.unwrap());
         }
-        let rest = writer.rest(bytes_mut(&mut chunk.clone()), State::HandedOver, &mut taken);
+        let rest = writer.rest(
+            bytes_mut(&mut chunk.clone()),
+            ChunkPhase::HandedOver,
+            &mut cursor,
+        );
         rest.unwrap();
         let Kept {
             words,
             lossy,
             notes_of_sites,
-        } = ear.0.lock().unwrap().clone();
+        } = subscriber.0.lock().unwrap().clone();
         let end = starts[starts.len() - 1];
         assert_eq!(words, chunk[CHUNK_HEADER_BYTES / 8..end]);
         assert!(lossy[0], "the chunk says that events were lost before it");
         assert!(!lossy[1..].contains(&true));
         assert_eq!(notes_of_sites, 1, "what was noted before is told too");
-        writer.remove_listener(id);
-        assert!(!writer.has_listeners());
+        writer.unsubscribe(id);
+        assert!(!writer.has_subscribers());
     }
 }
 

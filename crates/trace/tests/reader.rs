@@ -68,18 +68,22 @@ fn a_made_trace_holds_what_is_told_of_it() {
             arguments,
             ..Shape::default()
         };
-        let told = write(&path, &shape).unwrap();
-        assert_eq!(told.events, 2 * 3 * 40_000);
+        let described = write(&path, &shape).unwrap();
+        assert_eq!(described.events, 2 * 3 * 40_000);
         let trace = Trace::open(&path).unwrap();
         assert_eq!(trace.damage(), []);
-        assert_eq!(truth(&trace, shape.functions), told);
+        assert_eq!(truth(&trace, shape.functions), described);
         trace
             .threads()
             .iter()
             .flat_map(|thread| thread.packets())
             .for_each(|packet| packet.release());
-        assert_eq!(truth(&trace, shape.functions), told, "it is read again");
-        let span = told.end - (1 << 40);
+        assert_eq!(
+            truth(&trace, shape.functions),
+            described,
+            "it is read again"
+        );
+        let span = described.end - (1 << 40);
         assert_eq!(trace.clocks().duration_ns(span), span);
         assert!(trace.is_complete());
         let names: Vec<&str> = trace.threads().iter().map(|thread| thread.name).collect();
@@ -88,7 +92,7 @@ fn a_made_trace_holds_what_is_told_of_it() {
         let again = place.path().join("again");
         assert_eq!(
             write(&again, &shape).unwrap(),
-            told,
+            described,
             "the same seed makes the same trace"
         );
         let records = |trace: &Trace| -> Vec<Vec<u64>> {
@@ -100,7 +104,7 @@ fn a_made_trace_holds_what_is_told_of_it() {
         };
         assert_eq!(records(&Trace::open(&again).unwrap()), records(&trace));
         let other = Shape { seed: 6, ..shape };
-        assert_ne!(write(&again, &other).unwrap(), told);
+        assert_ne!(write(&again, &other).unwrap(), described);
     }
 }
 

@@ -7,8 +7,8 @@
 
 	.text
 
-/* The handler hears of the call first, then the function runs as if nothing had happened, all registers as they were.
- * (%rsp) = body, 8(%rsp) = return address. void handler(struct nopal_arguments *). */
+/* The handler is called first, then the function runs as if nothing had happened, all registers as they were. (%rsp) =
+ * body, 8(%rsp) = return address. void handler(struct nopal_arguments *). */
 .macro before_stub name, handler
 	.globl \name
 	.type \name, @function

@@ -14,24 +14,24 @@
 void nopal_before_libraries(struct nopal_arguments *arguments)
 {
 	(void)arguments;
-	nopal_ask(nopal_process, NOPAL_ASK_LIBRARIES, 0, NOPAL_NO_DESCRIPTOR);
+	nopal_make_request(nopal_process, NOPAL_REQUEST_LIBRARIES, 0, NOPAL_NO_DESCRIPTOR);
 }
 
 void nopal_before_exec(struct nopal_arguments *arguments)
 {
-	nopal_ask(nopal_process, NOPAL_ASK_EXEC, arguments->integer[0], NOPAL_NO_DESCRIPTOR);
+	nopal_make_request(nopal_process, NOPAL_REQUEST_EXEC, arguments->integer[0], NOPAL_NO_DESCRIPTOR);
 }
 
 /* execveat: a path relative to a descriptor, or an empty one. */
 void nopal_before_exec_at(struct nopal_arguments *arguments)
 {
-	nopal_ask(nopal_process, NOPAL_ASK_EXEC, arguments->integer[1], (int32_t)arguments->integer[0]);
+	nopal_make_request(nopal_process, NOPAL_REQUEST_EXEC, arguments->integer[1], (int32_t)arguments->integer[0]);
 }
 
 /* fexecve */
 void nopal_before_exec_descriptor(struct nopal_arguments *arguments)
 {
-	nopal_ask(nopal_process, NOPAL_ASK_EXEC, 0, (int32_t)arguments->integer[0]);
+	nopal_make_request(nopal_process, NOPAL_REQUEST_EXEC, 0, (int32_t)arguments->integer[0]);
 }
 
 /* mlockall. The kernel compares the size of the whole address space with what the user may lock: nopal's memory can
@@ -42,7 +42,7 @@ int nopal_lock_all(uint64_t flags, uint64_t unused, nopal_lock_all_function *ori
 	(void)unused;
 	int answer = original((int)flags);
 	if (answer && !nopal_process->quiet &&
-	    nopal_ask(nopal_process, NOPAL_ASK_LOCK, (uint32_t)flags, NOPAL_NO_DESCRIPTOR))
+	    nopal_make_request(nopal_process, NOPAL_REQUEST_LOCK, (uint32_t)flags, NOPAL_NO_DESCRIPTOR))
 		return 0;
 	return answer;
 }
@@ -76,7 +76,7 @@ void nopal_before_seccomp(struct nopal_arguments *arguments)
 void nopal_before_signal_action(struct nopal_arguments *arguments)
 {
 	if ((uint32_t)arguments->integer[0] == SIGTRAP && nopal_process->traps.ours[0])
-		nopal_ask(nopal_process, NOPAL_ASK_TRAPS, 0, NOPAL_NO_DESCRIPTOR);
+		nopal_make_request(nopal_process, NOPAL_REQUEST_TRAPS, 0, NOPAL_NO_DESCRIPTOR);
 }
 
 void nopal_before_system_call(struct nopal_arguments *arguments)

@@ -1,4 +1,4 @@
-//! A call that has begun, and who is told of it.
+//! A call that has begun, and the sink of calls.
 
 use nopal_abi::{Style, site_of, tag_of};
 
@@ -103,7 +103,7 @@ pub struct Ending {
     pub unwound: bool,
 }
 
-/// Is told of calls. `frames` are those alive on the thread's present stack, outermost first.
+/// Gets calls as they begin and end. `frames` are those alive on the thread's present stack, outermost first.
 pub trait Sink {
     /// The last of `frames` has begun. Returns its note.
     fn enter(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32;
@@ -114,7 +114,7 @@ pub trait Sink {
     /// An exit of a call whose entry is not known: it was alive at the clock of `frame` already, and at least that much
     /// of the time since is its own.
     fn stray(&mut self, frame: &Frame, ending: Ending);
-    /// Whether runs of plain calls are told by `plain`, instead of `enter` and `leave` for each.
+    /// Whether runs of plain calls come by `plain` instead of `enter` and `leave`.
     const RUNS: bool = false;
     /// Whether calls of a site may be among those.
     #[inline(always)]

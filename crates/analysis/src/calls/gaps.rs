@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use nopal_abi::Style;
 
 use super::frame::{Ending, Frame, Sink};
-use super::machine::Machine;
+use super::rebuilder::CallRebuilder;
 use super::stacks::lose;
 
 /// Calls of more places than these are not told apart.
@@ -25,8 +25,8 @@ pub(super) struct Known {
     spent: u64,
     /// Places of calls that were given up since then: an exit that ends nothing may be that of one of them.
     given_up: BTreeSet<u32>,
-    /// Of each jump that may have left frames which are still there: these began behind the first clock, and were alive at
-    /// the second one.
+    /// For each jump that may have left frames which are still here: the frames began after the first clock and were
+    /// alive at the second.
     doubts: Vec<(u64, u64)>,
     /// Frames may be anywhere on their stacks: what told where they are may have been in a hole, or calls that were not
     /// recorded have returned since.
@@ -95,7 +95,7 @@ impl Known {
     }
 }
 
-impl Machine {
+impl CallRebuilder {
     /// Records are missing from here on to the next one.
     #[cold]
     pub(super) fn open_gap<S: Sink>(&mut self, sink: &mut S) {
@@ -146,7 +146,7 @@ impl Machine {
     /// A jump has left some frames alive by their slots. Where these are estimated, which may be too high, it may have
     /// left them, too.
     pub(super) fn doubt(&mut self) {
-        let certain = self.credit.search(&self.frames, Frame::is_exact);
+        let certain = self.budget.search(&self.frames, Frame::is_exact);
         let certain = certain.map_or(0, |at| self.frames[at].clock);
         let Some(top) = self.frames.last() else {
             return;

@@ -1,6 +1,6 @@
 //! Records of one thread turned into calls.
 //!
-//! [`Machine`] takes the records in order and tells a [`Sink`] of calls that begin and end. The rules:
+//! [`CallRebuilder`] takes the records in order and tells a [`Sink`] of calls that begin and end. The rules:
 //!
 //! 1. An exit ends the topmost wrapped frame of equal site and tag. Tail frames above it in the same slot end with it.
 //!    Other frames above it were left without an exit, by `longjmp` or for another stack: they are set aside.
@@ -17,19 +17,19 @@
 //! records earn, and frames beyond a limit are lost.
 
 mod arguments;
-mod credit;
+mod budget;
 mod fibers;
 mod frame;
 mod gaps;
-mod machine;
+mod rebuilder;
 mod runs;
 mod stack;
 mod stacks;
 
 pub use arguments::Arguments;
 pub use frame::{Ending, Frame, Sink};
-pub use machine::Machine;
 pub use nopal_abi::Style;
+pub use rebuilder::CallRebuilder;
 pub use runs::RUN;
 
 #[cfg(test)]

@@ -2,21 +2,21 @@
 //!
 //! Whether the next record is an entry or an exit is what a processor can least foresee, and guessing wrong costs more
 //! than the record. Here both are done by the same instructions: a frame is written above the top in any case, and the
-//! depth goes up or down by one. What is not plain ends the run, and is left to [`Machine::step`].
+//! depth goes up or down by one. What is not plain ends the run, and is left to [`CallRebuilder::step`].
 
 use std::hint::select_unpredictable;
 
 use nopal_abi::{Cursor, KIND_ENTRY, Style, Word, site_of};
 
 use super::frame::{Frame, Sink};
-use super::machine::{DEPTH_LIMIT, Machine, NEAR};
+use super::rebuilder::{CallRebuilder, DEPTH_LIMIT, NEAR};
 use super::stack::GROUND;
 use super::stacks::{ABOUT, below};
 
 /// The longest run.
 pub const RUN: usize = 256;
 
-impl Machine {
+impl CallRebuilder {
     /// Takes plain records.
     pub fn run<S: Sink>(&mut self, records: &mut Cursor, sink: &mut S) {
         while self.arrival.is_none() && self.beyond == 0 && !self.known.is_open() {

@@ -5,14 +5,14 @@ use nopal_abi::{Style, tag_of};
 use super::fibers::{Fiber, Key};
 use super::frame::{Ending, Frame, Sink};
 use super::gaps::Known;
-use super::machine::{Arrival, Machine};
+use super::rebuilder::{Arrival, CallRebuilder};
 
 /// A frame set aside is taken for the caller of an entry at most this many slots below it (16 MiB).
 const CALLER_DISTANCE: u64 = 1 << 20;
 /// Frames of two stacks are not as near to each other as this, with a frame of a third one between them (16 KiB).
 const NO_STACK_BETWEEN: u64 = 1 << 10;
 
-impl Machine {
+impl CallRebuilder {
     /// The slot of an entry that is not simply one call deeper, and whether it is known; makes the frames right for it.
     #[cold]
     pub(super) fn place<S: Sink>(
@@ -54,7 +54,7 @@ impl Machine {
         };
         let caller = |frame: &Frame| frame.slot > highest_dead;
         let mut kept = self
-            .credit
+            .budget
             .search(&self.frames, caller)
             .map_or(0, |at| at + 1);
         let here = self.frames[..kept]
@@ -66,7 +66,7 @@ impl Machine {
             if here > NO_STACK_BETWEEN {
                 self.go_to(fiber, clock, sink);
                 kept = self
-                    .credit
+                    .budget
                     .search(&self.frames, caller)
                     .map_or(0, |at| at + 1);
                 break;
@@ -81,7 +81,7 @@ impl Machine {
         self.doubt();
     }
 
-    /// Of a fiber, the frames on the stack that goes on at `slot`, below one at `caller`, are dead.
+    /// Ends those frames of a fiber that are dead: on the stack that goes on at `slot`, below one at `caller`.
     fn overwrite<S: Sink>(&mut self, key: Key, caller: u64, sink: &mut S) {
         let Some(Fiber {
             mut frames,
@@ -94,7 +94,7 @@ impl Machine {
         };
         let first = frames.partition_point(|frame| frame.slot >= caller);
         let end = first + one_stack(&frames[first..]);
-        let beyond = if self.credit.pay(frames.len() - end) {
+        let beyond = if self.budget.pay(frames.len() - end) {
             frames.split_off(end)
         } else {
             Vec::new()
@@ -145,11 +145,11 @@ impl Machine {
         }) = arrival
         {
             let exactly = |frame: &Frame| frame.ends_with(key) && frame.slot == slot;
-            if let Some(index) = self.credit.search(&self.frames, exactly) {
+            if let Some(index) = self.budget.search(&self.frames, exactly) {
                 return self.end_at(index, true, ending, sink);
             }
             if let Some((fiber, frames)) = self.fibers.around(slot)
-                && let Some(index) = self.credit.search(frames, exactly)
+                && let Some(index) = self.budget.search(frames, exactly)
             {
                 self.go_to(fiber, ending.clock, sink);
                 return self.end_at(index, false, ending, sink);
@@ -164,7 +164,7 @@ impl Machine {
             _ => 0,
         };
         let suits = |frame: &Frame| frame.ends_with(key) && frame.slot >= lowest;
-        if let Some(index) = self.credit.search(&self.frames, suits) {
+        if let Some(index) = self.budget.search(&self.frames, suits) {
             return self.end_at(index, false, ending, sink);
         }
         if let Some((fiber, index)) = self.search_aside(suits) {
@@ -190,10 +190,10 @@ impl Machine {
 
     fn search_aside(&mut self, suits: impl Fn(&Frame) -> bool) -> Option<(Key, usize)> {
         for (fiber, frames) in self.fibers.iter() {
-            if !self.credit.pay(1) {
+            if !self.budget.pay(1) {
                 break;
             }
-            if let Some(index) = self.credit.search(frames, &suits) {
+            if let Some(index) = self.budget.search(frames, &suits) {
                 return Some((fiber, index));
             }
         }
@@ -253,7 +253,7 @@ impl Machine {
                 .iter()
                 .all(|frame| frame.style() == Style::Only)
         };
-        let is_lost = left == 0 || !self.credit.pay(left) || only();
+        let is_lost = left == 0 || !self.budget.pay(left) || only();
         let aside = if is_lost {
             Vec::new()
         } else {
@@ -275,7 +275,7 @@ impl Machine {
         if frames.is_empty() {
             return;
         }
-        let counted = !self.credit.pay(3 * frames.len());
+        let counted = !self.budget.pay(3 * frames.len());
         let known = frames
             .iter()
             .map(|frame| self.known.alive(frame, self.before));

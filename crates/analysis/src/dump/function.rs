@@ -5,14 +5,16 @@ use std::collections::VecDeque;
 use std::io::{self, Write};
 
 use anyhow::Result;
-use nopal_trace::{Note, SystemEvent, ThreadInfo, Trace};
+use nopal_trace::{KernelEvent, Note, ThreadInfo, Trace};
 
-use super::linux::{AT_ENTRY, Entry, Flags, LineWriter, Moment, Told};
+use super::linux::{AT_ENTRY, Entry, Flags, LineContent, LineWriter, Moment};
 use super::{Excerpt, Lines, Look};
 use crate::calls::{Ending, Frame, Sink};
+use crate::kernel_events::{
+    KernelNames, Running, TimelineEvent, push_event, thread, with_kernel_events,
+};
 use crate::names::ThreadNames;
-use crate::system::{Happening, KernelNames, Running, push_event, thread, with_system};
-use crate::timeline::{Teller, Telling, timeline};
+use crate::timeline::{EventSource, ThreadEvents, timeline};
 
 pub fn dump(trace: &Trace, excerpt: Excerpt, look: Look, out: &mut dyn Write) -> Result<()> {
     let first = trace.clocks().snapshots().first();
@@ -23,14 +25,14 @@ pub fn dump(trace: &Trace, excerpt: Excerpt, look: Look, out: &mut dyn Write) ->
     let mut comms: Vec<Option<String>> = vec![None; threads.len()];
     let mut lines = Lines::new(out);
     let entries = timeline(&threads, |_, thread| {
-        Telling::new(excerpt.packets(thread), Entries::default())
+        ThreadEvents::new(excerpt.packets(thread), Entries::default())
     });
     let kernel = KernelNames::new(trace);
     let running = RefCell::new(Running::default());
     // What was before tells where threads run.
-    let mut happenings = with_system(entries, trace)
-        .filter(|(clock, happening)| {
-            if let Happening::System(processor, event) = happening
+    let mut timeline_events = with_kernel_events(entries, trace)
+        .filter(|(clock, timeline_event)| {
+            if let TimelineEvent::System(processor, event) = timeline_event
                 && *clock <= excerpt.after
             {
                 running.borrow_mut().take(*processor, event);
@@ -40,14 +42,14 @@ pub fn dump(trace: &Trace, excerpt: Excerpt, look: Look, out: &mut dyn Write) ->
         .peekable();
     let mut texts = texts(trace, excerpt).into_iter().peekable();
     let mut number = 0;
-    while let Some((clock, happening)) = happenings.next() {
+    while let Some((clock, timeline_event)) = timeline_events.next() {
         while let Some((_, text)) = texts.next_if(|(counter, _)| *counter <= clock) {
             write_text(&mut lines, text)?;
         }
-        let next = happenings.peek().map_or(clock, |(next, _)| *next);
+        let next = timeline_events.peek().map_or(clock, |(next, _)| *next);
         let text = &mut lines.text;
-        match &happening {
-            Happening::Thread(stream, entry) => {
+        match &timeline_event {
+            TimelineEvent::Thread(stream, entry) => {
                 let thread = &threads[*stream];
                 let moment = Moment {
                     comm: comms[*stream].get_or_insert_with(|| thread_names.of(thread)),
@@ -62,11 +64,11 @@ pub fn dump(trace: &Trace, excerpt: Excerpt, look: Look, out: &mut dyn Write) ->
                     },
                 };
                 match look.verbose {
-                    true => writer.verbose(text, &moment, &Told::Call(*entry, AT_ENTRY)),
+                    true => writer.verbose(text, &moment, &LineContent::Call(*entry, AT_ENTRY)),
                     false => writer.simple(text, &moment, entry),
                 }
             }
-            Happening::System(processor, event) => {
+            TimelineEvent::System(processor, event) => {
                 let thread = thread(event);
                 let name = running.borrow().name(*processor, event);
                 let comm = name.unwrap_or_else(|| known(&threads, &thread_names, thread));
@@ -82,14 +84,14 @@ pub fn dump(trace: &Trace, excerpt: Excerpt, look: Look, out: &mut dyn Write) ->
                         ..Flags::default()
                     },
                 };
-                let mut told = match event {
-                    SystemEvent::Function { .. } => Vec::new(),
+                let mut content = match event {
+                    KernelEvent::Function { .. } => Vec::new(),
                     _ => vec![b' '],
                 };
-                push_event(&mut told, event, &kernel);
+                push_event(&mut content, event, &kernel);
                 match look.verbose {
-                    true => writer.verbose(text, &moment, &Told::Text(told)),
-                    false => writer.simple_text(text, &moment, &told),
+                    true => writer.verbose(text, &moment, &LineContent::Text(content)),
+                    false => writer.simple_text(text, &moment, &content),
                 }
                 running.borrow_mut().take(*processor, event);
             }
@@ -162,7 +164,7 @@ impl Sink for Entries {
     fn stray(&mut self, _frame: &Frame, _ending: Ending) {}
 }
 
-impl Teller for Entries {
+impl EventSource for Entries {
     type Moment = Entry;
 
     fn take(&mut self) -> Option<(u64, Entry)> {

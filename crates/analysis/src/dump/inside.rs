@@ -2,11 +2,11 @@
 
 use std::collections::{HashSet, VecDeque};
 
-use super::linux::{AT_ENTRY, Entry, Flags, SOMEWHERE, Told};
+use super::linux::{AT_ENTRY, Entry, Flags, LineContent, SOMEWHERE};
 use crate::calls::{Ending, Frame, Sink};
 use crate::markers::push_marker;
 use crate::names::Names;
-use crate::timeline::Teller;
+use crate::timeline::EventSource;
 use crate::tracers::{Roles, State, Watcher};
 
 /// From where to where.
@@ -19,7 +19,7 @@ pub enum Span {
 }
 
 pub struct Line {
-    pub told: Told,
+    pub content: LineContent,
     pub flags: Flags,
     /// Nothing more is told.
     pub is_end: bool,
@@ -29,7 +29,7 @@ pub struct Line {
 pub struct Inside<'a> {
     names: &'a Names,
     span: Span,
-    /// Of the call's frame, while it lives.
+    /// The depth of the call's frame, while it lives.
     depth: Option<usize>,
     ended: bool,
     /// Sites that are handlers of signals in the thread's process.
@@ -69,7 +69,7 @@ impl<'a> Inside<'a> {
         }
     }
 
-    fn push(&mut self, clock: u64, told: Told, is_handler: bool, is_end: bool) {
+    fn push(&mut self, clock: u64, content: LineContent, is_handler: bool, is_end: bool) {
         let known = self.watcher.roles.knows_locks();
         let flags = Flags {
             processor: None,
@@ -79,7 +79,7 @@ impl<'a> Inside<'a> {
         };
         let is_last = matches!(self.span, Span::Time { end, .. } if end == clock);
         let line = Line {
-            told,
+            content,
             flags,
             is_end: is_end || is_last,
         };
@@ -101,18 +101,18 @@ fn watched(frame: &Frame) -> Frame {
     watched
 }
 
-fn call(frame: &Frame, under: &[Frame], offset: &'static str) -> Told {
+fn call(frame: &Frame, under: &[Frame], offset: &'static str) -> LineContent {
     let entry = Entry {
         site: frame.site(),
         caller: under.last().map(Frame::site),
     };
-    Told::Call(entry, offset)
+    LineContent::Call(entry, offset)
 }
 
 impl Sink for Inside<'_> {
     fn enter(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32 {
         let note = self.watcher.enter(frames, arguments);
-        self.watcher.happenings.clear();
+        self.watcher.latency_events.clear();
         let [under @ .., frame] = frames else {
             return note;
         };
@@ -121,8 +121,8 @@ impl Sink for Inside<'_> {
         }
         let in_handler = self.handlers.contains(&frame.site()) || is_in_handler(under);
         if self.is_inside(frame.clock) {
-            let told = call(frame, under, AT_ENTRY);
-            self.push(frame.clock, told, in_handler, false);
+            let content = call(frame, under, AT_ENTRY);
+            self.push(frame.clock, content, in_handler, false);
         }
         match in_handler {
             true => note | IN_HANDLER,
@@ -132,7 +132,7 @@ impl Sink for Inside<'_> {
 
     fn leave(&mut self, frame: &Frame, ending: Ending, frames: &[Frame]) {
         self.watcher.leave(&watched(frame), ending, frames);
-        self.watcher.happenings.clear();
+        self.watcher.latency_events.clear();
         let in_handler = is_in_handler(frames);
         if self.depth == Some(frames.len()) && self.is_the_call(frame) {
             self.push(
@@ -158,11 +158,11 @@ impl Sink for Inside<'_> {
 
     fn mark(&mut self, clock: u64, event: u32, payload: &[u64], frames: &[Frame]) {
         self.watcher.mark(clock, event, payload, frames);
-        self.watcher.happenings.clear();
+        self.watcher.latency_events.clear();
         if self.is_inside(clock) {
             let mut text = Vec::new();
             push_marker(&mut text, self.watcher.roles.marker(event), payload);
-            self.push(clock, Told::Text(text), is_in_handler(frames), false);
+            self.push(clock, LineContent::Text(text), is_in_handler(frames), false);
         }
     }
 
@@ -177,7 +177,7 @@ impl Sink for Inside<'_> {
     fn stray(&mut self, _frame: &Frame, _ending: Ending) {}
 }
 
-impl Teller for Inside<'_> {
+impl EventSource for Inside<'_> {
     type Moment = Line;
 
     fn take(&mut self) -> Option<(u64, Line)> {

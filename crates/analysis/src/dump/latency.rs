@@ -5,19 +5,19 @@ use std::collections::VecDeque;
 use std::io::Write;
 
 use anyhow::{Context, Result, bail};
-use nopal_trace::{SystemEvent, SystemRecord, ThreadInfo, Trace};
+use nopal_trace::{KernelEvent, KernelRecord, ThreadInfo, Trace};
 
 use super::function::known;
 use super::inside::{Inside, Line, Span};
-use super::linux::{Flags, LineWriter, Moment, Told};
+use super::linux::{Flags, LineContent, LineWriter, Moment};
 use super::{Lines, Look};
 use crate::drive::Drive;
 use crate::filter::Filter;
+use crate::kernel_events::{self, KernelNames, Running, TimelineEvent, merged, push_event};
 use crate::names::{Names, ThreadNames, printable};
-use crate::system::{self, Happening, KernelNames, Running, merged, push_event};
-use crate::timeline::{Telling, timeline};
+use crate::timeline::{ThreadEvents, timeline};
 use crate::tracers::{self, Case, Roles, Tracer};
-use crate::values::{Tally, Value, What, tally};
+use crate::values::{Value, ValueSelection, ValueSink, collect_values};
 
 /// What is dumped, and in which of the two versions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -103,15 +103,15 @@ fn longest_call(
     drive: &Drive,
     out: &mut dyn Write,
 ) -> Result<()> {
-    let what = What::new(latency.of.as_deref(), names, trace.markers())?;
+    let what = ValueSelection::new(latency.of.as_deref(), names, trace.markers())?;
     if !what.is_duration() {
         bail!("{}: a latency is how long a function took", what.text);
     }
     let (all, new) = (Filter::default(), Longest::default);
-    let (tallies, _) = tally(trace, names, &what, &all, drive, new)?;
-    let worst = tallies
+    let (sinks, _) = collect_values(trace, names, &what, &all, drive, new)?;
+    let worst = sinks
         .into_iter()
-        .filter_map(|tally| tally.call)
+        .filter_map(|sink| sink.call)
         .max_by_key(|call| (call.ns, std::cmp::Reverse(call.begin)))
         .context("no call was recorded to its end")?;
     let shown = Shown {
@@ -153,7 +153,7 @@ fn write(trace: &Trace, names: &Names, shown: &Shown, out: &mut dyn Write) -> Re
     let moments = || {
         let mut ended = false;
         let lines = timeline(&threads, |at, thread| {
-            Telling::new(
+            ThreadEvents::new(
                 thread.packets(),
                 Inside::new(names, roles, &handlers[at], shown.span),
             )
@@ -174,19 +174,20 @@ fn write(trace: &Trace, names: &Names, shown: &Shown, out: &mut dyn Write) -> Re
     let kernel = KernelNames::new(trace);
     let system = Meanwhile::new(trace, shown.span, only);
     let moments = || merged(moments(), system.events());
-    // Who it is of, where, and what.
-    let told = |happening: Happening<Line>, running: &mut Running| match happening {
-        Happening::Thread(stream, line) => {
+    // The task, the flags and the content of a line.
+    let content = |timeline_event: TimelineEvent<Line>, running: &mut Running| match timeline_event
+    {
+        TimelineEvent::Thread(stream, line) => {
             let thread = &threads[stream];
             let flags = Flags {
                 processor: running.processor(thread.thread),
                 ..line.flags
             };
             let who = (comms[stream].clone(), thread.thread, thread.process);
-            (who, flags, line.told)
+            (who, flags, line.content)
         }
-        Happening::System(processor, event) => {
-            let thread = system::thread(&event);
+        TimelineEvent::System(processor, event) => {
+            let thread = kernel_events::thread(&event);
             let comm = running.name(processor, &event);
             let comm = comm.unwrap_or_else(|| known(&all, &thread_names, thread));
             running.take(processor, &event);
@@ -194,29 +195,29 @@ fn write(trace: &Trace, names: &Names, shown: &Shown, out: &mut dyn Write) -> Re
                 processor: Some(processor),
                 ..Flags::default()
             };
-            let mut told = Vec::new();
+            let mut content = Vec::new();
             match event {
-                SystemEvent::Function {
+                KernelEvent::Function {
                     function, caller, ..
                 } => {
                     let [function, caller] = [function, caller].map(|at| kernel.name(at));
-                    told.extend_from_slice(format!("{function} ({caller})").as_bytes());
+                    content.extend_from_slice(format!("{function} ({caller})").as_bytes());
                 }
                 _ => {
-                    told.push(b' ');
-                    push_event(&mut told, &event, &kernel);
+                    content.push(b' ');
+                    push_event(&mut content, &event, &kernel);
                 }
             }
-            ((comm, thread, 0), flags, Told::Text(told))
+            ((comm, thread, 0), flags, LineContent::Text(content))
         }
     };
     let mut ends = VecDeque::new();
     let mut entries = 0u64;
     let mut running = system.running.clone();
-    for (clock, happening) in moments() {
+    for (clock, timeline_event) in moments() {
         entries += 1;
         ends.truncate(1);
-        ends.push_back((clock, told(happening, &mut running)));
+        ends.push_back((clock, content(timeline_event, &mut running)));
     }
     if entries == 0 {
         bail!(
@@ -236,14 +237,16 @@ fn write(trace: &Trace, names: &Names, shown: &Shown, out: &mut dyn Write) -> Re
         ("ended at:   ", ends.back()),
     ];
     for (label, place) in labels {
-        let Some((clock, (who, flags, told))) = place else {
+        let Some((clock, (who, flags, content))) = place else {
             continue;
         };
         text.extend_from_slice(format!(" => {label}").as_bytes());
         let moment = moment(who, 0, (*clock, *clock), *flags);
-        match told {
-            Told::Call(entry, offset) => writer.push_place(text, &moment, entry.site, offset),
-            Told::Text(told) => text.extend_from_slice(told.trim_ascii_start()),
+        match content {
+            LineContent::Call(entry, offset) => {
+                writer.push_place(text, &moment, entry.site, offset)
+            }
+            LineContent::Text(content) => text.extend_from_slice(content.trim_ascii_start()),
         }
         text.push(b'\n');
     }
@@ -251,13 +254,13 @@ fn write(trace: &Trace, names: &Names, shown: &Shown, out: &mut dyn Write) -> Re
     let mut left = moments().peekable();
     let mut number = 0;
     let mut running = system.running.clone();
-    while let Some((clock, happening)) = left.next() {
+    while let Some((clock, timeline_event)) = left.next() {
         let next = left.peek().map_or(clock, |(next, _)| *next);
-        let (who, flags, told) = told(happening, &mut running);
+        let (who, flags, content) = content(timeline_event, &mut running);
         let moment = moment(&who, number, (clock, next), flags);
         match shown.look.verbose {
-            true => writer.verbose(&mut lines.text, &moment, &told),
-            false => writer.short(&mut lines.text, &moment, &told),
+            true => writer.verbose(&mut lines.text, &moment, &content),
+            false => writer.short(&mut lines.text, &moment, &content),
         }
         lines.end_line()?;
         number += 1;
@@ -265,7 +268,7 @@ fn write(trace: &Trace, names: &Names, shown: &Shown, out: &mut dyn Write) -> Re
     Ok(lines.flush()?)
 }
 
-/// Whose a line is: name, thread, and process where it is a thread of the trace.
+/// The task of a line: name, thread, and the process of a traced thread.
 type Who = (String, u32, u32);
 
 fn moment(
@@ -285,13 +288,13 @@ fn moment(
     }
 }
 
-/// System's events that are shown of one case.
+/// Kernel events that are shown of one case.
 const MOST_EVENTS: usize = 2000;
 
 /// What the system did between two moments.
 struct Meanwhile {
-    events: Vec<(u32, SystemRecord)>,
-    /// Those that are too many.
+    events: Vec<(u32, KernelRecord)>,
+    /// Lines beyond the limit.
     left_out: u64,
     /// What ran where before.
     running: Running,
@@ -306,8 +309,8 @@ impl Meanwhile {
             running: Running::default(),
         };
         let (Span::Time { begin, end } | Span::Call { begin, end, .. }) = span;
-        let is_other = |event: &SystemEvent| only.is_some_and(|only| !concerns(event, only));
-        for (processor, record) in system::events(trace) {
+        let is_other = |event: &KernelEvent| only.is_some_and(|only| !concerns(event, only));
+        for (processor, record) in kernel_events::events(trace) {
             match record.clock {
                 clock if clock < begin => meanwhile.running.take(processor, &record.event),
                 clock if clock > end => break,
@@ -321,17 +324,17 @@ impl Meanwhile {
         meanwhile
     }
 
-    fn events(&self) -> impl Iterator<Item = (u32, SystemRecord)> {
+    fn events(&self) -> impl Iterator<Item = (u32, KernelRecord)> {
         self.events.iter().copied()
     }
 }
 
 /// Whether an event tells what became of a thread, or that this may be missing.
-fn concerns(event: &SystemEvent, thread: u32) -> bool {
-    let (left, got) = system::left_and_got(event);
-    let woken = matches!(event, SystemEvent::Wakeup { task, .. } if task.thread == thread);
-    let lost = matches!(event, SystemEvent::Lost { .. });
-    let ran = matches!(event, SystemEvent::Function { thread: of, .. } if *of == thread);
+fn concerns(event: &KernelEvent, thread: u32) -> bool {
+    let (left, got) = kernel_events::left_and_got(event);
+    let woken = matches!(event, KernelEvent::Wakeup { task, .. } if task.thread == thread);
+    let lost = matches!(event, KernelEvent::Lost { .. });
+    let ran = matches!(event, KernelEvent::Function { thread: of, .. } if *of == thread);
     lost || ran || woken || [left, got].contains(&Some(thread))
 }
 
@@ -381,7 +384,7 @@ struct Longest {
     call: Option<Call>,
 }
 
-impl Tally for Longest {
+impl ValueSink for Longest {
     fn begin(&mut self, stream: usize, _thread: &ThreadInfo) {
         self.stream = stream;
     }

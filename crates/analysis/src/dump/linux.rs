@@ -71,7 +71,7 @@ pub struct Moment<'a> {
     pub comm: &'a str,
     pub thread: u32,
     pub process: u32,
-    /// Of the line, from 0.
+    /// The line's number, from 0.
     pub number: u64,
     pub clock: u64,
     /// The clock of the next line.
@@ -79,8 +79,8 @@ pub struct Moment<'a> {
     pub flags: Flags,
 }
 
-/// What stands in a line of a latency trace.
-pub enum Told {
+/// The content of a line of a latency trace.
+pub enum LineContent {
     Call(Entry, &'static str),
     /// Text that is printable.
     Text(Vec<u8>),
@@ -116,14 +116,14 @@ impl<'a> LineWriter<'a> {
         self.push_caller(text, moment, entry);
     }
 
-    /// As [`LineWriter::simple`], of no call: `told` is printable.
-    pub fn simple_text(&self, text: &mut Vec<u8>, moment: &Moment, told: &[u8]) {
+    /// As [`LineWriter::simple`], of no call: `content` is printable.
+    pub fn simple_text(&self, text: &mut Vec<u8>, moment: &Moment, content: &[u8]) {
         push_simple(text, moment);
-        text.extend_from_slice(told);
+        text.extend_from_slice(content);
     }
 
     /// `comm pid CPU flags locks number [microseconds] since the begin (+until the next): function (caller)`.
-    pub fn verbose(&self, text: &mut Vec<u8>, moment: &Moment, told: &Told) {
+    pub fn verbose(&self, text: &mut Vec<u8>, moment: &Moment, content: &LineContent) {
         push_padded(text, 16, |text| {
             text.extend_from_slice(moment.comm.as_bytes());
         });
@@ -147,12 +147,12 @@ impl<'a> LineWriter<'a> {
         text.extend_from_slice(b"ms (+");
         push_fraction(text, next.saturating_sub(now) / 1000);
         text.extend_from_slice(b"ms): ");
-        self.push_told(text, moment, told);
+        self.push_content(text, moment, content);
     }
 
     /// `comm-pid flags time and mark: function (caller)`: the mark tells that the next line comes more than 1 us (`+`)
     /// or 100 us (`!`) later.
-    pub fn short(&self, text: &mut Vec<u8>, moment: &Moment, told: &Told) {
+    pub fn short(&self, text: &mut Vec<u8>, moment: &Moment, content: &LineContent) {
         let comm: String = moment.comm.chars().take(8).collect();
         let thread = moment.thread;
         let [now, next] = [moment.clock, moment.next].map(|clock| self.clocks.monotonic_ns(clock));
@@ -165,18 +165,18 @@ impl<'a> LineWriter<'a> {
         let flags = moment.flags.columns();
         let columns = format!("{comm:>8}-{thread:<5} {flags} {time:>4}us{mark}: ");
         text.extend_from_slice(columns.as_bytes());
-        self.push_told(text, moment, told);
+        self.push_content(text, moment, content);
     }
 
-    fn push_told(&self, text: &mut Vec<u8>, moment: &Moment, told: &Told) {
-        match told {
-            Told::Call(entry, offset) => {
+    fn push_content(&self, text: &mut Vec<u8>, moment: &Moment, content: &LineContent) {
+        match content {
+            LineContent::Call(entry, offset) => {
                 self.push_place(text, moment, entry.site, offset);
                 text.extend_from_slice(b" (");
                 self.push_caller(text, moment, entry);
                 text.push(b')');
             }
-            Told::Text(told) => text.extend_from_slice(told),
+            LineContent::Text(content) => text.extend_from_slice(content),
         }
     }
 

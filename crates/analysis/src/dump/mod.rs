@@ -40,9 +40,9 @@ pub enum Format {
     Raw,
 }
 
-/// Where a format tells what is not in the trace.
+/// Where a format says what is not in the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum LossNotice {
     /// It has comments, with `#` in front, and one of them is the first line.
     Comment,
     /// In itself.
@@ -52,11 +52,11 @@ pub enum Place {
 }
 
 impl Format {
-    pub fn losses(&self) -> Place {
+    pub fn losses(&self) -> LossNotice {
         match self {
-            Format::Function | Format::Raw => Place::Comment,
-            Format::Chrome => Place::Within,
-            Format::Devtrace | Format::Latency(_) | Format::Folded(_) => Place::Apart,
+            Format::Function | Format::Raw => LossNotice::Comment,
+            Format::Chrome => LossNotice::Within,
+            Format::Devtrace | Format::Latency(_) | Format::Folded(_) => LossNotice::Apart,
         }
     }
 }

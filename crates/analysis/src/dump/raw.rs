@@ -4,13 +4,13 @@ use std::io::Write;
 
 use anyhow::Result;
 use nopal_abi as abi;
-use nopal_trace::{Event, Style, SystemEvent, Trace};
+use nopal_trace::{Event, KernelEvent, Style, Trace};
 
 use super::Lines;
 use super::devtrace::events;
+use crate::kernel_events::{KernelNames, TimelineEvent, kind, push_event, with_kernel_events};
 use crate::markers::push_marker;
 use crate::names::Names;
-use crate::system::{Happening, KernelNames, kind, push_event, with_system};
 use crate::text::{push_hex_short, push_u64};
 use crate::timeline::timeline;
 
@@ -22,14 +22,14 @@ pub fn dump(trace: &Trace, out: &mut dyn Write) -> Result<()> {
     let threads = trace.threads();
     let mut lines = Lines::new(out);
     let records = timeline(&threads, |_, thread| events(thread.packets()));
-    for (clock, happening) in with_system(records, trace) {
+    for (clock, timeline_event) in with_kernel_events(records, trace) {
         let text = &mut lines.text;
         push_u64(text, clock);
-        let (stream, event) = match happening {
-            Happening::Thread(stream, event) => (stream, event),
-            Happening::System(processor, event) => {
+        let (stream, event) = match timeline_event {
+            TimelineEvent::Thread(stream, event) => (stream, event),
+            TimelineEvent::System(processor, event) => {
                 text.extend_from_slice(format!(" cpu {processor} {} ", kind(&event)).as_bytes());
-                if let SystemEvent::Function { thread, .. } = event {
+                if let KernelEvent::Function { thread, .. } = event {
                     text.extend_from_slice(format!("{thread} ").as_bytes());
                 }
                 push_event(text, &event, &kernel);

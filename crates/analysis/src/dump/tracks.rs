@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use std::io::Write;
 
 use anyhow::Result;
-use nopal_trace::{SystemEvent, Trace};
+use nopal_trace::{KernelEvent, Trace};
 
+use crate::kernel_events::{KernelNames, name};
 use crate::names::ThreadNames;
-use crate::system::{KernelNames, name};
 use crate::text::{push_fraction, push_json_string};
 
 const BLOCK_BYTES: usize = 1 << 16;
@@ -43,29 +43,29 @@ pub fn push_processors(
         if !std::mem::take(&mut is_first) {
             text.splice(..0, *b",\n");
         }
-        // Who has the processor, and is not idle.
+        // The task that has the processor, unless it is idle.
         let mut open: Option<String> = None;
         for record in processor.events() {
             let got = match record.event {
-                SystemEvent::Switch { next, .. } if next.thread == 0 => None,
-                SystemEvent::Switch { next, .. } => {
+                KernelEvent::Switch { next, .. } if next.thread == 0 => None,
+                KernelEvent::Switch { next, .. } => {
                     Some(format!("{} {}", name(&next), next.thread))
                 }
-                SystemEvent::Out { .. } | SystemEvent::Lost { .. } => None,
-                SystemEvent::In { thread, .. } => {
+                KernelEvent::Out { .. } | KernelEvent::Lost { .. } => None,
+                KernelEvent::In { thread, .. } => {
                     let name = names.get(&thread).map_or("?", String::as_str);
                     Some(format!("{name} {thread}"))
                 }
-                SystemEvent::Wakeup { .. } | SystemEvent::Function { .. } => open.clone(),
+                KernelEvent::Wakeup { .. } | KernelEvent::Function { .. } => open.clone(),
             };
             let ns = trace
                 .clocks()
                 .monotonic_ns(record.clock)
                 .saturating_sub(begin_ns);
-            if let SystemEvent::Wakeup { task, .. } = record.event {
+            if let KernelEvent::Wakeup { task, .. } = record.event {
                 let woken = format!("wakes {} {}", name(&task), task.thread);
                 push_event(&mut text, b'i', track, ns, &woken);
-            } else if let SystemEvent::Function {
+            } else if let KernelEvent::Function {
                 thread, function, ..
             } = record.event
             {

@@ -11,11 +11,11 @@ use nopal_trace::{ThreadInfo, Trace};
 
 use crate::drive::Drive;
 use crate::filter::Filter;
+use crate::kernel_events::Whereabouts;
 use crate::names::{Names, ThreadNames};
-use crate::system::Whereabouts;
 use crate::text::count;
 use crate::tracers::{Case, Past, Tracer};
-use crate::values::{Tally, Value, What, cases, tally};
+use crate::values::{Value, ValueSelection, ValueSink, cases, collect_values};
 pub use bars::{Bar, Scale, bars};
 pub use write::{write_json, write_text};
 
@@ -29,7 +29,7 @@ pub enum By {
     Function,
     /// Where a call or a case ended.
     Processor,
-    /// What the values are grouped by: [`What::group_by`].
+    /// What the values are grouped by: [`ValueSelection::group_by`].
     Value,
 }
 
@@ -154,7 +154,7 @@ pub struct Group {
 pub fn distributions(
     trace: &Trace,
     names: &Names,
-    what: &What,
+    what: &ValueSelection,
     filter: &Filter,
     by: By,
     drive: &Drive,
@@ -164,11 +164,11 @@ pub fn distributions(
     }
     let whereabouts = whereabouts(trace, by)?;
     let new = || Distributions::new(by, whereabouts.as_ref());
-    let (tallies, told) = tally(trace, names, what, filter, drive, new)?;
-    let mut is_beyond = tallies.iter().any(|tally| tally.beyond);
-    let tallies = tallies.into_iter();
+    let (sinks, notes) = collect_values(trace, names, what, filter, drive, new)?;
+    let mut is_beyond = sinks.iter().any(|sink| sink.beyond);
+    let sinks = sinks.into_iter();
     let mut all: HashMap<u64, Distribution> = HashMap::new();
-    for (key, distribution) in tallies.flat_map(|tally| tally.of) {
+    for (key, distribution) in sinks.flat_map(|sink| sink.of) {
         match all.get_mut(&key) {
             Some(sum) => sum.merge(&distribution)?,
             None => {
@@ -183,7 +183,7 @@ pub fn distributions(
         what.text,
         count(MOST_GROUPS as u64)
     );
-    Ok((groups(trace, names, all, by), told))
+    Ok((groups(trace, names, all, by), notes))
 }
 
 /// The distributions of how long the cases of a tracer took, and what it missed. A case is of the thread in which it
@@ -296,7 +296,7 @@ impl<'a> Distributions<'a> {
     }
 }
 
-impl Tally for Distributions<'_> {
+impl ValueSink for Distributions<'_> {
     fn begin(&mut self, stream: usize, thread: &ThreadInfo) {
         self.thread = stream as u64;
         self.process = u64::from(thread.process);

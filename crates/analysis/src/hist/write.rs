@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::bars::{Bar, Scale, bars};
 use super::{Distribution, Group};
 use crate::text::{amount, count, percent};
-use crate::values::What;
+use crate::values::ValueSelection;
 
 const QUANTILES: [(&str, f64); 5] = [
     ("p50", 0.5),
@@ -25,7 +25,7 @@ const LONGEST: usize = 50;
 
 pub fn write_text(
     out: &mut dyn Write,
-    what: &What,
+    what: &ValueSelection,
     groups: &[Group],
     scale: Scale,
     width: usize,
@@ -44,7 +44,7 @@ pub fn write_text(
 
 fn write_group(
     out: &mut dyn Write,
-    what: &What,
+    what: &ValueSelection,
     group: &Group,
     scale: Scale,
     width: usize,
@@ -74,7 +74,7 @@ fn write_group(
 
 fn write_bars(
     out: &mut dyn Write,
-    what: &What,
+    what: &ValueSelection,
     distribution: &Distribution,
     bars: &[Bar],
     width: usize,
@@ -126,19 +126,19 @@ fn blocks(part: u64, most: u64, columns: usize) -> String {
     text
 }
 
-/// An object with the distributions, and their bars; `told` is what is not among them. Where not all is in the trace, it
+/// An object with the distributions, and their bars; `notes` is what is not among them. Where not all is in the trace, it
 /// has the member `losses`.
 pub fn write_json(
     out: &mut dyn Write,
     trace: &Trace,
-    what: &What,
+    what: &ValueSelection,
     groups: &[Group],
-    told: &[String],
+    notes: &[String],
     scale: Scale,
 ) -> io::Result<()> {
     let groups: Vec<Value> = groups.iter().map(|group| as_json(group, scale)).collect();
     let unit = if what.is_time() { "ns" } else { "" };
-    let mut all = json!({"what": what.text, "unit": unit, "groups": groups, "left_out": told});
+    let mut all = json!({"what": what.text, "unit": unit, "groups": groups, "left_out": notes});
     let losses = Losses::of(trace);
     if !losses.is_none() {
         all["losses"] = json!(losses);

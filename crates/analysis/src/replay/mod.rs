@@ -1,6 +1,6 @@
 //! `nopal replay`: the calls of all threads in order of time.
 
-mod teller;
+mod lines;
 mod write;
 
 pub use write::{Look, replay};

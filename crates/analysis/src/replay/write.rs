@@ -8,13 +8,13 @@ use anyhow::{Result, bail};
 use nopal_symbols::Selection;
 use nopal_trace::{Clocks, Markers, Note, ThreadInfo, Trace};
 
-use super::teller::{Choice, Line, Lines, Shown, What};
+use super::lines::{Choice, Line, LineKind, Lines, Shown};
 use crate::filter::{Filter, begin};
+use crate::kernel_events::{KernelNames, Turn, name, turns};
 use crate::markers::push_marker;
 use crate::names::{Function, Names, ThreadNames, printable};
-use crate::system::{KernelNames, Turn, name, turns};
 use crate::text::{bound, duration, push_decimal, push_hex_short, push_padded, push_u64};
-use crate::timeline::{Telling, timeline};
+use crate::timeline::{ThreadEvents, timeline};
 
 /// How a replay looks, and what of a trace it shows.
 #[derive(Default)]
@@ -77,7 +77,7 @@ pub fn replay(trace: &Trace, look: &Look, out: &mut dyn Write) -> Result<()> {
     writer.heading();
     let lines = timeline(&threads, |_, thread| {
         let turns = turns_of(&turns, &threads, thread);
-        Telling::new(thread.packets(), Lines::new(&shown, turns))
+        ThreadEvents::new(thread.packets(), Lines::new(&shown, turns))
     });
     for (stream, clock, line) in lines {
         if writer.is_behind(clock, filter) {
@@ -248,8 +248,8 @@ impl Writer<'_> {
         self.text.push(b'\n');
     }
 
-    fn duration(&mut self, what: &What) {
-        if let What::Unfinished { least } | What::Stray { least } = what {
+    fn duration(&mut self, what: &LineKind) {
+        if let LineKind::Unfinished { least } | LineKind::Stray { least } = what {
             let shown = match self.clocks.duration_ns(*least) {
                 0 => String::new(),
                 ns => bound(ns, true),
@@ -258,10 +258,10 @@ impl Writer<'_> {
                 .text
                 .extend_from_slice(format!("{shown:>9}    ").as_bytes());
         }
-        let (What::Leaf {
+        let (LineKind::Leaf {
             duration: ticks, ..
         }
-        | What::Close {
+        | LineKind::Close {
             duration: ticks, ..
         }) = what
         else {
@@ -288,10 +288,10 @@ impl Writer<'_> {
         let name = self.names.function(line.site).name.as_str();
         let unwound = matches!(
             line.what,
-            What::Leaf { unwound: true, .. } | What::Close { unwound: true, .. }
+            LineKind::Leaf { unwound: true, .. } | LineKind::Close { unwound: true, .. }
         );
         match &line.what {
-            What::Mark(event, payload) => {
+            LineKind::Mark(event, payload) => {
                 let marker = self.markers.get(*event);
                 self.styled(MARKER, |text| {
                     text.extend_from_slice(b"/* ");
@@ -299,12 +299,12 @@ impl Writer<'_> {
                     text.extend_from_slice(b" */");
                 });
             }
-            What::Turn(turn) => self.turn(turn),
-            What::Open | What::Leaf { .. } | What::Only => {
+            LineKind::Turn(turn) => self.turn(turn),
+            LineKind::Open | LineKind::Leaf { .. } | LineKind::Only => {
                 self.styled(FUNCTION, |text| text.extend_from_slice(name.as_bytes()));
                 push_arguments(&mut self.text, name, line.arguments);
                 match line.what {
-                    What::Open => self.text.extend_from_slice(b" {"),
+                    LineKind::Open => self.text.extend_from_slice(b" {"),
                     _ => {
                         push_result(&mut self.text, line.result);
                         self.text.push(b';');
@@ -314,19 +314,19 @@ impl Writer<'_> {
                     self.text.extend_from_slice(b" /* unwound */");
                 }
             }
-            What::Missing(ticks) => {
+            LineKind::Missing(ticks) => {
                 let missing = duration(self.clocks.duration_ns(*ticks));
                 self.styled(MARKER, |text| {
                     let remark = format!("/* records are missing, for {missing} */");
                     text.extend_from_slice(remark.as_bytes());
                 });
             }
-            What::Close { .. } | What::Unfinished { .. } | What::Stray { .. } => {
+            LineKind::Close { .. } | LineKind::Unfinished { .. } | LineKind::Stray { .. } => {
                 self.text.push(b'}');
                 push_result(&mut self.text, line.result);
                 let remark = match line.what {
-                    What::Unfinished { .. } => ", end not known",
-                    What::Stray { .. } => ", began before",
+                    LineKind::Unfinished { .. } => ", end not known",
+                    LineKind::Stray { .. } => ", began before",
                     _ if unwound => ", unwound",
                     _ => "",
                 };

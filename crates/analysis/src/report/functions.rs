@@ -34,7 +34,7 @@ pub struct Row {
     pub p50_ns: u64,
     pub p99_ns: u64,
     pub max_ns: u64,
-    /// Of net times, what they can be at most: total and self with what recording took.
+    /// Upper bounds of net times: total and self including the cost of recording.
     pub gross_ns: Option<(u64, u64)>,
 }
 

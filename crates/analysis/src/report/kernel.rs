@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 use anyhow::{Result, ensure};
-use nopal_trace::{SystemEvent, ThreadInfo, Trace};
+use nopal_trace::{KernelEvent, ThreadInfo, Trace};
 
 use crate::calls::{Ending, Frame, Sink, Style};
 use crate::drive::{Drive, Worker};
+use crate::kernel_events::{KernelNames, events};
 use crate::names::Names;
-use crate::system::{KernelNames, events};
 use crate::text::{Align, Table, count};
 use crate::tracers::Numbers;
 
@@ -27,9 +27,9 @@ type Pair = (u64, Option<u32>);
 
 struct Entries<'a> {
     names: &'a Names,
-    /// Of each thread: when functions of the kernel were entered, and where these are.
+    /// For each thread: the clocks at which kernel functions were entered, and their addresses.
     threads: &'a [Vec<(u64, u64)>],
-    /// Those of the present thread that are not counted yet.
+    /// Kernel functions of the present thread that are not counted yet.
     left: &'a [(u64, u64)],
     inside: Option<u32>,
     counts: HashMap<Pair, u64>,
@@ -99,7 +99,7 @@ pub fn kernel(trace: &Trace, drive: &Drive) -> Result<Vec<KernelRow>> {
     let mut threads = vec![Vec::new(); infos.len()];
     let mut counts: HashMap<Pair, u64> = HashMap::new();
     for (_, record) in events(trace) {
-        if let SystemEvent::Function {
+        if let KernelEvent::Function {
             thread, function, ..
         } = record.event
         {

@@ -1,4 +1,4 @@
-//! Who called a function, and whom it called.
+//! The callers and callees of a function.
 
 use std::io::{self, Write};
 

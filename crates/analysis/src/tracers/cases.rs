@@ -6,8 +6,8 @@ use nopal_latency::{Event, Histogram, Latency, Own};
 
 pub use nopal_latency::{Case, Missing};
 
-use super::watcher::Happening;
-use super::{Roles, Tracer, What};
+use super::watcher::LatencyEvent;
+use super::{EventKind, Roles, Tracer};
 
 /// A tracer that runs.
 pub struct Run {
@@ -18,7 +18,7 @@ pub struct Run {
     /// What begins a case, as bits.
     begins: u32,
     /// Threads that have left a processor since their cases began, though it was not told that they got one.
-    ran_untold: HashSet<u64>,
+    ran_unseen: HashSet<u64>,
     worst: Option<Case>,
 }
 
@@ -63,15 +63,15 @@ impl Run {
 
     /// Whether what happens to a thread is the end of a case that had ended before: the system did not tell that it
     /// ran.
-    fn has_ended_untold(&mut self, happening: &Happening) -> bool {
-        let thread = &happening.value;
-        match happening.what {
-            What::Ran => return self.ran_untold.remove(thread),
+    fn has_ended_unseen(&mut self, latency_event: &LatencyEvent) -> bool {
+        let thread = &latency_event.value;
+        match latency_event.what {
+            EventKind::Ran => return self.ran_unseen.remove(thread),
             what if self.begins & 1 << what as u32 != 0 => {
-                self.ran_untold.remove(thread);
+                self.ran_unseen.remove(thread);
             }
-            What::Blocked | What::Preempted => {
-                self.ran_untold.insert(*thread);
+            EventKind::Blocked | EventKind::Preempted => {
+                self.ran_unseen.insert(*thread);
             }
             _ => {}
         }
@@ -91,7 +91,7 @@ impl Cases {
             latency: Latency::new(tracer.mechanism(roles.by_value(at))),
             tracer: tracer.clone(),
             begins: tracer.mechanism(roles.by_value(at)).begins,
-            ran_untold: HashSet::new(),
+            ran_unseen: HashSet::new(),
             own: BTreeMap::new(),
             worst: None,
         });
@@ -111,35 +111,37 @@ impl Cases {
     /// Takes what has happened, in the order of clocks, and on which processor, if that is known. `found` is told of
     /// cases that end with it: the number of the tracer, and whether it is the worst of its processor or above the
     /// threshold.
-    pub fn tell(
+    pub fn take(
         &mut self,
         thread: u32,
         processor: Option<u32>,
-        happening: &Happening,
+        latency_event: &LatencyEvent,
         mut found: impl FnMut(usize, Case, bool),
     ) {
         let event = Event {
-            event: happening.what as u32,
+            event: latency_event.what as u32,
             processor: 0,
             thread,
-            value: happening.value,
-            clock: happening.clock,
+            value: latency_event.value,
+            clock: latency_event.clock,
         };
-        if happening.what == What::Lost {
+        if latency_event.what == EventKind::Lost {
             for run in &mut self.runs {
-                while run.tracer.is_of_system() && run.expire(1, happening.clock).is_some() {}
+                while run.tracer.is_of_kernel_events()
+                    && run.expire(1, latency_event.clock).is_some()
+                {}
             }
             return;
         }
         for (at, run) in self.runs.iter_mut().enumerate() {
             let is_other = match run.tracer {
-                Tracer::Section(_) => happening.section != Some(at),
-                _ => happening.section.is_some(),
+                Tracer::Section(_) => latency_event.section != Some(at),
+                _ => latency_event.section.is_some(),
             };
             if is_other {
                 continue;
             }
-            if run.tracer.is_of_system() && run.has_ended_untold(happening) {
+            if run.tracer.is_of_kernel_events() && run.has_ended_unseen(latency_event) {
                 continue;
             }
             let own = run.own.entry(processor).or_default();
@@ -159,24 +161,26 @@ mod tests {
     use super::*;
 
     /// How long cases took, of what happens a tick apart.
-    fn cases(tracer: &Tracer, happened: &[What]) -> Vec<u64> {
+    fn cases(tracer: &Tracer, happened: &[EventKind]) -> Vec<u64> {
         let mut cases = Cases::new(&Roles::new(std::slice::from_ref(tracer)));
         let mut found = Vec::new();
         for (clock, what) in (1..).zip(happened) {
-            let happening = Happening {
+            let latency_event = LatencyEvent {
                 what: *what,
                 section: None,
                 value: 7,
                 clock,
             };
-            cases.tell(7, None, &happening, |_, case, _| found.push(case.ticks()));
+            cases.take(7, None, &latency_event, |_, case, _| {
+                found.push(case.ticks())
+            });
         }
         found
     }
 
     #[test]
     fn a_turn_that_was_not_told_makes_no_case_of_what_came_before() {
-        use What::{Blocked, Preempted, Ran, Woken};
+        use EventKind::{Blocked, Preempted, Ran, Woken};
         let turns = [Blocked, Woken, Ran, Preempted, Ran];
         assert_eq!(cases(&Tracer::Blocked, &turns), [2]);
         assert_eq!(cases(&Tracer::Wakeup, &turns), [1]);

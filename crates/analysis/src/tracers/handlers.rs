@@ -116,7 +116,7 @@ impl Processes {
     }
 }
 
-/// Of each of these threads, the sites that are handlers in its process.
+/// For each of these threads: the sites that are signal handlers in its process.
 pub fn handlers(trace: &Trace, names: &Names, threads: &[ThreadInfo]) -> Vec<HashSet<u32>> {
     let processes = Processes::new(trace);
     let addresses = Addresses::new(trace);

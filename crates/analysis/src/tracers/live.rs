@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::Result;
-use nopal_trace::{Audience, Heard, Markers, Note, SystemEvent, SystemRecord, ThreadKey};
+use nopal_trace::{Batch, KernelEvent, KernelRecord, Markers, Note, Subscriber, ThreadKey};
 
 use super::watcher::{State, Watcher};
-use super::{Case, Cases, Happening, Missing, Roles, Run, Scheduling, Tracer, What};
-use crate::calls::Machine;
-use crate::system::Running;
-use crate::told::Told;
+use super::{Case, Cases, EventKind, LatencyEvent, Missing, Roles, Run, Scheduling, Tracer};
+use crate::calls::CallRebuilder;
+use crate::kernel_events::Running;
+use crate::live_notes::LiveNotes;
 
 /// Cases above the threshold that are kept: the last ones.
 const KEPT: usize = 16;
@@ -26,7 +26,7 @@ pub const TIMEOUT_NS: u64 = 60_000_000_000;
 pub struct Live(Arc<Mutex<Watching>>);
 
 /// Hears of the records for it.
-pub struct Listener(Arc<Mutex<Watching>>);
+pub struct LiveSubscriber(Arc<Mutex<Watching>>);
 
 /// A case, and whose it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,17 +62,17 @@ struct Watching {
     /// By number.
     keys: Vec<ThreadKey>,
     /// What has happened and may not be in order yet.
-    pending: Vec<(u32, Happening)>,
-    /// The system's events that are not in order yet, and the processors that they are of. They tell where threads run,
-    /// and what is measured, where that is `of_system`: the number of each thread is known by then.
-    events: Vec<(u32, SystemRecord)>,
+    pending: Vec<(u32, LatencyEvent)>,
+    /// Kernel events that are not in order yet, and the processors that they are of. They tell where threads run,
+    /// and what is measured, where that is `of_kernel_events`: the number of each thread is known by then.
+    events: Vec<(u32, KernelRecord)>,
     running: Running,
-    of_system: bool,
+    of_kernel_events: bool,
     scheduling: Scheduling,
     scheduled: HashMap<u32, u32>,
-    /// Processes of whose threads the system's events tell by other numbers.
+    /// Processes of whose threads kernel events tell by other numbers.
     in_namespaces: HashSet<u32>,
-    told: Told,
+    notes: LiveNotes,
     threshold_ns: u64,
     found: u64,
     kept: VecDeque<Case>,
@@ -83,25 +83,25 @@ struct Watching {
 
 struct Thread {
     number: u32,
-    machine: Machine,
+    rebuilder: CallRebuilder,
     state: State,
 }
 
 impl Live {
-    pub fn new(tracer: &Tracer) -> (Live, Listener) {
+    pub fn new(tracer: &Tracer) -> (Live, LiveSubscriber) {
         let watching = Watching {
             roles: Roles::new(std::slice::from_ref(tracer)),
             cases: None,
             threads: HashMap::new(),
             keys: Vec::new(),
             pending: Vec::new(),
-            of_system: tracer.is_of_system(),
+            of_kernel_events: tracer.is_of_kernel_events(),
             events: Vec::new(),
             running: Running::default(),
             scheduling: Scheduling::default(),
             scheduled: HashMap::new(),
             in_namespaces: HashSet::new(),
-            told: Told::default(),
+            notes: LiveNotes::default(),
             threshold_ns: 0,
             found: 0,
             kept: VecDeque::new(),
@@ -110,7 +110,7 @@ impl Live {
             unknown: Arc::default(),
         };
         let shared = Arc::new(Mutex::new(watching));
-        (Live(shared.clone()), Listener(shared))
+        (Live(shared.clone()), LiveSubscriber(shared))
     }
 
     fn watching(&self) -> MutexGuard<'_, Watching> {
@@ -138,7 +138,7 @@ impl Live {
 
     pub fn report(&self) -> Report {
         let watching = self.watching();
-        let clocks = watching.told.clocks();
+        let clocks = watching.notes.clocks();
         let run = watching.cases.as_ref().map(|cases| &cases.runs()[0]);
         let finding = |case: &Case| Finding {
             case: *case,
@@ -160,7 +160,7 @@ impl Live {
     /// How often cases took so many microseconds, ascending, of those that ended on these processors.
     pub fn histogram(&self, wanted: impl Fn(Option<u32>) -> bool) -> Vec<(u64, u64)> {
         let watching = self.watching();
-        let clocks = watching.told.clocks();
+        let clocks = watching.notes.clocks();
         let mut sums: Vec<(u64, u64)> = Vec::new();
         let Some(cases) = &watching.cases else {
             return sums;
@@ -179,7 +179,7 @@ impl Live {
 impl Watching {
     fn missing(&self, run: &Run) -> Missing {
         let missing = run.missing();
-        match self.of_system {
+        match self.of_kernel_events {
             // A thread runs again for other reasons too.
             true => Missing {
                 ends_alone: 0,
@@ -190,44 +190,48 @@ impl Watching {
     }
 
     /// What has happened until then, in order of time, with the thread and the processor that it is of.
-    fn happened(&mut self, until: u64) -> Vec<(u32, Option<u32>, Happening)> {
+    fn happened(&mut self, until: u64) -> Vec<(u32, Option<u32>, LatencyEvent)> {
         self.events.sort_by_key(|(_, event)| event.clock);
         let ready = self
             .events
             .partition_point(|(_, event)| event.clock <= until);
         let mut events = self.events.drain(..ready).peekable();
-        // Of one thread, they are in their order already.
-        self.pending.sort_by_key(|(_, happening)| happening.clock);
+        // Events of one thread are in order already.
+        self.pending
+            .sort_by_key(|(_, latency_event)| latency_event.clock);
         let ready = self
             .pending
-            .partition_point(|(_, happening)| happening.clock <= until);
+            .partition_point(|(_, latency_event)| latency_event.clock <= until);
         let mut pending = self.pending.drain(..ready).peekable();
         let mut happened = Vec::new();
         loop {
             let clock = events.peek().map(|(_, event)| event.clock);
-            let earlier = |(_, at): &(u32, Happening)| clock.is_none_or(|clock| at.clock < clock);
-            if let Some((thread, happening)) = pending.next_if(earlier) {
+            let earlier =
+                |(_, at): &(u32, LatencyEvent)| clock.is_none_or(|clock| at.clock < clock);
+            if let Some((thread, latency_event)) = pending.next_if(earlier) {
                 let key: &ThreadKey = &self.keys[thread as usize];
-                let is_told = !self.in_namespaces.contains(&key.process);
-                let processor = is_told.then(|| self.running.processor(key.thread));
+                let is_known = !self.in_namespaces.contains(&key.process);
+                let processor = is_known.then(|| self.running.processor(key.thread));
                 let processor = processor.flatten();
-                happened.push((thread, processor, happening));
+                happened.push((thread, processor, latency_event));
                 continue;
             }
-            let Some((processor, SystemRecord { clock, event })) = events.next() else {
+            let Some((processor, KernelRecord { clock, event })) = events.next() else {
                 break;
             };
             self.running.take(processor, &event);
-            if !self.of_system {
+            if !self.of_kernel_events {
                 continue;
             }
-            for (thread, happening) in self.scheduling.take(clock, &event) {
+            for (thread, latency_event) in self.scheduling.take(clock, &event) {
                 match self.scheduled.get(&thread) {
                     Some(number) => {
                         let processor = self.running.processor(thread);
-                        happened.push((*number, processor, happening));
+                        happened.push((*number, processor, latency_event));
                     }
-                    None if happening.what == What::Lost => happened.push((0, None, happening)),
+                    None if latency_event.what == EventKind::Lost => {
+                        happened.push((0, None, latency_event))
+                    }
                     None => {}
                 }
             }
@@ -241,15 +245,15 @@ impl Watching {
         if self.cases.is_none() && happened.is_empty() {
             return;
         }
-        let clocks = self.told.clocks();
+        let clocks = self.notes.clocks();
         let frequency = clocks.frequency();
         let ticks = |ns: u64| (u128::from(ns) * u128::from(frequency) / 1_000_000_000) as u64;
         let cases = self.cases.get_or_insert_with(|| Cases::new(&self.roles));
         for run in cases.runs_mut() {
             run.set_threshold(ticks(self.threshold_ns));
         }
-        for (thread, processor, happening) in happened {
-            cases.tell(thread, processor, &happening, |_, case, kept| {
+        for (thread, processor, latency_event) in happened {
+            cases.take(thread, processor, &latency_event, |_, case, kept| {
                 self.found += 1;
                 if kept && self.threshold_ns > 0 {
                     if self.kept.len() == KEPT {
@@ -273,20 +277,20 @@ impl Watching {
     }
 }
 
-impl Audience for Listener {
+impl Subscriber for LiveSubscriber {
     fn note(&mut self, note: &Note) {
         let mut watching = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Watching {
             roles,
-            told,
+            notes,
             keys,
-            of_system,
+            of_kernel_events,
             scheduled,
             in_namespaces,
             ..
         } = &mut *watching;
-        told.learn(note);
-        for (site, function) in told.functions(note) {
+        notes.learn(note);
+        for (site, function) in notes.functions(note) {
             roles.learn_function(site, &function);
         }
         match note {
@@ -298,7 +302,7 @@ impl Audience for Listener {
                 thread,
                 begin,
                 ..
-            } if *of_system && !in_namespaces.contains(&process) => {
+            } if *of_kernel_events && !in_namespaces.contains(&process) => {
                 scheduled.insert(thread, keys.len() as u32);
                 keys.push(ThreadKey {
                     process,
@@ -317,7 +321,7 @@ impl Audience for Listener {
         }
     }
 
-    fn records(&mut self, heard: Heard) {
+    fn records(&mut self, batch: Batch) {
         let mut watching = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Watching {
             roles,
@@ -327,27 +331,27 @@ impl Audience for Listener {
             unknown,
             ..
         } = &mut *watching;
-        let thread = threads.entry(heard.thread).or_insert_with(|| {
-            keys.push(heard.thread);
+        let thread = threads.entry(batch.thread).or_insert_with(|| {
+            keys.push(batch.thread);
             Thread {
                 number: keys.len() as u32 - 1,
-                machine: Machine::default(),
+                rebuilder: CallRebuilder::default(),
                 state: State::counting(unknown),
             }
         });
         let mut watcher = Watcher::new(roles, mem::take(&mut thread.state));
         thread
-            .machine
-            .records(heard.words, heard.clock, heard.lossy, &mut watcher);
-        let happenings = watcher.happenings.into_iter();
-        pending.extend(happenings.map(|happening| (thread.number, happening)));
+            .rebuilder
+            .records(batch.words, batch.clock, batch.lossy, &mut watcher);
+        let latency_events = watcher.latency_events.into_iter();
+        pending.extend(latency_events.map(|latency_event| (thread.number, latency_event)));
         thread.state = watcher.state;
     }
 
-    fn system(&mut self, processor: u32, records: &[SystemRecord]) {
+    fn system(&mut self, processor: u32, records: &[KernelRecord]) {
         let mut watching = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_switch =
-            |record: &&SystemRecord| !matches!(record.event, SystemEvent::Function { .. });
+            |record: &&KernelRecord| !matches!(record.event, KernelEvent::Function { .. });
         let records = records.iter().filter(is_switch);
         let records = records.map(|record| (processor, *record));
         watching.events.extend(records);
@@ -358,7 +362,7 @@ impl Audience for Listener {
         watching.threads.remove(&thread);
     }
 
-    fn heard_until(&mut self, counter: u64) {
+    fn complete_until(&mut self, counter: u64) {
         let mut watching = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         watching.settle(counter);
     }
@@ -378,8 +382,8 @@ mod tests {
     /// A counter of 1 GHz.
     const SECOND: u64 = 1_000_000_000;
 
-    fn live(tracer: &str) -> (Live, Listener) {
-        let (live, mut listener) = Live::new(&Tracer::parse(tracer).unwrap());
+    fn live(tracer: &str) -> (Live, LiveSubscriber) {
+        let (live, mut subscriber) = Live::new(&Tracer::parse(tracer).unwrap());
         let names = [
             (LOCK, "pthread_mutex_lock"),
             (UNLOCK, "pthread_mutex_unlock"),
@@ -387,20 +391,20 @@ mod tests {
             (PUT, "put"),
         ];
         for (counter, monotonic_ns) in [(1000, 1000), (SECOND, SECOND)] {
-            listener.note(&Note::Clock {
+            subscriber.note(&Note::Clock {
                 counter,
                 monotonic_ns,
                 realtime_ns: 0,
             });
         }
-        listener.note(&Note::Sites {
+        subscriber.note(&Note::Sites {
             image: 1,
             sites: names
                 .map(|(site, name)| (site, 0x10, 5, name.to_owned()))
                 .into(),
         });
         live.check().unwrap();
-        (live, listener)
+        (live, subscriber)
     }
 
     fn key(thread: u32) -> ThreadKey {
@@ -412,12 +416,19 @@ mod tests {
     }
 
     /// A record, behind a resync, which tells its whole clock.
-    fn hear(listener: &mut Listener, thread: u32, clock: u64, kind: u32, site: u32, more: &[u64]) {
+    fn publish(
+        subscriber: &mut LiveSubscriber,
+        thread: u32,
+        clock: u64,
+        kind: u32,
+        site: u32,
+        more: &[u64],
+    ) {
         let resync = abi::Resync::new(clock, SLOT, 0, (0, 0), abi::RESYNC_CHUNK);
         let mut words = resync.words().to_vec();
         words.push(abi::Word::new(kind, site, SLOT, clock).0);
         words.extend_from_slice(more);
-        listener.records(Heard {
+        subscriber.records(Batch {
             thread: key(thread),
             clock,
             words: &words,
@@ -425,20 +436,26 @@ mod tests {
         });
     }
 
-    fn hold(listener: &mut Listener, thread: u32, lock: u64, from: u64, until: Option<u64>) {
+    fn hold(
+        subscriber: &mut LiveSubscriber,
+        thread: u32,
+        lock: u64,
+        from: u64,
+        until: Option<u64>,
+    ) {
         let arguments = [lock, 0, 0, 0, 0, 0];
-        hear(
-            listener,
+        publish(
+            subscriber,
             thread,
             from - 1,
             abi::KIND_ENTRY_ARGS,
             LOCK,
             &arguments,
         );
-        hear(listener, thread, from, abi::KIND_EXIT_RESULT, LOCK, &[0]);
+        publish(subscriber, thread, from, abi::KIND_EXIT_RESULT, LOCK, &[0]);
         if let Some(until) = until {
-            hear(
-                listener,
+            publish(
+                subscriber,
                 thread,
                 until,
                 abi::KIND_ONLY_ARGS,
@@ -450,14 +467,14 @@ mod tests {
 
     #[test]
     fn the_worst_is_known_when_all_has_been_heard() {
-        let (live, mut listener) = live("lockhold");
-        hold(&mut listener, 7, 0xa0, SECOND, Some(SECOND + 5_000));
-        hold(&mut listener, 8, 0xa0, SECOND + 10, Some(SECOND + 90_000));
-        listener.heard_until(SECOND + 6_000);
+        let (live, mut subscriber) = live("lockhold");
+        hold(&mut subscriber, 7, 0xa0, SECOND, Some(SECOND + 5_000));
+        hold(&mut subscriber, 8, 0xa0, SECOND + 10, Some(SECOND + 90_000));
+        subscriber.complete_until(SECOND + 6_000);
         let report = live.report();
         assert_eq!(report.cases, 1);
-        listener.heard_until(SECOND + 90_000);
-        listener.thread_ended(key(8));
+        subscriber.complete_until(SECOND + 90_000);
+        subscriber.thread_ended(key(8));
         let worst = live.report().worst.unwrap();
         assert_eq!(
             (worst.ns, worst.case.key, worst.begin_thread),
@@ -466,8 +483,14 @@ mod tests {
         assert_eq!(live.histogram(|_| true), [(5, 1), (89, 1)]);
         live.reset();
         assert_eq!(live.report().worst, None);
-        hold(&mut listener, 7, 0xa0, 2 * SECOND, Some(2 * SECOND + 1_000));
-        listener.heard_until(3 * SECOND);
+        hold(
+            &mut subscriber,
+            7,
+            0xa0,
+            2 * SECOND,
+            Some(2 * SECOND + 1_000),
+        );
+        subscriber.complete_until(3 * SECOND);
         assert_eq!(live.report().worst.unwrap().ns, 1_000);
         assert_eq!(live.report().cases, 3);
     }
@@ -475,17 +498,23 @@ mod tests {
     /// What the system tells comes later than the records, and in another order.
     #[test]
     fn each_processor_has_a_histogram_of_the_cases_that_ended_on_it() {
-        let (live, mut listener) = live("lockhold");
+        let (live, mut subscriber) = live("lockhold");
         let got = |clock: u64, thread: u32| {
-            let event = SystemEvent::In { process: 1, thread };
-            SystemRecord { clock, event }
+            let event = KernelEvent::In { process: 1, thread };
+            KernelRecord { clock, event }
         };
-        hold(&mut listener, 7, 0xa0, SECOND, Some(SECOND + 5_000));
-        hold(&mut listener, 7, 0xa0, SECOND + 6_000, Some(SECOND + 9_500));
-        hold(&mut listener, 8, 0xb0, SECOND, Some(SECOND + 7_000));
-        listener.system(1, &[got(SECOND + 8_000, 7)]);
-        listener.system(0, &[got(SECOND + 1_000, 7)]);
-        listener.heard_until(SECOND + 10_000);
+        hold(&mut subscriber, 7, 0xa0, SECOND, Some(SECOND + 5_000));
+        hold(
+            &mut subscriber,
+            7,
+            0xa0,
+            SECOND + 6_000,
+            Some(SECOND + 9_500),
+        );
+        hold(&mut subscriber, 8, 0xb0, SECOND, Some(SECOND + 7_000));
+        subscriber.system(1, &[got(SECOND + 8_000, 7)]);
+        subscriber.system(0, &[got(SECOND + 1_000, 7)]);
+        subscriber.complete_until(SECOND + 10_000);
         let on = |processor| live.histogram(|on| on == processor);
         assert_eq!(on(Some(0)), [(5, 1)]);
         assert_eq!(on(Some(1)), [(3, 1)]);
@@ -494,13 +523,13 @@ mod tests {
 
     #[test]
     fn with_a_threshold_the_last_cases_above_it_are_kept() {
-        let (live, mut listener) = live("lockhold");
+        let (live, mut subscriber) = live("lockhold");
         live.set_threshold(2_000);
         for case in 1..=20 {
             let from = case * SECOND;
-            hold(&mut listener, 7, 0xa0, from, Some(from + case * 1_000));
+            hold(&mut subscriber, 7, 0xa0, from, Some(from + case * 1_000));
         }
-        listener.heard_until(30 * SECOND);
+        subscriber.complete_until(30 * SECOND);
         let report = live.report();
         let kept: Vec<u64> = report
             .kept
@@ -513,81 +542,109 @@ mod tests {
 
     #[test]
     fn a_begin_without_an_end_is_given_up_and_told() {
-        let (live, mut listener) = live("lockhold");
-        hold(&mut listener, 7, 0xa0, SECOND, None);
-        listener.heard_until(SECOND + TIMEOUT_NS);
+        let (live, mut subscriber) = live("lockhold");
+        hold(&mut subscriber, 7, 0xa0, SECOND, None);
+        subscriber.complete_until(SECOND + TIMEOUT_NS);
         assert_eq!(live.report().given_up, []);
-        listener.heard_until(SECOND + TIMEOUT_NS + 1);
+        subscriber.complete_until(SECOND + TIMEOUT_NS + 1);
         let report = live.report();
         let given_up = report.given_up[0];
-        let told = (
+        let notes = (
             given_up.case.key,
             given_up.case.begin,
             given_up.begin_thread,
         );
-        assert_eq!(told, (0xa0, SECOND, key(7)));
+        assert_eq!(notes, (0xa0, SECOND, key(7)));
         assert_eq!((report.missing.never_ended, report.worst), (1, None));
     }
 
     /// One processor's counter is behind another's.
     #[test]
     fn a_clock_that_went_back_makes_no_case() {
-        let (live, mut listener) = live("get.arg1..put.arg1");
+        let (live, mut subscriber) = live("get.arg1..put.arg1");
         let request = [5, 0, 0, 0, 0, 0];
-        hear(&mut listener, 7, SECOND, abi::KIND_ONLY_ARGS, GET, &request);
-        listener.heard_until(SECOND + 100);
-        hear(
-            &mut listener,
+        publish(
+            &mut subscriber,
+            7,
+            SECOND,
+            abi::KIND_ONLY_ARGS,
+            GET,
+            &request,
+        );
+        subscriber.complete_until(SECOND + 100);
+        publish(
+            &mut subscriber,
             8,
             SECOND - 50,
             abi::KIND_ONLY_ARGS,
             PUT,
             &request,
         );
-        listener.heard_until(SECOND + 200);
+        subscriber.complete_until(SECOND + 200);
         let report = live.report();
         assert_eq!((report.cases, report.missing.clock_went_back), (0, 1));
     }
 
     #[test]
     fn what_a_section_needs_may_be_inserted_after_it_listens() {
-        let (live, mut listener) = Live::new(&Tracer::parse("get.arg1..put.arg1").unwrap());
+        let (live, mut subscriber) = Live::new(&Tracer::parse("get.arg1..put.arg1").unwrap());
         for (counter, monotonic_ns) in [(1000, 1000), (SECOND, SECOND)] {
-            listener.note(&Note::Clock {
+            subscriber.note(&Note::Clock {
                 counter,
                 monotonic_ns,
                 realtime_ns: 0,
             });
         }
-        listener.heard_until(SECOND - 1);
-        listener.note(&Note::Sites {
+        subscriber.complete_until(SECOND - 1);
+        subscriber.note(&Note::Sites {
             image: 1,
             sites: [(GET, "get"), (PUT, "put")]
                 .map(|(site, name)| (site, 0x10, 5, name.to_owned()))
                 .into(),
         });
         let request = [5, 0, 0, 0, 0, 0];
-        hear(&mut listener, 7, SECOND, abi::KIND_ONLY_ARGS, GET, &request);
+        publish(
+            &mut subscriber,
+            7,
+            SECOND,
+            abi::KIND_ONLY_ARGS,
+            GET,
+            &request,
+        );
         let later = SECOND + 70;
-        hear(&mut listener, 8, later, abi::KIND_ONLY_ARGS, PUT, &request);
-        listener.heard_until(SECOND + 100);
+        publish(
+            &mut subscriber,
+            8,
+            later,
+            abi::KIND_ONLY_ARGS,
+            PUT,
+            &request,
+        );
+        subscriber.complete_until(SECOND + 100);
         assert_eq!(live.report().worst.unwrap().ns, 70);
     }
 
     #[test]
     fn threads_are_put_in_order() {
-        let (live, mut listener) = live("get.arg1..put.arg1");
+        let (live, mut subscriber) = live("get.arg1..put.arg1");
         let request = [5, 0, 0, 0, 0, 0];
-        hear(
-            &mut listener,
+        publish(
+            &mut subscriber,
             8,
             SECOND + 70,
             abi::KIND_ONLY_ARGS,
             PUT,
             &request,
         );
-        hear(&mut listener, 7, SECOND, abi::KIND_ONLY_ARGS, GET, &request);
-        listener.heard_until(SECOND + 100);
+        publish(
+            &mut subscriber,
+            7,
+            SECOND,
+            abi::KIND_ONLY_ARGS,
+            GET,
+            &request,
+        );
+        subscriber.complete_until(SECOND + 100);
         let worst = live.report().worst.unwrap();
         assert_eq!(
             (worst.ns, worst.begin_thread, worst.end_thread),

@@ -22,12 +22,12 @@ use crate::names::Names;
 
 pub use cases::{Case, Cases, Missing, Run};
 pub use handlers::handlers;
-pub use live::{Finding, Listener, Live, Report};
+pub use live::{Finding, Live, LiveSubscriber, Report};
 pub use past::{Past, of_trace};
 pub use roles::Roles;
 pub use scheduling::{Numbers, Scheduling};
 pub use section::Section;
-pub use watcher::{Happening, State, Watcher};
+pub use watcher::{LatencyEvent, State, Watcher};
 
 /// What is measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,9 +99,9 @@ pub fn asked(text: &str, names: &Names) -> Option<Tracer> {
     Tracer::parse(text).filter(|_| names.matching(text).is_empty())
 }
 
-/// What happens, as an event of the mechanism.
+/// The kinds of events of the latency mechanism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum EventKind {
     Asked = 0,
     Answered = 1,
     Taken = 2,
@@ -116,12 +116,12 @@ pub enum What {
     SignalsOn = 11,
     CriticalBegun = 12,
     CriticalEnded = 13,
-    /// Events of the system are missing: what has begun may have ended.
+    /// Kernel events are missing: what has begun may have ended.
     Lost = 14,
 }
 
 impl Tracer {
-    /// Those that need no more than a name.
+    /// The tracers that need only a name.
     pub const NAMED: [(&str, Tracer); 8] = [
         ("lockhold", Tracer::LockHold),
         ("lockwait", Tracer::LockWait),
@@ -172,8 +172,8 @@ impl Tracer {
         }
     }
 
-    /// The system's events that must be recorded for it, as `nopal record -e` takes them.
-    pub fn system_events(&self) -> Option<&'static str> {
+    /// Kernel events that must be recorded for it, as `nopal record -e` takes them.
+    pub fn kernel_events(&self) -> Option<&'static str> {
         match self {
             Tracer::Wakeup => Some("sched"),
             Tracer::OffCpu | Tracer::Blocked | Tracer::Preempted => Some("sched_switch"),
@@ -181,9 +181,9 @@ impl Tracer {
         }
     }
 
-    /// Whether it is of the system's events.
-    pub fn is_of_system(&self) -> bool {
-        self.system_events().is_some()
+    /// Whether it is of kernel events.
+    pub fn is_of_kernel_events(&self) -> bool {
+        self.kernel_events().is_some()
     }
 
     pub fn name(&self) -> &str {
@@ -197,26 +197,26 @@ impl Tracer {
     }
 
     fn mechanism(&self, by_value: bool) -> latency::Tracer {
-        let off = 1 << What::Blocked as u32 | 1 << What::Preempted as u32;
+        let off = 1 << EventKind::Blocked as u32 | 1 << EventKind::Preempted as u32;
         let (begins, ends, key) = match self {
             Tracer::LockHold => (
-                1 << What::Taken as u32,
-                What::Released,
+                1 << EventKind::Taken as u32,
+                EventKind::Released,
                 latency::Key::ValueOfThread,
             ),
             Tracer::LockWait => (
-                1 << What::Asked as u32,
-                What::Answered,
+                1 << EventKind::Asked as u32,
+                EventKind::Answered,
                 latency::Key::ValueOfThread,
             ),
             Tracer::SignalsOff => (
-                1 << What::SignalsOff as u32,
-                What::SignalsOn,
+                1 << EventKind::SignalsOff as u32,
+                EventKind::SignalsOn,
                 latency::Key::Thread,
             ),
             Tracer::Critical => (
-                1 << What::CriticalBegun as u32,
-                What::CriticalEnded,
+                1 << EventKind::CriticalBegun as u32,
+                EventKind::CriticalEnded,
                 latency::Key::Thread,
             ),
             Tracer::Section(_) => {
@@ -224,12 +224,24 @@ impl Tracer {
                     true => latency::Key::Value,
                     false => latency::Key::Thread,
                 };
-                (1 << What::Begun as u32, What::Ended, key)
+                (1 << EventKind::Begun as u32, EventKind::Ended, key)
             }
-            Tracer::Wakeup => (1 << What::Woken as u32, What::Ran, latency::Key::Value),
-            Tracer::OffCpu => (off, What::Ran, latency::Key::Value),
-            Tracer::Blocked => (1 << What::Blocked as u32, What::Ran, latency::Key::Value),
-            Tracer::Preempted => (1 << What::Preempted as u32, What::Ran, latency::Key::Value),
+            Tracer::Wakeup => (
+                1 << EventKind::Woken as u32,
+                EventKind::Ran,
+                latency::Key::Value,
+            ),
+            Tracer::OffCpu => (off, EventKind::Ran, latency::Key::Value),
+            Tracer::Blocked => (
+                1 << EventKind::Blocked as u32,
+                EventKind::Ran,
+                latency::Key::Value,
+            ),
+            Tracer::Preempted => (
+                1 << EventKind::Preempted as u32,
+                EventKind::Ran,
+                latency::Key::Value,
+            ),
         };
         latency::Tracer {
             begins,

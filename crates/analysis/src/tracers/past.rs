@@ -7,11 +7,11 @@ use anyhow::{Result, bail};
 use nopal_trace::Trace;
 
 use super::watcher::{State, Watcher};
-use super::{Case, Cases, Happening, Missing, Numbers, Roles, Scheduling, Tracer, What};
+use super::{Case, Cases, EventKind, LatencyEvent, Missing, Numbers, Roles, Scheduling, Tracer};
+use crate::kernel_events::events;
 use crate::names::Names;
-use crate::system::events;
 use crate::text::count;
-use crate::timeline::{Telling, timeline};
+use crate::timeline::{ThreadEvents, timeline};
 
 /// What a tracer found, beside the cases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,12 +26,12 @@ pub struct Past {
 
 impl Past {
     /// What is not among the cases, in lines.
-    pub fn told(&self) -> Vec<String> {
-        let told = [
+    pub fn describe(&self) -> Vec<String> {
+        let notes = [
             (self.open, "had begun and not ended when the trace did"),
             (
                 self.missing.never_ended,
-                "began and never ended: they began anew, or events of the system were lost",
+                "began and never ended: they began anew, or kernel events were lost",
             ),
             (self.missing.ends_alone, "ended without having begun"),
             (
@@ -43,8 +43,8 @@ impl Past {
                 "ended before they began, by a clock that went back, and are not among these",
             ),
         ];
-        let told = told.into_iter().filter(|(number, _)| *number > 0);
-        let told = told.map(|(number, what)| {
+        let notes = notes.into_iter().filter(|(number, _)| *number > 0);
+        let notes = notes.map(|(number, what)| {
             let cases = if number == 1 { "case" } else { "cases" };
             format!("{} {cases} {what}", count(number))
         });
@@ -52,7 +52,7 @@ impl Past {
             let number = count(self.unknown);
             format!("left out: {number} events without a value that the tracer needs")
         });
-        told.chain(unknown).collect()
+        notes.chain(unknown).collect()
     }
 }
 
@@ -68,41 +68,41 @@ pub fn of_trace(
     roles.check()?;
     let mut cases = Cases::new(&roles);
     let mut past = Past::default();
-    let mut told = 0u64;
+    let mut seen = 0u64;
     let unknown = Arc::new(AtomicU64::new(0));
     let threads = trace.threads();
-    let happenings = timeline(&threads, |_, thread| {
+    let latency_events = timeline(&threads, |_, thread| {
         let state = State::counting(&unknown);
-        Telling::new(thread.packets(), Watcher::new(&roles, state))
+        ThreadEvents::new(thread.packets(), Watcher::new(&roles, state))
     });
-    let mut tell = |thread: u32, happening: &Happening| {
-        told += 1;
-        cases.tell(thread, None, happening, |_, case, _| {
+    let mut tell = |thread: u32, latency_event: &LatencyEvent| {
+        seen += 1;
+        cases.take(thread, None, latency_event, |_, case, _| {
             past.cases += 1;
             found(case);
         });
     };
-    if tracer.is_of_system() {
+    if tracer.is_of_kernel_events() {
         let mut scheduling = Scheduling::default();
         let numbers = Numbers::new(&threads);
         for (_, record) in events(trace) {
-            for (thread, happening) in scheduling.take(record.clock, &record.event) {
+            for (thread, latency_event) in scheduling.take(record.clock, &record.event) {
                 match numbers.place(thread, record.clock) {
-                    Some(place) => tell(place, &happening),
-                    None if happening.what == What::Lost => tell(0, &happening),
+                    Some(place) => tell(place, &latency_event),
+                    None if latency_event.what == EventKind::Lost => tell(0, &latency_event),
                     None => {}
                 }
             }
         }
     } else {
-        for (thread, _, happening) in happenings {
-            tell(thread as u32, &happening);
+        for (thread, _, latency_event) in latency_events {
+            tell(thread as u32, &latency_event);
         }
     }
     past.unknown = unknown.load(Ordering::Relaxed);
     for run in cases.runs_mut() {
         past.missing = run.missing();
-        if tracer.is_of_system() {
+        if tracer.is_of_kernel_events() {
             // A thread runs again for other reasons too.
             past.missing.ends_alone = 0;
         }
@@ -112,14 +112,14 @@ pub fn of_trace(
     }
     if past.cases == 0 {
         let name = tracer.name();
-        if tracer.is_of_system() {
+        if tracer.is_of_kernel_events() {
             bail!(
                 "{name}: there is none: nothing of it happened, or it was not recorded; -e sched and `nopal run` record it, as \
                  far as they may (`nopal doctor` tells)"
             );
         }
         let begins = past.open + past.missing.never_ended;
-        if told == 0 || begins + past.missing.ends_alone == 0 {
+        if seen == 0 || begins + past.missing.ends_alone == 0 {
             bail!(
                 "{name}: there is none: nothing of it happened, or it was recorded without arguments and results, which \
                  `nopal run` and --args record"

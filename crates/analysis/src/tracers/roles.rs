@@ -7,7 +7,7 @@ use nopal_trace::{Marker, Markers};
 
 use super::Tracer;
 use super::locks::{Locking, locking};
-use super::section::{InMarker, Place, Point, Section, ValueOf};
+use super::section::{CallEnd, InMarker, Point, Section, ValueOf};
 use super::signals::Change;
 use crate::names::{Function, Names, Pattern};
 
@@ -23,7 +23,7 @@ pub struct Role {
 pub struct InCall {
     pub section: usize,
     pub is_end: bool,
-    pub place: Place,
+    pub place: CallEnd,
     pub value: Option<ValueOf>,
 }
 
@@ -39,7 +39,7 @@ pub struct AtMarker {
 struct Candidate {
     section: usize,
     is_end: bool,
-    places: Vec<(Pattern, Place, Option<ValueOf>)>,
+    places: Vec<(Pattern, CallEnd, Option<ValueOf>)>,
 }
 
 pub struct Roles {
@@ -83,7 +83,7 @@ impl Roles {
         }
     }
 
-    /// Those that a trace has.
+    /// The roles in a trace.
     pub fn of_trace(tracers: &[Tracer], names: &Names, markers: &Markers) -> Roles {
         let mut roles = Roles::new(tracers);
         for site in 0..names.sites() as u32 {
@@ -133,7 +133,7 @@ impl Roles {
 
     pub fn learn_marker(&mut self, event: u32, marker: &Marker) {
         self.markers.insert(event, marker.clone());
-        if Change::is_told_by(marker) {
+        if Change::is_marked_by(marker) {
             self.signals.push(event);
         }
         let mut points = Vec::new();
@@ -203,7 +203,9 @@ impl Roles {
             let Tracer::Section(section) = tracer else {
                 let name = tracer.name();
                 ensure!(
-                    self.knows_locks() || tracer.is_of_system() || *tracer == Tracer::SignalsOff,
+                    self.knows_locks()
+                        || tracer.is_of_kernel_events()
+                        || *tracer == Tracer::SignalsOff,
                     "{name}: no function that takes a lock was recorded: `nopal run -p` records those that the program has"
                 );
                 ensure!(

@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
-use nopal_trace::{SystemEvent, TaskState, ThreadInfo};
+use nopal_trace::{KernelEvent, TaskState, ThreadInfo};
 
-use super::{Happening, What};
-use crate::system::left_and_got;
+use super::{EventKind, LatencyEvent};
+use crate::kernel_events::left_and_got;
 
-/// Follows the system's events in the order of their clocks.
+/// Follows kernel events in the order of their clocks.
 #[derive(Debug, Default)]
 pub struct Scheduling {
     /// Threads that are known not to run: whether they wait to be woken.
@@ -19,55 +19,55 @@ impl Scheduling {
     pub fn take(
         &mut self,
         clock: u64,
-        event: &SystemEvent,
-    ) -> impl Iterator<Item = (u32, Happening)> {
+        event: &KernelEvent,
+    ) -> impl Iterator<Item = (u32, LatencyEvent)> {
         let lost = match event {
-            SystemEvent::Lost { .. } => {
+            KernelEvent::Lost { .. } => {
                 self.away.clear();
-                Some((0, What::Lost))
+                Some((0, EventKind::Lost))
             }
             _ => None,
         };
         let (left, got) = left_and_got(event);
         let state = match event {
-            SystemEvent::Switch { state, .. } | SystemEvent::Out { state, .. } => *state,
+            KernelEvent::Switch { state, .. } | KernelEvent::Out { state, .. } => *state,
             _ => TaskState::PREEMPTED,
         };
         let left = left.filter(|_| !state.is_dead()).map(|thread| {
             let is_blocked = state.is_blocked();
             self.away.insert(thread, is_blocked);
             let what = if is_blocked {
-                What::Blocked
+                EventKind::Blocked
             } else {
-                What::Preempted
+                EventKind::Preempted
             };
             (thread, what)
         });
         let woken = match event {
             // One that could run anyway waits for no wake-up.
-            SystemEvent::Wakeup { task, .. } => (self.away.insert(task.thread, false)
+            KernelEvent::Wakeup { task, .. } => (self.away.insert(task.thread, false)
                 != Some(false))
-            .then_some((task.thread, What::Woken)),
+            .then_some((task.thread, EventKind::Woken)),
             _ => None,
         };
         let got = got.map(|thread| {
             self.away.remove(&thread);
-            (thread, What::Ran)
+            (thread, EventKind::Ran)
         });
-        let told = [lost, left, woken, got].into_iter().flatten();
-        told.map(move |(thread, what)| {
-            let happening = Happening {
+        let events = [lost, left, woken, got].into_iter().flatten();
+        events.map(move |(thread, what)| {
+            let latency_event = LatencyEvent {
                 what,
                 section: None,
                 value: u64::from(thread),
                 clock,
             };
-            (thread, happening)
+            (thread, latency_event)
         })
     }
 }
 
-/// Which of a trace's threads has a number at a time, by which the system's events call it.
+/// Which of a trace's threads has a number at a time, by which kernel events call it.
 pub struct Numbers(HashMap<u32, Vec<(u64, u32)>>);
 
 impl Numbers {
@@ -104,8 +104,8 @@ mod tests {
         }
     }
 
-    fn switch(from: u32, state: u8, to: u32) -> SystemEvent {
-        SystemEvent::Switch {
+    fn switch(from: u32, state: u8, to: u32) -> KernelEvent {
+        KernelEvent::Switch {
             previous: task(from),
             process: 1,
             state: TaskState(state),
@@ -113,8 +113,8 @@ mod tests {
         }
     }
 
-    fn wake(thread: u32) -> SystemEvent {
-        SystemEvent::Wakeup {
+    fn wake(thread: u32) -> KernelEvent {
+        KernelEvent::Wakeup {
             task: task(thread),
             target: 0,
             waker_process: 1,
@@ -126,34 +126,42 @@ mod tests {
     #[test]
     fn only_who_waits_is_woken() {
         let mut scheduling = Scheduling::default();
-        let mut told = |event| -> Vec<(u32, What)> {
-            let told = scheduling.take(1, &event);
-            told.map(|(thread, happening)| (thread, happening.what))
+        let mut events = |event| -> Vec<(u32, EventKind)> {
+            let events = scheduling.take(1, &event);
+            events
+                .map(|(thread, latency_event)| (thread, latency_event.what))
                 .collect()
         };
-        assert_eq!(told(wake(7)), [(7, What::Woken)], "never met before");
-        assert_eq!(told(wake(7)), [], "it waits for a processor already");
+        assert_eq!(events(wake(7)), [(7, EventKind::Woken)], "never met before");
+        assert_eq!(events(wake(7)), [], "it waits for a processor already");
         assert_eq!(
-            told(switch(8, b'S', 7)),
-            [(8, What::Blocked), (7, What::Ran)]
+            events(switch(8, b'S', 7)),
+            [(8, EventKind::Blocked), (7, EventKind::Ran)]
         );
         assert_eq!(
-            told(switch(7, b'R', 9)),
-            [(7, What::Preempted), (9, What::Ran)]
+            events(switch(7, b'R', 9)),
+            [(7, EventKind::Preempted), (9, EventKind::Ran)]
         );
-        assert_eq!(told(wake(7)), [], "it could run on");
-        assert_eq!(told(wake(8)), [(8, What::Woken)]);
-        assert_eq!(told(switch(9, b'X', 1)), [(1, What::Ran)], "it has ended");
-        assert_eq!(told(SystemEvent::Lost { events: 3 }), [(0, What::Lost)]);
+        assert_eq!(events(wake(7)), [], "it could run on");
+        assert_eq!(events(wake(8)), [(8, EventKind::Woken)]);
         assert_eq!(
-            told(wake(1)),
-            [(1, What::Woken)],
+            events(switch(9, b'X', 1)),
+            [(1, EventKind::Ran)],
+            "it has ended"
+        );
+        assert_eq!(
+            events(KernelEvent::Lost { events: 3 }),
+            [(0, EventKind::Lost)]
+        );
+        assert_eq!(
+            events(wake(1)),
+            [(1, EventKind::Woken)],
             "nothing is known any more"
         );
-        let own = SystemEvent::In {
+        let own = KernelEvent::In {
             process: 1,
             thread: 8,
         };
-        assert_eq!(told(own), [(8, What::Ran)]);
+        assert_eq!(events(own), [(8, EventKind::Ran)]);
     }
 }

@@ -24,7 +24,7 @@ pub struct Section {
 
 /// Where in a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum CallEnd {
     Entry,
     End,
 }
@@ -83,8 +83,8 @@ impl Point {
     }
 
     /// The places in calls that it may be: of the functions that a pattern means. The first that means any holds.
-    pub fn in_calls(&self) -> Vec<(Pattern, Place, Option<ValueOf>)> {
-        let mut places = vec![(Pattern::new(&self.text), Place::Entry, None)];
+    pub fn in_calls(&self) -> Vec<(Pattern, CallEnd, Option<ValueOf>)> {
+        let mut places = vec![(Pattern::new(&self.text), CallEnd::Entry, None)];
         let part = self
             .parts()
             .and_then(|(stem, end)| Some((stem, in_call(end)?)));
@@ -105,7 +105,7 @@ impl Point {
             or: or.into_iter().collect(),
             capture: Capture {
                 arguments: part.is_some_and(|(_, (_, value))| value.is_some()),
-                ends: part.is_some_and(|(_, (place, _))| place == Place::End),
+                ends: part.is_some_and(|(_, (place, _))| place == CallEnd::End),
             },
             probe: None,
             is_optional: false,
@@ -137,14 +137,14 @@ impl Point {
 }
 
 /// `end`, `result`, `arg1` to `arg6`.
-fn in_call(end: &str) -> Option<(Place, Option<ValueOf>)> {
+fn in_call(end: &str) -> Option<(CallEnd, Option<ValueOf>)> {
     match end {
-        "end" => Some((Place::End, None)),
-        "result" => Some((Place::End, Some(ValueOf::Result))),
+        "end" => Some((CallEnd::End, None)),
+        "result" => Some((CallEnd::End, Some(ValueOf::Result))),
         _ => {
             let number: usize = end.strip_prefix("arg")?.parse().ok()?;
             let is_recorded = (1..=6).contains(&number);
-            is_recorded.then(|| (Place::Entry, Some(ValueOf::Argument(number - 1))))
+            is_recorded.then(|| (CallEnd::Entry, Some(ValueOf::Argument(number - 1))))
         }
     }
 }

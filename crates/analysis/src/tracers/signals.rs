@@ -15,7 +15,7 @@ pub struct Change {
 }
 
 impl Change {
-    pub fn is_told_by(marker: &Marker) -> bool {
+    pub fn is_marked_by(marker: &Marker) -> bool {
         marker.name == "nopal:sigmask"
     }
 
@@ -41,7 +41,7 @@ impl Change {
 /// What is known of a thread's mask.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Blocked {
-    /// Of the signals of which it is known.
+    /// The signals whose state is known.
     signals: u64,
     /// Whether anything is.
     is_known: bool,

@@ -1,4 +1,4 @@
-//! What happens in one thread, of its records.
+//! Makes latency events of one thread's records.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -6,17 +6,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use nopal_trace::Value;
 
-use super::What;
+use super::EventKind;
 use super::locks::{Locking, has_taken};
 use super::roles::Roles;
-use super::section::{InMarker, Place, ValueOf};
+use super::section::{CallEnd, InMarker, ValueOf};
 use super::signals::{Blocked, Change};
 use crate::calls::{Arguments, Ending, Frame, Sink, Style};
-use crate::timeline::Teller;
+use crate::timeline::EventSource;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Happening {
-    pub what: What,
+pub struct LatencyEvent {
+    pub what: EventKind,
     /// The number of the tracer, for ends of sections.
     pub section: Option<usize>,
     pub value: u64,
@@ -35,7 +35,7 @@ pub struct State {
 }
 
 impl State {
-    /// What is not known is counted there.
+    /// Counts unknown values there.
     pub fn counting(unknown: &Arc<AtomicU64>) -> State {
         State {
             unknown: unknown.clone(),
@@ -66,7 +66,7 @@ impl State {
 pub struct Watcher<'a> {
     pub roles: &'a Roles,
     pub state: State,
-    pub happenings: VecDeque<Happening>,
+    pub latency_events: VecDeque<LatencyEvent>,
 }
 
 impl<'a> Watcher<'a> {
@@ -74,12 +74,12 @@ impl<'a> Watcher<'a> {
         Watcher {
             roles,
             state,
-            happenings: VecDeque::new(),
+            latency_events: VecDeque::new(),
         }
     }
 
-    fn tell(&mut self, what: What, section: Option<usize>, value: u64, clock: u64) {
-        self.happenings.push_back(Happening {
+    fn emit(&mut self, what: EventKind, section: Option<usize>, value: u64, clock: u64) {
+        self.latency_events.push_back(LatencyEvent {
             what,
             section,
             value,
@@ -90,8 +90,8 @@ impl<'a> Watcher<'a> {
     /// Tells whether the thread is now in what is critical, or no longer.
     fn tell_critical(&mut self, before: bool, clock: u64) {
         match (before, self.state.is_critical()) {
-            (false, true) => self.tell(What::CriticalBegun, None, 0, clock),
-            (true, false) => self.tell(What::CriticalEnded, None, 0, clock),
+            (false, true) => self.emit(EventKind::CriticalBegun, None, 0, clock),
+            (true, false) => self.emit(EventKind::CriticalEnded, None, 0, clock),
             _ => {}
         }
     }
@@ -101,8 +101,8 @@ impl<'a> Watcher<'a> {
         let before = self.state.blocked.any() == Some(true);
         self.state.blocked.change(change);
         match (before, self.state.blocked.any()) {
-            (false, Some(true)) => self.tell(What::SignalsOff, None, 0, clock),
-            (true, Some(false)) => self.tell(What::SignalsOn, None, 0, clock),
+            (false, Some(true)) => self.emit(EventKind::SignalsOff, None, 0, clock),
+            (true, Some(false)) => self.emit(EventKind::SignalsOn, None, 0, clock),
             _ => {}
         }
         self.tell_critical(critical, clock);
@@ -114,7 +114,7 @@ impl<'a> Watcher<'a> {
             Some(held) => held.1 += 1,
             None => {
                 self.state.held.push((lock, 1));
-                self.tell(What::Taken, None, lock, clock);
+                self.emit(EventKind::Taken, None, lock, clock);
             }
         }
         self.tell_critical(critical, clock);
@@ -128,15 +128,19 @@ impl<'a> Watcher<'a> {
         self.state.held[at].1 -= 1;
         if self.state.held[at].1 == 0 {
             self.state.held.remove(at);
-            self.tell(What::Released, None, lock, clock);
+            self.emit(EventKind::Released, None, lock, clock);
         }
         self.tell_critical(critical, clock);
     }
 
     fn point(&mut self, section: usize, is_end: bool, value: Option<u64>, clock: u64) {
-        let what = if is_end { What::Ended } else { What::Begun };
+        let what = if is_end {
+            EventKind::Ended
+        } else {
+            EventKind::Begun
+        };
         match value {
-            Some(value) => self.tell(what, Some(section), value, clock),
+            Some(value) => self.emit(what, Some(section), value, clock),
             None => self.state.count_unknown(),
         }
     }
@@ -162,7 +166,7 @@ impl Sink for Watcher<'_> {
         for point in role
             .points
             .iter()
-            .filter(|point| point.place == Place::Entry)
+            .filter(|point| point.place == CallEnd::Entry)
         {
             let value = match point.value {
                 Some(ValueOf::Argument(number)) => arguments.map(|all| all[number]),
@@ -185,7 +189,7 @@ impl Sink for Watcher<'_> {
             Locking::Release => self.release(arguments[0], frame.clock),
             Locking::Condition => self.release(arguments[1], frame.clock),
             Locking::Take | Locking::Timed | Locking::Wait => {
-                self.tell(What::Asked, None, arguments[0], frame.clock);
+                self.emit(EventKind::Asked, None, arguments[0], frame.clock);
             }
             Locking::Try => {}
         }
@@ -204,7 +208,11 @@ impl Sink for Watcher<'_> {
         let Some(role) = roles.site(frame.site()) else {
             return;
         };
-        for point in role.points.iter().filter(|point| point.place == Place::End) {
+        for point in role
+            .points
+            .iter()
+            .filter(|point| point.place == CallEnd::End)
+        {
             let value = match point.value {
                 Some(_) => ending.result,
                 None => Some(0),
@@ -218,7 +226,7 @@ impl Sink for Watcher<'_> {
         };
         let lock = arguments[0];
         if matches!(locking, Locking::Take | Locking::Timed | Locking::Wait) {
-            self.tell(What::Answered, None, lock, ending.clock);
+            self.emit(EventKind::Answered, None, lock, ending.clock);
         }
         match locking {
             // The result of a call that was entered by a jump is not known.
@@ -266,11 +274,11 @@ impl Sink for Watcher<'_> {
     }
 }
 
-impl Teller for Watcher<'_> {
-    type Moment = Happening;
+impl EventSource for Watcher<'_> {
+    type Moment = LatencyEvent;
 
-    fn take(&mut self) -> Option<(u64, Happening)> {
-        let happening = self.happenings.pop_front()?;
-        Some((happening.clock, happening))
+    fn take(&mut self) -> Option<(u64, LatencyEvent)> {
+        let latency_event = self.latency_events.pop_front()?;
+        Some((latency_event.clock, latency_event))
     }
 }

@@ -20,7 +20,7 @@ const HITS: &str = "hits";
 #[derive(Clone, Debug, PartialEq)]
 pub struct Condition {
     text: String,
-    /// One of these holds, of which all hold.
+    /// A disjunction of conjunctions.
     any: Vec<Vec<Term>>,
     names: Vec<String>,
     pub needs: Needs,
@@ -65,7 +65,7 @@ pub struct Met<'a> {
     pub result: Option<u64>,
     pub duration_ns: Option<u64>,
     pub self_ns: Option<u64>,
-    /// Of a marker.
+    /// A marker's fields.
     pub fields: &'a [Field],
     pub values: &'a [Value<'a>],
 }

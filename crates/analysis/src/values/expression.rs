@@ -157,7 +157,7 @@ pub struct Parser<'a> {
 }
 
 impl<'a> Parser<'a> {
-    /// Of text in which names may be used, which are added to `names` in the order of their numbers.
+    /// Parses text with names. They are added to `names` in the order of their numbers.
     pub fn with_names(text: &'a str, names: &'a mut Vec<String>) -> Parser<'a> {
         Parser {
             rest: text.trim(),

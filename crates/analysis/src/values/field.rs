@@ -59,7 +59,7 @@ impl Field {
         self.places.contains_key(&event)
     }
 
-    /// Of the values of a record; none where they could not be read.
+    /// The number among a record's values; none where they could not be read.
     pub fn number(&self, event: u32, values: &[Value]) -> std::result::Result<i64, Lack> {
         let place = self.places.get(&event).copied().flatten();
         match values.get(place.ok_or(Lack::Number)?) {
@@ -72,22 +72,22 @@ impl Field {
     }
 
     /// What is left out, in lines.
-    pub fn told(&self, lacking: &Lacking) -> Vec<String> {
+    pub fn describe(&self, lacking: &Lacking) -> Vec<String> {
         let Field { marker, name, .. } = self;
-        let mut told = Vec::new();
+        let mut notes = Vec::new();
         if lacking.numbers > 0 {
             let number = count(lacking.numbers);
-            told.push(format!(
+            notes.push(format!(
                 "left out: {number} of {marker} without a number that is called {name:?}"
             ));
         }
         if lacking.readings > 0 {
             let number = count(lacking.readings);
-            told.push(format!(
+            notes.push(format!(
                 "left out: {number} of {marker} whose {name:?} could not be read"
             ));
         }
-        told
+        notes
     }
 }
 

@@ -21,14 +21,14 @@ use field::{Field, Lacking, numbers};
 
 /// Which value of which functions: `read`, `read.result`, `read.arg1 >> 12`; of a marker: `net_rx.len`; or of a
 /// tracer's cases: `lockhold`, `read..write`.
-pub struct What {
+pub struct ValueSelection {
     /// As the user wrote it.
     pub text: String,
     /// By number of the function.
     functions: Vec<bool>,
     pub expression: Expression,
     needs: Needs,
-    /// Of markers, not of calls.
+    /// Set for markers, not for calls.
     field: Option<Field>,
     tracer: Option<Tracer>,
     group: Option<GroupBy>,
@@ -67,16 +67,16 @@ impl Needs {
     }
 }
 
-impl What {
+impl ValueSelection {
     /// `FUNCTION`, which means its duration, `FUNCTION.EXPRESSION`, `MARKER.FIELD`, or a tracer, unless a function is
     /// called so. Without any text, the durations of all calls.
-    pub fn new(text: Option<&str>, names: &Names, markers: &Markers) -> Result<What> {
+    pub fn new(text: Option<&str>, names: &Names, markers: &Markers) -> Result<ValueSelection> {
         let Some(text) = text else {
             let all = vec![true; names.functions().len()];
-            return Ok(What::of("all calls", all, Expression::Duration));
+            return Ok(ValueSelection::of("all calls", all, Expression::Duration));
         };
         if let Some(tracer) = tracers::asked(text, names) {
-            let mut what = What::of(text, Vec::new(), Expression::Duration);
+            let mut what = ValueSelection::of(text, Vec::new(), Expression::Duration);
             what.tracer = Some(tracer);
             return Ok(what);
         }
@@ -93,7 +93,7 @@ impl What {
                 Expression::Duration
             }
             Some((name, field)) if markers.iter().any(|(_, marker)| marker.name == name) => {
-                let mut what = What::of(text, functions, Expression::Number(0));
+                let mut what = ValueSelection::of(text, functions, Expression::Number(0));
                 what.field = Some(Field::new(markers, name, field)?);
                 return Ok(what);
             }
@@ -110,12 +110,12 @@ impl What {
                 Expression::Duration
             }
         };
-        Ok(What::of(text, functions, expression))
+        Ok(ValueSelection::of(text, functions, expression))
     }
 
-    fn of(text: &str, functions: Vec<bool>, expression: Expression) -> What {
+    fn of(text: &str, functions: Vec<bool>, expression: Expression) -> ValueSelection {
         let needs = Needs::of(&expression);
-        What {
+        ValueSelection {
             text: text.to_string(),
             functions,
             expression,
@@ -185,7 +185,7 @@ pub struct Value {
 }
 
 /// Takes values, each worker those of some threads.
-pub trait Tally: Send {
+pub trait ValueSink: Send {
     /// The values that follow are of this thread, `stream` among the trace's.
     fn begin(&mut self, _stream: usize, _thread: &ThreadInfo) {}
     fn add(&mut self, value: Value);
@@ -212,60 +212,60 @@ impl Without {
     }
 
     /// In lines.
-    fn told(&self, what: &What) -> Vec<String> {
-        let mut told = Vec::new();
+    fn describe(&self, what: &ValueSelection) -> Vec<String> {
+        let mut notes = Vec::new();
         if self.calls > 0 {
             let calls = count(self.calls);
-            told.push(format!(
+            notes.push(format!(
                 "left out: {calls} calls whose arguments or results are not known"
             ));
         }
         if self.unfinished > 0 {
             let calls = count(self.unfinished);
-            told.push(format!(
+            notes.push(format!(
                 "left out: {calls} calls whose begin or end is not known"
             ));
         }
-        let of_value = what.field.as_ref().map(|field| field.told(&self.value));
-        let of_group = what.group_field().map(|field| field.told(&self.group));
-        told.extend(of_value.into_iter().chain(of_group).flatten());
-        told
+        let of_value = what.field.as_ref().map(|field| field.describe(&self.value));
+        let of_group = what.group_field().map(|field| field.describe(&self.group));
+        notes.extend(of_value.into_iter().chain(of_group).flatten());
+        notes
     }
 }
 
 /// Gives the values that pass the filter, at least one, to a tally for each worker. Tells in lines what is not among
 /// them, and what a tracer missed.
-pub fn tally<T: Tally>(
+pub fn collect_values<T: ValueSink>(
     trace: &Trace,
     names: &Names,
-    what: &What,
+    what: &ValueSelection,
     filter: &Filter,
     drive: &Drive,
     new: impl Fn() -> T,
 ) -> Result<(Vec<T>, Vec<String>)> {
     if let Some(tracer) = what.tracer() {
-        let mut tally = new();
-        let past = cases(trace, names, tracer, filter, &mut tally, |_| ())?;
-        return Ok((vec![tally], past.told()));
+        let mut sink = new();
+        let past = cases(trace, names, tracer, filter, &mut sink, |_| ())?;
+        return Ok((vec![sink], past.describe()));
     }
-    let tallies = (0..drive.workers.max(1)).map(|_| new());
+    let sinks = (0..drive.workers.max(1)).map(|_| new());
     if what.needs.arguments || what.needs.result {
-        run::<T, false>(trace, names, what, filter, drive, tallies)
+        run::<T, false>(trace, names, what, filter, drive, sinks)
     } else {
-        run::<T, true>(trace, names, what, filter, drive, tallies)
+        run::<T, true>(trace, names, what, filter, drive, sinks)
     }
 }
 
-fn run<T: Tally, const PLAIN: bool>(
+fn run<T: ValueSink, const PLAIN: bool>(
     trace: &Trace,
     names: &Names,
-    what: &What,
+    what: &ValueSelection,
     filter: &Filter,
     drive: &Drive,
-    tallies: impl Iterator<Item = T>,
+    sinks: impl Iterator<Item = T>,
 ) -> Result<(Vec<T>, Vec<String>)> {
     let sieve = Sieve::new(filter, trace);
-    let reader = |tally| Reader::<T, PLAIN> {
+    let reader = |sink| Reader::<T, PLAIN> {
         sites: (0..names.sites() as u32)
             .map(|site| match names.number(site) {
                 number if what.functions[number as usize] => number,
@@ -280,9 +280,9 @@ fn run<T: Tally, const PLAIN: bool>(
         arguments: Arguments::default(),
         without: Without::default(),
         found: 0,
-        tally,
+        sink,
     };
-    let mut readers: Vec<_> = tallies.map(reader).collect();
+    let mut readers: Vec<_> = sinks.map(reader).collect();
     drive.run(trace, &mut readers)?;
     let (mut left_out, mut without) = (LeftOut::default(), Without::default());
     let mut found = 0;
@@ -291,15 +291,15 @@ fn run<T: Tally, const PLAIN: bool>(
         without.add(&reader.without);
         found += reader.found;
     }
-    let told = without.told(what);
+    let notes = without.describe(what);
     if found == 0 && without.calls > 0 {
         bail!(
             "{}: the calls were recorded without arguments and results: record with --args",
             what.text
         );
     }
-    if found == 0 && what.field.is_some() && !told.is_empty() {
-        bail!("{}: {}", what.text, told.join("; "));
+    if found == 0 && what.field.is_some() && !notes.is_empty() {
+        bail!("{}: {}", what.text, notes.join("; "));
     }
     if found == 0 && left_out.seen == 0 && what.field.is_some() {
         bail!("{}: the marker was not recorded", what.text);
@@ -307,18 +307,18 @@ fn run<T: Tally, const PLAIN: bool>(
     if found == 0 {
         bail!("{}: {}", what.text, left_out.why(filter));
     }
-    let tallies = readers.into_iter().map(|reader| reader.tally).collect();
-    Ok((tallies, told))
+    let sinks = readers.into_iter().map(|reader| reader.sink).collect();
+    Ok((sinks, notes))
 }
 
 /// Gives how long the cases of a tracer took that pass the filter, at least one, to a tally, and the cases to `found`.
 /// A case is of the thread in which it ended, and of no function. Tells what the tracer missed.
-pub fn cases<T: Tally>(
+pub fn cases<T: ValueSink>(
     trace: &Trace,
     names: &Names,
     tracer: &Tracer,
     filter: &Filter,
-    tally: &mut T,
+    sink: &mut T,
     mut found: impl FnMut(&Case),
 ) -> Result<Past> {
     let threads = trace.threads();
@@ -333,8 +333,8 @@ pub fn cases<T: Tally>(
         has_found = true;
         found(&case);
         let ns = trace.clocks().duration_ns(case.ticks());
-        tally.begin(stream, &threads[stream]);
-        tally.add(Value {
+        sink.begin(stream, &threads[stream]);
+        sink.add(Value {
             function: 0,
             begin: case.begin,
             end: case.end,
@@ -354,7 +354,7 @@ const NONE: u32 = u32::MAX;
 struct Reader<'a, T, const PLAIN: bool> {
     /// By site: the function, if it is wanted.
     sites: Vec<u32>,
-    what: &'a What,
+    what: &'a ValueSelection,
     names: &'a Names,
     markers: &'a Markers,
     clocks: &'a Clocks,
@@ -362,10 +362,10 @@ struct Reader<'a, T, const PLAIN: bool> {
     arguments: Arguments,
     without: Without,
     found: u64,
-    tally: T,
+    sink: T,
 }
 
-impl<T: Tally, const PLAIN: bool> Reader<'_, T, PLAIN> {
+impl<T: ValueSink, const PLAIN: bool> Reader<'_, T, PLAIN> {
     #[inline(always)]
     fn function(&self, site: u32) -> u32 {
         self.sites.get(site as usize).copied().unwrap_or(NONE)
@@ -391,7 +391,7 @@ impl<T: Tally, const PLAIN: bool> Reader<'_, T, PLAIN> {
             Some(GroupBy::Expression(expression)) => expression.value(&inputs),
             _ => 0,
         };
-        self.tally.add(Value {
+        self.sink.add(Value {
             function,
             begin,
             end: clock,
@@ -422,7 +422,7 @@ impl<T: Tally, const PLAIN: bool> Reader<'_, T, PLAIN> {
     }
 }
 
-impl<T: Tally, const PLAIN: bool> Sink for Reader<'_, T, PLAIN> {
+impl<T: ValueSink, const PLAIN: bool> Sink for Reader<'_, T, PLAIN> {
     const RUNS: bool = PLAIN;
 
     #[inline(always)]
@@ -491,7 +491,7 @@ impl<T: Tally, const PLAIN: bool> Sink for Reader<'_, T, PLAIN> {
                 let function = frames
                     .last()
                     .map_or(0, |frame| self.names.number(frame.site()));
-                self.tally.add(Value {
+                self.sink.add(Value {
                     function,
                     begin: clock,
                     end: clock,
@@ -514,9 +514,9 @@ impl<T: Tally, const PLAIN: bool> Sink for Reader<'_, T, PLAIN> {
     }
 }
 
-impl<T: Tally, const PLAIN: bool> Worker for Reader<'_, T, PLAIN> {
+impl<T: ValueSink, const PLAIN: bool> Worker for Reader<'_, T, PLAIN> {
     fn begin(&mut self, stream: usize, thread: &ThreadInfo) {
         self.sieve.begin(thread);
-        self.tally.begin(stream, thread);
+        self.sink.begin(stream, thread);
     }
 }

@@ -5,8 +5,8 @@ use clap::{Parser, Subcommand};
 use super::{Arguments, Color, Command, Record};
 
 impl Arguments {
-    /// Of this process. Whoever records waits for that: the parser of this command is made alone, and those of all
-    /// commands where it does not understand.
+    /// The arguments of this process. A recording waits for them: the parser of this command is made alone, and those
+    /// of all commands where it does not understand.
     pub fn of_process() -> Arguments {
         let records = std::env::args_os()
             .nth(1)

@@ -8,7 +8,7 @@ use anyhow::Result;
 use clap::{Args, ValueEnum};
 use nopal_analysis::filter::Filter;
 use nopal_analysis::hist::{By, Scale};
-use nopal_analysis::values::What;
+use nopal_analysis::values::ValueSelection;
 use nopal_record::Options;
 use nopal_trace::Markers;
 
@@ -75,7 +75,7 @@ impl Subject {
     }
 }
 
-/// Of two words that may be left out, which is the trace. A single word that names a trace is that.
+/// Sorts two optional words: the subject and the trace. A single word that names a trace is the trace.
 pub fn subject_and_trace<'a>(
     subject: Option<&'a str>,
     directory: Option<&Path>,
@@ -144,7 +144,11 @@ impl ByArgument {
     }
 
     /// What is to be told apart, and tells `what` if that is a value.
-    pub fn by(argument: Option<&ByArgument>, what: &mut What, markers: &Markers) -> Result<By> {
+    pub fn by(
+        argument: Option<&ByArgument>,
+        what: &mut ValueSelection,
+        markers: &Markers,
+    ) -> Result<By> {
         let Some(ByArgument(text)) = argument else {
             return Ok(By::Nothing);
         };

@@ -16,7 +16,7 @@ pub struct KernelFunctions {
 }
 
 impl KernelFunctions {
-    /// With these events of the system.
+    /// With these kernel events.
     pub fn and(&self, events: impl IntoIterator<Item = Kinds>) -> Kinds {
         let are_wanted = self.kernel || !self.patterns.is_empty();
         let kernel = are_wanted.then_some(Kinds::FUNCTIONS);
@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn they_go_with_events_of_the_system() {
+    fn they_go_with_kernel_events() {
         let sched = Kinds::parse("sched").unwrap();
         let both: Kinds = [sched, Kinds::FUNCTIONS].into_iter().collect();
         let chosen = vec!["vfs_*".to_owned(), "ksys_*".to_owned()];

@@ -42,7 +42,7 @@ pub const ALL: [(&str, Check); 16] = [
         let root = unsafe { libc::geteuid() } == 0;
         fuse(opened("/dev/fuse"), root || has_program("fusermount3"))
     }),
-    ("system events", || system_events(nopal_record::allowed())),
+    ("system events", || kernel_events(nopal_record::allowed())),
     ("kernel functions", || {
         kernel_functions(nopal_record::missing_for_functions())
     }),
@@ -296,7 +296,7 @@ fn has_program(name: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
 }
 
-fn system_events(allowed: Allowed) -> Finding {
+fn kernel_events(allowed: Allowed) -> Finding {
     match allowed {
         Allowed::Everything => {
             Finding::good("switches and wake-ups of all tasks can be recorded (-e sched)")

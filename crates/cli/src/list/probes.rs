@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::output::finish;
 
-/// Of the first of these files that has the function.
+/// Lists the probe places of the function, in the first of these files that has it.
 pub fn run(
     mut out: impl Write,
     files: &[(PathBuf, Image)],

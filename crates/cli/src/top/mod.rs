@@ -14,7 +14,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use nopal_analysis::ongoing::{Ongoing, Sum};
 use nopal_process::{name, thread_alive};
 use nopal_record::{Ended, Handle, Options, counter};
-use nopal_trace::{Audience, Heard, Note, ThreadKey};
+use nopal_trace::{Batch, Note, Subscriber, ThreadKey};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event};
 
@@ -37,7 +37,7 @@ pub fn run(mut options: Options, process: i32) -> Result<i32> {
     let mut screen = None;
     let outcome = nopal_record::watch(
         &options,
-        Box::new(Listener(Arc::clone(&ongoing))),
+        Box::new(TopSubscriber(Arc::clone(&ongoing))),
         |handle| screen = Some(thread::spawn(move || show(&handle, &ongoing, process))),
     );
     if let Some(screen) = screen {
@@ -57,19 +57,19 @@ pub fn run(mut options: Options, process: i32) -> Result<i32> {
     Ok(0)
 }
 
-struct Listener(Arc<Mutex<Ongoing>>);
+struct TopSubscriber(Arc<Mutex<Ongoing>>);
 
 fn lock(ongoing: &Mutex<Ongoing>) -> MutexGuard<'_, Ongoing> {
     ongoing.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Audience for Listener {
+impl Subscriber for TopSubscriber {
     fn note(&mut self, note: &Note) {
         lock(&self.0).note(note);
     }
 
-    fn records(&mut self, heard: Heard) {
-        lock(&self.0).records(heard);
+    fn records(&mut self, batch: Batch) {
+        lock(&self.0).records(batch);
     }
 
     fn thread_ended(&mut self, thread: ThreadKey) {
@@ -77,7 +77,7 @@ impl Audience for Listener {
     }
 }
 
-/// However the table ends, nobody watches any more.
+/// However the table ends, its subscription ends.
 struct End<'a>(&'a Handle);
 
 impl Drop for End<'_> {
@@ -114,7 +114,7 @@ struct Update {
     now: Instant,
 }
 
-/// Gives the sums each second, until the session is over or nobody wants them.
+/// Sends the sums each second, until the session is over or they have no reader.
 fn update(handle: &Handle, ongoing: &Mutex<Ongoing>, process: i32, updates: Sender<Update>) {
     // A thread of another PID namespace cannot be looked up by its number.
     let runs = |thread: ThreadKey| {

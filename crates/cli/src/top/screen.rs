@@ -73,7 +73,7 @@ const fn number(
     }
 }
 
-/// Of what is not recorded, nothing is known.
+/// Without records there is no value.
 fn percent(share: f64, is_least: bool, off: bool) -> String {
     let sign = if is_least { "≥ " } else { "" };
     match off {

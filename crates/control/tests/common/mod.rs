@@ -10,12 +10,12 @@ use anyhow::{Result, bail, ensure};
 use nopal_analysis::tracers::Tracer;
 use nopal_analysis::triggers::{Hits, Trigger};
 use nopal_control::{
-    Access, Calls, Capture, Content, Control, Counts, Engine, Failure, File, FoundSite, Location,
-    Mark, Mode, Place, Probe, Refused, SiteKey, Spot,
+    Access, Calls, Capture, Content, Control, Counts, Engine, Failure, File, FileAddress,
+    FoundSite, Location, Mark, Mode, Probe, Refused, SiteKey, Spot,
 };
 use nopal_symbols::{Selection, nearest};
 use nopal_trace::synthetic::Recorder;
-use nopal_trace::{Audience, ListenerId, Note, Session, Writer};
+use nopal_trace::{Note, Session, Subscriber, SubscriberId, Writer};
 
 pub const PROCESS: u32 = 4711;
 const SLOT: u64 = 0x7ffd_0000_8008;
@@ -62,7 +62,7 @@ pub struct Fake {
     pub detached: bool,
     /// The markers that are on, of [`MARKERS`].
     pub marked: Vec<&'static str>,
-    /// The tracers for which the system's events are recorded.
+    /// The tracers for which kernel events are recorded.
     pub system: Vec<Tracer>,
     buffer: u64,
     counts: Counts,
@@ -230,7 +230,7 @@ impl Fake {
         Ok(())
     }
 
-    fn found(&self, place: &Place, number: usize) -> bool {
+    fn found(&self, place: &Location, number: usize) -> bool {
         let function = &self.functions[number];
         let module = &self.modules[function.module];
         let address = module.base + function.address;
@@ -239,25 +239,25 @@ impl Fake {
             (begin..begin + FUNCTION_BYTES).contains(&wanted)
         };
         match place {
-            Place::Address(wanted) => at(module.base, *wanted),
-            Place::Range { start, end } => (*start..*end).contains(&address),
-            Place::InModule {
+            Location::Address(wanted) => at(module.base, *wanted),
+            Location::Range { start, end } => (*start..*end).contains(&address),
+            Location::InModule {
                 module: name,
                 address,
             } => module.name == name && at(0, *address),
-            Place::RangeInModule {
+            Location::RangeInModule {
                 module: name,
                 start,
                 end,
             } => module.name == name && (*start..*end).contains(&function.address),
-            Place::Names(names) => {
+            Location::Names(names) => {
                 let Ok(selection) = Selection::new(std::slice::from_ref(names), &[]) else {
                     return false;
                 };
                 (function.near || selection.names_module(module.name))
                     && selection.chooses(&[function.name], module.name)
             }
-            Place::Line { file, line } => {
+            Location::Line { file, line } => {
                 file == "main.c" && function.module == 0 && function.line == *line
             }
         }
@@ -328,7 +328,7 @@ fn notes(modules: &[Module], functions: &[Function]) -> Vec<Note> {
 }
 
 impl Engine for Fake {
-    fn find(&mut self, place: &Place) -> Result<Vec<FoundSite>> {
+    fn find(&mut self, place: &Location) -> Result<Vec<FoundSite>> {
         let all = (0..self.functions.len()).filter(|number| {
             self.modules[self.functions[*number].module].loaded && self.found(place, *number)
         });
@@ -348,20 +348,20 @@ impl Engine for Fake {
         Ok(found.collect())
     }
 
-    fn nearest(&mut self, place: &Place) -> Vec<String> {
-        let Place::Names(wanted) = place else {
+    fn nearest(&mut self, place: &Location) -> Vec<String> {
+        let Location::Names(wanted) = place else {
             return Vec::new();
         };
         let names = self.functions.iter().map(|function| function.name);
         nearest(names, wanted).into_iter().map(Into::into).collect()
     }
 
-    fn locate(&mut self, address: u64) -> Option<Location> {
+    fn locate(&mut self, address: u64) -> Option<FileAddress> {
         let module = self
             .modules
             .iter()
             .find(|module| (module.base..module.base + 0x10000).contains(&address))?;
-        Some(Location {
+        Some(FileAddress {
             module: module.name.into(),
             address: address - module.base,
         })
@@ -568,15 +568,15 @@ impl Engine for Fake {
         Ok(())
     }
 
-    fn listen(&mut self, listener: Box<dyn Audience>) -> Result<ListenerId> {
-        self.writer().add_listener(listener)
+    fn subscribe(&mut self, subscriber: Box<dyn Subscriber>) -> Result<SubscriberId> {
+        self.writer().subscribe(subscriber)
     }
 
-    fn unlisten(&mut self, listener: ListenerId) {
-        self.writer().remove_listener(listener);
+    fn unsubscribe(&mut self, subscriber: SubscriberId) {
+        self.writer().unsubscribe(subscriber);
     }
 
-    fn record_system(&mut self, tracers: &[Tracer]) -> Result<()> {
+    fn record_kernel_events(&mut self, tracers: &[Tracer]) -> Result<()> {
         self.system = tracers.to_vec();
         Ok(())
     }

@@ -205,7 +205,7 @@ fn a_stack_that_can_be_followed_is_followed() {
     assert_all(&fine, None);
 }
 
-/// Told by the file, as of exceptions; and by nobody.
+/// Described by the file, as for exceptions, and not described at all.
 #[test]
 fn what_the_unwinder_comes_to_is_followed_too() {
     let source = "struct A { ~A(); }; void f(int *); int g();

@@ -5,8 +5,8 @@ use zydis::{AllOperands, Decoder, FullInstruction, Mnemonic, Register};
 
 use crate::Body;
 
-/// Where things are when it runs.
-pub struct Places<'a> {
+/// Addresses of the code when it runs.
+pub struct CodeLayout<'a> {
     pub window: &'a [u8],
     pub window_at: u64,
     pub body: &'a Body,
@@ -55,14 +55,14 @@ fn target(instruction: &FullInstruction, at: u64) -> Option<u64> {
 }
 
 /// What differs, or None where `window` means the same to zydis as `body`. Err where zydis does not know the original.
-pub fn difference(places: &Places<'_>) -> Result<Option<String>, String> {
-    let Places {
+pub fn difference(layout: &CodeLayout<'_>) -> Result<Option<String>, String> {
+    let CodeLayout {
         window,
         window_at,
         body,
         code,
         code_at,
-    } = *places;
+    } = *layout;
     let code_of = |offset: usize| decode(&code[offset..]);
     let mut expected_at = 0;
     for (from, to) in body.map() {

@@ -1,4 +1,4 @@
-use super::meaning::{Places, difference};
+use super::meaning::{CodeLayout, difference};
 use super::{Built, Random, installed, seed};
 use crate::relocate::{Loops, relocate};
 use crate::window::Window;
@@ -297,14 +297,14 @@ fn random_instructions_keep_their_meaning() {
         if body.place(base, at, &mut code).is_err() {
             continue;
         }
-        let places = Places {
+        let layout = CodeLayout {
             window: &window,
             window_at: base + START,
             body: &body,
             code: &code,
             code_at: at,
         };
-        match difference(&places) {
+        match difference(&layout) {
             Ok(None) => compared += 1,
             Ok(Some(difference)) => panic!("{difference}: {window:02x?} became {code:02x?}"),
             Err(_) => unknown += 1,
@@ -330,7 +330,7 @@ fn the_functions_of_installed_files_keep_their_meaning() {
             let code = placed(&site.body, base, base + end);
             let window = image.bytes(site.address, usize::from(site.window)).unwrap();
             assert_eq!(window, site.expected());
-            let places = Places {
+            let layout = CodeLayout {
                 window,
                 window_at: base + site.address,
                 body: &site.body,
@@ -338,7 +338,7 @@ fn the_functions_of_installed_files_keep_their_meaning() {
                 code_at: base + end,
             };
             assert_eq!(
-                difference(&places),
+                difference(&layout),
                 Ok(None),
                 "{} {:#x}",
                 path.display(),

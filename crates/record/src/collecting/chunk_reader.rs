@@ -3,18 +3,18 @@
 
 use crate::memory::region::Region;
 use nopal_abi::*;
-use nopal_trace::{State, Taken, ThreadKey};
+use nopal_trace::{ChunkCursor, ChunkPhase, ThreadKey};
 use std::collections::HashMap;
 
-/// Whose chunk it is, and which of them.
+/// The chunk's thread, and its number among the thread's chunks.
 pub type ChunkName = (ThreadKey, u64);
 
 /// Which chunk of a thread is its first to be read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Begin {
-    /// That of number 0: no record is passed over.
+    /// Number 0: no record is skipped.
     First,
-    /// That which comes: the reader may come later than the thread.
+    /// The first that is found: the reader may begin later than the thread.
     Any,
 }
 
@@ -22,24 +22,24 @@ pub enum Begin {
 #[derive(Clone, Copy, Default)]
 struct Position {
     sequence: u64,
-    taken: Taken,
+    cursor: ChunkCursor,
 }
 
 /// A chunk that is in the buffer of its reader.
 pub struct Copied {
     pub name: ChunkName,
-    pub state: State,
+    pub state: ChunkPhase,
     /// Bytes of it that are in the buffer.
     pub used: usize,
     /// How much of it was taken before, and with what is taken now.
-    pub taken: Taken,
+    pub cursor: ChunkCursor,
 }
 
 pub struct ChunkReader {
     begin: Begin,
     buffer: Box<[u64; CHUNK_BYTES / 8]>,
     positions: HashMap<ThreadKey, Position>,
-    /// The thread whose chunk was the last of a round that had enough.
+    /// The thread of the last chunk, where a round reached its limit.
     last_served: Option<ThreadKey>,
 }
 
@@ -85,31 +85,31 @@ impl ChunkReader {
     }
 
     /// Copies a chunk that its thread has handed over.
-    pub fn copy(&mut self, region: &Region, chunk: usize, state: State) -> Copied {
+    pub fn copy(&mut self, region: &Region, chunk: usize, state: ChunkPhase) -> Copied {
         let name = name_of(region, chunk);
         Copied {
             name,
             state,
             used: region.copy(chunk, bytes_of(&mut self.buffer)),
-            taken: self.position(name).taken_of(name.1),
+            cursor: self.position(name).cursor_in(name.1),
         }
     }
 
     /// Copies a chunk that its thread still fills. None: nothing in it is new, or it is not the thread's next.
     pub fn copy_growing(&mut self, region: &Region, chunk: usize) -> Option<Copied> {
         let name = name_of(region, chunk);
-        let Position { sequence, taken } = self.position(name);
+        let Position { sequence, cursor } = self.position(name);
         // A thread that has just taken the chunk has not filled in the header.
-        if name.0.thread == 0 || sequence != name.1 || !region.has_more(chunk, taken.bytes()) {
+        if name.0.thread == 0 || sequence != name.1 || !region.has_more(chunk, cursor.bytes()) {
             return None;
         }
-        let used = region.copy_growing(chunk, taken.bytes(), bytes_of(&mut self.buffer));
+        let used = region.copy_growing(chunk, cursor.bytes(), bytes_of(&mut self.buffer));
         // It may have given the chunk back unused, and another have taken it.
         (name_of(region, chunk) == name).then_some(Copied {
             name,
-            state: State::Growing,
+            state: ChunkPhase::Growing,
             used,
-            taken,
+            cursor,
         })
     }
 
@@ -126,14 +126,14 @@ impl ChunkReader {
     pub fn advance(&mut self, copied: &Copied) {
         let (key, sequence) = copied.name;
         let position = match copied.state {
-            State::Growing => Position {
+            ChunkPhase::Growing => Position {
                 sequence,
-                taken: copied.taken,
+                cursor: copied.cursor,
             },
             _ if sequence < self.position(copied.name).sequence => return,
             _ => Position {
                 sequence: sequence.saturating_add(1),
-                taken: Taken::default(),
+                cursor: ChunkCursor::default(),
             },
         };
         self.positions.insert(key, position);
@@ -165,17 +165,17 @@ impl ChunkReader {
         let known = self.positions.get(&key).copied();
         known.unwrap_or(Position {
             sequence: first,
-            taken: Taken::default(),
+            cursor: ChunkCursor::default(),
         })
     }
 }
 
 impl Position {
-    fn taken_of(self, sequence: u64) -> Taken {
+    fn cursor_in(self, sequence: u64) -> ChunkCursor {
         if self.sequence == sequence {
-            self.taken
+            self.cursor
         } else {
-            Taken::default()
+            ChunkCursor::default()
         }
     }
 }

@@ -6,9 +6,11 @@ use crate::collecting::subscription::Subscription;
 use crate::memory::region::Region;
 use anyhow::Result;
 use nopal_abi::*;
+use nopal_kernel_events::Update;
 use nopal_process::thread_alive;
-use nopal_system::News;
-use nopal_trace::{Chunk, Note, State, Succession, SystemEvent, SystemRecord, ThreadKey, Writer};
+use nopal_trace::{
+    Chunk, ChunkPhase, KernelEvent, KernelRecord, Note, Succession, ThreadKey, Writer,
+};
 use std::collections::HashSet;
 use std::thread::JoinHandle;
 
@@ -18,11 +20,11 @@ pub struct Totals {
     pub events: u64,
     pub holes: u64,
     pub damage: u64,
-    /// Events of the system, and those of them that are missing.
+    /// Kernel events, and those of them that are missing.
     pub system: u64,
-    pub system_lost: u64,
+    pub kernel_events_lost: u64,
     /// Switches away from idle tasks that the kernel did not tell.
-    pub system_untold: u64,
+    pub kernel_events_missed: u64,
     /// Bytes of records written.
     pub bytes: u64,
     /// Events that were recorded and then given up: by the flight recorder, or because the disk was full.
@@ -30,7 +32,7 @@ pub struct Totals {
 }
 
 /// Chunks that are written in a round while somebody listens: some milliseconds' work.
-const HEARD_AT_ONCE: usize = 32;
+const READ_AT_ONCE: usize = 32;
 
 /// Whether chunks are written as they come, or only the newest are kept until the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +50,7 @@ pub struct Collector {
     /// Snapshots that are being written.
     pub writing: Vec<JoinHandle<()>>,
     named: HashSet<ThreadKey>,
-    /// Threads that the system's events tell of.
+    /// Threads that kernel events tell of.
     met: HashSet<(u32, u32)>,
     succession: Succession,
     /// Processes that have been told of as forked.
@@ -85,14 +87,14 @@ impl Collector {
     /// Writes what threads have handed over; not all of it where somebody listens, who is to be obeyed before long.
     /// Returns how many chunks it was about.
     pub fn round(&mut self, region: &Region, writer: &mut Writer) -> Result<usize> {
-        let most = match writer.has_listeners() {
-            true => HEARD_AT_ONCE,
+        let most = match writer.has_subscribers() {
+            true => READ_AT_ONCE,
             false => usize::MAX,
         };
-        // Who listens is told before anything is written.
+        // Subscribers get records before these are written.
         let given = self.subscription.round(region, writer, most)?;
         let freed = match self.keep {
-            Keep::All => self.write(region, writer, State::HandedOver, most),
+            Keep::All => self.write(region, writer, ChunkPhase::HandedOver, most),
             Keep::Newest => self.give_up(region, usize::MAX, writer),
         }?;
         Ok(given + freed)
@@ -104,7 +106,7 @@ impl Collector {
         if self.keep == Keep::Newest {
             return Ok(());
         }
-        self.write(region, writer, State::HandedOver, usize::MAX)?;
+        self.write(region, writer, ChunkPhase::HandedOver, usize::MAX)?;
         self.subscription.round(region, writer, usize::MAX)?;
         for chunk in 0..region.chunks() {
             if region.chunk_state(chunk) != CHUNK_OWNED || self.stopped.is_some() {
@@ -151,19 +153,19 @@ impl Collector {
                 region.take_over(chunk, owner);
             }
         }
-        self.write(region, writer, State::Settled, usize::MAX)
+        self.write(region, writer, ChunkPhase::Settled, usize::MAX)
             .map(|_| ())
     }
 
-    /// Of no more than `most` chunks. Who was last this time is last next time.
+    /// Writes at most `most` chunks. The thread that was last this time is last next time.
     fn write(
         &mut self,
         region: &Region,
         writer: &mut Writer,
-        state: State,
+        state: ChunkPhase,
         most: usize,
     ) -> Result<usize> {
-        let is_settled = state == State::Settled;
+        let is_settled = state == ChunkPhase::Settled;
         let mut freed = 0;
         let waiting = self.reader.full(region, |_| true);
         let owners = if waiting.is_empty() {
@@ -189,7 +191,7 @@ impl Collector {
             };
             region.free(chunk, used);
             self.subscription.freed(region, chunk);
-            // A long round must not look like the tool's end to threads that wait.
+            // Threads that wait must not take a long round for the tool's end.
             region.beat();
             freed += 1;
             let last = threads.peek().is_none_or(|((other, _), _)| *other != key);
@@ -215,15 +217,15 @@ impl Collector {
         writer: &mut Writer,
     ) -> Result<bool> {
         self.name(region, writer, copied.name.0)?;
-        let rest = copied.taken.bytes() / 8;
+        let rest = copied.cursor.bytes() / 8;
         let unwritten = |reader: &ChunkReader| match copied.state {
-            State::Growing => 0,
+            ChunkPhase::Growing => 0,
             _ => count_events(reader.words(&copied).get(rest..).unwrap_or_default()),
         };
-        let mut taken = copied.taken;
+        let mut cursor = copied.cursor;
         let written = match &self.stopped {
             Some(_) => None,
-            None => Some(writer.rest(self.reader.bytes(&copied), copied.state, &mut taken)),
+            None => Some(writer.rest(self.reader.bytes(&copied), copied.state, &mut cursor)),
         };
         match written {
             None => self.totals.given_up += unwritten(&self.reader),
@@ -245,51 +247,51 @@ impl Collector {
             }
             Some(Err(error)) => return Err(error),
         }
-        copied.taken = taken;
+        copied.cursor = cursor;
         self.reader.advance(&copied);
         Ok(true)
     }
 
-    /// The system's events are recorded again, which nobody did since then.
-    pub fn resume_system(&mut self, since: u64, writer: &mut Writer) -> Result<()> {
+    /// Kernel events are recorded again, after a pause since then.
+    pub fn resume_kernel_events(&mut self, since: u64, writer: &mut Writer) -> Result<()> {
         self.succession = Succession::default();
-        let told = writer.system_resumed(since);
-        self.end_where_full(told)
+        let notes = writer.kernel_events_resumed(since);
+        self.end_where_full(notes)
     }
 
     /// Writes events of a processor. `processes` are those that are traced.
     pub fn system(
         &mut self,
         processor: u32,
-        news: News,
+        update: Update,
         processes: &HashSet<u32>,
         writer: &mut Writer,
     ) -> Result<()> {
-        if let News::Records(records) = &news {
+        if let Update::Records(records) = &update {
             for record in *records {
-                let untold = self.succession.is_broken_by(processor, &record.event);
-                self.totals.system_untold += u64::from(untold);
+                let missed = self.succession.is_broken_by(processor, &record.event);
+                self.totals.kernel_events_missed += u64::from(missed);
                 self.meet(record, processes, writer)?;
             }
         }
-        match news {
-            News::Function(address, name) => {
+        match update {
+            Update::Function(address, name) => {
                 let name = name.to_owned();
                 let noted = writer.note(&Note::KernelFunction { address, name });
                 self.end_where_full(noted)
             }
-            News::Lost(events) => {
-                self.totals.system_lost += events;
-                let lost = SystemEvent::Lost { events };
+            Update::Lost(events) => {
+                self.totals.kernel_events_lost += events;
+                let lost = KernelEvent::Lost { events };
                 self.succession.is_broken_by(processor, &lost);
-                let written = writer.system_lost(processor, events);
+                let written = writer.kernel_events_lost(processor, events);
                 self.end_where_full(written)
             }
-            News::Records(records) if self.stopped.is_some() => {
+            Update::Records(records) if self.stopped.is_some() => {
                 self.totals.given_up += records.len() as u64;
                 Ok(())
             }
-            News::Records(records) => {
+            Update::Records(records) => {
                 self.totals.system += records.len() as u64;
                 let written = writer.system(processor, records);
                 self.weigh(writer);
@@ -301,15 +303,15 @@ impl Collector {
     /// Notes the name of a thread of a traced process when it first leaves a processor.
     fn meet(
         &mut self,
-        record: &SystemRecord,
+        record: &KernelRecord,
         processes: &HashSet<u32>,
         writer: &mut Writer,
     ) -> Result<()> {
         let (process, thread) = match record.event {
-            SystemEvent::Switch {
+            KernelEvent::Switch {
                 process, previous, ..
             } => (process, previous.thread),
-            SystemEvent::Out {
+            KernelEvent::Out {
                 process, thread, ..
             } => (process, thread),
             _ => return Ok(()),
@@ -330,8 +332,8 @@ impl Collector {
     }
 
     /// Writes what has been taken of processors.
-    pub fn flush_system(&mut self, writer: &mut Writer) -> Result<()> {
-        let written = writer.flush_system();
+    pub fn flush_kernel_events(&mut self, writer: &mut Writer) -> Result<()> {
+        let written = writer.flush_kernel_events();
         self.weigh(writer);
         self.end_where_full(written)
     }
@@ -374,8 +376,8 @@ impl Collector {
         full.truncate(missing.min(most));
         for (_, chunk) in &full {
             self.subscription
-                .full(region, *chunk, State::Settled, writer)?;
-            let copied = self.reader.copy(region, *chunk, State::Settled);
+                .full(region, *chunk, ChunkPhase::Settled, writer)?;
+            let copied = self.reader.copy(region, *chunk, ChunkPhase::Settled);
             let records = &self.reader.words(&copied)[size_of::<ChunkHeader>() / 8..];
             self.totals.given_up += count_events(records);
             region.free(*chunk, copied.used);
@@ -521,25 +523,25 @@ mod tests {
     }
 
     #[test]
-    fn events_of_the_system_count_for_the_limit() {
+    fn kernel_events_count_for_the_limit() {
         use nopal_trace::Session;
 
         let scratch = tempfile::tempdir().unwrap();
         let mut writer = Writer::create(&scratch.path().join("trace"), Session::default()).unwrap();
         let mut collector = Collector::new(Keep::All, Some(writer.bytes() + 1));
-        let record = SystemRecord {
+        let record = KernelRecord {
             clock: 1,
-            event: SystemEvent::In {
+            event: KernelEvent::In {
                 process: 7,
                 thread: 7,
             },
         };
         for _ in 0..3 {
-            let news = News::Records(&[record]);
+            let update = Update::Records(&[record]);
             collector
-                .system(0, news, &HashSet::new(), &mut writer)
+                .system(0, update, &HashSet::new(), &mut writer)
                 .unwrap();
-            collector.flush_system(&mut writer).unwrap();
+            collector.flush_kernel_events(&mut writer).unwrap();
         }
         assert_eq!([collector.totals.system, collector.totals.given_up], [1, 2]);
         assert!(collector.stopped.unwrap().contains("--max-size"));
@@ -566,7 +568,7 @@ mod tests {
             &[likely_call],
         ];
         assert_eq!(count_events(&records.concat()), 5);
-        // Of a length that nothing tells.
+        // A record whose length is unknown.
         let unknown = [
             likely_call,
             first(KIND_EXTENDED, EVENT_DEFINED),

@@ -12,7 +12,7 @@ use std::mem::offset_of;
 
 use crate::memory::control_block::thread_slot;
 use crate::memory::space::mark_of;
-use crate::text::journal::mirrored;
+use crate::patch::journal::mirrored;
 use zerocopy::IntoBytes;
 
 /// Calls at a time, and how often: the shortest counts, as nothing came between.

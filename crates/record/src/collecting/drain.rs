@@ -3,16 +3,16 @@
 
 use crate::collecting::collect::Collector;
 use crate::collecting::cost;
+use crate::collecting::kernel_events::Reading;
 use crate::collecting::notes::{counter, lock, note, snapshot};
 use crate::collecting::snapshot::Snapshots;
-use crate::collecting::system::Reading;
 use crate::memory::region::{Counts, Region};
-use crate::text::remove::processes_with;
-use crate::traced::Settings;
+use crate::patch::remove::processes_with;
+use crate::tracee::Settings;
 use anyhow::{Context, Result, ensure};
 use nopal_analysis::triggers::Triggers;
-use nopal_system::System;
-use nopal_trace::{Audience, Heard, Note, ThreadKey, Writer};
+use nopal_kernel_events::KernelEvents;
+use nopal_trace::{Batch, Note, Subscriber, ThreadKey, Writer};
 use std::collections::HashSet;
 use std::ops::Add;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +24,7 @@ const SHORTEST_NAP: Duration = Duration::from_micros(200);
 const LONGEST_NAP: Duration = Duration::from_millis(2);
 const SECOND: Duration = Duration::from_secs(1);
 const SNAPSHOT_SOON: Duration = Duration::from_millis(20);
-/// Events of the system between two looks after which the next comes sooner. Some are of this thread itself.
+/// Kernel events between two looks after which the next comes sooner. Some are of this thread itself.
 const MANY_EVENTS: u64 = 1000;
 /// How often chunks of threads that have ended are looked for.
 const ENDED: Duration = Duration::from_millis(10);
@@ -48,8 +48,8 @@ pub struct Shared {
     pub regions: Arc<Mutex<Vec<Arc<Region>>>>,
     past: Mutex<Past>,
     stop: AtomicBool,
-    /// The system's events that are to be read from now on, where that has changed.
-    system: Mutex<Option<Option<System>>>,
+    /// Kernel events that are to be read from now on, where that has changed.
+    system: Mutex<Option<Option<KernelEvents>>>,
     flushes: Mutex<Flushes>,
     flushed: Condvar,
     triggers: Arc<Mutex<Triggers>>,
@@ -71,12 +71,12 @@ impl Shared {
         }
     }
 
-    /// From now on these are the system's events that are read.
-    pub fn change_system(&self, system: Option<System>) {
+    /// From now on these are kernel events that are read.
+    pub fn change_kernel_events(&self, system: Option<KernelEvents>) {
         *self.system.lock().unwrap_or_else(PoisonError::into_inner) = Some(system);
     }
 
-    pub fn changed_system(&self) -> Option<Option<System>> {
+    pub fn changed_kernel_events(&self) -> Option<Option<KernelEvents>> {
         self.system
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -111,9 +111,9 @@ impl Shared {
         self.snapshots.clone()
     }
 
-    /// Who tells the triggers of records.
-    pub fn ear(&self) -> Box<dyn Audience> {
-        Box::new(Ear {
+    /// The subscriber that passes records to the triggers.
+    pub fn subscriber(&self) -> Box<dyn Subscriber> {
+        Box::new(TriggerSubscriber {
             triggers: self.triggers.clone(),
             regions: self.regions.clone(),
         })
@@ -185,22 +185,22 @@ fn wake(regions: &Mutex<Vec<Arc<Region>>>) {
     }
 }
 
-struct Ear {
+struct TriggerSubscriber {
     triggers: Arc<Mutex<Triggers>>,
     regions: Arc<Mutex<Vec<Arc<Region>>>>,
 }
 
-impl Audience for Ear {
+impl Subscriber for TriggerSubscriber {
     fn note(&mut self, note: &Note) {
         unpoisoned(&self.triggers).note(note);
     }
 
-    fn records(&mut self, heard: Heard) {
+    fn records(&mut self, batch: Batch) {
         let mut triggers = unpoisoned(&self.triggers);
-        triggers.records(heard);
+        triggers.records(batch);
         let has_fired = triggers.has_fired();
         drop(triggers);
-        // At once: there may be much more to be heard in this round.
+        // At once: this round may have much more to read.
         if has_fired {
             wake(&self.regions);
         }
@@ -285,7 +285,7 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
         // Before all that a flush is asked for.
         let asked = shared.asked_flush();
         let mut freed = 0;
-        let heard = counter();
+        let until = counter();
         for region in shared.regions() {
             region.beat();
             region.make_ready();
@@ -313,7 +313,7 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
             leave_deserted(shared, &mut collector)?;
             next_deserted = Instant::now() + DESERTED;
         }
-        lock(&shared.writer).heard_until(heard);
+        lock(&shared.writer).complete_until(until);
         if Instant::now() >= next_snapshot {
             next_snapshot = Instant::now() + SECOND;
             note(&shared.writer, &snapshot())?;
@@ -326,13 +326,13 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
                     .subscription
                     .forget_ended(&regions, &mut lock(&shared.writer));
             }
-            let heard = counter();
+            let until = counter();
             for region in shared.regions() {
                 collector.flush(&region, &mut lock(&shared.writer))?;
             }
             system.read(shared, &mut collector)?;
-            lock(&shared.writer).heard_until(heard);
-            collector.flush_system(&mut lock(&shared.writer))?;
+            lock(&shared.writer).complete_until(until);
+            collector.flush_kernel_events(&mut lock(&shared.writer))?;
             let synced = lock(&shared.writer).sync_metadata();
             synced.or_else(|error| {
                 if Writer::is_full(&error) {
@@ -388,7 +388,7 @@ fn leave_deserted(shared: &Shared, collector: &mut Collector) -> Result<()> {
 fn obey_triggers(shared: &Shared, collector: &mut Collector) -> Result<()> {
     let mut wanted_for = std::mem::take(&mut shared.snapshots().asked);
     let fired = shared.triggers().take_snapshots().into_iter();
-    wanted_for.extend(fired.map(|fired| fired.told));
+    wanted_for.extend(fired.map(|fired| fired.description));
     match wanted_for.as_slice() {
         [] => Ok(()),
         all => collector.snapshot(shared, &all.join("; ")),

@@ -4,7 +4,7 @@ pub mod chunk_reader;
 pub mod collect;
 pub mod cost;
 pub mod drain;
+pub mod kernel_events;
 pub mod notes;
 pub mod snapshot;
 pub mod subscription;
-pub mod system;

@@ -1,6 +1,6 @@
 //! What is written down about a recording beside its records.
 
-use crate::places::choose::Loaded;
+use crate::sites::choose::Loaded;
 use anyhow::Result;
 use nopal_trace::{Note, Session, ThreadKey, Writer};
 use std::borrow::Cow;

@@ -10,14 +10,14 @@ use crate::memory::region::Region;
 use anyhow::Result;
 use nopal_abi::*;
 use nopal_analysis::text::count;
-use nopal_trace::{Chunk, Note, Seed, State, Taken, ThreadKey, snapshot_name};
+use nopal_trace::{Chunk, ChunkCursor, ChunkPhase, Note, Seed, ThreadKey, snapshot_name};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 /// Snapshots of one session, at most.
 const MOST: usize = 16;
-/// Those of them that are being written at once, each a copy of the buffer in memory.
+/// Snapshots that are written at the same time. Each is a copy of the buffer in memory.
 const MOST_WRITING: usize = 2;
 
 /// What became of the snapshots of a session.
@@ -27,7 +27,7 @@ pub struct Snapshots {
     pub asked: Vec<String>,
     /// Why each was taken, and what became of it.
     taken: Vec<(String, Written)>,
-    /// Those that were not taken.
+    /// Snapshots that were not taken.
     passed_over: u64,
 }
 
@@ -39,7 +39,7 @@ enum Written {
 
 impl Snapshots {
     /// A line each, for people.
-    pub fn told(&self) -> Vec<String> {
+    pub fn describe(&self) -> Vec<String> {
         let taken = (1..).zip(&self.taken).map(|(number, (why, written))| {
             let name = snapshot_name(number);
             match written {
@@ -73,7 +73,7 @@ impl Snapshots {
 /// The used part of a chunk, in words.
 struct Copy {
     words: Vec<u64>,
-    state: State,
+    state: ChunkPhase,
 }
 
 impl Copy {
@@ -115,7 +115,7 @@ impl Collector {
         ]);
         let seed = lock(&shared.writer).seed(index as u32 + 1);
         let snapshots = shared.for_snapshots();
-        let told = snapshots.clone();
+        let writing = snapshots.clone();
         let thread = std::thread::Builder::new().spawn(move || {
             let written = seed.and_then(|seed| write(seed, copies, &notes));
             let written = written.unwrap_or_else(|error| Written::Failed(format!("{error:#}")));
@@ -123,7 +123,7 @@ impl Collector {
         });
         match thread {
             Ok(thread) => self.writing.push(thread),
-            Err(error) => unpoisoned(&told).taken[index].1 = Written::Failed(error.to_string()),
+            Err(error) => unpoisoned(&writing).taken[index].1 = Written::Failed(error.to_string()),
         }
         Ok(())
     }
@@ -184,7 +184,7 @@ impl Collector {
         let mut copies = Vec::with_capacity(full.len() + growing.len());
         let mut copied = vec![0; regions.len()];
         for (count, (_, at, chunk, _)) in full.into_iter().enumerate() {
-            let one = reader.copy(&regions[at], chunk, State::Settled);
+            let one = reader.copy(&regions[at], chunk, ChunkPhase::Settled);
             copies.push(Copy::of(&reader, &one));
             copied[at] += 1;
             // The oldest of those that are copied make room for what threads record meanwhile.
@@ -217,7 +217,7 @@ fn write(seed: Seed, copies: Vec<Copy>, notes: &[Note]) -> Result<Written> {
         // SAFETY: the same memory, for the length of the borrow; bytes have no invalid values.
         let bytes = unsafe { copy.words.align_to_mut::<u8>().1 };
         if let Chunk::Written { events: some, .. } =
-            writer.rest(bytes, copy.state, &mut Taken::default())?
+            writer.rest(bytes, copy.state, &mut ChunkCursor::default())?
         {
             events += some;
         }

@@ -6,7 +6,7 @@ use crate::memory::region::Region;
 use anyhow::Result;
 use nopal_abi::{CHUNK_FREE, CHUNK_OWNED};
 use nopal_process::thread_alive;
-use nopal_trace::{State, ThreadKey, Writer};
+use nopal_trace::{ChunkPhase, ThreadKey, Writer};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -24,10 +24,10 @@ impl Subscription {
         }
     }
 
-    /// A round over chunks that are not about to be written or given up, of which no more than `most` are full. Returns
-    /// how many of these there were.
+    /// Reads the chunks that are not about to be written or dropped, at most `most` full ones. Returns how many full
+    /// ones it read.
     pub fn round(&mut self, region: &Region, writer: &mut Writer, most: usize) -> Result<usize> {
-        if !writer.has_listeners() {
+        if !writer.has_subscribers() {
             self.reader.forget_all();
             self.given.clear();
             return Ok(0);
@@ -37,8 +37,8 @@ impl Subscription {
         let mut count = 0;
         for (name, chunk) in self.reader.full(region, new) {
             if !self.reader.is_early(name) {
-                self.full(region, chunk, State::HandedOver, writer)?;
-                // A long round must not look like the tool's end to threads that wait.
+                self.full(region, chunk, ChunkPhase::HandedOver, writer)?;
+                // Threads that wait must not take a long round for the tool's end.
                 region.beat();
                 count += 1;
             }
@@ -57,16 +57,16 @@ impl Subscription {
         Ok(count)
     }
 
-    /// A full chunk that is still to be kept. False: a record in it is still to be stored.
+    /// Reads a full chunk that is kept. False: a thread is still to store a record in it.
     pub fn full(
         &mut self,
         region: &Region,
         chunk: usize,
-        state: State,
+        state: ChunkPhase,
         writer: &mut Writer,
     ) -> Result<bool> {
         let is_given = |given: &Vec<bool>| given.get(chunk) == Some(&true);
-        if !writer.has_listeners() || self.given.get(&region.inode()).is_some_and(is_given) {
+        if !writer.has_subscribers() || self.given.get(&region.inode()).is_some_and(is_given) {
             return Ok(true);
         }
         let copied = self.reader.copy(region, chunk, state);
@@ -87,7 +87,7 @@ impl Subscription {
         }
     }
 
-    /// Forgets threads that have ended and of which everything has been given.
+    /// Forgets ended threads whose records were all given.
     pub fn forget_ended(&mut self, regions: &[Arc<Region>], writer: &mut Writer) {
         if !self.reader.has_read() {
             return;
@@ -103,14 +103,14 @@ impl Subscription {
             !in_use.contains(key) && !thread_alive(key.process as i32, key.thread as i32)
         };
         for key in self.reader.forget(ended) {
-            writer.heard_all_of(key);
+            writer.published_all_of(key);
         }
     }
 
     fn give(&mut self, mut copied: Copied, writer: &mut Writer) -> Result<bool> {
-        let mut taken = copied.taken;
-        let is_whole = writer.hear(self.reader.bytes(&copied), copied.state, &mut taken)?;
-        copied.taken = taken;
+        let mut cursor = copied.cursor;
+        let is_whole = writer.publish(self.reader.bytes(&copied), copied.state, &mut cursor)?;
+        copied.cursor = cursor;
         if is_whole {
             self.reader.advance(&copied);
         }

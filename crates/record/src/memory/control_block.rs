@@ -1,6 +1,6 @@
 //! The thread control block: what a thread is known by.
 
-use crate::traced::Places;
+use crate::tracee::MemoryLayout;
 use anyhow::{Context, Result};
 use nopal_agent::{CONTEXT_BYTES, CONTEXTS, Immediates, ProcessHead, THREADS, thread_place};
 use nopal_process::{Memory, Stopped};
@@ -28,7 +28,7 @@ pub fn store_musl_id(memory: &Memory, pointer: u64, thread: i32) -> Result<()> {
     Ok(())
 }
 
-/// Of the thread id, in musl's control block.
+/// Offset of the thread id in musl's control block.
 const MUSL_ID: i32 = 0x30;
 
 /// struct pthread of musl on x86-64 has begun like this since 1.1.23: itself, dtv, two links, sysinfo, a canary, the
@@ -73,7 +73,7 @@ pub fn own_number(process: i32, thread: i32) -> Result<i32> {
 
 /// Tells the runtime of the threads that there are, before anything is recorded: it may not be able to ask itself whose
 /// control block a thread has. Returns those that have none of their own, and will not be recorded.
-pub fn note_threads(stopped: &Stopped, memory: &Memory, places: &Places) -> Result<Vec<i32>> {
+pub fn note_threads(stopped: &Stopped, memory: &Memory, places: &MemoryLayout) -> Result<Vec<i32>> {
     let Immediates {
         threads,
         thread_slot,

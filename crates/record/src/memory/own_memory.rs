@@ -3,7 +3,7 @@
 use crate::memory::inject::Injector;
 use crate::memory::region::{PRESENCE_BYTES, Region};
 use crate::memory::space::Space;
-use crate::traced::Settings;
+use crate::tracee::Settings;
 use anyhow::{Result, bail};
 use nopal_agent::{CONTEXT_BYTES, CONTEXTS, STACK_PARTS, THREADS_BYTES};
 use nopal_process::{Gadget, Mapping, Memory, Thread};

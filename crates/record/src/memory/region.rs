@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Who had a chunk at some moment.
+/// The owner of a chunk at some moment.
 #[derive(Clone, Copy)]
 pub struct Owner(u32);
 
@@ -58,7 +58,7 @@ pub struct Region {
     chunks: AtomicUsize,
     chunk_offset: usize,
     file: OwnedFd,
-    /// Of the page behind it in the processes, which the tool does not map.
+    /// The file of the page behind the region. Only the processes map it, never the tool.
     presence: Option<OwnedFd>,
     inode: u64,
     process: i32,
@@ -73,9 +73,9 @@ pub const PRESENCE_BYTES: u64 = PAGE as u64;
 
 const STATE_OFFSET: usize = size_of::<Layout>().next_multiple_of(64);
 
-/// What a thread asks, with its place in the region.
+/// A thread's request, and its slot in the region.
 #[derive(Debug, Clone, Copy)]
-pub struct Question {
+pub struct ProgramRequest {
     pub place: usize,
     pub what: u32,
     pub process: i32,
@@ -318,7 +318,7 @@ impl Region {
         offset_of!(Layout, requests) + place * size_of::<Request>() + field
     }
 
-    pub fn questions(&self) -> Vec<Question> {
+    pub fn requests(&self) -> Vec<ProgramRequest> {
         (0..REQUESTS)
             .filter(|place| {
                 // Acquire pairs with the runtime's release: the other fields are seen.
@@ -331,7 +331,7 @@ impl Region {
                     self.word(self.request(place, field))
                         .load(Ordering::Relaxed)
                 };
-                Question {
+                ProgramRequest {
                     place,
                     what: field(offset_of!(Request, what)),
                     process: field(offset_of!(Request, process)) as i32,
@@ -346,17 +346,17 @@ impl Region {
     }
 
     /// Answers a question, and wakes the thread. A question that the thread has given up is left alone.
-    pub fn answer(&self, question: &Question) {
-        self.answer_by(question, REQUEST_DONE);
+    pub fn answer(&self, request: &ProgramRequest) {
+        self.answer_by(request, REQUEST_DONE);
     }
 
     /// The same, where the tool has done what the thread asked for.
-    pub fn grant(&self, question: &Question) {
-        self.answer_by(question, REQUEST_GRANTED);
+    pub fn grant(&self, request: &ProgramRequest) {
+        self.answer_by(request, REQUEST_GRANTED);
     }
 
-    fn answer_by(&self, question: &Question, answer: u32) {
-        let state = self.word(self.request(question.place, offset_of!(Request, state)));
+    fn answer_by(&self, request: &ProgramRequest, answer: u32) {
+        let state = self.word(self.request(request.place, offset_of!(Request, state)));
         let _ = state.compare_exchange(
             REQUEST_WAITING,
             answer,
@@ -367,12 +367,11 @@ impl Region {
     }
 
     /// Whether a question is still to be answered: its thread may have given it up, or have been killed since.
-    pub fn is_waiting(&self, question: &Question) -> bool {
-        let field = |field| self.word(self.request(question.place, field));
+    pub fn is_waiting(&self, request: &ProgramRequest) -> bool {
+        let field = |field| self.word(self.request(request.place, field));
         field(offset_of!(Request, state)).load(Ordering::Acquire) == REQUEST_WAITING
-            && field(offset_of!(Request, thread)).load(Ordering::Relaxed) == question.thread as u32
-            && field(offset_of!(Request, process)).load(Ordering::Relaxed)
-                == question.process as u32
+            && field(offset_of!(Request, thread)).load(Ordering::Relaxed) == request.thread as u32
+            && field(offset_of!(Request, process)).load(Ordering::Relaxed) == request.process as u32
     }
 
     /// Frees the places of threads that have ended before they could take their answers. `ended` is asked of a process

@@ -3,8 +3,8 @@
 use anyhow::{Result, ensure};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// The tool's mapping. Who uses its address keeps to atomic operations and raw copies: the processes may access it at
-/// the same time.
+/// The tool's mapping. Its address may be used for atomic operations and raw copies only: the processes may access it
+/// at the same time.
 #[derive(Debug)]
 pub struct SharedMemory {
     pub base: *mut u8,

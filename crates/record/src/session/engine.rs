@@ -2,13 +2,13 @@
 
 use crate::collecting::notes::{self, counter, note};
 use crate::options::WhenFull;
-use crate::places::choose::{Loaded, Wanted};
-use crate::places::markers;
-use crate::places::sites::{by_file, key, parts};
+use crate::patch::remove;
+use crate::patch::traps::RISK;
 use crate::session::Session;
-use crate::text::remove;
-use crate::text::traps::RISK;
-use crate::traced::{Traced, Workshop};
+use crate::sites::choose::{Loaded, Wanted};
+use crate::sites::functions::{by_file, key, parts};
+use crate::sites::markers;
+use crate::tracee::{PatchContext, Tracee};
 use anyhow::{Context, Result, ensure};
 use nopal_abi::{
     CHUNK_BYTES, Capture, ChunkHeader, KIND_ONLY, RESYNC_CHUNK, RESYNC_WORDS, Resync, Word,
@@ -16,36 +16,36 @@ use nopal_abi::{
 use nopal_analysis::tracers::Tracer;
 use nopal_analysis::triggers::{Hits, Trigger};
 use nopal_control::{
-    Calls, Counts, Engine, FoundSite, Location, Mark, Mode, Place, Probe, Refused, SiteKey, Spot,
-    Way,
+    Calls, Counts, Engine, FileAddress, FoundSite, Location, Mark, Mode, Probe, Refused, SiteKey,
+    Spot, Way,
 };
 use nopal_symbols::Selection;
-use nopal_trace::{Audience, ListenerId, Note, Watched};
+use nopal_trace::{Note, Subscriber, SubscriberId, Watched};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use zerocopy::IntoBytes;
 
 impl Session {
     /// The traced processes, the first one first.
-    fn in_order(&self) -> impl Iterator<Item = &Traced> {
-        let first = self.traced.get(&self.main);
-        let mut others: Vec<&Traced> = self.traced.values().collect();
-        others.retain(|traced| traced.process != self.main);
-        others.sort_unstable_by_key(|traced| traced.process);
+    fn in_order(&self) -> impl Iterator<Item = &Tracee> {
+        let first = self.tracees.get(&self.main);
+        let mut others: Vec<&Tracee> = self.tracees.values().collect();
+        others.retain(|tracee| tracee.process != self.main);
+        others.sort_unstable_by_key(|tracee| tracee.process);
         first.into_iter().chain(others)
     }
 
     fn module(&self, address: u64) -> Option<&Loaded> {
         let mut processes = self.in_order();
-        processes.find_map(|traced| traced.module_at(address))
+        processes.find_map(|tracee| tracee.module_at(address))
     }
 
     /// All modules, each file once.
-    pub(crate) fn modules(&self) -> impl Iterator<Item = (&Traced, &Loaded)> {
+    pub(crate) fn modules(&self) -> impl Iterator<Item = (&Tracee, &Loaded)> {
         let mut seen = HashSet::new();
         let all = self
             .in_order()
-            .flat_map(|traced| traced.modules.iter().map(move |module| (traced, module)));
+            .flat_map(|tracee| tracee.modules.iter().map(move |module| (tracee, module)));
         all.filter(move |(_, module)| seen.insert(module.file.index))
     }
 
@@ -55,27 +55,27 @@ impl Session {
         for region in self.shared.regions() {
             let processes = remove::processes_with(std::slice::from_ref(&region), &ours);
             for process in processes {
-                let _ = self.asker(&region, process);
+                let _ = self.requesting_process(&region, process);
             }
         }
-        self.traced
+        self.tracees
             .retain(|process, _| nopal_process::alive(*process));
     }
 
     /// Does something to all processes, which may end meanwhile.
     pub(crate) fn in_all(
         &mut self,
-        mut with: impl FnMut(&mut Traced, &mut Workshop) -> Result<()>,
+        mut with: impl FnMut(&mut Tracee, &mut PatchContext) -> Result<()>,
     ) -> Result<()> {
-        let mut workshop = Workshop {
+        let mut context = PatchContext {
             settings: &self.settings,
             files: &mut self.files,
             writer: &self.shared.writer,
             warnings: &mut self.warnings,
         };
-        for traced in self.traced.values_mut() {
-            match with(traced, &mut workshop) {
-                Err(error) if nopal_process::has_memory(traced.process) => return Err(error),
+        for tracee in self.tracees.values_mut() {
+            match with(tracee, &mut context) {
+                Err(error) if nopal_process::has_memory(tracee.process) => return Err(error),
                 _ => {}
             }
         }
@@ -124,9 +124,9 @@ fn plain_name(pattern: &str) -> Option<&str> {
 }
 
 impl Engine for Session {
-    fn find(&mut self, place: &Place) -> Result<Vec<FoundSite>> {
+    fn find(&mut self, place: &Location) -> Result<Vec<FoundSite>> {
         let wanted = match place {
-            Place::Names(pattern) => Some(Wanted {
+            Location::Names(pattern) => Some(Wanted {
                 selection: Selection::new(std::slice::from_ref(pattern), &[])?,
                 libraries: false,
                 functions: true,
@@ -135,54 +135,58 @@ impl Engine for Session {
             _ => None,
         };
         let plain = match place {
-            Place::Names(pattern) => plain_name(pattern),
+            Location::Names(pattern) => plain_name(pattern),
             _ => None,
         };
         let mut found = Vec::new();
         let mut imports = HashMap::new();
         let none = HashSet::new();
-        for (traced, module) in self.modules() {
+        for (tracee, module) in self.modules() {
             let of_module = |name: &str| name == module.file_name();
             let within = |address: u64| address.wrapping_sub(module.base);
             let at = |address: &u64| {
-                traced
+                tracee
                     .module_at(*address)
                     .is_some_and(|other| other.base == module.base)
             };
             let means = match place {
-                Place::Address(address) if at(address) => function_with(module, within(*address)),
-                Place::Range { start, end } => {
+                Location::Address(address) if at(address) => {
+                    function_with(module, within(*address))
+                }
+                Location::Range { start, end } => {
                     let low = start.saturating_sub(module.base);
                     Means::Between(low, end.saturating_sub(module.base))
                 }
-                Place::InModule {
+                Location::InModule {
                     module: name,
                     address,
                 } if of_module(name) => function_with(module, *address),
-                Place::RangeInModule {
+                Location::RangeInModule {
                     module: name,
                     start,
                     end,
                 } if of_module(name) => Means::Between(*start, *end),
-                Place::Names(_) => match &wanted {
+                Location::Names(_) => match &wanted {
                     Some(wanted) => {
                         let candidates = plain.map(|name| module.file.named(name));
                         if candidates.is_some_and(<[u64]>::is_empty) {
                             continue;
                         }
-                        // Of the executable, all functions are meant anyway.
+                        // All functions of the executable are selected anyway.
                         let imports = if module.executable {
                             &none
                         } else {
                             imports
-                                .entry(traced.process)
-                                .or_insert_with(|| traced.imports(&[]))
+                                .entry(tracee.process)
+                                .or_insert_with(|| tracee.imports(&[]))
                         };
                         Means::Chosen(wanted.functions(module, imports, candidates))
                     }
                     None => Means::Nothing,
                 },
-                Place::Line { file, line } => Means::Chosen(module.file.functions_at(file, *line)?),
+                Location::Line { file, line } => {
+                    Means::Chosen(module.file.functions_at(file, *line)?)
+                }
                 _ => Means::Nothing,
             };
             if matches!(means, Means::Nothing) {
@@ -218,16 +222,16 @@ impl Engine for Session {
         Ok(found)
     }
 
-    fn nearest(&mut self, place: &Place) -> Vec<String> {
+    fn nearest(&mut self, place: &Location) -> Vec<String> {
         match place {
-            Place::Names(pattern) => self.files.nearest(pattern),
+            Location::Names(pattern) => self.files.nearest(pattern),
             _ => Vec::new(),
         }
     }
 
-    fn locate(&mut self, address: u64) -> Option<Location> {
+    fn locate(&mut self, address: u64) -> Option<FileAddress> {
         let module = self.module(address)?;
-        Some(Location {
+        Some(FileAddress {
             module: module.file_name().to_owned(),
             address: address.wrapping_sub(module.base),
         })
@@ -241,8 +245,8 @@ impl Engine for Session {
         self.find_forks();
         let files = by_file(sites);
         let mut refused = BTreeMap::new();
-        self.in_all(|traced, workshop| {
-            refused.extend(traced.insert_sites(&files, capture, workshop)?);
+        self.in_all(|tracee, context| {
+            refused.extend(tracee.insert_sites(&files, capture, context)?);
             Ok(())
         })?;
         let refused = refused
@@ -254,7 +258,7 @@ impl Engine for Session {
     fn thunk(&mut self, site: SiteKey) -> Option<u64> {
         let (file, address) = parts(site);
         let mut processes = self.in_order();
-        processes.find_map(|traced| traced.inserted(file, address).map(|change| change.entry))
+        processes.find_map(|tracee| tracee.inserted(file, address).map(|change| change.entry))
     }
 
     fn switch(&mut self, sites: &[SiteKey], mode: Mode) -> Result<()> {
@@ -271,14 +275,14 @@ impl Engine for Session {
             let mut writer = notes::lock(&shared.writer);
             let clock = counter();
             for number in &numbers {
-                writer.tally().silence(*number, silent, clock);
+                writer.site_counts().silence(*number, silent, clock);
             }
         };
         // Before sites are switched on that nobody is to hear of, and after they are off.
         if mode != Mode::Off {
             silence(mode == Mode::Silent);
         }
-        self.in_all(|traced, _| traced.switch(sites, mode != Mode::Off))?;
+        self.in_all(|tracee, _| tracee.switch(sites, mode != Mode::Off))?;
         if mode == Mode::Off {
             silence(false);
         }
@@ -291,7 +295,7 @@ impl Engine for Session {
         }
         self.find_forks();
         let files = by_file(sites);
-        self.in_all(|traced, workshop| traced.remove_sites(&files, workshop))
+        self.in_all(|tracee, context| tracee.remove_sites(&files, context))
     }
 
     fn mark(&mut self, marks: &[Mark]) -> Result<()> {
@@ -311,7 +315,7 @@ impl Engine for Session {
     fn insert_probe(&mut self, probe: &Probe) -> Result<String> {
         self.find_forks();
         if let Spot::Address(address) = probe.place {
-            let own = self.in_order().map(Traced::own_memory);
+            let own = self.in_order().map(Tracee::own_memory);
             let own = own.collect::<Result<Vec<_>>>()?;
             ensure!(
                 !own.iter().flatten().any(|range| range.contains(&address)),
@@ -325,12 +329,12 @@ impl Engine for Session {
             .place_probes(&modules, &self.shared.writer)
             .and_then(|()| {
                 let placed = self.files.probes.switch(&probe.name, false);
-                let mut told = Vec::new();
+                let mut notes = Vec::new();
                 for placed in &placed {
-                    self.in_all(|traced, workshop| traced.insert_probe(placed, workshop))?;
-                    told.push(placed.place().to_owned());
+                    self.in_all(|tracee, context| tracee.insert_probe(placed, context))?;
+                    notes.push(placed.place().to_owned());
                 }
-                Ok(told)
+                Ok(notes)
             });
         match inserted {
             Ok(places) if places.is_empty() => {
@@ -353,7 +357,7 @@ impl Engine for Session {
 
     fn switch_probe(&mut self, name: &str, on: bool) -> Result<()> {
         for placed in self.files.probes.switch(name, on) {
-            self.in_all(|traced, _| traced.switch_probe(&placed, on))?;
+            self.in_all(|tracee, _| tracee.switch_probe(&placed, on))?;
         }
         Ok(())
     }
@@ -361,7 +365,7 @@ impl Engine for Session {
     fn remove_probe(&mut self, name: &str) -> Result<()> {
         self.find_forks();
         for placed in self.files.probes.switch(name, false) {
-            self.in_all(|traced, workshop| traced.remove_probe(&placed, workshop))?;
+            self.in_all(|tracee, context| tracee.remove_probe(&placed, context))?;
         }
         self.files.probes.forget(name);
         Ok(())
@@ -370,7 +374,7 @@ impl Engine for Session {
     fn watch(&mut self, ids: &[u32], children: bool) -> Result<()> {
         self.find_forks();
         for id in ids {
-            let mut processes = self.traced.keys();
+            let mut processes = self.tracees.keys();
             let is_ours =
                 processes.any(|process| Path::new(&format!("/proc/{process}/task/{id}")).exists());
             ensure!(is_ours, "{id} is no process or thread of this session");
@@ -405,7 +409,7 @@ impl Engine for Session {
     fn counts(&mut self) -> Counts {
         let lost = self.shared.counts().lost;
         let mut writer = notes::lock(&self.shared.writer);
-        let all = writer.tally().all();
+        let all = writer.site_counts().all();
         Counts {
             records: all.entries + all.exits,
             entries: all.entries,
@@ -418,7 +422,7 @@ impl Engine for Session {
         let numbers: Vec<Option<u32>> = sites.iter().map(|site| self.number(*site)).collect();
         let mut writer = notes::lock(&self.shared.writer);
         let calls = numbers.into_iter().map(|number| {
-            let calls = number.map(|number| writer.tally().calls(number));
+            let calls = number.map(|number| writer.site_counts().calls(number));
             let calls = calls.unwrap_or_default();
             Calls {
                 entries: calls.entries,
@@ -462,12 +466,12 @@ impl Engine for Session {
         note(&self.shared.writer, &note_of_it)
     }
 
-    fn listen(&mut self, listener: Box<dyn Audience>) -> Result<ListenerId> {
-        notes::lock(&self.shared.writer).add_listener(listener)
+    fn subscribe(&mut self, subscriber: Box<dyn Subscriber>) -> Result<SubscriberId> {
+        notes::lock(&self.shared.writer).subscribe(subscriber)
     }
 
-    fn unlisten(&mut self, listener: ListenerId) {
-        notes::lock(&self.shared.writer).remove_listener(listener);
+    fn unsubscribe(&mut self, subscriber: SubscriberId) {
+        notes::lock(&self.shared.writer).unsubscribe(subscriber);
     }
 
     fn set_trigger(
@@ -496,16 +500,16 @@ impl Engine for Session {
     }
 
     fn snapshot(&mut self, why: &str) -> Result<String> {
-        let before = self.shared.snapshots().told();
+        let before = self.shared.snapshots().describe();
         self.shared.snapshots().asked.push(why.to_owned());
         self.shared.flush()?;
-        let told = self.shared.snapshots().told();
-        let new = told.into_iter().filter(|line| !before.contains(line));
+        let notes = self.shared.snapshots().describe();
+        let new = notes.into_iter().filter(|line| !before.contains(line));
         Ok(new.map(|line| format!("{line}\n")).collect())
     }
 
     fn snapshots(&mut self) -> Vec<String> {
-        self.shared.snapshots().told()
+        self.shared.snapshots().describe()
     }
 
     fn may_detach(&self) -> Result<()> {
@@ -521,8 +525,8 @@ impl Engine for Session {
         Ok(())
     }
 
-    fn record_system(&mut self, tracers: &[Tracer]) -> Result<()> {
-        Session::record_system(self, tracers)
+    fn record_kernel_events(&mut self, tracers: &[Tracer]) -> Result<()> {
+        Session::record_kernel_events(self, tracers)
     }
 
     fn flush(&mut self) -> Result<()> {
@@ -533,7 +537,7 @@ impl Engine for Session {
         // Records are counted as they are collected. An error: nothing is any more.
         let _ = self.shared.flush();
         self.lost_before = self.shared.counts().lost;
-        notes::lock(&self.shared.writer).tally().clear();
+        notes::lock(&self.shared.writer).site_counts().clear();
     }
 
     fn clock(&self) -> u64 {

@@ -4,10 +4,10 @@ use crate::collecting::drain::Drain;
 use crate::collecting::notes::{self, counter, snapshot};
 use crate::memory::region::{Counts, Region};
 use crate::options::{Ended, Outcome};
+use crate::patch::journal::Journal;
+use crate::patch::remove;
 use crate::session::Session;
 use crate::session::unfollowed::Unfollowed;
-use crate::text::journal::Journal;
-use crate::text::remove;
 use anyhow::Result;
 use nopal_trace::{Note, Writer};
 use std::sync::Arc;
@@ -37,7 +37,7 @@ impl Session {
         self.obey_triggers();
         let regions = self.shared.regions();
         let mut writer = notes::lock(&self.shared.writer);
-        match writer.end_system() {
+        match writer.end_kernel_events() {
             Err(error) if Writer::is_full(&error) => {}
             other => other?,
         }
@@ -55,7 +55,7 @@ impl Session {
         } = counts;
         self.unfollowed
             .add_many(Unfollowed::UNANSWERED, counts.executions_unanswered);
-        self.warnings.extend(self.unfollowed.told());
+        self.warnings.extend(self.unfollowed.describe());
         if counts.libraries_unanswered > 0 {
             self.warnings.push(format!(
                 "libraries were loaded {} times that are not traced: nopal did not get to answer",
@@ -69,21 +69,21 @@ impl Session {
                 "{threads} threads were not traced: more than can be told apart"
             ));
         }
-        let system_lost = collector.totals.system_lost;
-        if system_lost > 0 {
+        let kernel_events_lost = collector.totals.kernel_events_lost;
+        if kernel_events_lost > 0 {
             self.warnings.push(format!(
-                "{system_lost} events of the system were lost: they came faster than they could be read"
+                "{kernel_events_lost} kernel events were lost: they came faster than nopal reads"
             ));
         }
-        let untold = collector.totals.system_untold;
-        if untold > 0 {
+        let missed = collector.totals.kernel_events_missed;
+        if missed > 0 {
             self.warnings.push(format!(
-                "the kernel did not tell of {untold} switches from idle processors, nor of the wake-ups before them"
+                "the kernel did not tell of {missed} switches from idle processors, nor of the wake-ups before them"
             ));
         }
         if collector.totals.system > 0 && !collector.in_namespaces.is_empty() {
             self.warnings.push(
-                "the system's events do not stand in the calls of processes in a PID namespace of their own: threads have other \
+                "kernel events do not stand in the calls of processes in a PID namespace of their own: threads have other \
                  numbers there"
                     .to_owned(),
             );
@@ -133,32 +133,32 @@ impl Session {
         // All these are nothing that the trace lacks.
         self.warnings.extend(self.nothing_came());
         self.warnings.extend(self.not_served.take());
-        self.warnings.extend(self.system_limited.take());
+        self.warnings.extend(self.kernel_events_limited.take());
         let outcome = Outcome {
             ended,
             directory: self.options.directory.clone(),
-            functions: self.files.traced.values().sum(),
+            functions: self.files.traced_sites.values().sum(),
             refused: self.files.refused.len() as u64,
             events: collector.totals.events,
             system: collector.totals.system,
             lost,
             given_up,
-            snapshots: self.shared.snapshots().told(),
+            snapshots: self.shared.snapshots().describe(),
             muted,
             bytes,
             warnings: self.warnings,
             untraced: None,
         };
         // The end of our own process takes it away in less time.
-        std::mem::forget((self.files, self.traced, self.shared));
+        std::mem::forget((self.files, self.tracees, self.shared));
         Ok(outcome)
     }
 
     /// Takes out of a process what this session has put into it.
     pub(crate) fn let_go(&mut self, process: i32) {
         let regions = self.shared.regions();
-        if let Some(traced) = self.traced.get_mut(&process) {
-            traced.release_semaphores();
+        if let Some(tracee) = self.tracees.get_mut(&process) {
+            tracee.release_semaphores();
         }
         for journal in Journal::read_all(process).unwrap_or_default() {
             let ours = |region: &Arc<Region>| region.inode() == journal.inode;

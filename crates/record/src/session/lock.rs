@@ -2,7 +2,7 @@
 //! nopal's memory included; the program's own may fit.
 
 use crate::memory::inject::Injector;
-use crate::traced::Traced;
+use crate::tracee::Tracee;
 use anyhow::{Context, Result};
 use nopal_process::{Mapping, Thread};
 use std::ops::Range;
@@ -15,14 +15,14 @@ const ON_FAULT: u64 = libc::MCL_ONFAULT as u64;
 const TOP: u64 = 1 << 47;
 
 /// The mappings to lock, if the kernel would lock them were it not for nopal's.
-pub fn lockable(traced: &Traced, flags: u64) -> Result<Option<Vec<Mapping>>> {
+pub fn lockable(tracee: &Tracee, flags: u64) -> Result<Option<Vec<Mapping>>> {
     if flags & CURRENT == 0 || flags & !(CURRENT | FUTURE | ON_FAULT) != 0 {
         return Ok(None);
     }
-    let mut mappings = nopal_process::maps(traced.process)?;
-    without(&mut mappings, &traced.own_memory()?);
+    let mut mappings = nopal_process::maps(tracee.process)?;
+    without(&mut mappings, &tracee.own_memory()?);
     let total: u64 = mappings.iter().map(|map| map.end - map.start).sum();
-    Ok((total <= limit(traced.process)?).then_some(mappings))
+    Ok((total <= limit(tracee.process)?).then_some(mappings))
 }
 
 /// How much the process may lock. Unlike `prlimit`, this may be asked of a process that has changed its user.

@@ -1,13 +1,13 @@
 //! A session: the traced processes, what they ask and what is asked of them, from the first to the last.
 
-pub mod desk;
+pub mod control_files;
 pub mod engine;
 pub mod finish;
+pub mod handle;
 pub mod lock;
-pub mod questions;
+pub mod requests;
 pub mod serve;
 pub mod signals;
-pub mod steer;
 pub mod trigger;
 pub mod unfollowed;
 
@@ -18,20 +18,20 @@ use crate::launch::{self, Arrived};
 use crate::memory::own_memory::take_back;
 use crate::memory::region::Region;
 use crate::options::{Ended, Options};
-use crate::places::files::Files;
-use crate::places::fitting::Planned;
+use crate::patch::remove;
 use crate::refusal::Refusal;
+use crate::session::handle::Work;
 use crate::session::signals::{Signals, send_signal};
-use crate::session::steer::Work;
 use crate::session::unfollowed::Unfollowed;
-use crate::text::remove;
-use crate::traced::{Settings, Traced, Workshop};
+use crate::sites::files::Files;
+use crate::sites::fitting::Planned;
+use crate::tracee::{PatchContext, Settings, Tracee};
 use anyhow::{Result, ensure};
 use nopal_control::Control;
+use nopal_kernel_events::Kinds;
 use nopal_process::{Ending, ExitWatch, Thread};
 use nopal_serve::Server;
-use nopal_system::Kinds;
-use nopal_trace::{ListenerId, Note};
+use nopal_trace::{Note, SubscriberId};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
@@ -52,11 +52,11 @@ pub struct Session {
     pub(crate) settings: Settings,
     pub(crate) shared: Arc<Shared>,
     pub(crate) files: Files,
-    pub(crate) traced: HashMap<i32, Traced>,
+    pub(crate) tracees: HashMap<i32, Tracee>,
     pub(crate) guardian: Guardian,
     pub(crate) warnings: Vec<String>,
     pub(crate) unfollowed: Unfollowed,
-    pub(crate) asked: Receiver<Work>,
+    pub(crate) work_queue: Receiver<Work>,
     /// The process that ran before us, where there is one: it is let go when the session ends, not waited for.
     pub(crate) attached: Option<i32>,
     /// The process that was begun with.
@@ -71,15 +71,15 @@ pub struct Session {
     /// Whether any site has been silent: its records are to be left out, or not any more.
     pub(crate) any_silent: bool,
     /// The triggers, while there are any: they hear of what the trace gets.
-    pub(crate) listener: Option<ListenerId>,
+    pub(crate) subscriber: Option<SubscriberId>,
     /// Whether clients may come.
     pub(crate) is_served: bool,
     /// Why nobody can control the session.
     pub(crate) not_served: Option<String>,
-    /// The system's events that are recorded.
+    /// Kernel events that are recorded.
     pub(crate) system: Kinds,
-    /// Why not all of the system's events that were asked for are recorded.
-    pub(crate) system_limited: Option<String>,
+    /// Why not all of kernel events that were asked for are recorded.
+    pub(crate) kernel_events_limited: Option<String>,
 }
 
 impl Session {
@@ -118,25 +118,25 @@ impl Session {
         let Arrived { maps, own, planned } = arrived;
         let Planned { modules, imports } = planned;
         let settings = &self.settings;
-        let mut workshop = Workshop {
+        let mut context = PatchContext {
             settings,
             files: &mut self.files,
             writer: &self.shared.writer,
             warnings: &mut self.warnings,
         };
         note(&self.shared.writer, &notes::process(process, &modules))?;
-        workshop.files.tell(workshop.writer)?;
-        workshop.want_statics(&modules);
-        let placed = workshop.files.place_probes(&modules, workshop.writer);
+        context.files.write_notes(context.writer)?;
+        context.want_statics(&modules);
+        let placed = context.files.place_probes(&modules, context.writer);
         // A program that another one executes need not have them.
-        if process == self.main && self.traced.is_empty() {
+        if process == self.main && self.tracees.is_empty() {
             placed.map_err(Refusal::choice)?;
         }
-        let mut traced = Traced::begin(thread, own, &maps, &modules, settings)?;
-        self.shared.add_region(traced.region.clone());
-        self.guardian.watch(&traced.region);
-        let chosen = traced.make_room(&modules, &imports, thread, &mut workshop)?;
-        let mut changes = traced.add_modules(&modules, chosen, &imports, &mut workshop)?;
+        let mut tracee = Tracee::begin(thread, own, &maps, &modules, settings)?;
+        self.shared.add_region(tracee.region.clone());
+        self.guardian.watch(&tracee.region);
+        let chosen = tracee.make_room(&modules, &imports, thread, &mut context)?;
+        let mut changes = tracee.add_modules(&modules, chosen, &imports, &mut context)?;
         // The start of a static program may stand in a window: that function stays as it is.
         let at = thread.registers()?.rip;
         changes.retain(|change| {
@@ -144,10 +144,10 @@ impl Session {
             at <= window.start || window.end < at
         });
         self.guardian.watches();
-        traced.insert_at_start(changes, &maps, &mut workshop)?;
-        workshop.tell_unplaced();
-        traced.settle_semaphores(&mut workshop)?;
-        self.traced.insert(process, traced);
+        tracee.insert_at_start(changes, &maps, &mut context)?;
+        context.tell_unplaced();
+        tracee.settle_semaphores(&mut context)?;
+        self.tracees.insert(process, tracee);
         Ok(())
     }
 
@@ -176,17 +176,17 @@ impl Session {
         let mut looked = Instant::now();
         let mut looked_around = looked;
         let deadline = self.options.time.map(|time| looked + time);
-        let (mut nap, mut heard) = (SHORTEST_NAP, Vec::new());
+        let (mut nap, mut rung) = (SHORTEST_NAP, Vec::new());
         loop {
             let regions = self.shared.regions();
             let bells: Vec<u32> = regions.iter().map(|region| region.bell()).collect();
-            nap = match bells == heard && bells.len() == 1 {
+            nap = match bells == rung && bells.len() == 1 {
                 true => (nap * 2).min(LONGEST_NAP),
                 false => SHORTEST_NAP,
             };
             for region in &regions {
-                for question in region.questions() {
-                    self.answer(region, &question);
+                for request in region.requests() {
+                    self.answer(region, &request);
                 }
             }
             if looked_around.elapsed() > LOOK_AROUND {
@@ -210,7 +210,7 @@ impl Session {
                     return Ok((ended, Vec::new()));
                 }
             } else if let Some(ended) = ended
-                && self.traced.is_empty()
+                && self.tracees.is_empty()
                 && self.left().is_empty()
             {
                 return Ok((ended, Vec::new()));
@@ -231,7 +231,7 @@ impl Session {
                 Some((region, bell)) => region.wait_for_bell(*bell, nap),
                 None => std::thread::sleep(nap),
             }
-            heard = bells;
+            rung = bells;
         }
     }
 
@@ -257,7 +257,7 @@ impl Session {
     /// Processes that still run with nopal's code in them.
     pub(crate) fn left(&mut self) -> Vec<i32> {
         let gone: Vec<i32> = self
-            .traced
+            .tracees
             .keys()
             .copied()
             .filter(|process| !nopal_process::alive(*process))
@@ -283,7 +283,7 @@ impl Session {
             self.guardian.forget(&region);
         }
         let main = self.main;
-        let others = self.traced.keys().filter(|process| **process != main);
+        let others = self.tracees.keys().filter(|process| **process != main);
         let gone: Vec<i32> = others
             .copied()
             .filter(|process| !nopal_process::alive(*process))
@@ -294,10 +294,10 @@ impl Session {
     }
 
     pub(crate) fn ended(&mut self, process: i32, status: Option<Ended>) {
-        let traced = self.traced.remove(&process);
-        if self.traced.is_empty() {
+        let tracee = self.tracees.remove(&process);
+        if self.tracees.is_empty() {
             // The session ends, as a rule, and with it our own process, which takes the memory away in less time.
-            std::mem::forget(traced);
+            std::mem::forget(tracee);
         }
         let status = status.and_then(|ended| match ended {
             Ended::Exited(code) => Some(code << 8),

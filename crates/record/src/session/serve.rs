@@ -1,9 +1,9 @@
 //! The session as its clients see it, through its control socket.
 
+use crate::patch::remove;
 use crate::session::Session;
-use crate::session::desk;
-use crate::session::steer::Handle;
-use crate::text::remove;
+use crate::session::control_files;
+use crate::session::handle::Handle;
 use nopal_control::Control;
 use nopal_serve::{Access, Entry, Failure, File, Server, Tree};
 use std::sync::Arc;
@@ -24,11 +24,11 @@ impl Session {
     /// Clients find the session by each process of which it knows.
     pub(crate) fn name_processes(&mut self) {
         if let Some(server) = &mut self.server {
-            server.name(self.traced.keys().copied());
+            server.name(self.tracees.keys().copied());
         }
     }
 
-    /// Readers get what is left. Who has asked for the end waits for it.
+    /// Readers get what is left. A client that asked for the end waits for it.
     pub(crate) fn serve_no_more(&mut self) {
         if let Some(mut server) = self.server.take() {
             server.end(|| self.work());
@@ -43,18 +43,18 @@ impl Tree for Handle {
     }
 
     fn open(&self, path: &str, access: Access) -> Result<Box<dyn File>, Failure> {
-        desk::open(self, path, access)
+        control_files::open(self, path, access)
     }
 
     fn command(&self, text: &str) -> Result<String, Failure> {
-        desk::command(self, text)
+        control_files::command(self, text)
     }
 
     fn find(&self, process: i32) -> Result<(), Failure> {
         let found = self.ask(move |session| {
             let mut regions = session.shared.regions().into_iter();
             let region = regions.find(|region| remove::has_mapped(process, region));
-            region.is_some_and(|region| session.asker(&region, process).is_ok())
+            region.is_some_and(|region| session.requesting_process(&region, process).is_ok())
         });
         match found {
             Ok(true) => Ok(()),

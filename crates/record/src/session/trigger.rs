@@ -19,10 +19,10 @@ impl Session {
             numbers.collect()
         };
         let trigger = trigger.map(numbers);
-        if self.listener.is_none() {
-            let ear = self.shared.ear();
+        if self.subscriber.is_none() {
+            let subscriber = self.shared.subscriber();
             let mut writer = notes::lock(&self.shared.writer);
-            self.listener = Some(writer.add_listener(ear)?);
+            self.subscriber = Some(writer.subscribe(subscriber)?);
         }
         // What is recorded before the session is served is recorded for those that the options ask for.
         let since = if self.is_served { counter() } else { 0 };
@@ -34,8 +34,8 @@ impl Session {
         triggers.remove(name);
         let none = triggers.is_empty();
         drop(triggers);
-        if let Some(listener) = self.listener.take_if(|_| none) {
-            notes::lock(&self.shared.writer).remove_listener(listener);
+        if let Some(subscriber) = self.subscriber.take_if(|_| none) {
+            notes::lock(&self.shared.writer).unsubscribe(subscriber);
         }
     }
 
@@ -70,13 +70,13 @@ impl Session {
 
     /// Does what triggers want that have fired.
     pub(crate) fn obey_triggers(&mut self) {
-        if self.listener.is_none() {
+        if self.subscriber.is_none() {
             return;
         }
         let fired = self.shared.triggers().take_fired();
         for one in fired {
             self.control(|control, engine| {
-                control.fired(engine, &one.name, one.counter, &one.told);
+                control.fired(engine, &one.name, one.counter, &one.description);
             });
         }
     }

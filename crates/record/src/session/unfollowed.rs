@@ -33,7 +33,7 @@ impl Unfollowed {
     }
 
     /// How many, and why, each reason once.
-    pub fn told(&self) -> impl Iterator<Item = String> {
+    pub fn describe(&self) -> impl Iterator<Item = String> {
         self.0.iter().map(|(reason, alike)| {
             let first = alike.process;
             let first = first.map(|process| format!("process {process}"));

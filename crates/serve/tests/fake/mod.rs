@@ -16,7 +16,7 @@ pub struct Fake(Arc<Mutex<State>>);
 
 #[derive(Default)]
 pub struct State {
-    pub told: Vec<String>,
+    pub received: Vec<String>,
     pub stream: Vec<u8>,
     pub children: Vec<i32>,
     /// How many files that were opened to be written.
@@ -28,8 +28,8 @@ impl Fake {
         self.0.lock().unwrap()
     }
 
-    pub fn told(&self) -> String {
-        self.state().told.join("|")
+    pub fn received(&self) -> String {
+        self.state().received.join("|")
     }
 }
 
@@ -54,10 +54,10 @@ impl Tree for Fake {
 
     fn open(&self, path: &str, access: Access) -> Result<Box<dyn File>, Failure> {
         if access.truncate {
-            self.state().told.clear();
+            self.state().received.clear();
         }
         let shown = match path {
-            "ctl" => self.told().into_bytes(),
+            "ctl" => self.received().into_bytes(),
             "long" => (0..LONG).map(|at| at as u8).collect(),
             "tracing/trace_pipe" => Vec::new(),
             _ => return Err(Failure::new(libc::ENOENT, format!("{path}: no such file"))),
@@ -72,7 +72,7 @@ impl Tree for Fake {
     }
 
     fn command(&self, text: &str) -> Result<String, Failure> {
-        self.state().told.push(text.into());
+        self.state().received.push(text.into());
         Ok(format!("heard {text}"))
     }
 
@@ -84,7 +84,7 @@ impl Tree for Fake {
     }
 
     fn detach(&self) -> Result<(), Failure> {
-        self.state().told.push("detach".into());
+        self.state().received.push("detach".into());
         Ok(())
     }
 }
@@ -132,7 +132,7 @@ impl File for FakeFile {
                 let message = format!("'{line}': no such command");
                 return Err(Failure::new(libc::EINVAL, message));
             }
-            self.session.state().told.push(line);
+            self.session.state().received.push(line);
         }
         Ok(())
     }

@@ -8,16 +8,16 @@ use std::process::Command;
 use nopal_symbols::{Function, Image};
 use tempfile::TempDir;
 
-pub struct Workshop(TempDir);
+pub struct BuildDirectory(TempDir);
 
-impl Workshop {
+impl BuildDirectory {
     /// With the headers of this repository under the name `include`: its own path may have blanks in it.
-    pub fn new() -> Workshop {
-        let workshop = Workshop(TempDir::new().unwrap());
+    pub fn new() -> BuildDirectory {
+        let build = BuildDirectory(TempDir::new().unwrap());
         let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../include");
         let include = include.canonicalize().unwrap();
-        std::os::unix::fs::symlink(include, workshop.path("include")).unwrap();
-        workshop
+        std::os::unix::fs::symlink(include, build.path("include")).unwrap();
+        build
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

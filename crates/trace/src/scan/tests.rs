@@ -24,15 +24,15 @@ const KNOWN: Known = Known {
     reserved: 0,
     begin: BEGIN,
     future: 9 << 32,
-    state: State::HandedOver,
+    state: ChunkPhase::HandedOver,
 };
 
 fn scan_all(words: &mut [u64], settled: bool) -> (Result<Content, Unfinished>, Vec<(u32, u16)>) {
     let mut occurrences = Occurrences::new();
     let state = if settled {
-        State::Settled
+        ChunkPhase::Settled
     } else {
-        State::HandedOver
+        ChunkPhase::HandedOver
     };
     let content = scan(
         words,
@@ -235,7 +235,7 @@ fn a_chunk_that_was_not_begun_has_nothing() {
     for begin in [0, KNOWN.future] {
         let known = Known {
             begin,
-            state: State::Settled,
+            state: ChunkPhase::Settled,
             ..KNOWN
         };
         let content = scan(
@@ -298,9 +298,9 @@ fn scan_markers(records: &[u64], settled: bool) -> (Result<Content, Unfinished>,
         &mut words,
         Known {
             state: if settled {
-                State::Settled
+                ChunkPhase::Settled
             } else {
-                State::HandedOver
+                ChunkPhase::HandedOver
             },
             ..KNOWN
         },
@@ -391,7 +391,11 @@ fn a_sum_is_that_of_the_words_that_are_let_through() {
             words.extend((0..random.below(8)).map(|_| random.number() << (32 * (round % 2))));
         }
         let mut records = records(&words);
-        for state in [State::Growing, State::HandedOver, State::Settled] {
+        for state in [
+            ChunkPhase::Growing,
+            ChunkPhase::HandedOver,
+            ChunkPhase::Settled,
+        ] {
             let known = Known { state, ..KNOWN };
             let found = scan(&mut records, known, &markers().0, &mut Occurrences::new());
             if let Ok(content) = found {

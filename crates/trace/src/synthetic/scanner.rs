@@ -1,11 +1,11 @@
 //! The part of a writer that looks at each record, by itself.
 
 use crate::checksum::Nothing;
+use crate::chunk_cursor::ChunkPhase;
 use crate::layout::HEADER_WORDS;
 use crate::markers::Markers;
 use crate::occurrences::Occurrences;
 use crate::scan::{Content, Known, Unfinished, scan, scan_by};
-use crate::taken::State;
 
 #[derive(Default)]
 pub struct Scanner {
@@ -24,7 +24,7 @@ impl Scanner {
             reserved: 0,
             begin: 0,
             future: u64::MAX,
-            state: State::Settled,
+            state: ChunkPhase::Settled,
         };
         let records = &mut chunk[HEADER_WORDS..];
         let (markers, occurrences) = (&self.markers, &mut self.occurrences);

@@ -4,7 +4,7 @@ use nopal_abi as abi;
 use nopal_trace::synthetic::Random;
 
 use super::tape::{Tape, run};
-use crate::calls::{Ending, Frame, Machine, Sink};
+use crate::calls::{CallRebuilder, Ending, Frame, Sink};
 
 /// Checks that each entry ends once at most, and that none is both alive and lost.
 #[derive(Default)]
@@ -68,12 +68,12 @@ fn any_words_are_taken_and_every_call_is_accounted_for() {
     for seed in 0..60 {
         let mut random = Random::new(seed);
         let mut balance = Balance::default();
-        let mut machine = Machine::default();
+        let mut rebuilder = CallRebuilder::default();
         for packet in 0..4 {
             let tape = noise(&mut random);
-            run(&mut machine, &tape.words, packet == 2, &mut balance);
+            run(&mut rebuilder, &tape.words, packet == 2, &mut balance);
         }
-        machine.end(&mut balance);
+        rebuilder.end(&mut balance);
         assert_eq!(balance.entered, balance.ended, "seed {seed}");
     }
 }
@@ -85,22 +85,22 @@ fn deep_stacks_and_exits_of_nothing_do_not_multiply() {
     for level in 0..300_000u64 {
         tape.entry(1, (1 << 40) - level * 0x40);
     }
-    let mut machine = Machine::default();
+    let mut rebuilder = CallRebuilder::default();
     let mut balance = Balance::default();
-    run(&mut machine, &tape.words, false, &mut balance);
+    run(&mut rebuilder, &tape.words, false, &mut balance);
     tape.words.clear();
     for turn in 0..600_000u64 {
         tape.exit(2, turn * 16);
     }
-    run(&mut machine, &tape.words, false, &mut balance);
+    run(&mut rebuilder, &tape.words, false, &mut balance);
     assert_eq!(balance.strays, 600_000);
     tape.words.clear();
     for turn in 0..100_000u64 {
         let slot = ((turn % 2) << 39) | 0x100_0000;
         tape.jump(slot).entry(3, slot);
     }
-    run(&mut machine, &tape.words, false, &mut balance);
-    machine.end(&mut balance);
+    run(&mut rebuilder, &tape.words, false, &mut balance);
+    rebuilder.end(&mut balance);
     assert_eq!(balance.entered, balance.ended);
 }
 
@@ -108,21 +108,21 @@ fn deep_stacks_and_exits_of_nothing_do_not_multiply() {
 fn depth_beyond_the_limit_is_counted_only() {
     let depth = (1u64 << 22) + 1000;
     let mut balance = Balance::default();
-    let mut machine = Machine::default();
+    let mut rebuilder = CallRebuilder::default();
     let mut tape = Tape::default();
     for level in 0..depth {
         tape.entry(1, (1 << 44) - level * 0x40);
     }
-    run(&mut machine, &tape.words, false, &mut balance);
-    assert_eq!(machine.frames().len(), 1 << 22);
+    run(&mut rebuilder, &tape.words, false, &mut balance);
+    assert_eq!(rebuilder.frames().len(), 1 << 22);
     assert_eq!((balance.entered, balance.ended), (depth, 1000));
     tape.words.clear();
     for level in (0..depth).rev() {
         tape.exit(1, (1 << 44) - level * 0x40);
     }
     tape.event(abi::KIND_EXIT, 1, 1 << 44);
-    run(&mut machine, &tape.words, false, &mut balance);
-    machine.end(&mut balance);
+    run(&mut rebuilder, &tape.words, false, &mut balance);
+    rebuilder.end(&mut balance);
     assert_eq!(
         (balance.entered, balance.ended, balance.strays),
         (depth, depth, 1)

@@ -5,7 +5,7 @@ use nopal_abi as abi;
 use nopal_trace::synthetic::Random;
 
 use super::tape::{Tape, run};
-use crate::calls::{Ending, Frame, Machine, Sink};
+use crate::calls::{CallRebuilder, Ending, Frame, Sink};
 
 const SITES: usize = 12;
 
@@ -244,9 +244,9 @@ impl Program {
             self.sums[call.site as usize].unfinished += 1;
         }
         let mut found = Found::default();
-        let mut machine = Machine::default();
-        run(&mut machine, &self.tape.words, false, &mut found);
-        machine.end(&mut found);
+        let mut rebuilder = CallRebuilder::default();
+        run(&mut rebuilder, &self.tape.words, false, &mut found);
+        rebuilder.end(&mut found);
         (found.sums, self.sums)
     }
 

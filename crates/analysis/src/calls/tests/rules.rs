@@ -2,8 +2,8 @@
 
 use nopal_abi as abi;
 
-use super::tape::{Tape, Told, run};
-use crate::calls::Machine;
+use super::tape::{CallText, Tape, run};
+use crate::calls::CallRebuilder;
 
 const TOP: u64 = 0x7ffd_0000_8008;
 
@@ -21,7 +21,7 @@ fn calls_nest_and_share_out_time() {
         .exit(2, TOP - 0x40)
         .wait(1)
         .exit(1, TOP);
-    assert_eq!(tape.told(), "+1 .+2 ..+2 ..-2:3/3 .-2:9/6 -1:20/11");
+    assert_eq!(tape.describe(), "+1 .+2 ..+2 ..-2:3/3 .-2:9/6 -1:20/11");
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn tail_frames_end_with_the_wrapped_frame_of_their_slot() {
         .wait(1)
         .exit(1, TOP);
     assert_eq!(
-        tape.told(),
+        tape.describe(),
         "+1 .+2 ..+3 ...+4 ....+5 ....-5:1/1 ...-4:3/2 ..-3:4/1 .-2:5/1 -1:7/2"
     );
 }
@@ -52,7 +52,7 @@ fn tail_frames_end_with_the_wrapped_frame_of_their_slot() {
 fn tail_frames_without_their_wrapped_frame_end_with_its_stray_exit() {
     let mut tape = Tape::default();
     tape.tail(3, TOP).wait(2).exit(2, TOP).wait(1).entry(1, TOP);
-    assert_eq!(tape.told(), "+3 -3:2/2 !2:2/0 +1 ?1:0");
+    assert_eq!(tape.describe(), "+3 -3:2/2 !2:2/0 +1 ?1:0");
 }
 
 #[test]
@@ -62,18 +62,18 @@ fn a_loop_of_tail_calls_does_not_grow_the_stack() {
     for turn in 0..100_000u32 {
         tape.wait(1).tail(2 + turn % 2, TOP);
     }
-    let mut machine = Machine::default();
-    run(&mut machine, &tape.words, false, &mut ());
+    let mut rebuilder = CallRebuilder::default();
+    run(&mut rebuilder, &tape.words, false, &mut ());
     assert!(
-        machine.frames().len() < 1000,
+        rebuilder.frames().len() < 1000,
         "{} frames",
-        machine.frames().len()
+        rebuilder.frames().len()
     );
-    let mut told = Told::default();
+    let mut text = CallText::default();
     tape.words.clear();
     tape.wait(1).exit(1, TOP);
-    run(&mut machine, &tape.words, false, &mut told);
-    assert!(told.text.ends_with("-1:100001/1"), "{}", told.text);
+    run(&mut rebuilder, &tape.words, false, &mut text);
+    assert!(text.text.ends_with("-1:100001/1"), "{}", text.text);
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn an_exit_ends_the_topmost_equal_entry_and_frames_above_are_unfinished() {
         .entry(3, TOP - 0x1090);
     tape.wait(1).exit(2, TOP - 0x40).wait(1).exit(1, TOP);
     assert_eq!(
-        tape.told(),
+        tape.describe(),
         "+1 .+2 ..+2 ...+3 < ..-2:1/0 < -1:3/0 ?3:0 ?2:2"
     );
 }
@@ -101,7 +101,7 @@ fn exits_of_calls_from_before_tracing_are_strays() {
         .wait(1)
         .exit(2, TOP - 0x40)
         .exit(1, TOP);
-    assert_eq!(tape.told(), "!7 +1 .+2 !9 .-2:1/1 -1:1/0");
+    assert_eq!(tape.describe(), "!7 +1 .+2 !9 .-2:1/1 -1:1/0");
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn a_jump_kills_the_frames_that_the_next_entry_overwrites() {
         .wait(1)
         .exit(4, TOP - 0x40)
         .exit(1, TOP);
-    assert_eq!(tape.told(), "+1 .+2 ..+3 ?3:0 ?2:0 .+4 .-4:1/1 -1:5/0");
+    assert_eq!(tape.describe(), "+1 .+2 ..+3 ?3:0 ?2:0 .+4 .-4:1/1 -1:5/0");
 }
 
 /// Between an entry and its exit, after a jump, and where a tail call has just been made.
@@ -138,7 +138,7 @@ fn a_packet_that_goes_on_with_a_chunk_changes_nothing() {
         resume(tape);
         tape.exit(2, TOP - 0x40).wait(1).exit(1, TOP);
     }
-    let [whole, parts] = pieces.map(|tape| tape.told());
+    let [whole, parts] = pieces.map(|tape| tape.describe());
     assert_eq!(whole, parts);
     assert!(whole.contains("-1:4/"), "{whole}");
 }
@@ -154,13 +154,13 @@ fn a_jump_through_recursion_returns_from_the_right_level() {
     for level in (0..10).rev() {
         tape.wait(1).exit(1, TOP - level * 0x60);
     }
-    let told = tape.told();
+    let text = tape.describe();
     assert!(
-        told.contains(&format!("{}-1:90/1", ".".repeat(10))),
-        "{told}"
+        text.contains(&format!("{}-1:90/1", ".".repeat(10))),
+        "{text}"
     );
-    assert!(told.contains(" -1:110/2"), "{told}");
-    assert_eq!(told.matches('?').count(), 89);
+    assert!(text.contains(" -1:110/2"), "{text}");
+    assert_eq!(text.matches('?').count(), 89);
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn a_coroutine_keeps_its_calls_over_switches() {
         .wait(32);
     tape.jump(TOP - 0x60).exit(3, TOP - 0x60).exit(1, TOP);
     assert_eq!(
-        tape.told(),
+        tape.describe(),
         "+1 .+2 ..+5 ...+6 < .-2:4/1 .+3 < > .-6:14/2 -5:31/17 > .-3:56/8 -1:65/5"
     );
 }
@@ -212,7 +212,7 @@ fn a_switch_that_nobody_told_of_is_found_by_the_exits() {
         .exit(5, other)
         .exit(2, TOP);
     assert_eq!(
-        tape.told(),
+        tape.describe(),
         "+1 .+5 ..+6 < -1:3/1 +2 < > .-6:3/1 -5:4/1 > -2:1/1"
     );
 }
@@ -234,10 +234,10 @@ fn a_signal_handler_on_its_own_stack_is_left_by_return_or_jump() {
             .exit(2, TOP - 0x40)
             .wait(1)
             .exit(1, TOP);
-        let told = tape.told();
+        let text = tape.describe();
         assert!(
-            told.contains("-8:5/5") && told.contains(".-2:7/") && told.ends_with("-1:8/1"),
-            "{told}"
+            text.contains("-8:5/5") && text.contains(".-2:7/") && text.ends_with("-1:8/1"),
+            "{text}"
         );
 
         let mut tape = Tape::default();
@@ -254,9 +254,9 @@ fn a_signal_handler_on_its_own_stack_is_left_by_return_or_jump() {
             .exit(3, TOP - 0x40)
             .wait(1)
             .exit(1, TOP);
-        let told = tape.told();
-        assert!(told.contains(".-3:1/1") && told.contains("-1:8/"), "{told}");
-        assert!(told.contains("?8") && told.contains("?2"), "{told}");
+        let text = tape.describe();
+        assert!(text.contains(".-3:1/1") && text.contains("-1:8/"), "{text}");
+        assert!(text.contains("?8") && text.contains("?2"), "{text}");
     }
 }
 
@@ -275,71 +275,74 @@ fn entry_only_calls_take_their_place_by_slot() {
         .wait(1)
         .exit(6, TOP - 0x60)
         .only(8, TOP);
-    assert_eq!(tape.told(), "+1 .+2 ..+3 .+4 .+5 ..+6 ...+7 ..-6:3/3 +8");
+    assert_eq!(
+        tape.describe(),
+        "+1 .+2 ..+3 .+4 .+5 ..+6 ...+7 ..-6:3/3 +8"
+    );
 }
 
 /// Three calls deep, then a gap to the clock 100, and what comes behind it.
 fn behind_a_gap(write: impl FnOnce(&mut Tape)) -> String {
-    let mut machine = Machine::default();
-    let mut told = Told::default();
+    let mut rebuilder = CallRebuilder::default();
+    let mut text = CallText::default();
     let mut tape = Tape::default();
     tape.resync(abi::RESYNC_CHUNK, TOP)
         .entry(1, TOP)
         .entry(2, TOP - 0x40)
         .wait(9)
         .entry(2, TOP - 0x80);
-    run(&mut machine, &tape.words, false, &mut told);
+    run(&mut rebuilder, &tape.words, false, &mut text);
     let mut tape = Tape {
         clock: 100,
         ..Tape::default()
     };
     tape.resync(abi::RESYNC_CHUNK, TOP - 0x40);
     write(&mut tape);
-    run(&mut machine, &tape.words, true, &mut told);
-    machine.end(&mut told);
-    let told = told.text.strip_prefix(" +1 .+2 ..+2 ?2:0 ?2:9 ?1:9 ~91");
-    told.expect("all calls were lost at the gap").to_string()
+    run(&mut rebuilder, &tape.words, true, &mut text);
+    rebuilder.end(&mut text);
+    let text = text.text.strip_prefix(" +1 .+2 ..+2 ?2:0 ?2:9 ?1:9 ~91");
+    text.expect("all calls were lost at the gap").to_string()
 }
 
 /// The exits may be those of other calls than the ones that were open before.
 #[test]
 fn no_call_goes_on_behind_a_gap() {
-    let told = behind_a_gap(|tape| {
+    let text = behind_a_gap(|tape| {
         tape.entry(4, TOP - 0x40).exit(4, TOP - 0x40).exit(1, TOP);
     });
-    assert_eq!(told, " +4 -4:0/0 !1");
+    assert_eq!(text, " +4 -4:0/0 !1");
 }
 
 #[test]
 fn calls_from_before_a_gap_last_at_least_since_its_end() {
-    let told = behind_a_gap(|tape| {
+    let text = behind_a_gap(|tape| {
         tape.wait(5).exit(2, TOP - 0x40).wait(3);
         tape.entry(4, TOP - 0x40).wait(1).exit(4, TOP - 0x40);
         tape.wait(2).exit(1, TOP);
     });
-    assert_eq!(told, " !2:5/5 +4 -4:1/1 !1:11/5");
+    assert_eq!(text, " !2:5/5 +4 -4:1/1 !1:11/5");
 }
 
 /// Which of the old calls it was that ran before is not known.
 #[test]
 fn a_switch_behind_a_gap_leaves_no_own_time_before_it() {
     let other = TOP - 0x100_0000;
-    let told = behind_a_gap(|tape| {
+    let text = behind_a_gap(|tape| {
         tape.wait(5).resync(abi::RESYNC_STACK, other);
         tape.wait(2).exit(7, other);
     });
-    assert_eq!(told, " !7:7/2");
+    assert_eq!(text, " !7:7/2");
 }
 
 #[test]
 fn the_exit_of_a_call_that_was_given_up_tells_no_time() {
-    let told = behind_a_gap(|tape| {
+    let text = behind_a_gap(|tape| {
         tape.entry(4, TOP - 0x40).wait(5).entry(5, TOP - 0x80);
         tape.wait(3).jump(TOP - 0x40).entry(6, TOP - 0x40);
         tape.exit(6, TOP - 0x40).wait(2).exit(4, TOP - 0x40);
         tape.wait(1).exit(1, TOP);
     });
-    assert_eq!(told, " +4 .+5 ?5:0 ?4:5 +6 -6:0/0 !4 !1:11/1");
+    assert_eq!(text, " +4 .+5 ?5:0 ?4:5 +6 -6:0/0 !4 !1:11/1");
 }
 
 #[test]
@@ -348,7 +351,7 @@ fn a_hole_is_a_gap() {
     tape.entry(1, TOP).wait(2).entry(1, TOP - 0x40);
     tape.wait(3).event(abi::KIND_HOLE, 0, 0);
     tape.wait(4).exit(1, TOP - 0x40).wait(5).exit(1, TOP);
-    assert_eq!(tape.told(), "+1 .+1 ?1:0 ?1:2 ~7 !1 !1:5/5");
+    assert_eq!(tape.describe(), "+1 .+1 ?1:0 ?1:2 ~7 !1 !1:5/5");
 }
 
 #[test]
@@ -373,7 +376,7 @@ fn values_and_kinds_are_told_apart() {
     let expected = format!(
         "+1{values} .+2{values} ..+3 ...+4{values} ..-3:2/2 ..+5 ..-5:1/1u .-2:6/3=42 -1:7/1=42"
     );
-    assert_eq!(tape.told(), expected);
+    assert_eq!(tape.describe(), expected);
 }
 
 #[test]
@@ -389,7 +392,7 @@ fn the_upper_half_of_the_clock_comes_from_resyncs() {
         .wait(5 << 32);
     tape.resync(abi::RESYNC_CLOCK, TOP).exit(2, TOP);
     assert_eq!(
-        tape.told(),
+        tape.describe(),
         format!("+1 -1:32/32 +2 -2:{0}/{0}", 5u64 << 32)
     );
 }
@@ -399,12 +402,12 @@ fn records_that_cannot_be_understood_end_a_packet() {
     for kind in [0, 13, 14, abi::KIND_EXTENDED] {
         let mut tape = Tape::default();
         tape.entry(1, TOP).event(kind, 77, TOP).exit(1, TOP);
-        assert_eq!(tape.told(), "+1 ?1:0", "kind {kind}");
+        assert_eq!(tape.describe(), "+1 ?1:0", "kind {kind}");
     }
     let mut tape = Tape::default();
     tape.entry(1, TOP)
         .event(abi::KIND_ENTRY_ARGS, 2, TOP)
         .word(1)
         .word(2);
-    assert_eq!(tape.told(), "+1 ?1:0");
+    assert_eq!(tape.describe(), "+1 ?1:0");
 }

@@ -5,10 +5,10 @@ use nopal_trace::synthetic::Random;
 
 use super::hostile::noise;
 use super::tape::Tape;
-use crate::calls::{Ending, Frame, Machine, Sink};
+use crate::calls::{CallRebuilder, Ending, Frame, Sink};
 
 #[derive(Debug, PartialEq, Eq)]
-enum Told {
+enum Step {
     Entered(u32),
     Ended(u32, u64, u64),
     Lost(u32, u64),
@@ -16,18 +16,18 @@ enum Told {
 }
 
 #[derive(Default)]
-struct Steps(Vec<Told>);
+struct Steps(Vec<Step>);
 
 impl Sink for Steps {
     fn enter(&mut self, frames: &[Frame], _: Option<[u64; 6]>) -> u32 {
         self.0
-            .extend(frames.last().map(|frame| Told::Entered(frame.site())));
+            .extend(frames.last().map(|frame| Step::Entered(frame.site())));
         0
     }
 
     fn leave(&mut self, frame: &Frame, ending: Ending, _: &[Frame]) {
         let ticks = ending.clock.saturating_sub(frame.clock);
-        self.0.push(Told::Ended(
+        self.0.push(Step::Ended(
             frame.site(),
             ticks,
             ticks.saturating_sub(frame.child),
@@ -35,12 +35,12 @@ impl Sink for Steps {
     }
 
     fn lose(&mut self, frame: &Frame, clock: u64, _: bool) {
-        self.0.push(Told::Lost(frame.site(), clock));
+        self.0.push(Step::Lost(frame.site(), clock));
     }
 
     fn stray(&mut self, frame: &Frame, ending: Ending) {
         let ticks = ending.clock.saturating_sub(frame.clock);
-        self.0.push(Told::Stray(frame.site(), ticks, frame.child));
+        self.0.push(Step::Stray(frame.site(), ticks, frame.child));
     }
 }
 
@@ -55,12 +55,12 @@ impl Sink for Runs {
     const RUNS: bool = true;
 
     fn plain(&mut self, site: u32, exit: u64, _clock: u64, ticks: u64, own: u64) {
-        let told = if exit == 0 {
-            Told::Entered(site)
+        let step = if exit == 0 {
+            Step::Entered(site)
         } else {
-            Told::Ended(site, ticks, own)
+            Step::Ended(site, ticks, own)
         };
-        self.steps.0.push(told);
+        self.steps.0.push(step);
         self.plain += 1;
         self.waiting += 1;
         assert!(self.waiting <= crate::calls::RUN);
@@ -90,7 +90,7 @@ impl Sink for Runs {
 
 /// How many records were taken in runs.
 fn compare(words: &[u64], what: &str) -> usize {
-    let (mut stepping, mut running) = (Machine::default(), Machine::default());
+    let (mut stepping, mut running) = (CallRebuilder::default(), CallRebuilder::default());
     let (mut steps, mut runs) = (Steps::default(), Runs::default());
     stepping.begin_words(words, 0, false, &mut steps);
     let mut records = Cursor::new(words);

@@ -2,7 +2,7 @@
 
 use nopal_abi as abi;
 
-use crate::calls::{Ending, Frame, Machine, Sink};
+use crate::calls::{CallRebuilder, Ending, Frame, Sink};
 
 #[derive(Default)]
 pub struct Tape {
@@ -54,29 +54,29 @@ impl Tape {
     }
 
     /// What a machine says of the whole tape.
-    pub fn told(&self) -> String {
-        let mut told = Told::default();
-        let mut machine = Machine::default();
-        run(&mut machine, &self.words, false, &mut told);
-        machine.end(&mut told);
-        told.text.trim_start().to_string()
+    pub fn describe(&self) -> String {
+        let mut text = CallText::default();
+        let mut rebuilder = CallRebuilder::default();
+        run(&mut rebuilder, &self.words, false, &mut text);
+        rebuilder.end(&mut text);
+        text.text.trim_start().to_string()
     }
 }
 
-pub fn run<S: Sink>(machine: &mut Machine, words: &[u64], lossy: bool, sink: &mut S) {
-    machine.begin_words(words, 0, lossy, sink);
+pub fn run<S: Sink>(rebuilder: &mut CallRebuilder, words: &[u64], lossy: bool, sink: &mut S) {
+    rebuilder.begin_words(words, 0, lossy, sink);
     let mut records = abi::Cursor::new(words);
-    while machine.step(&mut records, sink) {}
+    while rebuilder.step(&mut records, sink) {}
 }
 
 /// `+site` at an entry, after a dot for each frame under it; `-site:ticks/self` at an end, `?site:least` for a call
 /// without one, `!site:least/self` for a stray exit of which more than nothing is known, `~ticks` for a gap, `<` and `>` where frames are left and come back to.
 #[derive(Default)]
-pub struct Told {
+pub struct CallText {
     pub text: String,
 }
 
-impl Sink for Told {
+impl Sink for CallText {
     fn enter(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32 {
         let [under @ .., frame] = frames else {
             return 0;

@@ -1,0 +1,47 @@
+//! A budget for the work on old frames.
+
+use super::frame::Frame;
+
+const LIMIT: usize = 1 << 22;
+const A_WORD: usize = 16;
+
+/// Spent by steps of a search and moves of frames, earned by records.
+#[derive(Clone, Debug)]
+pub struct WorkBudget(usize);
+
+impl Default for WorkBudget {
+    fn default() -> WorkBudget {
+        WorkBudget(LIMIT)
+    }
+}
+
+impl WorkBudget {
+    pub fn earn(&mut self, words: usize) {
+        self.0 = self
+            .0
+            .saturating_add(words.saturating_mul(A_WORD))
+            .min(LIMIT);
+    }
+
+    /// False, and nothing is spent, if the budget does not suffice.
+    pub fn pay(&mut self, steps: usize) -> bool {
+        match self.0.checked_sub(steps) {
+            Some(left) => {
+                self.0 = left;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The topmost frame that suits, as far as the budget reaches.
+    pub fn search(&mut self, frames: &[Frame], suits: impl Fn(&Frame) -> bool) -> Option<usize> {
+        let unseen = frames.len().saturating_sub(self.0);
+        let found = frames[unseen..]
+            .iter()
+            .rposition(suits)
+            .map(|at| at + unseen);
+        self.pay(frames.len() - found.unwrap_or(unseen));
+        found
+    }
+}

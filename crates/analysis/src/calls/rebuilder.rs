@@ -1,0 +1,327 @@
+//! Rebuilds a thread's calls from its records: the call stack between two records.
+
+use nopal_abi::{self as abi, Cursor, Event, Style, key_of};
+use nopal_trace::Packet;
+
+use super::budget::WorkBudget;
+use super::fibers::Fibers;
+use super::frame::{Ending, Frame, Sink};
+use super::gaps::Known;
+use super::stack::Stack;
+use super::stacks::below;
+
+/// Calls deeper than this are counted only.
+pub(super) const DEPTH_LIMIT: usize = 1 << 22;
+/// With more tail frames in one slot, each ends where the next begins.
+const TAIL_LIMIT: usize = 256;
+/// A call is estimated to be this near below its caller, unless the last event was further below.
+pub(super) const NEAR: u64 = 1 << 8;
+
+/// What a RESYNC said about the event that follows it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arrival {
+    pub slot: u64,
+    /// The frames may not be those that the last event left.
+    pub elsewhere: bool,
+}
+
+#[derive(Debug, Default)]
+pub struct CallRebuilder {
+    pub(super) frames: Stack,
+    pub(super) fibers: Fibers,
+    pub(super) arrival: Option<Arrival>,
+    pub(super) last_clock: u64,
+    /// Counter at the last entry or exit, and at the one before it.
+    pub(super) event_clock: u64,
+    pub(super) before: u64,
+    /// Slot of the last event.
+    pub(super) cursor: u64,
+    /// Wrapped calls in progress that are deeper than the limit.
+    pub(super) beyond: u64,
+    pub(super) budget: WorkBudget,
+    pub(super) known: Known,
+}
+
+impl CallRebuilder {
+    pub fn new() -> CallRebuilder {
+        CallRebuilder::default()
+    }
+
+    /// The frames of the present stack, outermost first.
+    pub fn frames(&self) -> &[Frame] {
+        &self.frames
+    }
+
+    /// Counter at the last event.
+    pub fn clock(&self) -> u64 {
+        self.last_clock
+    }
+
+    /// Takes all records of a packet.
+    pub fn packet<S: Sink>(&mut self, packet: &Packet, sink: &mut S) {
+        let records = self.begin_packet(packet, sink);
+        self.words(records, sink);
+    }
+
+    /// Takes records that come from no file. `lossy`: records before these are missing.
+    pub fn records<S: Sink>(&mut self, words: &[u64], clock: u64, lossy: bool, sink: &mut S) {
+        self.begin_words(words, clock, lossy, sink);
+        self.words(Cursor::new(words), sink);
+    }
+
+    pub(super) fn words<S: Sink>(&mut self, mut records: Cursor, sink: &mut S) {
+        loop {
+            if S::RUNS {
+                self.run(&mut records, sink);
+            }
+            if !self.step(&mut records, sink) {
+                break;
+            }
+        }
+    }
+
+    /// The records of a packet, to be taken by steps.
+    pub fn begin_packet<'a, S: Sink>(&mut self, packet: &Packet<'a>, sink: &mut S) -> Cursor<'a> {
+        self.begin_words(
+            packet.words(),
+            packet.clock_begin(),
+            packet.is_behind_loss(),
+            sink,
+        );
+        Cursor::new(packet.words())
+    }
+
+    /// `lossy`: records before these are missing.
+    pub(super) fn begin_words<S: Sink>(
+        &mut self,
+        words: &[u64],
+        clock: u64,
+        lossy: bool,
+        sink: &mut S,
+    ) {
+        self.budget.earn(words.len());
+        if lossy {
+            self.open_gap(sink);
+            self.known.astray = false;
+        }
+        self.last_clock = self.last_clock.max(clock);
+    }
+
+    /// Takes one record; false at the end, or where nothing more can be understood.
+    #[inline(always)]
+    pub fn step<S: Sink>(&mut self, records: &mut Cursor, sink: &mut S) -> bool {
+        let Some(word) = records.word() else {
+            return false;
+        };
+        match word.kind() {
+            abi::KIND_ENTRY => {
+                records.skip(1);
+                let clock = self
+                    .last_clock
+                    .wrapping_add(word.ticks_after(self.last_clock));
+                self.tick(clock);
+                self.enter(word.key(), Style::Wrapped, clock, None, sink);
+            }
+            abi::KIND_EXIT => {
+                records.skip(1);
+                let clock = self
+                    .last_clock
+                    .wrapping_add(word.ticks_after(self.last_clock));
+                self.tick(clock);
+                let ending = Ending {
+                    clock,
+                    result: None,
+                    unwound: false,
+                };
+                self.exit(word.key(), ending, sink);
+            }
+            _ => return self.rare(records, sink),
+        }
+        true
+    }
+
+    /// A record that is not the call of a wrapped function, or its return, and nothing else.
+    #[inline(never)]
+    fn rare<S: Sink>(&mut self, records: &mut Cursor, sink: &mut S) -> bool {
+        let Some(record) = records.take(self.last_clock) else {
+            self.open_gap(sink);
+            return false;
+        };
+        let clock = record.clock;
+        match record.event {
+            Event::Entry {
+                site,
+                tag,
+                style,
+                arguments,
+            } => {
+                self.tick(clock);
+                let key = key_of(site, tag);
+                self.enter(key, style, clock, arguments.copied(), sink);
+            }
+            Event::Exit {
+                site,
+                tag,
+                result,
+                unwound,
+            } => {
+                self.tick(clock);
+                let ending = Ending {
+                    clock,
+                    result,
+                    unwound,
+                };
+                self.exit(key_of(site, tag), ending, sink);
+            }
+            Event::Hole => {
+                self.open_gap(sink);
+                self.known.astray = true;
+                self.last_clock = clock;
+            }
+            Event::Resync { slot, reason, .. } => self.resync(clock, slot, reason, sink),
+            Event::Marker { event, payload } => self.mark(clock, event, payload, sink),
+        }
+        true
+    }
+
+    /// A marker is passed where the thread is, which after a jump is not in the frames below the place it came to.
+    fn mark<S: Sink>(&mut self, clock: u64, event: u32, payload: &[u64], sink: &mut S) {
+        self.last_clock = clock;
+        self.close_gap(clock, sink);
+        let alive = match self.arrival {
+            Some(arrival) if arrival.elsewhere => {
+                let left = |frame: &&Frame| frame.slot < arrival.slot;
+                self.frames.len() - self.frames.iter().rev().take_while(left).count()
+            }
+            _ => self.frames.len(),
+        };
+        sink.mark(clock, event, payload, &self.frames[..alive]);
+    }
+
+    fn resync<S: Sink>(&mut self, clock: u64, slot: u64, reason: u32, sink: &mut S) {
+        self.last_clock = clock;
+        self.close_gap(clock, sink);
+        if reason == abi::RESYNC_PART {
+            return;
+        }
+        let elsewhere = matches!(reason, abi::RESYNC_STACK | abi::RESYNC_JUMP);
+        let before = self.arrival.is_some_and(|arrival| arrival.elsewhere);
+        self.find_place(elsewhere, sink);
+        if elsewhere {
+            self.known.elsewhere(clock);
+        }
+        self.cursor = slot >> 4;
+        self.arrival = Some(Arrival {
+            slot: slot >> 4,
+            elsewhere: elsewhere || before,
+        });
+    }
+
+    #[inline(always)]
+    fn tick(&mut self, clock: u64) {
+        self.last_clock = clock;
+        self.before = self.event_clock;
+        self.event_clock = clock;
+    }
+
+    #[inline(always)]
+    fn enter<S: Sink>(
+        &mut self,
+        key: u32,
+        style: Style,
+        clock: u64,
+        arguments: Option<[u64; 6]>,
+        sink: &mut S,
+    ) {
+        let (slot, is_exact) = match self.frames.last() {
+            Some(top)
+                if self.arrival.is_none()
+                    && top.style() != Style::Only
+                    && top.slot.wrapping_sub(self.cursor) <= NEAR =>
+            {
+                (below(top.slot, key), false)
+            }
+            _ => self.place(key, style, clock, sink),
+        };
+        if style == Style::Tail {
+            self.bound_tails(slot, clock, sink);
+        }
+        self.cursor = slot;
+        let frame = Frame::new(clock, slot, key, style);
+        self.frames.push(match is_exact {
+            true => frame.with_slot_known(),
+            false => frame,
+        });
+        let note = sink.enter(&self.frames, arguments);
+        if let Some(frame) = self.frames.last_mut() {
+            frame.note = note;
+        }
+        if self.frames.len() > DEPTH_LIMIT {
+            self.forget_deepest(sink);
+        }
+    }
+
+    #[cold]
+    fn forget_deepest<S: Sink>(&mut self, sink: &mut S) {
+        let Some(frame) = self.frames.pop() else {
+            return;
+        };
+        if frame.style() != Style::Only {
+            sink.lose(&frame, frame.clock, true);
+        }
+        self.beyond += u64::from(frame.style() == Style::Wrapped);
+    }
+
+    fn bound_tails<S: Sink>(&mut self, slot: u64, clock: u64, sink: &mut S) {
+        let earlier = self
+            .frames
+            .len()
+            .checked_sub(TAIL_LIMIT)
+            .and_then(|index| self.frames.get(index));
+        if earlier.is_some_and(|frame| frame.style() == Style::Tail && frame.slot == slot) {
+            self.finish(
+                Ending {
+                    clock,
+                    result: None,
+                    unwound: false,
+                },
+                sink,
+            );
+        }
+    }
+
+    #[inline(always)]
+    fn exit<S: Sink>(&mut self, key: u32, ending: Ending, sink: &mut S) {
+        match self.frames.last() {
+            Some(top)
+                if top.ends_with(key)
+                    && self.arrival.is_none_or(|arrival| !arrival.elsewhere)
+                    && self.beyond == 0 =>
+            {
+                self.arrival = None;
+                self.finish(ending, sink);
+            }
+            _ => self.exit_elsewhere(key, ending, sink),
+        }
+    }
+
+    /// Ends the topmost frame.
+    #[inline(always)]
+    pub(super) fn finish<S: Sink>(&mut self, ending: Ending, sink: &mut S) {
+        let Some(frame) = self.frames.pop() else {
+            return;
+        };
+        let ticks = ending.clock.saturating_sub(frame.clock);
+        self.cursor = frame.slot;
+        match self.frames.last_mut() {
+            Some(under) => under.child = under.child.saturating_add(ticks),
+            None => self.known.spend(ticks),
+        }
+        sink.leave(&frame, ending, &self.frames);
+    }
+
+    /// The end of the thread's records.
+    pub fn end<S: Sink>(&mut self, sink: &mut S) {
+        self.lose_all(sink);
+    }
+}

@@ -1,0 +1,337 @@
+//! One thread's calls as lines to come.
+
+use std::collections::VecDeque;
+
+use nopal_trace::Clocks;
+
+use crate::calls::{Ending, Frame, Sink, Style};
+use crate::kernel_events::Turn;
+use crate::timeline::EventSource;
+
+/// How a call is shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    pub what: LineKind,
+    pub site: u32,
+    /// Calls under this one.
+    pub depth: usize,
+    pub arguments: Option<[u64; 6]>,
+    pub result: Option<u64>,
+}
+
+/// With durations in ticks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LineKind {
+    Open,
+    /// A call in which nothing was called.
+    Leaf {
+        duration: u64,
+        unwound: bool,
+    },
+    Close {
+        duration: u64,
+        unwound: bool,
+    },
+    /// An entry-only call.
+    Only,
+    /// The end of a call whose exit was not seen, and how long it was known to be alive.
+    Unfinished {
+        least: u64,
+    },
+    /// The exit of a call whose entry was not seen, likewise.
+    Stray {
+        least: u64,
+    },
+    /// Records of the thread are missing, for so long.
+    Missing(u64),
+    /// A marker: its event, and its record behind the clock.
+    Mark(u32, Box<[u64]>),
+    /// What the system did with the thread.
+    Turn(Turn),
+}
+
+/// Which calls are shown.
+pub struct Shown<'a> {
+    /// By site.
+    pub chosen: Vec<Choice>,
+    /// Whether what is outside of all calls is shown.
+    pub of_all: bool,
+    pub least_ns: u64,
+    pub clocks: &'a Clocks,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// With all calls in it.
+    Yes,
+    /// In a call that is shown, only.
+    Inside,
+    /// Neither it nor the calls in it.
+    No,
+}
+
+impl Shown<'_> {
+    /// How deep a call is shown in one that is: the frames' notes.
+    fn note(&self, site: u32, caller: Option<u32>) -> u32 {
+        let choice = self.chosen.get(site as usize).copied();
+        match (choice.unwrap_or(Choice::Inside), caller) {
+            (Choice::No, _) | (_, Some(NEVER)) => NEVER,
+            (Choice::Inside, None | Some(NOT_YET)) => NOT_YET,
+            (Choice::Yes, None | Some(NOT_YET)) => 0,
+            (_, Some(depth)) => (depth + 1).min(NOT_YET - 1),
+        }
+    }
+
+    /// How deep a marker is shown in a call, or outside of all calls.
+    fn depth_in(&self, caller: Option<u32>) -> Option<usize> {
+        match caller {
+            None => self.of_all.then_some(0),
+            Some(NEVER | NOT_YET) => None,
+            Some(depth) => Some(depth as usize + 1),
+        }
+    }
+
+    fn is_long(&self, ticks: u64) -> bool {
+        self.least_ns == 0 || self.clocks.duration_ns(ticks) >= self.least_ns
+    }
+}
+
+/// Notes of frames that are not shown, nor any in them.
+const NEVER: u32 = u32::MAX;
+/// Notes of frames that are not shown, while those in them may be.
+const NOT_YET: u32 = u32::MAX - 1;
+
+/// Calls without an end that are shown, a thread.
+const LOST_LIMIT: usize = 1 << 16;
+
+/// Holds entries back until it is known whether they are shown, and whether the exit of the last is next.
+pub struct Lines<'a> {
+    shown: &'a Shown<'a>,
+    lines: VecDeque<(u64, Line)>,
+    /// The innermost calls, outermost first.
+    held: Vec<(u64, Line)>,
+    lost: Vec<Line>,
+    /// The clock of the last event.
+    clock: u64,
+    /// What the system did with the thread and has not been shown.
+    turns: &'a [(u64, Turn)],
+}
+
+impl<'a> Lines<'a> {
+    /// `turns`: what the system did with the thread, in order of time.
+    pub fn new(shown: &'a Shown<'a>, turns: &'a [(u64, Turn)]) -> Lines<'a> {
+        Lines {
+            shown,
+            lines: VecDeque::new(),
+            held: Vec::new(),
+            lost: Vec::new(),
+            clock: 0,
+            turns,
+        }
+    }
+
+    /// Shows what the system did with the thread until `clock`, in the call with this note.
+    fn turns_until(&mut self, clock: u64, note: Option<u32>) {
+        while let Some((&(at, turn), rest)) = self.turns.split_first()
+            && at <= clock
+        {
+            self.turns = rest;
+            self.push_aside(at, LineKind::Turn(turn), note);
+        }
+    }
+
+    /// Shows what is no call, in the call with this note or outside of all.
+    fn push_aside(&mut self, clock: u64, what: LineKind, note: Option<u32>) {
+        let depth = match self.shown.depth_in(note) {
+            Some(depth) if self.shown.least_ns == 0 => depth,
+            _ => return,
+        };
+        self.let_go(clock);
+        let line = Line {
+            what,
+            site: 0,
+            depth,
+            arguments: None,
+            result: None,
+        };
+        self.lines.push_back((clock, line));
+    }
+
+    /// Shows the entries of calls that are alive at `clock` and long enough by then.
+    fn let_go(&mut self, clock: u64) {
+        let shown = self.shown;
+        let is_long = |(begin, _): &(u64, Line)| shown.is_long(clock.saturating_sub(*begin));
+        let count = self.held.iter().take_while(|held| is_long(held)).count();
+        self.lines.extend(self.held.drain(..count));
+    }
+
+    fn show_lost(&mut self, clock: u64) {
+        self.lines
+            .extend(self.lost.drain(..).map(|line| (clock, line)));
+    }
+
+    /// Takes the entry of a frame, and those of calls in it, which have not been shown.
+    fn take_held(&mut self, frame: &Frame) -> Option<Line> {
+        let (clock, site, depth) = (frame.clock, frame.site(), frame.note as usize);
+        let at = self
+            .held
+            .iter()
+            .rposition(|(begin, line)| (*begin, line.site, line.depth) == (clock, site, depth))?;
+        self.held.drain(at..).next().map(|(_, line)| line)
+    }
+}
+
+impl Sink for Lines<'_> {
+    fn enter(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32 {
+        let [under @ .., frame] = frames else {
+            return NEVER;
+        };
+        self.clock = frame.clock;
+        self.turns_until(frame.clock, under.last().map(|under| under.note));
+        self.let_go(frame.clock);
+        let note = self
+            .shown
+            .note(frame.site(), under.last().map(|under| under.note));
+        if note >= NOT_YET {
+            return note;
+        }
+        let line = Line {
+            what: LineKind::Open,
+            site: frame.site(),
+            depth: note as usize,
+            arguments,
+            result: None,
+        };
+        match frame.style() {
+            Style::Only if self.shown.least_ns > 0 => {}
+            Style::Only => self.lines.push_back((
+                frame.clock,
+                Line {
+                    what: LineKind::Only,
+                    ..line
+                },
+            )),
+            Style::Wrapped | Style::Tail => self.held.push((frame.clock, line)),
+        }
+        note
+    }
+
+    fn leave(&mut self, frame: &Frame, ending: Ending, _frames: &[Frame]) {
+        self.clock = ending.clock;
+        self.turns_until(ending.clock, Some(frame.note));
+        if frame.note >= NOT_YET {
+            return;
+        }
+        let duration = ending.clock.saturating_sub(frame.clock);
+        let (result, unwound) = (ending.result, ending.unwound);
+        match self.take_held(frame) {
+            Some(open) if self.shown.is_long(duration) => {
+                self.let_go(ending.clock);
+                self.lines.push_back((
+                    frame.clock,
+                    Line {
+                        what: LineKind::Leaf { duration, unwound },
+                        result,
+                        ..open
+                    },
+                ));
+            }
+            Some(_) => {}
+            None if self.shown.is_long(duration) => self.lines.push_back((
+                ending.clock,
+                Line {
+                    what: LineKind::Close { duration, unwound },
+                    site: frame.site(),
+                    depth: frame.note as usize,
+                    arguments: None,
+                    result,
+                },
+            )),
+            None => {}
+        }
+    }
+
+    fn lose(&mut self, frame: &Frame, clock: u64, _counted: bool) {
+        self.turns_until(clock, Some(frame.note));
+        self.clock = self.clock.max(clock);
+        let least = clock.saturating_sub(frame.clock);
+        let is_long = self.shown.is_long(least);
+        if is_long {
+            self.let_go(clock);
+        } else {
+            self.take_held(frame);
+        }
+        if !is_long || frame.note >= NOT_YET || self.lost.len() == LOST_LIMIT {
+            return;
+        }
+        self.lost.push(Line {
+            what: LineKind::Unfinished { least },
+            site: frame.site(),
+            depth: frame.note as usize,
+            arguments: None,
+            result: None,
+        });
+    }
+
+    fn stray(&mut self, frame: &Frame, ending: Ending) {
+        self.clock = ending.clock;
+        self.turns_until(ending.clock, None);
+        self.let_go(ending.clock);
+        let (site, result) = (frame.site(), ending.result);
+        let least = ending.clock.saturating_sub(frame.clock);
+        if self.shown.note(site, None) != 0 || !self.shown.is_long(least) {
+            return;
+        }
+        self.lines.push_back((
+            ending.clock,
+            Line {
+                what: LineKind::Stray { least },
+                site,
+                depth: 0,
+                arguments: None,
+                result,
+            },
+        ));
+    }
+
+    /// What was open until here is shown before.
+    fn missing(&mut self, ticks: u64) {
+        self.show_lost(self.clock);
+        if self.shown.least_ns > 0 || !self.shown.of_all || self.clock == 0 {
+            return;
+        }
+        let line = Line {
+            what: LineKind::Missing(ticks),
+            site: 0,
+            depth: 0,
+            arguments: None,
+            result: None,
+        };
+        self.lines.push_back((self.clock, line));
+    }
+
+    fn mark(&mut self, clock: u64, event: u32, payload: &[u64], frames: &[Frame]) {
+        let note = frames.last().map(|frame| frame.note);
+        self.turns_until(clock, note);
+        self.push_aside(clock, LineKind::Mark(event, payload.into()), note);
+    }
+
+    fn aside(&mut self, frames: &[Frame]) {
+        let last = frames.iter().map(|frame| frame.clock).max();
+        self.let_go(last.unwrap_or(0));
+    }
+}
+
+impl EventSource for Lines<'_> {
+    type Moment = Line;
+
+    fn take(&mut self) -> Option<(u64, Line)> {
+        self.lines.pop_front()
+    }
+
+    fn finish(&mut self, clock: u64) {
+        self.let_go(clock);
+        self.show_lost(clock);
+        self.turns_until(u64::MAX, None);
+    }
+}

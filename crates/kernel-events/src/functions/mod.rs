@@ -1,0 +1,150 @@
+//! Functions of the kernel that some threads run, as the kernel's tracer of functions tells them: where each begins,
+//! and who called it. That it ended is not told.
+
+mod instance;
+mod page;
+mod symbols;
+
+pub use instance::remove_left_behind;
+
+use crate::clock::Clock;
+use anyhow::{Context, Result};
+use instance::Instance;
+use nopal_trace::{KernelEvent, KernelRecord};
+use page::Layout;
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use symbols::Symbols;
+
+/// The kernel's ring of a processor, and of all together, in KiB.
+const ROOM: usize = 8 << 10;
+const ROOM_OF_ALL: usize = 128 << 10;
+/// The largest page of a ring that the kernel may be set to.
+const PAGE: usize = 1 << 16;
+/// Pages that are read of a ring at once: those that it holds. A thread that is fast would fill it again for ever.
+const PAGES_AT_ONCE: usize = (ROOM << 10) / 4096;
+
+/// They are recorded as long as this lives.
+pub struct Functions {
+    // Before the instance: it is not removed while its files are open.
+    rings: Vec<Ring>,
+    instance: Instance,
+    layout: Layout,
+    /// Whether the kernel stamps events with the counter; else with CLOCK_MONOTONIC.
+    has_counter: bool,
+    page: Vec<u8>,
+    symbols: Symbols,
+    /// Addresses that have been named.
+    named: HashSet<u64>,
+}
+
+struct Ring {
+    processor: u32,
+    file: File,
+    /// Events that have been told of as lost.
+    reported: u64,
+}
+
+/// Why none can be recorded, and what to do about it. Found by trying it with one function.
+pub fn missing() -> Option<String> {
+    let tried = || -> Result<()> {
+        let instance = Instance::create()?;
+        Layout::read()?;
+        symbols::are_readable()?;
+        instance.only(&["schedule".into()])?;
+        instance.choose(std::process::id() as i32)
+    };
+    tried().err().map(|error| format!("{error:#}"))
+}
+
+impl Functions {
+    /// Records kernel functions in the threads of a process and in those that they start, as far as one of the globs
+    /// matches. No globs: all.
+    pub fn open(process: i32, processors: &[u32], only: &[String]) -> Result<Functions> {
+        Functions::of_instance(process, processors, only)
+            .context("functions of the kernel cannot be recorded")
+    }
+
+    fn of_instance(process: i32, processors: &[u32], only: &[String]) -> Result<Functions> {
+        let instance = Instance::create()?;
+        let layout = Layout::read()?;
+        let symbols = Symbols::read()?;
+        let has_counter = instance.write("trace_clock", "x86-tsc").is_ok();
+        if !has_counter {
+            instance.write("trace_clock", "mono")?;
+        }
+        let room = (ROOM_OF_ALL / processors.len().max(1)).clamp(64, ROOM);
+        instance.write("buffer_size_kb", &room.to_string())?;
+        instance.only(only)?;
+        instance.choose(process)?;
+        // A tracer cannot be changed while rings are open.
+        let ring = |processor: &u32| -> Result<Ring> {
+            Ok(Ring {
+                processor: *processor,
+                file: instance.ring(*processor)?,
+                reported: 0,
+            })
+        };
+        let rings = processors.iter().map(ring).collect::<Result<_>>()?;
+        instance.write("tracing_on", "1")?;
+        Ok(Functions {
+            rings,
+            instance,
+            layout,
+            has_counter,
+            page: vec![0; PAGE],
+            symbols,
+            named: HashSet::new(),
+        })
+    }
+
+    /// Takes what has come since the last time, in order of time of each processor, with what is lost in between.
+    pub fn read(&mut self, clock: &Clock, mut take: impl FnMut(u32, KernelRecord)) -> Result<()> {
+        for ring in &mut self.rings {
+            for _ in 0..PAGES_AT_ONCE {
+                let length = match ring.file.read(&mut self.page) {
+                    Ok(0) => break,
+                    Ok(length) => length,
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                    Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                    Err(error) => return Err(error).context("reading the kernel's functions"),
+                };
+                let counter = |time: u64| match self.has_counter {
+                    true => time,
+                    false => clock.counter(time),
+                };
+                let (reported, processor) = (&mut ring.reported, ring.processor);
+                self.layout.events(&self.page[..length], |time, event| {
+                    if let KernelEvent::Lost { events } = event {
+                        *reported = reported.saturating_add(events);
+                    }
+                    let clock = counter(time);
+                    take(processor, KernelRecord { clock, event });
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// The name of the function that an address is in, when it is met for the first time.
+    pub fn name(&mut self, address: u64) -> Option<&str> {
+        match self.named.insert(address) {
+            true => self.symbols.at(address),
+            false => None,
+        }
+    }
+
+    /// Records no more. What is left can be read still.
+    pub fn stop(&self) -> Result<()> {
+        self.instance.write("tracing_on", "0")
+    }
+
+    /// How many events are lost beyond those that were told of, by processor.
+    pub fn lost(&self) -> impl Iterator<Item = (u32, u64)> {
+        self.rings.iter().map(|ring| {
+            let lost = self.instance.lost(ring.processor);
+            (ring.processor, lost.saturating_sub(ring.reported))
+        })
+    }
+}

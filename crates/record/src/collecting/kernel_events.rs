@@ -1,0 +1,109 @@
+//! Kernel events of a session: from its beginning where that is asked for, or as long as tracers need them.
+
+use crate::collecting::collect::Collector;
+use crate::collecting::drain::Shared;
+use crate::collecting::notes::lock;
+use crate::options::WhenFull;
+use crate::session::Session;
+use anyhow::{Result, bail, ensure};
+use nopal_analysis::tracers::Tracer;
+use nopal_kernel_events::{KernelEvents, Kinds, Update};
+
+/// What tracers need, as `nopal record -e` would say it.
+pub fn kinds_of(tracers: &[Tracer]) -> Result<Kinds> {
+    let words = tracers.iter().filter_map(Tracer::kernel_events);
+    words.map(Kinds::parse).collect()
+}
+
+impl Session {
+    /// Records what the options and these tracers ask for, from now on. An error says what is forbidden, and how to
+    /// allow it.
+    pub(crate) fn record_kernel_events(&mut self, tracers: &[Tracer]) -> Result<()> {
+        let kinds = [self.options.events, kinds_of(tracers)?]
+            .into_iter()
+            .collect();
+        if kinds == self.system {
+            return Ok(());
+        }
+        ensure!(
+            self.options.when_full != WhenFull::Flight,
+            "the flight recorder keeps no kernel events: they do not go with --flight"
+        );
+        // Another beginning would not find the children that the process has started meanwhile.
+        ensure!(
+            !self.system.functions(),
+            "while functions of the kernel are recorded, no other kernel events can be switched on: -k with -e sched \
+             records both from the beginning"
+        );
+        let mut system = None;
+        if kinds != Kinds::default() {
+            let (opened, missing) =
+                KernelEvents::open(kinds, self.main, &self.options.kernel_functions)?;
+            if let Some(missing) = missing {
+                if tracers.contains(&Tracer::Wakeup) {
+                    bail!("wake-ups cannot be recorded: {missing}");
+                }
+                self.kernel_events_limited = Some(format!(
+                    "only the traced processes' own context switches are recorded: {missing}"
+                ));
+            }
+            system = Some(opened);
+        }
+        self.system = kinds;
+        self.shared.change_kernel_events(system);
+        Ok(())
+    }
+}
+
+/// The events that are recorded, read by the thread that collects all records.
+#[derive(Default)]
+pub struct Reading {
+    system: Option<KernelEvents>,
+    /// Since when nobody records, after somebody did.
+    pause: Option<u64>,
+}
+
+impl Reading {
+    /// Writes what has come. Returns how many events these were.
+    pub fn read(&mut self, shared: &Shared, collector: &mut Collector) -> Result<u64> {
+        if let Some(next) = shared.changed_kernel_events() {
+            self.end(shared, collector, next.as_ref())?;
+            if let (Some(_), Some(since)) = (&next, self.pause.take()) {
+                collector.resume_kernel_events(since, &mut lock(&shared.writer))?;
+            }
+            self.system = next;
+        }
+        let Some(system) = &mut self.system else {
+            return Ok(0);
+        };
+        let processes = shared.processes();
+        let mut writer = lock(&shared.writer);
+        system.read(|processor, update: Update| {
+            collector.system(processor, update, &processes, &mut writer)
+        })
+    }
+
+    /// Writes what is left, also of events that a short program had recorded before anybody began to read.
+    pub fn finish(&mut self, shared: &Shared, collector: &mut Collector) -> Result<()> {
+        self.read(shared, collector)?;
+        self.end(shared, collector, None)
+    }
+
+    fn end(
+        &mut self,
+        shared: &Shared,
+        collector: &mut Collector,
+        next: Option<&KernelEvents>,
+    ) -> Result<()> {
+        let Some(system) = self.system.take() else {
+            return Ok(());
+        };
+        let processes = shared.processes();
+        let mut writer = lock(&shared.writer);
+        let ended = system.end(next, |processor, update| {
+            collector.system(processor, update, &processes, &mut writer)
+        });
+        self.pause = next.is_none().then(nopal_kernel_events::counter);
+        ended
+    }
+}

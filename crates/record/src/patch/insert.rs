@@ -1,0 +1,118 @@
+//! Puts jumps into the text of a process: where none of its code runs, or with all threads stopped.
+
+use crate::patch::change::{Change, Patches};
+use crate::sites::modules::extent;
+use crate::tracee::{PatchContext, Tracee};
+use anyhow::Result;
+use nopal_process::{Behind, Mapping, Outcome, Stopped};
+use std::collections::{BTreeMap, HashSet};
+
+impl Tracee {
+    /// Puts jumps into the text of a program that has not run yet, and has these files mapped.
+    pub fn insert_at_start(
+        &mut self,
+        changes: Vec<Change>,
+        maps: &[Mapping],
+        context: &mut PatchContext,
+    ) -> Result<()> {
+        let modules = self.modules.clone();
+        let texts = maps.iter().filter_map(|map| {
+            let image = &modules
+                .iter()
+                .find(|module| extent(module).contains(&map.start))?
+                .file
+                .image;
+            let file = Some((map.device, map.inode));
+            let is_its = !map.shared && !map.writable && file == image.device_and_inode();
+            let bytes = image.file_bytes(map.offset, map.end - map.start);
+            Some((map.start, bytes.filter(|_| is_its)?))
+        });
+        let behind = Behind::new(self.process, texts.collect());
+        self.insert_over(&behind, changes, context)
+    }
+
+    /// Puts jumps into text that nobody runs or will return into. A site whose bytes are not what the file says is left
+    /// alone.
+    pub fn insert_at_rest(
+        &mut self,
+        changes: Vec<Change>,
+        context: &mut PatchContext,
+    ) -> Result<()> {
+        self.insert_over(&Behind::default(), changes, context)
+    }
+
+    fn insert_over(
+        &mut self,
+        behind: &Behind,
+        changes: Vec<Change>,
+        context: &mut PatchContext,
+    ) -> Result<()> {
+        self.uncover(&changes)?;
+        self.list_breakpoints(&changes)?;
+        let outcomes = self
+            .memory
+            .write_patches_over(behind, &Patches::of(&changes).insertion())?;
+        let mut different = BTreeMap::<&str, u32>::new();
+        for (change, outcome) in changes.iter().zip(&outcomes) {
+            if *outcome != Outcome::Written {
+                let module = self.module_at(change.address);
+                *different
+                    .entry(module.map_or("?", |module| &module.name))
+                    .or_default() += 1;
+            }
+        }
+        for (module, count) in different {
+            context.warnings.push(format!(
+                "{module}: {count} functions not traced: their code in memory is not the file's"
+            ));
+        }
+        let written = changes.into_iter().zip(outcomes);
+        let written = written.filter(|(_, outcome)| *outcome == Outcome::Written);
+        self.changes.add(written.map(|(change, _)| change));
+        self.settle_markers(context)
+    }
+
+    /// Puts jumps into the text while all threads stand still. A thread that stands in a window goes on in the
+    /// displaced instructions. Returns the changes that must wait: a thread will return into their windows, most of all
+    /// from a signal handler.
+    pub fn insert_stopped(
+        &mut self,
+        stopped: &mut Stopped,
+        mut changes: Vec<Change>,
+        context: &mut PatchContext,
+    ) -> Result<Vec<Change>> {
+        changes.sort_unstable_by_key(|change| change.address);
+        let windows: Vec<_> = changes.iter().map(Change::window).collect();
+        let remain = stopped.move_threads(&windows, |address| self.displaced(&changes, address))?;
+        let mut waiting: HashSet<usize> = remain.into_iter().collect();
+        // A return to the first byte is a new call.
+        let behind: Vec<_> = windows.iter().map(|one| one.start + 1..one.end).collect();
+        for (_, word) in stopped.search_stacks(&behind, 0)?.found {
+            waiting.extend(enclosing(&changes, word));
+        }
+        let mut now = Vec::with_capacity(changes.len());
+        let mut later = Vec::new();
+        for (index, change) in changes.into_iter().enumerate() {
+            let wait = waiting.contains(&index);
+            if wait { &mut later } else { &mut now }.push(change);
+        }
+        self.insert_at_rest(now, context)?;
+        Ok(later)
+    }
+
+    /// Where the instruction at `address`, in a window or right behind it, is among the displaced ones.
+    fn displaced(&self, changes: &[Change], address: u64) -> Option<u64> {
+        let change = changes.get(enclosing(changes, address)?)?;
+        let offset = u8::try_from(address - change.address).ok()?;
+        let mut map = self.site_of(change)?.body.map();
+        let (_, to) = map.find(|(from, _)| *from == offset)?;
+        Some(change.body + u64::from(to))
+    }
+}
+
+/// The change whose window begins before `address` and reaches to it at least. `changes` are in the order of addresses.
+fn enclosing(changes: &[Change], address: u64) -> Option<usize> {
+    let after = changes.partition_point(|change| change.address < address);
+    let index = after.checked_sub(1)?;
+    (address <= changes[index].window().end).then_some(index)
+}

@@ -1,0 +1,101 @@
+//! The jumps that are in the text of a process.
+
+use crate::patch::change::Change;
+use crate::sites::choose::Loaded;
+use crate::sites::functions::key;
+use crate::sites::modules::extent;
+use nopal_agent::Thunk;
+use nopal_control::SiteKey;
+use std::cell::OnceCell;
+use std::ops::Deref;
+
+/// By address.
+#[derive(Clone, Default)]
+pub struct Inserted {
+    changes: Vec<Change>,
+    switches: OnceCell<Switches>,
+}
+
+/// What there is to know of all functions to switch them. A switch reads all that, found in no cache: so it is as
+/// little as can be.
+#[derive(Clone, Default)]
+pub struct Switches {
+    /// In order.
+    pub keys: Vec<SiteKey>,
+    /// In the same order.
+    pub thunks: Vec<Switch>,
+}
+
+/// A thunk's address above the two bytes with which it begins where it is off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Switch(u64);
+
+impl Switch {
+    const ADDRESS_BITS: u32 = 48;
+    const PAIR_BITS: u32 = u64::BITS - Switch::ADDRESS_BITS;
+
+    fn new(change: &Change) -> Switch {
+        debug_assert!(change.entry < 1 << Switch::ADDRESS_BITS);
+        let off = u16::from_ne_bytes(change.switch(false));
+        Switch(change.entry << Switch::PAIR_BITS | u64::from(off))
+    }
+
+    pub fn entry(self) -> u64 {
+        self.0 >> Switch::PAIR_BITS
+    }
+
+    pub fn pair(self, on: bool) -> [u8; 2] {
+        match on {
+            true => Thunk::ON,
+            false => (self.0 as u16).to_ne_bytes(),
+        }
+    }
+}
+
+impl Deref for Inserted {
+    type Target = [Change];
+
+    fn deref(&self) -> &[Change] {
+        &self.changes
+    }
+}
+
+impl Inserted {
+    pub fn add(&mut self, new: impl IntoIterator<Item = Change>) {
+        self.changes.extend(new);
+        self.changes.sort_by_key(|change| change.address);
+        self.switches.take();
+    }
+
+    /// They are not in the text any more. They are taken as the iterator goes on.
+    pub fn take(
+        &mut self,
+        is_out: impl FnMut(&mut Change) -> bool,
+    ) -> impl Iterator<Item = Change> {
+        self.switches.take();
+        self.changes.extract_if(.., is_out)
+    }
+
+    /// The switches of all functions. `modules` are all modules with functions. Made at the first call.
+    pub fn switches(&self, modules: &[Loaded]) -> &Switches {
+        self.switches.get_or_init(|| {
+            let mut modules: Vec<&Loaded> = modules.iter().collect();
+            modules.sort_by_key(|module| module.file.index);
+            let mut switches = Vec::with_capacity(self.changes.len());
+            for module in modules {
+                let range = extent(module);
+                let from = |address| self.partition_point(|change| change.address < address);
+                let changes = self[from(range.start)..from(range.end)].iter();
+                let functions = changes.filter(|change| change.has_thunk());
+                switches.extend(functions.map(|change| {
+                    let address = change.address.wrapping_sub(module.base);
+                    (key(module, address), Switch::new(change))
+                }));
+            }
+            // Only of a file that is loaded twice they are not in order.
+            switches.sort_by_key(|(key, _)| *key);
+            let (keys, thunks) = switches.into_iter().unzip();
+            Switches { keys, thunks }
+        })
+    }
+}

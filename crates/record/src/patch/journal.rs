@@ -1,0 +1,244 @@
+//! What nopal has put into a process, read from the process itself: so that anybody can take it out again. Nothing of
+//! it is believed that the kernel's list of mappings or the text does not bear out.
+
+use crate::patch::change::Change;
+use anyhow::{Context, Result, ensure};
+use nopal_abi::{ABI_VERSION, Region as Layout};
+use nopal_agent::{
+    ARENA_BYTES, BLOCKS, BlockEntry, CONTEXT_BYTES, CONTEXTS, ProcessHead, STACK_PART_BYTES,
+    STACK_PARTS, THREADS_BYTES, UNWINDERS, UnwinderEntry,
+};
+use nopal_process::{Mapping, Memory};
+use std::mem::offset_of;
+use std::ops::Range;
+use std::path::Path;
+use zerocopy::IntoBytes;
+
+/// How the kernel lists memory that nopal has made.
+const NAME: &str = "/memfd:nopal";
+
+const PAGE: u64 = 4096;
+
+/// A stack part's word in the runtime's table is its number times the count of states, plus its state, as
+/// `runtime/core/stack.c` has them.
+const PART_STATES: u64 = 4;
+const PART_MIRRORED: u64 = 2;
+
+/// All that must be known of a process to take nopal out of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Journal {
+    pub process: i32,
+    pub region: Range<u64>,
+    /// The page behind it.
+    presence: Option<Range<u64>>,
+    /// The region's.
+    pub inode: u64,
+    /// The tool of the session that made it, and its guardian, while they live.
+    pub tool: Option<i32>,
+    pub guardian: Option<i32>,
+    /// The process structure with the table of stack parts, and the contexts.
+    private: Vec<Range<u64>>,
+    stack_parts: u64,
+    /// Where the process structure says what is done at a SIGTRAP.
+    pub traps: u64,
+    pub mirror: i64,
+    /// Where generated code is. Each agent's image stands at the beginning of one.
+    pub code: Vec<Range<u64>>,
+    pub changes: Vec<Change>,
+    /// Code that unwinds, sorted.
+    pub unwinders: Vec<Range<u64>>,
+}
+
+impl Journal {
+    /// What stands in a process, of each session that is or was there.
+    pub fn read_all(process: i32) -> Result<Vec<Journal>> {
+        let maps = nopal_process::maps(process)?;
+        let memory = Memory::open(process)?;
+        let regions = maps
+            .iter()
+            .filter(|map| is_nopals(map) && map.shared && map.writable);
+        let journals = regions.filter_map(|region| read(process, region, &maps, &memory).ok());
+        Ok(journals.collect())
+    }
+
+    /// What stands in a process of the session with the region `inode`.
+    pub fn read(process: i32, inode: u64) -> Result<Journal> {
+        let all = Journal::read_all(process)?;
+        let own = all.into_iter().find(|journal| journal.inode == inode);
+        own.context("nopal's memory in the process is damaged")
+    }
+
+    pub fn is_generated(&self, address: u64) -> bool {
+        self.code.iter().any(|code| code.contains(&address))
+    }
+
+    /// The stack parts that were ever mirrored.
+    pub fn mirrored_parts(&self, memory: &Memory) -> Result<Vec<u64>> {
+        mirrored_parts(memory, self.stack_parts)
+    }
+
+    /// All memory of nopal's, mirrors included.
+    pub fn memory(&self, memory: &Memory) -> Result<Vec<Range<u64>>> {
+        let mut all = self.private.clone();
+        all.push(self.region.clone());
+        all.extend(self.presence.clone());
+        all.extend(self.code.iter().cloned());
+        for part in self.mirrored_parts(memory)? {
+            let mirror = part.wrapping_add_signed(self.mirror);
+            all.push(mirror..mirror.saturating_add(STACK_PART_BYTES));
+        }
+        all.sort_unstable_by_key(|range| range.start);
+        Ok(all)
+    }
+
+    /// Shows the runtime that there is no collector any more.
+    pub fn say_gone(&self, memory: &Memory) -> Result<()> {
+        let word = self.region.start + offset_of!(Layout, tool_gone) as u64;
+        memory.write(word, &1u32.to_le_bytes())
+    }
+}
+
+/// The stack parts that were ever mirrored, by the runtime's table at `table`.
+pub fn mirrored_parts(memory: &Memory, table: u64) -> Result<Vec<u64>> {
+    let mut bytes = vec![0; STACK_PARTS * 8];
+    memory
+        .read(table, &mut bytes)
+        .context("the table of stacks cannot be read")?;
+    Ok(mirrored(words(&bytes)).collect())
+}
+
+/// The same, by what the table holds.
+pub fn mirrored(table: impl Iterator<Item = u64>) -> impl Iterator<Item = u64> {
+    table
+        .filter(|word| word % PART_STATES == PART_MIRRORED)
+        .map(|word| (word / PART_STATES).wrapping_mul(STACK_PART_BYTES))
+}
+
+pub fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
+    bytes
+        .as_chunks::<8>()
+        .0
+        .iter()
+        .map(|word| u64::from_le_bytes(*word))
+}
+
+fn is_nopals(map: &Mapping) -> bool {
+    map.path.as_deref() == Some(Path::new(NAME)) && map.deleted
+}
+
+fn read(process: i32, region: &Mapping, maps: &[Mapping], memory: &Memory) -> Result<Journal> {
+    let word = |offset: usize| memory.read_word(region.start + offset as u64);
+    ensure!(
+        word(offset_of!(Layout, version))? as u32 == ABI_VERSION,
+        "another version of nopal"
+    );
+    let head_at = word(offset_of!(Layout, head))?;
+    let owners = word(offset_of!(Layout, tool))?;
+    let mut head = ProcessHead::default();
+    memory.read(head_at, head.as_mut_bytes())?;
+    let contexts = head.contexts;
+    let private = vec![
+        head_at..head.threads.saturating_add(THREADS_BYTES),
+        contexts
+            ..contexts.saturating_add(((CONTEXTS * CONTEXT_BYTES) as u64).next_multiple_of(PAGE)),
+    ];
+    let is_private = |range: &Range<u64>| {
+        let inside = |map: &&Mapping| map.start <= range.start && range.end <= map.end;
+        let map = maps.iter().find(inside);
+        map.is_some_and(|map| !map.shared && map.writable && map.inode == 0)
+    };
+    ensure!(
+        head.region == region.start && private.iter().all(is_private),
+        "the process structure is damaged"
+    );
+    let mut table = vec![BlockEntry::default(); (head.block_count as usize).min(BLOCKS)];
+    for (index, entry) in table.iter_mut().enumerate() {
+        let at = nopal_agent::blocks_offset() + (index * size_of::<BlockEntry>()) as u64;
+        memory.read(head_at + at, entry.as_mut_bytes())?;
+    }
+    let mut code: Vec<Range<u64>> = Vec::new();
+    let mut changes = Vec::new();
+    // By addresses, so that the piece with an arena's image comes first. Pieces behind it may have nothing in them yet.
+    for map in maps.iter().filter(|map| is_nopals(map) && map.executable) {
+        let within = |entry: &&BlockEntry| map.start <= entry.low && entry.header < map.end;
+        let blocks: Vec<&BlockEntry> = table.iter().filter(within).collect();
+        let in_arena = |one: &Range<u64>| one.start / ARENA_BYTES == map.start / ARENA_BYTES;
+        if blocks.is_empty() && !code.iter().any(in_arena) {
+            continue;
+        }
+        code.push(map.start..map.end);
+        for block in blocks {
+            changes.extend(undo(block, memory)?);
+        }
+    }
+    let owner = |number: u64| {
+        let number = number as i32;
+        let holds = |map: &Mapping| map.inode == region.inode && map.shared;
+        let lives = nopal_process::maps(number).is_ok_and(|maps| maps.iter().any(holds));
+        (number > 0 && number != process && lives).then_some(number)
+    };
+    Ok(Journal {
+        process,
+        region: region.start..region.end,
+        presence: maps
+            .iter()
+            .find(|map| is_nopals(map) && map.start == region.end)
+            .map(|map| map.start..map.end),
+        inode: region.inode,
+        tool: owner(owners & 0xffff_ffff),
+        guardian: owner(owners >> 32),
+        private,
+        stack_parts: head.stack_parts,
+        traps: head_at + nopal_agent::traps_offset(),
+        mirror: head.mirror,
+        code,
+        changes,
+        unwinders: unwinders(head_at, head.unwinder_count, memory)?,
+    })
+}
+
+/// Where the unwinders are that the process has: what is around the functions of theirs that are known, which a linker
+/// has put beside the others of the same files.
+fn unwinders(head_at: u64, count: u32, memory: &Memory) -> Result<Vec<Range<u64>>> {
+    const AROUND: u64 = 16 << 10;
+    let mut found = Vec::new();
+    for index in 0..(count as usize).min(UNWINDERS) {
+        let mut entry = UnwinderEntry::default();
+        let at = nopal_agent::unwinders_offset() + (index * size_of::<UnwinderEntry>()) as u64;
+        memory.read(head_at + at, entry.as_mut_bytes())?;
+        let functions = [
+            entry.set_register,
+            entry.set_address,
+            entry.resume,
+            entry.get_address,
+        ];
+        let low = functions.into_iter().min().unwrap_or(entry.low);
+        let high = functions.into_iter().max().unwrap_or(entry.high);
+        let around = low.saturating_sub(AROUND)..high.saturating_add(AROUND);
+        found.push(around.start.max(entry.low)..around.end.min(entry.high));
+    }
+    found.retain(|range| range.start < range.end);
+    found.sort_unstable_by_key(|range| range.start);
+    Ok(found)
+}
+
+/// What a block says of its sites. The agent's image says nothing.
+fn undo(block: &BlockEntry, memory: &Memory) -> Result<Vec<Change>> {
+    let end = block.header.wrapping_sub(8);
+    let length = memory.read_word(end)?;
+    let fits = length.is_multiple_of(size_of::<Change>() as u64)
+        && block.high <= end
+        && length <= end - block.high;
+    if !fits {
+        return Ok(Vec::new());
+    }
+    let mut bytes = vec![0; length as usize];
+    memory.read(end - length, &mut bytes)?;
+    let inside = |change: &Change| {
+        (block.low..block.high).contains(&change.entry) || change.is_word() || change.is_of_marker()
+    };
+    Ok(Change::from_bytes(&bytes)
+        .into_iter()
+        .filter(inside)
+        .collect())
+}

@@ -1,0 +1,279 @@
+//! Takes nopal out of a running process: the text is what it was, no frame returns into generated code, and memory is
+//! given back.
+
+use crate::memory::inject::Injector;
+use crate::memory::region::Region;
+use crate::patch::change::Change;
+use crate::patch::journal::{Journal, words};
+use crate::patch::restore;
+use crate::patch::traps;
+use crate::tracee::under_new_filter;
+use anyhow::Result;
+use nopal_agent::STACK_PART_BYTES;
+use nopal_process::{Event, Mapping, Memory, Pages, Search, Stopped, Thread};
+use std::collections::HashSet;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// lea -8(%rsp), %rsp: where a wrapped function returns to in its thunk.
+const AFTER_CALL: [u8; 5] = [0x48, 0x8d, 0x64, 0x24, 0xf8];
+
+/// How long threads may take to stop.
+pub const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Moments after which a thread that has not left generated code is left in it.
+const MOST_MOMENTS: usize = 200;
+
+/// How often threads are let go that could not be brought out of generated code, and for how long at first.
+const ATTEMPTS: u32 = 8;
+const PAUSE: Duration = Duration::from_millis(1);
+
+const PAGE: usize = 4096;
+
+/// How much memory is searched for stacks that no thread is on.
+const ELSEWHERE: u64 = 8 << 20;
+
+/// 1. no thread waits for the tool any more
+/// 2. stop all threads
+/// 3. put the text back, but for the hooks; no new frame is wrapped by threads that are out of generated code
+/// 4. let those in it run out of it, for moments
+/// 5. unwrap the frames that are: `*slot = mirror[slot]`; but not those of threads that unwind: an unwinder has copies
+///    of slots on its stack, and still has to be told of thunks by the hooks
+/// 6. where no frame is wrapped any more, put back the rest of the text
+/// 7. where nothing can return into generated code either, give SIGTRAP back, and then its memory and the pages of text
+/// 8. let go; again from 2 where something is left to do
+///
+/// What cannot be given back stays mapped, for a signal handler that will return into it. It does what is right: run
+/// the body, and return to the caller by the mirror.
+pub fn remove(journal: &Journal) -> Result<()> {
+    let memory = Memory::open(journal.process)?;
+    journal.say_gone(&memory)?;
+    // Markers go with the hooks: what they call is there until nothing calls it.
+    let (hooks, sites): (Vec<Change>, Vec<Change>) = journal
+        .changes
+        .iter()
+        .partition(|change| change.number == 0 || change.is_word());
+    for attempt in 0..ATTEMPTS {
+        let mut stopped = Stopped::stop(journal.process, PATIENCE)?;
+        restore::take_back(&sites, &memory)?;
+        let out = run_out(journal, &mut stopped, &[])?;
+        let search =
+            stopped.search_stacks_and_live_ones(&journal.code, ELSEWHERE, &journal.unwinders)?;
+        let careful = attempt + 1 < ATTEMPTS;
+        let unwinding = unwinding(journal, &stopped, &memory, &search, careful)?;
+        let wrapped = unwrap_frames(journal, &memory, &unwinding)?;
+        if out && !wrapped {
+            restore::take_back(&hooks, &memory)?;
+            let needed =
+                !unwinding.is_empty() || is_needed(journal, &stopped, &memory, &search.found);
+            if !needed && traps::give_back(&mut stopped, &memory, journal.traps).unwrap_or(false) {
+                return give_back(journal, &mut stopped, &memory);
+            }
+        }
+        stopped.detach_all();
+        std::thread::sleep(PAUSE * (1 << attempt));
+    }
+    Ok(())
+}
+
+/// The mappings with the stacks of threads that are in an unwinder, or called by it, and may be on their way through
+/// generated code, of which words were found on their stacks. What a stack holds may be left from calls that are
+/// over; so a thread that waits in a system call is only taken for one that unwinders have called if one is `careful`.
+fn unwinding(
+    journal: &Journal,
+    stopped: &Stopped,
+    memory: &Memory,
+    search: &Search,
+    careful: bool,
+) -> Result<Vec<Range<u64>>> {
+    if journal.unwinders.is_empty() {
+        return Ok(Vec::new());
+    }
+    let maps = nopal_process::maps(journal.process)?;
+    let mut stacks = Vec::new();
+    // Most threads of a crowd wait at the same place.
+    let mut known = (0, false);
+    for thread in stopped.threads() {
+        let registers = thread.registers()?;
+        if known.0 != registers.rip {
+            known = (registers.rip, is_after_system_call(memory, registers.rip));
+        }
+        let stack = maps.partition_point(|map| map.end <= registers.rsp);
+        let stack = maps.get(stack).map(|map| map.start..map.end);
+        let Some(stack) = stack.filter(|map| map.contains(&registers.rsp)) else {
+            continue;
+        };
+        let mut unwinders = journal.unwinders.iter();
+        let within = unwinders.any(|unwinder| unwinder.contains(&registers.rip));
+        let waits = registers.orig_rax as i64 >= 0 && known.1;
+        let holds = |words: &[(u64, u64)]| {
+            let first = words.partition_point(|(at, _)| *at < stack.start);
+            words.get(first).is_some_and(|(at, _)| stack.contains(at))
+        };
+        let unwinds = (within || holds(&search.live)) && (careful || !waits);
+        if unwinds && holds(&search.found) {
+            stacks.push(stack);
+        }
+    }
+    Ok(stacks)
+}
+
+fn is_after_system_call(memory: &Memory, address: u64) -> bool {
+    let mut code = [0; 2];
+    memory.read(address.wrapping_sub(2), &mut code).is_ok() && code == [0x0f, 0x05]
+}
+
+/// Lets threads that are in generated code run out of it, but for those that are `waiting` in the runtime. Whether all
+/// have, and no thread has come meanwhile.
+pub fn run_out(journal: &Journal, stopped: &mut Stopped, waiting: &[i32]) -> Result<bool> {
+    let process = stopped.pid();
+    let (mut all_out, mut any_ran) = (true, false);
+    for thread in stopped.threads_mut() {
+        if waiting.contains(&thread.tid()) {
+            continue;
+        }
+        let mut out = !journal.is_generated(thread.registers()?.rip);
+        for _ in 0..MOST_MOMENTS {
+            if out {
+                break;
+            }
+            any_ran = true;
+            if let Event::Ended(_) = thread.run_for_a_moment()? {
+                return Ok(false);
+            }
+            out = !journal.is_generated(thread.registers()?.rip);
+        }
+        all_out &= out;
+    }
+    let held: HashSet<i32> = stopped.threads().iter().map(Thread::tid).collect();
+    let is_held = |thread: &i32| held.contains(thread);
+    let none_came = !any_ran || nopal_process::threads(process)?.iter().all(is_held);
+    Ok(all_out && none_came)
+}
+
+/// Looks through all stacks that were ever mirrored. A slot is known by what it holds: the address behind the call in a
+/// thunk. Its mirror must hold an address too, of code that is not ours. Slots in the ranges `left` are left as they
+/// are; returns whether there may be any.
+pub fn unwrap_frames(journal: &Journal, memory: &Memory, left: &[Range<u64>]) -> Result<bool> {
+    let mut some_left = false;
+    let pages = Pages::of(journal.process).ok();
+    let (mut stack, mut mirror) = ([0; PAGE], [0; PAGE]);
+    for at in journal.mirrored_parts(memory)? {
+        let there = at.wrapping_add_signed(journal.mirror);
+        let part = there..there.saturating_add(STACK_PART_BYTES);
+        // What was never kept is not wrapped. Where the kernel does not tell, all of it is looked at.
+        let kept = pages.as_ref().map(|pages| pages.present(part.clone()));
+        let kept = match kept {
+            Some(Ok(kept)) => kept,
+            _ => vec![part],
+        };
+        for there in kept.into_iter().flat_map(|run| run.step_by(PAGE)) {
+            let page = there.wrapping_sub(journal.mirror as u64);
+            if memory.read(page, &mut stack).is_err() || memory.read(there, &mut mirror).is_err() {
+                continue;
+            }
+            let is_left = left.iter().any(|range| range.contains(&page));
+            for (index, (held, kept)) in words(&stack).zip(words(&mirror)).enumerate() {
+                let wrapped = journal.is_generated(held)
+                    && is_after_call(memory, held)
+                    && !journal.is_generated(kept)
+                    && kept != 0;
+                some_left |= wrapped && is_left;
+                if wrapped && !is_left {
+                    memory.write(page + index as u64 * 8, &kept.to_le_bytes())?;
+                }
+            }
+        }
+    }
+    Ok(some_left)
+}
+
+fn is_after_call(memory: &Memory, address: u64) -> bool {
+    let mut code = [0; AFTER_CALL.len()];
+    memory.read(address, &mut code).is_ok() && code == AFTER_CALL
+}
+
+/// Whether a thread will return into generated code, of which words were `found` on stacks. Most of them are left from
+/// calls that are over. Of those that count, two kinds can wait for long: what a signal handler returns to, and what a
+/// function returns to that the runtime has called.
+fn is_needed(journal: &Journal, stopped: &Stopped, memory: &Memory, found: &[(u64, u64)]) -> bool {
+    if !stopped.late().is_empty() {
+        return true;
+    }
+    let calls_out: Vec<Range<u64>> = journal
+        .code
+        .iter()
+        .flat_map(|code| {
+            nopal_agent::calls_out().map(|call| code.start + call.start..code.start + call.end)
+        })
+        .collect();
+    found.iter().any(|(at, word)| {
+        calls_out.iter().any(|call| call.contains(word)) || is_interrupted(memory, *at)
+    })
+}
+
+/// Whether the word at an address is the instruction pointer that a signal handler returns to: then the flags come
+/// next, which fit into 22 bits, and after them the code segment of 64-bit programs.
+fn is_interrupted(memory: &Memory, at: u64) -> bool {
+    const USER_CODE: u64 = 0x33;
+    let word = |offset| memory.read_word(at.wrapping_add(offset));
+    word(8).is_ok_and(|flags| flags < 1 << 22)
+        && word(16).is_ok_and(|segments| segments & 0xffff == USER_CODE)
+}
+
+/// Nobody will come into generated code any more: other threads may go on.
+fn give_back(journal: &Journal, stopped: &mut Stopped, memory: &Memory) -> Result<()> {
+    let pid = stopped.pid();
+    let Some(thread) = stopped.keep_one() else {
+        return Ok(());
+    };
+    if under_new_filter(pid) && thread.suspend_seccomp(true).is_err() {
+        return Ok(());
+    }
+    let pages = restore::unchanged_text(journal, memory)?;
+    let ours = journal.memory(memory)?;
+    let mut injector = Injector::new(thread)?;
+    injector.give_back(&pages)?;
+    injector.unmap(&restore::joined(ours))
+}
+
+/// Living processes that have one of these regions mapped: forks of traced ones, which nobody else may know of.
+/// `ours` have them mapped to collect from.
+pub fn processes_with(regions: &[Arc<Region>], ours: &[i32]) -> Vec<i32> {
+    let inodes: Vec<u64> = regions.iter().map(|region| region.inode()).collect();
+    let Ok(entries) = Path::new("/proc").read_dir() else {
+        return Vec::new();
+    };
+    // To list what a process has mapped costs ten times as much as to see that it is older than we are, and so no fork
+    // of a process that we trace.
+    let since = nopal_process::start_time(std::process::id() as i32).unwrap_or(0);
+    let possible = |process: &i32| {
+        regions.iter().any(|region| region.process() == *process)
+            || nopal_process::start_time(*process).is_ok_and(|time| time >= since)
+    };
+    entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
+        .filter(|process| !ours.contains(process) && possible(process))
+        .filter(|process| nopal_process::alive(*process))
+        .filter(|process| {
+            nopal_process::maps(*process)
+                .is_ok_and(|maps| maps.iter().any(|map| is_region(map, &inodes)))
+        })
+        .collect()
+}
+
+pub fn has_mapped(process: i32, region: &Region) -> bool {
+    nopal_process::maps(process).is_ok_and(|maps| is_mapped(&maps, region))
+}
+
+/// Whether a process with these mappings has it.
+pub fn is_mapped(maps: &[Mapping], region: &Region) -> bool {
+    maps.iter().any(|map| is_region(map, &[region.inode()]))
+}
+
+fn is_region(map: &Mapping, inodes: &[u64]) -> bool {
+    map.shared && map.writable && inodes.contains(&map.inode)
+}

@@ -1,0 +1,112 @@
+//! What of a process's memory is given back when nopal leaves: text that is again as in its file, and nopal's own.
+
+use crate::patch::change::{Change, Patches};
+use crate::patch::journal::Journal;
+use anyhow::Result;
+use nopal_process::{Mapping, Memory, Module};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
+const PAGE: u64 = 4096;
+
+/// Takes changes back that are still as they were made. What is said of libraries that are gone may overlap what is
+/// said of those that came after them.
+pub fn take_back(changes: &[Change], memory: &Memory) -> Result<()> {
+    let mut left = changes.to_vec();
+    left.sort_by_key(|change| change.address);
+    while !left.is_empty() {
+        let mut end = 0;
+        let (now, later): (Vec<Change>, Vec<Change>) = left.into_iter().partition(|change| {
+            let free = end <= change.window().start;
+            end = if free { change.window().end } else { end };
+            free
+        });
+        memory.write_patches(&Patches::of(&now).removal())?;
+        left = later;
+    }
+    Ok(())
+}
+
+/// Text that had jumps in it and is what its file holds, in runs: the kernel may drop the process's own copies.
+pub fn unchanged_text(journal: &Journal, memory: &Memory) -> Result<Vec<Range<u64>>> {
+    let mut changed: Vec<u64> = Vec::with_capacity(journal.changes.len());
+    for change in &journal.changes {
+        let window = change.window();
+        changed.extend([window.start / PAGE, (window.end - 1) / PAGE]);
+    }
+    changed.sort_unstable();
+    changed.dedup();
+    let mut runs = Vec::new();
+    for module in nopal_process::modules(journal.process)? {
+        for text in module
+            .mappings
+            .iter()
+            .filter(|map| map.executable && !map.shared)
+        {
+            let pages = text.start / PAGE..text.end / PAGE;
+            let from = changed.partition_point(|page| *page < pages.start);
+            let to = changed.partition_point(|page| *page < pages.end);
+            if from < to {
+                let _ = compare(journal.process, &module, text, memory, &mut runs);
+            }
+        }
+    }
+    Ok(runs)
+}
+
+/// Adds the runs of pages in `text` that are as in the file.
+fn compare(
+    process: i32,
+    module: &Module,
+    text: &Mapping,
+    memory: &Memory,
+    runs: &mut Vec<Range<u64>>,
+) -> Result<()> {
+    let file = nopal_process::open_module(process, module)?;
+    let length = (text.end - text.start) as usize;
+    let (mut held, mut original) = (vec![0; length], vec![0; length]);
+    memory.read(text.start, &mut held)?;
+    let mut filled = 0;
+    while filled < length {
+        match file.read_at(&mut original[filled..], text.offset + filled as u64)? {
+            // The rest of the last page is zero.
+            0 => break,
+            count => filled += count,
+        }
+    }
+    let pages = held
+        .chunks(PAGE as usize)
+        .zip(original.chunks(PAGE as usize));
+    for (page, (held, original)) in (text.start..).step_by(PAGE as usize).zip(pages) {
+        if held != original {
+            continue;
+        }
+        match runs.last_mut() {
+            Some(last) if last.end == page => last.end += PAGE,
+            _ => runs.push(page..page + PAGE),
+        }
+    }
+    Ok(())
+}
+
+/// Sorted ranges, those that touch as one. What is between others may be mapped by the process at any moment.
+pub fn joined(ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    let mut joined: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        match joined.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => joined.push(range),
+        }
+    }
+    joined
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_touches_is_one() {
+        assert_eq!(joined(vec![1..4, 2..3, 4..5, 6..7]), [1..5, 6..7]);
+    }
+}

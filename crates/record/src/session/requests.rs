@@ -1,0 +1,245 @@
+//! What the threads of traced processes ask, and wait for.
+
+use crate::launch;
+use crate::memory::region::{ProgramRequest, Region};
+use crate::patch::remove;
+use crate::patch::unwrap;
+use crate::session::Session;
+use crate::session::lock;
+use crate::session::unfollowed::Unfollowed;
+use crate::sites::modules::some_handle_stacks;
+use crate::sites::signs::HANDLES_STACKS;
+use crate::tracee::{PatchContext, Tracee};
+use anyhow::{Context, Result};
+use nopal_abi::{REQUEST_EXEC, REQUEST_LIBRARIES, REQUEST_LOCK, REQUEST_TRAPS};
+use nopal_process::{ExecFollower, Followed, Mapping, Options as Trace, Thread};
+use std::sync::Arc;
+
+impl Session {
+    pub(crate) fn answer(&mut self, region: &Arc<Region>, request: &ProgramRequest) {
+        // Others were answered before it.
+        if !region.is_waiting(request) {
+            return;
+        }
+        // In a PID namespace of its own a process has a number that is another's out here, which must not be touched.
+        let maps = nopal_process::maps(request.process).unwrap_or_default();
+        if !remove::is_mapped(&maps, region) {
+            if request.what == REQUEST_EXEC && self.is_from_elsewhere(region, request) {
+                self.unfollowed.add(region.process(), Unfollowed::ELSEWHERE);
+            }
+            region.answer(request);
+            return;
+        }
+        // Each question is answered once: its place may be another question's by the next moment.
+        let served = match request.what {
+            REQUEST_EXEC => self.exec(region, request),
+            REQUEST_LIBRARIES => {
+                let changed = self.libraries_changed(region, request, maps);
+                region.answer(request);
+                changed
+            }
+            REQUEST_LOCK => match self.lock_all(region, request) {
+                Ok(true) => {
+                    region.grant(request);
+                    Ok(())
+                }
+                refused => {
+                    region.answer(request);
+                    refused.map(|_| ())
+                }
+            },
+            REQUEST_TRAPS => {
+                let left = self.leave_traps(region, request.process);
+                region.answer(request);
+                left
+            }
+            _ => {
+                region.answer(request);
+                Ok(())
+            }
+        };
+        match served {
+            Err(error) if request.what == REQUEST_EXEC => {
+                self.unfollowed.add(request.process, format!("{error:#}"));
+            }
+            Err(error) => self
+                .warnings
+                .push(format!("process {}: {error:#}", request.process)),
+            Ok(()) => {}
+        }
+    }
+
+    /// Whether a thread asks that calls itself by numbers of a PID namespace of its own; and was not just killed.
+    fn is_from_elsewhere(&self, region: &Arc<Region>, request: &ProgramRequest) -> bool {
+        let ours = [std::process::id() as i32, self.guardian.process()];
+        remove::processes_with(std::slice::from_ref(region), &ours)
+            .into_iter()
+            .filter_map(|process| nopal_process::status(process).ok())
+            .filter(|status| status.namespace_ids.len() > 1)
+            .any(|status| status.namespace_ids.last() == Some(&request.process))
+    }
+
+    /// The process that asks: known, or a forked child of one that is.
+    pub(crate) fn requesting_process(
+        &mut self,
+        region: &Arc<Region>,
+        process: i32,
+    ) -> Result<&mut Tracee> {
+        if !self.tracees.contains_key(&process) {
+            let parent = self
+                .tracees
+                .values()
+                .find(|tracee| Arc::ptr_eq(&tracee.region, region))
+                .context("its memory belongs to no traced process")?;
+            let child = parent.fork(process)?;
+            self.tracees.insert(process, child);
+        }
+        self.tracees.get_mut(&process).context("unknown process")
+    }
+
+    fn libraries_changed(
+        &mut self,
+        region: &Arc<Region>,
+        request: &ProgramRequest,
+        maps: Vec<Mapping>,
+    ) -> Result<()> {
+        let modules = nopal_process::modules_among(maps);
+        if !self.requesting_process(region, request.process)?.entry_only
+            && some_handle_stacks(&modules)
+        {
+            self.warnings.push(HANDLES_STACKS.into());
+            self.wrap_nothing_more(region)?;
+        }
+        let Some(mut tracee) = self.tracees.remove(&request.process) else {
+            return Ok(());
+        };
+        let mut context = PatchContext {
+            settings: &self.settings,
+            files: &mut self.files,
+            writer: &self.shared.writer,
+            warnings: &mut self.warnings,
+        };
+        let wrapped = !tracee.entry_only;
+        let changed = tracee
+            .look_at_libraries(&modules, &mut context)
+            .and_then(|new| match new.is_empty() {
+                true => Ok(()),
+                false => with_thread(request, |thread| {
+                    tracee.add_libraries(&new, thread, &mut context)
+                }),
+            });
+        let wraps = !tracee.entry_only;
+        self.tracees.insert(request.process, tracee);
+        if wrapped && !wraps {
+            self.wrap_nothing_more(region)?;
+        }
+        changed.and_then(|()| self.refresh())
+    }
+
+    /// A library was loaded that wrapping calls does not go with. All processes with this region run the same thunks.
+    fn wrap_nothing_more(&mut self, region: &Arc<Region>) -> Result<()> {
+        let ours = [std::process::id() as i32, self.guardian.process()];
+        for process in remove::processes_with(std::slice::from_ref(region), &ours) {
+            match self.requesting_process(region, process) {
+                Err(error) if nopal_process::has_memory(process) => return Err(error),
+                _ => {}
+            }
+        }
+        let mut processes: Vec<&mut Tracee> = self
+            .tracees
+            .values_mut()
+            .filter(|tracee| Arc::ptr_eq(&tracee.region, region))
+            .collect();
+        let waiting: Vec<i32> = region
+            .requests()
+            .iter()
+            .map(|request| request.thread)
+            .collect();
+        unwrap::wrap_nothing_more(&mut processes, &waiting)
+    }
+
+    /// Whether the program's memory is locked now.
+    fn lock_all(&mut self, region: &Arc<Region>, request: &ProgramRequest) -> Result<bool> {
+        let tracee = self.requesting_process(region, request.process)?;
+        let Some(mappings) = lock::lockable(tracee, request.word)? else {
+            return Ok(false);
+        };
+        with_thread(request, |thread| {
+            lock::lock(thread, &mappings, request.word)
+        })?;
+        Ok(true)
+    }
+
+    /// The program is about to deal with SIGTRAP itself: it gets it back, without breakpoints.
+    fn leave_traps(&mut self, region: &Arc<Region>, process: i32) -> Result<()> {
+        // The child of posix_spawn, in its parent's memory, sets signals of its own: the parent's breakpoints stay.
+        let mut others = self.tracees.keys().filter(|other| **other != process);
+        if others.any(|other| nopal_process::share_memory(*other, process)) {
+            return Ok(());
+        }
+        self.requesting_process(region, process)?;
+        let Some(tracee) = self.tracees.get_mut(&process) else {
+            return Ok(());
+        };
+        let left = tracee.leave_traps(&mut PatchContext {
+            settings: &self.settings,
+            files: &mut self.files,
+            writer: &self.shared.writer,
+            warnings: &mut self.warnings,
+        })?;
+        if left {
+            self.warnings.push(format!(
+                "process {process} deals with SIGTRAP itself: its probes by breakpoints were taken out"
+            ));
+        }
+        Ok(())
+    }
+
+    fn exec(&mut self, region: &Arc<Region>, request: &ProgramRequest) -> Result<()> {
+        let follows = self.options.follow_exec && launch::may_follow(request);
+        if self.options.follow_exec && !follows && launch::is_set_id(request) {
+            self.unfollowed.add(request.process, Unfollowed::SET_ID);
+        }
+        let follower = follows
+            .then(|| ExecFollower::seize(request.process, request.thread))
+            .transpose();
+        region.answer(request);
+        let Some(follower) = follower? else {
+            return Ok(());
+        };
+        match follower.run()? {
+            Followed::Executed(mut thread) => {
+                let process = thread.pid();
+                self.tracees.remove(&process);
+                let begun = self.begin(&mut thread);
+                // What control wants is in place before the program runs, too.
+                match self.tracees.get_mut(&process) {
+                    Some(tracee) => tracee.held = Some(thread),
+                    None => drop(thread.detach()),
+                }
+                let begun = begun.and_then(|()| self.refresh());
+                if let Some(tracee) = self.tracees.get_mut(&process) {
+                    let _ = tracee.held.take().map(Thread::detach);
+                }
+                if begun.is_err() {
+                    self.let_go(process);
+                }
+                begun
+            }
+            Followed::Failed(_) | Followed::Ended(_) => Ok(()),
+        }
+    }
+}
+
+/// Holds the thread that asks, which waits in the runtime.
+fn with_thread<T>(
+    request: &ProgramRequest,
+    with: impl FnOnce(&mut Thread) -> Result<T>,
+) -> Result<T> {
+    let mut thread = Thread::seize(request.process, request.thread, Trace::default())?;
+    thread.interrupt()?;
+    thread.settle()?;
+    let result = with(&mut thread);
+    let _ = thread.detach();
+    result
+}

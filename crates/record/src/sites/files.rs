@@ -1,0 +1,481 @@
+//! The files whose functions are traced: opened, planned and numbered once in a session, however many processes load
+//! them.
+
+use crate::collecting::drain::unpoisoned;
+use crate::collecting::notes::{self, note};
+use crate::sites::expected::Expected;
+use crate::sites::hooks;
+use crate::sites::markers;
+use crate::sites::probes::Probes;
+use anyhow::{Context, Result, anyhow};
+use nopal_abi::EVENT_DEFINED;
+use nopal_agent::Stub;
+use nopal_beside::try_spawn;
+use nopal_plan::{Plan, Refused, Site};
+use nopal_symbols::{Image, Import, Relocation, demangle, without_parameters};
+use nopal_trace::{Note, Writer};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::os::unix::fs::MetadataExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// One file and its plan.
+pub struct File {
+    pub image: Image,
+    pub plan: Plan,
+    /// Its number in the trace.
+    pub index: u32,
+    names: OnceLock<HashMap<String, Vec<u64>>>,
+    unwinder: OnceLock<Option<[u64; 4]>>,
+    hooks: OnceLock<Vec<(u64, Stub)>>,
+    imports: OnceLock<Vec<Import>>,
+    slots: OnceLock<HashMap<u64, u64>>,
+}
+
+impl File {
+    pub fn open(path: &Path, cache: Option<&Path>) -> Result<File> {
+        File::plan(Image::open(path)?, cache)
+    }
+
+    fn plan(image: Image, cache: Option<&Path>) -> Result<File> {
+        let plan = match cache {
+            Some(cache) => Plan::cached(&image, cache),
+            None => Plan::make(&image),
+        };
+        let plan = plan.with_context(|| format!("cannot plan {}", image.path().display()))?;
+        Ok(File::new(image, plan))
+    }
+
+    /// It has no number yet.
+    pub fn new(image: Image, plan: Plan) -> File {
+        let file = File {
+            image,
+            plan,
+            index: 0,
+            names: OnceLock::new(),
+            unwinder: OnceLock::new(),
+            hooks: OnceLock::new(),
+            imports: OnceLock::new(),
+            slots: OnceLock::new(),
+        };
+        // Wanted soon, and found here while other files are opened.
+        file.unwinder();
+        file.hooks();
+        file
+    }
+
+    /// Its functions of these names, if it has all of them: what an unwinder calls to set a register, to set the
+    /// address, to resume, and to tell the address.
+    pub fn unwinder(&self) -> Option<[u64; 4]> {
+        let find = || {
+            Some([
+                self.image.symbol("_Unwind_SetGR")?,
+                self.image.symbol("_Unwind_SetIP")?,
+                self.image.symbol("_Unwind_Resume")?,
+                self.image.symbol("_Unwind_GetIP")?,
+            ])
+        };
+        *self.unwinder.get_or_init(find)
+    }
+
+    /// The functions that the runtime must hear of.
+    pub fn hooks(&self) -> Vec<(&Site, Stub)> {
+        let hooks = self
+            .hooks
+            .get_or_init(|| hooks::of(&self.image, &self.plan));
+        let hooks = hooks.iter();
+        hooks
+            .filter_map(|(address, stub)| Some((self.plan.hook(*address).ok()?, *stub)))
+            .collect()
+    }
+
+    /// What it takes from other files.
+    pub fn imports(&self) -> &[Import] {
+        self.imports.get_or_init(|| self.image.imports())
+    }
+
+    /// The word with what the function at `resolver` has chosen, where such functions are called when it is loaded.
+    pub fn slot_of(&self, resolver: u64) -> Option<u64> {
+        let slots = self.slots.get_or_init(|| {
+            let imports = self.imports().iter();
+            let slots = imports.filter_map(|import| match import.bound_as {
+                Relocation::Irelative { resolver } => Some((resolver, import.slot)),
+                _ => None,
+            });
+            slots.collect()
+        });
+        slots.get(&resolver).copied()
+    }
+
+    /// The functions that have a name: as the file has it, demangled, or so without parameters.
+    pub fn named(&self, name: &str) -> &[u64] {
+        let names = self.names.get_or_init(|| {
+            let mut names = HashMap::<String, Vec<u64>>::new();
+            for function in self.image.functions().unwrap_or_default() {
+                for raw in std::iter::once(&function.name).chain(&function.aliases) {
+                    let demangled = demangle(raw);
+                    for name in [raw.as_str(), &demangled, without_parameters(&demangled)] {
+                        let addresses = names.entry(name.to_owned()).or_default();
+                        if addresses.last() != Some(&function.address) {
+                            addresses.push(function.address);
+                        }
+                    }
+                }
+            }
+            names
+        });
+        names.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether it has functions that a pattern without wildcards may mean.
+    pub fn has(&self, pattern: &str) -> bool {
+        !self.named(bare(pattern)).is_empty()
+    }
+
+    /// The functions with code of a line.
+    pub fn functions_at(&self, file: &str, line: u32) -> Result<HashSet<u64>> {
+        let functions = self.image.functions_at_line(file, line)?;
+        Ok(functions.into_iter().map(|one| one.address).collect())
+    }
+
+    /// The executable code and all that it refers to, by link-time address.
+    pub fn extent(&self) -> std::ops::Range<u64> {
+        let segments = self.image.segments();
+        let low = segments
+            .iter()
+            .map(|segment| segment.address)
+            .min()
+            .unwrap_or(0);
+        let high = segments
+            .iter()
+            .map(|segment| segment.address.saturating_add(segment.memory_size))
+            .max();
+        low & !0xfff
+            ..high
+                .unwrap_or(0)
+                .checked_next_multiple_of(4096)
+                .unwrap_or(low)
+    }
+}
+
+/// All files of a session, and the numbers of the sites in them.
+pub struct Files {
+    cache: Option<PathBuf>,
+    by_identity: HashMap<String, Arc<File>>,
+    /// The same, by what tells that a file has not changed since: it need not be opened again.
+    by_facts: HashMap<Facts, Arc<File>>,
+    /// Files that are needed soon; a thread opens them meanwhile.
+    expected: Option<Expected>,
+    /// Notes of files that are not in the trace yet.
+    unwritten: Vec<Note>,
+    /// By file; the addresses and numbers of its sites, by address.
+    numbers: HashMap<u32, Vec<(u64, u32)>>,
+    next_number: u32,
+    pub markers: markers::Numbers,
+    pub probes: Probes,
+    /// Static probes that were wanted and cannot be, and why.
+    pub unplaced: Vec<String>,
+    /// Libraries that are loaded and cannot be read: replaced since, and nopal has not the rights to look at what was.
+    pub unread: BTreeSet<String>,
+    /// How many events have been defined.
+    events: u32,
+    /// How many sites each file has.
+    pub traced_sites: BTreeMap<u32, u64>,
+    /// By file and address.
+    pub refused: HashSet<(u32, u64)>,
+}
+
+impl Files {
+    pub fn new() -> Files {
+        Files {
+            cache: cache_directory(),
+            by_identity: HashMap::new(),
+            by_facts: HashMap::new(),
+            expected: None,
+            unwritten: Vec::new(),
+            numbers: HashMap::new(),
+            next_number: 1,
+            markers: markers::Numbers::default(),
+            probes: Probes::default(),
+            unplaced: Vec::new(),
+            unread: BTreeSet::new(),
+            events: 0,
+            traced_sites: BTreeMap::new(),
+            refused: HashSet::new(),
+        }
+    }
+
+    /// Has a thread open and plan the file of a program that is being executed, and what it needs, unless they are
+    /// known or expected already.
+    pub fn expect(&mut self, program: PathBuf) {
+        let is_known = facts(&program).is_some_and(|facts| self.by_facts.contains_key(&facts));
+        if !is_known && self.expected.is_none() {
+            let known = self.by_facts.keys().copied().collect();
+            self.expected = Some(Expected::of(program, self.cache.clone(), known));
+        }
+    }
+
+    /// Opens and plans files, side by side: a file's error is its own. `paths` are what opens the file and what it is
+    /// called. The trace is told of them by [`Files::tell`].
+    pub fn open(&mut self, paths: &[(PathBuf, PathBuf)]) -> Vec<Result<Arc<File>>> {
+        let cache = self.cache.as_deref();
+        let known = &self.by_identity;
+        let facts: Vec<Option<Facts>> = paths.iter().map(|(path, _)| facts(path)).collect();
+        let known_by_facts = |facts: &Option<Facts>| self.by_facts.get(facts.as_ref()?).cloned();
+        let expected = self.expected.take().map(Expected::opened);
+        let expected = Mutex::new(expected.unwrap_or_default());
+        let take_expected = |facts: &Option<Facts>| unpoisoned(&expected).remove(facts.as_ref()?);
+        let open = |index: usize| match known_by_facts(&facts[index]) {
+            Some(file) => Ok(Opened::Known(file)),
+            None => match take_expected(&facts[index]) {
+                Some(file) => Ok(Opened::New(Box::new(file))),
+                None => Opened::new(&paths[index], cache, known),
+            },
+        };
+        let next = AtomicUsize::new(0);
+        let open_some = || {
+            let indices = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed));
+            let indices = indices.take_while(|index| *index < paths.len());
+            let opened = indices.map(|index| {
+                let opened = catch_unwind(AssertUnwindSafe(|| open(index)));
+                let opened = opened.unwrap_or_else(|_| Err(anyhow!("planning failed")));
+                (index, opened)
+            });
+            opened.collect::<Vec<_>>()
+        };
+        let is_new = |facts: &&Option<Facts>| {
+            let is_expected = facts.is_some_and(|facts| unpoisoned(&expected).contains_key(&facts));
+            !is_expected && known_by_facts(facts).is_none()
+        };
+        let workers = match facts.iter().filter(is_new).count() {
+            0 | 1 => 1,
+            some => std::thread::available_parallelism().map_or(1, |most| most.get().min(some)),
+        };
+        let mut opened = std::thread::scope(|scope| {
+            let others: Vec<_> = (1..workers)
+                .filter_map(|_| try_spawn(scope, open_some))
+                .collect();
+            let mut opened = open_some();
+            // What panics is caught above.
+            opened.extend(
+                others
+                    .into_iter()
+                    .filter_map(|other| other.join().ok())
+                    .flatten(),
+            );
+            opened
+        });
+        opened.sort_unstable_by_key(|(index, _)| *index);
+        let mut files = Vec::with_capacity(paths.len());
+        for (((_, opened), (_, name)), facts) in opened.into_iter().zip(paths).zip(facts) {
+            let file = opened.map(|opened| match opened {
+                Opened::Known(file) => file,
+                Opened::New(file) => self.add(*file, name),
+            });
+            if let (Ok(file), Some(facts)) = (&file, facts) {
+                self.by_facts.insert(facts, file.clone());
+            }
+            files.push(file);
+        }
+        files
+    }
+
+    /// Tells the trace of the files that it does not know, before anything else is told of them.
+    pub fn write_notes(&mut self, writer: &Mutex<Writer>) -> Result<()> {
+        let mut unwritten = std::mem::take(&mut self.unwritten).into_iter();
+        unwritten.try_for_each(|image| note(writer, &image))
+    }
+
+    /// What the files were looked at for is done.
+    pub fn let_pages_go(&self) {
+        for file in self.by_identity.values() {
+            file.image.let_pages_go();
+        }
+    }
+
+    fn add(&mut self, file: File, name: &Path) -> Arc<File> {
+        let identity = file.image.identity();
+        if let Some(file) = self.by_identity.get(&identity) {
+            return file.clone();
+        }
+        let index = self.by_identity.len() as u32;
+        self.unwritten.push(Note::Image {
+            image: index,
+            path: name.display().to_string(),
+            identity: identity.clone(),
+        });
+        let file = Arc::new(File { index, ..file });
+        self.by_identity.insert(identity, file.clone());
+        file
+    }
+
+    /// Tells of functions that would have been traced. Each is told of once.
+    pub fn refuse(
+        &mut self,
+        file: &File,
+        refused: &[&Refused],
+        writer: &Mutex<Writer>,
+    ) -> Result<()> {
+        let mut reasons = BTreeMap::<String, u64>::new();
+        for refused in refused {
+            if self.refused.insert((file.index, refused.address)) {
+                *reasons.entry(refused.reason.text().to_owned()).or_default() += 1;
+            }
+        }
+        if reasons.is_empty() {
+            return Ok(());
+        }
+        note(
+            writer,
+            &Note::Refused {
+                image: file.index,
+                count: reasons.values().sum(),
+                reasons: reasons.into_iter().collect(),
+            },
+        )
+    }
+
+    /// The functions whose names are most like that of a pattern which means none; those of exactly this name with
+    /// their libraries, which have to be named to mean them.
+    pub fn nearest(&self, pattern: &str) -> Vec<String> {
+        let wanted = bare(pattern);
+        let files = self.by_identity.values();
+        let exact = files.filter(|file| !file.named(wanted).is_empty());
+        let exact = exact.map(|file| format!("{wanted}@{}", file.image.file_name()));
+        let mut exact: Vec<String> = exact.collect();
+        if !exact.is_empty() {
+            exact.sort_unstable();
+            return exact;
+        }
+        let names: Vec<String> = self
+            .by_identity
+            .values()
+            .filter_map(|file| file.image.functions().ok())
+            .flatten()
+            .map(|function| nopal_symbols::demangle(&function.name).into_owned())
+            .collect();
+        let nearest = nopal_symbols::nearest(names.iter().map(String::as_str), wanted);
+        nearest.into_iter().map(str::to_owned).collect()
+    }
+
+    /// The number of an event that a note is about to define.
+    pub fn next_event(&mut self) -> u32 {
+        self.events += 1;
+        EVENT_DEFINED + self.events - 1
+    }
+
+    /// The number of a site, if it has one.
+    pub fn number_of(&self, file: u32, address: u64) -> Option<u32> {
+        let numbers = self.numbers.get(&file)?;
+        number_in(numbers, address)
+    }
+
+    /// The numbers of sites, the same in every process, and those of them that the trace must be told of before they
+    /// are used. `sites` are in the order of addresses.
+    pub fn number<'a>(&mut self, file: &'a File, sites: &[&'a Site]) -> (Vec<u32>, NewSites<'a>) {
+        let known = self.numbers.entry(file.index).or_default();
+        let mut all = Vec::with_capacity(sites.len());
+        let mut new = NewSites {
+            file,
+            sites: Vec::with_capacity(sites.len()),
+        };
+        for site in sites {
+            let number = number_in(known, site.address).unwrap_or_else(|| {
+                let number = self.next_number;
+                self.next_number += 1;
+                new.sites.push((number, *site));
+                number
+            });
+            all.push(number);
+        }
+        known.extend(
+            new.sites
+                .iter()
+                .map(|(number, site)| (site.address, *number)),
+        );
+        known.sort_unstable();
+        *self.traced_sites.entry(file.index).or_default() += new.sites.len() as u64;
+        (all, new)
+    }
+}
+
+/// Without the library.
+fn bare(pattern: &str) -> &str {
+    pattern.split('@').next().unwrap_or(pattern)
+}
+
+fn number_in(numbers: &[(u64, u32)], address: u64) -> Option<u32> {
+    let found = numbers.binary_search_by_key(&address, |(address, _)| *address);
+    Some(numbers[found.ok()?].1)
+}
+
+/// Sites with the numbers that they have just been given.
+pub struct NewSites<'a> {
+    file: &'a File,
+    sites: Vec<(u32, &'a Site)>,
+}
+
+impl NewSites<'_> {
+    pub fn len(&self) -> usize {
+        self.sites.len()
+    }
+
+    /// Tells the trace.
+    pub fn write_notes(&self, writer: &Mutex<Writer>) -> Result<()> {
+        let sites = self.sites.iter();
+        let sites = sites.map(|(number, site)| (*number, site.address, site.size, site.name()));
+        notes::sites(writer, self.file.index, sites)
+    }
+}
+
+/// Device, inode, size, and when content and inode were changed, to the nanosecond.
+pub type Facts = (u64, u64, u64, [i64; 4]);
+
+pub fn facts(path: &Path) -> Option<Facts> {
+    let file = path.metadata().ok()?;
+    let times = [
+        file.mtime(),
+        file.mtime_nsec(),
+        file.ctime(),
+        file.ctime_nsec(),
+    ];
+    Some((file.dev(), file.ino(), file.size(), times))
+}
+
+enum Opened {
+    Known(Arc<File>),
+    /// Without its number.
+    New(Box<File>),
+}
+
+impl Opened {
+    fn new(
+        (path, name): &(PathBuf, PathBuf),
+        cache: Option<&Path>,
+        known: &HashMap<String, Arc<File>>,
+    ) -> Result<Opened> {
+        let image = Image::open_as(path, name)?;
+        if let Some(file) = known.get(&image.identity()) {
+            return Ok(Opened::Known(file.clone()));
+        }
+        let file = File::plan(image, cache)?;
+        Ok(Opened::New(Box::new(file)))
+    }
+}
+
+/// `$XDG_CACHE_HOME/nopal/plans` or `~/.cache/nopal/plans`; never below the working directory.
+fn cache_directory() -> Option<PathBuf> {
+    let absolute = |path: PathBuf| path.is_absolute().then_some(path);
+    let cache = std::env::var_os("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .and_then(absolute);
+    let home = || {
+        std::env::var_os("HOME")
+            .map(PathBuf::from)
+            .and_then(absolute)
+            .map(|home| home.join(".cache"))
+    };
+    Some(cache.or_else(home)?.join("nopal/plans"))
+}

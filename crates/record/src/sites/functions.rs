@@ -1,0 +1,290 @@
+//! Sites of a running process that come, go, and are switched, each on its own.
+
+use crate::memory::arena::Arena;
+use crate::memory::space::reaches;
+use crate::patch::change::{Change, Patches};
+use crate::patch::remove::PATIENCE;
+use crate::sites::choose::Loaded;
+use crate::sites::chosen::Chosen;
+use crate::sites::modules::extent;
+use crate::tracee::{PatchContext, Settings, Tracee, under_new_filter};
+use anyhow::{Context, Result};
+use nopal_abi::Capture;
+use nopal_control::SiteKey;
+use nopal_plan::Site;
+use nopal_process::Stopped;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How often sites are tried into whose windows a thread is about to return, and how long it gets for that.
+const ATTEMPTS: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Addresses in files, by the files' numbers in the trace, sorted.
+pub type ByFile = BTreeMap<u32, Vec<u64>>;
+
+/// A key is the file's number in the trace above the function's address in the file.
+const ADDRESS_BITS: u32 = 48;
+
+pub fn key(module: &Loaded, address: u64) -> SiteKey {
+    SiteKey(u64::from(module.file.index) << ADDRESS_BITS | address)
+}
+
+pub fn parts(key: SiteKey) -> (u32, u64) {
+    let address = key.0 & ((1 << ADDRESS_BITS) - 1);
+    ((key.0 >> ADDRESS_BITS) as u32, address)
+}
+
+/// The functions of `keys` by file, each in the order of addresses.
+pub fn by_file(keys: &[SiteKey]) -> ByFile {
+    let mut keys: Vec<u64> = keys.iter().map(|key| key.0).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let files = keys.chunk_by(|one, other| one >> ADDRESS_BITS == other >> ADDRESS_BITS);
+    let files = files.map(|keys| {
+        let addresses = keys.iter().map(|key| parts(SiteKey(*key)).1);
+        (parts(SiteKey(keys[0])).0, addresses.collect())
+    });
+    files.collect()
+}
+
+impl Tracee {
+    /// The jump of a site that is in the text.
+    pub fn inserted(&self, file: u32, address: u64) -> Option<&Change> {
+        let mut modules = self.modules.iter();
+        let module = modules.find(|module| module.file.index == file)?;
+        let address = module.base.wrapping_add(address);
+        self.changes
+            .binary_search_by_key(&address, |change| change.address)
+            .ok()
+            .map(|index| &self.changes[index])
+    }
+
+    /// Puts jumps at sites, switched off. Those that are there and record as much as `capture` stay as they are. Returns
+    /// the functions that got none, and why.
+    pub fn insert_sites(
+        &mut self,
+        files: &ByFile,
+        capture: Capture,
+        context: &mut PatchContext,
+    ) -> Result<Vec<(SiteKey, String)>> {
+        let mut refused = Vec::new();
+        self.remove_lesser(files, capture, context)?;
+        let mut changes = Vec::new();
+        let probes = self.changes.iter().filter(|change| change.is_probe());
+        let probes: Vec<Change> = probes.copied().collect();
+        for module in self.modules.clone() {
+            let Some(addresses) = files.get(&module.file.index) else {
+                continue;
+            };
+            let mut sites: Vec<(&Site, Capture)> = Vec::new();
+            let mut known = Vec::new();
+            for &address in addresses {
+                let here = module.base.wrapping_add(address);
+                let find = |changes: &[Change]| {
+                    changes.binary_search_by_key(&here, |change| change.address)
+                };
+                let site = module.file.plan.site(address);
+                let bytes = site.as_ref().map_or(1, |site| u64::from(site.window));
+                let window = here..here + bytes;
+                if probes.iter().any(|probe| probe.overlaps(&window)) {
+                    let reason = "a probe needs the same bytes".to_owned();
+                    refused.push((key(&module, address), reason));
+                    continue;
+                }
+                if find(&self.changes).is_ok() {
+                    continue;
+                }
+                if let Ok(place) = find(&self.taken_out) {
+                    let change = self.taken_out[place];
+                    known.push(here);
+                    if self.records(&change, capture, context.settings) {
+                        changes.push(change);
+                        continue;
+                    }
+                }
+                match site {
+                    Ok(site) => sites.push((site, capture)),
+                    Err(reason) => refused.push((key(&module, address), reason)),
+                }
+            }
+            // Both are in the order of addresses.
+            let mut known = known.into_iter().peekable();
+            self.taken_out
+                .retain(|change| known.next_if_eq(&change.address).is_none());
+            // Displaced, they are on from the beginning.
+            let mut markers = context.settings.markers.changes(&module);
+            markers.retain(|change| self.knows_marker(change));
+            let new = Chosen {
+                sites,
+                markers,
+                ..Chosen::default()
+            };
+            self.have_room(&module, &new)?;
+            changes.extend(self.add_sites(&module, &new, false, context)?);
+        }
+        self.switch_changes(changes.iter(), false)?;
+        let wanted = changes.clone();
+        self.insert(changes, context)?;
+        for change in wanted {
+            let there = |other: &Change| other.address.cmp(&change.address);
+            if self.changes.binary_search_by(there).is_ok() {
+                continue;
+            }
+            if let Some(module) = self.module_at(change.address) {
+                let address = change.address.wrapping_sub(module.base);
+                let reason =
+                    "its code in memory is not the file's, or is about to be returned into";
+                refused.push((key(module, address), reason.to_owned()));
+            }
+            self.taken_out.push(change);
+        }
+        self.taken_out.sort_by_key(|change| change.address);
+        self.prepare_switches();
+        Ok(refused)
+    }
+
+    /// Whether the thunk of a change records as much.
+    fn records(&self, change: &Change, capture: Capture, settings: &Settings) -> bool {
+        let own = self.captures.get(&change.entry);
+        own.copied().unwrap_or(settings.capture).has(capture)
+    }
+
+    /// Takes out what records less than `capture`, to be put in again with other thunks.
+    fn remove_lesser(
+        &mut self,
+        files: &ByFile,
+        capture: Capture,
+        context: &mut PatchContext,
+    ) -> Result<()> {
+        let mut lesser = ByFile::new();
+        for module in &self.modules {
+            for &address in files.get(&module.file.index).into_iter().flatten() {
+                let Some(change) = self.inserted(module.file.index, address) else {
+                    continue;
+                };
+                if change.has_thunk() && !self.records(change, capture, context.settings) {
+                    lesser.entry(module.file.index).or_default().push(address);
+                }
+            }
+        }
+        self.remove_sites(&lesser, context)
+    }
+
+    /// Has ready what a switch needs, before anybody waits for one.
+    fn prepare_switches(&self) {
+        self.changes.switches(&self.modules);
+    }
+
+    /// Takes the jumps of sites out of the text. Threads that are in their thunks, or will return there, go on in them.
+    pub fn remove_sites(&mut self, files: &ByFile, context: &mut PatchContext) -> Result<()> {
+        let indices = self.indices(files);
+        if indices.is_empty() {
+            return Ok(());
+        }
+        let out: Vec<Change> = indices.iter().map(|index| self.changes[*index]).collect();
+        self.take_out(&out, context)?;
+        self.taken_out.extend(out);
+        self.taken_out.sort_unstable_by_key(|change| change.address);
+        self.prepare_switches();
+        Ok(())
+    }
+
+    /// Writes back what these of our jumps, by address, have displaced.
+    pub fn take_out(&mut self, out: &[Change], context: &mut PatchContext) -> Result<()> {
+        let stopped = self.stop()?;
+        self.memory.write_patches(&Patches::of(out).removal())?;
+        let is_out = |change: &mut Change| {
+            let found = out.binary_search_by_key(&change.address, |out| out.address);
+            found.is_ok()
+        };
+        self.changes.take(is_out).for_each(drop);
+        self.settle_markers(context)?;
+        self.held = stopped.let_go();
+        Ok(())
+    }
+
+    /// Which of our changes are at these functions, ascending.
+    pub fn indices(&self, files: &ByFile) -> Vec<usize> {
+        let mut indices = Vec::new();
+        for module in &self.modules {
+            let Some(addresses) = files.get(&module.file.index) else {
+                continue;
+            };
+            let first = addresses
+                .first()
+                .map_or(0, |first| module.base.wrapping_add(*first));
+            let mut index = self
+                .changes
+                .partition_point(|change| change.address < first);
+            for address in addresses {
+                let address = module.base.wrapping_add(*address);
+                while self
+                    .changes
+                    .get(index)
+                    .is_some_and(|change| change.address < address)
+                {
+                    index += 1;
+                }
+                let at = self.changes.get(index);
+                if at.is_some_and(|change| change.address == address && change.has_thunk()) {
+                    indices.push(index);
+                }
+            }
+        }
+        indices.sort_unstable();
+        indices.dedup();
+        indices
+    }
+
+    /// Maps memory for the thunks of `new` sites, where there is none left.
+    pub fn have_room(&mut self, module: &Loaded, new: &Chosen) -> Result<()> {
+        let (bytes, range) = (new.bound(), extent(module));
+        let fits = |arena: &Arena| reaches(arena.base, &range) && arena.has_room(bytes);
+        if new.is_empty() || self.places.arenas.iter().any(fits) {
+            return Ok(());
+        }
+        let mut stopped = match self.held.take() {
+            Some(thread) => Stopped::with_only(thread),
+            None => Stopped::stop_one(self.process, 0, PATIENCE)?,
+        };
+        let thread = stopped
+            .keep_one()
+            .context("no thread of the process can be stopped")?;
+        if under_new_filter(self.process) {
+            thread.suspend_seccomp(true)?;
+        }
+        self.map_room(&[(module, bytes)], thread)?;
+        self.held = stopped.let_go();
+        Ok(())
+    }
+
+    /// All threads, standing still. Those that did before go on doing so when they are let go into `held`.
+    pub fn stop(&mut self) -> Result<Stopped> {
+        match self.held.take() {
+            Some(thread) => Ok(Stopped::with_only(thread)),
+            None => Stopped::stop(self.process, PATIENCE),
+        }
+    }
+
+    /// Stops all threads, writes jumps, and lets go; again for those into whose windows a thread is about to return.
+    /// Returns those for which that did not help.
+    pub fn insert(
+        &mut self,
+        mut changes: Vec<Change>,
+        context: &mut PatchContext,
+    ) -> Result<Vec<Change>> {
+        for attempt in 0..ATTEMPTS {
+            if changes.is_empty() {
+                break;
+            }
+            if attempt > 0 {
+                std::thread::sleep(PAUSE);
+            }
+            let mut stopped = self.stop()?;
+            changes = self.insert_stopped(&mut stopped, changes, context)?;
+            self.held = stopped.let_go();
+        }
+        Ok(changes)
+    }
+}

@@ -1,0 +1,18 @@
+//! What is traced in the files of a process: functions, markers, probes.
+
+pub mod choose;
+pub mod chosen;
+pub mod expected;
+pub mod files;
+pub mod fitting;
+pub mod functions;
+pub mod generate;
+pub mod hooks;
+pub mod mark;
+pub mod markers;
+pub mod modules;
+pub mod probes;
+pub mod program;
+pub mod signs;
+pub mod statics;
+pub mod values;

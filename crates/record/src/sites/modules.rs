@@ -1,0 +1,145 @@
+//! The modules of a process: what it has loaded, and the files behind them.
+
+use crate::sites::choose::Loaded;
+use crate::sites::files::Files;
+use crate::sites::program;
+use crate::sites::signs::name_handles_stacks;
+use crate::tracee::PatchContext;
+use anyhow::{Context, Result};
+use nopal_process::{Memory, Module};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+pub fn extent(module: &Loaded) -> Range<u64> {
+    let extent = module.file.extent();
+    module.base.wrapping_add(extent.start)..module.base.wrapping_add(extent.end)
+}
+
+/// Whether one of them is a library of which the name tells that it does.
+pub fn some_handle_stacks(modules: &[Module]) -> bool {
+    let mut names = modules.iter().map(|module| module.path.to_string_lossy());
+    names.any(|name| name_handles_stacks(&name))
+}
+
+/// Expects the executable of a process that is on the way to its first code.
+pub fn expect(process: i32, files: &mut Files) {
+    let Ok(path) = nopal_process::executable(process) else {
+        return;
+    };
+    let identity = |path: &Path| Some(path.metadata().ok()?).map(|it| (it.dev(), it.ino()));
+    let mapped = identity(&executed(process));
+    if mapped.is_some() && identity(&path) == mapped {
+        files.expect(path);
+    }
+}
+
+/// What a process has mapped with code in it, by base, and what it is; `None`: it is no file that can be planned.
+/// What is mapped as it was before need not be looked at again: between two such looks the loader has said what it
+/// unloads.
+#[derive(Clone, Default)]
+pub struct Known(HashMap<u64, (Identity, Option<Loaded>)>);
+
+/// Device, inode and path of a file.
+type Identity = (u64, u64, PathBuf);
+
+fn identity(module: &Module) -> Identity {
+    (module.device, module.inode, module.path.clone())
+}
+
+/// A path by which the tool opens the file that a process executes.
+pub fn executed(process: i32) -> PathBuf {
+    Path::new(&nopal_process::directory(process)).join("exe")
+}
+
+/// The files with code among `modules` of a process, opened and planned; its executable first. The trace knows them.
+pub fn loaded(
+    process: i32,
+    modules: &[Module],
+    known: &mut Known,
+    context: &mut PatchContext,
+) -> Result<Vec<Loaded>> {
+    let is_known = |module: &Module| {
+        let same = known.0.get(&module.base);
+        same.is_some_and(|(known, _)| *known == identity(module))
+    };
+    let modules = program_first(process, modules.to_vec())?;
+    let program = modules[0].base;
+    let (old, new): (Vec<Module>, Vec<Module>) = modules.into_iter().partition(is_known);
+    let mut now = HashMap::with_capacity(old.len() + new.len());
+    for module in old {
+        now.extend(known.0.remove_entry(&module.base));
+    }
+    if !new.is_empty() {
+        let planned = plan(process, &new, program, context.files);
+        for (module, loaded) in new.iter().zip(planned) {
+            now.insert(module.base, (identity(module), loaded));
+        }
+        context.files.write_notes(context.writer)?;
+    }
+    known.0 = now;
+    let loaded = known.0.values().filter_map(|(_, loaded)| loaded.clone());
+    let mut loaded: Vec<Loaded> = loaded.collect();
+    loaded.sort_by_key(|module| (!module.executable, module.base));
+    Ok(loaded)
+}
+
+/// All that a process has mapped, for no trace yet. Nothing is touched.
+pub fn planned(process: i32, files: &mut Files) -> Result<Vec<Loaded>> {
+    let modules = with_code(process)?;
+    let planned = plan(process, &modules, modules[0].base, files);
+    Ok(planned.into_iter().flatten().collect())
+}
+
+/// Plans each of `modules`, all of which have code. `program` is the base of the process's program.
+fn plan(process: i32, modules: &[Module], program: u64, files: &mut Files) -> Vec<Option<Loaded>> {
+    let paths: Vec<(PathBuf, PathBuf)> = modules
+        .iter()
+        .map(|module| (openable(process, module), module.path.clone()))
+        .collect();
+    let opened = files.open(&paths).into_iter().zip(modules);
+    let loaded = opened.map(|(file, module)| {
+        let Ok(file) = file else {
+            if is_elf(process, module) {
+                files.unread.insert(module.path.display().to_string());
+            }
+            return None;
+        };
+        Some(Loaded {
+            executable: module.base == program,
+            name: module.path.display().to_string(),
+            base: module.base.wrapping_sub(file.extent().start),
+            file,
+        })
+    });
+    loaded.collect()
+}
+
+/// Whether a program or library is mapped, whatever stands in a file of its name.
+fn is_elf(process: i32, module: &Module) -> bool {
+    let mut magic = [0; 4];
+    let first = module.mappings.first();
+    first.is_some_and(|first| first.offset == 0)
+        && Memory::open(process).is_ok_and(|memory| memory.read(module.base, &mut magic).is_ok())
+        && magic == *b"\x7fELF"
+}
+
+/// The files with code that a process has mapped, its program first.
+pub fn with_code(process: i32) -> Result<Vec<Module>> {
+    program_first(process, nopal_process::modules(process)?)
+}
+
+/// The modules that have code, at least one.
+fn program_first(process: i32, mut modules: Vec<Module>) -> Result<Vec<Module>> {
+    modules.retain(Module::executable);
+    let program = program::among(process, &modules).context("the program is not mapped")?;
+    modules[..=program].rotate_right(1);
+    Ok(modules)
+}
+
+/// A path by which the tool opens the very file that is mapped, also in another mount namespace, and one that was
+/// deleted or replaced. Nothing is there where it cannot.
+pub fn openable(process: i32, module: &Module) -> PathBuf {
+    nopal_process::module_file(process, module).unwrap_or_default()
+}

@@ -1,0 +1,757 @@
+//! Probes of a session: found in the files that its processes have loaded, made known to the trace, and put into
+//! processes.
+
+use crate::collecting::notes::note;
+use crate::patch::change::Change;
+use crate::sites::choose::Loaded;
+use crate::sites::chosen::Chosen;
+use crate::sites::files::{File, Files};
+use crate::sites::hooks;
+use crate::sites::modules::extent;
+use crate::sites::statics::StaticProbe;
+use crate::sites::values::{Value, shape, value};
+use crate::tracee::{PatchContext, Tracee};
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use nopal_agent::Values;
+use nopal_control::{Fetched, Probe, Spot, Way};
+use nopal_plan::{Site, Unprobed};
+use nopal_trace::{Field, FieldKind, Note, Writer, event_number};
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Candidates that are told of.
+const MOST_NAMED: usize = 8;
+
+/// The probes of a session.
+#[derive(Default)]
+pub struct Probes(Vec<Wanted>);
+
+struct Wanted {
+    what: ProbeOrigin,
+    on: Arc<AtomicBool>,
+    /// Its sites, one for each file that has it.
+    placed: Vec<Arc<Placed>>,
+}
+
+enum ProbeOrigin {
+    /// A command's.
+    Probe(Probe),
+    /// A static probe, placed by the file's author.
+    Static(StaticProbe),
+}
+
+impl ProbeOrigin {
+    fn name(&self) -> &str {
+        match self {
+            ProbeOrigin::Probe(probe) => &probe.name,
+            ProbeOrigin::Static(probe) => &probe.key,
+        }
+    }
+}
+
+/// A probe in a file.
+pub struct Placed {
+    pub file: u32,
+    pub site: Arc<Site>,
+    /// The number of the function where its return is probed: its calls are recorded.
+    pub call: Option<u32>,
+    /// Whether a breakpoint leads to it.
+    pub breaks: bool,
+    event: u32,
+    shape: u64,
+    values: Vec<Value>,
+    on: Arc<AtomicBool>,
+    /// For people.
+    place: String,
+    /// Where the file counts who listens.
+    pub semaphore: Option<u64>,
+}
+
+/// What a probe is called, and what it records.
+pub struct Described {
+    pub name: String,
+    /// For people.
+    pub format: String,
+    pub line: u32,
+    pub values: Vec<Value>,
+    pub fields: Vec<Field>,
+    pub call: Option<u32>,
+    pub semaphore: Option<u64>,
+}
+
+impl Probes {
+    /// Wants a probe in whatever is loaded from now on.
+    pub fn want(&mut self, probe: Probe, on: bool) {
+        self.0.push(Wanted {
+            what: ProbeOrigin::Probe(probe),
+            on: Arc::new(AtomicBool::new(on)),
+            placed: Vec::new(),
+        });
+    }
+
+    /// The same of a static probe, on; unless it is wanted already.
+    pub fn want_static(&mut self, probe: StaticProbe) {
+        if self.0.iter().all(|wanted| wanted.what.name() != probe.key) {
+            self.0.push(Wanted {
+                what: ProbeOrigin::Static(probe),
+                on: Arc::new(AtomicBool::new(true)),
+                placed: Vec::new(),
+            });
+        }
+    }
+
+    /// The keys of those that are wanted.
+    pub fn statics(&self) -> Vec<String> {
+        let statics = self.0.iter().filter_map(|wanted| match &wanted.what {
+            ProbeOrigin::Static(probe) => Some(probe.key.clone()),
+            ProbeOrigin::Probe(_) => None,
+        });
+        statics.collect()
+    }
+
+    pub fn forget(&mut self, name: &str) {
+        self.0.retain(|wanted| wanted.what.name() != name);
+    }
+
+    /// Where they are that are to be switched; what comes later is switched so.
+    pub fn switch(&self, name: &str, on: bool) -> Vec<Arc<Placed>> {
+        let wanted = self.0.iter().find(|wanted| wanted.what.name() == name);
+        wanted.map_or_else(Vec::new, |wanted| {
+            wanted.on.store(on, Ordering::Relaxed);
+            wanted.placed.clone()
+        })
+    }
+
+    /// The probes that commands made.
+    pub fn all(&self) -> impl Iterator<Item = &Probe> {
+        self.0.iter().filter_map(|wanted| match &wanted.what {
+            ProbeOrigin::Probe(probe) => Some(probe),
+            ProbeOrigin::Static(_) => None,
+        })
+    }
+
+    /// The probes in a file, by address.
+    pub fn of(&self, file: &File) -> Vec<Arc<Placed>> {
+        let placed = self.0.iter().flat_map(|wanted| &wanted.placed);
+        let mut own: Vec<Arc<Placed>> = placed
+            .filter(|placed| placed.file == file.index)
+            .cloned()
+            .collect();
+        own.sort_by_key(|placed| placed.site.address);
+        own
+    }
+}
+
+impl Wanted {
+    fn is_in(&self, modules: &[Loaded]) -> bool {
+        let has = |module: &Loaded| {
+            let mut placed = self.placed.iter();
+            placed.any(|placed| placed.file == module.file.index)
+        };
+        modules.iter().any(has)
+    }
+
+    fn breaks(&self) -> bool {
+        matches!(&self.what, ProbeOrigin::Probe(probe) if probe.way == Way::Breakpoint)
+    }
+
+    /// The instruction that is meant, if there is one.
+    fn instruction<'a>(&self, modules: &'a [Loaded]) -> Option<Found<'a>> {
+        match &self.what {
+            ProbeOrigin::Probe(probe) if probe.way == Way::Return => None,
+            ProbeOrigin::Probe(probe) => {
+                match find(&probe.place, modules).unwrap_or_default()[..] {
+                    [place] => Some(place),
+                    _ => None,
+                }
+            }
+            ProbeOrigin::Static(probe) => {
+                let mut modules = modules.iter();
+                let module = modules.find(|module| module.file.index == probe.file)?;
+                Some(Found {
+                    module,
+                    address: probe.probe.address,
+                })
+            }
+        }
+    }
+}
+
+impl Probes {
+    /// Judges all that are not in `modules` yet. Each file is read once.
+    fn judged(&self, modules: &[Loaded]) -> Result<Judged> {
+        let wanted = self.0.iter().filter(|wanted| !wanted.is_in(modules));
+        let places: Vec<(Found, bool)> = wanted
+            .filter_map(|wanted| Some((wanted.instruction(modules)?, wanted.breaks())))
+            .collect();
+        let mut judged = Judged::new();
+        for module in modules {
+            let index = module.file.index;
+            let own = places
+                .iter()
+                .filter(|(place, _)| place.module.file.index == index);
+            let own: Vec<ProbeAddress> = own
+                .map(|(place, breaks)| (index, place.address, *breaks))
+                .collect();
+            if own.is_empty() || judged.contains_key(&own[0]) {
+                continue;
+            }
+            nopal_plan::probes(&module.file.image, |probes| {
+                judged.extend(own.iter().map(|place| {
+                    let (_, address, breaks) = *place;
+                    let site = match breaks {
+                        true => probes.breakpoint(address),
+                        false => probes.site(address),
+                    };
+                    (*place, site)
+                }));
+                Ok(())
+            })?;
+        }
+        Ok(judged)
+    }
+}
+
+impl Placed {
+    pub fn is_on(&self) -> bool {
+        self.on.load(Ordering::Relaxed)
+    }
+
+    pub fn place(&self) -> &str {
+        &self.place
+    }
+
+    /// What its detour records in a process that has the file at `base`.
+    pub fn fetched(&self, base: u64) -> nopal_agent::Probe {
+        let registers: Option<Vec<u8>> = self.values.iter().map(Value::plain_register).collect();
+        let fetches = || {
+            let fetches = self.values.iter().map(|value| {
+                let mut fetch = value.fetch;
+                if value.is_relative {
+                    fetch.offset[0] = fetch.offset[0].wrapping_add(base);
+                }
+                fetch
+            });
+            Values::Fetched(fetches.collect())
+        };
+        nopal_agent::Probe {
+            event: self.event,
+            shape: self.shape,
+            values: registers.map_or_else(fetches, Values::Registers),
+        }
+    }
+}
+
+// ---- where ----
+
+/// A place in a file.
+#[derive(Clone, Copy)]
+pub struct Found<'a> {
+    pub module: &'a Loaded,
+    pub address: u64,
+}
+
+impl Found<'_> {
+    /// `FUNCTION+0xOFFSET@MODULE`
+    fn describe(&self) -> String {
+        format!(
+            "{}@{}",
+            named(&self.module.file, self.address),
+            self.module.file_name()
+        )
+    }
+}
+
+/// `FUNCTION+0xOFFSET`
+fn named(file: &File, address: u64) -> String {
+    match file.image.function_at(address) {
+        Ok(Some(function)) if function.address == address => function.name.clone(),
+        Ok(Some(function)) => format!("{}+{:#x}", function.name, address - function.address),
+        _ => format!("{address:#x}"),
+    }
+}
+
+/// Whether a module is meant: by its file name, whole or up to `.so`.
+fn is_called(module: &Loaded, wanted: &str) -> bool {
+    let rest = module.file_name().strip_prefix(wanted);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(".so"))
+}
+
+/// The places that may be meant. Several are several places; none is none in what is loaded.
+fn find<'a>(spot: &Spot, modules: &'a [Loaded]) -> Result<Vec<Found<'a>>> {
+    let mut found = Vec::new();
+    match spot {
+        Spot::Address(address) => {
+            let loaded = modules
+                .iter()
+                .find(|module| extent(module).contains(address));
+            found.extend(loaded.map(|module| Found {
+                module,
+                address: address.wrapping_sub(module.base),
+            }));
+            // Nobody knows beforehand where a program will be: the address in the file.
+            let executable = modules.iter().find(|module| module.executable);
+            if let Some(module) = executable.filter(|it| it.file.extent().contains(address))
+                && found.is_empty()
+            {
+                found.push(Found {
+                    module,
+                    address: *address,
+                });
+            }
+        }
+        Spot::Line { file, line } => {
+            let mut next = None;
+            for module in modules {
+                let (at, addresses) = module.file.image.places_of_line(file, *line)?;
+                if at != *line {
+                    next = next.or(Some(at).filter(|_| !addresses.is_empty()));
+                    continue;
+                }
+                found.extend(
+                    addresses
+                        .into_iter()
+                        .map(|address| Found { module, address }),
+                );
+            }
+            if let Some(next) = next.filter(|_| found.is_empty()) {
+                bail!("there is no code of {file}:{line}: the next line with code is {next}");
+            }
+        }
+        Spot::Named {
+            name,
+            module,
+            offset,
+        } => {
+            let meant = |it: &&Loaded| module.as_ref().is_none_or(|wanted| is_called(it, wanted));
+            for module in modules.iter().filter(meant) {
+                let functions = module.file.named(name);
+                found.extend(functions.iter().map(|address| Found {
+                    module,
+                    address: *address,
+                }));
+                if module.executable && !found.is_empty() {
+                    break;
+                }
+            }
+            if found.is_empty() && *offset > 0 {
+                let named = modules.iter().find(|module| is_called(module, name));
+                found.extend(named.map(|module| Found {
+                    module,
+                    address: *offset,
+                }));
+                return Ok(found);
+            }
+            for place in &mut found {
+                let function = place.module.file.image.function_at(place.address)?;
+                let size = function.map_or(0, |function| function.size);
+                ensure!(
+                    *offset == 0 || *offset < size.max(1),
+                    "{name} is {size} bytes long"
+                );
+                place.address += offset;
+            }
+        }
+    }
+    found.sort_by_key(|place| (place.module.file.index, place.address));
+    found.dedup_by_key(|place| (place.module.file.index, place.address));
+    Ok(found)
+}
+
+/// Whether a place may come with a module that is not loaded yet.
+fn may_come(spot: &Spot, modules: &[Loaded]) -> bool {
+    match spot {
+        Spot::Named {
+            module: Some(wanted),
+            ..
+        } => !modules.iter().any(|module| is_called(module, wanted)),
+        _ => false,
+    }
+}
+
+impl Files {
+    /// Finds those probes in `modules` that are in none of them yet, and makes them known to the trace. An error tells
+    /// what is wrong with the first that cannot be; one that may come later is no error.
+    pub fn place_probes(&mut self, modules: &[Loaded], writer: &Mutex<Writer>) -> Result<()> {
+        let judged = self.probes.judged(modules)?;
+        for index in 0..self.probes.0.len() {
+            let wanted = &self.probes.0[index];
+            if wanted.is_in(modules) {
+                continue;
+            }
+            let placed = match &wanted.what {
+                ProbeOrigin::Probe(probe) => {
+                    let probe = probe.clone();
+                    self.place(&probe, index, modules, &judged, writer)
+                        .with_context(|| format!("probe {}", probe.name))?
+                }
+                ProbeOrigin::Static(probe) => {
+                    let probe = probe.clone();
+                    self.place_static(&probe, index, modules, &judged, writer)?
+                }
+            };
+            self.probes.0[index].placed.extend(placed);
+        }
+        Ok(())
+    }
+
+    /// Whether what is loaded has the places of all `probes`, or may have them later.
+    pub fn have_places(&self, probes: &[Probe], modules: &[Loaded]) -> Result<()> {
+        probes.iter().try_for_each(|probe| {
+            let place = self.place_of(probe, modules);
+            place
+                .map(drop)
+                .with_context(|| format!("probe {}", probe.name))
+        })
+    }
+
+    /// `None` if it may come.
+    fn place_of<'a>(&self, probe: &Probe, modules: &'a [Loaded]) -> Result<Option<Found<'a>>> {
+        let found = find(&probe.place, modules)?;
+        match found[..] {
+            [place] => Ok(Some(place)),
+            [] if may_come(&probe.place, modules) => Ok(None),
+            [] => bail!(self.not_found(&probe.place)),
+            _ => {
+                let mut text = format!("{} is at several places:", probe.place);
+                for place in found.iter().take(MOST_NAMED) {
+                    write!(text, " {}", place.describe())?;
+                }
+                let more = found.len().saturating_sub(MOST_NAMED);
+                bail!("{text}{}", if more > 0 { ", and more" } else { "" })
+            }
+        }
+    }
+
+    fn place(
+        &mut self,
+        probe: &Probe,
+        index: usize,
+        modules: &[Loaded],
+        judged: &Judged,
+        writer: &Mutex<Writer>,
+    ) -> Result<Option<Arc<Placed>>> {
+        let Some(place) = self.place_of(probe, modules)? else {
+            return Ok(None);
+        };
+        let file = &place.module.file;
+        let breaks = probe.way == Way::Breakpoint;
+        ensure!(
+            !breaks || !hooks::is_libc(&file.image),
+            "{}: the C library blocks all signals at times, and would end the program at a breakpoint",
+            place.describe()
+        );
+        let site = match probe.way == Way::Return {
+            true => {
+                let function = file.image.function_at(place.address)?;
+                ensure!(
+                    function.is_some_and(|function| function.address == place.address),
+                    "{} is not the beginning of a function",
+                    place.describe()
+                );
+                let site = file.plan.site(place.address).cloned();
+                site.map_err(|reason| anyhow!("{}: {reason}", place.describe()))?
+            }
+            false => instruction(&place, breaks, judged)?,
+        };
+        self.ensure_free(&place, &site)?;
+        let mut values = Vec::new();
+        let mut fields = Vec::new();
+        for fetched in &probe.fetched {
+            let (value, field) =
+                value(fetched, probe, &place).with_context(|| fetched.source.to_string())?;
+            values.push(value);
+            fields.push(field);
+        }
+        let call = match probe.way == Way::Return {
+            true => {
+                let (numbers, new) = self.number(file, &[&site]);
+                if new.len() > 0 {
+                    new.write_notes(writer)?;
+                }
+                numbers.first().copied()
+            }
+            false => None,
+        };
+        let line = match &probe.place {
+            Spot::Line { line, .. } => *line,
+            _ => 0,
+        };
+        let words: Vec<String> = probe.fetched.iter().map(Fetched::to_string).collect();
+        let described = Described {
+            name: probe.name.clone(),
+            format: words.join(" "),
+            line,
+            values,
+            fields,
+            call,
+            semaphore: None,
+        };
+        self.define(index, &place, site, described, writer)
+            .map(Some)
+    }
+
+    /// A static probe that cannot be placed is told of, and no error: its name may mean others too.
+    fn place_static(
+        &mut self,
+        probe: &StaticProbe,
+        index: usize,
+        modules: &[Loaded],
+        judged: &Judged,
+        writer: &Mutex<Writer>,
+    ) -> Result<Option<Arc<Placed>>> {
+        let mut modules = modules.iter();
+        let Some(module) = modules.find(|module| module.file.index == probe.file) else {
+            return Ok(None);
+        };
+        let place = Found {
+            module,
+            address: probe.probe.address,
+        };
+        let site = instruction(&place, false, judged).and_then(|site| {
+            self.ensure_free(&place, &site)?;
+            Ok(site)
+        });
+        match site {
+            Ok(site) => {
+                let described = probe.described(&module.file.image);
+                self.define(index, &place, site, described, writer)
+                    .map(Some)
+            }
+            Err(error) => {
+                self.unplaced
+                    .push(format!("{} not traced: {error:#}", probe.name()));
+                Ok(None)
+            }
+        }
+    }
+
+    /// Probes need different bytes.
+    fn ensure_free(&self, place: &Found, site: &Site) -> Result<()> {
+        let window = site.address..site.address + u64::from(site.window);
+        for other in self.probes.of(&place.module.file) {
+            let theirs = other.site.address..other.site.address + u64::from(other.site.window);
+            ensure!(
+                window.end <= theirs.start || theirs.end <= window.start,
+                "{}: the probe at {} needs the same bytes",
+                place.describe(),
+                other.place
+            );
+        }
+        Ok(())
+    }
+
+    /// Makes a probe known to the trace.
+    fn define(
+        &mut self,
+        index: usize,
+        place: &Found,
+        site: Site,
+        described: Described,
+        writer: &Mutex<Writer>,
+    ) -> Result<Arc<Placed>> {
+        let Described {
+            name,
+            format,
+            line,
+            values,
+            mut fields,
+            call,
+            semaphore,
+        } = described;
+        if values.iter().any(Value::may_be_missing) {
+            fields.push(Field {
+                name: "missing".into(),
+                kind: FieldKind::Missing,
+                labels: Vec::new(),
+            });
+        }
+        let event = event_number(self.next_event(), &fields);
+        let file = &place.module.file;
+        note(
+            writer,
+            &Note::Marker {
+                event,
+                image: file.index,
+                name,
+                format,
+                file: place.describe(),
+                line,
+                fields: fields.clone(),
+            },
+        )?;
+        Ok(Arc::new(Placed {
+            file: file.index,
+            site: Arc::new(site),
+            call,
+            breaks: self.probes.0[index].breaks(),
+            event,
+            shape: shape(&fields),
+            values,
+            on: self.probes.0[index].on.clone(),
+            place: place.describe(),
+            semaphore,
+        }))
+    }
+
+    fn not_found(&self, spot: &Spot) -> String {
+        match spot {
+            Spot::Address(address) => {
+                format!("{address:#x} is in no file that is loaded")
+            }
+            Spot::Line { file, line } => {
+                format!(
+                    "the debug information of what is loaded tells of no code of {file}:{line}, nor behind it"
+                )
+            }
+            Spot::Named { name, .. } => match self.nearest(name) {
+                near if near.is_empty() => format!("no function is named {name}"),
+                near => format!(
+                    "no function is named {name}; the nearest are {}",
+                    near.join(", ")
+                ),
+            },
+        }
+    }
+}
+
+/// A file, an address in it, and whether a breakpoint is to be there.
+type ProbeAddress = (u32, u64, bool);
+
+/// What is to be done at instructions.
+type Judged = HashMap<ProbeAddress, Result<Site, Unprobed>>;
+
+fn instruction(place: &Found, breaks: bool, judged: &Judged) -> Result<Site> {
+    let file = &place.module.file;
+    let judged = judged.get(&(file.index, place.address, breaks)).cloned();
+    judged
+        .unwrap_or(Err(Unprobed::NoFunction))
+        .map_err(|reason| anyhow!(refused(file, place, reason)))
+}
+
+fn refused(file: &File, place: &Found, reason: Unprobed) -> String {
+    let notes = place.describe();
+    match reason {
+        Unprobed::WithinInstruction { before, after } => format!(
+            "{notes} is in the midst of an instruction: the nearest begin at {} and {}",
+            named(file, before),
+            named(file, after)
+        ),
+        Unprobed::UnknownTargets { jump } => format!(
+            "{notes}: the computed jump at {} may lead into the bytes that a jump needs",
+            named(file, jump)
+        ),
+        reason => format!("{notes}: {reason}"),
+    }
+}
+
+// ---- in a process ----
+
+impl Chosen<'_> {
+    /// Leaves out the functions whose first bytes probes need. Says which.
+    pub fn leave_to_probes(&mut self, file: &File) -> Vec<String> {
+        let mut left = Vec::new();
+        let probes = self.probes.clone();
+        self.sites.retain(|(site, _)| {
+            let window = site.address..site.address + u64::from(site.window);
+            let taken = probes.iter().find(|probe| {
+                let theirs = &probe.site;
+                window.start < theirs.address + u64::from(theirs.window)
+                    && theirs.address < window.end
+            });
+            if let Some(probe) = taken.filter(|probe| probe.call.is_none()) {
+                left.push(format!(
+                    "{}: not traced: the probe at {} needs the same bytes",
+                    named(file, site.address),
+                    probe.place
+                ));
+            }
+            taken.is_none()
+        });
+        left
+    }
+}
+
+impl Tracee {
+    /// Puts a probe in, unless it is in already.
+    pub fn insert_probe(&mut self, placed: &Arc<Placed>, context: &mut PatchContext) -> Result<()> {
+        for module in self.modules.clone() {
+            let address = module.base.wrapping_add(placed.site.address);
+            if module.file.index != placed.file || self.probe_sites.contains_key(&address) {
+                continue;
+            }
+            ensure!(
+                placed.call.is_none() || !self.entry_only,
+                "no call of this process is wrapped: where its functions return is not seen"
+            );
+            let plan = &module.file.plan;
+            if placed.call.is_some()
+                && let Ok(site) = plan.site(placed.site.address)
+                && let Some(why) = plan.entries_only(site, self.walked)
+            {
+                bail!(
+                    "its calls are not wrapped ({}): where it returns is not seen",
+                    why.text()
+                );
+            }
+            let window = address..address + u64::from(placed.site.window);
+            if let Some(other) = self.changes.iter().find(|change| change.overlaps(&window)) {
+                let there = named(&module.file, other.address.wrapping_sub(module.base));
+                bail!(match other {
+                    other if other.is_probe() =>
+                        format!("the probe at {there} needs the same bytes"),
+                    other if other.has_thunk() =>
+                        format!("{there} is traced: its jump is in these bytes"),
+                    _ => format!("nopal itself has a jump at {there}"),
+                });
+            }
+            let chosen = Chosen {
+                probes: vec![placed.clone()],
+                ..Chosen::default()
+            };
+            self.have_room(&module, &chosen)?;
+            if placed.breaks {
+                self.prepare_traps()?;
+            }
+            let changes = self.add_sites(&module, &chosen, false, context)?;
+            self.probe_sites.insert(address, placed.site.clone());
+            let waiting = self.insert(changes, context)?;
+            let there = |change: &Change| change.is_probe() && change.address == address;
+            if !waiting.is_empty() || !self.changes.iter().any(there) {
+                self.probe_sites.remove(&address);
+                bail!(
+                    "{}: its code in memory is not the file's, or is about to be returned into",
+                    placed.place
+                );
+            }
+        }
+        Ok(())
+    }
+
+    pub fn switch_probe(&self, placed: &Placed, on: bool) -> Result<()> {
+        self.switch_changes(self.probe_changes(placed), on)
+    }
+
+    pub fn remove_probe(&mut self, placed: &Placed, context: &mut PatchContext) -> Result<()> {
+        let out: Vec<Change> = self.probe_changes(placed).copied().collect();
+        if !out.is_empty() {
+            self.take_out(&out, context)?;
+        }
+        for change in &out {
+            self.probe_sites.remove(&change.address);
+        }
+        self.settle_traps()
+    }
+
+    fn probe_changes(&self, placed: &Placed) -> impl Iterator<Item = &Change> {
+        let modules = self.modules.iter();
+        let modules = modules.filter(|module| module.file.index == placed.file);
+        let addresses: Vec<u64> = modules
+            .map(|module| module.base.wrapping_add(placed.site.address))
+            .collect();
+        let probes = self.changes.iter().filter(|change| change.is_probe());
+        probes.filter(move |change| addresses.contains(&change.address))
+    }
+}

@@ -1,0 +1,78 @@
+//! By what it is known that calls may not be wrapped, in a whole process or in a file.
+
+use crate::sites::choose::Loaded;
+use crate::sites::hooks;
+use nopal_plan::Plan;
+use nopal_symbols::Image;
+
+pub const HANDLES_STACKS: &str =
+    "this program copies or walks its stacks itself: its entries only are recorded";
+
+const UNWINDS_ALONE: &str = "this static program has no symbols by which its unwinder could be found: its entries only are recorded";
+
+pub const HIDES_THUNKS: &str = "this program's unwinder is led past what nopal can tell it by a function of the program's own: its entries only are recorded";
+
+const SANITIZED: &str =
+    "this program's sanitizer leaves no room for return addresses: its entries only are recorded";
+
+/// What libraries export that move live frames, whose wrapped return addresses would come back to other calls' mirrors,
+/// or look for return addresses where calls leave them, for each exception and each collection of garbage.
+const EXPORTED: &[&str] = &[
+    // V8.
+    "_ZN2v87Isolate10GetCurrentEv",
+    // Guile copies the C stack for each continuation.
+    "scm_c_with_continuation_barrier",
+    "PyInit__greenlet",
+    // HotSpot, Mono and .NET look below the stack pointer of the last call out of their code.
+    "JNI_CreateJavaVM",
+    "mono_jit_init_version",
+    "coreclr_initialize",
+];
+
+/// The same, by what they import. Ruby loads its continuations when a script asks for them, and copies no stack before.
+const IMPORTED: &[&str] = &["ruby_Init_Continuation_body"];
+
+/// Parts of names of files that are such libraries.
+const NAMES: &[&str] = &["greenlet", "libnode", "libv8"];
+
+/// Why nothing may be wrapped in a process with this module, if so.
+pub fn entries_only(module: &Loaded) -> Option<&'static str> {
+    if name_handles_stacks(&module.name) || handles_stacks(&module.file.image) {
+        Some(HANDLES_STACKS)
+    } else if hooks::unwinds_alone(&module.file) {
+        Some(UNWINDS_ALONE)
+    } else if hooks::hides_thunks(&module.file) {
+        Some(HIDES_THUNKS)
+    } else {
+        let exports = |name| module.file.image.exported(name).is_some();
+        (exports("__tsan_init") || exports("__msan_init")).then_some(SANITIZED)
+    }
+}
+
+/// Whether a file's interface tells that a process with it copies or walks its stacks.
+pub fn handles_stacks(image: &Image) -> bool {
+    let exports = image.exports();
+    EXPORTED.iter().any(|name| exports.find(name).is_some())
+        || image
+            .imports()
+            .iter()
+            .any(|import| IMPORTED.contains(&import.name.as_str()))
+}
+
+pub fn name_handles_stacks(name: &str) -> bool {
+    let file = name.rsplit('/').next().unwrap_or(name);
+    NAMES.iter().any(|part| file.contains(part))
+}
+
+/// What is to be told of a file of which entries only are recorded while other files' calls are wrapped.
+pub fn describe(name: &str, plan: &Plan) -> Option<String> {
+    plan.finds_frames.then(|| {
+        format!(
+            "{name} finds its frames by a table of return addresses: its entries only are recorded"
+        )
+    })
+}
+
+pub const FRAMES_ARE_WALKED_NOW: &str = "a library was loaded that follows frame pointers to return addresses: entries only are recorded from there on";
+
+pub const FRAMES_ARE_WALKED: &str = "a function of this program follows frame pointers to its callers' return addresses (`nopal list` says which): of functions that keep a frame pointer, entries only are recorded";

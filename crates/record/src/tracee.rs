@@ -1,0 +1,520 @@
+//! One traced process: nopal's memory in it, the thunks, and the changes to its text.
+
+use crate::collecting::notes::{counter, note};
+use crate::memory::arena::{Arena, Wrapping};
+use crate::memory::control_block::{own_number, thread_slot};
+use crate::memory::own_memory::{OwnMemory, head_bytes, parts_bytes};
+use crate::memory::region::Region;
+use crate::memory::space::Space;
+use crate::patch::change::Change;
+use crate::patch::inserted::Inserted;
+use crate::patch::journal::mirrored_parts;
+use crate::sites::choose::{Loaded, Wanted, imported};
+use crate::sites::chosen::Chosen;
+use crate::sites::files::Files;
+use crate::sites::hooks;
+use crate::sites::mark::Marked;
+use crate::sites::markers;
+use crate::sites::modules::{self, Known, extent};
+use crate::sites::signs::{self, entries_only};
+use anyhow::{Context, Result};
+use nopal_abi::Capture;
+use nopal_agent::{
+    Immediates, NO_THREAD, ProcessHead, Recorder, STACK_PART_BYTES, UNWINDERS, UnwinderEntry,
+};
+use nopal_control::Probe;
+use nopal_plan::Site;
+use nopal_process::{Gadget, Mapping, Memory, Module, Thread};
+use nopal_trace::{Note, Writer};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+use zerocopy::IntoBytes;
+
+/// What is recorded, the same in all processes of a session.
+pub struct Settings {
+    /// Which functions are traced, until control says it.
+    pub wanted: Option<Wanted>,
+    pub markers: markers::Wanted,
+    /// The probes that the recording begins with.
+    pub probes: Vec<Probe>,
+    /// Of calls that are recorded for their own sake.
+    pub capture: Capture,
+    /// Bytes of chunks, and bytes that there may be.
+    pub buffer: u64,
+    pub room: u64,
+    pub when_full: u32,
+    pub depth: u32,
+    /// Events of several threads are in order.
+    pub ordered: bool,
+}
+
+impl Settings {
+    /// What a thunk records that records this.
+    pub fn recorder(&self, capture: Capture) -> Recorder {
+        Recorder {
+            capture,
+            limits_depth: self.depth > 0,
+        }
+    }
+}
+
+/// The layout of nopal's memory in a process. It is the same in its forks.
+#[derive(Debug, Clone)]
+pub struct MemoryLayout {
+    pub head: u64,
+    /// The process structure, the contexts and the region.
+    memory: Vec<Range<u64>>,
+    pub immediates: Immediates,
+    pub(crate) arenas: Vec<Arena>,
+    pub(crate) blocks: usize,
+    unwinders: Vec<UnwinderEntry>,
+    /// Valid unless another has changed it.
+    pub(crate) gadget: Gadget,
+}
+
+impl MemoryLayout {
+    /// Where the agent's image is; none before there is room for any code.
+    pub fn first_arena(&self) -> Option<u64> {
+        self.arenas.first().map(|arena| arena.base)
+    }
+}
+
+pub struct Tracee {
+    pub process: i32,
+    /// Its only thread, while that is held where the program begins.
+    pub held: Option<Thread>,
+    pub memory: Memory,
+    pub region: Arc<Region>,
+    pub places: MemoryLayout,
+    /// What is mapped, while the process stands still as it did when it began to be traced.
+    pub(crate) space: Option<Space>,
+    pub modules: Vec<Loaded>,
+    pub(crate) known: Known,
+    /// The jumps in the text, by address.
+    pub changes: Inserted,
+    /// The changes to libraries that were unloaded, by file and base: loaded there again, they find their thunks.
+    pub(crate) resting: HashMap<(u32, u64), Vec<Change>>,
+    /// Sites with thunks whose jumps were taken out again, by address.
+    pub taken_out: Vec<Change>,
+    /// The marker sites that generated code records, by address, and the words that their code tests.
+    pub markers: BTreeMap<u64, Marked>,
+    pub marker_words: HashSet<u64>,
+    /// The numbers of listeners that we have added ourselves to.
+    pub semaphores: HashSet<u64>,
+    /// What thunks record that differ from the session's recorder, by their addresses.
+    pub captures: HashMap<u64, Capture>,
+    /// Sites of the inserted probes, by address.
+    pub probe_sites: HashMap<u64, Arc<Site>>,
+    /// The blocks with thunks that wrap calls, unless `entry_only`.
+    pub(crate) wrapping: Vec<Wrapping>,
+    pub entry_only: bool,
+    /// Something in the process follows frame pointers.
+    pub walked: bool,
+}
+
+/// What the parts of a session share with a process while it is changed.
+pub struct PatchContext<'a> {
+    pub settings: &'a Settings,
+    pub files: &'a mut Files,
+    pub writer: &'a Mutex<Writer>,
+    pub warnings: &'a mut Vec<String>,
+}
+
+impl Tracee {
+    /// Makes a process traced that has nopal's memory. `thread`, one of its threads, is stopped; `maps` are the
+    /// mappings that it had before, and `modules` are to be traced.
+    pub fn begin(
+        thread: &Thread,
+        own: OwnMemory,
+        maps: &[Mapping],
+        modules: &[Loaded],
+        settings: &Settings,
+    ) -> Result<Tracee> {
+        let process = thread.pid();
+        let mut space = Space::new(maps);
+        for range in own.ranges() {
+            space.take(range);
+        }
+        let extents: Vec<_> = modules.iter().map(extent).collect();
+        let mark = space
+            .mark(&extents)
+            .context("no room for generated code near the program")?;
+        let mirror = if modules.iter().any(|module| entries_only(module).is_some()) {
+            NO_MIRROR
+        } else {
+            space
+                .mirror(&stacks(maps))
+                .context("no room for a mirror of the stacks")?
+        };
+        let pointer = thread.fs_base()?;
+        let number = own_number(process, thread.tid())?;
+        let thread_slot = thread_slot(&own.memory, pointer, number)?;
+        let threads = own.head + head_bytes() + parts_bytes();
+        let depth_limit = settings.depth;
+        let immediates = Immediates {
+            process: own.head,
+            mirror,
+            threads,
+            thread_slot,
+            mark,
+            depth_limit,
+            ordered: settings.ordered,
+            reads_pointer: nopal_agent::reads_pointer(),
+        };
+        let fields = ProcessHead {
+            region: own.region_at,
+            contexts: own.contexts,
+            stack_parts: own.head + head_bytes(),
+            threads,
+            mirror,
+            thread_slot,
+            quiet: u32::from(under_new_filter(process)),
+            process: own_number(process, process)? as u32,
+            depth_limit,
+            tracer: tracer_to_allow(),
+            ..ProcessHead::default()
+        };
+        own.memory.write(own.head, fields.as_bytes())?;
+        own.memory.write(threads, &NO_THREAD.to_le_bytes())?;
+        own.region.set_head(own.head);
+        let places = MemoryLayout {
+            head: own.head,
+            memory: own.ranges().into(),
+            immediates,
+            arenas: Vec::new(),
+            blocks: 0,
+            unwinders: Vec::new(),
+            gadget: own.gadget,
+        };
+        Ok(Tracee {
+            process,
+            held: None,
+            memory: own.memory,
+            region: Arc::new(own.region),
+            places,
+            space: Some(space),
+            modules: Vec::new(),
+            known: Known::default(),
+            changes: Inserted::default(),
+            taken_out: Vec::new(),
+            probe_sites: HashMap::new(),
+            resting: HashMap::new(),
+            markers: BTreeMap::new(),
+            marker_words: HashSet::new(),
+            semaphores: HashSet::new(),
+            captures: HashMap::new(),
+            wrapping: Vec::new(),
+            entry_only: !settings.capture.ends,
+            walked: false,
+        })
+    }
+
+    /// The same for a forked child of this process: all memory is where it was, and its own.
+    pub fn fork(&self, process: i32) -> Result<Tracee> {
+        let mut places = self.places.clone();
+        places.arenas = places.arenas.iter().map(Arena::fork).collect();
+        Ok(Tracee {
+            process,
+            held: None,
+            memory: Memory::open(process)?,
+            region: self.region.clone(),
+            places,
+            space: None,
+            modules: self.modules.clone(),
+            known: self.known.clone(),
+            changes: self.changes.clone(),
+            taken_out: self.taken_out.clone(),
+            probe_sites: self.probe_sites.clone(),
+            resting: self.resting.clone(),
+            markers: self.markers.clone(),
+            marker_words: self.marker_words.clone(),
+            semaphores: self.semaphores.clone(),
+            captures: self.captures.clone(),
+            wrapping: self.wrapping.clone(),
+            entry_only: self.entry_only,
+            walked: self.walked,
+        })
+    }
+
+    /// The loader has changed the list of libraries, and `modules` are mapped now. Forgets what is gone, and returns
+    /// what is new.
+    pub fn look_at_libraries(
+        &mut self,
+        modules: &[Module],
+        context: &mut PatchContext,
+    ) -> Result<Vec<Loaded>> {
+        let now = modules::loaded(self.process, modules, &mut self.known, context)?;
+        let key = |module: &Loaded| (module.base, module.file.index);
+        let there: HashSet<_> = now.iter().map(key).collect();
+        let before: HashSet<_> = self.modules.iter().map(key).collect();
+        let is_gone = |old: &&Loaded| !there.contains(&key(old));
+        let gone: Vec<Loaded> = self.modules.iter().filter(is_gone).cloned().collect();
+        for module in &gone {
+            let range = extent(module);
+            self.taken_out
+                .retain(|change| !range.contains(&change.address));
+            self.forget_text_of_markers(&range);
+            self.semaphores.retain(|address| !range.contains(address));
+            let gone = self.changes.take(|change| range.contains(&change.address));
+            self.resting
+                .insert((module.file.index, module.base), gone.collect());
+            note(
+                context.writer,
+                &Note::Unload {
+                    process: self.process as u32,
+                    image: module.file.index,
+                    counter: counter(),
+                    base: module.base,
+                },
+            )?;
+        }
+        self.modules.retain(|old| there.contains(&key(old)));
+        let is_new = |new: &Loaded| !before.contains(&key(new));
+        Ok(now.into_iter().filter(is_new).collect())
+    }
+
+    /// Traces what is new; `thread` stands still in the runtime.
+    pub fn add_libraries(
+        &mut self,
+        new: &[Loaded],
+        thread: &mut Thread,
+        context: &mut PatchContext,
+    ) -> Result<()> {
+        let known = self.modules.iter().chain(new).cloned().collect::<Vec<_>>();
+        context.want_statics(new);
+        if let Err(error) = context.files.place_probes(&known, context.writer) {
+            context.warnings.push(format!("{error:#}"));
+        }
+        let imports = self.imports(new);
+        let chosen = self.make_room(new, &imports, thread, context)?;
+        let changes = self.add_modules(new, chosen, &imports, context)?;
+        self.insert_at_rest(changes, context)?;
+        context.tell_unplaced();
+        self.settle_semaphores(context)
+    }
+
+    /// Where the functions are that the executable imports, with the modules that are there and `new` ones.
+    pub fn imports(&self, new: &[Loaded]) -> HashSet<u64> {
+        let all: Vec<Loaded> = self.modules.iter().chain(new).cloned().collect();
+        imported(&all, &self.memory)
+    }
+
+    /// Makes the thunks of what is `chosen` in `new` modules, for which there is room. Returns the changes to the text
+    /// that lead to them.
+    pub fn add_modules(
+        &mut self,
+        new: &[Loaded],
+        chosen: Vec<Chosen>,
+        imports: &HashSet<u64>,
+        context: &mut PatchContext,
+    ) -> Result<Vec<Change>> {
+        self.wrap_for(new, context);
+        let mut changes = Vec::new();
+        for (module, mut chosen) in new.iter().zip(chosen) {
+            note(
+                context.writer,
+                &Note::Module {
+                    process: self.process as u32,
+                    image: module.file.index,
+                    counter: counter(),
+                    base: module.base,
+                    path: module.name.clone(),
+                },
+            )?;
+            self.add_unwinder(module)?;
+            let wanted = context.settings.wanted.as_ref();
+            let refused = wanted.map_or_else(Vec::new, |wanted| wanted.refused(module, imports));
+            context
+                .files
+                .refuse(&module.file, &refused, context.writer)?;
+            context
+                .warnings
+                .extend(chosen.leave_to_probes(&module.file));
+            let numbered = self.number_markers(module, context);
+            let added = numbered.and_then(|words| {
+                chosen.marker_words = words;
+                self.add_sites(module, &chosen, true, context)
+            });
+            match added {
+                Ok(new) => {
+                    let sites = chosen.probes.iter().map(|probe| {
+                        let address = module.base.wrapping_add(probe.site.address);
+                        (address, probe.site.clone())
+                    });
+                    self.probe_sites.extend(sites);
+                    changes.extend(new);
+                }
+                Err(error) => context
+                    .warnings
+                    .push(format!("{}: not traced: {error:#}", module.name)),
+            }
+            self.modules.push(module.clone());
+        }
+        self.places.arenas.iter_mut().for_each(Arena::close_file);
+        Ok(changes)
+    }
+
+    /// The module that an address of the process lies in.
+    pub fn module_at(&self, address: u64) -> Option<&Loaded> {
+        let mut modules = self.modules.iter();
+        modules.find(|module| extent(module).contains(&address))
+    }
+
+    /// What the file says of the site of a change.
+    pub fn site_of(&self, change: &Change) -> Option<&Site> {
+        if change.is_probe() {
+            return self.probe_sites.get(&change.address).map(|site| &**site);
+        }
+        let module = self.module_at(change.address)?;
+        let address = change.address.wrapping_sub(module.base);
+        module.file.plan.hook(address).ok()
+    }
+
+    pub(crate) fn write_head_word(&self, offset: usize, value: u32) -> Result<()> {
+        self.memory
+            .write(self.places.head + offset as u64, &value.to_le_bytes())
+    }
+
+    /// Tells the runtime of a module that unwinds, whether or not any of its functions are traced.
+    fn add_unwinder(&mut self, module: &Loaded) -> Result<()> {
+        // An unloaded module keeps its entry: nothing calls from there any more.
+        let Some(entry) = unwinder(module).filter(|entry| !self.places.unwinders.contains(entry))
+        else {
+            return Ok(());
+        };
+        let count = self.places.unwinders.len();
+        if count == UNWINDERS {
+            // It finds no thunk, and need not: see `wrap_for`.
+            return Ok(());
+        }
+        let at = nopal_agent::unwinders_offset() + (count * size_of::<UnwinderEntry>()) as u64;
+        self.memory.write(self.places.head + at, entry.as_bytes())?;
+        self.places.unwinders.push(entry);
+        self.write_head_word(
+            std::mem::offset_of!(ProcessHead, unwinder_count),
+            count as u32 + 1,
+        )
+    }
+
+    /// Wraps no more calls where `new` modules would come back to other calls' mirrors, or could not unwind through
+    /// thunks.
+    fn wrap_for(&mut self, new: &[Loaded], context: &mut PatchContext) {
+        if self.entry_only {
+            return;
+        }
+        let begins = self.modules.is_empty();
+        let walks = !self.walked && new.iter().any(|module| module.file.plan.walks_frames);
+        self.walked |= walks;
+        if walks && begins {
+            context.warnings.push(signs::FRAMES_ARE_WALKED.into());
+        }
+        let notes = new.iter();
+        context
+            .warnings
+            .extend(notes.filter_map(|new| signs::describe(new.file_name(), &new.file.plan)));
+        let unknown = new.iter().filter_map(unwinder);
+        let unknown = unknown.filter(|entry| !self.places.unwinders.contains(entry));
+        let why = if let Some(reason) = new.iter().find_map(entries_only) {
+            reason.to_owned()
+        } else if walks && !begins {
+            // Functions that are wrapped already may be among those that it finds.
+            signs::FRAMES_ARE_WALKED_NOW.to_owned()
+        } else if self.places.unwinders.len() + unknown.count() > UNWINDERS {
+            MANY_UNWINDERS.to_owned()
+        } else if self.asks_elsewhere(new) {
+            signs::HIDES_THUNKS.to_owned()
+        } else if let Some(unread) = context.files.unread.first() {
+            format!(
+                "{unread} is not what was loaded any more, and only root can read that: it is not recorded, and of all \
+                 else, entries only"
+            )
+        } else {
+            return;
+        };
+        self.entry_only = true;
+        context.warnings.push(why);
+    }
+
+    /// Whether an unwinder asks what nopal does not answer.
+    fn asks_elsewhere(&self, new: &[Loaded]) -> bool {
+        let modules: Vec<&Loaded> = self.modules.iter().chain(new).collect();
+        hooks::asks_elsewhere(&modules, &self.memory)
+    }
+
+    /// Where nopal's memory is in the process.
+    pub fn own_memory(&self) -> Result<Vec<Range<u64>>> {
+        let mut own = self.places.memory.clone();
+        own.extend(self.arenas());
+        let table = self.places.head + head_bytes();
+        for part in mirrored_parts(&self.memory, table)? {
+            let mirror = part.wrapping_add_signed(self.places.immediates.mirror);
+            own.push(mirror..mirror.saturating_add(STACK_PART_BYTES));
+        }
+        Ok(own)
+    }
+
+    fn arenas(&self) -> impl Iterator<Item = Range<u64>> {
+        self.places.arenas.iter().map(Arena::range)
+    }
+}
+
+/// In place of a distance: no stack is mirrored, as no call is wrapped.
+const NO_MIRROR: i64 = 0;
+
+const MANY_UNWINDERS: &str = "more copies of the unwinder are loaded than nopal can tell of its thunks: entries only are recorded";
+
+/// The functions of a module that unwinds.
+fn unwinder(module: &Loaded) -> Option<UnwinderEntry> {
+    let functions = module.file.unwinder()?;
+    let [set_register, set_address, resume, get_address] =
+        functions.map(|address| module.base.wrapping_add(address));
+    let range = extent(module);
+    Some(UnwinderEntry {
+        low: range.start,
+        high: range.end,
+        set_register,
+        set_address,
+        resume,
+        get_address,
+    })
+}
+
+/// The main stack with room to grow, the heap with room, and where threads' stacks are mapped.
+fn stacks(maps: &[Mapping]) -> Vec<Range<u64>> {
+    const GROWTH: u64 = 1 << 30;
+    let named = |name: &str| maps.iter().find(|map| map.label.as_deref() == Some(name));
+    let mut stacks = Vec::new();
+    if let Some(stack) = named("[stack]") {
+        stacks.push(stack.start.saturating_sub(GROWTH)..stack.end);
+    }
+    if let Some(heap) = named("[heap]").filter(|heap| heap.start > 1 << 40) {
+        stacks.push(heap.start..heap.end + GROWTH);
+    }
+    let libraries = maps
+        .iter()
+        .filter(|map| map.executable && (1 << 40..1 << 47).contains(&map.start));
+    if let Some(highest) = libraries.map(|map| map.end).max() {
+        stacks.push(highest.saturating_sub(64 * GROWTH)..highest);
+    }
+    stacks
+}
+
+/// Whether the process is under a seccomp filter that the tool is not under itself.
+pub fn under_new_filter(process: i32) -> bool {
+    let filters = |process| {
+        nopal_process::status(process).map(|status| (status.seccomp, status.seccomp_filters))
+    };
+    match (filters(process), filters(std::process::id() as i32)) {
+        (Ok(theirs), Ok(ours)) => theirs != ours,
+        _ => true,
+    }
+}
+
+/// Where only descendants may be traced, a daemon that has left them must allow it.
+fn tracer_to_allow() -> u32 {
+    match std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope") {
+        Ok(scope) if scope.trim() == "1" => std::process::id(),
+        _ => 0,
+    }
+}

@@ -1,0 +1,364 @@
+//! Kernel events: what happens on each processor. Each processor has a stream of its own.
+
+use nopal_abi::*;
+use std::collections::HashMap;
+
+/// The stream class of packets of processors.
+pub const PROCESSOR_STREAM: u32 = 1;
+
+const fn number(event: u32, words: u32) -> u32 {
+    (words + 1) << EVENT_WORDS_SHIFT | event
+}
+
+/// Numbers of events below those of markers; each tells how many words follow its clock.
+pub const SCHED_SWITCH: u32 = number(17, 7);
+pub const SWITCH_OUT: u32 = number(18, 2);
+pub const SWITCH_IN: u32 = number(19, 1);
+pub const SCHED_WAKEUP: u32 = number(20, 5);
+pub const SCHED_WAKEUP_NEW: u32 = number(21, 5);
+pub const KERNEL_FUNCTION: u32 = number(22, 3);
+
+/// Words of the longest event, with its clock.
+pub const MOST_WORDS: usize = 2 + 7;
+
+/// The number of each processor's idle task.
+const IDLE: u32 = 0;
+
+/// A thread, as the kernel's scheduler tells of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Task {
+    pub thread: u32,
+    /// The kernel's own: 100 to 139 are the nice levels from -20 to 19, lower ones are of real time.
+    pub priority: i32,
+    /// Bytes up to the first 0.
+    pub name: [u8; 16],
+}
+
+impl Task {
+    pub fn name(&self) -> &[u8] {
+        let end = self.name.iter().position(|byte| *byte == 0);
+        &self.name[..end.unwrap_or(self.name.len())]
+    }
+}
+
+/// How a task was left: a letter as in `ps`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TaskState(pub u8);
+
+impl TaskState {
+    /// It could run on: something else was more urgent, or its time was over.
+    pub const PREEMPTED: TaskState = TaskState(b'R');
+    /// It waits, and how is not known.
+    pub const BLOCKED: TaskState = TaskState(b'?');
+
+    pub fn is_blocked(self) -> bool {
+        self != TaskState::PREEMPTED
+    }
+
+    /// It has ended, and never runs again.
+    pub fn is_dead(self) -> bool {
+        matches!(self.0, b'X' | b'Z')
+    }
+
+    pub fn letter(self) -> char {
+        match self.0 {
+            letter if letter.is_ascii_alphabetic() => char::from(letter),
+            _ => '?',
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KernelEvent {
+    /// The processor leaves one task for another.
+    Switch {
+        previous: Task,
+        /// The previous task's process.
+        process: u32,
+        state: TaskState,
+        next: Task,
+    },
+    /// A thread of the traced processes leaves the processor; for what is not known.
+    Out {
+        process: u32,
+        thread: u32,
+        state: TaskState,
+    },
+    /// A thread of the traced processes gets the processor.
+    In { process: u32, thread: u32 },
+    /// A task can run. Told on the processor where it was woken, by what ran there, or in an interrupt of it.
+    Wakeup {
+        task: Task,
+        /// Where it will run.
+        target: u32,
+        waker_process: u32,
+        waker: u32,
+        is_new: bool,
+    },
+    /// A thread of the traced processes has entered a function of the kernel. The trace's notes name the addresses.
+    Function {
+        thread: u32,
+        function: u64,
+        /// In the function that called it.
+        caller: u64,
+    },
+    /// So many events are missing from here on; 0: nobody knows how many, since nobody recorded. No record tells it,
+    /// but the packets' headers and notes do.
+    Lost { events: u64 },
+}
+
+/// The task on each processor. Not every kernel tells what its idle tasks do: where another processor woke one, the
+/// switch away from it may be missing, and the wake-up that was its reason, too. The switch that follows shows it: a
+/// task leaves a processor that was left idle. (Between other tasks, a number may also change by an exec.)
+#[derive(Debug, Default)]
+pub struct Succession(HashMap<u32, u32>);
+
+impl Succession {
+    /// Takes the next event of a processor. True: a switch before it is missing.
+    pub fn is_broken_by(&mut self, processor: u32, event: &KernelEvent) -> bool {
+        match event {
+            KernelEvent::Switch { previous, next, .. } => {
+                let given = self.0.insert(processor, next.thread);
+                given == Some(IDLE) && previous.thread != IDLE
+            }
+            // What is missing here is told as lost.
+            KernelEvent::Lost { .. } => {
+                self.0.remove(&processor);
+                false
+            }
+            _ => false,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelRecord {
+    pub clock: u64,
+    pub event: KernelEvent,
+}
+
+fn pair(low: u32, high: u32) -> u64 {
+    u64::from(low) | u64::from(high) << 32
+}
+
+fn halves(word: u64) -> (u32, u32) {
+    (word as u32, (word >> 32) as u32)
+}
+
+fn push_task(task: &Task, words: &mut Vec<u64>) {
+    let name = u128::from_le_bytes(task.name);
+    words.extend([
+        name as u64,
+        (name >> 64) as u64,
+        pair(task.thread, task.priority as u32),
+    ]);
+}
+
+fn task(words: &[u64; 3]) -> Task {
+    let (thread, priority) = halves(words[2]);
+    Task {
+        thread,
+        priority: priority as i32,
+        name: (u128::from(words[0]) | u128::from(words[1]) << 64).to_le_bytes(),
+    }
+}
+
+impl KernelRecord {
+    /// Appends it to a packet's words; nothing for what is lost.
+    pub fn push(&self, words: &mut Vec<u64>) {
+        if let KernelEvent::Lost { .. } = self.event {
+            return;
+        }
+        let begin = words.len();
+        words.extend([0, self.clock]);
+        let event = match &self.event {
+            KernelEvent::Switch {
+                previous,
+                process,
+                state,
+                next,
+            } => {
+                push_task(previous, words);
+                words.push(pair(*process, u32::from(state.0)));
+                push_task(next, words);
+                SCHED_SWITCH
+            }
+            KernelEvent::Out {
+                process,
+                thread,
+                state,
+            } => {
+                words.extend([pair(*process, *thread), u64::from(state.0)]);
+                SWITCH_OUT
+            }
+            KernelEvent::In { process, thread } => {
+                words.push(pair(*process, *thread));
+                SWITCH_IN
+            }
+            KernelEvent::Wakeup {
+                task,
+                target,
+                waker_process,
+                waker,
+                is_new,
+            } => {
+                push_task(task, words);
+                words.extend([pair(*waker_process, *waker), u64::from(*target)]);
+                match is_new {
+                    true => SCHED_WAKEUP_NEW,
+                    false => SCHED_WAKEUP,
+                }
+            }
+            KernelEvent::Function {
+                thread,
+                function,
+                caller,
+            } => {
+                words.extend([u64::from(*thread), *function, *caller]);
+                KERNEL_FUNCTION
+            }
+            KernelEvent::Lost { .. } => 0,
+        };
+        words[begin] = Word::extended(event, self.clock).0;
+    }
+
+    /// What an extended record of a processor's packet means: its event's number, and all behind its clock.
+    pub fn decode(clock: u64, event: u32, payload: &[u64]) -> Option<KernelRecord> {
+        let event = match (event, payload) {
+            (SCHED_SWITCH, &[a, b, c, rest, d, e, f]) => {
+                let (process, state) = halves(rest);
+                KernelEvent::Switch {
+                    previous: task(&[a, b, c]),
+                    process,
+                    state: TaskState(state as u8),
+                    next: task(&[d, e, f]),
+                }
+            }
+            (SWITCH_OUT, &[who, state]) => {
+                let (process, thread) = halves(who);
+                KernelEvent::Out {
+                    process,
+                    thread,
+                    state: TaskState(state as u8),
+                }
+            }
+            (SWITCH_IN, &[who]) => {
+                let (process, thread) = halves(who);
+                KernelEvent::In { process, thread }
+            }
+            (SCHED_WAKEUP | SCHED_WAKEUP_NEW, &[a, b, c, who, target]) => {
+                let (waker_process, waker) = halves(who);
+                KernelEvent::Wakeup {
+                    task: task(&[a, b, c]),
+                    target: target as u32,
+                    waker_process,
+                    waker,
+                    is_new: event == SCHED_WAKEUP_NEW,
+                }
+            }
+            (KERNEL_FUNCTION, &[thread, function, caller]) => KernelEvent::Function {
+                thread: thread as u32,
+                function,
+                caller,
+            },
+            _ => return None,
+        };
+        Some(KernelRecord { clock, event })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_that_leaves_an_idle_processor_shows_that_a_switch_is_missing() {
+        let task = |thread| Task {
+            thread,
+            ..Task::default()
+        };
+        let switch = |from, to| KernelEvent::Switch {
+            previous: task(from),
+            process: from,
+            state: TaskState(b'S'),
+            next: task(to),
+        };
+        let mut succession = Succession::default();
+        let mut broken = |processor, event| succession.is_broken_by(processor, &event);
+        assert!(!broken(0, switch(5, 0)), "nothing is known at first");
+        assert!(!broken(1, switch(6, 7)), "another processor");
+        assert!(!broken(0, switch(0, 5)));
+        assert!(!broken(0, switch(5, 0)));
+        assert!(broken(0, switch(6, 0)));
+        assert!(!broken(0, KernelEvent::Lost { events: 1 }));
+        assert!(!broken(0, switch(5, 8)), "told as lost");
+        assert!(!broken(0, switch(9, 0)), "an exec");
+    }
+
+    #[test]
+    fn what_is_encoded_is_decoded() {
+        let task = |thread, name: &[u8]| {
+            let mut bytes = [0; 16];
+            bytes[..name.len()].copy_from_slice(name);
+            Task {
+                thread,
+                priority: -1,
+                name: bytes,
+            }
+        };
+        let events = [
+            KernelEvent::Switch {
+                previous: task(8, b"ksoftirqd/0"),
+                process: 7,
+                state: TaskState(b'S'),
+                next: task(u32::MAX, b"sixteen bytes \xff."),
+            },
+            KernelEvent::Out {
+                process: 1,
+                thread: 2,
+                state: TaskState::BLOCKED,
+            },
+            KernelEvent::In {
+                process: 1,
+                thread: 2,
+            },
+            KernelEvent::Wakeup {
+                task: task(3, b""),
+                target: 1,
+                waker_process: 4,
+                waker: 5,
+                is_new: true,
+            },
+            KernelEvent::Function {
+                thread: 6,
+                function: u64::MAX,
+                caller: 7,
+            },
+        ];
+        for event in events {
+            let record = KernelRecord {
+                clock: 0x1234_5678_9abc,
+                event,
+            };
+            let mut words = Vec::new();
+            record.push(&mut words);
+            assert!(words.len() <= MOST_WORDS);
+            assert_eq!(words[0] as u32, 0x5678_9abc);
+            let number = Word(words[0]).event();
+            assert_eq!(
+                Word(words[0]).payload_words(&words[1..]),
+                Some(words.len() - 2)
+            );
+            let decoded = KernelRecord::decode(words[1], number, &words[2..]);
+            assert_eq!(decoded, Some(record));
+            assert_eq!(KernelRecord::decode(1, number, &words[3..]), None);
+        }
+    }
+
+    #[test]
+    fn letters_are_printable() {
+        let letters = [b'S', b'R', b'?', 0, 0x1b, 0xff].map(|letter| TaskState(letter).letter());
+        assert_eq!(letters, ['S', 'R', '?', '?', '?', '?']);
+        assert!(TaskState::BLOCKED.is_blocked() && !TaskState::PREEMPTED.is_blocked());
+    }
+}

@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
+ *
+ * Requests to the tool, and the hooks that make them or that silence the runtime.
+ */
+#include "hooks.h"
+#include "world.h"
+
+#define PR_SET_NAME 15
+#define PR_SET_SECCOMP 22
+#define PR_SET_TSC 26
+#define PR_TSC_ENABLE 1
+#define PR_TSC_SIGSEGV 2
+#define SECCOMP_MODE_STRICT 1
+#define SECCOMP_MODE_FILTER 2
+#define SECCOMP_SET_MODE_STRICT 0
+#define SECCOMP_SET_MODE_FILTER 1
+#define SECCOMP_GET_ACTION_AVAIL 2
+
+static struct nopal_request seen;
+static uint32_t waits;
+static uint32_t answer;
+
+static void tool_answers(uint32_t *word, uint32_t value)
+{
+	CHECK(*word == value);
+	if (++waits < 5)
+		return;
+	for (uint32_t i = 0; i < NOPAL_REQUESTS; i++)
+		if (region->requests[i].state == NOPAL_REQUEST_WAITING) {
+			seen = region->requests[i];
+			region->requests[i].state = answer;
+		}
+}
+
+static void begin(void)
+{
+	world_begin(2);
+	play(NOPAL_KIND_ENTRY, SLOT);
+	waits = 0;
+	answer = NOPAL_REQUEST_DONE;
+	seen = (struct nopal_request){ 0 };
+	sim.in_wait = tool_answers;
+}
+
+static void all_requests_are_free(void)
+{
+	for (uint32_t i = 0; i < NOPAL_REQUESTS; i++)
+		CHECK(region->requests[i].state == NOPAL_REQUEST_FREE);
+	world_end(0);
+}
+
+static void request_is_answered(void)
+{
+	begin();
+	uint32_t bell = region->bell;
+	CHECK(!nopal_make_request(&process, NOPAL_REQUEST_EXEC, 0x1234, 7));
+	CHECK(seen.what == NOPAL_REQUEST_EXEC && seen.word == 0x1234 && seen.process == 100 && seen.thread == 100);
+	CHECK(seen.descriptor == 7);
+	CHECK(region->bell == bell + 1 && sim.wakes == 1 && waits == 5);
+	all_requests_are_free();
+}
+
+static void nobody_answers(uint32_t *word, uint32_t value)
+{
+	(void)word;
+	(void)value;
+	waits++;
+}
+
+static void request_is_given_up(void)
+{
+	begin();
+	sim.in_wait = nobody_answers;
+	uint64_t before = sim.clock;
+	CHECK(!nopal_make_request(&process, NOPAL_REQUEST_LIBRARIES, 0, NOPAL_NO_DESCRIPTOR));
+	CHECK(waits > 0 && sim.clock - before < 1000000000);
+	all_requests_are_free();
+}
+
+/* The tool answers at this point only. */
+static const char *answered_at;
+
+static void tool_answers_at_point(const char *name)
+{
+	if (strcmp(name, answered_at))
+		return;
+	waits = 4;
+	tool_answers(&region->bell, region->bell);
+}
+
+static void answer_comes_at(const char *point)
+{
+	begin();
+	sim.in_wait = nobody_answers;
+	sim.at_race_point = tool_answers_at_point;
+	answered_at = point;
+	answer = NOPAL_REQUEST_GRANTED;
+	CHECK(nopal_make_request(&process, NOPAL_REQUEST_LOCK, 3, NOPAL_NO_DESCRIPTOR));
+	CHECK(seen.what == NOPAL_REQUEST_LOCK && seen.word == 3);
+	sim.at_race_point = 0;
+	all_requests_are_free();
+}
+
+/* Before the thread waits, and when it waits no longer: what the tool has done is not taken for undone. */
+static void answer_comes_early_or_late(void)
+{
+	answer_comes_at("question asked");
+	answer_comes_at("waiting over");
+}
+
+static void a_request_that_is_made(void)
+{
+	begin();
+	arm();
+	nopal_make_request(&process, NOPAL_REQUEST_LIBRARIES, 0, NOPAL_NO_DESCRIPTOR);
+}
+
+static void others_can_make_requests(const char *point)
+{
+	(void)point;
+	for (uint32_t i = 0; i < NOPAL_REQUESTS - 1; i++) {
+		waits = 0;
+		nopal_make_request(&process, NOPAL_REQUEST_EXEC, i, NOPAL_NO_DESCRIPTOR);
+		CHECK(seen.what == NOPAL_REQUEST_EXEC && seen.word == i);
+	}
+}
+
+static void thread_dies_during_its_request(void) { die_at_all_race_points(false, a_request_that_is_made, others_can_make_requests); }
+
+static void handler_that_makes_a_request(void)
+{
+	uint32_t before = waits;
+	waits = 0;
+	nopal_make_request(&process, NOPAL_REQUEST_EXEC, 7, NOPAL_NO_DESCRIPTOR);
+	waits = before;
+}
+
+static void handler_makes_a_request_at_any_point(void)
+{
+	at_all_race_points(a_request_that_is_made, handler_that_makes_a_request, all_requests_are_free);
+}
+
+static void request_does_not_wait_for_a_tool_that_is_gone(void)
+{
+	begin();
+	region->tool_gone = 1;
+	nopal_make_request(&process, NOPAL_REQUEST_LIBRARIES, 0, NOPAL_NO_DESCRIPTOR);
+	CHECK(waits == 0);
+	all_requests_are_free();
+}
+
+static void a_place_becomes_free(uint32_t *word, uint32_t value)
+{
+	region->requests[NOPAL_REQUESTS - 1].state = NOPAL_REQUEST_FREE;
+	waits = 0;
+	sim.in_wait = tool_answers;
+	(void)word;
+	(void)value;
+}
+
+static void more_requests_than_slots(void)
+{
+	begin();
+	for (uint32_t i = 0; i < NOPAL_REQUESTS; i++)
+		region->requests[i].state = NOPAL_REQUEST_CLAIMED;
+	sim.in_wait = nobody_answers;
+	uint64_t before = sim.clock;
+	nopal_make_request(&process, NOPAL_REQUEST_LIBRARIES, 0, NOPAL_NO_DESCRIPTOR);
+	CHECK(waits > 0 && sim.clock - before < 1000000000);
+	CHECK(region->unanswered_libraries == 1 && region->unanswered_executions == 0);
+	sim.in_wait = a_place_becomes_free;
+	nopal_make_request(&process, NOPAL_REQUEST_EXEC, 0, NOPAL_NO_DESCRIPTOR);
+	CHECK(seen.what == NOPAL_REQUEST_EXEC);
+	CHECK(region->unanswered_libraries == 1 && region->unanswered_executions == 0);
+	for (uint32_t i = 0; i < NOPAL_REQUESTS - 1; i++)
+		region->requests[i].state = NOPAL_REQUEST_FREE;
+	all_requests_are_free();
+}
+
+static void handler_makes_requests(uint32_t *word, uint32_t value)
+{
+	(void)word;
+	(void)value;
+	sim.in_wait = tool_answers;
+	nopal_make_request(&process, NOPAL_REQUEST_EXEC, 1, NOPAL_NO_DESCRIPTOR);
+	CHECK(seen.what == NOPAL_REQUEST_EXEC || seen.what == NOPAL_REQUEST_LIBRARIES);
+}
+
+static void handler_makes_a_request_while_its_thread_does(void)
+{
+	begin();
+	sim.in_wait = handler_makes_requests;
+	nopal_make_request(&process, NOPAL_REQUEST_LIBRARIES, 0, NOPAL_NO_DESCRIPTOR);
+	CHECK(waits == 5);
+	all_requests_are_free();
+}
+
+static void quiet_process_makes_requests_without_a_system_call(void)
+{
+	begin();
+	process.quiet = 1;
+	uint32_t calls = sim.system_calls;
+	nopal_make_request(&process, NOPAL_REQUEST_LIBRARIES, 0, NOPAL_NO_DESCRIPTOR);
+	CHECK(sim.system_calls == calls);
+	all_requests_are_free();
+}
+
+static struct nopal_arguments given(uint64_t a, uint64_t b, uint64_t c)
+{
+	return (struct nopal_arguments){ { a, b, c } };
+}
+
+static void hooks_make_requests(void)
+{
+	begin();
+	struct nopal_arguments arguments = given(0x111, 0x222, 0);
+	nopal_before_exec(&arguments);
+	CHECK(seen.what == NOPAL_REQUEST_EXEC && seen.word == 0x111 && seen.descriptor == NOPAL_NO_DESCRIPTOR);
+	nopal_before_exec_at(&arguments);
+	CHECK(seen.word == 0x222 && seen.descriptor == 0x111);
+	nopal_before_exec_descriptor(&arguments);
+	CHECK(seen.word == 0 && seen.descriptor == 0x111);
+	nopal_before_libraries(&arguments);
+	CHECK(seen.what == NOPAL_REQUEST_LIBRARIES);
+	arguments = given(59, 0x333, 0);
+	nopal_before_system_call(&arguments);
+	CHECK(seen.what == NOPAL_REQUEST_EXEC && seen.word == 0x333 && seen.descriptor == NOPAL_NO_DESCRIPTOR);
+	arguments = given(322, 9, 0x444);
+	nopal_before_system_call(&arguments);
+	CHECK(seen.what == NOPAL_REQUEST_EXEC && seen.word == 0x444 && seen.descriptor == 9);
+	arguments = given(5, 0, 0);
+	process.traps.ours[0] = 0x555;
+	nopal_before_signal_action(&arguments);
+	CHECK(seen.what == NOPAL_REQUEST_TRAPS);
+	seen.what = 0;
+	arguments = given(13, 5, 0);
+	nopal_before_system_call(&arguments);
+	CHECK(seen.what == NOPAL_REQUEST_TRAPS);
+	waits = 0;
+	arguments = given(11, 0, 0);
+	nopal_before_signal_action(&arguments);
+	arguments = given(5, 0, 0);
+	process.traps.ours[0] = 0;
+	nopal_before_signal_action(&arguments);
+	arguments = given(1, 2, 3);
+	nopal_before_system_call(&arguments);
+	CHECK(waits == 0 && !process.quiet);
+	all_requests_are_free();
+}
+
+static int answer_of_mlockall;
+
+static int mlockall(int flags)
+{
+	CHECK(flags == 3);
+	return answer_of_mlockall;
+}
+
+static void memory_is_locked_by_the_tool_where_the_kernel_does_not(void)
+{
+	begin();
+	answer_of_mlockall = 0;
+	CHECK(nopal_lock_all(3, 0, mlockall) == 0 && waits == 0);
+	answer_of_mlockall = -1;
+	CHECK(nopal_lock_all(3, 0, mlockall) == -1);
+	CHECK(seen.what == NOPAL_REQUEST_LOCK && seen.word == 3);
+	answer = NOPAL_REQUEST_GRANTED;
+	CHECK(nopal_lock_all(3, 0, mlockall) == 0);
+	waits = 0;
+	process.quiet = 1;
+	CHECK(nopal_lock_all(3, 0, mlockall) == -1 && waits == 0);
+	all_requests_are_free();
+}
+
+enum effect { NOTHING, QUIET, MUTED, QUIET_AND_MUTED };
+
+/* What a call does to the process, and to the thread's next event. */
+static enum effect effect_of(void (*hook)(struct nopal_arguments *), struct nopal_arguments arguments)
+{
+	begin();
+	hook(&arguments);
+	uint32_t reads = sim.clock_reads, calls = sim.system_calls;
+	uint32_t event = play(NOPAL_KIND_EXIT, SLOT);
+	bool muted = events[event].outcome == NOT_WRAPPED;
+	CHECK(!muted || sim.clock_reads == reads);
+	CHECK(!process.quiet || sim.system_calls == calls);
+	CHECK(lost_events() == muted);
+	uint32_t quiet = process.quiet;
+	all_requests_are_free();
+	return quiet ? muted ? QUIET_AND_MUTED : QUIET : muted ? MUTED : NOTHING;
+}
+
+/* An address. */
+#define FILTER 0x1000
+
+static void hooks_silence(void)
+{
+	CHECK(effect_of(nopal_before_prctl, given(PR_SET_SECCOMP, SECCOMP_MODE_STRICT, 0)) == QUIET_AND_MUTED);
+	CHECK(effect_of(nopal_before_prctl, given(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, FILTER)) == QUIET);
+	CHECK(effect_of(nopal_before_prctl, given(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, 0)) == NOTHING);
+	CHECK(effect_of(nopal_before_prctl, given(PR_SET_TSC, PR_TSC_SIGSEGV, 0)) == MUTED);
+	CHECK(effect_of(nopal_before_prctl, given(PR_SET_TSC, PR_TSC_ENABLE, 0)) == NOTHING);
+	CHECK(effect_of(nopal_before_prctl, given(PR_SET_NAME, 1, 0)) == NOTHING);
+	CHECK(effect_of(nopal_before_seccomp, given(SECCOMP_SET_MODE_STRICT, 0, 0)) == QUIET_AND_MUTED);
+	CHECK(effect_of(nopal_before_seccomp, given(SECCOMP_SET_MODE_FILTER, 0, FILTER)) == QUIET);
+	CHECK(effect_of(nopal_before_seccomp, given(SECCOMP_SET_MODE_FILTER, 0, 0)) == NOTHING);
+	CHECK(effect_of(nopal_before_seccomp, given(SECCOMP_SET_MODE_STRICT, 1, 0)) == NOTHING);
+	CHECK(effect_of(nopal_before_seccomp, given(SECCOMP_GET_ACTION_AVAIL, 0, 0)) == NOTHING);
+	CHECK(effect_of(nopal_before_system_call, given(157, PR_SET_SECCOMP, SECCOMP_MODE_STRICT)) == QUIET_AND_MUTED);
+	CHECK(effect_of(nopal_before_system_call, given(157, PR_SET_TSC, PR_TSC_SIGSEGV)) == MUTED);
+	CHECK(effect_of(nopal_before_system_call, given(317, SECCOMP_SET_MODE_FILTER, 0)) == NOTHING);
+	CHECK(effect_of(nopal_before_system_call, given(317, SECCOMP_SET_MODE_STRICT, 1)) == NOTHING);
+	CHECK(effect_of(nopal_before_system_call, given(39, 0, 0)) == NOTHING);
+}
+
+const struct test request_tests[] = {
+	{ "request_is_answered", request_is_answered },
+	{ "request_is_given_up", request_is_given_up },
+	{ "answer_comes_early_or_late", answer_comes_early_or_late },
+	{ "thread_dies_during_its_request", thread_dies_during_its_request },
+	{ "handler_makes_a_request_at_any_point", handler_makes_a_request_at_any_point },
+	{ "request_does_not_wait_for_a_tool_that_is_gone", request_does_not_wait_for_a_tool_that_is_gone },
+	{ "more_requests_than_slots", more_requests_than_slots },
+	{ "handler_makes_a_request_while_its_thread_does", handler_makes_a_request_while_its_thread_does },
+	{ "quiet_process_makes_requests_without_a_system_call", quiet_process_makes_requests_without_a_system_call },
+	{ "hooks_make_requests", hooks_make_requests },
+	{ "memory_is_locked_by_the_tool_where_the_kernel_does_not",
+	  memory_is_locked_by_the_tool_where_the_kernel_does_not },
+	{ "hooks_silence", hooks_silence },
+	{ 0, 0 },
+};

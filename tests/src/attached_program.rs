@@ -1,0 +1,111 @@
+//! A program that runs and obeys lines, with nopal attached, and `nopal ctl` for it.
+
+use crate::process::assert_nothing_left;
+use crate::{Case, End, Ended, Program, Running, Start, nopal, scratch};
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ChildStdin;
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// The program writes a line when it is ready, `done` for each line that it has obeyed, and ends with 5 at the end of
+/// its input. The directory of sockets is its own.
+pub struct AttachedProgram {
+    pub scratch: TempDir,
+    pub program: Running,
+    /// What it said when it was ready.
+    pub said: String,
+    pub stdin: Option<ChildStdin>,
+    pub tool: Running,
+    done: usize,
+}
+
+const RUNTIME: &str = "XDG_RUNTIME_DIR";
+
+impl AttachedProgram {
+    /// Starts the program and attaches to it with these options.
+    pub fn new(program: Program, options: &[&str]) -> AttachedProgram {
+        let scratch = scratch();
+        let case = Case::new(program).options(options);
+        let case = case.environment(RUNTIME, scratch.path());
+        let mut program = case.untraced_start().spawn();
+        let said = program.wait_for(|text| text.ends_with('\n'));
+        let stdin = program.stdin();
+        let tool = case.attach(program.id(), &scratch.path().join("trace"));
+        AttachedProgram {
+            scratch,
+            program,
+            said,
+            stdin: Some(stdin),
+            tool,
+            done: 0,
+        }
+    }
+
+    pub fn trace(&self) -> PathBuf {
+        self.scratch.path().join("trace")
+    }
+
+    /// Sends the program a line and waits until it is done.
+    pub fn run(&mut self, line: &str) -> String {
+        self.done += 1;
+        let done = self.done;
+        writeln!(self.stdin.as_mut().unwrap(), "{line}").unwrap();
+        self.program
+            .wait_for(|text| text.matches("done\n").count() == done)
+    }
+
+    pub fn try_ctl(&self, commands: &str) -> Ended {
+        let words: [OsString; 3] = [
+            nopal().into(),
+            "ctl".into(),
+            self.program.id().to_string().into(),
+        ];
+        let mut start = Start::new(words);
+        let runtime = (RUNTIME.into(), self.scratch.path().into());
+        start.environment.push(runtime);
+        start.run(commands)
+    }
+
+    /// What `nopal ctl` says to commands on its standard input; to none, the state.
+    pub fn ctl(&self, commands: &str) -> String {
+        let ended = self.try_ctl(commands);
+        assert_eq!(ended.end, End::Code(0), "{commands}: {}", ended.stderr);
+        ended.stdout
+    }
+
+    pub fn refused(&self, command: &str) -> String {
+        let ended = self.try_ctl(command);
+        assert_eq!(ended.end, End::Code(1), "{command}");
+        ended.stderr
+    }
+
+    pub fn state(&self) -> String {
+        self.ctl("")
+    }
+
+    /// Waits until the state shows a line that begins so, and returns the rest of that line.
+    pub fn wait_for(&self, begin: &str) -> String {
+        for _ in 0..1000 {
+            let state = self.state();
+            let found = state.lines().find_map(|line| line.strip_prefix(begin));
+            if let Some(found) = found {
+                return found.to_owned();
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        panic!("no {begin}:\n{}", self.state())
+    }
+
+    /// The program has suffered nothing, and nothing is left in it. The directory has the trace.
+    pub fn end(mut self) -> (TempDir, Ended) {
+        self.tool.signal_group(libc::SIGINT);
+        let ended = self.tool.wait();
+        assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
+        assert_nothing_left(self.program.id());
+        self.stdin = None;
+        assert_eq!(self.program.wait().end, End::Code(5));
+        (self.scratch, ended)
+    }
+}

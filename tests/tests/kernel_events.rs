@@ -1,0 +1,341 @@
+//! Kernel events beside the program's own: on one clock, in order, and as many as there were.
+
+use nopal_tests::{Awake, c, nopal};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use tempfile::TempDir;
+
+const ROUNDS: usize = 100;
+const NOBODY: &str = "65534";
+
+/// A directory that everybody may use, with the program in it.
+struct OpenDirectory {
+    directory: TempDir,
+    program: PathBuf,
+}
+
+impl OpenDirectory {
+    fn new() -> OpenDirectory {
+        let directory = TempDir::new().unwrap();
+        fs::set_permissions(directory.path(), Permissions::from_mode(0o777)).unwrap();
+        let program = directory.path().join("wakes");
+        let built = c("wakes", &[]);
+        // Copied too, since a user may not come to where it was built.
+        copy(nopal(), &directory.path().join("nopal"));
+        copy(&built.path, &program);
+        OpenDirectory { directory, program }
+    }
+
+    fn trace(&self) -> PathBuf {
+        self.directory.path().join("trace")
+    }
+
+    /// Records the program, with or without rights. Gives what nopal said, and whether all went well.
+    fn record(&self, events: &str, with_rights: bool) -> (String, bool) {
+        let mut command = match with_rights {
+            true => Command::new("env"),
+            false => Command::new("setpriv"),
+        };
+        if !with_rights {
+            command.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups"]);
+        }
+        let output = command
+            .arg(self.directory.path().join("nopal"))
+            .args(["record", "-e", events, "-F", "say", "-F", "hear", "-o"])
+            .arg(self.trace())
+            .arg(&self.program)
+            .arg(ROUNDS.to_string())
+            .env("XDG_CACHE_HOME", self.directory.path())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let expected = output.status.success() && output.stdout == format!("{ROUNDS}\n").as_bytes();
+        (said, expected)
+    }
+
+    fn raw(&self) -> Vec<Line> {
+        let raw = said_of(&["dump", "--as", "raw"], &self.trace());
+        raw.lines().map(Line::of).collect()
+    }
+}
+
+/// Copies a program in a process of its own: a child that another test starts meanwhile would inherit a descriptor of
+/// this one that may write to it, and nothing that may be written to can be executed.
+fn copy(from: &Path, to: &Path) {
+    let status = Command::new("cp").arg(from).arg(to).status().unwrap();
+    assert!(status.success(), "cp {} {}", from.display(), to.display());
+}
+
+fn said_of(words: &[&str], trace: &Path) -> String {
+    let output = Command::new(nopal())
+        .args(words)
+        .arg(trace)
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// A line of the raw dump: when, and its other words.
+struct Line {
+    clock: u64,
+    words: Vec<String>,
+}
+
+impl Line {
+    fn of(line: &str) -> Line {
+        let mut words = line.split(' ').map(str::to_owned);
+        Line {
+            clock: words.next().unwrap().parse().unwrap(),
+            words: words.collect(),
+        }
+    }
+
+    fn is_call(&self, kind: &str, function: &str) -> bool {
+        self.words.get(2).is_some_and(|word| word == kind)
+            && self.words.last().is_some_and(|word| word == function)
+    }
+
+    fn is_event(&self, kind: &str) -> bool {
+        self.words[0] == "cpu" && self.words[2] == kind
+    }
+
+    /// The first number of a word behind the event's name.
+    fn number(&self, word: usize) -> &str {
+        self.words[3 + word].split(':').next().unwrap()
+    }
+}
+
+/// The clocks of calls of a function, from entry to exit, and the thread that made them.
+fn calls(lines: &[Line], function: &str) -> (Vec<(u64, u64)>, String) {
+    let clocks = |kind| {
+        let of_kind = lines
+            .iter()
+            .filter(move |line| line.is_call(kind, function));
+        of_kind.map(|line| line.clock)
+    };
+    let entry = lines.iter().find(|line| line.is_call("entry", function));
+    let thread = entry.unwrap().words[1].clone();
+    (clocks("entry").zip(clocks("exit")).collect(), thread)
+}
+
+fn inside(events: &[u64], (begin, end): (u64, u64)) -> Vec<u64> {
+    let inside = |clock: &&u64| (begin..=end).contains(*clock);
+    events.iter().filter(inside).copied().collect()
+}
+
+#[test]
+fn each_wake_up_stands_between_the_call_that_made_it_and_the_end_of_the_one_that_slept() {
+    let place = OpenDirectory::new();
+    let (said, expected) = place.record("sched", true);
+    assert!(expected, "{said}");
+    assert!(
+        !said.contains("only"),
+        "this test needs the rights to see all tasks: {said}"
+    );
+    let lines = place.raw();
+    let (says, _) = calls(&lines, "say");
+    let (hears, sleeper) = calls(&lines, "hear");
+    assert_eq!((says.len(), hears.len()), (ROUNDS, ROUNDS));
+    let clocks = |is_it: &dyn Fn(&Line) -> bool| -> Vec<u64> {
+        lines
+            .iter()
+            .filter(|line| is_it(line))
+            .map(|line| line.clock)
+            .collect()
+    };
+    let wakes = clocks(&|line| line.is_event("sched_wakeup") && line.number(2) == sleeper);
+    let switches =
+        |word: usize| clocks(&|line| line.is_event("sched_switch") && line.number(word) == sleeper);
+    let (leaves, gets) = (switches(0), switches(2));
+    for (say, hear) in says.iter().zip(&hears) {
+        let wakes = inside(&wakes, *hear);
+        assert_eq!(
+            wakes.len(),
+            1,
+            "one wake-up of {sleeper} in {hear:?}: {wakes:?}"
+        );
+        assert!(say.0 < wakes[0], "{say:?} {wakes:?}");
+        let left = inside(&leaves, (hear.0, wakes[0]));
+        let got = inside(&gets, (wakes[0], hear.1));
+        assert!(
+            !left.is_empty() && !got.is_empty(),
+            "{hear:?} {wakes:?} {left:?} {got:?}"
+        );
+    }
+    let replay = said_of(&["replay", "-F", "hear"], &place.trace());
+    let counts = ["blocked (S)", "woken by", "runs on CPU"]
+        .map(|what| replay.lines().filter(|line| line.contains(what)).count());
+    assert!(counts.iter().all(|count| *count >= ROUNDS), "{counts:?}");
+    assert_eq!(counts[1], ROUNDS, "outside of hear() nothing is shown");
+    let info = said_of(&["info"], &place.trace());
+    let counted = |kind: &str| lines.iter().filter(|line| line.is_event(kind)).count();
+    let system = info
+        .lines()
+        .find(|line| line.starts_with("system"))
+        .unwrap();
+    let numbers = system.replace(',', "");
+    assert!(
+        numbers.contains(&format!("{} sched_wakeup ", counted("sched_wakeup"))),
+        "{info}"
+    );
+    assert!(numbers.contains(" lost on "), "{info}");
+    for (tracer, least) in [("wakeup", ROUNDS), ("offcpu", ROUNDS), ("blocked", ROUNDS)] {
+        let hist = said_of(
+            &["hist", "--json", "--by", "thread", tracer],
+            &place.trace(),
+        );
+        let hist: serde_json::Value = serde_json::from_str(&hist).unwrap();
+        let mut groups = hist["groups"].as_array().unwrap().iter();
+        let of = format!("thread {sleeper} wakes");
+        let own = groups.find(|group| group["group"] == of.as_str()).unwrap();
+        let count = own["count"].as_u64().unwrap() as usize;
+        assert!(
+            count >= least && own["min"].as_i64().unwrap() > 0,
+            "{tracer}: {hist}"
+        );
+    }
+    let function = said_of(&["dump", "--as", "function"], &place.trace());
+    let of_calls = || function.lines().filter(|line| line.contains("hear+0x0/"));
+    assert_eq!(of_calls().count(), ROUNDS);
+    assert!(
+        of_calls().all(|line| !line.starts_with("CPU -")),
+        "{function}"
+    );
+    let chrome = said_of(&["dump", "--as", "chrome"], &place.trace());
+    let chrome: serde_json::Value = serde_json::from_str(&chrome).unwrap();
+    let events = chrome["traceEvents"].as_array().unwrap();
+    let woken = format!("wakes wakes {sleeper}");
+    let shown = events
+        .iter()
+        .filter(|event| event["name"] == woken.as_str())
+        .count();
+    assert!(shown >= ROUNDS, "{shown}");
+}
+
+#[test]
+fn without_rights_own_switches_are_recorded_and_it_is_said_how_to_get_more() {
+    let place = OpenDirectory::new();
+    let (said, expected) = place.record("sched", false);
+    assert!(expected, "{said}");
+    for word in [
+        "only",
+        "perf_event_paranoid",
+        "CAP_PERFMON",
+        "/sys/kernel/tracing",
+    ] {
+        assert!(said.contains(word), "{said}");
+    }
+    let lines = place.raw();
+    let (hears, sleeper) = calls(&lines, "hear");
+    assert_eq!(hears.len(), ROUNDS);
+    let clocks = |kind: &str, word: usize| -> Vec<u64> {
+        let own = lines
+            .iter()
+            .filter(|line| line.is_event(kind) && line.number(word) == sleeper);
+        own.map(|line| line.clock).collect()
+    };
+    let (leaves, gets) = (clocks("switch_out", 0), clocks("switch_in", 2));
+    for hear in hears {
+        let (left, got) = (inside(&leaves, hear), inside(&gets, hear));
+        assert_eq!(left.len(), got.len(), "{hear:?}");
+        assert!(left.iter().zip(&got).all(|(left, got)| left < got) && !left.is_empty());
+    }
+    assert!(!lines.iter().any(|line| line.is_event("sched_wakeup")));
+}
+
+#[test]
+fn wake_ups_that_are_forbidden_are_refused_before_anything_runs() {
+    let place = OpenDirectory::new();
+    let (said, expected) = place.record("sched_wakeup", false);
+    assert!(!expected, "{said}");
+    assert!(
+        said.contains("wake-ups cannot be recorded") && said.contains("CAP_PERFMON"),
+        "{said}"
+    );
+    let (said, expected) = place.record("sched_sleep", true);
+    assert!(
+        !expected && said.contains("sched_wakeup, or sched for both"),
+        "{said}"
+    );
+}
+
+#[test]
+fn the_worst_wake_up_is_told_with_what_ran_meanwhile_where_no_function_is_recorded() {
+    let _awake = Awake::new();
+    let place = OpenDirectory::new();
+    let output = Command::new(nopal())
+        .args(["run", "-w", "-s", "-o"])
+        .arg(place.trace())
+        .arg(&place.program)
+        .arg("20")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "20\n", "{said}");
+    let worst = said.split("wakeup latency trace").nth(1).unwrap();
+    let worst = worst.split("offcpu latency trace").next().unwrap();
+    let number =
+        |text: &str| -> u32 { text.split(['-', ' ', ':']).next().unwrap().parse().unwrap() };
+    let thread = number(worst.split("task: wakes-").nth(1).unwrap());
+    let begin = format!("+ {thread}:");
+    let end = format!("--> {thread}:");
+    let events = worst.split("caller").nth(1).unwrap();
+    let is_event = |line: &&str| line.contains("us") && !line.starts_with("nopal: ");
+    let mut lines = events.lines().filter(is_event);
+    assert!(lines.next().unwrap().contains(&begin), "{said}");
+    assert!(lines.next_back().unwrap().contains(&end), "{said}");
+    assert!(said.contains("offcpu latency trace"), "{said}");
+    // A program that records nothing of the system has no such cases.
+    let output = Command::new(nopal())
+        .args(["record", "-o"])
+        .arg(place.trace())
+        .arg(&place.program)
+        .output()
+        .unwrap();
+    assert!(output.status.success());
+    let output = Command::new(nopal())
+        .args(["hist", "wakeup"])
+        .arg(place.trace())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && said.contains("-e sched"),
+        "{said}"
+    );
+}
+
+#[test]
+fn threads_of_a_pid_namespace_are_not_taken_for_those_with_their_numbers_outside() {
+    let place = OpenDirectory::new();
+    let output = Command::new(nopal())
+        .args(["record", "-e", "sched", "-o"])
+        .arg(place.trace())
+        .args(["--", "unshare", "-pf", "--mount-proc", "--kill-child"])
+        .arg(&place.program)
+        .arg(ROUNDS.to_string())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.stdout, format!("{ROUNDS}\n").as_bytes(), "{said}");
+    assert!(said.contains("PID namespace of their own"), "{said}");
+    // The fork is the first of its namespace, and out here the first is another.
+    let replay = said_of(&["replay"], &place.trace());
+    let heading = replay
+        .lines()
+        .find(|line| line.contains("thread 1 of process 1:"));
+    let other = fs::read_to_string("/proc/1/comm").unwrap();
+    assert!(!heading.unwrap().contains(other.trim()), "{heading:?}");
+    let of = |line: &str| line.split_whitespace().nth(1) == Some("1");
+    let inside = || replay.lines().filter(|line| of(line));
+    assert!(inside().count() > 0, "its calls are there");
+    assert!(!inside().any(|line| line.contains(" CPU ")), "{replay}");
+    assert!(replay.contains("left CPU "), "those of the others are");
+}
