@@ -131,7 +131,12 @@ fn core_compiles_for_another_processor() {
         arch: "arch/aarch64",
         flag: "-mno-outline-atomics",
     };
-    assert_eq!(needed_by_core(&aarch64), allowed);
+    // Where no code is generated, no exception lands in any.
+    let others: Vec<String> = needed_by_core(&aarch64)
+        .difference(&allowed)
+        .cloned()
+        .collect();
+    assert!(others.is_empty(), "{others:?}");
 }
 
 #[test]
