@@ -30,6 +30,10 @@ fn main() {
 }
 
 fn fail() -> ! {
+    #[expect(
+        clippy::zombie_processes,
+        reason = "who survives this process waits for it"
+    )]
     let program = Command::new("sh")
         .args(["-c", &format!("sleep 0.05; exit {STATUS}")])
         .spawn()
