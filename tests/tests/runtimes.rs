@@ -152,7 +152,6 @@ fn functions_that_follow_frame_pointers() {
 fn programs_that_profile_themselves() {
     for flags in [&["-pg"][..], &["-pg", "-mfentry"], &["-pg", "-static"]] {
         let traced = Case::new(c("profiles_itself", flags)).check();
-        assert!(traced.said.contains("cannot be traced"), "{}", traced.said);
         assert!(traced.ended.stdout.contains("400 calls"), "{flags:?}");
     }
 }

@@ -274,9 +274,7 @@ impl Judge<'_> {
             return Err(Reason::LoopsToStart);
         }
         self.refuse_touched(&window)?;
-        if self.profiles(&window) {
-            return Err(Reason::CallsProfiler);
-        }
+        let profiled = self.profiles(&window).then_some(Reason::CountedByProfiler);
         let rules = self
             .frames
             .rules(context, start, window.bytes.len() as u64)?;
@@ -291,12 +289,12 @@ impl Judge<'_> {
             how: how::how(&window, self.memory, &self.fentry),
             keeps_frame: frame.kept,
             walks_frames: frame.walked,
-            entries_only: self.manners.entries_only.get(&start).copied(),
+            entries_only: self.manners.entries_only.get(&start).copied().or(profiled),
             body: relocate(&window, &rules, Loops::InBody)?,
         })
     }
 
-    /// Whether these instructions tell the program's own profiler where they are.
+    /// Whether these instructions tell the program's own profiler where they are, and who called them.
     fn profiles(&self, window: &Window<'_>) -> bool {
         self.profiler.as_ref().is_some_and(|profiler| {
             let calls = |one: &Displaced| profiler.is_called_by(&one.instruction, self.memory);

@@ -40,7 +40,6 @@ pub enum Reason {
     EnteredInside,
     LoopsToStart,
     CallInside,
-    CallsProfiler,
     Undecodable,
     Transaction,
     Traps,
@@ -51,6 +50,7 @@ pub enum Reason {
     ReadsReturnAddress,
     PopsReturnAddress,
     StackNotFollowed,
+    CountedByProfiler,
 }
 
 impl Reason {
@@ -92,7 +92,6 @@ impl Reason {
             Reason::EnteredInside => "something jumps behind its first instruction",
             Reason::LoopsToStart => "jumps back to its own first instruction",
             Reason::CallInside => "a call returns into the bytes that a jump needs",
-            Reason::CallsProfiler => "begins with a call by which the program profiles itself",
             Reason::Undecodable => "its first bytes are not known instructions",
             Reason::Transaction => "begins with a hardware transaction",
             Reason::Traps => "begins with an instruction that traps",
@@ -100,6 +99,9 @@ impl Reason {
             Reason::PassesFlags => "takes flags from its caller, or returns some",
             Reason::ReadsReturnAddress => "uses its return address, or the place where it is",
             Reason::PopsReturnAddress => "takes its return address off the stack",
+            Reason::CountedByProfiler => {
+                "the program counts its calls by where they return to (-pg)"
+            }
             Reason::StackNotFollowed => "where its stack goes cannot be followed",
         }
     }

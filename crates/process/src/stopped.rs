@@ -39,6 +39,9 @@ pub struct Stopped {
 /// How many times longer a thread is waited for that does not sleep.
 const FOR_A_PROCESSOR: u32 = 5;
 
+/// More threads than this stand still for too long while the kernel is asked about each.
+const CROWD: usize = 256;
+
 /// How many threads are looked at to find one that can be made to call the kernel.
 const ENOUGH_TO_CHOOSE_FROM: usize = 64;
 
@@ -319,7 +322,12 @@ impl Stopped {
         threads.append(&mut self.late);
         threads.extend(self.first.take());
         // A thread that goes on may at once make a call that an ignored signal makes fail: see `seize_new`. So those go
-        // first that signals are sent to. Those that are in such a call go last.
+        // first that signals are sent to. Those that are in such a call go last. Until it stood still, a thread may have
+        // had more children; of a crowd that is not asked again.
+        if threads.len() <= CROWD {
+            let is_sent = |tid: &i32| is_sent_signals(self.pid, *tid);
+            self.sent_signals = threads.iter().map(Thread::tid).filter(is_sent).collect();
+        }
         threads.sort_by_cached_key(|thread| {
             let is_first = thread.tid() == self.pid;
             (

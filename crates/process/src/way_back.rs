@@ -39,6 +39,9 @@ const NO_ALTERNATE_STACK: u64 = 0x40;
 /// The kernel's own words for calls that it is about to repeat.
 const REPEATED: [i64; 4] = [-512, -513, -514, -516];
 
+/// Where the kernel has its frames' link, which it does not look at: the mark of a frame, with its own address in it.
+const MARK: u64 = 0x6e6f_7061_6c5f_6261;
+
 /// A frame on the stack of a thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WayBack {
@@ -86,7 +89,8 @@ impl WayBack {
 }
 
 /// Memory of zeroes on the thread's own stack, far below its stack pointer: nothing lives there. A stack within other
-/// memory, as coroutines have, may have others' data below.
+/// memory, as coroutines have, may have others' data below. Where a thread has gone back by itself, the frame is left
+/// behind, and taken again.
 fn place(
     thread: &mut Thread,
     memory: &Memory,
@@ -94,8 +98,12 @@ fn place(
     bytes: usize,
 ) -> Result<Option<u64>> {
     let mut found = vec![0; bytes];
-    let mut is_free =
-        |start: u64| memory.read(start, &mut found).is_ok() && found.iter().all(|byte| *byte == 0);
+    let mut is_free = |start: u64| {
+        let mark = (MARK ^ start).to_le_bytes();
+        memory.read(start, &mut found).is_ok()
+            && (found.iter().all(|byte| *byte == 0)
+                || found.chunks_exact(8).any(|word| word == mark))
+    };
     if let Some(known) = thread.place.filter(|place| is_free(*place)) {
         return Ok(Some(known));
     }
@@ -140,6 +148,7 @@ fn frame_words(saved: &Registers, mask: u64, state: u64) -> [u64; WORDS] {
     }
     let mut words = [0; WORDS];
     words[0] = FLAGS;
+    words[1] = MARK ^ state;
     words[3] = NO_ALTERNATE_STACK;
     words[5..23].copy_from_slice(&[
         registers.r8,
