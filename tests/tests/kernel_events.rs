@@ -57,7 +57,8 @@ impl OpenDirectory {
 
     fn raw(&self) -> Vec<Line> {
         let raw = said_of(&["dump", "--as", "raw"], &self.trace());
-        raw.lines().map(Line::of).collect()
+        let records = raw.lines().filter(|line| !line.starts_with("# "));
+        records.map(Line::of).collect()
     }
 }
 

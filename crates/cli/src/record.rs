@@ -119,7 +119,7 @@ fn summary(outcome: &Outcome, options: &Options) -> Vec<String> {
             WhenFull::Flight => "-F leaves more room for the others",
         };
         lines.push(match outcome.muted {
-            0 => format!("{lost} events were lost, as a rule for want of room ({remedy})"),
+            0 => format!("{lost} events were lost (as a rule for want of room: {remedy})"),
             _ => format!(
                 "{lost} events were lost, of threads that may not read the clock (seccomp or PR_SET_TSC), or for want of \
                  room"
