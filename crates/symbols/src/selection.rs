@@ -1,5 +1,6 @@
+use std::borrow::Cow;
+
 use anyhow::{Context, Result};
-use globset::{GlobBuilder, GlobMatcher};
 
 use crate::{demangle, without_parameters};
 
@@ -23,7 +24,8 @@ struct Pattern {
 #[derive(Clone, Debug)]
 struct Glob {
     text: String,
-    matcher: GlobMatcher,
+    /// For fast-glob, which is made for paths.
+    pattern: String,
 }
 
 impl Selection {
@@ -93,19 +95,26 @@ impl Pattern {
 
 impl Glob {
     fn parse(text: &str) -> Result<Glob> {
-        let matcher = GlobBuilder::new(text)
-            .literal_separator(false)
-            .backslash_escape(true)
-            .build()?
-            .compile_matcher();
+        // A `!` at the begin would negate.
+        let escape = if text.starts_with('!') { "\\" } else { "" };
+        let pattern = format!("{escape}{}", without_separators(text));
+        fast_glob::validate(&pattern)?;
         Ok(Glob {
             text: text.to_owned(),
-            matcher,
+            pattern,
         })
     }
 
     fn matches(&self, name: &str) -> bool {
-        self.text == name || self.matcher.is_match(name)
+        self.text == name || fast_glob::glob_match(&self.pattern, &*without_separators(name))
+    }
+}
+
+/// The `/` in a name as another character: the `*` of a path's glob would end there.
+fn without_separators(name: &str) -> Cow<'_, str> {
+    match name.contains('/') {
+        true => name.replace('/', "\u{1}").into(),
+        false => name.into(),
     }
 }
 
@@ -158,6 +167,32 @@ mod tests {
         }
         assert!(chooses(&["ns::f<int>"], &[], "_ZN2ns1fIiEEvT_", "prog"));
         assert!(chooses(&["operator new*"], &[], "_Znam", "prog"));
+    }
+
+    #[test]
+    fn wildcards_match_any_text() {
+        let name = "net/http.(*Server).Serve";
+        for pattern in [
+            "*",
+            "**",
+            "net*",
+            "net*Serve",
+            "net**Serve",
+            "net?http*",
+            "net/*",
+            "*[!x]",
+            "*.{Get,Serve}",
+            "n{e{t,d},o}/*",
+            "net/http.(\\*Server).Serve",
+            name,
+        ] {
+            assert!(chooses(&[pattern], &[], name, "prog"), "{pattern}");
+        }
+        for pattern in ["?", "net", "net?Serve", "*[!e]", "http*", "!x"] {
+            assert!(!chooses(&[pattern], &[], name, "prog"), "{pattern}");
+        }
+        assert!(chooses(&["!*"], &[], "!f", "prog"));
+        assert!(chooses(&["operator/*"], &[], "_ZdvRK1AS1_", "prog"));
     }
 
     #[test]
