@@ -27,7 +27,10 @@ pub(crate) fn handled(
             if site.pad != start {
                 found(site);
             }
-            ensure!(budget > 0, "the file has more call sites than it can hold");
+            ensure!(
+                budget > 0,
+                "the file claims more call sites than fit into it"
+            );
             budget -= 1;
         }
     }

@@ -103,7 +103,7 @@ impl Loader {
             }
             ensure!(
                 self.pointers.len() <= most,
-                "the file has more relocations than words"
+                "the file claims more relocations than it has words"
             );
         }
         Ok(())

@@ -57,11 +57,11 @@ impl EntriesOnly {
     pub fn text(self) -> String {
         match self {
             EntriesOnly::FoundByTable => {
-                "is found by its runtime by a table of return addresses".to_owned()
+                "its runtime finds its frames by a table of return addresses".to_owned()
             }
             EntriesOnly::Judged(reason) => reason.text().to_string(),
             EntriesOnly::FrameIsWalked => {
-                "keeps a frame pointer, which a function of the program follows to return addresses"
+                "keeps a frame pointer, and a function of the program follows frame pointers to return addresses"
                     .to_owned()
             }
         }

@@ -47,15 +47,15 @@ impl fmt::Display for Unprobed {
             Unprobed::NoFunction => out.write_str("there is no function"),
             Unprobed::WithinInstruction { before, after } => write!(
                 out,
-                "it is in the midst of an instruction: the nearest begin at {before:#x} and {after:#x}"
+                "it is inside an instruction: the nearest ones begin at {before:#x} and {after:#x}"
             ),
             Unprobed::Untouchable(reason) => {
-                write!(out, "its function must not be touched: {}", reason.text())
+                write!(out, "its function may not be patched: {}", reason.text())
             }
             Unprobed::Bytes(reason) => out.write_str(match reason {
                 Reason::TooShort => "the function ends within the bytes that a jump needs",
-                Reason::EnteredInside => "something jumps into the bytes that a jump needs",
-                Reason::Undecodable => "there are no known instructions",
+                Reason::EnteredInside => "a jump leads into the bytes that a jump needs",
+                Reason::Undecodable => "the instructions there are unknown",
                 Reason::Traps => "an instruction traps",
                 Reason::Immovable => "an instruction there cannot run elsewhere",
                 Reason::RestartableSequence => "it is in a restartable sequence (rseq)",

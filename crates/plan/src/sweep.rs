@@ -272,7 +272,7 @@ impl Follower<'_> {
                     }
                     ensure!(
                         self.budget > 0,
-                        "the file has more jump tables than it can hold"
+                        "the file claims more jump tables than fit into it"
                     );
                     self.budget -= 1;
                     self.jump(target, from);

@@ -84,7 +84,7 @@ pub fn draw(
         y,
         &Labels {
             title: &format!("{} over time", what.text),
-            x: "when they began, since the trace's beginning",
+            x: "begin of the call, since the trace's beginning",
             y: &format!("{}{note}", name_of(what)),
             legend: SERIES.map(|(name, _)| name.to_string()).into(),
             caption,

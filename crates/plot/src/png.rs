@@ -15,7 +15,7 @@ pub fn png(svg: &[u8]) -> Result<Vec<u8>> {
     fonts.load_system_fonts();
     ensure!(
         !fonts.is_empty(),
-        "no fonts are installed, which a PNG needs; on Debian: apt-get install fonts-dejavu-core. An SVG needs none"
+        "a PNG needs a font, and none is installed; on Debian: apt-get install fonts-dejavu-core. An SVG needs none"
     );
     // What a picture asks for by kind may be any font of that kind.
     let named = |wanted: &dyn Fn(&str) -> bool| {

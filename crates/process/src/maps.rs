@@ -261,7 +261,7 @@ pub fn module_file(pid: i32, module: &Module) -> Result<PathBuf> {
             Err(error).with_context(|| format!("cannot open {}", module.path.display()))
         }
         _ => bail!(
-            "{} is not the file that was loaded any more",
+            "{} is no longer the file that was loaded",
             module.path.display()
         ),
     }

@@ -58,14 +58,13 @@ impl fmt::Display for StopError {
             StopError::Ended => out.write_str("there is no such process, or it has ended"),
             StopError::Zombie { parent, name } => write!(
                 out,
-                "the process has ended; only its exit status is left, for its parent {parent} ({name}) to take"
+                "the process has ended (a zombie of its parent {parent}, {name})"
             ),
-            StopError::ThreadOf(process) => write!(
-                out,
-                "this is a thread of process {process}: give that number instead"
-            ),
+            StopError::ThreadOf(process) => {
+                write!(out, "this is a thread of process {process}: use that id")
+            }
             StopError::KernelThread => {
-                out.write_str("this is a thread of the kernel, and runs no program")
+                out.write_str("this is a kernel thread, which runs no program")
             }
             StopError::Itself => out.write_str("a process cannot trace itself"),
             StopError::ThirtyTwoBit => {
@@ -73,7 +72,7 @@ impl fmt::Display for StopError {
             }
             StopError::TracedBy { tracer, name } => write!(
                 out,
-                "the process is traced by process {tracer} ({name}) already: detach that first"
+                "the process is already traced by process {tracer} ({name}): detach that first"
             ),
             StopError::NotPermitted(barrier) => {
                 write!(out, "the process may not be traced: {barrier}")
@@ -98,25 +97,23 @@ impl fmt::Display for Barrier {
             ),
             Barrier::Capabilities => {
                 out.write_str(
-                "it has capabilities that nopal has not; run nopal as root, and outside of containers, which take some \
-                 from root",
+                "it has capabilities that nopal lacks; run nopal as root, and outside of containers, which withhold some from root",
             )
             }
             Barrier::Yama(1) => out.write_str(
-                "kernel.yama.ptrace_scope is 1, by which only ancestors may trace; run nopal as root, start the \
+                "kernel.yama.ptrace_scope is 1: only ancestors may trace; run nopal as root, start the \
                  program with `nopal record`, let it call prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY), or set \
                  `sysctl kernel.yama.ptrace_scope=0` as root",
             ),
             Barrier::Yama(2) => out.write_str(
-                "kernel.yama.ptrace_scope is 2, by which only root may trace; run nopal as root",
+                "kernel.yama.ptrace_scope is 2: only root may trace; run nopal as root",
             ),
             Barrier::Yama(scope) => write!(
                 out,
-                "kernel.yama.ptrace_scope is {scope}, by which nobody may trace until the system is started anew; \
-                 change the setting in /etc/sysctl.d and restart"
+                "kernel.yama.ptrace_scope is {scope}, which forbids tracing until the next boot; change the setting in /etc/sysctl.d and reboot"
             ),
             Barrier::Unknown => out.write_str(
-                "a security policy of the system forbids it, or a container does (docker: \
+                "a security policy or a container forbids it (docker: \
                  --cap-add=SYS_PTRACE); run nopal as root, outside of the container",
             ),
         }

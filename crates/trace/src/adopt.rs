@@ -36,7 +36,7 @@ impl Writer {
         } = session::parse(&text.bytes()[..end])
             .with_context(|| format!("cannot read {}", path.display()))?;
         if !session.has_sums() {
-            bail!("the trace {} is of an older version", directory.display());
+            bail!("the trace {} has an older version", directory.display());
         }
         let mut writer = Writer::new(directory, session, uuid, file)?;
         writer

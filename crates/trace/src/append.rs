@@ -12,7 +12,7 @@ pub fn append(file: &File, length: u64, bytes: &[u8]) -> Result<()> {
         let error = Err(error).context("cannot write the trace");
         return match truncated {
             Ok(()) => error,
-            Err(other) => error.context(format!("nor take back what was half written: {other}")),
+            Err(other) => error.context(format!("nor remove the partial write: {other}")),
         };
     }
     Ok(())

@@ -199,7 +199,7 @@ fn is_unfinished(directory: &Path) -> bool {
 /// Removes what [`is_unfinished`] has found, and nothing else.
 pub fn remove_unfinished(directory: &Path) -> Result<()> {
     if !is_unfinished(directory) {
-        bail!("{} is not to be removed", directory.display());
+        bail!("{} must not be removed", directory.display());
     }
     let remove = || -> std::io::Result<()> {
         for file in [SESSION, NEW_METADATA] {
@@ -321,7 +321,7 @@ fn contents(trace: &Path) -> Result<(Vec<PathBuf>, Vec<PathBuf>)> {
         .find(|file| !known.contains(file) && !is_stream(file));
     if let Some(file) = unknown {
         bail!(
-            "{} is not of a trace, so {} is not overwritten",
+            "{} does not belong to a trace, so {} is not overwritten",
             file.display(),
             trace.display()
         );

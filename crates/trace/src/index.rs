@@ -234,7 +234,7 @@ fn check(
     let sum = || header::checksum(Sum::new().words(records), &checked.header, expected.file);
     if expected.sums && sum() != checked.header.checksum {
         return Err(Bad {
-            what: "a packet that does not fit its check sum",
+            what: "a packet that does not match its checksum",
             in_vain: records.len(),
         });
     }
@@ -257,11 +257,11 @@ fn look<'a>(
     let header = header::read(first);
     let sizes = [header.content_bits, header.packet_bits].map(|bits| usize::try_from(bits / 64));
     let [Ok(content), Ok(packet)] = sizes else {
-        return Err("a packet size that is not possible");
+        return Err("an impossible packet size");
     };
     let multiples = header.content_bits.is_multiple_of(64) && header.packet_bits.is_multiple_of(64);
     if !multiples || content < HEADER_WORDS || content > packet || packet > expected.packet_words {
-        return Err("a packet size that is not possible");
+        return Err("an impossible packet size");
     }
     if header.clock_begin > header.clock_end {
         return Err("a packet that ends before it begins");

@@ -49,7 +49,7 @@ fn parts(line: &[u8]) -> Result<(u64, &[u8]), &'static str> {
         .and_then(|sum| sum.strip_suffix(b"\","));
     let sum = sum.and_then(|sum| u32::from_str_radix(str::from_utf8(sum).ok()?, 16).ok());
     if sum.ok_or(cut)? != Sum::new().bytes(rest).value() {
-        return Err("a line that does not fit its check sum");
+        return Err("a line that does not match its checksum");
     }
     let comma = rest.iter().position(|&byte| byte == b',').ok_or(cut)?;
     let number = str::from_utf8(&rest[..comma]).ok();

@@ -223,7 +223,12 @@ impl Trace {
             if announced.is_none() && class.is_all {
                 let length = fs::symlink_metadata(&path).map_or(0, |found| found.len());
                 if length > 0 {
-                    self.damaged(&path, 0, length, "a file that is not of this trace");
+                    self.damaged(
+                        &path,
+                        0,
+                        length,
+                        "a file that does not belong to this trace",
+                    );
                 }
                 continue;
             }

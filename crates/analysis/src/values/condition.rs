@@ -157,10 +157,10 @@ fn term(parser: &mut Parser) -> Result<Term> {
         return Ok(Term::Numbers(left, *comparison, parser.expression()?));
     }
     let text = parser.rest[1..].split_once('"');
-    let (text, rest) = text.context("a text has no quote at its end")?;
+    let (text, rest) = text.context("a text has no closing quote")?;
     let (Expression::Named(field), Comparison::Equal | Comparison::Different) = (left, comparison)
     else {
-        bail!("{text:?} is a text: it goes with a field, and == or !=");
+        bail!("{text:?} is a text: compare it with a field, by == or !=");
     };
     parser.rest = rest.trim_start();
     Ok(Term::Text {

@@ -322,7 +322,7 @@ fn caption(trace: &Trace, shown: &Shown, survey: &Survey) -> Vec<String> {
     if survey.unfinished > 0 {
         let calls = count(survey.unfinished);
         first.push_str(&format!(
-            "; the begin or the end of {calls} calls is not known: they are shown as long as they were known to be alive"
+            "; the begin or end of {calls} calls is not known: they are shown for the time in which they are known to have run"
         ));
     }
     let command = trace.session().command.join(" ");
