@@ -1,7 +1,7 @@
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-/// Why a function is left alone, or why only its entries are recorded.
+/// Why a function is not traced, or why only its entries are recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Reason {
     // By name: see `special`.
@@ -25,7 +25,7 @@ pub enum Reason {
     BranchThunk,
     ProfilerHook,
 
-    // By what the file says about it.
+    // By facts in the file.
     Resolver,
     NotAnEntry,
     OnlyJumpedTo,
@@ -102,7 +102,7 @@ impl Reason {
         }
     }
 
-    /// As it is written in plans.
+    /// The number in stored plans.
     pub(crate) fn number(self) -> Result<u8> {
         let mut number = [0];
         postcard::to_slice(&self, &mut number)?;
@@ -113,7 +113,7 @@ impl Reason {
         Ok(postcard::from_bytes(&[number])?)
     }
 
-    /// Whether only the name speaks against it: a caller that knows the function may hook it all the same.
+    /// Whether it is refused only by name: a caller that knows the function may hook it nevertheless.
     pub fn is_by_name(self) -> bool {
         self <= Reason::ProfilerHook
     }

@@ -1,8 +1,7 @@
-//! Follows the stack pointer through a function, on every way that control can go, and looks for what the function does
-//! with its return address.
+//! Follows the stack pointer through a function on every path, and finds uses of the return address.
 //!
-//! Only instructions are trusted. Where no instruction leads to a block, but a computed jump or the unwinder may, what
-//! the file says of the frame there is a guess; a wrong one shows where the block returns.
+//! Only instructions are trusted. If only a computed jump or the unwinder may lead to a block, the file's unwinding
+//! rules serve as a guess of its frame; a wrong guess shows where the block returns.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -24,43 +23,42 @@ use crate::sweep::Input;
 /// Of overlapping functions, at most this many bytes are followed.
 const LONGEST: u64 = 1 << 20;
 
-/// So often, on average, an instruction is looked at before the functions that are left are given up.
+/// How often, on average, each instruction may be visited before the remaining functions count as not followed.
 const PATIENCE: usize = 32;
 
-/// Instructions elsewhere that a function is followed into.
+/// Instructions outside of a function into which it is followed.
 const MOST_ELSEWHERE: usize = 1 << 12;
 
-/// What the code of functions says about their calls. All are functions' addresses.
+/// Facts about functions by their code. All fields are addresses of functions.
 #[derive(Default)]
 pub(crate) struct Manners {
-    /// The functions whose return address must stay where it is.
+    /// The functions whose return address must stay in its place.
     pub entries_only: Vec<(u64, Reason)>,
-    /// Jumps with one's own return address on top of the stack: to where, from which function.
+    /// Jumps with the function's own return address on top of the stack: target, and function.
     pub tails: Vec<(u64, u64)>,
     pub flags: Flags,
 }
 
-/// Instructions of a group of functions, by address, and what is known of the function that is followed.
+/// Instructions of a group of functions, by address, and the state of the function being followed.
 pub(crate) struct Tracker<'a> {
     input: &'a Input<'a>,
     pub manners: Manners,
     context: UnwindContext<usize>,
-    /// How the function's frame is found, from each address on.
+    /// The rule for the function's frame, from each address on.
     rows: Option<Vec<FrameRow>>,
     instructions: Vec<Instruction>,
     begin: u64,
     /// Where its jumps lead to.
     targets: Vec<u64>,
-    /// The instruction that begins at each byte of the group, and 1; 0 where none does.
+    /// The number plus 1 of the instruction that begins at each byte of the group; 0 if none does.
     numbers: Vec<u32>,
     marks: Vec<Mark>,
-    /// How many are the group's. Behind them are parts of others, as far as the function goes there.
+    /// The number of instructions of the group. They are followed by those of others into which the function leads.
     own: usize,
-    /// By where they begin.
+    /// Indexed by their beginnings.
     elsewhere: BTreeMap<u64, (u64, Range<usize>)>,
     states: Vec<State>,
-    /// Where ways that are still to be followed begin: places where ways meet. And ways that a call leads to if it
-    /// returns.
+    /// The beginnings of paths still to follow: joins of paths. And paths after calls that may not return.
     ways: Vec<usize>,
     behind_calls: Vec<(usize, State)>,
     function: u64,
@@ -71,15 +69,15 @@ pub(crate) struct Tracker<'a> {
     kinds: &'static [Kind],
     /// Calls of functions, with the numbers of the instructions behind them.
     calls: Vec<(usize, u64)>,
-    /// What holds at computed jumps, of those that have something on the stack as far as there are some.
+    /// The merged state at computed jumps, preferably of those with a non-empty stack.
     computed: Option<State>,
-    /// Whether one of them must lead to code that nothing else leads to, and whether there is such code.
+    /// Whether one of them must lead to otherwise unreached code, and whether there is such code.
     seeks: bool,
     finds: bool,
-    /// Before it, there is no more code that nothing leads to.
+    /// There is no unreached code before this instruction.
     unseen: usize,
     patience: usize,
-    /// How many more instructions elsewhere are read.
+    /// How many more instructions may be read outside.
     budget: usize,
 }
 

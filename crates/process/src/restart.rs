@@ -7,7 +7,7 @@ use crate::deadline::Limit;
 use crate::way_back::WayBack;
 use crate::{Memory, Registers, Thread, find_system_call_gadget};
 
-/// / The kernel's internal code for "fail with `EINTR` if a handler runs, otherwise repeat". Programs never see it.
+/// The kernel's internal code for "fail with `EINTR` if a handler runs, otherwise repeat". Programs never see it.
 const ERESTARTNOHAND: i64 = 514;
 
 pub(crate) const SYS_IO_PGETEVENTS: i64 = 333;
