@@ -133,7 +133,7 @@ pub(crate) fn with<T>(
         resolvers: &loader.resolvers,
         handled_code: &handled_code,
         finds_frames,
-        // The hook reads its caller's frame link, but it does so for the program, not for libc.
+        // libc's hook reads its caller's frame link, which this file does not show.
         walks_frames: AtomicBool::new(profiles_itself),
     };
     work(&judge)

@@ -1,4 +1,4 @@
-//! Flame graphs: a box a path of calls, as wide as its weight.
+//! Flame graphs: a box for each path of calls, as wide as its weight.
 
 use anyhow::{Context, Result, ensure};
 use inferno::flamegraph::color::{BackgroundColor, Color};
@@ -11,20 +11,20 @@ use nopal_trace::Trace;
 
 use crate::Picture;
 
-/// How a flame graph looks.
+/// The look of a flame graph.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Look {
-    /// Callers above, as icicles hang.
+    /// Callers on top, so that stacks hang down like icicles.
     pub icicle: bool,
     pub weight: Weight,
 }
 
-/// What boxes are as wide as.
+/// The meaning of the boxes' widths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Weight {
     #[default]
     Wall,
-    /// The time in functions themselves, which stand at the base, with their callers on top.
+    /// The time in functions themselves, which are at the base, with their callers on top.
     Own,
     Calls,
 }
