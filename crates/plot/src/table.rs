@@ -28,9 +28,9 @@ pub struct Counts {
     command: String,
     rows: Vec<(u32, i64, u64)>,
     left_out: usize,
-    /// The number of values left out.
+    /// Notes about values left out.
     notes: Vec<String>,
-    /// Notes about missing records.
+    /// A line about lost records.
     losses: Option<String>,
 }
 

@@ -345,9 +345,9 @@ mod tests {
             error("hits > 1 also arg1 == 2"),
             "expected and, or or the end of the condition, found \"also arg1 == 2\""
         );
-        assert!(error("hits > $").starts_with("\"$\" is no value"));
+        assert!(error("hits > $").starts_with("\"$\" is not a value"));
         assert!(error("duration > 5 m").contains("found \"m\""));
-        assert!(error("duration > 5m").starts_with("\"5m\" is no value"));
+        assert!(error("duration > 5m").starts_with("\"5m\" is not a value"));
         for text in [
             "",
             "and",

@@ -50,7 +50,7 @@ impl Found {
 
 /// Finds which functions were called, when first and how long.
 pub struct Surveyor<'a> {
-    /// By site: the function's row; the last row is unused.
+    /// By site: the number of the function; the last function is a dummy.
     by_site: Vec<u32>,
     sieve: Sieve<'a>,
     stream: usize,
