@@ -1,4 +1,4 @@
-//! What the check sums of packets cost whoever writes them.
+//! What the checksums of packets cost whoever writes them.
 
 use crate::run::{Paths, remove};
 use crate::samples::Samples;
@@ -29,7 +29,7 @@ pub fn measure(paths: &Paths) -> Result<Vec<Row>> {
         summed.median(),
         plain.median()
     );
-    let row = Row::new("check sums, of the time to write records", "%", share);
+    let row = Row::new("checksums, of the time to write records", "%", share);
     Ok(vec![row.bound(Bound::AtMost(2.0)).note(note)])
 }
 

@@ -1,5 +1,5 @@
-//! Builds the runtime into the agent's image and writes down what the tool must know of it: the bytes, the addresses
-//! of its symbols, the fields to fill in, and the unwind rows of the thunk template.
+//! Builds the agent's image from the runtime and records its bytes, the addresses of its symbols, the fields to fill
+//! in, and the unwind rows of the thunk template.
 
 use gimli::UnwindSection;
 use object::{Object, ObjectSection, ObjectSymbol, RelocationKind, RelocationTarget, SectionFlags};

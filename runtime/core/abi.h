@@ -25,9 +25,9 @@
  *   bits 36..55   site number, 1 .. NOPAL_SITE_LIMIT - 1
  *   bits 56..63   frame tag: bits 4..11 of the address of the slot that holds the return address
  *
- * A first word whose upper half is 0 has not been written. The lower half is stored first, the upper half last.
- * Records of several words store their upper half first with a PENDING kind (so that their length is known), then
- * the other words, then the upper half again with the final kind.
+ * A first word whose upper half is 0 has not been written. The lower half is stored first, the upper half last. Of
+ * records of several words, the upper half is stored first with a PENDING kind (which gives their length), then the
+ * other words, then the upper half again with the final kind.
  */
 #define NOPAL_KIND_NONE 0           /* not written */
 #define NOPAL_KIND_ENTRY 1          /* a wrapped call: an exit follows */
@@ -156,21 +156,21 @@ struct nopal_region {
 	uint64_t state_offset;
 	uint64_t chunk_offset;
 	uint32_t when_full;
-	uint32_t tool_gone;         /* set by whoever cleans up: record nothing more */
+	uint32_t tool_gone;         /* set by the tool or guardian that cleans up: record nothing more */
 	uint32_t heartbeat;         /* the tool adds 1 at least every 10 ms */
 	uint32_t bell;              /* a futex: threads add 1 and wake when a request waits */
 	uint32_t threads_untraced;  /* threads that found no context free */
 	uint32_t stacks_unmirrored; /* stack parts that are traced entry only */
 	uint64_t threads_muted;     /* threads that may not read the clock: their events count as lost */
-	uint64_t head;              /* address of the process structure, for who finds the region when the tool is gone (tool) */
-	uint32_t tool;              /* process ids of those that collect and guard (tool) */
+	uint64_t head;              /* address of the process structure, for those that find the region when the tool is gone (tool) */
+	uint32_t tool;              /* process ids of the tool and the guardian (tool) */
 	uint32_t guardian;
 	struct { uint64_t lost; uint64_t pad[7]; } lost[NOPAL_LOST_COUNTERS]; /* exact, summed: events that were not recorded */
 	struct nopal_request requests[NOPAL_REQUESTS];
-	uint32_t first_free;        /* where the search for a free chunk begins: a guess at the first, which may be wrong */
-	uint32_t freed;             /* a futex: from 1 on, adds 1 after each chunk that becomes free */
-	uint32_t waited_in_vain;    /* `freed` when a thread has waited for a chunk as long as it may; 0: none has */
-	uint32_t unanswered_executions; /* questions of which the asker has heard nothing, and went on */
+	uint32_t first_free;        /* where the search for a free chunk begins: probably the first one */
+	uint32_t freed;             /* a futex: begins at 1, incremented after each chunk that becomes free */
+	uint32_t waited_in_vain;    /* `freed` when a thread last waited for a chunk in vain; 0: none has */
+	uint32_t unanswered_executions; /* requests without an answer, after which the thread went on */
 	uint32_t unanswered_libraries;
 	uint32_t reserved;
 };

@@ -27,25 +27,26 @@ static uint32_t *state_of(struct nopal_region *region, const struct nopal_chunk_
 	return &state_words(region)[index];
 }
 
-/* Threads begin at different times, near enough for the few bits that there are. */
+/* A thread's number from the time of its beginning: few bits, but threads seldom begin together. */
 static uint32_t owned_by(const struct nopal_context *context)
 {
 	return (uint32_t)context->begin * (NOPAL_CHUNK_STATE_MASK + 1) | NOPAL_CHUNK_OWNED;
 }
 
-/* A chunk is free that was not. Release pairs with the acquire of who finds that: it finds the chunk, too. */
+/* A chunk has become free. Release pairs with the acquire of the thread that reads `freed`: it then finds the chunk,
+ * too. */
 static void tell_freed(struct nopal_region *region, uint32_t index)
 {
 	__atomic_store_n(&region->first_free, index, __ATOMIC_RELAXED);
 	__atomic_add_fetch(&region->freed, 1, __ATOMIC_RELEASE);
 }
 
-/* A free chunk, the one of the lowest number as a rule, so that few chunks are in use and their lines stay in the cache.
- * 0: none. */
+/* Takes a free chunk, usually the one with the lowest number, so that few chunks are in use and their lines stay in the
+ * cache. 0: none. */
 static struct nopal_chunk_header *take(struct nopal_region *region, const struct nopal_context *context)
 {
 	uint32_t *state = state_words(region);
-	/* The tool may change how many are to be taken; a chunk that was among them is as good as ever. */
+	/* The tool may reduce the number of usable chunks meanwhile; a chunk taken before stays valid. */
 	uint32_t count = __atomic_load_n(&region->chunk_count, __ATOMIC_RELAXED);
 	uint32_t first = __atomic_load_n(&region->first_free, __ATOMIC_RELAXED);
 	uint32_t index = first < count ? first : 0;
@@ -53,7 +54,7 @@ static struct nopal_chunk_header *take(struct nopal_region *region, const struct
 		uint32_t expected = NOPAL_CHUNK_FREE;
 		if (__atomic_load_n(&state[index], __ATOMIC_RELAXED) != NOPAL_CHUNK_FREE)
 			continue;
-		/* Acquire pairs with the tool's release when it freed the chunk: the zeroes are seen. */
+		/* Acquire pairs with the tool's release when it freed the chunk: we see the zeroes. */
 		if (__atomic_compare_exchange_n(&state[index], &expected, owned_by(context), false, __ATOMIC_ACQUIRE,
 						__ATOMIC_RELAXED)) {
 			__atomic_store_n(&region->first_free, index + 1, __ATOMIC_RELAXED);
@@ -63,9 +64,9 @@ static struct nopal_chunk_header *take(struct nopal_region *region, const struct
 	return 0;
 }
 
-/* Where threads drop rather than wait, each waits once in its life, for its first chunk, less than half a second:
- * without it a burst of short threads would leave no trace of some of them. When one has waited in vain as long as it
- * may, in any mode, nobody waits before a chunk has become free: all may be held by threads that sleep. */
+/* If threads drop events rather than wait, each still waits once, for its first chunk, less than half a second:
+ * otherwise a burst of short threads would leave some unrecorded. When a thread has waited in vain, in any mode, no
+ * thread waits until a chunk has become free: sleeping threads may hold them all. */
 #define STEPS_FOR_FIRST 3000
 
 static struct nopal_chunk_header *take_or_wait(struct nopal_process *process, struct nopal_context *context)
@@ -76,7 +77,7 @@ static struct nopal_chunk_header *take_or_wait(struct nopal_process *process, st
 	struct nopal_chunk_header *chunk = 0;
 	struct nopal_patience patience = { 0 };
 	for (;;) {
-		/* Acquire: what has become free before is seen by the search. */
+		/* Acquire: the search sees all chunks that became free before. */
 		uint32_t freed = __atomic_load_n(&region->freed, __ATOMIC_ACQUIRE);
 		if (context->found_none != freed)
 			chunk = take(region, context);
@@ -110,8 +111,8 @@ void nopal_chunk_abandon(struct nopal_region *region, const struct nopal_context
 /* Hands over the chunk of `position` (0: none). */
 static void finish(struct nopal_region *region, uint64_t position)
 {
-	/* Release pairs with the tool's acquire: the records are seen, but for those that a thread has reserved and
-	 * not stored yet, which the tool waits for. */
+	/* Release pairs with the tool's acquire: the tool sees the records, except for reserved ones that are not stored yet,
+	 * for which it waits. */
 	if (!position)
 		return;
 	struct nopal_chunk_header *chunk = nopal_chunk_of(position);
@@ -120,7 +121,7 @@ static void finish(struct nopal_region *region, uint64_t position)
 }
 
 /*
- * 1. take a free chunk, which nobody else sees as ours
+ * 1. take a free chunk, which no handler knows to be ours
  * 2. fill in its header and a resync record
  * 3. publish: compare-and-swap the context's position from the old chunk to the new one, and the count of chunks with
  *    it: a handler that goes through several may come back to the old one, and to the same position in it

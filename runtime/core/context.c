@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
  *
- * Contexts: found by the thread pointer, since a thread that has none yet has nothing else to be known by.
+ * Contexts: found by the thread pointer, which identifies a thread that has no context yet.
  */
 #include "core.h"
 #include "port.h"
@@ -10,17 +10,17 @@ static uint64_t hash(uint64_t pointer)
 	return (pointer * 0x9e3779b97f4a7c15u) >> 40;
 }
 
-/* What threads have that find no context free: no stack is known to it, so all their events come to the slow path. Its
- * token is set once there is such a thread, and wiped on fork like the contexts that were in use; `depth` is where the
- * next search for threads that have ended begins, and `waiting` the lock of who makes room in the table. */
+/* The context shared by threads for which no context is free: it knows no stack, so all their events take the slow
+ * path. Its token is set once there is such a thread, and wiped on fork like the contexts that were in use. `depth` is
+ * where the next search for ended threads begins, and `waiting` the lock for making room in the table. */
 static struct nopal_context *nobody(struct nopal_process *process)
 {
 	return &process->contexts[NOPAL_CONTEXTS - 1];
 }
 
-/* The context of this thread pointer, or a free one that is now; with its pointer CLAIMED, so that nobody frees it, but
- * for handlers of a quiet process, where nobody does. A thread pointer belongs to one living thread at a time, so nobody
- * else writes to it. */
+/* Finds the context of this thread pointer, or assigns it a free one. Its pointer is CLAIMED, so that no thread frees
+ * it, except in a quiet process, where no thread does. A thread pointer belongs to one living thread at a time, so no
+ * other thread writes to it. */
 static struct nopal_context *claim(struct nopal_process *process, uint64_t pointer)
 {
 	uint64_t claimed = process->quiet ? pointer : pointer | NOPAL_THREAD_CLAIMED;
@@ -40,12 +40,12 @@ static struct nopal_context *claim(struct nopal_process *process, uint64_t point
 	return 0;
 }
 
-/* How many contexts are looked at for each thread that finds none. */
+/* The number of contexts checked for each thread that finds none. */
 #define LOOKED_AT 512
 
-/* Frees contexts of threads that have ended. Each is CLAIMED while it is asked whether its thread has: a thread that
- * begins at the same place takes another one meanwhile. What the table says of it is wrong then, which the token tells.
- * True if one is free. */
+/* Frees contexts of threads that have ended. Each is CLAIMED while its thread is checked: a thread that begins with the
+ * same pointer takes another context meanwhile. Its entry in the table is then wrong, which the token shows. True if
+ * one is free. */
 static bool free_some(struct nopal_process *process)
 {
 	bool any = false;
@@ -62,7 +62,7 @@ static bool free_some(struct nopal_process *process)
 						 __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
 			continue;
 		port_race_point("context to free claimed");
-		/* Another may have begun at its place meanwhile. */
+		/* Another thread may have begun with the same pointer meanwhile. */
 		if (port_thread_ended(context->process, context->thread)) {
 			nopal_chunk_abandon(process->region, context);
 			context->position = 0;
@@ -82,7 +82,7 @@ static uint32_t place_of(uint64_t pointer)
 	return (uint32_t)pointer * NOPAL_THREAD_HASH >> NOPAL_THREAD_SHIFT;
 }
 
-/* What is noted for a thread pointer; 0: nothing. As check_context in arch/ looks for it. */
+/* The context noted for a thread pointer; 0: none. Searches like check_context in arch/. */
 static struct nopal_context *volatile *find(struct nopal_process *process, uint64_t pointer)
 {
 	struct nopal_threads *threads = process->threads;
@@ -95,16 +95,16 @@ static struct nopal_context *volatile *find(struct nopal_process *process, uint6
 	}
 }
 
-/* Takes out all that is noted, when there is no room for more: who is noted no more, comes to the slow path once, and is
- * noted again. Threads that note themselves meanwhile may be out again at once, or be at two places. A child that is
- * forked meanwhile finds the lock open, as it lies with the contexts, and the table full. */
+/* Clears the table when it is full: each thread then takes the slow path once, and is noted again. Threads that note
+ * themselves meanwhile may be removed at once, or be noted twice. A child that is forked meanwhile finds the lock open,
+ * since it lies with the contexts, and the table full. */
 static void make_room(struct nopal_process *process)
 {
 	uint8_t open = 0, *lock = &nobody(process)->waiting;
 	if (__atomic_load_n(&process->threads_noted, __ATOMIC_RELAXED) < NOPAL_THREADS_NOTED ||
 	    !__atomic_compare_exchange_n(lock, &open, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
 		return;
-	/* Unless another has been here. Numbers that are added and taken away again do not go below it. */
+	/* Unless another thread has cleared it. The count never falls below the noted threads. */
 	if (__atomic_load_n(&process->threads_noted, __ATOMIC_RELAXED) >= NOPAL_THREADS_NOTED) {
 		for (uint32_t place = 0; place < NOPAL_THREADS; place++) {
 			uint64_t *pointer = &process->threads->pointers[place];
@@ -117,8 +117,8 @@ static void make_room(struct nopal_process *process)
 	__atomic_store_n(lock, 0, __ATOMIC_RELEASE);
 }
 
-/* Notes the context of a thread pointer, if there is room; else its events come to the slow path. A handler that comes in
- * between finds the same context, and notes that. */
+/* Notes the context of a thread pointer, if there is room; otherwise its events take the slow path. A handler that
+ * interrupts this finds and notes the same context. */
 static void note(struct nopal_process *process, uint64_t pointer, struct nopal_context *context)
 {
 	struct nopal_threads *threads = process->threads;
@@ -146,9 +146,8 @@ static void note(struct nopal_process *process, uint64_t pointer, struct nopal_c
 
 #define NEAR (64ull << 20)
 
-/* Whether a thread pointer that is not known leads to the control block of this thread, and not wherever a program may
- * have put it. Where no system call may ask, it is one if it is above the stack, as those of new threads are: what is
- * between is memory. */
+/* Whether an unknown thread pointer leads to the control block of this thread, and not elsewhere. If no system call is
+ * allowed, it must lie above the stack, as those of new threads do: the memory between them is mapped. */
 static bool is_control_block(struct nopal_process *process, uint64_t pointer)
 {
 	uint64_t id = pointer + (uint64_t)(int64_t)process->thread_slot;
@@ -158,8 +157,8 @@ static bool is_control_block(struct nopal_process *process, uint64_t pointer)
 	       *(volatile uint32_t *)id == port_thread_id();
 }
 
-/* Whether the running thread is the one whose id is in the control block, and not another one that has its thread
- * pointer. A child that was made without libc's help has the id of the thread that made it there. */
+/* Whether the control block holds the id of the running thread, and not that of another thread with the same pointer. A
+ * child made without libc shares the control block, and so the id, of the thread that made it. */
 static bool is_own(struct nopal_process *process, uint32_t token)
 {
 	if (process->quiet)
@@ -173,8 +172,8 @@ bool nopal_context_is_own(struct nopal_process *process, const struct nopal_cont
 	return is_own(process, context->token);
 }
 
-/* A new thread: perhaps the first on this thread pointer, perhaps one that got the memory of a thread that ended,
- * perhaps the only one in a forked child. */
+/* Begins a thread: the first with this thread pointer, one that got the memory of an ended thread, or the only one in a
+ * forked child. */
 static void begin(struct nopal_process *process, struct nopal_context *context, uint32_t token)
 {
 	nopal_chunk_abandon(process->region, context);
@@ -205,9 +204,9 @@ static void begin(struct nopal_process *process, struct nopal_context *context, 
 	context->begin = context->muted ? 0 : port_clock();
 }
 
-/* Events are lost while the thread pointer leads elsewhere. If the thread has a context, its next event there tells.
- * Another thread may have had this number, and its context begin anew for a third just now: that thread's first event
- * comes to the slow path once more at worst. */
+/* Events are lost while the thread pointer leads elsewhere. If the thread has a context, its next event there records
+ * the gap. If the context belonged to another thread with this id and is being reused for a third, that thread's first
+ * event takes the slow path once more at worst. */
 static void owe_hole(struct nopal_process *process)
 {
 	if (process->quiet)
@@ -238,8 +237,8 @@ struct nopal_context *nopal_context_get(struct nopal_process *process)
 	if ((context == nobody(process) && context->token) || !is_own(process, token))
 		return 0;
 
-	/* Handlers must not see a context half made; without system calls they may, and then a chunk of theirs waits
-	 * with its thread's name on it until the tool collects it. */
+	/* Handlers must not see an unfinished context. Without system calls they may; then a chunk of theirs, marked with its
+	 * thread, waits until the tool collects it. */
 	uint64_t signals = process->quiet ? 0 : port_block_signals();
 	context = claim(process, pointer);
 	if (!context && !process->quiet && free_some(process))

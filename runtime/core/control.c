@@ -6,10 +6,10 @@
 #include "control.h"
 
 /*
- * Small letters stand for themselves. Of the arguments, WHAT (places), IDS (numbers), ARGS (values that are fetched),
- * EVENT, COND and ACTION are one word or more, up to the next small word of the row; all others are one word. A group
- * in brackets may be left out; of [a|b], one is taken. Of two rows that a line matches, the first counts. A row holds
- * its text, not its address: the core has no data that must be relocated.
+ * Words in lower case stand for themselves. The arguments WHAT (locations), IDS (numbers), ARGS (fetched values),
+ * EVENT, COND and ACTION are one or more words, up to the next lower-case word of the row; all others are one word. A
+ * group in brackets is optional; of [a|b], one is taken. If a line matches two rows, the first counts. A row holds its
+ * text, not its address: the core has no data that must be relocated.
  */
 struct row {
 	uint8_t command;        /* enum nopal_command */
@@ -77,7 +77,7 @@ struct word {
 	struct nopal_span whole;        /* with its quotes; at the end of the line, empty */
 	bool quoted;
 	bool present;
-	bool broken;                    /* no quote at its end, or a character that no text has */
+	bool broken;                    /* no closing quote, or an invalid character */
 };
 
 static bool is_blank(char character)
@@ -132,7 +132,7 @@ static bool equals(struct word word, const char *text)
 
 /* ---- numbers ---- */
 
-/* The value of a digit in bases up to 16; 16 for what is none. */
+/* The value of a digit in bases up to 16; 16 for other characters. */
 static uint32_t digit(char character)
 {
 	if (character >= '0' && character <= '9')
@@ -141,7 +141,7 @@ static uint32_t digit(char character)
 	return small >= 'a' && small <= 'f' ? (uint32_t)(small - 'a') + 10 : 16;
 }
 
-/* False where not all of the text is a number, or one above `highest`. */
+/* False if the text is not entirely a number, or is above `highest`. */
 static bool number(const char *text, uint32_t length, uint32_t base, uint64_t highest, uint64_t *value)
 {
 	*value = 0;
@@ -165,16 +165,16 @@ static bool decimal(struct word word, uint32_t *value)
 /* ---- forms ---- */
 
 /*
- * A form is read without its brackets, one choice of what is taken of its groups after the other. The first group
- * changes last, and each is taken before it is left out, but where a small word follows it: that is what the row needs,
- * and is told of first where neither is found.
+ * A form is matched without its brackets, for one choice of its groups after the other. The first group changes last.
+ * Each group is tried before it is left out, unless a lower-case word follows it: the row needs that word, so it is
+ * expected first if neither is found.
  */
 struct form {
 	const char *at;
 	uint32_t choice;                /* of the groups that are still to come */
-	uint32_t arguments;             /* passed so far, and alternatives of groups: taken or not */
+	uint32_t arguments;             /* groups passed so far, and their alternatives, taken or not */
 	uint32_t alternatives;
-	uint32_t present;               /* a bit for each alternative that is taken */
+	uint32_t present;               /* a bit for each alternative taken */
 };
 
 static bool is_argument(char first)
@@ -189,7 +189,7 @@ static const char *behind(const char *text, char last)
 	return text + !!*text;
 }
 
-/* From its bracket on. */
+/* The length of a group, from its bracket on. */
 static uint32_t alternatives_of(const char *group)
 {
 	uint32_t count = 1;
@@ -198,7 +198,7 @@ static uint32_t alternatives_of(const char *group)
 	return count;
 }
 
-/* Of the groups in a form, or in the rest of one. */
+/* The number of alternatives in a form, or in the rest of one. */
 static uint32_t choices_of(const char *form)
 {
 	uint32_t choices = 1;
@@ -208,7 +208,7 @@ static uint32_t choices_of(const char *form)
 	return choices;
 }
 
-/* At a bracket: goes on in the group, or behind it. */
+/* At a bracket: continues in the group, or behind it. */
 static void choose(struct form *form)
 {
 	uint32_t count = alternatives_of(form->at);
@@ -231,7 +231,7 @@ static void choose(struct form *form)
 		form->at = behind(form->at, '|');
 }
 
-/* The next word of a form, and which argument it is, if it is one. */
+/* The next word of a form, and its argument, if it is one. */
 static struct word next_word(struct form *form, uint32_t *argument)
 {
 	while (*form->at == ' ' || *form->at == ']' || *form->at == '[' || *form->at == '|') {
@@ -259,7 +259,7 @@ static bool takes_several(struct word form)
 	       equals(form, "ACTION");
 }
 
-/* The words between the parts of a trigger are in none of them, but in quotes. */
+/* The words between the parts of a trigger may occur within a part only in quotes. */
 static bool divides(struct word word)
 {
 	return !word.quoted && (equals(word, "if") || equals(word, "do"));
@@ -281,8 +281,8 @@ static bool fits(struct word form, struct word word)
 /* How far a form matches a line. */
 struct match {
 	bool complete;
-	uint32_t fitting;               /* words of the form that were found */
-	struct word bad;                /* the word that does not fit, and the word of the form that it does not fit */
+	uint32_t fitting;               /* words of the form that matched */
+	struct word bad;                /* the first word that does not match, and the word of the form expected there */
 	struct word expected;
 };
 
@@ -310,7 +310,7 @@ static struct match match(struct form *form, const char *line, struct nopal_span
 
 /* ---- what was expected ---- */
 
-/* What those matches want next that came furthest, and the first word that they all do not want. */
+/* Lists the words expected next by the matches that came furthest, and the first word that none of them accepts. */
 struct expected {
 	uint32_t fitting;
 	uint32_t count;
@@ -397,7 +397,7 @@ bool nopal_action_parse(const char *line, struct nopal_span action, struct nopal
 
 /* ---- places and numbers ---- */
 
-#define LONG_ADDRESS 8  /* hexadecimal digits: from here on they need no 0x to be told from a name */
+#define LONG_ADDRESS 8  /* as many hexadecimal digits are an address even without 0x */
 
 static bool marked_address(const char *text, uint32_t length, uint64_t *value)
 {
@@ -411,7 +411,7 @@ static bool address(const char *text, uint32_t length, uint64_t *value)
 	return (length >= LONG_ADDRESS || (length && digit(text[0]) < 10)) && number(text, length, 16, UINT64_MAX, value);
 }
 
-/* Where the last `character` of the text is; its length where there is none. */
+/* The position of the last `character` in the text; its length if there is none. */
 static uint32_t last_of(const char *text, uint32_t length, char character)
 {
 	uint32_t at = length;
@@ -420,7 +420,7 @@ static uint32_t last_of(const char *text, uint32_t length, char character)
 	return at ? at - 1 : length;
 }
 
-/* MODULE+0xADDRESS, or MODULE+0xSTART-0xEND: then *last is not 0. */
+/* MODULE+0xADDRESS, or MODULE+0xSTART-0xEND, for which *last is not 0. */
 static bool in_module(const char *text, uint32_t length, uint32_t *module, uint64_t *first, uint64_t *last)
 {
 	*module = last_of(text, length, '+');
@@ -434,7 +434,7 @@ static bool in_module(const char *text, uint32_t length, uint32_t *module, uint6
 	return marked_address(text + from, dash - from, first);
 }
 
-/* FILE:LINE, which no name of C++ with its two colons is. */
+/* FILE:LINE; C++ names have two colons. */
 static bool in_file(const char *text, uint32_t length, uint32_t *file, uint64_t *line)
 {
 	*file = last_of(text, length, ':');
@@ -443,7 +443,7 @@ static bool in_file(const char *text, uint32_t length, uint32_t *file, uint64_t 
 	       number(text + from, length - from, 10, UINT32_MAX, line);
 }
 
-/* A single place: a word, and where in the line its text begins. */
+/* A single location: a word, and the position of its text in the line. */
 static struct nopal_place place_of(struct word word, uint32_t begin)
 {
 	struct nopal_place place = { .text = { begin, begin + word.length } };

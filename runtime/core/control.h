@@ -41,13 +41,13 @@ enum nopal_command {
 	NOPAL_COMMAND_TRACER_RESET,     /* NAME */
 	NOPAL_COMMAND_THRESHOLD,        /* NUMBER */
 	NOPAL_COMMAND_LATENCY,          /* NAME */
-	/* What only an ACTION can be. */
+	/* Commands that are only an ACTION. */
 	NOPAL_COMMAND_MARK,
 	NOPAL_COMMAND_COUNT,
 	NOPAL_COMMAND_DETACH,
 };
 
-/* What is present of a command's optional parts: a bit each, in the order of its row. */
+/* The optional parts that are present in a command: a bit each, in the order of its row. */
 enum nopal_probe_part {
 	NOPAL_PROBE_RETURN = 1,
 	NOPAL_PROBE_BREAKPOINT = 2,
@@ -72,23 +72,23 @@ struct nopal_span {
 struct nopal_control {
 	uint32_t command;       /* enum nopal_command */
 	uint32_t present;       /* optional parts that are there */
-	/* Each at its place in the row; empty if its part is not there. An argument of one word is without its quotes, one of
-	 * several words is with them, as nopal_place_next and nopal_number_next take them. */
+	/* The arguments, in the order of the row; empty if absent. An argument of one word has no quotes; one of several words
+	 * keeps them, for nopal_place_next and nopal_number_next. */
 	struct nopal_span arguments[NOPAL_CONTROL_ARGUMENTS];
-	/* Where the line is no command: the first word that does not fit, empty at the end of the line, and what would
-	 * fit in its place, such as "on, off or remove". */
+	/* If the line is not a command: the first word that does not match, empty at the end of the line, and the words
+	 * expected there, such as "on, off or remove". */
 	struct nopal_span bad;
 	char expected[NOPAL_CONTROL_EXPECTED];
 };
 _Static_assert(sizeof(struct nopal_control) == 304, "as in crates/control");
 
-/* Parses one line of `length` bytes, without its end of line. False: it is no command. */
+/* Parses one line of `length` bytes, without its line feed. False: it is not a command. */
 bool nopal_control_parse(const char *line, uint32_t length, struct nopal_control *parsed);
 
-/* Parses an ACTION of a line: what a trigger does. */
+/* Parses the ACTION of a trigger. */
 bool nopal_action_parse(const char *line, struct nopal_span action, struct nopal_control *parsed);
 
-/* The row of the grammar with this number, as people read it, with its optional parts in brackets; 0 behind the last. */
+/* The text of a row of the grammar, with its optional parts in brackets; 0 after the last row. */
 const char *nopal_control_form(uint32_t row);
 
 enum nopal_place_kind {
@@ -102,7 +102,7 @@ enum nopal_place_kind {
 
 struct nopal_place {
 	uint32_t kind;          /* enum nopal_place_kind */
-	bool excluded;          /* written with a `!`: taken out of what the others mean */
+	bool excluded;          /* written with a `!`: excluded from the others */
 	struct nopal_span text;
 	uint64_t first;
 	uint64_t last;

@@ -12,12 +12,12 @@
 
 /* ---- context.c ---- */
 
-/* The running thread's context, made when it is not there yet; 0 when no context is free, or the thread pointer leads to
- * no control block of this thread's. */
+/* The running thread's context, which is made if necessary; 0 if no context is free, or if the thread pointer does not
+ * lead to a control block of this thread. */
 struct nopal_context *nopal_context_get(struct nopal_process *process);
 
-/* Whether the context that the thread pointer leads to is the running thread's: another thread may have that pointer. To
- * be asked where a thread comes to a stack that the context does not know. */
+/* Whether the context found by the thread pointer belongs to the running thread: another thread may have the same
+ * pointer. To be called when a thread is on a stack that the context does not know. */
 bool nopal_context_is_own(struct nopal_process *process, const struct nopal_context *context);
 
 /* Counts an event that was not recorded. */
@@ -25,17 +25,17 @@ void nopal_count_lost(struct nopal_process *process);
 
 /* ---- record.c ---- */
 
-/* How often an event is begun again because a signal handler has recorded in between. A program that steps through
- * itself may have one at every instruction, so that no event would ever be done: it is lost then. */
+/* How often an event is retried because a signal handler has recorded in between. A program that single-steps itself
+ * may run a handler at every instruction, so the event would never be finished: then it is lost. */
 #define NOPAL_ATTEMPTS (1u << NOPAL_ATTEMPTS_SHIFT)
 
-/* Called by a thunk whose fast path cannot record the event of `word` (kind | site << 4, and above
- * NOPAL_ATTEMPT_SHIFT how often it was begun again) at `slot`, for a record of `bytes`. Returns 0: try
- * again, what was missing is there, or was; 1: the event is dealt with or lost, and an entry must not be wrapped. With a
- * `word` of 0 nothing is recorded, also where there is no mirror: then 0, with span 0. */
+/* Called by a thunk whose fast path cannot record the event of `word` (kind | site << 4, and above NOPAL_ATTEMPT_SHIFT
+ * the number of retries) at `slot`, for a record of `bytes`. Returns 0 to try again; 1 if the event has been recorded
+ * or is lost, and an entry must not be wrapped. If `word` is 0, nothing is recorded; without a mirror this returns 0,
+ * with span 0. */
 int nopal_prepare(uint64_t slot, uint64_t word, uint32_t bytes);
 
-/* An event of this thread is lost; `context` is 0 where it has none. The chunk says so where it stands. */
+/* Counts a lost event of this thread; `context` is 0 if it has none. Also marks the loss in the chunk. */
 void nopal_lose(struct nopal_process *process, struct nopal_context *context);
 
 /* ---- chunk.c ---- */
@@ -51,8 +51,8 @@ static inline struct nopal_chunk_header *nopal_chunk_of(uint64_t position)
 	return (struct nopal_chunk_header *)((position - 1) & ~(uint64_t)(NOPAL_CHUNK_BYTES - 1));
 }
 
-/* Gives `context` a chunk with room for `bytes`, beginning with a resync record of slot and stack. False where none is
- * to be had, or handlers have taken each that there was. */
+/* Gives `context` a chunk with room for `bytes`, beginning with a resync record of slot and stack. False if there is
+ * none, or handlers have used each one. */
 bool nopal_chunk_switch(struct nopal_process *process, struct nopal_context *context, uint64_t slot, uint64_t stack,
 			uint32_t bytes);
 
@@ -61,16 +61,16 @@ void nopal_chunk_abandon(struct nopal_region *region, const struct nopal_context
 
 /* ---- stack.c ---- */
 
-/* The range of a context as it is at one moment. */
+/* Loads the range of a context at one moment. */
 struct nopal_range nopal_range_load(struct nopal_context *context);
 
 /* Changes the range, unless a signal handler has done so: then false. */
 bool nopal_range_exchange(struct nopal_context *context, struct nopal_range from, struct nopal_range to);
 
-/* The same, to a range of span 0 that is like no other, which *known becomes. */
+/* The same, with a unique range of span 0, which is stored in *known. */
 bool nopal_range_forget(struct nopal_context *context, struct nopal_range *known);
 
-/* The thread's next event comes to the slow path. */
+/* Makes the thread's next event take the slow path. */
 void nopal_range_forget_any(struct nopal_context *context);
 
 enum nopal_stack {
@@ -84,8 +84,8 @@ enum nopal_stack nopal_stack_reach(struct nopal_process *process, struct nopal_r
 
 /* ---- request.c ---- */
 
-/* Asks the tool and waits until it has answered; gives up when the tool's heartbeat stops. Whether it has granted what
- * was asked for. */
+/* Sends a request to the tool and waits for the answer; gives up when the tool's heartbeat stops. Returns whether the
+ * request was granted. */
 bool nopal_make_request(struct nopal_process *process, uint32_t what, uint64_t word, int32_t descriptor);
 
 struct nopal_patience {
@@ -95,25 +95,25 @@ struct nopal_patience {
 	uint32_t heard;         /* step at which the heartbeat last changed */
 };
 
-/* Waits for a while for the tool to change `*word` from `value`. False: the tool is gone or a bound is reached. */
+/* Waits for a step for the tool to change `*word` from `value`. False: the tool is gone or a bound is reached. */
 bool nopal_wait_step(struct nopal_process *process, struct nopal_patience *patience, uint32_t *word, uint32_t value);
 
 /* ---- hook.c ---- */
 
-/* From here on the clock is not read in this thread, and nothing is recorded. */
+/* From now on, this thread does not read the clock, and nothing is recorded in it. */
 void nopal_mute_thread(struct nopal_context *context);
 
-/* From here on no thread of this process makes a system call for us: a filter may kill for it. `mute`: this thread is
+/* From now on, no thread of this process makes a system call for us, since a filter may kill it. `mute`: this thread is
  * muted, too. */
 void nopal_fall_quiet(bool mute);
 
 /* ---- unwind.c ---- */
 
-/* The block that an address lies in, and the module that unwinds; 0: none. */
+/* The block that contains an address, and the unwinding module; 0: none. */
 const struct nopal_block *nopal_block_of(uint64_t address);
 const struct nopal_unwinder *nopal_unwinder_of(uint64_t address);
 
-/* Whether `address` lies in code that nopal has made: then a return address that equals it is a thunk's. */
+/* Whether `address` is in generated code: a return address that equals it belongs to a thunk. */
 int nopal_is_generated(uint64_t address);
 
 #endif

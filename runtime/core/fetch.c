@@ -10,7 +10,7 @@
 #define PAGE 4096u
 #define PIECE 256u              /* of a text whose end is looked for */
 
-/* Page by page: the host reads all of a piece or nothing. */
+/* Page by page: the host reads a piece entirely or not at all. */
 bool nopal_read(uint64_t address, void *to, uint32_t bytes)
 {
 	/* It takes a system call. */
@@ -30,7 +30,7 @@ bool nopal_read(uint64_t address, void *to, uint32_t bytes)
 	return true;
 }
 
-/* Text that goes on where nothing can be read ends there. False: there is none. */
+/* Text ends where memory cannot be read. False: nothing can be read. */
 static bool measure(uint64_t address, struct nopal_text *text)
 {
 	unsigned char piece[PIECE];

@@ -33,12 +33,12 @@ static inline void nopal_histogram_add(struct nopal_histogram *histogram, uint64
 uint64_t nopal_histogram_low(uint32_t bucket);
 uint64_t nopal_histogram_high(uint32_t bucket);
 
-/* Adds what `one` holds to `sum`, which is the caller's alone. */
+/* Adds `one` to `sum`, which only the caller uses. */
 void nopal_histogram_merge(struct nopal_histogram *sum, const struct nopal_histogram *one);
 
 uint64_t nopal_histogram_count(const struct nopal_histogram *histogram);
 
-/* The largest value of the bucket in which the value is that `share` / `whole` of all do not exceed; 0 of nothing. */
+/* The quantile `share` / `whole`: the largest value of its bucket; 0 if the histogram is empty. */
 uint64_t nopal_histogram_quantile(const struct nopal_histogram *histogram, uint64_t share, uint64_t whole);
 
 #endif

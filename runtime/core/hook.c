@@ -10,8 +10,8 @@ static bool is_on(struct nopal_context *context, const struct nopal_arguments *a
 	return (uint64_t)arguments - range.low < range.span;
 }
 
-/* longjmp, setcontext, swapcontext: the next event may be anywhere on this stack, or on another one. Costs the fast
- * path nothing. */
+/* longjmp, setcontext, swapcontext: the next event may be anywhere on this stack, or on another one. Does not slow down
+ * the fast path. */
 void nopal_before_jump(struct nopal_arguments *arguments)
 {
 	struct nopal_context *context = nopal_context_get(nopal_process);

@@ -31,8 +31,8 @@ static uint64_t mixed(uint64_t value)
 	return value ^ value >> 32;
 }
 
-/* Tells a key from others, and from FREE and CHANGING. Two keys have one mark only if they are the same but for the
- * highest bit, or pairs of value and thread that meet by chance of 1 in 2^63. */
+/* Distinguishes a key from others, and from FREE and CHANGING. Two keys have the same mark only if they differ in the
+ * highest bit alone, or, for pairs of value and thread, with a probability of 1 in 2^63. */
 static uint64_t mark_of(const struct nopal_tracer *tracer, const struct nopal_event *event, uint64_t key)
 {
 	if (tracer->key == NOPAL_KEY_VALUE_OF_THREAD)
@@ -47,7 +47,7 @@ static struct nopal_open_case *entry(struct nopal_latency *latency, uint64_t mar
 
 static bool change(struct nopal_open_case *open, uint64_t from)
 {
-	/* Acquire: what stands in the entry is seen. */
+	/* Acquire: we see the contents of the entry. */
 	return __atomic_compare_exchange_n(&open->mark, &from, CHANGING, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
 }
 
@@ -156,11 +156,11 @@ static bool is_worst(const struct nopal_latency *latency, const struct nopal_lat
 	return !ticket || worst->age != age || duration(one) > duration(worst);
 }
 
-/* A place's ticket while it is filled in. */
+/* The ticket of a place that is being filled in. */
 #define FILLING 1u
 #define FIRST_TICKET 2u
 
-/* A place that nobody fills in, and that does not hold the worst case; 0: there is none. */
+/* Finds a place that is not being filled in and does not hold the worst case; 0: there is none. */
 static struct nopal_kept_case *take_place(struct nopal_latency_own *own, uint64_t worst, uint64_t *ticket)
 {
 	for (uint32_t tries = 0; tries < 2 * NOPAL_CASES_KEPT; tries++) {
@@ -176,12 +176,12 @@ static struct nopal_kept_case *take_place(struct nopal_latency_own *own, uint64_
 }
 
 /*
- * 1. take a place by drawing a ticket, which is nobody else's
+ * 1. take a place by drawing a unique ticket
  * 2. fill in the case
  * 3. publish: compare-and-swap the ticket of the worst case
  *
- * A handler may come between any two steps. If it has published a case, we begin again, if ours is worse. It can be so
- * deep in handlers of handlers that all places are being filled in; then its case is in the histogram alone.
+ * A handler may interrupt between any two steps. If it has published a case, we begin again, if ours is worse. With
+ * deeply nested handlers, all places may be in use; then the case is only in the histogram.
  */
 static bool keep_worst(const struct nopal_latency *latency, struct nopal_latency_own *own, const struct nopal_case *one)
 {
@@ -192,7 +192,7 @@ static bool keep_worst(const struct nopal_latency *latency, struct nopal_latency
 		struct nopal_kept_case *kept = take_place(own, worst, &ticket);
 		if (!kept)
 			return false;
-		/* A reader of a part of what follows sees that the ticket is gone. */
+		/* A reader that sees a part of the stores below also sees that the ticket has changed. */
 		__atomic_thread_fence(__ATOMIC_RELEASE);
 		port_race_point("place of the worst case taken");
 		kept->worst = *one;
@@ -264,8 +264,7 @@ enum nopal_outcome nopal_latency_event(struct nopal_latency *latency, struct nop
 bool nopal_latency_worst(const struct nopal_latency *latency, const struct nopal_latency_own *own,
 			 struct nopal_case *worst)
 {
-	/* A place is not filled in while it holds the worst case: only cases that become the worst meanwhile, one after the
-	 * other, make us look again. */
+	/* A place that holds the worst case is not overwritten: we retry only while further cases become the worst. */
 	for (uint32_t tries = 0; tries < READER_TRIES; tries++) {
 		uint64_t ticket = __atomic_load_n(&own->worst, __ATOMIC_ACQUIRE);
 		const struct nopal_kept_case *kept = kept_case(own, ticket);
@@ -299,7 +298,7 @@ bool nopal_latency_expire(struct nopal_latency *latency, uint64_t clock, struct 
 	for (uint32_t i = 0; i < NOPAL_CASES_OPEN; i++) {
 		struct nopal_open_case *open = &latency->open[i];
 		uint64_t mark = __atomic_load_n(&open->mark, __ATOMIC_RELAXED);
-		/* A glance first: an end that comes while the entry is CHANGING does not find it. */
+		/* Check before changing the entry: an end does not find it while it is CHANGING. */
 		if (mark == FREE || mark == CHANGING || !is_late(latency, open, clock) || !change(open, mark))
 			continue;
 		if (!is_late(latency, open, clock)) {

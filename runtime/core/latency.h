@@ -14,18 +14,18 @@
 
 #include "histogram.h"
 
-/* What the events of a tracer are paired by. */
+/* The key that pairs the events of a tracer. */
 enum nopal_key {
-	NOPAL_KEY_PROCESSOR,    /* the processor on which they come: interrupts off and on */
-	NOPAL_KEY_THREAD,       /* the thread: blocks signals, unblocks them */
-	NOPAL_KEY_VALUE,        /* a value that they have: a lock's address, the thread that is woken, a request's number */
+	NOPAL_KEY_PROCESSOR,    /* their processor: interrupts off and on */
+	NOPAL_KEY_THREAD,       /* their thread: blocks signals, unblocks them */
+	NOPAL_KEY_VALUE,        /* a value of theirs: a lock's address, the woken thread, a request's number */
 	NOPAL_KEY_VALUE_OF_THREAD, /* both: a lock that several threads may hold, or wait for */
 };
 
-/* What it means that a case begins which has begun. */
+/* The meaning of a second begin of an open case. */
 enum nopal_nesting {
-	NOPAL_NESTING_COUNTS,   /* it ends when it has ended as often: a recursive lock; interrupts or preemption off */
-	NOPAL_NESTING_AGAIN,    /* it begins anew: the one before never ended */
+	NOPAL_NESTING_COUNTS,   /* the case ends after as many ends: a recursive lock; interrupts or preemption off */
+	NOPAL_NESTING_AGAIN,    /* a new case begins: the previous one never ended */
 };
 
 struct nopal_tracer {
@@ -33,7 +33,7 @@ struct nopal_tracer {
 	uint32_t begins, ends;  /* sets of events, which the host numbers from 0 to 31; an event can be in both */
 	enum nopal_key key;
 	enum nopal_nesting nesting;
-	bool most_urgent;       /* of the cases that are open, count only the one of the lowest rank */
+	bool most_urgent;       /* of the open cases, count only the one of the lowest rank */
 };
 
 struct nopal_event {
@@ -43,7 +43,7 @@ struct nopal_event {
 	uint32_t rank;          /* how urgent it is: 0 most. For tracers of the most urgent case, below 1 << 16 */
 	uint64_t value;
 	uint64_t clock;
-	uint64_t position;      /* where the next record goes, so what is recorded from here on stands from there on */
+	uint64_t position;      /* the position of the next record, where the events of the case begin */
 };
 
 struct nopal_case {
@@ -60,29 +60,29 @@ struct nopal_case {
 
 /* A case that has begun. */
 struct nopal_open_case {
-	uint64_t mark;          /* of its key; 0: free, 1: changing hands */
+	uint64_t mark;          /* of its key; 0: free, 1: being changed */
 	uint64_t key, begin, begin_position;
 	uint32_t begin_thread, begin_processor;
 	uint32_t depth;
 	uint32_t reserved;
 };
 
-/* What threads or processors share of a tracer that runs. Zeroed, then `tracer` and what is to be set are set. */
+/* The state of a running tracer that threads or processors share. Zero it, then set `tracer` and the settings. */
 struct nopal_latency {
 	const struct nopal_tracer *tracer;
-	uint64_t threshold;     /* keep every case that lasts longer, not the worst only; 0: none */
+	uint64_t threshold;     /* keep every longer case, not only the worst; 0: none */
 	uint64_t timeout;       /* a case that is open for longer has no end; 0: never */
 	uint32_t age;
-	/* Told to the user: */
-	uint64_t begins_lost;   /* too many were open */
-	uint64_t ends_alone;    /* of what had not begun, or whose begin was lost; no fault where ends have other causes too */
-	uint64_t never_ended;   /* given up by nopal_latency_expire, or begun anew */
+	/* Reported to the user: */
+	uint64_t begins_lost;   /* begins while too many cases were open */
+	uint64_t ends_alone;    /* ends without a begin, or whose begin was lost; no fault if ends have other causes too */
+	uint64_t never_ended;   /* dropped by nopal_latency_expire, or begun again */
 	uint64_t clock_went_back;   /* cases that ended before they began; they count nowhere else */
 	uint64_t most_urgent;
 	struct nopal_open_case open[NOPAL_CASES_OPEN];
 };
 
-/* What each thread or processor has of it alone. Zeroed. */
+/* The state of one thread or processor. Zero it first. */
 struct nopal_latency_own {
 	struct nopal_histogram histogram;       /* of all cases that ended here */
 	uint64_t worst;                         /* its ticket; 0: none */
@@ -98,25 +98,24 @@ _Static_assert(sizeof(struct nopal_tracer) == 32 && sizeof(struct nopal_event) =
 	       sizeof(struct nopal_latency_own) == 15952, "as in crates/latency");
 
 enum nopal_outcome {
-	NOPAL_OUTCOME_NONE,     /* the event is none of this tracer's, or the case goes on */
+	NOPAL_OUTCOME_NONE,     /* the event does not belong to this tracer, or the case continues */
 	NOPAL_OUTCOME_BEGUN,
 	NOPAL_OUTCOME_ENDED,
-	NOPAL_OUTCOME_KEPT,     /* ended, and to be kept: the worst so far, or above the threshold */
+	NOPAL_OUTCOME_KEPT,     /* the case ended and must be kept: the worst so far, or above the threshold */
 };
 
-/* Takes an event. Where a case has ended, *ended is that case. */
+/* Takes an event. If a case has ended, stores it in *ended. */
 enum nopal_outcome nopal_latency_event(struct nopal_latency *latency, struct nopal_latency_own *own,
 				       const struct nopal_event *event, struct nopal_case *ended);
 
-/* The worst case of `own` since the last reset. False: there is none. */
+/* Loads the worst case of `own` since the last reset. False: there is none. */
 bool nopal_latency_worst(const struct nopal_latency *latency, const struct nopal_latency_own *own,
 			 struct nopal_case *worst);
 
-/* Forgets the worst cases of all, as when 0 is written to tracing_max_latency. The histograms go on. */
+/* Forgets all worst cases, as when 0 is written to tracing_max_latency. The histograms continue. */
 void nopal_latency_reset(struct nopal_latency *latency);
 
-/* Gives up a case that has been open for longer than the timeout, and says which: to be called until it returns
- * false. */
+/* Drops a case that has been open for longer than the timeout, and returns it; call it until it returns false. */
 bool nopal_latency_expire(struct nopal_latency *latency, uint64_t clock, struct nopal_case *given_up);
 
 #endif

@@ -39,8 +39,8 @@ static uint32_t words_of(uint32_t bytes)
 	return (bytes + 7) / 8;
 }
 
-/* Makes room for `bytes` and reads the clock. 0: the event is lost. Unlike a call, a marker is recorded on a stack
- * without a mirror too: there the slow path comes first, each time. */
+/* Makes room for `bytes` and reads the clock. 0: the event is lost. Unlike a call, a marker is recorded even on a stack
+ * without a mirror; there it always takes the slow path. */
 static uint64_t reserve(uint64_t stack, uint32_t bytes, uint64_t *clock)
 {
 	struct nopal_process *process = nopal_process;
@@ -70,10 +70,10 @@ static uint64_t reserve(uint64_t stack, uint32_t bytes, uint64_t *clock)
 }
 
 /*
- * 1. the first word, its lower half first: the record's event is known, and with it where its length stands
- * 2. the length, where the event has none of its own
+ * 1. the first word, its lower half first: it gives the event, and so the place of the length
+ * 2. the length, if the event does not give it
  * 3. the values
- * 4. the clock: a record whose clock is 0 has not been finished
+ * 4. the clock: a record with a clock of 0 is unfinished
  */
 static void begin(uint64_t *record, uint64_t clock, uint32_t event)
 {
@@ -90,7 +90,7 @@ static void end(uint64_t *record, uint64_t clock)
 	__atomic_store_n(&record[1], clock, __ATOMIC_RELEASE);
 }
 
-/* Text may change while we read it: what is copied is as long as was first seen, whatever it holds by then. */
+/* Text may change while we read it: we copy as many bytes as were counted, whatever they hold by then. */
 static uint64_t *copy(uint64_t *to, uint32_t kind, struct nopal_text text)
 {
 	*to++ = text.length | (uint64_t)text.cut << 32;

@@ -8,25 +8,25 @@
 
 #include "core.h"
 
-/* What the values of a marker are, two bits each from NOPAL_SHAPE_VALUES on; below it their number. */
+/* The kinds of a marker's values, two bits each from NOPAL_SHAPE_VALUES on; below it their number. */
 #define NOPAL_SHAPE_VALUES 8
 #define NOPAL_VALUE_WORD 0u
 #define NOPAL_VALUE_STRING 1u   /* the address of text that ends with NUL; 0 is shown as "(null)" */
 #define NOPAL_VALUE_BYTES 2u    /* the address of an address and a length */
-#define NOPAL_VALUE_FETCHED 3u  /* the address of a struct nopal_text, whose text may not be there any more */
+#define NOPAL_VALUE_FETCHED 3u  /* the address of a struct nopal_text, whose text may be gone */
 
 struct nopal_mark {
 	uint64_t call;
 	uint64_t record;
 	uint64_t event;         /* its number */
 	uint64_t shape;
-	uint64_t probes;        /* of a probe: how many values are fetched */
+	uint64_t probes;        /* of a probe: the number of fetched values */
 };
 
 struct nopal_text {
 	uint64_t address;
-	uint32_t length;        /* of what is recorded */
-	uint32_t cut;           /* of what is not */
+	uint32_t length;        /* bytes recorded */
+	uint32_t cut;           /* bytes omitted */
 };
 
 /* Records a marker's `values`. `stack` is the program's stack pointer. */
@@ -38,24 +38,24 @@ void nopal_mark(const struct nopal_mark *mark, const uint64_t *values, uint64_t 
 #define NOPAL_FETCH_LOADS 6
 #define NOPAL_FETCH_CONSTANT 16 /* in place of a register */
 
-/* How one value of a probe is found: a register, shifted, or nothing, plus offset[0]; then as many loads from memory as
- * it says, each plus the offset that follows. As many of them as struct nopal_mark says follow it. */
+/* How to fetch one value of a probe: a shifted register, or 0, plus offset[0]; then `loads` loads from memory, each
+ * plus the next offset. struct nopal_mark is followed by as many of these as it says. */
 struct nopal_fetch {
 	uint8_t source;         /* the register, in the processor's numbering */
 	uint8_t loads;
-	uint8_t bytes;          /* of the last load: 1, 2, 4 or 8. The others are of 8 */
-	uint8_t text;           /* what was found is the address of text, which is meant */
-	uint8_t shift;          /* the register's value is shifted right by so many bits first */
+	uint8_t bytes;          /* of the last load: 1, 2, 4 or 8. The others load 8 */
+	uint8_t text;           /* the value is the address of text, which is recorded */
+	uint8_t shift;          /* number of bits by which the register is first shifted right */
 	uint8_t reserved[3];
 	uint64_t offset[NOPAL_FETCH_LOADS + 1];
 };
 _Static_assert(sizeof(struct nopal_mark) == 40 && sizeof(struct nopal_fetch) == 64, "as in crates/agent");
 
-/* Records a probe. Behind its values may come one more, if the shape counts it: a bit for each value that could not be
- * read and is 0 or empty. `registers` are 16, in the processor's numbering. */
+/* Records a probe. If the shape counts one more value, that holds a bit for each value that could not be read and is 0
+ * or empty. `registers` are 16, in the processor's numbering. */
 void nopal_fetch(const struct nopal_mark *mark, const uint64_t *registers);
 
-/* Copies memory that may not be there; false, and `to` is anything, where it is not, or cannot be asked for. */
+/* Copies memory that may be unmapped; false, with anything in `to`, if it is, or if no system call is allowed. */
 bool nopal_read(uint64_t address, void *to, uint32_t bytes);
 
 #endif

@@ -10,11 +10,11 @@
 
 enum action {
 	END,
-	CHECK,          /* leave sites alone that are not as expected */
+	CHECK,          /* leave alone sites with unexpected bytes */
 	STORE,          /* bytes `from` to `to` of `what` */
 	SYNCHRONISE,
 	STOP,
-	MOVE,           /* out of the windows, whoever is inside */
+	MOVE,           /* move threads out of the windows */
 	UNWRAP,
 	GO,
 };
@@ -30,17 +30,17 @@ struct step {
 
 static const struct step orders[][8] = {
 	[NOPAL_POKE_SWITCH] = {
-		/* Both are whole instructions, and either leads to what may run: a thread that sees the old one is right, too. */
+		/* Both are whole instructions with valid targets: a thread may go on seeing the old one. */
 		{ STORE, AFTER, 0, ARCH_SWITCH_BYTES },
 	},
 	[NOPAL_POKE_IN_PLACE] = {
 		{ CHECK, NOTHING, 0, ARCH_JUMP_BYTES },
-		/* A thread that comes from here on goes past the tail … */
+		/* Threads that arrive from now on jump over the tail … */
 		{ STORE, SKIP, 0, ARCH_SWITCH_BYTES },
-		/* … and so does everybody: the old first bytes are forgotten. What the new jump leads to is seen. */
+		/* … and now all threads do: no processor has the old first bytes. All see the target of the new jump. */
 		{ SYNCHRONISE, NOTHING, 0, 0 },
 		{ STORE, AFTER, ARCH_SWITCH_BYTES, ARCH_JUMP_BYTES },
-		/* No thread that may see the new first bytes has the old tail any more. */
+		/* No thread that may see the new first bytes still has the old tail. */
 		{ SYNCHRONISE, NOTHING, 0, 0 },
 		{ STORE, AFTER, 0, ARCH_SWITCH_BYTES },
 		/* The change has taken effect. */
@@ -48,31 +48,31 @@ static const struct step orders[][8] = {
 	},
 	[NOPAL_POKE_BREAKPOINT] = {
 		{ CHECK, NOTHING, 0, ARCH_JUMP_BYTES },
-		/* A thread that comes from here on goes by the fixup … */
+		/* Threads that arrive from now on take the fixup … */
 		{ STORE, BREAKPOINT, 0, ARCH_BREAKPOINT_BYTES },
-		/* … and so does everybody. */
+		/* … and now all threads do. */
 		{ SYNCHRONISE, NOTHING, 0, 0 },
 		{ STORE, AFTER, ARCH_BREAKPOINT_BYTES, ARCH_JUMP_BYTES },
-		/* No thread has the old tail any more. */
+		/* No thread still has the old tail. */
 		{ SYNCHRONISE, NOTHING, 0, 0 },
 		{ STORE, AFTER, 0, ARCH_BREAKPOINT_BYTES },
-		/* No thread meets the breakpoint any more or is in its handler: the fixups are not needed any more. */
+		/* No thread can hit the breakpoint or is in its handler: the fixups can go. */
 		{ SYNCHRONISE, NOTHING, 0, 0 },
 	},
 	[NOPAL_POKE_INSERT] = {
 		{ STOP, NOTHING, 0, 0 },
 		{ CHECK, NOTHING, 0, ARCH_JUMP_BYTES },
-		/* Where the rest of a window would run, the middle of the jump would. */
+		/* A thread inside the window would otherwise run the middle of the jump. */
 		{ MOVE, NOTHING, 0, 0 },
 		{ STORE, AFTER, 0, ARCH_JUMP_BYTES },
-		/* Threads that go on have forgotten what they had read. */
+		/* Threads synchronise before they go on. */
 		{ GO, NOTHING, 0, 0 },
 	},
 	[NOPAL_POKE_REMOVE] = {
 		{ STOP, NOTHING, 0, 0 },
 		{ CHECK, NOTHING, 0, ARCH_JUMP_BYTES },
 		{ STORE, AFTER, 0, ARCH_JUMP_BYTES },
-		/* Calls that are under way return to their callers, past the thunk. */
+		/* Open calls return directly to their callers. */
 		{ UNWRAP, NOTHING, 0, 0 },
 		{ GO, NOTHING, 0, 0 },
 	},
@@ -103,8 +103,7 @@ static void store(const struct nopal_poke *poke, const struct step *step)
 	port_text_store(poke->site + step->from, bytes + step->from, step->to - step->from);
 }
 
-/* A site with a saved address inside is left as it is: it is unknown where the address is kept, or whether it is one.
- * */
+/* A site with a saved address inside is left alone: the address may be kept elsewhere too, or be just a number. */
 static void move(struct nopal_poke *pokes, uint32_t count)
 {
 	struct port_place place;

@@ -20,12 +20,12 @@
 
 #define NOPAL_CONTEXTS 8192         /* a power of two */
 #define NOPAL_THREADS 16384         /* a power of two */
-#define NOPAL_THREADS_NOTED 12288   /* at most at once; so whoever looks for one that is not noted comes to a free place */
+#define NOPAL_THREADS_NOTED 12288   /* at most at once; so a search for an unknown one ends at a free place */
 #define NOPAL_THREAD_HASH 0x9e3779b1
-#define NOPAL_THREAD_SHIFT 18       /* a hash's upper bits are a place among NOPAL_THREADS */
+#define NOPAL_THREAD_SHIFT 18       /* the upper bits of a hash are a place among NOPAL_THREADS */
 #define NOPAL_THREADS_CONTEXTS 131072 /* offset in struct nopal_threads */
 #define NOPAL_STACK_PARTS 65536     /* a power of two */
-#define NOPAL_STACK_PART_SHIFT 16   /* stacks are mirrored 64 KiB at a time */
+#define NOPAL_STACK_PART_SHIFT 16   /* stacks are mirrored in parts of 64 KiB */
 #define NOPAL_BLOCKS 1024
 #define NOPAL_UNWINDERS 64         /* at most 128: see NOPAL_UNWINDER_SHIFT */
 #define NOPAL_DEPTH_LIMIT 256
@@ -33,60 +33,61 @@
 #define NOPAL_UNWINDER_RESUME 32    /* offset in struct nopal_unwinder */
 #define NOPAL_UNWINDER_BYTES 48
 #define NOPAL_PROCESS_UNWINDERS 24648
-#define NOPAL_UNWINDER_SHIFT 56     /* the landing pad gets an unwinder's number above the bits of an address */
+#define NOPAL_UNWINDER_SHIFT 56     /* the landing pad gets an unwinder's number in the bits above an address */
 #define NOPAL_ATTEMPTS_SHIFT 4
-#define NOPAL_ATTEMPT_SHIFT 32      /* above a record's word: how often its thread has begun again */
+#define NOPAL_ATTEMPT_SHIFT 32      /* above a record's word: the number of retries */
 
 #ifndef __ASSEMBLER__
 
-/* [low, low + span). Changed by one instruction, by the rules above nopal_prepare: a range that is half one stack's and
- * half another's would allow a store where no mirror is. With a span of 0, low is the part without a mirror that the
- * last event was in, or a number that tells this range from others. */
+/* [low, low + span). Changed by one instruction, by the rules above nopal_prepare: a range with halves from two stacks
+ * would permit a store without a mirror. With a span of 0, low is the part without a mirror in which the last event
+ * was, or a number unique to this range. */
 struct nopal_range {
 	_Alignas(16) uint64_t low;
 	uint64_t span;
 };
 
-/* One thread's recording state. Written by its own thread only, also from that thread's signal handlers. All zero
- * after fork: the stack check then fails and the slow path makes the context anew. */
+/* One thread's recording state. Written by its own thread only, also from that thread's signal handlers. All zero after
+ * fork: the stack check then fails, and the slow path makes a new context. */
 struct nopal_context {
-	struct nopal_range stack; /* slots in here are mirrored; all others go the slow path */
+	struct nopal_range stack; /* slots in this range are mirrored; all others take the slow path */
 	uint64_t position;      /* address of the next record; a multiple of the chunk size: none or full */
-	uint64_t switches;      /* chunks so far. Changed with the position, by one instruction, when another chunk begins */
-	uint32_t clock_high;    /* upper half of the counter in this chunk so far */
-	uint32_t token;         /* the thread id in the control block when this context was made: an address alone may be a later thread's */
-	uint32_t depth;         /* with a depth limit: wrapped frames alive, their slots in `slots` */
+	uint64_t switches;      /* number of chunks so far. Changed together with the position, by one instruction, when another chunk begins */
+	uint32_t clock_high;    /* current upper half of the counter in this chunk */
+	uint32_t token;         /* the thread id in the control block when this context was made: a later thread may have the same address */
+	uint32_t depth;         /* with a depth limit: number of open wrapped frames, with their slots in `slots` */
 	uint32_t thread;        /* as the kernel numbers it */
 	uint32_t process;
-	uint32_t reason;        /* NOPAL_RESYNC_* that a hook asked for; 0: none */
+	uint32_t reason;        /* NOPAL_RESYNC_* requested by a hook; 0: none */
 	uint64_t pointer;       /* the thread pointer that this context belongs to; 0: free; CLAIMED while it begins or is freed */
 	uint64_t begin;         /* counter when the thread was first seen */
 	uint64_t discarded;     /* events lost so far */
-	uint16_t muted;         /* the clock must not be read, nor anything be recorded */
-	uint8_t owes_hole;      /* events were lost here, and handlers kept the chunk from saying so */
-	uint8_t waiting;        /* in the bounded wait for a free chunk: a handler that comes in between must not wait */
-	uint32_t found_none;    /* region->freed before a search that found no chunk free: unless it has changed, none is; 0: unknown */
-	uint64_t forgotten;     /* ranges given up so far, times 2 */
+	uint16_t muted;         /* the clock may not be read, and nothing is recorded */
+	uint8_t owes_hole;      /* events were lost here, and handlers kept us from marking it in the chunk */
+	uint8_t waiting;        /* in the bounded wait for a free chunk: a handler that interrupts it must not wait */
+	uint32_t found_none;    /* region->freed before a search that found no free chunk: unless it changes, there is none; 0: unknown */
+	uint64_t forgotten;     /* ranges dropped so far, times 2 */
 	uint64_t slots[NOPAL_DEPTH_LIMIT];
 };
 
-/* The thread pointers that are known to be threads', and at the same places these threads' contexts. They are nowhere
- * else: where a thread pointer leads that a program has put elsewhere may be no memory, or the program's. */
+/* The known thread pointers, and at the same places the contexts of their threads. The table is separate from the
+ * control blocks, since a thread pointer that a program has changed may lead to no memory, or to memory of the program.
+ */
 struct nopal_threads {
 	uint64_t pointers[NOPAL_THREADS];   /* 0: free */
 	struct nopal_context *contexts[NOPAL_THREADS];
 };
-#define NOPAL_THREAD_CLAIMED (1ull << 63)   /* in a pointer whose context is not there yet: no thread pointer is like that */
-#define NOPAL_THREAD_NONE (~0ull)           /* the first place's, which the tool puts there: a thread pointer of 0 is no free place */
+#define NOPAL_THREAD_CLAIMED (1ull << 63)   /* in a pointer whose context is not ready: real thread pointers are aligned */
+#define NOPAL_THREAD_NONE (~0ull)           /* in the first place, set by the tool: so a thread pointer of 0 does not match a free place */
 
-/* Generated code that the unwinder must be told about: [low, high), described by the .eh_frame_hdr at `header`. */
+/* Generated code [low, high) for unwinders, described by the .eh_frame_hdr at `header`. */
 struct nopal_block {
 	uint64_t low;
 	uint64_t high;
 	uint64_t header;
 };
 
-/* A module that unwinds, and what the personality routine needs of it. Several may live in one process. */
+/* An unwinding module, with the functions that the personality routine calls. A process may have several. */
 struct nopal_unwinder {
 	uint64_t low;
 	uint64_t high;
@@ -102,11 +103,11 @@ struct nopal_breakpoint {
 	uint64_t detour;
 };
 
-/* What a process does at a SIGTRAP. Written by the tool, while all threads stand still. */
+/* The breakpoints of a process, for the SIGTRAP handler. Written by the tool while all threads are stopped. */
 struct nopal_traps {
-	uint64_t count;                     /* of breakpoints, also of those that are gone: a thread may have met one before */
-	uint64_t ours[4];                   /* the action of SIGTRAP, as the kernel has it; 0: it is still the program's */
-	uint64_t before[4];                 /* what it was */
+	uint64_t count;                     /* number of breakpoints, including removed ones: a thread may have hit one before */
+	uint64_t ours[4];                   /* the kernel's action of SIGTRAP; 0: it is still the program's */
+	uint64_t before[4];                 /* the previous action */
 	struct nopal_breakpoint breakpoints[NOPAL_BREAKPOINTS];
 };
 
@@ -115,13 +116,13 @@ struct nopal_process {
 	struct nopal_context *contexts;     /* NOPAL_CONTEXTS of them, wiped on fork */
 	uint64_t *stack_parts;              /* NOPAL_STACK_PARTS words: part number * 4 + state */
 	struct nopal_threads *threads;      /* not wiped on fork */
-	int64_t mirror;                     /* address of a slot's mirror minus the slot's; a multiple of a stack part; 0: no stack is mirrored */
+	int64_t mirror;                     /* distance from a slot to its mirror; a multiple of a stack part; 0: no stack is mirrored */
 	uint32_t threads_noted;             /* their number */
 	int32_t thread_slot;                /* offset of the 32-bit thread id in the thread's control block */
 	uint32_t quiet;                     /* make no system call: seccomp may be on. Set by the tool or by the hook, never cleared */
-	uint32_t process;                   /* its id when the tool came; a forked child finds another one */
+	uint32_t process;                   /* its id when tracing began; a forked child has another one */
 	uint32_t depth_limit;               /* 0: none */
-	uint32_t tracer;                    /* process that forked children allow to trace them; 0: needless */
+	uint32_t tracer;                    /* process that forked children permit to trace them; 0: not needed */
 	uint32_t block_count;               /* published with release after the block is filled in */
 	uint32_t unwinder_count;            /* the same */
 	struct nopal_block blocks[NOPAL_BLOCKS];
@@ -144,7 +145,7 @@ _Static_assert(offsetof(struct nopal_unwinder, resume) == NOPAL_UNWINDER_RESUME,
 _Static_assert(sizeof(struct nopal_unwinder) == NOPAL_UNWINDER_BYTES, "unwinder");
 _Static_assert(offsetof(struct nopal_process, unwinders) == NOPAL_PROCESS_UNWINDERS, "process");
 
-/* The process that this code runs in. On a host it is a word in the agent's image that the tool fills in. */
+/* The process that this code runs in. In a program, the tool fills in this word of the agent's image. */
 extern struct nopal_process *const volatile nopal_process __attribute__((visibility("hidden")));
 
 #endif

@@ -6,8 +6,8 @@
 #include "core.h"
 #include "port.h"
 
-/* Reserves `bytes` at the position and reads the clock in between, so that order in the chunk is order in time. 0:
- * there is no room, the clock's upper half is not `high`, or handlers move the position each time. */
+/* Reads the clock and reserves `bytes` at the position that was loaded before, so that the chunk is in order of time.
+ * 0: there is no room, the clock's upper half is not `high`, or handlers move the position each time. */
 static uint64_t reserve(struct nopal_context *context, uint32_t bytes, const uint32_t *high, uint64_t *clock)
 {
 	for (uint32_t attempt = 0; attempt < NOPAL_ATTEMPTS; attempt++) {
@@ -24,7 +24,7 @@ static uint64_t reserve(struct nopal_context *context, uint32_t bytes, const uin
 	return 0;
 }
 
-/* The event's word is stored first and the clock last: a resync whose clock is 0 has not been written. */
+/* The event's word is stored first and the clock last: a resync with a clock of 0 is unfinished. */
 static bool resync(struct nopal_context *context, uint64_t slot, uint64_t stack, uint32_t reason)
 {
 	uint64_t clock;
@@ -59,8 +59,8 @@ static bool record_unwrapped(struct nopal_context *context, uint64_t slot, uint3
 	return true;
 }
 
-/* Puts a hole where records are missing: smaller ones than that which was lost may still find room behind it. False:
- * there is no room for it, and so for nothing else, or handlers move the position each time. */
+/* Writes a hole where a record is missing: smaller records may still find room behind it. False: there is no room for
+ * any record, or handlers move the position each time. */
 static bool leave_hole(struct nopal_context *context)
 {
 	for (uint32_t attempt = 0; attempt < NOPAL_ATTEMPTS; attempt++) {
@@ -73,7 +73,7 @@ static bool leave_hole(struct nopal_context *context)
 		if (arch_compare_exchange_local(&context->position, position, position + 8)) {
 			port_race_point("hole reserved");
 			uint32_t *record = (uint32_t *)position;
-			/* Where the upper half has changed, only a resync record can say so: this is the last clock before. */
+			/* If the upper half has changed, only a resync record can show it: use the last clock before the change. */
 			record[0] = (uint32_t)(clock >> 32) == high ? (uint32_t)clock : ~0u;
 			__atomic_store_n(&record[1], NOPAL_KIND_HOLE, __ATOMIC_RELEASE);
 			return true;
@@ -82,7 +82,7 @@ static bool leave_hole(struct nopal_context *context)
 	return false;
 }
 
-/* Where handlers keep this from being told here, the next event tells it, before all that follows. */
+/* If handlers prevent this, the next event writes the hole before its own record. */
 static void tell_loss(struct nopal_context *context)
 {
 	context->owes_hole = 0;
@@ -103,19 +103,18 @@ void nopal_lose(struct nopal_process *process, struct nopal_context *context)
 }
 
 /*
- * What is missing is made ready in this order:
+ * The slow path provides what is missing, in this order:
  *
  * 1. a mirror for the part of the stack that the slot is in
- * 2. where another stack begins, or a jump has ended: no range, so that a handler which comes from now on writes a
- *    resync record of its own, as we owe one
+ * 2. at the begin of another stack, or after a jump: an empty range, so that a handler that interrupts from now on
+ *    writes its own resync record, since ours is not written yet
  * 3. room in the chunk, also for the resync record
  * 4. the resync record
- * 5. the range. Where a handler has changed it since 1, all is looked at again.
+ * 5. the range. If a handler has changed it since 1, begin again.
  *
- * Code that we have interrupted may have compared its slot with half of the old range and go on to compare it with half
- * of the new one. It has loaded the position before; so no range may become another one unless the position has moved,
- * or moves before that code runs on. Where 4 is not due (a range that has grown), the event that we are called for
- * moves it.
+ * Code that we have interrupted may have compared its slot with half of the old range and then compare it with half of
+ * the new one. It has loaded the position before that; so the range may change only if the position has moved, or moves
+ * before that code continues. If 4 is not due (a range that grows), our own event moves the position.
  */
 int nopal_prepare(uint64_t slot, uint64_t word_and_attempts, uint32_t bytes)
 {

@@ -7,8 +7,8 @@
 #include "core.h"
 #include "port.h"
 
-/* A step is a nap of 50 us, or about as long of spinning where no system call may be made. Naps become longer, for
- * thousands of threads may wait: whoever changes the word wakes them. */
+/* A step is a nap of 50 us, or spinning for about as long if no system call is allowed. Naps become longer, since
+ * thousands of threads may wait; changing the word wakes them. */
 #define NAP_NANOSECONDS 50000
 #define LONGEST_NAP 400
 #define SPINS_A_STEP 1000
@@ -53,7 +53,7 @@ static struct nopal_request *claim(struct nopal_region *region)
 	return 0;
 }
 
-/* Nothing was heard: what the thread goes on to do, the tool does not see. */
+/* There was no answer: the tool does not see what the thread does next. */
 static void count_unanswered(struct nopal_region *region, uint32_t what)
 {
 	if (what == NOPAL_REQUEST_EXEC)

@@ -29,9 +29,9 @@ static unsigned map_part(struct nopal_process *process, uint64_t number, uint64_
 	return state;
 }
 
-/* Maps the mirror of part `number` if nobody has; open addressing, words only ever go from 0 to a part and from
- * PENDING to a final state. A part that is PENDING, because another thread maps it, counts as refused for now. No
- * handler may come and jump out while a part is PENDING by its thread: it would be so for ever. */
+/* Maps the mirror of part `number` unless it is mapped. The table uses open addressing; words only change from 0 to a
+ * part, and from PENDING to a final state. A part that another thread is mapping (PENDING) counts as refused for now.
+ * While our part is PENDING, no handler may run: it might jump out and leave it PENDING for ever. */
 static unsigned part_state(struct nopal_process *process, uint64_t number)
 {
 	if (!process->mirror)
@@ -69,7 +69,7 @@ bool nopal_range_exchange(struct nopal_context *context, struct nopal_range from
 	return arch_compare_exchange_pair_local(&context->stack, expected, to.low, to.span);
 }
 
-/* An odd number, which no part begins at. */
+/* An odd number, so not the address of a part. */
 static uint64_t number_of_forgotten(struct nopal_context *context)
 {
 	return arch_add_local(&context->forgotten, 2) + 1;
@@ -91,16 +91,15 @@ void nopal_range_forget_any(struct nopal_context *context)
 		if (nopal_range_forget(context, &known))
 			return;
 	}
-	/* A handler that comes between these may have a range of its own, whose low end we replace by a number at which
-	 * no stack is. */
+	/* A handler between these may set a range of its own; we replace its low end by a number that is no stack address. */
 	__atomic_store_n(&context->stack.span, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&context->stack.low, number_of_forgotten(context), __ATOMIC_RELAXED);
 	__atomic_store_n(&context->stack.span, 0, __ATOMIC_RELAXED);
 }
 
-/* Where a stack goes on into a part beside the known range, near to it, the range takes the part in, so that a deep
- * recursion goes up and down in it freely. Anything else is another stack, and begins a range of its own; one of span 0
- * if it has no mirror. */
+/* If a stack continues closely into a part beside the known range, the range is extended by that part, so that a deep
+ * recursion stays on the fast path. Anything else is another stack and gets a new range, of span 0 if it has no mirror.
+ */
 enum nopal_stack nopal_stack_reach(struct nopal_process *process, struct nopal_range *range, uint64_t slot)
 {
 	uint64_t number = slot / PART_BYTES;

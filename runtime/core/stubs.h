@@ -7,7 +7,7 @@
 
 #include "core.h"
 
-/* The integer arguments of a hooked call, and the start of what the stub has saved. */
+/* The integer arguments of a hooked call, which begin the area that the stub has saved. */
 struct nopal_arguments {
 	uint64_t integer[6];
 };

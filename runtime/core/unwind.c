@@ -38,8 +38,8 @@ enum { CLEANUP_PHASE = 2 };
 
 extern const char nopal_landing[] __attribute__((visibility("hidden")));
 
-/* Sends an exception that passes through a wrapped frame to the landing pad. Elsewhere in generated code (a throw from
- * a signal handler that interrupted it) there is nothing to record: the unwinder goes on. */
+/* Sends an exception that passes through a wrapped frame to the landing pad. Elsewhere in generated code (an exception
+ * from a signal handler that interrupted it) there is nothing to record, and unwinding continues. */
 int nopal_personality(int version, int actions, uint64_t class, void *exception, void *context)
 {
 	(void)version;

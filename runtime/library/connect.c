@@ -13,13 +13,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Written under `library_lock` before the first marker leads to a probe, and the same ever after. */
+/* Written under `library_lock` before the first marker leads to a probe, and constant afterwards. */
 uint64_t library_vector_bytes = 512 + 64;
 uint32_t library_vector_parts;
 
-/* Held by who connects and disconnects; never by a thread that passes a marker or a hooked function. */
+/* Held while connecting and disconnecting; never taken in a marker or a hooked function. */
 pthread_mutex_t library_lock = PTHREAD_MUTEX_INITIALIZER;
-/* Why the calling thread's last call failed. */
+/* The error of the calling thread's last call. */
 static _Thread_local char why[256];
 
 const char *nopal_error(void)
@@ -52,7 +52,7 @@ static void learn_vector_state(void)
 }
 
 #define NESTED_AT_MOST 8
-/* Added to atomically by any thread that passes a marker. */
+/* Incremented atomically by any thread in a marker. */
 static uint64_t cut_off;
 
 uint64_t nopal_cut_off(void)
@@ -75,7 +75,7 @@ void library_dispatch(const struct nopal_marker *marker, const uint64_t *values)
 	grace_end(token);
 }
 
-/* Without the connection at `leave`, if that is one; with `join`, if that is. */
+/* A copy without the connection at `leave`, if valid, and with `join`, if given. */
 static struct connections *changed(const struct connections *old, size_t leave, const struct connection *join)
 {
 	size_t count = old ? old->count : 0;
@@ -100,7 +100,7 @@ static size_t place_in(const struct connections *connections, const struct conne
 	return connections && i < connections->count ? i : SIZE_MAX;
 }
 
-/* Publishes `new`, waits for those that may still be in the old one, and frees that. */
+/* Publishes `new`, waits for threads that may still use the old one, and frees it. */
 static void replace(struct connected *connected, struct connections *new)
 {
 	struct connections *old = connected->connections;

@@ -11,7 +11,7 @@
 #define SAVED 72
 #define HEADER 512              /* of an XSAVE area: 64 bytes that must be 0 at first */
 
-/* %rax = the values, %r11 = the marker, (%rsp) = return address, %r10 = what was there. */
+/* %rax = the values, %r11 = the marker, (%rsp) = return address, %r10 = the word that was there before. */
 	.globl library_called
 	.hidden library_called
 	.type library_called, @function
@@ -77,7 +77,7 @@ library_called:
 	pop_register %rax
 	lea BELOW(%rsp), %rsp
 	.cfi_adjust_cfa_offset -BELOW
-	/* The tool's turn: once set, it is never 0 again. */
+	/* Call the tool's function: once set, it is never 0 again. */
 	cmpq $0, 8(%r11)
 	je 3f
 	jmp *8(%r11)

@@ -85,7 +85,7 @@ static void close_file(struct file *file)
 	free(file->symbols);
 }
 
-/* Text of a string table; 0 where it does not end in it. */
+/* A string of a string table; 0 if it does not end within the table. */
 static const char *text_at(const struct file *file, const Elf64_Shdr *table, uint64_t offset)
 {
 	if (!lies_in(file, table->sh_offset, table->sh_size) || offset >= table->sh_size)
@@ -145,7 +145,7 @@ static void read_symbols(struct file *file, const Elf64_Shdr *section)
 	qsort(file->symbols, file->symbol_count, sizeof *file->symbols, by_address);
 }
 
-/* The full table where there is one. */
+/* The full symbol table, if there is one. */
 static void find_symbols(struct file *file)
 {
 	for (uint32_t type = SHT_DYNSYM; type; type = type == SHT_DYNSYM ? SHT_SYMTAB : 0)
@@ -154,7 +154,7 @@ static void find_symbols(struct file *file)
 				read_symbols(file, &file->sections[i]);
 }
 
-/* How many symbols lie below an address or at it. */
+/* The number of symbols at or below an address. */
 static size_t symbols_to(const struct file *file, uint64_t address)
 {
 	size_t low = 0, high = file->symbol_count;
@@ -175,8 +175,8 @@ static uint64_t behind_endbr(const struct dl_phdr_info *object, uint64_t functio
 	return function + (has ? ENDBR_BYTES : 0);
 }
 
-/* The place that runs when the function is entered, and the first of the function's symbols: a list tells where its
- * room begins, which may be before the function. */
+/* Finds the place that runs at the function's entry, and the first of its symbols. A list gives the begin of the NOPs,
+ * which may be before the function. */
 static uint64_t place_of(const struct file *file, uint64_t listed, size_t *symbol)
 {
 	size_t next = symbols_to(file, listed);

@@ -13,9 +13,9 @@
 static struct {
 	_Alignas(64) uint64_t running[2];
 } shards[SHARDS];
-/* Changed by who waits, under the lock of connect.c; read by all. */
+/* Changed by the waiting thread, under the lock of connect.c; read by all. */
 static unsigned phase;
-/* How many probes of the calling thread run, one inside the other. */
+/* The number of nested probes in the calling thread. */
 static _Thread_local unsigned within __attribute__((tls_model("initial-exec")));
 
 static unsigned shard(void)

@@ -23,7 +23,7 @@
 #include "poke.h"
 
 #define CALL 0xe8
-#define REACH 0x70000000ull     /* less than a call reaches, by more than a place is long */
+#define REACH 0x70000000ull     /* smaller than the reach of a call, by more than the length of a place */
 #define STUB_BYTES 14
 #define PAGE 4096ull
 
@@ -33,7 +33,7 @@ struct hook {
 	uint64_t *places;       /* ascending */
 };
 
-/* Never changed once it is published, but for its end. */
+/* Constant once it is published, except for its end. */
 struct hooks {
 	size_t count;
 	struct hook all[];
@@ -41,19 +41,19 @@ struct hooks {
 
 /* Published under library_lock; read by threads that are within a hook. */
 static struct hooks *hooks;
-/* What library_hooked calls. Stored under library_lock. */
+/* The function that library_hooked calls. Stored under library_lock. */
 nopal_hook_function *library_hook;
 uint64_t library_hooks_cut_off;
 /* Written before the program's first thread, by the constructor. */
 uint8_t library_vectors = KEEP_VECTORS;
 
-/* All places that were ever a call, ascending: a thread may be about to come from any of them. Under library_lock. */
+/* All places that were ever a call, ascending: a thread may still come from any of them. Under library_lock. */
 static uint64_t *ever;
 static size_t ever_count;
 
-/* ---- who is within a hook ---- */
+/* ---- threads within a hook ---- */
 
-/* One for each address that a thread's control block has ever had; the next thread there takes it over. */
+/* One for each address of a thread's control block so far; the next thread at that address takes it over. */
 struct passing {
 	_Alignas(64) bool within;       /* a hook. Of one thread, by plain stores */
 	int32_t thread;
@@ -61,7 +61,7 @@ struct passing {
 };
 
 #define PASSING 4096
-/* Each is claimed atomically, by a thread that is its owner from then on. */
+/* Each is claimed atomically by the thread that then owns it. */
 static struct passing all_passing[PASSING];
 _Thread_local struct passing *library_passing __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
@@ -87,7 +87,7 @@ GENERAL struct passing *library_passing_of_thread(void)
 			owner = block;
 		if (owner != block)
 			continue;
-		/* A thread that was here before us may have ended within a hook. */
+		/* The previous thread at this address may have ended within a hook. */
 		__atomic_store_n(&passing->within, false, __ATOMIC_RELAXED);
 		__atomic_store_n(&passing->thread, own_number(), __ATOMIC_RELAXED);
 		library_passing = passing;
@@ -96,21 +96,21 @@ GENERAL struct passing *library_passing_of_thread(void)
 	return 0;
 }
 
-/* Waits until all have left hooks that have entered them before. */
+/* Waits until all threads have left the hooks that they are in. */
 static void wait_for_passing(void)
 {
-	/* Pairs with the order of library_hooked: who is not within one now loads what is published. */
+	/* Pairs with the order of library_hooked: a thread that is not within a hook now loads the published one. */
 	syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
 	for (unsigned i = 0; i < PASSING; i++) {
 		const struct passing *passing = &all_passing[i];
-		/* A thread that was killed within one is not waited for. */
+		/* Threads that were killed within a hook do not count. */
 		while (__atomic_load_n(&passing->within, __ATOMIC_ACQUIRE) &&
 		       !syscall(SYS_tgkill, getpid(), passing->thread, 0))
 			sched_yield();
 	}
 }
 
-/* In a forked child there is no thread but the one that has forked. */
+/* A forked child has only the thread that forked. */
 static void after_fork(void)
 {
 	for (unsigned i = 0; i < PASSING; i++)
@@ -145,7 +145,7 @@ static void loop(unsigned long place, unsigned long parent)
 			all->all[i].function(place, parent);
 }
 
-/* Publishes `new`, waits for those that may use what was there, and frees that. */
+/* Publishes `new`, waits for threads that may still use the old one, and frees it. */
 static void publish(struct hooks *new)
 {
 	struct hooks *old = hooks;
@@ -158,7 +158,7 @@ static void publish(struct hooks *new)
 
 /* ---- the text ---- */
 
-/* Leads from a place in reach of it to library_hooked, wherever that is. */
+/* A jump within reach of a place that leads to library_hooked, at any distance. */
 struct stub {
 	struct stub *next;
 	uint64_t address;
@@ -225,14 +225,14 @@ static bool calls_stub(const uint8_t *bytes)
 	return false;
 }
 
-/* One instruction of five bytes, or more that can be: as compilers leave room for calls. */
+/* NOPs that are one instruction of five bytes, or can become one, as compilers leave them for calls. */
 static bool is_ready(uint64_t place)
 {
 	const uint8_t *bytes = (const uint8_t *)place;
 	return place % 2 == 0 && (is_nop(bytes) || bytes[0] == CALL);
 }
 
-/* What else compilers write there, which cannot be changed while others run it; its length. */
+/* The length of other NOPs that compilers emit, which cannot be changed while other threads run them. */
 static unsigned unready(const uint8_t *bytes)
 {
 	if (!memcmp(bytes, "\x90\x90\x90\x90\x90", 5) || is_nop(bytes) || bytes[0] == CALL)
@@ -251,7 +251,7 @@ static bool is_alone(void)
 	return count == 1;
 }
 
-/* Makes a NOP of one instruction of each place, where nobody else can be running it. */
+/* Makes each place one NOP instruction, while no other thread can be running it. */
 static void make_ready(const struct functions *found)
 {
 	if (!is_alone())
@@ -358,7 +358,7 @@ static bool remember(const struct hook *hook)
 	return true;
 }
 
-/* Leaves those that can be changed while others run them. */
+/* Keeps the places that can be changed while other threads run them. */
 static int check(const char *pattern, struct functions *found)
 {
 	const char *name = pattern ? pattern : "*";
@@ -413,7 +413,7 @@ static int join(const char *pattern, nopal_hook_function *function)
 	return error ? library_failed(error, "the text cannot be changed: %s", strerror(-error)) : (int)found.count;
 }
 
-/* Places that no other hook has become NOPs. */
+/* Turns places without another hook back into NOPs. */
 static int leave(size_t at)
 {
 	struct hook hook = hooks->all[at];

@@ -49,7 +49,7 @@
 	vxorps %ymm9, %ymm9, %ymm9
 	.endm
 
-/* (%rsp) = behind the call at the function's entry, 8(%rsp) = where the function returns to. */
+/* (%rsp) = the address behind the call at the function's entry, 8(%rsp) = the function's return address. */
 	.globl library_hooked
 	.hidden library_hooked
 	.type library_hooked, @function
@@ -63,8 +63,7 @@ library_hooked:
 	jz 8f
 1:	cmpb $0, (%r11)
 	jne 9f
-	/* Only this thread stores there, and in the order in which hook.c looks behind membarrier: before the hook's address
-	 * is loaded. */
+	/* Only this thread stores there, before it loads the hook's address; hook.c relies on that order by membarrier. */
 	movb $1, (%r11)
 	save_registers
 	push_register %r11
@@ -87,8 +86,8 @@ library_hooked:
 	vorps %ymm8, %ymm9, %ymm9
 	vptest %ymm9, %ymm9
 	jnz 5f
-	/* Functions with arguments in the upper parts are rare. Afterwards these are as if they had never been used: some
-	 * processors are slow otherwise. */
+	/* Functions with arguments in the upper parts are rare. Afterwards these parts are marked unused: some processors are
+	 * slow otherwise. */
 	keep movaps, xmm, 16
 	call *library_hook(%rip)
 	vzeroupper
@@ -128,7 +127,7 @@ library_hooked:
 	.cfi_endproc
 	.size library_hooked, . - library_hooked
 
-/* What the entries of functions call that were compiled with -pg -mfentry, until they are made ready. */
+/* Called by the entries of functions compiled with -pg -mfentry, until they are prepared. */
 	.globl __fentry__
 	.type __fentry__, @function
 __fentry__:

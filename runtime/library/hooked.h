@@ -5,7 +5,7 @@
 #ifndef NOPAL_HOOKED_H
 #define NOPAL_HOOKED_H
 
-#define KEEP_VECTORS 0          /* 128 bits: there is no more */
+#define KEEP_VECTORS 0          /* 128 bits only */
 #define KEEP_AVX 1
 #define KEEP_AVX_512 2
 

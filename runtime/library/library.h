@@ -17,13 +17,13 @@ struct connection {
 	void *data;
 };
 
-/* Never changed once it is published. */
+/* Constant once it is published. */
 struct connections {
 	size_t count;
 	struct connection all[];
 };
 
-/* What `probes` of a struct nopal_marker points to, from the first connection on. Never freed. */
+/* The target of `probes` of a struct nopal_marker, from the first connection on. Never freed. */
 struct connected {
 	struct nopal_description description;
 	struct connections *connections;
@@ -31,10 +31,10 @@ struct connected {
 
 /* ---- connect.c ---- */
 
-/* Held by who changes what is connected. */
+/* Held while connections are changed. */
 extern pthread_mutex_t library_lock;
 
-/* Says why the calling thread's last call failed. Returns `error`. */
+/* Sets the error text of the calling thread. Returns `error`. */
 __attribute__((format(printf, 2, 3))) int library_failed(int error, const char *text, ...);
 
 /* ---- nearest.c ---- */
@@ -44,7 +44,7 @@ struct nearest {
 	unsigned distance;
 };
 
-/* Keeps the name if it is nearer to what is wanted than the one that is kept. */
+/* Keeps the name if it is nearer to the wanted one than the current one. */
 void nearest_look(struct nearest *nearest, const char *wanted, const char *name);
 
 /* ---- notes.c ---- */
@@ -69,68 +69,68 @@ struct found {
 	bool out_of_memory;
 };
 
-/* All markers and places of a name in what is loaded. To be freed by found_free. */
+/* All markers and places of a name in the loaded files. Free them by found_free. */
 void found_markers(const char *name, struct found *found);
 void found_free(struct found *found);
 
 /* ---- text.c ---- */
 
-/* Switches places on or off, those that are the other way round. 0 or a negative errno. */
+/* Switches places on or off, unless they already are. Returns 0 or a negative errno. */
 int text_switch(const struct found *found, bool on);
 
-/* Does the order IN_PLACE. 0 or a negative errno. */
+/* Performs the protocol IN_PLACE. Returns 0 or a negative errno. */
 int text_poke(struct nopal_poke *pokes, uint32_t count);
 
-/* Makes text writable until the next call or text_protect. 0 or a negative errno. */
+/* Makes text writable until the next call or text_protect. Returns 0 or a negative errno. */
 int text_unprotect(uint64_t address, uint64_t bytes);
 void text_protect(void);
 
 /* ---- functions.c ---- */
 
-#define PLACE_BYTES 6           /* the longest of what compilers leave at an entry, of one instruction */
+#define PLACE_BYTES 6           /* the longest single NOP that compilers emit at an entry */
 
 struct functions {
-	uint64_t *places;       /* ascending; to be freed */
+	uint64_t *places;       /* ascending; freed by the caller */
 	size_t count;
-	size_t all;             /* functions with room at their entries, meant or not */
-	size_t named;           /* functions that the pattern means, with such room or not */
+	size_t all;             /* all functions with NOPs at their entries */
+	size_t named;           /* functions that match the pattern, with or without NOPs */
 	struct nearest nearest;
 	bool out_of_memory;
 };
 
-/* The entries that a glob means, in what is loaded; all, if it is 0. */
+/* The entries that match a glob, in the loaded files; all, if it is 0. */
 void found_functions(const char *pattern, struct functions *found);
 
-/* Whether the memory of an entry is there still. */
+/* Whether the memory of an entry is still mapped. */
 bool function_is_loaded(uint64_t place);
 
 /* ---- grace.c ---- */
 
-/* A probe runs from grace_begin to grace_end, which gets what the other has returned. */
+/* A probe runs from grace_begin to grace_end, which takes the result of grace_begin. */
 unsigned grace_begin(void);
 void grace_end(unsigned token);
 
-/* Probes that this thread is in. */
+/* The number of nested probes of this thread. */
 unsigned grace_depth(void);
 
-/* Waits until all probes have ended that run now. */
+/* Waits until all currently running probes have ended. */
 void grace_wait(void);
 
 /* ---- dispatch.S ---- */
 
-/* What a connected marker calls: by the rules of struct nopal_marker. Calls dispatch, then `record` if it is set. */
+/* Called by a connected marker, by the rules of struct nopal_marker. Calls dispatch, then `record` if it is set. */
 void library_called(void);
 void library_dispatch(const struct nopal_marker *marker, const uint64_t *values);
 
 /* ---- hooked.S, for hook.c ---- */
 
-/* What the entry of a hooked function calls. */
+/* Called by the entry of a hooked function. */
 void library_hooked(void);
 
-/* Added to atomically by any thread. */
+/* Incremented atomically by any thread. */
 extern uint64_t library_hooks_cut_off;
 
-/* What the processor's vector state takes, and its parts; 0: FXSAVE's. */
+/* The size and the components of the processor's vector state; 0: that of FXSAVE. */
 extern uint64_t library_vector_bytes;
 extern uint32_t library_vector_parts;
 

@@ -6,10 +6,10 @@
 
 #include <string.h>
 
-/* What is compared of a name. */
+/* The compared length of a name. */
 #define COMPARED 64
 
-/* Insertions, deletions and replacements between two names. */
+/* The number of insertions, deletions and replacements between two names. */
 static unsigned distance(const char *a, const char *b)
 {
 	unsigned row[COMPARED + 1];

@@ -39,7 +39,7 @@ void port_text_synchronise(void)
 	syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE, 0, 0);
 }
 
-/* The orders that these are for are not used here. */
+/* Only needed by protocols that are not used here. */
 void port_text_stop(void)
 {
 }
@@ -68,7 +68,7 @@ static void jump_of(const struct found_place *place, uint8_t bytes[JUMP])
 	memcpy(bytes + 1, &distance, sizeof distance);
 }
 
-/* The pages that are writable at the moment. Under library_lock. */
+/* The currently writable pages. Under library_lock. */
 static uint64_t writable, writable_end;
 
 void text_protect(void)

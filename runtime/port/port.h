@@ -9,49 +9,49 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The time stamp counter, read when all loads ahead have their values: what another thread has made visible was
- * before. */
+/* Reads the time stamp counter after all earlier loads are complete: the stores that they saw happened before. */
 uint64_t port_clock(void);
 
-/* False where reading the counter would fault in this thread. Makes a system call. */
+/* False if reading the counter would fault in this thread. Makes a system call. */
 bool port_clock_allowed(void);
 
-/* Thread and process as the tool knows them. Make a system call. */
+/* The ids of thread and process, as the tool sees them. Make a system call. */
 uint32_t port_thread_id(void);
 uint32_t port_process_id(void);
 
-/* Whether no thread of this number is in the process any more. Makes a system call. */
+/* Whether the process has no thread with this id. Makes a system call. */
 bool port_thread_ended(uint32_t process, uint32_t thread);
 
-/* Where the running thread's control block is, if the program has left it there. */
+/* The address of the running thread's control block, unless the program has changed it. */
 uintptr_t port_thread_pointer(void);
 
-/* Whether there is memory at an address. Makes a system call. */
+/* Whether an address is mapped. Makes a system call. */
 bool port_readable(uintptr_t address);
 
 /* Maps zeroed private memory at exactly [address, address + bytes), out of core dumps and without huge pages; it is
- * copied by fork. False, and nothing changed, where anything is mapped there already or a limit forbids it. */
+ * copied by fork. False, with nothing changed, if anything is mapped there or a limit forbids it. */
 bool port_map(uintptr_t address, uint64_t bytes);
 
-/* Copies memory of the running process within one page; false where it cannot be read. Makes system calls. */
+/* Copies memory of the running process within one page; false if it cannot be read. Makes system calls. */
 bool port_read(uint64_t address, void *to, uint32_t bytes);
 
-/* Holds back the signals of this thread, but for those that stand for an instruction of its own; returns what to give to port_restore_signals. */
+/* Blocks the signals of this thread, except those caused by its own instructions; returns the argument for
+ * port_restore_signals. */
 uint64_t port_block_signals(void);
 void port_restore_signals(uint64_t saved);
 
-/* Sleeps while *word == value, at most `nanoseconds`, or returns early for no reason. */
+/* Sleeps while *word == value, at most `nanoseconds`; may return early. */
 void port_wait(uint32_t *word, uint32_t value, uint64_t nanoseconds);
-/* Wakes all who sleep so. */
+/* Wakes all threads that sleep on it. */
 void port_wake(uint32_t *word);
 
-/* Gives the processor away for a moment. */
+/* Yields the processor. */
 void port_yield(void);
 
-/* Lets process `tracer` trace this one where the system's policy asks for the traced process's word. */
+/* Permits process `tracer` to trace this one, if the system's policy requires that. */
 void port_allow_tracer(uint32_t tracer);
 
-/* A point where a test can make something happen: a signal handler that records, or the death of the thread. */
+/* A point where a test can run a signal handler that records, or kill the thread. */
 #ifdef NOPAL_RACE_POINTS
 void port_race_point(const char *name);
 #else

@@ -9,22 +9,22 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Stores into text that may be running: two aligned bytes by one store, anything else in whatever pieces. In order with
- * other stores of the caller's. */
+/* Stores into text that may be running: two aligned bytes by one store, anything else in any pieces. In order with
+ * other stores of the caller. */
 void port_text_store(uint64_t address, const uint8_t *bytes, uint32_t count);
 
-/* Returns when each processor has, since the call, forgotten all instructions that it had read ahead, and has left the
+/* Returns when each processor has discarded the instructions that it prefetched before the call, and has left the
  * breakpoint handler if it was there. */
 void port_text_synchronise(void);
 
-/* Stops everything else that runs this text, until port_text_go; each synchronises before it goes on. */
+/* Stops all other threads that run this text, until port_text_go; each synchronises before it continues. */
 void port_text_stop(void);
 void port_text_go(void);
 
-/* Where something would go on in text, while all is stopped. */
+/* An address in text at which execution would continue, while all threads are stopped. */
 enum port_place_kind {
 	PORT_PLACE_RUNNING,     /* a thread's instruction pointer; it can be moved */
-	PORT_PLACE_SAVED,       /* one that a signal frame or a switched-out context holds, if that is what it is */
+	PORT_PLACE_SAVED,       /* an address that may belong to a signal frame or a switched-out context */
 	PORT_PLACE_RETURN,      /* the return address of a wrapped frame; moving it unwraps the frame */
 };
 
@@ -34,7 +34,7 @@ struct port_place {
 	uint64_t caller;        /* of a wrapped frame: the return address that its mirror holds */
 };
 
-/* Place number `number`, from 0; false behind the last. A place keeps its number until port_text_go. */
+/* The place with this number, from 0; false after the last. A place keeps its number until port_text_go. */
 bool port_text_place(uint32_t number, struct port_place *place);
 void port_text_move(uint32_t number, uint64_t address);
 

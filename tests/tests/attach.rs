@@ -251,7 +251,7 @@ fn what_cannot_be_attached_to_is_refused_with_the_reason() {
         ended.stderr
     };
     assert!(said(i32::MAX).contains("no such process") || said(i32::MAX).contains("has ended"));
-    assert!(said(2).contains("thread of the kernel"));
+    assert!(said(2).contains("kernel thread"));
 }
 
 /// How often the process has been let onto a processor: once more each time that it is stopped, or makes a call for us.

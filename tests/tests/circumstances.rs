@@ -81,7 +81,7 @@ fn no_descriptor_can_be_had() {
     let ended = start.run("");
     assert_eq!(ended.end, End::Code(1));
     assert!(
-        ended.stderr.contains("no free descriptor"),
+        ended.stderr.contains("no free file descriptor"),
         "{}",
         ended.stderr
     );

@@ -253,7 +253,7 @@ fn the_buffer_grows_and_shrinks() {
         assert!(
             attached
                 .refused("size 20")
-                .contains("4194304 bytes at most")
+                .contains("at most 4194304 bytes")
         );
         assert_eq!(
             number(&attached, "logsize "),

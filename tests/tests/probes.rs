@@ -317,7 +317,7 @@ fn probes_are_taken_out_when_the_tool_is_killed() {
     busy.end();
 }
 
-const RISK: &str = "ends the program where a thread comes to it that blocks SIGTRAP";
+const RISK: &str = "kills the program if a thread that blocks SIGTRAP hits it";
 
 /// Whether a process has a handler of SIGTRAP.
 fn handles_traps(process: i32) -> bool {
@@ -479,7 +479,7 @@ fn breakpoints_are_refused_where_they_would_end_the_program() {
     for (word, said) in [
         (
             "block",
-            "blocks SIGTRAP, and would end the program at a breakpoint",
+            "blocks SIGTRAP: a breakpoint would kill the program",
         ),
         ("handle", "the program handles SIGTRAP itself"),
     ] {
@@ -502,7 +502,7 @@ fn breakpoints_are_refused_where_they_would_end_the_program() {
     );
     let refused = busy.ctl("probe breakpoint counted+1");
     assert!(
-        refused.stderr.contains("the nearest begin at"),
+        refused.stderr.contains("the nearest ones begin at"),
         "{}",
         refused.stderr
     );
@@ -536,9 +536,8 @@ fn breakpoints_leave_when_the_program_takes_the_signal_for_itself() {
     busy.tool.signal_group(libc::SIGINT);
     let ended = busy.tool.wait();
     assert_eq!(ended.end, End::Code(0), "{}", ended.stderr);
-    let expected = format!(
-        "process {process} deals with SIGTRAP itself: its probes by breakpoints were taken out"
-    );
+    let expected =
+        format!("process {process} uses SIGTRAP itself: its probes by breakpoints were removed");
     assert!(ended.stderr.contains(&expected), "{}", ended.stderr);
     assert_nothing_left(process);
     assert!(handles_traps(process), "the program's own");
@@ -562,15 +561,15 @@ fn places_that_cannot_be_are_refused_with_the_reason() {
         ),
         (
             "_start",
-            "its function must not be touched: the program's entry",
+            "its function may not be patched: the program's entry",
         ),
-        ("setjmp@libc", "its function must not be touched"),
+        ("setjmp@libc", "its function may not be patched"),
         ("probed.c:1", "the next line with code is"),
-        ("probed.c:100000", "nor behind it"),
+        ("probed.c:100000", "nor of later lines"),
         ("0x10", "there is no function"),
         ("registers+0x2c fetch $arg1", "where a function begins"),
         ("return mixed+0x10", "not the beginning of a function"),
-        ("return mixed fetch $cx", "this register is nopal's"),
+        ("return mixed fetch $cx", "this register is used by nopal"),
         ("mixed fetch $zz", "registers are"),
         (
             "mixed fetch a=$ax b=$ax c=$ax d=$ax e=$ax f=$ax g=$ax h=$ax i=$ax j=$ax k=$ax l=$ax m=$ax",

@@ -106,7 +106,7 @@ fn ruby_without_continuations() {
             "puts (1..1000).map { |n| Fiber.new { n }.resume }.sum",
         ])
         .check();
-    assert!(!traced.said.contains("entries only"), "{}", traced.said);
+    assert!(!traced.said.contains("only entries"), "{}", traced.said);
     let durations = traced.report.rows_of("ruby_run_node");
     assert!(durations.count() > 0);
 }
@@ -164,11 +164,11 @@ fn a_library_that_follows_frame_pointers() {
     let program = c("walked", &["-fno-omit-frame-pointer"]);
     let case = || Case::new(program.clone()).arguments([&walker]);
     let traced = case().check();
-    assert!(traced.said.contains("from there on"), "{}", traced.said);
+    assert!(traced.said.contains("from then on"), "{}", traced.said);
     let (_directory, name) = name_without_blanks(&walker);
     let preloaded = case().environment("LD_PRELOAD", &name).check();
     assert!(
-        !preloaded.said.contains("from there on"),
+        !preloaded.said.contains("from then on"),
         "{}",
         preloaded.said
     );

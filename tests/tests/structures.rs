@@ -95,9 +95,9 @@ fn what_is_not_in_structures_is_refused_with_what_is() {
         ("request->own.grid[1]", "request.own.grid[1] is an array"),
         (
             "request->own.length.x",
-            "request.own.length is no structure",
+            "request.own.length is not a structure",
         ),
-        ("n[0]", "n is no array"),
+        ("n[0]", "n is not an array"),
         (
             "request->nothing[1]",
             "what request.nothing points to has no type",

@@ -112,7 +112,7 @@ fn what_does_not_fit_is_refused_before_the_program_runs() {
         ),
         (
             "return handle_request if duration > 50m",
-            "\"50m\" is no value",
+            "\"50m\" is not a value",
         ),
         (
             "handle_request if duration > 50ms",
@@ -269,7 +269,7 @@ fn conditions_that_say_nothing_are_quoted_with_what_could_be() {
         ("when step if do count", "expected COND, found \"do\""),
         (
             "when step if duration > do count",
-            "\"\" is no value: there are arg1 to arg6",
+            "\"\" is not a value: use arg1 to arg6",
         ),
         (
             "when step if hits do count",

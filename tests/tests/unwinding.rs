@@ -101,7 +101,7 @@ fn programs_that_answer_their_unwinder_themselves() {
         let flags = [&[what][..], flags].concat();
         Case::new(cxx("own_lookup", &flags))
     };
-    const ENTRIES_ONLY: &str = "its entries only are recorded";
+    const ENTRIES_ONLY: &str = "only entries are recorded";
     for what in ["-DFIND_OBJECT", "-DITERATE"] {
         for flags in [&[][..], &["-static-libgcc", "-static-libstdc++"]] {
             for options in [&["--block"][..], &["--libs", "--block"]] {

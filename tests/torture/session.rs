@@ -277,7 +277,7 @@ impl<'a> Session<'a> {
         match self.client.command(&command) {
             Ok(_) => self.probes.all.push(probe),
             // Its instruction is about to be returned into.
-            Err(error) if error.to_string().contains("returned into") => {}
+            Err(error) if error.to_string().contains("will return into it") => {}
             Err(error) => panic!("{command}: {error:#}\n{}", self.said()),
         }
     }

@@ -1,6 +1,6 @@
-//! What is asked for of a call.
+//! The data to record of a call.
 
-/// What is recorded of a call, beside that it was entered.
+/// The data recorded of a call besides its entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capture {
     /// The integer arguments, and the result where the end is recorded.
@@ -9,7 +9,7 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// As much as either.
+    /// The union of both.
     pub fn and(self, other: Capture) -> Capture {
         Capture {
             arguments: self.arguments || other.arguments,
@@ -17,7 +17,7 @@ impl Capture {
         }
     }
 
-    /// Whether this is as much as `other`, or more.
+    /// Whether this includes `other`.
     pub fn has(self, other: Capture) -> bool {
         self.and(other) == self
     }

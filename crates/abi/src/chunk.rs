@@ -10,7 +10,7 @@ pub const CHUNK_FREE: u32 = 0;
 pub const CHUNK_OWNED: u32 = 1;
 pub const CHUNK_FULL: u32 = 2;
 
-/// What a chunk begins with.
+/// The header of a chunk.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout,
 )]

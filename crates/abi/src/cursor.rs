@@ -32,7 +32,7 @@ pub enum Event<'a> {
         stack: u64,
         reason: u32,
     },
-    /// An event that a note defines; all of its record behind the clock.
+    /// An event that a note defines, with all words of its record after the clock.
     Marker {
         event: u32,
         payload: &'a [u64],
@@ -59,7 +59,7 @@ impl<'a> Cursor<'a> {
         Cursor { words }
     }
 
-    /// Words that are not decoded: all that is left where the next record is unknown or cut short.
+    /// The undecoded words: all remaining ones, if the next record is unknown or cut short.
     #[inline(always)]
     pub fn rest(&self) -> &'a [u64] {
         self.words
@@ -71,13 +71,13 @@ impl<'a> Cursor<'a> {
         self.words.first().map(|word| Word(*word))
     }
 
-    /// Passes over so many words.
+    /// Skips this many words.
     #[inline(always)]
     pub fn skip(&mut self, words: usize) {
         self.words = self.words.get(words..).unwrap_or_default();
     }
 
-    /// The next record, where `before` is the clock of the one before. Clocks never go back, whatever the words say.
+    /// The next record; `before` is the clock of the previous one. Clocks never go back, whatever the words say.
     #[inline(always)]
     pub fn take(&mut self, before: u64) -> Option<Record<'a>> {
         let (&word, rest) = self.words.split_first()?;
@@ -96,7 +96,7 @@ impl<'a> Cursor<'a> {
         Some(Record { clock, event })
     }
 
-    /// A record that has more words than one, of which `rest` begins with the second.
+    /// Decodes a record of several words; `rest` begins with the second.
     #[inline(never)]
     fn long(&mut self, word: Word, rest: &'a [u64], before: u64) -> Option<Record<'a>> {
         let mut clock = word.clock_after(before);

@@ -1,7 +1,7 @@
 //! The layout that the runtime (C), the tool and the trace files share: `runtime/core/abi.h`, for Rust.
 //!
-//! Names are those of the header without `NOPAL_`. `tests/header.rs` compares every constant, size and offset. What records
-//! mean is told once, by [`Word`] and [`Cursor`].
+//! Names are those of the header without `NOPAL_`. `tests/header.rs` compares every constant, size and offset. Only
+//! [`Word`] and [`Cursor`] interpret records.
 
 mod capture;
 mod chunk;

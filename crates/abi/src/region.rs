@@ -22,7 +22,7 @@ pub const NO_DESCRIPTOR: i32 = -100;
 pub const WHEN_FULL_DROP: u32 = 0;
 pub const WHEN_FULL_BLOCK: u32 = 1;
 
-/// A question from a thread to the tool.
+/// A request from a thread to the tool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Request {
@@ -43,7 +43,7 @@ pub struct LostCounter {
     pub pad: [u64; 7],
 }
 
-/// What a region begins with.
+/// The header of a region.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Region {

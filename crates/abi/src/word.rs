@@ -13,7 +13,7 @@ const SITE_BITS: u32 = SITE_LIMIT.ilog2();
 #[repr(transparent)]
 pub struct Word(pub u64);
 
-/// Words of a record by its kind; 0 where the kind is unknown, or does not decide.
+/// Words of a record by its kind; 0 if the kind is unknown, or does not determine it.
 const WORDS: [u8; 16] = {
     let (mut words, mut kind) = ([0; 16], 0);
     while kind < words.len() {
@@ -30,7 +30,7 @@ const WORDS: [u8; 16] = {
     words
 };
 
-/// A bit for each kind of entry or exit, and for each whose records have one word.
+/// A bit for each kind of entry or exit, and for each kind with records of one word.
 const SITES: u32 = kinds_of(ARGUMENTS as u8 + 1);
 const PLAIN: u32 = kinds_of(1);
 
@@ -68,7 +68,7 @@ impl Word {
         (self.0 >> 32) as u32 & 15
     }
 
-    /// Tag and site: what an exit has in common with its entry.
+    /// Tag and site, which an exit has in common with its entry.
     #[inline(always)]
     pub const fn key(self) -> u32 {
         (self.0 >> 36) as u32
@@ -115,7 +115,7 @@ impl Word {
         )
     }
 
-    /// Whether its thread was about to store what follows it.
+    /// Whether its thread was about to store the words after it.
     #[inline(always)]
     pub const fn is_pending(self) -> bool {
         matches!(self.kind(), KIND_PENDING_ARGS | KIND_PENDING_RESULT)
@@ -132,15 +132,15 @@ impl Word {
         self.0 as u32
     }
 
-    /// The whole clock, where `before` is that of the record before. A RESYNC tells when the upper half changes, so clocks
-    /// that go back are damage: the last one counts again.
+    /// The whole clock; `before` is that of the previous record. A RESYNC shows changes of the upper half, so clocks
+    /// that go back are damage: then the previous one is repeated.
     #[inline(always)]
     pub const fn clock_after(self, before: u64) -> u64 {
         before + self.low_clock().saturating_sub(before as u32) as u64
     }
 
-    /// Ticks since a clock, where it does not go back: a little faster than [`Word::clock_after`], and as right in all that
-    /// is not damaged.
+    /// Ticks since a clock that does not go back: a little faster than [`Word::clock_after`], and equally right without
+    /// damage.
     #[inline(always)]
     pub const fn ticks_after(self, before: u64) -> u64 {
         self.low_clock().wrapping_sub(before as u32) as u64
@@ -151,8 +151,8 @@ impl Word {
         Word(self.0 & !LOW | clock & LOW)
     }
 
-    /// Words of the record, of which `rest` is all behind this word. None where the record is unknown, or does not tell
-    /// yet. There may be fewer words than that.
+    /// Words of the record; `rest` begins after this word. None if the record is unknown, or its length is not written
+    /// yet. `rest` may have fewer words.
     #[inline]
     pub fn words(self, rest: &[u64]) -> Option<usize> {
         match WORDS[self.kind() as usize] {
@@ -163,8 +163,8 @@ impl Word {
         }
     }
 
-    /// Words that follow the clock of an extended record; `rest` is what follows this word, from the clock on. None of
-    /// an event that tells otherwise, or where the record does not tell yet.
+    /// Words after the clock of an extended record; `rest` begins with the clock. None if the number does not give the
+    /// length, or it is not written yet.
     #[inline]
     pub fn payload_words(self, rest: &[u64]) -> Option<usize> {
         match self.event() >> EVENT_WORDS_SHIFT {
@@ -188,7 +188,7 @@ pub const fn tag_of(key: u32) -> u8 {
     (key >> SITE_BITS) as u8
 }
 
-/// What [`Word::key`] is of a site and a tag.
+/// The [`Word::key`] of a site and a tag.
 #[inline(always)]
 pub const fn key_of(site: u32, tag: u8) -> u32 {
     site | (tag as u32) << SITE_BITS
@@ -223,7 +223,7 @@ impl Resync {
         ]
     }
 
-    /// The whole clock of a RESYNC that `words` begin with, which may not be whole.
+    /// The whole clock of the RESYNC at the begin of `words`, which may be cut short.
     pub fn clock_of(words: &[u64]) -> Option<u64> {
         let &[first, clock, ..] = words else {
             return None;

@@ -1,6 +1,6 @@
-//! Blocks: thunks and hooks one after another, and behind them the unwind table that describes them. One FDE stands
-//! for each thunk with its displaced instructions, so that an unwinder finds its way at every instruction; the rows
-//! of the thunk itself are those that the assembler made from `runtime/arch/x86_64/thunk.S`.
+//! Blocks: thunks and hooks one after another, followed by their unwind table. It has one FDE for each thunk with its
+//! displaced instructions, so that unwinding works at every instruction; the rows of the thunk itself are those that
+//! the assembler made from `runtime/arch/x86_64/thunk.S`.
 
 use crate::{field, image, put, put_mirror};
 use anyhow::{Result, ensure};
@@ -10,16 +10,16 @@ use nopal_abi::{
 use nopal_plan::FrameChange;
 use std::ops::Range;
 
-/// What a thunk records, and whether it wraps the call.
+/// The data that a thunk records, and whether it wraps the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recorder {
-    /// A call of which the end is recorded is wrapped.
+    /// A call is wrapped if its end is recorded.
     pub capture: Capture,
     /// Calls nested deeper than the process's limit are not recorded.
     pub limits_depth: bool,
 }
 
-/// What a probe records.
+/// The data that a probe records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Probe {
     /// The number of its event.
@@ -57,7 +57,7 @@ pub const FETCH_LOADS: usize = 6;
 pub const FETCHES: usize = 12;
 const RED_ZONE: u32 = 128;
 
-/// What the runtime does when a hooked function is called.
+/// The handler of a hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stub {
     Jump,
@@ -96,18 +96,18 @@ impl Stub {
 /// Addresses of one thunk or hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Thunk {
-    /// Where the site's jump goes; the switch is its first two bytes.
+    /// The target of the site's jump; its first two bytes are the switch.
     pub entry: u64,
-    /// Where the displaced instructions begin.
+    /// The begin of the displaced instructions.
     pub body: u64,
-    /// Where a wrapped function returns to: the word that stands in its slot meanwhile. `None` for hooks.
+    /// The address to which a wrapped function returns, which is in its slot meanwhile. `None` for hooks.
     pub after_call: Option<u64>,
 }
 
 /// A finished block.
 #[derive(Debug)]
 pub struct Block {
-    /// Behind those that were handed over before.
+    /// The bytes after those that were handed over before.
     pub bytes: Vec<u8>,
     pub handed_over: usize,
     pub low: u64,
@@ -127,8 +127,8 @@ pub struct EntryOnly {
 /// The record word, then the call that records: the operand of `mov imm32, %ecx`, then `e8 rel32`.
 const ENTRY_BYTES: usize = image::THUNK_ENTRY_CALL - image::THUNK_ENTRY_WORD + 4;
 
-/// What a thunk or hook adds to its block at most, unwind table included, `undo` not: for `body` bytes of displaced
-/// instructions, and `rows` of unwinding.
+/// The most bytes that a thunk or hook adds to its block, with its unwind table but without `undo`, for `body` bytes of
+/// displaced instructions and `rows` of unwinding.
 pub const fn thunk_bound(body: usize, rows: usize) -> usize {
     // A row: DW_CFA_advance_loc2, then an instruction with two operands of up to 5 bytes.
     const ROW: usize = 3 + 1 + 2 * 5;
@@ -144,30 +144,30 @@ pub const fn detour_bound(body: usize, rows: usize) -> usize {
     thunk_bound(body, rows + 5) + 2 * FETCHES + PROBE + 8
 }
 
-/// What a block takes at most besides its thunks.
+/// The most bytes that a block takes besides its thunks.
 pub const BLOCK_BOUND: usize = 128;
 
 #[derive(Debug)]
 pub struct BlockBuilder {
     at: u64,
     image_at: u64,
-    /// How to unwind in a thunk and in a hook, before their bodies.
+    /// The unwind rows of a thunk and of a hook, before their bodies.
     thunk_program: Vec<u8>,
     hook_program: Vec<u8>,
     bytes: Output,
-    /// The unwind table's CIE and FDEs, but for what depends on where it will be.
+    /// The unwind table's CIE and FDEs, without the fields that depend on its address.
     unwinding: Vec<u8>,
-    /// Where the code of each FDE begins in the block, and the FDE in the table.
+    /// The offset of each FDE's code in the block, and of the FDE in the table.
     frames: Vec<(usize, usize)>,
     entries_only: Vec<EntryOnly>,
 }
 
-/// What is described before a body.
+/// The part described before a body.
 #[derive(Debug, Clone, Copy)]
 enum BeforeBody {
     Thunk,
     Hook,
-    /// Nothing that the body's rows do not.
+    /// Nothing besides the body's rows.
     Detour,
 }
 
@@ -175,13 +175,13 @@ const ALIGN: usize = 16;
 const NOP2: [u8; 2] = [0x66, 0x90];
 const INT3: u8 = 0xcc;
 
-/// A block as far as it is made.
+/// A block under construction.
 #[derive(Debug)]
 struct Output {
     /// Behind those that were handed over.
     bytes: Vec<u8>,
     handed_over: usize,
-    /// Bytes that the block may have.
+    /// The size limit of the block.
     room: usize,
 }
 
@@ -206,7 +206,7 @@ impl Output {
         self.fill_up_to(self.len().next_multiple_of(to), 0)
     }
 
-    /// Hands over what is here.
+    /// Hands over the pending bytes.
     fn hand_over(&mut self, keep: &mut impl FnMut(usize, &[u8]) -> Result<()>) -> Result<()> {
         keep(self.handed_over, &self.bytes)?;
         self.handed_over += self.bytes.len();
@@ -214,7 +214,7 @@ impl Output {
         Ok(())
     }
 
-    /// Adds and hands over what lies elsewhere.
+    /// Adds and hands over bytes from elsewhere.
     fn pass(
         &mut self,
         bytes: &[u8],
@@ -227,7 +227,7 @@ impl Output {
         Ok(())
     }
 
-    /// Offsets are in the block, and of what is still here.
+    /// Offsets are in the block, and must be pending.
     #[inline(always)]
     fn put(&mut self, offset: usize, value: &[u8]) {
         put(&mut self.bytes, offset - self.handed_over, value);
@@ -244,7 +244,7 @@ impl Output {
 
 const TOO_LARGE: &str = "a block is larger than its room";
 
-/// What is handed over at a time, at least: few calls, and no more than a processor's cache holds.
+/// The least number of bytes handed over at a time: few calls, but within a processor's cache.
 const PIECE: usize = 64 << 10;
 
 impl BlockBuilder {
@@ -271,16 +271,16 @@ impl BlockBuilder {
         }
     }
 
-    /// So many thunks will come.
+    /// Announces the number of thunks.
     pub fn reserve(&mut self, thunks: usize) {
-        /// What an FDE takes, as a rule.
+        /// The usual size of an FDE.
         const ENTRY: usize = 64;
         self.frames.reserve(thunks);
         self.entries_only.reserve(thunks);
         self.unwinding.reserve(thunks * ENTRY);
     }
 
-    /// Where many bytes are complete, `keep` gets them, with their offset in the block.
+    /// When many bytes are complete, `keep` gets them, with their offset in the block.
     pub fn hand_over(&mut self, mut keep: impl FnMut(usize, &[u8]) -> Result<()>) -> Result<()> {
         match self.bytes.bytes.len() {
             PIECE.. => self.bytes.hand_over(&mut keep),
@@ -288,13 +288,13 @@ impl BlockBuilder {
         }
     }
 
-    /// Switches the thunk or hook off that was made last.
+    /// Switches off the thunk or hook that was made last.
     pub fn switch_off(&mut self, last: &Thunk) {
         let offset = (last.entry - self.at) as usize;
         self.bytes.put(offset, &last.switch(false));
     }
 
-    /// Bytes that the block takes so far, without its unwind table.
+    /// The current size of the block, without its unwind table.
     pub fn code_bytes(&self) -> usize {
         self.bytes.len()
     }
@@ -489,7 +489,7 @@ impl BlockBuilder {
         Ok(begin)
     }
 
-    /// Describes code by what comes before its body, and then `rows`.
+    /// Describes code by the rows before its body, and then `rows`.
     fn frame(&mut self, code: Range<usize>, before_body: BeforeBody, rows: &[(u16, FrameChange)]) {
         let begin = self.unwinding.len();
         self.frames.push((code.start, begin));
@@ -527,8 +527,8 @@ impl BlockBuilder {
         Ok(i32::try_from(distance)?.to_le_bytes())
     }
 
-    /// Appends the unwind table, and before its header `undo`: whatever the tool must know to take the block's sites
-    /// out again, with its length in the 8 bytes behind it, aligned to 8.
+    /// Appends the unwind table, and before its header `undo`: the data needed to remove the block's sites, with its
+    /// length in the 8 bytes after it, aligned to 8.
     pub fn finish(self, undo: &[&[u8]]) -> Result<Block> {
         let handed_over = self.bytes.handed_over;
         let mut bytes = Vec::new();
@@ -595,7 +595,7 @@ impl BlockBuilder {
     }
 }
 
-/// Offsets in the CIE and in an FDE: of the distances that depend on where they are, and of an FDE's instructions.
+/// Offsets in the CIE and in an FDE: of the distances that depend on their addresses, and of an FDE's instructions.
 const CIE_PERSONALITY: usize = 18;
 const FDE_CODE: usize = 8;
 const FDE_PROGRAM: usize = 17;
@@ -621,7 +621,7 @@ fn end_entry(entries: &mut Vec<u8>, begin: usize) {
     put(entries, begin, &(length as u32).to_le_bytes());
 }
 
-/// The kind of an exit's record, and what records it.
+/// The kind of an exit's record, and the function that records it.
 fn exit_of(recorder: Recorder) -> (u32, usize) {
     match (recorder.capture.arguments, recorder.limits_depth) {
         (false, false) => (KIND_EXIT, image::EXIT),
@@ -632,7 +632,7 @@ fn exit_of(recorder: Recorder) -> (u32, usize) {
 }
 
 impl Probe {
-    /// `struct nopal_mark` and what follows it.
+    /// `struct nopal_mark` and its fetches.
     fn to_bytes(&self) -> Vec<u8> {
         let fetches: &[Fetch] = match &self.values {
             Values::Registers(_) => &[],
@@ -678,8 +678,8 @@ fn pushes(registers: &[u8]) -> Result<Vec<u8>> {
     Ok(code)
 }
 
-/// The rows of a detour whose body begins at `body`: as at the probe from its start on, and at each of `depths` with
-/// the stack pointer so many bytes lower than there. The registers that it pushes go on to hold what they held.
+/// The rows of a detour whose body begins at `body`: first those at the probe, then at each of `depths` with a lower
+/// stack pointer. The registers that it pushes keep their values.
 fn detour_rows(
     rows: &[(u16, FrameChange)],
     depths: &[(usize, u32)],

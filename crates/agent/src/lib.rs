@@ -1,5 +1,5 @@
-//! The agent: the runtime's image as the tool carries it, and how it is made ready for one process. Nothing here
-//! touches a process; it lays bytes out.
+//! The agent: the runtime's image within the tool, and its preparation for a process. This crate only lays out bytes;
+//! it does not change processes.
 
 mod block;
 mod process;
@@ -26,7 +26,7 @@ pub const ARENA_BYTES: u64 = 64 << 20;
 /// The bits of an address in which all arenas of a process are equal.
 pub const MARK_MASK: u32 = 0x7c00_0000;
 
-/// What the image of one process is filled in with.
+/// The values filled into the image for a process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Immediates {
     /// Address of the process structure.
@@ -39,15 +39,15 @@ pub struct Immediates {
     pub thread_slot: i32,
     /// The bits under `MARK_MASK` of every arena's address.
     pub mark: u32,
-    /// At most `DEPTH_LIMIT`; 0 where no thunk limits it.
+    /// At most `DEPTH_LIMIT`; 0 without a limit.
     pub depth_limit: u32,
-    /// Events of several threads are in the order in which they happened.
+    /// Keep events of several threads in exact order.
     pub ordered: bool,
-    /// As [`reads_pointer`] says.
+    /// The result of [`reads_pointer`].
     pub reads_pointer: bool,
 }
 
-/// How many nested wrapped calls a context can hold.
+/// The number of nested wrapped calls that a context can hold.
 pub const DEPTH_LIMIT: u32 = 256;
 
 const PATCH_MIRROR: u64 = 1;
@@ -62,17 +62,17 @@ const LFENCE: [u8; 3] = [0x0f, 0xae, 0xe8];
 /// rdfsbase %rax, and a NOP.
 const READ_POINTER: [u8; 9] = [0xf3, 0x48, 0x0f, 0xae, 0xc0, 0x0f, 0x1f, 0x40, 0x00];
 
-/// Whether programs may ask for their thread pointer by an instruction (`rdfsbase`), by the word of the kernel.
+/// Whether the kernel permits programs to read their thread pointer by `rdfsbase`.
 pub fn reads_pointer() -> bool {
     const HWCAP2_FSGSBASE: u64 = 1 << 1;
     // SAFETY: looks a number up that the kernel has given to this process.
     unsafe { libc::getauxval(libc::AT_HWCAP2) & HWCAP2_FSGSBASE != 0 }
 }
 
-/// Stands in the unwind rows, little-endian, where `mirror - 8` belongs.
+/// The placeholder of `mirror - 8` in the unwind rows, little-endian.
 const MIRROR_PLACEHOLDER: [u8; 8] = [0xf7, 0x6e, 0x6f, 0x70, 0x61, 0x6c, 0x2e, 0x6d];
 
-/// The image, ready to be put at the start of an arena.
+/// The image, ready for the start of an arena.
 pub fn image(immediates: &Immediates) -> Vec<u8> {
     let mut bytes = image::BYTES.to_vec();
     put(
@@ -105,8 +105,8 @@ pub fn image(immediates: &Immediates) -> Vec<u8> {
     bytes
 }
 
-/// Where in the image the functions are that call the program while they wait: a thread may be about to return there
-/// for as long as it likes. From all others it returns at once.
+/// The ranges of the image with functions that call the program and wait: a thread may return there after any time.
+/// From all others it returns at once.
 pub fn calls_out() -> [Range<u64>; 3] {
     let range = |start: usize, bytes: usize| start as u64..(start + bytes) as u64;
     [
@@ -119,15 +119,15 @@ pub fn calls_out() -> [Range<u64>; 3] {
 /// Offset in the image of its own `.eh_frame_hdr`.
 pub const IMAGE_UNWIND_HEADER: u64 = image::EH_FRAME_HEADER as u64;
 
-/// Where in the image what a probe does begins and ends, behind all that saves the program's registers, and before all
-/// that brings them back. For one who measures these.
+/// The begin and end of a probe's action in the image, after saving the program's registers and before restoring them.
+/// For measurements.
 pub const IMAGE_PROBE_ACTION: Range<usize> = image::PROBE_ACTION..image::PROBE_DONE;
 
-/// Offsets in the image of the handler of SIGTRAP, and of what it returns to.
+/// Offsets in the image of the handler of SIGTRAP, and of its restorer.
 pub const IMAGE_TRAP: u64 = image::TRAP as u64;
 pub const IMAGE_TRAP_RETURN: u64 = image::TRAP_RETURN as u64;
 
-/// Offset in the image of what a marker calls that is on.
+/// Offset in the image of the function that a marker calls.
 pub const IMAGE_MARK: u64 = image::STUB_MARK as u64;
 
 /// A few bytes each, thousands of times: a call would take longer than the copy.

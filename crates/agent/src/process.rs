@@ -1,9 +1,9 @@
-//! The process structure of `runtime/core/process.h`, as far as the tool writes it. `tests/layout.rs` compares it with
-//! the header.
+//! The fields of the process structure of `runtime/core/process.h` that the tool writes. `tests/layout.rs` compares it
+//! with the header.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// What the process structure begins with.
+/// The begin of the process structure.
 #[derive(Debug, Clone, Copy, Default, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct ProcessHead {
@@ -36,10 +36,10 @@ pub struct BlockEntry {
 /// The table of threads: as many thread pointers, and then the addresses of their contexts.
 pub const THREADS_BYTES: u64 = (THREADS * 16) as u64;
 
-/// What it begins with.
+/// Its begin.
 pub const NO_THREAD: u64 = u64::MAX;
 
-/// The first place in the table where a thread pointer may be.
+/// The first place of a thread pointer in the table.
 pub const fn thread_place(pointer: u64) -> usize {
     ((pointer as u32).wrapping_mul(THREAD_HASH) >> THREAD_SHIFT) as usize
 }
@@ -69,7 +69,7 @@ pub struct Breakpoint {
     pub detour: u64,
 }
 
-/// What a process does at a SIGTRAP. Actions are as the kernel has them: handler, flags, restorer, mask.
+/// The breakpoints of a process. Actions have the kernel's layout: handler, flags, restorer, mask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct Traps {
@@ -101,7 +101,7 @@ const THREAD_SHIFT: u32 = 18;
 pub const STACK_PARTS: usize = 65536;
 pub const STACK_PART_BYTES: u64 = 1 << 16;
 
-/// Where the table of blocks begins in the structure.
+/// The offset of the table of blocks in the structure.
 pub const fn blocks_offset() -> u64 {
     size_of::<ProcessHead>() as u64
 }

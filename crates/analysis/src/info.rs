@@ -87,7 +87,7 @@ fn facts(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
         let (call, within) = (shown(cost.call), shown(cost.within));
         fact(
             "cost",
-            format!("{call} a recorded call, {within} of it within its own time"),
+            format!("{call} for each recorded call, {within} of it within the call's own time"),
         )?;
     }
     fact(
@@ -106,7 +106,7 @@ fn facts(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
     fact("system", system(trace))?;
     fact("lost", lost(trace))?;
     if !trace.has_check_sums() {
-        let sums = "none: the trace is of an older nopal, and damage of its records is not seen";
+        let sums = "none: the trace was written by an older nopal, and damage to its records is not noticed";
         fact("sums", sums.into())?;
     }
     fact("snapshots", snapshots(trace))?;
@@ -151,7 +151,7 @@ fn system(trace: &Trace) -> String {
     let parts = kinds
         .iter()
         .map(|(kind, number)| format!("{} {kind}", count(*number)));
-    let unseen = (unseen > 0).then(|| format!("{} switches from idle untold", count(unseen)));
+    let unseen = (unseen > 0).then(|| format!("{} switches from idle unreported", count(unseen)));
     let lost = format!("{} lost", count(lost));
     let parts: Vec<String> = parts.chain(unseen).chain([lost]).collect();
     format!("{} on {processors} CPUs", parts.join(", "))
@@ -175,7 +175,7 @@ fn lost(trace: &Trace) -> String {
         parts.push(format!("{} threads untraced", count(threads)));
     }
     if stacks > 0 {
-        parts.push(format!("{} stacks traced entry only", count(stacks)));
+        parts.push(format!("{} stacks with entries only", count(stacks)));
     }
     parts.join(", ")
 }
@@ -189,8 +189,8 @@ fn end_of(trace: &Trace) -> String {
         Some((true, "")) => "complete".to_string(),
         Some((false, "")) => "not complete".to_string(),
         Some((true, why)) => format!("complete: {why}"),
-        Some((false, why)) => format!("not complete: {why}"),
-        None => "not complete: the recording was cut off".to_string(),
+        Some((false, why)) => format!("incomplete: {why}"),
+        None => "incomplete: the recording was cut off".to_string(),
     }
 }
 

@@ -147,7 +147,7 @@ impl Whereabouts {
         }
         ensure!(
             all.iter().any(|of| !of.is_empty()),
-            "on which CPU a thread is was not recorded: `nopal record -e sched` records it"
+            "the CPUs of threads were not recorded: `nopal record -e sched` records them"
         );
         Ok(Whereabouts { threads: all, lost })
     }

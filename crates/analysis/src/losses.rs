@@ -41,15 +41,16 @@ fn describe(losses: &Losses, clocks: &Clocks, begin: u64) -> Option<String> {
         ),
         some(
             losses.kernel_events,
-            "event of the system was lost",
+            "kernel event was lost",
             "kernel events were lost",
         ),
         pauses(losses, clocks, begin),
         (losses.unchecked).then(|| {
-            "it has no check sums, as those of an older nopal, and damage is not seen".to_string()
+            "it has no checksums, since an older nopal wrote it, and damage is not noticed"
+                .to_string()
         }),
         losses.flaw.as_ref().map(|why| match why.as_str() {
-            "" => "it is not complete".to_string(),
+            "" => "the recording was not completed".to_string(),
             why => printable(why),
         }),
     ];
@@ -58,11 +59,11 @@ fn describe(losses: &Losses, clocks: &Clocks, begin: u64) -> Option<String> {
         return None;
     }
     let bounds = match losses.has_gaps() {
-        true => "; calls open at a gap end there, and their times are the least possible",
+        true => "; calls that were open at a gap end there, with their least possible times",
         false => "",
     };
     Some(format!(
-        "not all is in this trace: {}{bounds}",
+        "this trace is incomplete: {}{bounds}",
         parts.join(", ")
     ))
 }
@@ -121,8 +122,8 @@ pub fn untimed(trace: &Trace, any: bool) -> String {
         .iter()
         .any(|option| option == "--entry-only");
     let why = match Losses::of(trace).flaw {
-        _ if asked => ": --entry-only asks for that".to_string(),
-        Some(why) if why.contains("entries only") => format!(": {}", printable(&why)),
+        _ if asked => ": --entry-only was requested".to_string(),
+        Some(why) if why.contains("only entries") => format!(": {}", printable(&why)),
         _ => String::new(),
     };
     format!("# no times: only the entries of calls were recorded{why}\n")

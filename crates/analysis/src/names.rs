@@ -112,9 +112,9 @@ impl Names {
         if wanted.is_empty() {
             let names = self.functions.iter().map(|function| function.name.as_str());
             match nearest(names, pattern).as_slice() {
-                [] => bail!("no function of this trace is called {pattern:?}"),
+                [] => bail!("no function of this trace is named {pattern:?}"),
                 nearest => bail!(
-                    "no function of this trace is called {pattern:?}; the nearest are {}",
+                    "no function of this trace is named {pattern:?}; the nearest are {}",
                     nearest.join(", ")
                 ),
             }

@@ -310,12 +310,12 @@ fn what_has_no_values_says_why() {
         (
             "yield_too",
             filter(&[], 0),
-            "no function of this trace is called \"yield_too\"; the nearest are yield_to",
+            "no function of this trace is named \"yield_too\"; the nearest are yield_to",
         ),
         (
             "read.arg9",
             filter(&[], 0),
-            "\"arg9\" is no value: there are arg1 to arg6, result, duration, self, numbers and int(…)",
+            "\"arg9\" is not a value: use arg1 to arg6, result, duration, self, numbers or int(…)",
         ),
     ] {
         let error = why(text, filter).unwrap_err();
@@ -338,9 +338,9 @@ fn a_latency_needs_a_call_that_ended() {
         ("once", "once: no such call was recorded to its end"),
         (
             "read.result",
-            "read.result: a latency is how long a function took",
+            "read.result: a latency needs the duration of a function",
         ),
-        ("nothing", "no function of this trace is called \"nothing\""),
+        ("nothing", "no function of this trace is named \"nothing\""),
     ] {
         let error = dump(&trace, latency(of, false), &drive(), &mut Vec::new()).unwrap_err();
         assert_eq!(format!("{error:#}"), expected);

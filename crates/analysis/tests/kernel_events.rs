@@ -164,7 +164,7 @@ fn histograms_are_told_apart_by_where_calls_and_cases_ended() {
     assert_eq!(counts(&same), counts(&cases));
     let error = distributions(&with, &names, &what, &filter, By::Function, &drive);
     let error = error.err().unwrap().to_string();
-    assert!(error.contains("told apart by thread"), "{error}");
+    assert!(error.contains("grouped by thread"), "{error}");
     let error = calls(&trace(0)).err().unwrap().to_string();
     assert!(error.contains("nopal record -e sched"), "{error}");
 }

@@ -110,8 +110,8 @@ fn markers_without_the_field_of_the_groups_are_told() {
     let found = found(REQUESTS, "request.len", Some("user"), &all).unwrap();
     assert_eq!(found.groups, [("1".to_owned(), 2), ("2".to_owned(), 1)]);
     let notes = [
-        "left out: 1 of request without a number that is called \"len\"",
-        "left out: 2 of request without a number that is called \"user\"",
+        "left out: 1 of request without a number named \"len\"",
+        "left out: 2 of request without a number named \"user\"",
     ];
     assert_eq!(found.notes, notes);
     assert_eq!(found.json["left_out"], serde_json::json!(notes));
@@ -134,8 +134,7 @@ fn where_all_lack_a_field_it_is_said() {
     let error = found(REQUESTS, "request.size", Some("len"), &Filter::default()).err();
     assert_eq!(
         error.unwrap().to_string(),
-        "request.size: left out: 5 of request without a number that is called \"size\"; left out: 1 of request without a \
-         number that is called \"len\""
+        "request.size: left out: 5 of request without a number named \"size\"; left out: 1 of request without a number named \"len\""
     );
 }
 
@@ -166,6 +165,6 @@ fn what_is_not_a_number_is_no_value() {
     let made: Made = &[(&fields, &[&[half], &[none]])];
     let found = found(made, "request.load", None, &Filter::default()).unwrap();
     assert_eq!(found.groups, [(String::new(), 1)]);
-    let notes = ["left out: 1 of request without a number that is called \"load\""];
+    let notes = ["left out: 1 of request without a number named \"load\""];
     assert_eq!(found.notes, notes);
 }

@@ -311,11 +311,11 @@ fn a_section_begins_and_ends_where_it_is_said() {
     for (tracer, expected) in [
         (
             "got..get",
-            "no function or marker that was recorded is called \"got\"",
+            "no recorded function or marker is named \"got\"",
         ),
         (
             "get..served.number",
-            "the marker served has no number that is called \"number\"",
+            "the marker served has no number named \"number\"",
         ),
         (
             "get.arg1..put",
@@ -323,7 +323,7 @@ fn a_section_begins_and_ends_where_it_is_said() {
         ),
         (
             "get.end..put",
-            "get.end..put: nothing began and ended: 3 begins without an end, 0 ends without a begin",
+            "get.end..put: no case began and ended: 3 begins without an end, 0 ends without a begin",
         ),
     ] {
         let error = found(tracer, one()).unwrap_err();
@@ -396,7 +396,7 @@ fn a_marker_that_is_asked_for_without_a_field_tells_its_fields() {
     let notes = why("served").unwrap().to_string();
     assert_eq!(
         notes,
-        "served is a marker: ask for served.FIELD; it has request"
+        "served is a marker: use served.FIELD; it has request"
     );
     let notes = why("served.number").unwrap().to_string();
     assert!(notes.ends_with("; it has request"), "{notes}");

@@ -1,15 +1,15 @@
-//! Two things at once, where a second thread can be had: limits may leave none.
+//! Runs two tasks in parallel, if a second thread can be started: limits may prevent that.
 
 use std::panic::resume_unwind;
 use std::sync::{Mutex, PoisonError};
 use std::thread::{Builder, Scope, ScopedJoinHandle, scope};
 
-/// Does `other` in a thread beside `own`, or after it where there can be none.
+/// Runs `other` in a thread beside `own`, or after it if no thread can be started.
 pub fn both<Own, Other: Send>(
     own: impl FnOnce() -> Own,
     other: impl FnOnce() -> Other + Send,
 ) -> (Own, Other) {
-    // A thread that cannot be begun takes what it was to do with it: so it only borrows.
+    // If a thread cannot be started, its closure is lost: so it only borrows the task.
     let other = Mutex::new(Some(other));
     let take = || other.lock().unwrap_or_else(PoisonError::into_inner).take();
     let (own, other) = scope(|scope| {
@@ -25,7 +25,7 @@ pub fn both<Own, Other: Send>(
     }
 }
 
-/// A thread, if there can be one.
+/// Starts a thread, if possible.
 pub fn try_spawn<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     work: impl FnOnce() -> T + Send + 'scope,

@@ -1,4 +1,4 @@
-//! The command line: parser, help and manual pages all come from here.
+//! The command line: parser, help and manual pages are generated from these definitions.
 
 mod alone;
 mod calls;
@@ -24,7 +24,7 @@ pub use calls::{ByArgument, Hist, Subject};
 use kernel::KernelFunctions;
 pub use pictures::{Cdf, Curve, Flame, Kind, PictureOutput, Plot, Table, Timeline};
 
-/// Trace any Linux program: every call of every function, without recompiling.
+/// Trace Linux programs: every call of every function, without recompiling
 #[derive(Debug, Parser)]
 #[command(
     name = "nopal",
@@ -70,7 +70,7 @@ pub enum Command {
     Dump(Dump),
     Info(Info),
     List(List),
-    /// What this machine allows, and what to do about it
+    /// Check what this machine allows, and how to allow more
     Doctor,
     #[command(hide = true)]
     Man(Man),
@@ -80,10 +80,10 @@ pub enum Command {
 
 /// Run a program and record its calls
 ///
-/// Without choices, every function of the program is recorded, and every library function that it imports. The program
-/// reads, writes and ends as it would by itself; nopal ends with its exit status, or by the same signal, also where the
-/// recording has failed. Of a program that is not there the status is 127, of one that cannot be run, or that nopal
-/// refuses, 126; 1 means that nothing was run because of what was asked for.
+/// By default, all functions of the program and all library functions that it imports are recorded. The program reads,
+/// writes and ends as it would untraced; nopal ends with its exit status or by the same signal, even if the recording
+/// fails. The status is 127 if the program does not exist, 126 if it cannot be run or nopal refuses it, and 1 if the
+/// request was invalid and nothing was run.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "nopal record [OPTIONS] [--] PROGRAM [ARG]...\n       nopal record [OPTIONS] -p PID"
@@ -92,7 +92,7 @@ pub struct Record {
     #[command(flatten)]
     recording: Recording,
 
-    /// Record a process that runs, as `nopal attach` does
+    /// Record a running process, as `nopal attach` does
     #[arg(short, long, value_name = "PID", conflicts_with = "command", value_parser = clap::value_parser!(i32).range(1..))]
     pid: Option<i32>,
 
@@ -110,38 +110,39 @@ pub struct Record {
     command: Vec<OsString>,
 }
 
-/// Run a program under tracers of latency, and tell of their worst cases
+/// Run a program under latency tracers, and print their worst cases
 ///
-/// Each tracer measures from one event to another, and keeps the worst case with all that was recorded in it. When the
-/// program has ended, that is written to standard error, as the kernel's latency tracers write; all cases are in the
-/// trace, for `nopal hist lockhold` and `nopal dump --as latency --of lockhold`. The switches go together.
+/// Each tracer measures the time from one event to another, and keeps the worst case with everything that was recorded
+/// in it. When the program has ended, these cases are written to standard error in the format of the kernel's latency
+/// tracers. The trace has all cases, for `nopal hist lockhold` and `nopal dump --as latency --of lockhold`. Options can
+/// be combined.
 #[derive(Debug, Args)]
 pub struct Run {
-    /// Record functions: the program's, and those that it imports
+    /// Record functions: those of the program, and those that it imports
     #[arg(short, long)]
     functions: bool,
 
-    /// For how long locks are held: mutexes, rwlocks and spinlocks of pthread (lockhold)
+    /// Measure how long locks are held: pthread mutexes, rwlocks and spinlocks (lockhold)
     #[arg(short = 'p', long)]
     held: bool,
 
-    /// For how long signals are blocked (sigoff)
+    /// Measure how long signals are blocked (sigoff)
     #[arg(short = 'i', long)]
     signals: bool,
 
-    /// For how long a thread holds a lock or blocks signals (critical)
+    /// Measure how long a thread holds a lock or blocks signals (critical)
     #[arg(short = 'b', long)]
     both: bool,
 
-    /// How long locks are waited for (lockwait)
+    /// Measure how long threads wait for locks (lockwait)
     #[arg(short = 'l', long)]
     waits: bool,
 
-    /// How long threads that were woken wait for a processor (wakeup)
+    /// Measure how long woken threads wait for a processor (wakeup)
     #[arg(short = 'w', long)]
     wakeups: bool,
 
-    /// How long threads are without a processor, waiting or preempted (offcpu)
+    /// Measure how long threads are off the processor, waiting or preempted (offcpu)
     #[arg(short = 's', long = "switches")]
     off: bool,
 
@@ -152,7 +153,7 @@ pub struct Run {
     #[command(flatten)]
     kernel: KernelFunctions,
 
-    /// Where to write the trace; an older one is kept as DIR.old
+    /// The trace to write; an older one is moved to DIR.old
     #[arg(short, long, value_name = "DIR", default_value = Options::DIRECTORY)]
     output: PathBuf,
 
@@ -166,9 +167,9 @@ pub struct Run {
     command: Vec<OsString>,
 }
 
-/// Record the calls of a process that runs
+/// Record the calls of a running process
 ///
-/// Ends with Ctrl-C, after --for, with `nopal detach`, or when the process ends. The process goes on as it was before.
+/// Ends at Ctrl-C, after --for, at `nopal detach`, or when the process ends. The process is left as it was.
 #[derive(Debug, Args)]
 pub struct Attach {
     /// The process
@@ -183,30 +184,30 @@ pub struct Attach {
     time: Option<Duration>,
 }
 
-/// Record each time that an instruction of a program is run, with values from there
+/// Record values each time that an instruction of a program runs
 ///
 /// WHERE is FUNCTION, FUNCTION+OFFSET, FILE:LINE, an address, or `return FUNCTION`. A VALUE is a register (%di), memory
-/// behind one (+8(%si)), a variable of the source or what is in it (request->length), with :s8 to :s64, :u8 to :u64,
-/// :x8 to :x64 or :string behind it. The program reads, writes and ends as with `nopal record`, whose --probe takes the
-/// same, several of them if wanted.
+/// at an offset from one (+8(%si)), or a variable of the source or a member of it (request->length), followed by :s8 to
+/// :s64, :u8 to :u64, :x8 to :x64 or :string. The program reads, writes and ends as with `nopal record`, which takes
+/// one or more such probes by --probe.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "nopal probe [OPTIONS] WHERE [new NAME] [fetch VALUE...] -- PROGRAM [ARG]...\n       nopal probe [OPTIONS] WHERE [new NAME] [fetch VALUE...] -p PID"
 )]
 pub struct Probe {
-    /// Where the probe is, what it is called, and what it fetches
+    /// The probe: its location, name and values
     #[arg(required = true, value_name = "WHERE")]
     probe: Vec<String>,
 
-    /// By a breakpoint, which needs one byte where a jump needs five, and costs microseconds. A thread that blocks
-    /// SIGTRAP ends the program there
+    /// Use a breakpoint, which needs one byte where a jump needs five, and takes microseconds. If a thread that blocks
+    /// SIGTRAP hits it, the program is killed
     #[arg(long)]
     breakpoint: bool,
 
     #[command(flatten)]
     recording: Recording,
 
-    /// Probe a process that runs
+    /// Probe a running process
     #[arg(short, long, value_name = "PID", conflicts_with = "command", value_parser = clap::value_parser!(i32).range(1..))]
     pid: Option<i32>,
 
@@ -219,9 +220,8 @@ pub struct Probe {
     command: Vec<OsString>,
 }
 
-/// End the tracing of a process, as Ctrl-C at its `nopal attach` does
-///
-/// The process is as it was before when this returns.
+/// End the tracing of a process, like Ctrl-C at its `nopal attach` When this command returns, the
+/// process has been restored.
 #[derive(Debug, Args)]
 pub struct Detach {
     /// The process
@@ -231,35 +231,35 @@ pub struct Detach {
 
 /// Control the tracing of a process by commands
 ///
-/// Without commands, and with a terminal or nothing at standard input, prints the state, as commands: saved and given
-/// to `nopal ctl` of the same program again, they restore it.
+/// Without commands, and if standard input is a terminal or empty, this prints the state as commands. Given to
+/// `nopal ctl` again, for a process of the same program, they restore the state.
 #[derive(Debug, Args)]
 pub struct Ctl {
     /// A process that `nopal record` or `nopal attach` traces
     #[arg(value_parser = clap::value_parser!(i32).range(1..))]
     pub pid: i32,
 
-    /// The words of a command; or commands, where one of them has a space [default: from standard input]
+    /// The words of one command; or several commands, if one of the arguments has a space [default: standard input]
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub command: Vec<String>,
 }
 
 /// Show all tracing sessions as files
 ///
-/// DIR/PID/ctl and DIR/PID/trace are as in Plan 9, DIR/PID/tracing/… as in the kernel's tracing directory. Ctrl-C or
-/// `fusermount3 -u DIR` unmounts them.
+/// DIR/PID/ctl and DIR/PID/trace are like those of Plan 9, DIR/PID/tracing/… like the kernel's tracing directory.
+/// Ctrl-C or `fusermount3 -u DIR` unmounts them.
 #[derive(Debug, Args)]
 pub struct Mount {
-    /// A directory
+    /// The directory to mount on
     #[arg(value_name = "DIR")]
     pub directory: PathBuf,
 }
 
 /// Show which functions of a process are called most and take the most time
 ///
-/// A table, refreshed each second; nothing is written to files. Keys choose the order, filter, and switch functions
-/// off, whose calls are then not recorded. Ends with q, Ctrl-C, or when the process ends. The process goes on as it was
-/// before.
+/// The table is refreshed each second; nothing is written to files. Keys select the order, filter, and switch off
+/// functions, whose calls are then not recorded. Ends at q, Ctrl-C, or when the process ends. The process is left as it
+/// was.
 #[derive(Debug, Args)]
 pub struct Top {
     /// The process
@@ -289,25 +289,25 @@ pub struct Functions {
 /// What to record, and where to.
 #[derive(Debug, Args)]
 struct Recording {
-    /// Where to put the trace; an older trace there is moved to DIR.old
+    /// The trace to write; an older one is moved to DIR.old
     #[arg(short, long, value_name = "DIR", default_value = Options::DIRECTORY)]
     output: PathBuf,
 
     #[command(flatten)]
     functions: Functions,
 
-    /// Record markers that match; without -F, nothing else [may be repeated]
+    /// Record the markers that match; functions only with -F [may be repeated]
     #[arg(short = 'M', long = "markers", value_name = "GLOB[@MODULE]")]
     markers: Vec<String>,
 
-    /// Record kernel events, too: sched_switch, sched_wakeup, or sched for both [may be repeated]
+    /// Record kernel events: sched_switch, sched_wakeup, or sched for both [may be repeated]
     #[arg(short = 'e', long = "event", value_name = "EVENT", value_delimiter = ',', value_parser = Kinds::parse)]
     events: Vec<Kinds>,
 
     #[command(flatten)]
     kernel: KernelFunctions,
 
-    /// Record a probe; without -F, nothing else [may be repeated]
+    /// Record a probe; functions only with -F [may be repeated]
     #[arg(
         long = "probe",
         value_name = "'WHERE [new NAME] [fetch VALUE...]'",
@@ -331,15 +331,15 @@ struct Recording {
     #[arg(long)]
     entry_only: bool,
 
-    /// Keep events of several threads in order where they are nearer to each other than 200 ns: some 20 ns more a call
+    /// Order events of different threads even if they are less than 200 ns apart; adds some 20 ns to a call
     #[arg(long)]
     ordered: bool,
 
     #[command(flatten)]
     when_full: WhenFullArguments,
 
-    /// With --flight: write out what it holds each time that a trigger of nopal-ctl(5) fires, such as
-    /// 'return handle_request if duration > 50ms' [may be repeated]
+    /// With --flight: write a snapshot each time that a trigger of nopal-ctl(5) fires, such as 'return handle_request
+    /// if duration > 50ms' [may be repeated]
     #[arg(
         long,
         value_name = "EVENT [if COND]",
@@ -348,11 +348,11 @@ struct Recording {
     )]
     snapshot_when: Vec<String>,
 
-    /// Memory for records that are not written out yet
+    /// Size of the buffer for records that are not written yet
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "64M")]
     buffer: u64,
 
-    /// Stop recording when the trace has grown to this
+    /// Stop recording when the trace has this size
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     max_size: Option<u64>,
 
@@ -360,7 +360,7 @@ struct Recording {
     #[arg(long, hide = true, overrides_with = "no_follow")]
     follow_exec: bool,
 
-    /// Stop tracing a process when it replaces its program
+    /// Do not trace the programs that traced processes execute
     #[arg(long, visible_alias = "no-follow-exec")]
     no_follow: bool,
 }
@@ -372,22 +372,22 @@ struct WhenFullArguments {
     #[arg(long, hide = true)]
     drop: bool,
 
-    /// When the buffer is full, let the program wait, in place of dropping new records and counting them
+    /// When the buffer is full, make the program wait instead of dropping and counting new records
     #[arg(long)]
     block: bool,
 
-    /// When the buffer is full, give up the oldest records
+    /// When the buffer is full, drop the oldest records
     #[arg(long)]
     flight: bool,
 }
 
-/// A function a row: what was called, how often, how long
+/// Show for each function how often it was called, and how long it took
 #[derive(Debug, Args)]
 pub struct Report {
     #[command(flatten)]
     pub input: Input,
 
-    /// What to order the rows by
+    /// Order the rows by this column
     #[arg(short, long, value_name = "COLUMN", default_value = "total", value_parser = sort_parser())]
     sort: String,
 
@@ -395,35 +395,36 @@ pub struct Report {
     #[arg(short = 'n', long, value_name = "N")]
     pub limit: Option<usize>,
 
-    /// A thread a row
+    /// Show one row for each thread
     #[arg(long, conflicts_with_all = ["callers", "callees"])]
     pub threads: bool,
 
-    /// Who calls this function
+    /// Show the callers of this function
     #[arg(long, value_name = "FUNCTION", conflicts_with = "callees")]
     pub callers: Option<String>,
 
-    /// What this function calls
+    /// Show the functions that this function calls
     #[arg(long, value_name = "FUNCTION")]
     pub callees: Option<String>,
 
-    /// Functions of the kernel (record -k), and the functions that they ran in
+    /// Show functions of the kernel (record -k), and the functions that they ran in
     #[arg(long, conflicts_with_all = ["threads", "callers", "callees", "net"])]
     pub kernel: bool,
 
-    /// Take off all times what recording took, by its cost when it began; what waited for a time took more than is left
+    /// Subtract from all times the cost of recording, as measured when it began; functions that wait for a given time
+    /// took longer than shown
     #[arg(long)]
     pub net: bool,
 
-    /// As a JSON array
+    /// Print a JSON array
     #[arg(long, conflicts_with_all = ["threads", "callers", "callees", "kernel"])]
     pub json: bool,
 }
 
-/// The calls in order, indented, with their durations
+/// Show the calls in order, indented, with their durations
 ///
-/// Durations are marked `+` over 10 microseconds, `!` over 100 microseconds, `#` over 1 millisecond. -F and -N choose
-/// calls with all calls in them.
+/// Durations are marked `+` above 10 microseconds, `!` above 100 microseconds, `#` above 1 millisecond. -F and -N
+/// select calls together with all calls in them.
 #[derive(Debug, Args)]
 pub struct Replay {
     #[command(flatten)]
@@ -436,19 +437,18 @@ pub struct Replay {
     pub filter: FilterArguments,
 }
 
-/// The calls summed up as a tree
-///
-/// A single word that names a trace is the trace, any other a function.
+/// Show the calls summed up as a tree A single argument that names a trace is the trace, any other
+/// a function.
 #[derive(Debug, Args)]
 pub struct Graph {
-    /// Only the trees under this function
+    /// Show only the trees below this function
     function: Option<String>,
 
-    /// Show no deeper calls than this
+    /// Show calls down to this depth
     #[arg(short = 'D', long, value_name = "DEPTH")]
     pub depth: Option<usize>,
 
-    /// Leave out branches that took a smaller part of the time
+    /// Leave out branches that took less than this part of the time
     #[arg(long, value_name = "PERCENT")]
     pub least: Option<f64>,
 
@@ -457,66 +457,67 @@ pub struct Graph {
     directory: Option<PathBuf>,
 }
 
-/// Every event as text, in the formats of other tools
+/// Write every event as text, in the formats of other tools
 #[derive(Debug, Args)]
 pub struct Dump {
     #[command(flatten)]
     pub input: Input,
 
-    /// What to write
+    /// The format to write
     #[arg(long = "as", value_name = "FORMAT", value_enum)]
     pub format: DumpFormat,
 
-    /// Weigh stacks by the number of calls, not by time [with --as folded]
+    /// Weigh stacks by calls instead of time [with --as folded]
     #[arg(long)]
     calls: bool,
 
-    /// The function whose longest call, or the tracer whose worst case it is; of all calls without it [with --as
-    /// latency]
+    /// Show the longest call of this function, or the worst case of this tracer, instead of the longest of all calls
+    /// [with --as latency]
     #[arg(long, value_name = "FUNCTION|TRACER")]
     of: Option<String>,
 
-    /// The verbose version [with --as latency]
+    /// Use the verbose format [with --as latency]
     #[arg(long)]
     verbose: bool,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum DumpFormat {
-    /// `E` and `X` lines, as Plan 9's devtrace writes
+    /// `E` and `X` lines, as written by Plan 9's devtrace
     Devtrace,
-    /// As the kernel's function tracer writes
+    /// The format of the kernel's function tracer
     Function,
-    /// The longest call, or the worst case of a tracer, and all calls in it, as the kernel's latency tracers write
+    /// The longest call, or the worst case of a tracer, and all calls in it, in the format of the kernel's latency
+    /// tracers
     Latency,
     /// JSON for chrome://tracing and Perfetto
     Chrome,
-    /// One line a stack, for flame graphs
+    /// One line for each stack, for flame graphs
     Folded,
-    /// The records as they are
+    /// The records of the trace
     Raw,
 }
 
-/// Machine, command, clocks, threads, sizes and loss of a trace
+/// Show machine, command, clocks, threads, sizes and losses of a trace
 #[derive(Debug, Args)]
 pub struct Info {
     #[command(flatten)]
     pub input: Input,
 }
 
-/// What can be traced in a program or library, how, and what not and why
+/// Show which functions of a program or library can be traced, and why others cannot
 #[derive(Debug, Args)]
 pub struct List {
-    /// A program, looked up in PATH unless it holds a slash, or a library; or a process, for all files that it has
+    /// A program, looked up in PATH unless it contains a slash, or a library; or a process, for all files that it has
     /// loaded
     #[arg(value_name = "PROGRAM|PID")]
     pub program: OsString,
 
-    /// As a JSON object; of a process, as an array of them
+    /// Print a JSON object; for a process, an array of them
     #[arg(long)]
     pub json: bool,
 
-    /// Which instructions of this function can be probed, and why the others cannot
+    /// Show which instructions of this function can be probed, and why others cannot
     #[arg(long, value_name = "FUNCTION")]
     pub probes: Option<String>,
 }
@@ -564,7 +565,7 @@ impl Run {
             .collect();
         ensure!(
             self.functions || self.events || !tracers.is_empty(),
-            "nothing is to be traced: -f records functions, -e markers; -p measures how long locks are held, -l how long \
+            "nothing to trace: -f records functions, -e markers; -p measures how long locks are held, -l how long \
              they are waited for, -i how long signals are blocked, -b either, -w wake-ups, -s time without a processor; -k \
              adds functions of the kernel to any of these"
         );
@@ -591,7 +592,7 @@ impl Probe {
     }
 }
 
-/// Of a program; or as `attach` where there is a process.
+/// The options of `record`, or with a process those of `attach`.
 fn options(
     recording: Recording,
     process: Option<i32>,
@@ -624,7 +625,7 @@ impl Attach {
 }
 
 impl Top {
-    /// But for the directory.
+    /// Without the directory, which `top` does not write.
     pub fn options(&self) -> Options {
         Options {
             only: self.functions.only.clone(),
@@ -671,7 +672,7 @@ fn sort_parser() -> PossibleValuesParser {
 }
 
 impl Dump {
-    /// Stacks, by the time in them.
+    /// Whether stacks are weighed by time.
     pub fn weighs_time(&self) -> bool {
         matches!(self.format, DumpFormat::Folded) && !self.calls
     }

@@ -90,7 +90,7 @@ fn from_standard_input() -> Result<Option<String>> {
     }
     match String::from_utf8(text) {
         Ok(text) => Ok(Some(text)),
-        Err(_) => bail!("standard input is not text (UTF-8)"),
+        Err(_) => bail!("standard input is not UTF-8 text"),
     }
 }
 

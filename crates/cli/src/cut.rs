@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::open::OF_DAMAGED;
 
 const MESSAGE: &[u8] =
-    b"nopal: a file became shorter while it was read: what was shown is not all\n";
+    b"nopal: a file became shorter while it was read: the output is incomplete\n";
 
 static IS_TOLD: AtomicBool = AtomicBool::new(false);
 

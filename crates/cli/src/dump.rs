@@ -34,7 +34,7 @@ pub fn run(arguments: &Dump) -> Result<()> {
     if out.is_empty && arguments.weighs_time() {
         let why = losses::untimed(&trace, false);
         if let Some(why) = why.trim_end().strip_prefix("# ") {
-            eprintln!("nopal: {why}; --calls weighs by calls");
+            eprintln!("nopal: {why}; --calls weighs stacks by calls");
         }
     }
     finish(out, written)

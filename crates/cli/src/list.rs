@@ -79,7 +79,7 @@ fn loaded(process: i32) -> Result<Vec<(PathBuf, Image)>> {
         .collect();
     ensure!(
         !files.is_empty(),
-        "process {process} has loaded no program that can be read"
+        "process {process} has no file with code that can be read"
     );
     Ok(files)
 }
@@ -291,7 +291,7 @@ fn summary(plan: &Plan) -> String {
         .filter_map(|site| entries_only(plan, site));
     let entries = match entries.count() as u64 {
         0 => String::new(),
-        number => format!(", {} of them by their entries only", count(number)),
+        number => format!(", {} of them with entries only", count(number)),
     };
     format!("{traced} functions can be traced{ways}{entries}, {refused} refused")
 }

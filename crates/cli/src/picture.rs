@@ -20,7 +20,7 @@ impl PictureOutput {
     pub fn check(&self) -> Result<()> {
         self.format()?;
         if self.file.is_none() && io::stdout().is_terminal() {
-            bail!("a picture is nothing for a terminal: name a file with -o");
+            bail!("a picture cannot be shown in a terminal: name a file with -o");
         }
         Ok(())
     }
@@ -32,7 +32,10 @@ impl PictureOutput {
         match file.extension().and_then(|extension| extension.to_str()) {
             Some("svg") => Ok(Format::Svg),
             Some("png") => Ok(Format::Png),
-            _ => bail!("{}: a picture's name ends in .svg or .png", file.display()),
+            _ => bail!(
+                "{}: the name of a picture must end in .svg or .png",
+                file.display()
+            ),
         }
     }
 

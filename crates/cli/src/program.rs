@@ -20,7 +20,7 @@ pub fn find(word: &OsStr) -> Result<PathBuf> {
             None => return Ok(path),
         }
     }
-    bail!("{}: too many interpreters of interpreters", word.display())
+    bail!("{}: too many nested interpreters", word.display())
 }
 
 fn look_up(word: &OsStr) -> Result<PathBuf> {

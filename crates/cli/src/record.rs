@@ -64,7 +64,7 @@ fn refuse_option(target: &Target) -> Result<()> {
     let mut pairs = words.windows(2);
     ensure!(
         !is_option || pairs.any(|pair| pair[0] == "--" && pair[1] == *program),
-        "there is no option {} (a program of that name is written behind --)",
+        "there is no option {} (to run a program of that name, write it after --)",
         program.display()
     );
     Ok(())
@@ -89,7 +89,7 @@ fn summary(outcome: &Outcome, options: &Options) -> Vec<String> {
     let size = bytes(outcome.bytes);
     let system = match outcome.system {
         0 => String::new(),
-        system => format!(" and {} of the system", count(system)),
+        system => format!(" and {} kernel events", count(system)),
     };
     let plural = |number: u64| if number == 1 { "" } else { "s" };
     if let Some(why) = &outcome.untraced {
@@ -102,7 +102,7 @@ fn summary(outcome: &Outcome, options: &Options) -> Vec<String> {
     )];
     let any = !options.libraries && options.only.is_empty() && options.markers.is_empty();
     if outcome.events == 0 && any && matches!(options.target, Target::Process(_)) {
-        lines.push("none of them was called (--libs takes those of libraries, too)".into());
+        lines.push("none of them was called (--libs adds all functions of libraries)".into());
     }
     if outcome.refused > 0 {
         lines.push(format!(
@@ -112,17 +112,16 @@ fn summary(outcome: &Outcome, options: &Options) -> Vec<String> {
     }
     if outcome.lost > 0 {
         let remedy = match options.when_full {
-            WhenFull::Drop => "a larger --buffer, --block or -F keeps them",
+            WhenFull::Drop => "a larger --buffer, --block or -F avoids this",
             WhenFull::Block => {
-                "they waited as long as they may; a larger --buffer or -F keeps them"
+                "threads waited as long as they may; a larger --buffer or -F avoids this"
             }
             WhenFull::Flight => "-F leaves more room for the others",
         };
         lines.push(match outcome.muted {
-            0 => format!("{lost} events were lost (as a rule for want of room: {remedy})"),
+            0 => format!("{lost} events were lost (mostly for lack of room: {remedy})"),
             _ => format!(
-                "{lost} events were lost, of threads that may not read the clock (seccomp or PR_SET_TSC), or for want of \
-                 room"
+                "{lost} events were lost: their threads may not read the clock (seccomp or PR_SET_TSC), or there was no room"
             ),
         });
     }
@@ -130,7 +129,7 @@ fn summary(outcome: &Outcome, options: &Options) -> Vec<String> {
         let given_up = count(outcome.given_up);
         lines.push(match options.when_full {
             WhenFull::Flight => {
-                format!("{given_up} older events were given up (a larger --buffer keeps more)")
+                format!("{given_up} older events were dropped (a larger --buffer keeps more)")
             }
             _ => format!("{given_up} events came after the trace's end"),
         });

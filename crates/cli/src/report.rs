@@ -15,14 +15,13 @@ use crate::output::{self, finish, width};
 const READING: &str = "reading calls";
 
 /// What net times take for granted.
-const NET: &str = "# net times take each call to work until it is done: one that waits or spins until a time has come took \
-    up to its time without --net";
+const NET: &str = "# net times assume that each call computes: one that waits or spins until a given time took up to its time without --net";
 
 pub fn run(arguments: &Report) -> Result<()> {
     let trace = arguments.input.open()?;
     let net = match arguments.net {
         true => Some(trace.cost().context(
-            "what recording cost is not in the trace: it was recorded by an older nopal, or could not be measured",
+            "the cost of recording is not in the trace: it was recorded by an older nopal, or the cost could not be measured",
         )?),
         false => None,
     };

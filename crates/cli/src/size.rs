@@ -13,7 +13,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
         "M" => 20,
         "G" => 30,
         "T" => 40,
-        unit => return Err(format!("no such unit: {unit:?} (K, M, G and T are known)")),
+        unit => return Err(format!("unknown unit {unit:?} (use K, M, G or T)")),
     };
     let number: u64 = digits
         .parse()

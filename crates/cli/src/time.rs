@@ -15,7 +15,7 @@ pub fn parse(text: &str) -> Result<Duration, String> {
         "" | "s" => 1.0,
         "m" => 60.0,
         "h" => 3600.0,
-        _ => return Err(format!("{unit:?} is none of ns, us, ms, s, m and h")),
+        _ => return Err(format!("unknown unit {unit:?} (use ns, us, ms, s, m or h)")),
     };
     number
         .parse::<f64>()

@@ -75,10 +75,7 @@ pub const FILES: &[Row] = &[
         name: "trace",
         mode: READ,
         role: Role::Devtrace,
-        about: "All that has been recorded, in order of time, a line a record: E for an entry or X for an exit, the \
-                address of the function, the time stamp counter, the thread id, then the first four arguments or the \
-                result. Numbers have 16 hexadecimal digits; arguments and results are 0 unless the session records \
-                them. Reading does not consume.",
+        about: "All records in order of time, one on each line: E for an entry or X for an exit, the address of the function, the time stamp counter, the thread id, then the first four arguments or the result. Numbers have 16 hexadecimal digits; arguments and results are 0 unless the session records them. Reading does not consume the records.",
         example: "grep ^E trace | head",
     },
     Row {
@@ -86,7 +83,7 @@ pub const FILES: &[Row] = &[
         name: "README",
         mode: READ,
         role: Role::Readme,
-        about: "What the files of this folder are for.",
+        about: "Describes the files of this folder.",
         example: "cat README",
     },
     Row {
@@ -94,7 +91,7 @@ pub const FILES: &[Row] = &[
         name: "available_tracers",
         mode: READ,
         role: Role::AvailableTracers,
-        about: "What current_tracer takes.",
+        about: "Lists the names that current_tracer takes.",
         example: "cat available_tracers",
     },
     Row {
@@ -102,11 +99,7 @@ pub const FILES: &[Row] = &[
         name: "current_tracer",
         mode: BOTH,
         role: Role::CurrentTracer,
-        about: "function records the functions that the filters choose: it makes the trace named function and \
-                switches it on. nop, or disable, removes that trace; others stay. A tracer of latency, such as \
-                lockhold, takes the place of function; what other traces record is in its cases. events records all \
-                markers and kernel events, sched_switch who leaves a processor and who gets it; they stand in \
-                trace.",
+        about: "The current tracer. function records the functions that the filters select: it makes the trace named function and switches it on. nop, or disable, removes that trace; other traces stay. A latency tracer, such as lockhold, replaces function; its cases include the events of other traces. events records all markers and kernel events, sched_switch context switches; the file trace shows them.",
         example: "echo function > current_tracer",
     },
     Row {
@@ -114,7 +107,7 @@ pub const FILES: &[Row] = &[
         name: "tracing_on",
         mode: BOTH,
         role: Role::TracingOn,
-        about: "1 as the command start, 0 as stop.",
+        about: "1 starts recording, as the command start; 0 stops it, as stop.",
         example: "echo 0 > tracing_on",
     },
     Row {
@@ -122,8 +115,7 @@ pub const FILES: &[Row] = &[
         name: "trace",
         mode: BOTH,
         role: Role::Trace,
-        about: "The entries that have been recorded, a line each: function and caller. Reading does not consume. \
-                Emptying the file leaves out what has been recorded until then; the trace directory keeps it.",
+        about: "The recorded entries, one on each line: function and caller. Reading does not consume them. Emptying the file hides all earlier entries; the trace directory keeps them.",
         example: "head trace; > trace",
     },
     Row {
@@ -131,7 +123,7 @@ pub const FILES: &[Row] = &[
         name: "trace_pipe",
         mode: READ,
         role: Role::TracePipe,
-        about: "As trace, but each line is given to one reader once, and a reader waits for more.",
+        about: "Like trace, but each line is read once, by one reader, and readers wait for more lines.",
         example: "cat trace_pipe",
     },
     Row {
@@ -139,8 +131,7 @@ pub const FILES: &[Row] = &[
         name: "set_ftrace_filter",
         mode: BOTH,
         role: Role::Filter { excluded: false },
-        about: "The functions that the function tracer records; empty means all. Takes places as the command trace \
-                does; >> adds to them, and !PLACE takes one out again.",
+        about: "The functions that the function tracer records; empty means all. Takes locations as the command trace does; >> adds to them, and !LOCATION removes one.",
         example: "echo 'parse_*' > set_ftrace_filter",
     },
     Row {
@@ -148,7 +139,7 @@ pub const FILES: &[Row] = &[
         name: "set_ftrace_notrace",
         mode: BOTH,
         role: Role::Filter { excluded: true },
-        about: "The functions that the function tracer leaves out of those.",
+        about: "The functions that the function tracer leaves out.",
         example: "echo 'parse_char' >> set_ftrace_notrace",
     },
     Row {
@@ -156,7 +147,7 @@ pub const FILES: &[Row] = &[
         name: "available_filter_functions",
         mode: READ,
         role: Role::AvailableFunctions,
-        about: "All functions that can be traced, a line each. Those of libraries are written FUNCTION@LIBRARY.",
+        about: "All functions that can be traced, one on each line. Functions of libraries are written FUNCTION@LIBRARY.",
         example: "grep parse available_filter_functions",
     },
     Row {
@@ -164,7 +155,7 @@ pub const FILES: &[Row] = &[
         name: "set_ftrace_pid",
         mode: BOTH,
         role: Role::Processes,
-        about: "As the command watch: process and thread ids; empty means all.",
+        about: "The processes and threads to record, by their ids, as the command watch; empty means all.",
         example: "echo 4711 > set_ftrace_pid",
     },
     Row {
@@ -172,7 +163,7 @@ pub const FILES: &[Row] = &[
         name: "buffer_size_kb",
         mode: BOTH,
         role: Role::BufferSize,
-        about: "Memory for records that are not written out yet, of all threads together, in KiB.",
+        about: "Size of the buffer for records that are not written yet, for all threads together, in KiB.",
         example: "echo 65536 > buffer_size_kb",
     },
     Row {
@@ -180,8 +171,7 @@ pub const FILES: &[Row] = &[
         name: "trace_options",
         mode: BOTH,
         role: Role::Options,
-        about: "symonly or nosymonly: whether trace and trace_pipe show names only, or addresses behind them. \
-                verbose or noverbose: whether they show the lines of the verbose latency format.",
+        about: "symonly or nosymonly: whether trace and trace_pipe show only names, or names with addresses. verbose or noverbose: whether they use the verbose latency format.",
         example: "echo nosymonly > trace_options",
     },
     Row {
@@ -189,8 +179,7 @@ pub const FILES: &[Row] = &[
         name: "trace_marker",
         mode: WRITE,
         role: Role::Marker,
-        about: "Each line that is written here becomes a note in the trace, at the time of writing; trace and \
-                trace_pipe show it.",
+        about: "Each line written to this file becomes a note in the trace, at the time of writing; trace and trace_pipe show it.",
         example: "echo 'request 17 begins' > trace_marker",
     },
     Row {
@@ -206,7 +195,7 @@ pub const FILES: &[Row] = &[
         name: "tracing_thresh",
         mode: BOTH,
         role: Role::Threshold,
-        about: "In microseconds: every case that takes longer is kept, and not the worst only; 0: the worst only.",
+        about: "A threshold in microseconds: every longer case is kept instead of only the worst; 0: only the worst.",
         example: "echo 500 > tracing_thresh",
     },
     Row {
@@ -214,7 +203,7 @@ pub const FILES: &[Row] = &[
         name: "tracing_max_latency",
         mode: BOTH,
         role: Role::WorstLatency,
-        about: "The microseconds of the current tracer's worst case. 0 forgets it, and those above the threshold.",
+        about: "The duration of the current tracer's worst case in microseconds. Writing 0 forgets it, and the cases above the threshold.",
         example: "cat tracing_max_latency; echo 0 > tracing_max_latency",
     },
     Row {
@@ -222,8 +211,7 @@ pub const FILES: &[Row] = &[
         name: "latency_trace",
         mode: READ,
         role: Role::Latency,
-        about: "The current tracer's worst case, or the last 16 above the threshold, with what was recorded in them; \
-                of function, all entries. trace_options choose the version.",
+        about: "The current tracer's worst case, or the last 16 above the threshold, with all events in them; for function, all entries. trace_options selects the format.",
         example: "cat latency_trace",
     },
     Row {
@@ -231,8 +219,7 @@ pub const FILES: &[Row] = &[
         name: "lockhold",
         mode: READ,
         role: of_all("lockhold"),
-        about: "How often locks were held for so many microseconds, since the tracer is on. In cpu0, cpu1 and so on are \
-                the same files, of the cases that ended there, as far as that is known: with kernel events.",
+        about: "How often locks were held for how many microseconds, since the tracer was switched on. The folders cpu0, cpu1 and so on have the same files for the cases that ended on that processor, which is known with kernel events.",
         example: "cat latency_hist/lockhold latency_hist/cpu0/lockhold",
     },
     Row {
@@ -240,7 +227,7 @@ pub const FILES: &[Row] = &[
         name: "lockwait",
         mode: READ,
         role: of_all("lockwait"),
-        about: "How often locks were waited for so long.",
+        about: "How often threads waited for locks for how long.",
         example: "cat latency_hist/lockwait",
     },
     Row {
@@ -248,7 +235,7 @@ pub const FILES: &[Row] = &[
         name: "sigoff",
         mode: READ,
         role: of_all("sigoff"),
-        about: "How often threads blocked signals for so long.",
+        about: "How often threads blocked signals for how long.",
         example: "cat latency_hist/sigoff",
     },
     Row {
@@ -256,7 +243,7 @@ pub const FILES: &[Row] = &[
         name: "critical",
         mode: READ,
         role: of_all("critical"),
-        about: "How often threads held a lock or blocked signals for so long.",
+        about: "How often threads held a lock or blocked signals for how long.",
         example: "cat latency_hist/critical",
     },
     Row {
@@ -264,7 +251,7 @@ pub const FILES: &[Row] = &[
         name: "wakeup",
         mode: READ,
         role: of_all("wakeup"),
-        about: "How often threads that were woken waited so long for a processor.",
+        about: "How often woken threads waited how long for a processor.",
         example: "cat latency_hist/cpu1/wakeup",
     },
     Row {
@@ -272,7 +259,7 @@ pub const FILES: &[Row] = &[
         name: "offcpu",
         mode: READ,
         role: of_all("offcpu"),
-        about: "How often threads were without a processor for so long.",
+        about: "How often threads were off the processor for how long.",
         example: "cat latency_hist/offcpu",
     },
     Row {
@@ -280,7 +267,7 @@ pub const FILES: &[Row] = &[
         name: "blocked",
         mode: READ,
         role: of_all("blocked"),
-        about: "The same, where they waited for something.",
+        about: "The same, for threads that waited for something.",
         example: "cat latency_hist/blocked",
     },
     Row {
@@ -288,7 +275,7 @@ pub const FILES: &[Row] = &[
         name: "preempted",
         mode: READ,
         role: of_all("preempted"),
-        about: "The same, where they could have run on.",
+        about: "The same, for threads that could have run on.",
         example: "cat latency_hist/preempted",
     },
     Row {
@@ -296,7 +283,7 @@ pub const FILES: &[Row] = &[
         name: SECTIONS,
         mode: READ,
         role: of_all(SECTIONS),
-        about: "How often the sections that are on took so long, one after the other.",
+        about: "How often the sections that are on took how long, one histogram after the other.",
         example: "cat latency_hist/section",
     },
     Row {
@@ -304,8 +291,7 @@ pub const FILES: &[Row] = &[
         name: "error_log",
         mode: BOTH,
         role: Role::Errors,
-        about: "The last commands and writes that were refused, and why, which an error number cannot tell. Emptying \
-                the file forgets them.",
+        about: "The last commands and writes that were refused, with the reasons. Emptying the file forgets them.",
         example: "cat error_log",
     },
 ];
@@ -320,15 +306,12 @@ pub struct Description {
 pub const COMMANDS: &[Description] = &[
     Description {
         form: "trace WHAT new NAME",
-        about: "Makes a trace: a named set of functions. Jumps are put into their code, switched off. Functions that \
-                cannot be traced are told of with the reason, and left alone; if none can be, it is an error. Where \
-                WHAT names a library that is not loaded, the trace waits for it. The same command again does nothing.",
+        about: "Makes a trace: a named set of functions. Jumps are inserted into their code, switched off. Functions that cannot be traced are reported with the reason and left alone; if none can be traced, it is an error. If WHAT names a library that is not loaded, the trace waits for it. Repeating the command does nothing.",
         examples: &["trace parse_* !parse_char new p"],
     },
     Description {
         form: "trace NAME on",
-        about: "Switches a trace on: its functions are recorded while the session is started. A function that several \
-                traces hold is recorded while any of them is on. Takes effect on all threads at once and stops none.",
+        about: "Switches a trace on: its functions are recorded while the session is started. A function of several traces is recorded while any of them is on. Takes effect on all threads at once and stops none.",
         examples: &["trace p on"],
     },
     Description {
@@ -338,7 +321,7 @@ pub const COMMANDS: &[Description] = &[
     },
     Description {
         form: "trace NAME remove",
-        about: "Forgets a trace, and takes the jumps that no other trace holds out of the code.",
+        about: "Removes a trace, and the jumps that no other trace needs.",
         examples: &["trace p remove"],
     },
     Description {
@@ -349,16 +332,12 @@ pub const COMMANDS: &[Description] = &[
     },
     Description {
         form: "mark NAME off",
-        about: "Takes that back, for these markers: each is a NOP again. Of several commands that mean a marker, the \
-                last decides.",
+        about: "Switches these markers off: each is a NOP again. The last command that matches a marker decides.",
         examples: &["mark net_tx off"],
     },
     Description {
         form: "when EVENT [if COND] do ACTION [new NAME]",
-        about: "Sets a trigger: does something each time that this happens, and the condition holds. It is looked for in \
-                what is recorded, by nopal and not in the process, within milliseconds. The functions that it means are \
-                recorded for it alone where no trace has them on. Without new, its name is the lowest number that is \
-                free. The same command again does nothing.",
+        about: "Sets a trigger: performs the action each time that the event happens and the condition holds. nopal checks the records within milliseconds; nothing runs in the process. Functions that no trace has on are recorded for the trigger only. Without new, its name is the lowest free number. Repeating the command does nothing.",
         examples: &[
             "when return handle_request if duration > 50ms do snapshot new slow",
             "when main.c:120 do start",
@@ -366,42 +345,42 @@ pub const COMMANDS: &[Description] = &[
     },
     Description {
         form: "when NAME remove",
-        about: "Forgets a trigger.",
+        about: "Removes a trigger.",
         examples: &["when slow remove"],
     },
     Description {
         form: "snapshot",
-        about: "Writes what the flight recorder (--flight) holds now into a trace of its own, in the trace directory.",
+        about: "Writes the current contents of the flight recorder (--flight) into a trace of its own, in the trace directory.",
         examples: &["snapshot"],
     },
     Description {
         form: "size NUMBER",
-        about: "Gives the buffer room for 2 to the power of NUMBER records of 8 bytes. A running session takes up to four times what --buffer gave, and no more than that or 64 MiB.",
+        about: "Sets the size of the buffer to 2 to the power of NUMBER records of 8 bytes. In a running session it can grow to four times --buffer, but not beyond 64 MiB unless --buffer is larger.",
         examples: &["size 23"],
     },
     Description {
         form: "logsize NUMBER",
-        about: "The same: the state is shown by this word.",
+        about: "The same as size; the state shows this form.",
         examples: &["logsize 23"],
     },
     Description {
         form: "watch IDS",
-        about: "Records only these processes and threads; 0 means all. The others pay what recorded ones pay.",
+        about: "Records only these processes and threads; 0 means all. The others are as slow as recorded ones.",
         examples: &["watch 4711 4715"],
     },
     Description {
         form: "watch IDS children",
-        about: "Records also what these processes fork from now on.",
+        about: "Also records the children that these processes fork from now on.",
         examples: &["watch 4711 children"],
     },
     Description {
         form: "start",
-        about: "Records the traces that are on.",
+        about: "Starts recording the traces that are on.",
         examples: &["start"],
     },
     Description {
         form: "stop",
-        about: "Records nothing. The jumps stay, switched off: a call costs two jumps, as with off.",
+        about: "Stops all recording. The jumps stay, switched off: a call costs two jumps, as with off.",
         examples: &["stop"],
     },
     Description {
@@ -412,61 +391,52 @@ pub const COMMANDS: &[Description] = &[
     },
     Description {
         form: "query WHAT",
-        about: "Tells of each function whether it is traced, and by which traces, or why it cannot be. The answer is \
-                also in ctl, as comments.",
+        about: "Shows for each function whether it is traced, and by which traces, or why it cannot be traced. The answer is also in ctl, as comments.",
         examples: &["query main.c:120"],
     },
     Description {
         form: "testtracein WHAT",
-        about: "Records an entry of each of these functions that is being traced, as if it had been called by the \
-                tool: a test of traces, and of programs that read them.",
+        about: "Records an entry of each of these functions that is traced, as if the tool had called it: a test of traces, and of programs that read them.",
         examples: &["testtracein parse_line"],
     },
     Description {
         form: "section FROM TO new NAME",
-        about: "Makes a tracer of the time from FROM to TO: a FUNCTION, which means its entry, FUNCTION.end, its return, \
-                or a MARKER. They are paired by the thread, or by a value that both have, also across threads: \
-                FUNCTION.arg1 to arg6, FUNCTION.result, MARKER.FIELD.",
+        about: "Makes a tracer of the time from FROM to TO. Each is a FUNCTION (its entry), FUNCTION.end (its return) or a MARKER. They are paired within a thread, or across threads by a value that both have: FUNCTION.arg1 to arg6, FUNCTION.result, MARKER.FIELD.",
         examples: &["section read_request.arg1 write_reply.arg1 new request"],
     },
     Description {
         form: "section NAME remove",
-        about: "Forgets a section.",
+        about: "Removes a section.",
         examples: &["section request remove"],
     },
     Description {
         form: "tracer NAME on",
-        about: "Switches a tracer of latency on: lockhold (how long locks of pthread are held), lockwait (how long they \
-                are waited for), sigoff (how long signals are blocked), critical (either of lockhold and sigoff), or a \
-                section. It records what it needs and no more, and keeps a histogram of all \
-                cases and the worst of them. Several may be on.",
+        about: "Switches a latency tracer on: lockhold (how long pthread locks are held), lockwait (how long threads wait for them), sigoff (how long signals are blocked), critical (lockhold or sigoff), wakeup, offcpu, blocked, preempted (kernel events), or a section. It records only the events that it needs, and keeps a histogram of all cases and the worst case. Several tracers may be on.",
         examples: &["tracer lockhold on"],
     },
     Description {
         form: "tracer NAME off",
-        about: "Switches it off, and takes its jumps out. What it has found is forgotten; what was recorded is in the \
-                trace.",
+        about: "Switches a tracer off and removes its jumps. Its results are forgotten; its events stay in the trace.",
         examples: &["tracer lockhold off"],
     },
     Description {
         form: "tracer NAME reset",
-        about: "Forgets the worst case. The histogram goes on.",
+        about: "Forgets the worst case. The histogram continues.",
         examples: &["tracer lockhold reset"],
     },
     Description {
         form: "threshold NUMBER",
-        about: "In microseconds: tracers keep every case that takes longer, and not the worst only; 0: the worst only.",
+        about: "Sets a threshold in microseconds: tracers keep every longer case instead of only the worst; 0: only the worst.",
         examples: &["threshold 500"],
     },
     Description {
         form: "latency NAME",
-        about: "The worst case of a tracer, or the last 16 above the threshold, with what was recorded in them.",
+        about: "Shows the worst case of a tracer, or the last 16 above the threshold, with all events in them.",
         examples: &["latency lockhold"],
     },
     Description {
         form: "uniform on",
-        about: "Lets every function that can be traced pay what a recorded one pays, recorded or not, so that their \
-                times compare as they do without tracing.",
+        about: "Makes every function that can be traced as slow as a recorded one, so that their times compare as they do without tracing.",
         examples: &["uniform on"],
     },
     Description {
@@ -481,26 +451,17 @@ pub const COMMANDS: &[Description] = &[
     },
     Description {
         form: "probe NAME off",
-        about: "Switches a probe off. Its jump stays, which costs two jumps.",
+        about: "Switches a probe off. Its jump stays: the instruction costs two jumps.",
         examples: &["probe p off"],
     },
     Description {
         form: "probe NAME remove",
-        about: "Forgets a probe, and takes its jump out of the code.",
+        about: "Removes a probe and its jump.",
         examples: &["probe p remove"],
     },
     Description {
         form: "probe [return|breakpoint] WHERE [new NAME] [fetch ARGS]",
-        about: "Makes a probe: an event of this name, with these values, each time that the instruction there is run. \
-                The jump is put into its code, switched off. WHERE is FUNCTION, FUNCTION+OFFSET, either of them with \
-                @LIBRARY, FILE:LINE, or an address. With return, it is where a function returns: its calls are recorded, \
-                and before each exit the event. With breakpoint, it is by a breakpoint (SIGTRAP), which needs one byte \
-                where a jump needs five, and costs some microseconds each time; a thread that blocks SIGTRAP dies at it. \
-                Without new, it is named WHERE, or WHERE:return. Up to 12 ARGS, each [NAME=]VALUE[:TYPE]: a register \
-                ($di, %di), memory behind one (+8($si), +0(+8($si))), memory at an address (@0x404040), a variable of \
-                the source (count) or what is in it (queue.head->length, values[3]); where a function begins, $arg1 to \
-                $arg6; where it returns, $retval. TYPE is s8 to s64, u8 to u64, x8 to x64, or string, for the text at \
-                an address.",
+        about: "Makes a probe: it records an event with this name and these values each time that the instruction runs. Its jump is inserted switched off. WHERE is FUNCTION, FUNCTION+OFFSET, either of them with @LIBRARY, FILE:LINE, or an address. With return, the event is recorded before each exit of a function, whose calls are recorded too. With breakpoint, the probe is a breakpoint (SIGTRAP), which needs one byte where a jump needs five, and takes some microseconds each time; it kills a thread that blocks SIGTRAP. Without new, the name is WHERE, or WHERE:return. Up to 12 ARGS, each [NAME=]VALUE[:TYPE]: a register ($di, %di), memory at an offset from one (+8($si), +0(+8($si))), memory at an address (@0x404040), a variable of the source (count) or a part of it (queue.head->length, values[3]); at the beginning of a function $arg1 to $arg6, at its return $retval. TYPE is s8 to s64, u8 to u64, x8 to x64, or string for the text at an address.",
         examples: &[
             "probe parse_query+0x1c new p fetch $di name=+8($si):string",
             "probe return parse_query new r fetch $retval:s32",
@@ -521,22 +482,22 @@ pub struct Argument {
 pub const ARGUMENTS: &[Argument] = &[
     Argument {
         name: "WHAT",
-        is: "is one place or more",
+        is: "is one or more locations",
         forms: PLACES,
     },
     Argument {
         name: "EVENT",
-        is: "is what a trigger waits for",
+        is: "is the event of a trigger",
         forms: EVENTS,
     },
     Argument {
         name: "COND",
-        is: "is a condition on it",
+        is: "is a condition on the event",
         forms: CONDITIONS,
     },
     Argument {
         name: "ACTION",
-        is: "is what it does",
+        is: "is the action of a trigger",
         forms: ACTIONS,
     },
 ];
@@ -549,7 +510,7 @@ const EVENTS: &[(&str, &str)] = &[
     ),
     (
         "mark NAME",
-        "a marker with this name, or one that matches the glob, is passed; it must be on",
+        "a marker with this name, or that matches the glob, is met; it must be on",
     ),
     ("probe NAME", "this probe is met; it must be on"),
 ];
@@ -562,28 +523,31 @@ const CONDITIONS: &[(&str, &str)] = &[
     ),
     (
         "VALUE == VALUE",
-        "or !=, <, <=, >, >=. Values are signed and of 64 bits. What compares a value that is not known does not hold",
+        "or !=, <, <=, >, >=. Values are signed and have 64 bits. A comparison with an unknown value does not hold",
     ),
-    ("FIELD == \"TEXT\"", "or !=: of a marker's text, all of it"),
+    (
+        "FIELD == \"TEXT\"",
+        "or !=: compares the whole text of a marker",
+    ),
     (
         "hits",
-        "how often the event has happened, this time included, whether or not the condition held",
+        "the number of events, including this one, whether or not the condition held",
     ),
     (
         "duration, self",
-        "of the call that returns: with callees, and without",
+        "the time of the call that returns: with callees, and without",
     ),
     (
         "arg1 to arg6, result",
-        "of the call, which are recorded for it. int(result) is that of a function of type int",
+        "values of the call, which are recorded for the trigger. int(result) is the result of a function of type int",
     ),
     (
         "FIELD",
-        "of the marker, or value of the probe, if it is a number",
+        "a field of the marker, or a value of the probe, if it is a number",
     ),
     (
         "50ms",
-        "a number, with ns, us, ms or s a time; or 0x and digits",
+        "a number; with ns, us, ms or s a time; or 0x and digits",
     ),
     ("+ - * / % & | ^ ~ << >> (…)", "between values, as in C"),
 ];
@@ -591,19 +555,19 @@ const CONDITIONS: &[(&str, &str)] = &[
 const ACTIONS: &[(&str, &str)] = &[
     ("start", "as the command"),
     ("stop", "as the command; triggers go on"),
-    ("trace NAME on", "as the command, of a trace that there is"),
+    ("trace NAME on", "as the command, for an existing trace"),
     ("trace NAME off", "as the command"),
     (
         "snapshot",
-        "writes what the flight recorder (--flight) holds into a trace of its own: DIR/snapshot-1, and so on",
+        "writes the contents of the flight recorder (--flight) into a trace of its own: DIR/snapshot-1, and so on",
     ),
     (
         "mark",
-        "writes a note into the trace, at the time of the event",
+        "writes a note into the trace at the time of the event",
     ),
     (
         "count",
-        "nothing else: ctl shows how often the condition held",
+        "does nothing else: ctl shows how often the condition held",
     ),
     ("detach", "ends the session, as nopal detach does"),
 ];
@@ -611,7 +575,7 @@ const ACTIONS: &[(&str, &str)] = &[
 const PLACES: &[(&str, &str)] = &[
     (
         "NAME",
-        "a function, by its name as the file has it, as C++ or Rust write it, or so without parameters",
+        "a function, by its name in the file, or its C++ or Rust name with or without parameters",
     ),
     (
         "GLOB",
@@ -619,28 +583,31 @@ const PLACES: &[(&str, &str)] = &[
     ),
     (
         "GLOB@LIBRARY",
-        "those of a library, by its file name, whole or up to .so, or a glob: *@libz, malloc@libc*",
+        "functions of a library, by its file name, complete or up to .so, or by a glob: *@libz, malloc@libc*",
     ),
     (
         "FILE:LINE",
-        "the function with code of this line, where the file has debug information",
+        "the function with code of this line, if the file has debug information",
     ),
     (
         "ADDRESS",
-        "the function that has the address: hexadecimal, with 0x, or with a digit first, or with eight digits",
+        "the function at an address, in hexadecimal: with 0x, a leading digit, or eight digits",
     ),
     (
         "START END",
-        "two addresses: the functions that begin from START on and before END",
+        "two addresses: the functions that begin at START or later, and before END",
     ),
     (
         "MODULE+0xADDRESS",
-        "the function that has the address in the file",
+        "the function at this address in the file",
     ),
     (
         "MODULE+0xSTART-0xEND",
-        "the functions that begin there in the file; so are addresses shown, for other processes of the program",
+        "the functions that begin in this range of the file; the state shows addresses in this form, so that it applies to other processes",
     ),
-    ("!PLACE", "without these; alone, all others"),
-    ("\"WORDS\"", "a place with blanks in it: \"operator new*\""),
+    ("!LOCATION", "without these functions; alone, all others"),
+    (
+        "\"WORDS\"",
+        "a location with blanks in it: \"operator new*\"",
+    ),
 ];

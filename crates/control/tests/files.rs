@@ -514,6 +514,6 @@ fn the_other_files() {
     assert!(
         session
             .cat("tracing/README")
-            .contains("\ntrace_pipe\n    As trace, but")
+            .contains("\ntrace_pipe\n    Like trace, but")
     );
 }

@@ -100,7 +100,7 @@ fn names_mean_one_tracer() {
         ("latency request", "the tracer \"request\" is off"),
         (
             "tracer lockhold on",
-            "lockhold: no function that takes a lock was recorded: `nopal run -p` records those that the program has",
+            "lockhold: no function that acquires a lock was recorded: `nopal run -p` records those of the program",
         ),
     ] {
         let message = refused(&mut control, &mut fake, command);
@@ -121,7 +121,7 @@ fn a_section_of_nothing_leaves_nothing() {
         "section main.arg1 parse_line new t",
     );
     let message = refused(&mut control, &mut fake, "tracer s on");
-    assert!(message.ends_with("no function or marker that was recorded is called \"nobody\""));
+    assert!(message.ends_with("no recorded function or marker is named \"nobody\""));
     let message = refused(&mut control, &mut fake, "tracer t on");
     assert!(message.ends_with("only one of main.arg1 and parse_line has a value"));
 }

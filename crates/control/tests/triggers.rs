@@ -129,7 +129,7 @@ fn bad_triggers_are_quoted_and_change_nothing() {
         ),
         (
             "when return main if duration > 5x do count",
-            "\"5x\" is no value: there are arg1 to",
+            "\"5x\" is not a value: use arg1 to",
         ),
         (
             "when main if len == 5 do count",

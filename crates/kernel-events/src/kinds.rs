@@ -37,7 +37,7 @@ impl Kinds {
                 ..none
             },
             _ => bail!(
-                "{word} is no kernel event that nopal records: sched_switch, sched_wakeup, or sched for both"
+                "{word} is not a kernel event that nopal records: use sched_switch, sched_wakeup, or sched for both"
             ),
         })
     }

@@ -297,7 +297,7 @@ impl KernelEvents {
 
 impl Processor {
     fn new(number: u32, events: Vec<Descriptor>, pages: usize) -> Result<Processor> {
-        let (first, others) = events.split_first().context("no event is asked for")?;
+        let (first, others) = events.split_first().context("no event is requested")?;
         let ring = Ring::map(first, pages)?;
         others.iter().try_for_each(|event| event.write_to(first))?;
         Ok(Processor {

@@ -56,8 +56,7 @@ fn reason(error: &Error, paranoid: Option<i32>, everything: bool) -> String {
              /sys/kernel/tracing (tracefs, mounted with mode=755)"
         ),
         (true, false) => format!(
-            "{error:#}{setting}; as root, sysctl kernel.perf_event_paranoid=2 allows those of one's own threads, and in a \
-             container its seccomp profile must permit perf_event_open"
+            "{error:#}{setting}; as root, sysctl kernel.perf_event_paranoid=2 allows events of one's own threads; in a container, the seccomp profile must permit perf_event_open"
         ),
     }
 }

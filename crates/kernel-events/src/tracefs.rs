@@ -28,7 +28,7 @@ pub fn tracing() -> Result<&'static Path> {
     }
     let [usual, _] = PLACES;
     let mount = detached_mount().with_context(|| match fs::metadata(usual) {
-        Ok(_) => format!("tracefs is not mounted at {usual}, and only root can do without"),
+        Ok(_) => format!("tracefs is not mounted at {usual}, and only root can use it unmounted"),
         Err(_) => "this kernel has no tracefs".to_owned(),
     })?;
     let place = PathBuf::from(format!("/proc/self/fd/{}", mount.as_raw_fd()));

@@ -61,11 +61,11 @@ impl Tracepoints {
             let fields = fields(name, &format);
             id.zip(fields)
                 .map(|(id, fields)| Tracepoint { id, fields })
-                .with_context(|| format!("the kernel describes {name} in a way that is not known"))
+                .with_context(|| format!("the kernel describes {name} in an unknown format"))
         };
         let found: Result<Vec<Tracepoint>> = kinds.tracepoints().map(tracepoint).collect();
         let found = found?;
-        ensure!(!found.is_empty(), "no event is asked for");
+        ensure!(!found.is_empty(), "no event is requested");
         Ok(Tracepoints(found))
     }
 

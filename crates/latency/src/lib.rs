@@ -8,22 +8,22 @@ use std::pin::Pin;
 pub use histogram::Histogram;
 use layout::{RawCase, RawEvent, RawLatency, RawOwn, RawTracer};
 
-/// What the events of a tracer are paired by.
+/// The key that pairs the events of a tracer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
     Processor = 0,
     Thread = 1,
-    /// A value that they have, in any thread.
+    /// A value of theirs, in any thread.
     Value = 2,
     ValueOfThread = 3,
 }
 
-/// What it means that a case begins which has begun.
+/// The meaning of a second begin of an open case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nesting {
-    /// It ends when it has ended as often.
+    /// The case ends after as many ends.
     Counts = 0,
-    /// It begins anew: the one before never ended.
+    /// A new case begins: the previous one never ended.
     Again = 1,
 }
 
@@ -45,7 +45,7 @@ pub struct Event {
     pub clock: u64,
 }
 
-/// What lies between a begin and an end. One that was given up has no end.
+/// The time from a begin to an end. A dropped case has no end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Case {
     /// The value, or the number of thread or processor, as the tracer's key says.
@@ -53,7 +53,7 @@ pub struct Case {
     /// By the clock of the events.
     pub begin: u64,
     pub end: u64,
-    /// As the events number them.
+    /// The positions given by the events.
     pub begin_thread: u32,
     pub end_thread: u32,
 }
@@ -82,22 +82,22 @@ pub struct Ended {
     pub kept: bool,
 }
 
-/// Of what tracing missed.
+/// Counts of missed events and cases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Missing {
     /// Too many cases were open.
     pub begins_lost: u64,
-    /// What had not begun, or whose begin was lost.
+    /// Ends without a begin, or whose begin was lost.
     pub ends_alone: u64,
-    /// Given up, or begun anew.
+    /// Dropped, or begun again.
     pub never_ended: u64,
     /// Cases that ended before they began.
     pub clock_went_back: u64,
 }
 
-/// A tracer that runs.
+/// A running tracer.
 pub struct Latency {
-    /// Where the tracer is that `raw` points to.
+    /// The tracer that `raw` points to.
     _tracer: Pin<Box<RawTracer>>,
     raw: Box<RawLatency>,
 }
@@ -105,7 +105,7 @@ pub struct Latency {
 // SAFETY: the pointer in `raw` leads to memory that the structure owns, and that nobody writes.
 unsafe impl Send for Latency {}
 
-/// What each thread, or whatever else is to have a histogram and a worst case of its own, has of a tracer.
+/// The state of a tracer for each thread, or other unit, that has a histogram and a worst case of its own.
 pub struct Own {
     raw: Box<RawOwn>,
 }
@@ -143,17 +143,17 @@ impl Latency {
         }
     }
 
-    /// Cases that last longer are kept, and not the worst only; 0: no threshold.
+    /// Longer cases are kept, not only the worst; 0: no threshold.
     pub fn set_threshold(&mut self, ticks: u64) {
         self.raw.threshold = ticks;
     }
 
-    /// A case that is open for longer has no end; 0: never.
+    /// A case that stays open for longer is dropped; 0: never.
     pub fn set_timeout(&mut self, ticks: u64) {
         self.raw.timeout = ticks;
     }
 
-    /// Takes an event; those of one key in the order of their clocks. Gives the case that it has ended.
+    /// Takes an event; those of one key in the order of their clocks. Returns the case that it has ended.
     pub fn event(&mut self, own: &mut Own, event: &Event) -> Option<Ended> {
         const ENDED: u32 = 2;
         const KEPT: u32 = 3;
@@ -185,13 +185,13 @@ impl Latency {
         found.then(|| Case::of(&worst))
     }
 
-    /// Forgets the worst cases. The histograms go on.
+    /// Forgets the worst cases. The histograms continue.
     pub fn reset(&mut self) {
         // SAFETY: valid, and used by this thread alone.
         unsafe { layout::nopal_latency_reset(&mut *self.raw) };
     }
 
-    /// Gives up a case that has been open for longer than the timeout: to be called until there is none.
+    /// Drops a case that has been open for longer than the timeout; call it until there is none.
     pub fn expire(&mut self, clock: u64) -> Option<Case> {
         let mut given_up = RawCase::default();
         // SAFETY: as in `event`.

@@ -1,4 +1,4 @@
-//! Formats, read while the program is compiled.
+//! Formats, parsed at compile time.
 
 /// As `NOPAL_TYPE_*` in include/nopal.h.
 pub const I8: u8 = 1;
@@ -13,7 +13,7 @@ pub const DOUBLE: u8 = 9;
 pub const POINTER: u8 = 10;
 pub const BYTES: u8 = 12;
 
-/// How many values a format wants.
+/// The number of values of a format.
 pub const fn conversions(format: &str) -> usize {
     let types = types(format);
     let mut count = 0;
@@ -23,7 +23,7 @@ pub const fn conversions(format: &str) -> usize {
     count
 }
 
-/// The types that a format wants; 0 behind the last.
+/// The types of a format's values; 0 after the last.
 pub const fn types(format: &str) -> [u8; 12] {
     let text = format.as_bytes();
     let mut types = [0; 12];

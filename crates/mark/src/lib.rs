@@ -5,10 +5,10 @@
 //! nopal_mark::mark!(net_rx, "len=%d device=%s", length, device);
 //! ```
 //!
-//! While nobody traces it, a marker is one NOP, and its values are not worked out. The format is that of
-//! `include/nopal.h`, as printf has it: `%d` is an `i32`, `%hhd` an `i8`, `%hd` an `i16`, `%ld` an `i64` or `isize`;
-//! `%u` (and `%x`, `%o`) with the same lengths are unsigned, `%hhu` also a `bool`; `%f` an `f64` or `f32`; `%c` a `u8`;
-//! `%p` a raw pointer; `%s` text: `&str`, `String` or `&[u8]`. What does not fit does not compile:
+//! While it is off, a marker is one NOP, and its values are not computed. The format is that of `include/nopal.h`, as
+//! printf has it: `%d` is an `i32`, `%hhd` an `i8`, `%hd` an `i16`, `%ld` an `i64` or `isize`; `%u` (and `%x`, `%o`)
+//! with the same lengths are unsigned, `%hhu` also a `bool`; `%f` an `f64` or `f32`; `%c` a `u8`; `%p` a raw pointer;
+//! `%s` text: `&str`, `String` or `&[u8]`. What does not fit does not compile:
 //!
 //! ```compile_fail
 //! nopal_mark::mark!(net_rx, "len=%d", 1u64);
@@ -118,7 +118,7 @@ macro_rules! place {
                                 core::arch::asm!(
                                     "mov -8(%rsp), %r10",
                                     "lea 7704f(%rip), %r11",
-                                    // In any register, so that nothing is kept out of %rax.
+                                    // In any register, so that %rax stays free.
                                     "xchg %rax, {values}",
                                     "call *(%r11)",
                                     "xchg %rax, {values}",

@@ -10,14 +10,14 @@ pub struct Bytes {
     pub length: usize,
 }
 
-/// A value: its word, or what the word is the address of.
+/// A value: its word, or the object that the word points to.
 #[derive(Clone, Copy)]
 pub enum RawValue {
     Word(u64),
     Bytes(Bytes),
 }
 
-/// What fits a conversion of type `TYPE`.
+/// A value that matches a conversion of type `TYPE`.
 #[diagnostic::on_unimplemented(
     message = "a value of type `{Self}` does not fit its conversion in the format"
 )]
@@ -86,7 +86,7 @@ impl<T: AsRef<[u8]> + ?Sized> Value<BYTES> for T {
     }
 }
 
-/// The words that a marker calls with. They are good as long as what they are of.
+/// The words passed to a marker's call. They are valid as long as their values.
 #[inline(always)]
 pub fn addresses<const COUNT: usize>(held: &[RawValue; COUNT]) -> [u64; COUNT] {
     let mut words = [0; COUNT];

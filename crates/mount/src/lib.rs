@@ -40,7 +40,7 @@ pub fn mount(
         MountOption::NoDev,
     ];
     let mut session = Session::new(Sessions::default(), directory, &config)
-        .with_context(|| format!("{shown} cannot be mounted (`nopal doctor` tells more)"))?;
+        .with_context(|| format!("{shown} cannot be mounted (`nopal doctor` says why)"))?;
     let mut unmounter = session.unmount_callable();
     mounted();
     let (over, either) = channel();

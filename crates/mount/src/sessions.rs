@@ -94,7 +94,7 @@ fn list(mut client: Client, folder: &str, reader: Reader) -> Result<(Client, Vec
     let text = client.answer_while(|| !reader.is_killed(), LOOK)?;
     let text = text.ok_or_else(open::interrupted)?;
     let entries = nopal_serve::parse_list(&text)
-        .ok_or_else(|| Failure::new(libc::EIO, "the session's answer is no list of files"))?;
+        .ok_or_else(|| Failure::new(libc::EIO, "the session's answer is not a list of files"))?;
     Ok((client, entries))
 }
 

@@ -26,7 +26,7 @@ pub struct Body {
     parts: Parts,
 }
 
-/// Where a body's parts lie among bytes; the elements of all but the code are as `stored` has them.
+/// The position of a body's parts among bytes; all parts except the code have the elements of `stored`.
 #[derive(Clone)]
 pub(crate) struct Parts {
     pub code: Range<u32>,
@@ -73,15 +73,15 @@ impl Body {
         stored::elements(part(&self.all, &self.parts.fixups)).map(stored::fixup)
     }
 
-    /// For each displaced instruction, and for the address after the window where the body gets there: its offset from
-    /// the site's address, and its offset in the code. Both ascend. A thread at any of them may be moved to the other.
+    /// For each displaced instruction, and for the address after the window if the body reaches it: its offset from the
+    /// site's address, and its offset in the code. Both ascend. A thread at one of them may be moved to the other.
     pub fn map(&self) -> impl DoubleEndedIterator<Item = (u8, u16)> + ExactSizeIterator {
         stored::elements(part(&self.all, &self.parts.map)).map(stored::place)
     }
 
-    /// What changes in the frame, by offset in the code, beginning with the CFA at offset 0, rsp + 8. There the return
-    /// address lies at CFA - 8, where it stays, and every register is the caller's. Empty where the file does not say
-    /// how the function is unwound.
+    /// Changes of the frame, by offset in the code. At offset 0, the CFA is rsp + 8, the return address is at CFA - 8,
+    /// where it stays, and every register is the caller's. Empty if the file does not describe the unwinding of the
+    /// function.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = (u16, FrameChange)> {
         stored::elements(part(&self.all, &self.parts.rows)).map(stored::row)
     }
@@ -115,7 +115,7 @@ impl PartialEq for Body {
 
 impl Eq for Body {}
 
-/// What is within `range`.
+/// The bytes within `range`.
 pub(crate) fn part<'a>(all: &'a [u8], range: &Range<u32>) -> &'a [u8] {
     &all[range.start as usize..range.end as usize]
 }
@@ -164,7 +164,7 @@ impl PartialEq for Name {
 
 impl Eq for Name {}
 
-/// A hole in the code. Targets are link-time addresses in the module.
+/// A field of the code to fill in. Targets are link-time addresses in the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fixup {
     /// A 4-byte distance at `offset` from the end of its instruction, `from`, to the target.
@@ -173,7 +173,7 @@ pub enum Fixup {
     Absolute { offset: u16, target: u64 },
 }
 
-/// One step of the unwinding rules. Registers have their DWARF numbers.
+/// One change of the unwinding rules. Registers have their DWARF numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameChange {
     /// The canonical frame address is now `register + offset`.
@@ -214,8 +214,8 @@ impl fmt::Display for PlaceError {
 impl std::error::Error for PlaceError {}
 
 impl Body {
-    /// Writes the code as it must be at address `at`, for a module loaded at `module_base` (its load address less its
-    /// link-time address).
+    /// Writes the code for address `at`, for a module loaded at `module_base` (its load address less its link-time
+    /// address).
     pub fn place(&self, module_base: u64, at: u64, out: &mut [u8]) -> Result<(), PlaceError> {
         let code = self.code();
         let out = out.get_mut(..code.len()).ok_or(PlaceError::NoRoom)?;

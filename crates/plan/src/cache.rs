@@ -1,4 +1,4 @@
-//! Plans on disk, so that a file is worked out once.
+//! Plans on disk, so that each file is analysed once.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::Write;
@@ -15,18 +15,18 @@ use crate::{Plan, stored};
 /// Changes whenever functions are found differently, or plans are made or written differently.
 const VERSION: &[u8; 8] = b"nopal-pc";
 
-/// Version, checksum of what follows, stamp and hash of what the plan was made from. Then come the length of the plan,
-/// the plan, and the functions.
+/// Version, checksum of the rest, stamp and hash of the files that the plan was made from. Then come the length of the
+/// plan, the plan, and the functions.
 const HEADER: usize = 32;
 
-/// A plan that was written so many seconds after its file was changed holds for every file with the same stamp. One
-/// that was written sooner holds for the same content: the file may have been changed again within the resolution of
-/// its times.
+/// A plan that was written this many seconds after its file's last change is valid for every file with the same stamp.
+/// One that was written sooner is valid for equal content only: the file may have changed again within the resolution
+/// of its times.
 const SETTLED: i64 = 2;
 
 impl Plan {
-    /// The plan from `cache_dir`, or a new one, which is put there. What is damaged, was made from other content or by
-    /// another version, or may have another writer, is made anew.
+    /// Loads the plan from `cache_dir`, or makes a new one and stores it there. A cached plan is replaced if it is
+    /// damaged, was made from other content or by another version, or if others could have written it.
     pub fn cached(image: &Image, cache_dir: &Path) -> Result<Plan> {
         // The debug file's stamp, taken before the plan is made: the file may be replaced meanwhile.
         let Some(stamp) = image.stamp() else {
@@ -36,12 +36,12 @@ impl Plan {
             return Ok(plan);
         }
         let plan = Plan::make(image)?;
-        // A plan that cannot be kept is as good: the next run makes it again.
+        // A plan that cannot be stored is valid, too: the next run makes it again.
         let _ = write(cache_dir, stamp, image, &plan);
         Ok(plan)
     }
 
-    /// The plan from `cache_dir`, if it is there.
+    /// Loads the plan from `cache_dir`, if it is there.
     pub fn kept(image: &Image, cache_dir: &Path) -> Option<Plan> {
         kept(image, image.stamp()?, cache_dir)
     }
@@ -66,7 +66,7 @@ struct Cached {
     functions: Functions,
 }
 
-/// Not decoded: few ask for them.
+/// Not decoded, as they are rarely needed.
 struct Functions {
     file: Mmap,
     offset: usize,
@@ -88,8 +88,8 @@ fn read(path: &Path, stamp: Stamp, image: &Image) -> Result<Cached> {
         facts.is_file() && is_ours(&facts),
         "not a file that only this user writes"
     );
-    // SAFETY: the map is private and only read as bytes. Nobody but this user writes the file, and nopal only ever puts
-    // another in its place.
+    // SAFETY: the map is private and only read as bytes. Only this user can write the file, and nopal only replaces it
+    // by another.
     let map = unsafe { Mmap::map(&file) }?;
     let (header, rest) = map
         .split_at_checked(HEADER)
@@ -99,8 +99,8 @@ fn read(path: &Path, stamp: Stamp, image: &Image) -> Result<Cached> {
         .ok()
         .and_then(|length| rest.split_at_checked(length))
         .context("too short")?;
-    // It is looked at for as long as the session lasts: what is checked here must be what is used then, whatever becomes
-    // of the file.
+    // It is used as long as the session lasts: the bytes used later must be the ones checked here, even if the file
+    // changes.
     let plan = plan.to_vec();
     let settled = facts.mtime().saturating_sub(SETTLED) > stamp.changed;
     let content = match header.last_chunk() {

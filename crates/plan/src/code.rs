@@ -5,7 +5,7 @@ use std::ops;
 use anyhow::{Result, ensure};
 use nopal_symbols::Image;
 
-/// What the file says about memory, by address.
+/// The memory described by the file, by address.
 pub(crate) struct Memory<'a> {
     parts: Vec<Part<'a>>,
 }
@@ -21,7 +21,7 @@ impl<'a> Memory<'a> {
         let mut parts = Vec::new();
         let mut end = 0;
         for segment in image.segments() {
-            // Where a hostile file lets segments overlap, the first one counts.
+            // If a hostile file makes segments overlap, the first one counts.
             let address = segment.address.max(end);
             let Some(size) = segment
                 .address

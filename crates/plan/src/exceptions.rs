@@ -1,4 +1,4 @@
-//! What the exception tables of functions say (.gcc_except_table): where the unwinder enters them, and from where.
+//! The exception tables of functions (.gcc_except_table): where the unwinder enters functions, and from where.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ pub(crate) struct Handled {
     pub pad: u64,
 }
 
-/// What is handled in functions, given where each begins and where its table is. An unreadable table ends early.
+/// The handled code of functions, given the begin and the table of each. An unreadable table ends early.
 pub(crate) fn handled(
     memory: &Memory<'_>,
     tables: impl Iterator<Item = (u64, u64)>,
@@ -27,14 +27,17 @@ pub(crate) fn handled(
             if site.pad != start {
                 found(site);
             }
-            ensure!(budget > 0, "the file has more call sites than it can hold");
+            ensure!(
+                budget > 0,
+                "the file claims more call sites than fit into it"
+            );
             budget -= 1;
         }
     }
     Ok(())
 }
 
-/// The call sites of one table. Those without a landing pad have the function's start for one.
+/// The call sites of one table. For those without a landing pad, this is the function's start.
 fn of_table(table: &[u8], start: u64) -> impl Iterator<Item = Handled> {
     let mut sites = header(&mut Reader(table));
     std::iter::from_fn(move || {

@@ -1,4 +1,5 @@
-//! Functions that take flags from their callers, or return some: compilers make none. A thunk changes the flags.
+//! Finds functions that take flags from their callers, or return flags, since a thunk changes the flags. Compilers do
+//! not make such functions.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -8,7 +9,7 @@ use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind, RflagsBits};
 use crate::Reason;
 use crate::track::spread;
 
-/// What calculations leave. The direction flag is clear at a call and at a return.
+/// The flags that calculations set. The direction flag is clear at a call and at a return.
 const RESULTS: u32 = RflagsBits::OF
     | RflagsBits::SF
     | RflagsBits::ZF
@@ -16,25 +17,25 @@ const RESULTS: u32 = RflagsBits::OF
     | RflagsBits::CF
     | RflagsBits::PF;
 
-/// No flags are expected to live for so many instructions.
+/// Flags are not followed beyond this many instructions.
 const LONG: usize = 64;
 
-/// All are functions' addresses.
+/// All fields are addresses of functions.
 #[derive(Default)]
 pub(crate) struct Flags {
-    /// They read flags that they have not set.
+    /// Functions that read flags that they have not set.
     take: Vec<u64>,
-    /// Behind their calls, flags are read.
+    /// Functions after whose calls flags are read.
     give: Vec<u64>,
-    /// The first is called with the flags that the second takes, if the first takes some.
+    /// If the first function takes flags, so does the second.
     handed_on: Vec<(u64, u64)>,
-    /// The first is called with the flags that the second gives, if the first takes some.
+    /// If the first function takes flags, the second returns them.
     handed: Vec<(u64, u64)>,
-    /// The flags that the first gives, if it does, are those of the second.
+    /// If the first function returns flags, they are those of the second.
     left: Vec<(u64, u64)>,
 }
 
-/// Whether the flags may stay as they are, since a count is zero.
+/// Whether the instruction may leave the flags unchanged, since a count may be zero.
 fn may_keep(it: &Instruction) -> bool {
     let shifts = matches!(
         it.mnemonic(),
@@ -60,8 +61,8 @@ fn may_keep(it: &Instruction) -> bool {
 }
 
 impl Flags {
-    /// Follows flags from the instruction with the number `from` on: those that function `own` was called with, or
-    /// those that `called` has left. The code is sorted up to a number.
+    /// Follows flags from the instruction with the number `from` on: those at the entry of function `own`, or those
+    /// left by `called`. The code is sorted up to a number.
     pub fn look(
         &mut self,
         (code, sorted): (&[Instruction], usize),
@@ -128,7 +129,7 @@ impl Flags {
         self.left.extend(other.left);
     }
 
-    /// The functions that take or return flags. `tails`: what the second gives are the flags of the first.
+    /// The functions that take or return flags. `tails`: the second function returns the flags of the first.
     pub fn judged(mut self, tails: &[(u64, u64)]) -> HashMap<u64, Reason> {
         let known = |functions: Vec<u64>| -> HashMap<u64, Reason> {
             let functions = functions.into_iter();

@@ -1,4 +1,4 @@
-//! How the file says that its functions are unwound.
+//! The unwinding rules of functions in the file.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -16,13 +16,13 @@ use crate::{FrameChange, Reason};
 type Reader<'a> = EndianSlice<'a, LittleEndian>;
 type Cie<'a> = CommonInformationEntry<Reader<'a>>;
 
-/// Bytes of a common entry that makes sense. Each function runs through one.
+/// The most bytes of a valid common entry, which is interpreted for each function.
 const LONGEST_COMMON_ENTRY: usize = 1024;
 
-/// Bytes of an entry that functions may begin within: each runs through it from its start.
+/// The most bytes of an entry in which functions may begin: it is interpreted from its start for each.
 const LONGEST_SHARED_ENTRY: usize = 4096;
 
-/// From an address on: a register and an offset from it to the canonical frame address, if it is that.
+/// From an address on: the register and the offset that give the canonical frame address, if it has this form.
 pub(crate) type FrameRow = (u64, Option<(u16, i64)>);
 
 pub(crate) struct Frames<'a> {
@@ -40,7 +40,7 @@ struct Entry {
     exceptions: Option<u64>,
 }
 
-/// The unwinding rules of one place, as far as a function's first instructions can change them.
+/// The unwinding rules at one address, limited to those that a function's first instructions can change.
 #[derive(Clone, PartialEq)]
 struct Rules {
     cfa: (u16, i32),
@@ -49,7 +49,7 @@ struct Rules {
 }
 
 impl<'a> Frames<'a> {
-    /// Reads up to the first entry that makes no sense.
+    /// Reads up to the first invalid entry.
     pub fn of(memory: &Memory<'a>, header: Option<u64>) -> Frames<'a> {
         let bases = BaseAddresses::default();
         let empty = EhFrame::new(&[], LittleEndian);
@@ -114,8 +114,8 @@ impl<'a> Frames<'a> {
             .filter_map(|entry| Some((entry.start, entry.exceptions?)))
     }
 
-    /// Where the canonical frame address is, from each address on, for the entry that begins at `start`: a register's
-    /// value and an offset. Ends where the entry cannot be read.
+    /// The canonical frame address from each address on, for the entry that begins at `start`: a register and an
+    /// offset. Ends where the entry cannot be read.
     pub fn frame_addresses(
         &self,
         context: &mut UnwindContext<usize>,
@@ -155,7 +155,7 @@ impl<'a> Frames<'a> {
             .ok()
     }
 
-    /// What changes from the function's start up to and including `length` bytes behind it. Empty without an entry.
+    /// The changes from the function's start up to and including `length` bytes after it. Empty without an entry.
     pub fn rules(
         &self,
         context: &mut UnwindContext<usize>,
@@ -165,7 +165,7 @@ impl<'a> Frames<'a> {
         self.rules_from(context, start, length, Some(&Rules::at_entry()))
     }
 
-    /// The same from an instruction on, beginning with all rules that hold there.
+    /// The same from an instruction on, beginning with all rules valid there.
     pub fn rules_within(
         &self,
         context: &mut UnwindContext<usize>,
@@ -196,7 +196,7 @@ impl<'a> Frames<'a> {
             .filter(|entry| address < entry.end)
     }
 
-    /// None where the entry cannot be read. `at_start` are the rules that must hold at the start.
+    /// None if the entry cannot be read. `at_start`: the rules required at the start.
     fn changes(
         &self,
         context: &mut UnwindContext<usize>,
@@ -250,7 +250,7 @@ impl Rules {
         }
     }
 
-    /// None where a rule is more than a register and an offset.
+    /// None if a rule is not a register and an offset.
     fn of<'r>(
         cfa: &CfaRule<usize>,
         registers: impl Iterator<Item = &'r (Register, RegisterRule<usize>)>,

@@ -8,7 +8,7 @@ use crate::window::Window;
 /// A jump over a 9-byte NOP, from its opcode.
 const XRAY_SLED: &[u8] = &[0xeb, 0x09, 0x66, 0x0f, 0x1f, 0x84];
 
-/// What the window was made for.
+/// The purpose for which the compiler made the window.
 pub(crate) fn how(window: &Window<'_>, memory: &Memory<'_>, fentry: &Callee) -> How {
     if memory
         .from(window.start)
@@ -35,7 +35,7 @@ pub(crate) fn how(window: &Window<'_>, memory: &Memory<'_>, fentry: &Callee) -> 
     }
 }
 
-/// A function that may be another file's, known by its names.
+/// A function that may be in another file, known by its names.
 pub(crate) struct Callee {
     addresses: Vec<u64>,
     /// The words that the loader fills in with its address, sorted.

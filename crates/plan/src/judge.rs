@@ -26,13 +26,13 @@ const WORTH_A_THREAD: usize = 1024;
 
 pub(crate) enum Verdict {
     Possible(Site),
-    /// It could be done, but not to this function.
+    /// Possible, but not for this function.
     Special(Reason, Site),
     Refused(Reason),
 }
 
 pub(crate) struct Findings {
-    /// One for each function. They are sorted, one an address.
+    /// One verdict for each function, sorted, with one function for each address.
     pub verdicts: Vec<Verdict>,
     /// The file has a table by which a runtime finds its frames.
     pub finds_frames: bool,
@@ -57,7 +57,7 @@ pub(crate) fn all(image: &Image, functions: &[Function]) -> Result<Findings> {
     })
 }
 
-/// Reads all of the file's code once, to judge places in it. `functions` are all that the file has.
+/// Reads all of the file's code once, to judge places in it. `functions`: all functions of the file.
 pub(crate) fn with<T>(
     image: &Image,
     functions: &[Function],
@@ -95,7 +95,7 @@ pub(crate) fn with<T>(
             }
         });
     }
-    // OCaml's runtime as a library of its own looks at the frames of others.
+    // OCaml's runtime, if it is a library, looks at the frames of other files.
     let finds_frames = image.exported("caml_c_call").is_some()
         || tables::of_return_addresses(&pointers, &code, &is_start);
     let sequences = sequences(&memory, &flow.aborts, &mut pointers);
@@ -133,7 +133,7 @@ pub(crate) fn with<T>(
         resolvers: &loader.resolvers,
         handled_code: &handled_code,
         finds_frames,
-        // The hook reads its caller's link, in a program of which libc's file says nothing.
+        // libc's hook reads its caller's frame link, which this file does not show.
         walks_frames: AtomicBool::new(profiles_itself),
     };
     work(&judge)
@@ -149,7 +149,7 @@ fn profiles_itself(image: &Image, imports: &[Import]) -> bool {
         || is_static && image.symbol("__monstartup").is_some()
 }
 
-/// Functions, and what only .eh_frame knows: parts of functions, and others that symbols leave out.
+/// Functions by symbols, and those only in .eh_frame: parts of functions, and functions without symbols.
 fn starts(functions: &[Function], frames: &Frames<'_>) -> Vec<Start> {
     let mut starts: Vec<Start> = functions
         .iter()
@@ -186,7 +186,7 @@ pub(crate) struct Judge<'a> {
     /// Code whose exceptions its own function handles, by address.
     handled_code: &'a [Range<u64>],
     finds_frames: bool,
-    /// One of the functions that were judged follows frame pointers.
+    /// One of the judged functions follows frame pointers.
     walks_frames: AtomicBool,
 }
 
@@ -211,7 +211,7 @@ impl Judge<'_> {
             .collect()
     }
 
-    /// What speaks against touching the function at all.
+    /// The reason not to patch the function at all, if any.
     pub fn special(&self, function: &Function) -> Option<Reason> {
         let mut names = std::iter::once(&function.name).chain(&function.aliases);
         let by_name = names.find_map(|name| special::by_name(name));
@@ -222,7 +222,7 @@ impl Judge<'_> {
         by_name.or(is_restorer.then_some(Reason::SignalReturn))
     }
 
-    /// What speaks against a thunk, which changes flags.
+    /// The reason against a thunk, which changes flags, if any.
     fn passes_flags(&self, function: &Function) -> Option<Reason> {
         let passed = &self.manners.passes_flags;
         passed.get(&function.address).copied()
@@ -294,7 +294,7 @@ impl Judge<'_> {
         })
     }
 
-    /// Whether these instructions tell the program's own profiler where they are, and who called them.
+    /// Whether these instructions call the program's own profiler.
     fn profiles(&self, window: &Window<'_>) -> bool {
         self.profiler.as_ref().is_some_and(|profiler| {
             let calls = |one: &Displaced| profiler.is_called_by(&one.instruction, self.memory);
@@ -302,7 +302,7 @@ impl Judge<'_> {
         })
     }
 
-    /// What speaks against displacing these bytes, wherever in a function they are.
+    /// The reason against displacing these bytes, anywhere in a function, if any.
     pub fn refuse_touched(&self, window: &Window<'_>) -> Result<(), Reason> {
         let touched = window.start..window.end();
         let sequence = self
@@ -339,8 +339,8 @@ impl Judge<'_> {
             .is_some_and(|code| code.contains(&address))
     }
 
-    /// What a jump at `start` displaces, or whatever needs the `least` bytes; `size` is of the rest of the function
-    /// from there, 0 where it is unknown.
+    /// The window of a jump, or of anything of `least` bytes, at `start`; `size` is the rest of the function, 0 if
+    /// unknown.
     pub fn window(&self, start: u64, size: u64, least: usize) -> Result<Window<'_>, Reason> {
         let range = self.code.range(start).ok_or(Reason::Undecodable)?;
         let next = self.starts.partition_point(|other| other.address <= start);

@@ -1,5 +1,4 @@
-//! What an instruction's code alone says of how it is to be followed: looked up once an instruction, where its mnemonic
-//! and what it changes would each be looked up.
+//! Classifies instructions by their opcode alone, in one table lookup, instead of by mnemonic and operands.
 
 use std::sync::LazyLock;
 
@@ -10,19 +9,19 @@ use crate::stack::changed_unnamed;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
-    /// Control may go elsewhere.
+    /// It may transfer control.
     Flow,
-    /// No register is changed.
+    /// It changes no register.
     Test,
-    /// Nothing is kept but what is in other registers than the first operand.
+    /// It only overwrites its first operand.
     Change,
     /// `mov` of 8 bytes to or from memory, or between registers.
     Move,
-    /// There is more to it.
+    /// It needs a closer look.
     Other,
 }
 
-/// By code.
+/// Indexed by opcode.
 pub(crate) static KINDS: LazyLock<Vec<Kind>> = LazyLock::new(|| Code::values().map(kind).collect());
 
 fn kind(code: Code) -> Kind {

@@ -1,8 +1,8 @@
-//! What to do at the functions of a file, worked out from the file alone before anything is touched.
+//! Plans how to trace the functions of a file, from the file alone, before any process is changed.
 //!
-//! A function is traced by a `jmp rel32` over its first bytes. The instructions that lie there, whole ones, are its
-//! window: they run elsewhere, from a `Body`, which ends with a jump back behind them. A plan says for each function of
-//! a file how that is done, or why it cannot be.
+//! A function is traced by a `jmp rel32` over its first bytes. The whole instructions there are its window: they run
+//! elsewhere, in a `Body`, which ends with a jump back behind them. A plan describes this for each function of a file,
+//! or says why it is impossible.
 
 mod body;
 mod cache;
@@ -36,7 +36,7 @@ pub use reason::Reason;
 /// Bytes of `jmp rel32`.
 pub const JUMP: usize = 5;
 
-/// No window is longer: four bytes of short instructions, then one of the longest that there are.
+/// The longest window: four bytes of short instructions, then one of the longest instructions.
 pub const LONGEST_WINDOW: usize = JUMP - 1 + 15;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What the loader is told: the dynamic section and its relocations.
+//! The loader's instructions in the file: the dynamic section and its relocations.
 
 use anyhow::{Result, ensure};
 use nopal_symbols::{Image, Import, Kind, Relocation};
@@ -18,7 +18,7 @@ const R_X86_64_RELATIVE64: u64 = 38;
 
 #[derive(Default)]
 pub(crate) struct Loader {
-    /// Places whose addresses the loader computes: the word, and where it points.
+    /// Words that the loader relocates: the word's address, and its target.
     pub pointers: Vec<(u64, u64)>,
     /// Code that the loader changes, sorted.
     pub changed_code: Vec<u64>,
@@ -103,7 +103,7 @@ impl Loader {
             }
             ensure!(
                 self.pointers.len() <= most,
-                "the file has more relocations than words"
+                "the file claims more relocations than it has words"
             );
         }
         Ok(())
@@ -117,7 +117,7 @@ impl Loader {
     }
 }
 
-/// The address and the size of what a program header describes.
+/// The address and the size in a program header.
 fn header(image: &Image, kind: u32) -> Option<(u64, u64)> {
     let mut headers = headers(image)?.as_chunks::<56>().0.iter();
     let found = headers.find(|header| word(*header, 0) as u32 == kind)?;

@@ -14,9 +14,9 @@ pub struct Plan {
     pub identity: String,
     pub sites: Vec<Site>,
     pub refused: Vec<Refused>,
-    /// What could be done at functions that are refused by name, for callers that know what these do.
+    /// Sites of functions that are refused by name, for callers that know these functions.
     pub hooks: Vec<Site>,
-    /// A runtime finds the frames of this file's functions by a table of their return addresses.
+    /// A runtime finds the frames of this file's functions by a table of return addresses.
     pub finds_frames: bool,
     /// It has functions that follow frame pointers to their callers.
     pub walks_frames: bool,
@@ -27,27 +27,27 @@ pub struct Plan {
 pub struct Site {
     pub address: u64,
     pub size: u64,
-    /// How many bytes are displaced.
+    /// The number of displaced bytes.
     pub window: u8,
     /// The bytes in the file, `window` of them.
     pub expected: [u8; LONGEST_WINDOW],
     pub how: How,
-    /// It links its frame to its caller's by the frame pointer.
+    /// The function links its frame to its caller's by the frame pointer.
     pub keeps_frame: bool,
-    /// It follows such links to its callers.
+    /// The function follows such links to its callers.
     pub walks_frames: bool,
-    /// Why its return address must stay where it is, so that nothing is recorded but its entry.
+    /// Why its return address must stay in its place, so that only its entries are recorded.
     pub entries_only: Option<Reason>,
     pub body: Body,
     /// The function's name, not demangled; none within a function.
     pub(crate) name: Name,
 }
 
-/// Why a function's return address must stay where it is.
+/// Why a function's return address must stay in its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntriesOnly {
     FoundByTable,
-    /// By what the function itself does.
+    /// Because of the function's own code.
     Judged(Reason),
     FrameIsWalked,
 }
@@ -57,18 +57,18 @@ impl EntriesOnly {
     pub fn text(self) -> String {
         match self {
             EntriesOnly::FoundByTable => {
-                "is found by its runtime by a table of return addresses".to_owned()
+                "its runtime finds its frames by a table of return addresses".to_owned()
             }
             EntriesOnly::Judged(reason) => reason.text().to_string(),
             EntriesOnly::FrameIsWalked => {
-                "keeps a frame pointer, which a function of the program follows to return addresses"
+                "keeps a frame pointer, and a function of the program follows frame pointers to return addresses"
                     .to_owned()
             }
         }
     }
 }
 
-/// What the window is. All are patched alike.
+/// The kind of a window. All kinds are patched in the same way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
     /// Ordinary instructions.
@@ -134,7 +134,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Why calls of a function may not be wrapped, if so; `walked` where something in the process follows frame
+    /// Why calls of a function may not be wrapped, if so; `walked`: the process has functions that follow frame
     /// pointers.
     pub fn entries_only(&self, site: &Site, walked: bool) -> Option<EntriesOnly> {
         if self.finds_frames {
@@ -148,7 +148,7 @@ impl Plan {
         }
     }
 
-    /// The site at a function's address, even where the name speaks against it.
+    /// The site at a function's address, even if it is refused by name.
     pub fn hook(&self, address: u64) -> Result<&Site, Option<Reason>> {
         let find = |sites: &[Site]| {
             sites

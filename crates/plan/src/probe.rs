@@ -1,8 +1,8 @@
-//! Sites at any instruction of a function: whether a jump may be put there, which leads to a copy of what it displaces.
+//! Sites at any instruction of a function: whether a jump there may displace instructions.
 //!
-//! Unlike at a function's start, whatever goes on in the function may lead into the bytes that the jump needs. So its
-//! computed jumps must be such as their targets are known: through tables that the sweep has followed, or to addresses
-//! that stand somewhere in memory. A window of one instruction can have no jump into it.
+//! Unlike at a function's start, the function itself may jump into the bytes that the jump needs. So the targets of its
+//! computed jumps must be known: through tables that the sweep has followed, or as addresses in memory. A window of one
+//! instruction can have no jump into it.
 
 use std::fmt;
 
@@ -18,26 +18,26 @@ use crate::judge::{self, Judge};
 use crate::relocate::{Loops, relocate};
 use crate::{How, JUMP, LONGEST_WINDOW, Reason, Site};
 
-/// How far before a computed jump its address is looked for, in instructions.
+/// How many instructions before a computed jump are searched for its address.
 const LOOK_BACK: usize = 16;
 
 /// Bytes of a breakpoint.
 const BREAKPOINT: usize = 1;
 
-/// Why there can be no probe at an address. Addresses are those in the file.
+/// Why there can be no probe at an address. Addresses are in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unprobed {
-    /// No function has it.
+    /// It is in no function.
     NoFunction,
-    /// It is in the midst of an instruction, which begins at `before`; the next one begins at `after`.
+    /// It is inside an instruction, which begins at `before`; the next one begins at `after`.
     WithinInstruction { before: u64, after: u64 },
-    /// The function must not be touched.
+    /// The function may not be patched.
     Untouchable(Reason),
     /// The bytes that the jump needs.
     Bytes(Reason),
     /// A computed jump of the function, at this address, may lead into the bytes that the jump needs.
     UnknownTargets { jump: u64 },
-    /// A thread may wait in it for long, in displaced instructions that could not be given back meanwhile.
+    /// A thread may wait in a system call for long, in displaced instructions that could not be freed meanwhile.
     SystemCall,
 }
 
@@ -47,15 +47,15 @@ impl fmt::Display for Unprobed {
             Unprobed::NoFunction => out.write_str("there is no function"),
             Unprobed::WithinInstruction { before, after } => write!(
                 out,
-                "it is in the midst of an instruction: the nearest begin at {before:#x} and {after:#x}"
+                "it is inside an instruction: the nearest ones begin at {before:#x} and {after:#x}"
             ),
             Unprobed::Untouchable(reason) => {
-                write!(out, "its function must not be touched: {}", reason.text())
+                write!(out, "its function may not be patched: {}", reason.text())
             }
             Unprobed::Bytes(reason) => out.write_str(match reason {
                 Reason::TooShort => "the function ends within the bytes that a jump needs",
-                Reason::EnteredInside => "something jumps into the bytes that a jump needs",
-                Reason::Undecodable => "there are no known instructions",
+                Reason::EnteredInside => "a jump leads into the bytes that a jump needs",
+                Reason::Undecodable => "the instructions there are unknown",
                 Reason::Traps => "an instruction traps",
                 Reason::Immovable => "an instruction there cannot run elsewhere",
                 Reason::RestartableSequence => "it is in a restartable sequence (rseq)",
@@ -77,7 +77,7 @@ impl fmt::Display for Unprobed {
 
 impl std::error::Error for Unprobed {}
 
-/// An instruction, and what may lead to a probe there: a jump, and a breakpoint.
+/// An instruction, and the verdicts on a probe there: by a jump, and by a breakpoint.
 pub struct Judged {
     pub address: u64,
     pub site: Result<Site, Unprobed>,
@@ -89,18 +89,18 @@ pub struct Probes<'a, 'b> {
     judge: &'a Judge<'b>,
 }
 
-/// Reads all of the file's code once, and lets `work` ask about places in it.
+/// Reads all of the file's code once, and lets `work` query places in it.
 pub fn probes<T>(image: &Image, work: impl FnOnce(&Probes) -> Result<T>) -> Result<T> {
     judge::with(image, image.functions()?, |judge| work(&Probes { judge }))
 }
 
 impl Probes<'_, '_> {
-    /// What is to be done at an instruction, where a jump is to be.
+    /// The site of a jump at an instruction.
     pub fn site(&self, address: u64) -> Result<Site, Unprobed> {
         self.site_of(address, JUMP)
     }
 
-    /// The same where a breakpoint is to be, which needs one byte: the window is one instruction.
+    /// The same for a breakpoint, which needs one byte: the window is one instruction.
     pub fn breakpoint(&self, address: u64) -> Result<Site, Unprobed> {
         self.site_of(address, BREAKPOINT)
     }
@@ -119,7 +119,7 @@ impl Probes<'_, '_> {
         let places = code.iter().map(|instruction| instruction.ip());
         let judged = places.map(|address| {
             let site = self.judged(function, &code, address, JUMP);
-            // Where a jump fits, one byte does.
+            // If a jump fits, so does one byte.
             let breakpoint =
                 site.is_ok() || self.judged(function, &code, address, BREAKPOINT).is_ok();
             Judged {
@@ -136,7 +136,7 @@ impl Probes<'_, '_> {
         found.ok_or(Unprobed::NoFunction)
     }
 
-    /// Its instructions, up to the first that is none.
+    /// Its instructions, up to the first invalid one.
     fn function_code(&self, function: &Function) -> Vec<Instruction> {
         let Some(range) = self.judge.code.range(function.address) else {
             return Vec::new();
@@ -239,8 +239,8 @@ fn unknown_jump(code: &[Instruction]) -> Option<u64> {
     unknown.map(|(_, jump)| jump.ip())
 }
 
-/// Whether the address has been loaded from memory, where the loader or the file has put it, or from a table of
-/// distances that the sweep knows.
+/// Whether the address was loaded from memory, where the loader or the file put it, or from a table of distances that
+/// the sweep knows.
 fn is_known(
     before: &[Instruction],
     jump: &Instruction,
@@ -253,7 +253,7 @@ fn is_known(
     }
     let mut register = jump.op0_register();
     let near = before.iter().rev().take(LOOK_BACK);
-    // Made wide by the load, or behind it.
+    // Extended by the load, or after it.
     let is_distance = |it: &Instruction| match it.mnemonic() {
         Mnemonic::Movsxd => it.op1_kind() == OpKind::Memory,
         mnemonic => mnemonic == Mnemonic::Cdqe,
@@ -282,11 +282,11 @@ fn is_known(
             _ => return it.flow_control() == FlowControl::Call,
         }
     }
-    // A value that came to the function, or from further up: computed addresses are not kept for long.
+    // An argument, or a value from further up: computed addresses are not kept for long.
     !has_lea_of_code(before)
 }
 
-/// Whether the function takes the address of a place in itself, as hand-written code does that computes jumps.
+/// Whether the function takes an address within itself, as hand-written code with computed jumps does.
 fn has_lea_of_code(before: &[Instruction]) -> bool {
     let (Some(first), Some(last)) = (before.first(), before.last()) else {
         return false;

@@ -1,7 +1,7 @@
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-/// Why a function is left alone, or why only its entries are recorded.
+/// Why a function is not traced, or why only its entries are recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Reason {
     // By name: see `special`.
@@ -25,7 +25,7 @@ pub enum Reason {
     BranchThunk,
     ProfilerHook,
 
-    // By what the file says about it.
+    // By facts in the file.
     Resolver,
     NotAnEntry,
     OnlyJumpedTo,
@@ -64,23 +64,21 @@ impl Reason {
             Reason::SharesStack => "its child returns on the same or on another stack",
             Reason::SignalReturn => "returns from a signal handler",
             Reason::LooksAtCaller => "its result depends on who called it",
-            Reason::LinksLazily => {
-                "binds a function at its first call, with that call's registers live"
-            }
-            Reason::ThreadLocal => "called with a convention of its own to find thread-local data",
+            Reason::LinksLazily => "binds a function at its first call, whose registers are live",
+            Reason::ThreadLocal => "called by a special convention to find thread-local data",
             Reason::Unwinder => "part of the unwinder, which looks at its own frames",
             Reason::LoaderHook => "the loader's hook, which nopal itself uses",
             Reason::ReplacesProgram => "replaces the program",
             Reason::RestrictsCalls => "may forbid the system calls or the clock that tracing needs",
-            Reason::RawSystemCall => "may be any system call, also one that returns twice",
-            Reason::LocksMemory => "locks nopal's memory too, which nopal makes up for",
-            Reason::SetsSignals => "sets what signals do, which nopal must hear of",
+            Reason::RawSystemCall => "may make any system call, also one that returns twice",
+            Reason::LocksMemory => "locks nopal's memory too, which nopal handles in a hook",
+            Reason::SetsSignals => "sets the actions of signals, which nopal has to follow",
             Reason::GrowsStack => "moves to another part of the stack and back",
-            Reason::BranchThunk => "stands for a branch or a return, not for a function",
+            Reason::BranchThunk => "is a branch or return thunk, not a function",
             Reason::ProfilerHook => "the hook of another tracer or profiler",
             Reason::Resolver => "an IFUNC resolver, run by the loader before relocation is done",
-            Reason::NotAnEntry => "unwinding says that it is not entered by a call (a cold part)",
-            Reason::OnlyJumpedTo => "only ever jumped to: likely a part of another function",
+            Reason::NotAnEntry => "by its unwind rules it is not entered by calls (a cold part)",
+            Reason::OnlyJumpedTo => "only entered by jumps: probably a part of another function",
             Reason::RestartableSequence => "begins inside a restartable sequence (rseq)",
             Reason::TextRelocation => "the loader changes its first bytes",
             Reason::UnwindRules => "its unwinding rules cannot be carried over",
@@ -89,24 +87,22 @@ impl Reason {
             }
             Reason::PopsArguments => "pops its arguments (ret imm16)",
             Reason::TooShort => "shorter than a jump, and no padding follows",
-            Reason::EnteredInside => "something jumps behind its first instruction",
+            Reason::EnteredInside => "a jump leads behind its first instruction",
             Reason::LoopsToStart => "jumps back to its own first instruction",
             Reason::CallInside => "a call returns into the bytes that a jump needs",
-            Reason::Undecodable => "its first bytes are not known instructions",
+            Reason::Undecodable => "its first instructions are unknown",
             Reason::Transaction => "begins with a hardware transaction",
             Reason::Traps => "begins with an instruction that traps",
             Reason::Immovable => "an instruction at its start cannot run elsewhere",
-            Reason::PassesFlags => "takes flags from its caller, or returns some",
-            Reason::ReadsReturnAddress => "uses its return address, or the place where it is",
-            Reason::PopsReturnAddress => "takes its return address off the stack",
-            Reason::CountedByProfiler => {
-                "the program counts its calls by where they return to (-pg)"
-            }
-            Reason::StackNotFollowed => "where its stack goes cannot be followed",
+            Reason::PassesFlags => "takes flags from its caller, or returns flags",
+            Reason::ReadsReturnAddress => "uses its return address, or the address of its slot",
+            Reason::PopsReturnAddress => "pops its return address off the stack",
+            Reason::CountedByProfiler => "the program counts its calls by return addresses (-pg)",
+            Reason::StackNotFollowed => "its stack pointer cannot be followed",
         }
     }
 
-    /// As it is written in plans.
+    /// The number in stored plans.
     pub(crate) fn number(self) -> Result<u8> {
         let mut number = [0];
         postcard::to_slice(&self, &mut number)?;
@@ -117,7 +113,7 @@ impl Reason {
         Ok(postcard::from_bytes(&[number])?)
     }
 
-    /// Whether only the name speaks against it: a caller that knows the function may hook it all the same.
+    /// Whether it is refused only by name: a caller that knows the function may hook it nevertheless.
     pub fn is_by_name(self) -> bool {
         self <= Reason::ProfilerHook
     }

@@ -9,16 +9,16 @@ use crate::{Body, Fixup, FrameChange, Reason};
 pub(crate) const FRAME_POINTER: u16 = 6;
 pub(crate) const STACK_POINTER: u16 = 7;
 
-/// Where a jump from within the window to its start goes.
+/// The new target of a jump within the window to its start.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Loops {
-    /// It stays in the body: at a function's start, it is no new call.
+    /// The body: at a function's start, the jump is not a new call.
     InBody,
-    /// To where it went: a thread that comes by again is seen again.
+    /// The window's start: a probe must see the thread again.
     ToSite,
 }
 
-/// `rules` are the changes in the frame by offset from the window's start, up to its end.
+/// `rules`: the changes of the frame by offset from the window's start, up to its end.
 pub(crate) fn relocate(
     window: &Window<'_>,
     rules: &[(u64, FrameChange)],
@@ -72,9 +72,9 @@ struct Writer<'a> {
     rows: Vec<(u16, FrameChange)>,
     rules: &'a [(u64, FrameChange)],
     has_rules: bool,
-    /// The register and the offset that the canonical frame address is computed from.
+    /// The register and the offset that give the canonical frame address.
     frame: (u16, i32),
-    /// Where the distance to the literal goes.
+    /// The offset of the distance to the literal.
     literal: Option<usize>,
     loops: Loops,
 }
@@ -84,7 +84,7 @@ impl Writer<'_> {
         self.code.len() as u16
     }
 
-    /// Notes where the instruction at `address` goes and takes over the rules that hold from there.
+    /// Records where the instruction at `address` is moved, and takes over the rules that are valid from there on.
     fn begin(&mut self, address: u64) -> Result<(), Reason> {
         let offset = address - self.window.start;
         self.map.push((offset as u8, self.here()));

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::code::Memory;
 
-/// Longer ones are no sequences but data that looks like one.
+/// Longer ones are data that looks like a sequence.
 const LONGEST: u64 = 64 << 10;
 
 /// The code that must not be changed: each sequence, and each handler with the signature before it. Sorted, disjoint.

@@ -1,11 +1,11 @@
-//! Functions that are left alone because of what they are.
+//! Functions that are refused by name.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use crate::Reason;
 
-/// A name, or with a star at its end what a name begins with.
+/// A name, or with a star at its end a prefix.
 const NAMES: &[(&str, Reason)] = &[
     ("_start", Reason::ProgramEntry),
     ("_dl_start", Reason::ProgramEntry),
@@ -94,8 +94,8 @@ const RESTORERS: &[&[u8]] = &[
     &[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05],
 ];
 
-/// What is special about a function of this name, if anything. A version (`name@VERSION`) and the prefix that glibc
-/// gives its own copies (`__GI_`) do not matter.
+/// The reason to refuse a function of this name, if any. Ignores a version (`name@VERSION`) and the prefix of glibc's
+/// internal copies (`__GI_`).
 pub(crate) fn by_name(name: &str) -> Option<Reason> {
     let name = name.split_once('@').map_or(name, |(name, _)| name);
     let name = name.strip_prefix("__GI_").unwrap_or(name);
@@ -119,7 +119,7 @@ static BEGINNINGS: LazyLock<Vec<(&str, Reason)>> = LazyLock::new(|| {
         .collect()
 });
 
-/// Whether it is named as a part that was split off a function: by compilers, and by BOLT.
+/// Whether the name is that of a part split off a function, by compilers or by BOLT.
 pub(crate) fn is_part(name: &str) -> bool {
     name.contains(".warm") || name.contains(".cold")
 }

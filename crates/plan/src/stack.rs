@@ -1,6 +1,5 @@
-//! What a function's registers and its stack hold that has to do with its return address, instruction by instruction.
-//!
-//! The slot is the place of the return address: where the stack pointer points at the function's entry.
+//! Tracks the values in a function's registers and stack that are related to its return address, instruction by
+//! instruction. The slot is the place of the return address, to which the stack pointer points at the function's entry.
 
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
@@ -9,10 +8,10 @@ use crate::kind::Kind;
 
 const RSP: usize = 4;
 const RBP: usize = 5;
-/// Registers that a call does not keep.
+/// Registers that a call does not preserve.
 const LOST_IN_CALLS: u16 = 0b1111_1100_0111;
 
-/// Something to start from, and a distance: the upper and the lower half.
+/// A base and a distance: the upper and the lower half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Value(u64);
 
@@ -22,8 +21,8 @@ const RETURN_ADDRESS: u32 = 2;
 const FRAME_POINTER: u32 = 3;
 const CODE: u32 = 4;
 const ENTRY_OF_TABLE: u32 = 5;
-/// From here on, two for each instruction that makes a place on the stack whose distance from the slot is not known:
-/// one of any place, and one of an aligned one. The offset is the distance at most.
+/// From this base on, there are two for each instruction that makes a stack address at an unknown distance from the
+/// slot: one for any address, and one for an aligned one. The offset is the largest possible distance.
 const BELOW: u32 = 6;
 
 impl Value {
@@ -56,7 +55,7 @@ impl Value {
         Value::SLOT.plus(distance)
     }
 
-    /// A place on the stack that only the instruction with this number knows, not above that `offset`.
+    /// A stack address that only the instruction with this number determines, not above `offset`.
     fn below(number: usize, aligned: bool, offset: i32) -> Value {
         Value::new(BELOW + 2 * number as u32 + u32::from(aligned), offset)
     }
@@ -86,7 +85,7 @@ impl Value {
         self.base() >= BELOW && (self.base() - BELOW) % 2 == 1
     }
 
-    /// Whether so many bytes from there on are, or have in them, bytes of the slot.
+    /// Whether this many bytes from there on may overlap the slot.
     fn meets_slot(self, size: usize) -> bool {
         self.base() == SLOT
             && self.offset() < 8
@@ -94,20 +93,20 @@ impl Value {
     }
 }
 
-/// How many places of the stack are known at once. More are forgotten.
+/// How many stack places are tracked at once. Further ones are dropped.
 const PLACES: usize = 4;
 
 const REGISTERS: usize = 16;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct State {
-    /// The registers; then places of 8 bytes, each with what it holds.
+    /// The registers; then places of 8 bytes, each with its value.
     values: [Value; REGISTERS + 2 * PLACES],
 }
 
 impl PartialEq for State {
     fn eq(&self, other: &State) -> bool {
-        // Without a way out in the middle, this is a few wide instructions.
+        // Without an early exit, this compiles to a few wide instructions.
         let mut differs = 0;
         for number in 0..self.values.len() {
             differs |= self.values[number].0 ^ other.values[number].0;
@@ -124,7 +123,7 @@ impl State {
         State { values }
     }
 
-    /// Somewhere within: nothing is known.
+    /// Somewhere inside a function: nothing is known.
     pub fn within(number: usize) -> State {
         let mut state = State::at_entry();
         state.values[RBP] = Value::UNKNOWN;
@@ -149,7 +148,7 @@ impl State {
         number(register).map_or(Value::UNKNOWN, |number| self.values[number])
     }
 
-    /// What the stack pointer points at.
+    /// The value to which the stack pointer points.
     pub fn top(&self) -> Value {
         self.load(self.values[RSP])
     }
@@ -165,7 +164,7 @@ impl State {
         self.values[RSP] = top.plus(8);
     }
 
-    /// Takes in what holds on another way to the instruction with this number. Whether it changes anything.
+    /// Merges the state of another path to the instruction with this number. Returns whether anything changed.
     pub fn join(&mut self, other: &State, number: usize) -> bool {
         if self == other {
             return false;
@@ -216,7 +215,7 @@ impl State {
         }
     }
 
-    /// A new place below; what an earlier pass through the instruction made is another one.
+    /// A new place below; it differs from that of an earlier pass through the instruction.
     fn new_below(&mut self, above: Value, number: usize, aligned: bool) -> Value {
         let value = Value::below(number, aligned, above.offset());
         for register in &mut self.values[..REGISTERS] {
@@ -228,7 +227,7 @@ impl State {
         value
     }
 
-    /// What is to be known before control goes to somebody else, or an unknown place.
+    /// Checks the state before control goes to another function, or to an unknown place.
     pub fn check_escapes(&self) -> Result<(), Reason> {
         let others = |(number, _): &(usize, &Value)| *number != RSP && *number != RBP;
         let mut registers = self.values[..REGISTERS].iter().enumerate().filter(others);
@@ -259,7 +258,7 @@ impl State {
         }
     }
 
-    /// Where a memory operand is, if it is on the stack and known.
+    /// The place of a memory operand, if it is on the stack and known.
     fn place(&self, instruction: &Instruction) -> Value {
         let base = instruction.memory_base();
         if base == Register::None || !base.is_gpr64() {
@@ -280,7 +279,7 @@ impl State {
         }
     }
 
-    /// The same as [`State::step`] for most instructions, which leave the stack alone: false for others, and nothing has
+    /// As [`State::step`], for the many instructions that do not access the stack: false for others, with nothing
     /// changed.
     #[inline]
     pub fn step_over(&mut self, it: &Instruction, kind: Kind) -> bool {
@@ -437,7 +436,7 @@ impl State {
     /// A memory operand on the stack.
     fn check_access(&self, it: &Instruction, place: Value) -> Result<(), Reason> {
         let mnemonic = it.mnemonic();
-        // A barrier, or a probe of the stack: it looks at nothing.
+        // A barrier, or a stack probe: it uses no value.
         let is_barrier = matches!(mnemonic, Mnemonic::Or | Mnemonic::Add)
             && it.op_count() == 2
             && is_immediate(it)
@@ -456,7 +455,7 @@ impl State {
             return Ok(());
         }
         if place.meets_slot(it.memory_size().size()) {
-            // A frame that begins with a copy of the return address, for debuggers, as of an aligned `main`.
+            // A frame that begins with a copy of the return address for debuggers, as in an aligned `main`.
             let is_copied = mnemonic == Mnemonic::Push && self.values[RSP].is_aligned();
             return if is_copied {
                 Ok(())
@@ -532,7 +531,7 @@ fn small(register: Register) -> Option<usize> {
     register.is_gpr().then(|| register.full_register().number())
 }
 
-/// Registers that an instruction changes without naming them.
+/// Registers that an instruction changes implicitly.
 pub(crate) fn changed_unnamed(mnemonic: Mnemonic) -> u16 {
     const RAX: u16 = 1;
     const RCX: u16 = 1 << 1;

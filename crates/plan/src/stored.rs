@@ -1,5 +1,5 @@
-//! A plan as bytes: what all sites have of a kind stands together, each element with the same number of bytes, so that
-//! nearly nothing is to be done to read it, and most of it is only looked at where it is needed.
+//! A plan as bytes: the elements of each kind are stored together, all with the same size, so that loading needs almost
+//! no work, and most elements are read only when needed.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use crate::body::{Name, Parts, part};
 use crate::{Body, Fixup, FrameChange, How, LONGEST_WINDOW, Plan, Reason, Refused, Site};
 
-/// What follows is, little-endian: the sites, and behind them the hooks; their fixups, maps, and rows; then bytes: of
-/// each site those that are expected, the code of the body, and the name.
+/// The rest is, in little-endian: the sites, followed by the hooks; their fixups, maps, and rows; then the bytes of
+/// each site: the expected ones, the code of the body, and the name.
 #[derive(Serialize, Deserialize)]
 struct Head<'a> {
     identity: &'a str,
@@ -25,8 +25,8 @@ struct Head<'a> {
     rows: usize,
 }
 
-/// Address, size, how many it has of bytes of code, of bytes of the name, of fixups, of places in the map, and of rows;
-/// how it begins, its window, flags, and why only its entries are recorded: 0, or a reason's number and 1.
+/// Address and size; the numbers of code bytes, name bytes, fixups, map entries and rows; how it begins, its window,
+/// flags, and why only its entries are recorded: 0, or a reason's number plus 1.
 const SITE: usize = 2 * 8 + 5 * 2 + 4;
 const KEEPS_FRAME: u8 = 1;
 const WALKS_FRAMES: u8 = 2;
@@ -244,12 +244,12 @@ pub(crate) fn row(stored: &[u8; ROW]) -> (u16, FrameChange) {
     (at, change)
 }
 
-/// The elements of `N` bytes that an area, or a part of one, consists of.
+/// The elements, of `N` bytes each, of an area or a part of one.
 pub(crate) fn elements<const N: usize>(bytes: &[u8]) -> std::slice::Iter<'_, [u8; N]> {
     bytes.as_chunks().0.iter()
 }
 
-/// What of a plan's bytes is in no area yet.
+/// The bytes of a plan that are in no area yet.
 struct Areas(Range<usize>);
 
 impl Areas {
@@ -263,11 +263,11 @@ impl Areas {
     }
 }
 
-/// What all sites have of a kind, and no site has got yet.
+/// The elements of a kind that are not assigned to a site yet.
 struct Area(Range<usize>);
 
 impl Area {
-    /// So many elements.
+    /// Takes this many elements.
     fn next(&mut self, count: usize, bytes: usize) -> Result<Range<u32>> {
         let start = self.0.start;
         let end = start + count * bytes;
@@ -277,7 +277,7 @@ impl Area {
     }
 }
 
-/// The bytes of an element that are not read yet; as many are read as it has.
+/// The unread bytes of an element, which are all read in turn.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {

@@ -1,4 +1,4 @@
-//! Reads all code once and notes where it goes.
+//! Reads all code once and records the targets of jumps and calls.
 
 use anyhow::{Result, ensure};
 use iced_x86::{
@@ -10,25 +10,25 @@ use crate::code::{Code, Marks, Memory, Range};
 use crate::frames::Frames;
 use crate::track::{Manners, Tracker};
 
-/// Below this much code a second thread is not worth its start.
+/// With less code, starting a second thread does not pay.
 const WORTH_A_THREAD: usize = 256 << 10;
 
-/// What precedes the abort handler of a restartable sequence, as the kernel demands.
+/// The signature that the kernel requires before the abort handler of a restartable sequence.
 const RSEQ_SIGNATURE: u64 = 0x5305_3053;
 
-/// A function, or a part of one, as far as the sweep needs it.
+/// A function, or a part of one.
 #[derive(Clone, Copy)]
 pub(crate) struct Start {
     pub address: u64,
     pub end: u64,
-    /// Parts that functions may share: what lies in them may belong to any.
+    /// Parts that functions may share: their code may belong to any function.
     pub is_part: bool,
 }
 
 pub(crate) struct Input<'a> {
     pub memory: &'a Memory<'a>,
     pub code: &'a Code<'a>,
-    /// Where instructions are known to begin, by address, one an address.
+    /// Known beginnings of instructions, sorted by address.
     pub starts: &'a [Start],
     pub is_start: &'a Marks,
     /// Whether addresses are final in the file, so that a number may be one.
@@ -37,9 +37,9 @@ pub(crate) struct Input<'a> {
 }
 
 pub(crate) struct Flow {
-    /// At a start: something calls it or takes its address. Elsewhere: something may go there.
+    /// At a function's start: it is called, or its address is taken. Elsewhere: a jump may lead there.
     pub reached: Marks,
-    /// Jumps to starts: where to, where from. Sorted.
+    /// Jumps to starts of functions: target and source. Sorted.
     pub jumps: Vec<(u64, u64)>,
     /// Addresses of `ret imm16`, sorted.
     pub pops: Vec<u64>,
@@ -81,7 +81,7 @@ pub(crate) fn sweep<'a>(input: &'a Input<'a>) -> Result<Flow> {
     Ok(flow)
 }
 
-/// A start near the middle of the code that no function reaches over.
+/// A function start near the middle of the code, which no function spans.
 fn middle(input: &Input<'_>) -> Option<u64> {
     let half = input.starts.len() / 2;
     let (before, after) = input.starts.split_at(half);
@@ -129,16 +129,16 @@ struct Follower<'a> {
     tracker: Tracker<'a>,
 }
 
-/// Functions that overlap, up to the next that does not.
+/// Overlapping functions, up to the next that does not overlap.
 #[derive(Default)]
 struct Group {
     start: u64,
-    /// Where its functions end by their sizes.
+    /// The end of its functions, by their sizes.
     end: u64,
     is_part: bool,
-    /// Not one through a word of its own, as to another file.
+    /// Not a jump through a word, as to another file.
     indirect_jump: Option<u64>,
-    /// What it takes the address of: some may be tables that it jumps by.
+    /// Addresses that it takes: some may be jump tables.
     tables: Vec<u64>,
 }
 
@@ -272,7 +272,7 @@ impl Follower<'_> {
                     }
                     ensure!(
                         self.budget > 0,
-                        "the file has more jump tables than it can hold"
+                        "the file claims more jump tables than fit into it"
                     );
                     self.budget -= 1;
                     self.jump(target, from);

@@ -1,19 +1,18 @@
-//! Tables of return addresses, by which a runtime finds out what each frame of its stacks holds, as OCaml's collector
-//! does. There the words of a caller must be those that its call left.
+//! Recognises tables of return addresses, by which a runtime finds the contents of each frame on its stacks, as OCaml's
+//! collector does. The return addresses on such stacks must be the original ones.
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
 
 use crate::code::{Code, Marks, Range};
 
-/// A program of such a runtime has hundreds. Elsewhere few words point behind a call: a case of a `switch` may follow
-/// the call of a function that does not return.
+/// A program of such a runtime has hundreds of these words. Elsewhere few words point behind a call: a case of a
+/// `switch` may follow the call of a function that does not return.
 const LEAST: usize = 32;
 
 const SHORTEST_CALL: usize = 2;
 const LONGEST_CALL: usize = 8;
 
-/// Whether most words that point into the midst of functions point behind calls. `pointers` are places and what the
-/// words there point to.
+/// Whether most words that point into functions point behind calls. `pointers`: words and their targets.
 pub(crate) fn of_return_addresses(
     pointers: &[(u64, u64)],
     code: &Code<'_>,

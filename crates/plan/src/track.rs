@@ -1,8 +1,7 @@
-//! Follows the stack pointer through a function, on every way that control can go, and looks for what the function does
-//! with its return address.
+//! Follows the stack pointer through a function on every path, and finds uses of the return address.
 //!
-//! Only instructions are trusted. Where no instruction leads to a block, but a computed jump or the unwinder may, what
-//! the file says of the frame there is a guess; a wrong one shows where the block returns.
+//! Only instructions are trusted. If only a computed jump or the unwinder may lead to a block, the file's unwinding
+//! rules serve as a guess of its frame; a wrong guess shows where the block returns.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -24,43 +23,42 @@ use crate::sweep::Input;
 /// Of overlapping functions, at most this many bytes are followed.
 const LONGEST: u64 = 1 << 20;
 
-/// So often, on average, an instruction is looked at before the functions that are left are given up.
+/// How often, on average, each instruction may be visited before the remaining functions count as not followed.
 const PATIENCE: usize = 32;
 
-/// Instructions elsewhere that a function is followed into.
+/// Instructions outside of a function into which it is followed.
 const MOST_ELSEWHERE: usize = 1 << 12;
 
-/// What the code of functions says about their calls. All are functions' addresses.
+/// Facts about functions by their code. All fields are addresses of functions.
 #[derive(Default)]
 pub(crate) struct Manners {
-    /// The functions whose return address must stay where it is.
+    /// The functions whose return address must stay in its place.
     pub entries_only: Vec<(u64, Reason)>,
-    /// Jumps with one's own return address on top of the stack: to where, from which function.
+    /// Jumps with the function's own return address on top of the stack: target, and function.
     pub tails: Vec<(u64, u64)>,
     pub flags: Flags,
 }
 
-/// Instructions of a group of functions, by address, and what is known of the function that is followed.
+/// Instructions of a group of functions, by address, and the state of the function being followed.
 pub(crate) struct Tracker<'a> {
     input: &'a Input<'a>,
     pub manners: Manners,
     context: UnwindContext<usize>,
-    /// How the function's frame is found, from each address on.
+    /// The rule for the function's frame, from each address on.
     rows: Option<Vec<FrameRow>>,
     instructions: Vec<Instruction>,
     begin: u64,
     /// Where its jumps lead to.
     targets: Vec<u64>,
-    /// The instruction that begins at each byte of the group, and 1; 0 where none does.
+    /// The number plus 1 of the instruction that begins at each byte of the group; 0 if none does.
     numbers: Vec<u32>,
     marks: Vec<Mark>,
-    /// How many are the group's. Behind them are parts of others, as far as the function goes there.
+    /// The number of instructions of the group. They are followed by those of others into which the function leads.
     own: usize,
-    /// By where they begin.
+    /// Indexed by their beginnings.
     elsewhere: BTreeMap<u64, (u64, Range<usize>)>,
     states: Vec<State>,
-    /// Where ways that are still to be followed begin: places where ways meet. And ways that a call leads to if it
-    /// returns.
+    /// The beginnings of paths still to follow: joins of paths. And paths after calls that may not return.
     ways: Vec<usize>,
     behind_calls: Vec<(usize, State)>,
     function: u64,
@@ -71,19 +69,19 @@ pub(crate) struct Tracker<'a> {
     kinds: &'static [Kind],
     /// Calls of functions, with the numbers of the instructions behind them.
     calls: Vec<(usize, u64)>,
-    /// What holds at computed jumps, of those that have something on the stack as far as there are some.
+    /// The merged state at computed jumps, preferably of those with a non-empty stack.
     computed: Option<State>,
-    /// Whether one of them must lead to code that nothing else leads to, and whether there is such code.
+    /// Whether one of them must lead to otherwise unreached code, and whether there is such code.
     seeks: bool,
     finds: bool,
-    /// Before it, there is no more code that nothing leads to.
+    /// There is no unreached code before this instruction.
     unseen: usize,
     patience: usize,
-    /// How many more instructions elsewhere are read.
+    /// How many more instructions may be read outside.
     budget: usize,
 }
 
-/// One of the ways through a function.
+/// One of the paths through a function.
 struct Way {
     state: State,
     begin: usize,
@@ -92,12 +90,12 @@ struct Way {
     after_call: bool,
     /// Padding may be jumped to, behind a call that does not return.
     only_padding: bool,
-    /// Behind a comparison with the stack pointer: what with.
+    /// After a comparison with the stack pointer: the other operand.
     compared: (usize, Value),
 }
 
 impl Way {
-    /// From where ways meet.
+    /// Begins at a join of paths.
     fn begins(&mut self, at: usize, only_padding: bool) {
         (self.begin, self.index) = (at, at);
         (self.after_call, self.only_padding) = (false, only_padding);
@@ -109,7 +107,7 @@ impl Way {
 struct Mark {
     /// The round in which it was last passed.
     round: u32,
-    /// In which group ways meet here, and then which of the states is the round's, and whether it is to be followed.
+    /// The group in which paths join here; then the number of the state in this round, and whether it must be followed.
     meets: u32,
     state: u32,
     waits: bool,
@@ -158,7 +156,7 @@ impl<'a> Tracker<'a> {
         }
     }
 
-    /// The one that was added last jumps there.
+    /// Adds the target of the last instruction.
     pub fn add_jump(&mut self, target: u64) {
         self.targets.push(target);
     }
@@ -260,14 +258,14 @@ impl<'a> Tracker<'a> {
         }
     }
 
-    /// The state of the round where ways meet.
+    /// The state of the round at a join.
     fn known(&self, index: usize) -> Option<&State> {
         let mark = self.marks[index];
         (mark.meets == self.group && mark.round == self.round)
             .then(|| &self.states[mark.state as usize])
     }
 
-    /// One way comes to where ways meet. Whether it brings something new, which nobody is to follow yet.
+    /// Merges a path into a join. Returns whether the state changed and is not queued yet.
     fn meet(&mut self, index: usize, state: &State) -> bool {
         let mark = &mut self.marks[index];
         if mark.round == self.round && mark.meets == self.group {
@@ -279,7 +277,7 @@ impl<'a> Tracker<'a> {
         true
     }
 
-    /// From there on it is followed later, if it brings something new.
+    /// Queues the join, if the state changed.
     fn arrive(&mut self, index: usize, state: &State) {
         if self.meet(index, state) {
             self.marks[index].waits = true;
@@ -287,7 +285,7 @@ impl<'a> Tracker<'a> {
         }
     }
 
-    /// From there on it is followed at once, if it brings something new.
+    /// Continues at the join at once, if the state changed.
     fn go_on(&mut self, way: &mut Way) -> bool {
         let joins = self.known(way.index).is_some();
         let is_new = self.meet(way.index, &way.state);
@@ -298,7 +296,7 @@ impl<'a> Tracker<'a> {
         is_new
     }
 
-    /// Follows one way until it ends, or comes to where ways meet.
+    /// Follows one path until it ends, or reaches a join.
     fn way(&mut self, begin: usize) -> Result<(), Reason> {
         let mut way = Way {
             state: self.states[self.marks[begin].state as usize],
@@ -454,7 +452,7 @@ impl<'a> Tracker<'a> {
             index += 1;
         }
         way.index = index;
-        // What ends the loop has been looked at, too.
+        // The end of the loop has been followed, too.
         self.patience = self
             .patience
             .checked_sub(index - begin + 1)
@@ -483,7 +481,7 @@ impl<'a> Tracker<'a> {
         Ok(())
     }
 
-    /// The number of the instruction that a way goes on with at an address, unless it ends there.
+    /// The number of the next instruction at an address, unless the path ends there.
     fn find(&mut self, target: u64, state: &State) -> Result<Option<usize>, Reason> {
         let is_own = self.function <= target && target < self.end;
         if !is_own && self.is_start(target) {
@@ -510,7 +508,7 @@ impl<'a> Tracker<'a> {
         index >= self.own
     }
 
-    /// The way behind a call in a part that is seldom needed: most of those do not return.
+    /// The path behind a call in a cold part: most of those calls do not return.
     fn put_off(&mut self, index: usize, address: u64, state: State) {
         if self.is_at(index, address) {
             self.behind_calls.push((index, state));
@@ -583,7 +581,7 @@ impl<'a> Tracker<'a> {
         Some(numbers.start + found)
     }
 
-    /// Reads code elsewhere, up to where it goes on no more.
+    /// Reads code outside of the group, up to its end.
     fn read(&mut self, address: u64) -> Option<usize> {
         let range = self.input.code.range(address)?;
         let starts = self.input.starts;
@@ -628,7 +626,7 @@ impl<'a> Tracker<'a> {
         Some(first)
     }
 
-    /// Code of the function that no way leads to, but a computed jump or the unwinder may.
+    /// Code of the function that no path reaches, but a computed jump or the unwinder may.
     fn next_unseen(&mut self) -> Option<(usize, State)> {
         while let Some(index) = self.find_unseen() {
             self.unseen = index;
@@ -650,8 +648,8 @@ impl<'a> Tracker<'a> {
         (self.instructions[found].ip() < self.end).then_some(found)
     }
 
-    /// As at the computed jumps, with the frame that the file tells of, if it does. Where there are no such jumps, it may
-    /// be that the unwinder comes.
+    /// The state of the computed jumps, with the frame by the file's unwinding rules, if any. Without such jumps, the
+    /// unwinder may lead there.
     fn state_unseen(&mut self, index: usize) -> Option<State> {
         let frame = self.frame(index);
         let mut state = match (self.computed, frame) {
@@ -665,7 +663,7 @@ impl<'a> Tracker<'a> {
         Some(state)
     }
 
-    /// The register by which the file says that the frame is found, and the offset.
+    /// The register and the offset of the frame, by the file's unwinding rules.
     fn frame(&mut self, index: usize) -> Option<(Register, i64)> {
         let Tracker { input, context, .. } = self;
         let rows = self.rows.get_or_insert_with(|| {
@@ -705,7 +703,7 @@ impl<'a> Tracker<'a> {
     }
 }
 
-/// What comes of it all, by function.
+/// The result, by function.
 #[derive(Default)]
 pub(crate) struct Judged {
     pub entries_only: HashMap<u64, Reason>,
@@ -729,7 +727,7 @@ impl Manners {
     }
 }
 
-/// What holds for the first of an edge holds for the second.
+/// Properties of the first end of an edge also apply to the second.
 pub(crate) fn spread(found: &mut HashMap<u64, Reason>, edges: &mut [(u64, u64)]) {
     if found.is_empty() {
         return;

@@ -1,6 +1,6 @@
-//! Functions that follow frame pointers: from their own frame to their caller's, and on, as `__builtin_return_address(1)`
-//! and the samplers of some profilers do. What they find of functions that keep a frame pointer is the return address in
-//! the stack.
+//! Functions that follow frame pointers: from their own frame to their caller's, and on, as
+//! `__builtin_return_address(1)` and the samplers of some profilers do. For functions that keep a frame pointer, they
+//! read the return address on the stack.
 
 use std::ops::ControlFlow;
 
@@ -13,7 +13,7 @@ use nopal_symbols::Function;
 
 use crate::code::Code;
 
-/// A function sets its frame pointer within so many bytes, or keeps none.
+/// A function sets its frame pointer within this many bytes, or keeps none.
 const PROLOGUE: usize = 48;
 
 /// `mov %rsp, %rbp`, in both its encodings.
@@ -27,7 +27,7 @@ pub(crate) struct Frame {
     pub walked: bool,
 }
 
-/// What the function does with its frame pointer.
+/// The function's use of its frame pointer.
 pub(crate) fn frame(code: &Code<'_>, function: &Function) -> Frame {
     let (start, size) = (function.address, function.size);
     let Some(range) = code.range(start) else {
@@ -65,9 +65,9 @@ struct Walk {
     frame: Frame,
     /// Registers that hold the address of the function's own frame. RBP is back in each block behind an end of one.
     own: Vec<Register>,
-    /// And that of the caller's.
+    /// Registers that hold the address of the caller's frame.
     callers: Vec<Register>,
-    /// Where in the frame that address is kept, as in a variable of code that is not optimised.
+    /// The places in the frame that hold that address, such as variables of unoptimised code.
     own_at: Vec<u64>,
     /// The caller's frame pointer is on top of the stack: there a link to its frame would begin.
     pushed: bool,

@@ -7,14 +7,14 @@ use crate::{JUMP, LONGEST_WINDOW, Reason};
 pub(crate) struct Window<'a> {
     pub start: u64,
     pub bytes: &'a [u8],
-    /// The instructions that can be reached. Bytes behind an unconditional end of the flow may follow them.
+    /// The reachable instructions. Bytes behind an unconditional jump or return may follow them.
     pub instructions: Vec<Displaced>,
 }
 
 pub(crate) struct Displaced {
     pub instruction: Instruction,
     pub kind: Kind,
-    /// Where a displacement lies in the instruction.
+    /// The position of a displacement in the instruction.
     pub displacement: usize,
 }
 
@@ -42,9 +42,9 @@ impl Kind {
 }
 
 impl<'a> Window<'a> {
-    /// `bytes` run from `start` to the next function or to the end of the code; the first `own` of them are the
-    /// function's, and what follows may only be overwritten where it is padding. It has `least` bytes: those of a jump,
-    /// or of a breakpoint.
+    /// `bytes` run from `start` to the next function or to the end of the code; the first `own` of them belong to the
+    /// function, and bytes after them may only be overwritten if they are padding. The window has at least `least`
+    /// bytes: those of a jump, or of a breakpoint.
     pub fn find(
         start: u64,
         bytes: &'a [u8],
@@ -99,7 +99,7 @@ impl<'a> Window<'a> {
     }
 
     /// Whether an instruction that `is_handled` picks by its address may raise a fault, which a signal handler may turn
-    /// into an exception. Calls are not meant: what they throw seems to come from where they were.
+    /// into an exception. Calls do not count: their exceptions appear to come from their original address.
     pub fn may_fault(&self, is_handled: impl Fn(u64) -> bool) -> bool {
         self.instructions.iter().any(|displaced| {
             let instruction = &displaced.instruction;

@@ -1,26 +1,26 @@
-//! Axes: where values stand, and which are named.
+//! Axes: positions of values, and their labels.
 
 use nopal_analysis::text::{count, duration};
 
-/// How values are spread over an axis.
+/// The scale of an axis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AxisScale {
-    /// Logarithmic where values differ much.
+    /// Logarithmic if values differ much.
     #[default]
     Auto,
     Linear,
-    /// By the logarithm of the value and 1, so that 0 has its place; the same below 0.
+    /// By the logarithm of the value plus 1, so that 0 is included; negative values mirrored.
     Log,
 }
 
-/// What values are.
+/// The unit of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     Nanoseconds,
     Number,
 }
 
-/// From values to places between 0 and 1.
+/// Maps values to positions between 0 and 1.
 #[derive(Clone, Copy, Debug)]
 pub struct Axis {
     least: f64,
@@ -85,7 +85,7 @@ impl Axis {
         ((value - least) / (most - least)).clamp(0.0, 1.0)
     }
 
-    /// Values to be named, with their names, `room` of them at most.
+    /// The labelled values with their labels, at most `room`.
     pub fn ticks(&self, room: usize) -> Vec<(f64, String)> {
         let values = if self.log {
             self.powers(room.max(2))
@@ -138,14 +138,14 @@ fn with_unit(ns: f64, most: f64, step: f64) -> String {
     format!("{:.*} {name}", decimals(step / unit), ns / unit)
 }
 
-/// The unit that a span of nanoseconds is told in.
+/// The unit for a span of nanoseconds.
 fn time_unit(ns: f64) -> (f64, &'static str) {
     const UNITS: [(f64, &str); 3] = [(1e9, "s"), (1e6, "ms"), (1e3, "us")];
     let larger = UNITS.into_iter().find(|(unit, _)| ns >= *unit);
     larger.unwrap_or((1.0, "ns"))
 }
 
-/// `10 us`: no digits that say nothing.
+/// `10 us`: no insignificant digits.
 fn short_time(ns: f64) -> String {
     let (unit, name) = time_unit(ns.abs());
     if (ns / unit).fract() == 0.0 {
@@ -167,7 +167,7 @@ fn short_number(value: f64, step: f64) -> String {
     format!("{sign}{}", count(value.abs() as u64))
 }
 
-/// The decimals that tell values apart which differ by a step.
+/// The decimals needed to distinguish values that differ by a step.
 fn decimals(step: f64) -> usize {
     if step >= 1.0 || step <= 0.0 {
         return 0;

@@ -1,4 +1,4 @@
-//! How many calls have which value.
+//! Histograms.
 
 use anyhow::Result;
 use nopal_analysis::drive::Drive;

@@ -1,4 +1,4 @@
-//! What pictures are drawn on. Lengths are pixels of an SVG, y grows downwards.
+//! The canvas of pictures. Lengths are pixels of an SVG, y grows downwards.
 
 use svg::Document;
 use svg::node::element::{Line, Path, Rectangle, Text};
@@ -13,13 +13,13 @@ pub const INK: &str = "#222222";
 pub const FAINT: &str = "#dddddd";
 pub const GRAY: &str = "#666666";
 
-/// Colours that all eyes can tell apart: those of Okabe and Ito.
+/// The palette of Okabe and Ito, which colour-blind people can distinguish.
 pub const COLORS: [&str; 7] = [
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c564b",
 ];
 
 const SANS: &str = "Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', sans-serif";
-/// Names are drawn in this one: all letters have the same width.
+/// The font of names, with letters of equal width.
 const MONO: &str = "'DejaVu Sans Mono', 'Liberation Mono', Menlo, Consolas, monospace";
 
 /// Widths of letters, as parts of the font's size: those of the widest of the fonts.
@@ -152,7 +152,7 @@ impl Canvas {
         svg::Node::append(&mut self.document, node);
     }
 
-    /// A title above, and what else there is to know below.
+    /// A title above, and notes below.
     pub fn label(&mut self, title: &str, caption: &Caption) {
         let middle = self.width / 2.0;
         let bold = Words {

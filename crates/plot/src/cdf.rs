@@ -1,4 +1,4 @@
-//! How many calls have a value up to each.
+//! Cumulative distributions.
 
 use anyhow::Result;
 use nopal_analysis::drive::Drive;
@@ -15,7 +15,7 @@ use crate::axis::{Axis, AxisScale, Unit};
 use crate::canvas::COLORS;
 use crate::lines::{Field, Labels};
 
-/// A curve a group, as many as have colours.
+/// One curve for each group, as many as there are colours.
 pub fn draw(
     trace: &Trace,
     names: &Names,
@@ -69,7 +69,7 @@ pub fn draw(
     Ok(field.finish())
 }
 
-/// What is shown of a trace, in one line.
+/// One line that describes the shown part of a trace.
 pub fn of_which(trace: &Trace, what: &ValueSelection, groups: &[Group], all: usize) -> String {
     let noun = what.noun();
     let number: u64 = groups.iter().map(|group| group.distribution.count()).sum();

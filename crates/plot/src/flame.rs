@@ -1,4 +1,4 @@
-//! Flame graphs: a box a path of calls, as wide as its weight.
+//! Flame graphs: a box for each path of calls, as wide as its weight.
 
 use anyhow::{Context, Result, ensure};
 use inferno::flamegraph::color::{BackgroundColor, Color};
@@ -11,20 +11,20 @@ use nopal_trace::Trace;
 
 use crate::Picture;
 
-/// How a flame graph looks.
+/// The look of a flame graph.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Look {
-    /// Callers above, as icicles hang.
+    /// Callers on top, so that stacks hang down like icicles.
     pub icicle: bool,
     pub weight: Weight,
 }
 
-/// What boxes are as wide as.
+/// The meaning of the boxes' widths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Weight {
     #[default]
     Wall,
-    /// The time in functions themselves, which stand at the base, with their callers on top.
+    /// The time in functions themselves, which are at the base, with their callers on top.
     Own,
     Calls,
 }
@@ -61,18 +61,18 @@ pub fn draw(trace: &Trace, look: Look, drive: &Drive) -> Result<Picture> {
     }
     ensure!(!folded.is_empty(), "no calls were recorded");
     let (unit, factor, meaning) = match look.weight {
-        Weight::Wall => ("us", 1e-3, "width: time by the clock from entry to exit"),
+        Weight::Wall => ("us", 1e-3, "width: wall-clock time from entry to exit"),
         Weight::Own => (
             "us",
             1e-3,
-            "width: time in the function at the base itself, by who called it",
+            "width: self time of the function at the base, by its callers",
         ),
         Weight::Calls if untimed => (
             "calls",
             1.0,
             "width: calls; only entries were recorded: no durations, and callers are estimated",
         ),
-        Weight::Calls => ("calls", 1.0, "width: calls, with those made in them"),
+        Weight::Calls => ("calls", 1.0, "width: calls, including nested ones"),
     };
     let folded = String::from_utf8(folded).context("a name that is no text")?;
     let mut options = Options::default();

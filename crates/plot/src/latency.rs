@@ -1,4 +1,4 @@
-//! How values of calls, or the cases of a tracer, change over time.
+//! Values of calls, or cases of a tracer, over time.
 
 use anyhow::{Context, Result};
 use nopal_analysis::drive::Drive;
@@ -15,7 +15,7 @@ use crate::axis::{Axis, AxisScale, Unit};
 use crate::cdf::{name_of, unit_of};
 use crate::lines::{Field, Labels};
 
-/// Parts of the time whose calls are summed up.
+/// Intervals of time for which values are summed up.
 const COLUMNS: usize = 200;
 const DIGITS: u8 = 2;
 const SERIES: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("max", 1.0)];
@@ -84,7 +84,7 @@ pub fn draw(
         y,
         &Labels {
             title: &format!("{} over time", what.text),
-            x: "when they began, since the trace's beginning",
+            x: "begin of the call, since the trace's beginning",
             y: &format!("{}{note}", name_of(what)),
             legend: SERIES.map(|(name, _)| name.to_string()).into(),
             caption,

@@ -1,4 +1,4 @@
-//! A field between two axes, and what is drawn in it.
+//! A field between two axes, and the shapes drawn in it.
 
 use crate::Picture;
 use crate::axis::Axis;
@@ -9,7 +9,7 @@ use crate::canvas::{
 
 const HEIGHT: f64 = 300.0;
 const LEGEND_LINE: f64 = 18.0;
-/// An axis names a value about every so many pixels.
+/// The distance of an axis's labels, in pixels.
 const BETWEEN_X: f64 = 90.0;
 const BETWEEN_Y: f64 = 45.0;
 
@@ -17,7 +17,7 @@ pub struct Labels<'a> {
     pub title: &'a str,
     pub x: &'a str,
     pub y: &'a str,
-    /// One for each colour; nothing where one says all.
+    /// One for each colour; none for a single series.
     pub legend: Vec<String>,
     pub caption: Vec<String>,
 }
@@ -140,7 +140,7 @@ impl Field {
         self.curve(&corners, number);
     }
 
-    /// What is between two curves over the same places.
+    /// The area between two curves over the same x values.
     pub fn band(&mut self, low: &[(f64, f64)], high: &[(f64, f64)], number: usize) {
         let around: Vec<_> = low
             .iter()

@@ -7,7 +7,7 @@ use resvg::{tiny_skia, usvg};
 
 /// Pixels of the PNG for one of the SVG: sharp on paper, too.
 const SCALE: f32 = 2.0;
-/// Pixels in one direction: an image may take a gigabyte at most.
+/// The most pixels in one direction: an image may take a gigabyte at most.
 const MOST: u32 = 16_384;
 
 pub fn png(svg: &[u8]) -> Result<Vec<u8>> {
@@ -15,9 +15,9 @@ pub fn png(svg: &[u8]) -> Result<Vec<u8>> {
     fonts.load_system_fonts();
     ensure!(
         !fonts.is_empty(),
-        "no fonts are installed, which a PNG needs; on Debian: apt-get install fonts-dejavu-core. An SVG needs none"
+        "a PNG needs a font, and none is installed; on Debian: apt-get install fonts-dejavu-core. An SVG needs none"
     );
-    // What a picture asks for by kind may be any font of that kind.
+    // Generic font names of a picture may be any font of that kind.
     let named = |wanted: &dyn Fn(&str) -> bool| {
         let mut names = fonts.faces().filter_map(|face| face.families.first());
         names

@@ -1,4 +1,4 @@
-//! How often each value occurred in each process.
+//! Tables: how often each value occurred in each process.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -22,15 +22,15 @@ const MOST: usize = 1 << 22;
 /// Rows, by process and value.
 pub struct Counts {
     pub title: String,
-    /// What is counted.
+    /// The counted value.
     noun: &'static str,
     is_time: bool,
     command: String,
     rows: Vec<(u32, i64, u64)>,
     left_out: usize,
-    /// What is not among them.
+    /// Notes about values left out.
     notes: Vec<String>,
-    /// What is not in the trace.
+    /// A line about lost records.
     losses: Option<String>,
 }
 

@@ -1,11 +1,11 @@
-//! Threads that wait in the kernel and do not stop: what can be known of them without stopping them.
+//! Threads that wait in the kernel and do not stop, examined without stopping them.
 
 use crate::information::{contents, thread_status};
 
 const SYS_CLONE3: i64 = 435;
 const KCMP_VM: i32 = 1;
 
-/// Where a thread that does not run went into the kernel.
+/// Where a waiting thread entered the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Blocked {
     /// Number of the system call; negative outside of one.
@@ -15,7 +15,7 @@ pub(crate) struct Blocked {
     pub rip: u64,
 }
 
-/// `None`: it runs, or has ended.
+/// `None`: the thread runs, or has ended.
 pub(crate) fn blocked(pid: i32, tid: i32) -> Option<Blocked> {
     let text = contents(&format!("/proc/{pid}/task/{tid}/syscall")).ok()?;
     let text = str::from_utf8(&text).ok()?;
@@ -27,7 +27,7 @@ pub(crate) fn blocked(pid: i32, tid: i32) -> Option<Blocked> {
     Some(Blocked { number, rsp, rip })
 }
 
-/// The children that run in the memory of the thread, which waits for them as `vfork` has it.
+/// The `vfork` children for which the thread waits, which run in its memory.
 pub(crate) fn vfork_children(pid: i32, tid: i32) -> Vec<i32> {
     let creates = [libc::SYS_vfork, libc::SYS_clone, SYS_CLONE3];
     let waits = blocked(pid, tid).is_some_and(|blocked| creates.contains(&blocked.number));
@@ -42,7 +42,7 @@ pub(crate) fn vfork_children(pid: i32, tid: i32) -> Vec<i32> {
         .collect()
 }
 
-/// Whether a thread is told when a child ends.
+/// Whether a child's end signals this thread.
 pub(crate) fn has_children(pid: i32, tid: i32) -> bool {
     !children(pid, tid).is_empty()
 }

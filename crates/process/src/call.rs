@@ -9,12 +9,13 @@ use crate::restart::wind_back;
 use crate::way_back::WayBack;
 use crate::{Event, Mapping, Memory, Module, Registers, Stop, Thread, auxiliary, modules};
 
-/// How long a thread runs that is let run for a moment.
+/// How long a thread runs in [`Thread::run_for_a_moment`].
 const MOMENT: Duration = Duration::from_micros(20);
 const SYSTEM_CALL: [u8; 2] = [0x0f, 0x05];
-/// The processor's flag by which a program steps through itself.
+/// The trap flag, by which a program single-steps itself.
 const TRAP_FLAG: u64 = 0x100;
-/// Signals that an instruction itself can cause. To block one of these would, if it came, reset the program's handling.
+/// Signals that an instruction itself can cause. If one of these came while blocked, the kernel would reset the
+/// program's action.
 const SYNCHRONOUS: u64 = bit(libc::SIGSEGV)
     | bit(libc::SIGBUS)
     | bit(libc::SIGILL)
@@ -26,24 +27,24 @@ const fn bit(signal: i32) -> u64 {
     1 << (signal - 1)
 }
 
-/// Instructions of a process by which its threads make system calls for us.
+/// Existing instructions of a process at which its threads make system calls for us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gadget {
-    /// A `syscall`, with a `ret` behind it where there is a restorer.
+    /// A `syscall`, followed by a `ret` if there is a restorer.
     pub call: u64,
-    /// The code by which signal handlers end: `rt_sigreturn`.
+    /// The code to which signal handlers return: `rt_sigreturn`.
     pub restorer: Option<u64>,
 }
 
 const SYSTEM_CALL_AND_RETURN: [u8; 3] = [0x0f, 0x05, 0xc3];
-/// `mov $15, %rax; syscall` as libraries have it, and `mov $15, %eax; syscall`.
+/// `mov $15, %rax; syscall`, as in most libraries, and `mov $15, %eax; syscall`.
 const RESTORERS: [&[u8]; 2] = [
     &[0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05],
     &[0xb8, 15, 0, 0, 0, 0x0f, 0x05],
 ];
 
 impl Gadget {
-    /// Whether the instructions are there.
+    /// Whether the instructions are still there.
     pub fn is_in(&self, memory: &Memory) -> bool {
         let holds = |address: u64, bytes: &[u8]| {
             let mut found = vec![0; bytes.len()];
@@ -122,8 +123,8 @@ pub fn find_system_call_gadget_in(pid: i32, mut modules: Vec<Module>) -> Result<
     })
 }
 
-/// Where a gadget was found, in each text that was searched and had one: a search reads hundreds of KiB. A process may
-/// have changed its text, so that is looked at again.
+/// Gadgets found in earlier searches, by text, since a search reads hundreds of KiB. They are checked again, since a
+/// process may have changed its text.
 static KNOWN: LazyLock<Mutex<HashMap<Text, Within>>> = LazyLock::new(Mutex::default);
 const MOST_KNOWN: usize = 256;
 
@@ -193,12 +194,12 @@ impl Found {
     }
 }
 
-/// A call of the kernel that a thread is made to make.
+/// A system call that a thread makes for us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SystemCall {
     pub number: i64,
     pub arguments: [u64; 6],
-    /// The only result that is no failure, if there is one.
+    /// The only successful result, if there is just one.
     pub expected: Option<i64>,
 }
 
@@ -213,11 +214,11 @@ impl SystemCall {
 
 enum Attempt {
     Done,
-    /// A signal that cannot be held back came first.
+    /// A signal that cannot be blocked came first.
     Signal,
 }
 
-/// A stopped thread that makes system calls. Dropped, it is as it was.
+/// A stopped thread that makes system calls. Dropping this restores the thread.
 #[derive(Debug)]
 pub struct Lent<'a> {
     thread: &'a mut Thread,
@@ -225,7 +226,7 @@ pub struct Lent<'a> {
     borrowed: Option<Borrowed>,
 }
 
-/// What a thread had, and is to have again.
+/// The state of a thread that is restored afterwards.
 #[derive(Clone, Copy, Debug)]
 struct Borrowed {
     saved: Registers,
@@ -272,7 +273,7 @@ impl Lent<'_> {
         }
     }
 
-    /// Makes those calls that have no result yet.
+    /// Makes the calls that have no result yet.
     fn attempt(&mut self, calls: &[SystemCall], results: &mut Vec<i64>) -> Result<Attempt> {
         let mut is_first = self.borrowed.is_none();
         let borrowed = match self.borrowed.take() {
@@ -291,7 +292,7 @@ impl Lent<'_> {
             ..saved
         };
         for call in &calls[results.len()..] {
-            // The first holds signals back, for all.
+            // The first one blocks signals, for all.
             let mask = is_first.then_some(mask);
             is_first = false;
             let Some(result) = self.thread.attempt_call(&registers, mask, call)? else {
@@ -312,7 +313,7 @@ impl Lent<'_> {
         if self.thread.ending().is_some() {
             return Ok(());
         }
-        // In this order: with its registers the thread has no way back any more.
+        // In this order: once its registers are restored, the thread has no way back.
         self.thread.set_signal_mask(borrowed.mask)?;
         self.thread.set_registers(&borrowed.saved)?;
         borrowed
@@ -329,8 +330,8 @@ impl Drop for Lent<'_> {
 
 impl Thread {
     /// Makes the stopped thread execute a system call, with the instructions of `gadget`, and leaves it as it was; at
-    /// [`Stop::Interrupted`] or [`Stop::Group`]. The result is what the kernel returned: negative is `-errno`. No text is
-    /// modified. Signals that come meanwhile wait. If we are killed meanwhile, the thread goes on as it would have: see
+    /// [`Stop::Interrupted`] or [`Stop::Group`]. The result is what the kernel returned: negative is `-errno`. No text
+    /// is modified. Signals wait meanwhile. If we are killed, the thread still continues as it would have: see
     /// [`WayBack`].
     ///
     /// A program with seccomp filters may be killed by its filter: look at [`crate::Status::seccomp`] first.
@@ -361,7 +362,7 @@ impl Thread {
         Ok(results)
     }
 
-    /// The same again and again. The thread is not put back in between.
+    /// Makes calls repeatedly, without restoring the thread in between.
     pub fn lend(&mut self, gadget: Gadget) -> Lent<'_> {
         Lent {
             thread: self,
@@ -384,7 +385,7 @@ impl Thread {
         })
     }
 
-    /// Stands behind the call then, unless a signal has come before it: `None`.
+    /// Afterwards the thread is stopped behind the call, unless a signal came first: `None`.
     fn attempt_call(
         &mut self,
         borrowed: &Registers,
@@ -393,7 +394,7 @@ impl Thread {
     ) -> Result<Option<i64>> {
         let number = call.number;
         let [rdi, rsi, rdx, r10, r8, r9] = call.arguments;
-        // With -1, the kernel does not take the registers for those of a call that is to be repeated.
+        // With -1, the kernel does not treat the registers as those of an interrupted call.
         let (rax, orig_rax) = (number as u64, u64::MAX);
         let registers = Registers {
             rax,
@@ -415,7 +416,7 @@ impl Thread {
             match self.wait()? {
                 Event::Stopped(Stop::SystemCall) => break,
                 Event::Stopped(Stop::Signal(signal)) => {
-                    // A trap may be that of an instruction before, which a program stepped over by itself.
+                    // A trap may belong to the previous instruction, if the program single-steps itself.
                     let came_before =
                         signal == libc::SIGTRAP && self.registers()?.rip == registers.rip;
                     if self.signal_information()?.si_code > 0 && !came_before {
@@ -436,14 +437,14 @@ impl Thread {
             Event::Ended(_) => bail!("the thread has ended"),
         }
         let result = self.registers()?.rax as i64;
-        // A filter that answers with SIGSYS leaves the number where the result should be.
+        // A filter that raises SIGSYS leaves the call's number in the result register.
         if result == number && self.take_refusal()? {
             bail!("a seccomp filter refuses the system call");
         }
         Ok(Some(result))
     }
 
-    /// Takes away the SIGSYS of a seccomp filter.
+    /// Discards the SIGSYS of a seccomp filter.
     fn take_refusal(&mut self) -> Result<bool> {
         const SYS_SECCOMP: i32 = 1;
         let refusal = |signal: &libc::siginfo_t| {
@@ -458,14 +459,14 @@ impl Thread {
         Ok(true)
     }
 
-    /// Lets the thread run for a moment, and stands at [`Stop::Interrupted`] or [`Stop::Group`] again. A single step
-    /// would end in a trap, which kills the program if we are killed before we have taken it away.
+    /// Lets the thread run for a moment, and stops it at [`Stop::Interrupted`] or [`Stop::Group`] again. A single step
+    /// would raise a trap, which kills the program if we are killed before we discard it.
     pub fn run_for_a_moment(&mut self) -> Result<Event> {
         if let end @ Event::Ended(_) = self.settle()? {
             return Ok(end);
         }
         self.restart(libc::PTRACE_CONT, 0)?;
-        // Interrupted at once, it would not execute an instruction.
+        // If interrupted at once, it would not execute any instruction.
         std::thread::sleep(MOMENT);
         self.interrupt()?;
         let event = self.settle()?;
@@ -476,7 +477,7 @@ impl Thread {
     }
 
     /// The registers as they would be when the thread next runs: inside a restartable sequence the kernel aborts it, as
-    /// the thread has been off its processor. A remote call makes the kernel forget that there was one.
+    /// the thread has been off its processor. A remote call makes the kernel forget the sequence.
     fn registers_to_keep(&self) -> Result<Registers> {
         let mut registers = self.registers()?;
         if let Some(abort) = self.restartable_abort(registers.rip) {

@@ -1,11 +1,11 @@
-//! Until when a system call may wait that an interruption makes begin again.
+//! Deadlines of system calls that start over when they are interrupted.
 //!
-//! The call's timeout starts over, and nobody tells how long the call has lasted before. So the time at which the wait
-//! is to end is left with the thread, for whoever stops it next, be it another nopal. It stands in a register that the
-//! program cannot see: the debug status, which the kernel keeps for each thread, and of which it takes any value. That
-//! it is of this very call is known by the arithmetic flags. They are dead behind a system call, as all compilers have
-//! it, and any comparison overwrites them; but no operation leaves them as they are left here, as of a result that is
-//! both zero and negative.
+//! The call's timeout starts over, and the kernel does not tell how long the call has lasted. So we leave the time at
+//! which the wait must end with the thread, for the next stop, even by another nopal. It is kept in a register that the
+//! program cannot see: the debug status, which the kernel keeps for each thread, and which takes any value. That it is
+//! of this very call is known by the arithmetic flags. They are dead behind a system call, as all compilers have it,
+//! and any comparison overwrites them; but no operation leaves them as they are left here, as of a result that is both
+//! zero and negative.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -16,24 +16,25 @@ use crate::{Memory, Registers, Thread};
 
 /// Carry, parity, adjust, zero, sign, overflow.
 const FLAGS: u64 = 0x8d5;
-/// All but parity, which zero has.
+/// All except parity, which zero sets.
 const LEFT: u64 = FLAGS & !0x4;
 
-/// The time is kept in units of so many nanoseconds, above a digest of the call.
+/// The unit of the kept time in nanoseconds; below the time is a digest of the call.
 const UNIT: u64 = 1 << 10;
 const DIGEST_BITS: u32 = 16;
 
-/// How a wait ends that nothing has ended before.
+/// How a wait ends at its timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limit {
     /// In nanoseconds of `CLOCK_MONOTONIC`.
     pub until: u64,
-    /// What the call returns then.
+    /// The result of the call then.
     pub result: i64,
 }
 
 impl Limit {
-    /// Of the call by which a thread entered the kernel; `None` if it may wait for ever, or nothing can be known.
+    /// The deadline of the call by which a thread entered the kernel; `None` if it has no timeout, or it cannot be
+    /// found.
     pub fn of(thread: &Thread, registers: &Registers) -> Option<Limit> {
         let (timeout, result) = timeout(thread, registers)?;
         let timeout = u64::try_from(timeout.as_nanos()).ok()?;
@@ -42,11 +43,11 @@ impl Limit {
         Some(Limit { until, result })
     }
 
-    /// The thread's wait ends then, too, when it begins again with these registers; if the kernel keeps the time.
+    /// Stores the deadline for a wait that starts over with these registers, if the kernel keeps the value.
     pub fn leave_in(&self, thread: &Thread, registers: &mut Registers) {
         let digest = digest(registers) >> (64 - DIGEST_BITS);
         let status = self.until.div_ceil(UNIT) << DIGEST_BITS | digest;
-        // First, since the flags say that it is there.
+        // First, since the flags say that the time is there.
         if thread.set_debug_status(status).is_ok() {
             registers.eflags = registers.eflags & !FLAGS | LEFT;
         }
@@ -64,7 +65,7 @@ fn left_in(thread: &Thread, registers: &Registers) -> Option<u64> {
     is_of_this.then_some((status >> DIGEST_BITS) * UNIT)
 }
 
-/// Of the call that a thread is in, wherever it is repeated: another is most likely to differ in something.
+/// A digest of the thread's call, equal when it is repeated: another call most likely differs.
 fn digest(registers: &Registers) -> u64 {
     let call = [
         registers.orig_rax,
@@ -88,7 +89,7 @@ fn now() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// How long the call waits at most, and what it returns then.
+/// The timeout of the call, and its result then.
 fn timeout(thread: &Thread, registers: &Registers) -> Option<(Duration, i64)> {
     let (again, over) = (-i64::from(libc::EAGAIN), -i64::from(libc::ETIME));
     let at = |address| time_at(thread.pid(), address);
@@ -116,7 +117,7 @@ fn time_at(pid: i32, address: u64) -> Option<Duration> {
     (nanoseconds < 1_000_000_000).then(|| Duration::new(seconds, nanoseconds))
 }
 
-/// Where the timeout of an `io_uring_enter` is, if it has one that is not the end itself.
+/// The address of the timeout of an `io_uring_enter`, if it has one that is not absolute.
 fn ring_time(pid: i32, registers: &Registers) -> Option<u64> {
     const HAS_ARGUMENT: u64 = 1 << 3;
     const IS_THE_END: u64 = 1 << 5;

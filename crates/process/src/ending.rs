@@ -15,7 +15,7 @@ pub enum Ending {
         signal: i32,
         core: bool,
     },
-    /// Its parent, or somebody else, has the status; or a thread became another by `execve`.
+    /// The status is unknown: its parent or another process took it, or a thread got another id by `execve`.
     Unknown,
 }
 
@@ -35,7 +35,7 @@ impl Ending {
         }
     }
 
-    /// From the status as `wait` gives it.
+    /// Decodes the status of `wait`.
     fn from_status(status: i32) -> Ending {
         if libc::WIFEXITED(status) {
             Ending::Exited(libc::WEXITSTATUS(status))
@@ -50,7 +50,7 @@ impl Ending {
     }
 }
 
-/// How a child of ours that is not traced has ended, or `None` while it lives. Takes no descriptor.
+/// How an untraced child of ours has ended, or `None` while it lives. Needs no descriptor.
 pub fn child_ending(pid: i32) -> Option<Ending> {
     let mut status = 0;
     // SAFETY: waitpid fills in the number.
@@ -62,10 +62,8 @@ pub fn child_ending(pid: i32) -> Option<Ending> {
     }
 }
 
-/// Notices the end of a process, whether it is our child or not.
-///
-/// A process ends when all its threads have ended, and one that is traced only when its [`crate::Thread`] has been
-/// told, or dropped.
+/// Notices the end of a process, whether it is our child or not. A process ends when all its threads have ended; a
+/// traced one only when its [`crate::Thread`] has reported it, or is dropped.
 #[derive(Debug)]
 pub struct ExitWatch {
     pid: i32,
@@ -134,8 +132,8 @@ impl ExitWatch {
     }
 
     fn find_out(&self) -> Ending {
-        // Only now: a wait before the end could swallow a stop of a traced thread.
-        // Where `/proc` cannot be read, the kernel refuses what is not ours.
+        // Only now: an earlier wait could consume a stop of a traced thread. Without `/proc`, the kernel still refuses
+        // processes that are not our children.
         let own = parent(self.pid).map_or(true, |parent| parent == std::process::id() as i32);
         if own
             && let Ok(Some(status)) = ptrace::wait_status(self.pid, libc::WEXITED | libc::WNOHANG)

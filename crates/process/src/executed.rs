@@ -9,7 +9,7 @@ pub struct ExecFollower {
     thread: Thread,
 }
 
-/// What became of the call.
+/// The outcome of the call.
 #[derive(Debug)]
 pub enum Followed {
     /// The new program's only thread, stopped as [`Stop::Executed`]. It has the id of the process.
@@ -22,8 +22,8 @@ pub enum Followed {
 
 impl ExecFollower {
     /// Seizes a thread that waits, in a loop, for its tool's answer, and asks it to stop; it may be the child of
-    /// `vfork`. The caller then gives the answer, and calls [`ExecFollower::run`]: the thread cannot execute anything
-    /// unseen between the two.
+    /// `vfork`. The caller then gives the answer, and calls [`ExecFollower::run`]: the thread cannot call `execve`
+    /// unnoticed between the two.
     pub fn seize(pid: i32, tid: i32) -> Result<ExecFollower> {
         let mut thread = Thread::seize(pid, tid, Options { executions: true })?;
         match thread.interrupt().and_then(|()| thread.settle())? {

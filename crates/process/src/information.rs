@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 
-/// What the kernel told the program about itself at `execve`.
+/// The auxiliary vector that the kernel passed to the program at `execve`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Auxiliary {
     /// `AT_ENTRY`: entry point of the program, not of its loader.
@@ -21,7 +21,7 @@ pub struct Auxiliary {
     pub vdso: Option<u64>,
 }
 
-/// `/proc/PID/status`, as far as it matters to a tracer. Signal sets have bit `signal - 1`.
+/// The fields of `/proc/PID/status` that a tracer needs. Signal sets have bit `signal - 1`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     pub state: char,
@@ -48,28 +48,29 @@ pub struct Status {
 }
 
 impl Status {
-    /// Dead: a zombie, or about to vanish.
+    /// Ended: a zombie, or about to vanish.
     pub fn is_dead(&self) -> bool {
         matches!(self.state, 'Z' | 'X' | 'x')
     }
 }
 
-/// A file of `/proc`. Since these have no size, what is to read them whole by itself reads them in many small parts.
+/// Reads a file of `/proc`. These show no size, so `fs::read` would read them in many small parts.
 pub(crate) fn read(path: &str) -> Result<Vec<u8>> {
     contents(path).with_context(|| format!("cannot read {path}"))
 }
 
-/// The same, of what may be gone, which is no error: those have backtraces where the environment asks for them.
+/// The same for a file that may be gone, without an `anyhow` error, which would make a backtrace if the environment
+/// requests them.
 pub(crate) fn contents(path: &str) -> io::Result<Vec<u8>> {
     const MOST: usize = 16 << 10;
     let mut text = Vec::with_capacity(MOST);
-    // The file itself would be asked for its size first.
+    // `File::read_to_end` would query the size first.
     File::open(path)?.take(u64::MAX).read_to_end(&mut text)?;
     Ok(text)
 }
 
-/// Where `/proc` shows the memory and the files of a process: when its first thread has ended before others, only with
-/// these.
+/// The path below which `/proc` shows the memory and files of a process: if its first thread has ended, only other
+/// threads show them.
 pub fn directory(pid: i32) -> String {
     let others = || {
         threads(pid)
@@ -242,7 +243,7 @@ fn state(path: &str) -> Option<char> {
     text.get(after).map(|&byte| byte.into())
 }
 
-/// Whether a process has its memory. One that is about to end is alive without, for a moment.
+/// Whether a process still has its memory. One that is about to end is alive without it for a moment.
 pub fn has_memory(pid: i32) -> bool {
     let has = |tid: &i32| {
         let pages = fs::read_to_string(format!("/proc/{pid}/task/{tid}/statm"));

@@ -20,11 +20,11 @@ pub struct Command {
     pub arguments: Vec<OsString>,
     /// `NAME=value`; [`environment`] if absent.
     pub environment: Option<Vec<OsString>>,
-    /// Where the program shall run.
+    /// The program's working directory.
     pub directory: Option<PathBuf>,
 }
 
-/// A child that has executed its program and has not run an instruction of it: stopped as [`Stop::Executed`].
+/// A child that has executed its program but not run an instruction of it: stopped as [`Stop::Executed`].
 #[derive(Debug)]
 pub struct Launched {
     pub pid: i32,
@@ -69,7 +69,7 @@ impl fmt::Display for LaunchError {
 impl std::error::Error for LaunchError {}
 
 impl LaunchError {
-    /// The status with which a shell tells of it: 127 of what is not there, 126 of what cannot be executed.
+    /// The exit status of a shell for this failure: 127 if the program does not exist, 126 if it cannot be executed.
     pub fn status(&self) -> Option<i32> {
         match self {
             LaunchError::Execute(libc::ENOENT) => Some(127),
@@ -89,7 +89,7 @@ unsafe extern "C" {
     static environ: *const *const c_char;
 }
 
-/// Our own environment as it is, in order, malformed entries among it.
+/// Our own environment, in order, including malformed entries.
 pub fn environment() -> Vec<OsString> {
     let mut entries = Vec::new();
     // SAFETY: `environ` is a null-terminated array of strings; nobody may change it while others run.
@@ -113,15 +113,16 @@ struct Child {
     environment: Strings,
     directory: Option<CString>,
     start: Start,
-    /// The byte that lets it go on comes from here.
+    /// The child reads a byte from here before it continues.
     go: i32,
-    /// The parent's end of that pipe, closed first: what anybody can write to has no end.
+    /// The parent's end of that pipe, which the child closes first: otherwise it would never see the end of the pipe.
     parents_go: i32,
     failure: i32,
 }
 
-/// Starts a program so that it cannot tell: it has our standard files, other inheritable descriptors, process group,
-/// terminal, limits and `umask`, and the signal handling that we were started with, not what Rust made of it.
+/// Starts a program in the same environment as without nopal: it has our standard files, other inheritable descriptors,
+/// process group, terminal, limits and `umask`, and the signal actions that we were started with, not those that Rust
+/// has set.
 ///
 /// The kernel does not raise privileges of set-user-id programs that are traced, unless the tracer is privileged.
 ///
@@ -150,7 +151,7 @@ pub fn launch(command: &Command, meanwhile: impl FnOnce()) -> Result<Launched, L
     }
     match Thread::seize(pid, pid, Options { executions: true }) {
         Ok(thread) => {
-            // If the child has been killed, the wait tells.
+            // If the child has been killed, the wait reports it.
             let _ = File::from(go_writer).write_all(&[GO]);
             meanwhile();
             await_program(pid, thread, failure_reader)
@@ -159,7 +160,7 @@ pub fn launch(command: &Command, meanwhile: impl FnOnce()) -> Result<Launched, L
             let tracer = examine(pid)
                 .err()
                 .filter(|reason| matches!(reason, StopError::TracedBy { .. }));
-            // With this byte, the child ends. Where another tracer holds it, that may be much later.
+            // This byte makes the child end. Under another tracer that may be much later.
             let _ = File::from(go_writer).write_all(&[END]);
             match tracer {
                 None => {
@@ -172,7 +173,7 @@ pub fn launch(command: &Command, meanwhile: impl FnOnce()) -> Result<Launched, L
     }
 }
 
-/// Becomes a program, where no process can be made for it. Returns only where that cannot be run.
+/// Executes a program in this process, if no child can be made. Returns only if the program cannot be run.
 pub fn become_program(command: &Command) -> LaunchError {
     let mut child = match Child::of(command) {
         Ok(child) => child,
@@ -211,7 +212,8 @@ fn reap(pid: i32) {
     {}
 }
 
-/// With SIGCHLD ignored, as some parents leave it, the kernel forgets how children ended. The child gets it as it was.
+/// If SIGCHLD is ignored, as some parents leave it, the kernel discards the status of children. The child gets the
+/// original action.
 fn keep_statuses_of_children() {
     // SAFETY: zeroes are a valid action to fill in.
     unsafe {
@@ -240,7 +242,7 @@ const DIRECTORY: u8 = b'd';
 const EXECUTE: u8 = b'x';
 
 impl Child {
-    /// It has no pipes yet.
+    /// The child has no pipes yet.
     fn of(command: &Command) -> Result<Child, LaunchError> {
         let environment = command
             .environment
@@ -251,7 +253,7 @@ impl Child {
             .directory
             .as_ref()
             .map(|path| CString::new(path.as_os_str().as_bytes()));
-        // The second is the script, whichever it will be. Without arguments, the null pointer is first.
+        // The second is the script, found later. Without arguments, the null pointer is first.
         let mut shell_arguments = vec![SHELL.as_ptr(); 2];
         let given = arguments.pointers();
         shell_arguments.extend_from_slice(&given[usize::from(given.len() > 1)..]);
@@ -275,7 +277,7 @@ impl Child {
         unsafe {
             let mut go = 0u8;
             libc::close(self.parents_go);
-            // Nothing comes where the tool has been killed: the program runs nevertheless.
+            // If the tool has been killed, no byte comes, and the program runs nevertheless.
             if libc::read(self.go, (&raw mut go).cast(), 1) == 1 && go == END {
                 libc::_exit(127);
             }
@@ -290,7 +292,7 @@ impl Child {
         }
     }
 
-    /// Tries all candidates and returns the failure to tell.
+    /// Tries all candidates and returns the failure to report.
     unsafe fn execute(&mut self) -> i32 {
         let mut denied = false;
         let mut errno = libc::ENOENT;

@@ -8,12 +8,12 @@ use crate::{
     Ending, Event, Memory, Registers, Stop, Stopped, Thread, find_system_call_gadget, thread_status,
 };
 
-/// Where [`run_to_loader_consistent`] came to.
+/// The result of [`run_to_loader_consistent`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoaderStop {
     /// All libraries that the program needs are mapped and relocated; no constructor has run.
     Consistent,
-    /// The program executed another, and stands at [`Stop::Executed`].
+    /// The program executed another one, and is stopped as [`Stop::Executed`].
     Executed,
     Exited(i32),
     Killed {
@@ -22,10 +22,10 @@ pub enum LoaderStop {
     },
 }
 
-/// Calls in place of a function that only returns, and its padding: whoever traces sees them, and a thread that is not
-/// traced any more goes on. All are as long.
+/// System calls that replace a function that only returns, and its padding: a tracer sees them, and a thread without a
+/// tracer continues. All have the same length.
 const ROOM: usize = 14;
-/// `kill` of the own process, with a signal that does nothing. A tracer is told of it, also where it is ignored. Like
+/// `kill` of the own process, with a signal that does nothing by default. ptrace reports it even if it is ignored. Like
 /// any function, it may change `%rax`, `%rcx`, `%rdi`, `%rsi` and `%r11`.
 const SEND: [u8; ROOM] = [
     0x6a,
@@ -43,14 +43,14 @@ const SEND: [u8; ROOM] = [
     0x05,
     0xc3,
 ];
-/// Where the process and the signal stand in it, and where its `syscall` ends.
+/// The offsets of the process and the signal in it, and of the end of its `syscall`.
 const PROCESS: Range<usize> = 4..8;
 const SIGNAL: usize = 9;
 const BEHIND_SENDING: u64 = 13;
-/// Those that do nothing by default.
+/// Signals that do nothing by default.
 const SIGNALS: [i32; 2] = [libc::SIGURG, libc::SIGWINCH];
-/// A call that changes nothing, where no such signal would be told of. It is seen with all calls of the loader. Pushes
-/// and pops are of `%rax`, `%rcx` and `%r11`, which a call changes.
+/// A call without effect, if such a signal would not be reported. The tracer then stops at all calls of the loader. It
+/// pushes and pops `%rax`, `%rcx` and `%r11`, which a system call changes.
 const CALL: [u8; ROOM] = [
     0x50,
     0x51,
@@ -69,28 +69,28 @@ const CALL: [u8; ROOM] = [
 ];
 const PUSHED: u64 = 3;
 const BEHIND_CALL: u64 = 9;
-/// Where there is no room for that. It kills the program if we are killed before it is met.
+/// Used if there is no room for a call. It kills the program if we are killed before the thread reaches it.
 const BREAKPOINT: [u8; 1] = [0xcc];
 const CONSISTENT: i32 = 0;
 const TRAP: u64 = 1 << (libc::SIGTRAP - 1);
-/// How long the threads of a process are waited for when they are stopped.
+/// How long to wait for the threads of a process to stop.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How often that is tried until none is in what is taken back: between the attempts are pauses, each twice as long as the
-/// one before, of four seconds in all. On a busy machine a tool that was killed lets go late, and a thread goes on late.
+/// How often to try until no thread is in the change: between the attempts are pauses, each twice as long as the
+/// previous one, of four seconds in all. On a busy machine, the threads of a killed tool may be released late.
 const ATTEMPTS: u32 = 12;
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// A change to the text of a loader, while it is waited for.
+/// A change to the text of a loader that stops it at a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoaderChange {
     pub pid: i32,
     pub address: u64,
-    /// What stood there, and what stands there in its place: as long.
+    /// The original bytes and the new ones, equally long.
     pub original: Vec<u8>,
     pub code: Vec<u8>,
 }
 
-/// By what the thread stops in the changed function.
+/// How the thread stops in the changed function.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum By {
     Signal(i32),
@@ -120,7 +120,7 @@ impl LoaderChange {
         Ok((change, by))
     }
 
-    /// Whether it is in the text, or a part of it, by who was killed while writing it.
+    /// Whether the change is in the text, or a part of it if the tool was killed while writing.
     pub fn is_there(&self) -> bool {
         Memory::open(self.pid).is_ok_and(|memory| self.is_in(&memory))
     }
@@ -134,7 +134,7 @@ impl LoaderChange {
             && places.all(|((found, code), original)| found == code || found == original)
     }
 
-    /// For the guardian, when the tool was killed: puts the text back if the change is in it.
+    /// For the guardian, when the tool was killed: restores the text if the change is in it.
     pub fn take_back(&self) -> Result<()> {
         for attempt in 0..ATTEMPTS {
             if matches!(self.is_taken_back(), Ok(true)) || !crate::alive(self.pid) {
@@ -145,7 +145,7 @@ impl LoaderChange {
         bail!("a thread of process {} stays in the loader", self.pid)
     }
 
-    /// `false` while a thread is in the change; errors pass, as while the tool has not let go yet.
+    /// `false` while a thread is in the change. Errors may be temporary, as long as the tool still holds threads.
     fn is_taken_back(&self) -> Result<bool> {
         let memory = Memory::open(self.pid)?;
         if !self.is_in(&memory) {
@@ -165,9 +165,8 @@ impl LoaderChange {
     }
 }
 
-/// A signal that the process can send itself for its tracer, and the code that does. None where it could be held back,
-/// by a filter of system calls, or by code of an auditing library, which may change what is blocked; or where code would
-/// be told of it, too.
+/// A signal that the process can send itself for its tracer, and the code that sends it. None if it could be blocked,
+/// by a seccomp filter or by an auditing library that changes the mask, or if the program would get it too.
 fn sending(thread: &Thread) -> Result<Option<(i32, [u8; ROOM])>> {
     let status = thread_status(thread.pid(), thread.tid())?;
     let is_free = |signal: &&i32| (status.blocked | status.caught) & 1 << (*signal - 1) == 0;
@@ -185,14 +184,14 @@ fn sending(thread: &Thread) -> Result<Option<(i32, [u8; ROOM])>> {
     Ok(Some((signal, code)))
 }
 
-/// Whether the loader is asked to load libraries first that run at once.
+/// Whether the environment makes the loader load libraries that run at once.
 fn is_audited(pid: i32) -> Result<bool> {
     let environment = read(&format!("{}/environ", directory(pid)))?;
     let mut entries = environment.split(|byte| *byte == 0);
     Ok(entries.any(|entry| entry.starts_with(b"LD_AUDIT=")))
 }
 
-/// Whether code is that of a function that does nothing, and padding.
+/// Whether the code is a function that does nothing, followed by padding.
 fn only_returns(code: &[u8]) -> bool {
     const BRANCH_TARGET: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
     let code = code.strip_prefix(&BRANCH_TARGET).unwrap_or(code);
@@ -202,7 +201,7 @@ fn only_returns(code: &[u8]) -> bool {
     while let [first, rest @ ..] = padding {
         let length = match (first, rest) {
             (0x66 | 0x2e | 0x90 | 0xcc, _) => 1,
-            // The last may go on behind what was read.
+            // The last NOP may extend beyond the bytes that were read.
             (0x0f, []) => 1,
             (0x0f, [0x1f]) => 2,
             (0x0f, [0x1f, mode, ..]) => match mode {
@@ -246,7 +245,7 @@ pub fn run_to_loader_consistent(
     let end = run(thread, &memory, &change, by, state_address);
     match end {
         Ok(LoaderStop::Consistent) => memory.write(function, &change.original)?,
-        // The first failure is the one to report.
+        // Report the first failure.
         Err(_) => drop(memory.write(function, &change.original)),
         Ok(LoaderStop::Executed | LoaderStop::Exited(_) | LoaderStop::Killed { .. }) => {}
     }
@@ -260,7 +259,7 @@ fn run_to_breakpoint(
     change: &LoaderChange,
     state_address: u64,
 ) -> Result<LoaderStop> {
-    // A trap resets the program's SIGTRAP if it is ignored or blocked, as it may have been by whoever launched us.
+    // A trap resets the program's SIGTRAP if it is ignored or blocked, as our parent may have set it.
     let ignored = thread_status(thread.pid(), thread.tid())?.ignored & TRAP != 0;
     let mask = thread.signal_mask()?;
     thread.set_signal_mask(mask & !TRAP)?;
@@ -308,7 +307,7 @@ fn run(
         let registers = thread.registers()?;
         let is_ours = registers.rip == change.address + behind;
         calling = is_ours && by == By::Call && !calling;
-        // Its registers can be set where the call ends.
+        // Its registers can be set at the end of the call.
         if !is_ours || calling {
             continue;
         }
@@ -325,7 +324,7 @@ fn run(
         if is_consistent(memory, state_address, &registers)? {
             return arrive(thread, returned);
         }
-        // Behind a call it returns by itself, given its signal or not.
+        // After the call the function returns by itself, with or without its signal.
         if by == By::Breakpoint {
             thread.set_registers(&returned)?;
             if let Some(end) = gone(thread.settle_suppressing()?) {

@@ -24,7 +24,7 @@ pub struct Mapping {
     pub inode: u64,
     /// The file, as the process would name it; without the kernel's ` (deleted)`.
     pub path: Option<PathBuf>,
-    /// What the kernel calls a mapping without a file: `[stack]`, `[vdso]`, `[anon:…]`.
+    /// The kernel's name of a mapping without a file: `[stack]`, `[vdso]`, `[anon:…]`.
     pub label: Option<String>,
     pub deleted: bool,
 }
@@ -172,7 +172,7 @@ fn hexadecimal(field: &[u8]) -> Result<u64> {
     u64::from_str_radix(str::from_utf8(field)?, 16).context("not a hexadecimal number")
 }
 
-/// The kernel writes a newline as `\012`, and nothing else so.
+/// The kernel escapes only the newline, as `\012`.
 fn unescape(name: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(name.len());
     let mut rest = name;
@@ -191,7 +191,7 @@ fn unescape(name: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The files that a process has mapped, each as often as it is loaded.
+/// The files that a process has loaded, each as often as it is loaded.
 pub fn modules(pid: i32) -> Result<Vec<Module>> {
     Ok(modules_among(maps(pid)?))
 }
@@ -227,8 +227,8 @@ pub fn modules_among(mappings: Vec<Mapping>) -> Vec<Module> {
     modules
 }
 
-/// Opens the very file that `module` was mapped from, even if the process sees another file system than we do, or the
-/// path names another file by now.
+/// Opens the file that `module` was mapped from, even if the process has another root file system, or the path names
+/// another file by now.
 pub fn open_module(pid: i32, module: &Module) -> Result<File> {
     let path = module_file(pid, module)?;
     File::open(&path).with_context(|| format!("cannot open {}", module.path.display()))
@@ -261,14 +261,14 @@ pub fn module_file(pid: i32, module: &Module) -> Result<PathBuf> {
             Err(error).with_context(|| format!("cannot open {}", module.path.display()))
         }
         _ => bail!(
-            "{} is not the file that was loaded any more",
+            "{} is no longer the file that was loaded",
             module.path.display()
         ),
     }
 }
 
-/// Device and inode decide where they agree. Some file systems (overlayfs, btrfs) show other numbers in `maps` than in
-/// `stat`; there the first page of the file must be what is mapped.
+/// Equal device and inode suffice. Some file systems (overlayfs, btrfs) show other numbers in `maps` than in `stat`;
+/// then the first page of the file must equal the mapping.
 fn is_file_of(pid: i32, module: &Module, path: &Path, found: &Metadata) -> bool {
     if (found.dev(), found.ino()) == (module.device, module.inode) {
         return true;

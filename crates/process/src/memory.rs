@@ -14,7 +14,7 @@ const PAGE: u64 = 4096;
 /// allocator has them at hand.
 const RUN: u64 = 1 << 16;
 
-/// So many runs are patched by two threads.
+/// From this many runs on, two threads patch.
 const WORTH_A_THREAD: usize = 8;
 
 /// The memory of a process, through `/proc/PID/mem`: protection of pages does not matter. It belongs to the program
@@ -33,12 +33,12 @@ pub struct Patch<'a> {
     pub new: &'a [u8],
 }
 
-/// Files that a process which stands still has mapped privately.
+/// Files that a stopped process has mapped privately.
 #[derive(Debug, Default)]
 pub struct Behind<'a> {
-    /// `None` where the kernel does not tell of pages.
+    /// `None` if the kernel does not show pages.
     pages: Option<Pages>,
-    /// Where each mapping begins, on whole pages, and the bytes of its file from there on.
+    /// The start of each mapping, on whole pages, and the bytes of its file from there on.
     files: Vec<(u64, &'a [u8])>,
 }
 
@@ -48,7 +48,7 @@ impl<'a> Behind<'a> {
         Behind { pages, files }
     }
 
-    /// What stands from `start` to `end`, if that is known without reading it: the process has written none of it.
+    /// The bytes from `start` to `end`, if known without reading memory, since the process has not written any of them.
     fn untouched(&self, start: u64, end: u64) -> Option<&'a [u8]> {
         let bytes = self.files.iter().find_map(|(from, bytes)| {
             let range = start.checked_sub(*from)?..end.checked_sub(*from)?;
@@ -59,7 +59,7 @@ impl<'a> Behind<'a> {
     }
 }
 
-/// What became of one [`Patch`].
+/// The outcome of one [`Patch`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Written,
@@ -69,7 +69,7 @@ pub enum Outcome {
     },
     /// `errno` of the read; nothing was written.
     Unreadable(i32),
-    /// `errno` of the write; what was there is there.
+    /// `errno` of the write; the old bytes are there.
     Unwritable(i32),
 }
 
@@ -104,14 +104,14 @@ impl Memory {
         })
     }
 
-    /// Replaces bytes, in whole pages, where they are as expected. Nobody may write to those pages meanwhile.
-    /// The outcomes are in the order of the patches. Patches must not overlap.
+    /// Replaces bytes that are as expected, in whole pages. No other process may write to those pages meanwhile. The
+    /// outcomes are in the order of the patches. Patches must not overlap.
     pub fn write_patches(&self, patches: &[Patch]) -> Result<Vec<Outcome>> {
         self.write_patches_over(&Behind::default(), patches)
     }
 
-    /// The same, with what is `behind`: pages that the process has as they are in their file are not read. A page that
-    /// is read is mapped, and the process's own copy, which writing makes, must then be made known to all processors.
+    /// The same with the files `behind` the memory: pages that equal their file are not read. Reading would map a page,
+    /// and the copy that writing makes would then have to be announced to all processors.
     pub fn write_patches_over(&self, behind: &Behind, patches: &[Patch]) -> Result<Vec<Outcome>> {
         let mut order = patches.iter().enumerate().collect::<Vec<_>>();
         order.sort_unstable_by_key(|(_, patch)| patch.address);
@@ -132,7 +132,7 @@ impl Memory {
         }
         let runs = runs(&order)?;
         let next = AtomicUsize::new(0);
-        // Each of those who do this takes a run when it has done one: runs differ in length.
+        // Each thread takes the next run when it has finished one: runs differ in length.
         let patch = || {
             let mut failures = Vec::new();
             while let Some(run) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -156,7 +156,7 @@ impl Memory {
         Ok(outcomes)
     }
 
-    /// `before` is what stands there, if that is known.
+    /// `before`: the current bytes, if known.
     fn patch_run(
         &self,
         start: u64,
@@ -192,7 +192,7 @@ impl Memory {
             return;
         }
         if let Err(error) = self.file.write_all_at(&after, start) {
-            // Some pages may have been written. Where that cannot be undone, nothing had been written either.
+            // Some pages may have been written. If that cannot be undone, none had been.
             for (index, page) in before.chunks(PAGE as usize).enumerate() {
                 let _ = self.file.write_all_at(page, start + index as u64 * PAGE);
             }
@@ -201,7 +201,7 @@ impl Memory {
         }
     }
 
-    /// One page of a run cannot be reached: the patches elsewhere must not suffer.
+    /// One page of a run cannot be accessed: still patch the others.
     fn patch_singly(
         &self,
         run: &[(usize, &Patch)],
@@ -253,7 +253,7 @@ fn runs<'a>(mut rest: &'a [(usize, &'a Patch<'a>)]) -> Result<Vec<Run<'a>>> {
 }
 
 fn end_of(patch: &Patch) -> Result<u64> {
-    // One page less than all, so that its page's end is an address, too.
+    // The last page is excluded, so that the end of a page is an address, too.
     let end = patch.address.checked_add(patch.new.len() as u64);
     end.filter(|&end| end < u64::MAX - 2 * PAGE)
         .context("patch beyond the address space")

@@ -1,4 +1,4 @@
-//! Which pages of its memory a process has.
+//! The page map of a process: which pages of its memory are present.
 
 use std::fs::File;
 use std::ops::Range;
@@ -15,7 +15,7 @@ const IN_MEMORY: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
 const OF_FILE: u64 = 1 << 61;
 
-/// The page map of a process. Pages that it has not got are zero; reading would not make them, but takes time.
+/// The page map of a process. Pages that are not present are zero; reading them would not create them, but takes time.
 #[derive(Debug)]
 pub struct Pages {
     map: File,
@@ -28,7 +28,7 @@ impl Pages {
         Ok(Pages { map })
     }
 
-    /// The pieces of a part of memory that have pages, in memory or swapped out.
+    /// The pieces of a range that have pages, in memory or swapped out.
     pub fn present(&self, part: Range<u64>) -> Result<Vec<Range<u64>>> {
         let mut runs = Vec::<Range<u64>>::new();
         self.each(part.clone(), |page, word| {
@@ -45,8 +45,7 @@ impl Pages {
         Ok(runs)
     }
 
-    /// Whether any page of a part of memory, which is a private mapping of a file, may be the process's own by now, and
-    /// not the file's.
+    /// Whether any page of a private file mapping may be the process's own copy by now.
     pub fn has_own(&self, part: Range<u64>) -> Result<bool> {
         let mut any = false;
         self.each(part, |_, word| {

@@ -1,4 +1,4 @@
-//! Where a stopped process stands in text that is about to change: instruction pointers, and words on stacks.
+//! Positions of a stopped process in text that is about to change: instruction pointers, and words on stacks.
 
 use std::ops::Range;
 
@@ -7,12 +7,12 @@ use anyhow::{Context, Result};
 use crate::blocked::blocked;
 use crate::{Memory, Registers, Stopped, Thread};
 
-/// `syscall`, `int $0x80`, `sysenter`: a call that is repeated begins two bytes before where it returns to.
+/// `syscall`, `int $0x80`, `sysenter`: a repeated call begins two bytes before its return address.
 const SYSTEM_CALLS: [[u8; 2]; 3] = [[0x0f, 0x05], [0xcd, 0x80], [0x0f, 0x34]];
 
 impl Stopped {
-    /// Takes threads out of `windows`, which are sorted, do not overlap, and are about to be overwritten. `place` says
-    /// where the instruction at an address of a window, or right behind it, is now; it must be in memory already.
+    /// Moves threads out of `windows`, which are sorted, do not overlap, and are about to be overwritten. `place` gives
+    /// the new address of an instruction in a window, or directly behind it; it must be in memory already.
     ///
     /// A thread is inside where its next instruction is, but for the first of a window; and where its last was a system
     /// call, which the kernel may repeat.
@@ -25,7 +25,7 @@ impl Stopped {
         place: impl Fn(u64) -> Option<u64>,
     ) -> Result<Vec<usize>> {
         let memory = Memory::open(self.pid())?;
-        // Most threads of a crowd wait at the same place.
+        // Most of many threads wait at the same place.
         let mut known = (0, false);
         let mut remain = Vec::new();
         for thread in self.threads_mut() {
@@ -71,7 +71,7 @@ impl Stopped {
     }
 }
 
-/// Where a thread executes, and where its stack is.
+/// The instruction and stack pointers of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
     pub rip: u64,
@@ -103,7 +103,7 @@ fn enclosing(windows: &[Range<u64>], address: u64, calls: bool) -> Option<usize>
         let index = after.checked_sub(1)?;
         windows[index].contains(&address).then_some(index)
     };
-    // Back to its own first byte the kernel may go as well: that is where the jump will be.
+    // The kernel may also go back to the window's first byte: the jump will be there.
     let repeated = calls.then(|| last_before(address.wrapping_sub(2)));
     repeated
         .flatten()

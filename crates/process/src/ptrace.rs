@@ -8,7 +8,7 @@ use libc::{c_uint, c_void, siginfo_t};
 /// General registers of a thread, as `PTRACE_GETREGS` gives them.
 pub type Registers = libc::user_regs_struct;
 
-/// What to report beyond signals. `PTRACE_O_TRACESYSGOOD` is always set.
+/// Events to report besides signals. `PTRACE_O_TRACESYSGOOD` is always set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// Stop at `execve`.
@@ -76,7 +76,7 @@ pub(crate) fn set_registers(tid: i32, registers: &Registers) -> Result<()> {
     unsafe { request(libc::PTRACE_SETREGS, tid, 0, &raw const *registers as usize) }
 }
 
-/// What a thread would find about its last debug exception. The kernel keeps all its bits until there is one.
+/// The status of the thread's last debug exception. The kernel keeps all its bits until the next one.
 const DEBUG_STATUS: usize = std::mem::offset_of!(libc::user, u_debugreg) + 6 * 8;
 
 pub(crate) fn debug_status(tid: i32) -> Result<u64> {
@@ -207,7 +207,7 @@ pub(crate) fn queued_signals(tid: i32) -> Result<Vec<siginfo_t>> {
     Ok(queue[..count.min(queue.len())].to_vec())
 }
 
-/// Where the thread announces its restartable sequences, or `None` if it does not, or the kernel cannot say.
+/// The address of the thread's `struct rseq`, or `None` if it has none, or the kernel does not tell.
 pub(crate) fn restartable_sequences(tid: i32) -> Option<u64> {
     const PTRACE_GET_RSEQ_CONFIGURATION: c_uint = 0x420f;
     #[repr(C)]
@@ -234,7 +234,7 @@ pub(crate) fn restartable_sequences(tid: i32) -> Option<u64> {
     Some(found.address).filter(|&address| address != 0)
 }
 
-/// What `waitid` says of a child or a traced thread.
+/// The result of `waitid` for a child or a traced thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitStatus {
     pub code: i32,
@@ -251,7 +251,7 @@ impl WaitStatus {
     }
 }
 
-/// `None`: nothing yet. `ECHILD`: it is neither our child nor traced by us, not any more.
+/// `None`: nothing yet. `ECHILD`: it is neither our child nor still traced by us.
 pub(crate) fn wait_status(id: i32, options: i32) -> Result<Option<WaitStatus>> {
     loop {
         // SAFETY: all zeroes is a siginfo_t.

@@ -1,6 +1,6 @@
-//! `PTRACE_SEIZE` waits for an `execve` in the same process, `execve` waits until all other threads of the process are
-//! gone, and those that are traced are gone only when the tracer has waited for them: which it cannot while it waits in
-//! `PTRACE_SEIZE`. But any OS thread of ours may wait for them.
+//! Avoids a deadlock: `PTRACE_SEIZE` waits for an `execve` in the same process, `execve` waits until all other threads
+//! of the process are gone, and traced threads are gone only when the tracer has waited for them, which it cannot do
+//! within `PTRACE_SEIZE`. But another OS thread of ours can wait for them.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use crate::ptrace;
 
 const SUSPICIOUS: Duration = Duration::from_millis(10);
 
-/// Waits for ended threads on behalf of an OS thread whose seizing takes suspiciously long.
+/// Waits for ended threads on behalf of an OS thread whose seizing takes long.
 pub(crate) struct Reaper {
     shared: Arc<Shared>,
 }
@@ -31,14 +31,14 @@ impl Reaper {
     pub(crate) fn start() -> Reaper {
         let shared = Arc::new(Shared::default());
         let work = Arc::clone(&shared);
-        // Without it, the danger remains, but it is rare.
+        // Without it, the deadlock remains possible, but is rare.
         let _ = std::thread::Builder::new()
             .name("nopal-reaper".to_owned())
             .spawn(move || work.run());
         Reaper { shared }
     }
 
-    /// Seizes a thread with `seize`, while others are waited for if need be.
+    /// Seizes a thread with `seize`, and waits for ended threads meanwhile if necessary.
     pub(crate) fn watch<T>(&self, pid: i32, tid: i32, seize: impl FnOnce() -> T) -> T {
         self.shared
             .with(|state| state.seizing = Some(Instant::now()));
@@ -83,7 +83,7 @@ impl Shared {
 /// Whether the thread has ended; it is then gone.
 fn reap(tid: i32) -> bool {
     let ended = libc::WEXITED | libc::WNOHANG;
-    // A look first: the kernel would give us a stop, too, and another waits for that.
+    // Only look first: the kernel would also report a stop, for which another thread waits.
     match ptrace::wait_status(tid, ended | libc::WNOWAIT) {
         Ok(Some(status)) if !status.is_stop() => ptrace::wait_status(tid, ended).is_ok(),
         _ => false,

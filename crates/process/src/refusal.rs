@@ -10,20 +10,20 @@ use crate::information::{
 };
 use crate::thread::own_thread;
 
-/// Found before a process is touched, or while its threads were being stopped: it runs on, untraced.
+/// Found before a process is changed, or while its threads were being stopped: it runs on, untraced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StopError {
     /// It does not exist, or has ended.
     Ended,
-    /// It has ended, and waits for its parent to ask how.
+    /// It has ended, but its parent has not waited for it yet.
     Zombie {
         parent: i32,
         name: String,
     },
-    /// The number is that of another thread of this process.
+    /// The id belongs to another thread of this process.
     ThreadOf(i32),
     KernelThread,
-    /// It is the process that asks.
+    /// It is the calling process.
     Itself,
     /// Its code is 32-bit.
     ThirtyTwoBit,
@@ -33,16 +33,16 @@ pub enum StopError {
         name: String,
     },
     NotPermitted(Barrier),
-    /// It executes another program at this moment.
+    /// It is executing another program.
     Executes,
 }
 
-/// What keeps us from tracing a process.
+/// The restriction that prevents tracing a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Barrier {
     /// It belongs to this user.
     User(u32),
-    /// It belongs to us, but its memory is secret: it was set-user-id, its file cannot be read, or it asked for that.
+    /// It belongs to us, but is not dumpable: it was set-user-id, its file cannot be read, or it requested that.
     NotDumpable,
     /// It has capabilities that we do not have.
     Capabilities,
@@ -58,14 +58,13 @@ impl fmt::Display for StopError {
             StopError::Ended => out.write_str("there is no such process, or it has ended"),
             StopError::Zombie { parent, name } => write!(
                 out,
-                "the process has ended; only its exit status is left, for its parent {parent} ({name}) to take"
+                "the process has ended (a zombie of its parent {parent}, {name})"
             ),
-            StopError::ThreadOf(process) => write!(
-                out,
-                "this is a thread of process {process}: give that number instead"
-            ),
+            StopError::ThreadOf(process) => {
+                write!(out, "this is a thread of process {process}: use that id")
+            }
             StopError::KernelThread => {
-                out.write_str("this is a thread of the kernel, and runs no program")
+                out.write_str("this is a kernel thread, which runs no program")
             }
             StopError::Itself => out.write_str("a process cannot trace itself"),
             StopError::ThirtyTwoBit => {
@@ -73,7 +72,7 @@ impl fmt::Display for StopError {
             }
             StopError::TracedBy { tracer, name } => write!(
                 out,
-                "the process is traced by process {tracer} ({name}) already: detach that first"
+                "the process is already traced by process {tracer} ({name}): detach that first"
             ),
             StopError::NotPermitted(barrier) => {
                 write!(out, "the process may not be traced: {barrier}")
@@ -98,25 +97,23 @@ impl fmt::Display for Barrier {
             ),
             Barrier::Capabilities => {
                 out.write_str(
-                "it has capabilities that nopal has not; run nopal as root, and outside of containers, which take some \
-                 from root",
+                "it has capabilities that nopal lacks; run nopal as root, and outside of containers, which withhold some from root",
             )
             }
             Barrier::Yama(1) => out.write_str(
-                "kernel.yama.ptrace_scope is 1, by which only ancestors may trace; run nopal as root, start the \
+                "kernel.yama.ptrace_scope is 1: only ancestors may trace; run nopal as root, start the \
                  program with `nopal record`, let it call prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY), or set \
                  `sysctl kernel.yama.ptrace_scope=0` as root",
             ),
             Barrier::Yama(2) => out.write_str(
-                "kernel.yama.ptrace_scope is 2, by which only root may trace; run nopal as root",
+                "kernel.yama.ptrace_scope is 2: only root may trace; run nopal as root",
             ),
             Barrier::Yama(scope) => write!(
                 out,
-                "kernel.yama.ptrace_scope is {scope}, by which nobody may trace until the system is started anew; \
-                 change the setting in /etc/sysctl.d and restart"
+                "kernel.yama.ptrace_scope is {scope}, which forbids tracing until the next boot; change the setting in /etc/sysctl.d and reboot"
             ),
             Barrier::Unknown => out.write_str(
-                "a security policy of the system forbids it, or a container does (docker: \
+                "a security policy or a container forbids it (docker: \
                  --cap-add=SYS_PTRACE); run nopal as root, outside of the container",
             ),
         }
@@ -125,20 +122,20 @@ impl fmt::Display for Barrier {
 
 impl std::error::Error for StopError {}
 
-/// What to know of a process that may be traced.
+/// Facts about a process that may be traced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Examined {
-    /// What it calls itself: another number than ours for it in a PID namespace of its own.
+    /// Its own id of itself, which differs from ours in a PID namespace of its own.
     pub own_number: i32,
-    /// Its paths name other files than ours: [`crate::open_module`] finds them through `/proc/PID/root`.
+    /// It has another root file system: [`crate::open_module`] finds its files through `/proc/PID/root`.
     pub other_files: bool,
-    /// A seccomp filter, or strict mode, decides on the system calls of some thread. See
+    /// Some thread is under a seccomp filter or strict mode. See
     /// [`crate::Thread::suspend_seccomp`].
     pub filtered: bool,
 }
 
-/// Whether a process can be traced, found out without touching it. What it tells may change before the process is
-/// stopped; [`crate::Stopped::stop`] fails with the same errors then.
+/// Checks whether a process can be traced, without changing it. The answer may change before the process is stopped;
+/// [`crate::Stopped::stop`] then fails with the same errors.
 pub fn examine(pid: i32) -> Result<Examined, StopError> {
     let found = status(pid).map_err(|_| StopError::Ended)?;
     if found.process != pid {
@@ -162,7 +159,7 @@ pub fn examine(pid: i32) -> Result<Examined, StopError> {
     if found.tracer != 0 {
         return Err(traced_by(found.tracer));
     }
-    // The kernel asks the same questions for this as for tracing.
+    // The kernel makes the same checks for this as for tracing.
     let memory = OpenOptions::new()
         .read(true)
         .write(true)
@@ -215,7 +212,7 @@ fn is_32_bit(pid: i32) -> bool {
         && header == *b"\x7fELF\x01"
 }
 
-/// Why the kernel refuses, in the order in which it asks.
+/// The reason why the kernel refuses, in the order of its checks.
 pub(crate) fn barrier(pid: i32) -> Barrier {
     // SAFETY: these only ask for a number.
     let (user, effective) = unsafe { (libc::getuid(), libc::geteuid()) };
@@ -229,7 +226,7 @@ pub(crate) fn barrier(pid: i32) -> Barrier {
     if !is_root && let Some(other) = theirs.users[..3].iter().find(|&&other| other != user) {
         return Barrier::User(*other);
     }
-    // What belongs to a process that is not dumpable belongs to root.
+    // The files in /proc of a process that is not dumpable belong to root.
     let secret = fs::metadata(format!("/proc/{pid}/mem"))
         .is_ok_and(|memory| memory.uid() != theirs.users[1]);
     let ours = thread_status(std::process::id() as i32, own_thread());

@@ -7,15 +7,15 @@ use crate::deadline::Limit;
 use crate::way_back::WayBack;
 use crate::{Memory, Registers, Thread, find_system_call_gadget};
 
-/// The kernel's own word for "fail with `EINTR` if a handler runs, else repeat". Programs never see it.
+/// The kernel's internal code for "fail with `EINTR` if a handler runs, otherwise repeat". Programs never see it.
 const ERESTARTNOHAND: i64 = 514;
 
 pub(crate) const SYS_IO_PGETEVENTS: i64 = 333;
 
-/// These give `EINTR` whenever a signal is pending, whether or not a handler runs for it: those of signal(7) which fail
-/// after `SIGCONT`, those on sockets with a timeout, and those that could not say which time was left, because that is
-/// in memory which may not be written. `close` is not among them: it has closed. `io_pgetevents` is repeated by the
-/// kernel, but from the beginning.
+/// These give `EINTR` whenever a signal is pending, whether or not a handler runs: those of signal(7) that fail after
+/// `SIGCONT`, those on sockets with a timeout, and those that could not store the remaining time, because its memory is
+/// read-only. `close` is not among them: it has closed. `io_pgetevents` is repeated by the kernel, but from the
+/// beginning.
 const NEVER_REPEATED: [i64; 29] = [
     libc::SYS_accept,
     libc::SYS_accept4,
@@ -48,9 +48,9 @@ const NEVER_REPEATED: [i64; 29] = [
     libc::SYS_writev,
 ];
 
-/// For an interrupted thread: if its system call failed because of that alone, leaves it to the kernel to repeat it,
-/// just as the kernel does with others: unless a handler runs first, in which case the program gets its `EINTR` after
-/// all. The time of the wait goes on: when it is over, the call returns what it returns then.
+/// For an interrupted thread: if its system call failed only because of the interruption, makes the kernel repeat it,
+/// as it does with other calls. If a handler runs first, the program gets its `EINTR` after all. The deadline of the
+/// wait stays: when it has passed, the call returns its result at a timeout.
 ///
 /// `orig_rax` is the number only if the kernel was entered by a system call and no handler has run since.
 pub(crate) fn wind_back(thread: &mut Thread) -> Result<()> {
@@ -62,7 +62,7 @@ pub(crate) fn wind_back(thread: &mut Thread) -> Result<()> {
     }
     let limit = Limit::of(thread, &registers);
     match limit.filter(Limit::is_over) {
-        // What it says is true.
+        // The result is correct.
         Some(_) if registers.rax as i64 >= 0 => return Ok(()),
         Some(limit) => registers.rax = limit.result as u64,
         None => {
@@ -84,8 +84,8 @@ fn waits_again(registers: &Registers) -> bool {
     NEVER_REPEATED.contains(&number) && failures.contains(&(registers.rax as i64))
 }
 
-/// Whether an `io_uring_enter` that had only to wait says that something is there, perhaps less than was waited for. If
-/// it is as much, the same call returns at once.
+/// Whether an `io_uring_enter` that only had to wait reports events, perhaps fewer than requested. If there are enough,
+/// the repeated call returns at once.
 fn was_cut_short(registers: &Registers) -> bool {
     waits_for_ring(registers) && registers.rsi as u32 == 0 && registers.rax == 0
 }
@@ -97,15 +97,15 @@ fn waits_for_ring(registers: &Registers) -> bool {
         && registers.r10 & GET_EVENTS != 0
 }
 
-/// Whether an `io_uring_enter` has submitted all that it was to submit, and was to wait then: an interruption ends the
-/// wait, and the call returns the number.
+/// Whether an `io_uring_enter` has submitted all its entries and then had to wait: an interruption ends the wait, and
+/// the call returns the number of entries.
 fn has_submitted(registers: &Registers) -> bool {
     let submitted = registers.rax as u32;
     waits_for_ring(registers) && submitted > 0 && registers.rax == u64::from(registers.rsi as u32)
 }
 
-/// Lets the thread wait in a call that submits nothing more, from which it goes on as from its own. The call returns at
-/// once if there is nothing to wait for any more.
+/// Makes the thread wait in a call that submits nothing, after which it continues as after its own. The call returns at
+/// once if there is nothing left to wait for.
 fn wait_on(thread: &mut Thread, registers: &Registers) -> Result<()> {
     let gadget = find_system_call_gadget(thread.pid())?;
     let returned = Registers {
@@ -113,7 +113,7 @@ fn wait_on(thread: &mut Thread, registers: &Registers) -> Result<()> {
         ..*registers
     };
     let mask = thread.signal_mask()?;
-    // Where there is no room for the way back, the wait has ended early.
+    // Without room for the way back, the wait ends early.
     let Some(way_back) = WayBack::prepare(thread, gadget, &returned, mask)? else {
         return Ok(());
     };
@@ -132,7 +132,7 @@ pub(crate) fn may_fail(pid: i32, tid: i32) -> bool {
     blocked(pid, tid).is_some_and(|call| NEVER_REPEATED.contains(&call.number))
 }
 
-/// Whether the thread's system call was made to be repeated.
+/// Whether the thread's system call will be repeated.
 pub(crate) fn is_wound_back(thread: &Thread) -> bool {
     thread.registers().is_ok_and(|registers| {
         registers.rax as i64 == -ERESTARTNOHAND

@@ -1,4 +1,4 @@
-//! Where `execvp` would look for a program.
+//! The paths at which `execvp` would look for a program.
 
 use std::ffi::{CString, NulError, OsStr, OsString, c_char};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

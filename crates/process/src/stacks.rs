@@ -9,20 +9,20 @@ use crate::{Mapping, Memory, Pages, Position, Stopped, maps};
 /// Read at a time.
 const PIECE: usize = 256 << 10;
 
-/// As much is read as fast as it is seen which pages there are.
+/// Reading this much takes as long as reading the page map.
 const FEW_BYTES: u64 = 8 << 10;
 
-/// To see that a page is not there takes so much less than to read it.
+/// How many times faster the page map shows an absent page than a read.
 const WITHOUT_PAGES: u64 = 64;
 
-/// What was found in memory.
+/// The result of a search.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Search {
     /// Addresses of words, and the words.
     pub found: Vec<(u64, u64)>,
-    /// The same for what is looked for on stacks only that threads are on.
+    /// The same for words that are searched only on the current stacks of threads.
     pub live: Vec<(u64, u64)>,
-    /// Bytes of memory that may hold stacks and were not looked at.
+    /// Bytes of memory that may hold stacks and were not searched.
     pub unread: u64,
 }
 
@@ -37,7 +37,7 @@ impl Stopped {
         self.search_stacks_and_live_ones(ranges, elsewhere, &[])
     }
 
-    /// The same, and looks for words that are in one of the ranges `live`, in what of stacks is in use.
+    /// The same, and also looks for words in one of the ranges `live`, in the used parts of stacks.
     pub fn search_stacks_and_live_ones(
         &self,
         ranges: &[Range<u64>],
@@ -50,7 +50,7 @@ impl Stopped {
         let memory = Memory::open(self.pid())?;
         let mut positions = self.positions()?;
         for position in &mut positions {
-            // A control block begins with its own address. A program may have its thread pointer lead elsewhere.
+            // A control block begins with its own address. A program may have changed its thread pointer.
             position.fs_base = position
                 .fs_base
                 .filter(|block| memory.read_word(*block).is_ok_and(|word| word == *block));
@@ -85,7 +85,7 @@ fn is_stack_memory(mapping: &Mapping) -> bool {
     mapping.readable && mapping.writable && !mapping.shared
 }
 
-/// The used part of a stack, and the unused part below it, which still holds words of calls that are over.
+/// The used part of a stack, and the unused part below it, which still holds words of returned calls.
 struct Stack {
     dead: Range<u64>,
     live: Range<u64>,
@@ -93,10 +93,10 @@ struct Stack {
     end: u64,
 }
 
-/// As much as a control block takes that libc has put at the end of a stack.
+/// The most that libc's control block takes at the end of a stack.
 const BLOCK: u64 = 4 << 10;
 
-/// How far a stack goes whose end nothing tells.
+/// The assumed size of a stack whose end is unknown.
 const LONGEST_STACK: u64 = 16 << 20;
 
 fn live_stacks(maps: &[Mapping], positions: &[Position]) -> Vec<Stack> {
@@ -166,7 +166,7 @@ fn union(parts: impl Iterator<Item = Range<u64>>) -> Vec<Range<u64>> {
     joined
 }
 
-/// What of `whole` is in none of `parts`, which are sorted and do not touch.
+/// The pieces of `whole` outside of `parts`, which are sorted and do not touch.
 fn without(whole: Range<u64>, parts: &[Range<u64>]) -> Vec<Range<u64>> {
     let mut rest = Vec::new();
     let mut at = whole.start;

@@ -1,4 +1,4 @@
-//! What this process was given when it began, which a program that it launches must be given, too.
+//! The signals, descriptors and limits with which this process began, which a launched program must get, too.
 
 use std::ptr;
 use std::sync::OnceLock;
@@ -12,7 +12,7 @@ static IGNORED: AtomicU64 = AtomicU64::new(0);
 static BLOCKED: AtomicU64 = AtomicU64::new(0);
 static CLOSED: AtomicU64 = AtomicU64::new(0);
 
-/// What a limit of may end or hinder us.
+/// Limits that may end or hinder us.
 const RESOURCES: [libc::__rlimit_resource_t; 8] = [
     libc::RLIMIT_CPU,
     libc::RLIMIT_FSIZE,
@@ -24,10 +24,10 @@ const RESOURCES: [libc::__rlimit_resource_t; 8] = [
     libc::RLIMIT_AS,
 ];
 
-/// The limits that this process was given, before it lifted them.
+/// The original limits of this process, before it raised them.
 static LIMITS: OnceLock<[libc::rlimit; RESOURCES.len()]> = OnceLock::new();
 
-/// More files than a session has open; the kernel does not allow any number.
+/// More files than a session has open; the kernel does not permit an unlimited number.
 const FILES: u64 = 1 << 16;
 
 /// Rust's runtime, before `main`, ignores SIGPIPE and opens descriptors 0 to 2 if they are closed. This comes before.
@@ -67,8 +67,8 @@ fn limit(resource: libc::__rlimit_resource_t) -> libc::rlimit {
     limit
 }
 
-/// Raises this process's own limits as far as it may, and has none of them end it. Programs that it launches get those
-/// that it was given.
+/// Raises this process's own limits as far as permitted, and ignores their signals. Launched programs get the original
+/// limits.
 pub fn lift_limits() {
     for signal in [libc::SIGXFSZ, libc::SIGXCPU] {
         // SAFETY: no handler is installed.
@@ -93,7 +93,7 @@ pub fn lift_limits() {
     }
 }
 
-/// The state of signals, descriptors and limits that the shell, or whoever started us, gave us.
+/// The original state of signals, descriptors and limits, from our parent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Start {
     ignored: u64,
@@ -136,7 +136,7 @@ impl Start {
     }
 }
 
-/// Sets the calling thread's signal mask, if one is given, and returns what it was. libc would hide its own two
+/// Sets the calling thread's signal mask, if one is given, and returns the previous one. libc would hide its own two
 /// signals.
 pub(crate) fn swap_mask(new: Option<u64>) -> u64 {
     let mut old = 0u64;

@@ -11,7 +11,7 @@ use crate::restart::{is_wound_back, may_fail, wind_back};
 use crate::thread::{Pause, is_gone, own_thread};
 use crate::{Ending, Event, Options, Stop, StopError, Thread};
 
-/// All threads of a process, standing still as [`Stop::Interrupted`] or [`Stop::Group`]. Dropped, all go on.
+/// All threads of a process, stopped as [`Stop::Interrupted`] or [`Stop::Group`]. Dropping this resumes them.
 ///
 /// The child of a `vfork` that has not executed anything yet runs in the same memory: it stands still, too, and is
 /// among the threads, with its own process id.
@@ -30,22 +30,22 @@ pub struct Stopped {
     late: Vec<Thread>,
     /// A first thread that ended while we were stopping it: it remains traced until its process ends.
     first: Option<Thread>,
-    /// Those that a signal for the process, or that of a child which ends, is sent to.
+    /// The threads that get signals of the process, including that of an ended child.
     sent_signals: HashSet<i32>,
-    /// It stood still before, and is to stand still afterwards: see [`Stopped::with_only`].
+    /// It was stopped before, and stays so afterwards: see [`Stopped::with_only`].
     stays: bool,
 }
 
-/// How many times longer a thread is waited for that does not sleep.
+/// How many times longer to wait for a thread that does not sleep.
 const FOR_A_PROCESSOR: u32 = 5;
 
-/// More threads than this stand still for too long while the kernel is asked about each.
+/// Querying the kernel about more threads than this would stop them for too long.
 const CROWD: usize = 256;
 
-/// How many threads are looked at to find one that can be made to call the kernel.
+/// How many threads to examine to find one that can make system calls for us.
 const ENOUGH_TO_CHOOSE_FROM: usize = 64;
 
-/// What a look at the list of threads showed, besides those that are held.
+/// The threads in the list of threads that are not held yet.
 #[derive(Default)]
 struct Found {
     new: bool,
@@ -54,9 +54,8 @@ struct Found {
 }
 
 impl Stopped {
-    /// Stops all threads, and gives up on those that have not stopped after `patience`: see [`Stopped::late`]. Those
-    /// that are not asleep, but have got no processor, are waited for longer. Failures that are to be expected are
-    /// [`StopError`]s.
+    /// Stops all threads, and gives up on those that have not stopped after `patience`: see [`Stopped::late`]. Runnable
+    /// threads without a processor get more time. Expected failures are [`StopError`]s.
     pub fn stop(pid: i32, patience: Duration) -> Result<Stopped> {
         let begun = Instant::now();
         let mut stopped = Stopped::nothing(pid);
@@ -66,7 +65,7 @@ impl Stopped {
         let mut look = true;
         let mut hopeless = false;
         loop {
-            // A thread that still runs may create others; when all stand still, one more look finds none.
+            // A running thread may create others; when all are stopped, one more look finds no new ones.
             let settled = stopped.wait_for_children() || hopeless;
             if look {
                 let found = stopped.seize_new(&mut known, &reaper)?;
@@ -74,7 +73,7 @@ impl Stopped {
                     break;
                 }
             }
-            // Stopped threads are gathered once more when the time is over: the tool may have got no processor, either.
+            // Check once more when the time is over: the tool may have had no processor, either.
             let waited = begun.elapsed();
             stopped.gather(&mut known)?;
             hopeless =
@@ -85,7 +84,7 @@ impl Stopped {
             look = stopped.wait_for_children() || hopeless;
             pause.rest();
         }
-        // Those that stood still may have been killed since, all at once: by SIGKILL, or by another's `execve`.
+        // Stopped threads may have been killed meanwhile, all at once: by SIGKILL, or by another thread's `execve`.
         let gone = |thread: &Thread| !thread.is_held();
         if stopped.threads.first().is_some_and(gone)
             || stopped.threads.last().is_some_and(gone)
@@ -101,9 +100,9 @@ impl Stopped {
         Ok(stopped)
     }
 
-    /// Stops one thread only, which can then be made to call the kernel: see [`Stopped::keep_one`]. Where there is one,
-    /// it is one that no signals are sent to, and whose call would not fail; with `others` above 0, one that is less fit,
-    /// if there are several. Where none stops, all are stopped.
+    /// Stops only one thread, which can then make system calls for us: see [`Stopped::keep_one`]. Prefers a thread that
+    /// gets no signals and whose call would not fail; `others` above 0 selects a less suitable one. If none stops, all
+    /// are stopped.
     pub fn stop_one(pid: i32, others: usize, patience: Duration) -> Result<Stopped> {
         let mut threads = threads(pid).map_err(|_| StopError::Ended)?;
         threads.drain(..threads.len().saturating_sub(ENOUGH_TO_CHOOSE_FROM));
@@ -114,7 +113,7 @@ impl Stopped {
         let others = others % threads.len().max(1);
         threads.rotate_left(others);
         for tid in threads {
-            // One that neither runs nor can be woken would remain traced.
+            // A thread that neither runs nor can be woken would remain traced.
             let state = thread_status(pid, tid).map(|status| status.state);
             if !matches!(state, Ok('R' | 'S')) {
                 continue;
@@ -152,7 +151,7 @@ impl Stopped {
         }
     }
 
-    /// A process with one thread, which stands still already, as after `execve`. [`Stopped::let_go`] gives it back.
+    /// A process with one thread that is already stopped, as after `execve`. [`Stopped::let_go`] returns it.
     pub fn with_only(thread: Thread) -> Stopped {
         let pid = thread.pid();
         let mut stopped = Stopped::nothing(pid);
@@ -161,7 +160,7 @@ impl Stopped {
         stopped
     }
 
-    /// Lets go those threads that went on before. The one that did not stands still as it did.
+    /// Resumes the threads, except the one that was already stopped.
     pub fn let_go(mut self) -> Option<Thread> {
         if self.stays {
             return self.threads.pop();
@@ -170,10 +169,9 @@ impl Stopped {
         None
     }
 
-    /// Seizes first and interrupts then, those first whose calls could fail, those last that signals are sent to. A
-    /// signal that the process ignores is not thrown away by the kernel while the thread that it is sent to is traced,
-    /// and wakes another if that one stands still: which must be one that is interrupted already, so that we see it
-    /// wake.
+    /// Seizes all, then interrupts them: first the threads whose calls could fail, last those that get signals. While a
+    /// thread is traced, the kernel does not discard ignored signals sent to it, and wakes another thread if that one
+    /// is stopped: this must be an interrupted one, so that we see it wake.
     fn seize_new(&mut self, known: &mut HashSet<i32>, reaper: &Reaper) -> Result<Found> {
         let mut found = Found::default();
         for tid in threads(self.pid).map_err(|_| StopError::Ended)? {
@@ -203,7 +201,7 @@ impl Stopped {
         Ok(found)
     }
 
-    /// Whether all that do not stop are parents of children in the same memory, which do.
+    /// Whether all threads that do not stop are parents of stopped children in the same memory.
     fn wait_for_children(&self) -> bool {
         self.late.iter().all(|thread| {
             thread.pid() == self.pid
@@ -213,13 +211,13 @@ impl Stopped {
         })
     }
 
-    /// Whether those that have not stopped sleep in the kernel.
+    /// Whether the threads that have not stopped sleep in the kernel.
     fn all_sleep(&self) -> bool {
         let mut late = self.late.iter();
         late.all(|thread| blocked(thread.pid(), thread.tid()).is_some())
     }
 
-    /// Most children of `vfork` execute something at once: this is for those that do not.
+    /// Most children of `vfork` call `execve` at once: this handles those that do not.
     fn seize_children(&mut self, known: &mut HashSet<i32>) -> Result<()> {
         let parents = self.late.iter().filter(|late| late.pid() == self.pid);
         let children = parents
@@ -237,17 +235,17 @@ impl Stopped {
         Ok(())
     }
 
-    /// Moves the threads that have stopped from `late` to `threads`. Those that have ended are not known any more:
-    /// their ids may be given to others.
+    /// Moves the threads that have stopped from `late` to `threads`. Ended ones are removed, since their ids may be
+    /// reused.
     fn gather(&mut self, known: &mut HashSet<i32>) -> Result<()> {
         for mut thread in std::mem::take(&mut self.late) {
             loop {
                 match thread.poll()? {
-                    // Dropped, a child that has left the memory goes on.
+                    // Dropping a child that has left the memory resumes it.
                     Some(Event::Stopped(Stop::Executed)) if thread.pid() != self.pid => break,
                     Some(Event::Stopped(Stop::Executed)) => return Err(StopError::Executes.into()),
                     Some(Event::Stopped(stop @ (Stop::Interrupted | Stop::Group(_)))) => {
-                        // A group-stop was not ours: what it interrupted, it would have interrupted anyway.
+                        // A group-stop is not ours: it would have interrupted the call anyway.
                         if stop == Stop::Interrupted && wind_back(&mut thread).is_err() {
                             break;
                         }
@@ -297,8 +295,8 @@ impl Stopped {
         &self.late
     }
 
-    /// Lets all threads go on but one, which can be made to call the kernel; not the child of a `vfork`, nor one that
-    /// signals are sent to, if there is another: see [`Stopped::seize_new`]. `None`: there is none that stands still.
+    /// Resumes all threads except one, which can make system calls for us. Avoids the child of a `vfork`, and a thread
+    /// that gets signals, if there is another: see [`Stopped::seize_new`]. `None`: no thread is stopped.
     pub fn keep_one(&mut self) -> Option<&mut Thread> {
         let threads = self.threads.iter().enumerate();
         let (kept, _) = threads
@@ -311,8 +309,8 @@ impl Stopped {
         self.threads.first_mut()
     }
 
-    /// Lets all threads go on. Those that still do not stop remain traced, and stand still when they wake up; they are
-    /// handed back, to be detached later (or by the end of this OS thread).
+    /// Resumes all threads. Those that have not stopped remain traced, and stop when they wake up; they are returned,
+    /// to be detached later (or by the end of this OS thread).
     pub fn detach_all(mut self) -> Vec<Thread> {
         self.release()
     }
@@ -321,9 +319,9 @@ impl Stopped {
         let mut threads = std::mem::take(&mut self.threads);
         threads.append(&mut self.late);
         threads.extend(self.first.take());
-        // A thread that goes on may at once make a call that an ignored signal makes fail: see `seize_new`. So those go
-        // first that signals are sent to. Those that are in such a call go last. Until it stood still, a thread may have
-        // had more children; of a crowd that is not asked again.
+        // A resumed thread may at once make a call that an ignored signal interrupts: see `seize_new`. So threads that
+        // get signals go first, and threads in such a call last. Before it stopped, a thread may have got more
+        // children; for many threads this is not checked again.
         if threads.len() <= CROWD {
             let is_sent = |tid: &i32| is_sent_signals(self.pid, *tid);
             self.sent_signals = threads.iter().map(Thread::tid).filter(is_sent).collect();
@@ -337,7 +335,7 @@ impl Stopped {
             )
         });
         threads.retain_mut(|thread| !thread.leave_if_stopped());
-        // If they have been killed, the first thread's end is told when all others have been waited for.
+        // If they have been killed, the first thread's end is reported after all others have been waited for.
         threads.sort_by_key(|thread| thread.tid() == self.pid);
         threads
             .into_iter()
@@ -352,7 +350,7 @@ impl Drop for Stopped {
     }
 }
 
-/// Whether a signal for the process, or that of a child which ends, is sent to this of its threads.
+/// Whether this thread gets signals of the process, including that of an ended child.
 fn is_sent_signals(pid: i32, tid: i32) -> bool {
     tid == pid || has_children(pid, tid)
 }

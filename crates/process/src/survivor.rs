@@ -1,6 +1,5 @@
-//! What becomes of a program that this process has launched when this process fails for good. Where there is no memory
-//! left Rust aborts; a mistake may end in a fault. The program must be waited for all the same, since its status is
-//! asked of us.
+//! Waits for the launched program when this process fails. Without memory Rust aborts, and a bug may end in a fault;
+//! but our parent still needs the program's status.
 //!
 //! A handler executes our own file again, as the same process: other threads are gone with what they traced, every
 //! descriptor is closed, by which a guardian sees that it is alone, and what is left waits for the program.
@@ -14,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::information::{thread_status, threads};
 use crate::{Ending, child_ending};
 
-/// The first word of the waiting process; the number of the program follows.
+/// The first argument of the waiting process; the id of the program follows.
 const NAME: &CStr = c"nopal-survivor";
 const FAILURES: [i32; 5] = [
     libc::SIGABRT,
@@ -33,7 +32,7 @@ unsafe extern "C" {
     static environ: *const *const c_char;
 }
 
-/// The program to wait for, if this is the waiting process. Its file is executed by [`survive`] from here on.
+/// The program to wait for, if this is the waiting process. Also prepares the file that [`survive`] executes.
 pub fn is_survivor() -> Option<i32> {
     ALLOWED.store(true, Ordering::Relaxed);
     let mut words = std::env::args_os();
@@ -44,8 +43,8 @@ pub fn is_survivor() -> Option<i32> {
     words.next()?.to_str()?.parse().ok()
 }
 
-/// From here on, this process waits for `program`, its child, also when it fails. The calling thread is the one that may
-/// run out of stack.
+/// Makes this process wait for `program`, its child, even when it fails. The calling thread is the one that may run out
+/// of stack.
 pub fn survive(program: i32) {
     if !ALLOWED.load(Ordering::Relaxed) {
         return;
@@ -78,8 +77,8 @@ pub fn survive(program: i32) {
     }
 }
 
-/// Where there is no memory, several threads may fail at once. The first executes the file, by which the others end, and
-/// none of them may end the process before.
+/// Without memory, several threads may fail at once. The first executes the file, which ends the others; none of these
+/// may end the process before.
 extern "C" fn fail(signal: i32) {
     if FAILED.swap(true, Ordering::Relaxed) {
         loop {
@@ -102,8 +101,8 @@ extern "C" fn fail(signal: i32) {
     }
 }
 
-/// Waits for the program, and lets go of what this process still traces. Signals that are meant for the program are
-/// handed on.
+/// Waits for the program, and detaches from threads that this process still traces. Passes on signals meant for the
+/// program.
 pub fn wait_as_survivor(program: i32) -> Ending {
     let handled = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
     // SAFETY: sets that sigemptyset and sigaddset make.
@@ -136,7 +135,7 @@ pub fn wait_as_survivor(program: i32) -> Ending {
     }
 }
 
-/// Threads of the program that were stopped by the thread of ours that is this one now.
+/// Handles stopped threads of the program that the executing thread traced.
 fn let_go_of(program: i32) {
     let ours = std::process::id() as i32;
     for thread in threads(program).unwrap_or_default() {

@@ -9,14 +9,14 @@ use crate::ending::Ending;
 use crate::information::{parent, thread_alive, thread_status};
 use crate::ptrace::{self, Options, Registers, WaitStatus};
 
-/// Why a thread stands still.
+/// Why a thread is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// [`Thread::interrupt`] was obeyed: between two instructions, no signal in hand.
+    /// By [`Thread::interrupt`]: between two instructions, without a pending signal.
     Interrupted,
-    /// The whole process is stopped by this signal, as by `SIGSTOP`, and remains so when it is detached.
+    /// The whole process is stopped by this signal, such as `SIGSTOP`, and remains so after detaching.
     Group(i32),
-    /// About to be given this signal.
+    /// Before this signal is delivered.
     Signal(i32),
     /// At the entry or exit of a system call.
     SystemCall,
@@ -33,7 +33,8 @@ pub enum Event {
     Ended(Ending),
 }
 
-/// One thread, traced by this OS thread. Dropped, it is detached and goes on, with the signal that it was stopped for.
+/// One thread, traced by this OS thread. Dropping this detaches and resumes it, with the signal that it was stopped
+/// for.
 #[derive(Debug)]
 pub struct Thread {
     pid: i32,
@@ -41,12 +42,12 @@ pub struct Thread {
     stop: Option<Stop>,
     ended: Option<Ending>,
     detached: bool,
-    /// Where on the thread's stack a frame may be that leads it back, until it runs on.
+    /// The address of a frame on the thread's stack that may lead it back, until it is resumed.
     pub(crate) place: Option<u64>,
-    /// What it stands still with, once that has been asked for.
+    /// The registers of the stopped thread, once they have been read.
     known: OnceCell<Box<Registers>>,
     options: Options,
-    /// ptrace obeys only the OS thread that seized: not `Send`.
+    /// ptrace accepts only the OS thread that seized: not `Send`.
     local: PhantomData<*mut ()>,
 }
 
@@ -85,7 +86,7 @@ impl Thread {
         self.tid
     }
 
-    /// Why the thread stands still, or `None` while it runs, or has ended.
+    /// Why the thread is stopped, or `None` if it runs or has ended.
     pub fn stop(&self) -> Option<Stop> {
         self.stop
     }
@@ -94,8 +95,8 @@ impl Thread {
         self.ended
     }
 
-    /// Asks the thread to stop. It does so as [`Stop::Interrupted`], [`Stop::Group`], or first for something else: then
-    /// the request is spent, and must be repeated before the thread is resumed.
+    /// Requests a stop. The thread stops as [`Stop::Interrupted`], as [`Stop::Group`], or first for another reason:
+    /// then the request is consumed, and must be repeated before the thread is resumed.
     pub fn interrupt(&self) -> Result<()> {
         match ptrace::command(libc::PTRACE_INTERRUPT, self.tid, 0) {
             Err(error) if !is_gone(&error) => Err(error).context("cannot interrupt a thread"),
@@ -112,8 +113,8 @@ impl Thread {
         }
     }
 
-    /// As [`Thread::wait`]; `None` when `deadline` passes first, or the thread has ended and nobody is told yet: that
-    /// is so for the first thread of a process while others run.
+    /// As [`Thread::wait`]; `None` when `deadline` passes first, or the end of the thread is not reported yet, as for
+    /// the first thread of a process while others run.
     pub fn wait_until(&mut self, deadline: Instant) -> Result<Option<Event>> {
         let mut pause = Pause::default();
         loop {
@@ -132,8 +133,7 @@ impl Thread {
         self.look(libc::WNOHANG)
     }
 
-    /// The next stop or the end; `None` if it has not come, or no more is there to take. Without WNOHANG, the kernel
-    /// waits for it.
+    /// The next stop or the end; `None` if there is none yet, or none at all. Without WNOHANG, the kernel waits for it.
     fn look(&mut self, hang: i32) -> Result<Option<Event>> {
         if let Some(ending) = self.ended {
             return Ok(Some(Event::Ended(ending)));
@@ -154,13 +154,13 @@ impl Thread {
 
     /// `None` if it has not come, or a stop came before it.
     fn look_for_end(&mut self, hang: i32) -> Result<Option<Event>> {
-        // Asked for ends only, the kernel tells of a tracee's stops nevertheless, and nothing is to be taken then.
+        // A wait for ends only still reports a tracee's stops, which must not be consumed then.
         let look = libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT | hang;
         match ptrace::wait_status(self.tid, look) {
             Ok(None) => Ok(None),
             Ok(Some(status)) if status.is_stop() => Ok(None),
             Ok(Some(status)) => {
-                // The status of our own child stays for `ExitWatch`; anything else must be released to its parent.
+                // The status of our own child stays for `ExitWatch`; that of any other must be released to its parent.
                 let own = self.tid == self.pid
                     && parent(self.pid).is_ok_and(|parent| parent == std::process::id() as i32);
                 if !own {
@@ -184,12 +184,12 @@ impl Thread {
         thread_status(self.pid, self.tid).is_ok_and(|status| status.tracer == own_thread())
     }
 
-    /// Whether this is the first thread of its process, and has ended before others. Nobody is told of that.
+    /// Whether this is the first thread of its process, and has ended before others, which the kernel does not report.
     pub(crate) fn is_zombie(&self) -> bool {
         self.tid == self.pid && !thread_alive(self.pid, self.tid)
     }
 
-    /// Goes on as if the stop had not been: a signal is delivered, a stopped process remains stopped.
+    /// Resumes the thread as if it had not stopped: a signal is delivered, a stopped process remains stopped.
     pub fn resume(&mut self) -> Result<()> {
         self.place = None;
         match self.stop {
@@ -199,7 +199,7 @@ impl Thread {
         }
     }
 
-    /// Goes on without the signal for which the thread stopped.
+    /// Resumes the thread without the signal for which it stopped.
     pub fn resume_suppressing(&mut self) -> Result<()> {
         self.place = None;
         self.restart(libc::PTRACE_CONT, 0)
@@ -215,7 +215,7 @@ impl Thread {
         }
     }
 
-    /// A thread that is killed at this moment goes on, too: the next wait tells its end.
+    /// A thread that is killed at this moment counts as resumed: the next wait reports its end.
     pub(crate) fn restart(&mut self, how: libc::c_uint, signal: i32) -> Result<()> {
         self.known.take();
         if self.stop.take().is_none() {
@@ -227,8 +227,8 @@ impl Thread {
         }
     }
 
-    /// Brings a thread that stands anywhere to [`Stop::Interrupted`] or [`Stop::Group`], without letting it run one
-    /// instruction of the program. Signals are delivered on the way: it may then stand at the start of a handler.
+    /// Brings a thread from any stop to [`Stop::Interrupted`] or [`Stop::Group`], without running an instruction of the
+    /// program. Signals are delivered on the way: it may then be at the start of a handler.
     pub fn settle(&mut self) -> Result<Event> {
         loop {
             match self.wait()? {
@@ -240,7 +240,7 @@ impl Thread {
         }
     }
 
-    /// Leaves a stop for the next one, which is an interruption unless something else comes before it.
+    /// Goes to the next stop, which is an interruption unless another stop comes first.
     pub(crate) fn pass(&mut self, stop: Stop) -> Result<()> {
         self.interrupt()?;
         let signal = if let Stop::Signal(signal) = stop {
@@ -251,7 +251,7 @@ impl Thread {
         self.restart(libc::PTRACE_CONT, signal)
     }
 
-    /// As [`Thread::settle`], but the signal in hand is dropped.
+    /// As [`Thread::settle`], but discards the pending signal.
     pub(crate) fn settle_suppressing(&mut self) -> Result<Event> {
         if let Some(Stop::Signal(_)) = self.stop {
             self.pass(Stop::Signal(0))?;
@@ -270,7 +270,7 @@ impl Thread {
         Ok(registers)
     }
 
-    /// Whether it still stands still: it may have been killed.
+    /// Whether it is still stopped: it may have been killed.
     pub(crate) fn is_held(&self) -> bool {
         ptrace::registers(self.tid).is_ok()
     }
@@ -302,7 +302,7 @@ impl Thread {
         Ok(self.registers()?.fs_base)
     }
 
-    /// The signal in hand, while stopped as [`Stop::Signal`].
+    /// The pending signal, while stopped as [`Stop::Signal`].
     pub fn signal_information(&self) -> Result<libc::siginfo_t> {
         ptrace::signal_information(self.tid).context("cannot read a signal")
     }
@@ -316,8 +316,8 @@ impl Thread {
         ptrace::set_signal_mask(self.tid, mask).context("cannot write the signal mask")
     }
 
-    /// While the thread stands still: lets the calls that it is made to make pass its seccomp filters, or not any more.
-    /// Ends with the tracing. Only root may, in a process that is under no filter itself.
+    /// While the thread is stopped: suspends or restores its seccomp filters, for the calls that it makes for us. Ends
+    /// with the tracing. Only root may do this, in a process without filters of its own.
     pub fn suspend_seccomp(&mut self, suspended: bool) -> Result<()> {
         let suspended = if suspended {
             PTRACE_O_SUSPEND_SECCOMP
@@ -332,7 +332,7 @@ impl Thread {
         .context("cannot suspend a seccomp filter")
     }
 
-    /// Lets the thread go on untraced. One that does not stop in time is handed back, still traced.
+    /// Detaches the thread. One that does not stop in time is returned, still traced.
     pub fn detach(mut self) -> Result<(), Thread> {
         match self.let_go(Instant::now() + PATIENCE) {
             Ok(()) => Ok(()),
@@ -366,13 +366,13 @@ impl Thread {
         }
     }
 
-    /// Whether the thread stood still, lives, and is let go now.
+    /// Whether the thread was stopped, lives, and is now detached.
     pub(crate) fn leave_if_stopped(&mut self) -> bool {
         self.stop
             .is_some_and(|stop| self.leave(stop).unwrap_or(false))
     }
 
-    /// False if the thread has been killed, or replaced by `execve`. It must then be waited for, or its parent does not
+    /// False if the thread has been killed, or replaced by `execve`. We must then wait for it, or its parent does not
     /// learn of its end.
     fn leave(&mut self, stop: Stop) -> Result<bool> {
         let signal = if let Stop::Signal(signal) = stop {
@@ -407,7 +407,7 @@ impl Drop for Thread {
     }
 }
 
-/// A stop is the signal, and above it the event.
+/// A stop status holds the signal and, above it, the event.
 fn decode(status: WaitStatus) -> Stop {
     let (signal, event) = (status.status & 0xff, status.status >> 8);
     match event {
@@ -433,14 +433,14 @@ fn is_no_child(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ECHILD)
 }
 
-/// Waiting for what no descriptor announces: first by giving way, then by sleeping longer and longer.
+/// Waits for events that no descriptor announces: first by yielding, then by sleeping longer and longer.
 #[derive(Default)]
 pub(crate) struct Pause {
     rests: u32,
 }
 
 impl Pause {
-    /// Whether the wait is longer than what can be expected of a thread that stops.
+    /// Whether the wait is longer than a thread usually takes to stop.
     pub(crate) fn is_long(&self) -> bool {
         self.rests > 60
     }

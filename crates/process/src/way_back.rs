@@ -1,9 +1,9 @@
-//! How a thread that makes system calls for us gets back to what it was doing if we are killed meanwhile.
+//! The way back of a thread that makes system calls for us, if we are killed meanwhile.
 //!
-//! The kernel lets a thread go on at once when its tracer dies, with the registers and the mask that it has. So behind
-//! the borrowed `syscall` stands a `ret`, the stack pointer leads to the code by which signal handlers end, and above
-//! that lies a frame as the kernel makes it for a handler: `rt_sigreturn` gives the thread back all its registers and
-//! its mask at once. The frame lies in a part of the thread's own stack that was never used.
+//! When its tracer dies, the kernel resumes a thread at once, with its current registers and mask. So behind the
+//! borrowed `syscall` stands a `ret`, the stack pointer leads to the code by which signal handlers end, and above that
+//! lies a frame as the kernel makes it for a handler: `rt_sigreturn` gives the thread back all its registers and its
+//! mask at once. The frame lies in a part of the thread's own stack that was never used.
 
 use std::arch::x86_64::__cpuid_count;
 
@@ -13,11 +13,11 @@ use crate::call::Gadget;
 use crate::{Mapping, Memory, Registers, Thread};
 
 const PAGE: u64 = 4096;
-/// Below the frame, for handlers of signals that come before the thread is back.
+/// Room below the frame, for handlers of signals that come before the thread is back.
 const FOR_HANDLERS: u64 = 16 << 10;
-/// How many places are looked at.
+/// How many places are tried.
 const PLACES: u64 = 16;
-/// Between the frame and what the thread has on its stack.
+/// Distance between the frame and the used stack.
 const DISTANCE: u64 = 2 * PAGE;
 
 /// Offsets in the extended state, as ptrace and signal frames have it.
@@ -36,10 +36,10 @@ const FLAGS: u64 = 7;
 /// No flags of an alternate stack: the kernel leaves the thread's as it is.
 const NO_ALTERNATE_STACK: u64 = 0x40;
 
-/// The kernel's own words for calls that it is about to repeat.
+/// The kernel's internal codes for calls that it will repeat.
 const REPEATED: [i64; 4] = [-512, -513, -514, -516];
 
-/// Where the kernel has its frames' link, which it does not look at: the mark of a frame, with its own address in it.
+/// In place of the link of kernel frames, which the kernel ignores: the mark of our frame, which contains its address.
 const MARK: u64 = 0x6e6f_7061_6c5f_6261;
 
 /// A frame on the stack of a thread.
@@ -47,13 +47,13 @@ const MARK: u64 = 0x6e6f_7061_6c5f_6261;
 pub(crate) struct WayBack {
     start: u64,
     bytes: usize,
-    /// The stack pointer that leads back, by a `ret`.
+    /// The stack pointer from which a `ret` leads back.
     pub stack_pointer: u64,
 }
 
 impl WayBack {
-    /// Writes the frame, with which the thread goes on as it stands now. `None`: there is no room for it, or no code that
-    /// leads there.
+    /// Writes a frame that restores the thread's current state. `None`: there is no room for it, or no code that leads
+    /// to it.
     pub fn prepare(
         thread: &mut Thread,
         gadget: Gadget,
@@ -82,15 +82,15 @@ impl WayBack {
         }))
     }
 
-    /// The thread is back by other means.
+    /// Removes the frame, after the thread was restored by other means.
     pub fn forget(self, thread: &Thread) -> Result<()> {
         Memory::open(thread.pid())?.write(self.start, &vec![0; self.bytes])
     }
 }
 
-/// Memory of zeroes on the thread's own stack, far below its stack pointer: nothing lives there. A stack within other
-/// memory, as coroutines have, may have others' data below. Where a thread has gone back by itself, the frame is left
-/// behind, and taken again.
+/// Finds zeroes on the thread's own stack, far below its stack pointer, where nothing is in use. A stack within other
+/// memory, as of coroutines, may have other data below it. If a thread went back by itself, its frame is still there,
+/// and is reused.
 fn place(
     thread: &mut Thread,
     memory: &Memory,
@@ -121,8 +121,8 @@ fn place(
     Ok(thread.place)
 }
 
-/// The mapping that is the stack of the thread, and nothing else: the kernel's, or a library's with the thread's control
-/// block above and a guard below.
+/// The mapping that holds only the thread's stack: the kernel's stack, or one of libc with the control block above and
+/// a guard below.
 fn own_stack<'a>(maps: &'a [Mapping], saved: &Registers) -> Option<&'a Mapping> {
     let index = maps
         .iter()
@@ -138,10 +138,10 @@ fn own_stack<'a>(maps: &'a [Mapping], saved: &Registers) -> Option<&'a Mapping> 
     (is_stack && (is_kernels || is_librarys)).then_some(stack)
 }
 
-/// What the kernel takes from `rt_sigreturn`, but for the extended state, which is at `state`.
+/// The frame for `rt_sigreturn`, without the extended state, which is at `state`.
 fn frame_words(saved: &Registers, mask: u64, state: u64) -> [u64; WORDS] {
     let mut registers = *saved;
-    // The kernel repeats no call behind an `rt_sigreturn`: it begins again.
+    // The kernel does not repeat a call after an `rt_sigreturn`: make it start over.
     if registers.orig_rax as i64 >= 0 && REPEATED.contains(&(registers.rax as i64)) {
         registers.rax = registers.orig_rax;
         registers.rip = registers.rip.wrapping_sub(2);
@@ -176,7 +176,7 @@ fn frame_words(saved: &Registers, mask: u64, state: u64) -> [u64; WORDS] {
     words
 }
 
-/// The extended state as a signal frame has it: it says what is in it, and where it ends.
+/// The extended state in the form of a signal frame, which holds its components and its end.
 fn signal_state(mut state: Vec<u8>) -> Vec<u8> {
     let features = u64::from_le_bytes(std::array::from_fn(|byte| {
         state.get(FEATURES + byte).copied().unwrap_or(0)

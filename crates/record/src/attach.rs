@@ -27,7 +27,7 @@ const STRICT: u32 = 1;
 pub fn refuse_what_cannot_be(process: i32) -> Result<()> {
     ensure!(
         !nopal_serve::is_traced(process),
-        "process {process} is traced by nopal already: `nopal ctl {process}` controls that, `nopal detach {process}` ends it"
+        "process {process} is already traced by nopal: `nopal ctl {process}` controls it, `nopal detach {process}` ends it"
     );
     let left = left_in(process);
     let examined = nopal_process::examine(process)?;
@@ -38,12 +38,11 @@ pub fn refuse_what_cannot_be(process: i32) -> Result<()> {
     };
     ensure!(
         !(examined.filtered && threads.any(strict)),
-        "a thread is under strict seccomp, where the clock may not be read: nobody can record the process"
+        "a thread is under strict seccomp and may not read the clock: the process cannot be recorded"
     );
     ensure!(
         !under_new_filter(process) || is_root(),
-        "a seccomp filter decides on the system calls of the process, and may kill it for those that nopal needs; \
-         root can suspend the filter meanwhile"
+        "a seccomp filter of the process may kill it for system calls that nopal needs; root can suspend the filter meanwhile"
     );
     let image = Image::open(&executed(process))?;
     ensure_not_go(&image, &"this")
@@ -80,12 +79,10 @@ fn take_out(left: &[Journal]) -> Result<()> {
         let process = journal.process;
         match (journal.tool, journal.guardian) {
             (Some(tool), _) => bail!(
-                "process {process} is traced by process {tool}, a nopal that cannot be reached from here: it belongs to \
-                 another user, or has another XDG_RUNTIME_DIR; `kill -INT {tool}` ends it"
+                "process {process} is traced by process {tool}, a nopal that cannot be reached: it belongs to another user, or has another XDG_RUNTIME_DIR; `kill -INT {tool}` ends it"
             ),
             (None, Some(guardian)) => bail!(
-                "process {guardian}, the guardian of a nopal that was killed, has not taken that out of process {process} \
-                 yet: try again, or after `kill -KILL {guardian}`"
+                "process {guardian}, the guardian of a killed nopal, has not finished removing it from process {process}: try again, or after `kill -KILL {guardian}`"
             ),
             (None, None) => remove(journal)?,
         }
@@ -181,7 +178,7 @@ fn insert(tracee: &mut Tracee, changes: Vec<Change>, context: &mut PatchContext)
     let mut stopped = Stopped::stop(tracee.process, PATIENCE)?;
     for thread in control_block::note_threads(&stopped, &tracee.memory, &tracee.places)? {
         context.warnings.push(format!(
-            "thread {thread} is not recorded while it has no control block of its own as libc makes them"
+            "thread {thread} is not recorded while it has no libc thread control block of its own"
         ));
     }
     let waiting = tracee.insert_stopped(&mut stopped, changes, context)?;

@@ -153,7 +153,7 @@ fn to_first_code(thread: &mut Thread, mut image: Image, guardian: &Guardian) -> 
         // padding of an ELF file's identification is always 0.
         let state = address("_r_debug").map_or(loader.base + PADDING, |debug| debug + STATE);
         let consistent =
-            address(program::LOADED).context("the loader does not say what it has loaded")?;
+            address(program::LOADED).context("the loader does not list the loaded files")?;
         let stop = nopal_process::run_to_loader_consistent(thread, consistent, state, |change| {
             guardian.tell_of_loader(change);
         })?;
@@ -194,7 +194,7 @@ fn to_control_block(thread: &mut Thread) -> Result<Option<Start>> {
             return Ok(Some(Start::Ready));
         }
     }
-    bail!("its libc is not known: there is no thread control block as glibc and musl have it")
+    bail!("its libc is unknown: it has no thread control block of glibc or musl")
 }
 
 /// Says what will not work before anything of the program has run.
@@ -212,8 +212,7 @@ fn startable(process: i32) -> Result<Image> {
     let root = unsafe { libc::geteuid() } == 0;
     ensure!(
         root || metadata.permissions().mode() & SET_ID == 0,
-        "{} runs with the rights of its owner (setuid or setgid), which the kernel takes away from a traced program; \
-         run nopal as root to trace it as it is",
+        "{} runs with the rights of its owner (setuid or setgid), which the kernel withholds from a traced program; run nopal as root to trace it",
         name.display()
     );
     Ok(image)

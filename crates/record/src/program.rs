@@ -91,7 +91,7 @@ pub fn record(
     {
         session
             .warnings
-            .push(format!("no snapshots are taken: {error:#}"));
+            .push(format!("no snapshots can be taken: {error:#}"));
     }
     session.serve(handle);
     Ok(to_end(session, main, &signals))
@@ -241,5 +241,5 @@ fn end_of(process: i32, mut watch: Option<&mut ExitWatch>, signals: &Signals) ->
 
 /// A mistake of nopal's own is an error like others.
 fn caught<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| bail!("nopal has made a mistake"))
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| bail!("internal error of nopal"))
 }

@@ -233,7 +233,7 @@ fn needs(options: &Options) -> Result<Vec<Needed>> {
 fn settings(options: &Options) -> Result<Settings> {
     ensure!(
         options.snapshot_when.is_empty() || options.when_full == WhenFull::Flight,
-        "a snapshot is of a flight recorder: --snapshot-when goes with --flight"
+        "--snapshot-when needs --flight: a snapshot is of a flight recorder"
     );
     if options.events.functions()
         && let Some(missing) = nopal_kernel_events::missing_for_functions()
@@ -250,7 +250,7 @@ fn settings(options: &Options) -> Result<Settings> {
         );
         ensure!(
             !options.entry_only,
-            "a depth is counted by exits: it does not go with entries only"
+            "a depth needs exits: it cannot be combined with --entry-only"
         );
     }
     Ok(Settings {

@@ -426,8 +426,7 @@ impl Tracee {
             signs::HIDES_THUNKS.to_owned()
         } else if let Some(unread) = context.files.unread.first() {
             format!(
-                "{unread} is not what was loaded any more, and only root can read that: it is not recorded, and of all \
-                 else, entries only"
+                "{unread} was replaced after it was loaded, and only root can read the old file: it is not recorded, and only entries are recorded of all else"
             )
         } else {
             return;
@@ -462,7 +461,7 @@ impl Tracee {
 /// In place of a distance: no stack is mirrored, as no call is wrapped.
 const NO_MIRROR: i64 = 0;
 
-const MANY_UNWINDERS: &str = "more copies of the unwinder are loaded than nopal can tell of its thunks: entries only are recorded";
+const MANY_UNWINDERS: &str = "there are more copies of the unwinder than nopal can describe its thunks to: only entries are recorded";
 
 /// The functions of a module that unwinds.
 fn unwinder(module: &Loaded) -> Option<UnwinderEntry> {

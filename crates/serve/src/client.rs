@@ -49,7 +49,7 @@ impl Client {
 
     pub fn list(&mut self, folder: &str) -> Result<Vec<Entry>> {
         let text = self.ask(&Request::List(folder.into()), &[])?;
-        parse_list(&text).context("the session's answer is no list of files")
+        parse_list(&text).context("the session's answer is not a list of files")
     }
 
     /// Makes this connection an open file.

@@ -84,7 +84,7 @@ impl<'a> Connection<'a> {
                 .filter(|request| self.greeted || matches!(request, Request::Version(_)));
             let Some(request) = request else {
                 let quoted = String::from_utf8_lossy(&line);
-                let message = format!("'{quoted}' is no request of version {VERSION}");
+                let message = format!("'{quoted}' is not a request of version {VERSION}");
                 let failure = Failure::new(libc::EPROTO, message);
                 return self.line.send(&answer(Err(failure)), PATIENCE);
             };
@@ -188,14 +188,17 @@ impl<'a> Connection<'a> {
                 return Ok(Ok(Vec::new()));
             }
             if looked && !wait {
-                return Ok(Err(Failure::new(libc::EAGAIN, "nothing is there yet")));
+                return Ok(Err(Failure::new(
+                    libc::EAGAIN,
+                    "there is nothing to read yet",
+                )));
             }
             if looked && self.line.has_changed(pause)? {
                 let said = self.line.line(LONGEST_LINE, PATIENCE)?;
                 let said = said.context("the client has gone")?;
                 ensure!(
                     Request::parse(&said) == Some(Request::Cancel),
-                    "a request came before the last was answered"
+                    "a request came before the previous one was answered"
                 );
                 return Ok(Err(Failure::new(libc::EINTR, "cancelled")));
             }

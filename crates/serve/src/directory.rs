@@ -106,7 +106,7 @@ fn open(path: &Path, user: u32) -> Result<Directory> {
     );
     ensure!(
         about.st_mode & 0o077 == 0,
-        "{} may be used by others: it is not used for control sockets (chmod 700 makes it fit)",
+        "{} is open to other users: it is not used for control sockets (chmod 700 makes it private)",
         path.display()
     );
     Ok(Directory { file })

@@ -114,7 +114,7 @@ impl Line {
     fn within(&self, until: Instant, flags: PollFlags) -> Result<()> {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() || !self.ready(flags, Some(left))? {
-            bail!("the other end of the connection takes too long");
+            bail!("the peer of the connection takes too long");
         }
         Ok(())
     }

@@ -164,7 +164,7 @@ impl Answer {
 pub fn answer(result: Result<Vec<u8>, Failure>) -> Vec<u8> {
     let (line, mut payload) = match result {
         Ok(payload) if payload.len() > LONGEST_ANSWER => {
-            return answer(Err(Failure::new(libc::EFBIG, "too long to be sent")));
+            return answer(Err(Failure::new(libc::EFBIG, "too long to send")));
         }
         Ok(payload) => (format!("ok {}\n", payload.len()), payload),
         Err(Failure { number, message }) => {

@@ -54,7 +54,7 @@ impl Names {
             remove_stale(&self.directory);
             match self.directory.link(&self.socket, &name) {
                 Err(Errno::EXIST) => bail!(
-                    "process {process} is traced by nopal already: `nopal ctl {process}` controls that"
+                    "process {process} is already traced by nopal: `nopal ctl {process}` controls it"
                 ),
                 other => other.context("the control socket cannot be named"),
             }

@@ -109,7 +109,7 @@ impl Elf {
             .map_err(|_| anyhow!("the file is truncated: its program headers are not all there"))?;
         ensure!(
             headers.len() <= MOST_HEADERS,
-            "it has {} program headers, more than the kernel takes",
+            "it has {} program headers, more than the kernel permits",
             headers.len()
         );
         let headers = headers

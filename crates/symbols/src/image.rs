@@ -355,7 +355,7 @@ impl Image {
         match debug::file(self, &self.debug_directories) {
             Some(elf) => variables::find(self, &elf, address, path),
             None => bail!(
-                "{} has no debug information to find {path} by (-g)",
+                "{} has no debug information to find {path} (compile with -g)",
                 self.file_name()
             ),
         }

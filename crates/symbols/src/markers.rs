@@ -251,7 +251,7 @@ impl Fields<'_> {
         let switch = match self.word(5)? {
             PLACE_PATCHED => Switch::Patched,
             PLACE_TESTED => Switch::Tested,
-            _ => anyhow::bail!("it is of an unknown kind"),
+            _ => anyhow::bail!("its kind is unknown"),
         };
         match switch {
             Switch::Patched => {
@@ -259,11 +259,11 @@ impl Fields<'_> {
                     self.image.code().end(address).is_some()
                         && self.image.bytes(address, MARKER_NOP.len()) == Some(&MARKER_NOP)
                         && address % 8 <= 3,
-                    "its place at {address:#x} holds something else"
+                    "there is something else at its place, {address:#x}"
                 );
                 ensure!(
                     self.image.code().end(on).is_some(),
-                    "what it would jump to at {on:#x} is not code"
+                    "its target at {on:#x} is not code"
                 );
                 let distance = on.wrapping_sub(address + 5).cast_signed();
                 ensure!(i32::try_from(distance).is_ok(), "its code is out of reach");

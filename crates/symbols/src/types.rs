@@ -252,13 +252,13 @@ impl<'a> Units<'a> {
                 let aimed = self.type_of(unit, &die);
                 (
                     true,
-                    aimed.ok_or_else(|| anyhow!("what {path} points to has no type"))?,
+                    aimed.ok_or_else(|| anyhow!("the target of {path} has no type"))?,
                 )
             }
-            _ => bail!("{path} is no array"),
+            _ => bail!("{path} is not an array"),
         };
         let bytes = self.bytes(&kind).ok_or_else(|| {
-            anyhow!("how many bytes an element of {path} has is not in the debug information")
+            anyhow!("the debug information lacks the size of an element of {path}")
         })?;
         let offset = index
             .checked_mul(bytes)
@@ -278,10 +278,10 @@ impl<'a> Units<'a> {
         };
         let place = place.filter(|(_, die)| is_structure(die));
         let (unit, die) =
-            place.ok_or_else(|| anyhow!("{path} is no structure, and points to none"))?;
+            place.ok_or_else(|| anyhow!("{path} is not a structure, nor a pointer to one"))?;
         ensure!(
             die.attr(dw::DW_AT_declaration).is_none(),
-            "what is in {path} is not in the debug information of this source file, only its type's name"
+            "the debug information of this source file only declares the type of {path}, without its members"
         );
         let (mut left, mut others) = (MOST_CHILDREN, Vec::new());
         if let Some((offset, kind)) = self.search(unit, &die, name, 0, &mut left, &mut others)? {
@@ -293,7 +293,7 @@ impl<'a> Units<'a> {
         }
         match nearest(others.iter().map(String::as_str), name) {
             near if near.is_empty() => {
-                bail!("{path} has no member {name}, but {}", listed(&others))
+                bail!("{path} has no member {name}; it has {}", listed(&others))
             }
             near => bail!(
                 "{path} has no member {name}; the nearest are {}",
@@ -314,7 +314,7 @@ impl<'a> Units<'a> {
     ) -> Result<Option<(u64, Type<'u, 'a>)>> {
         let all = children(unit, die);
         *left = left.checked_sub(all.len() + 1).ok_or_else(|| {
-            anyhow!("{name} is not among the first {MOST_CHILDREN} members of all that is in there")
+            anyhow!("{name} is not among the first {MOST_CHILDREN} members, counting nested ones")
         })?;
         for child in all {
             let is_base = child.tag() == dw::DW_TAG_inheritance;
@@ -341,7 +341,7 @@ impl<'a> Units<'a> {
                     );
                 }
             }
-            let known = || anyhow!("where {name} is depends on the object (a virtual base)");
+            let known = || anyhow!("the position of {name} depends on the object (a virtual base)");
             let kind = self.type_of(unit, &child);
             if is_meant {
                 let kind = kind.ok_or_else(|| anyhow!("the type of {name} is not known"))?;
@@ -389,7 +389,7 @@ impl<'a> Units<'a> {
                 Some(dw::DW_ATE_float) if bits == 64 => Ok(VariableKind::Double),
                 Some(dw::DW_ATE_float) => {
                     bail!(
-                        "{path} is a number of {bits} bits with a point, which probes do not show"
+                        "{path} is a floating-point number of {bits} bits, which probes do not fetch"
                     )
                 }
                 _ => Ok(VariableKind::Unsigned(bits)),
@@ -411,7 +411,7 @@ impl<'a> Units<'a> {
                     listed(&members)
                 )
             }
-            _ => bail!("{path} is no number, address or text"),
+            _ => bail!("{path} is not a number, address or text"),
         }
     }
 

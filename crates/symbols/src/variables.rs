@@ -116,7 +116,7 @@ impl<'a> Finder<'a> {
         let own = own.and_then(|index| Some((index, self.units.unit(index)?)));
         let Some((own_index, own)) = own else {
             bail!(
-                "there is no debug information of this code to find {} by",
+                "there is no debug information of this code to find {}",
                 self.name
             );
         };
@@ -259,7 +259,7 @@ impl<'a> Finder<'a> {
         let spot = self.spot(&location, offset, self.units.bytes(&kind).unwrap_or(1))?;
         ensure!(
             spot.is_address || shown != VariableKind::Characters,
-            "{path} is kept in a register, where text is not fetched"
+            "{path} is kept in a register, from which text is not fetched"
         );
         Ok(Variable {
             base: spot.base,
@@ -296,7 +296,7 @@ impl<'a> Finder<'a> {
             let is_plain = matches!(spot.base, Base::Register(_)) && spot.offsets == [0];
             ensure!(
                 is_plain && within + bytes <= WORD_BYTES,
-                "{} is a part of a value that is in no memory",
+                "{} is part of a value that is not in memory",
                 self.path
             );
             spot.shift = 8 * within as u8;
@@ -429,7 +429,7 @@ impl<'a> Finder<'a> {
                     ..so_far
                 },
                 (Operation::EntryValue { .. }, _) => bail!(
-                    "the variable {} is not kept at this instruction: only its caller may know it still",
+                    "the variable {} is not kept at this instruction: only the caller may still have it",
                     self.name
                 ),
                 (
@@ -444,10 +444,7 @@ impl<'a> Finder<'a> {
                     continue;
                 }
                 (Operation::ImplicitPointer { .. }, _) => return Err(self.gone()),
-                _ => bail!(
-                    "how the variable {} is found is more than nopal can follow",
-                    self.name
-                ),
+                _ => bail!("the location of the variable {} is too complex", self.name),
             };
             found = Some(next);
         }

@@ -1,4 +1,4 @@
-//! Goes on with a trace whose writer was killed.
+//! Continues a trace whose writer was killed.
 
 use crate::chunk_cursor::ChunkPhase;
 use crate::directory::{self, SESSION};
@@ -15,8 +15,8 @@ use std::fs;
 use std::path::Path;
 
 impl Writer {
-    /// Opens a trace whose writer was killed, to append what it left. What is half written is cut off. A thread keeps
-    /// its file. All packets are read, to know which functions occur.
+    /// Opens a trace whose writer was killed, to append the remaining records. Partial writes are cut off. Each thread
+    /// keeps its file. All packets are read, to know which functions occur.
     pub fn adopt(directory: &Path) -> Result<Writer> {
         if !directory::is_trace(directory)? {
             bail!("{} is not a trace", directory.display());
@@ -36,7 +36,7 @@ impl Writer {
         } = session::parse(&text.bytes()[..end])
             .with_context(|| format!("cannot read {}", path.display()))?;
         if !session.has_sums() {
-            bail!("the trace {} is of an older version", directory.display());
+            bail!("the trace {} has an older version", directory.display());
         }
         let mut writer = Writer::new(directory, session, uuid, file)?;
         writer

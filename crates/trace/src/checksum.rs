@@ -1,6 +1,6 @@
 //! CRC32C, by which damage is found.
 
-/// What a sum begins with, and what is done to it in the end.
+/// The initial value of a sum, and its final inversion.
 const BEGIN: u64 = 0xffff_ffff;
 
 /// The table of the reversed polynomial, for a byte at a time.
@@ -20,10 +20,10 @@ const TABLE: [u32; 256] = {
     table
 };
 
-/// Words of which one of several sums at once is.
+/// Words of each of several parallel sums.
 const STREAM: usize = 256;
 
-/// What `STREAM` words of 0 make of a sum, by each of its bytes: of two sums, they make what they make of both.
+/// The effect of `STREAM` words of 0 on a sum, for each of its bytes: CRC is linear.
 const FOLLOWED: [[u32; 256]; 4] = {
     let mut bits = [0; 32];
     let mut bit = 0;
@@ -52,7 +52,7 @@ const FOLLOWED: [[u32; 256]; 4] = {
     parts
 };
 
-/// A sum that may go on: the lower half. The upper one is 0, as the instruction leaves it, so that none need make it so.
+/// A running sum: the lower half. The upper half is 0, as the instruction leaves it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sum(u64);
 
@@ -72,8 +72,8 @@ impl Sum {
         }
     }
 
-    /// The instruction takes three times as long as it takes until the next one may begin: three sums at once, and what
-    /// each has to be where more words follow it.
+    /// The instruction's latency is three times its throughput: so three sums are computed in parallel, and then
+    /// combined.
     fn streams(self, words: &[u64]) -> Sum {
         let (blocks, rest) = words.as_chunks::<{ 3 * STREAM }>();
         let with = |sum: Sum, block: &[u64; 3 * STREAM]| {
@@ -89,7 +89,7 @@ impl Sum {
         blocks.iter().fold(self, with).all::<Instruction>(rest)
     }
 
-    /// What it is with `STREAM` words of 0 behind.
+    /// The sum after `STREAM` further words of 0.
     fn followed(self) -> Sum {
         let bytes = (self.0 as u32).to_le_bytes();
         let parts = bytes.iter().zip(&FOLLOWED);
@@ -126,13 +126,13 @@ pub trait Way {
     fn add(sum: Sum, word: u64) -> Sum;
 }
 
-/// By the processor's instruction: [`has_instruction`] was asked.
+/// By the processor's instruction, after [`has_instruction`] was checked.
 pub struct Instruction;
 
 /// By the table, on every processor.
 pub struct Table;
 
-/// Not at all: what a sum costs is measured against this.
+/// No sum, to measure the cost of sums.
 pub struct Nothing;
 
 impl Way for Instruction {

@@ -3,18 +3,18 @@
 use crate::layout::*;
 use nopal_abi::*;
 
-/// Which writers a chunk may still have.
+/// The threads that may still write to a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChunkPhase {
     /// Its thread fills it. Records count up to the first that is incomplete.
     Growing,
-    /// Its thread has another chunk, and is still to store records that it reserved here.
+    /// Its thread has another chunk, but may still store records that it reserved here.
     HandedOver,
-    /// None. What is missing stays missing.
+    /// None. Missing records stay missing.
     Settled,
 }
 
-/// A cursor: how much of a chunk is in packets already.
+/// A cursor: how much of a chunk is in packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChunkCursor {
     /// Words of records from the chunk's first on.
@@ -29,17 +29,17 @@ impl ChunkCursor {
         HEADER_BYTES + self.words * 8
     }
 
-    /// The clock that the packet of the rest begins with, if there is one before.
+    /// The first clock of the next packet, unless it is the first.
     pub(crate) fn clock(self) -> Option<u64> {
         (self.words > 0).then_some(self.clock)
     }
 
-    /// How many words of the next packet are not new: those of its RESYNC.
+    /// The words of the next packet that are not new: those of its RESYNC.
     fn repeated(self) -> usize {
         if self.words > 0 { RESYNC_WORDS } else { 0 }
     }
 
-    /// Where the packet of the rest begins, in words of the chunk.
+    /// The begin of the next packet, in words of the chunk.
     pub(crate) fn start(self) -> usize {
         self.words - self.repeated()
     }
@@ -52,7 +52,7 @@ impl ChunkCursor {
         }
     }
 
-    /// Puts a RESYNC over the words before the rest, which were read already.
+    /// Overwrites the words before the rest, which have been read, with a RESYNC.
     pub(crate) fn resume(self, records: &mut [u64], header: &ChunkHeader) {
         if let (Some(clock), Some(record)) = (self.clock(), records.first_chunk_mut()) {
             let of = (header.process, header.thread);

@@ -1,6 +1,6 @@
 //! From the time stamp counter to the kernel's clocks, by snapshots of both.
 
-/// The counter's rate where fewer than two snapshots tell it.
+/// The counter's rate with fewer than two snapshots.
 const UNKNOWN_FREQUENCY: u64 = 1_000_000_000;
 
 /// The counter and the kernel's clocks at one moment.
@@ -132,7 +132,7 @@ impl Clocks {
         }
     }
 
-    /// CLOCK_REALTIME at a value of the counter: it steps where a snapshot saw that it had stepped.
+    /// CLOCK_REALTIME at a value of the counter, including its steps between snapshots.
     pub fn realtime_ns(&self, counter: u64) -> u64 {
         let monotonic = self.monotonic_ns(counter);
         match self.nearest(counter) {
@@ -143,7 +143,7 @@ impl Clocks {
         }
     }
 
-    /// The last snapshot that is not later, else the first one, and the rate there.
+    /// The last snapshot that is not later, or else the first one, and the rate there.
     fn nearest(&self, counter: u64) -> Option<(&Snapshot, Rate)> {
         let after = self
             .snapshots

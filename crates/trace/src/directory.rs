@@ -16,10 +16,10 @@ pub const NEW_METADATA: &str = ".metadata.new";
 /// In a directory of its own, for the same reason.
 pub const SESSION: &str = "session/notes";
 const SESSION_DIRECTORY: &str = "session";
-/// What notes begin with; `#` is a digit of the check sum.
+/// The begin of notes; `#` is a digit of the checksum.
 const NOTES_BEGINNING: &str = "[\"########\",0,{\"Session\":";
 const STREAM: &str = "stream-";
-/// A trace in a trace: what a flight recorder held at one moment.
+/// A trace in a trace: the contents of a flight recorder at one moment.
 const SNAPSHOT: &str = "snapshot-";
 const PROCESSOR: &str = "cpu-";
 
@@ -78,12 +78,12 @@ fn numbers<N: Ord>(directory: &Path, number: fn(&OsStr) -> Option<N>) -> Result<
     Ok(numbers)
 }
 
-/// What lies where a new trace is to be.
+/// What is in the place of a new trace.
 enum Found {
     Nothing,
     Empty,
     Trace,
-    /// What nopal leaves where it ends before a trace has begun.
+    /// The files that nopal leaves if it ends before a trace has begun.
     Unfinished,
 }
 
@@ -105,7 +105,7 @@ pub fn prepare(directory: &Path) -> Result<()> {
     }
 }
 
-/// An error if [`prepare`] would refuse. Nothing is touched.
+/// Fails if [`prepare`] would refuse. Changes nothing.
 pub fn could_prepare(directory: &Path) -> Result<()> {
     let found = find(directory)?;
     if matches!(found, Found::Trace)
@@ -169,8 +169,8 @@ fn find(directory: &Path) -> Result<Found> {
     })
 }
 
-/// Whether nopal has made `directory`, and ended before there was a trace: there are notes, or a place for them, and
-/// nothing else but metadata that was not complete.
+/// Whether nopal made `directory` and ended before there was a trace: it holds notes, or a directory for them, and
+/// otherwise only incomplete metadata.
 fn is_unfinished(directory: &Path) -> bool {
     let only = |place: &Path, known: &[&str]| {
         let known: Vec<PathBuf> = known.iter().map(|name| directory.join(name)).collect();
@@ -196,10 +196,10 @@ fn is_unfinished(directory: &Path) -> bool {
         && (!notes.exists() || open(&notes).is_ok_and(begins))
 }
 
-/// Removes what [`is_unfinished`] has found, and nothing else.
+/// Removes the files that [`is_unfinished`] has found, and nothing else.
 pub fn remove_unfinished(directory: &Path) -> Result<()> {
     if !is_unfinished(directory) {
-        bail!("{} is not to be removed", directory.display());
+        bail!("{} must not be removed", directory.display());
     }
     let remove = || -> std::io::Result<()> {
         for file in [SESSION, NEW_METADATA] {
@@ -235,7 +235,8 @@ fn entries(directory: &Path) -> Result<Vec<PathBuf>> {
     entries.with_context(|| format!("cannot read the directory {}", directory.display()))
 }
 
-/// Whether `directory` holds a trace: a `session` and a `metadata` of the right beginning. An error: one may not look.
+/// Whether `directory` holds a trace: a `session` and a `metadata` with the right beginnings. An error: it is not
+/// readable.
 pub fn is_trace(directory: &Path) -> Result<bool> {
     let begins = |file: File| {
         let mut beginning = Vec::new();
@@ -269,7 +270,7 @@ fn move_away(directory: &Path) -> Result<()> {
         .with_context(|| format!("cannot move {} to {}", directory.display(), old.display()))
 }
 
-/// Where an older trace is kept.
+/// The path of the previous trace.
 fn old_name(directory: &Path) -> Result<PathBuf> {
     let Some(name) = directory.file_name() else {
         bail!(
@@ -292,7 +293,7 @@ fn remove_old(old: &Path) -> Result<()> {
     remove().with_context(|| format!("cannot remove the older trace {}", old.display()))
 }
 
-/// What an older trace consists of, if it may be removed.
+/// The files of an older trace, if it may be removed.
 fn removable(old: &Path) -> Result<(Vec<PathBuf>, Vec<PathBuf>)> {
     let is_directory = fs::symlink_metadata(old).is_ok_and(|found| found.is_dir());
     if !is_directory || !is_trace(old)? && !is_unfinished(old) {
@@ -321,7 +322,7 @@ fn contents(trace: &Path) -> Result<(Vec<PathBuf>, Vec<PathBuf>)> {
         .find(|file| !known.contains(file) && !is_stream(file));
     if let Some(file) = unknown {
         bail!(
-            "{} is not of a trace, so {} is not overwritten",
+            "{} does not belong to a trace, so {} is not overwritten",
             file.display(),
             trace.display()
         );
@@ -359,7 +360,7 @@ pub fn open(path: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// Creates a private file to write, or opens one that is there.
+/// Creates a private file to write, or opens an existing one.
 pub fn open_to_write(path: &Path, new: bool) -> Result<File> {
     OpenOptions::new()
         .read(true)
@@ -395,7 +396,7 @@ fn is_being_written(directory: &Path) -> Result<bool> {
     Ok(!lock(&session)?)
 }
 
-/// Whether another process is seen to write the trace, by one who may only read it.
+/// Whether another process is writing the trace, checked with read access only.
 pub fn seems_written(directory: &Path) -> bool {
     let asked = |file: File| {
         // SAFETY: zeroes are a value of this structure of integers.

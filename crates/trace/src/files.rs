@@ -1,4 +1,4 @@
-//! Which files a trace has, and how long they are, as its notes tell.
+//! The files of a trace and their lengths, by its notes.
 
 use crate::note::Note;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ pub struct Files {
     /// Lengths in bytes, by number.
     pub streams: BTreeMap<u32, u64>,
     pub processors: BTreeMap<u32, u64>,
-    /// All files are told of: no other is the trace's.
+    /// All files are listed: no other belongs to the trace.
     pub is_all: bool,
 }
 

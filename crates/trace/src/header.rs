@@ -55,7 +55,7 @@ pub fn write(header: &ChunkHeader, words: &mut [u64; HEADER_WORDS]) {
     ];
 }
 
-/// What a packet's check sum is: of its records, its header up to the sum, and the number of its file, in this order.
+/// What a packet's checksum is: of its records, its header up to the sum, and the number of its file, in this order.
 /// So a packet that is in another file fits as little as one that was changed.
 pub fn checksum(records: Sum, header: &ChunkHeader, file: u32) -> u32 {
     let mut words = [0; HEADER_WORDS];
@@ -64,7 +64,7 @@ pub fn checksum(records: Sum, header: &ChunkHeader, file: u32) -> u32 {
     records.words(&words).value()
 }
 
-/// What every packet of a stream class of the trace `uuid` (its bytes, the first one lowest) begins with.
+/// The first words of every packet of a stream class of the trace `uuid` (its bytes, the first one lowest).
 pub fn beginning(stream: u32, uuid: u128) -> [u64; 3] {
     let first = u64::from(MAGIC) | u64::from(stream) << 32;
     [first, uuid as u64, (uuid >> 64) as u64]

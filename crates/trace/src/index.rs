@@ -9,55 +9,53 @@ use crate::streams::ThreadKey;
 use nopal_abi::*;
 use std::ops::Range;
 
-/// Chunk sizes that a session may tell.
+/// Valid chunk sizes of a session.
 const CHUNK_SIZES: std::ops::RangeInclusive<u32> = 1 << 12..=1 << 24;
 
-/// A limit to the words whose sums do not match, in lengths of the file. A file that is made so that its sums take
-/// longer is not read to its end.
+/// The limit of words with wrong sums, in lengths of the file. A malicious file that exceeds it is not read to its end.
 const MOST_IN_VAIN: usize = 16;
 
-/// So much of a file is looked at before its memory is given back.
+/// How much of a file is read before its memory is released.
 const RELEASE_WORDS: usize = 1 << 20;
 
-/// A packet that was found good. All packets of a trace that is read have theirs in memory, so it holds no more than
-/// readers ask for.
+/// A valid packet. A reader keeps one for each packet of a trace, so it holds only what readers need.
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub thread: ThreadKey,
     /// The counter at its first record, and at its last one.
     pub clock_begin: u64,
     pub clock_end: u64,
-    /// Where its records are, in words of the file, and how many words they are.
+    /// The position of its records, in words of the file, and their number of words.
     start: usize,
     length: u32,
     /// Packets of its thread that are missing before it, or as many as can be counted here.
     pub missing_before: u32,
     /// Events of its thread that were lost since the thread's previous packet.
     pub lost_before: u64,
-    /// What stands before it in the file makes no sense, or behind it.
+    /// The bytes before or behind it in the file are invalid.
     pub damage_before: bool,
     pub damage_behind: bool,
 }
 
 impl Entry {
-    /// Where its records are, in words of the file.
+    /// The position of its records, in words of the file.
     pub fn words(&self) -> Range<usize> {
         self.start..self.start + self.length as usize
     }
 }
 
-/// Something wrong in a stream file, at an offset in bytes.
+/// Damage in a stream file, at an offset in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flaw {
     pub offset: u64,
     /// Bytes of the file that are skipped.
     pub bytes: u64,
     pub what: &'static str,
-    /// The file ends here, where somebody may be writing more.
+    /// The file ends here, and may still be growing.
     pub at_end: bool,
 }
 
-/// What makes the packets of a trace its own.
+/// The values by which packets belong to a trace.
 #[derive(Clone, Copy)]
 pub struct Expected {
     pub stream: u32,
@@ -65,7 +63,7 @@ pub struct Expected {
     pub file: u32,
     pub uuid: u128,
     pub packet_words: usize,
-    /// Packets have check sums.
+    /// Packets have checksums.
     pub sums: bool,
 }
 
@@ -86,8 +84,8 @@ impl Expected {
     }
 }
 
-/// Finds the packets of a file from a word on, where a packet begins; `packets` has those before. `flaw` is told what
-/// had to be skipped or repaired. Returns where the last whole packet ends, in words.
+/// Finds the packets of a file from a word on, where a packet begins; `packets` has those before. `flaw` is called for
+/// each skip or repair. Returns the end of the last whole packet, in words.
 pub fn index(
     file: &Mapping,
     from: usize,
@@ -205,7 +203,7 @@ fn next(file: &Mapping, from: usize, beginning: [u64; 3]) -> usize {
 
 struct Checked {
     header: ChunkHeader,
-    /// Words of header and content that are there, and of the whole packet.
+    /// The present words of header and content, and the words of the whole packet.
     content: usize,
     packet: usize,
     flaw: Option<&'static str>,
@@ -214,7 +212,7 @@ struct Checked {
 /// Why there is no packet.
 struct Bad {
     what: &'static str,
-    /// Words of which the sum did not fit.
+    /// Words with a wrong sum.
     in_vain: usize,
 }
 
@@ -234,14 +232,14 @@ fn check(
     let sum = || header::checksum(Sum::new().words(records), &checked.header, expected.file);
     if expected.sums && sum() != checked.header.checksum {
         return Err(Bad {
-            what: "a packet that does not fit its check sum",
+            what: "a packet that does not match its checksum",
             in_vain: records.len(),
         });
     }
     Ok(checked)
 }
 
-/// What a header says, where it can be, and the records behind it.
+/// The contents of a valid header, and the records after it.
 fn look<'a>(
     words: &'a [u64],
     beginning: [u64; 3],
@@ -257,11 +255,11 @@ fn look<'a>(
     let header = header::read(first);
     let sizes = [header.content_bits, header.packet_bits].map(|bits| usize::try_from(bits / 64));
     let [Ok(content), Ok(packet)] = sizes else {
-        return Err("a packet size that is not possible");
+        return Err("an impossible packet size");
     };
     let multiples = header.content_bits.is_multiple_of(64) && header.packet_bits.is_multiple_of(64);
     if !multiples || content < HEADER_WORDS || content > packet || packet > expected.packet_words {
-        return Err("a packet size that is not possible");
+        return Err("an impossible packet size");
     }
     if header.clock_begin > header.clock_end {
         return Err("a packet that ends before it begins");

@@ -1,4 +1,4 @@
-//! What a trace tells of sites, processes, threads and its own damage.
+//! Sites, processes, threads and damage of a trace.
 
 use crate::kernel_events::{KernelEvent, KernelRecord};
 use crate::note::Note;
@@ -20,7 +20,7 @@ pub struct SiteInfo<'a> {
     pub name: &'a str,
 }
 
-/// A program that ran in a process: another one after each exec. What is not known is 0 or empty.
+/// A program that ran in a process: another one after each exec. Unknown fields are 0 or empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessInfo<'a> {
     pub process: u32,
@@ -37,9 +37,9 @@ pub struct ThreadInfo<'a> {
     pub process: u32,
     pub thread: u32,
     pub begin: u64,
-    /// The last name that it is known by, or none.
+    /// Its last known name, or none.
     pub name: &'a str,
-    /// Its number is that of a PID namespace of its own, and another's in kernel events.
+    /// Its id is that of a PID namespace of its own, and differs in kernel events.
     pub in_namespace: bool,
     pub(crate) trace: &'a Trace,
     pub(crate) packets: &'a [PacketId],
@@ -67,12 +67,12 @@ pub struct ProcessorInfo<'a> {
     pub number: u32,
     pub(crate) stream: &'a Stream,
     pub(crate) notes: &'a [Note],
-    /// What its note says.
+    /// The name in its note.
     pub(crate) lost: u64,
 }
 
 impl<'a> ProcessorInfo<'a> {
-    /// Its events in order of time, and from where on some are missing. What makes no sense is passed over.
+    /// Its events in order of time, and where some are missing. Invalid data is skipped.
     pub fn events(&self) -> impl Iterator<Item = KernelRecord> + use<'a> {
         let mut noted = self.noted().peekable();
         let mut pauses = self.pauses().into_iter().peekable();
@@ -98,7 +98,7 @@ impl<'a> ProcessorInfo<'a> {
         pauses
     }
 
-    /// Without the times in which nobody recorded.
+    /// Without the pauses of recording.
     fn noted(&self) -> impl Iterator<Item = KernelRecord> + use<'a> {
         let begin = |packet: Packet| packet.clock_begin();
         let ends = self.packets().map(|packet| packet.clock_end());
@@ -127,7 +127,7 @@ impl<'a> ProcessorInfo<'a> {
         packets.map(move |entry| Packet::new(entry, &stream.file))
     }
 
-    /// Its events that did not get into the trace.
+    /// The number of its events that are not in the trace.
     pub fn lost(&self) -> u64 {
         let packets = self
             .packets()
@@ -136,7 +136,7 @@ impl<'a> ProcessorInfo<'a> {
     }
 }
 
-/// Something wrong in a trace, of which the rest is read nevertheless.
+/// Damage in a trace, of which the rest is still read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
     pub file: PathBuf,

@@ -1,4 +1,4 @@
-//! Kernel events: what happens on each processor. Each processor has a stream of its own.
+//! Kernel events. Each processor has a stream of its own.
 
 use nopal_abi::*;
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ const fn number(event: u32, words: u32) -> u32 {
     (words + 1) << EVENT_WORDS_SHIFT | event
 }
 
-/// Numbers of events below those of markers; each tells how many words follow its clock.
+/// Numbers of events, below those of markers; each includes the number of words after its clock.
 pub const SCHED_SWITCH: u32 = number(17, 7);
 pub const SWITCH_OUT: u32 = number(18, 2);
 pub const SWITCH_IN: u32 = number(19, 1);
@@ -24,7 +24,7 @@ pub const MOST_WORDS: usize = 2 + 7;
 /// The number of each processor's idle task.
 const IDLE: u32 = 0;
 
-/// A thread, as the kernel's scheduler tells of it.
+/// A thread, as described by the kernel's scheduler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Task {
     pub thread: u32,
@@ -41,14 +41,14 @@ impl Task {
     }
 }
 
-/// How a task was left: a letter as in `ps`.
+/// The state in which a task left its processor: a letter as in `ps`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaskState(pub u8);
 
 impl TaskState {
-    /// It could run on: something else was more urgent, or its time was over.
+    /// It could run on: another task was more urgent, or its time slice was over.
     pub const PREEMPTED: TaskState = TaskState(b'R');
-    /// It waits, and how is not known.
+    /// It waits in an unknown way.
     pub const BLOCKED: TaskState = TaskState(b'?');
 
     pub fn is_blocked(self) -> bool {
@@ -70,7 +70,7 @@ impl TaskState {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KernelEvent {
-    /// The processor leaves one task for another.
+    /// The processor switches from one task to another.
     Switch {
         previous: Task,
         /// The previous task's process.
@@ -86,7 +86,8 @@ pub enum KernelEvent {
     },
     /// A thread of the traced processes gets the processor.
     In { process: u32, thread: u32 },
-    /// A task can run. Told on the processor where it was woken, by what ran there, or in an interrupt of it.
+    /// A task becomes runnable. Recorded on the processor where it was woken, by the task that ran there or in an
+    /// interrupt of it.
     Wakeup {
         task: Task,
         /// Where it will run.
@@ -99,17 +100,17 @@ pub enum KernelEvent {
     Function {
         thread: u32,
         function: u64,
-        /// In the function that called it.
+        /// An address in its caller.
         caller: u64,
     },
-    /// So many events are missing from here on; 0: nobody knows how many, since nobody recorded. No record tells it,
-    /// but the packets' headers and notes do.
+    /// This many events are missing from here on; 0: unknown, since recording was paused. This is in packet headers and
+    /// notes, not in records.
     Lost { events: u64 },
 }
 
-/// The task on each processor. Not every kernel tells what its idle tasks do: where another processor woke one, the
-/// switch away from it may be missing, and the wake-up that was its reason, too. The switch that follows shows it: a
-/// task leaves a processor that was left idle. (Between other tasks, a number may also change by an exec.)
+/// The task on each processor. Some kernels omit events of idle tasks: when another processor wakes one, the switch
+/// away from it may be missing, and the wake-up that caused it, too. The next switch reveals this: a task leaves a
+/// processor that was idle. (Between other tasks, a number may also change by an exec.)
 #[derive(Debug, Default)]
 pub struct Succession(HashMap<u32, u32>);
 
@@ -164,7 +165,7 @@ fn task(words: &[u64; 3]) -> Task {
 }
 
 impl KernelRecord {
-    /// Appends it to a packet's words; nothing for what is lost.
+    /// Appends it to a packet's words; lost events append nothing.
     pub fn push(&self, words: &mut Vec<u64>) {
         if let KernelEvent::Lost { .. } = self.event {
             return;
@@ -222,7 +223,7 @@ impl KernelRecord {
         words[begin] = Word::extended(event, self.clock).0;
     }
 
-    /// What an extended record of a processor's packet means: its event's number, and all behind its clock.
+    /// Decodes an extended record of a processor's packet: its event's number, and the words after its clock.
     pub fn decode(clock: u64, event: u32, payload: &[u64]) -> Option<KernelRecord> {
         let event = match (event, payload) {
             (SCHED_SWITCH, &[a, b, c, rest, d, e, f]) => {

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 
-/// Longer names are cut in labels; `session` has them whole.
+/// Longer names are cut in labels; `session` has the full names.
 const LONGEST: usize = 1000;
 
 /// A function that wants a label.
@@ -17,7 +17,7 @@ pub struct Named<'a> {
     pub address: u64,
 }
 
-/// How much is added to a name that others bear too.
+/// How much is appended to a name that is not unique.
 #[derive(Clone, Copy)]
 enum Detail {
     Module,

@@ -1,22 +1,22 @@
-//! What a trace does not hold of what happened, as far as it knows.
+//! Known losses of a trace.
 
 use crate::note::Note;
 use crate::trace::Trace;
 use serde::Serialize;
 
-/// Why records of a thread are missing before one of its packets. Nothing is known of the time in between: calls that
-/// were open may have ended, and others begun.
+/// Why records of a thread are missing before one of its packets. In the time between, open calls may have ended, and
+/// others begun.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gap {
     /// Events that the thread lost.
     pub events: u64,
     /// Packets that are not in the file.
     pub packets: u64,
-    /// A part of the file makes no sense.
+    /// A part of the file is invalid.
     pub damaged: bool,
 }
 
-/// All that is missing in a trace. Nothing is, where it equals its default.
+/// All losses of a trace. The default means none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Losses {
     /// Events that were not recorded.
@@ -25,12 +25,12 @@ pub struct Losses {
     /// Packets that are not in their files.
     #[serde(skip_serializing_if = "is_nothing")]
     pub packets: u64,
-    /// Places that were damaged, and passed over; and how many bytes of files are left out for it, or missing.
+    /// Damaged places, which were skipped, and the number of bytes of files that are left out or missing.
     #[serde(skip_serializing_if = "is_nothing")]
     pub damaged: u64,
     #[serde(skip_serializing_if = "is_nothing")]
     pub left_out: u64,
-    /// The trace is of a version without check sums: damage is not seen.
+    /// The trace is of a version without checksums: damage is not noticed.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub unchecked: bool,
     /// Threads that were not traced at all, and stacks on which only entries were.
@@ -38,12 +38,12 @@ pub struct Losses {
     pub untraced_threads: u64,
     #[serde(skip_serializing_if = "is_nothing")]
     pub entry_only_stacks: u64,
-    /// Kernel events that are not in the trace, and when nobody recorded them for a while, by the counter.
+    /// Kernel events that are not in the trace, and the pauses of their recording, by the counter.
     #[serde(skip_serializing_if = "is_nothing")]
     pub kernel_events: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub kernel_event_pauses: Vec<u64>,
-    /// What else kept the recording from being complete, in the words of whoever ended it.
+    /// Another reason why the recording is incomplete, from its `End` note.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flaw: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! A file of a trace, mapped to be read.
+//! A file of a trace, mapped for reading.
 
 use crate::directory;
 use anyhow::{Context, Result};
@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
-/// What the kernel maps at once around a page that is read (its `fault_around_bytes`), and a multiple of any page size.
+/// The size that the kernel maps around a page that is read (`fault_around_bytes`), a multiple of any page size.
 const AROUND: usize = 1 << 16;
 
 pub struct Mapping {
@@ -73,8 +73,8 @@ impl Mapping {
         if before.is_empty() { words } else { &[] }
     }
 
-    /// Lets the kernel have the memory of these words back, and what it mapped around them, for a reader that goes on
-    /// to words behind them. What is read again comes from the file again.
+    /// Releases the memory of these words, and of those mapped around them, for a reader that goes on to later words.
+    /// Reading them again reads the file again.
     pub fn release(&self, words: Range<usize>) {
         let begin = (words.start * 8 / AROUND).saturating_sub(1) * AROUND;
         let end = self.bytes().len().min(words.end * 8) / AROUND * AROUND;

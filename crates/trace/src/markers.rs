@@ -10,11 +10,11 @@ use std::collections::BTreeMap;
 pub struct Field {
     pub name: String,
     pub kind: FieldKind,
-    /// What some values of an integer are called.
+    /// Labels of some values of an integer.
     pub labels: Vec<(i64, String)>,
 }
 
-/// How a value is to be shown. Integers are of 8, 16, 32 or 64 bits.
+/// How a value is shown. Integers have 8, 16, 32 or 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FieldKind {
     Signed(u8),
@@ -25,7 +25,7 @@ pub enum FieldKind {
     Double,
     Text,
     Bytes,
-    /// A bit for each of the fields before it, from bit 0 on: what they hold could not be read.
+    /// A bit for each of the fields before it, from bit 0 on: the field could not be read.
     Missing,
 }
 
@@ -43,11 +43,11 @@ pub enum Value<'a> {
     Double(f64),
     /// The bytes, and how many more there were.
     Bytes(&'a [u8], u32),
-    /// It could not be read when it was to be recorded.
+    /// It could not be read when it was recorded.
     Unread,
 }
 
-/// What is known of the markers of a trace, by event number.
+/// The known markers of a trace, by event number.
 #[derive(Clone, Debug, Default)]
 pub struct Markers(BTreeMap<u32, Marker>);
 
@@ -56,13 +56,13 @@ pub struct Marker {
     pub name: String,
     pub format: String,
     pub fields: Vec<Field>,
-    /// Where it stands in the source.
+    /// Its position in the source.
     pub file: String,
     pub line: u32,
 }
 
 impl Markers {
-    /// Takes what a note tells of a marker.
+    /// Adds the marker of a note.
     pub fn learn(&mut self, note: &Note) {
         let Note::Marker {
             event,
@@ -105,7 +105,7 @@ impl Markers {
 }
 
 impl Marker {
-    /// The values of a record, of which `payload` is all behind the clock. None where they do not fit the fields.
+    /// The values of a record; `payload` begins after the clock. None if they do not match the fields.
     pub fn values<'a>(&self, payload: &'a [u64]) -> Option<Vec<Value<'a>>> {
         let mut rest = match has_length(&self.fields) {
             true => payload.split_first()?.1,
@@ -161,7 +161,7 @@ fn widen(word: u64, bits: u8) -> i64 {
     (word << unused).cast_signed() >> unused
 }
 
-/// The number of an event with these fields, of which `which` tells it from others.
+/// The number of an event with these fields; `which` distinguishes it from others.
 pub fn event_number(which: u32, fields: &[Field]) -> u32 {
     let words = match has_length(fields) {
         true => EVENT_VARIABLE,

@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::ops::Range;
 use uuid::Uuid;
 
-/// What a CTF 1.8 metadata file in plain text begins with.
+/// The first line of a CTF 1.8 metadata file in plain text.
 pub const BEGINNING: &str = "/* CTF 1.8 */\n";
 
 const TYPES: &str = include_str!("types.tsdl");
@@ -100,7 +100,7 @@ clock {{
     )
 }
 
-/// Where the counter was 0, in seconds and ticks since 1970, by the first snapshot and the whole trace's rate.
+/// The time of counter 0, in seconds and ticks since 1970, by the first snapshot and the mean rate of the trace.
 fn offset(clocks: &Clocks) -> (i64, u64) {
     const SECOND: i128 = 1_000_000_000;
     let Some(first) = clocks.snapshots().first() else {
@@ -156,7 +156,7 @@ const EVENTS: [(u32, &str, &str); 11] = [
 /// square of an enumeration's size, for every place where it is used.
 fn events(functions: &[Function]) -> String {
     let named: Vec<Named> = functions.iter().map(|function| function.named).collect();
-    // Most occur in two: as they are called, and as they return.
+    // Most occur in two events: entry and exit.
     let mut lines = String::new();
     let lines_of = labels(&named)
         .into_iter()

@@ -14,8 +14,8 @@ pub enum Note {
         monotonic_ns: u64,
         realtime_ns: u64,
     },
-    /// What recording a call took on this machine when the recording began, in thousandths of a tick of the counter: in
-    /// all, and the part of it between the clocks of entry and exit.
+    /// The cost of recording a call, measured when the recording began, in thousandths of a tick of the counter: in
+    /// all, and the part between the clocks of entry and exit.
     Cost { call: u64, within: u64 },
     /// A process began, or (the same process again) replaced its program by exec.
     Process {
@@ -80,9 +80,10 @@ pub enum Note {
     },
     /// Events that were not recorded, since the process's previous such note.
     Lost { process: u32, events: u64 },
-    /// A function of the kernel that events of processors tell of, or one that calls them, by an address in it.
+    /// A function of the kernel in kernel events, or a caller of one, by an address in it.
     KernelFunction { address: u64, name: String },
-    /// How long files of threads and of processors are by now, by number: those that have grown since the last such note.
+    /// The current lengths of files of threads and of processors, by number: those that have grown since the last such
+    /// note.
     Files {
         streams: Vec<(u32, u64)>,
         processors: Vec<(u32, u64)>,
@@ -97,7 +98,7 @@ pub enum Note {
         threads: u64,
         stacks: u64,
     },
-    /// What a person wrote into the trace.
+    /// A line that a user wrote into the trace.
     Text { counter: u64, text: String },
     /// `status` as `waitpid` gives it, when known.
     Exit {
@@ -135,7 +136,7 @@ fn each<I: Iterator<Item: Serialize> + Clone, S: Serializer>(
 pub struct Session {
     /// The version of the trace's format.
     pub version: u32,
-    /// Names the trace in every packet. The writer makes one when it is empty.
+    /// Identifies the trace in every packet. The writer makes one if it is empty.
     pub uuid: String,
     pub command: Vec<String>,
     pub directory: String,

@@ -32,7 +32,7 @@ impl<'a> Packet<'a> {
         Records::new(self.words, self.entry.clock_begin)
     }
 
-    /// For a reader that has done with it, and goes on to the next one in the file: see [`Mapping::release`].
+    /// For a reader that has finished it, and goes on to the next one in the file: see [`Mapping::release`].
     pub fn release(&self) {
         self.file.release(self.entry.words());
     }
@@ -55,7 +55,7 @@ impl<'a> Packet<'a> {
         self.entry.lost_before
     }
 
-    /// What of its thread's records is missing before it.
+    /// The gap in its thread's records before it.
     pub fn gap(&self) -> Option<Gap> {
         let gap = Gap {
             events: self.lost_before(),

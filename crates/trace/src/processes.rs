@@ -1,4 +1,4 @@
-//! Which processes there were, and what they ran.
+//! The processes of a trace, and their programs.
 
 use crate::info::ProcessInfo;
 use crate::note::Note;

@@ -1,4 +1,4 @@
-//! The stream files of processors, written.
+//! Writes the stream files of processors.
 
 use crate::append::append;
 use crate::checksum::Sum;
@@ -19,7 +19,7 @@ pub struct Processors {
     files: BTreeMap<u32, Processor>,
 }
 
-/// A stream file as far as it is written, and the packet that comes next.
+/// The state of a stream file, and its next packet.
 struct Processor {
     file: File,
     length: u64,
@@ -126,7 +126,7 @@ impl Processors {
 }
 
 impl Processor {
-    /// Appends the packet, if it holds anything. What cannot be written is lost.
+    /// Appends the packet, unless it is empty. If it cannot be written, it is lost.
     fn write(&mut self, processor: u32, uuid: Uuid) -> Result<()> {
         if self.words.len() == HEADER_WORDS {
             return Ok(());

@@ -1,7 +1,7 @@
-//! Finds where the records of a chunk end, and makes of them a packet's content.
+//! Finds the end of a chunk's records, and turns them into a packet's content.
 //!
-//! A chunk comes from the memory of the traced process, so it may hold anything. What a scan lets through are whole
-//! records of known kinds whose clocks never go back.
+//! A chunk comes from the memory of the traced process, so it may hold anything. A scan lets through only whole records
+//! of known kinds whose clocks never go back.
 
 use crate::checksum::{Instruction, Sum, Table, Way, has_instruction};
 use crate::chunk_cursor::ChunkPhase;
@@ -9,14 +9,14 @@ use crate::markers::Markers;
 use crate::occurrences::Occurrences;
 use nopal_abi::*;
 
-/// What a scan found.
+/// The result of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Content {
     /// Words of records, up to the last one that was written.
     pub words: usize,
     pub events: u64,
     pub holes: u64,
-    /// Words that were cut off or replaced because they make no sense.
+    /// Invalid words that were cut off or replaced.
     pub damage: u64,
     /// The first clock and the last one.
     pub begin: u64,
@@ -25,14 +25,14 @@ pub struct Content {
     pub sum: Sum,
 }
 
-/// A record that its thread may yet complete.
+/// A record that its thread may still complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unfinished;
 
-/// What is known about a chunk besides its records.
+/// Facts about a chunk besides its records.
 #[derive(Clone, Copy)]
 pub struct Known {
-    /// Words that its thread has reserved, at least.
+    /// The least number of words that its thread has reserved.
     pub reserved: usize,
     /// The clock in its header.
     pub begin: u64,
@@ -41,7 +41,7 @@ pub struct Known {
     pub state: ChunkPhase,
 }
 
-/// Scans the records of a chunk. One that grows is never unfinished; what is left of it counts the next time.
+/// Scans the records of a chunk. A growing chunk is never unfinished; its remaining records are scanned the next time.
 pub fn scan(
     words: &mut [u64],
     known: Known,
@@ -121,7 +121,7 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Passes over plain events of one word, which nearly all records are.
+    /// Skips plain events of one word, as nearly all records are.
     fn plain<W: Way>(&mut self, occurrences: &mut Occurrences) {
         let clock = self.content.end;
         let mut low = clock as u32;
@@ -139,7 +139,7 @@ impl Scan<'_> {
             }
             low = Word(*word).low_clock();
             occurrences.insert(*word);
-            // Beside the scan it takes no time; alone, it would take that of a copy.
+            // Within the scan this is free; alone, it would take as long as a copy.
             sum = W::add(sum, *word);
             passed += 1;
         }
@@ -210,7 +210,7 @@ impl Scan<'_> {
                 self.position += RESYNC_WORDS;
             }
             clock => {
-                // Its clock is stored last: 0 where the thread did not come to it.
+                // Its clock is stored last: 0 if the thread did not reach that.
                 if record[1] == 0 && clock.is_none() {
                     if self.known.state != ChunkPhase::Settled {
                         return Err(Unfinished);
@@ -294,7 +294,7 @@ impl Scan<'_> {
         self.position = end;
     }
 
-    /// Leaves out all from here on, which cannot be told apart into records.
+    /// Leaves out everything from here on, which cannot be split into records.
     fn cut(&mut self) {
         let rest = &self.words[self.position..];
         self.content.damage += rest.iter().filter(|&&word| word != 0).count() as u64;

@@ -1,4 +1,4 @@
-//! The lines of the file `session/notes`: `["SUM",NUMBER,NOTE]`, where the sum is of what follows its comma.
+//! The lines of the file `session/notes`: `["SUM",NUMBER,NOTE]`, where the sum covers the bytes after its comma.
 
 use crate::checksum::Sum;
 use crate::note::{Note, Session};
@@ -8,20 +8,20 @@ use uuid::Uuid;
 
 /// The version of traces that are written.
 pub const FORMAT_VERSION: u32 = 2;
-/// The version without check sums, with a note alone in each line.
+/// The version without checksums, with a note alone in each line.
 const UNCHECKED_VERSION: u32 = 1;
 
 /// A last line without its end.
 pub const CUT_SHORT: &str = "a line that is cut short";
 
-/// Characters of a line before what the sum is of.
+/// Characters of a line before the summed bytes.
 const BEFORE: usize = r#"["12345678","#.len();
 
 /// A line that is being written.
 pub struct Line(pub Vec<u8>);
 
 impl Line {
-    /// The note follows. `room`: how long it is, as a rule.
+    /// The note follows. `room`: its usual length.
     pub fn begin(number: u64, room: usize) -> Line {
         let mut line = Vec::with_capacity(room + 2 * BEFORE);
         line.extend_from_slice(&[b' '; BEFORE]);
@@ -39,7 +39,7 @@ impl Line {
     }
 }
 
-/// The number of a line and its note, or what is wrong with it.
+/// The number of a line and its note, or its damage.
 fn parts(line: &[u8]) -> Result<(u64, &[u8]), &'static str> {
     let cut = "a line that cannot be read";
     let (before, rest) = line.split_at_checked(BEFORE).ok_or(cut)?;
@@ -49,7 +49,7 @@ fn parts(line: &[u8]) -> Result<(u64, &[u8]), &'static str> {
         .and_then(|sum| sum.strip_suffix(b"\","));
     let sum = sum.and_then(|sum| u32::from_str_radix(str::from_utf8(sum).ok()?, 16).ok());
     if sum.ok_or(cut)? != Sum::new().bytes(rest).value() {
-        return Err("a line that does not fit its check sum");
+        return Err("a line that does not match its checksum");
     }
     let comma = rest.iter().position(|&byte| byte == b',').ok_or(cut)?;
     let number = str::from_utf8(&rest[..comma]).ok();
@@ -57,7 +57,7 @@ fn parts(line: &[u8]) -> Result<(u64, &[u8]), &'static str> {
     Ok((number, &rest[comma + 1..]))
 }
 
-/// Gives a line the sum of what it holds: for tests, which change notes.
+/// Recomputes the sum of a line, for tests that change notes.
 pub fn sum_again(line: &[u8]) -> Vec<u8> {
     match line.split_at_checked(BEFORE) {
         Some((before, rest)) if before.starts_with(b"[\"") && rest.ends_with(b"]") => {
@@ -73,9 +73,9 @@ pub fn sum_again(line: &[u8]) -> Vec<u8> {
 pub struct Notes {
     pub session: Session,
     pub uuid: Uuid,
-    /// All but the first.
+    /// All notes after the first.
     pub notes: Vec<Note>,
-    /// Lines that were left out, counted from 1, and what is wrong with them.
+    /// Lines that were left out, counted from 1, and their damage.
     pub bad_lines: Vec<(u64, &'static str)>,
     /// Bytes of whole lines.
     pub whole: usize,
@@ -84,7 +84,7 @@ pub struct Notes {
 }
 
 impl Session {
-    /// Whether lines and packets have check sums.
+    /// Whether lines and packets have checksums.
     pub(crate) fn has_sums(&self) -> bool {
         self.version != UNCHECKED_VERSION
     }
@@ -127,7 +127,7 @@ pub fn parse(text: &[u8]) -> Result<Notes> {
 }
 
 impl Notes {
-    /// The first line is used as far as it can be read: without it nothing can be.
+    /// The first line is used even if damaged, as far as it can be parsed: without it nothing can be read.
     fn begin(&mut self, line: &[u8]) -> Result<()> {
         let sum = parts(line);
         let note = match line {
@@ -177,7 +177,7 @@ impl Notes {
     }
 }
 
-/// The note in a first line that does not fit its sum.
+/// The note in a first line that does not match its sum.
 fn bare(line: &[u8]) -> &[u8] {
     let begin = line.iter().position(|&byte| byte == b'{').unwrap_or(0);
     let end = line

@@ -22,7 +22,7 @@ pub struct SiteCounts {
 #[derive(Clone, Default)]
 struct Changes(Vec<u64>);
 
-/// Beyond this number the oldest two changes are forgotten: a record between them would be as old as they are.
+/// Beyond this number the oldest two changes are dropped: records between them would be equally old.
 const MOST_CHANGES: usize = 256;
 
 impl Changes {
@@ -72,7 +72,7 @@ impl SiteCounts {
         self.calls.clear();
     }
 
-    /// The records of a site are left out from `clock` on, or not any more.
+    /// Leaves out the records of a site from `clock` on, or no longer does.
     pub fn silence(&mut self, site: u32, silent: bool, clock: u64) {
         let site = site as usize % SITE_LIMIT as usize;
         if !silent && self.silent.len() <= site {
@@ -85,8 +85,8 @@ impl SiteCounts {
         self.any_silent = true;
     }
 
-    /// Counts whole records, as a scan lets them through, the first not before `begin`. Moves those that are kept
-    /// together; returns how many words these are, and how many events were left out.
+    /// Counts whole records that a scan let through, the first not before `begin`. Compacts those that are kept;
+    /// returns their number of words, and the number of events left out.
     pub fn pass(&mut self, words: &mut [u64], begin: u64) -> (usize, u64) {
         let (mut from, mut to, mut left_out, mut clock) = (0, 0, 0, begin);
         while let Some((&word, rest)) = words[from..].split_first() {

@@ -1,8 +1,8 @@
-//! The stream files: which thread's packets go into which.
+//! The stream files of threads.
 //!
-//! A thread keeps its file. A file is used again when its thread has ended and the new packet is later than all in
-//! it, so there are as many files as threads lived at once. Sequence numbers and counts of lost events in packets
-//! run over the file, since readers take their differences.
+//! A thread keeps its file. A file is reused when its thread has ended and the new packet is later than all others in
+//! it, so there are as many files as threads lived at once. Sequence numbers and counts of lost events in packets run
+//! over the file, since readers take their differences.
 
 use crate::append::append;
 use crate::directory;
@@ -12,10 +12,10 @@ use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// Files held open at once; opening one again is cheap beside writing a packet.
+/// Files held open at once; reopening one is cheap compared with writing a packet.
 const MOST_OPEN: usize = 128;
 
-/// A gap between numbers that is wider than this is no gap but nonsense.
+/// A wider gap between numbers is damage.
 const WIDEST_GAP: u64 = 1 << 40;
 
 /// A thread of a trace.
@@ -36,7 +36,7 @@ impl ThreadKey {
     }
 }
 
-/// A stream file as far as it is written.
+/// The state of a stream file.
 #[derive(Default)]
 pub struct Stream {
     pub file: Option<File>,
@@ -49,12 +49,12 @@ pub struct Stream {
     pub discarded: u64,
 }
 
-/// What is known about a thread that may write more.
+/// The state of a thread that may write more.
 pub struct Thread {
     pub stream: Option<usize>,
     /// The number that its next chunk should have; unknown where another writer wrote its last one.
     pub next_sequence: Option<u64>,
-    /// Its lost events that packets tell.
+    /// Its lost events that are counted in packets.
     pub discarded: u64,
 }
 
@@ -62,8 +62,8 @@ pub struct Streams {
     directory: PathBuf,
     pub files: Vec<Stream>,
     pub threads: HashMap<ThreadKey, Thread>,
-    /// Packets that another writer wrote, by thread and first clock: their words of records, and last clock. It may not
-    /// have come to say so.
+    /// Packets of another writer, by thread and first clock: their words of records, and last clock. That writer may
+    /// not have recorded this.
     pub adopted: HashMap<(ThreadKey, u64), (usize, u64)>,
     /// Files of ended threads, by their last clock.
     free: BTreeSet<(u64, usize)>,
@@ -90,12 +90,12 @@ impl Streams {
         })
     }
 
-    /// A chunk of this thread held no event, and is no packet.
+    /// A chunk of this thread held no event, and becomes no packet.
     pub fn skip(&mut self, header: &ChunkHeader) {
         self.thread(ThreadKey::of(header)).next_sequence = header.sequence.checked_add(1);
     }
 
-    /// A chunk, or a part of it that is not the `last`, is written nowhere. Whether records before it are missing.
+    /// Skips a chunk, or a part of it, which is not written. Returns whether records before it are missing.
     pub fn pass(&mut self, chunk: &ChunkHeader, last: bool) -> bool {
         let thread = self.thread(ThreadKey::of(chunk));
         let missing = thread
@@ -107,7 +107,7 @@ impl Streams {
         missing + lost > 0
     }
 
-    /// Chooses the file for a packet, and makes the numbers in its header those of the file.
+    /// Chooses the file for a packet, and sets the numbers in its header.
     pub fn place(&mut self, header: &mut ChunkHeader) -> Result<usize> {
         let key = ThreadKey::of(header);
         let index = self.stream(key, header.clock_begin)?;

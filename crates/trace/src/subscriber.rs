@@ -1,4 +1,4 @@
-//! Subscribers: they read a trace while it is made, without its stream files.
+//! Subscribers: they read records while a trace is recorded, without its stream files.
 
 use crate::kernel_events::KernelRecord;
 use crate::note::Note;
@@ -10,18 +10,18 @@ pub struct Batch<'a> {
     pub thread: ThreadKey,
     /// The counter at the first record.
     pub clock: u64,
-    /// As [`crate::Packet::words`] has them.
+    /// In the form of [`crate::Packet::words`].
     pub words: &'a [u64],
     /// Whether records of the thread are missing before these.
     pub lossy: bool,
 }
 
-/// Gets everything in the order in which a trace is written.
+/// Receives everything in the order in which a trace is written.
 pub trait Subscriber: Send {
     fn note(&mut self, note: &Note);
     fn records(&mut self, batch: Batch);
     fn thread_ended(&mut self, thread: ThreadKey);
-    /// All records up to this value of the counter have come, except those that their threads were about to store.
+    /// All records up to this value of the counter have been delivered, except reserved ones that are not stored yet.
     fn complete_until(&mut self, _counter: u64) {}
     /// A processor's kernel events, in order of time.
     fn system(&mut self, _processor: u32, _records: &[KernelRecord]) {}

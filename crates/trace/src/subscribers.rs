@@ -1,4 +1,4 @@
-//! The subscribers of a writer: they get records as soon as these can be read, beside the files.
+//! The subscribers of a writer: they get records as soon as these can be read, besides the files.
 
 use crate::kernel_events::KernelRecord;
 use crate::note::Note;
@@ -16,7 +16,7 @@ pub struct SubscriberId(u64);
 pub struct Subscribers {
     all: Vec<(SubscriberId, Box<dyn Subscriber>)>,
     next: u64,
-    /// What the header of each thread's next chunk should hold.
+    /// The expected header of each thread's next chunk.
     threads: HashMap<ThreadKey, Next>,
     /// A scan needs it; its content is not used.
     pub occurring: Occurrences,
@@ -26,7 +26,7 @@ pub struct Subscribers {
 struct Next {
     sequence: u64,
     discarded: u64,
-    /// Records are missing, and no batch has said so yet.
+    /// Records are missing, which no batch has reported yet.
     lossy: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Traces made without any program, for tests and measurements: what is in them is known.
+//! Traces with known contents, made without a program, for tests and measurements.
 
 mod recorder;
 mod scanner;
@@ -36,7 +36,7 @@ impl Random {
     }
 }
 
-/// What a made trace shall be like.
+/// The parameters of a made trace.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     pub seed: u64,
@@ -66,7 +66,7 @@ impl Default for Shape {
     }
 }
 
-/// What is true of one function of a made trace, in ticks, which are nanoseconds. A call inside a call of the same
+/// The true values of one function of a made trace, in ticks, which are nanoseconds. A call inside a call of the same
 /// function counts in both totals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
@@ -91,7 +91,7 @@ impl Totals {
     }
 }
 
-/// What is true of a made trace.
+/// The true values of a made trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Truth {
     /// By site number; nothing has site 0.

@@ -1,4 +1,4 @@
-//! Reads a trace directory. Everything in it may be cut short, damaged or made to harm.
+//! Reads a trace directory. Everything in it may be cut short, damaged or malicious.
 
 use crate::clocks::{Clocks, Snapshot};
 use crate::directory::{self, METADATA, SESSION};
@@ -21,7 +21,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
-/// Flaws that are kept; more are counted only.
+/// Flaws that are kept; further ones are only counted.
 const MOST_FLAWS: usize = 100;
 
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +41,7 @@ pub(crate) struct Stream {
     name: String,
     pub file: Mapping,
     pub packets: Vec<Entry>,
-    /// Where the last whole packet ends, in words.
+    /// The end of the last whole packet, in words.
     whole: usize,
 }
 
@@ -51,12 +51,12 @@ struct Class {
     name: fn(u32) -> String,
     /// The numbers of the files that exist, in order.
     files: Vec<u32>,
-    /// The lengths of those that should be, and whether these are all.
+    /// The expected lengths of files, and whether they list all files.
     announced: BTreeMap<u32, u64>,
     is_all: bool,
 }
 
-/// A trace that is read.
+/// An open trace.
 pub struct Trace {
     directory: PathBuf,
     session: Session,
@@ -75,15 +75,15 @@ pub struct Trace {
     markers: Markers,
     damage: Vec<Damage>,
     damage_count: u64,
-    /// Bytes of files that were passed over, or are missing.
+    /// Bytes of files that were skipped, or are missing.
     left_out: u64,
     missing_files: u64,
-    /// By another process, which may be in the midst of a line or a packet.
+    /// Being written by another process, which may have written a line or a packet only in part.
     is_written: bool,
 }
 
-/// What recording a call takes, in thousandths of a tick: in all, and the part of it between the clocks of entry and
-/// exit, which is not more.
+/// The cost of recording a call, in thousandths of a tick: in all, and the part between the clocks of entry and exit,
+/// which is not more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
     pub call: u64,
@@ -95,8 +95,8 @@ impl Trace {
         Trace::read(directory, Vec::new())
     }
 
-    /// The same trace as it is now. Of what had been read already no packet is looked at again; damage is told of the
-    /// others only.
+    /// The current state of the same trace. Packets that had been read are not checked again; only damage of the others
+    /// is reported.
     pub fn again(self) -> Result<Trace> {
         let Trace {
             directory,
@@ -123,7 +123,7 @@ impl Trace {
         let file = directory.join(SESSION);
         let is_written = directory::seems_written(directory);
         let text = Mapping::open(&file)?;
-        // Nobody writes holes: there is nothing behind one.
+        // Writers make no holes: there is nothing behind one.
         let end = text.hole_from(0) as usize;
         let Notes {
             session,
@@ -177,7 +177,7 @@ impl Trace {
             .map(|stream| (stream.name.clone(), stream));
         let mut known: HashMap<String, Stream> = known.collect();
         let files = Files::of(&self.notes);
-        // Where notes are missing, a file that none tells of may be the trace's.
+        // If notes are missing, an unlisted file may belong to the trace.
         let is_all = files.is_all && self.session.has_sums() && self.damage.is_empty();
         let threads = Class {
             stream: THREAD_STREAM,
@@ -209,7 +209,7 @@ impl Trace {
         Ok(())
     }
 
-    /// Reads the files of a class, and compares them with what is told of them.
+    /// Reads the files of a class, and compares them with the notes.
     fn read_class(
         &mut self,
         class: Class,
@@ -223,7 +223,12 @@ impl Trace {
             if announced.is_none() && class.is_all {
                 let length = fs::symlink_metadata(&path).map_or(0, |found| found.len());
                 if length > 0 {
-                    self.damaged(&path, 0, length, "a file that is not of this trace");
+                    self.damaged(
+                        &path,
+                        0,
+                        length,
+                        "a file that does not belong to this trace",
+                    );
                 }
                 continue;
             }
@@ -310,8 +315,7 @@ impl Trace {
         self.threads.sort_by_key(|(key, _)| *key);
     }
 
-    /// Where a thread goes on in another file, its packets may have been behind those in the first, or in one that is
-    /// missing.
+    /// If a thread continues in another file, missing packets may have been in the first file, or in a missing one.
     fn mark_damage_between(&mut self, packets: &[PacketId]) {
         for pair in packets.windows(2) {
             let [last, next] = pair else { continue };
@@ -359,7 +363,7 @@ impl Trace {
         &self.notes
     }
 
-    /// What recording a call cost, where that was measured.
+    /// The cost of recording a call, if it was measured.
     pub fn cost(&self) -> Option<Cost> {
         self.notes.iter().find_map(|note| match *note {
             Note::Cost { call, within } => Some(Cost {
@@ -374,7 +378,7 @@ impl Trace {
         &self.clocks
     }
 
-    /// What is known about a site number.
+    /// The site with a number.
     pub fn site(&self, site: u32) -> Option<SiteInfo<'_>> {
         let index = self.sites.binary_search_by_key(&site, |id| id.site).ok()?;
         self.site_info(self.sites[index])
@@ -462,7 +466,7 @@ impl Trace {
         })
     }
 
-    /// Events that were not recorded: as the processes' counters tell, or the packets', whichever know of more.
+    /// The number of lost events: by the processes' counters or those of packets, whichever is larger.
     pub fn lost(&self) -> u64 {
         let counters = self.notes.iter().map(|note| match note {
             Note::Lost { events, .. } => *events,
@@ -480,7 +484,7 @@ impl Trace {
             .any(|note| matches!(note, Note::End { complete: true, .. }))
     }
 
-    /// What is wrong in the trace, the first hundred of it.
+    /// The first hundred flaws of the trace.
     pub fn damage(&self) -> &[Damage] {
         &self.damage
     }
@@ -489,12 +493,12 @@ impl Trace {
         self.damage_count
     }
 
-    /// Bytes of its files that are left out for damage, or missing.
+    /// Bytes of its files that are left out because of damage, or missing.
     pub fn left_out(&self) -> u64 {
         self.left_out
     }
 
-    /// Whether damage of its records would be seen. The first version of the format had no check sums.
+    /// Whether damage of its records would be noticed. Version 1 of the format had no checksums.
     pub fn has_check_sums(&self) -> bool {
         self.session.has_sums()
     }

@@ -1,4 +1,4 @@
-//! The processes and threads whose records get into a trace.
+//! The processes and threads whose records are written to a trace.
 
 use std::collections::HashSet;
 

@@ -33,30 +33,30 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
-/// The clock in `metadata` is written again when its rate is off by more than one part in so many.
+/// The clock in `metadata` is rewritten when its rate is off by more than one part in this number.
 const RATE_PRECISION: u64 = 1_000_000;
 
-/// Ticks without any snapshot that are not believed: an hour of a counter of 5 GHz.
+/// Clocks this far beyond the last snapshot are invalid: an hour of a counter of 5 GHz.
 const FUTURE: u64 = 1 << 44;
 
-/// What became of a chunk.
+/// The outcome of writing a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chunk {
-    /// It is a packet of the trace. `damage` counts its words that made no sense and were left out.
+    /// It is a packet of the trace. `damage` counts its invalid words, which were left out.
     Written {
         events: u64,
         holes: u64,
         damage: u64,
     },
-    /// It holds no event that is not written.
+    /// It holds no unwritten event.
     Empty,
-    /// All of it was written before, by the writer whose trace was adopted.
+    /// All of it had been written by the writer whose trace was adopted.
     Repeated,
     /// A record is reserved and not stored. Nothing was written; try again later.
     Unfinished,
 }
 
-/// What `metadata` needs of a site.
+/// The data of a site that `metadata` needs.
 struct Site {
     number: u32,
     image: u32,
@@ -65,7 +65,7 @@ struct Site {
     name: Range<usize>,
 }
 
-/// A trace that is being written.
+/// A trace being written.
 pub struct Writer {
     pub(crate) directory: PathBuf,
     pub(crate) session: Session,
@@ -91,7 +91,7 @@ pub struct Writer {
     watched: Watched,
 }
 
-/// What `metadata` tells.
+/// The contents of `metadata`.
 #[derive(Default)]
 struct Described {
     occurring: usize,
@@ -100,8 +100,8 @@ struct Described {
 }
 
 impl Writer {
-    /// Begins a trace. An older one in `directory` is moved to `DIRECTORY.old`; what is not a trace is never
-    /// overwritten. The writer fills in the session's version, chunk size and, when empty, uuid.
+    /// Begins a trace. An older one in `directory` is moved to `DIRECTORY.old`; other files are never overwritten. The
+    /// writer fills in the session's version, chunk size and, when empty, uuid.
     pub fn create(directory: &Path, session: Session) -> Result<Writer> {
         let uuid = match session.uuid.as_str() {
             "" => Uuid::new_v4(),
@@ -128,7 +128,7 @@ impl Writer {
         Ok(writer)
     }
 
-    /// An error if [`Writer::create`] would refuse the directory. Nothing is touched.
+    /// Fails if [`Writer::create`] would refuse the directory. Changes nothing.
     pub fn could_create(directory: &Path) -> Result<()> {
         directory::could_prepare(directory)
     }
@@ -229,7 +229,7 @@ impl Writer {
         Ok(text)
     }
 
-    /// From now on only records of these get into the trace.
+    /// From now on only records of these are written to the trace.
     pub fn watch(&mut self, watched: Watched) {
         self.watched = watched;
     }
@@ -247,7 +247,7 @@ impl Writer {
         self.uuid
     }
 
-    /// How much is written, but for the metadata.
+    /// The bytes written, without the metadata.
     pub fn bytes(&self) -> u64 {
         self.notes_length + self.bytes_of_records()
     }
@@ -289,7 +289,7 @@ impl Writer {
         Ok(())
     }
 
-    /// `room`: how long it is, as a rule.
+    /// `room`: its usual length.
     fn append_note(&mut self, room: usize, note: &impl Serialize) -> Result<()> {
         let mut line = Line::begin(self.notes_count, room);
         serde_json::to_writer(&mut line.0, note).context("cannot write a note")?;
@@ -300,7 +300,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Tells how long the files are that have grown since that was told last.
+    /// Writes the lengths of the files that have grown since the last such note.
     fn tell_files(&mut self) -> Result<()> {
         let (streams, processors) = (self.streams.grown(), self.processors.grown());
         if streams.is_empty() && processors.is_empty() {
@@ -323,7 +323,7 @@ impl Writer {
         self.subscribers.note(note);
     }
 
-    /// Takes from a note what `metadata` needs.
+    /// Takes the data for `metadata` from a note.
     pub(crate) fn learn(&mut self, note: &Note) {
         match note {
             &Note::Clock {
@@ -412,7 +412,7 @@ impl Writer {
         Ok(true)
     }
 
-    /// What a chunk holds beyond what is `cursor`, and what is known of it.
+    /// The part of a chunk beyond `cursor`, and facts about it.
     fn beyond<'a>(
         &self,
         header: &ChunkHeader,
@@ -563,7 +563,7 @@ impl Writer {
         self.processors.flush()
     }
 
-    /// Writes all events of processors that are left, and how many are missing.
+    /// Writes all remaining events of processors, and the number of missing ones.
     pub fn end_kernel_events(&mut self) -> Result<()> {
         self.processors.flush()?;
         let lost: Vec<(u32, u64)> = self.processors.lost().collect();
@@ -573,7 +573,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Leaves out what another writer wrote of the chunk. Whether it did.
+    /// Skips the part of the chunk that another writer wrote. Returns whether there was one.
     fn skip_adopted(
         &self,
         header: &ChunkHeader,
@@ -589,7 +589,7 @@ impl Writer {
                 Some(&(words, end)) => cursor.and(words, end),
                 None => return skipped,
             };
-            // What another writer has written is in files, which anybody may have changed.
+            // The packets of another writer are in files, which may have been changed.
             if before.bytes() <= cursor.bytes() || before.bytes() > HEADER_BYTES + records.len() * 8
             {
                 return skipped;
@@ -632,7 +632,7 @@ impl Writer {
         self.write_metadata()
     }
 
-    /// A clock well beyond what may have passed since the last snapshot.
+    /// A clock well beyond the time since the last snapshot.
     fn future(&self) -> u64 {
         self.snapshots
             .last()
@@ -708,14 +708,14 @@ impl Writer {
         written
     }
 
-    /// Whether an error of a writer is for want of space. What was written before stays a valid trace, and what
-    /// failed may be tried again.
+    /// Whether an error of a writer means that the disk is full. The trace so far stays valid, and the failed write may
+    /// be retried.
     pub fn is_full(error: &anyhow::Error) -> bool {
         append::is_full(error)
     }
 }
 
-/// What a snapshot of a flight recorder is begun with; that takes a while for which nobody need wait.
+/// Data to begin the snapshot of a flight recorder, which takes a while, in another thread.
 pub struct Seed {
     directory: PathBuf,
     session: Session,

@@ -96,7 +96,7 @@ fn damaged_traces(random: &mut Random) {
         let mut damaged = content.clone();
         damage(&mut damaged, random);
         fs::write(file, &damaged).unwrap();
-        // What is behind the check sums, too.
+        // What is behind the checksums, too.
         if random.below(2) == 0 {
             sum_again(&path).unwrap();
         }

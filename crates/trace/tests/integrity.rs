@@ -108,7 +108,7 @@ fn events_of_processors_are_checked_too() {
     bytes[1000] ^= 4;
     fs::write(&file, bytes).unwrap();
     let trace = Trace::open(&path).unwrap();
-    assert_eq!(whats(&trace), ["a packet that does not fit its check sum"]);
+    assert_eq!(whats(&trace), ["a packet that does not match its checksum"]);
     let first = trace.processors().nth(1).unwrap().events().next().unwrap();
     assert!(events(&trace) < before);
     assert!(matches!(first.event, nopal_trace::KernelEvent::Lost { .. }));
@@ -146,13 +146,13 @@ fn files_that_are_missing_cut_or_others_are_told() {
 
     fs::write(file(0), &contents[1]).unwrap();
     let trace = Trace::open(&path).unwrap();
-    assert!(whats(&trace).contains(&"a packet that does not fit its check sum"));
+    assert!(whats(&trace).contains(&"a packet that does not match its checksum"));
     assert_eq!(trace.threads()[0].packets().len(), 0);
     restore();
 
     fs::write(file(THREADS), &contents[1]).unwrap();
     let trace = Trace::open(&path).unwrap();
-    assert_eq!(whats(&trace), ["a file that is not of this trace"]);
+    assert_eq!(whats(&trace), ["a file that does not belong to this trace"]);
     fs::remove_file(file(THREADS)).unwrap();
 
     let twice = [&contents[1][..packet], &contents[1]].concat();
@@ -199,7 +199,7 @@ fn notes_that_were_changed_do_not_rename_functions() {
     assert!(text.contains("function_7\""));
     fs::write(&file, text.replace("function_7\"", "function_8\"")).unwrap();
     let trace = Trace::open(&path).unwrap();
-    assert_eq!(whats(&trace), ["a line that does not fit its check sum"]);
+    assert_eq!(whats(&trace), ["a line that does not match its checksum"]);
     assert!(trace.site(7).is_none());
     assert!(
         trace

@@ -166,7 +166,7 @@ fn files_of_other_processors_and_cut_ones_are_damage_and_no_more() {
     assert_eq!(
         damage,
         [
-            "a file that is not of this trace",
+            "a file that does not belong to this trace",
             "a packet that is cut short",
             "an end that is cut short",
             "the end of the file is missing"

@@ -324,9 +324,9 @@ fn a_bad_packet_is_left_out_and_the_next_ones_are_read() {
         (1, 0, "no packet header of this trace"),
         (3, 1, "a packet whose first clock is not its header's"),
         (4, 1, "a packet that ends before it begins"),
-        (5, 96 * 8 + 1, "a packet size that is not possible"),
-        (5, u64::MAX << 6, "a packet size that is not possible"),
-        (6, 64, "a packet size that is not possible"),
+        (5, 96 * 8 + 1, "an impossible packet size"),
+        (5, u64::MAX << 6, "an impossible packet size"),
+        (6, 64, "an impossible packet size"),
     ];
     for (word, value, what) in faults {
         let mut bad = good.clone();

@@ -8,8 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Compare and swap that is atomic against this thread's own signal handlers: a return from one ends the exclusive access,
- * so that the store fails and all is begun again. */
+/* Compare and swap that is atomic with respect to this thread's own signal handlers: a return from one ends the
+ * exclusive access, so the store fails and the loop repeats. */
 static inline bool arch_compare_exchange_local(uint64_t *word, uint64_t expected, uint64_t desired)
 {
 	uint64_t found;
@@ -26,8 +26,8 @@ static inline bool arch_compare_exchange_local(uint64_t *word, uint64_t expected
 	return found == expected;
 }
 
-/* The same for two words, 16 aligned bytes. Where they are not as expected, `expected` becomes what they are: they are
- * stored again, since a pair that is loaded is known to be one only when its store succeeds. */
+/* The same for two words, 16 aligned bytes. If they differ from `expected`, it is set to their values, which are stored
+ * again: only a successful store proves that both words were loaded at once. */
 static inline bool arch_compare_exchange_pair_local(void *pair, uint64_t expected[2], uint64_t low, uint64_t high)
 {
 	uint64_t found[2], stored[2];
@@ -49,7 +49,7 @@ static inline bool arch_compare_exchange_pair_local(void *pair, uint64_t expecte
 	return done;
 }
 
-/* Adds to a word, as atomically, and returns what it was. */
+/* Adds to a word, equally atomically, and returns its previous value. */
 static inline uint64_t arch_add_local(uint64_t *word, uint64_t value)
 {
 	uint64_t before, sum;

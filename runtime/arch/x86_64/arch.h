@@ -8,8 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Compare and swap that is atomic against this thread's own signal handlers, not against other threads: no lock
- * prefix, since an instruction is never torn by a signal. */
+/* Compare and swap that is atomic with respect to this thread's own signal handlers, but not to other threads: it has
+ * no lock prefix, since a signal never splits an instruction. */
 static inline bool arch_compare_exchange_local(uint64_t *word, uint64_t expected, uint64_t desired)
 {
 	bool done;
@@ -20,8 +20,8 @@ static inline bool arch_compare_exchange_local(uint64_t *word, uint64_t expected
 	return done;
 }
 
-/* The same for two words, 16 aligned bytes. Where they are not as expected, `expected` becomes what they are, read by
- * the same instruction. */
+/* The same for two words, 16 aligned bytes. If they differ from `expected`, it is set to their values, read by the same
+ * instruction. */
 static inline bool arch_compare_exchange_pair_local(void *pair, uint64_t expected[2], uint64_t low, uint64_t high)
 {
 	bool done;
@@ -32,7 +32,7 @@ static inline bool arch_compare_exchange_pair_local(void *pair, uint64_t expecte
 	return done;
 }
 
-/* Adds to a word, as atomically, and returns what it was. */
+/* Adds to a word, equally atomically, and returns its previous value. */
 static inline uint64_t arch_add_local(uint64_t *word, uint64_t value)
 {
 	__asm__ volatile("xaddq %1, %0" : "+m"(*word), "+r"(value) : : "memory", "cc");
@@ -44,7 +44,7 @@ static inline void arch_pause(void)
 	__asm__ volatile("pause" ::: "memory");
 }
 
-/* Whether a wrapped function returns to `code`, in generated code: lea -8(%rsp), %rsp stands there, and nowhere else in a
+/* Whether a wrapped function returns to `code`, in generated code: lea -8(%rsp), %rsp is there, and nowhere else in a
  * thunk. */
 static inline bool arch_is_wrapped_return(const uint8_t *code)
 {

@@ -7,8 +7,8 @@
 
 	.text
 
-/* The handler is called first, then the function runs as if nothing had happened, all registers as they were. (%rsp) =
- * body, 8(%rsp) = return address. void handler(struct nopal_arguments *). */
+/* The handler is called first; then the function runs with all registers as they were. (%rsp) = body, 8(%rsp) = return
+ * address. void handler(struct nopal_arguments *). */
 .macro before_stub name, handler
 	.globl \name
 	.type \name, @function
@@ -50,7 +50,7 @@
 	before_stub nopal_stub_signal_action, nopal_before_signal_action
 	before_stub nopal_stub_system_call, nopal_before_system_call
 
-/* The handler takes the function's place, and gets the function (body) as third argument. */
+/* The handler replaces the function, and gets the function (body) as its third argument. */
 .macro instead_stub name, handler
 	.globl \name
 	.type \name, @function

@@ -19,9 +19,9 @@
 
 #define DIRECTION_OR_ALIGNMENT 0x40400
 
-/* Calls a C function as C has it: on an aligned stack, strings upwards, unaligned words allowed. Where the program has
- * set its flags otherwise, it has them back after it. All flags are set only then: who is single-stepped through pushf
- * has the trap flag among them. */
+/* Calls a C function by the rules of C: with an aligned stack, the direction flag clear, and unaligned accesses
+ * allowed. If the program's flags differ, they are restored afterwards. Only then are all flags written: in a
+ * single-stepped program, pushf would store the trap flag. */
 	.macro call_aligned function
 	push_register %rbp
 	.cfi_rel_offset %rbp, 0
@@ -47,7 +47,7 @@
 	.cfi_restore %rbp
 	.endm
 
-/* In CFI, a constant that the tool replaces by process.mirror - 8. */
+/* A constant in CFI that the tool replaces by process.mirror - 8. */
 #define MIRROR_OF_SLOT 0xf7, 0x6e, 0x6f, 0x70, 0x61, 0x6c, 0x2e, 0x6d
 
 /* The return address is in the mirror: DW_CFA_expression(16) { const8s MIRROR - 8; plus }, with the CFA on the
@@ -56,7 +56,7 @@
 	.cfi_escape 0x10, 16, 10, 0x0f, MIRROR_OF_SLOT, 0x22
 	.endm
 
-/* It is where the call put it. Not .cfi_restore: libgcc takes that for "not saved anywhere". */
+/* The return address is where the call put it. Not .cfi_restore: libgcc takes that for "not saved anywhere". */
 	.macro cfi_return_address_in_slot
 	.cfi_offset 16, -8
 	.endm
@@ -67,8 +67,8 @@
 #define PATCH_THREAD_SLOT 3     /* 4 bytes: process.thread_slot */
 #define PATCH_MARK 4            /* 4 bytes: bits 26..30 of every arena's address in this process */
 #define PATCH_DEPTH_LIMIT 5     /* 4 bytes: process.depth_limit */
-#define PATCH_ORDER 6           /* 3 bytes: lfence, where events of several threads must be in order */
-#define PATCH_POINTER 7         /* 9 bytes: rdfsbase, and a NOP behind it, where the kernel lets programs use it */
+#define PATCH_ORDER 6           /* 3 bytes: lfence, if events of several threads must be in order */
+#define PATCH_POINTER 7         /* 9 bytes: rdfsbase and a NOP, if the kernel lets programs use it */
 
 	.macro patch kind, bytes_before_here
 .Lfield\@:
@@ -77,26 +77,26 @@
 	.popsection
 	.endm
 
-/* The clock in %edx:%eax. The processor may read it before loads ahead have their values, as of a lock that another
- * thread has given away after its own event; a fence forbids that, and takes longer than the clock does. */
+/* The clock in %edx:%eax. The processor may read it before earlier loads are complete, such as that of a lock that
+ * another thread released after its own event. A fence prevents that, and takes longer than reading the clock. */
 	.macro read_clock
 	.byte 0x0f, 0x1f, 0x00          /* a NOP, or 0f ae e8: lfence */
 	patch PATCH_ORDER, 3
 	rdtsc
 	.endm
 
-/* Where %fs leads, in %rax. There may be no memory, so it must not be loaded from there; the word that is there in all
- * control blocks is for machines that know no other way. */
+/* Loads the base of %fs into %rax. It may point to no memory, so it must not be read through %fs; the first word of all
+ * control blocks holds it too, for machines without rdfsbase. */
 	.macro read_thread_pointer
 	.byte 0x64, 0x48, 0x8b, 0x04, 0x25, 0, 0, 0, 0  /* mov %fs:0, %rax */
 	patch PATCH_POINTER, 9
 	.endm
 
-/* The thread's own context in %r9, its position in %r8, if %fs leads to a control block that is known. Changes %eax. What
- * is to be done where it is not at its first place in the table is at \further: look_further.
+/* Loads the thread's own context into %r9 and its position into %r8, if %fs points to a known control block. Changes
+ * %eax. If the context is not at its first place in the table, jumps to \further: look_further.
  *
- * The context is found by a load from the control block, once that is known: the processor takes its time to say where
- * %fs leads, and need not wait for that where only a jump depends on it. */
+ * The context is loaded from the control block, once that is known. rdfsbase is slow, and the processor need not wait
+ * for it if only a jump depends on it. */
 	.macro check_context slow, further
 	read_thread_pointer
 	imul $NOPAL_THREAD_HASH, %eax, %r9d
@@ -117,7 +117,7 @@
 	mov NOPAL_CONTEXT_POSITION(%r9), %r8
 	.endm
 
-/* Goes on through the table, from a place that holds another thread pointer, or none. */
+/* Searches on in the table, from a place that holds another thread pointer, or none. */
 	.macro look_further slow, further
 \further:
 	inc %r9d
@@ -135,9 +135,9 @@
 #define MARK_EVENT 16           /* offsets in struct nopal_mark */
 #define MARK_SHAPE 24
 
-/* Reserves a record of %rdi words behind its clock, whose event's number is \event; %rdx is the program's stack
- * pointer. Leaves the record's address in %rax, and in %rdx the clock, which is to be stored behind the first word when
- * all else is there. Changes %rsi, %r8 and %r9 too. */
+/* Reserves a record of event \event with %rdi words after its clock; %rdx is the program's stack pointer. Returns the
+ * record's address in %rax, and the clock in %rdx, which must be stored after the first word, when all else is written.
+ * Changes %rsi, %r8 and %r9 too. */
 	.macro begin_record event, slow, further
 	check_context \slow, \further
 	sub NOPAL_CONTEXT_STACK_LOW(%r9), %rdx

@@ -14,10 +14,10 @@
 
 #define WORDS_ONLY 15           /* a shape up to this is a number of words */
 
-/* %rax = the values, %r11 = the marker, (%rsp) = return address, %r10 = what was there, all other registers the
- * program's. The values may be where the return address is now, so that is in %rcx meanwhile.
+/* %rax = the values, %r11 = the marker, (%rsp) = return address, %r10 = the word that was there before, all other
+ * registers the program's. The values may begin where the return address is, so it is kept in %rcx meanwhile.
  *
- * The steps are those of mark.c, which does all that is rare: text, and what the slow path has to make ready. */
+ * The steps are those of mark.c, which handles the rare cases: text, and the slow path. */
 	.globl nopal_stub_mark
 	.type nopal_stub_mark, @function
 	.balign 64

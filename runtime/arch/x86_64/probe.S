@@ -8,9 +8,9 @@
 
 /* ---- The detour ---------------------------------------------------------------------------------------------
  *
- * The first two bytes are the switch, as a thunk's. The tool puts in: a push of each value that is a register, the last
- * one first; what the probe is (struct nopal_mark); what records it; and what `lea` has to step back over. It appends
- * the displaced instructions. How to unwind depends on the place, so the tool describes that too. No flag changes.
+ * The first two bytes are the switch, as in a thunk. The tool fills in a push for each value that is a register, the
+ * last one first; the probe (struct nopal_mark); the function that records it; and the distance of the last `lea`. It
+ * appends the displaced instructions. The unwind rules depend on the site, so the tool makes them too. No flag changes.
  */
 	.section .nopal_thunk, "ax", @progbits
 	.globl nopal_detour, nopal_detour_values, nopal_detour_saved, nopal_detour_mark, nopal_detour_call
@@ -41,8 +41,8 @@ nopal_detour_end:
 #define SAVED 56                /* what is pushed before the return address */
 #define VALUES (SAVED + 16)
 
-/* Values that are registers. What is between the two names is the action; who measures what it costs to come there
- * leaves it out. %ah and %al keep the flags: lahf knows all but the overflow flag. */
+/* Records values that are registers. The code between the two labels is the action; measurements of the way to it leave
+ * it out. %ah and %al keep the flags: lahf stores all but the overflow flag. */
 	.globl nopal_stub_probe, nopal_probe_action, nopal_probe_done
 	.type nopal_stub_probe, @function
 	.balign 64
@@ -88,7 +88,7 @@ nopal_probe_done:
 .Lslow:
 	pushf
 	.cfi_adjust_cfa_offset 8
-	cld                             /* as C has it; the program may be in the midst of a backward copy */
+	cld                             /* by the rules of C; the program may be inside a backward copy */
 	push_register %r10
 	push_register %r11
 	mov MARK_SHAPE(%rcx), %edi
@@ -106,7 +106,7 @@ nopal_probe_done:
 
 #define REGISTERS 128           /* bytes of the array that nopal_fetch gets */
 
-/* Values that are more than registers. */
+/* Records values that need more than registers. */
 	.globl nopal_stub_fetch
 	.type nopal_stub_fetch, @function
 	.balign 64

@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-/* Returns what the kernel does: a result, or -errno. */
+/* Returns the kernel's result, or -errno. */
 static inline long system_call(long number, long a, long b, long c, long d, long e, long f)
 {
 	register long r10 __asm__("r10") = d;
@@ -21,7 +21,7 @@ static inline long system_call(long number, long a, long b, long c, long d, long
 	return answer;
 }
 
-/* Not before all loads ahead have their values. */
+/* After all earlier loads are complete. */
 static inline uint64_t counter_read(void)
 {
 	uint32_t low, high;
@@ -29,7 +29,7 @@ static inline uint64_t counter_read(void)
 	return low | (uint64_t)high << 32;
 }
 
-/* Where %fs leads. In thunk.S, since the tool knows which instruction can tell. */
+/* The base of %fs. It is in thunk.S, since the tool chooses the instruction that reads it. */
 uintptr_t nopal_thread_pointer(void);
 
 #endif

@@ -58,8 +58,8 @@ nopal_thunk_end:
 
 /* ---- Hooks --------------------------------------------------------------------------------------------------
  *
- * A function of libc's that the runtime must hear of. Like a thunk, `body` follows. The stub is entered with
- * (%rsp) = body, 8(%rsp) = the caller's return address, and all registers as the caller left them.
+ * A stub for a function of libc that nopal hooks. `body` follows, as in a thunk. The stub is entered with (%rsp) =
+ * body, 8(%rsp) = the caller's return address, and all registers as the caller left them.
  */
 	.globl nopal_hook, nopal_hook_body, nopal_hook_stub, nopal_hook_end
 	.balign 16
@@ -77,10 +77,10 @@ nopal_hook_end:
 
 /* ---- Recording ----------------------------------------------------------------------------------------------
  *
- * Stack on entry:  (%rsp) return to the thunk   8(%rsp) the program's %rcx   16(%rsp) the slot
- * %ecx = kind | site << 4; the upper half of %rcx counts how often it was begun again.
+ * Stack on entry: (%rsp) return to the thunk 8(%rsp) the program's %rcx 16(%rsp) the slot %ecx = kind | site << 4; the
+ * upper half of %rcx counts the retries.
  *
- * Order, which makes the order in a chunk the order in time, and every event recordable at any instruction:
+ * The steps below keep records in order of time, and allow a signal handler to record at any instruction:
  *   1. the thread pointer is known, and the context is this thread's; load the position
  *   2. the stack is known (span 0 forces the slow path, and so keeps a thread that must not read the clock away from
  *      step 4)
@@ -122,7 +122,7 @@ nopal_hook_end:
 	jae \slow
 .endm
 
-/* Steps 3 to 5 for a record of \bytes; leaves its address in %rax and the clock's lower half in %edx. */
+/* Steps 3 to 5 for a record of \bytes; returns its address in %rax and the clock's lower half in %edx. */
 .macro reserve bytes, slow, retry
 .if \bytes == 8
 	test $CHUNK_MASK, %r8d
@@ -174,8 +174,9 @@ nopal_hook_end:
 	mov %edx, 4(%rax)
 .endm
 
-/* With a depth limit, the slots of the wrapped frames alive stand in the context, outermost first. Frames that were
- * left without an exit (longjmp, exceptions) are those whose slots are not above ours. Leaves in %eax how many are. */
+/* With a depth limit, the context holds the slots of the wrapped frames that are open, outermost first. Frames that
+ * were left without an exit (longjmp, exceptions) have slots that are not above ours. Returns the number of open frames
+ * in %eax. */
 .macro frames_above
 	mov NOPAL_CONTEXT_DEPTH(%r9), %eax
 	lea SLOT(%rsp), %rdx
@@ -189,8 +190,8 @@ nopal_hook_end:
 .Lcounted\@:
 .endm
 
-/* The slow path makes ready what the fast path lacks. Jumps to \retry, or falls through where the event has been
- * dealt with or is lost. */
+/* The slow path provides what the fast path lacks. Jumps to \retry, or falls through if the event has been recorded or
+ * is lost. */
 .macro prepare bytes, retry
 	push_register %rcx
 	push_register %rsi
@@ -210,7 +211,7 @@ nopal_hook_end:
 	jz \retry
 .endm
 
-/* Begins again, and the last time by the slow path, which gives the event up. */
+/* Begins again; after the last retry, the slow path counts the event as lost. */
 .macro begin_again again, slow
 	movabs $(1 << NOPAL_ATTEMPT_SHIFT), %rax
 	add %rax, %rcx
@@ -219,8 +220,8 @@ nopal_hook_end:
 	jmp \again
 .endm
 
-/* An entry. Returns with carry clear and the return address in the mirror, or with carry set if the call must not be
- * wrapped: a tail call, an entry-only site, a stack without a mirror, an event that was not recorded. */
+/* Records an entry. Returns with carry clear and the return address in the mirror, or with carry set if the call must
+ * not be wrapped: a tail call, an entry-only site, a stack without a mirror, a lost event. */
 .macro entry name, bytes, pending, words, tail, wrap, depth=0
 	.globl \name
 	.type \name, @function
@@ -256,7 +257,7 @@ nopal_hook_end:
 	mov %rax, (%rsp, %rdx)
 .if \depth
 	frames_above
-	/* A handler between the first two stores puts its own slots where ours is. */
+	/* A handler between the first two stores overwrites our entry with its own slots. */
 	mov %rdx, NOPAL_CONTEXT_SLOTS(%r9, %rax, 8)
 	inc %eax
 	mov %eax, NOPAL_CONTEXT_DEPTH(%r9)
@@ -286,7 +287,7 @@ nopal_hook_end:
 	ret
 	.cfi_restore_state
 .if \wrap
-	/* The bits are an arena's: of this arena, of another one, or by chance. */
+	/* The bits are those of arenas: the address may be in this arena, in another one, or match by chance. */
 .Lperhaps_tail\@:
 	mov SLOT(%rsp), %rax
 	lea nopal_image(%rip), %rdx
@@ -325,7 +326,7 @@ nopal_hook_end:
 	.size \name, . - \name
 .endm
 
-/* An exit: records it and puts the return address back from the mirror. */
+/* Records an exit, and restores the return address from the mirror. */
 .macro exit name, bytes, pending, words, depth=0
 	.globl \name
 	.type \name, @function
@@ -371,7 +372,7 @@ nopal_thread_pointer:
 	.cfi_endproc
 	.size nopal_thread_pointer, . - nopal_thread_pointer
 
-/* Site numbers and kinds come with the word; which of these a thunk calls decides the rest. */
+/* The word holds site number and kind; these entry points define the rest. */
 	entry nopal_entry, 8, 0, 0, (NOPAL_KIND_TAIL - NOPAL_KIND_ENTRY), 1
 	entry nopal_entry_args, 56, NOPAL_KIND_PENDING_ARGS, 6, (NOPAL_KIND_TAIL_ARGS - NOPAL_KIND_ENTRY_ARGS), 1
 	entry nopal_entry_only, 8, 0, 0, 0, 0

@@ -10,7 +10,7 @@
 #include <linux/prctl.h>
 #include <linux/seccomp.h>
 
-/* _dl_debug_state: the loader has mapped or unmapped libraries, and none of their code has run yet. */
+/* _dl_debug_state: the loader has mapped or unmapped libraries; none of their code has run. */
 void nopal_before_libraries(struct nopal_arguments *arguments)
 {
 	(void)arguments;
@@ -34,9 +34,9 @@ void nopal_before_exec_descriptor(struct nopal_arguments *arguments)
 	nopal_make_request(nopal_process, NOPAL_REQUEST_EXEC, 0, (int32_t)arguments->integer[0]);
 }
 
-/* mlockall. The kernel compares the size of the whole address space with what the user may lock: nopal's memory can
- * make it fail that would succeed without. It also fails for other reasons, and the tool, which knows the limit and the
- * sizes, tells them apart; then errno stays as the call has left it. */
+/* mlockall. The kernel compares the size of the whole address space with the limit of locked memory, so nopal's memory
+ * can make it fail. The tool knows the limit and the sizes, and recognises other reasons; then errno stays as the call
+ * left it. */
 int nopal_lock_all(uint64_t flags, uint64_t unused, nopal_lock_all_function *original)
 {
 	(void)unused;
@@ -47,8 +47,8 @@ int nopal_lock_all(uint64_t flags, uint64_t unused, nopal_lock_all_function *ori
 	return answer;
 }
 
-/* A call that must fail, as libseccomp makes some to find out what the kernel can do, confines nobody: a filter at
- * address 0, or strict mode with arguments. */
+/* Some calls must fail and change nothing, as libseccomp makes them to probe the kernel: a filter at address 0, or
+ * strict mode with arguments. */
 void nopal_before_prctl(struct nopal_arguments *arguments)
 {
 	if ((uint32_t)arguments->integer[0] == PR_SET_SECCOMP) {
@@ -56,7 +56,7 @@ void nopal_before_prctl(struct nopal_arguments *arguments)
 		if (mode == SECCOMP_MODE_STRICT || (mode == SECCOMP_MODE_FILTER && arguments->integer[2]))
 			nopal_fall_quiet(mode == SECCOMP_MODE_STRICT);
 	}
-	/* The counter faults, in this thread and those it makes. */
+	/* Reading the counter faults, in this thread and those that it creates. */
 	if ((uint32_t)arguments->integer[0] == PR_SET_TSC && arguments->integer[1] == PR_TSC_SIGSEGV) {
 		struct nopal_context *context = nopal_context_get(nopal_process);
 		if (context)
@@ -72,7 +72,7 @@ void nopal_before_seccomp(struct nopal_arguments *arguments)
 		nopal_fall_quiet(operation == SECCOMP_SET_MODE_STRICT);
 }
 
-/* sigaction. What the program sees and sets is its own: the tool takes breakpoints and their handler out before. */
+/* sigaction. The program sees and sets its own action: the tool removes breakpoints and their handler first. */
 void nopal_before_signal_action(struct nopal_arguments *arguments)
 {
 	if ((uint32_t)arguments->integer[0] == SIGTRAP && nopal_process->traps.ours[0])

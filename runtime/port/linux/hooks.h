@@ -16,7 +16,7 @@ void nopal_before_seccomp(struct nopal_arguments *arguments);
 void nopal_before_signal_action(struct nopal_arguments *arguments);
 void nopal_before_system_call(struct nopal_arguments *arguments);
 
-/* glibc's struct dl_find_object, where pointers have 64 bits and unwinders need no more than the table. */
+/* glibc's struct dl_find_object, for 64-bit pointers and unwinders that need only the table. */
 struct nopal_found_object {
 	uint64_t flags;
 	uint64_t map_start;

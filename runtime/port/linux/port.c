@@ -55,7 +55,7 @@ uintptr_t port_thread_pointer(void)
 	return nopal_thread_pointer();
 }
 
-/* The kernel reads the set before it looks at what to do with it, which here is nothing that there is. */
+/* The kernel reads the set before it checks the operation, which is invalid here. */
 bool port_readable(uintptr_t address)
 {
 	const int nothing = -1;
@@ -91,7 +91,7 @@ bool port_read(uint64_t address, void *to, uint32_t bytes)
 
 uint64_t port_block_signals(void)
 {
-	/* But for the one that the kernel kills for where it is held back: a program may step through itself. */
+	/* Except SIGTRAP, for which the kernel kills a thread that blocks it: a program may single-step itself. */
 	uint64_t all = ~((uint64_t)1 << (SIGTRAP - 1)), before = 0;
 	system_call(__NR_rt_sigprocmask, SIG_SETMASK_NUMBER, (long)&all, (long)&before, sizeof all, 0, 0);
 	return before;

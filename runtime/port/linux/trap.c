@@ -20,7 +20,7 @@
 
 void nopal_trap(int signal, siginfo_t *information, struct ucontext *context);
 
-/* 0: none of ours. Entries are only ever added, so it does not matter when a thread was stopped meanwhile. */
+/* 0: not one of ours. Entries are only added, so a thread may be stopped here at any time. */
 static uint64_t detour_of(uint64_t address)
 {
 	const struct nopal_traps *traps = &nopal_process->traps;
@@ -32,14 +32,14 @@ static uint64_t detour_of(uint64_t address)
 
 void nopal_trap(int signal, siginfo_t *information, struct ucontext *context)
 {
-	/* Behind the breakpoint. What was sent by kill() is none, wherever the thread is. */
+	/* The address behind the breakpoint. A signal sent by kill() is not a breakpoint, wherever the thread is. */
 	uint64_t *at = (uint64_t *)&context->uc_mcontext.rip;
 	uint64_t detour = information->si_code == SI_KERNEL ? detour_of(*at - BREAKPOINT_BYTES) : 0;
 	if (detour) {
 		*at = detour;
 		return;
 	}
-	/* The program has no handler, or there would be no breakpoints: it dies of this signal, when this one is over. */
+	/* The program has no handler, since nopal inserts no breakpoints then: it dies of this signal after we return. */
 	long process = system_call(__NR_getpid, 0, 0, 0, 0, 0, 0), thread = system_call(__NR_gettid, 0, 0, 0, 0, 0, 0);
 	system_call(__NR_rt_sigaction, signal, (long)nopal_process->traps.before, 0, sizeof(uint64_t), 0, 0);
 	system_call(__NR_rt_tgsigqueueinfo, process, thread, signal, (long)information, 0, 0);

@@ -19,7 +19,7 @@ int nopal_find_object(uint64_t address, struct nopal_found_object *found, nopal_
 	return 0;
 }
 
-/* The head of struct dl_phdr_info and struct Elf64_Phdr, as the ELF and Linux ABIs have them. */
+/* The head of struct dl_phdr_info, and struct Elf64_Phdr, by the ELF and Linux ABIs. */
 struct program_header {
 	uint32_t type;
 	uint32_t flags;
@@ -43,7 +43,7 @@ struct nopal_object_info {
 #define TYPE_LOAD 1
 #define TYPE_EH_FRAME 0x6474e550
 
-/* Only an unwinder gets to see our blocks; a program that lists its libraries finds what it would without us. */
+/* Only unwinders see our blocks; a program that lists its libraries does not. */
 int nopal_iterate_objects(nopal_object_callback *callback, void *data, nopal_iterate_objects_function *original)
 {
 	uint64_t caller = (uint64_t)__builtin_return_address(0);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is known of a state that was reached: its hash, and the step that reached it first. */
+/* A reached state: its hash, and the step that reached it first. */
 struct reached {
 	uint64_t hash[2];
 	uint32_t from;
@@ -14,7 +14,7 @@ struct reached {
 };
 
 static struct {
-	struct reached *reached;        /* in the order in which they were found */
+	struct reached *reached;        /* in order of discovery */
 	uint32_t count, room;
 	uint64_t *table;                /* open addressing: number of a state, plus 1; above it, half of its hash */
 	uint64_t table_size;
@@ -79,7 +79,7 @@ static void hash_part(const struct sim_part *part, uint32_t kind, uint64_t hash[
 		c = stirred(c, words[0], 0xaf251af3b0f025b5);
 		d = stirred(d, words[1], 0xb564ef22ec7aece5);
 	}
-	/* A sum, so that parts of one kind may be exchanged. */
+	/* A sum, which does not depend on the order of parts of one kind. */
 	hash[0] += mixed(a + mixed(b));
 	hash[1] += mixed(c + mixed(d));
 }
@@ -146,7 +146,7 @@ static void make_room_for_waiting(void)
 	search.end = count;
 }
 
-/* Takes note of the state as it is now, if it is new. */
+/* Records the current state, if it is new. */
 static void reach(const struct sim_exploration *exploration, uint32_t from, uint32_t choice)
 {
 	uint64_t hash[2];
@@ -172,7 +172,7 @@ static void reach(const struct sim_exploration *exploration, uint32_t from, uint
 	search.count++;
 }
 
-/* Goes the way to state `number`, then takes `last` if that is a choice, and tells of it. */
+/* Replays the way to state `number`, then takes `last` if that is a choice, and prints the steps. */
 static void tell_way(const struct sim_exploration *exploration, uint32_t number, uint32_t last)
 {
 	uint32_t length = 0;

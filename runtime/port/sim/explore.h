@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 /* Memory that belongs to the state. States that differ only by an exchange of two parts of the same `kind`, not 0, are
- * the same state: of equal threads, it does not matter which is which. */
+ * the same state: equal threads are interchangeable. */
 struct sim_part {
 	void *at;
 	uint32_t bytes;
@@ -23,25 +23,25 @@ struct sim_part {
 struct sim_exploration {
 	const struct sim_part *parts;
 	uint32_t part_count;
-	uint32_t choices;               /* what can happen next is numbered from 0 to choices - 1 */
+	uint32_t choices;               /* the possible steps are numbered from 0 to choices - 1 */
 	bool deep;                      /* newest states first: needs less memory, finds longer ways to break a rule */
 	void (*begin)(void);            /* makes the first state */
-	bool (*take)(uint32_t choice);  /* lets it happen; false, and nothing changed: it cannot, in this state */
-	bool (*may_rest)(void);         /* whether a state in which nothing can happen is no fault; may name the rule it breaks */
+	bool (*take)(uint32_t choice);  /* performs a step; false, with nothing changed: it is not possible in this state */
+	bool (*may_rest)(void);         /* whether a state without further steps is valid; may name the rule it breaks */
 };
 
 struct sim_explored {
 	uint64_t states;
 	uint64_t steps;
-	const char *broken;             /* the rule that was broken, with the way there on standard output; 0: none */
+	const char *broken;             /* returns the broken rule, with the way to it on standard output; 0: none */
 };
 
 struct sim_explored sim_explore(const struct sim_exploration *exploration);
 
-/* Called from a step: it breaks this rule. */
+/* Called by a step that breaks this rule. */
 void sim_broken(const char *rule);
 
-/* Called from a step: what happens in it, for the way to a broken rule. Costs nothing else. */
+/* Called by a step to describe itself, for the way to a broken rule. Free otherwise. */
 void sim_tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #endif

@@ -12,10 +12,10 @@ const struct nopal_tracer sim_kernel_tracers[] = {
 	[SIM_IRQSOFF] = { .name = "irqsoff", .begins = BIT(IRQS_OFF), .ends = BIT(IRQS_ON), .key = NOPAL_KEY_PROCESSOR },
 	[SIM_PREEMPTOFF] = { .name = "preemptoff", .begins = BIT(PREEMPT_OFF), .ends = BIT(PREEMPT_ON),
 			     .key = NOPAL_KEY_PROCESSOR },
-	/* From when either is off to when both are on again. */
+	/* From the moment that either is off until both are on again. */
 	[SIM_PREEMPTIRQSOFF] = { .name = "preemptirqsoff", .begins = BIT(IRQS_OFF) | BIT(PREEMPT_OFF),
 				 .ends = BIT(IRQS_ON) | BIT(PREEMPT_ON), .key = NOPAL_KEY_PROCESSOR },
-	/* How long the most urgent task that was woken waits until it runs. */
+	/* The time until the most urgent woken task runs. */
 	[SIM_WAKEUP] = { .name = "wakeup", .begins = BIT(WAKEUP), .ends = BIT(RUN), .key = NOPAL_KEY_VALUE,
 			 .nesting = NOPAL_NESTING_AGAIN, .most_urgent = true },
 };
@@ -44,7 +44,7 @@ static void report(uint32_t processor, uint32_t number, uint32_t task)
 		nopal_latency_event(&sim_kernel.latency[tracer], &sim_kernel.own[tracer][processor], &event, &ended);
 }
 
-/* Only what changes whether they are on is reported, as kernels do. */
+/* Only changes between on and off are reported, as by kernels. */
 void sim_irqs_off(uint32_t processor)
 {
 	if (!sim_kernel.processors[processor].irqs_off++)
@@ -69,7 +69,7 @@ void sim_preempt_on(uint32_t processor)
 		report(processor, PREEMPT_ON, 0);
 }
 
-/* A task that is no more urgent than the one that runs waits its turn; that is no latency. */
+/* A task that is not more urgent than the running one waits its turn; that is not a latency. */
 void sim_wake(uint32_t processor, uint32_t task)
 {
 	if (sim_kernel.priorities[task] < sim_kernel.priorities[sim_kernel.processors[processor].task])

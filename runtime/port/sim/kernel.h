@@ -9,17 +9,17 @@
 #include "latency.h"
 
 #define SIM_KERNEL_PROCESSORS 2
-#define SIM_TASKS 4                     /* task 0 is what runs when there is nothing to do, on any processor */
+#define SIM_TASKS 4                     /* task 0 is the idle task of every processor */
 #define SIM_IDLE_PRIORITY 140           /* as in Linux, a lower number is more urgent */
 
-/* The tracers that kernels have. */
+/* The tracers of kernels. */
 enum sim_kernel_tracer { SIM_IRQSOFF, SIM_PREEMPTOFF, SIM_PREEMPTIRQSOFF, SIM_WAKEUP, SIM_KERNEL_TRACERS };
 extern const struct nopal_tracer sim_kernel_tracers[SIM_KERNEL_TRACERS];
 
 struct sim_kernel {
 	uint64_t clock;
 	struct {
-		uint32_t irqs_off;      /* how many have switched them off and not on again */
+		uint32_t irqs_off;      /* the depth of nested switching off */
 		uint32_t preempt_off;
 		uint32_t task;
 	} processors[SIM_KERNEL_PROCESSORS];
@@ -32,7 +32,7 @@ extern struct sim_kernel sim_kernel;
 
 void sim_kernel_begin(void);
 
-/* What happens on a processor. Those that come in pairs nest. */
+/* Events on a processor. Pairs nest. */
 void sim_irqs_off(uint32_t processor);
 void sim_irqs_on(uint32_t processor);
 void sim_preempt_off(uint32_t processor);
@@ -40,7 +40,7 @@ void sim_preempt_on(uint32_t processor);
 void sim_wake(uint32_t processor, uint32_t task);       /* made runnable, to run on this processor */
 void sim_run(uint32_t processor, uint32_t task);        /* gets the processor */
 
-/* The worst case of a tracer on all processors; false: none. */
+/* Loads the worst case of a tracer over all processors; false: there is none. */
 bool sim_kernel_worst(enum sim_kernel_tracer tracer, struct nopal_case *worst);
 
 #endif

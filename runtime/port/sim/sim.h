@@ -12,7 +12,7 @@
 /* A thread and its control block: its address is the thread pointer. */
 struct sim_thread {
 	struct sim_thread *self;
-	uint32_t id_in_block;   /* where the runtime looks for it without a system call */
+	uint32_t id_in_block;   /* where the runtime finds it without a system call */
 	uint32_t id;
 	bool clock_faults;
 	bool signals_blocked;
@@ -23,13 +23,13 @@ struct sim_thread {
 
 struct sim {
 	uint64_t clock;
-	uint64_t clock_step;        /* how far each read moves the clock */
+	uint64_t clock_step;        /* how far each reading advances the clock */
 	struct sim_thread *running;
-	uintptr_t astray;           /* where the program has put its thread pointer; 0: nowhere */
+	uintptr_t astray;           /* the program's changed thread pointer; 0: unchanged */
 	uintptr_t unreadable;       /* SIM_UNREADABLE bytes without memory begin here */
 	uint32_t process;
 
-	/* What the test supplies; may be 0. */
+	/* Supplied by the test; may be 0. */
 	void (*at_race_point)(const char *name);    /* also called while signals are blocked */
 	void (*in_wait)(uint32_t *word, uint32_t value);
 	bool (*has_ended)(uint32_t thread);
@@ -46,7 +46,7 @@ struct sim {
 
 extern struct sim sim;
 
-/* All as before anything has happened, with nothing supplied. */
+/* Resets everything, with nothing supplied by a test. */
 void sim_reset(void);
 
 bool sim_is_mapped(uint64_t address);

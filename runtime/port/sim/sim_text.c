@@ -15,7 +15,7 @@ bool (*sim_text_place)(uint32_t number, struct port_place *place);
 void (*sim_text_move)(uint32_t number, uint64_t address);
 bool sim_text_goes_on_stale;
 
-/* The values that a pair was ever found to have, numbered as they come; no part of the state. */
+/* All values that a pair has had so far, in order of occurrence; not part of the state. */
 static struct {
 	uint8_t values[VALUES][2];
 	uint32_t count;
@@ -56,7 +56,7 @@ void sim_text_begin(void)
 	sim_text_lay(0, 0, 0);
 }
 
-/* ---- What the port is asked for ---- */
+/* ---- Requests to the port ---- */
 
 void port_text_store(uint64_t address, const uint8_t *bytes, uint32_t count)
 {
@@ -109,7 +109,7 @@ void port_text_move(uint32_t number, uint64_t address)
 	sim_text_move(number, address);
 }
 
-/* ---- When it is done ---- */
+/* ---- Their execution ---- */
 
 static bool is_storing(void)
 {
@@ -136,7 +136,7 @@ static void store_now(struct sim_store *store)
 	*store = (struct sim_store){ 0 };
 }
 
-/* While nobody runs, it does not matter in which order. */
+/* While all are stopped, the order does not matter. */
 static bool do_store(uint32_t number)
 {
 	struct sim_store *stores = sim_text.stores;

@@ -22,30 +22,30 @@ struct sim_text {
 	uint8_t bytes[SIM_TEXT_BYTES];
 	struct sim_store {
 		uint8_t at, count, bytes[2];
-		uint8_t turn;           /* those of one call may come in any order, but after those of calls before */
-	} stores[SIM_STORES];           /* to come; count 0: none */
-	bool going;                     /* all are to go on again */
+		uint8_t turn;           /* those of one call may happen in any order, but after those of earlier calls */
+	} stores[SIM_STORES];           /* pending; count 0: none */
+	bool going;                     /* all must be resumed */
 };
 
-/* A processor, and the thread on it. The fields behind `sees` are the model's: what the thread is doing. */
+/* A processor, and the thread on it. The fields after `sees` belong to the model: the thread's activity. */
 struct sim_processor {
-	uint16_t sees[SIM_TEXT_PAIRS];  /* a set of values, by number, in which the pair's value now is always */
+	uint16_t sees[SIM_TEXT_PAIRS];  /* a set of values, by number, which always contains the pair's current value */
 	bool must_synchronise;
 	bool must_stop;
 	bool stopped;
 	bool in_breakpoint_handler;
 	uint8_t place;
-	uint8_t saved;                  /* the place that a signal handler has interrupted */
+	uint8_t saved;                  /* the place interrupted by a signal handler */
 	uint8_t more[6];
 };
 
 extern struct sim_text sim_text;
 extern struct sim_processor sim_processors[SIM_PROCESSORS];
 
-/* Text of NOPs, which all have seen. */
+/* Writes NOPs as the text, which all processors see. */
 void sim_text_begin(void);
 
-/* Stores that all have seen. */
+/* Writes text, which all processors see at once. */
 void sim_text_lay(uint32_t at, const uint8_t *bytes, uint32_t count);
 
 static inline uint64_t sim_text_address(uint32_t at)
@@ -53,22 +53,22 @@ static inline uint64_t sim_text_address(uint32_t at)
 	return (uint64_t)(sim_text.bytes + at);
 }
 
-/* Whether anything of what the port was asked for is still to be done. */
+/* Whether requests to the port are pending. */
 bool sim_text_is_busy(void);
 
-/* Steps in which the port does what it was asked for are numbered from 0 to SIM_TEXT_STEPS - 1. */
+/* The port's steps to execute requests are numbered from 0 to SIM_TEXT_STEPS - 1. */
 #define SIM_TEXT_STEPS (SIM_STORES + SIM_PROCESSORS + 1)
 bool sim_text_step(uint32_t number);
 
-/* What `processor` may find in `count` bytes, up to 8, from `at` on: the `way`-th of its ways to see them, from 0.
- * False behind the last; there may be `ways` at most. */
+/* The bytes that `processor` may see at `at`, up to 8: the `way`-th possible value, from 0. False after the last; there
+ * may be at most `ways`. */
 bool sim_text_fetch(const struct sim_processor *processor, uint32_t at, uint32_t count, uint32_t way, uint32_t ways,
 		    uint8_t *bytes);
 
-/* A mistake to plant: processors that were stopped do not synchronise. */
+/* A bug to plant: stopped processors do not synchronise. */
 extern bool sim_text_goes_on_stale;
 
-/* How the model of a thread says where it is: see port_text_place. */
+/* How the model of a thread reports its places: see port_text_place. */
 extern bool (*sim_text_place)(uint32_t number, struct port_place *place);
 extern void (*sim_text_move)(uint32_t number, uint64_t address);
 

@@ -105,7 +105,7 @@ fn longest_call(
 ) -> Result<()> {
     let what = ValueSelection::new(latency.of.as_deref(), names, trace.markers())?;
     if !what.is_duration() {
-        bail!("{}: a latency is how long a function took", what.text);
+        bail!("{}: a latency needs the duration of a function", what.text);
     }
     let (all, new) = (Filter::default(), Longest::default);
     let (sinks, _) = collect_values(trace, names, &what, &all, drive, new)?;
@@ -221,7 +221,7 @@ fn write(trace: &Trace, names: &Names, shown: &Shown, out: &mut dyn Write) -> Re
     }
     if entries == 0 {
         bail!(
-            "{}: what was recorded meanwhile is no longer in the trace",
+            "{}: the events of that time are no longer in the trace",
             shown.title
         );
     }

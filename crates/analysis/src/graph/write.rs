@@ -132,15 +132,12 @@ pub fn write_tree(
     let only = |node: &Node| node.timed == 0 && node.calls > 0;
     let is_caller = |node: &Node| only(&nodes[node.parent as usize]);
     if nodes.iter().any(is_caller) {
-        writeln!(
-            out,
-            "- of calls without durations, it is estimated which calls they made"
-        )?;
+        writeln!(out, "- no durations: callers are estimated")?;
     }
     if nodes.iter().any(|node| node.unfinished > 0) {
         writeln!(
             out,
-            "* with calls whose begin or end is not known: they count while they were known alive, ≥ for it may be more"
+            "* includes calls whose begin or end is not known: they count for the time in which they are known to have run; ≥ may be more"
         )?;
     }
     Ok(())

@@ -207,7 +207,7 @@ pub fn of_tracer(
 fn check(tracer: &Tracer, by: By) -> Result<()> {
     ensure!(
         !matches!(by, By::Function | By::Value),
-        "{}: cases are told apart by thread, process or cpu",
+        "{}: cases can be grouped by thread, process or cpu",
         tracer.name()
     );
     Ok(())

@@ -57,7 +57,7 @@ pub fn replay(trace: &Trace, look: &Look, out: &mut dyn Write) -> Result<()> {
     let mut threads = trace.threads();
     threads.retain(|thread| filter.has(thread));
     if threads.is_empty() && !filter.threads.is_empty() {
-        bail!("this trace has no thread or process of that number (--tid)");
+        bail!("this trace has no thread or process with that id (--tid)");
     }
     let clocks = trace.clocks();
     let begin = begin(trace);

@@ -236,7 +236,7 @@ impl Report {
         if self.rows.iter().any(|row| row.self_is_least) {
             writeln!(
                 out,
-                "≥ it may be more: the begin or the end of calls is not known; min to max are of the others"
+                "≥ may be more: the begin or end of some calls is not known; min to max are of the others"
             )?;
         }
         Ok(())

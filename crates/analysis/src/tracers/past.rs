@@ -18,7 +18,7 @@ use crate::timeline::{ThreadEvents, timeline};
 pub struct Past {
     pub cases: u64,
     pub missing: Missing,
-    /// Cases that had begun and not ended when the trace did.
+    /// Cases that had not ended when the trace ended.
     pub open: u64,
     /// Calls and markers that lack a value that would have to be known.
     pub unknown: u64,
@@ -28,19 +28,19 @@ impl Past {
     /// What is not among the cases, in lines.
     pub fn describe(&self) -> Vec<String> {
         let notes = [
-            (self.open, "had begun and not ended when the trace did"),
+            (self.open, "had not ended when the trace ended"),
             (
                 self.missing.never_ended,
-                "began and never ended: they began anew, or kernel events were lost",
+                "never ended: they began again, or kernel events were lost",
             ),
-            (self.missing.ends_alone, "ended without having begun"),
+            (self.missing.ends_alone, "ended without a begin"),
             (
                 self.missing.begins_lost,
-                "began while too many others were open, and are not among these",
+                "began while too many others were open, and are not included",
             ),
             (
                 self.missing.clock_went_back,
-                "ended before they began, by a clock that went back, and are not among these",
+                "ended before they began, by a clock that went back, and are not included",
             ),
         ];
         let notes = notes.into_iter().filter(|(number, _)| *number > 0);
@@ -114,19 +114,17 @@ pub fn of_trace(
         let name = tracer.name();
         if tracer.is_of_kernel_events() {
             bail!(
-                "{name}: there is none: nothing of it happened, or it was not recorded; -e sched and `nopal run` record it, as \
-                 far as they may (`nopal doctor` tells)"
+                "{name}: there are no cases: none happened, or they were not recorded; -e sched and `nopal run` record them, as far as permitted (see `nopal doctor`)"
             );
         }
         let begins = past.open + past.missing.never_ended;
         if seen == 0 || begins + past.missing.ends_alone == 0 {
             bail!(
-                "{name}: there is none: nothing of it happened, or it was recorded without arguments and results, which \
-                 `nopal run` and --args record"
+                "{name}: there are no cases: none happened, or they were recorded without arguments and results, which `nopal run` and --args record"
             );
         }
         bail!(
-            "{name}: nothing began and ended: {} begins without an end, {} ends without a begin",
+            "{name}: no case began and ended: {} begins without an end, {} ends without a begin",
             count(begins),
             count(past.missing.ends_alone)
         );

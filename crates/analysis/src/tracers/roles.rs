@@ -206,7 +206,7 @@ impl Roles {
                     self.knows_locks()
                         || tracer.is_of_kernel_events()
                         || *tracer == Tracer::SignalsOff,
-                    "{name}: no function that takes a lock was recorded: `nopal run -p` records those that the program has"
+                    "{name}: no function that acquires a lock was recorded: `nopal run -p` records those of the program"
                 );
                 ensure!(
                     self.knows_signals()

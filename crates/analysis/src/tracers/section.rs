@@ -129,9 +129,9 @@ impl Point {
         let mut markers = markers.into_iter();
         match self.parts() {
             Some((name, field)) if markers.any(|marker| marker.name == name) => {
-                format!("the marker {name} has no number that is called {field:?}")
+                format!("the marker {name} has no number named {field:?}")
             }
-            _ => format!("no function or marker that was recorded is called {text:?}"),
+            _ => format!("no recorded function or marker is named {text:?}"),
         }
     }
 }

@@ -157,10 +157,10 @@ fn term(parser: &mut Parser) -> Result<Term> {
         return Ok(Term::Numbers(left, *comparison, parser.expression()?));
     }
     let text = parser.rest[1..].split_once('"');
-    let (text, rest) = text.context("a text has no quote at its end")?;
+    let (text, rest) = text.context("a text has no closing quote")?;
     let (Expression::Named(field), Comparison::Equal | Comparison::Different) = (left, comparison)
     else {
-        bail!("{text:?} is a text: it goes with a field, and == or !=");
+        bail!("{text:?} is a text: compare it with a field, by == or !=");
     };
     parser.rest = rest.trim_start();
     Ok(Term::Text {
@@ -345,9 +345,9 @@ mod tests {
             error("hits > 1 also arg1 == 2"),
             "expected and, or or the end of the condition, found \"also arg1 == 2\""
         );
-        assert!(error("hits > $").starts_with("\"$\" is no value"));
+        assert!(error("hits > $").starts_with("\"$\" is not a value"));
         assert!(error("duration > 5 m").contains("found \"m\""));
-        assert!(error("duration > 5m").starts_with("\"5m\" is no value"));
+        assert!(error("duration > 5m").starts_with("\"5m\" is not a value"));
         for text in [
             "",
             "and",

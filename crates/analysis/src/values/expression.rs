@@ -84,7 +84,7 @@ impl Expression {
         let expression = parser.binary(0)?;
         ensure!(
             parser.rest.is_empty(),
-            "in the expression {text:?}, {:?} is not understood",
+            "in the expression {text:?}, {:?} is not valid",
             parser.rest
         );
         Ok(expression)
@@ -186,10 +186,7 @@ impl<'a> Parser<'a> {
 
     fn unary(&mut self) -> Result<Expression> {
         self.depth += 1;
-        ensure!(
-            self.depth <= DEEPEST,
-            "an expression that is nested too deep"
-        );
+        ensure!(self.depth <= DEEPEST, "the expression is nested too deeply");
         let expression = if self.take("-") {
             Expression::Unary(Unary::Minus, Box::new(self.unary()?))
         } else if self.take("~") {
@@ -230,7 +227,7 @@ impl<'a> Parser<'a> {
         let begins = word.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
         let Some(names) = self.names.as_mut().filter(|_| begins) else {
             bail!(
-                "{:?} is no value: there are arg1 to arg6, result, duration, self, numbers and int(…)",
+                "{:?} is not a value: use arg1 to arg6, result, duration, self, numbers or int(…)",
                 if word.is_empty() { self.rest } else { word }
             );
         };

@@ -41,7 +41,7 @@ impl Field {
             .collect();
         if places.values().all(Option::is_none) {
             let numbers = numbers(marker, markers);
-            bail!("the marker {marker} has no number that is called {name:?}; it has {numbers}");
+            bail!("the marker {marker} has no number named {name:?}; it has {numbers}");
         }
         Ok(Field {
             marker: marker.to_owned(),
@@ -78,7 +78,7 @@ impl Field {
         if lacking.numbers > 0 {
             let number = count(lacking.numbers);
             notes.push(format!(
-                "left out: {number} of {marker} without a number that is called {name:?}"
+                "left out: {number} of {marker} without a number named {name:?}"
             ));
         }
         if lacking.readings > 0 {

@@ -103,7 +103,7 @@ impl ValueSelection {
             }
             None if markers.iter().any(|(_, marker)| marker.name == text) => {
                 let numbers = numbers(text, markers);
-                bail!("{text} is a marker: ask for {text}.FIELD; it has {numbers}")
+                bail!("{text} is a marker: use {text}.FIELD; it has {numbers}")
             }
             None => {
                 choose(names.wanted(text)?);

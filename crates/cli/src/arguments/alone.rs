@@ -1,12 +1,12 @@
-//! The words of `nopal record`, without the parsers of all other commands.
+//! The arguments of `nopal record`, without the parsers of all other commands.
 
 use clap::{Parser, Subcommand};
 
 use super::{Arguments, Color, Command, Record};
 
 impl Arguments {
-    /// The arguments of this process. A recording waits for them: the parser of this command is made alone, and those
-    /// of all commands where it does not understand.
+    /// The arguments of this process. To start a recording sooner, only the parser of `record` is built first; if it
+    /// fails, the parser of all commands.
     pub fn of_process() -> Arguments {
         let records = std::env::args_os()
             .nth(1)
@@ -24,7 +24,7 @@ impl Arguments {
     }
 }
 
-/// [`Arguments`] of which the command is `record`.
+/// [`Arguments`] with the command `record`.
 #[derive(Debug, Parser)]
 struct ToRecord {
     #[command(subcommand)]

@@ -15,22 +15,22 @@ use nopal_trace::Markers;
 use super::Input;
 use crate::time;
 
-/// Which calls are looked at.
+/// Selects calls.
 #[derive(Debug, Args)]
 pub struct FilterArguments {
-    /// Only calls of this thread or process [may be repeated]
+    /// Take only calls of this thread or process [may be repeated]
     #[arg(long = "tid", value_name = "ID")]
     threads: Vec<u32>,
 
-    /// Only calls that took this long or longer, such as 10us
+    /// Take only calls that took at least this long, such as 10us
     #[arg(short = 't', long = "longer", value_name = "TIME", value_parser = time::parse)]
     least: Option<Duration>,
 
-    /// Only calls from this time on, counted from the trace's beginning
+    /// Take only calls from this time on, counted from the trace's beginning
     #[arg(long, value_name = "TIME", value_parser = time::parse)]
     from: Option<Duration>,
 
-    /// Only calls up to this time
+    /// Take only calls up to this time
     #[arg(long, value_name = "TIME", value_parser = time::parse)]
     until: Option<Duration>,
 }
@@ -53,12 +53,12 @@ fn nanoseconds(time: Duration) -> u64 {
 /// A function, or a value of its calls, and a trace. Either may be left out.
 #[derive(Debug, Args)]
 pub struct Subject {
-    /// A function, which means how long its calls took, a value of them (`read.result`, `'read.arg1 >> 12'`), a field
-    /// of a marker (`net_rx.len`), or a tracer (`lockhold`, `wakeup`, `read..write`): how long its cases took
+    /// A function (the durations of its calls), a value of its calls (`read.result`, `'read.arg1 >> 12'`), a field of a
+    /// marker (`net_rx.len`), or a tracer (`lockhold`, `wakeup`, `read..write`: the durations of its cases)
     ///
-    /// After the dot comes an expression of arg1 to arg6, result, duration and self (nanoseconds), numbers, int(…),
-    /// which takes 32 bits with their sign, and the operators | ^ & << >> + - * / % ~, as in C. Arguments and results
-    /// are those that `nopal record --args` recorded.
+    /// The dot is followed by an expression of arg1 to arg6, result, duration and self (nanoseconds), numbers, int(…),
+    /// which takes the lower 32 bits with their sign, and the operators | ^ & << >> + - * / % ~ of C. Arguments and
+    /// results need `nopal record --args`.
     #[arg(value_name = "FUNCTION[.VALUE]|MARKER.FIELD|TRACER")]
     what: Option<String>,
 
@@ -68,7 +68,7 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// What is asked for, and the trace.
+    /// The subject and the trace.
     pub fn parts(&self) -> (Option<&str>, Input) {
         let (what, directory) = subject_and_trace(self.what.as_deref(), self.directory.as_deref());
         (what, Input { directory })
@@ -87,10 +87,10 @@ pub fn subject_and_trace<'a>(
     }
 }
 
-/// How values are distributed, in the terminal
+/// Show the distribution of values in the terminal
 ///
-/// Without a function, it is the durations of all calls. A single word that names a trace is the trace. Tracers are
-/// those of `nopal run`, and FROM..TO, from any function or marker to any other.
+/// Without a function, the values are the durations of all calls. A single argument that names a trace is the trace.
+/// Tracers are those of `nopal run`, and FROM..TO, from any function or marker to any other.
 #[derive(Debug, Args)]
 pub struct Hist {
     #[command(flatten)]
@@ -99,26 +99,26 @@ pub struct Hist {
     #[command(flatten)]
     pub filter: FilterArguments,
 
-    /// How wide the bars are
+    /// The widths of the bars
     #[arg(long, value_enum, default_value_t)]
     pub scale: ScaleArgument,
 
     #[arg(long, value_name = "WHAT", value_parser = ByArgument::parse, help = ByArgument::HELP)]
     pub by: Option<ByArgument>,
 
-    /// As a JSON object
+    /// Print a JSON object
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default, ValueEnum)]
 pub enum ScaleArgument {
-    /// All the same
+    /// Equal widths
     Linear,
-    /// Each twice the one before
+    /// Each bar twice as wide as the one before
     #[default]
     Log2,
-    /// By the part of all values, up to the last 1 in 100,000
+    /// Fixed parts of all values, up to the last 1 in 100,000
     Hdr,
 }
 
@@ -132,18 +132,18 @@ impl ScaleArgument {
     }
 }
 
-/// What has a histogram of its own, as it is written.
+/// The argument of `--by`.
 #[derive(Debug, Clone)]
 pub struct ByArgument(String);
 
 impl ByArgument {
-    pub const HELP: &str = "One for each thread, process, function or cpu (where it ended; -e sched records that), or for each value, such as arg1 or 'result & 1', or of another field of the marker";
+    pub const HELP: &str = "Show one for each thread, process, function or cpu (on which the call ended; needs -e sched), or for each value, such as arg1, 'result & 1', or another field of the marker";
 
     pub fn parse(text: &str) -> std::result::Result<ByArgument, Infallible> {
         Ok(ByArgument(text.into()))
     }
 
-    /// What is to be told apart, and tells `what` if that is a value.
+    /// Parses the grouping; a grouping by values is also set in `what`.
     pub fn by(
         argument: Option<&ByArgument>,
         what: &mut ValueSelection,

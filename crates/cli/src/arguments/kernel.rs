@@ -6,11 +6,11 @@ use nopal_record::Kinds;
 /// Which of them are recorded.
 #[derive(Debug, Args)]
 pub struct KernelFunctions {
-    /// Record the functions of the kernel that the traced threads run, too: where each begins (root only)
+    /// Record the functions of the kernel that the traced threads run, without their durations (root only)
     #[arg(short, long)]
     kernel: bool,
 
-    /// Record those functions of the kernel only that match [may be repeated]
+    /// Record only the functions of the kernel that match [may be repeated]
     #[arg(long = "kernel-functions", value_name = "GLOB")]
     pub patterns: Vec<String>,
 }

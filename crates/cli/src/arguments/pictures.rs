@@ -1,4 +1,4 @@
-//! What is drawn, how, and where to.
+//! Arguments of the commands that draw.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use nopal_plot::flame::Weight;
 use super::calls::{ByArgument, FilterArguments, Subject};
 use super::{Functions, Input};
 
-/// Pictures of a trace, as SVG or PNG
+/// Draw pictures of a trace, as SVG or PNG
 #[derive(Debug, Args)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
 pub struct Plot {
@@ -20,20 +20,18 @@ pub struct Plot {
 #[derive(Debug, Subcommand)]
 pub enum Kind {
     Timeline(Timeline),
-    /// How a value of calls changes over time: median, 99th percentile, largest
+    /// Draw how a value of calls changes over time: median, 99th percentile, largest
     ///
     /// `nopal plot latency read` draws the durations of `read`.
     Latency(Curve),
     Cdf(Cdf),
-    /// A histogram of a value of calls
+    /// Draw a histogram of a value of calls
     Hist(Curve),
     Table(Table),
 }
 
-/// A row a function, with a bar from entry to exit of each call
-///
-/// Rows are in order of the first call. Where there are more functions than rows, those with the longest calls are
-/// shown.
+/// Draw a row for each function, with a bar from entry to exit of each call Rows are in order of the first call. If
+/// there are more functions than rows, those with the longest calls are shown.
 #[derive(Debug, Args)]
 pub struct Timeline {
     #[command(flatten)]
@@ -48,7 +46,7 @@ pub struct Timeline {
     #[command(flatten)]
     pub filter: FilterArguments,
 
-    /// Functions that are shown, at most
+    /// The number of functions shown, at most
     #[arg(short = 'n', long, value_name = "N", default_value_t = 60, value_parser = rows())]
     pub rows: u64,
 }
@@ -65,12 +63,12 @@ pub struct Curve {
     #[command(flatten)]
     pub filter: FilterArguments,
 
-    /// The axis of the values
+    /// The scale of the values
     #[arg(long, value_enum, default_value_t)]
     pub axis: AxisArgument,
 }
 
-/// How many calls have a value up to each: a cumulative distribution
+/// Draw the cumulative distribution of a value of calls
 #[derive(Debug, Args)]
 pub struct Cdf {
     #[command(flatten)]
@@ -80,7 +78,7 @@ pub struct Cdf {
     pub by: Option<ByArgument>,
 }
 
-/// How often each value occurred in each process
+/// Show how often each value occurred in each process
 ///
 /// `nopal plot table 'copy.arg1 >> 12'` counts the pages that a first argument points to.
 /// Without -o, the table is text.
@@ -95,7 +93,7 @@ pub struct Table {
     #[command(flatten)]
     pub filter: FilterArguments,
 
-    /// Rows that are shown, at most: the most frequent
+    /// The number of rows shown, at most: the most frequent values
     #[arg(short = 'n', long, value_name = "N", default_value_t = 100, value_parser = rows())]
     pub rows: u64,
 }
@@ -104,10 +102,10 @@ fn rows() -> clap::builder::RangedU64ValueParser {
     clap::value_parser!(u64).range(1..=10_000)
 }
 
-/// A flame graph as SVG, which a browser searches
+/// Draw a flame graph as SVG, which can be searched in a browser
 ///
-/// A box is a function on one path of calls, as wide as the time spent there, with all that it called. Threads are
-/// summed up.
+/// A box is a function on one path of calls. Its width is the time spent there, including the functions that it called.
+/// Threads are summed up.
 #[derive(Debug, Args)]
 pub struct Flame {
     #[command(flatten)]
@@ -116,21 +114,21 @@ pub struct Flame {
     #[command(flatten)]
     pub output: PictureOutput,
 
-    /// What boxes are as wide as
+    /// The meaning of the boxes' widths
     #[arg(long, value_enum, default_value_t)]
     pub by: FlameBy,
 
-    /// Callers above, as icicles hang
+    /// Draw callers on top, so that stacks hang down like icicles
     #[arg(long)]
     pub icicle: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default, ValueEnum)]
 pub enum FlameBy {
-    /// The time by the clock, from entry to exit
+    /// Wall-clock time from entry to exit
     #[default]
     Wall,
-    /// The time in functions themselves: they stand at the base, with their callers on top
+    /// Time in the functions themselves, which are at the base, with their callers on top
     #[value(name = "self")]
     Own,
     Calls,
@@ -155,7 +153,7 @@ pub struct PictureOutput {
 
 #[derive(Debug, Clone, Copy, Default, ValueEnum)]
 pub enum AxisArgument {
-    /// Logarithmic where values differ much
+    /// Logarithmic if values differ much
     #[default]
     Auto,
     Linear,

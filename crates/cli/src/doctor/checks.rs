@@ -144,8 +144,8 @@ fn yama(scope: Option<&str>) -> Finding {
         ),
         Some(other) => Finding::new(
             State::Bad,
-            format!("nobody may attach (kernel.yama.ptrace_scope is {other})"),
-            "this setting stays until the machine starts again: boot with kernel.yama.ptrace_scope=1",
+            format!("no process may attach (kernel.yama.ptrace_scope is {other})"),
+            "this setting lasts until the next boot: boot with kernel.yama.ptrace_scope=1",
         ),
     }
 }
@@ -164,7 +164,7 @@ fn seccomp(mode: &str) -> Finding {
 fn memfd(setting: Option<&str>) -> Finding {
     match setting {
         None | Some("0") => Finding::good("memory files may hold code"),
-        Some("1") => Finding::good("memory files may hold code where that is asked for"),
+        Some("1") => Finding::good("memory files may hold code on request"),
         Some(other) => Finding::new(
             State::Bad,
             format!("memory files may not hold code (vm.memfd_noexec is {other})"),
@@ -177,11 +177,10 @@ fn overcommit(setting: Option<&str>) -> Finding {
     match setting {
         Some("2") => Finding::new(
             State::Warning,
-            "memory is counted before it is used: nopal's counts too, most of it --buffer, and stacks whose mirrors are \
-             refused are traced entry only",
-            "sysctl vm.overcommit_memory=0, as root, where durations are missing",
+            "memory is reserved before it is used: nopal's counts too, most of it --buffer; where the mirror of a stack is refused, only entries are recorded",
+            "sysctl vm.overcommit_memory=0, as root, if durations are missing",
         ),
-        _ => Finding::good("memory may be reserved before it is used"),
+        _ => Finding::good("memory may be reserved beyond what there is"),
     }
 }
 
@@ -191,7 +190,7 @@ fn address_space(limit: Option<u64>) -> Finding {
         Some(limit) => Finding::new(
             State::Warning,
             format!(
-                "the address space is limited to {}: nopal's part of a program counts too",
+                "the address space is limited to {}: nopal's mappings in a program count too",
                 bytes(limit)
             ),
             "ulimit -v unlimited, or a smaller --buffer",
@@ -204,7 +203,7 @@ fn stack(limit: Option<u64>) -> Finding {
         Some(limit) => Finding::good(format!("stacks grow to {}", bytes(limit))),
         None => Finding::new(
             State::Note,
-            "stacks grow without limit: the kernel lays out memory the old way",
+            "stacks grow without limit: the kernel uses its legacy memory layout",
             "ulimit -s 8192 for the usual layout",
         ),
     }
@@ -224,16 +223,16 @@ fn core_dumps(limit: Option<u64>) -> Finding {
 
 fn clock_source(source: Option<&str>) -> Finding {
     match source {
-        Some("tsc") => Finding::good("the kernel keeps time by the counter that records use"),
+        Some("tsc") => Finding::good("the kernel's clock is the counter that records use"),
         Some(other) => Finding::new(
             State::Warning,
-            format!("the kernel keeps time by {other}, not by the counter that records use"),
-            "durations may be off by what the two drift apart in a second; boot with clocksource=tsc where the counter is sound",
+            format!("the kernel's clock is {other}, not the counter that records use"),
+            "durations may be off by the drift of the two in a second; boot with clocksource=tsc if the counter is reliable",
         ),
         None => Finding::new(
             State::Note,
-            "what the kernel keeps time by is not to be seen",
-            "durations are by the counter",
+            "the kernel's clock source is not known",
+            "durations are measured by the counter",
         ),
     }
 }
@@ -248,12 +247,14 @@ fn counter(cpuinfo: &str) -> Finding {
         .filter(|flag| !flags.split(' ').any(|word| word == *flag))
         .collect();
     if lacking.is_empty() {
-        return Finding::good("the counter runs at one rate, also while the processor sleeps");
+        return Finding::good(
+            "the counter runs at a constant rate, also while the processor sleeps",
+        );
     }
     Finding::new(
         State::Warning,
         format!("the processor does not promise {}", lacking.join(" and ")),
-        "trust counts; durations may change with the processor's frequency or stop while it sleeps",
+        "counts are exact; durations may change with the processor's frequency or stop while it sleeps",
     )
 }
 
@@ -264,8 +265,8 @@ fn rdtsc() -> Finding {
     if asked == 0 && setting == libc::PR_TSC_SIGSEGV {
         return Finding::new(
             State::Bad,
-            "reading the counter is forbidden",
-            "start nopal from a process that may",
+            "the counter may not be read",
+            "start nopal from a process that may read it",
         );
     }
     Finding::good("the counter may be read")
@@ -278,11 +279,11 @@ fn container() -> Finding {
         "/run/systemd/container",
     ];
     match marks.into_iter().find(|mark| Path::new(mark).exists()) {
-        None => Finding::good("not in a container, as far as can be seen"),
+        None => Finding::good("not in a container, as far as nopal can see"),
         Some(mark) => Finding::new(
             State::Note,
             format!("in a container ({mark} exists)"),
-            "programs started inside can be traced inside; limits above are the container's",
+            "programs that are started inside can be traced inside; the limits above are those of the container",
         ),
     }
 }
@@ -303,12 +304,12 @@ fn kernel_events(allowed: Allowed) -> Finding {
         }
         Allowed::Own(missing) => Finding::new(
             State::Note,
-            "-e sched records the switches of traced threads, no wake-ups and no other tasks",
+            "-e sched records the switches of traced threads, but no wake-ups and no other tasks",
             missing,
         ),
         Allowed::Nothing(missing) => Finding::new(
             State::Note,
-            "-e sched cannot record anything; the rest does not need it",
+            "-e sched cannot record anything; other functions of nopal do not need it",
             missing,
         ),
     }
@@ -319,7 +320,7 @@ fn kernel_functions(missing: Option<String>) -> Finding {
         None => Finding::good("functions of the kernel inside calls can be recorded (-k)"),
         Some(missing) => Finding::new(
             State::Note,
-            "-k cannot record functions of the kernel; the rest does not need it",
+            "-k cannot record functions of the kernel; other functions of nopal do not need it",
             missing,
         ),
     }
@@ -332,7 +333,7 @@ fn fuse(device: io::Result<()>, may_mount: bool) -> Finding {
         Err(error) => Finding::new(State::Note, format!("/dev/fuse: {error}"), WITHOUT),
         Ok(()) if !may_mount => Finding::new(
             State::Note,
-            "fusermount3, by which users mount, is not in PATH",
+            "fusermount3, which users need to mount, is not in PATH",
             format!("install it (package fuse3): until then {WITHOUT}"),
         ),
         Ok(()) => Finding::good("sessions can be mounted as files"),

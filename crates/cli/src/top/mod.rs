@@ -28,10 +28,10 @@ const REACTION: i32 = 100;
 pub fn run(mut options: Options, process: i32) -> Result<i32> {
     ensure!(
         std::io::stdin().is_terminal() && std::io::stdout().is_terminal(),
-        "top shows a table on a terminal, and this is none; `nopal attach` records into files"
+        "top needs a terminal; `nopal attach` records into files"
     );
     // For the notes of the trace; the records go to the table.
-    let place = tempfile::tempdir().context("no place for temporary files")?;
+    let place = tempfile::tempdir().context("no directory for temporary files")?;
     options.directory = place.path().join("trace");
     let ongoing = Arc::new(Mutex::new(Ongoing::default()));
     let mut screen = None;

@@ -27,12 +27,12 @@ impl Instance {
             tracers
                 .split_whitespace()
                 .any(|tracer| tracer == "function"),
-            "this kernel has no tracer of functions: it was built without CONFIG_FUNCTION_TRACER"
+            "this kernel has no function tracer: it was built without CONFIG_FUNCTION_TRACER"
         );
         const ENABLED: &str = "/proc/sys/kernel/ftrace_enabled";
         ensure!(
             fs::read_to_string(ENABLED).is_ok_and(|text| text.trim() == "1"),
-            "the kernel's tracer of functions is switched off; as root, sysctl kernel.ftrace_enabled=1 allows it"
+            "the kernel's function tracer is switched off; as root, sysctl kernel.ftrace_enabled=1 allows it"
         );
         let instances = place.join("instances");
         remove_of_the_dead(&instances);
@@ -53,7 +53,7 @@ impl Instance {
             let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.*?[]-".contains(&byte);
             ensure!(
                 !glob.is_empty() && glob.bytes().all(is_plain),
-                "{glob:?} is no glob of the kernel's functions"
+                "{glob:?} is not a valid glob for functions of the kernel"
             );
             // What no space ends is looked at when the file is closed, and nobody learns whether it fits.
             self.add("set_ftrace_filter", &format!("{glob}\n"))?;
@@ -166,7 +166,7 @@ fn sees_all_processes() -> Result<()> {
     let own = fs::read_link("/proc/self/ns/pid").context("/proc/self/ns/pid")?;
     if own != Path::new(FIRST) {
         bail!(
-            "nopal is in a PID namespace, and the kernel's tracer knows threads by the numbers outside; run it there"
+            "nopal is in a PID namespace, but the kernel's tracer uses the thread ids outside of it; run nopal there"
         );
     }
     Ok(())
@@ -194,10 +194,10 @@ fn advice(error: &io::Error, path: &Path, lockdown: &str) -> &'static str {
     match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) if !is_root => "; run nopal as root",
         Some(libc::EACCES | libc::EPERM) if is_locked.contains(&true) => {
-            "; the kernel is locked down, and allows it when booted without Secure Boot and lockdown="
+            "; the kernel is locked down; it permits this if booted without Secure Boot and lockdown="
         }
         Some(libc::EACCES | libc::EPERM) => {
-            "; refused to root, too: run nopal outside of its container, or with a kernel that is not locked down"
+            "; this is refused even to root: run nopal outside of its container, or with a kernel that is not locked down"
         }
         Some(libc::EINVAL) if path.ends_with("set_ftrace_filter") => {
             "; /sys/kernel/tracing/available_filter_functions lists those that can be recorded"
@@ -215,7 +215,7 @@ mod tests {
         let nowhere = Instance(PathBuf::from("/nonexistent"));
         for glob in ["", "schedule:traceoff", "a b", "!vfs_*", "vfs_read\n*"] {
             let error = nowhere.only(&[glob.to_string()]).unwrap_err();
-            assert!(error.to_string().contains("no glob"), "{error:#}");
+            assert!(error.to_string().contains("not a valid glob"), "{error:#}");
         }
     }
 

@@ -34,7 +34,7 @@ impl Layout {
         let path = tracing()?.join("events/ftrace/function/format");
         let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
         Layout::parse(&text)
-            .with_context(|| format!("{} describes it in a way that is not known", path.display()))
+            .with_context(|| format!("{} describes it in an unknown format", path.display()))
     }
 
     fn parse(format: &str) -> Option<Layout> {

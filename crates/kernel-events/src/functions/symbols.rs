@@ -54,7 +54,7 @@ pub fn are_readable() -> Result<()> {
         .any(|line| !line.starts_with("0000000000000000"));
     ensure!(
         reported,
-        "{SYMBOLS} tells no addresses; run nopal as root, where sysctl kernel.kptr_restrict is 0 or 1"
+        "{SYMBOLS} shows no addresses; run nopal as root, with sysctl kernel.kptr_restrict=0 or 1"
     );
     Ok(())
 }

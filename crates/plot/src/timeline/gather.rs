@@ -1,4 +1,4 @@
-//! Goes over the calls: once to see which functions have rows, once to fill the rows.
+//! Gathers calls in two passes: one selects the functions with rows, one fills the rows.
 
 use nopal_analysis::calls::{Ending, Frame, Sink, Style};
 use nopal_analysis::drive::Worker;
@@ -50,7 +50,7 @@ impl Found {
 
 /// Finds which functions were called, when first and how long.
 pub struct Surveyor<'a> {
-    /// By site: the function, and one that nobody looks at.
+    /// By site: the number of the function; the last function is a dummy.
     by_site: Vec<u32>,
     sieve: Sieve<'a>,
     stream: usize,
@@ -194,7 +194,7 @@ impl Rows {
         }
     }
 
-    /// By column, whether any call was alive.
+    /// By column, whether a call was active.
     pub fn covered(&self, row: usize, lane: usize) -> Vec<bool> {
         let start = (row * self.lanes + lane) * PLACES;
         let mut alive = 0;

@@ -1,4 +1,4 @@
-//! A row a function, with a bar from the entry of each call to its exit.
+//! Timelines: a row for each function, with a bar from the entry of each call to its exit.
 
 mod gather;
 
@@ -22,15 +22,15 @@ use crate::canvas::{
 use crate::lines::{color, legend_lines};
 use gather::{Painter, Rows, Surveyor};
 
-/// What is shown.
+/// The selection and size of a timeline.
 pub struct Shown {
     pub selection: Selection,
     pub filter: Filter,
-    /// Functions, at most.
+    /// The largest number of functions.
     pub rows: usize,
 }
 
-/// Places in a row that a bar may begin or end at.
+/// Columns of a row, at which bars begin and end.
 const COLUMNS: usize = 2000;
 const ROW: f64 = 14.0;
 const LONGEST_NAME: f64 = 280.0;
@@ -41,7 +41,7 @@ struct Row {
     first: u64,
 }
 
-/// What all rows show.
+/// The contents of all rows.
 struct Extent {
     begin: u64,
     end: u64,
@@ -81,7 +81,7 @@ pub fn draw(trace: &Trace, names: &Names, shown: &Shown, drive: &Drive) -> Resul
     Ok(picture(trace, names, shown, &survey, &lanes, &rows))
 }
 
-/// What is known of the calls before any is drawn.
+/// The facts needed before drawing.
 struct Survey {
     /// In order of their first calls.
     rows: Vec<Row>,
@@ -89,7 +89,7 @@ struct Survey {
     /// By thread: how many calls.
     threads: Vec<u64>,
     functions: usize,
-    /// The shortest of the longest calls of the functions that are shown, where not all are.
+    /// If not all functions are shown: the shortest of their longest calls.
     cut_ns: Option<u64>,
     unfinished: u64,
 }
@@ -322,7 +322,7 @@ fn caption(trace: &Trace, shown: &Shown, survey: &Survey) -> Vec<String> {
     if survey.unfinished > 0 {
         let calls = count(survey.unfinished);
         first.push_str(&format!(
-            "; the begin or the end of {calls} calls is not known: they are shown as long as they were known to be alive"
+            "; the begin or end of {calls} calls is not known: they are shown for the time in which they are known to have run"
         ));
     }
     let command = trace.session().command.join(" ");

@@ -443,7 +443,7 @@ fn is_in_namespace(region: &Region, process: u32) -> bool {
 }
 
 fn ends_here(error: &anyhow::Error) -> String {
-    format!("{error:#}: the trace ends here, the program goes on")
+    format!("{error:#}: the trace ends here, the program continues")
 }
 
 /// The threads that hold a chunk.

@@ -254,7 +254,7 @@ impl Drain {
             run(&theirs, collector)
         };
         let thread = std::thread::Builder::new().spawn(collect);
-        let thread = thread.context("there can be no thread that collects records")?;
+        let thread = thread.context("the thread that collects records cannot be started")?;
         Ok(Drain { shared, thread })
     }
 

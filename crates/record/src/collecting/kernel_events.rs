@@ -27,7 +27,7 @@ impl Session {
         }
         ensure!(
             self.options.when_full != WhenFull::Flight,
-            "the flight recorder keeps no kernel events: they do not go with --flight"
+            "kernel events cannot be combined with --flight"
         );
         // Another beginning would not find the children that the process has started meanwhile.
         ensure!(

@@ -48,14 +48,13 @@ impl Snapshots {
                 Written::Whole { events, .. } => {
                     format!("{name}: {} events, {why}", count(*events))
                 }
-                Written::Failed(error) => format!("{name}: not whole: {error}"),
+                Written::Failed(error) => format!("{name}: incomplete: {error}"),
             }
         });
         let more = (self.passed_over > 0).then(|| {
             let more = count(self.passed_over);
             format!(
-                "{more} more snapshots were wanted: there are {MOST} at most, {MOST_WRITING} being written at once, \
-                 and no more than --max-size has room for"
+                "{more} more snapshots were not taken: at most {MOST} are written, {MOST_WRITING} at a time, and only within --max-size"
             )
         });
         taken.chain(more).collect()

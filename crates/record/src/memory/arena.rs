@@ -116,7 +116,7 @@ impl Arena {
         let end = self.base + self.mapped;
         ensure!(
             at >= self.next() && at <= end && code.len() as u64 <= end - at,
-            "generated code outside of its room"
+            "generated code outside of its arena"
         );
         match &self.filled {
             Some((file, begin)) => file

@@ -14,7 +14,7 @@ const PAGE: usize = 4096;
 pub fn thread_slot(memory: &Memory, pointer: u64, thread: i32) -> Result<i32> {
     musl_slot(memory, pointer, thread)
         .or_else(|| glibc_slot(memory, pointer, thread))
-        .context("the thread control block is not as glibc and musl have it")
+        .context("the thread control block is not that of glibc or musl")
 }
 
 /// Where musl stores the thread id behind the call that gives it, this stores it before. glibc's control block has its

@@ -220,7 +220,8 @@ impl<'a> Injector<'a> {
     }
 }
 
-const NO_DESCRIPTORS: &str = "the process has no free descriptor, and may have no more: `prlimit --nofile` as root raises its hard limit";
+const NO_DESCRIPTORS: &str =
+    "the process has no free file descriptor: `prlimit --nofile` as root raises its hard limit";
 
 /// Lets a process have more descriptors than its limit is, and gives that.
 fn more_descriptors(process: i32) -> std::io::Result<libc::rlimit> {

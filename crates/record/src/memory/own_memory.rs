@@ -124,8 +124,7 @@ pub fn refuse_without_memory(settings: &Settings) -> Result<()> {
     };
     if let Some(left) = left.filter(|left| *left < wanted) {
         bail!(
-            "vm.overcommit_memory is 2, by which no more memory is given out than there is: {} MiB are left, and nopal needs \
-             {}, of which {} are its --buffer; make that smaller, end other programs, or set `sysctl \
+            "vm.overcommit_memory is 2, which limits memory to what there is: {} MiB are left, and nopal needs {}, of which {} are its --buffer; use a smaller one, end other programs, or set `sysctl \
              vm.overcommit_memory=0` as root",
             left / MIB,
             wanted.div_ceil(MIB),

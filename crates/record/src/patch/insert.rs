@@ -63,7 +63,7 @@ impl Tracee {
         }
         for (module, count) in different {
             context.warnings.push(format!(
-                "{module}: {count} functions not traced: their code in memory is not the file's"
+                "{module}: {count} functions not traced: their code in memory differs from the file"
             ));
         }
         let written = changes.into_iter().zip(outcomes);

@@ -10,8 +10,7 @@ use std::mem::offset_of;
 use zerocopy::IntoBytes;
 
 /// What whoever asks for a breakpoint is told.
-pub const RISK: &str = "a probe by a breakpoint ends the program where a thread comes to it that blocks SIGTRAP, as handlers do \
-                        that block all signals; let nopal go before a debugger comes";
+pub const RISK: &str = "a probe by a breakpoint kills the program if a thread that blocks SIGTRAP hits it, such as a handler that blocks all signals; detach nopal before you attach a debugger";
 
 const TRAP: u64 = 1 << (libc::SIGTRAP - 1);
 
@@ -189,15 +188,15 @@ fn refuse(process: i32, thread: &Thread, handled: bool) -> Result<()> {
     let status = nopal_process::status(process)?;
     ensure!(
         handled || status.caught & TRAP == 0,
-        "the program handles SIGTRAP itself: no breakpoint can be in it"
+        "the program handles SIGTRAP itself: it cannot have breakpoints"
     );
     ensure!(
         status.ignored & TRAP == 0,
-        "the program ignores SIGTRAP: no breakpoint can be in it"
+        "the program ignores SIGTRAP: it cannot have breakpoints"
     );
     ensure!(
         !under_new_filter(process),
-        "a seccomp filter may forbid the end of signal handlers: no breakpoint can be in this program"
+        "a seccomp filter may forbid returning from signal handlers: this program cannot have breakpoints"
     );
     for number in nopal_process::threads(process)? {
         let blocked = match number == thread.tid() {
@@ -206,7 +205,7 @@ fn refuse(process: i32, thread: &Thread, handled: bool) -> Result<()> {
             false => nopal_process::thread_status(process, number).map_or(0, |it| it.blocked),
         };
         if blocked & TRAP != 0 {
-            bail!("thread {number} blocks SIGTRAP, and would end the program at a breakpoint");
+            bail!("thread {number} blocks SIGTRAP: a breakpoint would kill the program");
         }
     }
     Ok(())

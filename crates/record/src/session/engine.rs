@@ -397,7 +397,7 @@ impl Engine for Session {
         let room = room.unwrap_or(u64::MAX);
         ensure!(
             bytes <= room,
-            "the buffer can have {room} bytes at most until the recording ends (--buffer makes room when it begins)"
+            "the buffer can have at most {room} bytes in this recording (--buffer sets a larger size at its start)"
         );
         for region in regions {
             region.resize(bytes);
@@ -515,7 +515,7 @@ impl Engine for Session {
     fn may_detach(&self) -> Result<()> {
         ensure!(
             self.attached.is_some(),
-            "nopal has started this program, and traces it until it ends; stop ends the recording"
+            "nopal started this program and traces it until it ends; stop ends the recording"
         );
         Ok(())
     }

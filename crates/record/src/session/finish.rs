@@ -26,9 +26,9 @@ impl Session {
         let count = left.len() - own;
         if count > 0 {
             self.warnings.push(match count {
-                1 => "a process that the program started still runs; it is traced no more".into(),
+                1 => "a process that the program started still runs; it is no longer traced".into(),
                 _ => format!(
-                    "{count} processes that the program started still run; they are traced no more"
+                    "{count} processes that the program started still run; they are no longer traced"
                 ),
             });
         }
@@ -58,7 +58,7 @@ impl Session {
         self.warnings.extend(self.unfollowed.describe());
         if counts.libraries_unanswered > 0 {
             self.warnings.push(format!(
-                "libraries were loaded {} times that are not traced: nopal did not get to answer",
+                "{} loads of libraries were not traced: nopal could not answer in time",
                 counts.libraries_unanswered
             ));
         }
@@ -66,31 +66,30 @@ impl Session {
         self.warnings.extend(collector.stopped.take());
         if threads > 0 {
             self.warnings.push(format!(
-                "{threads} threads were not traced: more than can be told apart"
+                "{threads} threads were not traced: there were too many at once"
             ));
         }
         let kernel_events_lost = collector.totals.kernel_events_lost;
         if kernel_events_lost > 0 {
             self.warnings.push(format!(
-                "{kernel_events_lost} kernel events were lost: they came faster than nopal reads"
+                "{kernel_events_lost} kernel events were lost: they came faster than nopal reads them"
             ));
         }
         let missed = collector.totals.kernel_events_missed;
         if missed > 0 {
             self.warnings.push(format!(
-                "the kernel did not tell of {missed} switches from idle processors, nor of the wake-ups before them"
+                "the kernel did not report {missed} switches from idle processors, nor the wake-ups before them"
             ));
         }
         if collector.totals.system > 0 && !collector.in_namespaces.is_empty() {
             self.warnings.push(
-                "kernel events do not stand in the calls of processes in a PID namespace of their own: threads have other \
-                 numbers there"
+                "kernel events are not matched with the calls of processes in a PID namespace of their own, where threads have other ids"
                     .to_owned(),
             );
         }
         if stacks > 0 {
             self.warnings.push(format!(
-                "{stacks} parts of stacks could not be mirrored: entries only were recorded there"
+                "{stacks} parts of stacks could not be mirrored: only entries were recorded there"
             ));
         }
         let main = 0;

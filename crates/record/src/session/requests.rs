@@ -189,7 +189,7 @@ impl Session {
         })?;
         if left {
             self.warnings.push(format!(
-                "process {process} deals with SIGTRAP itself: its probes by breakpoints were taken out"
+                "process {process} uses SIGTRAP itself: its probes by breakpoints were removed"
             ));
         }
         Ok(())

@@ -70,7 +70,7 @@ impl Tree for Handle {
             }
             None => Err(Failure::new(
                 libc::EBUSY,
-                "nopal has started this program, and traces it until it ends",
+                "nopal started this program and traces it until it ends",
             )),
         })
         .map_err(over)?

@@ -14,10 +14,10 @@ struct Alike {
 }
 
 impl Unfollowed {
-    pub const UNANSWERED: &str = "nopal did not get to follow it in time";
+    pub const UNANSWERED: &str = "nopal could not follow it in time";
     pub const ELSEWHERE: &str = "processes in a PID namespace of their own are not followed";
     pub const SET_ID: &str =
-        "it runs with the rights of its owner, which the kernel takes away from a traced program";
+        "it runs with the rights of its owner, which the kernel withholds from a traced program";
     pub const ENDED: &str = "it was ended before it ran any of its code";
 
     pub fn add(&mut self, process: i32, reason: impl Into<String>) {

@@ -134,7 +134,7 @@ impl Tracee {
             if let Some(module) = self.module_at(change.address) {
                 let address = change.address.wrapping_sub(module.base);
                 let reason =
-                    "its code in memory is not the file's, or is about to be returned into";
+                    "its code in memory differs from the file, or a thread will return into it";
                 refused.push((key(module, address), reason.to_owned()));
             }
             self.taken_out.push(change);

@@ -140,7 +140,7 @@ impl Tracee {
         let left = self.put_in_text(&on, true)?;
         if left > 0 {
             context.warnings.push(format!(
-                "{left} markers not traced: their code in memory is not the file's"
+                "{left} markers not traced: their code in memory differs from the file"
             ));
         }
         Ok(())

@@ -181,7 +181,7 @@ impl Tracee {
 
     fn marker_stub(&self) -> Result<u64> {
         let arena = self.places.first_arena();
-        Ok(arena.context("no generated code for it to call")? + IMAGE_MARK)
+        Ok(arena.context("there is no generated code that it could call")? + IMAGE_MARK)
     }
 
     /// Fills in a marker, and last what it calls: that is ours unless somebody in the program has it, who will call

@@ -440,7 +440,7 @@ impl Files {
         let breaks = probe.way == Way::Breakpoint;
         ensure!(
             !breaks || !hooks::is_libc(&file.image),
-            "{}: the C library blocks all signals at times, and would end the program at a breakpoint",
+            "{}: the C library blocks all signals at times, and a breakpoint would kill the program",
             place.describe()
         );
         let site = match probe.way == Way::Return {
@@ -603,7 +603,7 @@ impl Files {
             }
             Spot::Line { file, line } => {
                 format!(
-                    "the debug information of what is loaded tells of no code of {file}:{line}, nor behind it"
+                    "the debug information of the loaded files has no code of {file}:{line}, nor of later lines"
                 )
             }
             Spot::Named { name, .. } => match self.nearest(name) {
@@ -635,7 +635,7 @@ fn refused(file: &File, place: &Found, reason: Unprobed) -> String {
     let notes = place.describe();
     match reason {
         Unprobed::WithinInstruction { before, after } => format!(
-            "{notes} is in the midst of an instruction: the nearest begin at {} and {}",
+            "{notes} is inside an instruction: the nearest ones begin at {} and {}",
             named(file, before),
             named(file, after)
         ),
@@ -684,7 +684,7 @@ impl Tracee {
             }
             ensure!(
                 placed.call.is_none() || !self.entry_only,
-                "no call of this process is wrapped: where its functions return is not seen"
+                "the calls of this process are not wrapped: returns are not recorded"
             );
             let plan = &module.file.plan;
             if placed.call.is_some()
@@ -692,7 +692,7 @@ impl Tracee {
                 && let Some(why) = plan.entries_only(site, self.walked)
             {
                 bail!(
-                    "its calls are not wrapped ({}): where it returns is not seen",
+                    "its calls are not wrapped ({}): its returns are not recorded",
                     why.text()
                 );
             }
@@ -722,7 +722,7 @@ impl Tracee {
             if !waiting.is_empty() || !self.changes.iter().any(there) {
                 self.probe_sites.remove(&address);
                 bail!(
-                    "{}: its code in memory is not the file's, or is about to be returned into",
+                    "{}: its code in memory differs from the file, or a thread will return into it",
                     placed.place
                 );
             }

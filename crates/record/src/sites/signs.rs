@@ -6,14 +6,15 @@ use nopal_plan::Plan;
 use nopal_symbols::Image;
 
 pub const HANDLES_STACKS: &str =
-    "this program copies or walks its stacks itself: its entries only are recorded";
+    "this program copies or walks its stacks itself: only entries are recorded";
 
-const UNWINDS_ALONE: &str = "this static program has no symbols by which its unwinder could be found: its entries only are recorded";
+const UNWINDS_ALONE: &str =
+    "this static program has no symbols to find its unwinder by: only entries are recorded";
 
-pub const HIDES_THUNKS: &str = "this program's unwinder is led past what nopal can tell it by a function of the program's own: its entries only are recorded";
+pub const HIDES_THUNKS: &str = "this program has an unwinding function of its own that nopal cannot hook: only entries are recorded";
 
 const SANITIZED: &str =
-    "this program's sanitizer leaves no room for return addresses: its entries only are recorded";
+    "this program's sanitizer leaves no room for return addresses: only entries are recorded";
 
 /// What libraries export that move live frames, whose wrapped return addresses would come back to other calls' mirrors,
 /// or look for return addresses where calls leave them, for each exception and each collection of garbage.
@@ -68,11 +69,11 @@ pub fn name_handles_stacks(name: &str) -> bool {
 pub fn describe(name: &str, plan: &Plan) -> Option<String> {
     plan.finds_frames.then(|| {
         format!(
-            "{name} finds its frames by a table of return addresses: its entries only are recorded"
+            "{name} finds its frames by a table of return addresses: only entries of it are recorded"
         )
     })
 }
 
-pub const FRAMES_ARE_WALKED_NOW: &str = "a library was loaded that follows frame pointers to return addresses: entries only are recorded from there on";
+pub const FRAMES_ARE_WALKED_NOW: &str = "a library was loaded that follows frame pointers to return addresses: only entries are recorded from then on";
 
-pub const FRAMES_ARE_WALKED: &str = "a function of this program follows frame pointers to its callers' return addresses (`nopal list` says which): of functions that keep a frame pointer, entries only are recorded";
+pub const FRAMES_ARE_WALKED: &str = "a function of this program follows frame pointers to its callers' return addresses (`nopal list` says which): only entries are recorded of functions that keep a frame pointer";

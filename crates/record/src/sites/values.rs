@@ -162,7 +162,7 @@ fn follow(source: &Source, probe: &Probe, place: &Found, value: &mut Value) -> R
         Source::Register(register) => {
             ensure!(
                 !(probe.way == Way::Return && LOST_AT_RETURN.contains(register)),
-                "where a function returns, this register is nopal's; its result is in $ax and $dx"
+                "at a return, this register is used by nopal; the result is in $ax and $dx"
             );
             fetch.source = *register;
         }
@@ -171,7 +171,7 @@ fn follow(source: &Source, probe: &Probe, place: &Found, value: &mut Value) -> R
             ensure!(
                 probe.way != Way::Return
                     && at_entry.is_some_and(|function| function.address == place.address),
-                "arguments are in their registers where a function begins, and not behind"
+                "arguments are in their registers only where a function begins"
             );
             fetch.source = Source::register_of_argument(*index);
         }

@@ -1,4 +1,4 @@
-//! Makes the check sums of files right that a test has changed, so that it reaches what is behind them.
+//! Recomputes the checksums of files that a test has changed, so that readers accept them.
 
 use crate::checksum::Sum;
 use crate::directory;
@@ -9,7 +9,7 @@ use anyhow::Result;
 use std::fs;
 use std::path::Path;
 
-/// Gives all packets and notes of a trace the sums of what they hold, as far as they can be told apart.
+/// Recomputes the sums of all packets and notes of a trace that can be found.
 pub fn sum_again(trace: &Path) -> Result<()> {
     notes_again(trace, |text| text)?;
     let streams = directory::streams(trace)?.into_iter();
