@@ -1,4 +1,4 @@
-//! What the system does with threads: they are left blocked or preempted, woken, and run.
+//! Scheduling of threads: they block, are preempted, woken, and run.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ pub struct Scheduling {
 }
 
 impl Scheduling {
-    /// What an event means for threads, which are told by their numbers. What is lost may be of any.
+    /// The effect of an event on threads, given by their ids. Lost events may concern any thread.
     pub fn take(
         &mut self,
         clock: u64,
