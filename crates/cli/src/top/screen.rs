@@ -1,4 +1,4 @@
-//! How the table looks.
+//! The look of the table.
 
 use nopal_analysis::text::{bound, count};
 use ratatui::Frame;
