@@ -1,7 +1,9 @@
-# make demo builds nopal, records a real program, and prints its report make test builds and passes every test make
-# builds nopal as it is installed, and names what is missing for that; make deps installs it make quick builds it in a
-# third of the time, for a first look and for work make dist makes archives and packages of it; make dist-check installs
-# each in a bare Debian make explore proves the protocols in larger worlds than make test, for half an hour
+# make demo   builds nopal, records a real program, and prints its report
+# make test   builds and passes every test
+# make        builds nopal for installation, and names missing packages; make deps installs them
+# make quick  builds it in a third of the time, for a first look and for development
+# make dist   builds archives and packages; make dist-check installs each in a bare Debian
+# make explore   explores the protocols in larger models than make test, for half an hour
 PREFIX ?= /usr/local
 CARGO ?= cargo
 NOPAL := target/release/nopal
