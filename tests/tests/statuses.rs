@@ -130,7 +130,7 @@ fn nobody_hears_what_nopal_says() {
     }
 }
 
-/// What is in the way is told of before the program runs.
+/// An obstacle is reported before the program runs.
 #[test]
 fn no_trace_can_be_begun() {
     let scratch = scratch();

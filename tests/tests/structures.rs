@@ -1,4 +1,4 @@
-//! What is in structures and arrays, fetched by the names that the source has for it.
+//! Members of structures and elements of arrays, fetched by their names in the source.
 
 use nopal_tests::{Case, End, compile, passed, scratch};
 

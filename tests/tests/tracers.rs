@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// What the program passes in the longest case, in microseconds.
+/// The program's longest case, in microseconds.
 const LONG_US: u64 = 300_000;
 
 fn program() -> Program {
@@ -20,10 +20,10 @@ fn run(words: &[&str], path: &Path) -> Output {
         .unwrap()
 }
 
-/// What came of `nopal run`.
+/// The result of `nopal run`.
 struct TracerRun {
     trace: PathBuf,
-    /// What each thread is called in the program, by its number.
+    /// The program's name of each thread, by its number.
     threads: BTreeMap<String, String>,
     output: String,
 }

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 /// How long the guardian of a killed session may take.
 const FOR_GUARDIAN: Duration = Duration::from_secs(10);
 
-/// As `/proc/PID/status` has it.
+/// The value in `/proc/PID/status`.
 const STRICT: u32 = 1;
 
 /// Says what will not work before anything is touched.

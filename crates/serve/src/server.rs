@@ -64,7 +64,7 @@ impl Server {
         })
     }
 
-    /// Lets clients find the session by a process that it traces.
+    /// Adds a link by which clients find the session of a traced process.
     pub fn add(&mut self, process: i32) -> Result<()> {
         self.names.add(process)
     }
