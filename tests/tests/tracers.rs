@@ -166,10 +166,7 @@ fn nothing_to_trace_is_told_and_the_program_does_not_run() {
     let ended = run(&["run"], &program().path);
     assert_eq!((ended.status.code(), ended.stdout), (Some(1), Vec::new()));
     let error = String::from_utf8_lossy(&ended.stderr).into_owned();
-    assert!(
-        error.starts_with("nopal: nothing is to be traced: "),
-        "{error}"
-    );
+    assert!(error.starts_with("nopal: nothing to trace: "), "{error}");
 }
 
 #[test]
