@@ -319,7 +319,7 @@ pub fn push_event(text: &mut Vec<u8>, event: &KernelEvent, names: &KernelNames) 
     };
 }
 
-/// What tracepoints and events are called.
+/// The names of tracepoints and events.
 pub fn kind(event: &KernelEvent) -> &'static str {
     match event {
         KernelEvent::Switch { .. } => "sched_switch",

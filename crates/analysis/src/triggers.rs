@@ -12,8 +12,7 @@ use crate::markers::push_marker;
 use crate::text::duration;
 use crate::values::{Condition, Met};
 
-/// What is to happen at an event. `Functions` says which functions: in a command as it is written, and where records
-/// are looked at by their numbers in the trace.
+/// An event and its action. `Functions`: the functions as written in a command, or by their numbers in the trace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trigger<Functions> {
     pub event: Event<Functions>,
@@ -125,7 +124,7 @@ struct Active {
     /// The text of its event.
     place: String,
     trigger: Trigger<Vec<u32>>,
-    /// Which markers and probes it waits for, if it does.
+    /// The markers and probes that it waits for, if any.
     markers: Option<Selection>,
     /// Events before this value of the counter do not count.
     since: u64,
@@ -197,7 +196,7 @@ impl Triggers {
         self.waiting.drain(..).collect()
     }
 
-    /// What has fired and wants a snapshot: one is enough for all of them.
+    /// The firings that want a snapshot: one is enough for all.
     pub fn take_snapshots(&mut self) -> Vec<Fired> {
         std::mem::take(&mut self.snapshots_for)
     }

@@ -103,7 +103,7 @@ pub trait Engine {
     /// one that is always loaded at the same place.
     fn locate(&mut self, address: u64) -> Option<FileAddress>;
 
-    /// What a session records of calls unless more or less is asked for.
+    /// The data that a session records of calls by default.
     fn capture(&self) -> Capture;
 
     /// Puts the jumps of sites into the text, switched to [`Mode::Off`]. Sites that are inserted already, and record as

@@ -25,7 +25,7 @@ pub struct File {
 pub(crate) enum Shown {
     Text(Vec<u8>),
     Stream(Stream),
-    /// What has been recorded since it was last looked for, if it has been; and the trace as it was then.
+    /// The new records since the last look, if any, and the state of the trace then.
     Pipe(Option<Stream>, Kept),
 }
 

@@ -30,7 +30,7 @@ pub struct Control {
     pub(crate) triggers: Vec<ActiveTrigger>,
     pub(crate) watched: Vec<u32>,
     pub(crate) children: bool,
-    /// What the last `query` or `testtracein` found out.
+    /// The answer of the last `query` or `testtracein`.
     pub(crate) answer: Vec<String>,
     pub(crate) tracing: Tracing,
     pub(crate) tracers: Tracers,
@@ -642,7 +642,7 @@ fn nothing_found(engine: &mut dyn Engine, what: &FunctionSelection) -> Result<()
     bail!("no function matches {what}")
 }
 
-/// What cannot be traced and why, in a line; empty if all can.
+/// The functions that cannot be traced, with reasons, in a line; empty if all can.
 pub(crate) fn refusals(found: &[FoundSite], refused: &[Refused]) -> String {
     let reasons = found.iter().filter_map(|site| {
         let now = refused.iter().find(|refused| refused.key == site.key);

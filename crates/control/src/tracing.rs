@@ -193,7 +193,7 @@ impl Control {
         Ok(Shown::Stream(Stream::new(show)))
     }
 
-    /// What has been recorded since this was asked last; `None` if nothing has.
+    /// The new records since the last call; `None` if there are none.
     pub(crate) fn take_recorded(
         &mut self,
         engine: &mut dyn Engine,

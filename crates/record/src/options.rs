@@ -1,4 +1,4 @@
-//! What to record and how, and how it ended.
+//! The options of a recording, and its outcome.
 
 use crate::patch::traps::RISK;
 use nopal_analysis::tracers::Tracer;
@@ -22,7 +22,7 @@ pub enum Target {
     Process(i32),
 }
 
-/// What to trace and what to record of it. Plain values: the command line fills them in.
+/// The target, and the data to record. Plain values: the command line fills them in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     pub target: Target,

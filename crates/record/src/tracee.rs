@@ -50,7 +50,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// What a thunk records that records this.
+    /// The data of a thunk that records this.
     pub fn recorder(&self, capture: Capture) -> Recorder {
         Recorder {
             capture,
@@ -102,7 +102,7 @@ pub struct Tracee {
     pub marker_words: HashSet<u64>,
     /// The numbers of listeners that we have added ourselves to.
     pub semaphores: HashSet<u64>,
-    /// What thunks record that differ from the session's recorder, by their addresses.
+    /// The data of thunks that differ from the session's recorder, by address.
     pub captures: HashMap<u64, Capture>,
     /// Sites of the inserted probes, by address.
     pub probe_sites: HashMap<u64, Arc<Site>>,

@@ -124,7 +124,7 @@ impl Shared {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was asked is answered yet.
+    /// Pending requests are still answered.
     fn disconnect(&self, of: impl Fn(&Connected) -> bool) {
         for connected in self.connections().values().filter(|one| of(one)) {
             let _ = rustix::net::shutdown(&connected.socket, Shutdown::Read);

@@ -29,7 +29,7 @@ pub enum By {
     Function,
     /// The processor on which a call or a case ended.
     Processor,
-    /// What the values are grouped by: [`ValueSelection::group_by`].
+    /// By the groups of [`ValueSelection::group_by`].
     Value,
 }
 

@@ -294,7 +294,7 @@ impl Sink for Lines<'_> {
         ));
     }
 
-    /// What was open until here is shown before.
+    /// Entries that were open until here come first.
     fn missing(&mut self, ticks: u64) {
         self.show_lost(self.clock);
         if self.shown.least_ns > 0 || !self.shown.of_all || self.clock == 0 {

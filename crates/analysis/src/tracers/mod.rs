@@ -85,7 +85,7 @@ impl Need {
         }
     }
 
-    /// Which functions are handlers of signals.
+    /// The functions that are signal handlers.
     fn of_handlers() -> Need {
         Need {
             is_optional: true,

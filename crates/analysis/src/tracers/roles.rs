@@ -35,7 +35,7 @@ pub struct AtMarker {
     pub value: InMarker,
 }
 
-/// What may be an end of a section.
+/// A possible end of a section.
 struct Candidate {
     section: usize,
     is_end: bool,

@@ -67,7 +67,7 @@ impl Scheduling {
     }
 }
 
-/// Which of a trace's threads has a number at a time, by which kernel events call it.
+/// Finds the trace's thread for an id in kernel events at a given time.
 pub struct Numbers(HashMap<u32, Vec<(u64, u32)>>);
 
 impl Numbers {

@@ -394,8 +394,7 @@ fn obey_triggers(shared: &Shared, collector: &mut Collector) -> Result<()> {
     }
 }
 
-/// What processes that have the region mapped call themselves, where that is not what we call them: they live in a
-/// PID namespace of their own.
+/// The own ids of processes that map the region, if they differ from ours: they are in a PID namespace of their own.
 fn numbers_of_others(region: &Arc<Region>) -> HashSet<u32> {
     processes_with(std::slice::from_ref(region), &[std::process::id() as i32])
         .into_iter()

@@ -112,7 +112,7 @@ impl Change {
         self.number == WORD
     }
 
-    /// What switches a marker on: a jump to `on` in place of its NOP; or, where it tests a word, the same bytes, which
+    /// The change that switches a marker on: a jump to `on` replaces its NOP; if it tests a word, the same bytes, which
     /// are not 0.
     pub fn of_marker(address: u64, off: [u8; JUMP], on: u64) -> Result<Change> {
         let mut before = [0; LONGEST_WINDOW];

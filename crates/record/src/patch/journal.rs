@@ -50,7 +50,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// What stands in a process, of each session that is or was there.
+    /// The changes in a process, of each present or former session.
     pub fn read_all(process: i32) -> Result<Vec<Journal>> {
         let maps = nopal_process::maps(process)?;
         let memory = Memory::open(process)?;
@@ -61,7 +61,7 @@ impl Journal {
         Ok(journals.collect())
     }
 
-    /// What stands in a process of the session with the region `inode`.
+    /// The changes in a process by the session with the region `inode`.
     pub fn read(process: i32, inode: u64) -> Result<Journal> {
         let all = Journal::read_all(process)?;
         let own = all.into_iter().find(|journal| journal.inode == inode);
