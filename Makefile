@@ -1,9 +1,9 @@
-# make demo   builds nopal, records a real program, shows what it did
+# make demo   builds nopal, records a real program, and prints its report
 # make test   builds and passes every test
-# make        builds nopal as it is installed, and names what is missing for that; make deps installs it
-# make quick  builds it in a third of the time, for a first look and for work
-# make dist   makes archives and packages of it; make dist-check installs each in a bare Debian
-# make explore   proves the protocols in larger worlds than make test, for half an hour
+# make        builds nopal for installation, and names missing packages; make deps installs them
+# make quick  builds it in a third of the time, for a first look and for development
+# make dist   builds archives and packages; make dist-check installs each in a bare Debian
+# make explore   explores the protocols in larger models than make test, for half an hour
 PREFIX ?= /usr/local
 CARGO ?= cargo
 NOPAL := target/release/nopal
@@ -11,8 +11,8 @@ NOPAL := target/release/nopal
 .PHONY: all quick deps demo test check explore bench bench-peers bench-papers fuzz hard torture soak pages install dist \
 	dist-check clean
 
-# Where the system has libc as an archive, as Debian's libc6-dev, nopal is one file that needs no libraries: it starts a
-# millisecond sooner, and runs in containers that have none.
+# If the system has libc as an archive, as Debian's libc6-dev does, nopal is linked statically: it starts a millisecond
+# sooner, and runs in containers without libraries.
 STATIC := $(if $(filter /%,$(shell $(CC) -print-file-name=libc.a 2>/dev/null)),-C target-feature=+crt-static)
 
 all:
@@ -23,11 +23,11 @@ quick:
 	@.ci/packages --names build
 	$(CARGO) rustc --profile quick --package nopal --bin nopal -- $(STATIC)
 
-# What the demo and the tests need; as root, on Debian and Ubuntu.
+# Installs what the demo and the tests need; as root, on Debian and Ubuntu.
 deps:
 	@.ci/packages test
 
-# libnopal: a program's own functions at its markers (include/nopal_probe.h).
+# libnopal: connects a program's own functions to its markers (include/nopal_probe.h).
 LIBRARY := target/library
 LIBRARY_SOURCES := $(wildcard runtime/library/*.c runtime/library/*.S) runtime/core/poke.c
 LIBRARY_OBJECTS := $(patsubst %,$(LIBRARY)/%.o,$(notdir $(LIBRARY_SOURCES)))
@@ -81,13 +81,13 @@ explore:
 bench: all
 	$(CARGO) run --release --package nopal-bench
 
-# Seconds for each target, of which two run at a time.
+# Seconds for each target; two targets run at a time.
 FUZZ_SECONDS ?= 120
 fuzz:
 	@.ci/packages --names build
 	fuzz/run $(FUZZ_SECONDS)
 
-# Programs that break tracers; the other tracers, and what programs need, are taken where they can be had.
+# Programs that break tracers; other tracers, and what the programs need, are installed if possible.
 hard: all
 	@.ci/packages test
 	-@.ci/packages hard
@@ -115,7 +115,7 @@ bench-peers: all library
 bench-papers: all library
 	$(CARGO) run --release --package nopal-bench -- markers probes papers
 
-# What is built before it is installed: nothing where NOPAL is another binary.
+# The target to build before installing: none if NOPAL is another binary.
 BUILT := all
 MANUAL := target/man
 COMPLETIONS := target/completions
@@ -139,12 +139,12 @@ install: pages library
 	install -m 644 include/nopal.h include/nopal_probe.h $(DESTDIR)$(PREFIX)/include
 	install -m 644 $(LIBRARY)/libnopal.a $(LIBRARY)/libnopal.so $(DESTDIR)$(LIBDIR)
 
-# What a release consists of, in target/dist.
+# Builds a release in target/dist.
 dist: all
 	@.ci/packages --names dist
 	packaging/build
 
-# Each of it installed and tried in a bare Debian. As root.
+# Installs and tests each part of it in a bare Debian. As root.
 dist-check:
 	@.ci/packages dist-check
 	packaging/check

@@ -51,7 +51,7 @@
 #define NOPAL_PLACE_PATCHED 1   /* `place` is a 5-byte NOP, all of it in one aligned word of 8 bytes */
 #define NOPAL_PLACE_TESTED 2    /* `place` is a word of 8 bytes: its first byte is tested, and not 0 is on */
 
-/* Where a marker is passed. Its marker is the one of the same name, file and line. */
+/* A place of a marker: the one with the same name, file and line. */
 struct nopal_place_note {
 	int32_t place;
 	int32_t on;             /* the code that runs when it is on */
@@ -63,7 +63,7 @@ struct nopal_place_note {
 
 struct nopal_marker_note {
 	int32_t marker;         /* struct nopal_marker */
-	int32_t idle;           /* a return instruction: what `call` is when nobody is connected any more */
+	int32_t idle;           /* a return instruction: the value of `call` when no function is connected any more */
 	int32_t name;
 	int32_t format;
 	int32_t file;
@@ -71,12 +71,11 @@ struct nopal_marker_note {
 	uint32_t types[2];      /* 6 values each */
 };
 
-/* What is connected to a marker. All zero until somebody switches it on, who first fills in `call`. */
+/* The function connected to a marker. All zero until the marker is switched on, which first fills in `call`. */
 struct nopal_marker {
-	/* Called with %rax = the values, a word of 64 bits each; %r11 = this; and %r10 = the word that stood where the
-	 * return address is now, which may be one of the values. Preserves all registers, of whatever kind, but the
-	 * flags; leaves alone the 120 bytes below its return address. Once set it is never 0 again, as a thread may be
-	 * about to call it. */
+	/* Called with %rax = the values, a word of 64 bits each; %r11 = this; and %r10 = the word that was in place of the
+	 * return address, which may be one of the values. Preserves all registers of any kind except the flags, and the 120
+	 * bytes below its return address. Once set it is never 0 again, as a thread may be about to call it. */
 	void (*call)(void);
 	void (*record)(void);   /* the tool's; by the same rules */
 	uint64_t event;         /* the tool's */
@@ -174,7 +173,7 @@ inline __attribute__((always_inline)) words<sizeof...(T)> words_of(const char (&
 	return { { ::nopal::word(value)... } };
 }
 
-/* As printf gets it. */
+/* In the form for printf. */
 template <typename T> constexpr auto printable(T value)
 {
 	if constexpr (std::is_enum_v<T>)

@@ -28,19 +28,20 @@ struct nopal_description {
 	unsigned line;
 };
 
-/* Runs where a marker is passed, in any thread, perhaps in a signal handler. Values are words of 64 bits: integers
- * widened by their signedness, doubles by their bits, strings and pointers as addresses, NOPAL_BYTES as the address of
- * a struct nopal_bytes. */
+/* Runs at a marker, in any thread, perhaps in a signal handler. Values are words of 64 bits: integers widened by their
+ * signedness, doubles by their bits, strings and pointers as addresses, NOPAL_BYTES as the address of a struct
+ * nopal_bytes. */
 typedef void nopal_probe(void *data, const struct nopal_description *marker, const uint64_t *values);
 
-/* Connects `probe` to all markers of this name. Their formats must be `format`; with 0, the probe looks for itself.
+/* Connects `probe` to all markers of this name. Their formats must be `format`; with 0, the probe interprets the values
+ * itself.
  *   -ENOENT   no marker has this name
  *   -EINVAL   a marker's format is another one: nothing is connected
  *   -EEXIST   the probe is connected to it with the same data
  *   -EACCES   text cannot be changed here */
 int nopal_connect(const char *name, const char *format, nopal_probe *probe, void *data);
 
-/* Disconnects it, and waits until it runs nowhere any more: then what `data` is may be freed.
+/* Disconnects it, and waits until it runs in no thread: then `data` may be freed.
  *   -ENOENT   it is not connected
  *   -EDEADLK  called from a probe */
 int nopal_disconnect(const char *name, nopal_probe *probe, void *data);
@@ -59,23 +60,23 @@ typedef void nopal_hook_function(unsigned long ip, unsigned long parent_ip);
  *   -EACCES   text cannot be changed here */
 int nopal_hook(const char *functions, nopal_hook_function *hook);
 
-/* Disconnects it, and waits until it runs nowhere any more.
+/* Disconnects it, and waits until it runs in no thread.
  *   -ENOENT   it is not connected
  *   -EDEADLK  called from a hook */
 int nopal_unhook(nopal_hook_function *hook);
 
-/* Before a function: leaves it no room, so that no hook runs there. */
+/* Before a function: compiles it without room for a hook. */
 #ifdef __clang__
 #define NOPAL_NOTRACE __attribute__((patchable_function_entry(0), no_instrument_function))
 #else
 #define NOPAL_NOTRACE __attribute__((patchable_function_entry(0, 0), no_instrument_function))
 #endif
 
-/* Why the last call of this thread failed. */
+/* The error of this thread's last call. */
 const char *nopal_error(void);
 
-/* How often a probe did not run because it would have been one of more than eight at once in its thread, and a hook
- * because its thread was in one already: those that pass what they are connected to. */
+/* How often a probe was skipped because eight were already nested in its thread, or a hook because its thread was in
+ * one: those that run into their own markers or functions. */
 uint64_t nopal_cut_off(void);
 
 #pragma GCC visibility pop

@@ -1,5 +1,5 @@
-//! A running process: how soon it is traced, how long its threads stand still for that, what a call costs then, and
-//! what is left afterwards.
+//! Attaching to a running process: the time until it is traced, the pauses of its threads, the cost of a call, and the
+//! effect after detaching.
 
 use crate::programs::Programs;
 use crate::resident::{Kept, Resident};
@@ -31,7 +31,7 @@ pub fn measure(paths: &Paths, programs: &Programs) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// From the command to the first record.
+/// The time from the command to the first record.
 fn beginning(paths: &Paths, program: &Path) -> Result<Vec<Row>> {
     let resident = Resident::start(program, 0, 1)?;
     let cold = paths.directory.join("cold-cache");
@@ -115,7 +115,7 @@ fn pauses(paths: &Paths, program: &Path, threads: u32, limit: f64) -> Result<Vec
     ])
 }
 
-/// What a call costs that is recorded, in a process that was attached to and in one that was launched.
+/// The cost of a recorded call, in an attached process and in a launched one.
 fn pair(paths: &Paths, program: &Path) -> Result<Row> {
     const CHOICE: [&str; 2] = ["-F", "empty"];
     let (mut attached, mut launched) = (Vec::new(), Vec::new());
@@ -211,7 +211,7 @@ fn many_sites(paths: &Paths, program: &Path) -> Result<Vec<Row>> {
     ])
 }
 
-/// What the same work takes after all functions were recorded, over what it took before.
+/// The time of the same work after all functions were recorded, relative to that before.
 fn what_is_left(paths: &Paths, program: &Path) -> Result<Vec<Row>> {
     let mut resident = Resident::start(program, 0, 0)?;
     let (mut before, mut reset, mut after) = (Vec::new(), Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! What the checksums of packets cost whoever writes them.
+//! The cost of packets' checksums for the writer.
 
 use crate::run::{Paths, remove};
 use crate::samples::Samples;

@@ -1,4 +1,4 @@
-//! How long a command takes: through the socket of a session, and through a file of its mount.
+//! The time of a command: through the socket of a session, and through a file of its mount.
 
 use crate::resident::{Kept, wait_until};
 use crate::run::{Paths, remove};

@@ -1,4 +1,4 @@
-//! Many of a kind: threads that live at once, libraries loaded one after the other, programs executed by a program.
+//! Large numbers: of threads at once, of libraries loaded one after the other, of programs executed by a program.
 
 use crate::programs::Programs;
 use crate::resident::{Kept, wait_until};

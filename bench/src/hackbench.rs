@@ -15,7 +15,7 @@ use std::process::Command;
 const ARGUMENTS: [&str; 6] = ["-g", "10", "-l", "300", "-s", "100"];
 const PROGRAM: &str = "hackbench";
 
-/// What the first tracer of all functions of a kernel added, in percent.
+/// The overhead of the first tracer of all functions of a kernel, in percent.
 const OF_KERNEL: f64 = 49.74;
 
 /// How a run is traced: what it is called, what nopal is told, and what is asked of the added time, in percent.
@@ -36,7 +36,7 @@ const KINDS: [(&str, &[&str], Option<f64>); 6] = [
     ("functions and sched", &["record", "-e", "sched"], None),
 ];
 
-/// What hackbench calls its time, in seconds.
+/// The label of hackbench's time, in seconds.
 const TIME: &str = "Time:";
 
 /// Of one run: the time by the clock, and of processors, of all that ran for it.

@@ -1,4 +1,4 @@
-//! What the tracer lockhold costs a program that locks and unlocks a mutex, and a case its histogram.
+//! The cost of the tracer lockhold for a program that locks and unlocks a mutex, and of adding a case to a histogram.
 
 use crate::programs::Programs;
 use crate::run::{Paths, remove, run};
@@ -8,7 +8,7 @@ use anyhow::Result;
 use std::process::Command;
 
 const ROUNDS: usize = 5;
-/// What is recorded of them fits into the buffer.
+/// Their records fit into the buffer.
 const ARGUMENTS: [&str; 2] = ["50", "2000"];
 
 struct Sample {

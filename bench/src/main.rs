@@ -1,5 +1,5 @@
-//! Measures what nopal promises about speed, side by side with doing nothing and with its peers, and puts each figure
-//! beside its bound: `nopal-bench [pairs|sqlite|net|start|readers|collect|threads|locks|markers|probes|papers|attach|crowds|control|hackbench|code]…`,
+//! Measures nopal's speed, beside untraced programs and other tracers, and compares each figure with its bound:
+//! `nopal-bench [pairs|sqlite|net|start|readers|collect|threads|locks|markers|probes|papers|attach|crowds|control|hackbench|code]…`,
 //! all of these by default. `nopal-bench peers [TRACER]…` is nopal beside all other tracers that the machine has, or
 //! those named.
 

@@ -1,5 +1,5 @@
-//! What markers cost: the tables of Linux Kernel Markers 0.19, made again. Figures of theirs, from a
-//! Pentium 4, stand in the notes.
+//! The cost of markers: reproduces the tables of Linux Kernel Markers 0.19. The original figures, from a Pentium 4, are
+//! in the notes.
 
 use crate::programs::Programs;
 use crate::run::{Paths, Printed, run};
@@ -182,7 +182,7 @@ fn sizes(directory: &Path) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// What it adds to each section of an object.
+/// Its bytes in each section of an object.
 fn sections(directory: &Path, source: &Path) -> Result<Vec<(String, f64)>> {
     let sizes = |flags: &[&str]| -> Result<BTreeMap<String, f64>> {
         let object = directory.join("marked.o");

@@ -1,4 +1,4 @@
-//! How near net times come to the truth: what recording took, taken off.
+//! The error of net times, from which the cost of recording is subtracted.
 
 use crate::programs::Programs;
 use crate::run::Paths;
@@ -11,7 +11,7 @@ use std::process::Command;
 const ROUNDS: usize = 7;
 const DURATIONS: [&str; 4] = ["50ns", "200ns", "1us", "10us"];
 
-/// The most that may be wrong, either way.
+/// The largest permitted error, either way.
 const MOST_PERCENT: f64 = 10.0;
 
 pub fn measure(paths: &Paths, programs: &Programs) -> Result<Vec<Row>> {

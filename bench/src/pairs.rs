@@ -1,4 +1,4 @@
-//! What it costs to record a call: on an empty function, in a recursion, and below callers that are not traced.
+//! The cost of recording a call: of an empty function, in a recursion, and below untraced callers.
 
 use crate::programs::{Programs, is_installed};
 use crate::run::{Paths, Printed, remove, run};

@@ -1,4 +1,4 @@
-//! Other tables of papers, made again: whole programs with markers that are off (Linux Kernel Markers 0.19), copying in
+//! Reproduces other tables of papers: whole programs with markers that are off (Linux Kernel Markers 0.19), copying in
 //! four states (table 3 of Plan 9's devtrace); and LTTng-UST beside a marker.
 
 use crate::lttng::Daemon;
@@ -157,7 +157,7 @@ fn when_ready(command: &mut Command, work: impl FnOnce(&Child) -> Result<()>) ->
     Ok(Printed::of(&text))
 }
 
-/// Has the session that traces a program obey.
+/// Sends commands to the session that traces a program.
 fn control(paths: &Paths, program: &Path, command: &str) -> Result<()> {
     for process in std::fs::read_dir("/proc")?.flatten() {
         let executable = std::fs::read_link(process.path().join("exe"));

@@ -264,7 +264,7 @@ fn recorded(paths: &Paths, program: &Path) -> Result<Vec<Row>> {
 
 // ---- bytes ----
 
-/// What one more probe takes: its detour, how to unwind there, and how to take it out.
+/// The memory of one more probe: its detour, its unwind rules, and the data to remove it.
 fn bytes() -> Result<Row> {
     const BASE: u64 = 0x5555_5555_4000;
     const UNDO: usize = 48;

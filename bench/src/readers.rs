@@ -1,4 +1,4 @@
-//! How fast a trace is read.
+//! The speed of readers.
 
 use crate::run::{Paths, Peak, remove, run, watch};
 use crate::samples::{Samples, in_turn};

@@ -1,4 +1,4 @@
-//! A program that runs while things are done to it, and tells how it fares.
+//! A running program to which tracers attach, and which measures itself.
 
 use crate::run::{Paths, remove};
 use anyhow::{Context, Result, ensure};
@@ -88,7 +88,7 @@ impl Resident {
         Ok(resident)
     }
 
-    /// What it answers to a line, in nanoseconds.
+    /// Its answer to a line, in nanoseconds.
     pub fn ask(&mut self, what: &str) -> Result<f64> {
         writeln!(self.questions, "{what}")?;
         let mut line = String::new();

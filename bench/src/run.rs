@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// How often a directory is removed in which somebody else still writes.
 const TRIES: u32 = 20;
 
-/// What a program printed: a name and a number a line.
+/// The output of a program: a name and a number on each line.
 pub struct Printed(HashMap<String, f64>);
 
 impl Printed {
@@ -75,7 +75,7 @@ fn of_children() -> Duration {
     time(usage.ru_utime) + time(usage.ru_stime)
 }
 
-/// Where things are.
+/// The paths.
 pub struct Paths {
     pub nopal: PathBuf,
     /// Everything that is made goes here.

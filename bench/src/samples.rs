@@ -1,8 +1,8 @@
-//! Measurements repeated in turn: what a machine does meanwhile disturbs all of them alike.
+//! Interleaved measurements, so that other work of the machine disturbs all of them alike.
 
 use anyhow::Result;
 
-/// What was measured in each round.
+/// The values of each round.
 #[derive(Debug, Clone, Default)]
 pub struct Samples(Vec<f64>);
 

@@ -1,4 +1,4 @@
-//! What tracing adds to the time of a program that does nothing.
+//! The time that tracing adds to a program that does nothing.
 
 use crate::run::{Paths, remove, run};
 use crate::samples::{Samples, in_turn};

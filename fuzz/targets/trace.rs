@@ -55,7 +55,7 @@ fuzz_target!(|data: &[u8]| {
         fs::write(directory.path().join(name), bytes).unwrap();
     }
     common::read_trace(directory.path());
-    // What is behind the check sums, too.
+    // What is behind the checksums, too.
     if synthetic::sum_again(directory.path()).is_ok() {
         common::read_trace(directory.path());
     }

@@ -253,7 +253,7 @@ static void thread_pointer_of_another_thread(void)
 		CHECK(sim.system_calls == calls);
 	}
 	CHECK(lost_events() == 3);
-	/* Whose owner has not recorded yet. */
+	/* Its owner has not recorded yet. */
 	thread_begin(&threads[1], 1001);
 	sim.astray = (uintptr_t)&threads[0];
 	CHECK(events[play(NOPAL_KIND_ENTRY, OTHER_STACK)].outcome == NOT_WRAPPED);

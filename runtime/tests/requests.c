@@ -274,7 +274,7 @@ static void memory_is_locked_by_the_tool_where_the_kernel_does_not(void)
 
 enum effect { NOTHING, QUIET, MUTED, QUIET_AND_MUTED };
 
-/* What a call does to the process, and to the thread's next event. */
+/* The effect of a call on the process, and on the thread's next event. */
 static enum effect effect_of(void (*hook)(struct nopal_arguments *), struct nopal_arguments arguments)
 {
 	begin();

@@ -41,7 +41,7 @@ void thread_begin(struct sim_thread *thread, uint32_t id);
 /* The context that is noted for a control block; 0: none. */
 struct nopal_context *context_of(const struct sim_thread *thread);
 
-/* What becomes of an event that thunks are called for. */
+/* The outcome of an event. */
 enum outcome {
 	RECORDED,       /* an entry is wrapped */
 	NOT_WRAPPED,    /* recorded without wrapping, or lost */
@@ -65,7 +65,7 @@ struct event {
 extern struct event events[EVENTS];
 extern uint32_t event_count;
 
-/* What a thunk does for an event of this kind; returns its number. */
+/* Performs the steps of a thunk for an event of this kind; returns its number. */
 uint32_t play(uint32_t kind, uint64_t slot);
 
 /* An entry, and an exit if the call was wrapped. */

@@ -1,4 +1,4 @@
-/* What runs before main and after it, in the executable. */
+/* Functions that run before and after main, in the executable. */
 #include "hard.h"
 
 // calls: 1 early

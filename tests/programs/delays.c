@@ -1,5 +1,6 @@
-/* Makes delays as it is told, a line at a time, and says so: "hold TIMES MS", of which the last takes so long; "wait MS" for
- * a lock; "block MS", signals; "request ID MS", which another thread answers; "sleep TIMES"; "catch MS", in a handler. */
+/* Makes delays by commands, a line each, and reports them: "hold TIMES MS", of which the last takes so long; "wait MS"
+ * for a lock; "block MS", signals; "request ID MS", which another thread answers; "sleep TIMES"; "catch MS", in a
+ * handler. */
 #include "hard.h"
 #include <pthread.h>
 #include <signal.h>

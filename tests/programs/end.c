@@ -1,4 +1,4 @@
-/* Ends as it is told: `end exit N`, `end signal N`, `end quick N`, `end abort`, `end return N`. */
+/* Ends by the requested way: `end exit N`, `end signal N`, `end quick N`, `end abort`, `end return N`. */
 #define _GNU_SOURCE
 #include "hard.h"
 #include <signal.h>

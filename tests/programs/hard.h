@@ -1,4 +1,4 @@
-/* What the test programs share. Each checks itself and prints the same text on every run.
+/* The common parts of the test programs. Each checks itself and prints the same text on every run.
  *
  * Exact numbers of calls, for the tests to compare with the trace, stand in a program's source as
  *     // calls: NUMBER FUNCTION

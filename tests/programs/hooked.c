@@ -166,7 +166,7 @@ int main(int count, char **arguments)
 		reach(&passed[0], 10);
 		CHECK(before == one_hits + all_hits);
 	}
-	/* What on_any calls is hooked too. */
+	/* The function that on_any calls is hooked too. */
 	CHECK(nopal_cut_off() > 0 && wrong == 0);
 	stop = 1;
 	for (int i = 0; i < 2; i++)

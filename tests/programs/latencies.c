@@ -53,7 +53,7 @@ static void *hold_4(void *unused)
 	return unused;
 }
 
-/* What is refused is not held; who waits for a condition holds nothing meanwhile. */
+/* A refused lock is not held; a thread that waits for a condition holds no lock meanwhile. */
 static void *hold_7(void *unused)
 {
 	struct timespec past = { 0 };

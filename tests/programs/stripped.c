@@ -1,4 +1,4 @@
-/* What is left of names in a file without symbols: the exported ones, and places. */
+/* The remaining names in a file without symbols: exported names, and addresses. */
 #include "hard.h"
 
 // calls: 700 exported

@@ -1,4 +1,4 @@
-/* What a program can see of its terminal, and a question that is asked on it. */
+/* Prints the state of its terminal, and asks a question on it. */
 #include "hard.h"
 #include <string.h>
 #include <termios.h>

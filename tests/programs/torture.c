@@ -254,7 +254,7 @@ int main(int count, char **arguments)
 	CHECK(file >= 0 && ftruncate(file, sizeof *shared) == 0);
 	shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
 	CHECK(shared != MAP_FAILED && close(file) == 0);
-	/* What is mapped is to be the same whenever nobody is inside. */
+	/* The mappings must be equal whenever no thread is inside. */
 	mallopt(M_ARENA_MAX, 1);
 
 	struct sigaction action = { .sa_handler = on_signal, .sa_flags = SA_RESTART };

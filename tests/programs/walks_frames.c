@@ -59,7 +59,7 @@ KEPT static int deep(int levels, int frames)
 	return levels ? RETURNED(deep(levels - 1, frames)) : RETURNED(walk(frames));
 }
 
-/* It keeps no frame pointer, so that nobody finds its return address by one. */
+/* It keeps no frame pointer, so its return address cannot be found by one. */
 __attribute__((optimize("omit-frame-pointer"))) KEPT static int unlinked(int levels)
 {
 	return RETURNED(deep(levels, levels + 1));

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 pub struct AttachedProgram {
     pub scratch: TempDir,
     pub program: Running,
-    /// What it said when it was ready.
+    /// Its output when it was ready.
     pub said: String,
     pub stdin: Option<ChildStdin>,
     pub tool: Running,
@@ -68,7 +68,7 @@ impl AttachedProgram {
         start.run(commands)
     }
 
-    /// What `nopal ctl` says to commands on its standard input; to none, the state.
+    /// The output of `nopal ctl` for commands on its standard input; without commands, the state.
     pub fn ctl(&self, commands: &str) -> String {
         let ended = self.try_ctl(commands);
         assert_eq!(ended.end, End::Code(0), "{commands}: {}", ended.stderr);

@@ -24,7 +24,7 @@ pub struct Case {
 /// A recording that has ended. Its directory is deleted with the value.
 pub struct Recording {
     pub ended: Ended,
-    /// What nopal itself said.
+    /// nopal's own messages.
     pub said: String,
     pub report: Report,
     scratch: TempDir,
@@ -140,7 +140,7 @@ impl Case {
         &self.program
     }
 
-    /// What a tracer does not see, by the program's own word: functions too short to trace.
+    /// Functions that the program declares as invisible to tracers: too short to trace.
     pub fn refuses(&self, function: &str) -> bool {
         self.refused.contains(&function)
     }
@@ -207,7 +207,7 @@ fn assert_same(untraced: &Ended, traced: &Ended) {
     }
 }
 
-/// What a program did otherwise than without a tracer. Numbers of calls that it printed may differ in every run.
+/// The differences of a program from its untraced run. Numbers of calls that it printed may differ in every run.
 pub fn difference(untraced: &Ended, traced: &Ended) -> Option<String> {
     let [before, after] = [untraced, traced].map(|ended| announced_calls(&ended.stdout).0);
     if traced.end != untraced.end {

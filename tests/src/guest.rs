@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use crate::paths::target_directory;
 use crate::run::Start;
 
-/// What stands before each script: a system as programs expect it, and `/out`, which comes back.
+/// The begin of each script: sets up a usual system, and `/out`, which is copied back.
 const BEGIN: &str = "#!/bin/busybox sh
 /bin/busybox --install -s /bin
 export PATH=/bin HOME=/root

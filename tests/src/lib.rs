@@ -1,4 +1,5 @@
-//! What the end-to-end tests share: programs are compiled, run untraced and traced, and what they did is compared.
+//! The common parts of the end-to-end tests: they compile programs, run them untraced and traced, and compare the
+//! results.
 //!
 //! A test that cannot do its work panics: there is nothing to go on with.
 

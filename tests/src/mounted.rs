@@ -84,7 +84,7 @@ impl Mounted {
         start
     }
 
-    /// What a script prints, all of whose commands succeed.
+    /// The output of a script whose commands all succeed.
     pub fn good(&self, script: &str) -> String {
         let ended = self.shell(&format!("set -eo pipefail; {script}")).run("");
         let how = (ended.end, &*ended.stderr);
@@ -92,7 +92,7 @@ impl Mounted {
         ended.stdout
     }
 
-    /// What a script says that fails.
+    /// The error output of a script that fails.
     pub fn bad(&self, script: &str) -> String {
         let ended = self.shell(script).run("");
         assert_ne!(ended.end, End::Code(0), "{script}");

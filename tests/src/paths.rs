@@ -1,4 +1,4 @@
-//! Where things are: the sources of the test programs, what is built from them, the tool.
+//! Paths: the sources of the test programs, their binaries, the tool.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

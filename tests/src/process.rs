@@ -1,4 +1,4 @@
-//! What a running process looks like from outside.
+//! A running process, seen from outside.
 
 use std::time::{Duration, Instant};
 
@@ -75,10 +75,10 @@ pub fn nopals_mappings(process: i32) -> Vec<String> {
     maps.lines().filter(is_nopals).map(String::from).collect()
 }
 
-/// What a process has.
+/// The resources of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resources {
-    /// Where it has mapped what, without how far heap and stacks have grown.
+    /// Its mappings, without the sizes of heap and stacks.
     pub maps: Vec<String>,
     pub descriptors: usize,
     /// Its own memory.

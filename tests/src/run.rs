@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// Longer than any of the programs takes, even on a machine that does other work.
 const PATIENCE: Duration = Duration::from_secs(150);
 
-/// What to run: `words[0]` is the program.
+/// The command: `words[0]` is the program.
 #[derive(Debug, Clone, Default)]
 pub struct Start {
     pub words: Vec<OsString>,

@@ -199,7 +199,7 @@ fn has_socket(runtime: &Path) -> bool {
         .any(|name| name.to_string_lossy().starts_with("session-"))
 }
 
-/// Then nobody is left to put the code back until the next nopal comes.
+/// Then the code is restored only by the next nopal.
 #[test]
 fn what_a_killed_tool_and_guardian_leave_is_taken_out_by_the_next() {
     let scratch = scratch();

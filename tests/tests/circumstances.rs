@@ -190,7 +190,7 @@ fn a_library_was_replaced_and_cannot_be_read() {
     program.wait_for(|text| text.contains("phase 1\n"));
     tool.signal_group(libc::SIGINT);
     let ended = tool.wait();
-    let expected = "libservice.so is not what was loaded";
+    let expected = "libservice.so was replaced after it was loaded";
     assert!(ended.stderr.contains(expected), "{}", ended.stderr);
     let report = Report::of(&own.join("trace"));
     assert_one_phase(&report);

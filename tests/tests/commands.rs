@@ -467,7 +467,7 @@ fn what_another_tracer_holds_is_not_waited_for() {
     assert!(matches!(ended.end, End::Code(1..)), "{ended:?}");
     assert!(ended.stderr.starts_with("nopal: "), "{}", ended.stderr);
     assert!(
-        ended.stderr.contains("(follower) already"),
+        ended.stderr.contains("(follower): detach that first"),
         "{}",
         ended.stderr
     );

@@ -85,7 +85,7 @@ fn a_trace_that_is_cut_while_it_is_read_ends_with_a_word() {
     }
 }
 
-/// What becomes of a file of a trace.
+/// The damage to a file of a trace.
 #[derive(Clone, Copy, Debug)]
 enum Harm {
     Removed,

@@ -45,7 +45,7 @@ fn line(text: &str, offset: usize) -> usize {
     text[..offset].matches('\n').count() + 1
 }
 
-/// What stands in fenced blocks and in tables.
+/// The ranges of fenced blocks and of tables.
 fn ranges(text: &str) -> (Vec<Range<usize>>, Vec<Range<usize>>) {
     let (mut code, mut tables) = (Vec::new(), Vec::new());
     for (event, range) in parse(text) {

@@ -122,7 +122,7 @@ impl Scene {
         tool
     }
 
-    /// What went wrong.
+    /// The failure.
     fn run(&self, killing: &Killing) -> Result<(), String> {
         let mut started;
         let mut tool = self.tool(killing);

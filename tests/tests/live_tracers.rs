@@ -4,7 +4,7 @@ use nopal_tests::mounted::Mounted;
 use nopal_tests::process::wait_until;
 use nopal_tests::{Awake, c};
 
-/// What the program passes in a long delay, in milliseconds.
+/// The program's long delays, in milliseconds.
 const LONG: u64 = 30;
 
 struct Delays {
@@ -26,7 +26,7 @@ impl Delays {
         self.mounted.tell(delay, &said);
     }
 
-    /// What a script in the tracing folder prints.
+    /// The output of a script in the tracing folder.
     fn tracing(&self, script: &str) -> String {
         self.mounted.good(&format!("cd tracing; {script}"))
     }

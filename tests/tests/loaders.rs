@@ -86,7 +86,7 @@ fn a_program_is_attached_to() {
     }
 }
 
-/// What a command of nopal's says.
+/// The messages of a command of nopal.
 fn said(words: &[&Path]) -> String {
     let mut start = Start::new([nopal()]);
     start.words.extend(words.iter().map(Into::into));

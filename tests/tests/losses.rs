@@ -1,5 +1,5 @@
-//! What readers tell of a recording that lost events, of one that knows the end of a program only, and of one without
-//! durations: they begin with what is not there, and tell of no more than there was.
+//! Readers of a recording that lost events, of one with only the end of a program, and of one without durations: they
+//! begin with the losses, and report no more than there was.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

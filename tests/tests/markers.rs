@@ -275,7 +275,7 @@ impl ControlledProgram {
         assert_eq!(found, self.seen, "{recorded:?}");
     }
 
-    /// What the program has said.
+    /// The output of the program.
     fn end(mut self) -> (String, String) {
         self.tool.signal_group(libc::SIGINT);
         let ended = self.tool.wait();

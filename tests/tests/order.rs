@@ -27,7 +27,7 @@ fn a_baton_is_nearly_not_seen_in_two_hands_without_fences() {
     handed_over(&["-F", "*_has_it", "--block"], AHEAD);
 }
 
-/// Who has the baton gets it after the other has given it away, by the trace's clocks, but for `ahead` ticks.
+/// By the trace's clocks, each thread gets the baton after the other has passed it on, except for `ahead` ticks.
 fn handed_over(options: &[&str], ahead: u64) {
     let traced = Case::new(c("baton", &[]))
         .arguments(["50000"])

@@ -557,7 +557,7 @@ fn places_that_cannot_be_are_refused_with_the_reason() {
         ("mixed+0x100000", "bytes long"),
         (
             "self_loop+0x3",
-            "the nearest begin at self_loop+0x2 and self_loop+0x5",
+            "the nearest ones begin at self_loop+0x2 and self_loop+0x5",
         ),
         (
             "_start",

@@ -24,7 +24,7 @@ fn entries(trace: &Path, function: &str) -> usize {
     stdout.lines().filter(is_entry).count()
 }
 
-/// What a program has done is in the trace while it waits, long before it has filled a chunk.
+/// The events of a program are in the trace while it waits, long before it has filled a chunk.
 #[test]
 fn a_trace_shows_all_calls_so_far() {
     use std::io::Write;
@@ -53,7 +53,7 @@ fn a_trace_shows_all_calls_so_far() {
     assert_eq!(entries(&trace, " descend"), 1100 * 4);
 }
 
-/// Who takes the trace over writes neither again what is in it, nor less than what is missing.
+/// The guardian that takes the trace over writes each missing record once.
 #[test]
 fn a_tool_that_is_killed_has_written_no_call_twice() {
     use std::io::Write;

@@ -10,7 +10,7 @@ fn ocaml(flags: &str) -> Program {
     compile_copy("runtimes/collected.ml", &script)
 }
 
-/// What `nopal list` says of why functions of a program are recorded by their entries only.
+/// The reasons in `nopal list` why only entries of functions are recorded.
 fn entries_only(program: &Path) -> Vec<(String, Option<String>)> {
     let mut start = nopal_tests::Start::new([nopal().as_os_str()]);
     start
@@ -147,7 +147,7 @@ fn functions_that_follow_frame_pointers() {
     }
 }
 
-/// Whose calls a profile counts by the addresses that they return to.
+/// A program with a profile that counts calls by their return addresses.
 #[test]
 fn programs_that_profile_themselves() {
     for flags in [&["-pg"][..], &["-pg", "-mfentry"], &["-pg", "-static"]] {

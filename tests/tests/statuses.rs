@@ -113,7 +113,7 @@ fn programs_without_a_libc() {
         }
         // One that does not end at once is told of.
         let said = case.traced().said;
-        let is_reported = said.contains("untraced: its libc is not known");
+        let is_reported = said.contains("untraced: its libc is unknown");
         assert_eq!(is_reported, times == 1000, "{said}");
     }
 }
@@ -130,7 +130,7 @@ fn nobody_hears_what_nopal_says() {
     }
 }
 
-/// What is in the way is told of before the program runs.
+/// An obstacle is reported before the program runs.
 #[test]
 fn no_trace_can_be_begun() {
     let scratch = scratch();

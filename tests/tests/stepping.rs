@@ -126,8 +126,8 @@ fn backtraces_are_complete_where_an_exception_passes() {
         .check();
 }
 
-/// An event that a handler records over at each of its instructions is given up: all others are recorded, and the program
-/// goes on.
+/// An event that a handler interrupts with records at each of its instructions is lost: all others are recorded, and
+/// the program goes on.
 #[test]
 fn handlers_that_record_at_every_instruction_do_not_hold_a_program_up() {
     let stepped = |words: &[&str], options: &[&str]| {

@@ -1,4 +1,4 @@
-//! What is in structures and arrays, fetched by the names that the source has for it.
+//! Members of structures and elements of arrays, fetched by their names in the source.
 
 use nopal_tests::{Case, End, compile, passed, scratch};
 
@@ -69,7 +69,7 @@ fn what_is_not_in_structures_is_refused_with_what_is() {
         ),
         (
             "request->zzzzz",
-            "request has no member zzzzz, but origin, name, state",
+            "request has no member zzzzz; it has origin, name, state",
         ),
         (
             "request->own.lenght",
@@ -100,7 +100,7 @@ fn what_is_not_in_structures_is_refused_with_what_is() {
         ("n[0]", "n is not an array"),
         (
             "request->nothing[1]",
-            "what request.nothing points to has no type",
+            "the target of request.nothing has no type",
         ),
         ("request->count", "request has no member count"),
         (

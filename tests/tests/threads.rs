@@ -63,7 +63,7 @@ fn what_is_dropped_is_counted() {
     );
 }
 
-/// What runs while the thread pointer leads elsewhere is not recorded, and counted as lost; nothing else is.
+/// Exactly the calls made while the thread pointer leads elsewhere are not recorded, and count as lost.
 #[test]
 fn thread_pointers_that_lead_elsewhere() {
     for mode in ["kernel", "instruction"] {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// What the program passes in the longest case, in microseconds.
+/// The program's longest case, in microseconds.
 const LONG_US: u64 = 300_000;
 
 fn program() -> Program {
@@ -20,10 +20,10 @@ fn run(words: &[&str], path: &Path) -> Output {
         .unwrap()
 }
 
-/// What came of `nopal run`.
+/// The result of `nopal run`.
 struct TracerRun {
     trace: PathBuf,
-    /// What each thread is called in the program, by its number.
+    /// The program's name of each thread, by its number.
     threads: BTreeMap<String, String>,
     output: String,
 }
@@ -166,10 +166,7 @@ fn nothing_to_trace_is_told_and_the_program_does_not_run() {
     let ended = run(&["run"], &program().path);
     assert_eq!((ended.status.code(), ended.stdout), (Some(1), Vec::new()));
     let error = String::from_utf8_lossy(&ended.stderr).into_owned();
-    assert!(
-        error.starts_with("nopal: nothing is to be traced: "),
-        "{error}"
-    );
+    assert!(error.starts_with("nopal: nothing to trace: "), "{error}");
 }
 
 #[test]

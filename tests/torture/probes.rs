@@ -1,4 +1,4 @@
-//! What of the probes is inserted and on, as the session should have it, and how often each is passed.
+//! The expected state of probes, inserted and on, and how often each runs.
 
 use crate::program::{Counted, FUNCTIONS, instruction};
 use crate::traces::COUNTED;

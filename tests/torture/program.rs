@@ -43,7 +43,7 @@ pub struct Counted {
     pub calls: Vec<u64>,
 }
 
-/// What a process holds that could leak.
+/// The resources of a process that could leak.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holdings {
     pub descriptors: usize,
@@ -172,7 +172,7 @@ impl Program {
         std::fs::read_to_string(format!("/proc/{}/maps", self.id())).expect("the program lives")
     }
 
-    /// What code of its files is not what it is in them.
+    /// The code in memory that differs from its files.
     pub fn text_difference(&self, of: &str) -> Option<String> {
         text_difference(self.id(), of)
     }

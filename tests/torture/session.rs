@@ -31,7 +31,7 @@ pub const ENDINGS: [Ending; 4] = [
     Ending::KillBoth,
 ];
 
-/// What all sessions together have done.
+/// The counts of all sessions together.
 #[derive(Debug, Default)]
 pub struct Done {
     pub toggles: u64,
@@ -85,7 +85,7 @@ impl Drop for Session<'_> {
     }
 }
 
-/// What the tool holds.
+/// The resources of the tool.
 struct Usage {
     /// Files of threads, which have ended perhaps.
     streams: usize,

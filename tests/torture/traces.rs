@@ -1,4 +1,4 @@
-//! What of the functions is chosen and switched on, as the session should have it.
+//! The expected state of functions, selected and switched on.
 
 use crate::program::FUNCTIONS;
 

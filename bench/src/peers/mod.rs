@@ -1,5 +1,5 @@
-//! nopal beside other tracers, in one run: what they cost where they are off and where they record, how soon they are
-//! there, what they keep, and how fast that is read.
+//! nopal beside other tracers, in one run: their cost while off and while recording, their time to attach, their
+//! completeness, and the speed of their readers.
 
 mod frida;
 mod lttng;
@@ -21,7 +21,7 @@ use tracer::{Ask, Tracer};
 
 const ROUNDS: usize = 3;
 
-/// What is measured, in the table's order.
+/// The measurements, in the table's order.
 const MEASURES: [(&str, &str); 12] = [
     (EMPTY, "ns"),
     (FIB, "ns"),
@@ -141,7 +141,7 @@ fn table(tracers: &[Box<dyn Tracer + '_>], figures: &Figures) -> Vec<Row> {
     rows
 }
 
-/// What a resident program answers, in nanoseconds.
+/// The answer of a resident program, in nanoseconds.
 struct Answers {
     call: f64,
     fib: f64,

@@ -1,4 +1,4 @@
-//! What the tracers have in common.
+//! The common interface of the tracers.
 
 use super::{frida, lttng, nopal, uftrace, uprobes, xray};
 use crate::programs::Programs;
@@ -59,7 +59,7 @@ impl Built {
 /// A program that was started under a tracer.
 pub struct Session {
     pub resident: Resident,
-    /// What is taken away after the program has ended.
+    /// Cleaned up after the program has ended.
     pub rest: Rest,
 }
 
@@ -73,7 +73,7 @@ impl Session {
     }
 }
 
-/// What is left of a recording.
+/// The result of a recording.
 pub struct Kept {
     pub bytes: u64,
     pub events: u64,
@@ -179,7 +179,7 @@ pub fn bytes_below(directory: &Path) -> Result<u64> {
     Ok(bytes)
 }
 
-/// What a command prints.
+/// The output of a command.
 pub fn output(command: &mut Command) -> Result<String> {
     let output = command.output()?;
     anyhow::ensure!(

@@ -115,7 +115,7 @@ fn write_events(lines: &str) -> Result<()> {
     Ok(())
 }
 
-/// Where a program's functions are in its file.
+/// The offsets of a program's functions in its file.
 fn offsets(program: &Path) -> Result<Vec<u64>> {
     let image = Image::open(program)?;
     let output = Command::new("nm")

@@ -1,4 +1,4 @@
-//! Where functions were in memory.
+//! The addresses of functions in processes.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ pub const GENERATIONS: usize = 64;
 
 /// The bases of images in processes.
 pub struct Addresses {
-    /// By process and image: from when, and where. In order of time.
+    /// By process and image: since when, and the base. In order of time.
     bases: HashMap<(u32, u32), Vec<(u64, u64)>>,
     parents: HashMap<u32, u32>,
     /// By site: image and link-time address.
@@ -53,8 +53,8 @@ impl Addresses {
         }
     }
 
-    /// The address of a site in a process: a forked child has its parent's modules. Where nothing is known of the
-    /// module, the link-time address; of the site, 0.
+    /// The address of a site in a process: a forked child has its parent's modules. For an unknown module, the
+    /// link-time address; for an unknown site, 0.
     pub fn address(&self, mut process: u32, site: u32, clock: u64) -> u64 {
         let Some(&(image, address)) = self.sites.get(&site) else {
             return 0;

@@ -1,4 +1,4 @@
-//! Spreads the threads of a trace over workers, the longest first. A thread is one worker's.
+//! Distributes the threads of a trace over workers, the longest first. Each thread belongs to one worker.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -12,7 +12,7 @@ use crate::net::Net;
 
 const PAUSE_PACKETS: usize = 16;
 
-/// Told how much of how much is done, in words.
+/// Called with the finished and total numbers of words.
 pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
 
 /// How to go over a trace.
@@ -20,7 +20,7 @@ pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
 pub struct Drive<'a> {
     pub workers: usize,
     pub progress: Option<Progress<'a>>,
-    /// What recording took is taken off all times.
+    /// Subtract the cost of recording from all times.
     pub net: Option<Cost>,
 }
 

@@ -1,4 +1,4 @@
-//! Which calls are looked at, and what became of the others.
+//! Selects calls, and counts the others.
 
 use nopal_trace::{Clocks, ThreadInfo, Trace};
 
@@ -7,7 +7,7 @@ use crate::text::{count, duration};
 /// Chooses calls. Times are nanoseconds; moments count from the trace's beginning.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Filter {
-    /// Numbers of threads or processes; all where there are none.
+    /// Ids of threads or processes; empty means all.
     pub threads: Vec<u32>,
     /// Calls that took less are left out.
     pub least_ns: u64,
@@ -22,7 +22,7 @@ impl Filter {
     }
 }
 
-/// How many calls there were, and how many of them each part of a filter left out.
+/// The number of calls, and how many of them each part of a filter left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
     pub seen: u64,
@@ -93,12 +93,12 @@ impl<'a> Sieve<'a> {
         self.filter.least_ns > 0 || self.filter.from_ns.is_some()
     }
 
-    /// Whether a call would be looked at that was known to be alive from `begin` to `end`, however long it was.
+    /// Whether a call that is known to have run from `begin` to `end` is selected, regardless of its duration.
     pub fn may_pass(&self, begin: u64, end: u64) -> bool {
         !self.is_other_thread && begin <= self.time.1 && end >= self.time.0
     }
 
-    /// Whether a call is looked at that began at `begin` and took `ticks`: all or a part of it is in the time.
+    /// Whether a call that began at `begin` and took `ticks` is selected: at least a part of it is within the time.
     #[inline(always)]
     pub fn passes(&mut self, begin: u64, ticks: u64) -> bool {
         self.left_out.seen += 1;
@@ -124,7 +124,7 @@ impl LeftOut {
         self.time += other.time;
     }
 
-    /// Why nothing is left: `all 20 calls are left out: 12 of other threads, 8 shorter than 1.00 ms`.
+    /// Why no call is left: `all 20 calls are left out: 12 of other threads, 8 shorter than 1.00 ms`.
     pub fn why(&self, filter: &Filter) -> String {
         if self.seen == 0 {
             return "no such call was recorded to its end".to_string();

@@ -1,4 +1,4 @@
-//! `nopal info`: where a trace comes from, what is in it, and what is not.
+//! `nopal info`: the origin of a trace, its contents and its losses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};

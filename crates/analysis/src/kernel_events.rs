@@ -42,12 +42,12 @@ impl Iterator for Events<'_> {
 
 /// An event of a thread or of a processor.
 pub enum TimelineEvent<M> {
-    /// Which of the trace's threads, and what.
+    /// The trace's thread, and its event.
     Thread(usize, M),
     System(u32, KernelEvent),
 }
 
-/// What happened in threads together with kernel events, in order of time.
+/// Events of threads together with kernel events, in order of time.
 pub fn with_kernel_events<'a, M>(
     threads: impl Iterator<Item = (usize, u64, M)> + 'a,
     trace: &'a Trace,
@@ -76,12 +76,12 @@ pub fn merged<M>(
     })
 }
 
-/// Where threads run.
+/// The positions of threads on processors.
 #[derive(Clone, Default)]
 pub struct Running {
     /// The processors of threads.
     processors: HashMap<u32, u32>,
-    /// What runs on processors.
+    /// The tasks on processors.
     tasks: HashMap<u32, Task>,
 }
 
@@ -108,7 +108,7 @@ impl Running {
         self.processors.get(&thread).copied()
     }
 
-    /// What a thread is called that an event tells of, where that is known.
+    /// The name of a thread in an event, if known.
     pub fn name(&self, processor: u32, event: &KernelEvent) -> Option<String> {
         match event {
             KernelEvent::Switch { previous, .. } => Some(name(previous)),
@@ -120,11 +120,11 @@ impl Running {
     }
 }
 
-/// On which processor each of a trace's threads is.
+/// The processor of each of a trace's threads.
 pub struct Whereabouts {
-    /// From when on; nowhere where it has left one.
+    /// Since when; none after it has left one.
     threads: Vec<Vec<(u64, Option<u32>)>>,
-    /// When events were lost: of a thread of which nothing was told since, nothing is known.
+    /// When events were lost: the position of a thread without later events is unknown.
     lost: Vec<u64>,
 }
 
@@ -164,7 +164,7 @@ impl Whereabouts {
     }
 }
 
-/// The threads that an event takes a processor from, and gives it to.
+/// The threads from which an event takes a processor, and to which it gives it.
 pub fn left_and_got(event: &KernelEvent) -> (Option<u32>, Option<u32>) {
     match event {
         KernelEvent::Switch { previous, next, .. } => (Some(previous.thread), Some(next.thread)),
@@ -176,20 +176,20 @@ pub fn left_and_got(event: &KernelEvent) -> (Option<u32>, Option<u32>) {
     }
 }
 
-/// What the system did with a thread.
+/// A scheduling event of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// It left a processor, for a task where that is known.
+    /// It left a processor, for a task if known.
     Left {
         processor: u32,
         state: TaskState,
         next: Option<Task>,
     },
-    /// It can run, by whom.
+    /// It became runnable, by this waker.
     Woken { by: u32 },
     /// It entered a function of the kernel.
     Entered { function: u64, caller: u64 },
-    /// It got a processor, after so many ticks where it is known when it left.
+    /// It got a processor, after this many ticks if it is known when it left.
     Ran { processor: u32, away: Option<u64> },
 }
 
@@ -319,7 +319,7 @@ pub fn push_event(text: &mut Vec<u8>, event: &KernelEvent, names: &KernelNames) 
     };
 }
 
-/// What tracepoints and events are called.
+/// The names of tracepoints and events.
 pub fn kind(event: &KernelEvent) -> &'static str {
     match event {
         KernelEvent::Switch { .. } => "sched_switch",

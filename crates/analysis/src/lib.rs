@@ -1,6 +1,6 @@
-//! What a trace says: reports, replay, call graphs and dumps.
+//! Analyses of traces: reports, replay, call graphs and dumps.
 //!
-//! Every part takes a [`nopal_trace::Trace`], gives values or writes text, and leaves printing and exiting to its
+//! Every part takes a [`nopal_trace::Trace`] and returns values or writes text; printing and exiting are left to the
 //! caller.
 
 mod addresses;

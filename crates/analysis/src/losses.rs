@@ -1,4 +1,4 @@
-//! The line that every reader of a trace begins with, where not all of what happened is in it.
+//! The first line of every reader if a trace is incomplete.
 
 use nopal_trace::{Clocks, Losses, Trace};
 
@@ -9,12 +9,12 @@ use crate::text::{bytes, count, duration};
 /// Pauses of the recording whose times are told.
 const PAUSES: usize = 3;
 
-/// What was lost, where the recording paused, and what is estimated therefore. Nothing where all is there.
+/// The losses, the pauses of the recording, and the resulting estimates. None if the trace is complete.
 pub fn line(trace: &Trace) -> Option<String> {
     describe(&Losses::of(trace), trace.clocks(), begin(trace))
 }
 
-/// [`line`] for formats with comments: a line of its own, with a `#` in front; nothing where all is there.
+/// [`line`] for formats with comments: a line that begins with `#`; empty if the trace is complete.
 pub fn comment(trace: &Trace) -> String {
     line(trace).map_or_else(String::new, |line| format!("# {line}\n"))
 }
@@ -97,7 +97,7 @@ fn pauses(losses: &Losses, clocks: &Clocks, begin: u64) -> Option<String> {
     (!all.is_empty()).then(|| format!("recording of kernel events paused at {times}"))
 }
 
-/// As an object for JSON, in members of which none is 0. Nothing where all is there.
+/// A JSON object without members of 0. None if the trace is complete.
 pub fn json(trace: &Trace) -> Option<String> {
     let losses = Losses::of(trace);
     if losses.is_none() {

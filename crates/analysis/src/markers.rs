@@ -4,7 +4,7 @@ use std::io::Write;
 
 use nopal_trace::{Field, FieldKind, Marker, Value};
 
-/// `net_rx len=1500 device="eth0"`, from a record behind its clock. Only what a line of a terminal may show.
+/// `net_rx len=1500 device="eth0"`, from the words of a record after its clock. Contains only printable characters.
 pub fn push_marker(text: &mut Vec<u8>, marker: Option<&Marker>, payload: &[u64]) {
     let values = marker.and_then(|marker| Some((marker, marker.values(payload)?)));
     let Some((marker, values)) = values else {
@@ -21,7 +21,7 @@ pub fn push_marker(text: &mut Vec<u8>, marker: Option<&Marker>, payload: &[u64])
     }
 }
 
-/// A value as its format wants it.
+/// A value in the form of its conversion.
 pub fn push_value(text: &mut Vec<u8>, field: &Field, value: Value) {
     let label = |value: i64| field.labels.iter().find(|label| label.0 == value);
     // Writing to memory does not fail.

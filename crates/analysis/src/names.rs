@@ -1,4 +1,4 @@
-//! What sites and threads are called.
+//! The names of sites and threads.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use nopal_trace::{Note, ProcessInfo, ThreadInfo, Trace};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
     pub name: String,
-    /// As the file has it.
+    /// The name in the file.
     pub raw: String,
     /// Last part of the file's path.
     pub module: String,
@@ -37,7 +37,7 @@ impl Function {
 /// The functions of a trace. Sites of the same function (a file that several programs use) are one function.
 pub struct Names {
     functions: Vec<Function>,
-    /// By site; 0 where nothing is known of it.
+    /// By site; 0 if it is unknown.
     by_site: Vec<u32>,
 }
 
@@ -96,7 +96,7 @@ impl Names {
         &self.functions[self.number(site) as usize]
     }
 
-    /// The functions that a pattern means, by number.
+    /// The functions that match a pattern, by number.
     pub fn matching(&self, pattern: &str) -> Vec<u32> {
         let pattern = Pattern::new(pattern);
         (1..)
@@ -106,7 +106,7 @@ impl Names {
             .collect()
     }
 
-    /// The functions that `pattern` means, at least one.
+    /// The functions that match `pattern`, at least one.
     pub fn wanted(&self, pattern: &str) -> Result<Vec<u32>> {
         let wanted = self.matching(pattern);
         if wanted.is_empty() {
@@ -165,7 +165,7 @@ pub fn is_harmless(character: char) -> bool {
     !turns && !character.is_control() && !matches!(character, '\u{fffe}' | '\u{ffff}')
 }
 
-/// What threads are called, by their own names or their processes'.
+/// The names of threads, or of their processes.
 pub struct ThreadNames<'a> {
     processes: Vec<ProcessInfo<'a>>,
 }

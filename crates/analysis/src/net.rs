@@ -1,4 +1,4 @@
-//! Clocks without what recording has taken.
+//! Clocks without the cost of recording.
 //!
 //! A recorded call takes `call` ticks more than another, of which `within` lie between the clocks of its entry and its
 //! exit. So in each thread every clock is set back by all that recording has taken before it. Of one call, `within`
@@ -16,7 +16,7 @@ pub struct Net {
     clock: u64,
     /// The same, set back. Clocks never go back, also where a call has taken less than `cost` says.
     net: u64,
-    /// What recording has taken so far, in parts of a tick.
+    /// The cost of recording so far, in parts of a tick.
     taken: u64,
 }
 
@@ -63,7 +63,7 @@ impl Net {
         self.net
     }
 
-    /// What is taken behind the clock of a record.
+    /// The cost after the clock of a record.
     fn cost_of(&self, word: Word) -> u64 {
         let Cost { call, within } = self.cost;
         match word.kind() {

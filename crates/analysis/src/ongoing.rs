@@ -15,12 +15,12 @@ pub struct Sum {
     pub calls: u64,
     pub total_ns: u64,
     pub self_ns: u64,
-    /// They may have been more: the begin or the end of calls is not known.
+    /// The times may be longer: the begin or end of some calls is not known.
     pub total_is_least: bool,
     pub self_is_least: bool,
 }
 
-/// What is known of a recording in progress.
+/// The sums of a recording in progress.
 #[derive(Default)]
 pub struct Ongoing {
     threads: HashMap<ThreadKey, Thread>,
@@ -125,7 +125,7 @@ impl Subscriber for Ongoing {
         rebuilder.records(batch.words, batch.clock, batch.lossy, &mut sink);
     }
 
-    /// How long calls went on that it was in is not known.
+    /// The ends of its callers are not known.
     fn thread_ended(&mut self, thread: ThreadKey) {
         let Some(ended) = self.threads.remove(&thread) else {
             return;
@@ -138,7 +138,7 @@ impl Subscriber for Ongoing {
     }
 }
 
-/// Hears of the calls of one thread.
+/// Receives the calls of one thread.
 struct CallSink<'a> {
     ended: &'a mut [Sum],
     /// As long as `ended`.

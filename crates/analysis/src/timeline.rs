@@ -1,4 +1,4 @@
-//! What happened in all threads, in order of time.
+//! The events of all threads, in order of time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -1,4 +1,4 @@
-//! Looks for triggers in records as they come.
+//! Checks triggers on live records.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -12,8 +12,7 @@ use crate::markers::push_marker;
 use crate::text::duration;
 use crate::values::{Condition, Met};
 
-/// What is to happen at an event. `Functions` says which functions: in a command as it is written, and where records
-/// are looked at by their numbers in the trace.
+/// An event and its action. `Functions`: the functions as written in a command, or by their numbers in the trace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trigger<Functions> {
     pub event: Event<Functions>,
@@ -21,20 +20,20 @@ pub struct Trigger<Functions> {
     pub action: Action,
 }
 
-/// What a trigger waits for.
+/// The event of a trigger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event<Functions> {
     /// These functions are called.
     Entry(Functions),
     /// They return, or are left by an exception.
     Return(Functions),
-    /// A marker is passed of which the name matches this glob.
+    /// A marker whose name matches this glob is met.
     Marker(String),
-    /// A probe of this name is passed.
+    /// A probe of this name is met.
     Probe(String),
 }
 
-/// What a trigger does.
+/// The action of a trigger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     Start,
@@ -43,10 +42,10 @@ pub enum Action {
         name: String,
         on: bool,
     },
-    /// Whoever collects the records takes it, before more is given up.
+    /// The collecting thread takes it, before it drops more records.
     Snapshot,
     Mark,
-    /// Nothing else.
+    /// Only counts.
     Count,
     Detach,
 }
@@ -77,12 +76,12 @@ impl<Functions> Trigger<Functions> {
     }
 }
 
-/// What became of a trigger so far.
+/// The counts of a trigger so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hits {
-    /// How often its place was met.
+    /// The number of its events.
     pub met: u64,
-    /// How often its condition held.
+    /// The number of events for which its condition held.
     pub fired: u64,
     /// Hits without an action, because too many waited.
     pub passed_over: u64,
@@ -95,14 +94,14 @@ pub struct Fired {
     /// The counter at that moment.
     pub counter: u64,
     pub thread: ThreadKey,
-    /// What was met there, for people.
+    /// A text that describes the event.
     pub description: String,
 }
 
-/// Firings that wait to be obeyed, at most.
+/// Most firings that may wait to be performed.
 const MOST_WAITING: usize = 4096;
 
-/// All triggers of a session. To be told of the trace's notes and records.
+/// All triggers of a session. It must receive the trace's notes and records.
 #[derive(Default)]
 pub struct Triggers {
     list: Vec<Active>,
@@ -115,19 +114,19 @@ pub struct Triggers {
     /// Arguments of calls that a trigger needs at their return.
     arguments: Arguments,
     waiting: VecDeque<Fired>,
-    /// What snapshots are wanted for.
+    /// The firings that want snapshots.
     snapshots_for: Vec<Fired>,
 }
 
 /// An active trigger.
 struct Active {
     name: String,
-    /// How its place is called.
+    /// The text of its event.
     place: String,
     trigger: Trigger<Vec<u32>>,
-    /// Which markers and probes it waits for, if it does.
+    /// The markers and probes that it waits for, if any.
     markers: Option<Selection>,
-    /// What happened before this value of the counter does not count.
+    /// Events before this value of the counter do not count.
     since: u64,
     hits: Hits,
 }
@@ -192,12 +191,12 @@ impl Triggers {
             .map_or_else(Hits::default, |active| active.hits)
     }
 
-    /// What has fired and waits to be obeyed, the oldest first.
+    /// The firings that wait to be performed, the oldest first.
     pub fn take_fired(&mut self) -> Vec<Fired> {
         self.waiting.drain(..).collect()
     }
 
-    /// What has fired and wants a snapshot: one is enough for all of them.
+    /// The firings that want a snapshot: one is enough for all.
     pub fn take_snapshots(&mut self) -> Vec<Fired> {
         std::mem::take(&mut self.snapshots_for)
     }
@@ -293,7 +292,7 @@ impl Subscriber for Triggers {
     }
 }
 
-/// Hears of the calls of one thread.
+/// Receives the calls of one thread.
 struct CallSink<'a> {
     thread: ThreadKey,
     clocks: Clocks,

@@ -1,4 +1,4 @@
-//! Which functions are handlers of signals, of records made by hand: each process has its own.
+//! Signal handlers of processes, in hand-made records: each process has its own.
 
 use std::collections::HashSet;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What reading leaves in memory.
+//! The memory kept after reading.
 
 use std::fs;
 use std::path::Path;

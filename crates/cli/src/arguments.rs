@@ -286,7 +286,7 @@ pub struct Functions {
     pub not: Vec<String>,
 }
 
-/// What to record, and where to.
+/// The data to record, and the trace.
 #[derive(Debug, Args)]
 struct Recording {
     /// The trace to write; an older one is moved to DIR.old

@@ -1,4 +1,4 @@
-//! `nopal ctl` and `nopal detach`: what is asked of the session that traces a process.
+//! `nopal ctl` and `nopal detach`: requests to the session that traces a process.
 
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::Path;
@@ -35,7 +35,7 @@ pub fn detach(detach: &Detach) -> Result<()> {
     match connect(detach.pid) {
         Ok(session) => session.detach(),
         Err(error) if !exists(detach.pid) => Err(error),
-        // Nobody may be left of a session that was killed.
+        // A killed session may have left no process.
         Err(error) => match nopal_record::clean_up(detach.pid) {
             Ok(true) => Ok(()),
             Ok(false) => Err(error),
@@ -55,7 +55,7 @@ fn exists(process: i32) -> bool {
     Path::new(&format!("/proc/{process}")).exists()
 }
 
-/// With what the user may have meant.
+/// Adds a hint to the error.
 fn not_traced(error: anyhow::Error, process: i32) -> anyhow::Error {
     if !exists(process) {
         return anyhow::anyhow!("there is no process {process}");
@@ -70,13 +70,13 @@ fn not_traced(error: anyhow::Error, process: i32) -> anyhow::Error {
     }
 }
 
-/// Words make one command, unless a word is several itself.
+/// The arguments are the words of one command, unless one of them is a whole command.
 fn lines(words: &[String]) -> String {
     let several = words.iter().any(|word| word.contains(char::is_whitespace));
     words.join(if several { "\n" } else { " " })
 }
 
-/// `None`: nothing was said there.
+/// `None`: there was no input.
 fn from_standard_input() -> Result<Option<String>> {
     if io::stdin().is_terminal() {
         return Ok(None);

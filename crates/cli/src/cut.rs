@@ -1,4 +1,4 @@
-//! A file that becomes shorter while it is read. Files are mapped, so what is gone of one is no error but a signal.
+//! Handles files that become shorter while they are read: files are mapped, so this causes a signal, not an error.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -11,7 +11,7 @@ const MESSAGE: &[u8] =
 
 static IS_TOLD: AtomicBool = AtomicBool::new(false);
 
-/// Such a signal ends nopal as damage does from now on, with a message.
+/// Makes such a signal end nopal with a message and the status of damage.
 pub fn expect() {
     // SAFETY: zeroes are a valid action to fill in, and the handler only makes system calls.
     unsafe {

@@ -1,4 +1,4 @@
-//! `nopal list`: what can be traced in a file, and what not.
+//! `nopal list`: the functions of a file that can be traced, and those that cannot.
 
 mod probes;
 
@@ -96,7 +96,7 @@ impl Names<'_> {
     }
 }
 
-/// One word or two for how a function is reached.
+/// The kind of a function's window, in one or two words.
 fn how(site: &Site) -> &'static str {
     match site.how {
         How::Jump => "jump",
@@ -200,7 +200,7 @@ fn entries_only(plan: &Plan, site: &Site) -> Option<String> {
         .map(EntriesOnly::text)
 }
 
-/// What the authors of a file have placed.
+/// The markers and static probes of a file.
 struct Markers {
     good: Vec<Marker>,
     bad: Vec<BadMarker>,

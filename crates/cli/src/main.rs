@@ -1,4 +1,4 @@
-//! The `nopal` command. Only here is anything printed, and only here does the process end.
+//! The `nopal` command. Only this crate prints and ends the process.
 #![cfg_attr(not(test), no_main)]
 
 mod arguments;
@@ -36,8 +36,8 @@ use anyhow::Result;
 
 use crate::arguments::{Arguments, Color, Command};
 
-/// In place of Rust's own `main`, which would ignore SIGPIPE before anybody could ask what it was: a traced program
-/// inherits that, and a closed pipe ends nopal as silently as it ends other tools.
+/// Replaces Rust's own `main`, which would ignore SIGPIPE before nopal could read its original action: a traced program
+/// inherits that action, and a closed pipe ends nopal silently, like other tools.
 #[cfg(not(test))]
 #[unsafe(no_mangle)]
 extern "C" fn main(_count: i32, _words: *const *const libc::c_char) -> i32 {

@@ -13,12 +13,12 @@ use nopal_trace::Trace;
 use crate::arguments::{Input, Subject};
 use crate::progress::Progress;
 
-/// Ends the command where a trace was damaged, and what is left of it was shown: neither success nor failure.
+/// Ends a command that has shown the intact part of a damaged trace: neither success nor failure.
 pub const OF_DAMAGED: i32 = 3;
 
 static IS_DAMAGED: AtomicBool = AtomicBool::new(false);
 
-/// The status of a command that has shown all that it could.
+/// The status of a command that has shown everything intact.
 pub fn status() -> i32 {
     if IS_DAMAGED.load(Ordering::Relaxed) {
         OF_DAMAGED
@@ -28,7 +28,7 @@ pub fn status() -> i32 {
 }
 
 impl Input {
-    /// The trace; what of it is damaged is told in one line.
+    /// Opens the trace, and reports damage in one line.
     pub fn open(&self) -> Result<Trace> {
         if self.directory.try_exists().is_ok_and(|exists| !exists) {
             bail!(
@@ -55,7 +55,7 @@ impl Input {
 }
 
 impl Subject {
-    /// The trace, and which of its calls' values are asked for.
+    /// The trace, and the requested value of its calls.
     pub fn open(&self) -> Result<(Trace, Names, ValueSelection)> {
         let (text, input) = self.parts();
         let trace = input.open()?;

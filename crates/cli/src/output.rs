@@ -1,4 +1,4 @@
-//! Where results go: standard output, through a pager where a person reads.
+//! Output of results: standard output, through a pager on a terminal.
 
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -25,7 +25,7 @@ pub fn colors() -> bool {
     AutoStream::choice(&io::stdout()) != ColorChoice::Never
 }
 
-/// Writes out what is left. A reader that has seen enough is no error.
+/// Writes the rest. A closed pipe is not an error.
 pub fn finish(mut out: impl Write, written: Result<()>) -> Result<()> {
     let written = written.and_then(|()| Ok(out.flush()?));
     match written {
@@ -43,7 +43,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
         .any(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// How wide a table may be.
+/// The largest width of a table.
 pub fn width() -> usize {
     if !io::stdout().is_terminal() {
         return UNBOUNDED;

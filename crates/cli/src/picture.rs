@@ -1,4 +1,4 @@
-//! Where pictures go.
+//! Output of pictures.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -8,7 +8,7 @@ use nopal_plot::{Picture, png};
 use crate::arguments::PictureOutput;
 use crate::output::{self, finish};
 
-/// What a file's name says about its content.
+/// The format of a picture, by its file name.
 #[derive(Clone, Copy)]
 enum Format {
     Svg,
@@ -16,7 +16,7 @@ enum Format {
 }
 
 impl PictureOutput {
-    /// To be called before long work: a name that is not possible is told at once.
+    /// Checks the name; called before long work, so that an invalid name is reported at once.
     pub fn check(&self) -> Result<()> {
         self.format()?;
         if self.file.is_none() && io::stdout().is_terminal() {

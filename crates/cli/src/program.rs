@@ -1,4 +1,4 @@
-//! Finds the file that a word on the command line means.
+//! Finds the file of a program named on the command line.
 
 use std::ffi::OsStr;
 use std::io::Read;

@@ -1,4 +1,4 @@
-//! Shows how far long work has come, where a person watches.
+//! Shows the progress of long work on a terminal.
 
 use std::io::IsTerminal;
 use std::sync::Once;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Work that is done sooner shows nothing.
+/// Shorter work shows nothing.
 const PATIENCE: Duration = Duration::from_millis(400);
 
 pub struct Progress {

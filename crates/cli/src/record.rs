@@ -1,4 +1,4 @@
-//! `nopal record` and `nopal attach`: runs a program, and ends as it ended; or records a process that runs.
+//! `nopal record` and `nopal attach`: runs a program, and ends as it ended; or records a running process.
 
 use anyhow::{Result, ensure};
 use nopal_analysis::names::printable;
@@ -8,8 +8,7 @@ use nopal_record::{Ended, Options, Outcome, Target, WhenFull};
 use std::ffi::OsString;
 use std::io::Write;
 
-/// Gives the status to end with; ends by the program's signal where there was one.
-/// `after` tells more when the program has ended.
+/// Returns the status to end with, or ends by the program's signal. `after` prints more when the program has ended.
 pub fn run(options: &Options, after: impl FnOnce(&Outcome)) -> Result<i32> {
     refuse_option(&options.target)?;
     if let Some(risk) = options.risk() {
@@ -35,7 +34,7 @@ pub fn run(options: &Options, after: impl FnOnce(&Outcome)) -> Result<i32> {
     }
 }
 
-/// What is left of nopal where it has failed: it waits for the program that it has started, and ends as that does.
+/// Runs after nopal has failed: waits for the program that it started, and ends as that does.
 #[cfg_attr(test, expect(dead_code))]
 pub fn survive(program: i32) -> i32 {
     let ending = nopal_process::wait_as_survivor(program);
@@ -54,7 +53,7 @@ pub fn tell(line: &str) {
     let _ = writeln!(anstream::stderr(), "nopal: {line}");
 }
 
-/// A word with a hyphen is an option that there is not, unless it stands behind `--`, as a program's name.
+/// A word with a hyphen is an unknown option, unless it is after `--`, as a program's name.
 fn refuse_option(target: &Target) -> Result<()> {
     let Target::Program { program, .. } = target else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! `nopal report`: what was called, how often, how long.
+//! `nopal report`: functions, with their numbers of calls and times.
 
 use std::io::Write;
 
@@ -14,7 +14,7 @@ use crate::output::{self, finish, width};
 
 const READING: &str = "reading calls";
 
-/// What net times take for granted.
+/// The assumption of net times.
 const NET: &str = "# net times assume that each call computes: one that waits or spins until a given time took up to its time without --net";
 
 pub fn run(arguments: &Report) -> Result<()> {

@@ -1,4 +1,4 @@
-//! `nopal run`: runs a program under tracers of latency, and tells of their worst cases when it has ended.
+//! `nopal run`: runs a program under latency tracers, and prints their worst cases when it has ended.
 
 use anyhow::Result;
 use nopal_analysis::dump::{self, Look};

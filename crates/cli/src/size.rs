@@ -1,4 +1,4 @@
-//! Sizes as people write them.
+//! Sizes on the command line.
 
 /// `4096`, `64K`, `64M`, `1G`, `2T`, in powers of 1024; a `B` or `iB` at the end changes nothing.
 pub fn parse(text: &str) -> Result<u64, String> {

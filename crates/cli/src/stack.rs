@@ -1,4 +1,4 @@
-//! A stack that suffices, also under `ulimit -s 64`.
+//! A sufficient stack, even under `ulimit -s 64`.
 
 use std::ptr::null_mut;
 use std::sync::OnceLock;
@@ -12,7 +12,7 @@ extern "C" fn begin() {
     STATUS.get_or_init(|| RUN.get().map_or(1, |run| run()));
 }
 
-/// Runs all of nopal, on a stack of its own where that of this thread may not grow enough. There is still one thread.
+/// Runs nopal, on another stack if that of this thread may not grow enough. There is still one thread.
 pub fn on_enough(run: fn() -> i32) -> i32 {
     let Some(stack) = new_stack() else {
         return run();
@@ -32,7 +32,7 @@ pub fn on_enough(run: fn() -> i32) -> i32 {
     STATUS.get().copied().unwrap_or(1)
 }
 
-/// None where the one that there is suffices, or no other can be had.
+/// None if the current stack suffices, or no other can be mapped.
 fn new_stack() -> Option<*mut libc::c_void> {
     // As a stack it is not counted as data.
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_GROWSDOWN;

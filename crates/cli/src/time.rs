@@ -1,4 +1,4 @@
-//! Times as people write them.
+//! Times on the command line.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What control asks of a recording.
+//! The operations that control needs from a recording.
 
 use std::path::Path;
 
@@ -43,7 +43,7 @@ pub struct FileAddress {
     pub address: u64,
 }
 
-/// What an inserted site does.
+/// The state of an inserted site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Its calls are not recorded, and pay a jump or two.
@@ -68,7 +68,7 @@ pub struct Counts {
     pub records: u64,
     /// Records of entries in the trace.
     pub entries: u64,
-    /// How long all records in the trace are, also those of markers and of the system. Never cleared.
+    /// The length of all records in the trace, including those of markers and kernel events. Never cleared.
     pub bytes: u64,
     /// Events that came to nothing because no room was left.
     pub lost: u64,
@@ -103,7 +103,7 @@ pub trait Engine {
     /// one that is always loaded at the same place.
     fn locate(&mut self, address: u64) -> Option<FileAddress>;
 
-    /// What a session records of calls unless more or less is asked for.
+    /// The data that a session records of calls by default.
     fn capture(&self) -> Capture;
 
     /// Puts the jumps of sites into the text, switched to [`Mode::Off`]. Sites that are inserted already, and record as
@@ -181,7 +181,7 @@ pub trait Engine {
     /// Writes what the flight recorder holds now into a trace of its own. Returns what it is called.
     fn snapshot(&mut self, why: &str) -> Result<String>;
 
-    /// What became of snapshots so far, a line each, for people.
+    /// The results of snapshots so far, a line each, for people.
     fn snapshots(&mut self) -> Vec<String>;
 
     /// An error tells why [`Engine::detach`] never can.
@@ -206,7 +206,7 @@ pub trait Engine {
     /// Starts all counts at 0: what has been recorded so far counts no more.
     fn clear_counts(&mut self);
 
-    /// What records of this moment are stamped with.
+    /// The current clock of records.
     fn clock(&self) -> u64;
 
     /// The trace directory.

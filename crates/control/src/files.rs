@@ -1,4 +1,4 @@
-//! The files of a session, as whoever serves them sees them: opened, read and written in pieces, closed.
+//! The files of a session for those that serve them: opened, read and written in pieces, closed.
 
 use std::fmt;
 
@@ -25,7 +25,7 @@ pub struct File {
 pub(crate) enum Shown {
     Text(Vec<u8>),
     Stream(Stream),
-    /// What has been recorded since it was last looked for, if it has been; and the trace as it was then.
+    /// The new records since the last look, if any, and the state of the trace then.
     Pipe(Option<Stream>, Kept),
 }
 
@@ -47,7 +47,7 @@ const BLOCK: usize = 4096;
 const LONGEST_LINE: usize = 1 << 20;
 
 impl Control {
-    /// What is in a folder: `""`, or `"tracing"`.
+    /// The content of a folder: `""`, or `"tracing"`.
     pub fn list(folder: &str) -> Result<Vec<Entry>, Failure> {
         let (here, processor) = of_processor(folder);
         let entry = |row: &Row| Entry {

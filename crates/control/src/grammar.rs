@@ -7,7 +7,7 @@ use crate::probe::{Probe, Way};
 use crate::selection::FunctionSelection;
 use crate::syntax::{self, Line, command, numbers_in, places_in, probe_part, quoted, when_part};
 
-/// What a line asks for.
+/// The command of a line.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
     New {
@@ -76,7 +76,7 @@ pub enum Command {
     },
 }
 
-/// What a line asks for; `None` if it is empty or a comment. An error quotes the line and says what was expected.
+/// The command of a line; `None` if it is empty or a comment. An error quotes the line and says what was expected.
 pub fn parse(line: &str) -> Result<Option<Command>, String> {
     let line = syntax::line(line)?;
     let text = |number: usize| line.argument(number).to_owned();

@@ -225,7 +225,7 @@ mod tests {
         }
     }
 
-    /// What is listed is what is described, folder by folder.
+    /// The listed files are the described ones, folder by folder.
     #[test]
     fn every_file_that_is_served_is_described() {
         let page = manual();

@@ -1,4 +1,4 @@
-//! How many traces want each site.
+//! The number of traces that hold each site.
 
 use std::collections::HashMap;
 
@@ -29,11 +29,11 @@ pub struct Site {
     holders: u32,
     /// Traces of them that are on: it is recorded while there are any, and the session runs.
     enabled: u32,
-    /// What is recorded of it, while it is held.
+    /// The data to record of it, while it is held.
     capture: Capture,
     /// Its triggers. They see its calls even when these are not recorded.
     subscribers: u32,
-    /// What it does, if it is inserted and that is known.
+    /// Its mode, if it is inserted and the mode is known.
     mode: Option<Mode>,
 }
 

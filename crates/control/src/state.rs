@@ -30,7 +30,7 @@ pub struct Control {
     pub(crate) triggers: Vec<ActiveTrigger>,
     pub(crate) watched: Vec<u32>,
     pub(crate) children: bool,
-    /// What the last `query` or `testtracein` found out.
+    /// The answer of the last `query` or `testtracein`.
     pub(crate) answer: Vec<String>,
     pub(crate) tracing: Tracing,
     pub(crate) tracers: Tracers,
@@ -40,7 +40,7 @@ pub struct Control {
 pub(crate) struct Trace {
     pub name: String,
     pub what: FunctionSelection,
-    /// What it wants to be recorded.
+    /// The data that it needs recorded.
     pub capture: Capture,
     pub on: bool,
     /// Numbers in [`Sites`].
@@ -54,7 +54,7 @@ pub(crate) struct Trace {
 /// Records that a buffer may have room for, as a power of two.
 const SIZES: std::ops::RangeInclusive<u32> = 10..=40;
 const RECORD_BYTES: u64 = 8;
-/// Refused functions that are told of by name.
+/// Refused functions that are reported by name.
 const MOST_NAMED: usize = 3;
 
 impl Control {
@@ -62,7 +62,7 @@ impl Control {
         Control::default()
     }
 
-    /// What the command answers: text for a person.
+    /// The answer of the command: text for a person.
     pub(crate) fn obey(&mut self, engine: &mut dyn Engine, command: Command) -> Result<String> {
         match command {
             Command::New { what, name } => self.make(engine, what, name),
@@ -558,7 +558,7 @@ fn able(found: &[FoundSite]) -> impl Iterator<Item = SiteKey> {
         .map(|site| site.key)
 }
 
-/// The functions that are meant, each once.
+/// The selected functions, each once.
 pub(crate) fn find(engine: &mut dyn Engine, what: &FunctionSelection) -> Result<Vec<FoundSite>> {
     let mut excluded = HashSet::new();
     for part in what.parts().iter().filter(|part| part.excluded) {
@@ -642,7 +642,7 @@ fn nothing_found(engine: &mut dyn Engine, what: &FunctionSelection) -> Result<()
     bail!("no function matches {what}")
 }
 
-/// What cannot be traced and why, in a line; empty if all can.
+/// The functions that cannot be traced, with reasons, in a line; empty if all can.
 pub(crate) fn refusals(found: &[FoundSite], refused: &[Refused]) -> String {
     let reasons = found.iter().filter_map(|site| {
         let now = refused.iter().find(|refused| refused.key == site.key);

@@ -16,14 +16,14 @@ const BLOCKS: usize = 2;
 /// A trace as it was at the last read, so that the next read gives what came since.
 pub type Kept = Arc<Mutex<Option<Trace>>>;
 
-/// What of which trace is to be shown, and how.
+/// The trace to show, the part of it, and the format.
 #[derive(Clone)]
 pub struct Show {
     pub directory: PathBuf,
     pub kept: Kept,
     pub excerpt: Excerpt,
     pub format: Format,
-    /// What stands above it.
+    /// The lines above it.
     pub head: &'static str,
 }
 
@@ -40,7 +40,7 @@ pub struct Stream {
     /// Where in the text `block` begins.
     position: u64,
     block: Vec<u8>,
-    /// How far [`Stream::next`] has come.
+    /// The position of [`Stream::next`].
     taken: u64,
 }
 

@@ -36,7 +36,7 @@ impl<'a> Line<'a> {
         slice(self.text, self.arguments[number])
     }
 
-    /// What a trigger does, which is an argument.
+    /// The action of a trigger, which is an argument.
     pub fn action(&self, number: usize) -> Result<Line<'a>, String> {
         let (text, span) = (self.text, self.arguments[number]);
         let mut parsed = Parsed::default();
@@ -51,7 +51,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// The forms of all commands, in the order in which people are told of them.
+/// The forms of all commands, in the order of the manual.
 pub fn forms() -> impl Iterator<Item = &'static str> {
     // SAFETY: the function takes any number, and gives a text that lasts for ever or null.
     let form = |row| unsafe {

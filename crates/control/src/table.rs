@@ -1,4 +1,4 @@
-//! All files and all commands, each with what it is for: what is served, and the manual, come from here.
+//! All files and commands with their descriptions: the served files and the manual are made from this table.
 
 /// The folder with the names of the kernel's tracing directory.
 pub const FOLDER: &str = "tracing";
@@ -19,7 +19,7 @@ pub struct Row {
     pub example: &'static str,
 }
 
-/// What a file is.
+/// The role of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     Control,
@@ -296,7 +296,7 @@ pub const FILES: &[Row] = &[
     },
 ];
 
-/// What is told of a command. The forms themselves are the parser's.
+/// The description of a command. The forms themselves are the parser's.
 pub struct Description {
     pub form: &'static str,
     pub about: &'static str,
@@ -471,11 +471,11 @@ pub const COMMANDS: &[Description] = &[
     },
 ];
 
-/// What is told of an argument of commands.
+/// The description of an argument of commands.
 pub struct Argument {
     pub name: &'static str,
     pub is: &'static str,
-    /// What it may be, and what that means.
+    /// Its forms, and their meanings.
     pub forms: &'static [(&'static str, &'static str)],
 }
 

@@ -1,4 +1,4 @@
-//! What `ctl` shows: the state as commands that restore it, and counters as comments.
+//! The text of `ctl`: the state as commands that restore it, and counters as comments.
 
 use std::fmt::Write;
 

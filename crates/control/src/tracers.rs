@@ -36,7 +36,7 @@ struct Running {
     probes: Vec<String>,
 }
 
-/// What the name of a trace begins with that is a tracer's.
+/// The prefix of names of traces that belong to tracers.
 const OF_TRACER: char = '\0';
 
 /// Whether a trace or a probe is what a tracer needs, and nobody's own.
@@ -166,7 +166,7 @@ impl Tracers {
     }
 }
 
-/// What a tracer has found, in lines.
+/// The results of a tracer, in lines.
 fn describe(report: &Report) -> Vec<String> {
     let thread = |finding: &Finding| finding.begin_thread.thread;
     let missing = report.missing;

@@ -16,9 +16,9 @@ use crate::stream::{Format, Kept, Show, Stream};
 use crate::syntax::{numbers_in, places_in, quoted};
 use crate::table::{FILES, FOLDER, Role, SECTIONS};
 
-/// What the tracing directory knows beside the traces.
+/// The state of the tracing directory besides the traces.
 pub(crate) struct Tracing {
-    /// What the function tracer records, where there is no trace of that name.
+    /// The functions that the function tracer would record, if there is no trace of that name.
     functions: FunctionSelection,
     /// Up to which counter the reader of `trace` wants to see nothing.
     emptied: u64,
@@ -77,7 +77,7 @@ impl Control {
         error
     }
 
-    /// What the function tracer records, or would.
+    /// The functions that the function tracer records, or would record.
     fn functions(&self) -> &FunctionSelection {
         self.trace(FUNCTION)
             .map_or(&self.tracing.functions, |trace| &trace.what)
@@ -193,7 +193,7 @@ impl Control {
         Ok(Shown::Stream(Stream::new(show)))
     }
 
-    /// What has been recorded since this was asked last; `None` if nothing has.
+    /// The new records since the last call; `None` if there are none.
     pub(crate) fn take_recorded(
         &mut self,
         engine: &mut dyn Engine,
@@ -249,7 +249,7 @@ impl Control {
         )?))
     }
 
-    /// What a shell's `>` does before it writes.
+    /// Truncates the file, as a shell's `>` does before it writes.
     pub(crate) fn truncate(
         &mut self,
         engine: &mut dyn Engine,
@@ -286,7 +286,7 @@ impl Control {
         answer.map_err(|error| invalid(format_args!("{}: {error:#}", quoted(line.trim()))))
     }
 
-    /// What emptying a file means if nothing was written into it then.
+    /// The effect of emptying a file without writing to it.
     pub(crate) fn finish(
         &mut self,
         engine: &mut dyn Engine,

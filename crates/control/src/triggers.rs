@@ -22,7 +22,7 @@ pub(crate) struct ActiveTrigger {
     pub failed: Option<String>,
 }
 
-/// What must be recorded of the calls of its functions.
+/// The data to record of the calls of its functions.
 fn capture(trigger: &Trigger<FunctionSelection>) -> Capture {
     let needs = trigger.condition.as_ref().map(|condition| condition.needs);
     let needs = needs.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What `ctl` shows, and that it restores the state.
+//! The text of `ctl`, and that it restores the state.
 
 mod common;
 

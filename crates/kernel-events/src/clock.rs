@@ -1,8 +1,8 @@
-//! From CLOCK_MONOTONIC, which perf stamps its records with, to the counter of the trace's other records.
+//! Converts CLOCK_MONOTONIC, the time of perf's records, to the counter of the trace's other records.
 //!
 //! Each time that the rings are read, both clocks are read together, so an event stands between two such snapshots
-//! which are some milliseconds apart. A snapshot is as exact as two readings of the counter are near to each other:
-//! about 30 ns.
+//! which are some milliseconds apart. The error of a snapshot is the distance of two readings of the counter: about 30
+//! ns.
 
 /// Snapshots that are kept: of an event that stayed in a ring while a reading was held up.
 const KEPT: usize = 64;

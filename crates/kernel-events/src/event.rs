@@ -6,13 +6,13 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use sys::bindings::*;
 
-/// What each record tells besides, in this order: who ran, and when.
+/// Further fields of each record, in this order: thread, and time.
 pub const SAMPLE: u64 = (PERF_SAMPLE_TID | PERF_SAMPLE_TIME) as u64;
 
 pub struct Descriptor(OwnedFd);
 
 impl Descriptor {
-    /// Each time that a tracepoint is passed on a processor.
+    /// A tracepoint on a processor.
     pub fn tracepoint(id: u64, processor: u32) -> Result<Descriptor> {
         let mut attributes = attributes();
         attributes.type_ = PERF_TYPE_TRACEPOINT;
@@ -22,7 +22,7 @@ impl Descriptor {
         open(attributes, -1, processor)
     }
 
-    /// Each time that a thread, or one that descends from it, leaves a processor or gets it.
+    /// Context switches of a thread and its descendants.
     pub fn switches(thread: i32, processor: u32) -> Result<Descriptor> {
         let mut attributes = attributes();
         attributes.type_ = PERF_TYPE_SOFTWARE;
@@ -36,7 +36,7 @@ impl Descriptor {
         open(attributes, thread, processor)
     }
 
-    /// Makes its records go into the ring of another event of the same processor.
+    /// Redirects its records into the ring of another event of the same processor.
     pub fn write_to(&self, other: &Descriptor) -> Result<()> {
         // SAFETY: both descriptors are events of ours.
         let done = unsafe { sys::ioctls::SET_OUTPUT(self.0.as_raw_fd(), other.0.as_raw_fd()) };
@@ -51,7 +51,7 @@ impl Descriptor {
         unsafe { sys::ioctls::DISABLE(self.0.as_raw_fd(), 0) };
     }
 
-    /// Records that did not fit its ring, where the kernel counts them (since Linux 6.0).
+    /// The number of records that did not fit its ring, if the kernel counts them (since Linux 6.0).
     pub fn lost(&self) -> u64 {
         // The event's value, and its lost records.
         let mut values = [0u64; 2];

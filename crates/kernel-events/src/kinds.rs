@@ -1,4 +1,4 @@
-//! Which events are asked for.
+//! The kinds of kernel events.
 
 use anyhow::{Result, bail};
 

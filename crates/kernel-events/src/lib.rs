@@ -30,19 +30,19 @@ use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use tracepoint::Tracepoints;
 
-/// Pages of a ring where the kernel limits what a user may lock in memory: its default for each processor.
+/// Pages of a ring for users whose locked memory the kernel limits: its default for each processor.
 const PAGES_OF_USERS: usize = 128;
-/// And elsewhere: of each processor at most so many, and of all together.
+/// For others: the most of each processor, and of all together.
 const PAGES: usize = 1 << 12;
 const PAGES_OF_ALL: usize = 1 << 16;
 
-/// Events that are being recorded. They end when this goes.
+/// Records events until it is dropped.
 pub struct KernelEvents {
     processors: Vec<Processor>,
     decoder: Decoder,
     clock: Clock,
     functions: Option<Functions>,
-    /// By the clock of perf: all that happened since is recorded.
+    /// By the clock of perf: all later events are recorded.
     begin: u64,
     /// Records of each processor that were not handed on yet.
     held: BTreeMap<u32, Unread>,
@@ -60,7 +60,7 @@ struct Processor {
 #[derive(Default)]
 struct Unread {
     records: Vec<KernelRecord>,
-    /// Nothing earlier is handed on any more.
+    /// Earlier events are no longer passed on.
     given: u64,
 }
 
@@ -69,7 +69,7 @@ pub enum Update<'a> {
     /// A function of the kernel, by an address in it that records tell of from now on.
     Function(u64, &'a str),
     Records(&'a [KernelRecord]),
-    /// So many events are missing here.
+    /// This many events are missing here.
     Lost(u64),
 }
 
@@ -172,7 +172,7 @@ impl KernelEvents {
         }
     }
 
-    /// Takes what has come since the last time. Returns how many events these were.
+    /// Takes the new events, and returns their number.
     pub fn read(&mut self, take: impl FnMut(u32, Update) -> Result<()>) -> Result<u64> {
         // All that happened on a processor before this is in its rings once they are read; of later events, what is in
         // one may be told before something earlier that is not in the other yet.
@@ -187,7 +187,7 @@ impl KernelEvents {
     /// Takes what is in the rings, of events before `end`, by the clock of perf.
     fn fill(&mut self, end: u64) -> Result<()> {
         let own = self.begin..end;
-        // What is in the rings now happened before this.
+        // The events in the rings now happened before this.
         let heads: Vec<u64> = self.processors.iter().map(|one| one.ring.head()).collect();
         self.clock.snapshot();
         for (processor, head) in self.processors.iter_mut().zip(heads) {
@@ -223,7 +223,7 @@ impl KernelEvents {
         Ok(())
     }
 
-    /// Gives what happened until then. Returns how many events these were.
+    /// Passes on the events until then, and returns their number.
     fn give(&mut self, until: u64, mut take: impl FnMut(u32, Update) -> Result<()>) -> Result<u64> {
         let is_lost = |record: &KernelRecord| matches!(record.event, KernelEvent::Lost { .. });
         let mut events = 0;
@@ -329,7 +329,7 @@ fn threads(process: i32) -> Result<Vec<i32>> {
         .collect())
 }
 
-/// The processors that run.
+/// The online processors.
 fn online() -> Result<Vec<u32>> {
     const PATH: &str = "/sys/devices/system/cpu/online";
     let text = fs::read_to_string(PATH).context(PATH)?;

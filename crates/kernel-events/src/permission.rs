@@ -1,4 +1,4 @@
-//! What the kernel lets this process record, found by asking it.
+//! The events that the kernel permits this process to record, found by trying.
 
 use crate::event::Descriptor;
 use crate::kinds::Kinds;
@@ -11,9 +11,9 @@ use std::io::ErrorKind;
 pub enum Allowed {
     /// Switches and wake-ups of all tasks.
     Everything,
-    /// Switches of one's own threads; and why no more.
+    /// Switches of one's own threads only, and why.
     Own(String),
-    /// And why.
+    /// Nothing, and why.
     Nothing(String),
 }
 
@@ -40,7 +40,7 @@ fn paranoid() -> Option<i32> {
     text.trim().parse().ok()
 }
 
-/// What failed, and what to do about it.
+/// Explains a failure and its remedy.
 fn reason(error: &Error, paranoid: Option<i32>, everything: bool) -> String {
     let forbidden = error.chain().any(|cause| {
         let cause = cause.downcast_ref::<std::io::Error>();

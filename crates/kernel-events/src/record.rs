@@ -1,4 +1,4 @@
-//! What a record of perf says.
+//! Decodes records of perf.
 
 use crate::ring::Record;
 use crate::tracepoint::Tracepoints;

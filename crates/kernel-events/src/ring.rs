@@ -29,7 +29,7 @@ pub struct Record<'a> {
 }
 
 impl Ring {
-    /// `pages`, a power of two, are for data. Fewer are taken where the kernel does not give so many.
+    /// `pages`: data pages, a power of two. Takes fewer if the kernel refuses this many.
     pub fn map(event: &Descriptor, pages: usize) -> Result<Ring> {
         // SAFETY: asks for a number.
         let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
@@ -53,14 +53,14 @@ impl Ring {
         Ok(ring)
     }
 
-    /// How much the kernel has written in all.
+    /// The number of bytes that the kernel has written in all.
     pub fn head(&self) -> u64 {
         // Acquire pairs with the kernel's barrier before it stores the head: the records up to there are seen.
         self.word(offset_of!(perf_event_mmap_page, data_head))
             .load(Ordering::Acquire)
     }
 
-    /// Gives each record up to `head`, and their room back to the kernel.
+    /// Passes on each record up to `head`, and returns their room to the kernel.
     pub fn read(&mut self, head: u64, mut take: impl FnMut(Record)) {
         let tail = self
             .word(offset_of!(perf_event_mmap_page, data_tail))

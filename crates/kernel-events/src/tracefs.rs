@@ -1,4 +1,4 @@
-//! Where tracefs is: mounted by the system, or by a mount of this process's own.
+//! Finds tracefs: mounted by the system, or in a detached mount of this process.
 
 use anyhow::{Context, Result};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
@@ -8,11 +8,11 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// Where the system may have mounted it.
+/// The usual mount points.
 const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
-/// The directory of tracefs. Where the system has not mounted it, root gets a mount that is attached nowhere: no other
-/// process sees it, and it goes with its descriptor, which stays open as long as this process.
+/// The directory of tracefs. If it is not mounted, root makes a detached mount: no other process sees it, and it ends
+/// with its descriptor, which stays open as long as this process.
 pub fn tracing() -> Result<&'static Path> {
     // Without permission to list it, its files show that it is there.
     let is_there = |place: &&Path| {

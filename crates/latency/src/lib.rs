@@ -27,7 +27,7 @@ pub enum Nesting {
     Again = 1,
 }
 
-/// Which events begin and end a case: sets of bits, an event each, from 0 to 31.
+/// The events that begin and end a case: sets of bits, one for each event from 0 to 31.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tracer {
     pub begins: u32,

@@ -1,4 +1,4 @@
-//! The kernel's requests. None is answered here that has to wait for a session: those go to threads of their own.
+//! The kernel's requests. Requests that wait for a session are answered by threads of their own.
 
 use crate::nodes::{FOLDER, Kind, Location, Nodes, ROOT};
 use crate::open::{self, OpenFile};
@@ -18,9 +18,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-/// How long the kernel may keep what it was told: sessions come and go.
+/// How long the kernel may cache answers: sessions come and go.
 const KEEP: Duration = Duration::ZERO;
-/// How long a file that is opened waits for one to be closed.
+/// How long opening a file waits for another one to be closed.
 const CLOSING: Duration = Duration::from_millis(500);
 const NO_GENERATION: Generation = Generation(0);
 const BLOCK: u32 = 4096;
@@ -42,7 +42,7 @@ struct Shared {
     next: AtomicU64,
 }
 
-/// Names, as a folder had them when it was opened.
+/// The names in a folder when it was opened.
 type Listing = Vec<(String, Kind)>;
 
 struct Opened {
@@ -58,7 +58,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Sessions {
-    /// Does what may wait for a session.
+    /// Runs a task that may wait for a session.
     fn aside(&self, request: &Request, work: impl FnOnce(&Shared, Reader) + Send + 'static) {
         let (shared, reader) = (self.shared.clone(), Reader(request.pid()));
         // Without a thread the reply is dropped, and the caller gets EIO.
@@ -134,7 +134,7 @@ impl Shared {
     }
 
     fn close(&self, opened: &Opened, reader: Reader) {
-        // Its errors have no reader any more.
+        // No caller is left for its errors.
         let _ = lock(&opened.file).close(reader);
         let mut closing = lock(&self.closing);
         if let Some(at) = closing
@@ -164,7 +164,7 @@ impl Shared {
             .cloned()
             .collect();
         let sizes = opened.iter().filter_map(|opened| {
-            // One that is being used is not waited for.
+            // Do not wait for a file that is in use.
             let mut file = opened.file.try_lock().ok()?;
             if let Some(reader) = look {
                 // What it had is its size still.
@@ -455,7 +455,7 @@ impl Filesystem for Sessions {
         reply.ok();
     }
 
-    // Sessions make and remove files, nobody else.
+    // Only sessions create and remove files.
 
     fn create(
         &self,

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-/// The location that a number stands for.
+/// The location of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Location {
     Root,
@@ -58,7 +58,8 @@ impl Nodes {
         Some((node.place.clone(), node.kind))
     }
 
-    /// The kernel learns of a place. A number keeps its kind: what has become something else gets another one.
+    /// Returns the number of a location to the kernel. A number keeps its kind: a location that changes its kind gets
+    /// another one.
     pub fn look_up(&mut self, place: Location, kind: Kind) -> u64 {
         if let Some(number) = self.numbers.get(&place)
             && let Some(node) = self.nodes.get_mut(number)

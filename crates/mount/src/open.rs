@@ -9,15 +9,15 @@ pub struct OpenFile {
     client: Client,
     access: Access,
     is_stream: bool,
-    /// Somebody asked and was killed: the answer is still to come.
+    /// A reader was killed while it waited: the answer is still pending.
     owed: bool,
-    /// Where a reader has come to the end, and waits for more.
+    /// The position at which a reader has reached the end, and waits for more.
     end: Option<u64>,
-    /// What has been found there since.
+    /// The bytes found there since.
     more: Vec<u8>,
 }
 
-/// What an error of a session is to the kernel. A session that has gone is EIO for its open files.
+/// Converts an error of a session for the kernel. Open files of an ended session give EIO.
 pub fn number(error: &anyhow::Error) -> Errno {
     match error.downcast_ref::<Failure>() {
         Some(failure) => Errno::from_i32(failure.number),
@@ -106,7 +106,7 @@ impl OpenFile {
         if let Some(bytes) = answer {
             return Ok(bytes);
         }
-        // So that nothing is taken from the stream for a reader that may be no more.
+        // Take nothing from the stream for a reader that may have ended.
         self.client.send(&Request::Cancel, &[])?;
         self.client.answer()
     }
@@ -132,7 +132,7 @@ impl OpenFile {
         self.take(reader)
     }
 
-    /// Takes an answer that nobody waits for any more.
+    /// Takes an answer for which no reader waits any more.
     fn settle(&mut self, reader: Reader) -> Result<()> {
         if self.owed {
             // Another caller gets this failure. The next request shows that the session is gone.

@@ -1,9 +1,9 @@
 //! The thread that waits in the kernel for our answer. The library that reads the kernel's requests does not pass on
-//! that a waiting thread was sent a signal, and the thread cannot be woken from outside; so it is looked at meanwhile.
+//! that a waiting thread was sent a signal, and the thread cannot be woken from outside; so nopal polls its state.
 
 use std::time::Duration;
 
-/// How often to look.
+/// The interval of polling.
 pub const LOOK: Duration = Duration::from_millis(50);
 
 /// A thread, by its number here.

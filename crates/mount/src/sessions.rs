@@ -1,4 +1,4 @@
-//! What sessions are asked about their files, apart from what an open file is asked.
+//! Requests to sessions about their files, except those of open files.
 
 use crate::nodes::{FOLDER, Kind, Location};
 use crate::open;
@@ -9,14 +9,14 @@ use nopal_serve::{Client, Entry, Failure, Request};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-/// Connections that wait for the next question, one a session.
+/// Idle connections for the next request, one for each session.
 #[derive(Default)]
 pub struct Lines {
     idle: Mutex<HashMap<i32, Client>>,
 }
 
 impl Lines {
-    /// What is in a folder of a session. An error is ENOENT where the session has gone.
+    /// The content of a folder of a session. ENOENT if the session has ended.
     pub fn list(&self, process: i32, folder: &str, reader: Reader) -> Result<Vec<Entry>, Errno> {
         let kept = self.idle().remove(&process);
         // One that was kept may be a session's that has ended, and the process have another by now.
@@ -34,7 +34,7 @@ impl Lines {
         Ok(entries)
     }
 
-    /// What a name in a folder is.
+    /// The kind of a name in a folder.
     pub fn find(
         &self,
         folder: &Location,

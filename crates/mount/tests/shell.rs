@@ -1,4 +1,4 @@
-//! What a shell and its tools make of the files.
+//! A shell and its tools on the files.
 
 #[path = "../../serve/tests/fake/mod.rs"]
 mod fake;
@@ -76,7 +76,7 @@ impl Mount {
         self.shell(script).output().unwrap()
     }
 
-    /// What a script prints, all of whose commands must succeed.
+    /// The output of a script whose commands must all succeed.
     fn good(&self, script: &str) -> String {
         let output = self.run(&format!("set -eo pipefail; {script}"));
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -84,7 +84,7 @@ impl Mount {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// What a script says that must fail.
+    /// The error output of a script that must fail.
     fn bad(&self, script: &str) -> String {
         let output = self.run(script);
         assert!(!output.status.success());

@@ -26,7 +26,7 @@ pub enum Stop {
     Event(i32),
 }
 
-/// What [`Thread::wait`] reports.
+/// The result of [`Thread::wait`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     Stopped(Stop),

@@ -1,4 +1,4 @@
-//! What `/proc` tells.
+//! Facts from `/proc`.
 
 mod common;
 

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 /// How long the guardian of a killed session may take.
 const FOR_GUARDIAN: Duration = Duration::from_secs(10);
 
-/// As `/proc/PID/status` has it.
+/// The value in `/proc/PID/status`.
 const STRICT: u32 = 1;
 
 /// Says what will not work before anything is touched.
@@ -56,7 +56,7 @@ pub fn clean_up(process: i32) -> Result<bool> {
     Ok(!left.is_empty())
 }
 
-/// What sessions have in a process. Of one that was killed, the guardian takes it out: it gets time for that.
+/// The sessions in a process. The guardian of a killed one gets time to remove it.
 fn left_in(process: i32) -> Result<Vec<Journal>> {
     let start = Instant::now();
     loop {

@@ -22,7 +22,7 @@ pub struct Guardian {
     unanswered: usize,
 }
 
-/// What it calls itself.
+/// Its name.
 pub const GUARDIAN: &str = "nopal-guardian";
 
 /// In place of the number of a process.
@@ -30,7 +30,7 @@ const DISMISSED: i32 = 0;
 /// The same: the region of an inode is no process's any more, and its records are written.
 const FORGET: i32 = -1;
 
-/// What the tool says.
+/// A message of the tool.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 struct Message {

@@ -5,9 +5,9 @@ use libc::{M_ARENA_MAX, M_MMAP_THRESHOLD, M_TOP_PAD, M_TRIM_THRESHOLD, MADV_HUGE
 const HUGE_PAGE: usize = 2 << 20;
 /// More than most programs' start needs; what is not used is address space only.
 const ROOM: i32 = 16 << 20;
-/// What is freed at the end of the heap is kept up to this.
+/// Most freed memory kept at the end of the heap.
 const KEPT: i32 = 32 << 20;
-/// What is larger, and is not there for the taking, is no part of the heap.
+/// Larger blocks are mapped separately, unless the heap has room.
 const LARGE: i32 = 512 << 10;
 /// More than can be left free at the end of a heap that grows by its usual steps.
 const MORE_THAN_LEFT: usize = 256 << 10;

@@ -42,7 +42,7 @@ enum Start {
 
 /// A process that stands where its first code is about to run, and has memory for nopal.
 pub struct Arrived {
-    /// What it had mapped before it got that.
+    /// Its mappings before it got that.
     pub maps: Vec<Mapping>,
     pub own: OwnMemory,
     pub planned: Planned,

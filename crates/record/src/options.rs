@@ -1,4 +1,4 @@
-//! What to record and how, and how it ended.
+//! The options of a recording, and its outcome.
 
 use crate::patch::traps::RISK;
 use nopal_analysis::tracers::Tracer;
@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What to trace.
+/// The target to trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// A program to start.
@@ -22,7 +22,7 @@ pub enum Target {
     Process(i32),
 }
 
-/// What to trace and what to record of it. Plain values: the command line fills them in.
+/// The target, and the data to record. Plain values: the command line fills them in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     pub target: Target,
@@ -63,7 +63,7 @@ pub struct Options {
     pub time: Option<Duration>,
 }
 
-/// What a thread does when no part of the buffer is free.
+/// What a thread does when the buffer is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum WhenFull {
     /// Drop the new records, and count them.
@@ -124,7 +124,7 @@ impl Options {
         !self.only.is_empty() || others.iter().all(|none| *none)
     }
 
-    /// What whoever asks for these probes should know before.
+    /// The risk of these probes, to print beforehand.
     pub fn risk(&self) -> Option<&'static str> {
         let probes = self
             .probes
@@ -179,7 +179,7 @@ pub enum Ended {
     RunsOn,
 }
 
-/// What a recording came to.
+/// The outcome of a recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
     pub ended: Ended,
@@ -191,17 +191,17 @@ pub struct Outcome {
     pub events: u64,
     /// Kernel events.
     pub system: u64,
-    /// Events that were not recorded because no room was left, or the thread could not be recorded any more.
+    /// Events that were lost because no room was left, or the thread could no longer be recorded.
     pub lost: u64,
     /// Events that were recorded and not written: older ones than `WhenFull::Flight` keeps, or those after the trace's
     /// end.
     pub given_up: u64,
-    /// What became of snapshots, a line each.
+    /// The results of snapshots, a line each.
     pub snapshots: Vec<String>,
     /// Threads that may not read the clock, whose events are among those lost.
     pub muted: u64,
     pub bytes: u64,
-    /// Whatever else the user must know, a line each: stacks without mirror, a disk that filled up, …
+    /// Further messages for the user, a line each: stacks without mirror, a full disk, …
     pub warnings: Vec<String>,
     /// Why there is no trace, or no whole one, of a program that ran all the same.
     pub untraced: Option<String>,

@@ -119,7 +119,7 @@ fn record_process(
     session.finish(ended, &left, drain)
 }
 
-/// What has gone wrong with a process, which may be that it is no more.
+/// An error of a process, which may be that it has ended.
 fn or_ended(process: i32, error: Error) -> Error {
     match nopal_process::alive(process) {
         true => error,
@@ -212,7 +212,7 @@ fn probes(options: &Options) -> Result<Vec<Probe>> {
     Ok(probes)
 }
 
-/// What tracers and triggers need.
+/// The needs of tracers and triggers.
 fn needs(options: &Options) -> Result<Vec<Needed>> {
     let needed = |patterns: &[String], capture| {
         Ok(Needed {

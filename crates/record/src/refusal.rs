@@ -1,4 +1,5 @@
-//! What is refused before anything of a program has run: then it does not run at all. Whatever else fails, it runs.
+//! Refusals before any code of a program has run: then it does not run at all. After any other failure it runs
+//! untraced.
 
 use anyhow::Error;
 use nopal_process::{Command, LaunchError};
@@ -8,7 +9,7 @@ use std::fmt;
 pub enum Refusal {
     /// The program cannot be run under nopal.
     Program(Error),
-    /// What is asked for is not there, or does not go together.
+    /// The request names something that does not exist, or contradicts itself.
     Choice(Error),
     /// Limits do not leave enough to run it beside nopal, but in its place.
     Alone(Command, Error),

@@ -31,9 +31,9 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use zerocopy::IntoBytes;
 
-/// What is recorded, the same in all processes of a session.
+/// What to record, equal in all processes of a session.
 pub struct Settings {
-    /// Which functions are traced, until control says it.
+    /// The functions to trace, until control decides.
     pub wanted: Option<Wanted>,
     pub markers: markers::Wanted,
     /// The probes that the recording begins with.
@@ -50,7 +50,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// What a thunk records that records this.
+    /// The data of a thunk that records this.
     pub fn recorder(&self, capture: Capture) -> Recorder {
         Recorder {
             capture,
@@ -74,7 +74,7 @@ pub struct MemoryLayout {
 }
 
 impl MemoryLayout {
-    /// Where the agent's image is; none before there is room for any code.
+    /// The address of the agent's image; none before there is room for code.
     pub fn first_arena(&self) -> Option<u64> {
         self.arenas.first().map(|arena| arena.base)
     }
@@ -102,7 +102,7 @@ pub struct Tracee {
     pub marker_words: HashSet<u64>,
     /// The numbers of listeners that we have added ourselves to.
     pub semaphores: HashSet<u64>,
-    /// What thunks record that differ from the session's recorder, by their addresses.
+    /// The data of thunks that differ from the session's recorder, by address.
     pub captures: HashMap<u64, Capture>,
     /// Sites of the inserted probes, by address.
     pub probe_sites: HashMap<u64, Arc<Site>>,
@@ -113,7 +113,7 @@ pub struct Tracee {
     pub walked: bool,
 }
 
-/// What the parts of a session share with a process while it is changed.
+/// The state that the parts of a session share while a process is changed.
 pub struct PatchContext<'a> {
     pub settings: &'a Settings,
     pub files: &'a mut Files,
@@ -361,7 +361,7 @@ impl Tracee {
         modules.find(|module| extent(module).contains(&address))
     }
 
-    /// What the file says of the site of a change.
+    /// The plan of the site of a change.
     pub fn site_of(&self, change: &Change) -> Option<&Site> {
         if change.is_probe() {
             return self.probe_sites.get(&change.address).map(|site| &**site);
@@ -441,7 +441,7 @@ impl Tracee {
         hooks::asks_elsewhere(&modules, &self.memory)
     }
 
-    /// Where nopal's memory is in the process.
+    /// The addresses of nopal's memory in the process.
     pub fn own_memory(&self) -> Result<Vec<Range<u64>>> {
         let mut own = self.places.memory.clone();
         own.extend(self.arenas());

@@ -102,7 +102,7 @@ impl Client {
         Ok(())
     }
 
-    /// Has lines obeyed, and gives what they answer.
+    /// Executes lines, and returns their answers.
     pub fn command(&mut self, text: &str) -> Result<String> {
         let length = text.len();
         ensure!(
@@ -113,7 +113,7 @@ impl Client {
         Ok(String::from_utf8_lossy(&answer).into_owned())
     }
 
-    /// Has the session end, and waits until it has.
+    /// Ends the session, and waits until it has ended.
     pub fn detach(mut self) -> Result<()> {
         self.ask(&Request::Detach, &[])?;
         self.line.wait(None)?;

@@ -1,4 +1,4 @@
-//! What goes over a session's socket. A connection is one open file, or none.
+//! The protocol of a session's socket. A connection is one open file, or none.
 //!
 //! A request is a line, and an answer is a line and as many bytes as it says:
 //!
@@ -28,7 +28,7 @@ use crate::tree::{Access, Entry, Failure};
 
 pub const VERSION: u32 = 1;
 
-/// What the answer to `open` says of a file that each byte can be read from only once.
+/// The answer to `open` for a file from which each byte can be read only once.
 pub const STREAM: &[u8] = b"stream";
 
 /// Bytes of a line with its end.

@@ -64,7 +64,7 @@ impl Server {
         })
     }
 
-    /// Lets clients find the session by a process that it traces.
+    /// Adds a link by which clients find the session of a traced process.
     pub fn add(&mut self, process: i32) -> Result<()> {
         self.names.add(process)
     }
@@ -124,7 +124,7 @@ impl Shared {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was asked is answered yet.
+    /// Pending requests are still answered.
     fn disconnect(&self, of: impl Fn(&Connected) -> bool) {
         for connected in self.connections().values().filter(|one| of(one)) {
             let _ = rustix::net::shutdown(&connected.socket, Shutdown::Read);

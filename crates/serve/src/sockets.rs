@@ -15,7 +15,7 @@ use std::time::Duration;
 const PREFIX: &str = "session-";
 /// Clients that may wait to be accepted.
 const BACKLOG: i32 = 64;
-/// How long a client waits for a session that accepts nobody.
+/// How long a client waits for a session that does not accept.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The names of one session. They are removed with this value.
@@ -123,7 +123,7 @@ pub fn is_traced(process: i32) -> bool {
         .is_ok_and(|found| found.is_some_and(|own| is_alive(&own, &process.to_string())))
 }
 
-/// Removes what sessions of this user have left that are no more.
+/// Removes the files of ended sessions of this user.
 pub fn remove_dead_names() {
     if let Ok(Some(directory)) = Directory::own() {
         let _ = directory.locked(|| remove_stale(&directory));

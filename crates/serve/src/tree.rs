@@ -1,11 +1,11 @@
-//! What a session has to show and to be told: a tree of virtual files.
+//! The interface of a session: a tree of virtual files.
 
 use std::fmt;
 
 /// A session, as its clients' threads see it: what needs the session's own thread is done there, and waited for.
 /// Paths are `""` for the root, or names with `/` between them.
 pub trait Tree: Send + Sync + 'static {
-    /// What is in a folder.
+    /// The content of a folder.
     fn list(&self, folder: &str) -> Result<Vec<Entry>, Failure>;
 
     fn open(&self, path: &str, access: Access) -> Result<Box<dyn File>, Failure>;
@@ -16,7 +16,7 @@ pub trait Tree: Send + Sync + 'static {
     /// Whether a process is the session's, which may not have met it yet: a child that another has made.
     fn find(&self, process: i32) -> Result<(), Failure>;
 
-    /// Has the session end, which it does afterwards.
+    /// Ends the session, after this returns.
     fn detach(&self) -> Result<(), Failure>;
 }
 
@@ -50,7 +50,7 @@ pub struct Entry {
     pub mode: u32,
 }
 
-/// How a file is opened.
+/// The modes of opening a file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Access {
     pub read: bool,

@@ -7,8 +7,8 @@ use crate::unwind::UnwindEntry;
 /// Compilers align functions to this, but not what they moved out of the way.
 const ALIGNMENT: u64 = 16;
 
-/// Removes what looks like such parts from sorted entries without names: code that lies among unaligned code, that
-/// other code jumps to, and that nothing calls.
+/// Removes probable cold parts from sorted entries without names: code among unaligned code, which other code jumps to,
+/// and which nothing calls.
 pub(crate) fn remove(image: &Image, entries: &mut Vec<UnwindEntry>) {
     let suspects: Vec<u64> = suspects(image)
         .filter(|start| {
@@ -43,7 +43,7 @@ fn suspects(image: &Image) -> impl Iterator<Item = u64> {
     })
 }
 
-/// How the code of a file reaches some addresses.
+/// The jumps and calls in a file to some addresses.
 struct Reached {
     suspects: Vec<u64>,
     filter: Filter,
@@ -69,7 +69,7 @@ impl Reached {
         reached
     }
 
-    /// Looks at every byte as if an instruction began there: that a wrong one leads exactly to a suspect is unlikely.
+    /// Decodes at every byte: a misaligned instruction is unlikely to lead exactly to a suspect.
     fn read(&mut self, image: &Image, start: u64, code: &[u8]) {
         for index in jumps(code) {
             let Some(bytes) = code.get(index..index + 6) else {

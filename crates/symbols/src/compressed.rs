@@ -1,5 +1,5 @@
-//! Sections as compilers compress them (`-gz`). They may be made to harm: what is longer than it says, or than anything
-//! sensible, tells nothing.
+//! Sections compressed by compilers (`-gz`). They may be malicious: sections that are longer than stated, or
+//! unreasonably long, are ignored.
 
 use std::borrow::Cow;
 use std::io::Read;
@@ -10,10 +10,10 @@ use object::pod::from_bytes;
 
 use crate::elf::{Elf, Section};
 
-/// More than line tables of large programs are.
+/// Larger than the line tables of large programs.
 const LONGEST: u64 = 256 << 20;
 
-/// The content of a section, `None` where it cannot be had.
+/// The content of a section, `None` if it cannot be read.
 pub(crate) fn section_bytes<'a>(elf: &'a Elf, section: &Section) -> Option<Cow<'a, [u8]>> {
     let bytes = elf.section_bytes(section)?;
     if section.flags.0 & SHF_COMPRESSED.0 == 0 {
@@ -35,7 +35,7 @@ pub(crate) fn section_bytes<'a>(elf: &'a Elf, section: &Section) -> Option<Cow<'
     inflated.map(Cow::Owned)
 }
 
-/// Memory is taken as bytes come, not as the header says.
+/// Memory grows with the data, not by the header.
 fn inflate(packed: impl Read, length: u64) -> Option<Vec<u8>> {
     let mut inflated = Vec::new();
     packed.take(length).read_to_end(&mut inflated).ok()?;

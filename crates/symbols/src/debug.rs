@@ -6,7 +6,7 @@ use crate::elf::{Elf, LONGEST_PATH, inflate, string_at};
 use crate::table::SymbolTable;
 use crate::{Image, Source};
 
-/// Symbols that were stripped from an image, from where they went.
+/// Symbols that were stripped from an image, from its debug file or `.gnu_debugdata`.
 pub(crate) struct Debug {
     elf: Elf,
     pub source: Source,
@@ -81,7 +81,7 @@ fn by_link(image: &Image, directories: &[PathBuf]) -> Option<Elf> {
         .find(belongs)
 }
 
-/// Where a file of the link's name may be: the same for the path as given and with its links resolved.
+/// The possible paths of a file with the link's name, for the path as given and with its links resolved.
 fn places(path: &Path, directories: &[PathBuf]) -> Vec<PathBuf> {
     let given = path.parent().map(Path::to_owned);
     let resolved = path
@@ -105,7 +105,7 @@ fn places(path: &Path, directories: &[PathBuf]) -> Vec<PathBuf> {
 }
 
 fn open(path: &Path) -> Option<Elf> {
-    // Most are not there; to make an error of each takes longer than to look, most of all with a backtrace.
+    // Most do not exist, and making an error for each takes longer than looking, especially with a backtrace.
     if !path.is_file() {
         return None;
     }

@@ -7,7 +7,7 @@ const LONGEST_RAW: usize = 8 << 10;
 const LONGEST_DEMANGLED: usize = 32 << 10;
 const DEEPEST: u32 = 96;
 
-/// The name as its author wrote it, for C++ and Rust; any other name, or one beyond reason, as it is.
+/// The demangled name, for C++ and Rust; any other name, or an unreasonably long one, unchanged.
 pub fn demangle(raw: &str) -> Cow<'_, str> {
     if raw.len() > LONGEST_RAW
         || !["_Z", "_R", "_GLOBAL_"]
@@ -88,7 +88,7 @@ pub fn without_parameters(demangled: &str) -> &str {
     &name[start_after_return_type(name)..]
 }
 
-/// Where the parenthesis opens that the text ends with.
+/// The position of the parenthesis that matches the last character.
 fn opening_of_last(text: &str) -> Option<usize> {
     let mut depth = 0usize;
     for (at, byte) in text.bytes().enumerate().rev() {
@@ -124,7 +124,7 @@ fn start_after_return_type(name: &str) -> usize {
     start.unwrap_or(0)
 }
 
-/// What follows the parameters of a function that a local name is in: `f(int) const::{lambda()#1}`.
+/// The text after the parameters of the function that contains a local name: `f(int) const::{lambda()#1}`.
 fn is_qualifier_within(rest: &str) -> bool {
     [
         "const::",

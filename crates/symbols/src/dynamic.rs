@@ -7,7 +7,7 @@ use crate::elf::{Elf, LONGEST_PATH, string_at};
 use crate::hash::HashTable;
 use crate::table::SymbolTable;
 
-/// What the loader reads: PT_DYNAMIC. It is there in files without sections too.
+/// The data for the loader: PT_DYNAMIC. Files without sections have it too.
 pub(crate) struct Dynamic(Vec<(DynamicTag, u64)>);
 
 impl Dynamic {
@@ -58,7 +58,7 @@ impl Dynamic {
         image.bytes(self.get(elf::DT_STRTAB)?, size)
     }
 
-    /// .dynsym. Its length is in no tag: a section says it, or else the hash table that covers the definitions.
+    /// .dynsym. No tag has its length: a section gives it, or else the hash table, which covers the definitions.
     pub fn symbols<'a>(&self, image: &'a Image) -> Option<SymbolTable<'a>> {
         let address = self.get(elf::DT_SYMTAB)?;
         let section = image
@@ -74,7 +74,7 @@ impl Dynamic {
         self.symbol_table(image, image.bytes(address, size)?)
     }
 
-    /// .dynsym with whatever follows it, for symbols that a relocation gives by index.
+    /// .dynsym and the bytes after it, for symbols that a relocation gives by index.
     pub fn symbols_by_index<'a>(&self, image: &'a Image) -> Option<SymbolTable<'a>> {
         self.symbol_table(image, image.bytes_from(self.get(elf::DT_SYMTAB)?)?)
     }

@@ -73,7 +73,7 @@ pub(crate) struct Elf {
 }
 
 impl Elf {
-    /// The kernel may have the pages of the file back; who looks at them again gets them again.
+    /// Releases the pages of the file; reading them again maps them again.
     pub fn let_pages_go(&self) {
         if let Contents::Mapped(map) = &self.contents {
             // SAFETY: a shared mapping, which nobody writes: the same pages come back. If it fails, they stay.
@@ -275,7 +275,7 @@ pub(crate) fn string_at(strings: &[u8], offset: u64, longest: usize) -> Option<&
     rest.split(|&byte| byte == 0).next()
 }
 
-/// Text that can be shown: names in a file are bytes, and may hold anything.
+/// Printable text: names in a file are bytes, and may hold anything.
 pub(crate) fn text(bytes: &[u8]) -> String {
     let mut text = String::from_utf8_lossy(bytes).into_owned();
     if text.contains(char::is_control) {

@@ -5,7 +5,7 @@ use crate::Image;
 use crate::hash::HashTable;
 use crate::table::SymbolTable;
 
-/// The names that other files may be bound to. To look many up, one asks for this once.
+/// The exported names, prepared for many lookups.
 pub struct Exports<'a> {
     table: Option<SymbolTable<'a>>,
     hashes: Option<HashTable<'a>>,

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail, ensure};
 
-/// The type that the compiler knew a value by.
+/// The type that the compiler gave to a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Type {
     /// Bits.
@@ -16,12 +16,12 @@ pub enum Type {
     Bytes,
 }
 
-/// One value of a marker, as its format wants it shown.
+/// One value of a marker, with its conversion.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Field {
     pub name: String,
     pub kind: FieldKind,
-    /// What some values of an integer are called.
+    /// Labels of some values of an integer.
     pub labels: Vec<(i64, String)>,
 }
 
@@ -85,7 +85,8 @@ pub fn fields(format: &str, types: &[Type]) -> Result<Vec<Field>> {
     Ok(fields)
 }
 
-/// The letter of a conversion, and what follows it. Flags, width, precision and length say nothing about a value.
+/// The letter of a conversion, and the rest of the format. Flags, width, precision and length do not matter for a
+/// value.
 fn conversion(text: &str) -> Result<(char, &str)> {
     let skipped = |c: char| "#0- +'123456789.hlqjzt".contains(c);
     let after = text.trim_start_matches(skipped);

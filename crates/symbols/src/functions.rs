@@ -20,7 +20,7 @@ pub struct Function {
     /// Other names of the same address.
     pub aliases: Vec<String>,
     pub source: Source,
-    /// Whether other files can see it by this name.
+    /// Whether it is exported by this name.
     pub global: bool,
     /// It only chooses the function to call (STT_GNU_IFUNC): its own callers are the loader.
     pub indirect: bool,
@@ -36,7 +36,7 @@ pub enum Source {
     Unwind,
 }
 
-/// What a symbol says of an address in code.
+/// The role of a symbol at an address in code.
 struct Named<'a> {
     address: u64,
     size: u64,
@@ -143,7 +143,7 @@ fn is_cold(name: &[u8]) -> bool {
     without_number.is_some_and(|name| name.ends_with(b".cold"))
 }
 
-/// One function an address, and the ranges that named code takes up.
+/// One function for each address, and the ranges of named code.
 fn merge(image: &Image, named: &[Named<'_>]) -> (Vec<Function>, Vec<Range<u64>>) {
     let mut functions = Vec::new();
     let mut covered = Vec::new();
@@ -191,14 +191,14 @@ fn size_of_group(image: &Image, group: &[Named<'_>], next: u64) -> u64 {
     end.min(next).min(entry_end).min(next_entry) - address
 }
 
-/// Functions that only .eh_frame knows. `covered` is sorted by start.
+/// Functions that are only in .eh_frame. `covered` is sorted by start.
 fn unnamed(image: &Image, covered: &[Range<u64>]) -> Vec<Function> {
     let mut covered = covered.iter().peekable();
     let mut covered_to = 0;
     let mut entries = Vec::new();
     for entry in image.frames().entries() {
         while let Some(range) = covered.next_if(|range| range.start <= entry.start) {
-            // Without a byte of its own, a name still stands for what starts there.
+            // A name without bytes of its own still names the code that starts there.
             covered_to = range.end.max(range.start + 1).max(covered_to);
         }
         let is_code = image.code().end(entry.start).is_some() && !image.code().is_cold(entry.start);

@@ -23,12 +23,12 @@ use crate::unwind::{CfaChange, Frames, UnwindEntry};
 use crate::variables::{self, Variable};
 use crate::{debug, lines, table};
 
-/// How the kernel and the loader place a file.
+/// The placement of a file by the kernel and the loader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// At the addresses in the file.
     Executable,
-    /// A program that goes anywhere.
+    /// A position-independent program.
     PositionIndependent,
     Library,
 }
@@ -67,7 +67,7 @@ impl Image {
         Image::open_with_debug_directories(path, &[Path::new("/usr/lib/debug")])
     }
 
-    /// Opens the file at `path`, which the names of its functions and what lies beside it know as `known_as`.
+    /// Opens the file at `path`; `known_as` is its path for naming functions and finding debug files.
     pub fn open_as(path: &Path, known_as: &Path) -> Result<Image> {
         let image = Image::open(path)?;
         Ok(Image {
@@ -76,7 +76,7 @@ impl Image {
         })
     }
 
-    /// As `open`, with other directories that are searched for separate debug files.
+    /// As `open`, with other search directories for separate debug files.
     pub fn open_with_debug_directories(path: &Path, directories: &[&Path]) -> Result<Image> {
         Image::parse(path, directories).with_context(|| format!("cannot read {}", path.display()))
     }
@@ -117,7 +117,7 @@ impl Image {
         self.elf.build_id()
     }
 
-    /// For a while, nobody will look at the file: its pages are ours no longer, until somebody does.
+    /// Releases the pages of the file until it is read again.
     pub fn let_pages_go(&self) {
         self.elf.let_pages_go();
         if let Some(Some(debug)) = self.debug.get() {
@@ -125,8 +125,8 @@ impl Image {
         }
     }
 
-    /// What tells this file from others: its build-id, or else a hash of its content. A stripped file keeps the
-    /// build-id of the whole one, so the same identity may come with fewer names.
+    /// The identity of the file: its build-id, or else a hash of its content. A stripped file keeps its build-id, so
+    /// the same identity may have fewer names.
     pub fn identity(&self) -> String {
         match self.build_id() {
             Some(id) => id.iter().fold(String::new(), |mut hex, byte| {
@@ -164,21 +164,21 @@ impl Image {
         str::from_utf8(path).ok()
     }
 
-    /// Whether Go's tool chain made it.
+    /// Whether Go's toolchain made it.
     pub fn is_go(&self) -> bool {
         [".go.buildinfo", ".note.go.buildid"]
             .iter()
             .any(|name| self.elf.section(name).is_some())
     }
 
-    /// Whether it is a program that no loader prepares.
+    /// Whether it is a static program, without a loader.
     pub fn is_static(&self) -> bool {
         self.kind() != Kind::Library
             && self.elf.header(abi::PT_INTERP).is_none()
             && self.needed().is_empty()
     }
 
-    /// The libraries that it names, in order.
+    /// The libraries that it needs, in order.
     pub fn needed(&self) -> Vec<&str> {
         self.dynamic.strings(self, abi::DT_NEEDED).collect()
     }
@@ -201,7 +201,7 @@ impl Image {
         self.elf.header(abi::PT_GNU_EH_FRAME).is_some()
     }
 
-    /// The file's device and inode, by which its mappings are known.
+    /// The file's device and inode, which identify its mappings.
     pub fn device_and_inode(&self) -> Option<(u64, u64)> {
         self.elf.device_and_inode
     }
@@ -222,7 +222,7 @@ impl Image {
         self.elf.range(offset, size)
     }
 
-    /// The offset in the file and the size of what `bytes_from` gives.
+    /// The offset in the file and the size of the bytes from `bytes_from`.
     pub(crate) fn file_range_from(&self, address: u64) -> Option<(u64, u64)> {
         let segment = self.segments.iter().find(|segment| {
             address
@@ -251,7 +251,7 @@ impl Image {
             })
     }
 
-    /// The address of a name that other files may be bound to.
+    /// The address of an exported name.
     pub fn exported(&self, name: &str) -> Option<u64> {
         Some(self.exports().find(name)?.address)
     }
@@ -283,8 +283,7 @@ impl Image {
         }
     }
 
-    /// Spares `functions` its work, if that is ever asked for: these are what it found in a file of the same stamp, if
-    /// they can be had.
+    /// Sets the result of `functions`, from a file of the same stamp, to be loaded only when needed.
     pub fn remember(&self, functions: impl FnOnce() -> Option<Vec<Function>> + Send + 'static) {
         let mut remembered = self
             .remembered
@@ -301,7 +300,7 @@ impl Image {
         remembered.take()?()
     }
 
-    /// All functions by address, one an address. Worked out once.
+    /// All functions, one for each address, sorted. Computed once.
     pub fn functions(&self) -> Result<&[Function]> {
         let functions = || self.recall().map_or_else(|| functions::of(self), Ok);
         match self.functions.get_or_init(functions) {
@@ -346,8 +345,8 @@ impl Image {
         Ok((line, first.into_values().collect()))
     }
 
-    /// Where a variable, or something in it, is at an instruction, by the debug information; an error says why it
-    /// cannot be had.
+    /// The location of a variable, or of a part of it, at an instruction, by the debug information; the error says why
+    /// there is none.
     pub fn variable(&self, address: u64, path: &VariablePath) -> Result<Variable> {
         if self.elf.section(".debug_info").is_some() {
             return variables::find(self, &self.elf, address, path);
@@ -371,7 +370,7 @@ impl Image {
         )
     }
 
-    /// The markers that the file's authors placed, by name, and those that its notes describe wrongly.
+    /// The markers in the file, by name, and those with invalid notes.
     pub fn markers(&self) -> (Vec<Marker>, Vec<BadMarker>) {
         markers::of(self)
     }
@@ -381,7 +380,7 @@ impl Image {
         probes::of(self)
     }
 
-    /// What the file takes from other files, and where the loader puts each address.
+    /// The file's imports, and the words in which the loader puts their addresses.
     pub fn imports(&self) -> Vec<Import> {
         imports::of(self)
     }
@@ -391,8 +390,8 @@ impl Image {
         self.frames().covering(address).copied()
     }
 
-    /// How the canonical frame address is computed at the start of the range and where that changes within it.
-    /// Empty where no entry covers the start.
+    /// The rules for the canonical frame address at the start of the range and at each change within it. Empty if no
+    /// entry covers the start.
     pub fn cfa_changes(&self, range: Range<u64>) -> Vec<CfaChange> {
         self.frames().cfa_changes(self, range)
     }
@@ -413,7 +412,7 @@ impl Image {
         &self.code
     }
 
-    /// Symbols from outside the file's own tables; looked for only where the file has no full table.
+    /// Symbols from outside the file's own tables; searched only if the file has no full table.
     pub(crate) fn debug(&self) -> Option<&debug::Debug> {
         self.debug
             .get_or_init(
@@ -459,7 +458,7 @@ fn parse_segments(elf: &Elf) -> Result<Vec<Segment>> {
     Ok(segments)
 }
 
-/// Where a function may be.
+/// The ranges in which functions may be.
 pub(crate) struct Code {
     /// Executable sections without the linker's jump stubs.
     all: Ranges,

@@ -6,7 +6,7 @@ use crate::dynamic::relocations_in;
 use crate::elf::text;
 use crate::table::is_defined;
 
-/// A function that is reached through a word which the loader fills in.
+/// A function called through a word that the loader fills in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Import {
     /// The raw name; empty for `Irelative`, which has none.
@@ -24,7 +24,7 @@ pub enum Relocation {
     GlobDat,
     /// A word of the program's data: a table of functions.
     Pointer,
-    /// What the resolver returns.
+    /// The result of a resolver.
     Irelative { resolver: u64 },
 }
 
@@ -82,7 +82,7 @@ pub(crate) fn of(image: &Image) -> Vec<Import> {
     imports
 }
 
-/// A static program does its own, which only sections name.
+/// A static program relocates itself; only sections name these relocations.
 fn static_relocations(image: &Image) -> &[object::elf::Rela64<LE>] {
     let elf = image.elf();
     if elf.header(elf::PT_DYNAMIC).is_some() {

@@ -1,4 +1,4 @@
-//! What an ELF file says about its functions. Everything in the file is checked and nothing is trusted.
+//! The functions of an ELF file. Everything in the file is checked and nothing is trusted.
 
 mod cold;
 mod compressed;

@@ -1,4 +1,4 @@
-//! Lines of source, from DWARF's line tables. They may be damaged or made to harm: what cannot be read tells nothing.
+//! Lines of source, from DWARF's line tables. These may be damaged or malicious: unreadable parts are ignored.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -17,14 +17,14 @@ type Slice<'a> = EndianSlice<'a, LittleEndian>;
 const ADDRESS_BYTES: u8 = 8;
 const LINE_TABLES: &str = ".debug_line";
 
-/// Whether a file tells of lines.
+/// Whether a file has line tables.
 pub fn has(elf: &Elf) -> bool {
     elf.section(LINE_TABLES)
         .is_some_and(|section| elf.section_bytes(section).is_some())
 }
 
-/// Where there is code of a line; if it has none, of the first line behind it in the same file that has; and which line
-/// that is. `file` is the end of a path, whole components of it.
+/// The addresses with code of a line, or of the next line in the same file that has code, and that line. `file` is the
+/// end of a path, whole components of it.
 pub fn addresses(elf: &Elf, file: &str, line: u32) -> (u32, Vec<u64>) {
     let [lines, line_strings, strings] =
         [LINE_TABLES, ".debug_line_str", ".debug_str"].map(|name| bytes(elf, name));

@@ -1,4 +1,4 @@
-//! Markers: what `include/nopal.h` writes into a file about the places that can be traced by name.
+//! Markers: the notes that `include/nopal.h` writes into a file about its tracepoints.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -18,13 +18,13 @@ const NOTE_MARKER: u32 = 2;
 const PLACE_PATCHED: u32 = 1;
 const PLACE_TESTED: u32 = 2;
 
-/// What `struct nopal_marker` takes.
+/// The size of `struct nopal_marker`.
 pub const MARKER_BYTES: u64 = 40;
-/// What stands at a place that is patched, while it is off.
+/// The bytes at a place that is patched, while it is off.
 pub const MARKER_NOP: [u8; 5] = [0x0f, 0x1f, 0x44, 0x00, 0x00];
 
 const LONGEST_TEXT: usize = 4096;
-/// More is not believed.
+/// More are not accepted.
 const MOST_NOTES: usize = 1 << 20;
 
 /// A marker of one name, format and line. A place of an inline function or a loop may be there several times.
@@ -47,7 +47,7 @@ pub struct MarkerSite {
     pub switch: Switch,
 }
 
-/// A `struct nopal_marker`, and a return instruction that its `call` may be set to.
+/// A `struct nopal_marker`, and a return instruction to which its `call` may be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
     pub address: u64,
@@ -72,7 +72,7 @@ pub struct BadMarker {
     pub why: String,
 }
 
-/// Where in the source a marker stands, which its two notes have in common.
+/// The position of a marker in the source, which its two notes have in common.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Key {
     name: String,
@@ -106,7 +106,7 @@ pub(crate) fn of(image: &Image) -> (Vec<Marker>, Vec<BadMarker>) {
                 bytes: note.desc(),
                 address: header.address.wrapping_add(inside as u64),
             };
-            // A note that cannot be read has no name to be told by.
+            // An unreadable note has no name to report.
             let _ = match note.n_type(LE).0 {
                 NOTE_PLACE => found.place(&fields),
                 NOTE_MARKER => found.marker(&fields),

@@ -3,7 +3,7 @@ const MOST: usize = 3;
 /// From this length on, a name that holds the wanted one is close too.
 const SHORTEST_PART: usize = 3;
 
-/// The names that a mistyped one may mean, the closest first, for an error message.
+/// The names closest to a mistyped one, the nearest first, for an error message.
 pub fn nearest<'a>(names: impl IntoIterator<Item = &'a str>, wanted: &str) -> Vec<&'a str> {
     let wanted: Vec<char> = plain(wanted).chars().take(LONGEST).collect();
     let far = wanted.len() / 3 + 1;
@@ -25,7 +25,7 @@ pub fn nearest<'a>(names: impl IntoIterator<Item = &'a str>, wanted: &str) -> Ve
     close.into_iter().map(|(_, name)| name).collect()
 }
 
-/// What is compared: no case, no wildcards.
+/// The compared form: without case and wildcards.
 fn plain(name: &str) -> String {
     name.chars()
         .filter(|char| !matches!(char, '*' | '?'))

@@ -1,8 +1,8 @@
-//! What is meant of a variable of the source: all of it, or something in it, as C writes that.
+//! Paths to a variable of the source, or to a part of it, in the syntax of C.
 
 use std::fmt;
 
-/// Steps from a variable to what is in it.
+/// Steps from a variable to its parts.
 const MOST_STEPS: usize = 16;
 
 /// `request`, `request->length`, `queue.head->next`, `values[3]`.
@@ -15,7 +15,7 @@ pub struct VariablePath {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// A member of a structure or of the one that is pointed to: `.` and `->` mean the same.
+    /// A member of a structure, or of the structure pointed to: `.` and `->` mean the same.
     Member(String),
     /// An element of an array or behind a pointer.
     Element(u64),
@@ -78,7 +78,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// The name that a text begins with, and what is behind it.
+/// The name at the beginning of a text, and the rest.
 fn identifier(text: &str) -> Option<(&str, &str)> {
     let is_of_name = |letter: u8| letter.is_ascii_alphanumeric() || letter == b'_';
     let end = text.bytes().position(|letter| !is_of_name(letter));

@@ -1,4 +1,4 @@
-//! Static probes of `sys/sdt.h` (USDT): what `.note.stapsdt` says of them.
+//! Static probes of `sys/sdt.h` (USDT), by their `.note.stapsdt`.
 
 use std::collections::BTreeSet;
 
@@ -11,11 +11,11 @@ use crate::elf::text;
 
 const OWNER: &[u8] = b"stapsdt";
 const VERSION: u32 = 3;
-/// More is not believed.
+/// More are not accepted.
 const MOST_NOTES: usize = 1 << 20;
 const MOST_ARGUMENTS: usize = 12;
 
-/// A place where a probe's author has put a NOP.
+/// The place of a probe, with a NOP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
     pub provider: String,
@@ -26,7 +26,7 @@ pub struct Probe {
     pub arguments: Vec<Argument>,
 }
 
-/// Where a probe's value is, as the assembler wrote it: `-4@%edi`, `8@16(%rsp)`.
+/// The location of a probe's value, in the assembler's syntax: `-4@%edi`, `8@16(%rsp)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Argument {
     /// Bits: 8, 16, 32 or 64.

@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 
 use crate::{demangle, without_parameters};
 
-/// Which functions are meant: those that match any of some patterns, or all, but none of others.
+/// A selection of functions: those that match one of some patterns, or all, without those that match others.
 ///
 /// A pattern is `GLOB[@MODULE]`. The glob is compared with the raw name, the demangled name, and the demangled name
 /// without parameters; the module's glob with its file name, whole or up to `.so`.
@@ -47,7 +47,7 @@ impl Selection {
         self.only.is_empty() && self.not.is_empty()
     }
 
-    /// Whether a function is meant that has all of these raw `names`.
+    /// Whether a function with all of these raw `names` is selected.
     pub fn chooses(&self, names: &[&str], module: &str) -> bool {
         let names: Vec<_> = names.iter().map(|name| (*name, demangle(name))).collect();
         let matches = |pattern: &Pattern| {
@@ -57,7 +57,7 @@ impl Selection {
         (self.only.is_empty() || self.only.iter().any(matches)) && !self.not.iter().any(matches)
     }
 
-    /// Whether a pattern asks for functions of this module by its name: a reason to look into a library.
+    /// Whether a pattern names this module: a reason to look into a library.
     pub fn names_module(&self, module: &str) -> bool {
         self.only
             .iter()

@@ -3,8 +3,8 @@ use std::os::unix::fs::MetadataExt;
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Tells a file from others and from what it was, without reading it: two files with equal facts are equal, unless the
-/// file was changed twice within the resolution of its times.
+/// Identifies a version of a file without reading it: files with equal stamps are equal, unless the file was changed
+/// twice within the resolution of its times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     pub facts: u64,

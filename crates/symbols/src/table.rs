@@ -10,7 +10,7 @@ use crate::elf::{Elf, LONGEST_NAME, string_at};
 pub(crate) struct SymbolTable<'a> {
     symbols: &'a [Sym64<LE>],
     strings: &'a [u8],
-    /// One a symbol, or none: its highest bit hides a symbol that only old programs use.
+    /// One for each symbol, or none: its highest bit hides a symbol that only old programs use.
     versions: &'a [u8],
 }
 
@@ -56,7 +56,7 @@ impl<'a> SymbolTable<'a> {
         Ok(&name[..version.unwrap_or(name.len())])
     }
 
-    /// What reading the names of so many symbols may cost.
+    /// The limit of bytes for reading the names of this many symbols.
     pub fn name_budget(&self, symbols: usize) -> NameBudget {
         let strings = self.strings.len().saturating_mul(2);
         NameBudget(

@@ -1,4 +1,4 @@
-//! Types of the source, from DWARF: what is in them, and what a value of them is.
+//! Types of the source, from DWARF: their parts, and the kinds of their values.
 
 use std::cell::OnceCell;
 
@@ -17,12 +17,12 @@ pub(crate) type Unit<'a> = gimli::Unit<Slice<'a>>;
 pub(crate) type Die<'a> = DebuggingInformationEntry<Slice<'a>>;
 pub(crate) type Value<'a> = AttributeValue<Slice<'a>>;
 
-/// Types may be made of types so often, and structures nameless in structures.
+/// The limit of nested types, and of unnamed structures within structures.
 const MOST_TYPES: usize = 16;
-/// Members, enumerators and dimensions that are looked at: of one type, and of all that a member is looked for in, as
-/// types may hold each other.
+/// Limits of the members, enumerators and dimensions examined: of one type, and of all types in a search, as types may
+/// contain each other.
 const MOST_CHILDREN: usize = 1 << 14;
-/// Members that are named where one is asked for.
+/// Members listed in an error.
 const MOST_NAMED: usize = 6;
 const POINTER_BYTES: u64 = 8;
 
@@ -57,16 +57,16 @@ pub(crate) struct Units<'a> {
 /// An entry, and the unit that it is in.
 pub(crate) type UnitEntry<'u, 'a> = (&'u Unit<'a>, Die<'a>);
 
-/// A type without names and qualifiers of its own.
+/// A type without typedefs and qualifiers.
 pub(crate) enum Type<'u, 'a> {
     Entry(UnitEntry<'u, 'a>),
     /// An array's: that of its elements, and how many there are in each dimension, as far as that is known.
     Array(UnitEntry<'u, 'a>, Vec<Option<u64>>),
 }
 
-/// How to come from a value to what is in it.
+/// The step from a value to its parts.
 pub(crate) struct Stepped<'u, 'a> {
-    /// What is in it is not in the value, but where it points to.
+    /// The parts are at the address that the value holds.
     pub is_behind: bool,
     /// In bytes.
     pub offset: u64,
@@ -209,7 +209,7 @@ impl<'a> Units<'a> {
         }
     }
 
-    /// From a value that people call `path` to what is in it.
+    /// Goes from the value named `path` to its part.
     pub fn step<'u>(
         &'u self,
         from: Type<'u, 'a>,
@@ -365,7 +365,7 @@ impl<'a> Units<'a> {
         Ok(None)
     }
 
-    /// What a value that people call `path` is shown as.
+    /// The form in which the value named `path` is shown.
     pub fn shown(&self, kind: &Type<'_, 'a>, path: &str) -> Result<VariableKind> {
         let (unit, die) = match kind {
             Type::Entry(place) => place,

@@ -40,12 +40,12 @@ impl UnwindEntry {
     }
 }
 
-/// How the canonical frame address (the caller's stack pointer) is found.
+/// The rule for the canonical frame address (the caller's stack pointer).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cfa {
     Rsp(i64),
     Rbp(i64),
-    /// By another register, by an expression, or not known.
+    /// By another register or by an expression, or unknown.
     Other,
 }
 
@@ -181,7 +181,7 @@ fn bases(image: &Image, section: Option<Section>) -> BaseAddresses {
         .set_text(text)
 }
 
-/// Reads up to the first entry that makes no sense: what follows it has no certain start.
+/// Reads up to the first invalid entry, after which no start is certain.
 fn read(frames: EhFrame<Reader<'_>>, bases: &BaseAddresses, entries: &mut Vec<UnwindEntry>) {
     let mut cies: HashMap<usize, (Cie<'_>, Walk)> = HashMap::new();
     let mut items = frames.entries(bases);
@@ -280,7 +280,7 @@ enum Rule {
     Unknown,
 }
 
-/// The rules at one place, as far as they matter here.
+/// The relevant rules at one place.
 #[derive(Clone)]
 struct Walk {
     cfa: Rule,

@@ -1,5 +1,5 @@
-//! Variables of the source and where they are, from DWARF. It may be damaged or made to harm: what cannot be read tells
-//! nothing.
+//! Variables of the source and their locations, from DWARF, which may be damaged or malicious: unreadable parts are
+//! ignored.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -19,15 +19,16 @@ use crate::{Image, compressed};
 /// Bytes of a register and of a pointer.
 const WORD_BYTES: u64 = 8;
 
-/// A variable at an instruction, or something in it.
+/// A variable at an instruction, or a part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variable {
     pub base: Base,
-    /// So many bits of the register are before it.
+    /// The number of bits in the register before it.
     pub shift: u8,
-    /// Added to the base; then, for each that follows, memory is read at what was found, and it is added to that.
+    /// The first is added to the base; for each further one, memory is read at the result, and it is added to that
+    /// value.
     pub offsets: Vec<i64>,
-    /// Whether that is the variable's address, not the variable.
+    /// Whether the result is the variable's address, not its value.
     pub is_address: bool,
     pub kind: VariableKind,
 }
@@ -41,7 +42,7 @@ pub enum Base {
     Nothing,
 }
 
-/// What a path means at an address; an error says why it cannot be had.
+/// Resolves a path at an address; the error says why it cannot.
 pub(crate) fn find(
     image: &Image,
     elf: &Elf,
@@ -73,7 +74,7 @@ struct Finder<'a> {
     name: &'a str,
 }
 
-/// Where something is. What it is follows from its type.
+/// A location; the type gives its meaning.
 #[derive(Clone)]
 struct Spot {
     base: Base,
@@ -82,7 +83,7 @@ struct Spot {
     is_address: bool,
 }
 
-/// Where a variable is.
+/// The location of a variable.
 enum Location {
     Whole(Spot),
     /// One behind the other, with their bytes; some may be nowhere.
@@ -97,7 +98,7 @@ struct Scope<'a> {
     frame_base: Option<Value<'a>>,
 }
 
-/// What a unit says of the name.
+/// The variables of a name in a unit.
 #[derive(Default)]
 struct Said<'a> {
     local: Option<(Die<'a>, Option<Value<'a>>)>,
@@ -270,7 +271,7 @@ impl<'a> Finder<'a> {
         })
     }
 
-    /// Where some bytes of the variable are, or of what it leads to.
+    /// The location of some bytes of the variable, or of its target.
     fn spot(&self, location: &Location, offset: u64, bytes: u64) -> Result<Spot> {
         let (mut spot, within) = match location {
             Location::Whole(spot) => (spot.clone(), offset),
@@ -507,7 +508,7 @@ impl Spot {
         }
     }
 
-    /// Where a pointer that is here points to.
+    /// The target of a pointer at this location.
     fn behind(mut self) -> Spot {
         if self.is_address {
             self.offsets.push(0);

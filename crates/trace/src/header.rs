@@ -55,8 +55,8 @@ pub fn write(header: &ChunkHeader, words: &mut [u64; HEADER_WORDS]) {
     ];
 }
 
-/// What a packet's checksum is: of its records, its header up to the sum, and the number of its file, in this order.
-/// So a packet that is in another file fits as little as one that was changed.
+/// The checksum of a packet: of its records, its header up to the sum, and the number of its file, in this order. So a
+/// packet is valid only in its own file.
 pub fn checksum(records: Sum, header: &ChunkHeader, file: u32) -> u32 {
     let mut words = [0; HEADER_WORDS];
     write(header, &mut words);

@@ -1,4 +1,4 @@
-//! Which sites occur in a trace, in records of which kind.
+//! The sites that occur in a trace, by kind of record.
 
 use nopal_abi::SITE_LIMIT;
 

@@ -133,7 +133,7 @@ impl Writer {
         directory::could_prepare(directory)
     }
 
-    /// What a trace within this one, of what is known so far, is begun with.
+    /// The data to begin a trace within this one, with all notes so far.
     pub fn seed(&self, number: u32) -> Result<Seed> {
         Ok(Seed {
             directory: self.directory.join(directory::snapshot_name(number)),

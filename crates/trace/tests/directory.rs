@@ -1,4 +1,4 @@
-//! What a new trace may replace, and what it never does.
+//! The files that a new trace may replace, and those that it must not.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! What targets share. Each uses a part of it.
+//! The common parts of the targets. Each uses some of them.
 #![allow(dead_code)]
 
 pub mod elf;

@@ -27,7 +27,7 @@ struct sim_actor {
 	_Alignas(16) uint8_t stack[SIM_STACK_BYTES];
 };
 
-/* Who has heard of an access: actors, and words that would tell an actor. A bit for each. */
+/* The actors for which an access is visible, and the words through which it becomes so. A bit for each. */
 struct sim_heard {
 	uint8_t actors;
 	uint8_t words;

@@ -53,7 +53,7 @@ static inline uint32_t *state_word(uint32_t chunk)
 	return (uint32_t *)((char *)process.region + process.region->state_offset) + chunk;
 }
 
-/* What the actors do. */
+/* The actions of the actors. */
 void live(void);        /* a thread's life */
 void live_in_its_memory(void);     /* of one that gets the memory of a dead one */
 void handle_signal(void);

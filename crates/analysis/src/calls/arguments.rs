@@ -1,6 +1,6 @@
 //! Arguments of calls that have not ended.
 
-/// Keeps them under the note of a call's frame, which is one more than where they are; 0 where they are not known.
+/// Keeps them by the note of a call's frame, which is their index plus one; 0 if they are not known.
 #[derive(Debug, Default)]
 pub struct Arguments {
     all: Vec<[u64; 6]>,

@@ -5,7 +5,7 @@ use super::frame::Frame;
 const LIMIT: usize = 1 << 22;
 const A_WORD: usize = 16;
 
-/// Spent by steps of a search and moves of frames, earned by records.
+/// Steps of a search and moves of frames spend it; each record adds to it.
 #[derive(Clone, Debug)]
 pub struct WorkBudget(usize);
 
@@ -34,7 +34,7 @@ impl WorkBudget {
         }
     }
 
-    /// The topmost frame that suits, as far as the budget reaches.
+    /// The topmost matching frame, within the budget.
     pub fn search(&mut self, frames: &[Frame], suits: impl Fn(&Frame) -> bool) -> Option<usize> {
         let unseen = frames.len().saturating_sub(self.0);
         let found = frames[unseen..]

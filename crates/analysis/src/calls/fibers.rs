@@ -1,11 +1,11 @@
-//! Frames that the thread has left and may come back to: other stacks, and what a jump left behind.
+//! Frames that the thread has left and may return to: on other stacks, or after a jump.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Included, Unbounded};
 
 use super::frame::Frame;
 
-/// Frames set aside; the oldest are given up beyond this.
+/// Most frames set aside; beyond this, the oldest are dropped.
 const FRAMES_LIMIT: usize = 1 << 20;
 const FIBERS_LIMIT: usize = 1 << 16;
 
@@ -17,9 +17,9 @@ pub struct Fiber {
     /// Never empty.
     pub frames: Vec<Frame>,
     pub since: u64,
-    /// When it was last known that its frames were alive.
+    /// When its frames were last known to be open.
     pub alive: u64,
-    /// The sink was not told that these frames were left.
+    /// The sink does not know that these frames were left.
     pub counted: bool,
 }
 

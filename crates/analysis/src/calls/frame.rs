@@ -12,12 +12,12 @@ pub struct Frame {
     pub slot: u64,
     /// Site and tag as in a record's upper half; the style above them.
     marks: u32,
-    /// What the sink wanted to be kept with the frame.
+    /// The sink's data for the frame.
     pub note: u32,
 }
 
 const STYLE_SHIFT: u32 = 28;
-/// In the marks: a part of the time in the frame alone is not known to be so.
+/// In the marks: part of the self time is uncertain.
 const BOUNDED: u32 = 1 << 30;
 /// In the marks: the slot is known.
 const EXACT: u32 = 1 << 31;
@@ -66,7 +66,7 @@ impl Frame {
         site_of(self.marks)
     }
 
-    /// Whether the time in the frame alone, as ticks and `child` tell it, is a bound: it may be longer.
+    /// Whether the self time, by ticks and `child`, is a lower bound.
     pub fn is_bounded(&self) -> bool {
         self.marks & BOUNDED != 0
     }
@@ -103,18 +103,18 @@ pub struct Ending {
     pub unwound: bool,
 }
 
-/// Gets calls as they begin and end. `frames` are those alive on the thread's present stack, outermost first.
+/// Receives calls as they begin and end. `frames`: the open ones on the thread's current stack, outermost first.
 pub trait Sink {
     /// The last of `frames` has begun. Returns its note.
     fn enter(&mut self, frames: &[Frame], arguments: Option<[u64; 6]>) -> u32;
     /// `frame` has ended; `frames` are those under it.
     fn leave(&mut self, frame: &Frame, ending: Ending, frames: &[Frame]);
-    /// `frame` will not end any more, and was last known alive at `clock`; `counted` unless it was set aside.
+    /// The end of `frame` is not known; it was last known to be open at `clock`; `counted` unless it was set aside.
     fn lose(&mut self, frame: &Frame, clock: u64, counted: bool);
-    /// An exit of a call whose entry is not known: it was alive at the clock of `frame` already, and at least that much
-    /// of the time since is its own.
+    /// An exit of a call whose entry is not known: it was open at the clock of `frame`, which gives the least total and
+    /// self time since.
     fn stray(&mut self, frame: &Frame, ending: Ending);
-    /// Whether runs of plain calls come by `plain` instead of `enter` and `leave`.
+    /// Whether runs of plain calls are passed to `plain` instead of `enter` and `leave`.
     const RUNS: bool = false;
     /// Whether calls of a site may be among those.
     #[inline(always)]
@@ -125,17 +125,17 @@ pub trait Sink {
     /// it, and in it alone, at `clock`. At most [`super::RUN`] of these come before the next `end_run`.
     fn plain(&mut self, _site: u32, _exit: u64, _clock: u64, _ticks: u64, _own: u64) {}
     fn end_run(&mut self) {}
-    /// A marker was passed in the last of `frames`: its event, and its record behind the clock.
+    /// A marker in the last of `frames`: its event, and its record after the clock.
     fn mark(&mut self, _clock: u64, _event: u32, _payload: &[u64], _frames: &[Frame]) {}
-    /// Records of the thread are missing here, for so many ticks. All calls that were open have been lost.
+    /// Records of the thread are missing here, for this many ticks. All open calls have ended as lost.
     fn missing(&mut self, _ticks: u64) {}
     /// The thread has left these frames, perhaps for good.
     fn aside(&mut self, _frames: &[Frame]) {}
-    /// The thread is back in these frames.
+    /// The thread has returned to these frames.
     fn resume(&mut self, _frames: &[Frame]) {}
 }
 
-/// Keeps the machine going without an audience. Notes which calls have arguments.
+/// A sink that drops the calls. Its notes tell which calls have arguments.
 impl Sink for () {
     const RUNS: bool = true;
 

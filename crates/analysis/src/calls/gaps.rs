@@ -1,8 +1,8 @@
-//! Times of which a thread's records tell nothing, and what is known of calls that were open then.
+//! Gaps in a thread's records, and the calls that were open at them.
 //!
-//! Behind a gap no open call is known to be the same as before: in a recursion, an exit may be that of another call.
-//! So calls that are open when a gap begins are lost there, and an exit behind it that ends no call begun behind it is
-//! stray: its call began earlier, and has lasted at least since the gap's end.
+//! After a gap no open call can be identified: in a recursion, an exit may belong to another call. So calls that are
+//! open when a gap begins are lost there, and an exit behind it that ends no call begun behind it is stray: its call
+//! began earlier, and has lasted at least since the gap's end.
 
 use std::collections::BTreeSet;
 
@@ -15,18 +15,18 @@ use super::stacks::lose;
 /// Calls of more places than these are not told apart.
 const GIVEN_UP_LIMIT: usize = 1 << 16;
 
-/// Since when all records of the thread are there.
+/// Since when the thread's records are complete.
 #[derive(Debug)]
 pub(super) struct Known {
     since: u64,
     /// Records are missing before the next one, from this clock on.
     gap: Option<u64>,
-    /// Ticks since then that are not to be taken for the own time of a call that is older.
+    /// Ticks since then that do not count as self time of an older call.
     spent: u64,
-    /// Places of calls that were given up since then: an exit that ends nothing may be that of one of them.
+    /// Places of calls that were dropped since then: an exit without a call may belong to one of them.
     given_up: BTreeSet<u32>,
-    /// For each jump that may have left frames which are still here: the frames began after the first clock and were
-    /// alive at the second.
+    /// For each jump that may have left frames which are still kept: they began after the first clock and were open at
+    /// the second.
     doubts: Vec<(u64, u64)>,
     /// Frames may be anywhere on their stacks: what told where they are may have been in a hole, or calls that were not
     /// recorded have returned since.
@@ -63,7 +63,7 @@ impl Known {
         self.given_up.clear();
     }
 
-    /// So many ticks were in calls that are not older.
+    /// Adds ticks spent in newer calls.
     #[inline(always)]
     pub fn spend(&mut self, ticks: u64) {
         self.spent = self.spent.saturating_add(ticks);
@@ -74,8 +74,8 @@ impl Known {
         self.has_gaps
     }
 
-    /// A call was placed by where the last event was, and by nothing else. Behind a gap, calls return of which nobody
-    /// tells, so that it may be elsewhere.
+    /// A call was placed only by the position of the last event. After a gap, unrecorded calls may have returned, so it
+    /// may be elsewhere.
     pub fn estimate(&mut self) {
         self.astray |= self.has_gaps;
     }
@@ -89,7 +89,7 @@ impl Known {
         }
     }
 
-    /// Which of the old calls goes on is not known from `clock` on.
+    /// From `clock` on it is not known which of the old calls continue.
     pub fn elsewhere(&mut self, clock: u64) {
         self.spent = clock.saturating_sub(self.since);
     }
@@ -128,7 +128,7 @@ impl CallRebuilder {
         self.known.doubts.clear();
     }
 
-    /// A RESYNC tells of a slot, after a jump if `elsewhere`.
+    /// A RESYNC gives a slot, after a jump if `elsewhere`.
     pub(super) fn find_place<S: Sink>(&mut self, elsewhere: bool, sink: &mut S) {
         if !self.known.astray {
             return;
@@ -167,7 +167,7 @@ impl CallRebuilder {
         }
     }
 
-    /// Loses frames that may be alive nevertheless.
+    /// Drops frames that may still be open.
     pub(super) fn give_up<S: Sink>(
         &mut self,
         frames: Vec<Frame>,

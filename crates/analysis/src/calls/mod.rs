@@ -1,6 +1,6 @@
 //! Records of one thread turned into calls.
 //!
-//! [`CallRebuilder`] takes the records in order and tells a [`Sink`] of calls that begin and end. The rules:
+//! [`CallRebuilder`] takes the records in order and reports begins and ends of calls to a [`Sink`]. The rules:
 //!
 //! 1. An exit ends the topmost wrapped frame of equal site and tag. Tail frames above it in the same slot end with it.
 //!    Other frames above it were left without an exit, by `longjmp` or for another stack: they are set aside.

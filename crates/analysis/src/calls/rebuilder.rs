@@ -10,18 +10,18 @@ use super::gaps::Known;
 use super::stack::Stack;
 use super::stacks::below;
 
-/// Calls deeper than this are counted only.
+/// Deeper calls are only counted.
 pub(super) const DEPTH_LIMIT: usize = 1 << 22;
 /// With more tail frames in one slot, each ends where the next begins.
 const TAIL_LIMIT: usize = 256;
 /// A call is estimated to be this near below its caller, unless the last event was further below.
 pub(super) const NEAR: u64 = 1 << 8;
 
-/// What a RESYNC said about the event that follows it.
+/// The data of a RESYNC for the event that follows it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrival {
     pub slot: u64,
-    /// The frames may not be those that the last event left.
+    /// The frames may differ from those after the last event.
     pub elsewhere: bool,
 }
 
@@ -63,7 +63,7 @@ impl CallRebuilder {
         self.words(records, sink);
     }
 
-    /// Takes records that come from no file. `lossy`: records before these are missing.
+    /// Takes records that are in no file. `lossy`: records before these are missing.
     pub fn records<S: Sink>(&mut self, words: &[u64], clock: u64, lossy: bool, sink: &mut S) {
         self.begin_words(words, clock, lossy, sink);
         self.words(Cursor::new(words), sink);
@@ -107,7 +107,7 @@ impl CallRebuilder {
         self.last_clock = self.last_clock.max(clock);
     }
 
-    /// Takes one record; false at the end, or where nothing more can be understood.
+    /// Takes one record; false at the end, or if the rest cannot be decoded.
     #[inline(always)]
     pub fn step<S: Sink>(&mut self, records: &mut Cursor, sink: &mut S) -> bool {
         let Some(word) = records.word() else {
@@ -184,7 +184,7 @@ impl CallRebuilder {
         true
     }
 
-    /// A marker is passed where the thread is, which after a jump is not in the frames below the place it came to.
+    /// A marker is at the thread's current position; after a jump, frames below that have ended.
     fn mark<S: Sink>(&mut self, clock: u64, event: u32, payload: &[u64], sink: &mut S) {
         self.last_clock = clock;
         self.close_gap(clock, sink);

@@ -1,8 +1,8 @@
 //! Runs of plain entries and exits, taken without a branch for each.
 //!
-//! Whether the next record is an entry or an exit is what a processor can least foresee, and guessing wrong costs more
-//! than the record. Here both are done by the same instructions: a frame is written above the top in any case, and the
-//! depth goes up or down by one. What is not plain ends the run, and is left to [`CallRebuilder::step`].
+//! A processor cannot predict whether the next record is an entry or an exit, and a misprediction takes longer than the
+//! record. Here the same instructions handle both: a frame is written above the top in any case, and the depth goes up
+//! or down by one. What is not plain ends the run, and is left to [`CallRebuilder::step`].
 
 use std::hint::select_unpredictable;
 
@@ -28,7 +28,7 @@ impl CallRebuilder {
         }
     }
 
-    /// How many words were taken.
+    /// The number of words taken.
     fn run_some<S: Sink>(&mut self, words: &[u64], sink: &mut S) -> usize {
         let plain = words
             .iter()

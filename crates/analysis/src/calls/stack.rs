@@ -1,4 +1,4 @@
-//! The frames of the present stack.
+//! The frames of the current stack.
 
 use std::ops::{Deref, DerefMut};
 
@@ -6,8 +6,7 @@ use nopal_abi::Style;
 
 use super::frame::Frame;
 
-/// Frames that are nobody's, under the first: a run of plain calls needs not ask whether there are any. No exit ends
-/// them.
+/// Dummy frames below the first, so that a run of plain calls need not check for an empty stack. No exit ends them.
 pub const GROUND: usize = 2;
 
 const NOBODY: Frame = Frame::new(0, 0, 0, Style::Only);
@@ -64,14 +63,14 @@ impl Stack {
         self.0.split_off(GROUND + index)
     }
 
-    /// Puts other frames in place of these, which are returned.
+    /// Replaces the frames, and returns the old ones.
     pub fn replace(&mut self, frames: &[Frame]) -> Vec<Frame> {
         let left = self.split_off(0);
         self.0.extend_from_slice(frames);
         left
     }
 
-    /// All frames, the nobodies too, with room for `more` above them.
+    /// All frames, including the dummies, with room for `more` above them.
     pub fn with_room(&mut self, more: usize) -> &mut [Frame] {
         self.0.resize(self.0.len() + more, NOBODY);
         &mut self.0

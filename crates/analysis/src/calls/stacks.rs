@@ -1,4 +1,4 @@
-//! Which stack an event is on, where the records leave more than one.
+//! Finds the stack of an event, if the records permit several.
 
 use nopal_abi::{Style, tag_of};
 
@@ -7,13 +7,13 @@ use super::frame::{Ending, Frame, Sink};
 use super::gaps::Known;
 use super::rebuilder::{Arrival, CallRebuilder};
 
-/// A frame set aside is taken for the caller of an entry at most this many slots below it (16 MiB).
+/// A frame set aside may be the caller of an entry at most this many slots below it (16 MiB).
 const CALLER_DISTANCE: u64 = 1 << 20;
 /// Frames of two stacks are not as near to each other as this, with a frame of a third one between them (16 KiB).
 const NO_STACK_BETWEEN: u64 = 1 << 10;
 
 impl CallRebuilder {
-    /// The slot of an entry that is not simply one call deeper, and whether it is known; makes the frames right for it.
+    /// Finds the slot of an entry that is not simply one call deeper, and whether it is certain; adjusts the frames.
     #[cold]
     pub(super) fn place<S: Sink>(
         &mut self,
@@ -155,7 +155,7 @@ impl CallRebuilder {
                 return self.end_at(index, false, ending, sink);
             }
         }
-        // Slots are known, or estimated too high: one that is lower is another's.
+        // Slots are exact, or estimated too high: a lower one belongs to another frame.
         let lowest = match arrival {
             Some(Arrival {
                 slot,
@@ -323,7 +323,7 @@ impl CallRebuilder {
     }
 }
 
-/// Gives up frames.
+/// Drops frames.
 pub(super) fn lose<S: Sink>(
     mut frames: Vec<Frame>,
     clock: u64,
@@ -341,7 +341,7 @@ pub(super) fn lose<S: Sink>(
     }
 }
 
-/// What a frame that is left at `clock` adds to the time in the one under it.
+/// The time that a frame left at `clock` adds to its caller's.
 fn ticks_in(frame: &Frame, clock: u64) -> u64 {
     match frame.style() {
         Style::Only => frame.child,
@@ -354,7 +354,7 @@ fn is_near(under: &Frame, frame: &Frame) -> bool {
     under.slot.saturating_sub(frame.slot) <= NO_STACK_BETWEEN
 }
 
-/// How many of the frames, from the first on, are on one stack.
+/// The number of frames, from the first on, that are on one stack.
 fn one_stack(frames: &[Frame]) -> usize {
     let together = frames
         .windows(2)

@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 /// Blocks under way to the writer.
 const UNDER_WAY: usize = 2;
 
-/// A worker's way to the writer.
+/// A worker's port to the writer.
 #[derive(Clone)]
 pub struct Port {
     full: SyncSender<Vec<u8>>,
@@ -48,7 +48,7 @@ impl Blocks {
 }
 
 impl Port {
-    /// Hands on a block. Gives another one to fill.
+    /// Passes on a block, and returns another one to fill.
     pub fn send(&self, block: Vec<u8>) -> Result<Vec<u8>> {
         if self.full.send(block).is_err() {
             bail!("the output has ended");

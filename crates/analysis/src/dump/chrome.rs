@@ -1,7 +1,7 @@
 //! The trace event format of Chrome, which Perfetto reads.
 //!
-//! A call is one complete event, or a pair of events where its arguments are known. A call that did not end lasts as
-//! long as it was known to be alive.
+//! A call is one complete event, or a pair of events where its arguments are known. A call without an end is shown for
+//! the time in which it is known to have run.
 
 use std::io::Write;
 use std::thread;
@@ -116,7 +116,7 @@ fn push_threads(text: &mut Vec<u8>, trace: &Trace) {
     }
 }
 
-/// What stands at the end of each of a function's events but for the brace.
+/// The end of each of a function's events, without the brace.
 fn label(function: &str, module: &str) -> Vec<u8> {
     let mut label = b",\"name\":".to_vec();
     push_json_string(&mut label, function);
@@ -133,7 +133,7 @@ struct Formatter<'a> {
     clocks: &'a Clocks,
     begin_ns: u64,
     port: Port,
-    /// What stands in each of the thread's events after the kind.
+    /// The text in each of the thread's events after the kind.
     thread: Vec<u8>,
     text: Vec<u8>,
 }

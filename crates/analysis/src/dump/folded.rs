@@ -11,10 +11,10 @@ use crate::graph::{self, ROOT};
 use crate::names::Names;
 use crate::text::push_u64;
 
-/// What a path weighs.
+/// The weight of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weight {
-    /// Nanoseconds in its last function itself.
+    /// Self time of its last function, in nanoseconds.
     Time,
     Calls,
 }

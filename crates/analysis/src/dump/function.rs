@@ -1,4 +1,4 @@
-//! The lines of the first function tracer of Linux, and between them what a person wrote into the trace.
+//! The lines of the first function tracer of Linux, and between them the notes that users wrote into the trace.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -29,7 +29,7 @@ pub fn dump(trace: &Trace, excerpt: Excerpt, look: Look, out: &mut dyn Write) ->
     });
     let kernel = KernelNames::new(trace);
     let running = RefCell::new(Running::default());
-    // What was before tells where threads run.
+    // Earlier events show where threads run.
     let mut timeline_events = with_kernel_events(entries, trace)
         .filter(|(clock, timeline_event)| {
             if let TimelineEvent::System(processor, event) = timeline_event
@@ -105,7 +105,7 @@ pub fn dump(trace: &Trace, excerpt: Excerpt, look: Look, out: &mut dyn Write) ->
     Ok(lines.flush()?)
 }
 
-/// What a thread of the trace is called; others are not known.
+/// The name of a thread of the trace.
 pub fn known(threads: &[ThreadInfo], names: &ThreadNames, thread: u32) -> String {
     match threads.iter().find(|one| one.thread == thread) {
         Some(one) => names.of(one),
@@ -114,7 +114,7 @@ pub fn known(threads: &[ThreadInfo], names: &ThreadNames, thread: u32) -> String
     }
 }
 
-/// What was written into the trace, and when, in order of time.
+/// The notes that users wrote into the trace, in order of time.
 fn texts(trace: &Trace, excerpt: Excerpt) -> Vec<(u64, &str)> {
     let texts = trace.notes().iter().filter_map(|note| match note {
         Note::Text { counter, text } => Some((*counter, text.as_str())),
@@ -127,7 +127,7 @@ fn texts(trace: &Trace, excerpt: Excerpt) -> Vec<(u64, &str)> {
     texts
 }
 
-/// As the kernel shows what `trace_marker` was given.
+/// In the form in which the kernel shows lines of `trace_marker`.
 fn write_text(lines: &mut Lines, text: &str) -> io::Result<()> {
     lines.text.extend_from_slice(b"tracing_mark_write: ");
     let printable = text.chars().filter(|char| !char.is_control());

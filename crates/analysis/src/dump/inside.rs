@@ -1,4 +1,4 @@
-//! What was recorded in a thread between two moments.
+//! The events of a thread between two moments.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -9,7 +9,7 @@ use crate::names::Names;
 use crate::timeline::EventSource;
 use crate::tracers::{Roles, State, Watcher};
 
-/// From where to where.
+/// The begin and the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Span {
     /// A call of a function, which began then.
@@ -21,11 +21,11 @@ pub enum Span {
 pub struct Line {
     pub content: LineContent,
     pub flags: Flags,
-    /// Nothing more is told.
+    /// The span is complete.
     pub is_end: bool,
 }
 
-/// Tells of calls that began, and of markers that were passed; of returns only where the span begins or ends.
+/// Reports begins of calls, and markers; returns only at the ends of the span.
 pub struct Inside<'a> {
     names: &'a Names,
     span: Span,
@@ -39,7 +39,7 @@ pub struct Inside<'a> {
 }
 
 impl<'a> Inside<'a> {
-    /// `roles` tell which functions change what is known of a thread.
+    /// `roles`: the functions that change the state of a thread.
     pub fn new(
         names: &'a Names,
         roles: &'a Roles,

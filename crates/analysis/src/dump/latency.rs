@@ -1,5 +1,4 @@
-//! The latency trace of Linux: the longest call of a function, or the worst case of a tracer, and what was recorded in
-//! it.
+//! The latency trace of Linux: the longest call of a function, or the worst case of a tracer, with all events in it.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -19,10 +18,10 @@ use crate::timeline::{ThreadEvents, timeline};
 use crate::tracers::{self, Case, Roles, Tracer};
 use crate::values::{Value, ValueSelection, ValueSink, collect_values};
 
-/// What is dumped, and in which of the two versions.
+/// The subject of the dump, and its format.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Latency {
-    /// The tracer whose worst case, or the function whose longest call it is; of all functions where there is none.
+    /// A tracer, for its worst case, or a function, for its longest call; without it, all functions.
     pub of: Option<String>,
     pub verbose: bool,
 }
@@ -129,7 +128,7 @@ fn longest_call(
     write(trace, names, &shown, out)
 }
 
-/// What is shown, and of which threads.
+/// The span shown, and its threads.
 struct Shown<'a> {
     title: &'a str,
     streams: Vec<usize>,
@@ -291,12 +290,12 @@ fn moment(
 /// Kernel events that are shown of one case.
 const MOST_EVENTS: usize = 2000;
 
-/// What the system did between two moments.
+/// The kernel events between two moments.
 struct Meanwhile {
     events: Vec<(u32, KernelRecord)>,
     /// Lines beyond the limit.
     left_out: u64,
-    /// What ran where before.
+    /// The tasks on the processors before.
     running: Running,
 }
 
@@ -329,7 +328,7 @@ impl Meanwhile {
     }
 }
 
-/// Whether an event tells what became of a thread, or that this may be missing.
+/// Whether an event concerns a thread, or may hide such an event.
 fn concerns(event: &KernelEvent, thread: u32) -> bool {
     let (left, got) = kernel_events::left_and_got(event);
     let woken = matches!(event, KernelEvent::Wakeup { task, .. } if task.thread == thread);

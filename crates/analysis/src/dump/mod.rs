@@ -23,10 +23,10 @@ pub use latency::{Latency, case};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// A line a record: `E` or `X`, address of the function, counter, thread, then four arguments or the result, each
-    /// of 16 hexadecimal digits. Values that were not recorded are 0.
+    /// A line for each record: `E` or `X`, address of the function, counter, thread, then four arguments or the result,
+    /// each of 16 hexadecimal digits. Values that were not recorded are 0.
     Devtrace,
-    /// A line an entry: `CPU 1: comm:pid function+0x0/size <-- parent+-/size`; and one a system's event: `CPU 1:
+    /// A line for each entry: `CPU 1: comm:pid function+0x0/size <-- parent+-/size`; and one a system's event: `CPU 1:
     /// comm:pid 8:49:S --> 11:115 group_balance`. Where in the parent the call is, is not recorded: `-` stands for
     /// that, as for the CPU where no event told it.
     Function,
@@ -34,20 +34,20 @@ pub enum Format {
     Latency(Latency),
     /// JSON for Perfetto and chrome://tracing. Times are microseconds since the trace began.
     Chrome,
-    /// A line a path of calls, and its weight.
+    /// A line for each path of calls, with its weight.
     Folded(Weight),
-    /// A line a record.
+    /// A line for each record.
     Raw,
 }
 
-/// Where a format says what is not in the trace.
+/// Where a format states the losses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LossNotice {
     /// It has comments, with `#` in front, and one of them is the first line.
     Comment,
     /// In itself.
     Within,
-    /// Nowhere: it has to be told apart from it.
+    /// Nowhere: they must be printed separately.
     Apart,
 }
 
@@ -61,7 +61,7 @@ impl Format {
     }
 }
 
-/// A part of a trace. A call that began before it is not known as the caller of others.
+/// A part of a trace. Calls that began before it are not known as callers.
 #[derive(Clone, Copy, Debug)]
 pub struct Excerpt {
     /// The records with a greater counter than this, …
@@ -94,7 +94,7 @@ pub fn devtrace(trace: &Trace, excerpt: Excerpt, out: &mut dyn Write) -> Result<
     devtrace::dump(trace, excerpt, out)
 }
 
-/// How the lines of [`function`] look.
+/// The look of the lines of [`function`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Look {
     /// The address of each function behind it: ` <address>`.

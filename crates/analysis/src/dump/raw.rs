@@ -1,4 +1,4 @@
-//! A line a record, as it was recorded.
+//! A line for each record, as it was recorded.
 
 use std::io::Write;
 

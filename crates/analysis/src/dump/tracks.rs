@@ -1,5 +1,5 @@
-//! Processors in the trace event format of Chrome: a track for each, with what ran on it. Functions of the kernel stand
-//! in the tracks of the threads that ran them.
+//! Processors in the trace event format of Chrome: a track for each, with the tasks that ran on it. Functions of the
+//! kernel are in the tracks of the threads that ran them.
 
 use std::collections::HashMap;
 use std::io::Write;

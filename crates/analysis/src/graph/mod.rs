@@ -27,7 +27,7 @@ pub fn tree(trace: &Trace, names: &Names, drive: &Drive) -> Result<Tree> {
     Ok(sum)
 }
 
-/// What the functions that `pattern` means did, wherever they were called.
+/// The calls within the functions that `pattern` matches, wherever they were called.
 pub fn tree_of(trace: &Trace, names: &Names, pattern: &str, drive: &Drive) -> Result<Tree> {
     let wanted = names.wanted(pattern)?;
     Ok(tree(trace, names, drive)?.under(&wanted))

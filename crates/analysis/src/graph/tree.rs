@@ -9,15 +9,15 @@ use nopal_trace::ThreadInfo;
 
 pub const ROOT: u32 = 0;
 
-/// Calls nested deeper are summed up with the call that they are in.
+/// Deeper calls are added to the call that they are in.
 const DEPTH_LIMIT: u32 = 1000;
 const NODES_LIMIT: usize = 1 << 22;
 const NOWHERE: u32 = u32::MAX;
 /// In a frame's note: the call counts with the node of its caller.
 const MERGED: u32 = 1 << 31;
 
-/// Calls of one function on one path. A call that did not end, or began before tracing, counts with the time in which
-/// it was known to be alive; the caller of the latter is nobody.
+/// Calls of one function on one path. A call that did not end, or began before tracing, counts for the time in which it
+/// is known to have run; the latter has no caller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Node {
     pub function: u32,
@@ -25,7 +25,7 @@ pub struct Node {
     pub depth: u32,
     pub calls: u64,
     pub unfinished: u64,
-    /// Calls of which anything is known of their time.
+    /// Calls with at least a known least time.
     pub timed: u64,
     /// Ticks.
     pub total: u64,
@@ -41,7 +41,7 @@ pub struct Node {
     period: u32,
 }
 
-/// Nodes; a parent comes before its children. Number [`ROOT`] is nobody's call.
+/// Nodes; a parent comes before its children. Number [`ROOT`] is not a call.
 #[derive(Clone, Debug)]
 pub struct Tree {
     nodes: Vec<Node>,

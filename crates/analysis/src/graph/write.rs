@@ -9,7 +9,7 @@ use super::tree::{Node, ROOT, Tree};
 use crate::names::Names;
 use crate::text::{bound, count, percent};
 
-/// How much of a tree is shown.
+/// The part of a tree that is shown.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown {
     pub depth: usize,

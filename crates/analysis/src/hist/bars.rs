@@ -2,19 +2,19 @@
 
 use super::Distribution;
 
-/// How wide bars are.
+/// The widths of bars.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scale {
-    /// All the same.
+    /// Equal widths.
     Linear,
-    /// Each twice the one before.
+    /// Each bar twice as wide as the one before.
     #[default]
     Log2,
-    /// By the part of all values that they hold: half of what is left each.
+    /// By parts of all values: each bar holds half of the remaining ones.
     Hdr,
 }
 
-/// How many values are from `from` to `to`, both included.
+/// The number of values from `from` to `to`, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bar {
     pub from: i64,

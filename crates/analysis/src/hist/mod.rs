@@ -1,4 +1,4 @@
-//! `nopal hist`: how values of calls are distributed.
+//! `nopal hist`: the distribution of values of calls.
 
 mod bars;
 mod write;
@@ -19,7 +19,7 @@ use crate::values::{Value, ValueSelection, ValueSink, cases, collect_values};
 pub use bars::{Bar, Scale, bars};
 pub use write::{write_json, write_text};
 
-/// What has a histogram of its own.
+/// The grouping of values into histograms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum By {
     #[default]
@@ -27,16 +27,16 @@ pub enum By {
     Thread,
     Process,
     Function,
-    /// Where a call or a case ended.
+    /// The processor on which a call or a case ended.
     Processor,
-    /// What the values are grouped by: [`ValueSelection::group_by`].
+    /// By the groups of [`ValueSelection::group_by`].
     Value,
 }
 
-/// With more groups by a value, a histogram of each is the wrong thing.
+/// Most groups by a value: more histograms would not help.
 const MOST_GROUPS: usize = 10_000;
 
-/// Stands for the processor that is not known.
+/// Stands for an unknown processor.
 const NOWHERE: u64 = 1 << 32;
 
 /// Significant digits of one histogram, and of many, which would take too much memory else.
@@ -144,7 +144,7 @@ fn ranges(histogram: &Histogram<u64>) -> impl Iterator<Item = (i64, i64, u64)> {
     })
 }
 
-/// A distribution and what it is of: nothing where it is of all.
+/// A distribution and its group; empty for all values.
 pub struct Group {
     pub name: String,
     pub distribution: Distribution,

@@ -8,7 +8,7 @@ use crate::calls::{Ending, Frame, Sink, Style};
 use crate::kernel_events::Turn;
 use crate::timeline::EventSource;
 
-/// How a call is shown.
+/// The form of a call's line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     pub what: LineKind,
@@ -23,7 +23,7 @@ pub struct Line {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LineKind {
     Open,
-    /// A call in which nothing was called.
+    /// A call without nested calls.
     Leaf {
         duration: u64,
         unwound: bool,
@@ -34,11 +34,11 @@ pub enum LineKind {
     },
     /// An entry-only call.
     Only,
-    /// The end of a call whose exit was not seen, and how long it was known to be alive.
+    /// The end of a call without an exit, and the time in which it is known to have run.
     Unfinished {
         least: u64,
     },
-    /// The exit of a call whose entry was not seen, likewise.
+    /// The exit of a call without an entry, likewise.
     Stray {
         least: u64,
     },
@@ -46,15 +46,15 @@ pub enum LineKind {
     Missing(u64),
     /// A marker: its event, and its record behind the clock.
     Mark(u32, Box<[u64]>),
-    /// What the system did with the thread.
+    /// A scheduling event of the thread.
     Turn(Turn),
 }
 
-/// Which calls are shown.
+/// The selection of calls.
 pub struct Shown<'a> {
     /// By site.
     pub chosen: Vec<Choice>,
-    /// Whether what is outside of all calls is shown.
+    /// Whether events outside of all calls are shown.
     pub of_all: bool,
     pub least_ns: u64,
     pub clocks: &'a Clocks,
@@ -62,11 +62,11 @@ pub struct Shown<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// With all calls in it.
+    /// Show it with all calls in it.
     Yes,
-    /// In a call that is shown, only.
+    /// Show it only within a shown call.
     Inside,
-    /// Neither it nor the calls in it.
+    /// Show neither it nor the calls in it.
     No,
 }
 
@@ -113,12 +113,12 @@ pub struct Lines<'a> {
     lost: Vec<Line>,
     /// The clock of the last event.
     clock: u64,
-    /// What the system did with the thread and has not been shown.
+    /// Scheduling events of the thread that have not been shown.
     turns: &'a [(u64, Turn)],
 }
 
 impl<'a> Lines<'a> {
-    /// `turns`: what the system did with the thread, in order of time.
+    /// `turns`: scheduling events of the thread, in order of time.
     pub fn new(shown: &'a Shown<'a>, turns: &'a [(u64, Turn)]) -> Lines<'a> {
         Lines {
             shown,
@@ -130,7 +130,7 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// Shows what the system did with the thread until `clock`, in the call with this note.
+    /// Shows the scheduling events of the thread until `clock`, in the call with this note.
     fn turns_until(&mut self, clock: u64, note: Option<u32>) {
         while let Some((&(at, turn), rest)) = self.turns.split_first()
             && at <= clock
@@ -140,7 +140,7 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// Shows what is no call, in the call with this note or outside of all.
+    /// Shows an event that is not a call, in the call with this note or outside of all.
     fn push_aside(&mut self, clock: u64, what: LineKind, note: Option<u32>) {
         let depth = match self.shown.depth_in(note) {
             Some(depth) if self.shown.least_ns == 0 => depth,
@@ -294,7 +294,7 @@ impl Sink for Lines<'_> {
         ));
     }
 
-    /// What was open until here is shown before.
+    /// Entries that were open until here come first.
     fn missing(&mut self, ticks: u64) {
         self.show_lost(self.clock);
         if self.shown.least_ns > 0 || !self.shown.of_all || self.clock == 0 {

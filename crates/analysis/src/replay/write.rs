@@ -16,7 +16,7 @@ use crate::names::{Function, Names, ThreadNames, printable};
 use crate::text::{bound, duration, push_decimal, push_hex_short, push_padded, push_u64};
 use crate::timeline::{ThreadEvents, timeline};
 
-/// How a replay looks, and what of a trace it shows.
+/// The look of a replay, and the selection of calls.
 #[derive(Default)]
 pub struct Look {
     pub color: bool,
@@ -41,9 +41,9 @@ const FUNCTION: Style = AnsiColor::Cyan.on_default();
 const SYSTEM: Style = AnsiColor::Magenta.on_default();
 const MARKER: Style = AnsiColor::Green.on_default();
 
-/// A line for each call in which nothing was called, and two for the others; and one for each note that a person or a
-/// trigger wrote. Columns: seconds since the trace began,
-/// thread, duration, and a mark: `+` over 10 microseconds, `!` over 100, `#` over 1000.
+/// One line for each call without nested calls, two for each other call, and one for each note of a user or a trigger.
+/// Columns: seconds since the trace began, thread, duration, and a mark: `+` over 10 microseconds, `!` over 100, `#`
+/// over 1000.
 pub fn replay(trace: &Trace, look: &Look, out: &mut dyn Write) -> Result<()> {
     let names = Names::new(trace);
     let filter = &look.filter;
@@ -110,7 +110,7 @@ pub fn replay(trace: &Trace, look: &Look, out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-/// What the system did with a thread from when it was first met, and before another had its number.
+/// The scheduling events of a thread since its first event, until another thread had its id.
 fn turns_of<'a>(
     turns: &'a HashMap<u32, Vec<(u64, Turn)>>,
     threads: &[ThreadInfo],
@@ -131,7 +131,7 @@ fn turns_of<'a>(
         .unwrap_or_default()
 }
 
-/// What people and triggers wrote into the trace, by the counter.
+/// The notes of users and triggers in the trace, by the counter.
 fn texts(trace: &Trace) -> Vec<(u64, &str)> {
     let text = |note| match note {
         &Note::Text { counter, ref text } => Some((counter, text.as_str())),

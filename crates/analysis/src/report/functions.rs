@@ -1,4 +1,4 @@
-//! A function a row.
+//! The report by function.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -22,11 +22,11 @@ pub struct Row {
     pub module: String,
     pub calls: u64,
     pub unfinished: u64,
-    /// How many calls the times are of.
+    /// The number of calls with these times.
     pub timed: u64,
     pub total_ns: u64,
     pub self_ns: u64,
-    /// It may have been more.
+    /// The time may be longer.
     pub total_is_least: bool,
     pub self_is_least: bool,
     pub min_ns: u64,
@@ -44,7 +44,7 @@ impl Row {
     }
 }
 
-/// What rows are ordered by, the largest first; names ascend.
+/// The order of rows, the largest first; names ascend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sort {
     Calls,
@@ -102,7 +102,7 @@ impl Sort {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     pub rows: Vec<Row>,
-    /// Rows that [`Report::limit`] has taken away.
+    /// Rows removed by [`Report::limit`].
     pub left_out: usize,
 }
 

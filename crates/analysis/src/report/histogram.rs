@@ -58,7 +58,7 @@ impl Histograms {
         page
     }
 
-    /// How many values were counted in a bucket.
+    /// The number of values in a bucket.
     fn bucket(&self, number: u32, octave: usize, bucket: usize) -> u64 {
         let page = self.indexes[number as usize][octave];
         self.pages[page as usize][bucket]
@@ -74,7 +74,7 @@ impl<'a> Together<'a> {
         self.0.push((histograms, number));
     }
 
-    /// How many values were counted.
+    /// The number of values.
     pub fn count(&self) -> u64 {
         self.buckets().map(|(_, count)| count).sum()
     }

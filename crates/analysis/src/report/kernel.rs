@@ -36,7 +36,7 @@ struct Entries<'a> {
 }
 
 impl Entries<'_> {
-    /// Counts what was entered before, in the function that was the innermost until then.
+    /// Counts the functions entered before, in the function that was the innermost until then.
     fn until(&mut self, clock: u64) {
         let before = self.left.partition_point(|(at, _)| *at < clock);
         let (counted, left) = self.left.split_at(before);

@@ -1,4 +1,4 @@
-//! `nopal report`: what was called, how often, how long.
+//! `nopal report`: functions, with their numbers of calls and times.
 
 mod functions;
 mod histogram;

@@ -6,7 +6,7 @@ use crate::drive::Worker;
 use crate::names::Names;
 use nopal_trace::ThreadInfo;
 
-/// What is known of a site's calls that ended, and of those that did not. Fills a cache line.
+/// The sums of a site's calls, finished and unfinished. Fills a cache line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(align(64))]
 pub struct Totals {
@@ -25,7 +25,7 @@ pub struct Totals {
     pub unfinished: u32,
     /// Tells how many calls ended, too.
     pub histogram: u32,
-    /// There may be more in `total`, and in `own`.
+    /// `total` and `own` may be longer.
     pub total_is_least: bool,
     pub own_is_least: bool,
 }
@@ -58,7 +58,7 @@ impl Totals {
     }
 }
 
-/// What every entry and exit changes.
+/// The fields that every entry and exit changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Live {
     /// Entries.
@@ -120,7 +120,7 @@ impl Stats {
         self.histograms.add(&mut totals.histogram, call.ticks);
     }
 
-    /// Counts what is known of a call's own time, when that is not all.
+    /// Counts the known part of a call's self time.
     fn count_least(&mut self, frame: &Frame, clock: u64) -> (&mut Totals, u64) {
         let at = self.place(frame.site());
         let totals = &mut self.totals[at];

@@ -1,4 +1,4 @@
-//! A thread a row.
+//! The report by thread.
 
 use std::io::{self, Write};
 

@@ -44,7 +44,7 @@ pub fn push_hex_short(out: &mut Vec<u8>, value: u64) {
     out.drain(start..start + zeroes);
 }
 
-/// What `write` writes, with spaces in front up to `width`.
+/// Pads the text that `write` writes with spaces in front, up to `width`.
 pub fn push_padded(out: &mut Vec<u8>, width: usize, write: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     write(out);

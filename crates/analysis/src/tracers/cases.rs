@@ -1,4 +1,4 @@
-//! Cases of happenings.
+//! Makes cases from latency events.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -9,15 +9,15 @@ pub use nopal_latency::{Case, Missing};
 use super::watcher::LatencyEvent;
 use super::{EventKind, Roles, Tracer};
 
-/// A tracer that runs.
+/// A running tracer.
 pub struct Run {
     tracer: Tracer,
     latency: Latency,
     /// By processor: of the cases that ended on it; `None` where it is not known.
     own: BTreeMap<Option<u32>, Own>,
-    /// What begins a case, as bits.
+    /// The events that begin a case, as bits.
     begins: u32,
-    /// Threads that have left a processor since their cases began, though it was not told that they got one.
+    /// Threads that have left a processor since their cases began, without an event of getting one.
     ran_unseen: HashSet<u64>,
     worst: Option<Case>,
 }
@@ -44,25 +44,24 @@ impl Run {
         self.latency.missing()
     }
 
-    /// Keeps every case that takes more ticks, and not only the worst; 0: no threshold.
+    /// Keeps every case that takes more ticks, instead of only the worst; 0: no threshold.
     pub fn set_threshold(&mut self, ticks: u64) {
         self.latency.set_threshold(ticks);
     }
 
-    /// Forgets the worst case. The histogram goes on.
+    /// Forgets the worst case. The histogram continues.
     pub fn reset(&mut self) {
         self.latency.reset();
         self.worst = None;
     }
 
-    /// Gives up a case that has been open for more than `timeout` ticks: to be called until there is none.
+    /// Drops a case that has been open for more than `timeout` ticks; call it until there is none.
     pub fn expire(&mut self, timeout: u64, clock: u64) -> Option<Case> {
         self.latency.set_timeout(timeout);
         self.latency.expire(clock)
     }
 
-    /// Whether what happens to a thread is the end of a case that had ended before: the system did not tell that it
-    /// ran.
+    /// Whether an event ends a case that had ended earlier, since the kernel did not report that the thread ran.
     fn has_ended_unseen(&mut self, latency_event: &LatencyEvent) -> bool {
         let thread = &latency_event.value;
         match latency_event.what {

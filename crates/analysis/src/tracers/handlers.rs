@@ -1,4 +1,4 @@
-//! Which functions are handlers of signals, as sigaction was told. Each process has its own.
+//! The functions that each process has passed to sigaction as signal handlers.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -31,7 +31,7 @@ struct Begin {
     is_forked: bool,
 }
 
-/// What became of processes, and what they said of their handlers.
+/// Begins of processes, and their handlers.
 struct Processes {
     /// In order of time.
     begins: HashMap<u32, Vec<Begin>>,

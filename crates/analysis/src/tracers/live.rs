@@ -1,4 +1,4 @@
-//! A tracer on a trace that is being made.
+//! A tracer on a trace that is being recorded.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::mem;
@@ -16,19 +16,19 @@ use crate::live_notes::LiveNotes;
 
 /// Cases above the threshold that are kept: the last ones.
 const KEPT: usize = 16;
-/// Cases without an end that are told of, likewise.
+/// Cases without an end that are reported, likewise.
 const GIVEN_UP: usize = 8;
 /// A case that is open for longer has no end.
 pub const TIMEOUT_NS: u64 = 60_000_000_000;
 
-/// A tracer at work.
+/// A running tracer.
 #[derive(Clone)]
 pub struct Live(Arc<Mutex<Watching>>);
 
-/// Hears of the records for it.
+/// Receives the records for it.
 pub struct LiveSubscriber(Arc<Mutex<Watching>>);
 
-/// A case, and whose it is.
+/// A case, and its thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finding {
     pub case: Case,
@@ -37,7 +37,7 @@ pub struct Finding {
     pub end_thread: ThreadKey,
 }
 
-/// What has been found so far.
+/// The results so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     pub cases: u64,
@@ -49,7 +49,7 @@ pub struct Report {
     pub missing: Missing,
     /// The last that had no end within the timeout.
     pub given_up: Vec<Finding>,
-    /// Events that lack what they would have to be recorded with.
+    /// Events without the values that the tracer needs.
     pub unknown: u64,
 }
 
@@ -61,7 +61,7 @@ struct Watching {
     threads: HashMap<ThreadKey, Thread>,
     /// By number.
     keys: Vec<ThreadKey>,
-    /// What has happened and may not be in order yet.
+    /// Latency events that may not be in order yet.
     pending: Vec<(u32, LatencyEvent)>,
     /// Kernel events that are not in order yet, and the processors that they are of. They tell where threads run,
     /// and what is measured, where that is `of_kernel_events`: the number of each thread is known by then.
@@ -117,7 +117,7 @@ impl Live {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Why it cannot find anything.
+    /// Why it cannot find cases.
     pub fn check(&self) -> Result<()> {
         self.watching().roles.check()
     }
@@ -127,7 +127,7 @@ impl Live {
         self.watching().threshold_ns = ns;
     }
 
-    /// Forgets the cases that it keeps. The histogram goes on.
+    /// Forgets the cases that it keeps. The histogram continues.
     pub fn reset(&self) {
         let mut watching = self.watching();
         watching.kept.clear();
@@ -189,7 +189,7 @@ impl Watching {
         }
     }
 
-    /// What has happened until then, in order of time, with the thread and the processor that it is of.
+    /// The latency events until then, in order of time, with their threads and processors.
     fn happened(&mut self, until: u64) -> Vec<(u32, Option<u32>, LatencyEvent)> {
         self.events.sort_by_key(|(_, event)| event.clock);
         let ready = self
@@ -239,7 +239,7 @@ impl Watching {
         happened
     }
 
-    /// All has been heard that was recorded until then, but what comes late.
+    /// All records until then have been received, except late ones.
     fn settle(&mut self, until: u64) {
         let happened = self.happened(until);
         if self.cases.is_none() && happened.is_empty() {

@@ -1,9 +1,9 @@
-//! The functions that take and give back locks. The lock is the first argument.
+//! The functions that acquire and release locks. The lock is the first argument.
 
-/// What a call of a function does to a lock.
+/// The effect of a call on a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Locking {
-    /// Waits for it, and has it where it returns 0, or that its owner had died.
+    /// Waits for it, and has it if it returns 0, or that its owner died.
     Take,
     /// The same, but waits for a time only.
     Timed,
@@ -12,7 +12,7 @@ pub enum Locking {
     /// Waits for it, and has it when it returns.
     Wait,
     Release,
-    /// Gives back the second argument, a mutex, and has it again when it returns.
+    /// Releases the second argument, a mutex, and has it again when it returns.
     Condition,
 }
 
@@ -48,7 +48,7 @@ const RUST: &[&str] = &[
     "futex::RwLock::write_contended",
 ];
 
-/// The functions that take locks, in whatever library they are.
+/// The functions that acquire locks, in any library.
 pub const TAKE: &[&str] = &[
     "pthread_mutex_{lock,timedlock,clocklock,trylock}@*",
     "pthread_rwlock_{rdlock,timedrdlock,clockrdlock,tryrdlock,wrlock,timedwrlock,clockwrlock,trywrlock}@*",
@@ -58,7 +58,7 @@ pub const TAKE: &[&str] = &[
 pub const RELEASE: &[&str] = &["pthread_{mutex,rwlock,spin}_unlock@*"];
 pub const WAIT: &[&str] = &["*::futex::{Mutex::lock,RwLock::read,RwLock::write}_contended@*"];
 
-/// What a function does, by its name as the file has it, and readable.
+/// The effect of a function, by its name in the file and its readable name.
 pub fn locking(raw: &str, readable: &str) -> Option<Locking> {
     // A file may name the version of a symbol, and libc its own name of it.
     let plain = raw.split('@').next().unwrap_or(raw).trim_start_matches('_');
@@ -69,7 +69,7 @@ pub fn locking(raw: &str, readable: &str) -> Option<Locking> {
     waits.then_some(Locking::Wait)
 }
 
-/// The result of a call that has taken the lock.
+/// The result of a call that has acquired the lock.
 pub fn has_taken(result: u64) -> bool {
     const OWNER_DIED: i32 = 130;
     matches!(result as i32, 0 | OWNER_DIED)

@@ -1,8 +1,8 @@
-//! Tracers of latency: from which event to which it is measured, and what pairs the two.
+//! Latency tracers: the events between which they measure, and the key that pairs them.
 //!
-//! Records of a thread become happenings ([`Watcher`]): a lock is taken, a section begins. Happenings of all threads,
-//! in the order of their clocks, become cases ([`Cases`]), by the mechanism of `runtime/core/latency.c`. [`of_trace`]
-//! does that for a trace that is there, [`Live`] for one that is being made.
+//! Records of a thread become latency events ([`Watcher`]): a lock is acquired, a section begins. The latency events of
+//! all threads, in the order of their clocks, become cases ([`Cases`]), by the mechanism of `runtime/core/latency.c`.
+//! [`of_trace`] does that for a trace that is there, [`Live`] for one that is being made.
 
 mod cases;
 mod handlers;
@@ -29,25 +29,25 @@ pub use scheduling::{Numbers, Scheduling};
 pub use section::Section;
 pub use watcher::{LatencyEvent, State, Watcher};
 
-/// What is measured.
+/// A tracer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tracer {
-    /// From where a thread gets a lock to where it gives it back.
+    /// From acquiring a lock to releasing it.
     LockHold,
-    /// From where a thread asks for a lock to where it gets it, or not.
+    /// From asking for a lock to acquiring it, or giving up.
     LockWait,
-    /// From where a thread blocks signals to where it blocks none.
+    /// From blocking signals to blocking none.
     SignalsOff,
-    /// From where a thread holds a lock or blocks signals to where it does neither.
+    /// From holding a lock or blocking signals to doing neither.
     Critical,
     Section(Section),
-    /// From where a thread can run to where it does.
+    /// From becoming runnable to running.
     Wakeup,
-    /// From where a thread leaves its processor to where it has one again.
+    /// From leaving a processor to getting one again.
     OffCpu,
-    /// The same, where it waits for something.
+    /// The same, if the thread waits for something.
     Blocked,
-    /// The same, where it could run on.
+    /// The same, if the thread could run on.
     Preempted,
 }
 
@@ -56,11 +56,11 @@ pub enum Tracer {
 pub struct Need {
     /// As the control language takes it.
     pub probe: Option<&'static str>,
-    /// It tells more where it can be had, and nothing is missed without it.
+    /// Optional: it adds information if available.
     pub is_optional: bool,
     /// `GLOB[@MODULE]`
     pub patterns: Vec<String>,
-    /// Instead of these, where they mean nothing.
+    /// Instead of these, if they match nothing.
     pub or: Vec<String>,
     /// Arguments, and results of what ends.
     pub capture: Capture,
@@ -85,7 +85,7 @@ impl Need {
         }
     }
 
-    /// Which functions are handlers of signals.
+    /// The functions that are signal handlers.
     fn of_handlers() -> Need {
         Need {
             is_optional: true,
@@ -94,7 +94,7 @@ impl Need {
     }
 }
 
-/// The tracer that `text` asks for, unless a function is called so.
+/// The tracer named by `text`, unless a function has that name.
 pub fn asked(text: &str, names: &Names) -> Option<Tracer> {
     Tracer::parse(text).filter(|_| names.matching(text).is_empty())
 }

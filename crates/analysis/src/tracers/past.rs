@@ -1,4 +1,4 @@
-//! Tracers on a trace that is there.
+//! Tracers on a finished trace.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use crate::names::Names;
 use crate::text::count;
 use crate::timeline::{ThreadEvents, timeline};
 
-/// What a tracer found, beside the cases.
+/// The results of a tracer besides the cases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Past {
     pub cases: u64,
@@ -25,7 +25,7 @@ pub struct Past {
 }
 
 impl Past {
-    /// What is not among the cases, in lines.
+    /// The missing cases, in lines.
     pub fn describe(&self) -> Vec<String> {
         let notes = [
             (self.open, "had not ended when the trace ended"),
@@ -56,8 +56,8 @@ impl Past {
     }
 }
 
-/// Tells `found` of the cases of a tracer, in the order of their ends. Threads have their numbers among the trace's. At
-/// least one is found.
+/// Calls `found` for the cases of a tracer, in the order of their ends, with the numbers of their threads in the trace.
+/// Fails if there are none.
 pub fn of_trace(
     trace: &Trace,
     names: &Names,

@@ -1,4 +1,4 @@
-//! Which functions and markers matter to some tracers.
+//! The functions and markers that matter to some tracers.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,7 +11,7 @@ use super::section::{CallEnd, InMarker, Point, Section, ValueOf};
 use super::signals::Change;
 use crate::names::{Function, Names, Pattern};
 
-/// What a function is to the tracers.
+/// The role of a function for the tracers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Role {
     pub locking: Option<Locking>,
@@ -35,7 +35,7 @@ pub struct AtMarker {
     pub value: InMarker,
 }
 
-/// What may be an end of a section.
+/// A possible end of a section.
 struct Candidate {
     section: usize,
     is_end: bool,
@@ -50,7 +50,7 @@ pub struct Roles {
     /// By event number.
     events: HashMap<u32, Vec<AtMarker>>,
     markers: BTreeMap<u32, Marker>,
-    /// Whether changes of signal masks are told, and by which events.
+    /// The events that report changes of signal masks, if any.
     signals: Vec<u32>,
     /// By tracer: whether the begin and the end have a value; `None` while nothing is known to be one.
     values: Vec<[Option<bool>; 2]>,
@@ -197,7 +197,7 @@ impl Roles {
         from.or(to) == Some(true)
     }
 
-    /// What is missing before a tracer can find anything.
+    /// The records that a tracer lacks to find any case.
     pub fn check(&self) -> Result<()> {
         for (at, tracer) in self.tracers.iter().enumerate() {
             let Tracer::Section(section) = tracer else {

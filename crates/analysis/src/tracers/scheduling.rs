@@ -1,4 +1,4 @@
-//! What the system does with threads: they are left blocked or preempted, woken, and run.
+//! Scheduling of threads: they block, are preempted, woken, and run.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ pub struct Scheduling {
 }
 
 impl Scheduling {
-    /// What an event means for threads, which are told by their numbers. What is lost may be of any.
+    /// The effect of an event on threads, given by their ids. Lost events may concern any thread.
     pub fn take(
         &mut self,
         clock: u64,
@@ -67,7 +67,7 @@ impl Scheduling {
     }
 }
 
-/// Which of a trace's threads has a number at a time, by which kernel events call it.
+/// Finds the trace's thread for an id in kernel events at a given time.
 pub struct Numbers(HashMap<u32, Vec<(u64, u32)>>);
 
 impl Numbers {

@@ -29,20 +29,20 @@ pub enum CallEnd {
     End,
 }
 
-/// What the two ends of a section are paired by, beside the thread.
+/// The key that pairs the two ends of a section, besides the thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueOf {
     Argument(usize),
     Result,
 }
 
-/// What a marker is to an end of a section.
+/// Whether a marker is an end of a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InMarker {
     Place,
     /// With the value of this field.
     Field(usize),
-    /// It is called so, and has no such number.
+    /// It has the name, but no such number.
     Lacking,
 }
 
@@ -77,7 +77,7 @@ impl fmt::Display for Section {
 }
 
 impl Point {
-    /// What stands before and behind the last dot.
+    /// The parts before and after the last dot.
     fn parts(&self) -> Option<(&str, &str)> {
         self.text.rsplit_once('.')
     }
@@ -94,7 +94,7 @@ impl Point {
         places
     }
 
-    /// What must be recorded for it, if it is in calls.
+    /// The data to record for it, if it is in calls.
     pub fn need(&self) -> Need {
         let part = self
             .parts()

@@ -1,4 +1,4 @@
-//! Which signals a thread blocks, by the calls that change that.
+//! The signals that a thread blocks, by the calls that change its mask.
 
 use nopal_trace::{Marker, Value};
 
@@ -10,7 +10,7 @@ pub const PROBE: &str =
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
     how: i64,
-    /// What is blocked, added or taken away; `None` where it is not known.
+    /// The signals blocked, added or removed; `None` if unknown.
     mask: Option<u64>,
 }
 
@@ -19,7 +19,7 @@ impl Change {
         marker.name == "nopal:sigmask"
     }
 
-    /// `None`: the call asks for the mask, and changes nothing.
+    /// `None`: the call only reads the mask.
     pub fn read(marker: &Marker, payload: &[u64]) -> Option<Change> {
         let values = marker.values(payload)?;
         let value = |name: &str| {
@@ -38,7 +38,7 @@ impl Change {
     }
 }
 
-/// What is known of a thread's mask.
+/// The known part of a thread's mask.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Blocked {
     /// The signals whose state is known.

@@ -23,7 +23,7 @@ pub struct LatencyEvent {
     pub clock: u64,
 }
 
-/// What is known of a thread between two records.
+/// The state of a thread between two records.
 #[derive(Debug, Default)]
 pub struct State {
     /// Locks that it holds, and how often.
@@ -62,7 +62,7 @@ impl State {
     }
 }
 
-/// Tells what happens.
+/// Reports a latency event.
 pub struct Watcher<'a> {
     pub roles: &'a Roles,
     pub state: State,
@@ -87,7 +87,7 @@ impl<'a> Watcher<'a> {
         });
     }
 
-    /// Tells whether the thread is now in what is critical, or no longer.
+    /// Reports whether the thread is now in a critical section.
     fn tell_critical(&mut self, before: bool, clock: u64) {
         match (before, self.state.is_critical()) {
             (false, true) => self.emit(EventKind::CriticalBegun, None, 0, clock),
@@ -245,7 +245,7 @@ impl Sink for Watcher<'_> {
 
     fn stray(&mut self, _frame: &Frame, _ending: Ending) {}
 
-    /// What was given back meanwhile is not known.
+    /// Locks may have been released meanwhile.
     fn missing(&mut self, _ticks: u64) {
         self.state.held.clear();
         self.state.blocked = Blocked::default();

@@ -14,7 +14,7 @@ use super::expression::{Expression, Inputs, Parser};
 /// Characters of a condition.
 const LONGEST: usize = 1024;
 
-/// How often the place of the condition has been met, this time included.
+/// The number of events so far, including this one.
 const HITS: &str = "hits";
 
 #[derive(Clone, Debug, PartialEq)]
@@ -57,7 +57,7 @@ const COMPARISONS: [(&str, Comparison); 6] = [
     (">", Comparison::More),
 ];
 
-/// What is known of a call or a marker.
+/// The known values of a call or a marker.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Met<'a> {
     pub hits: u64,
@@ -103,7 +103,7 @@ impl Condition {
         })
     }
 
-    /// The names of fields that it asks for.
+    /// The names of fields that it uses.
     pub fn fields(&self) -> impl Iterator<Item = &str> {
         let names = self.names.iter().map(String::as_str);
         names.filter(|name| *name != HITS)
@@ -179,7 +179,7 @@ fn needs(any: &[Vec<Term>]) -> Needs {
     all.fold(Needs::default(), |needs, term| needs.and(of(term)))
 }
 
-/// What a name means.
+/// The meaning of a name.
 enum Named<'a> {
     Number(i64),
     Text(&'a [u8]),

@@ -1,4 +1,4 @@
-//! What is computed of a call: `result`, `arg1 >> 12`, `int(result) + 1`.
+//! Expressions of a call's values: `result`, `arg1 >> 12`, `int(result) + 1`.
 //!
 //! ```text
 //! operators, the loosest first, as in C:   |   ^   &   << >>   + -   * / %   - ~ (before a value)
@@ -19,7 +19,7 @@ pub struct Inputs<'a> {
     pub result: u64,
     pub duration_ns: u64,
     pub self_ns: u64,
-    /// What names mean, by their numbers.
+    /// The values of names, by their numbers.
     pub named: &'a [i64],
 }
 

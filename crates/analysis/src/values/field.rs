@@ -15,14 +15,14 @@ pub struct Field {
     places: HashMap<u32, Option<usize>>,
 }
 
-/// Why a record does not have it.
+/// Why a record lacks it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {
     Number,
     Reading,
 }
 
-/// How many records do not have it.
+/// The number of records without it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lacking {
     numbers: u64,
@@ -71,7 +71,7 @@ impl Field {
         }
     }
 
-    /// What is left out, in lines.
+    /// The numbers of records left out, in lines.
     pub fn describe(&self, lacking: &Lacking) -> Vec<String> {
         let Field { marker, name, .. } = self;
         let mut notes = Vec::new();

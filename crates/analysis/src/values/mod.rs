@@ -1,5 +1,5 @@
-//! Values of calls: how long each took, or what is computed of its arguments and its result; values of markers; and how
-//! long the cases of tracers took.
+//! Values of calls: durations, and expressions of arguments and results; values of markers; and durations of the cases
+//! of tracers.
 
 mod condition;
 mod expression;
@@ -19,10 +19,10 @@ pub use expression::Expression;
 use expression::Inputs;
 use field::{Field, Lacking, numbers};
 
-/// Which value of which functions: `read`, `read.result`, `read.arg1 >> 12`; of a marker: `net_rx.len`; or of a
-/// tracer's cases: `lockhold`, `read..write`.
+/// A value of some functions: `read`, `read.result`, `read.arg1 >> 12`; of a marker: `net_rx.len`; or of a tracer's
+/// cases: `lockhold`, `read..write`.
 pub struct ValueSelection {
-    /// As the user wrote it.
+    /// The user's text.
     pub text: String,
     /// By number of the function.
     functions: Vec<bool>,
@@ -34,13 +34,13 @@ pub struct ValueSelection {
     group: Option<GroupBy>,
 }
 
-/// What values are put into groups by.
+/// The grouping of values.
 enum GroupBy {
     Expression(Expression),
     Field(Field),
 }
 
-/// Which values of a call are asked for.
+/// The requested value of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
     pub arguments: bool,
@@ -145,7 +145,7 @@ impl ValueSelection {
         self.tracer.as_ref()
     }
 
-    /// What the values are of.
+    /// The subject of the values.
     pub fn noun(&self) -> &'static str {
         match self.tracer {
             Some(_) => "cases",
@@ -154,7 +154,7 @@ impl ValueSelection {
         }
     }
 
-    /// Whether the values are how long calls or cases took.
+    /// Whether the values are durations of calls or cases.
     pub fn is_duration(&self) -> bool {
         self.expression == Expression::Duration
     }
@@ -179,19 +179,19 @@ pub struct Value {
     /// The counter when the call began, and when it ended; the same where only the begin is known.
     pub begin: u64,
     pub end: u64,
-    /// What it is grouped by; 0 where by nothing.
+    /// Its group; 0 without grouping.
     pub group: i64,
     pub value: i64,
 }
 
-/// Takes values, each worker those of some threads.
+/// Receives values; each worker has its own for some threads.
 pub trait ValueSink: Send {
     /// The values that follow are of this thread, `stream` among the trace's.
     fn begin(&mut self, _stream: usize, _thread: &ThreadInfo) {}
     fn add(&mut self, value: Value);
 }
 
-/// What passes the filter and is not among the values.
+/// Calls and markers that pass the filter but have no value.
 #[derive(Default)]
 struct Without {
     /// Calls whose arguments or result are needed, but not known.

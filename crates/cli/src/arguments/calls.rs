@@ -1,4 +1,4 @@
-//! Which calls, which of their values, and which trace.
+//! Arguments that select calls, their values, and the trace.
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};

@@ -3,7 +3,7 @@
 use clap::Args;
 use nopal_record::Kinds;
 
-/// Which of them are recorded.
+/// The selection of these functions.
 #[derive(Debug, Args)]
 pub struct KernelFunctions {
     /// Record the functions of the kernel that the traced threads run, without their durations (root only)

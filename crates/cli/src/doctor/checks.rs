@@ -1,4 +1,4 @@
-//! One function a check. What a check reads comes from the kernel, as text; the judgement is a function of that text.
+//! One function for each check. A check reads text from the kernel and judges it.
 
 use std::fs;
 use std::io;
@@ -50,7 +50,7 @@ pub const ALL: [(&str, Check); 16] = [
 
 const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
 
-/// The content of a small file of the kernel's; nothing where there is none.
+/// The content of a small file of the kernel; empty if it does not exist.
 fn read(path: &str) -> Option<String> {
     fs::read_to_string(path)
         .ok()
@@ -66,7 +66,7 @@ fn status(field: &str) -> Option<String> {
     Some(line.trim().to_string())
 }
 
-/// The soft limit; nothing where it is unlimited or not to be known.
+/// The soft limit; none if it is unlimited or unknown.
 fn limit(resource: libc::__rlimit_resource_t) -> Option<u64> {
     let mut limit = libc::rlimit {
         rlim_cur: libc::RLIM_INFINITY,
@@ -95,7 +95,7 @@ fn kernel() -> Finding {
     }
 }
 
-/// Asks the kernel rather than its settings: takes hold of a child.
+/// Tries to trace a child, rather than reading the kernel's settings.
 fn ptrace() -> Finding {
     match seize_a_child() {
         Ok(()) => Finding::good("a process that nopal starts can be traced"),

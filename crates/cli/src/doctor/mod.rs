@@ -1,4 +1,4 @@
-//! `nopal doctor`: what this machine allows, and what to do about it.
+//! `nopal doctor`: checks what this machine allows, and how to allow more.
 
 mod checks;
 
@@ -10,24 +10,24 @@ use anyhow::{Result, bail};
 
 use crate::output::finish;
 
-/// How a finding bears on tracing.
+/// The effect of a finding on tracing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum State {
     Good,
     /// Worth knowing.
     Note,
-    /// Some programs, or some numbers, suffer.
+    /// Some programs cannot be traced, or some results are inexact.
     Warning,
     /// Nothing can be recorded.
     Bad,
 }
 
-/// What one check came to.
+/// The result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Finding {
     state: State,
     what: String,
-    /// What to do about it.
+    /// The remedy.
     advice: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! `nopal list --probes`: where in a function probes can be.
+//! `nopal list --probes`: the instructions of a function that can be probed.
 
 use std::io::{self, Write};
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! `nopal top`: the functions of a process with the most calls and the most time, as they are called.
+//! `nopal top`: a live table of the functions of a process with the most calls and time.
 
 mod screen;
 mod table;
@@ -77,7 +77,7 @@ impl Subscriber for TopSubscriber {
     }
 }
 
-/// However the table ends, its subscription ends.
+/// Ends the subscription, however the table ends.
 struct End<'a>(&'a Handle);
 
 impl Drop for End<'_> {
@@ -138,7 +138,7 @@ fn update(handle: &Handle, ongoing: &Mutex<Ongoing>, process: i32, updates: Send
     }
 }
 
-/// Until the user has enough, or the session is over.
+/// Runs until the user quits, or the session is over.
 fn serve(
     handle: &Handle,
     ongoing: &Mutex<Ongoing>,

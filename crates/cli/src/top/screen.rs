@@ -1,4 +1,4 @@
-//! How the table looks.
+//! The look of the table.
 
 use nopal_analysis::text::{bound, count};
 use ratatui::Frame;
@@ -11,7 +11,7 @@ use super::table::{Order, Row, Table};
 
 struct Column {
     name: &'static str,
-    /// What orders by it.
+    /// The key that orders by it.
     order: Option<Order>,
     width: u16,
     is_number: bool,

@@ -8,7 +8,7 @@ use nopal_analysis::names::Function;
 use nopal_analysis::ongoing::Sum;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-/// What rows are ordered by, the largest first; names ascend.
+/// The order of rows, the largest first; names ascend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     CallsPerSecond,
@@ -46,7 +46,7 @@ pub struct Row {
     pub shares_are_least: bool,
 }
 
-/// What a key asks of others.
+/// A request of a key to other parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     None,

@@ -45,11 +45,11 @@ pub struct Function {
 pub struct Fake {
     pub modules: Vec<Module>,
     pub functions: Vec<Function>,
-    /// What each inserted site does.
+    /// The mode of each inserted site.
     pub inserted: BTreeMap<SiteKey, Mode>,
     /// Whether each probe is on.
     pub probes: BTreeMap<String, bool>,
-    /// What is recorded of each.
+    /// The data recorded of each.
     pub details: BTreeMap<SiteKey, Capture>,
     pub watched: Vec<u32>,
     pub children: bool,

@@ -13,11 +13,11 @@ use std::time::Duration;
 
 const PREFIX: &str = "nopal-";
 
-/// Removed when it goes: nothing may have its files open then.
+/// Removed on drop: its files must be closed by then.
 pub struct Instance(PathBuf);
 
 impl Instance {
-    /// Makes this process's, where nothing is recorded yet.
+    /// Makes the instance of this process, which records nothing yet.
     pub fn create() -> Result<Instance> {
         sees_all_processes()?;
         let place = tracing()?;
@@ -40,28 +40,28 @@ impl Instance {
         fs::create_dir(&path).map_err(|error| refused(error, &path, ""))?;
         let instance = Instance(path);
         instance.write("tracing_on", "0")?;
-        // What is not set stands as it does in the system's own instance.
+        // Unset options have the values of the top-level instance.
         instance.write("options/overwrite", "1")?;
         instance.write("options/function-fork", "1")?;
         Ok(instance)
     }
 
-    /// Only functions that fit one of these globs; all where there is none.
+    /// Records only functions that match one of these globs; all without globs.
     pub fn only(&self, globs: &[String]) -> Result<()> {
         for glob in globs {
-            // A colon would make a command of it.
+            // A colon would make it a command.
             let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.*?[]-".contains(&byte);
             ensure!(
                 !glob.is_empty() && glob.bytes().all(is_plain),
                 "{glob:?} is not a valid glob for functions of the kernel"
             );
-            // What no space ends is looked at when the file is closed, and nobody learns whether it fits.
+            // Without a space at the end, the word is checked only when the file is closed, where errors are lost.
             self.add("set_ftrace_filter", &format!("{glob}\n"))?;
         }
         Ok(())
     }
 
-    /// What is recorded once `tracing_on` is 1: functions that the threads of a process run, and those that they start.
+    /// Selects the threads to record once `tracing_on` is 1: those of a process, and those that they start.
     pub fn choose(&self, process: i32) -> Result<()> {
         let mut known = HashSet::new();
         loop {
@@ -71,7 +71,7 @@ impl Instance {
                 .filter(|thread| known.insert(*thread))
                 .map(|thread| thread.to_string())
                 .collect();
-            // Threads that begin meanwhile come by their creators, or are found the next time.
+            // Threads that begin meanwhile are added by their creators, or found the next time.
             if new.is_empty() {
                 break;
             }
@@ -85,7 +85,7 @@ impl Instance {
         self.put(file, text, OpenOptions::new().write(true).truncate(true))
     }
 
-    /// Beside what is there.
+    /// Appends to the file.
     fn add(&self, file: &str, text: &str) -> Result<()> {
         self.put(file, text, OpenOptions::new().append(true))
     }
@@ -97,7 +97,7 @@ impl Instance {
         written.map_err(|error| refused(error, &path, text))
     }
 
-    /// The ring of a processor, as pages. There may be nothing to read.
+    /// The ring of a processor, as pages. May be empty.
     pub fn ring(&self, processor: u32) -> Result<File> {
         let path = self.of_processor(processor, "trace_pipe_raw");
         let mut options = OpenOptions::new();
@@ -106,7 +106,7 @@ impl Instance {
         opened.with_context(|| path.display().to_string())
     }
 
-    /// Events of a processor that were written over before they were read, or found no room.
+    /// The number of events of a processor that were overwritten before they were read, or found no room.
     pub fn lost(&self, processor: u32) -> u64 {
         let text = fs::read_to_string(self.of_processor(processor, "stats")).unwrap_or_default();
         let lost = ["overrun: ", "dropped events: "].map(|name| {
@@ -127,7 +127,7 @@ impl Drop for Instance {
     }
 }
 
-/// Removes what a tool has left that was killed. Its files may still be about to be closed.
+/// Removes the instance of a killed tool. The kernel may still be closing its files.
 pub fn remove_left_behind(tool: u32) {
     const ATTEMPTS: u32 = 100;
     const PAUSE: Duration = Duration::from_millis(20);
@@ -143,7 +143,7 @@ pub fn remove_left_behind(tool: u32) {
     }
 }
 
-/// Where not even a guardian was left.
+/// If its guardian was killed, too.
 fn remove_of_the_dead(instances: &Path) {
     let found = fs::read_dir(instances).into_iter().flatten().flatten();
     for name in found.map(|entry| entry.file_name()) {
@@ -159,7 +159,7 @@ fn name(tool: u32) -> String {
     format!("{PREFIX}{tool}")
 }
 
-/// The tracer knows threads by the numbers that the whole system has for them.
+/// The tracer uses the thread ids of the whole system.
 fn sees_all_processes() -> Result<()> {
     /// The inode of the first PID namespace, the same in all kernels.
     const FIRST: &str = "pid:[4026531836]";
@@ -172,7 +172,7 @@ fn sees_all_processes() -> Result<()> {
     Ok(())
 }
 
-/// What failed, and what to do about it.
+/// Explains a failure and its remedy.
 fn refused(error: io::Error, path: &Path, text: &str) -> Error {
     let lockdown = fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default();
     let advice = advice(&error, path, &lockdown);

@@ -1,5 +1,5 @@
-//! Functions of the kernel that some threads run, as the kernel's tracer of functions tells them: where each begins,
-//! and who called it. That it ended is not told.
+//! Functions of the kernel that some threads run, by the kernel's function tracer, which records their begin and
+//! caller, but not their end.
 
 mod instance;
 mod page;
@@ -25,7 +25,7 @@ const PAGE: usize = 1 << 16;
 /// Pages that are read of a ring at once: those that it holds. A thread that is fast would fill it again for ever.
 const PAGES_AT_ONCE: usize = (ROOM << 10) / 4096;
 
-/// They are recorded as long as this lives.
+/// Records functions until it is dropped.
 pub struct Functions {
     // Before the instance: it is not removed while its files are open.
     rings: Vec<Ring>,
@@ -42,11 +42,11 @@ pub struct Functions {
 struct Ring {
     processor: u32,
     file: File,
-    /// Events that have been told of as lost.
+    /// Events that have been reported as lost.
     reported: u64,
 }
 
-/// Why none can be recorded, and what to do about it. Found by trying it with one function.
+/// Why functions cannot be recorded, and the remedy. Tries it with one function.
 pub fn missing() -> Option<String> {
     let tried = || -> Result<()> {
         let instance = Instance::create()?;
@@ -135,7 +135,7 @@ impl Functions {
         }
     }
 
-    /// Records no more. What is left can be read still.
+    /// Stops recording. The remaining events can still be read.
     pub fn stop(&self) -> Result<()> {
         self.instance.write("tracing_on", "0")
     }

@@ -12,7 +12,7 @@ const MISSED: u64 = 1 << 31;
 const MISSED_STORED: u64 = 1 << 30;
 const HEADER: usize = 16;
 
-/// Kinds of event that are no data.
+/// Kinds of event without data.
 const PADDING: u32 = 29;
 const TIME_EXTEND: u32 = 30;
 const TIME_STAMP: u32 = 31;
@@ -29,7 +29,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// As the kernel describes it.
+    /// From the kernel's description.
     pub fn read() -> Result<Layout> {
         let path = tracing()?.join("events/ftrace/function/format");
         let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
@@ -48,7 +48,7 @@ impl Layout {
     }
 
     /// Tells of each function that was entered on a page, and when, in ticks or nanoseconds as the ring's clock has it.
-    /// What makes no sense ends the page.
+    /// Invalid data ends the page.
     pub fn events(&self, page: &[u8], found: impl FnMut(u64, KernelEvent)) {
         events(page, |body| self.function(body), found);
     }

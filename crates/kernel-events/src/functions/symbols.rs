@@ -26,7 +26,7 @@ impl Symbols {
         Ok(Symbols { all, end, modules })
     }
 
-    /// The function that an address is in, where that is known.
+    /// The function that contains an address, if known.
     pub fn at(&mut self, address: u64) -> Option<&str> {
         if address >= self.end {
             self.follow_modules();

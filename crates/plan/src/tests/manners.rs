@@ -1,4 +1,4 @@
-//! What functions do with their return address, with the stack, and with flags, judged from their instructions.
+//! The use of return address, stack and flags in functions, judged from their instructions.
 
 use super::{Built, Planned};
 use crate::Reason;

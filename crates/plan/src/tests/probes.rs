@@ -14,7 +14,7 @@ fn only_instructions_that_there_are_can_be_probed() {
     assert_eq!(verdict(body, "f", 0).unwrap().window, 5);
     assert_eq!(verdict(body, "f", 5).unwrap().window, 5);
     let Err(Unprobed::WithinInstruction { before, after }) = verdict(body, "f", 7) else {
-        panic!("it is in the midst of an instruction")
+        panic!("it is inside an instruction")
     };
     assert_eq!(after - before, 5);
     assert_eq!(

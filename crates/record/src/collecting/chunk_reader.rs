@@ -9,7 +9,7 @@ use std::collections::HashMap;
 /// The chunk's thread, and its number among the thread's chunks.
 pub type ChunkName = (ThreadKey, u64);
 
-/// Which chunk of a thread is its first to be read.
+/// The number of a thread's first chunk to read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Begin {
     /// Number 0: no record is skipped.
@@ -18,7 +18,7 @@ pub enum Begin {
     Any,
 }
 
-/// Where a thread's next records are: behind what is taken of the chunk of this number.
+/// The position of a thread's next records: after the taken part of the chunk with this number.
 #[derive(Clone, Copy, Default)]
 struct Position {
     sequence: u64,
@@ -31,7 +31,7 @@ pub struct Copied {
     pub state: ChunkPhase,
     /// Bytes of it that are in the buffer.
     pub used: usize,
-    /// How much of it was taken before, and with what is taken now.
+    /// The part taken before, and the part taken including this time.
     pub cursor: ChunkCursor,
 }
 
@@ -122,7 +122,7 @@ impl ChunkReader {
         &self.buffer[..copied.used / 8]
     }
 
-    /// What is taken of a chunk counts from now on.
+    /// Commits the taken part of a chunk.
     pub fn advance(&mut self, copied: &Copied) {
         let (key, sequence) = copied.name;
         let position = match copied.state {

@@ -14,7 +14,7 @@ use nopal_trace::{
 use std::collections::HashSet;
 use std::thread::JoinHandle;
 
-/// What has been collected so far.
+/// The counts of the collected records.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Totals {
     pub events: u64,
@@ -27,7 +27,7 @@ pub struct Totals {
     pub kernel_events_missed: u64,
     /// Bytes of records written.
     pub bytes: u64,
-    /// Events that were recorded and then given up: by the flight recorder, or because the disk was full.
+    /// Events that were recorded and then dropped: by the flight recorder, or because the disk was full.
     pub given_up: u64,
 }
 
@@ -53,7 +53,7 @@ pub struct Collector {
     /// Threads that kernel events tell of.
     met: HashSet<(u32, u32)>,
     succession: Succession,
-    /// Processes that have been told of as forked.
+    /// Processes that have been reported as forked.
     forked: HashSet<u32>,
     /// Processes that are known by numbers of PID namespaces of their own.
     pub in_namespaces: HashSet<u32>,
@@ -146,7 +146,7 @@ impl Collector {
         }
     }
 
-    /// Writes everything that is left, also chunks that threads still hold: nobody writes any more.
+    /// Writes all remaining records, also those of chunks that threads still hold: no thread records any more.
     pub fn finish(&mut self, region: &Region, writer: &mut Writer) -> Result<()> {
         for chunk in 0..region.chunks() {
             if let Some(owner) = region.owner(chunk) {

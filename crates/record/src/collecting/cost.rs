@@ -1,4 +1,4 @@
-//! What recording a call costs: thunks as traced processes have them, run in a thread of this one.
+//! Measures the cost of recording a call, with thunks like those of traced processes, run in a thread of this one.
 
 use anyhow::{Context, Result, ensure};
 use nopal_abi::*;

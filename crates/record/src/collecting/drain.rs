@@ -26,10 +26,10 @@ const SECOND: Duration = Duration::from_secs(1);
 const SNAPSHOT_SOON: Duration = Duration::from_millis(20);
 /// Kernel events between two looks after which the next comes sooner. Some are of this thread itself.
 const MANY_EVENTS: u64 = 1000;
-/// How often chunks of threads that have ended are looked for.
+/// How often to look for chunks of ended threads.
 const ENDED: Duration = Duration::from_millis(10);
 
-/// How often regions are looked for that no process has any more.
+/// How often to look for regions that no process maps.
 const DESERTED: Duration = Duration::from_millis(20);
 
 /// Regions that no process has any more, of which everything is written.
@@ -42,7 +42,7 @@ struct Past {
     processes: HashSet<u32>,
 }
 
-/// What the draining thread and the rest of the session share.
+/// The state shared by the draining thread and the rest of the session.
 pub struct Shared {
     pub writer: Mutex<Writer>,
     pub regions: Arc<Mutex<Vec<Arc<Region>>>>,
@@ -83,8 +83,7 @@ impl Shared {
             .take()
     }
 
-    /// Has all that is recorded at this moment written, and waits for it: a few milliseconds. An error: nobody writes
-    /// any more.
+    /// Writes all current records, and waits for it: a few milliseconds. An error: the recording is over.
     pub fn flush(&self) -> Result<()> {
         let mut flushes = self.flushes.lock().unwrap_or_else(PoisonError::into_inner);
         flushes.asked += 1;
@@ -141,7 +140,7 @@ impl Shared {
         wake(&self.regions);
     }
 
-    /// What was counted in all regions, also in those that are past.
+    /// The sums of counters of all regions, including former ones.
     pub fn counts(&self) -> Counts {
         // Regions become past with their list held.
         let regions = unpoisoned(&self.regions);
@@ -215,7 +214,7 @@ pub fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How often a flush was asked for, and which of these are done.
+/// The number of requested flushes, and of finished ones.
 #[derive(Default)]
 struct Flushes {
     asked: u64,
@@ -352,7 +351,7 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
         };
         std::thread::park_timeout(nap);
     }
-    // What happened at the very end fires, too.
+    // Events at the very end fire, too.
     for region in shared.regions() {
         let mut writer = lock(&shared.writer);
         collector
@@ -364,7 +363,7 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
     Ok(collector)
 }
 
-/// Writes what is left in regions that no process has any more, and leaves them. The flight recorder keeps them.
+/// Writes the remaining records of regions that no process maps, and unmaps them. The flight recorder keeps them.
 fn leave_deserted(shared: &Shared, collector: &mut Collector) -> Result<()> {
     let mut regions = shared.regions();
     // The last one is left at the end.
@@ -395,8 +394,7 @@ fn obey_triggers(shared: &Shared, collector: &mut Collector) -> Result<()> {
     }
 }
 
-/// What processes that have the region mapped call themselves, where that is not what we call them: they live in a
-/// PID namespace of their own.
+/// The own ids of processes that map the region, if they differ from ours: they are in a PID namespace of their own.
 fn numbers_of_others(region: &Arc<Region>) -> HashSet<u32> {
     processes_with(std::slice::from_ref(region), &[std::process::id() as i32])
         .into_iter()

@@ -1,4 +1,4 @@
-//! Kernel events of a session: from its beginning where that is asked for, or as long as tracers need them.
+//! Kernel events of a session: from its beginning if requested, or while tracers need them.
 
 use crate::collecting::collect::Collector;
 use crate::collecting::drain::Shared;
@@ -9,7 +9,7 @@ use anyhow::{Result, bail, ensure};
 use nopal_analysis::tracers::Tracer;
 use nopal_kernel_events::{KernelEvents, Kinds, Update};
 
-/// What tracers need, as `nopal record -e` would say it.
+/// The kernel events that tracers need, in the form of `nopal record -e`.
 pub fn kinds_of(tracers: &[Tracer]) -> Result<Kinds> {
     let words = tracers.iter().filter_map(Tracer::kernel_events);
     words.map(Kinds::parse).collect()

@@ -1,4 +1,4 @@
-//! What is written down about a recording beside its records.
+//! The notes of a recording.
 
 use crate::sites::choose::Loaded;
 use anyhow::Result;
@@ -70,7 +70,7 @@ pub fn snapshot() -> Note {
     note
 }
 
-/// What a trace begins with.
+/// The first notes of a trace.
 pub fn session(command: Vec<String>, options: Vec<String>) -> Session {
     let file = |path: &str| {
         std::fs::read_to_string(path)

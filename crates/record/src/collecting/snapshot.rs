@@ -20,10 +20,10 @@ const MOST: usize = 16;
 /// Snapshots that are written at the same time. Each is a copy of the buffer in memory.
 const MOST_WRITING: usize = 2;
 
-/// What became of the snapshots of a session.
+/// The results of the snapshots of a session.
 #[derive(Default)]
 pub struct Snapshots {
-    /// What one is wanted for by a command.
+    /// The reason of a snapshot that a command requests.
     pub asked: Vec<String>,
     /// Why each was taken, and what became of it.
     taken: Vec<(String, Written)>,

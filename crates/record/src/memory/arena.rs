@@ -68,12 +68,12 @@ impl Arena {
         self.mapped + piece(self.promised + whole_pages(bytes)) <= ARENA_BYTES
     }
 
-    /// Whether a block of `bytes` can be put in without mapping more.
+    /// Whether a block of `bytes` fits without mapping more.
     pub fn has_room(&self, bytes: u64) -> bool {
         self.used + bytes <= self.mapped
     }
 
-    /// Where the next block goes.
+    /// The address of the next block.
     pub fn next(&self) -> u64 {
         self.base + self.used
     }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 #[derive(Debug)]
 pub struct Code {
     memory: SharedMemory,
-    /// Where the processes have it.
+    /// Its address in the processes.
     at: u64,
 }
 

@@ -138,7 +138,7 @@ impl<'a> Injector<'a> {
             self.calls(&[], &successes(&answers))?;
             let given = more_descriptors(process).context(NO_DESCRIPTORS)?;
             let made = self.thread.calls(&[made; N]);
-            // What is refused now was allowed before.
+            // Restoring fails only if the permission has changed since.
             let _ = limit_descriptors(process, given);
             answers = made?;
         }

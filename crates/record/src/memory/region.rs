@@ -18,7 +18,7 @@ use std::time::Duration;
 #[derive(Clone, Copy)]
 pub struct Owner(u32);
 
-/// What the runtime counts in a region.
+/// The counters of the runtime in a region.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Counts {
     /// Events that were not recorded.
@@ -52,9 +52,9 @@ pub struct Region {
     memory: SharedMemory,
     /// How many chunks are mapped.
     room: usize,
-    /// How many of them threads take, from the first on.
+    /// How many of them threads use, from the first on.
     in_use: AtomicUsize,
-    /// As many as were ever in use: threads may still have them.
+    /// The most ever used: threads may still have them.
     chunks: AtomicUsize,
     chunk_offset: usize,
     file: OwnedFd,
@@ -285,7 +285,7 @@ impl Region {
             .fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Tells the runtime that nobody collects any more.
+    /// Tells the runtime that collection has ended.
     pub fn say_gone(&self) {
         self.word(offset_of!(Layout, tool_gone))
             .store(1, Ordering::Relaxed);
@@ -345,12 +345,12 @@ impl Region {
             .collect()
     }
 
-    /// Answers a question, and wakes the thread. A question that the thread has given up is left alone.
+    /// Answers a request, and wakes the thread. A request that the thread has withdrawn is left alone.
     pub fn answer(&self, request: &ProgramRequest) {
         self.answer_by(request, REQUEST_DONE);
     }
 
-    /// The same, where the tool has done what the thread asked for.
+    /// The same, if the tool has done what the thread requested.
     pub fn grant(&self, request: &ProgramRequest) {
         self.answer_by(request, REQUEST_GRANTED);
     }
@@ -366,7 +366,7 @@ impl Region {
         futex(state, libc::FUTEX_WAKE, 64, None);
     }
 
-    /// Whether a question is still to be answered: its thread may have given it up, or have been killed since.
+    /// Whether a request is still open: its thread may have withdrawn it, or been killed.
     pub fn is_waiting(&self, request: &ProgramRequest) -> bool {
         let field = |field| self.word(self.request(request.place, field));
         field(offset_of!(Request, state)).load(Ordering::Acquire) == REQUEST_WAITING
@@ -407,7 +407,7 @@ impl Region {
         );
     }
 
-    /// Notes where the process structure is, for whoever cleans up.
+    /// Stores the address of the process structure, for cleaning up.
     pub fn set_head(&self, head: u64) {
         self.long(offset_of!(Layout, head))
             .store(head, Ordering::Relaxed);

@@ -1,4 +1,5 @@
-//! Where nopal's own memory goes in a process: out of the program's way, and within reach of the code it belongs to.
+//! Finds addresses for nopal's memory in a process: away from the program's, and within reach of the code that it
+//! belongs to.
 
 use nopal_agent::{ARENA_BYTES, MARK_MASK};
 use nopal_process::Mapping;

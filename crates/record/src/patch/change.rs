@@ -13,9 +13,9 @@ use std::ops::Range;
 #[repr(C)]
 pub struct Change {
     pub address: u64,
-    /// Where the jump goes; a thunk's switch is its first two bytes.
+    /// The target of the jump; a thunk's switch is its first two bytes.
     pub entry: u64,
-    /// Where the displaced instructions went.
+    /// The address of the displaced instructions.
     pub body: u64,
     /// In the trace; 0 for a hook or a marker; or what it is, see below.
     pub number: u32,
@@ -48,7 +48,7 @@ impl Change {
         Ok(change)
     }
 
-    /// As generated code holds changes.
+    /// The layout of changes in generated code.
     pub fn to_bytes(changes: &[Change]) -> &[u8] {
         // SAFETY: no padding, as the assertion above has it; bytes have no invalid values.
         unsafe { std::slice::from_raw_parts(changes.as_ptr().cast(), size_of_val(changes)) }
@@ -112,7 +112,7 @@ impl Change {
         self.number == WORD
     }
 
-    /// What switches a marker on: a jump to `on` in place of its NOP; or, where it tests a word, the same bytes, which
+    /// The change that switches a marker on: a jump to `on` replaces its NOP; if it tests a word, the same bytes, which
     /// are not 0.
     pub fn of_marker(address: u64, off: [u8; JUMP], on: u64) -> Result<Change> {
         let mut before = [0; LONGEST_WINDOW];
@@ -160,7 +160,7 @@ impl Change {
         memory.read(self.address, found).is_ok() && *found == self.after()[..self.bytes()]
     }
 
-    /// What the window holds without the change.
+    /// The bytes of the window without the change.
     pub fn before(&self) -> &[u8] {
         &self.before[..self.bytes()]
     }

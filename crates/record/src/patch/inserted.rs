@@ -16,8 +16,7 @@ pub struct Inserted {
     switches: OnceCell<Switches>,
 }
 
-/// What there is to know of all functions to switch them. A switch reads all that, found in no cache: so it is as
-/// little as can be.
+/// The data of all functions needed to switch them. It is kept small, since a switch reads all of it, uncached.
 #[derive(Clone, Default)]
 pub struct Switches {
     /// In order.

@@ -1,5 +1,5 @@
-//! What nopal has put into a process, read from the process itself: so that anybody can take it out again. Nothing of
-//! it is believed that the kernel's list of mappings or the text does not bear out.
+//! Reads from a process what nopal has changed there, so that any nopal can undo it. It trusts only what the kernel's
+//! list of mappings or the text confirms.
 
 use crate::patch::change::Change;
 use anyhow::{Context, Result, ensure};
@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::path::Path;
 use zerocopy::IntoBytes;
 
-/// How the kernel lists memory that nopal has made.
+/// The kernel's name of memory made by nopal.
 const NAME: &str = "/memfd:nopal";
 
 const PAGE: u64 = 4096;
@@ -50,7 +50,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// What stands in a process, of each session that is or was there.
+    /// The changes in a process, of each present or former session.
     pub fn read_all(process: i32) -> Result<Vec<Journal>> {
         let maps = nopal_process::maps(process)?;
         let memory = Memory::open(process)?;
@@ -61,7 +61,7 @@ impl Journal {
         Ok(journals.collect())
     }
 
-    /// What stands in a process of the session with the region `inode`.
+    /// The changes in a process by the session with the region `inode`.
     pub fn read(process: i32, inode: u64) -> Result<Journal> {
         let all = Journal::read_all(process)?;
         let own = all.into_iter().find(|journal| journal.inode == inode);
@@ -222,7 +222,7 @@ fn unwinders(head_at: u64, count: u32, memory: &Memory) -> Result<Vec<Range<u64>
     Ok(found)
 }
 
-/// What a block says of its sites. The agent's image says nothing.
+/// The sites of a block. The agent's image has none.
 fn undo(block: &BlockEntry, memory: &Memory) -> Result<Vec<Change>> {
     let end = block.header.wrapping_sub(8);
     let length = memory.read_word(end)?;

@@ -32,7 +32,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 const PAGE: usize = 4096;
 
-/// How much memory is searched for stacks that no thread is on.
+/// How much memory to search for stacks that no thread is on.
 const ELSEWHERE: u64 = 8 << 20;
 
 /// 1. no thread waits for the tool any more

@@ -1,4 +1,4 @@
-//! What of a process's memory is given back when nopal leaves: text that is again as in its file, and nopal's own.
+//! Frees memory of a process when nopal detaches: copies of text that equal the file, and nopal's own memory.
 
 use crate::patch::change::{Change, Patches};
 use crate::patch::journal::Journal;

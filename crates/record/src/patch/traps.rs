@@ -9,7 +9,7 @@ use nopal_process::{Memory, Stopped, Thread};
 use std::mem::offset_of;
 use zerocopy::IntoBytes;
 
-/// What whoever asks for a breakpoint is told.
+/// The risk of a breakpoint, printed for each.
 pub const RISK: &str = "a probe by a breakpoint kills the program if a thread that blocks SIGTRAP hits it, such as a handler that blocks all signals; detach nopal before you attach a debugger";
 
 const TRAP: u64 = 1 << (libc::SIGTRAP - 1);
@@ -132,7 +132,7 @@ impl Tracee {
     }
 }
 
-/// What the structure at `at` holds.
+/// The content of the structure at `at`.
 pub fn held(memory: &Memory, at: u64) -> Result<Traps> {
     let mut traps = Traps::default();
     memory.read(at, traps.as_mut_bytes())?;

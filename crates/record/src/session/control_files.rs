@@ -37,8 +37,8 @@ impl Session {
         }
     }
 
-    /// What says which functions are traced from then on that `settings.wanted` does not any more: at first, those that
-    /// have been. The same of probes.
+    /// From then on decides which functions are traced, in place of `settings.wanted`: at first the same ones. Likewise
+    /// for probes.
     pub(crate) fn begin_control(&mut self) -> (Control, Result<()>) {
         self.tracees.values().for_each(Tracee::make_ready);
         let options = &self.options;

@@ -1,4 +1,4 @@
-//! What control asks of a session.
+//! Implements the engine of control for a session.
 
 use crate::collecting::notes::{self, counter, note};
 use crate::options::WhenFull;

@@ -1,4 +1,4 @@
-//! What the threads of traced processes ask, and wait for.
+//! Requests of threads of traced processes, which wait for the answers.
 
 use crate::launch;
 use crate::memory::region::{ProgramRequest, Region};

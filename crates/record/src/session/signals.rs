@@ -56,7 +56,7 @@ impl Signals {
         Ok(())
     }
 
-    /// What has come since the last time.
+    /// The signals since the last call.
     pub fn take(&self) -> Asked {
         let mut asked = Asked::default();
         loop {

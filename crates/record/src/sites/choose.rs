@@ -1,5 +1,5 @@
-//! Which functions of a process are traced: those of the executable and the library functions that it imports, or as
-//! the patterns say.
+//! Selects the functions of a process to trace: those of the executable and the library functions that it imports, or
+//! by patterns.
 
 use crate::sites::files::File;
 use nopal_abi::Capture;
@@ -26,13 +26,13 @@ impl Loaded {
     }
 }
 
-/// What the user asked for.
+/// The user's selection.
 pub struct Wanted {
     /// None but markers, if false.
     pub functions: bool,
     pub selection: Selection,
     pub libraries: bool,
-    /// What tracers need beside.
+    /// The additional needs of tracers.
     pub needs: Vec<Needed>,
 }
 

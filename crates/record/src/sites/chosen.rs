@@ -1,4 +1,4 @@
-//! What is to be traced in a module, with the room that it takes.
+//! The sites to trace in a module, and the room that they take.
 
 use crate::patch::change::Change;
 use crate::sites::choose::Loaded;
@@ -10,14 +10,14 @@ use nopal_plan::Site;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// What is to be traced in a module, and hooked.
+/// The sites to trace and to hook in a module.
 #[derive(Default)]
 pub struct Chosen<'a> {
     /// With what is recorded of each.
     pub sites: Vec<(&'a Site, Capture)>,
     pub hooks: Vec<(&'a Site, Stub)>,
     pub probes: Vec<Arc<Placed>>,
-    /// What switches its markers on.
+    /// The changes that switch its markers on.
     pub markers: Vec<Change>,
     /// And the words of data that their code looks at, with the addresses that they will hold once these are known.
     pub marker_words: Vec<Change>,

@@ -35,7 +35,7 @@ impl Expected {
         }
     }
 
-    /// What has been opened so far.
+    /// The files opened so far.
     pub fn opened(self) -> HashMap<Facts, File> {
         self.enough.store(true, Ordering::Relaxed);
         let opened = self.opened.and_then(|thread| thread.join().ok());

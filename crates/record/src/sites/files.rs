@@ -91,7 +91,7 @@ impl File {
             .collect()
     }
 
-    /// What it takes from other files.
+    /// Its imports.
     pub fn imports(&self) -> &[Import] {
         self.imports.get_or_init(|| self.image.imports())
     }

@@ -16,7 +16,7 @@ use nopal_process::Memory;
 use nopal_symbols::{Selection, nearest};
 use std::collections::{BTreeSet, HashSet};
 
-/// What a process has loaded, planned.
+/// The loaded files of a process, with their plans.
 pub struct Planned {
     pub modules: Vec<Loaded>,
     /// Where the functions are that its executable imports.

@@ -171,7 +171,7 @@ impl Tracee {
         self.remove_sites(&lesser, context)
     }
 
-    /// Has ready what a switch needs, before anybody waits for one.
+    /// Prepares the data for switches, before the first one.
     fn prepare_switches(&self) {
         self.changes.switches(&self.modules);
     }
@@ -204,7 +204,7 @@ impl Tracee {
         Ok(())
     }
 
-    /// Which of our changes are at these functions, ascending.
+    /// The numbers of our changes at these functions, ascending.
     pub fn indices(&self, files: &ByFile) -> Vec<usize> {
         let mut indices = Vec::new();
         for module in &self.modules {

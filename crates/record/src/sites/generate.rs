@@ -199,7 +199,7 @@ impl Tracee {
     }
 }
 
-/// What a module's block is made of.
+/// The parts of a module's block.
 struct Maker<'a> {
     module: &'a Loaded,
     chosen: &'a Chosen<'a>,

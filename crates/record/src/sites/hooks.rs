@@ -1,4 +1,4 @@
-//! The functions that the runtime must hear of.
+//! The functions that nopal hooks.
 
 use crate::sites::choose::Loaded;
 use crate::sites::files::File;

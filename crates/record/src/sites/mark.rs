@@ -23,7 +23,7 @@ pub struct Marked {
 }
 
 impl Session {
-    /// Has the markers on that `marks` choose, in all processes.
+    /// Switches on the markers that `marks` selects, in all processes.
     pub(crate) fn switch_markers(&mut self, marks: &[Mark]) -> Result<()> {
         let wanted = Wanted::new(marks.iter().map(|mark| (&*mark.name, mark.on)))?;
         let before = std::mem::replace(&mut self.settings.markers, wanted);
@@ -152,7 +152,7 @@ impl Tracee {
         changes.map(|change| change.address).collect()
     }
 
-    /// How many could not be changed.
+    /// The number of markers that could not be changed.
     fn put_in_text(&mut self, markers: &[Change], on: bool) -> Result<usize> {
         if markers.is_empty() {
             return Ok(0);

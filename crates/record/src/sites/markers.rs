@@ -46,7 +46,7 @@ impl Wanted {
         !self.0.iter().any(|(_, on, _)| *on)
     }
 
-    /// What switches the markers of a module on, by address.
+    /// The changes that switch on the markers of a module, by address.
     pub fn changes(&self, module: &Loaded) -> Vec<Change> {
         let chosen = self.chosen(module);
         let places = chosen.iter().flat_map(|marker| switched_on(module, marker));
@@ -76,7 +76,7 @@ impl Wanted {
     }
 }
 
-/// What a marker calls, and what it calls for the tool.
+/// The function that a marker calls, and the tool's function.
 fn words(base: u64, state: &State, stub: u64) -> [Change; 2] {
     let [at, idle] = [state.address, state.idle].map(|address| base.wrapping_add(address));
     [at, at + 8].map(|word| Change::of_word(word, idle, stub))

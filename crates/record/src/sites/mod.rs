@@ -1,4 +1,4 @@
-//! What is traced in the files of a process: functions, markers, probes.
+//! The traced sites in the files of a process: functions, markers, probes.
 
 pub mod choose;
 pub mod chosen;

@@ -21,7 +21,7 @@ use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Candidates that are told of.
+/// Candidates that an error names.
 const MOST_NAMED: usize = 8;
 
 /// The probes of a session.
@@ -65,11 +65,11 @@ pub struct Placed {
     on: Arc<AtomicBool>,
     /// For people.
     place: String,
-    /// Where the file counts who listens.
+    /// The address of the file's semaphore.
     pub semaphore: Option<u64>,
 }
 
-/// What a probe is called, and what it records.
+/// The name of a probe, and its values.
 pub struct Described {
     pub name: String,
     /// For people.
@@ -157,7 +157,7 @@ impl Wanted {
         matches!(&self.what, ProbeOrigin::Probe(probe) if probe.way == Way::Breakpoint)
     }
 
-    /// The instruction that is meant, if there is one.
+    /// The selected instruction, if there is one.
     fn instruction<'a>(&self, modules: &'a [Loaded]) -> Option<Found<'a>> {
         match &self.what {
             ProbeOrigin::Probe(probe) if probe.way == Way::Return => None,
@@ -273,7 +273,7 @@ fn named(file: &File, address: u64) -> String {
     }
 }
 
-/// Whether a module is meant: by its file name, whole or up to `.so`.
+/// Whether a module is selected: by its file name, complete or up to `.so`.
 fn is_called(module: &Loaded, wanted: &str) -> bool {
     let rest = module.file_name().strip_prefix(wanted);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(".so"))
@@ -620,7 +620,7 @@ impl Files {
 /// A file, an address in it, and whether a breakpoint is to be there.
 type ProbeAddress = (u32, u64, bool);
 
-/// What is to be done at instructions.
+/// The sites at instructions.
 type Judged = HashMap<ProbeAddress, Result<Site, Unprobed>>;
 
 fn instruction(place: &Found, breaks: bool, judged: &Judged) -> Result<Site> {

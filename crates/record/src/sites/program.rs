@@ -15,7 +15,7 @@ pub fn is_loader(image: &Image) -> bool {
     image.interpreter().is_none() && image.exported(LOADED).is_some()
 }
 
-/// What a loader calls when it has loaded something.
+/// The function that a loader calls when it has loaded a library.
 pub const LOADED: &str = "_dl_debug_state";
 
 /// The index of the program. While a loader has not loaded it yet, that of the loader.
@@ -29,7 +29,7 @@ pub fn among(process: i32, modules: &[Module]) -> Option<usize> {
     loaded.or(Some(executed))
 }
 
-/// What the kernel has run.
+/// The file that the kernel has executed.
 pub fn executed(process: i32, auxiliary: &Auxiliary, modules: &[Module]) -> Option<usize> {
     let path = nopal_process::executable(process).unwrap_or_default();
     let is_it = |module: &Module| is_called(&module.path, module.deleted, &path);

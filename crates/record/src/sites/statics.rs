@@ -257,7 +257,7 @@ impl Tracee {
         Ok(())
     }
 
-    /// Listens no more.
+    /// Lowers the semaphores.
     pub fn release_semaphores(&mut self) {
         for semaphore in std::mem::take(&mut self.semaphores) {
             // A process that has ended needs it no more.
