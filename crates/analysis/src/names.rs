@@ -148,21 +148,7 @@ impl Pattern {
 
 /// Text from a trace, of harmless characters only.
 pub fn printable(text: &str) -> String {
-    let shown = |character| match is_harmless(character) {
-        true => character,
-        false => '\u{fffd}',
-    };
-    text.chars().map(shown).collect()
-}
-
-/// Whether a character is nothing that a terminal would obey, that ends a line or turns it around, or that XML has no
-/// place for.
-pub fn is_harmless(character: char) -> bool {
-    let turns = matches!(
-        character,
-        '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
-    );
-    !turns && !character.is_control() && !matches!(character, '\u{fffe}' | '\u{ffff}')
+    nopal_symbols::printable(text).into_owned()
 }
 
 /// The names of threads, or of their processes.

@@ -150,7 +150,6 @@ fn write_text(
         writeln!(out)?;
         table.write(out, usize::MAX)?;
     }
-    write_entries_only(out, plan, names)?;
     write_markers(out, markers)?;
     write_probes(out, &markers.probes)?;
     let path = printable(&path.display().to_string());

@@ -29,8 +29,6 @@ mod stack;
 mod time;
 mod top;
 
-use std::io::Write;
-
 use anstream::ColorChoice;
 use anyhow::Result;
 
@@ -76,8 +74,7 @@ fn command_line() -> i32 {
     match run(arguments.command) {
         Ok(status) => status,
         Err(error) => {
-            // Standard error may be closed.
-            let _ = writeln!(anstream::stderr(), "nopal: {error:#}");
+            record::tell(&format!("{error:#}"));
             nopal_record::status_of(&error)
         }
     }

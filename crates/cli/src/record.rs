@@ -50,7 +50,7 @@ pub fn survive(program: i32) -> i32 {
 
 /// Writes a line on standard error. A failure to write changes nothing.
 pub fn tell(line: &str) {
-    let _ = writeln!(anstream::stderr(), "nopal: {line}");
+    let _ = writeln!(anstream::stderr(), "nopal: {}", printable(line));
 }
 
 /// A word with a hyphen is an unknown option, unless it is after `--`, as a program's name.

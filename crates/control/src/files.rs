@@ -31,9 +31,8 @@ pub(crate) enum Shown {
 
 /// `message` may have names of functions in it, which may be anything.
 pub(crate) fn failure(number: i32, message: impl fmt::Display) -> Failure {
-    let harmless = |char: char| if char.is_control() { '\u{fffd}' } else { char };
-    let message: String = message.to_string().chars().map(harmless).collect();
-    Failure::new(number, message)
+    let message = message.to_string();
+    Failure::new(number, nopal_symbols::printable(&message))
 }
 
 pub(crate) fn invalid(message: impl fmt::Display) -> Failure {

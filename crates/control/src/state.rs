@@ -520,7 +520,7 @@ impl Control {
 /// `NAME@MODULE`, with nothing in it that a terminal would obey.
 fn printable(site: &FoundSite) -> String {
     let text = format!("{}@{}", site.name, site.module);
-    text.replace(char::is_control, "\u{fffd}")
+    nopal_symbols::printable(&text).into_owned()
 }
 
 /// An error where no marker has such a name. Those of a library may come with it.

@@ -135,10 +135,6 @@ fn on_or_off(on: bool) -> &'static str {
 
 /// A line, with nothing in it that would end it or that a terminal would obey.
 fn line(out: &mut String, text: std::fmt::Arguments) {
-    let text = text.to_string();
-    out.extend(
-        text.chars()
-            .map(|char| if char.is_control() { '\u{fffd}' } else { char }),
-    );
+    out.push_str(&nopal_symbols::printable(&text.to_string()));
     out.push('\n');
 }

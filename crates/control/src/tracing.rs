@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use anyhow::{Context, Result, bail, ensure};
 use nopal_analysis::dump::{Excerpt, Look};
 use nopal_serve::Failure;
+use nopal_symbols::is_harmless;
 
 use crate::engine::{Engine, FoundSite, SiteKey};
 use crate::files::{File, Shown, failure, invalid};
@@ -559,7 +560,7 @@ fn lines(sites: &[FoundSite]) -> String {
     let traced = sites.iter().filter(|site| site.refused.is_none());
     let mut text = String::new();
     for site in traced {
-        text.extend(site.name.chars().filter(|char| !char.is_control()));
+        text.extend(site.name.chars().filter(|char| is_harmless(*char)));
         if !site.executable {
             text.push('@');
             text.push_str(&site.module);

@@ -3,6 +3,8 @@ use std::fmt::{self, Write};
 
 use cpp_demangle::{DemangleOptions, ParseOptions};
 
+use crate::printable::printable;
+
 const LONGEST_RAW: usize = 8 << 10;
 const LONGEST_DEMANGLED: usize = 32 << 10;
 const DEEPEST: u32 = 96;
@@ -17,10 +19,7 @@ pub fn demangle(raw: &str) -> Cow<'_, str> {
         return Cow::Borrowed(raw);
     }
     match rust(raw).or_else(|| cpp(raw)) {
-        Some(name) if name.contains(char::is_control) => {
-            Cow::Owned(name.replace(char::is_control, "\u{fffd}"))
-        }
-        Some(name) => Cow::Owned(name),
+        Some(name) => Cow::Owned(printable(&name).into_owned()),
         None => Cow::Borrowed(raw),
     }
 }

@@ -11,6 +11,7 @@ use object::LittleEndian as LE;
 use object::elf::{self, FileHeader32, FileHeader64, Machine, ProgramHeader64};
 use object::read::elf::{FileHeader, NoteIterator, ProgramHeader as _, SectionHeader as _};
 
+use crate::printable::printable;
 use crate::stamp::Stamp;
 
 // What is longer is cut: nothing sensible is that long, and it bounds what a hostile file can ask for.
@@ -277,11 +278,7 @@ pub(crate) fn string_at(strings: &[u8], offset: u64, longest: usize) -> Option<&
 
 /// Printable text: names in a file are bytes, and may hold anything.
 pub(crate) fn text(bytes: &[u8]) -> String {
-    let mut text = String::from_utf8_lossy(bytes).into_owned();
-    if text.contains(char::is_control) {
-        text = text.replace(char::is_control, "\u{fffd}");
-    }
-    text
+    printable(&String::from_utf8_lossy(bytes)).into_owned()
 }
 
 /// Inflates the xz stream in .gnu_debugdata.

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::io::{self, Write};
 
 use anyhow::Result;
+use nopal_symbols::is_harmless;
 use nopal_trace::{KernelEvent, Note, ThreadInfo, Trace};
 
 use super::linux::{AT_ENTRY, Entry, Flags, LineContent, LineWriter, Moment};
@@ -130,7 +131,7 @@ fn texts(trace: &Trace, excerpt: Excerpt) -> Vec<(u64, &str)> {
 /// In the form in which the kernel shows lines of `trace_marker`.
 fn write_text(lines: &mut Lines, text: &str) -> io::Result<()> {
     lines.text.extend_from_slice(b"tracing_mark_write: ");
-    let printable = text.chars().filter(|char| !char.is_control());
+    let printable = text.chars().filter(|char| is_harmless(*char));
     lines
         .text
         .extend(printable.collect::<String>().into_bytes());

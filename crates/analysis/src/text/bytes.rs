@@ -1,6 +1,6 @@
 //! Numbers and strings put into byte buffers.
 
-use crate::names::is_harmless;
+use nopal_symbols::is_harmless;
 
 /// A number in decimal.
 #[inline]

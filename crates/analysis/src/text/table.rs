@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use crate::names::{is_harmless, printable};
+use nopal_symbols::{is_harmless, printable};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
@@ -32,7 +32,7 @@ impl Table {
     pub fn row(&mut self, cells: Vec<String>) {
         let shown = |cell: String| match cell.chars().all(is_harmless) {
             true => cell,
-            false => printable(&cell),
+            false => printable(&cell).into_owned(),
         };
         self.rows.push(cells.into_iter().map(shown).collect());
     }

@@ -1,6 +1,7 @@
 //! The arguments of `nopal record`, without the parsers of all other commands.
 
 use clap::{Parser, Subcommand};
+use nopal_analysis::names::printable;
 
 use super::{Arguments, Color, Command, Record};
 
@@ -19,9 +20,18 @@ impl Arguments {
                 command: Command::Record(record),
                 color,
             },
-            _ => Arguments::parse(),
+            _ => Arguments::try_parse().unwrap_or_else(|error| refuse(error)),
         }
     }
+}
+
+/// Ends the process with what is wrong with its words, which are shown with nothing in them that a terminal would obey.
+fn refuse(error: clap::Error) -> ! {
+    let words = std::env::args_os().map(|word| printable(&word.to_string_lossy()));
+    Arguments::try_parse_from(words)
+        .err()
+        .unwrap_or(error)
+        .exit()
 }
 
 /// [`Arguments`] with the command `record`.
