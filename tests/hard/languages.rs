@@ -2,6 +2,7 @@
 
 use crate::{Row, installed, row};
 use nopal_tests::{Case, Program, compile, compile_copy, sources};
+use std::ffi::OsString;
 
 pub const ROWS: &[Row] = &[
     row("OCaml: collections, exceptions", || {
@@ -51,6 +52,126 @@ pub const ROWS: &[Row] = &[
     .also_with_libs(),
     row("Free Pascal", || {
         Case::new(built("own_stacks.pas", "fpc -v0 own_stacks.pas -o\"$2\""))
+    })
+    .also_with_libs(),
+    row("Racket: continuations, engines", || {
+        interpreted("racket", &[], "conses.rkt")
+    })
+    .also_with_libs(),
+    row("Gambit", || {
+        let script = "{ echo '(define (environment name) (getenv name #f)) (define collect ##gc)'; cat moving.scm; } >own.scm && \
+                      gsc -exe -o \"$2\" own.scm";
+        Case::new(built("moving.scm", script))
+    })
+    .also_with_libs(),
+    row("MIT Scheme", || {
+        let before = "(begin (define environment get-environment-variable) (define (collect) (gc-flip)))";
+        let source = sources().join("runtimes/moving.scm");
+        let words = ["--quiet", "--eval", before, "--load"].map(OsString::from);
+        let words = words.into_iter().chain([source.into_os_string()]);
+        installed("mit-scheme").arguments(words.chain(["--eval".into(), "(exit 0)".into()]))
+    })
+    .also_with_libs(),
+    row("ECL", || {
+        interpreted("ecl", &["--norc", "--shell"], "conditions.lisp")
+    })
+    .also_with_libs(),
+    row("CLISP", || interpreted("clisp", &["-norc"], "conditions.lisp")).also_with_libs(),
+    row("Poly/ML: code that moves", || {
+        interpreted("poly", &["-q", "--use"], "polymorphic.sml")
+    })
+    .also_with_libs(),
+    row("SWI-Prolog: threads, continuations", || {
+        interpreted("swipl", &[], "choices.pl")
+    })
+    .also_with_libs(),
+    row("GNU Prolog: code that jumps only", || {
+        let script = "gplc --no-top-level -o \"$2\" tailed.pl";
+        Case::new(built("tailed.pl", script))
+    })
+    .also_with_libs(),
+    row("LuaJIT: traces, the unwinder", || {
+        interpreted("luajit", &[], "traced.lua")
+    })
+    .also_with_libs(),
+    row("PHP: fibers", || interpreted("php", &[], "fibers.php")).also_with_libs(),
+    row("Perl: errors by longjmp, threads", || {
+        interpreted("perl", &[], "evaluated.perl")
+    })
+    .also_with_libs(),
+    row("Tcl: coroutines", || {
+        interpreted("tclsh", &[], "coroutines.tcl")
+    })
+    .also_with_libs(),
+    row("Pike: threads", || {
+        interpreted("pike8.0", &[], "messages.pike")
+    })
+    .also_with_libs(),
+    row("Gforth: threaded code", || {
+        interpreted("gforth-fast", &[], "words.fs")
+    })
+    .also_with_libs(),
+    row("R", || {
+        let source = sources().join("runtimes/reified.R");
+        let words = ["--no-echo", "--no-restore", "--vanilla", "-f"].map(OsString::from);
+        Case::new(Program::installed("/usr/lib/R/bin/exec/R"))
+            .environment("R_HOME", "/usr/lib/R")
+            .environment("LD_LIBRARY_PATH", "/usr/lib/R/lib")
+            .arguments(words.into_iter().chain([source.into_os_string()]))
+    })
+    .also_with_libs(),
+    row("Octave: exceptions of C++", || {
+        interpreted("octave-cli", &["--no-init-file"], "matrices.octave")
+    })
+    .also_with_libs(),
+    row("PyPy: greenlets, its own code", || {
+        interpreted("pypy3", &[], "jitted.py")
+    })
+    .also_with_libs(),
+    row("Rakudo: MoarVM", || {
+        interpreted("rakudo", &[], "promised.raku")
+    })
+    .also_with_libs(),
+    row("Node.js: workers", || interpreted("node", &[], "isolates.js")).also_with_libs(),
+    row("Java: HotSpot", || {
+        interpreted("java", &["-Xmx512m"], "Collected.java")
+    })
+    .also_with_libs(),
+    row("Mono", || {
+        let program = built("Collected.cs", "mcs -out:\"$2\" Collected.cs").path;
+        installed("mono").arguments([program])
+    })
+    .also_with_libs(),
+    row("Crystal: fibers", || {
+        Case::new(built("fibers.cr", "crystal build --release -o \"$2\" fibers.cr"))
+    })
+    .also_with_libs(),
+    row("Nim", || {
+        let script = "nim c --threads:on -d:release --hints:off --nimcache:own -o:\"$2\" collected.nim";
+        Case::new(built("collected.nim", script))
+    })
+    .also_with_libs(),
+    row("Objective-C: messages that jump", || {
+        let script = "gcc -std=gnu17 -O2 -g -DHOLD $(gnustep-config --objc-flags) \"$0\" -o \"$2\" $(gnustep-config --base-libs)";
+        Case::new(compile("runtimes/objects.m", &["sh", "-c", script], &[]))
+    })
+    .also_with_libs(),
+    row("Vala: signals, asynchronous calls", || {
+        let script = "valac --pkg gio-2.0 -X -w -X -O2 -o \"$2\" signals.vala";
+        Case::new(built("signals.vala", script))
+    })
+    .also_with_libs(),
+    row("COBOL", || {
+        Case::new(built("ledger.cob", "cobc -x -O -o \"$2\" ledger.cob"))
+    })
+    .also_with_libs(),
+    row("C that tcc runs from memory", || {
+        interpreted("tcc", &["-run"], "compiled.c")
+    })
+    .also_with_libs(),
+    row("C that LLVM's lli runs from memory", || {
+        let script = "clang -O1 -S -emit-llvm -o \"$2\" compiled.c";
+        installed("lli-14").arguments([built("compiled.c", script).path])
     })
     .also_with_libs(),
 ];

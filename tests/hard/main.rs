@@ -2,8 +2,9 @@
 //! machine has.
 //!
 //! A row passes where output, exit status and numbers of calls are what they are untraced; of a tracer that comes and
-//! goes, output and status. Words on the command line choose the rows whose names hold one of them. Ends with 1 if
-//! nopal itself fails anywhere.
+//! goes, output and status. Words on the command line choose the rows whose names hold one of them; `alone` leaves out
+//! other tracers, and `runs=10` has nopal come ten times in each way, and says how often all was the same. Ends with 1
+//! if nopal itself fails anywhere.
 
 mod languages;
 mod peers;
@@ -12,7 +13,7 @@ mod services;
 mod ways;
 
 use nopal_tests::{Case, End, Ended, Program};
-use peers::PEERS;
+use peers::{PEERS, Peer};
 use std::any::Any;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -109,14 +110,19 @@ pub fn miscounted(case: &Case, ended: &Ended, calls: impl Fn(&str) -> u64) -> Op
 
 fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|_| ()));
-    let chosen: Vec<String> = std::env::args().skip(1).collect();
+    let mut table = Table {
+        runs: 1,
+        peers: PEERS,
+        ..Table::default()
+    };
+    let mut chosen: Vec<String> = std::env::args().skip(1).collect();
+    chosen.retain(|word| !table.takes(word));
     let is_chosen = |name: &str| chosen.is_empty() || chosen.iter().any(|it| name.contains(it));
     let names = WAYS.iter().map(|way| way.name);
-    let names = names.chain(PEERS.iter().map(|peer| peer.name));
+    let names = names.chain(table.peers.iter().map(|peer| peer.name));
     print!("| {:<46} |", "program");
     names.clone().for_each(|name| print!(" {name} |"));
     println!("\n| --- |{}", " --- |".repeat(names.count()));
-    let mut table = Table::default();
     for row in KINDS.iter().copied().flatten() {
         if is_chosen(row.name) {
             table.row(row.name, row.case, false);
@@ -143,9 +149,24 @@ struct Table {
     /// Of which row, of which tracer, and why a cell is not what it should be.
     remarks: Vec<(String, &'static str, String)>,
     fails: bool,
+    /// How often nopal comes to a program in each way.
+    runs: usize,
+    peers: &'static [Peer],
 }
 
 impl Table {
+    /// Whether a word of the command line was for the table, not for the choice of rows.
+    fn takes(&mut self, word: &str) -> bool {
+        if let Some(runs) = word.strip_prefix("runs=") {
+            self.runs = runs.parse().expect("runs= takes a number");
+        } else if word == "alone" {
+            self.peers = &[];
+        } else {
+            return false;
+        }
+        true
+    }
+
     fn row(&mut self, name: &str, case: fn() -> Case, libs: bool) {
         print!("| {name:<46} |");
         let case = catch_unwind(case).map(|case| {
@@ -155,7 +176,7 @@ impl Table {
         match case {
             Ok(case) => self.tried(name, &case, libs),
             Err(panic) => {
-                print!("{}", " - |".repeat(WAYS.len() + PEERS.len()));
+                print!("{}", " - |".repeat(WAYS.len() + self.peers.len()));
                 let why = words(panic.as_ref());
                 self.remark(name, "all", &format!("it cannot be had here: {why}"));
             }
@@ -165,17 +186,35 @@ impl Table {
 
     fn tried(&mut self, name: &str, case: &Case, libs: bool) {
         for way in WAYS {
-            let verdict = guarded(|| (way.run)(case));
-            self.fails |= matches!(verdict, Verdict::Harmed(_));
-            self.cell(name, way.name, &verdict);
+            let verdicts = (0..self.runs).map(|_| guarded(|| (way.run)(case)));
+            self.runs(name, way.name, verdicts.collect());
         }
-        for peer in PEERS {
+        for peer in self.peers {
             // What they trace is in the row without.
             if libs {
                 print!(" - |");
             } else {
                 self.cell(name, peer.name, &guarded(|| (peer.run)(case)));
             }
+        }
+    }
+
+    /// One cell of all runs in one way.
+    fn runs(&mut self, row: &str, way: &'static str, verdicts: Vec<Verdict>) {
+        let harmed = |verdict: &&Verdict| matches!(verdict, Verdict::Harmed(_));
+        self.fails |= verdicts.iter().filter(harmed).count() > 0;
+        if let [verdict] = &verdicts[..] {
+            return self.cell(row, way, verdict);
+        }
+        let is_same = |verdict: &&Verdict| matches!(verdict, Verdict::Same);
+        print!(
+            " {} of {} |",
+            verdicts.iter().filter(is_same).count(),
+            verdicts.len()
+        );
+        let _ = std::io::stdout().flush();
+        for why in verdicts.iter().filter_map(Verdict::why) {
+            self.remark(row, way, why);
         }
     }
 

@@ -116,6 +116,10 @@ pub(crate) fn with<T>(
     })?;
     handled_code.sort_unstable_by_key(|code| code.start);
 
+    let found_by_data = image.kind() == ImageKind::Library
+        && imports.is_empty()
+        && !loader.initialises
+        && image.exports().only_data();
     let profiles_itself = profiles_itself(image, &imports);
     let judge = Judge {
         image,
@@ -133,6 +137,7 @@ pub(crate) fn with<T>(
         resolvers: &loader.resolvers,
         handled_code: &handled_code,
         finds_frames,
+        found_by_data,
         // libc's hook reads its caller's frame link, which this file does not show.
         walks_frames: AtomicBool::new(profiles_itself),
     };
@@ -186,6 +191,9 @@ pub(crate) struct Judge<'a> {
     /// Code whose exceptions its own function handles, by address.
     handled_code: &'a [Range<u64>],
     finds_frames: bool,
+    /// No other file's code can call into this one: its callers have read its data, as the runtimes of ahead-of-time
+    /// compilers do, and may read and change its code, too.
+    found_by_data: bool,
     /// One of the judged functions follows frame pointers.
     walks_frames: AtomicBool,
 }
@@ -219,7 +227,9 @@ impl Judge<'_> {
             .memory
             .from(function.address)
             .is_some_and(special::is_restorer);
-        by_name.or(is_restorer.then_some(Reason::SignalReturn))
+        by_name
+            .or(is_restorer.then_some(Reason::SignalReturn))
+            .or(self.found_by_data.then_some(Reason::FoundByData))
     }
 
     /// The reason against a thunk, which changes flags, if any.

@@ -10,7 +10,9 @@ const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
 const DT_PLTRELSZ: u64 = 2;
 const DT_RELA: u64 = 7;
 const DT_RELASZ: u64 = 8;
+const DT_INIT: u64 = 12;
 const DT_JMPREL: u64 = 23;
+const DT_INIT_ARRAY: u64 = 25;
 const DT_RELRSZ: u64 = 35;
 const DT_RELR: u64 = 36;
 const R_X86_64_RELATIVE: u64 = 8;
@@ -25,6 +27,8 @@ pub(crate) struct Loader {
     /// IFUNC resolvers that only relocations name, sorted.
     pub resolvers: Vec<u64>,
     pub eh_frame_header: Option<u64>,
+    /// It calls functions of the file when that is loaded.
+    pub initialises: bool,
 }
 
 impl Loader {
@@ -55,6 +59,9 @@ impl Loader {
             let entry = entries.iter().find(|&&(tag, _)| tag == wanted);
             entry.map(|&(_, value)| value)
         };
+        loader.initialises = [DT_INIT, DT_INIT_ARRAY]
+            .iter()
+            .any(|tag| value(*tag).is_some());
         let table = |address, size| {
             memory
                 .from(value(address)?)?

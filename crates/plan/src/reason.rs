@@ -33,6 +33,7 @@ pub enum Reason {
     TextRelocation,
     UnwindRules,
     HandlesFaults,
+    FoundByData,
 
     // By its code.
     PopsArguments,
@@ -84,6 +85,9 @@ impl Reason {
             Reason::UnwindRules => "its unwinding rules cannot be carried over",
             Reason::HandlesFaults => {
                 "handles exceptions that its first instructions raise by faults"
+            }
+            Reason::FoundByData => {
+                "its file has data for a runtime that finds, and may read, all code by it"
             }
             Reason::PopsArguments => "pops its arguments (ret imm16)",
             Reason::TooShort => "shorter than a jump, and no padding follows",

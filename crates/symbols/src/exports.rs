@@ -37,4 +37,11 @@ impl<'a> Exports<'a> {
             chooses: symbol.st_type() == elf::STT_GNU_IFUNC,
         })
     }
+
+    /// Whether there are some, and all of them are data.
+    pub fn only_data(&self) -> bool {
+        let mut defined = self.table.iter().flat_map(SymbolTable::defined).peekable();
+        defined.peek().is_some()
+            && defined.all(|symbol| matches!(symbol.st_type(), elf::STT_OBJECT | elf::STT_TLS))
+    }
 }

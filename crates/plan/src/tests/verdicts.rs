@@ -254,3 +254,27 @@ fn faults_that_become_exceptions_are_handled_where_they_were() {
     assert_eq!(faulting.site("passes").how, How::Jump);
     assert_eq!(planned("-fexceptions").site("handles").how, How::Jump);
 }
+
+/// What ahead-of-time compilers write for their runtimes: code that only data leads to, and that the runtime reads.
+#[test]
+fn code_that_only_data_leads_to() {
+    let parts = |exported: &str, called: &str| {
+        let text = format!(
+            ".globl {exported}\n.type f, @function\nf:\nlea 1(%rdi), %rax\nnop\nnop\nret\n{called}\n.size f, . - f\n\
+             .data\n.globl table\n.type table, @object\ntable: .quad f\n.size table, 8\n"
+        );
+        Built::library(&text).planned()
+    };
+    assert_eq!(parts("table", "").reason("f"), Reason::FoundByData);
+    // Others may call it, or it calls others.
+    parts("f", "").site("f");
+    parts("table", "jmp elsewhere@PLT").site("f");
+    // The loader does.
+    let initialised = Built::new(
+        "library.c",
+        "static int f(int n) { return n * n + 7; } int (*const table)(int) = f;\n\
+         __attribute__((constructor)) static void start(void) { __asm__(\"nop\"); }",
+        &["-O2", "-shared", "-fPIC", "-nostdlib"],
+    );
+    initialised.planned().site("f");
+}

@@ -24,6 +24,8 @@ const EXPORTED: &[&str] = &[
     // Guile copies the C stack for each continuation.
     "scm_c_with_continuation_barrier",
     "PyInit__greenlet",
+    // PyPy copies stacks for its greenlets.
+    "rpython_startup_code",
     // HotSpot, Mono and .NET look below the stack pointer of the last call out of their code.
     "JNI_CreateJavaVM",
     "mono_jit_init_version",

@@ -1,0 +1,16 @@
+#lang racket/base
+;; Racket CS: Chez's segmented stack, engines that switch threads by a timer, continuations, a collector that moves all.
+(require racket/control racket/list)
+(define hold (getenv "HOLD"))
+(let wait () (when (and hold (not (file-exists? hold))) (wait)))
+(define (grow n) (if (zero? n) '() (list (grow (sub1 n)) n (grow (sub1 n)))))
+(define (sum tree) (if (null? tree) 0 (+ (sum (first tree)) (second tree) (sum (third tree)))))
+(define (deep n thunk) (if (zero? n) (thunk) (+ 1 (deep (sub1 n) thunk))))
+(for ([i 10]) (displayln (sum (grow 14))) (collect-garbage (if (even? i) 'major 'minor)))
+(displayln (for/sum ([n 3000]) (with-handlers ([exn:fail? (lambda (e) (string-length (exn-message e)))]) (deep (modulo n 50) (lambda () (error 'told "~a" n))))))
+(define (yields n) (let loop ([i 0]) (if (< i n) (begin (shift k (cons i k)) (loop (add1 i))) 'done)))
+(displayln (let loop ([r (reset (yields 500))] [sum 0]) (if (pair? r) (loop ((cdr r) #f) (+ sum (car r))) sum)))
+(displayln (deep 100000 (lambda () 0)))
+(define results (for/list ([n 8]) (define box (make-channel)) (thread (lambda () (channel-put box (length (sort (for/list ([i 5000]) (modulo (* i 7919) 1009)) <))))) box))
+(displayln (apply + (map channel-get results)))
+(displayln (hash-count (for/fold ([h (hash)]) ([i 30000]) (hash-set h (number->string (modulo i 997)) i))))
