@@ -106,15 +106,16 @@ impl Session {
     /// 2. make thunks; they stand complete before the first jump is written
     /// 3. stop; compare, write the jumps, move threads that stand in windows; go on
     ///
-    /// What it has loaded is `planned` before.
-    pub(crate) fn attach(&mut self, process: i32, planned: Planned) -> Result<()> {
+    /// What it has loaded is `planned` before. Whether its sites are switched as is wanted.
+    pub(crate) fn attach(&mut self, process: i32, planned: Planned) -> Result<bool> {
         let mut context = PatchContext {
             settings: &self.settings,
+            control: &self.control,
             files: &mut self.files,
             writer: &self.shared.writer,
             warnings: &mut self.warnings,
         };
-        let Planned { modules, imports } = planned;
+        let Planned { modules, .. } = planned;
         note(&self.shared.writer, &notes::process(process, &modules))?;
         context.files.write_notes(context.writer)?;
         context.want_statics(&modules);
@@ -142,16 +143,17 @@ impl Session {
             tracee.space = None;
             self.guardian.watch(&tracee.region);
             self.shared.add_region(tracee.region.clone());
-            let chosen = tracee.make_room(&modules, &imports, thread, &mut context)?;
+            let chosen = tracee.make_room(&modules, thread, &mut context)?;
             (tracee, chosen)
         };
-        let changes = tracee.add_modules(&modules, chosen, &imports, &mut context)?;
+        let is_switched = tracee.will_be_switched(&modules, &chosen);
+        let changes = tracee.add_modules(&modules, chosen, &mut context)?;
         self.guardian.watches();
         let inserted = insert(&mut tracee, changes, &mut context)
             .and_then(|()| tracee.settle_semaphores(&mut context));
         context.tell_unplaced();
         self.tracees.insert(process, tracee);
-        inserted
+        inserted.map(|()| is_switched)
     }
 }
 

@@ -9,7 +9,7 @@ use crate::memory::space::Space;
 use crate::patch::change::Change;
 use crate::patch::inserted::Inserted;
 use crate::patch::journal::mirrored_parts;
-use crate::sites::choose::{Loaded, Wanted, imported};
+use crate::sites::choose::{Loaded, imported};
 use crate::sites::chosen::Chosen;
 use crate::sites::files::Files;
 use crate::sites::hooks;
@@ -22,8 +22,8 @@ use nopal_abi::Capture;
 use nopal_agent::{
     Immediates, NO_THREAD, ProcessHead, Recorder, STACK_PART_BYTES, UNWINDERS, UnwinderEntry,
 };
-use nopal_control::Probe;
-use nopal_plan::Site;
+use nopal_control::{Control, SiteKey};
+use nopal_plan::{Refused, Site};
 use nopal_process::{Gadget, Mapping, Memory, Module, Thread};
 use nopal_trace::{Note, Writer};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -33,11 +33,7 @@ use zerocopy::IntoBytes;
 
 /// What is recorded, the same in all processes of a session.
 pub struct Settings {
-    /// Which functions are traced, until control says it.
-    pub wanted: Option<Wanted>,
     pub markers: markers::Wanted,
-    /// The probes that the recording begins with.
-    pub probes: Vec<Probe>,
     /// Of calls that are recorded for their own sake.
     pub capture: Capture,
     /// Bytes of chunks, and bytes that there may be.
@@ -116,6 +112,8 @@ pub struct Tracee {
 /// What the parts of a session share with a process while it is changed.
 pub struct PatchContext<'a> {
     pub settings: &'a Settings,
+    /// What is wanted of sites.
+    pub control: &'a Control,
     pub files: &'a mut Files,
     pub writer: &'a Mutex<Writer>,
     pub warnings: &'a mut Vec<String>,
@@ -274,24 +272,34 @@ impl Tracee {
         Ok(now.into_iter().filter(is_new).collect())
     }
 
-    /// Traces what is new; `thread` stands still in the runtime.
+    /// Traces what is new; `thread` stands still in the runtime. Whether all sites are switched as is wanted.
     pub fn add_libraries(
         &mut self,
         new: &[Loaded],
         thread: &mut Thread,
         context: &mut PatchContext,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let known = self.modules.iter().chain(new).cloned().collect::<Vec<_>>();
         context.want_statics(new);
         if let Err(error) = context.files.place_probes(&known, context.writer) {
             context.warnings.push(format!("{error:#}"));
         }
-        let imports = self.imports(new);
-        let chosen = self.make_room(new, &imports, thread, context)?;
-        let changes = self.add_modules(new, chosen, &imports, context)?;
+        let chosen = self.make_room(new, thread, context)?;
+        let is_switched = self.will_be_switched(new, &chosen);
+        let changes = self.add_modules(new, chosen, context)?;
         self.insert_at_rest(changes, context)?;
         context.tell_unplaced();
-        self.settle_semaphores(context)
+        self.settle_semaphores(context)?;
+        Ok(is_switched)
+    }
+
+    /// Whether all sites of new modules come up switched as is wanted.
+    pub fn will_be_switched(&self, new: &[Loaded], chosen: &[Chosen]) -> bool {
+        let rests = |module: &Loaded| {
+            let place = (module.file.index, module.base);
+            self.resting.contains_key(&place)
+        };
+        !chosen.iter().any(|chosen| chosen.are_off) && !new.iter().any(rests)
     }
 
     /// Where the functions are that the executable imports, with the modules that are there and `new` ones.
@@ -306,11 +314,11 @@ impl Tracee {
         &mut self,
         new: &[Loaded],
         chosen: Vec<Chosen>,
-        imports: &HashSet<u64>,
         context: &mut PatchContext,
     ) -> Result<Vec<Change>> {
         self.wrap_for(new, context);
         let mut changes = Vec::new();
+        let never: HashSet<SiteKey> = context.control.refused().collect();
         for (module, mut chosen) in new.iter().zip(chosen) {
             note(
                 context.writer,
@@ -323,8 +331,9 @@ impl Tracee {
                 },
             )?;
             self.add_unwinder(module)?;
-            let wanted = context.settings.wanted.as_ref();
-            let refused = wanted.map_or_else(Vec::new, |wanted| wanted.refused(module, imports));
+            let refused = module.file.refused();
+            let refused = refused.filter(|(key, _)| never.contains(key));
+            let refused: Vec<&Refused> = refused.map(|(_, refused)| refused).collect();
             context
                 .files
                 .refuse(&module.file, &refused, context.writer)?;
@@ -334,7 +343,7 @@ impl Tracee {
             let numbered = self.number_markers(module, context);
             let added = numbered.and_then(|words| {
                 chosen.marker_words = words;
-                self.add_sites(module, &chosen, true, context)
+                self.add_sites(module, &chosen, !chosen.are_off, context)
             });
             match added {
                 Ok(new) => {

@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn keys_are_found_in_any_order() {
         // Each third key is there; each ninth of a file that is loaded twice.
-        let copies = |key: u64| 1 + usize::from(key.is_multiple_of(9));
+        let copies = |key: u32| 1 + usize::from(key.is_multiple_of(9));
         let keys = (0..100).step_by(3);
         let keys = keys.flat_map(|key| repeat_n(SiteKey(key), copies(key)));
         let keys: Vec<SiteKey> = keys.collect();

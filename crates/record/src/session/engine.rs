@@ -1,27 +1,24 @@
 //! What control asks of a session.
 
 use crate::collecting::notes::{self, counter, note};
-use crate::options::WhenFull;
 use crate::patch::remove;
 use crate::patch::traps::RISK;
 use crate::session::Session;
-use crate::sites::choose::{Loaded, Wanted};
-use crate::sites::functions::{by_file, key, parts};
-use crate::sites::markers;
+use crate::sites::catalog::{Catalog, Imports, Listed};
+use crate::sites::choose::Loaded;
 use crate::tracee::{PatchContext, Tracee};
 use anyhow::{Context, Result, ensure};
 use nopal_abi::{
     CHUNK_BYTES, Capture, ChunkHeader, KIND_ONLY, RESYNC_CHUNK, RESYNC_WORDS, Resync, Word,
 };
-use nopal_analysis::tracers::Tracer;
-use nopal_analysis::triggers::{Hits, Trigger};
+use nopal_analysis::tracers::Live;
+use nopal_analysis::triggers::Hits;
 use nopal_control::{
-    Calls, Counts, Engine, FileAddress, FoundSite, Location, Mark, Mode, Probe, Refused, SiteKey,
-    Spot, Way,
+    Act, Applied, Calls, Change, Counts, Engine, Facts, FileAddress, FoundSite, Function, Location,
+    Lookup, Mark, Missing, Mode, Probe, Refused, SiteKey, Spot, Watch, Way,
 };
-use nopal_symbols::Selection;
-use nopal_trace::{Note, Subscriber, SubscriberId, Watched};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use nopal_trace::{Note, Watched};
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use zerocopy::IntoBytes;
 
@@ -33,11 +30,6 @@ impl Session {
         others.retain(|tracee| tracee.process != self.main);
         others.sort_unstable_by_key(|tracee| tracee.process);
         first.into_iter().chain(others)
-    }
-
-    fn module(&self, address: u64) -> Option<&Loaded> {
-        let mut processes = self.in_order();
-        processes.find_map(|tracee| tracee.module_at(address))
     }
 
     /// All modules, each file once.
@@ -62,6 +54,17 @@ impl Session {
             .retain(|process, _| nopal_process::alive(*process));
     }
 
+    /// What a process that is apart needs of the session while it is changed.
+    pub(crate) fn context(&mut self) -> PatchContext<'_> {
+        PatchContext {
+            settings: &self.settings,
+            control: &self.control,
+            files: &mut self.files,
+            writer: &self.shared.writer,
+            warnings: &mut self.warnings,
+        }
+    }
+
     /// Does something to all processes, which may end meanwhile.
     pub(crate) fn in_all(
         &mut self,
@@ -69,6 +72,7 @@ impl Session {
     ) -> Result<()> {
         let mut context = PatchContext {
             settings: &self.settings,
+            control: &self.control,
             files: &mut self.files,
             writer: &self.shared.writer,
             warnings: &mut self.warnings,
@@ -84,166 +88,21 @@ impl Session {
 
     /// The number of a site in the trace, if it was ever inserted.
     pub(crate) fn number(&self, key: SiteKey) -> Option<u32> {
-        let (file, address) = parts(key);
-        self.files.number_of(file, address)
+        let (file, address) = self.files.site(key)?;
+        self.files.number_of(file.index, address)
     }
 }
 
-/// Tells of an address in a module's file whether a place means the function there.
-enum Means {
-    Nothing,
-    One(u64),
-    Between(u64, u64),
-    Chosen(HashSet<u64>),
-}
+// ---- what control has it do ----
 
-impl Means {
-    fn has(&self, address: u64) -> bool {
-        match self {
-            Means::Nothing => false,
-            Means::One(one) => *one == address,
-            Means::Between(start, end) => (*start..*end).contains(&address),
-            Means::Chosen(all) => all.contains(&address),
+impl Session {
+    fn insert(&mut self, sites: &[SiteKey], capture: Capture) -> Result<Applied> {
+        // Whoever comes has them from the begin.
+        if self.tracees.is_empty() {
+            return Ok(Applied::default());
         }
-    }
-}
-
-/// The address of the function that an address in the file is in.
-fn function_with(module: &Loaded, address: u64) -> Means {
-    let function = module.file.image.function_at(address);
-    match function {
-        Ok(Some(function)) => Means::One(function.address),
-        _ => Means::Nothing,
-    }
-}
-
-/// The name in a pattern that matches no other.
-fn plain_name(pattern: &str) -> Option<&str> {
-    let name = pattern.split('@').next()?;
-    (!name.is_empty() && !name.contains(['*', '?', '[', '{', '\\'])).then_some(name)
-}
-
-impl Engine for Session {
-    fn find(&mut self, place: &Location) -> Result<Vec<FoundSite>> {
-        let wanted = match place {
-            Location::Names(pattern) => Some(Wanted {
-                selection: Selection::new(std::slice::from_ref(pattern), &[])?,
-                libraries: false,
-                functions: true,
-                needs: Vec::new(),
-            }),
-            _ => None,
-        };
-        let plain = match place {
-            Location::Names(pattern) => plain_name(pattern),
-            _ => None,
-        };
-        let mut found = Vec::new();
-        let mut imports = HashMap::new();
-        let none = HashSet::new();
-        for (tracee, module) in self.modules() {
-            let of_module = |name: &str| name == module.file_name();
-            let within = |address: u64| address.wrapping_sub(module.base);
-            let at = |address: &u64| {
-                tracee
-                    .module_at(*address)
-                    .is_some_and(|other| other.base == module.base)
-            };
-            let means = match place {
-                Location::Address(address) if at(address) => {
-                    function_with(module, within(*address))
-                }
-                Location::Range { start, end } => {
-                    let low = start.saturating_sub(module.base);
-                    Means::Between(low, end.saturating_sub(module.base))
-                }
-                Location::InModule {
-                    module: name,
-                    address,
-                } if of_module(name) => function_with(module, *address),
-                Location::RangeInModule {
-                    module: name,
-                    start,
-                    end,
-                } if of_module(name) => Means::Between(*start, *end),
-                Location::Names(_) => match &wanted {
-                    Some(wanted) => {
-                        let candidates = plain.map(|name| module.file.named(name));
-                        if candidates.is_some_and(<[u64]>::is_empty) {
-                            continue;
-                        }
-                        // All functions of the executable are selected anyway.
-                        let imports = if module.executable {
-                            &none
-                        } else {
-                            imports
-                                .entry(tracee.process)
-                                .or_insert_with(|| tracee.imports(&[]))
-                        };
-                        Means::Chosen(wanted.functions(module, imports, candidates))
-                    }
-                    None => Means::Nothing,
-                },
-                Location::Line { file, line } => {
-                    Means::Chosen(module.file.functions_at(file, *line)?)
-                }
-                _ => Means::Nothing,
-            };
-            if matches!(means, Means::Nothing) {
-                continue;
-            }
-            let plan = &module.file.plan;
-            let sites = plan
-                .sites
-                .iter()
-                .map(|site| (site.address, site.size, None));
-            let refused = plan
-                .refused
-                .iter()
-                .map(|refused| (refused.address, refused.size, Some(&refused.reason)));
-            let first = found.len();
-            for (address, size, refused) in sites.chain(refused).filter(|one| means.has(one.0)) {
-                let name = match module.file.image.function_at(address) {
-                    Ok(Some(function)) => function.name.clone(),
-                    _ => format!("{}+{address:#x}", module.file.image.file_name()),
-                };
-                found.push(FoundSite {
-                    key: key(module, address),
-                    address: module.base.wrapping_add(address),
-                    size,
-                    name,
-                    module: module.file_name().to_owned(),
-                    executable: module.executable,
-                    refused: refused.map(|reason| reason.text().to_string()),
-                });
-            }
-            found[first..].sort_unstable_by_key(|site| site.address);
-        }
-        Ok(found)
-    }
-
-    fn nearest(&mut self, place: &Location) -> Vec<String> {
-        match place {
-            Location::Names(pattern) => self.files.nearest(pattern),
-            _ => Vec::new(),
-        }
-    }
-
-    fn locate(&mut self, address: u64) -> Option<FileAddress> {
-        let module = self.module(address)?;
-        Some(FileAddress {
-            module: module.file_name().to_owned(),
-            address: address.wrapping_sub(module.base),
-        })
-    }
-
-    fn capture(&self) -> Capture {
-        self.settings.capture
-    }
-
-    fn insert(&mut self, sites: &[SiteKey], capture: Capture) -> Result<Vec<Refused>> {
         self.find_forks();
-        let files = by_file(sites);
+        let files = self.files.by_file(sites);
         let mut refused = BTreeMap::new();
         self.in_all(|tracee, context| {
             refused.extend(tracee.insert_sites(&files, capture, context)?);
@@ -252,13 +111,10 @@ impl Engine for Session {
         let refused = refused
             .into_iter()
             .map(|(key, reason)| Refused { key, reason });
-        Ok(refused.collect())
-    }
-
-    fn thunk(&mut self, site: SiteKey) -> Option<u64> {
-        let (file, address) = parts(site);
-        let mut processes = self.in_order();
-        processes.find_map(|tracee| tracee.inserted(file, address).map(|change| change.entry))
+        Ok(Applied {
+            refused: refused.collect(),
+            ..Applied::default()
+        })
     }
 
     fn switch(&mut self, sites: &[SiteKey], mode: Mode) -> Result<()> {
@@ -294,22 +150,13 @@ impl Engine for Session {
             return Ok(());
         }
         self.find_forks();
-        let files = by_file(sites);
+        let files = self.files.by_file(sites);
         self.in_all(|tracee, context| tracee.remove_sites(&files, context))
     }
 
     fn mark(&mut self, marks: &[Mark]) -> Result<()> {
         self.find_forks();
         self.switch_markers(marks)
-    }
-
-    fn markers(&mut self, name: &str) -> Result<Vec<String>> {
-        let wanted = markers::Wanted::new([(name, true)])?;
-        Ok(self.names_of_markers(&wanted))
-    }
-
-    fn nearest_markers(&mut self, name: &str) -> Vec<String> {
-        Session::nearest_markers(self, name)
     }
 
     fn insert_probe(&mut self, probe: &Probe) -> Result<String> {
@@ -324,6 +171,9 @@ impl Engine for Session {
         }
         let modules: Vec<Loaded> = self.modules().map(|(_, module)| module.clone()).collect();
         self.files.probes.want(probe.clone(), false);
+        if modules.is_empty() {
+            return Ok(String::new());
+        }
         let inserted = self
             .files
             .place_probes(&modules, &self.shared.writer)
@@ -371,7 +221,7 @@ impl Engine for Session {
         Ok(())
     }
 
-    fn watch(&mut self, ids: &[u32], children: bool) -> Result<()> {
+    fn watch(&mut self, Watch { ids, children }: &Watch) -> Result<()> {
         self.find_forks();
         for id in ids {
             let mut processes = self.tracees.keys();
@@ -381,14 +231,21 @@ impl Engine for Session {
         }
         // What has been recorded before belongs to those that were watched then.
         self.shared.flush()?;
-        notes::lock(&self.shared.writer).watch(Watched::new(ids, children));
+        notes::lock(&self.shared.writer).watch(Watched::new(ids, *children));
         Ok(())
     }
 
-    fn buffer(&self) -> u64 {
-        let regions = self.shared.regions();
-        let chunks = regions.first().map_or(0, |region| region.in_use());
-        (chunks * CHUNK_BYTES) as u64
+    fn subscribe(&mut self, name: &str, live: &Live) -> Result<()> {
+        let subscriber = Box::new(live.subscriber());
+        let subscriber = notes::lock(&self.shared.writer).subscribe(subscriber)?;
+        self.subscribers.insert(name.to_owned(), subscriber);
+        Ok(())
+    }
+
+    fn unsubscribe(&mut self, name: &str) {
+        if let Some(subscriber) = self.subscribers.remove(name) {
+            notes::lock(&self.shared.writer).unsubscribe(subscriber);
+        }
     }
 
     fn resize(&mut self, bytes: u64) -> Result<()> {
@@ -404,32 +261,6 @@ impl Engine for Session {
         }
         self.settings.buffer = bytes;
         Ok(())
-    }
-
-    fn counts(&mut self) -> Counts {
-        let lost = self.shared.counts().lost;
-        let mut writer = notes::lock(&self.shared.writer);
-        let all = writer.site_counts().all();
-        Counts {
-            records: all.entries + all.exits,
-            entries: all.entries,
-            bytes: writer.bytes_of_records(),
-            lost: lost.saturating_sub(self.lost_before),
-        }
-    }
-
-    fn calls(&mut self, sites: &[SiteKey]) -> Vec<Calls> {
-        let numbers: Vec<Option<u32>> = sites.iter().map(|site| self.number(*site)).collect();
-        let mut writer = notes::lock(&self.shared.writer);
-        let calls = numbers.into_iter().map(|number| {
-            let calls = number.map(|number| writer.site_counts().calls(number));
-            let calls = calls.unwrap_or_default();
-            Calls {
-                entries: calls.entries,
-                exits: calls.exits,
-            }
-        });
-        calls.collect()
     }
 
     fn simulate(&mut self, site: SiteKey) -> Result<()> {
@@ -458,47 +289,6 @@ impl Engine for Session {
         Ok(())
     }
 
-    fn write_text(&mut self, text: &str, at: Option<u64>) -> Result<()> {
-        let note_of_it = Note::Text {
-            counter: at.unwrap_or_else(counter),
-            text: text.to_owned(),
-        };
-        note(&self.shared.writer, &note_of_it)
-    }
-
-    fn subscribe(&mut self, subscriber: Box<dyn Subscriber>) -> Result<SubscriberId> {
-        notes::lock(&self.shared.writer).subscribe(subscriber)
-    }
-
-    fn unsubscribe(&mut self, subscriber: SubscriberId) {
-        notes::lock(&self.shared.writer).unsubscribe(subscriber);
-    }
-
-    fn set_trigger(
-        &mut self,
-        name: &str,
-        place: String,
-        trigger: Trigger<Vec<SiteKey>>,
-    ) -> Result<()> {
-        self.look_for_trigger(name, place, trigger)
-    }
-
-    fn remove_trigger(&mut self, name: &str) {
-        self.look_for_trigger_no_more(name);
-    }
-
-    fn hits(&mut self, name: &str) -> Hits {
-        self.shared.triggers().hits(name)
-    }
-
-    fn may_snapshot(&self) -> Result<()> {
-        ensure!(
-            self.options.when_full == WhenFull::Flight,
-            "a snapshot is of a flight recorder (--flight); this session writes everything into its trace"
-        );
-        Ok(())
-    }
-
     fn snapshot(&mut self, why: &str) -> Result<String> {
         let before = self.shared.snapshots().describe();
         self.shared.snapshots().asked.push(why.to_owned());
@@ -508,31 +298,6 @@ impl Engine for Session {
         Ok(new.map(|line| format!("{line}\n")).collect())
     }
 
-    fn snapshots(&mut self) -> Vec<String> {
-        self.shared.snapshots().describe()
-    }
-
-    fn may_detach(&self) -> Result<()> {
-        ensure!(
-            self.attached.is_some(),
-            "nopal has started this program, and traces it until it ends; stop ends the recording"
-        );
-        Ok(())
-    }
-
-    fn detach(&mut self) -> Result<()> {
-        self.end();
-        Ok(())
-    }
-
-    fn record_kernel_events(&mut self, tracers: &[Tracer]) -> Result<()> {
-        Session::record_kernel_events(self, tracers)
-    }
-
-    fn flush(&mut self) -> Result<()> {
-        self.shared.flush()
-    }
-
     fn clear_counts(&mut self) {
         // Records are counted as they are collected. An error: nothing is any more.
         let _ = self.shared.flush();
@@ -540,11 +305,137 @@ impl Engine for Session {
         notes::lock(&self.shared.writer).site_counts().clear();
     }
 
-    fn clock(&self) -> u64 {
-        counter()
+    /// What is loaded in all processes.
+    fn catalog(&self) -> Catalog<'_> {
+        let modules = self.modules().map(|(tracee, module)| Listed {
+            module,
+            imports: Imports::Of(tracee),
+        });
+        Catalog::new(&self.files, modules.collect(), self.facts())
+    }
+}
+
+impl Lookup for Session {
+    fn find(&mut self, location: &Location) -> Result<Vec<FoundSite>> {
+        self.catalog().find(location)
     }
 
-    fn directory(&self) -> &Path {
-        &self.options.directory
+    fn describe(&mut self, sites: &[SiteKey]) -> Vec<Function> {
+        self.catalog().describe(sites)
+    }
+
+    fn markers(&mut self, glob: &str) -> Result<Vec<String>> {
+        self.catalog().markers(glob)
+    }
+
+    fn place(&mut self, probe: &Probe) -> Result<()> {
+        self.catalog().place(probe)
+    }
+
+    fn nearest(&mut self, missing: Missing) -> Vec<String> {
+        self.catalog().nearest(missing)
+    }
+
+    fn locate(&mut self, address: u64) -> Option<FileAddress> {
+        self.catalog().locate(address)
+    }
+
+    fn facts(&self) -> Facts<'_> {
+        let regions = self.shared.regions();
+        let chunks = regions.first().map_or(0, |region| region.in_use());
+        Facts {
+            directory: &self.options.directory,
+            capture: self.settings.capture,
+            buffer: (chunks * CHUNK_BYTES) as u64,
+            clock: counter(),
+            no_snapshots: self.options.no_snapshots(),
+            no_detaching: self.attached.is_none().then_some(NO_DETACHING),
+        }
+    }
+}
+
+const NO_DETACHING: &str =
+    "nopal has started this program, and traces it until it ends; stop ends the recording";
+
+impl Engine for Session {
+    fn apply(&mut self, change: &Change) -> Result<Applied> {
+        match change {
+            Change::Insert { sites, capture } => return self.insert(sites, *capture),
+            Change::InsertProbe(probe) => {
+                let answer = self.insert_probe(probe)?;
+                let refused = Vec::new();
+                return Ok(Applied { refused, answer });
+            }
+            Change::Switch { sites, mode } => self.switch(sites, *mode)?,
+            Change::Remove { sites } => self.remove(sites)?,
+            Change::Mark(marks) => self.mark(marks)?,
+            Change::SwitchProbe { name, on } => self.switch_probe(name, *on)?,
+            Change::RemoveProbe { name } => self.remove_probe(name)?,
+            Change::Watch(watch) => self.watch(watch)?,
+            Change::RecordKernelEvents(tracers) => self.record_kernel_events(tracers)?,
+            Change::Subscribe { name, live } => self.subscribe(name, live)?,
+            Change::Unsubscribe { name } => self.unsubscribe(name),
+            Change::SetTrigger {
+                name,
+                place,
+                trigger,
+            } => self.set_trigger(name, place, trigger)?,
+            Change::RemoveTrigger { name } => self.remove_trigger(name),
+        }
+        Ok(Applied::default())
+    }
+
+    fn perform(&mut self, act: Act) -> Result<String> {
+        match act {
+            Act::Flush => self.shared.flush()?,
+            Act::Resize(bytes) => self.resize(bytes)?,
+            Act::Simulate(site) => self.simulate(site)?,
+            Act::Write {
+                text,
+                counter: clock,
+            } => note(
+                &self.shared.writer,
+                &Note::Text {
+                    counter: clock.unwrap_or_else(counter),
+                    text: text.to_owned(),
+                },
+            )?,
+            Act::Snapshot { why } => return self.snapshot(why),
+            Act::ClearCounts => self.clear_counts(),
+            Act::Detach => self.end(),
+        }
+        Ok(String::new())
+    }
+
+    fn counts(&mut self) -> Counts {
+        let lost = self.shared.counts().lost;
+        let mut writer = notes::lock(&self.shared.writer);
+        let all = writer.site_counts().all();
+        Counts {
+            records: all.entries + all.exits,
+            entries: all.entries,
+            bytes: writer.bytes_of_records(),
+            lost: lost.saturating_sub(self.lost_before),
+        }
+    }
+
+    fn calls(&mut self, sites: &[SiteKey]) -> Calls {
+        let numbers: Vec<u32> = sites.iter().filter_map(|site| self.number(*site)).collect();
+        let mut writer = notes::lock(&self.shared.writer);
+        let mut all = Calls::default();
+        for number in numbers {
+            let calls = writer.site_counts().calls(number);
+            all.entries += calls.entries;
+            all.exits += calls.exits;
+        }
+        all
+    }
+
+    fn hits(&mut self, trigger: &str) -> Hits {
+        self.shared.triggers().hits(trigger)
+    }
+
+    fn snapshots(&mut self) -> Vec<String> {
+        self.shared.snapshots().describe()
     }
 }

@@ -66,12 +66,16 @@ pub struct Session {
     /// Wanted from outside.
     pub(crate) enough: bool,
     pub(crate) server: Option<Server>,
-    /// `None` until somebody asks: then it says which functions are traced.
-    pub(crate) control: Option<Control>,
+    /// What is wanted. While it is at work, another is in its place.
+    pub(crate) control: Control,
+    /// Whether it was asked for anything.
+    pub(crate) is_attended: bool,
     /// Whether any site has been silent: its records are to be left out, or not any more.
     pub(crate) any_silent: bool,
     /// The triggers, while there are any: they hear of what the trace gets.
     pub(crate) subscriber: Option<SubscriberId>,
+    /// Tracers that hear of it, too, by name.
+    pub(crate) subscribers: HashMap<String, SubscriberId>,
     /// Whether clients may come.
     pub(crate) is_served: bool,
     /// Why nobody can control the session.
@@ -83,8 +87,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// Makes a process traced that stands at the start of a new program.
-    pub(crate) fn begin(&mut self, thread: &mut Thread) -> Result<()> {
+    /// Makes a process traced that stands at the start of a new program. Whether its sites are switched as is wanted.
+    pub(crate) fn begin(&mut self, thread: &mut Thread) -> Result<bool> {
         let image = launch::traceable(thread.pid())?;
         match launch::arrive(
             thread,
@@ -96,13 +100,13 @@ impl Session {
             Some(arrived) => self.begin_at_start(thread, arrived),
             None => {
                 self.unfollowed.add(thread.pid(), Unfollowed::ENDED);
-                Ok(())
+                Ok(true)
             }
         }
     }
 
     /// The same for one that has arrived there.
-    pub(crate) fn begin_at_start(&mut self, thread: &mut Thread, arrived: Arrived) -> Result<()> {
+    pub(crate) fn begin_at_start(&mut self, thread: &mut Thread, arrived: Arrived) -> Result<bool> {
         let given = arrived.own.ranges();
         let known = self.shared.regions().len();
         let begun = self.begin_arrived(thread, arrived);
@@ -113,13 +117,19 @@ impl Session {
         begun
     }
 
-    fn begin_arrived(&mut self, thread: &mut Thread, arrived: Arrived) -> Result<()> {
+    fn begin_arrived(&mut self, thread: &mut Thread, arrived: Arrived) -> Result<bool> {
         let process = thread.pid();
         let Arrived { maps, own, planned } = arrived;
         let Planned { modules, imports } = planned;
+        // The first process is what control was begun with.
+        let is_first = process == self.main && self.tracees.is_empty();
+        if !is_first {
+            self.expect(&modules, &imports)?;
+        }
         let settings = &self.settings;
         let mut context = PatchContext {
             settings,
+            control: &self.control,
             files: &mut self.files,
             writer: &self.shared.writer,
             warnings: &mut self.warnings,
@@ -129,14 +139,15 @@ impl Session {
         context.want_statics(&modules);
         let placed = context.files.place_probes(&modules, context.writer);
         // A program that another one executes need not have them.
-        if process == self.main && self.tracees.is_empty() {
+        if is_first {
             placed.map_err(Refusal::choice)?;
         }
         let mut tracee = Tracee::begin(thread, own, &maps, &modules, settings)?;
         self.shared.add_region(tracee.region.clone());
         self.guardian.watch(&tracee.region);
-        let chosen = tracee.make_room(&modules, &imports, thread, &mut context)?;
-        let mut changes = tracee.add_modules(&modules, chosen, &imports, &mut context)?;
+        let chosen = tracee.make_room(&modules, thread, &mut context)?;
+        let is_switched = tracee.will_be_switched(&modules, &chosen);
+        let mut changes = tracee.add_modules(&modules, chosen, &mut context)?;
         // The start of a static program may stand in a window: that function stays as it is.
         let at = thread.registers()?.rip;
         changes.retain(|change| {
@@ -148,7 +159,7 @@ impl Session {
         context.tell_unplaced();
         tracee.settle_semaphores(&mut context)?;
         self.tracees.insert(process, tracee);
-        Ok(())
+        Ok(is_switched)
     }
 
     /// Ends the session as soon as it serves again. Processes that ran before are let go.

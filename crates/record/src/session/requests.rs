@@ -113,27 +113,23 @@ impl Session {
         let Some(mut tracee) = self.tracees.remove(&request.process) else {
             return Ok(());
         };
-        let mut context = PatchContext {
-            settings: &self.settings,
-            files: &mut self.files,
-            writer: &self.shared.writer,
-            warnings: &mut self.warnings,
-        };
         let wrapped = !tracee.entry_only;
-        let changed = tracee
-            .look_at_libraries(&modules, &mut context)
-            .and_then(|new| match new.is_empty() {
-                true => Ok(()),
-                false => with_thread(request, |thread| {
-                    tracee.add_libraries(&new, thread, &mut context)
-                }),
-            });
+        let new = tracee.look_at_libraries(&modules, &mut self.context());
+        let changed = new.and_then(|new| {
+            if new.is_empty() {
+                return Ok(true);
+            }
+            self.expect(&new, &tracee.imports(&new))?;
+            with_thread(request, |thread| {
+                tracee.add_libraries(&new, thread, &mut self.context())
+            })
+        });
         let wraps = !tracee.entry_only;
         self.tracees.insert(request.process, tracee);
         if wrapped && !wraps {
             self.wrap_nothing_more(region)?;
         }
-        changed.and_then(|()| self.refresh())
+        changed.and_then(|is_switched| self.arrived(is_switched))
     }
 
     /// A library was loaded that wrapping calls does not go with. All processes with this region run the same thunks.
@@ -183,6 +179,7 @@ impl Session {
         };
         let left = tracee.leave_traps(&mut PatchContext {
             settings: &self.settings,
+            control: &self.control,
             files: &mut self.files,
             writer: &self.shared.writer,
             warnings: &mut self.warnings,
@@ -217,7 +214,7 @@ impl Session {
                     Some(tracee) => tracee.held = Some(thread),
                     None => drop(thread.detach()),
                 }
-                let begun = begun.and_then(|()| self.refresh());
+                let begun = begun.and_then(|is_switched| self.arrived(is_switched));
                 if let Some(tracee) = self.tracees.get_mut(&process) {
                     let _ = tracee.held.take().map(Thread::detach);
                 }

@@ -17,7 +17,6 @@ use nopal_agent::{
 use nopal_beside::both;
 use nopal_plan::{Body, FrameChange, Site};
 use nopal_process::Thread;
-use std::collections::HashSet;
 use std::ops::Range;
 use zerocopy::IntoBytes;
 
@@ -26,15 +25,14 @@ const WORTH_A_THREAD: usize = 1000;
 
 impl Tracee {
     /// Chooses what is to be traced in `new` modules, which are not among ours yet, and maps memory for their code.
-    /// `thread` is stopped; `imports` are the functions that the executable imports.
+    /// `thread` is stopped.
     pub fn make_room<'a>(
         &mut self,
         new: &'a [Loaded],
-        imports: &HashSet<u64>,
         thread: &mut Thread,
         context: &mut PatchContext,
     ) -> Result<Vec<Chosen<'a>>> {
-        let chosen = new.iter().map(|module| choose(module, imports, context));
+        let chosen = new.iter().map(|module| choose(module, context));
         let chosen: Vec<Chosen> = chosen.collect();
         let each = new.iter().zip(&chosen);
         let wanted = each.filter_map(|(module, chosen)| {
