@@ -371,6 +371,10 @@ impl Draft<'_> {
                 _ => None,
             };
             let Some(module) = module else { continue };
+            // Any library: one may come.
+            if self.begins && module == "*" {
+                return Ok(true);
+            }
             let all_of_it = Location::Names(format!("@{module}"));
             if self.lookup.find(&all_of_it)?.is_empty() {
                 return Ok(true);

@@ -161,14 +161,6 @@ impl Session {
 
     fn insert_probe(&mut self, probe: &Probe) -> Result<String> {
         self.find_forks();
-        if let Spot::Address(address) = probe.place {
-            let own = self.in_order().map(Tracee::own_memory);
-            let own = own.collect::<Result<Vec<_>>>()?;
-            ensure!(
-                !own.iter().flatten().any(|range| range.contains(&address)),
-                "{address:#x} is in nopal's own memory"
-            );
-        }
         let modules: Vec<Loaded> = self.modules().map(|(_, module)| module.clone()).collect();
         self.files.probes.want(probe.clone(), false);
         if modules.is_empty() {
@@ -329,6 +321,14 @@ impl Lookup for Session {
     }
 
     fn place(&mut self, probe: &Probe) -> Result<()> {
+        if let Spot::Address(address) = probe.place {
+            let own = self.in_order().map(Tracee::own_memory);
+            let own = own.collect::<Result<Vec<_>>>()?;
+            ensure!(
+                !own.iter().flatten().any(|range| range.contains(&address)),
+                "{address:#x} is in nopal's own memory"
+            );
+        }
         self.catalog().place(probe)
     }
 
