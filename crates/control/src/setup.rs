@@ -16,6 +16,8 @@ pub struct Setup {
     sites: Vec<SiteSetup>,
     probes: Vec<(Probe, bool)>,
     pub marks: Vec<Mark>,
+    /// They may be on in some processes, and others be.
+    doubts_marks: bool,
     pub watch: Watch,
     pub kernel_events: Vec<Tracer>,
     pub tracers: Vec<(String, Live)>,
@@ -153,7 +155,10 @@ impl Setup {
             }
             Change::Switch { sites, mode } => self.each(sites, |site| site.mode = Some(*mode)),
             Change::Remove { sites } => self.each(sites, |site| *site = SiteSetup::default()),
-            Change::Mark(marks) => self.marks.clone_from(marks),
+            Change::Mark(marks) => {
+                self.marks.clone_from(marks);
+                self.doubts_marks = false;
+            }
             Change::InsertProbe(probe) => self.probes.push((probe.clone(), false)),
             Change::SwitchProbe { name, on } => {
                 let mut probes = self.probes.iter_mut();
@@ -191,6 +196,7 @@ impl Setup {
                 });
             }
             Change::Switch { sites, .. } => self.each(sites, |site| site.mode = None),
+            Change::Mark(_) => self.doubts_marks = true,
             // To be set again.
             Change::SetTrigger { name, .. } => self.triggers.retain(|known| known.name != *name),
             _ => {}
@@ -225,7 +231,7 @@ pub fn reconcile(old: &Setup, new: &Setup) -> Vec<Change> {
     }
     reconcile_sites(old, new, &mut changes, &mut gone);
     reconcile_probes(old, new, &mut changes, &mut gone);
-    if old.marks != new.marks {
+    if old.marks != new.marks || old.doubts_marks {
         changes.push(Change::Mark(new.marks.clone()));
     }
     for wanted in new

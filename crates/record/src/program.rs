@@ -80,8 +80,9 @@ pub fn record(
     let _ = thread.detach();
     if let Some(error) = failure {
         session.let_go(pid);
-        session.tracees.clear();
+        session.processes.tracees.clear();
         session
+            .context
             .warnings
             .push(format!("the program ran untraced: {error:#}"));
     }
@@ -202,13 +203,13 @@ fn to_end(mut session: Session, mut main: ExitWatch, signals: &Signals) -> Outco
             Ok(())
         });
         for failure in [Some(error), let_go.err()].into_iter().flatten() {
-            session.warnings.push(format!(
+            session.context.warnings.push(format!(
                 "the recording has failed, and the program ran on untraced: {failure:#}"
             ));
         }
         (end_of(main.pid(), Some(&mut main), signals), Vec::new())
     });
-    let mut notes = session.warnings.clone();
+    let mut notes = session.context.warnings.clone();
     let finished = caught(|| {
         session.serve_no_more();
         session.finish(ended, &left, drain?)

@@ -3,29 +3,29 @@
 use crate::attach;
 use crate::collecting::collect::{Collector, Keep};
 use crate::collecting::drain::{Drain, Shared};
+use crate::collecting::kernel_events::KernelEventKinds;
 use crate::collecting::notes::{self, counter, snapshot};
 use crate::guardian::Guardian;
 use crate::memory::own_memory::refuse_without_memory;
 use crate::options::{Options, Outcome, Target, WhenFull};
+use crate::processes::Processes;
 use crate::program;
-use crate::session::Session;
 use crate::session::handle::Handle;
 use crate::session::signals::Signals;
 use crate::session::unfollowed::Unfollowed;
+use crate::session::{Service, Session, Subscribers};
 use crate::sites::catalog::{Catalog, Listed};
 use crate::sites::files::Files;
 use crate::sites::fitting::Planned;
 use crate::sites::markers;
-use crate::tracee::Settings;
+use crate::tracee::{PatchContext, Settings};
 use anyhow::{Error, Result, bail, ensure};
 use nopal_abi::{Capture, WHEN_FULL_BLOCK, WHEN_FULL_DROP};
 use nopal_agent::DEPTH_LIMIT;
 use nopal_control::{Control, Facts};
-use nopal_kernel_events::Kinds;
 use nopal_process::{ExitWatch, StopError};
 use nopal_symbols::demangle;
 use nopal_trace::{Subscriber, Writer};
-use std::collections::HashMap;
 use std::ffi::OsString;
 use std::sync::Arc;
 
@@ -140,28 +140,23 @@ pub(crate) fn session(
     let (handle, work_queue) = Handle::new(shared.clone());
     let session = Session {
         options: options.clone(),
-        settings,
-        shared,
-        files,
-        tracees: HashMap::new(),
+        context: PatchContext {
+            settings,
+            files,
+            shared,
+            warnings: Vec::new(),
+        },
+        processes: Processes::new(main),
+        control,
         guardian,
-        warnings: Vec::new(),
+        service: Service::new(work_queue),
+        kernel_events: KernelEventKinds::default(),
+        subscribers: Subscribers::default(),
         unfollowed: Unfollowed::default(),
-        work_queue,
         attached: None,
-        main,
         lost_before: 0,
         any_silent: false,
         enough: false,
-        server: None,
-        control,
-        is_attended: false,
-        subscriber: None,
-        subscribers: HashMap::new(),
-        is_served: false,
-        not_served: None,
-        system: Kinds::default(),
-        kernel_events_limited: None,
     };
     (session, handle)
 }
@@ -193,7 +188,11 @@ pub(crate) fn drain(session: &Session) -> Result<Drain> {
         Keep::All
     };
     let collector = Collector::new(keep, session.options.max_bytes);
-    Drain::start(session.shared.clone(), collector, &session.settings)
+    Drain::start(
+        session.context.shared.clone(),
+        collector,
+        &session.context.settings,
+    )
 }
 
 pub(crate) fn create(

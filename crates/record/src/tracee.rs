@@ -1,5 +1,6 @@
 //! One traced process: nopal's memory in it, the thunks, and the changes to its text.
 
+use crate::collecting::drain::Shared;
 use crate::collecting::notes::{counter, note};
 use crate::memory::arena::{Arena, Wrapping};
 use crate::memory::control_block::{own_number, thread_slot};
@@ -22,13 +23,13 @@ use nopal_abi::Capture;
 use nopal_agent::{
     Immediates, NO_THREAD, ProcessHead, Recorder, STACK_PART_BYTES, UNWINDERS, UnwinderEntry,
 };
-use nopal_control::{Control, SiteKey};
-use nopal_plan::{Refused, Site};
+use nopal_control::Control;
+use nopal_plan::Site;
 use nopal_process::{Gadget, Mapping, Memory, Module, Thread};
-use nopal_trace::{Note, Writer};
+use nopal_trace::Note;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use zerocopy::IntoBytes;
 
 /// What is recorded, the same in all processes of a session.
@@ -110,13 +111,12 @@ pub struct Tracee {
 }
 
 /// What the parts of a session share with a process while it is changed.
-pub struct PatchContext<'a> {
-    pub settings: &'a Settings,
-    /// What is wanted of sites.
-    pub control: &'a Control,
-    pub files: &'a mut Files,
-    pub writer: &'a Mutex<Writer>,
-    pub warnings: &'a mut Vec<String>,
+pub struct PatchContext {
+    pub settings: Settings,
+    pub files: Files,
+    pub shared: Arc<Shared>,
+    /// For the user, at the end.
+    pub warnings: Vec<String>,
 }
 
 impl Tracee {
@@ -258,7 +258,7 @@ impl Tracee {
             self.resting
                 .insert((module.file.index, module.base), gone.collect());
             note(
-                context.writer,
+                &context.shared.writer,
                 &Note::Unload {
                     process: self.process as u32,
                     image: module.file.index,
@@ -276,15 +276,16 @@ impl Tracee {
     pub fn add_libraries(
         &mut self,
         new: &[Loaded],
+        control: &Control,
         thread: &mut Thread,
         context: &mut PatchContext,
     ) -> Result<bool> {
         let known = self.modules.iter().chain(new).cloned().collect::<Vec<_>>();
         context.want_statics(new);
-        if let Err(error) = context.files.place_probes(&known, context.writer) {
+        if let Err(error) = context.files.place_probes(&known, &context.shared.writer) {
             context.warnings.push(format!("{error:#}"));
         }
-        let chosen = self.make_room(new, thread, context)?;
+        let chosen = self.make_room(new, control, thread, context)?;
         let is_switched = self.will_be_switched(new, &chosen);
         let changes = self.add_modules(new, chosen, context)?;
         self.insert_at_rest(changes, context)?;
@@ -318,10 +319,9 @@ impl Tracee {
     ) -> Result<Vec<Change>> {
         self.wrap_for(new, context);
         let mut changes = Vec::new();
-        let never: HashSet<SiteKey> = context.control.refused().collect();
         for (module, mut chosen) in new.iter().zip(chosen) {
             note(
-                context.writer,
+                &context.shared.writer,
                 &Note::Module {
                     process: self.process as u32,
                     image: module.file.index,
@@ -331,12 +331,9 @@ impl Tracee {
                 },
             )?;
             self.add_unwinder(module)?;
-            let refused = module.file.refused();
-            let refused = refused.filter(|(key, _)| never.contains(key));
-            let refused: Vec<&Refused> = refused.map(|(_, refused)| refused).collect();
             context
                 .files
-                .refuse(&module.file, &refused, context.writer)?;
+                .refuse(&module.file, &chosen.refused, &context.shared.writer)?;
             context
                 .warnings
                 .extend(chosen.leave_to_probes(&module.file));

@@ -16,11 +16,11 @@ impl Session {
         &mut self,
         work: impl FnOnce(&mut Control, &mut dyn Engine) -> T,
     ) -> T {
-        if !self.is_attended {
-            self.is_attended = true;
-            self.tracees.values().for_each(Tracee::make_ready);
+        if !self.service.is_attended {
+            self.service.is_attended = true;
+            self.processes.tracees.values().for_each(Tracee::make_ready);
             if let Err(error) = self.with_control(Control::attend) {
-                self.warnings.push(format!("{error:#}"));
+                self.context.warnings.push(format!("{error:#}"));
             }
         }
         self.with_control(work)
@@ -44,7 +44,11 @@ impl Session {
     pub(crate) fn expect(&mut self, new: &[Loaded], imports: &HashSet<u64>) -> Result<()> {
         let mut control = std::mem::take(&mut self.control);
         let modules = Listed::of_planned(new, imports);
-        let expected = control.expect(&mut Catalog::new(&self.files, modules, self.facts()));
+        let expected = control.expect(&mut Catalog::new(
+            &self.context.files,
+            modules,
+            self.facts(),
+        ));
         self.control = control;
         expected
     }

@@ -11,85 +11,59 @@ use anyhow::{Context, Result, ensure};
 use nopal_abi::{
     CHUNK_BYTES, Capture, ChunkHeader, KIND_ONLY, RESYNC_CHUNK, RESYNC_WORDS, Resync, Word,
 };
-use nopal_analysis::tracers::Live;
+use nopal_analysis::tracers::{Live, Tracer};
 use nopal_analysis::triggers::Hits;
 use nopal_control::{
     Act, Applied, Calls, Change, Counts, Engine, Facts, FileAddress, FoundSite, Function, Location,
     Lookup, Mark, Missing, Mode, Probe, Refused, SiteKey, Spot, Watch, Way,
 };
 use nopal_trace::{Note, Watched};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use zerocopy::IntoBytes;
 
 impl Session {
-    /// The traced processes, the first one first.
-    fn in_order(&self) -> impl Iterator<Item = &Tracee> {
-        let first = self.tracees.get(&self.main);
-        let mut others: Vec<&Tracee> = self.tracees.values().collect();
-        others.retain(|tracee| tracee.process != self.main);
-        others.sort_unstable_by_key(|tracee| tracee.process);
-        first.into_iter().chain(others)
-    }
-
-    /// All modules, each file once.
-    pub(crate) fn modules(&self) -> impl Iterator<Item = (&Tracee, &Loaded)> {
-        let mut seen = HashSet::new();
-        let all = self
-            .in_order()
-            .flat_map(|tracee| tracee.modules.iter().map(move |module| (tracee, module)));
-        all.filter(move |(_, module)| seen.insert(module.file.index))
-    }
-
     /// Makes forked children known that have never asked anything.
     pub(crate) fn find_forks(&mut self) {
         let ours = [std::process::id() as i32, self.guardian.process()];
-        for region in self.shared.regions() {
+        for region in self.context.shared.regions() {
             let processes = remove::processes_with(std::slice::from_ref(&region), &ours);
             for process in processes {
-                let _ = self.requesting_process(&region, process);
+                let _ = self.processes.known_or_forked(&region, process);
             }
         }
-        self.tracees
+        self.processes
+            .tracees
             .retain(|process, _| nopal_process::alive(*process));
     }
 
-    /// What a process that is apart needs of the session while it is changed.
-    pub(crate) fn context(&mut self) -> PatchContext<'_> {
-        PatchContext {
-            settings: &self.settings,
-            control: &self.control,
-            files: &mut self.files,
-            writer: &self.shared.writer,
-            warnings: &mut self.warnings,
-        }
-    }
-
     /// Does something to all processes, which may end meanwhile.
-    pub(crate) fn in_all(
+    fn in_all(
         &mut self,
-        mut with: impl FnMut(&mut Tracee, &mut PatchContext) -> Result<()>,
+        with: impl FnMut(&mut Tracee, &mut PatchContext) -> Result<()>,
     ) -> Result<()> {
-        let mut context = PatchContext {
-            settings: &self.settings,
-            control: &self.control,
-            files: &mut self.files,
-            writer: &self.shared.writer,
-            warnings: &mut self.warnings,
-        };
-        for tracee in self.tracees.values_mut() {
-            match with(tracee, &mut context) {
-                Err(error) if nopal_process::has_memory(tracee.process) => return Err(error),
-                _ => {}
-            }
-        }
-        Ok(())
+        self.processes.in_all(&mut self.context, with)
     }
 
     /// The number of a site in the trace, if it was ever inserted.
     pub(crate) fn number(&self, key: SiteKey) -> Option<u32> {
-        let (file, address) = self.files.site(key)?;
-        self.files.number_of(file.index, address)
+        let (file, address) = self.context.files.site(key)?;
+        self.context.files.number_of(file.index, address)
+    }
+}
+
+impl Session {
+    /// Switches the recording of a site, by its number in the trace, on or off in all processes. A call that has begun
+    /// is not affected. Where it is not inserted, nothing happens.
+    pub fn switch_number(&mut self, number: u32, on: bool) -> Result<()> {
+        self.processes.switch_number(number, on)
+    }
+
+    /// Has kernel events recorded that the options and these tracers need.
+    pub(crate) fn record_kernel_events(&mut self, tracers: &[Tracer]) -> Result<()> {
+        let (main, shared) = (self.processes.main, &self.context.shared);
+        let kinds = &mut self.kernel_events;
+        kinds.record(tracers, &self.options, main, shared)
     }
 }
 
@@ -98,11 +72,11 @@ impl Session {
 impl Session {
     fn insert(&mut self, sites: &[SiteKey], capture: Capture) -> Result<Applied> {
         // Whoever comes has them from the begin.
-        if self.tracees.is_empty() {
+        if self.processes.tracees.is_empty() {
             return Ok(Applied::default());
         }
         self.find_forks();
-        let files = self.files.by_file(sites);
+        let files = self.context.files.by_file(sites);
         let mut refused = BTreeMap::new();
         self.in_all(|tracee, context| {
             refused.extend(tracee.insert_sites(&files, capture, context)?);
@@ -118,7 +92,7 @@ impl Session {
     }
 
     fn switch(&mut self, sites: &[SiteKey], mode: Mode) -> Result<()> {
-        let shared = self.shared.clone();
+        let shared = self.context.shared.clone();
         self.any_silent |= mode == Mode::Silent;
         let numbers: Vec<u32> = match self.any_silent {
             true => sites.iter().filter_map(|site| self.number(*site)).collect(),
@@ -150,27 +124,32 @@ impl Session {
             return Ok(());
         }
         self.find_forks();
-        let files = self.files.by_file(sites);
+        let files = self.context.files.by_file(sites);
         self.in_all(|tracee, context| tracee.remove_sites(&files, context))
     }
 
     fn mark(&mut self, marks: &[Mark]) -> Result<()> {
         self.find_forks();
-        self.switch_markers(marks)
+        self.processes.switch_markers(marks, &mut self.context)
     }
 
     fn insert_probe(&mut self, probe: &Probe) -> Result<String> {
         self.find_forks();
-        let modules: Vec<Loaded> = self.modules().map(|(_, module)| module.clone()).collect();
-        self.files.probes.want(probe.clone(), false);
+        let modules: Vec<Loaded> = self
+            .processes
+            .modules()
+            .map(|(_, module)| module.clone())
+            .collect();
+        self.context.files.probes.want(probe.clone(), false);
         if modules.is_empty() {
             return Ok(String::new());
         }
         let inserted = self
+            .context
             .files
-            .place_probes(&modules, &self.shared.writer)
+            .place_probes(&modules, &self.context.shared.writer)
             .and_then(|()| {
-                let placed = self.files.probes.switch(&probe.name, false);
+                let placed = self.context.files.probes.switch(&probe.name, false);
                 let mut notes = Vec::new();
                 for placed in &placed {
                     self.in_all(|tracee, context| tracee.insert_probe(placed, context))?;
@@ -198,7 +177,7 @@ impl Session {
     }
 
     fn switch_probe(&mut self, name: &str, on: bool) -> Result<()> {
-        for placed in self.files.probes.switch(name, on) {
+        for placed in self.context.files.probes.switch(name, on) {
             self.in_all(|tracee, _| tracee.switch_probe(&placed, on))?;
         }
         Ok(())
@@ -206,42 +185,44 @@ impl Session {
 
     fn remove_probe(&mut self, name: &str) -> Result<()> {
         self.find_forks();
-        for placed in self.files.probes.switch(name, false) {
+        for placed in self.context.files.probes.switch(name, false) {
             self.in_all(|tracee, context| tracee.remove_probe(&placed, context))?;
         }
-        self.files.probes.forget(name);
+        self.context.files.probes.forget(name);
         Ok(())
     }
 
     fn watch(&mut self, Watch { ids, children }: &Watch) -> Result<()> {
         self.find_forks();
         for id in ids {
-            let mut processes = self.tracees.keys();
+            let mut processes = self.processes.tracees.keys();
             let is_ours =
                 processes.any(|process| Path::new(&format!("/proc/{process}/task/{id}")).exists());
             ensure!(is_ours, "{id} is no process or thread of this session");
         }
         // What has been recorded before belongs to those that were watched then.
-        self.shared.flush()?;
-        notes::lock(&self.shared.writer).watch(Watched::new(ids, *children));
+        self.context.shared.flush()?;
+        notes::lock(&self.context.shared.writer).watch(Watched::new(ids, *children));
         Ok(())
     }
 
     fn subscribe(&mut self, name: &str, live: &Live) -> Result<()> {
         let subscriber = Box::new(live.subscriber());
-        let subscriber = notes::lock(&self.shared.writer).subscribe(subscriber)?;
-        self.subscribers.insert(name.to_owned(), subscriber);
+        let subscriber = notes::lock(&self.context.shared.writer).subscribe(subscriber)?;
+        self.subscribers
+            .of_tracers
+            .insert(name.to_owned(), subscriber);
         Ok(())
     }
 
     fn unsubscribe(&mut self, name: &str) {
-        if let Some(subscriber) = self.subscribers.remove(name) {
-            notes::lock(&self.shared.writer).unsubscribe(subscriber);
+        if let Some(subscriber) = self.subscribers.of_tracers.remove(name) {
+            notes::lock(&self.context.shared.writer).unsubscribe(subscriber);
         }
     }
 
     fn resize(&mut self, bytes: u64) -> Result<()> {
-        let regions = self.shared.regions();
+        let regions = self.context.shared.regions();
         let room = regions.iter().map(|region| region.room()).min();
         let room = room.unwrap_or(u64::MAX);
         ensure!(
@@ -251,7 +232,7 @@ impl Session {
         for region in regions {
             region.resize(bytes);
         }
-        self.settings.buffer = bytes;
+        self.context.settings.buffer = bytes;
         Ok(())
     }
 
@@ -277,33 +258,35 @@ impl Session {
         };
         let bytes = chunk.as_mut_bytes();
         bytes[..size_of::<ChunkHeader>()].copy_from_slice(header.as_bytes());
-        notes::lock(&self.shared.writer).chunk(bytes, true)?;
+        notes::lock(&self.context.shared.writer).chunk(bytes, true)?;
         Ok(())
     }
 
     fn snapshot(&mut self, why: &str) -> Result<String> {
-        let before = self.shared.snapshots().describe();
-        self.shared.snapshots().asked.push(why.to_owned());
-        self.shared.flush()?;
-        let notes = self.shared.snapshots().describe();
+        let before = self.context.shared.snapshots().describe();
+        self.context.shared.snapshots().asked.push(why.to_owned());
+        self.context.shared.flush()?;
+        let notes = self.context.shared.snapshots().describe();
         let new = notes.into_iter().filter(|line| !before.contains(line));
         Ok(new.map(|line| format!("{line}\n")).collect())
     }
 
     fn clear_counts(&mut self) {
         // Records are counted as they are collected. An error: nothing is any more.
-        let _ = self.shared.flush();
-        self.lost_before = self.shared.counts().lost;
-        notes::lock(&self.shared.writer).site_counts().clear();
+        let _ = self.context.shared.flush();
+        self.lost_before = self.context.shared.counts().lost;
+        notes::lock(&self.context.shared.writer)
+            .site_counts()
+            .clear();
     }
 
     /// What is loaded in all processes.
     fn catalog(&self) -> Catalog<'_> {
-        let modules = self.modules().map(|(tracee, module)| Listed {
+        let modules = self.processes.modules().map(|(tracee, module)| Listed {
             module,
             imports: Imports::Of(tracee),
         });
-        Catalog::new(&self.files, modules.collect(), self.facts())
+        Catalog::new(&self.context.files, modules.collect(), self.facts())
     }
 }
 
@@ -322,7 +305,7 @@ impl Lookup for Session {
 
     fn place(&mut self, probe: &Probe) -> Result<()> {
         if let Spot::Address(address) = probe.place {
-            let own = self.in_order().map(Tracee::own_memory);
+            let own = self.processes.in_order().map(Tracee::own_memory);
             let own = own.collect::<Result<Vec<_>>>()?;
             ensure!(
                 !own.iter().flatten().any(|range| range.contains(&address)),
@@ -341,11 +324,11 @@ impl Lookup for Session {
     }
 
     fn facts(&self) -> Facts<'_> {
-        let regions = self.shared.regions();
+        let regions = self.context.shared.regions();
         let chunks = regions.first().map_or(0, |region| region.in_use());
         Facts {
             directory: &self.options.directory,
-            capture: self.settings.capture,
+            capture: self.context.settings.capture,
             buffer: (chunks * CHUNK_BYTES) as u64,
             clock: counter(),
             no_snapshots: self.options.no_snapshots(),
@@ -387,14 +370,14 @@ impl Engine for Session {
 
     fn perform(&mut self, act: Act) -> Result<String> {
         match act {
-            Act::Flush => self.shared.flush()?,
+            Act::Flush => self.context.shared.flush()?,
             Act::Resize(bytes) => self.resize(bytes)?,
             Act::Simulate(site) => self.simulate(site)?,
             Act::Write {
                 text,
                 counter: clock,
             } => note(
-                &self.shared.writer,
+                &self.context.shared.writer,
                 &Note::Text {
                     counter: clock.unwrap_or_else(counter),
                     text: text.to_owned(),
@@ -408,8 +391,8 @@ impl Engine for Session {
     }
 
     fn counts(&mut self) -> Counts {
-        let lost = self.shared.counts().lost;
-        let mut writer = notes::lock(&self.shared.writer);
+        let lost = self.context.shared.counts().lost;
+        let mut writer = notes::lock(&self.context.shared.writer);
         let all = writer.site_counts().all();
         Counts {
             records: all.entries + all.exits,
@@ -421,7 +404,7 @@ impl Engine for Session {
 
     fn calls(&mut self, sites: &[SiteKey]) -> Calls {
         let numbers: Vec<u32> = sites.iter().filter_map(|site| self.number(*site)).collect();
-        let mut writer = notes::lock(&self.shared.writer);
+        let mut writer = notes::lock(&self.context.shared.writer);
         let mut all = Calls::default();
         for number in numbers {
             let calls = writer.site_counts().calls(number);
@@ -432,10 +415,10 @@ impl Engine for Session {
     }
 
     fn hits(&mut self, trigger: &str) -> Hits {
-        self.shared.triggers().hits(trigger)
+        self.context.shared.triggers().hits(trigger)
     }
 
     fn snapshots(&mut self) -> Vec<String> {
-        self.shared.snapshots().describe()
+        self.context.shared.snapshots().describe()
     }
 }

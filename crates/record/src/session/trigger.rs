@@ -20,33 +20,36 @@ impl Session {
             numbers.collect()
         };
         let trigger = trigger.clone().map(numbers);
-        if self.subscriber.is_none() {
-            let subscriber = self.shared.subscriber();
-            let mut writer = notes::lock(&self.shared.writer);
-            self.subscriber = Some(writer.subscribe(subscriber)?);
+        if self.subscribers.of_triggers.is_none() {
+            let subscriber = self.context.shared.subscriber();
+            let mut writer = notes::lock(&self.context.shared.writer);
+            self.subscribers.of_triggers = Some(writer.subscribe(subscriber)?);
         }
         // What is recorded before the session is served is recorded for those that the options ask for.
-        let since = if self.is_served { counter() } else { 0 };
+        let since = if self.service.is_served { counter() } else { 0 };
         let place = place.to_owned();
-        self.shared.triggers().set(name, place, trigger, since)
+        self.context
+            .shared
+            .triggers()
+            .set(name, place, trigger, since)
     }
 
     pub(crate) fn remove_trigger(&mut self, name: &str) {
-        let mut triggers = self.shared.triggers();
+        let mut triggers = self.context.shared.triggers();
         triggers.remove(name);
         let none = triggers.is_empty();
         drop(triggers);
-        if let Some(subscriber) = self.subscriber.take_if(|_| none) {
-            notes::lock(&self.shared.writer).unsubscribe(subscriber);
+        if let Some(subscriber) = self.subscribers.of_triggers.take_if(|_| none) {
+            notes::lock(&self.context.shared.writer).unsubscribe(subscriber);
         }
     }
 
     /// Does what triggers want that have fired.
     pub(crate) fn obey_triggers(&mut self) {
-        if self.subscriber.is_none() {
+        if self.subscribers.of_triggers.is_none() {
             return;
         }
-        let fired = self.shared.triggers().take_fired();
+        let fired = self.context.shared.triggers().take_fired();
         for one in fired {
             self.control(|control, engine| {
                 control.fired(engine, &one.name, one.counter, &one.description);

@@ -6,8 +6,9 @@ use crate::sites::probes::Placed;
 use crate::tracee::PatchContext;
 use nopal_abi::Capture;
 use nopal_agent::{BLOCK_BOUND, Stub, detour_bound, thunk_bound};
-use nopal_control::Mode;
-use nopal_plan::Site;
+use nopal_control::{Control, Mode, SiteKey};
+use nopal_plan::{Refused, Site};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// What is to be traced in a module, and hooked.
@@ -15,7 +16,9 @@ use std::sync::Arc;
 pub struct Chosen<'a> {
     /// With what is recorded of each.
     pub sites: Vec<(&'a Site, Capture)>,
-    /// Not all of them are to be on.
+    /// The functions that are wanted and can never be traced.
+    pub refused: Vec<&'a Refused>,
+    /// Not all of `sites` are to be on.
     pub are_off: bool,
     pub hooks: Vec<(&'a Site, Stub)>,
     pub probes: Vec<Arc<Placed>>,
@@ -51,9 +54,9 @@ impl Chosen<'_> {
 }
 
 /// What is to be traced in `module`.
-pub fn choose<'a>(module: &'a Loaded, context: &PatchContext) -> Chosen<'a> {
-    let settings = context.settings;
-    let setup = context.control.setup();
+pub fn choose<'a>(module: &'a Loaded, control: &Control, context: &PatchContext) -> Chosen<'a> {
+    let settings = &context.settings;
+    let setup = control.setup();
     let plan = &module.file.plan;
     // As a rule all of a program's, and few of a library's: room that is not used costs nothing.
     let mut sites = Vec::with_capacity(plan.sites.len());
@@ -64,7 +67,11 @@ pub fn choose<'a>(module: &'a Loaded, context: &PatchContext) -> Chosen<'a> {
             are_on &= mode == Mode::On;
         }
     }
+    let never: HashSet<SiteKey> = control.refused().collect();
+    let refused = module.file.refused();
+    let refused = refused.filter(|(key, _)| never.contains(key));
     Chosen {
+        refused: refused.map(|(_, refused)| refused).collect(),
         probes: context.files.probes.of(&module.file),
         sites,
         are_off: !are_on,

@@ -1,8 +1,8 @@
 //! What a process has loaded before it is touched, and whether what a recording asked for ever came.
 
 use crate::launch;
+use crate::options::Options;
 use crate::refusal::Refusal;
-use crate::session::Session;
 use crate::sites::choose::{Loaded, imported};
 use crate::sites::files::Files;
 use crate::sites::markers;
@@ -74,12 +74,10 @@ pub fn nearest_markers<'a>(modules: impl Iterator<Item = &'a Loaded>, name: &str
     near.map(str::to_owned).collect()
 }
 
-impl Session {
-    /// The message that nothing appeared of what was waited for.
-    pub(crate) fn nothing_came(&self) -> Option<String> {
-        let some = self.files.traced_sites.values().any(|sites| *sites > 0);
-        let is_asked = !self.options.only.is_empty() && !some;
-        let error = is_asked.then(|| no_function(&self.options.only, &self.files).err());
-        Some(format!("{:#}", error??))
-    }
+/// The message that nothing appeared of what was waited for.
+pub fn nothing_came(options: &Options, files: &Files) -> Option<String> {
+    let some = files.traced_sites.values().any(|sites| *sites > 0);
+    let is_asked = !options.only.is_empty() && !some;
+    let error = is_asked.then(|| no_function(&options.only, files).err());
+    Some(format!("{:#}", error??))
 }

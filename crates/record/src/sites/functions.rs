@@ -73,7 +73,7 @@ impl Tracee {
                 if let Ok(place) = find(&self.taken_out) {
                     let change = self.taken_out[place];
                     known.push(here);
-                    if self.records(&change, capture, context.settings) {
+                    if self.records(&change, capture, &context.settings) {
                         changes.push(change);
                         continue;
                     }
@@ -141,7 +141,7 @@ impl Tracee {
                 let Some(change) = self.inserted(module.file.index, address) else {
                     continue;
                 };
-                if change.has_thunk() && !self.records(change, capture, context.settings) {
+                if change.has_thunk() && !self.records(change, capture, &context.settings) {
                     lesser.entry(module.file.index).or_default().push(address);
                 }
             }
