@@ -1,6 +1,7 @@
 //! A state in the making. Commands change it and look up what they mean; no process is touched.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use anyhow::{Result, bail, ensure};
 use nopal_abi::Capture;
@@ -122,13 +123,14 @@ impl Draft<'_> {
             false => self.hold(what, capture)?,
         };
         let on = false;
-        self.state.traces.push(Trace { name, held, on });
+        let trace = Arc::new(Trace { name, held, on });
+        self.state.traces.push(trace);
         Ok(())
     }
 
     pub fn switch(&mut self, name: &str, on: bool) -> Result<()> {
         let at = self.trace_at(name)?;
-        self.state.traces[at].on = on;
+        Arc::make_mut(&mut self.state.traces[at]).on = on;
         Ok(())
     }
 

@@ -328,3 +328,113 @@ fn reconcile_probes(old: &Setup, new: &Setup, changes: &mut Vec<Change>, gone: &
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nopal_trace::synthetic::Random;
+
+    const SITES: u64 = 20;
+    const MODES: [Mode; 3] = [Mode::Off, Mode::Silent, Mode::On];
+
+    /// A setup that a state could have, after `old`.
+    fn random_setup(random: &mut Random, old: &Setup) -> Setup {
+        let mut setup = Setup::default();
+        for _ in 0..random.below(4) {
+            let capture = Capture {
+                arguments: random.below(2) == 0,
+                ends: random.below(2) == 0,
+            };
+            let first = random.below(SITES) as u32;
+            let sites: Vec<SiteKey> = (first..SITES as u32).map(SiteKey).collect();
+            setup.hold(&sites, capture, MODES[random.below(3) as usize]);
+        }
+        for name in ["a", "b", "c"] {
+            if random.below(2) == 0 {
+                let probe = crate::grammar::probe(name).unwrap();
+                setup.add_probe(&probe, random.below(2) == 0);
+            }
+        }
+        setup.watch.ids = (0..random.below(3) as u32).collect();
+        setup.marks = (0..random.below(3))
+            .map(|number| Mark {
+                name: number.to_string(),
+                on: random.below(2) == 0,
+            })
+            .collect();
+        setup.after(old)
+    }
+
+    /// Where the changes lead from `old`; one fails, if `fails` says which, and may have been made or not.
+    fn applied(old: &Setup, new: &Setup, random: &mut Random, fails: bool) -> Setup {
+        let mut is = old.clone();
+        let changes = reconcile(old, new);
+        let end = match fails {
+            true => random.below(changes.len() as u64 + 1) as usize,
+            false => changes.len(),
+        };
+        changes[..end].iter().for_each(|change| is.note(change));
+        if let Some(failed) = changes.get(end) {
+            is.doubt(failed);
+        }
+        is
+    }
+
+    fn assert_same(is: &Setup, wanted: &Setup) {
+        let end = is.sites.len().max(wanted.sites.len()) as u32;
+        for key in (0..end).map(SiteKey) {
+            assert_eq!(is.site(key), wanted.site(key), "{key:?}");
+        }
+        for (probe, on) in &wanted.probes {
+            assert!(is.probes.contains(&(probe.clone(), *on)), "{probe}");
+        }
+        assert_eq!(is.probes.len(), wanted.probes.len());
+        assert_eq!((&is.marks, &is.watch), (&wanted.marks, &wanted.watch));
+        assert!(reconcile(is, wanted).is_empty(), "nothing is left to do");
+    }
+
+    #[test]
+    fn changes_lead_from_any_setup_to_any_other_and_back() {
+        let seed = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
+        println!("seed {seed}");
+        let mut random = Random::new(seed);
+        let mut is = Setup::default();
+        for _ in 0..2000 {
+            let before = is.clone();
+            let wanted = random_setup(&mut random, &is);
+            if random.below(3) == 0 {
+                let between = applied(&is, &wanted, &mut random, true);
+                // A thunk that records more stays.
+                let before = before.after(&between);
+                is = applied(&between, &before, &mut random, false);
+                assert_same(&is, &before);
+            } else {
+                is = applied(&is, &wanted, &mut random, false);
+                assert_same(&is, &wanted);
+            }
+        }
+    }
+
+    #[test]
+    fn what_both_have_is_never_without_its_jump() {
+        let capture = Capture::default();
+        let sites = [1, 2, 3, 4].map(SiteKey);
+        let (mut old, mut new) = (Setup::default(), Setup::default());
+        old.hold(&sites[..3], capture, Mode::On);
+        new.hold(&sites[1..], capture, Mode::On);
+        let changes = reconcile(&old, &new);
+        let mut inserted: Vec<SiteKey> = sites[..3].into();
+        for change in &changes {
+            match change {
+                Change::Insert { sites, .. } => inserted.extend(sites),
+                Change::Switch { sites: off, mode } => {
+                    assert!(*mode == Mode::On || *off == sites[..1]);
+                }
+                Change::Remove { sites } => inserted.retain(|site| !sites.contains(site)),
+                other => panic!("{other:?}"),
+            }
+            assert!(inserted.contains(&sites[1]) && inserted.contains(&sites[2]));
+        }
+        assert_eq!(inserted, sites[1..]);
+    }
+}

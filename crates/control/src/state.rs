@@ -16,7 +16,8 @@ use crate::written::place;
 #[derive(Clone, Default)]
 pub struct State {
     pub started: bool,
-    pub traces: Vec<Trace>,
+    /// Shared by the states of which one is drafted from another: there may be thousands.
+    pub traces: Vec<Arc<Trace>>,
     /// All sites that can be traced, held while `uniform` is on.
     pub uniform: Option<Held>,
     pub probes: Vec<ActiveProbe>,
@@ -128,7 +129,10 @@ impl EventTracer {
 
 impl State {
     pub fn trace(&self, name: &str) -> Option<&Trace> {
-        self.traces.iter().find(|trace| trace.name == name)
+        let mut traces = self.traces.iter();
+        traces
+            .find(|trace| trace.name == name)
+            .map(|trace| &**trace)
     }
 
     pub fn tracer(&self, name: &str) -> Option<&ActiveTracer> {
@@ -142,7 +146,8 @@ impl State {
 
     /// Who has functions inserted.
     pub fn holders_mut(&mut self) -> impl Iterator<Item = &mut Held> {
-        let traces = self.traces.iter_mut().map(|trace| &mut trace.held);
+        let traces = self.traces.iter_mut();
+        let traces = traces.map(|trace| &mut Arc::make_mut(trace).held);
         let triggers = self.triggers.iter_mut();
         let triggers = triggers.filter_map(|active| active.held.as_mut());
         let parts = self.tracers.iter_mut();

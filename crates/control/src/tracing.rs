@@ -2,6 +2,7 @@
 //! `function`.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
 use nopal_analysis::dump::{Excerpt, Look};
@@ -312,7 +313,8 @@ impl Controller<'_> {
                         let capture = draft.lookup.facts().capture;
                         let held = draft.hold(what, capture)?;
                         let (name, on) = (FUNCTION.to_owned(), false);
-                        draft.state.traces.push(Trace { name, held, on });
+                        let trace = Arc::new(Trace { name, held, on });
+                        draft.state.traces.push(trace);
                     }
                     draft.switch(FUNCTION, true)
                 })
@@ -437,7 +439,8 @@ impl Controller<'_> {
                 return draft.found_or_waiting(&meant).map(drop);
             };
             let capture = draft.lookup.facts().capture;
-            draft.state.traces[at].held = draft.hold(meant, capture)?;
+            let held = draft.hold(meant, capture)?;
+            Arc::make_mut(&mut draft.state.traces[at]).held = held;
             Ok(())
         })?;
         self.control.tracing.functions = what;
