@@ -48,9 +48,10 @@ enum Jump {
 }
 
 impl Setup {
-    /// Has sites inserted that record as much as `capture`, in this mode or one that records more.
+    /// Has sites, which are in order, inserted that record as much as `capture`, in this mode or one that records more.
     pub fn hold(&mut self, sites: &[SiteKey], capture: Capture, mode: Mode) {
-        let end = sites.iter().map(|site| site.0 as usize + 1).max();
+        // They are in order.
+        let end = sites.last().map(|site| site.0 as usize + 1);
         self.make_room(end.unwrap_or(0));
         for site in sites {
             let site = &mut self.sites[site.0 as usize];

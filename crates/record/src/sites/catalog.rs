@@ -157,6 +157,23 @@ impl Lookup for Catalog<'_> {
             if matches!(means, Means::Nothing) {
                 continue;
             }
+            if let Some(addresses) = means.few() {
+                let mut few: Vec<FoundSite> = addresses
+                    .into_iter()
+                    .filter_map(|address| {
+                        let (key, is_refused) = module.file.key_of(address)?;
+                        let address = module.base.wrapping_add(address);
+                        Some(FoundSite {
+                            key,
+                            address,
+                            is_refused,
+                        })
+                    })
+                    .collect();
+                few.sort_by_key(|site| site.address);
+                found.extend(few);
+                continue;
+            }
             let plan = &module.file.plan;
             let sites = plan.sites.iter().map(|site| (site.address, false));
             let refused = plan.refused.iter().map(|refused| (refused.address, true));
@@ -224,6 +241,15 @@ enum Means<Chooses> {
 }
 
 impl<Chooses: Fn(u64) -> bool> Means<Chooses> {
+    /// The addresses that may be meant, where these are known.
+    fn few(&self) -> Option<Vec<u64>> {
+        match self {
+            Means::One(one) => Some(vec![*one]),
+            Means::Some(all) => Some(all.iter().copied().collect()),
+            _ => None,
+        }
+    }
+
     fn has(&self, address: u64) -> bool {
         match self {
             Means::Nothing => false,

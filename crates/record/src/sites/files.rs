@@ -139,9 +139,22 @@ impl File {
 
     /// The key of the site at an address.
     pub fn key_at(&self, address: u64) -> Option<SiteKey> {
-        let sites = &self.plan.sites;
-        let index = sites.binary_search_by_key(&address, |site| site.address);
-        Some(SiteKey(self.first_key + index.ok()? as u32))
+        let (key, is_refused) = self.key_of(address)?;
+        (!is_refused).then_some(key)
+    }
+
+    /// The key of the function that begins at an address, and whether it is refused.
+    pub fn key_of(&self, address: u64) -> Option<(SiteKey, bool)> {
+        let (sites, refused) = (&self.plan.sites, &self.plan.refused);
+        let site = sites.binary_search_by_key(&address, |site| site.address);
+        let (index, is_refused) = match site {
+            Ok(index) => (index, false),
+            Err(_) => {
+                let index = refused.binary_search_by_key(&address, |refused| refused.address);
+                (sites.len() + index.ok()?, true)
+            }
+        };
+        Some((SiteKey(self.first_key + index as u32), is_refused))
     }
 
     /// The functions that have a name: as the file has it, demangled, or so without parameters.
