@@ -197,7 +197,7 @@ impl Fake {
         if self.inserted.get(&key) != Some(&Mode::On) {
             return;
         }
-        let (site, slot) = (key.0 as u32 + 1, SLOT - 32 * depth);
+        let (site, slot) = (key.0 + 1, SLOT - 32 * depth);
         let calls = &mut self.calls[key.0 as usize];
         self.counts.records += 1;
         if entry {
