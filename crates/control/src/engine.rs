@@ -1,29 +1,34 @@
 //! The operations that control needs from a recording.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::Result;
 use nopal_abi::Capture;
-use nopal_analysis::tracers::Tracer;
+use nopal_analysis::tracers::{Live, Tracer};
 use nopal_analysis::triggers::{Hits, Trigger};
-use nopal_trace::{Subscriber, SubscriberId};
 
 use crate::probe::Probe;
 use crate::selection::Location;
 
-/// A function of a file that a session traces, in whichever of its processes. The engine chooses the number. It means
-/// the same function until the session ends, also while the file is not loaded.
+/// A function of a file that a session traces, in whichever of its processes. The engine numbers them from 0 on, with
+/// few gaps. A number means the same function until the session ends, also while the file is not loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SiteKey(pub u64);
+pub struct SiteKey(pub u32);
 
 /// A function at a location.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoundSite {
     pub key: SiteKey,
     /// In the session's first process that has it.
     pub address: u64,
-    /// In bytes.
-    pub size: u64,
+    /// It can never be traced.
+    pub is_refused: bool,
+}
+
+/// What there is to know of a function.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Function {
     /// As the file has it, not demangled.
     pub name: String,
     /// File name of the module, without folders.
@@ -32,6 +37,16 @@ pub struct FoundSite {
     pub executable: bool,
     /// Why it can never be traced, as `nopal list` says it.
     pub refused: Option<String>,
+    /// Where its thunk is, in the session's first process that has it; `None` if it is not inserted.
+    pub thunk: Option<u64>,
+}
+
+impl Function {
+    /// `NAME@MODULE`, with nothing in it that a terminal would obey.
+    pub fn printable(&self) -> String {
+        let text = format!("{}@{}", self.name, self.module);
+        nopal_symbols::printable(&text).into_owned()
+    }
 }
 
 /// An address of the process, by what does not change when the program is started again.
@@ -43,10 +58,18 @@ pub struct FileAddress {
     pub address: u64,
 }
 
-/// The state of an inserted site.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What is found nowhere.
+#[derive(Clone, Copy, Debug)]
+pub enum Missing<'a> {
+    Functions(&'a Location),
+    Marker(&'a str),
+}
+
+/// What an inserted site does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
     /// Its calls are not recorded, and pay a jump or two.
+    #[default]
     Off,
     /// Its calls pay what a recorded one pays, and no record of them gets into the trace.
     Silent,
@@ -61,7 +84,7 @@ pub struct Refused {
     pub reason: String,
 }
 
-/// Since the session began, or since [`Engine::clear_counts`].
+/// Since the session began, or since [`Act::ClearCounts`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Records of entries and exits in the trace.
@@ -74,11 +97,28 @@ pub struct Counts {
     pub lost: u64,
 }
 
-/// Calls of a site, since the session began, or since [`Engine::clear_counts`].
+/// Calls of some sites, likewise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Calls {
     pub entries: u64,
     pub exits: u64,
+}
+
+/// What else there is to know of a session.
+#[derive(Clone, Debug)]
+pub struct Facts<'a> {
+    /// The trace directory.
+    pub directory: &'a Path,
+    /// What it records of calls unless more or less is asked for.
+    pub capture: Capture,
+    /// Memory for records that are not written out yet. In bytes.
+    pub buffer: u64,
+    /// What records of this moment are stamped with.
+    pub clock: u64,
+    /// Why [`Act::Snapshot`] never can be done.
+    pub no_snapshots: Option<&'static str>,
+    /// Why [`Act::Detach`] never can be done.
+    pub no_detaching: Option<&'static str>,
 }
 
 /// Markers that are switched: those whose names match the glob, or a part of them `GLOB@MODULE`.
@@ -88,127 +128,144 @@ pub struct Mark {
     pub on: bool,
 }
 
-/// A recording in progress, of one process and of those that it made. An error means that nothing has changed.
-///
-/// Where a process of the session loads a library, or executes another program, the engine's owner calls
-/// [`crate::Control::refresh`], which finds all places again.
-pub trait Engine {
-    /// The functions that a place means, in all that is loaded now, by module and address, each once; none is no error.
-    fn find(&mut self, place: &Location) -> Result<Vec<FoundSite>>;
+/// Whose records are kept: those of these processes and threads; of all, if there are none. With `children`, also of
+/// the processes that these fork from now on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Watch {
+    pub ids: Vec<u32>,
+    pub children: bool,
+}
 
-    /// Names close to those that a place without functions asks for, the closest first: for an error message.
-    fn nearest(&mut self, place: &Location) -> Vec<String>;
+/// A step from what is set up to what is wanted.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// Puts the jumps of sites into the text, switched to [`Mode::Off`]. Sites that are inserted already, and record as
+    /// much as `capture` asks for, stay as they are. Those that cannot be are answered; the others all are.
+    Insert {
+        sites: Vec<SiteKey>,
+        capture: Capture,
+    },
+    /// Has taken effect on all threads of all processes when it returns. Sites that are not inserted are passed over.
+    Switch {
+        sites: Vec<SiteKey>,
+        mode: Mode,
+    },
+    /// Takes the jumps of sites out of the text. Sites that are not inserted are passed over.
+    Remove {
+        sites: Vec<SiteKey>,
+    },
+    /// Has the markers on for which the last of these that means them says so, and all others off, in what is loaded
+    /// and in what will be.
+    Mark(Vec<Mark>),
+    /// Puts a probe in, switched off. The answer is where, for a person; an error tells the candidates where there are
+    /// several. Where its module is not loaded, it is put in when that is.
+    InsertProbe(Probe),
+    /// Has taken effect on all threads of all processes when it returns.
+    SwitchProbe {
+        name: String,
+        on: bool,
+    },
+    RemoveProbe {
+        name: String,
+    },
+    /// An error names an id that is not of the session.
+    Watch(Watch),
+    /// Has kernel events recorded that these tracers need, and no others but those that the session was asked for. An
+    /// error says what is forbidden, and how to allow it.
+    RecordKernelEvents(Vec<Tracer>),
+    /// Has a tracer told of records as they come, and of all notes from the trace's first on.
+    Subscribe {
+        name: String,
+        live: Live,
+    },
+    Unsubscribe {
+        name: String,
+    },
+    /// Has a trigger looked for from now on, or, if there is one of this name, at another place, in the records of sites
+    /// that are [`Mode::Silent`] or [`Mode::On`]. `place` is what people are told. When it has fired, the engine's owner
+    /// calls [`crate::Control::fired`]; the engine takes snapshots itself.
+    SetTrigger {
+        name: String,
+        place: String,
+        trigger: Trigger<Arc<[SiteKey]>>,
+    },
+    /// Its sites stay as they are.
+    RemoveTrigger {
+        name: String,
+    },
+}
+
+/// What came of a change.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// Sites that could not be inserted.
+    pub refused: Vec<Refused>,
+    /// For a person; often nothing.
+    pub answer: String,
+}
+
+/// What is done once, and changes nothing of what is set up.
+#[derive(Clone, Copy, Debug)]
+pub enum Act<'a> {
+    /// Brings all that has been recorded into the trace directory, where it can be read, and to those who subscribed.
+    Flush,
+    /// Changes the size of the memory for records; it may take less than asked, and [`Facts::buffer`] tells how much.
+    /// An error tells the bounds.
+    Resize(u64),
+    /// Writes the record of an entry into the trace, as if the calling thread of the tool had entered the function.
+    Simulate(SiteKey),
+    /// Writes a text into the trace, at a value of the counter, or else now.
+    Write { text: &'a str, counter: Option<u64> },
+    /// Writes what the flight recorder holds now into a trace of its own. The answer is what it is called.
+    Snapshot { why: &'a str },
+    /// Starts all counts at 0: what has been recorded so far counts no more.
+    ClearCounts,
+    /// Ends the session as soon as this has been obeyed.
+    Detach,
+}
+
+/// What is loaded in the processes of a session, and what holds there.
+pub trait Lookup {
+    /// The functions at a location, in all that is loaded now, by module and address, each once; none is no error.
+    fn find(&mut self, location: &Location) -> Result<Vec<FoundSite>>;
+
+    /// In the order of `sites`.
+    fn describe(&mut self, sites: &[SiteKey]) -> Vec<Function>;
+
+    /// The names of the markers in all that is loaded that a glob means.
+    fn markers(&mut self, glob: &str) -> Result<Vec<String>>;
+
+    /// An error tells why a probe can be nowhere, in what is loaded and in what may come.
+    fn place(&mut self, probe: &Probe) -> Result<()>;
+
+    /// Names close to that of what is missing, the closest first: for an error message.
+    fn nearest(&mut self, missing: Missing) -> Vec<String>;
 
     /// In which file an address of the session's first process is. `None` where that tells nothing: in no file, or in
     /// one that is always loaded at the same place.
     fn locate(&mut self, address: u64) -> Option<FileAddress>;
 
-    /// The data that a session records of calls by default.
-    fn capture(&self) -> Capture;
+    fn facts(&self) -> Facts<'_>;
+}
 
-    /// Puts the jumps of sites into the text, switched to [`Mode::Off`]. Sites that are inserted already, and record as
-    /// much as `capture` asks for, stay as they are. Gives those that could not be inserted; the others all are.
-    fn insert(&mut self, sites: &[SiteKey], capture: Capture) -> Result<Vec<Refused>>;
+/// A recording in progress, of one process and of those that it made.
+///
+/// Where a process of the session loads a library, or executes another program, the engine's owner calls
+/// [`crate::Control::refresh`], which finds all locations again.
+pub trait Engine: Lookup {
+    /// An error means that nothing has changed, as far as can be known.
+    fn apply(&mut self, change: &Change) -> Result<Applied>;
 
-    /// Where the thunk of a site is, in the session's first process that has it; `None` if it is not inserted.
-    fn thunk(&mut self, site: SiteKey) -> Option<u64>;
-
-    /// Has taken effect on all threads of all processes when it returns. Sites that are not inserted are passed over.
-    fn switch(&mut self, sites: &[SiteKey], mode: Mode) -> Result<()>;
-
-    /// Takes the jumps of sites out of the text. Sites that are not inserted are passed over.
-    fn remove(&mut self, sites: &[SiteKey]) -> Result<()>;
-
-    /// Has the markers on for which the last of `marks` that means them says so, and all others off, in what is loaded
-    /// and in what will be.
-    fn mark(&mut self, marks: &[Mark]) -> Result<()>;
-
-    /// The names of the markers in all that is loaded that a glob means.
-    fn markers(&mut self, name: &str) -> Result<Vec<String>>;
-
-    /// Names of markers close to one that there is not.
-    fn nearest_markers(&mut self, name: &str) -> Vec<String>;
-
-    /// Puts a probe in, switched off. Says where, for a person; an error tells the candidates where there are several.
-    /// Where its module is not loaded, it is put in when that is.
-    fn insert_probe(&mut self, probe: &Probe) -> Result<String>;
-
-    /// Has taken effect on all threads of all processes when it returns.
-    fn switch_probe(&mut self, name: &str, on: bool) -> Result<()>;
-
-    fn remove_probe(&mut self, name: &str) -> Result<()>;
-
-    /// Records only what these processes and threads do; all, if there are none. With `children`, also what do the
-    /// processes that these fork from now on. An error names an id that is not of the session.
-    fn watch(&mut self, ids: &[u32], children: bool) -> Result<()>;
-
-    /// Memory for records that are not written out yet. In bytes.
-    fn buffer(&self) -> u64;
-
-    /// Changes the size of that memory; it may take less than asked, and [`Engine::buffer`] tells how much. An error
-    /// tells the bounds.
-    fn resize(&mut self, bytes: u64) -> Result<()>;
+    /// What it answers is for a person.
+    fn perform(&mut self, act: Act) -> Result<String>;
 
     fn counts(&mut self) -> Counts;
 
-    /// In the order of `sites`.
-    fn calls(&mut self, sites: &[SiteKey]) -> Vec<Calls>;
+    fn calls(&mut self, sites: &[SiteKey]) -> Calls;
 
-    /// Writes the record of an entry into the trace, as if the calling thread of the tool had entered the function.
-    fn simulate(&mut self, site: SiteKey) -> Result<()>;
-
-    /// Writes a text into the trace, at a value of the counter, or else now.
-    fn write_text(&mut self, text: &str, counter: Option<u64>) -> Result<()>;
-
-    /// Has a trigger looked for from now on, or, if there is one of this name, at another place, in the records of sites
-    /// that are [`Mode::Silent`] or [`Mode::On`]. `place` is what people are told. When it has fired, the engine's owner
-    /// calls [`crate::Control::fired`]; the engine takes snapshots itself.
-    fn set_trigger(
-        &mut self,
-        name: &str,
-        place: String,
-        trigger: Trigger<Vec<SiteKey>>,
-    ) -> Result<()>;
-
-    /// Sites of a trigger that is removed stay as they are.
-    fn remove_trigger(&mut self, name: &str);
-
-    fn hits(&mut self, name: &str) -> Hits;
-
-    /// An error tells why [`Engine::snapshot`] never can.
-    fn may_snapshot(&self) -> Result<()>;
-
-    /// Writes what the flight recorder holds now into a trace of its own. Returns what it is called.
-    fn snapshot(&mut self, why: &str) -> Result<String>;
+    /// Of the trigger of this name.
+    fn hits(&mut self, trigger: &str) -> Hits;
 
     /// The results of snapshots so far, a line each, for people.
     fn snapshots(&mut self) -> Vec<String>;
-
-    /// An error tells why [`Engine::detach`] never can.
-    fn may_detach(&self) -> Result<()>;
-
-    /// Ends the session as soon as this has been obeyed.
-    fn detach(&mut self) -> Result<()>;
-
-    /// Has kernel events recorded that these tracers need, and no others but those that the session was asked
-    /// for. An error says what is forbidden, and how to allow it.
-    fn record_kernel_events(&mut self, tracers: &[Tracer]) -> Result<()>;
-
-    /// Has a listener told of records as they come, and of all notes from the trace's first on. When
-    /// [`Engine::flush`] returns, it has heard of all that was recorded before.
-    fn subscribe(&mut self, subscriber: Box<dyn Subscriber>) -> Result<SubscriberId>;
-
-    fn unsubscribe(&mut self, subscriber: SubscriberId);
-
-    /// Brings all that has been recorded into the trace directory, where it can be read.
-    fn flush(&mut self) -> Result<()>;
-
-    /// Starts all counts at 0: what has been recorded so far counts no more.
-    fn clear_counts(&mut self);
-
-    /// The current clock of records.
-    fn clock(&self) -> u64;
-
-    /// The trace directory.
-    fn directory(&self) -> &Path;
 }

@@ -1,43 +1,13 @@
 //! The files of a session for those that serve them: opened, read and written in pieces, closed.
 
-use std::fmt;
+use nopal_serve::{Access, Entry, Failure};
 
-use nopal_serve::{Access, Content, Entry, Failure};
-
+use crate::control::{Control, Controller};
 use crate::engine::Engine;
+use crate::file::{File, Shown, failure, invalid};
 use crate::grammar::parse;
-use crate::selection::Part;
-use crate::state::Control;
-use crate::stream::{Kept, Stream};
 use crate::syntax::quoted;
 use crate::table::{FILES, FOLDER, HISTOGRAMS, HISTOGRAMS_PATH, PROCESSOR, Role, Row};
-
-/// An open file. It holds what it showed when it was opened, and what was written of a line that has not ended yet.
-pub struct File {
-    pub(crate) role: Role,
-    pub(crate) shown: Shown,
-    /// The begin of a line whose end has not been written.
-    pending: Vec<u8>,
-    /// What a list of places will be, where one is being written.
-    pub(crate) places: Option<Vec<Part>>,
-}
-
-pub(crate) enum Shown {
-    Text(Vec<u8>),
-    Stream(Stream),
-    /// The new records since the last look, if any, and the state of the trace then.
-    Pipe(Option<Stream>, Kept),
-}
-
-/// `message` may have names of functions in it, which may be anything.
-pub(crate) fn failure(number: i32, message: impl fmt::Display) -> Failure {
-    let message = message.to_string();
-    Failure::new(number, nopal_symbols::printable(&message))
-}
-
-pub(crate) fn invalid(message: impl fmt::Display) -> Failure {
-    failure(libc::EINVAL, message)
-}
 
 /// A program that copies a file in blocks may cut a write anywhere, and a byte alone is no command; any other write
 /// ends where its writer meant it to, with an end of line or without.
@@ -109,7 +79,7 @@ impl Control {
             ));
         }
         let shown = if access.read {
-            self.show(engine, role)?
+            self.with(engine).show(role)?
         } else {
             Shown::Text(Vec::new())
         };
@@ -120,7 +90,7 @@ impl Control {
             places: None,
         };
         if access.truncate {
-            self.truncate(engine, &mut file)?;
+            self.with(engine).truncate(&mut file);
         }
         Ok(file)
     }
@@ -143,11 +113,13 @@ impl Control {
         };
         if file.pending.len() - whole > LONGEST_LINE {
             file.pending.clear();
-            return Err(self.failed(invalid("a line of more than a MiB is no command")));
+            return Err(self
+                .tracing
+                .failed(invalid("a line of more than a MiB is no command")));
         }
         let rest = file.pending.split_off(whole);
         let lines = std::mem::replace(&mut file.pending, rest);
-        let written = self.write_lines(engine, file, &lines);
+        let written = self.with(engine).write_lines(file, &lines);
         if written.is_err() {
             file.pending.clear();
         }
@@ -158,7 +130,7 @@ impl Control {
     pub fn refill(&mut self, engine: &mut dyn Engine, file: &mut File) -> Result<(), Failure> {
         match &mut file.shown {
             Shown::Pipe(stream @ None, kept) => {
-                *stream = self.take_recorded(engine, kept)?;
+                *stream = self.with(engine).take_recorded(kept)?;
                 Ok(())
             }
             _ => Ok(()),
@@ -168,27 +140,33 @@ impl Control {
     /// Obeys the line that was written last, if its end has not come: nothing more of it will.
     pub fn flush(&mut self, engine: &mut dyn Engine, file: &mut File) -> Result<(), Failure> {
         let rest = std::mem::take(&mut file.pending);
-        self.write_lines(engine, file, &rest)
+        self.with(engine).write_lines(file, &rest)
     }
 
     pub fn close(&mut self, engine: &mut dyn Engine, mut file: File) -> Result<(), Failure> {
         let written = self.flush(engine, &mut file);
-        written.and(self.finish(engine, &mut file))
+        written.and(self.with(engine).finish(&mut file))
     }
 
     /// Obeys one or more lines, as a write to `ctl`, and gives what they answer: text for a person, often none.
     pub fn command(&mut self, engine: &mut dyn Engine, text: &str) -> Result<String, Failure> {
+        self.with(engine).command(text)
+    }
+}
+
+impl Controller<'_> {
+    fn command(&mut self, text: &str) -> Result<String, Failure> {
         let mut answers = String::new();
         let several = text.trim_end().contains('\n');
         for (number, line) in (1..).zip(text.lines()) {
-            let answer = self.line(engine, line).map_err(|error| {
+            let answer = self.line(line).map_err(|error| {
                 if several {
                     failure(error.number, format_args!("line {number}: {error}"))
                 } else {
                     error
                 }
             });
-            answers.push_str(&answer.map_err(|error| self.failed(error))?);
+            answers.push_str(&answer.map_err(|error| self.control.tracing.failed(error))?);
             if !answers.is_empty() && !answers.ends_with('\n') {
                 answers.push('\n');
             }
@@ -196,31 +174,27 @@ impl Control {
         Ok(answers)
     }
 
-    fn line(&mut self, engine: &mut dyn Engine, line: &str) -> Result<String, Failure> {
+    fn line(&mut self, line: &str) -> Result<String, Failure> {
         let Some(command) = parse(line).map_err(invalid)? else {
             return Ok(String::new());
         };
-        self.obey(engine, command)
+        self.obey(command)
             .map_err(|error| invalid(format_args!("{}: {error:#}", quoted(line.trim()))))
     }
 
-    fn write_lines(
-        &mut self,
-        engine: &mut dyn Engine,
-        file: &mut File,
-        bytes: &[u8],
-    ) -> Result<(), Failure> {
+    fn write_lines(&mut self, file: &mut File, bytes: &[u8]) -> Result<(), Failure> {
         if bytes.is_empty() {
             return Ok(());
         }
-        let text = std::str::from_utf8(bytes)
-            .map_err(|_| self.failed(invalid("what was written is not text (UTF-8)")))?;
+        let failed = "what was written is not text (UTF-8)";
+        let text =
+            std::str::from_utf8(bytes).map_err(|_| self.control.tracing.failed(invalid(failed)))?;
         if file.role == Role::Control {
-            return self.command(engine, text).map(drop);
+            return self.command(text).map(drop);
         }
         for line in text.lines() {
-            self.write_line(engine, file, line)
-                .map_err(|error| self.failed(error))?;
+            self.write_line(file, line)
+                .map_err(|error| self.control.tracing.failed(error))?;
         }
         Ok(())
     }
@@ -247,42 +221,4 @@ fn processors() -> u32 {
     // SAFETY: asks for a number.
     let number = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
     u32::try_from(number).unwrap_or(1)
-}
-
-impl File {
-    /// At most `length` bytes from `offset` on. It may wait for the disk, but for nothing that takes a lock: it need
-    /// not be called by the thread that has the [`Control`].
-    pub fn read(&mut self, offset: u64, length: usize) -> Result<Content, Failure> {
-        let failed = |error| failure(libc::EIO, format_args!("{error:#}"));
-        match &mut self.shown {
-            Shown::Text(text) => {
-                let from = usize::try_from(offset)
-                    .unwrap_or(usize::MAX)
-                    .min(text.len());
-                let end = from.saturating_add(length).min(text.len());
-                Ok(Content::Bytes(text[from..end].to_vec()))
-            }
-            Shown::Stream(stream) => {
-                let bytes = stream.read(offset, length).map_err(failed)?;
-                Ok(Content::Bytes(bytes))
-            }
-            Shown::Pipe(stream, _) => {
-                let Some(running) = stream else {
-                    return Ok(Content::Later);
-                };
-                // What a pipe gives does not depend on where its reader believes to be.
-                let bytes = running.next(length).map_err(failed)?;
-                if bytes.is_empty() {
-                    *stream = None;
-                    return Ok(Content::Later);
-                }
-                Ok(Content::Bytes(bytes))
-            }
-        }
-    }
-
-    /// Whether what one reader has got, no other gets: `trace_pipe`.
-    pub fn is_pipe(&self) -> bool {
-        matches!(self.shown, Shown::Pipe(..))
-    }
 }

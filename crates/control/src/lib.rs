@@ -1,20 +1,32 @@
 //! Control of a session by text: its state, the commands that change it, and the files that show it.
 //!
-//! `engine` is all that it asks of a recording. `syntax` takes a line apart, and `grammar` makes a command of it: `what`
-//! are the places in it, `probe` what is fetched at one. `state` obeys, with `sites` counting which traces want which
-//! functions, `probes` for those, and `triggers` saying what happens at an event; `tracers` run tracers of latency;
-//! `text` shows the state as commands. `files` are `ctl`, `trace` and those of `tracing`, all of them listed in `table`,
-//! from which `manual` tells of them; `stream` makes the text of a trace while it is read.
+//! Each file knows those before it in this list.
+//! - The language: `syntax` takes a line apart, and `grammar` makes a command of it, a plain value: `selection` are the
+//!   places in it, `probe` what is fetched at one.
+//! - `engine` is all that control asks of a recording: queries, and changes.
+//! - `state` is what is wanted, in plain values. It becomes a `setup` of the engine; of two setups, `reconcile` makes the
+//!   changes from one to the other.
+//! - `draft` is a state in the making: what commands make of it, in `triggers` those of triggers, in `tracers` those of
+//!   tracers. It looks things up and touches no process.
+//!   `begin` has the first commands of a session, for what its options ask.
+//! - `control` takes a draft for the state and has the engine make the changes, as a whole or not at all. `obey` does what
+//!   each command says.
+//! - `text` shows the state as commands. `files` are `ctl`, `trace` and those of `tracing`, all of them listed in `table`,
+//!   from which `manual` tells of them; a `file` is one that is open, and `stream` makes the text of a trace while it is
+//!   read.
 
+pub mod begin;
+mod control;
+mod draft;
 mod engine;
-mod event_tracers;
+mod file;
 mod files;
 mod grammar;
 mod manual;
+mod obey;
 mod probe;
-mod probes;
 mod selection;
-mod sites;
+mod setup;
 mod state;
 mod stream;
 mod syntax;
@@ -23,14 +35,18 @@ mod text;
 mod tracers;
 mod tracing;
 mod triggers;
+mod written;
 
-pub use engine::{Calls, Counts, Engine, FileAddress, FoundSite, Mark, Mode, Refused, SiteKey};
-pub use files::File;
-pub use grammar::probe;
+pub use control::Control;
+pub use engine::{
+    Act, Applied, Calls, Change, Counts, Engine, Facts, FileAddress, FoundSite, Function, Lookup,
+    Mark, Missing, Mode, Refused, SiteKey, Watch,
+};
+pub use file::File;
+pub use grammar::{Command, probe};
 pub use manual::manual;
 pub use nopal_abi::Capture;
 pub use nopal_serve::{Access, Content, Entry, Failure};
 pub use probe::{Fetched, MOST_FETCHED, MOST_LOADS, Probe, Shown, Source, Spot, Way};
 pub use selection::{FunctionSelection, Location, Part};
-pub use state::Control;
-pub use triggers::{marker_awaited, needed};
+pub use setup::Setup;

@@ -82,6 +82,32 @@ impl FunctionSelection {
         FunctionSelection { parts }
     }
 
+    pub fn without_exclusions(&self) -> FunctionSelection {
+        let parts = self.parts.iter().filter(|part| !part.excluded);
+        FunctionSelection {
+            parts: parts.cloned().collect(),
+        }
+    }
+
+    /// What is left out, as it is written without exclamation marks.
+    pub fn exclusions(&self) -> FunctionSelection {
+        let parts = self.parts.iter().filter(|part| part.excluded);
+        let parts = parts.map(|part| Part {
+            excluded: false,
+            ..part.clone()
+        });
+        FunctionSelection {
+            parts: parts.collect(),
+        }
+    }
+
+    /// Whether it is of all functions but those that are left out: nobody has named one.
+    pub fn names_none(&self) -> bool {
+        let mut parts = self.parts.iter().filter(|part| !part.excluded);
+        let all = ["*", "*@*"].map(|all| Location::Names(all.to_owned()));
+        parts.all(|part| all.contains(&part.place))
+    }
+
     pub fn map_locations(self, mut change: impl FnMut(Location) -> Location) -> FunctionSelection {
         let parts = self.parts.into_iter().map(|part| Part {
             place: change(part.place),

@@ -2,39 +2,31 @@
 
 use std::fmt::Write;
 
-use crate::engine::{Engine, SiteKey};
+use crate::control::Controller;
+use crate::engine::{Act, Calls, Engine};
+use crate::obey::logsize;
 use crate::selection::word;
-use crate::state::{Control, Trace};
-use crate::tracers::is_of_tracer;
-use crate::triggers::written;
+use crate::state::Trace;
+use crate::written::written;
 
-impl Control {
+impl Controller<'_> {
     /// In the manner of Plan 9's devtrace.
-    pub(crate) fn text(&self, engine: &mut dyn Engine) -> String {
+    pub fn text(&mut self) -> String {
+        let engine = &mut *self.engine;
+        let state = &self.control.state;
         // What is counted is what has been written. Where that fails, the session has ended.
-        let _ = engine.flush();
+        let _ = engine.perform(Act::Flush);
         let mut out = String::new();
-        line(
-            &mut out,
-            format_args!("logsize {}", Control::logsize(engine)),
-        );
-        for trace in self
-            .traces
-            .iter()
-            .filter(|trace| !is_of_tracer(&trace.name))
-        {
-            self.push_trace(&mut out, engine, trace);
+        line(&mut out, format_args!("logsize {}", logsize(engine)));
+        for trace in &state.traces {
+            push_trace(&mut out, engine, trace);
         }
-        self.tracers.push_text(&mut out);
-        for mark in &self.marks {
+        state.push_tracers(&mut out);
+        for mark in &state.marks {
             let (name, on) = (word(&mark.name), on_or_off(mark.on));
             line(&mut out, format_args!("mark {name} {on}"));
         }
-        for active in self
-            .probes
-            .iter()
-            .filter(|active| !is_of_tracer(&active.probe.name))
-        {
+        for active in &state.probes {
             line(&mut out, format_args!("{}", active.probe));
             let name = word(&active.probe.name);
             line(
@@ -42,7 +34,7 @@ impl Control {
                 format_args!("probe {name} {}", on_or_off(active.on)),
             );
         }
-        for active in &self.triggers {
+        for active in &state.triggers {
             let name = word(&active.name);
             let when = written(&active.trigger);
             line(&mut out, format_args!("{when} new {name}"));
@@ -63,18 +55,18 @@ impl Control {
             line(&mut out, format_args!("#{snapshot}"));
         }
         let counts = engine.counts();
-        let queued = counts.records.saturating_sub(self.tracing.taken());
+        let queued = counts.records.saturating_sub(self.control.tracing.taken);
         line(
             &mut out,
             format_args!("#tracehits {}, in queue {queued}", counts.records),
         );
         line(
             &mut out,
-            format_args!("#tracelog {}", engine.directory().display()),
+            format_args!("#tracelog {}", engine.facts().directory.display()),
         );
         line(
             &mut out,
-            format_args!("#traceactive {}", u32::from(self.started)),
+            format_args!("#traceactive {}", u32::from(state.started)),
         );
         line(
             &mut out,
@@ -82,51 +74,48 @@ impl Control {
         );
         line(&mut out, format_args!("#traceinhits {}", counts.entries));
         out.push_str("watch");
-        for id in &self.watched {
+        for id in &state.watch.ids {
             let _ = write!(out, " {id}");
         }
-        out.push_str(match (self.watched.is_empty(), self.children) {
+        out.push_str(match (state.watch.ids.is_empty(), state.watch.children) {
             (true, _) => " 0\n",
             (false, true) => " children\n",
             (false, false) => "\n",
         });
         line(
             &mut out,
-            format_args!("uniform {}", on_or_off(self.uniform.is_some())),
+            format_args!("uniform {}", on_or_off(state.uniform.is_some())),
         );
-        out.push_str(if self.started { "start\n" } else { "stop\n" });
-        for answer in &self.answer {
+        out.push_str(if state.started { "start\n" } else { "stop\n" });
+        for answer in &self.control.answer {
             line(&mut out, format_args!("#{answer}"));
         }
         out
     }
+}
 
-    fn push_trace(&self, out: &mut String, engine: &mut dyn Engine, trace: &Trace) {
-        let name = word(&trace.name);
-        line(out, format_args!("trace {} new {name}", trace.what));
-        if let Some((site, address)) = trace.first {
-            let thunk = engine.thunk(site).unwrap_or(0);
-            line(
-                out,
-                format_args!("#trace {address:08x} traced? {thunk:08x}"),
-            );
-        }
-        line(out, format_args!("trace {name} {}", on_or_off(trace.on)));
-        let keys: Vec<SiteKey> = self.sites.keys(&trace.sites);
-        let (mut entries, mut exits) = (0, 0);
-        for calls in engine.calls(&keys) {
-            entries += calls.entries;
-            exits += calls.exits;
-        }
+fn push_trace(out: &mut String, engine: &mut dyn Engine, trace: &Trace) {
+    let (name, held) = (word(&trace.name), &trace.held);
+    line(out, format_args!("trace {} new {name}", held.what));
+    if let Some((site, address)) = held.first {
+        let functions = engine.describe(&[site]);
+        let thunk = functions.first().and_then(|function| function.thunk);
+        let thunk = thunk.unwrap_or(0);
         line(
             out,
-            format_args!(
-                "#functions {}, refused {}, entries {entries}, exits {exits}",
-                keys.len(),
-                trace.refused
-            ),
+            format_args!("#trace {address:08x} traced? {thunk:08x}"),
         );
     }
+    line(out, format_args!("trace {name} {}", on_or_off(trace.on)));
+    let Calls { entries, exits } = engine.calls(&held.sites);
+    line(
+        out,
+        format_args!(
+            "#functions {}, refused {}, entries {entries}, exits {exits}",
+            held.sites.len(),
+            held.refused.len() + held.left_out
+        ),
+    );
 }
 
 fn on_or_off(on: bool) -> &'static str {

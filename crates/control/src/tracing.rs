@@ -2,155 +2,111 @@
 //! `function`.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
 use nopal_analysis::dump::{Excerpt, Look};
 use nopal_serve::Failure;
 use nopal_symbols::is_harmless;
 
-use crate::engine::{Engine, FoundSite, SiteKey};
-use crate::files::{File, Shown, failure, invalid};
+use crate::begin::FUNCTION_TRACER as FUNCTION;
+use crate::control::{Controller, Tracing};
+use crate::draft::Draft;
+use crate::engine::{Act, FoundSite, Function, SiteKey};
+use crate::file::{File, Shown, failure, invalid};
 use crate::grammar::Command;
-use crate::selection::{FunctionSelection, Location, Part, word};
-use crate::state::{Control, find, found_or_waiting};
+use crate::selection::{FunctionSelection, Part, word};
+use crate::state::{EventTracer, State, Trace};
 use crate::stream::{Format, Kept, Show, Stream};
 use crate::syntax::{numbers_in, places_in, quoted};
 use crate::table::{FILES, FOLDER, Role, SECTIONS};
 
-/// The state of the tracing directory besides the traces.
-pub(crate) struct Tracing {
-    /// The functions that the function tracer would record, if there is no trace of that name.
-    functions: FunctionSelection,
-    /// Up to which counter the reader of `trace` wants to see nothing.
-    emptied: u64,
-    /// Up to which counter `trace_pipe` has given all, and how many records there were then, and bytes.
-    piped: u64,
-    taken: u64,
-    bytes: u64,
-    /// By when the last of these had been recorded, some of them perhaps after what `trace_pipe` has given.
-    grown: u64,
-    look: Look,
-    errors: Vec<String>,
-}
-
-const FUNCTION: &str = "function";
 const MOST_ERRORS: usize = 8;
 
-impl Default for Tracing {
-    fn default() -> Tracing {
-        Tracing {
-            functions: FunctionSelection::of_names([], [], false),
-            emptied: 0,
-            piped: 0,
-            taken: 0,
-            bytes: 0,
-            grown: 0,
-            look: Look::default(),
-            errors: Vec::new(),
-        }
-    }
-}
-
 impl Tracing {
-    /// Records that `trace_pipe` has given.
-    pub fn taken(&self) -> u64 {
-        self.taken
-    }
-
-    pub fn look(&self) -> Look {
-        self.look
-    }
-
-    /// Counts have begun at 0 again; what has been recorded has not gone.
-    pub fn after_reset(self) -> Tracing {
-        Tracing { taken: 0, ..self }
-    }
-}
-
-impl Control {
     /// Keeps an error for `error_log`.
-    pub(crate) fn failed(&mut self, error: Failure) -> Failure {
-        let errors = &mut self.tracing.errors;
-        if errors.len() == MOST_ERRORS {
-            errors.remove(0);
+    pub fn failed(&mut self, error: Failure) -> Failure {
+        if self.errors.len() == MOST_ERRORS {
+            self.errors.remove(0);
         }
-        errors.push(error.message.clone());
+        self.errors.push(error.message.clone());
         error
     }
+}
 
-    /// The functions that the function tracer records, or would record.
+impl Controller<'_> {
+    /// What the function tracer records, or would.
     fn functions(&self) -> &FunctionSelection {
-        self.trace(FUNCTION)
-            .map_or(&self.tracing.functions, |trace| &trace.what)
+        let trace = self.control.state.trace(FUNCTION);
+        trace.map_or(&self.control.tracing.functions, |trace| &trace.held.what)
     }
 
-    /// Records these functions by the function tracer, and starts. What it answers is for a person: functions that
-    /// cannot be traced.
-    pub fn begin(&mut self, engine: &mut dyn Engine, what: FunctionSelection) -> Result<String> {
-        self.tracing.functions = what;
-        let answer = self.set_function_tracer(engine, FUNCTION)?;
-        self.start(engine)?;
-        Ok(answer)
-    }
-
-    pub(crate) fn show(&mut self, engine: &mut dyn Engine, role: Role) -> Result<Shown, Failure> {
+    pub fn show(&mut self, role: Role) -> Result<Shown, Failure> {
         let failed = |error: anyhow::Error| failure(libc::EIO, format_args!("{error:#}"));
         let text = match role {
-            Role::Control => self.text(engine),
-            Role::Devtrace => return self.stream(engine, Format::Devtrace, "").map_err(failed),
+            Role::Control => self.text(),
+            Role::Devtrace => return self.stream(Format::Devtrace, "").map_err(failed),
             Role::Trace => {
                 return self
-                    .stream(engine, Format::Function(self.tracing.look), self.head())
+                    .stream(Format::Function(self.control.tracing.look), self.head())
                     .map_err(failed);
             }
             Role::TracePipe => return Ok(Shown::Pipe(None, Kept::default())),
             Role::AvailableTracers => {
-                let names: Vec<String> = self.tracers.names().map(word).collect();
+                let names: Vec<String> = self.control.state.tracer_names().map(word).collect();
                 format!("function {} nop disable\n", names.join(" "))
             }
             Role::CurrentTracer => format!("{}\n", self.tracer()),
-            Role::Threshold => format!("{}\n", self.tracers.threshold),
+            Role::Threshold => format!("{}\n", self.control.state.threshold),
             Role::WorstLatency => {
-                engine.flush().map_err(failed)?;
-                format!("{}\n", self.tracers.worst_microseconds())
+                self.engine.perform(Act::Flush).map_err(failed)?;
+                format!("{}\n", self.control.state.worst_microseconds())
             }
-            Role::Latency => match self.tracers.current().map(str::to_owned) {
-                Some(name) => self
-                    .latency(engine, &name, self.tracing.look)
-                    .map_err(failed)?,
+            Role::Latency => match self.control.state.current_tracer() {
+                Some(active) => {
+                    let name = active.tracer.name().to_owned();
+                    self.latency(&name, self.control.tracing.look)
+                        .map_err(failed)?
+                }
                 None => {
                     let look = Look {
                         verbose: true,
-                        ..self.tracing.look
+                        ..self.control.tracing.look
                     };
                     return self
-                        .stream(engine, Format::Function(look), self.head())
+                        .stream(Format::Function(look), self.head())
                         .map_err(failed);
                 }
             },
             Role::Histogram { of, processor } => {
-                engine.flush().map_err(failed)?;
+                self.engine.perform(Act::Flush).map_err(failed)?;
                 match of {
-                    SECTIONS => self.tracers.section_histograms(processor),
-                    _ => self.tracers.histogram(of, processor),
+                    SECTIONS => self.control.state.section_histograms(processor),
+                    _ => self.control.state.histogram(of, processor),
                 }
             }
-            Role::TracingOn => format!("{}\n", u32::from(self.started)),
-            Role::Filter { excluded } => self.filter(engine, excluded).map_err(failed)?,
+            Role::TracingOn => format!("{}\n", u32::from(self.control.state.started)),
+            Role::Filter { excluded } => self.filter(excluded).map_err(failed)?,
             Role::AvailableFunctions => {
-                let all = engine
-                    .find(&Location::Names("*@*".into()))
-                    .map_err(failed)?;
-                lines(&all)
+                let all = FunctionSelection::of_names([], [], true);
+                self.lines_of(&all).map_err(failed)?
             }
-            Role::Processes if self.watched.is_empty() => "no pid\n".into(),
-            Role::Processes => self.watched.iter().map(|id| format!("{id}\n")).collect(),
-            Role::BufferSize => format!("{}\n", engine.buffer() >> 10),
+            Role::Processes if self.control.state.watch.ids.is_empty() => "no pid\n".into(),
+            Role::Processes => self
+                .control
+                .state
+                .watch
+                .ids
+                .iter()
+                .map(|id| format!("{id}\n"))
+                .collect(),
+            Role::BufferSize => format!("{}\n", self.engine.facts().buffer >> 10),
             Role::Options => {
-                let Look { addresses, verbose } = self.tracing.look;
+                let Look { addresses, verbose } = self.control.tracing.look;
                 format!("{}symonly\n{}verbose\n", no(addresses), no(!verbose))
             }
             Role::Errors => self
+                .control
                 .tracing
                 .errors
                 .iter()
@@ -163,29 +119,34 @@ impl Control {
     }
 
     fn tracer(&self) -> String {
-        let recording = self.tracers.recording.last().map(|one| one.name);
-        match (self.tracers.current().or(recording), self.trace(FUNCTION)) {
-            (Some(name), _) => word(name),
-            (None, Some(trace)) if trace.on => FUNCTION.into(),
-            _ => "nop".into(),
+        let state = &self.control.state;
+        if let Some(active) = state.current_tracer() {
+            return word(active.tracer.name());
+        }
+        let is_on = |trace: &Trace| trace.on;
+        match state.event_tracers.last() {
+            Some(events) => events.name().into(),
+            None if state.trace(FUNCTION).is_some_and(is_on) => FUNCTION.into(),
+            None => "nop".into(),
         }
     }
 
     /// The head of the file `trace`.
     fn head(&self) -> &'static str {
-        match self.tracers.recording.last() {
-            Some(recording) => recording.head,
+        match self.control.state.event_tracers.last() {
+            Some(EventTracer::Switches) => "# tracer: sched_switch\n#\n",
+            Some(EventTracer::Events { .. }) => "# tracer: events\n#\n",
             None => "# tracer: function\n#\n",
         }
     }
 
-    fn stream(&self, engine: &mut dyn Engine, format: Format, head: &'static str) -> Result<Shown> {
-        engine.flush()?;
+    fn stream(&mut self, format: Format, head: &'static str) -> Result<Shown> {
+        self.engine.perform(Act::Flush)?;
         let show = Show {
-            directory: engine.directory().to_owned(),
+            directory: self.engine.facts().directory.to_owned(),
             kept: Kept::default(),
             excerpt: Excerpt {
-                after: self.tracing.emptied,
+                after: self.control.tracing.emptied,
                 until: u64::MAX,
             },
             format,
@@ -194,38 +155,34 @@ impl Control {
         Ok(Shown::Stream(Stream::new(show)))
     }
 
-    /// The new records since the last call; `None` if there are none.
-    pub(crate) fn take_recorded(
-        &mut self,
-        engine: &mut dyn Engine,
-        kept: &Kept,
-    ) -> Result<Option<Stream>, Failure> {
-        let until = engine.clock();
-        engine
-            .flush()
+    /// What has been recorded since this was asked last; `None` if nothing has.
+    pub fn take_recorded(&mut self, kept: &Kept) -> Result<Option<Stream>, Failure> {
+        let until = self.engine.facts().clock;
+        self.engine
+            .perform(Act::Flush)
             .map_err(|error| failure(libc::EIO, format_args!("{error:#}")))?;
-        let counts = engine.counts();
-        if counts.bytes != self.tracing.bytes {
-            self.tracing.grown = engine.clock();
-        } else if self.tracing.piped >= self.tracing.grown {
+        let counts = self.engine.counts();
+        if counts.bytes != self.control.tracing.bytes {
+            self.control.tracing.grown = self.engine.facts().clock;
+        } else if self.control.tracing.piped >= self.control.tracing.grown {
             return Ok(None);
         }
         let show = Show {
-            directory: engine.directory().to_owned(),
+            directory: self.engine.facts().directory.to_owned(),
             kept: kept.clone(),
             excerpt: Excerpt {
-                after: self.tracing.piped.max(self.tracing.emptied),
+                after: self.control.tracing.piped.max(self.control.tracing.emptied),
                 until,
             },
-            format: Format::Function(self.tracing.look),
+            format: Format::Function(self.control.tracing.look),
             head: "",
         };
-        (self.tracing.taken, self.tracing.bytes) = (counts.records, counts.bytes);
-        self.tracing.piped = until;
+        (self.control.tracing.taken, self.control.tracing.bytes) = (counts.records, counts.bytes);
+        self.control.tracing.piped = until;
         Ok(Some(Stream::new(show)))
     }
 
-    fn filter(&self, engine: &mut dyn Engine, excluded: bool) -> Result<String> {
+    fn filter(&mut self, excluded: bool) -> Result<String> {
         let parts = self.functions().parts().iter();
         let parts: Vec<Part> = parts
             .filter(|part| part.excluded == excluded)
@@ -244,154 +201,160 @@ impl Control {
             excluded: false,
             ..part
         });
-        Ok(lines(&find(
-            engine,
-            &FunctionSelection::parsed(parts.collect()),
-        )?))
+        self.lines_of(&FunctionSelection::parsed(parts.collect()))
     }
 
-    /// Truncates the file, as a shell's `>` does before it writes.
-    pub(crate) fn truncate(
-        &mut self,
-        engine: &mut dyn Engine,
-        file: &mut File,
-    ) -> Result<(), Failure> {
+    /// The functions that are meant, one a line, as a filter takes it.
+    fn lines_of(&mut self, what: &FunctionSelection) -> Result<String> {
+        let mut draft = Draft::new(State::default(), self.engine);
+        let found = draft.find(what)?;
+        Ok(lines(&mut draft, &found))
+    }
+
+    /// What a shell's `>` does before it writes.
+    pub fn truncate(&mut self, file: &mut File) {
         match file.role {
-            Role::Trace => self.tracing.emptied = engine.clock(),
-            Role::Errors => self.tracing.errors.clear(),
+            Role::Trace => self.control.tracing.emptied = self.engine.facts().clock,
+            Role::Errors => self.control.tracing.errors.clear(),
             // What is to come in its place is not known yet.
             Role::Filter { .. } | Role::Processes => file.places = Some(Vec::new()),
             _ => {}
         }
-        Ok(())
     }
 
-    pub(crate) fn write_line(
-        &mut self,
-        engine: &mut dyn Engine,
-        file: &mut File,
-        line: &str,
-    ) -> Result<(), Failure> {
+    pub fn write_line(&mut self, file: &mut File, line: &str) -> Result<(), Failure> {
         let answer = match file.role {
-            Role::CurrentTracer => self.set_tracer(engine, line.trim()).map(drop),
-            Role::TracingOn => self.set_on(engine, line.trim()),
+            Role::CurrentTracer => self.set_tracer(line.trim()).map(drop),
+            Role::TracingOn => self.set_on(line.trim()),
             Role::Threshold => self.set_threshold(line.trim()),
             Role::WorstLatency => self.forget_worst(line.trim()),
-            Role::Filter { excluded } => self.edit_filter(engine, file, line, excluded),
-            Role::Processes => self.edit_watched(engine, file, line),
-            Role::BufferSize => self.set_buffer(engine, line.trim()),
+            Role::Filter { excluded } => self.edit_filter(file, line, excluded),
+            Role::Processes => self.edit_watched(file, line),
+            Role::BufferSize => self.set_buffer(line.trim()),
             Role::Options => self.set_options(line),
-            Role::Marker => engine.write_text(line, None),
+            Role::Marker => {
+                let (text, counter) = (line, None);
+                let written = self.engine.perform(Act::Write { text, counter });
+                written.map(drop)
+            }
             _ => Ok(()),
         };
         answer.map_err(|error| invalid(format_args!("{}: {error:#}", quoted(line.trim()))))
     }
 
-    /// The effect of emptying a file without writing to it.
-    pub(crate) fn finish(
-        &mut self,
-        engine: &mut dyn Engine,
-        file: &mut File,
-    ) -> Result<(), Failure> {
+    /// What emptying a file means if nothing was written into it then.
+    pub fn finish(&mut self, file: &mut File) -> Result<(), Failure> {
         let emptied = file.places.take().is_some_and(|places| places.is_empty());
         let done = match file.role {
-            Role::Filter { excluded } if emptied => self.set_filter(engine, excluded, Vec::new()),
+            Role::Filter { excluded } if emptied => self.set_filter(excluded, Vec::new()),
             Role::Processes if emptied => self
-                .obey(
-                    engine,
-                    Command::Watch {
-                        ids: vec![0],
-                        children: false,
-                    },
-                )
+                .obey(Command::Watch {
+                    ids: vec![0],
+                    children: false,
+                })
                 .map(drop),
             _ => Ok(()),
         };
-        done.map_err(|error| self.failed(invalid(format_args!("{error:#}"))))
+        done.map_err(|error| {
+            self.control
+                .tracing
+                .failed(invalid(format_args!("{error:#}")))
+        })
     }
 
     fn set_threshold(&mut self, word: &str) -> Result<()> {
-        let microseconds = word
+        let microseconds: u64 = word
             .parse()
             .ok()
             .context("expected a number of microseconds")?;
-        self.tracers.set_threshold(microseconds);
-        Ok(())
+        self.change(|draft| {
+            draft.state.threshold = microseconds;
+            Ok(())
+        })
+        .map(drop)
     }
 
+    /// Of the tracer of latency that was switched on last.
     fn forget_worst(&mut self, word: &str) -> Result<()> {
         ensure!(word == "0", "expected 0, which forgets the worst case");
-        self.tracers.reset_current();
+        if let Some(active) = self.control.state.current_tracer() {
+            active.live.reset();
+        }
         Ok(())
     }
 
     /// There is one tracer at a time here, as in the kernel.
-    fn set_tracer(&mut self, engine: &mut dyn Engine, name: &str) -> Result<String> {
-        if self.tracers.names().any(|known| known == name) {
-            let answer = self.tracer_on(engine, name)?;
-            self.other_tracers_off(engine, Some(name))?;
-            self.set_function_tracer(engine, "nop")?;
+    fn set_tracer(&mut self, name: &str) -> Result<String> {
+        let is_known = self.control.state.tracer_names().any(|known| known == name);
+        if is_known {
+            let answer = self.tracer_on(name)?;
+            self.change(|draft| {
+                draft.tracers_off(|other| other != name);
+                Ok(())
+            })?;
+            self.set_function_tracer("nop")?;
             return Ok(answer);
         }
         if [FUNCTION, "nop", "disable"].contains(&name) {
-            self.all_tracers_off(engine)?;
+            self.change(|draft| {
+                draft.tracers_off(|_| true);
+                Ok(())
+            })?;
         }
-        self.set_function_tracer(engine, name)
+        self.set_function_tracer(name)
     }
 
-    fn set_function_tracer(&mut self, engine: &mut dyn Engine, name: &str) -> Result<String> {
-        let at = self.traces.iter().position(|trace| trace.name == FUNCTION);
-        match (name, at) {
-            (FUNCTION, Some(at)) => {
-                self.switch(engine, at, true)?;
-                Ok(String::new())
+    fn set_function_tracer(&mut self, name: &str) -> Result<String> {
+        let known = self.control.state.trace(FUNCTION);
+        match (name, known) {
+            (FUNCTION, known) => {
+                let what = known.is_none().then(|| self.functions().clone());
+                self.change(|draft| {
+                    if let Some(what) = what {
+                        let capture = draft.lookup.facts().capture;
+                        let held = draft.hold(what, capture)?;
+                        let (name, on) = (FUNCTION.to_owned(), false);
+                        let trace = Arc::new(Trace { name, held, on });
+                        draft.state.traces.push(trace);
+                    }
+                    draft.switch(FUNCTION, true)
+                })
             }
-            (FUNCTION, None) => {
-                let what = self.tracing.functions.clone();
-                let capture = engine.capture();
-                let (trace, answer) = self.hold(engine, what, FUNCTION.into(), capture)?;
-                self.traces.push(trace);
-                let at = self.traces.len() - 1;
-                if let Err(error) = self.switch(engine, at, true) {
-                    self.remove(engine, at)?;
-                    return Err(error);
-                }
+            ("nop" | "disable", Some(known)) => {
+                let what = known.held.what.clone();
+                let name = FUNCTION.to_owned();
+                let answer = self.obey(Command::Remove { name })?;
+                self.control.tracing.functions = what;
                 Ok(answer)
-            }
-            ("nop" | "disable", Some(at)) => {
-                let what = self.traces[at].what.clone();
-                self.remove(engine, at)?;
-                self.tracing.functions = what;
-                Ok(String::new())
             }
             ("nop" | "disable", None) => Ok(String::new()),
             _ => {
-                let names: Vec<&str> = self.tracers.names().collect();
+                let names: Vec<&str> = self.control.state.tracer_names().collect();
                 bail!("expected function, {}, nop or disable", names.join(", "))
             }
         }
     }
 
-    fn set_on(&mut self, engine: &mut dyn Engine, word: &str) -> Result<()> {
+    fn set_on(&mut self, word: &str) -> Result<()> {
         match word {
-            "1" => self.start(engine),
-            "0" => self.stop(engine),
+            "1" => self.obey(Command::Start),
+            "0" => self.obey(Command::Stop),
             _ => bail!("expected 0 or 1"),
         }
         .map(drop)
     }
 
-    fn set_buffer(&mut self, engine: &mut dyn Engine, word: &str) -> Result<()> {
+    fn set_buffer(&mut self, word: &str) -> Result<()> {
         let kilobytes: Option<u64> = word.parse().ok();
         let bytes = kilobytes.and_then(|kilobytes| kilobytes.checked_mul(1024));
         match bytes {
-            Some(bytes) if bytes > 0 => engine.resize(bytes),
+            Some(bytes) if bytes > 0 => self.engine.perform(Act::Resize(bytes)).map(drop),
             _ => bail!("expected a number of KiB"),
         }
     }
 
     fn set_options(&mut self, line: &str) -> Result<()> {
-        let mut look = self.tracing.look;
+        let mut look = self.control.tracing.look;
         for word in line.split_whitespace() {
             match word {
                 "symonly" => look.addresses = false,
@@ -401,15 +364,15 @@ impl Control {
                 _ => bail!("expected symonly, nosymonly, verbose or noverbose"),
             }
         }
-        self.tracing.look = look;
+        self.control.tracing.look = look;
         Ok(())
     }
 
-    fn edit_watched(&mut self, engine: &mut dyn Engine, file: &mut File, line: &str) -> Result<()> {
+    fn edit_watched(&mut self, file: &mut File, line: &str) -> Result<()> {
         let mut ids = if file.places.is_some() {
             Vec::new()
         } else {
-            self.watched.clone()
+            self.control.state.watch.ids.clone()
         };
         let mut new = numbers_in(line);
         ensure!(
@@ -421,24 +384,15 @@ impl Control {
         }
         new.retain(|id| !ids.contains(id));
         ids.extend(new);
-        self.obey(
-            engine,
-            Command::Watch {
-                ids,
-                children: self.children,
-            },
-        )?;
+        self.obey(Command::Watch {
+            ids,
+            children: self.control.state.watch.children,
+        })?;
         file.places = None;
         Ok(())
     }
 
-    fn edit_filter(
-        &mut self,
-        engine: &mut dyn Engine,
-        file: &mut File,
-        line: &str,
-        excluded: bool,
-    ) -> Result<()> {
+    fn edit_filter(&mut self, file: &mut File, line: &str, excluded: bool) -> Result<()> {
         let written = places_in(line);
         if written.is_empty() {
             return Ok(());
@@ -453,12 +407,13 @@ impl Control {
                 place: part.place,
             };
             if part.excluded {
-                places = taken_out(engine, places, &place)?;
+                let mut draft = Draft::new(State::default(), self.engine);
+                places = taken_out(&mut draft, places, &place)?;
             } else if !places.contains(&place) {
                 places.push(place);
             }
         }
-        self.set_filter(engine, excluded, places.clone())?;
+        self.set_filter(excluded, places.clone())?;
         file.places = Some(places);
         Ok(())
     }
@@ -473,52 +428,29 @@ impl Control {
             .collect()
     }
 
-    fn set_filter(
-        &mut self,
-        engine: &mut dyn Engine,
-        excluded: bool,
-        places: Vec<Part>,
-    ) -> Result<()> {
+    fn set_filter(&mut self, excluded: bool, places: Vec<Part>) -> Result<()> {
         let mut parts = self.filtered(!excluded);
         parts.extend(places);
         parts.sort_by_key(|part| part.excluded);
         let what = FunctionSelection::parsed(parts);
-        match self.traces.iter().position(|trace| trace.name == FUNCTION) {
-            Some(old) => self.replace(engine, old, what.clone())?,
-            None => drop(found_or_waiting(engine, &what)?),
-        }
-        self.tracing.functions = what;
-        Ok(())
-    }
-
-    /// Gives a trace other functions. What both have is never without its jump, or off.
-    fn replace(
-        &mut self,
-        engine: &mut dyn Engine,
-        old: usize,
-        what: FunctionSelection,
-    ) -> Result<()> {
-        let name = self.traces[old].name.clone();
-        let capture = engine.capture();
-        let (trace, _) = self.hold(engine, what, name, capture)?;
-        self.traces.push(trace);
-        let new = self.traces.len() - 1;
-        let on = self.traces[old].on;
-        let changed = self
-            .switch(engine, new, on)
-            .and_then(|()| self.remove(engine, old));
-        if changed.is_err() {
-            self.remove(engine, new)?;
-            return changed;
-        }
-        let new = self.traces.remove(new - 1);
-        self.traces.insert(old, new);
+        let meant = what.clone();
+        self.change(|draft| {
+            let traces = &mut draft.state.traces;
+            let Some(at) = traces.iter().position(|trace| trace.name == FUNCTION) else {
+                return draft.found_or_waiting(&meant).map(drop);
+            };
+            let capture = draft.lookup.facts().capture;
+            let held = draft.hold(meant, capture)?;
+            Arc::make_mut(&mut draft.state.traces[at]).held = held;
+            Ok(())
+        })?;
+        self.control.tracing.functions = what;
         Ok(())
     }
 }
 
 /// The places without another one. A place of which only some functions are in that becomes the names of the others.
-fn taken_out(engine: &mut dyn Engine, places: Vec<Part>, out: &Part) -> Result<Vec<Part>> {
+fn taken_out(draft: &mut Draft, places: Vec<Part>, out: &Part) -> Result<Vec<Part>> {
     let included = |part: &Part| Part {
         excluded: false,
         ..part.clone()
@@ -528,11 +460,11 @@ fn taken_out(engine: &mut dyn Engine, places: Vec<Part>, out: &Part) -> Result<V
     if left.len() < all {
         return Ok(left);
     }
-    let out_of = find(engine, &FunctionSelection::parsed(vec![included(out)]))?;
+    let out_of = draft.find(&FunctionSelection::parsed(vec![included(out)]))?;
     let out_of: HashSet<SiteKey> = out_of.iter().map(|site| site.key).collect();
     let mut some = false;
     for part in std::mem::take(&mut left) {
-        let found = find(engine, &FunctionSelection::parsed(vec![included(&part)]))?;
+        let found = draft.find(&FunctionSelection::parsed(vec![included(&part)]))?;
         let (gone, stay): (Vec<_>, Vec<_>) = found
             .into_iter()
             .partition(|site| out_of.contains(&site.key));
@@ -541,7 +473,7 @@ fn taken_out(engine: &mut dyn Engine, places: Vec<Part>, out: &Part) -> Result<V
             continue;
         }
         some = true;
-        let names = lines(&stay);
+        let names = lines(draft, &stay);
         left.extend(names.lines().flat_map(places_in).map(|name| Part {
             excluded: out.excluded,
             ..name
@@ -556,14 +488,21 @@ fn taken_out(engine: &mut dyn Engine, places: Vec<Part>, out: &Part) -> Result<V
 }
 
 /// A function a line, as a filter takes it.
-fn lines(sites: &[FoundSite]) -> String {
-    let traced = sites.iter().filter(|site| site.refused.is_none());
+fn lines(draft: &mut Draft, sites: &[FoundSite]) -> String {
+    let traced = sites.iter().filter(|site| !site.is_refused);
+    let keys: Vec<SiteKey> = traced.map(|site| site.key).collect();
     let mut text = String::new();
-    for site in traced {
-        text.extend(site.name.chars().filter(|char| is_harmless(*char)));
-        if !site.executable {
+    for Function {
+        name,
+        module,
+        executable,
+        ..
+    } in draft.lookup.describe(&keys)
+    {
+        text.extend(name.chars().filter(|char| is_harmless(*char)));
+        if !executable {
             text.push('@');
-            text.push_str(&site.module);
+            text.push_str(&module);
         }
         text.push('\n');
     }

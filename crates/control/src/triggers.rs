@@ -1,26 +1,15 @@
-//! The triggers of a session: what they need of the functions that they mean, and what they do.
+//! The triggers of a session: what they mean, and what they need of the functions among that.
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use nopal_abi::Capture;
 use nopal_analysis::triggers::{Action, Event, Trigger};
 use nopal_analysis::values::Needs;
 
-use crate::engine::Engine;
-use crate::grammar::{Command, parse};
-use crate::selection::Location::Names;
-use crate::selection::{FunctionSelection, word};
-use crate::state::{Control, found_or_waiting, marker_exists, refusals};
+use crate::draft::Draft;
+use crate::selection::FunctionSelection;
+use crate::state::ActiveTrigger;
 use crate::syntax::quoted;
-
-/// A trigger of the session.
-pub(crate) struct ActiveTrigger {
-    pub name: String,
-    pub trigger: Trigger<FunctionSelection>,
-    /// The functions that it means: numbers in [`crate::sites::Sites`].
-    pub sites: Vec<usize>,
-    /// Why its action failed the last time.
-    pub failed: Option<String>,
-}
+use crate::written::written;
 
 /// The data to record of the calls of its functions.
 fn capture(trigger: &Trigger<FunctionSelection>) -> Capture {
@@ -59,246 +48,76 @@ fn check_condition(trigger: &Trigger<FunctionSelection>) -> Result<()> {
     Ok(())
 }
 
-/// Refuses the command of a trigger that no process could make right. Gives the name of the marker that it waits for,
-/// if it waits for one.
-pub fn marker_awaited(line: &str) -> Result<Option<String>> {
-    let Some(Command::SetTrigger { trigger, .. }) = parse(line).map_err(anyhow::Error::msg)? else {
-        return Ok(None);
-    };
-    check_condition(&trigger).with_context(|| quoted(line.trim()))?;
-    Ok(match trigger.event {
-        Event::Marker(name) => Some(name),
-        _ => None,
-    })
-}
-
-/// The functions that the trigger of a command needs, of which it gives the names, and what of their calls: so they can
-/// be recorded from a program's first instruction on.
-pub fn needed(line: &str) -> (Vec<String>, Capture) {
-    let Ok(Some(Command::SetTrigger { trigger, .. })) = parse(line) else {
-        return (Vec::new(), Capture::default());
-    };
-    let names = trigger
-        .event
-        .functions()
-        .map_or(&[][..], FunctionSelection::parts);
-    let names = names.iter();
-    let plain = |name: &&String| !name.contains(['*', '?', '[', '{']);
-    let names = names.filter_map(|part| match &part.place {
-        Names(name) if !part.excluded => Some(name),
-        _ => None,
-    });
-    (names.filter(plain).cloned().collect(), capture(&trigger))
-}
-
-impl Control {
-    pub(crate) fn set_trigger(
+impl Draft<'_> {
+    pub fn set_trigger(
         &mut self,
-        engine: &mut dyn Engine,
         trigger: Trigger<FunctionSelection>,
         name: Option<String>,
-    ) -> Result<String> {
-        let trigger = trigger.map(|what| crate::state::portable(engine, what));
+    ) -> Result<()> {
+        let trigger = trigger.map(|what| self.portable(what));
         let name = name.unwrap_or_else(|| self.free_name());
-        if let Some(active) = self.triggers.iter().find(|one| one.name == name) {
+        let mut triggers = self.state.triggers.iter();
+        if let Some(active) = triggers.find(|one| one.name == name) {
             ensure!(
                 active.trigger == trigger,
                 "there is a trigger {} already: {}",
                 quoted(&name),
                 written(&active.trigger)
             );
-            return Ok(String::new());
+            return Ok(());
         }
-        self.check(engine, &trigger)?;
-        let mut answer = String::new();
-        let mut sites = Vec::new();
-        if let Some(what) = trigger.event.functions() {
-            let capture = capture(&trigger).and(engine.capture());
-            let (trace, refused) = self.hold(engine, what.clone(), String::new(), capture)?;
-            (sites, answer) = (trace.sites, refused);
-        }
-        let active = ActiveTrigger {
-            name,
-            trigger,
-            sites,
-            failed: None,
-        };
-        self.sites.subscribe(&active.sites);
-        let set = self
-            .settle(engine, &active.sites)
-            .and_then(|()| self.look_for(engine, &active));
-        if let Err(error) = set {
-            self.leave(engine, &active)?;
-            return Err(error);
-        }
-        self.triggers.push(active);
-        Ok(answer)
-    }
-
-    /// Whether a command could be obeyed, as far as that can be known without touching a process: of those that set
-    /// triggers, nearly all.
-    pub fn could_obey(&self, engine: &mut dyn Engine, line: &str) -> Result<()> {
-        let command = parse(line).map_err(anyhow::Error::msg)?;
-        match command {
-            Some(Command::SetTrigger { trigger, .. }) => self
-                .check(engine, &trigger)
-                .with_context(|| quoted(line.trim())),
-            _ => Ok(()),
-        }
-    }
-
-    fn check(&self, engine: &mut dyn Engine, trigger: &Trigger<FunctionSelection>) -> Result<()> {
+        let mut held = None;
         match &trigger.event {
             Event::Entry(what) | Event::Return(what) => {
-                let found = found_or_waiting(engine, what)?;
-                ensure!(
-                    found.is_empty() || found.iter().any(|site| site.refused.is_none()),
-                    "{}",
-                    refusals(&found, &[])
-                );
+                let capture = capture(&trigger).and(self.lookup.facts().capture);
+                held = Some(self.hold(what.clone(), capture)?);
             }
-            Event::Marker(name) => marker_exists(engine, name)?,
+            Event::Marker(name) => self.marker_exists(name)?,
             Event::Probe(name) => drop(self.probe_at(name)?),
         }
-        check_condition(trigger)?;
-        match &trigger.action {
-            Action::Switch { name, .. } => self.at(name).map(|_| ()),
-            Action::Snapshot => engine.may_snapshot(),
-            Action::Detach => engine.may_detach(),
-            _ => Ok(()),
-        }
-    }
-
-    pub(crate) fn remove_trigger(&mut self, engine: &mut dyn Engine, name: &str) -> Result<String> {
-        let at = self.triggers.iter().position(|one| one.name == name);
-        let Some(at) = at else {
-            let names: Vec<&str> = self.triggers.iter().map(|one| &*one.name).collect();
-            match names[..] {
-                [] => bail!("there is no trigger {}: none has been set", quoted(name)),
-                _ => bail!(
-                    "there is no trigger {}, only {}",
-                    quoted(name),
-                    names.join(", ")
-                ),
-            }
-        };
-        let active = self.triggers.remove(at);
-        if let Err(error) = self.leave(engine, &active) {
-            self.triggers.insert(at, active);
-            return Err(error);
-        }
-        Ok(String::new())
-    }
-
-    /// Gives up the functions of a trigger that no trace holds. Where that fails, the trigger stays.
-    fn leave(&mut self, engine: &mut dyn Engine, active: &ActiveTrigger) -> Result<()> {
-        self.sites.ignore(&active.sites);
-        let left = self
-            .settle(engine, &active.sites)
-            .and_then(|()| engine.remove(&self.sites.held_once(&active.sites)));
-        if let Err(error) = left {
-            self.sites.subscribe(&active.sites);
-            self.settle(engine, &active.sites)?;
-            return Err(error);
-        }
-        self.sites.release(&active.sites);
-        engine.remove_trigger(&active.name);
+        check_condition(&trigger)?;
+        self.check_action(&trigger.action)?;
+        self.state.triggers.push(ActiveTrigger {
+            name,
+            trigger,
+            held,
+            failed: None,
+        });
         Ok(())
     }
 
-    /// Does what a trigger is to do, which has fired at this value of the counter. `answer`: what it met, for people.
-    pub fn fired(&mut self, engine: &mut dyn Engine, name: &str, counter: u64, answer: &str) {
-        let Some(active) = self.triggers.iter().find(|one| one.name == name) else {
-            return;
+    fn check_action(&self, action: &Action) -> Result<()> {
+        let facts = self.lookup.facts();
+        let never = match action {
+            Action::Switch { name, .. } => return self.trace_at(name).map(drop),
+            Action::Snapshot => facts.no_snapshots,
+            Action::Detach => facts.no_detaching,
+            _ => None,
         };
-        let action = active.trigger.action.clone();
-        let done = match action {
-            Action::Start => self.start(engine).map(|_| ()),
-            Action::Stop => self.stop(engine).map(|_| ()),
-            Action::Switch { name, on } => {
-                self.at(&name).and_then(|at| self.switch(engine, at, on))
-            }
-            Action::Mark => engine.write_text(&format!("{}: {answer}", word(name)), Some(counter)),
-            Action::Detach => engine.detach(),
-            // The thread that collects records takes snapshots itself, at once.
-            Action::Snapshot | Action::Count => Ok(()),
-        };
-        let active = self.triggers.iter_mut().find(|one| one.name == name);
-        if let (Err(error), Some(active)) = (done, active) {
-            active.failed = Some(format!("{error:#}"));
+        never.map_or(Ok(()), |why| bail!(why))
+    }
+
+    pub fn remove_trigger(&mut self, name: &str) -> Result<()> {
+        let triggers = &mut self.state.triggers;
+        if let Some(at) = triggers.iter().position(|one| one.name == name) {
+            triggers.remove(at);
+            return Ok(());
         }
-    }
-
-    /// Finds the functions of all triggers again.
-    pub(crate) fn refresh_triggers(&mut self, engine: &mut dyn Engine) -> Result<()> {
-        for at in 0..self.triggers.len() {
-            let Some(what) = self.triggers[at].trigger.event.functions() else {
-                continue;
-            };
-            let found = crate::state::find(engine, what)?;
-            let known = self.triggers[at].sites.clone();
-            let new = self.new_sites(&found, &known);
-            let capture = capture(&self.triggers[at].trigger).and(engine.capture());
-            self.sites.hold(&new, capture);
-            self.sites.subscribe(&new);
-            self.triggers[at].sites.extend(new);
+        let names: Vec<&str> = triggers.iter().map(|one| &*one.name).collect();
+        match names[..] {
+            [] => bail!("there is no trigger {}: none has been set", quoted(name)),
+            _ => bail!(
+                "there is no trigger {}, only {}",
+                quoted(name),
+                names.join(", ")
+            ),
         }
-        Ok(())
-    }
-
-    /// Tells the engine of all triggers again: sites have been inserted.
-    pub(crate) fn set_triggers(&mut self, engine: &mut dyn Engine) -> Result<()> {
-        self.triggers
-            .iter()
-            .try_for_each(|active| self.look_for(engine, active))
-    }
-
-    fn look_for(&self, engine: &mut dyn Engine, active: &ActiveTrigger) -> Result<()> {
-        let trigger = active.trigger.clone();
-        let trigger = trigger.map(|_| self.sites.keys(&active.sites));
-        engine.set_trigger(&active.name, place(&active.trigger.event), trigger)
     }
 
     /// The lowest number that is no trigger's name.
     fn free_name(&self) -> String {
-        let taken = |name: &String| self.triggers.iter().any(|one| one.name == *name);
+        let taken = |name: &String| self.state.triggers.iter().any(|one| one.name == *name);
         let mut names = (1u32..).map(|number| number.to_string());
         names.find(|name| !taken(name)).unwrap_or_default()
-    }
-}
-
-/// An event as a command says it.
-fn place(event: &Event<FunctionSelection>) -> String {
-    match event {
-        Event::Entry(what) => what.to_string(),
-        Event::Return(what) => format!("return {what}"),
-        Event::Marker(name) => format!("mark {}", word(name)),
-        Event::Probe(name) => format!("probe {}", word(name)),
-    }
-}
-
-fn written_action(action: &Action) -> String {
-    let word_of_it = match action {
-        Action::Start => "start",
-        Action::Stop => "stop",
-        Action::Switch { name, on } => {
-            let on = if *on { "on" } else { "off" };
-            return format!("trace {} {on}", word(name));
-        }
-        Action::Snapshot => "snapshot",
-        Action::Mark => "mark",
-        Action::Count => "count",
-        Action::Detach => "detach",
-    };
-    word_of_it.to_owned()
-}
-
-/// The command that sets a trigger, but for its name.
-pub(crate) fn written(trigger: &Trigger<FunctionSelection>) -> String {
-    let place = place(&trigger.event);
-    let action = written_action(&trigger.action);
-    match &trigger.condition {
-        Some(condition) => format!("when {place} if {condition} do {action}"),
-        None => format!("when {place} do {action}"),
     }
 }

@@ -222,6 +222,8 @@ fn a_failing_engine_leaves_all_as_it_was() {
             "when t remove",
             "start",
             "trace p remove",
+            "trace p off",
+            "reset",
         ] {
             for after in 0.. {
                 let (mut control, mut fake) = (Control::new(), Fake::new());

@@ -103,19 +103,16 @@ impl Session {
     /// 2. make thunks; they stand complete before the first jump is written
     /// 3. stop; compare, write the jumps, move threads that stand in windows; go on
     ///
-    /// What it has loaded is `planned` before.
-    pub(crate) fn attach(&mut self, process: i32, planned: Planned) -> Result<()> {
-        let mut context = PatchContext {
-            settings: &self.settings,
-            files: &mut self.files,
-            writer: &self.shared.writer,
-            warnings: &mut self.warnings,
-        };
-        let Planned { modules, imports } = planned;
-        note(&self.shared.writer, &notes::process(process, &modules))?;
-        context.files.write_notes(context.writer)?;
+    /// What it has loaded is `planned` before. Whether its sites are switched as is wanted.
+    pub(crate) fn attach(&mut self, process: i32, planned: Planned) -> Result<bool> {
+        let context = &mut self.context;
+        let Planned { modules, .. } = planned;
+        note(&context.shared.writer, &notes::process(process, &modules))?;
+        context.files.write_notes(&context.shared.writer)?;
         context.want_statics(&modules);
-        context.files.place_probes(&modules, context.writer)?;
+        context
+            .files
+            .place_probes(&modules, &context.shared.writer)?;
         let (mut tracee, chosen) = {
             let mut stopped = stop_where_libc_is(process)?;
             let thread = stopped
@@ -125,9 +122,9 @@ impl Session {
                 thread.suspend_seccomp(true)?;
             }
             let maps = nopal_process::maps(process)?;
-            let own = OwnMemory::give(thread, &maps, context.settings)?;
+            let own = OwnMemory::give(thread, &maps, &context.settings)?;
             let given = own.ranges();
-            let begun = Tracee::begin(thread, own, &maps, &modules, context.settings);
+            let begun = Tracee::begin(thread, own, &maps, &modules, &context.settings);
             let mut tracee = match begun {
                 Ok(tracee) => tracee,
                 Err(error) => {
@@ -138,17 +135,18 @@ impl Session {
             // Its other threads run on, and may have mapped something since.
             tracee.space = None;
             self.guardian.watch(&tracee.region);
-            self.shared.add_region(tracee.region.clone());
-            let chosen = tracee.make_room(&modules, &imports, thread, &mut context)?;
+            context.shared.add_region(tracee.region.clone());
+            let chosen = tracee.make_room(&modules, &self.control, thread, context)?;
             (tracee, chosen)
         };
-        let changes = tracee.add_modules(&modules, chosen, &imports, &mut context)?;
+        let is_switched = tracee.will_be_switched(&modules, &chosen);
+        let changes = tracee.add_modules(&modules, chosen, context)?;
         self.guardian.watches();
-        let inserted = insert(&mut tracee, changes, &mut context)
-            .and_then(|()| tracee.settle_semaphores(&mut context));
+        let inserted =
+            insert(&mut tracee, changes, context).and_then(|()| tracee.settle_semaphores(context));
         context.tell_unplaced();
-        self.tracees.insert(process, tracee);
-        inserted
+        self.processes.tracees.insert(process, tracee);
+        inserted.map(|()| is_switched)
     }
 }
 

@@ -19,6 +19,7 @@ mod launch;
 mod memory;
 mod options;
 mod patch;
+mod processes;
 mod program;
 mod record;
 mod refusal;

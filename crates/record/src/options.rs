@@ -1,8 +1,9 @@
 //! The options of a recording, and its outcome.
 
 use crate::patch::traps::RISK;
+use anyhow::{Error, Result};
 use nopal_analysis::tracers::Tracer;
-use nopal_control::Way;
+use nopal_control::{Command, FunctionSelection, Way, begin};
 use nopal_kernel_events::Kinds;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -124,7 +125,14 @@ impl Options {
         !self.only.is_empty() || others.iter().all(|none| *none)
     }
 
-    /// The risk of these probes, to print beforehand.
+    /// Why there can be no snapshots.
+    pub fn no_snapshots(&self) -> Option<&'static str> {
+        (self.when_full != WhenFull::Flight).then_some(
+            "a snapshot is of a flight recorder (--flight); this session writes everything into its trace",
+        )
+    }
+
+    /// What whoever asks for these probes should know before.
     pub fn risk(&self) -> Option<&'static str> {
         let probes = self
             .probes
@@ -134,11 +142,31 @@ impl Options {
         ways.any(|way| way == Way::Breakpoint).then_some(RISK)
     }
 
-    /// The commands that set the triggers.
-    pub fn triggers(&self) -> Vec<String> {
-        let when = self.snapshot_when.iter();
-        when.map(|place| format!("when {place} do snapshot"))
-            .collect()
+    /// The session's first commands. What tracers of kernel events need is among `events`.
+    pub fn commands(&self) -> Result<Vec<Command>> {
+        let mut commands = Vec::new();
+        if self.chooses_functions() {
+            let (only, not) = (self.only.iter(), self.not.iter());
+            let what = FunctionSelection::of_names(
+                only.map(String::as_str),
+                not.map(String::as_str),
+                self.libraries,
+            );
+            commands.extend(begin::functions(what));
+        }
+        let tracers = self.tracers.iter();
+        let tracers = tracers.filter(|tracer| !tracer.is_of_kernel_events());
+        commands.extend(tracers.flat_map(begin::tracer));
+        for text in &self.probes {
+            let probe = nopal_control::probe(text).map_err(Error::msg)?;
+            commands.extend(begin::probe(probe));
+        }
+        commands.extend(self.markers.iter().map(|glob| begin::marker(glob)));
+        for place in &self.snapshot_when {
+            commands.extend(begin::command(&format!("when {place} do snapshot"))?);
+        }
+        commands.push(Command::Start);
+        Ok(commands)
     }
 
     /// `target` with the defaults of the command line.

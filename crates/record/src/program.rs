@@ -6,16 +6,16 @@ use crate::heap;
 use crate::launch::{self, Arrived};
 use crate::memory::own_memory::{refuse_without_memory, take_back};
 use crate::options::{Ended, Options, Outcome};
-use crate::record::{create, drain, session};
+use crate::record::{create, drain, first_control, session};
 use crate::refusal::Refusal;
 use crate::session::handle::Handle;
 use crate::session::signals::{Signals, send_signal};
 use crate::session::{Session, ended_as};
 use crate::sites::files::Files;
-use crate::sites::fitting::something_is_chosen;
 use crate::tracee::Settings;
 use anyhow::{Error, Result, anyhow, bail};
 use nopal_beside::both;
+use nopal_control::Control;
 use nopal_process::{ExitWatch, Launched, Thread, child_ending};
 use nopal_trace::{Subscriber, Writer};
 use std::ffi::OsString;
@@ -76,22 +76,15 @@ pub fn record(
             return Ok(Outcome::without_trace(end_of(pid, None, &signals), why));
         }
     };
-    // Functions that are not traced yet cannot be while the thread is held here; then the program runs already.
-    let set = session.begin_triggers();
     started(handle.clone());
     let _ = thread.detach();
     if let Some(error) = failure {
         session.let_go(pid);
-        session.tracees.clear();
+        session.processes.tracees.clear();
         session
+            .context
             .warnings
             .push(format!("the program ran untraced: {error:#}"));
-    } else if set.is_err()
-        && let Err(error) = session.begin_triggers()
-    {
-        session
-            .warnings
-            .push(format!("no snapshots can be taken: {error:#}"));
     }
     session.serve(handle);
     Ok(to_end(session, main, &signals))
@@ -110,18 +103,16 @@ fn begin(
     let arrived = arrive(
         options, &settings, words, subscriber, thread, &mut files, &guardian,
     );
-    let (arrived, created) = arrived.inspect_err(|_| guardian.dismiss())?;
-    let (mut session, handle) = session(options, settings, created, files, guardian, thread.pid());
-    let begun = match arrived {
-        Ok(Some(arrived)) => session.begin_at_start(thread, arrived),
-        Ok(None) => Ok(()),
-        Err(error) => Err(error),
-    };
-    let begun = begun.and_then(|()| {
-        let could = session.could_begin_triggers();
-        could
-            .and_then(|()| session.record_kernel_events(&[]))
-            .map_err(Refusal::choice)
+    let (arrived, control, created) = arrived.inspect_err(|_| guardian.dismiss())?;
+    let begun = (control, created, files);
+    let (mut session, handle) = session(options, settings, begun, guardian, thread.pid());
+    let set_up = session.set_up_first().map_err(Refusal::choice);
+    let begun = set_up.and_then(|()| match arrived? {
+        Some(arrived) => {
+            let is_switched = session.begin_at_start(thread, arrived)?;
+            session.arrived(is_switched)
+        }
+        None => Ok(()),
     });
     let failure = match begun {
         Err(refusal) if refusal.is::<Refusal>() => {
@@ -144,34 +135,40 @@ fn arrive(
     thread: &mut Thread,
     files: &mut Files,
     guardian: &Guardian,
-) -> Result<(Result<Option<Arrived>>, Writer)> {
+) -> Result<(Result<Option<Arrived>>, Control, Writer)> {
     let image = launch::traceable(thread.pid())?;
+    let control = |arrived: &Result<Option<Arrived>>, files: &Files| match arrived {
+        Ok(Some(Arrived { planned, .. })) => {
+            first_control(options, settings, planned, files).map_err(Refusal::choice)
+        }
+        _ => Ok(Control::new()),
+    };
     let chooses = !(options.only.is_empty()
         && options.markers.is_empty()
+        && options.probes.is_empty()
+        && options.tracers.is_empty()
         && options.snapshot_when.is_empty());
-    if !chooses && settings.probes.is_empty() {
+    let arrived_or_refused = |arrived: Result<Option<Arrived>>| match arrived {
+        Err(refusal) if refusal.is::<Refusal>() => Err(refusal),
+        arrived => Ok(arrived),
+    };
+    let (arrived, control, created) = if chooses {
+        let arrived = launch::arrive(thread, image, files, settings, guardian);
+        let arrived = arrived_or_refused(arrived)?;
+        let control = control(&arrived, files)?;
+        (arrived, control, create(options, words, subscriber))
+    } else {
+        // Nothing can be wrong with what is asked for.
         let (arrived, created) = both(
             || launch::arrive(thread, image, files, settings, guardian),
             || create(options, words, subscriber),
         );
-        return match arrived {
-            Err(refusal) if refusal.is::<Refusal>() => Err(refusal),
-            arrived => with_trace(thread, arrived, created),
-        };
-    }
-    let arrived = launch::arrive(thread, image, files, settings, guardian);
-    if let Ok(Some(Arrived { planned, .. })) = &arrived {
-        files
-            .have_places(&settings.probes, &planned.modules)
-            .map_err(Refusal::choice)?;
-        if chooses {
-            something_is_chosen(options, settings, planned, files).map_err(Refusal::choice)?;
-        }
-    }
-    match arrived {
-        Err(refusal) if refusal.is::<Refusal>() => Err(refusal),
-        arrived => with_trace(thread, arrived, create(options, words, subscriber)),
-    }
+        let arrived = arrived_or_refused(arrived)?;
+        let control = control(&arrived, files)?;
+        (arrived, control, created)
+    };
+    let (arrived, writer) = with_trace(thread, arrived, created)?;
+    Ok((arrived, control, writer))
 }
 
 /// A program that has no trace has no use for memory of nopal's.
@@ -206,13 +203,13 @@ fn to_end(mut session: Session, mut main: ExitWatch, signals: &Signals) -> Outco
             Ok(())
         });
         for failure in [Some(error), let_go.err()].into_iter().flatten() {
-            session.warnings.push(format!(
+            session.context.warnings.push(format!(
                 "the recording has failed, and the program ran on untraced: {failure:#}"
             ));
         }
         (end_of(main.pid(), Some(&mut main), signals), Vec::new())
     });
-    let mut notes = session.warnings.clone();
+    let mut notes = session.context.warnings.clone();
     let finished = caught(|| {
         session.serve_no_more();
         session.finish(ended, &left, drain?)

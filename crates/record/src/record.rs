@@ -3,30 +3,29 @@
 use crate::attach;
 use crate::collecting::collect::{Collector, Keep};
 use crate::collecting::drain::{Drain, Shared};
-use crate::collecting::notes::{self, snapshot};
+use crate::collecting::kernel_events::KernelEventKinds;
+use crate::collecting::notes::{self, counter, snapshot};
 use crate::guardian::Guardian;
 use crate::memory::own_memory::refuse_without_memory;
 use crate::options::{Options, Outcome, Target, WhenFull};
+use crate::processes::Processes;
 use crate::program;
-use crate::session::Session;
 use crate::session::handle::Handle;
 use crate::session::signals::Signals;
 use crate::session::unfollowed::Unfollowed;
-use crate::sites::choose::{Needed, Wanted};
+use crate::session::{Service, Session, Subscribers};
+use crate::sites::catalog::{Catalog, Listed};
 use crate::sites::files::Files;
-use crate::sites::fitting::{Planned, something_is_chosen};
+use crate::sites::fitting::Planned;
 use crate::sites::markers;
-use crate::tracee::Settings;
-use anyhow::{Error, Result, anyhow, bail, ensure};
+use crate::tracee::{PatchContext, Settings};
+use anyhow::{Error, Result, bail, ensure};
 use nopal_abi::{Capture, WHEN_FULL_BLOCK, WHEN_FULL_DROP};
 use nopal_agent::DEPTH_LIMIT;
-use nopal_analysis::tracers::Tracer;
-use nopal_control::Probe;
-use nopal_kernel_events::Kinds;
+use nopal_control::{Control, Facts};
 use nopal_process::{ExitWatch, StopError};
-use nopal_symbols::{Selection, demangle};
+use nopal_symbols::demangle;
 use nopal_trace::{Subscriber, Writer};
-use std::collections::HashMap;
 use std::ffi::OsString;
 use std::sync::Arc;
 
@@ -57,6 +56,8 @@ fn begin(
     started: impl FnOnce(Handle),
 ) -> Result<Outcome> {
     let settings = settings(options)?;
+    // What no process could make right is refused at once.
+    options.commands()?;
     match &options.target {
         Target::Program { program, arguments } => {
             program::record(options, settings, program, arguments, subscriber, started)
@@ -82,23 +83,24 @@ fn record_process(
     signals.after_launch()?;
     let mut files = Files::new();
     let begun = Planned::of(process, &mut files).and_then(|planned| {
-        something_is_chosen(options, &settings, &planned, &files)?;
+        let control = first_control(options, &settings, &planned, &files)?;
         let command = nopal_process::arguments(process).unwrap_or_default();
-        Ok((planned, create(options, &command, subscriber)?))
+        Ok((planned, control, create(options, &command, subscriber)?))
     });
-    let (planned, created) = begun.map_err(|error| {
+    let (planned, control, created) = begun.map_err(|error| {
         guardian.dismiss();
         or_ended(process, error)
     })?;
-    let (mut session, handle) = session(options, settings, created, files, guardian, process);
+    let begun = (control, created, files);
+    let (mut session, handle) = session(options, settings, begun, guardian, process);
     session.attached = Some(process);
-    if let Err(error) = session.record_kernel_events(&[]) {
+    if let Err(error) = session.set_up_first() {
         session.guardian.dismiss();
         return Err(error);
     }
     let drain = drain(&session).inspect_err(|_| session.guardian.dismiss())?;
     let attached = session.attach(process, planned);
-    if let Err(error) = attached.and_then(|()| session.begin_triggers()) {
+    if let Err(error) = attached.and_then(|is_switched| session.arrived(is_switched)) {
         session.let_go(process);
         let _ = drain.stop();
         session.guardian.dismiss();
@@ -127,47 +129,56 @@ fn or_ended(process: i32, error: Error) -> Error {
     }
 }
 
-fn probe(text: &str) -> Result<Probe> {
-    nopal_control::probe(text).map_err(|error| anyhow!("{error}"))
-}
-
 pub(crate) fn session(
     options: &Options,
     settings: Settings,
-    writer: Writer,
-    mut files: Files,
+    (control, writer, files): (Control, Writer, Files),
     guardian: Guardian,
     main: i32,
 ) -> (Session, Handle) {
     let shared = Arc::new(Shared::new(writer));
     let (handle, work_queue) = Handle::new(shared.clone());
-    for probe in &settings.probes {
-        files.probes.want(probe.clone(), true);
-    }
     let session = Session {
         options: options.clone(),
-        settings,
-        shared,
-        files,
-        tracees: HashMap::new(),
+        context: PatchContext {
+            settings,
+            files,
+            shared,
+            warnings: Vec::new(),
+        },
+        processes: Processes::new(main),
+        control,
         guardian,
-        warnings: Vec::new(),
+        service: Service::new(work_queue),
+        kernel_events: KernelEventKinds::default(),
+        subscribers: Subscribers::default(),
         unfollowed: Unfollowed::default(),
-        work_queue,
         attached: None,
-        main,
         lost_before: 0,
         any_silent: false,
         enough: false,
-        server: None,
-        control: None,
-        subscriber: None,
-        is_served: false,
-        not_served: None,
-        system: Kinds::default(),
-        kernel_events_limited: None,
     };
     (session, handle)
+}
+
+/// Control of a session that does what the options ask for. An error says what fits nothing of what is loaded.
+pub(crate) fn first_control(
+    options: &Options,
+    settings: &Settings,
+    planned: &Planned,
+    files: &Files,
+) -> Result<Control> {
+    let facts = Facts {
+        directory: &options.directory,
+        capture: settings.capture,
+        buffer: settings.buffer,
+        clock: counter(),
+        no_snapshots: options.no_snapshots(),
+        no_detaching: None,
+    };
+    let modules = Listed::of_planned(&planned.modules, &planned.imports);
+    let mut catalog = Catalog::new(files, modules, facts);
+    Control::begin(options.commands()?, &mut catalog)
 }
 
 pub(crate) fn drain(session: &Session) -> Result<Drain> {
@@ -177,7 +188,11 @@ pub(crate) fn drain(session: &Session) -> Result<Drain> {
         Keep::All
     };
     let collector = Collector::new(keep, session.options.max_bytes);
-    Drain::start(session.shared.clone(), collector, &session.settings)
+    Drain::start(
+        session.context.shared.clone(),
+        collector,
+        &session.context.settings,
+    )
 }
 
 pub(crate) fn create(
@@ -198,38 +213,6 @@ pub(crate) fn create(
     Ok(writer)
 }
 
-/// The probes of the options, and those that tracers need.
-fn probes(options: &Options) -> Result<Vec<Probe>> {
-    let own = options.probes.iter().map(|text| probe(text));
-    let needs = options.tracers.iter().flat_map(Tracer::needs);
-    let mut probes = own.collect::<Result<Vec<Probe>>>()?;
-    for text in needs.filter_map(|need| need.probe) {
-        let probe = probe(text)?;
-        if !probes.contains(&probe) {
-            probes.push(probe);
-        }
-    }
-    Ok(probes)
-}
-
-/// The needs of tracers and triggers.
-fn needs(options: &Options) -> Result<Vec<Needed>> {
-    let needed = |patterns: &[String], capture| {
-        Ok(Needed {
-            selection: Selection::new(patterns, &[])?,
-            capture,
-        })
-    };
-    let tracers = options.tracers.iter().flat_map(Tracer::needs);
-    let tracers = tracers.filter(|need| need.probe.is_none());
-    let tracers = tracers.map(|need| needed(&need.patterns, need.capture));
-    let triggers = options.triggers();
-    let triggers = triggers.iter().map(|line| nopal_control::needed(line));
-    let triggers = triggers.filter(|(names, _)| !names.is_empty());
-    let triggers = triggers.map(|(names, capture)| needed(&names, capture));
-    tracers.chain(triggers).collect()
-}
-
 fn settings(options: &Options) -> Result<Settings> {
     ensure!(
         options.snapshot_when.is_empty() || options.when_full == WhenFull::Flight,
@@ -239,9 +222,6 @@ fn settings(options: &Options) -> Result<Settings> {
         && let Some(missing) = nopal_kernel_events::missing_for_functions()
     {
         bail!("functions of the kernel cannot be recorded (-k): {missing}");
-    }
-    for line in options.triggers() {
-        nopal_control::marker_awaited(&line)?;
     }
     if let Some(depth) = options.depth {
         ensure!(
@@ -254,14 +234,7 @@ fn settings(options: &Options) -> Result<Settings> {
         );
     }
     Ok(Settings {
-        wanted: Some(Wanted {
-            functions: options.chooses_functions(),
-            selection: Selection::new(&options.only, &options.not)?,
-            libraries: options.libraries,
-            needs: needs(options)?,
-        }),
-        markers: markers::Wanted::new(options.markers.iter().map(|name| (&**name, true)))?,
-        probes: probes(options)?,
+        markers: markers::Wanted::new([])?,
         capture: Capture {
             arguments: options.record_arguments,
             ends: !options.entry_only,

@@ -1,5 +1,6 @@
 //! One traced process: nopal's memory in it, the thunks, and the changes to its text.
 
+use crate::collecting::drain::Shared;
 use crate::collecting::notes::{counter, note};
 use crate::memory::arena::{Arena, Wrapping};
 use crate::memory::control_block::{own_number, thread_slot};
@@ -9,7 +10,7 @@ use crate::memory::space::Space;
 use crate::patch::change::Change;
 use crate::patch::inserted::Inserted;
 use crate::patch::journal::mirrored_parts;
-use crate::sites::choose::{Loaded, Wanted, imported};
+use crate::sites::choose::{Loaded, imported};
 use crate::sites::chosen::Chosen;
 use crate::sites::files::Files;
 use crate::sites::hooks;
@@ -22,22 +23,18 @@ use nopal_abi::Capture;
 use nopal_agent::{
     Immediates, NO_THREAD, ProcessHead, Recorder, STACK_PART_BYTES, UNWINDERS, UnwinderEntry,
 };
-use nopal_control::Probe;
+use nopal_control::Control;
 use nopal_plan::Site;
 use nopal_process::{Gadget, Mapping, Memory, Module, Thread};
-use nopal_trace::{Note, Writer};
+use nopal_trace::Note;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use zerocopy::IntoBytes;
 
 /// What to record, equal in all processes of a session.
 pub struct Settings {
-    /// The functions to trace, until control decides.
-    pub wanted: Option<Wanted>,
     pub markers: markers::Wanted,
-    /// The probes that the recording begins with.
-    pub probes: Vec<Probe>,
     /// Of calls that are recorded for their own sake.
     pub capture: Capture,
     /// Bytes of chunks, and bytes that there may be.
@@ -113,12 +110,13 @@ pub struct Tracee {
     pub walked: bool,
 }
 
-/// The state that the parts of a session share while a process is changed.
-pub struct PatchContext<'a> {
-    pub settings: &'a Settings,
-    pub files: &'a mut Files,
-    pub writer: &'a Mutex<Writer>,
-    pub warnings: &'a mut Vec<String>,
+/// What the parts of a session share with a process while it is changed.
+pub struct PatchContext {
+    pub settings: Settings,
+    pub files: Files,
+    pub shared: Arc<Shared>,
+    /// For the user, at the end.
+    pub warnings: Vec<String>,
 }
 
 impl Tracee {
@@ -260,7 +258,7 @@ impl Tracee {
             self.resting
                 .insert((module.file.index, module.base), gone.collect());
             note(
-                context.writer,
+                &context.shared.writer,
                 &Note::Unload {
                     process: self.process as u32,
                     image: module.file.index,
@@ -274,24 +272,35 @@ impl Tracee {
         Ok(now.into_iter().filter(is_new).collect())
     }
 
-    /// Traces what is new; `thread` stands still in the runtime.
+    /// Traces what is new; `thread` stands still in the runtime. Whether all sites are switched as is wanted.
     pub fn add_libraries(
         &mut self,
         new: &[Loaded],
+        control: &Control,
         thread: &mut Thread,
         context: &mut PatchContext,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let known = self.modules.iter().chain(new).cloned().collect::<Vec<_>>();
         context.want_statics(new);
-        if let Err(error) = context.files.place_probes(&known, context.writer) {
+        if let Err(error) = context.files.place_probes(&known, &context.shared.writer) {
             context.warnings.push(format!("{error:#}"));
         }
-        let imports = self.imports(new);
-        let chosen = self.make_room(new, &imports, thread, context)?;
-        let changes = self.add_modules(new, chosen, &imports, context)?;
+        let chosen = self.make_room(new, control, thread, context)?;
+        let is_switched = self.will_be_switched(new, &chosen);
+        let changes = self.add_modules(new, chosen, context)?;
         self.insert_at_rest(changes, context)?;
         context.tell_unplaced();
-        self.settle_semaphores(context)
+        self.settle_semaphores(context)?;
+        Ok(is_switched)
+    }
+
+    /// Whether all sites of new modules come up switched as is wanted.
+    pub fn will_be_switched(&self, new: &[Loaded], chosen: &[Chosen]) -> bool {
+        let rests = |module: &Loaded| {
+            let place = (module.file.index, module.base);
+            self.resting.contains_key(&place)
+        };
+        !chosen.iter().any(|chosen| chosen.are_off) && !new.iter().any(rests)
     }
 
     /// Where the functions are that the executable imports, with the modules that are there and `new` ones.
@@ -306,14 +315,13 @@ impl Tracee {
         &mut self,
         new: &[Loaded],
         chosen: Vec<Chosen>,
-        imports: &HashSet<u64>,
         context: &mut PatchContext,
     ) -> Result<Vec<Change>> {
         self.wrap_for(new, context);
         let mut changes = Vec::new();
         for (module, mut chosen) in new.iter().zip(chosen) {
             note(
-                context.writer,
+                &context.shared.writer,
                 &Note::Module {
                     process: self.process as u32,
                     image: module.file.index,
@@ -323,18 +331,16 @@ impl Tracee {
                 },
             )?;
             self.add_unwinder(module)?;
-            let wanted = context.settings.wanted.as_ref();
-            let refused = wanted.map_or_else(Vec::new, |wanted| wanted.refused(module, imports));
             context
                 .files
-                .refuse(&module.file, &refused, context.writer)?;
+                .refuse(&module.file, &chosen.refused, &context.shared.writer)?;
             context
                 .warnings
                 .extend(chosen.leave_to_probes(&module.file));
             let numbered = self.number_markers(module, context);
             let added = numbered.and_then(|words| {
                 chosen.marker_words = words;
-                self.add_sites(module, &chosen, true, context)
+                self.add_sites(module, &chosen, !chosen.are_off, context)
             });
             match added {
                 Ok(new) => {

@@ -1,7 +1,7 @@
 //! Sites of a running process that are found, inserted, switched and removed by another thread of the tool.
 
 use anyhow::{Context, Result, bail, ensure};
-use nopal_control::{Engine, Location, Mode, SiteKey};
+use nopal_control::{Act, Applied, Change, Engine, Location, Lookup, Mode, SiteKey, Watch};
 use nopal_record::{Handle, Options, Session, Target, record};
 use nopal_trace::{Event, ThreadInfo, Trace};
 use std::collections::BTreeSet;
@@ -80,10 +80,22 @@ fn keys(handle: &Handle, place: Location) -> Result<Vec<SiteKey>> {
 }
 
 fn entries(handle: &Handle, sites: &[SiteKey]) -> Result<Vec<u64>> {
-    handle.ask(|session| session.flush())??;
+    handle.ask(|session| session.perform(Act::Flush))??;
     let sites = sites.to_vec();
-    let calls = handle.ask(move |session| session.calls(&sites))?;
-    Ok(calls.into_iter().map(|calls| calls.entries).collect())
+    handle.ask(move |session| {
+        let calls = sites.iter().map(|site| session.calls(&[*site]));
+        calls.map(|calls| calls.entries).collect()
+    })
+}
+
+fn apply(handle: &Handle, change: Change) -> Result<Applied> {
+    handle.ask(move |session| session.apply(&change))?
+}
+
+fn insert(handle: &Handle, sites: &[SiteKey]) -> Result<Applied> {
+    let sites = sites.to_vec();
+    let capture = handle.ask(|session| session.facts().capture)?;
+    apply(handle, Change::Insert { sites, capture })
 }
 
 fn control(handle: &Handle, process: i32) -> Result<()> {
@@ -100,9 +112,8 @@ fn control(handle: &Handle, process: i32) -> Result<()> {
     let text = || text_of(handle, process, middle[0]);
     let before = text()?;
 
-    handle.ask(Session::clear_counts)?;
-    let sites = both.clone();
-    let refused = handle.ask(move |session| session.insert(&sites, session.capture()))??;
+    handle.ask(|session| session.perform(Act::ClearCounts))??;
+    let refused = insert(handle, &both)?.refused;
     assert_eq!(refused, []);
     assert_ne!(text()?, before, "there is a jump");
     soon("what was chosen at the start is recorded", || {
@@ -114,7 +125,7 @@ fn control(handle: &Handle, process: i32) -> Result<()> {
 
     let switch = |sites: &[SiteKey], mode: Mode| {
         let sites = sites.to_vec();
-        handle.ask(move |session| session.switch(&sites, mode))?
+        apply(handle, Change::Switch { sites, mode })
     };
     switch(&middle, Mode::On)?;
     switch(&leaf, Mode::Off)?;
@@ -135,7 +146,8 @@ fn control(handle: &Handle, process: i32) -> Result<()> {
     switch(&both, Mode::On)?;
     let watch = |ids: &[u32]| {
         let ids = ids.to_vec();
-        handle.ask(move |session| session.watch(&ids, false))?
+        let children = false;
+        apply(handle, Change::Watch(Watch { ids, children }))
     };
     assert!(watch(&[1]).is_err(), "not of this session");
     let threads = nopal_process::threads(process)?;
@@ -148,7 +160,7 @@ fn control(handle: &Handle, process: i32) -> Result<()> {
         (&[], &all),
     ] {
         watch(ids)?;
-        let from = handle.ask(|session| session.clock())?;
+        let from = handle.ask(|session| session.facts().clock)?;
         soon(&format!("watched: {ids:?}"), || {
             let recorded = recorded_since(handle, from)?;
             assert!(recorded.is_subset(expected), "watched: {ids:?}");
@@ -156,14 +168,13 @@ fn control(handle: &Handle, process: i32) -> Result<()> {
         })?;
     }
     let sites = both.clone();
-    handle.ask(move |session| session.remove(&sites))??;
+    apply(handle, Change::Remove { sites })?;
     assert_eq!(text()?, before, "the jump is gone");
     let first = entries(handle, &both)?;
     pause();
     assert_eq!(entries(handle, &both)?, first, "removed");
 
-    let sites = middle.clone();
-    handle.ask(move |session| session.insert(&sites, session.capture()))??;
+    insert(handle, &middle)?;
     switch(&middle, Mode::On)?;
     soon("inserted again", || {
         Ok(entries(handle, &both)?[1] > first[1])
@@ -184,7 +195,7 @@ fn soon(what: &str, is_so: impl Fn() -> Result<bool>) -> Result<()> {
 /// The threads of which the trace has calls since a moment.
 fn recorded_since(handle: &Handle, from: u64) -> Result<BTreeSet<u32>> {
     handle.flush()?;
-    let directory = handle.ask(|session| session.directory().to_owned())?;
+    let directory = handle.ask(|session| session.facts().directory.to_owned())?;
     let trace = Trace::open(&directory)?;
     let calls = |thread: &ThreadInfo| {
         let mut records = thread.packets().flat_map(|packet| packet.records());

@@ -1,6 +1,7 @@
 //! A tracer on a trace that is being recorded.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::fmt;
 use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,7 +26,13 @@ pub const TIMEOUT_NS: u64 = 60_000_000_000;
 #[derive(Clone)]
 pub struct Live(Arc<Mutex<Watching>>);
 
-/// Receives the records for it.
+impl fmt::Debug for Live {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Live({:p})", self.0)
+    }
+}
+
+/// Hears of the records for it.
 pub struct LiveSubscriber(Arc<Mutex<Watching>>);
 
 /// A case, and its thread.
@@ -88,7 +95,7 @@ struct Thread {
 }
 
 impl Live {
-    pub fn new(tracer: &Tracer) -> (Live, LiveSubscriber) {
+    pub fn new(tracer: &Tracer) -> Live {
         let watching = Watching {
             roles: Roles::new(std::slice::from_ref(tracer)),
             cases: None,
@@ -109,8 +116,12 @@ impl Live {
             given_up: VecDeque::new(),
             unknown: Arc::default(),
         };
-        let shared = Arc::new(Mutex::new(watching));
-        (Live(shared.clone()), LiveSubscriber(shared))
+        Live(Arc::new(Mutex::new(watching)))
+    }
+
+    /// What hears of the records for it. There is to be one at a time.
+    pub fn subscriber(&self) -> LiveSubscriber {
+        LiveSubscriber(self.0.clone())
     }
 
     fn watching(&self) -> MutexGuard<'_, Watching> {
@@ -383,7 +394,8 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     fn live(tracer: &str) -> (Live, LiveSubscriber) {
-        let (live, mut subscriber) = Live::new(&Tracer::parse(tracer).unwrap());
+        let live = Live::new(&Tracer::parse(tracer).unwrap());
+        let mut subscriber = live.subscriber();
         let names = [
             (LOCK, "pthread_mutex_lock"),
             (UNLOCK, "pthread_mutex_unlock"),
@@ -587,7 +599,8 @@ mod tests {
 
     #[test]
     fn what_a_section_needs_may_be_inserted_after_it_listens() {
-        let (live, mut subscriber) = Live::new(&Tracer::parse("get.arg1..put.arg1").unwrap());
+        let live = Live::new(&Tracer::parse("get.arg1..put.arg1").unwrap());
+        let mut subscriber = live.subscriber();
         for (counter, monotonic_ns) in [(1000, 1000), (SECOND, SECOND)] {
             subscriber.note(&Note::Clock {
                 counter,

@@ -4,18 +4,19 @@
 #![allow(dead_code)]
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Result, bail, ensure};
 use nopal_analysis::tracers::Tracer;
 use nopal_analysis::triggers::{Hits, Trigger};
 use nopal_control::{
-    Access, Calls, Capture, Content, Control, Counts, Engine, Failure, File, FileAddress,
-    FoundSite, Location, Mark, Mode, Probe, Refused, SiteKey, Spot,
+    Access, Act, Applied, Calls, Capture, Change, Content, Control, Counts, Engine, Facts, Failure,
+    File, FileAddress, FoundSite, Location, Lookup, Missing, Mode, Probe, Refused, SiteKey, Spot,
+    Watch,
 };
 use nopal_symbols::{Selection, nearest};
 use nopal_trace::synthetic::Recorder;
-use nopal_trace::{Note, Session, Subscriber, SubscriberId, Writer};
+use nopal_trace::{Note, Session, SubscriberId, Writer};
 
 pub const PROCESS: u32 = 4711;
 const SLOT: u64 = 0x7ffd_0000_8008;
@@ -64,6 +65,7 @@ pub struct Fake {
     pub marked: Vec<&'static str>,
     /// The tracers for which kernel events are recorded.
     pub system: Vec<Tracer>,
+    subscribers: BTreeMap<String, SubscriberId>,
     buffer: u64,
     counts: Counts,
     calls: Vec<Calls>,
@@ -136,6 +138,7 @@ impl Fake {
             detached: false,
             marked: Vec::new(),
             system: Vec::new(),
+            subscribers: BTreeMap::new(),
             buffer: 64 << 20,
             counts: Counts::default(),
             clock: BEGIN,
@@ -152,7 +155,7 @@ impl Fake {
             .functions
             .iter()
             .position(|function| function.name == name);
-        SiteKey(at.unwrap() as u64)
+        SiteKey(at.unwrap() as u32)
     }
 
     pub fn mode(&self, name: &str) -> Option<Mode> {
@@ -194,7 +197,7 @@ impl Fake {
         if self.inserted.get(&key) != Some(&Mode::On) {
             return;
         }
-        let (site, slot) = (key.0 as u32 + 1, SLOT - 32 * depth);
+        let (site, slot) = (key.0 + 1, SLOT - 32 * depth);
         let calls = &mut self.calls[key.0 as usize];
         self.counts.records += 1;
         if entry {
@@ -327,7 +330,7 @@ fn notes(modules: &[Module], functions: &[Function]) -> Vec<Note> {
     notes
 }
 
-impl Engine for Fake {
+impl Lookup for Fake {
     fn find(&mut self, place: &Location) -> Result<Vec<FoundSite>> {
         let all = (0..self.functions.len()).filter(|number| {
             self.modules[self.functions[*number].module].loaded && self.found(place, *number)
@@ -336,24 +339,41 @@ impl Engine for Fake {
             let function = &self.functions[number];
             let module = &self.modules[function.module];
             FoundSite {
-                key: SiteKey(number as u64),
+                key: SiteKey(number as u32),
                 address: module.base + function.address,
-                size: FUNCTION_BYTES,
-                name: function.name.into(),
-                module: module.name.into(),
-                executable: function.module == 0,
-                refused: function.refused.map(Into::into),
+                is_refused: function.refused.is_some(),
             }
         });
         Ok(found.collect())
     }
 
-    fn nearest(&mut self, place: &Location) -> Vec<String> {
-        let Location::Names(wanted) = place else {
-            return Vec::new();
+    fn describe(&mut self, sites: &[SiteKey]) -> Vec<nopal_control::Function> {
+        let functions = sites.iter().map(|key| {
+            let function = &self.functions[key.0 as usize];
+            nopal_control::Function {
+                name: function.name.into(),
+                module: self.modules[function.module].name.into(),
+                executable: function.module == 0,
+                refused: function.refused.map(Into::into),
+                thunk: self
+                    .inserted
+                    .get(key)
+                    .map(|_| 0x55d0_e3c0_0040 + 0x40 * u64::from(key.0)),
+            }
+        });
+        functions.collect()
+    }
+
+    fn nearest(&mut self, missing: Missing) -> Vec<String> {
+        let near = match missing {
+            Missing::Functions(Location::Names(wanted)) => {
+                let names = self.functions.iter().map(|function| function.name);
+                nearest(names, wanted)
+            }
+            Missing::Functions(_) => Vec::new(),
+            Missing::Marker(name) => nearest(MARKERS, name),
         };
-        let names = self.functions.iter().map(|function| function.name);
-        nearest(names, wanted).into_iter().map(Into::into).collect()
+        near.into_iter().map(Into::into).collect()
     }
 
     fn locate(&mut self, address: u64) -> Option<FileAddress> {
@@ -367,13 +387,177 @@ impl Engine for Fake {
         })
     }
 
-    fn capture(&self) -> Capture {
-        Capture {
-            arguments: false,
-            ends: true,
+    fn markers(&mut self, name: &str) -> Result<Vec<String>> {
+        let meant = MARKERS.iter().filter(|marker| is_meant(name, marker));
+        Ok(meant.map(|marker| marker.to_string()).collect())
+    }
+
+    fn place(&mut self, probe: &Probe) -> Result<()> {
+        let known = match &probe.place {
+            Spot::Named { name, .. } => self.functions.iter().any(|one| one.name == name),
+            _ => true,
+        };
+        ensure!(known, "no function is named {}", probe.place);
+        Ok(())
+    }
+
+    fn facts(&self) -> Facts<'_> {
+        Facts {
+            directory: &self.trace,
+            capture: Capture {
+                arguments: false,
+                ends: true,
+            },
+            buffer: self.buffer,
+            clock: self.clock,
+            no_snapshots: (!self.flight).then_some("the session keeps everything"),
+            no_detaching: None,
+        }
+    }
+}
+
+impl Engine for Fake {
+    fn apply(&mut self, change: &Change) -> Result<Applied> {
+        let mut refused = Vec::new();
+        match change {
+            Change::Subscribe { name, live } => {
+                let subscriber = Box::new(live.subscriber());
+                let subscriber = self.writer().subscribe(subscriber)?;
+                self.subscribers.insert(name.clone(), subscriber);
+            }
+            Change::Unsubscribe { name } => {
+                let subscriber = self.subscribers.remove(name).expect("it has subscribed");
+                self.writer().unsubscribe(subscriber);
+            }
+            Change::RecordKernelEvents(tracers) => self.system = tracers.to_vec(),
+            Change::RemoveTrigger { name } => {
+                self.triggers.remove(name);
+            }
+            Change::Insert { sites, capture } => refused = self.insert(sites, *capture)?,
+            Change::Switch { sites, mode } => {
+                self.may_change()?;
+                for site in sites {
+                    if let Some(is) = self.inserted.get_mut(site) {
+                        *is = *mode;
+                    }
+                }
+            }
+            Change::Remove { sites } => {
+                self.may_change()?;
+                for site in sites {
+                    self.inserted.remove(site);
+                }
+            }
+            Change::Mark(marks) => {
+                self.may_change()?;
+                let is_on = |marker: &&str| {
+                    let mut marks = marks.iter().rev();
+                    let last = marks.find(|mark| is_meant(&mark.name, marker));
+                    last.is_some_and(|mark| mark.on)
+                };
+                self.marked = MARKERS.into_iter().filter(is_on).collect();
+            }
+            Change::InsertProbe(probe) => {
+                self.may_change()?;
+                let old = self.probes.insert(probe.name.clone(), false);
+                assert!(old.is_none(), "{} is in already", probe.name);
+            }
+            Change::SwitchProbe { name, on } => {
+                self.may_change()?;
+                *self.probes.get_mut(name).expect("it is in") = *on;
+            }
+            Change::RemoveProbe { name } => {
+                self.may_change()?;
+                self.probes.remove(name).expect("it is in");
+            }
+            Change::Watch(Watch { ids, children }) => {
+                self.may_change()?;
+                for id in ids {
+                    ensure!(
+                        (PROCESS..PROCESS + 4).contains(id),
+                        "no thread or process {id} in this session"
+                    );
+                }
+                self.watched = ids.clone();
+                self.children = *children;
+            }
+            Change::SetTrigger {
+                name,
+                place,
+                trigger,
+            } => {
+                self.may_change()?;
+                let trigger = trigger.clone().map(|sites| sites.to_vec());
+                self.triggers.insert(name.clone(), (place.clone(), trigger));
+            }
+        }
+        let answer = String::new();
+        Ok(Applied { refused, answer })
+    }
+
+    fn perform(&mut self, act: Act) -> Result<String> {
+        match act {
+            Act::Flush => {
+                self.writer();
+                self.recorder.end_chunk();
+                if let Some(writer) = &mut self.writer {
+                    self.recorder.write_full(writer)?;
+                }
+            }
+            Act::Resize(bytes) => {
+                self.may_change()?;
+                ensure!(
+                    (1 << 20..=1 << 34).contains(&bytes),
+                    "the buffer has from 1 MiB to 16 GiB"
+                );
+                self.buffer = bytes;
+            }
+            Act::Simulate(site) => {
+                let name = self.functions[site.0 as usize].name;
+                self.event(name, 0, true);
+            }
+            Act::Write { text, counter } => {
+                let at = counter.map_or_else(String::new, |counter| format!("{counter} "));
+                self.texts.push(format!("{at}{text}"));
+            }
+            Act::Snapshot { why } => return Ok(format!("snapshot-1: {why}")),
+            Act::ClearCounts => {
+                self.counts = Counts::default();
+                self.calls.fill(Calls::default());
+            }
+            Act::Detach => self.detached = true,
+        }
+        Ok(String::new())
+    }
+
+    fn counts(&mut self) -> Counts {
+        Counts {
+            bytes: 8 * self.counts.records,
+            ..self.counts
         }
     }
 
+    fn calls(&mut self, sites: &[SiteKey]) -> Calls {
+        let mut all = Calls::default();
+        for site in sites {
+            let calls = self.calls[site.0 as usize];
+            all.entries += calls.entries;
+            all.exits += calls.exits;
+        }
+        all
+    }
+
+    fn hits(&mut self, name: &str) -> Hits {
+        assert!(self.triggers.contains_key(name), "{name}");
+        self.hits
+    }
+
+    fn snapshots(&mut self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+impl Fake {
     fn insert(&mut self, sites: &[SiteKey], capture: Capture) -> Result<Vec<Refused>> {
         self.may_change()?;
         let mut refused = Vec::new();
@@ -403,204 +587,6 @@ impl Engine for Fake {
             }
         }
         Ok(refused)
-    }
-
-    fn thunk(&mut self, site: SiteKey) -> Option<u64> {
-        self.inserted
-            .get(&site)
-            .map(|_| 0x55d0_e3c0_0040 + 0x40 * site.0)
-    }
-
-    fn switch(&mut self, sites: &[SiteKey], mode: Mode) -> Result<()> {
-        self.may_change()?;
-        for site in sites {
-            if let Some(is) = self.inserted.get_mut(site) {
-                *is = mode;
-            }
-        }
-        Ok(())
-    }
-
-    fn remove(&mut self, sites: &[SiteKey]) -> Result<()> {
-        self.may_change()?;
-        for site in sites {
-            self.inserted.remove(site);
-        }
-        Ok(())
-    }
-
-    fn mark(&mut self, marks: &[Mark]) -> Result<()> {
-        self.may_change()?;
-        let is_on = |marker: &&str| {
-            let mut marks = marks.iter().rev();
-            let last = marks.find(|mark| is_meant(&mark.name, marker));
-            last.is_some_and(|mark| mark.on)
-        };
-        self.marked = MARKERS.into_iter().filter(is_on).collect();
-        Ok(())
-    }
-
-    fn markers(&mut self, name: &str) -> Result<Vec<String>> {
-        let meant = MARKERS.iter().filter(|marker| is_meant(name, marker));
-        Ok(meant.map(|marker| marker.to_string()).collect())
-    }
-
-    fn nearest_markers(&mut self, name: &str) -> Vec<String> {
-        nearest(MARKERS, name).into_iter().map(Into::into).collect()
-    }
-
-    fn insert_probe(&mut self, probe: &Probe) -> Result<String> {
-        let known = match &probe.place {
-            Spot::Named { name, .. } => self.functions.iter().any(|one| one.name == name),
-            _ => true,
-        };
-        anyhow::ensure!(known, "no function is named {}", probe.place);
-        self.may_change()?;
-        let old = self.probes.insert(probe.name.clone(), false);
-        assert!(old.is_none(), "{} is in already", probe.name);
-        Ok(String::new())
-    }
-
-    fn switch_probe(&mut self, name: &str, on: bool) -> Result<()> {
-        self.may_change()?;
-        *self.probes.get_mut(name).expect("it is in") = on;
-        Ok(())
-    }
-
-    fn remove_probe(&mut self, name: &str) -> Result<()> {
-        self.may_change()?;
-        self.probes.remove(name).expect("it is in");
-        Ok(())
-    }
-
-    fn watch(&mut self, ids: &[u32], children: bool) -> Result<()> {
-        self.may_change()?;
-        for id in ids {
-            ensure!(
-                (PROCESS..PROCESS + 4).contains(id),
-                "no thread or process {id} in this session"
-            );
-        }
-        self.watched = ids.to_vec();
-        self.children = children;
-        Ok(())
-    }
-
-    fn buffer(&self) -> u64 {
-        self.buffer
-    }
-
-    fn resize(&mut self, bytes: u64) -> Result<()> {
-        self.may_change()?;
-        ensure!(
-            (1 << 20..=1 << 34).contains(&bytes),
-            "the buffer has from 1 MiB to 16 GiB"
-        );
-        self.buffer = bytes;
-        Ok(())
-    }
-
-    fn counts(&mut self) -> Counts {
-        Counts {
-            bytes: 8 * self.counts.records,
-            ..self.counts
-        }
-    }
-
-    fn calls(&mut self, sites: &[SiteKey]) -> Vec<Calls> {
-        sites
-            .iter()
-            .map(|site| self.calls[site.0 as usize])
-            .collect()
-    }
-
-    fn simulate(&mut self, site: SiteKey) -> Result<()> {
-        let name = self.functions[site.0 as usize].name;
-        self.event(name, 0, true);
-        Ok(())
-    }
-
-    fn write_text(&mut self, text: &str, counter: Option<u64>) -> Result<()> {
-        let at = counter.map_or_else(String::new, |counter| format!("{counter} "));
-        self.texts.push(format!("{at}{text}"));
-        Ok(())
-    }
-
-    fn set_trigger(
-        &mut self,
-        name: &str,
-        place: String,
-        trigger: Trigger<Vec<SiteKey>>,
-    ) -> Result<()> {
-        self.may_change()?;
-        self.triggers.insert(name.to_owned(), (place, trigger));
-        Ok(())
-    }
-
-    fn remove_trigger(&mut self, name: &str) {
-        self.triggers.remove(name);
-    }
-
-    fn hits(&mut self, name: &str) -> Hits {
-        assert!(self.triggers.contains_key(name), "{name}");
-        self.hits
-    }
-
-    fn may_snapshot(&self) -> Result<()> {
-        ensure!(self.flight, "the session keeps everything");
-        Ok(())
-    }
-
-    fn snapshot(&mut self, why: &str) -> Result<String> {
-        Ok(format!("snapshot-1: {why}"))
-    }
-
-    fn snapshots(&mut self) -> Vec<String> {
-        Vec::new()
-    }
-
-    fn may_detach(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn detach(&mut self) -> Result<()> {
-        self.detached = true;
-        Ok(())
-    }
-
-    fn subscribe(&mut self, subscriber: Box<dyn Subscriber>) -> Result<SubscriberId> {
-        self.writer().subscribe(subscriber)
-    }
-
-    fn unsubscribe(&mut self, subscriber: SubscriberId) {
-        self.writer().unsubscribe(subscriber);
-    }
-
-    fn record_kernel_events(&mut self, tracers: &[Tracer]) -> Result<()> {
-        self.system = tracers.to_vec();
-        Ok(())
-    }
-
-    fn flush(&mut self) -> Result<()> {
-        self.writer();
-        self.recorder.end_chunk();
-        if let Some(writer) = &mut self.writer {
-            self.recorder.write_full(writer)?;
-        }
-        Ok(())
-    }
-
-    fn clear_counts(&mut self) {
-        self.counts = Counts::default();
-        self.calls.fill(Calls::default());
-    }
-
-    fn clock(&self) -> u64 {
-        self.clock
-    }
-
-    fn directory(&self) -> &Path {
-        &self.trace
     }
 }
 

@@ -3,8 +3,7 @@
 use crate::collecting::collect::Collector;
 use crate::collecting::drain::Shared;
 use crate::collecting::notes::lock;
-use crate::options::WhenFull;
-use crate::session::Session;
+use crate::options::{Options, WhenFull};
 use anyhow::{Result, bail, ensure};
 use nopal_analysis::tracers::Tracer;
 use nopal_kernel_events::{KernelEvents, Kinds, Update};
@@ -15,42 +14,53 @@ pub fn kinds_of(tracers: &[Tracer]) -> Result<Kinds> {
     words.map(Kinds::parse).collect()
 }
 
-impl Session {
+/// Which kernel events a session records.
+#[derive(Default)]
+pub struct KernelEventKinds {
+    kinds: Kinds,
+    /// Why not all that were asked for are.
+    pub limited: Option<String>,
+}
+
+impl KernelEventKinds {
     /// Records what the options and these tracers ask for, from now on. An error says what is forbidden, and how to
     /// allow it.
-    pub(crate) fn record_kernel_events(&mut self, tracers: &[Tracer]) -> Result<()> {
-        let kinds = [self.options.events, kinds_of(tracers)?]
-            .into_iter()
-            .collect();
-        if kinds == self.system {
+    pub fn record(
+        &mut self,
+        tracers: &[Tracer],
+        options: &Options,
+        main: i32,
+        shared: &Shared,
+    ) -> Result<()> {
+        let kinds = [options.events, kinds_of(tracers)?].into_iter().collect();
+        if kinds == self.kinds {
             return Ok(());
         }
         ensure!(
-            self.options.when_full != WhenFull::Flight,
+            options.when_full != WhenFull::Flight,
             "kernel events cannot be combined with --flight"
         );
         // Another beginning would not find the children that the process has started meanwhile.
         ensure!(
-            !self.system.functions(),
+            !self.kinds.functions(),
             "while functions of the kernel are recorded, no other kernel events can be switched on: -k with -e sched \
              records both from the beginning"
         );
         let mut system = None;
         if kinds != Kinds::default() {
-            let (opened, missing) =
-                KernelEvents::open(kinds, self.main, &self.options.kernel_functions)?;
+            let (opened, missing) = KernelEvents::open(kinds, main, &options.kernel_functions)?;
             if let Some(missing) = missing {
                 if tracers.contains(&Tracer::Wakeup) {
                     bail!("wake-ups cannot be recorded: {missing}");
                 }
-                self.kernel_events_limited = Some(format!(
+                self.limited = Some(format!(
                     "only the traced processes' own context switches are recorded: {missing}"
                 ));
             }
             system = Some(opened);
         }
-        self.system = kinds;
-        self.shared.change_kernel_events(system);
+        self.kinds = kinds;
+        shared.change_kernel_events(system);
         Ok(())
     }
 }

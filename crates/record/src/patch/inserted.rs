@@ -2,7 +2,6 @@
 
 use crate::patch::change::Change;
 use crate::sites::choose::Loaded;
-use crate::sites::functions::key;
 use crate::sites::modules::extent;
 use nopal_agent::Thunk;
 use nopal_control::SiteKey;
@@ -86,10 +85,15 @@ impl Inserted {
                 let from = |address| self.partition_point(|change| change.address < address);
                 let changes = self[from(range.start)..from(range.end)].iter();
                 let functions = changes.filter(|change| change.has_thunk());
-                switches.extend(functions.map(|change| {
+                let sites = module.file.plan.sites.iter();
+                // Both are in the order of addresses.
+                let mut sites = sites.zip(module.file.keys()).peekable();
+                for change in functions {
                     let address = change.address.wrapping_sub(module.base);
-                    (key(module, address), Switch::new(change))
-                }));
+                    while sites.next_if(|(site, _)| site.address < address).is_some() {}
+                    let site = sites.peek().filter(|(site, _)| site.address == address);
+                    switches.extend(site.map(|(_, key)| (*key, Switch::new(change))));
+                }
             }
             // Only of a file that is loaded twice they are not in order.
             switches.sort_by_key(|(key, _)| *key);

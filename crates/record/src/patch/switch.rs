@@ -3,16 +3,16 @@
 use crate::memory::arena::Arena;
 use crate::memory::code::Code;
 use crate::patch::change::Change;
-use crate::session::Session;
+use crate::processes::Processes;
 use crate::tracee::Tracee;
 use anyhow::{Context, Result, ensure};
 use nopal_control::SiteKey;
 use std::ops::Range;
 
-impl Session {
+impl Processes {
     /// Switches the recording of a site, by its number in the trace, on or off in all processes. A call that has begun
     /// is not affected. Where it is not inserted, nothing happens.
-    pub fn switch_number(&mut self, number: u32, on: bool) -> Result<()> {
+    pub fn switch_number(&self, number: u32, on: bool) -> Result<()> {
         for tracee in self.tracees.values() {
             let changes = tracee.changes.iter();
             let meant = changes.filter(|change| change.has_thunk() && change.number == number);
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn keys_are_found_in_any_order() {
         // Each third key is there; each ninth of a file that is loaded twice.
-        let copies = |key: u64| 1 + usize::from(key.is_multiple_of(9));
+        let copies = |key: u32| 1 + usize::from(key.is_multiple_of(9));
         let keys = (0..100).step_by(3);
         let keys = keys.flat_map(|key| repeat_n(SiteKey(key), copies(key)));
         let keys: Vec<SiteKey> = keys.collect();

@@ -2,66 +2,60 @@
 
 use crate::session::Session;
 use crate::session::handle::Handle;
+use crate::sites::catalog::{Catalog, Listed};
+use crate::sites::choose::Loaded;
 use crate::tracee::Tracee;
 use anyhow::Result;
-use nopal_control::{Control, Engine, FunctionSelection};
+use nopal_control::{Control, Engine, Lookup};
 use nopal_serve::{Access, Content, Failure, File};
+use std::collections::HashSet;
 
 impl Session {
-    /// Lets control work on the session.
+    /// Lets control work on the session, as somebody has asked for something.
     pub(crate) fn control<T>(
         &mut self,
         work: impl FnOnce(&mut Control, &mut dyn Engine) -> T,
     ) -> T {
-        let mut control = match self.control.take() {
-            Some(control) => control,
-            None => {
-                let (control, begun) = self.begin_control();
-                self.settings.wanted = None;
-                if let Err(error) = begun {
-                    self.warnings.push(format!("{error:#}"));
-                }
-                control
+        if !self.service.is_attended {
+            self.service.is_attended = true;
+            self.processes.tracees.values().for_each(Tracee::make_ready);
+            if let Err(error) = self.with_control(Control::attend) {
+                self.context.warnings.push(format!("{error:#}"));
             }
-        };
+        }
+        self.with_control(work)
+    }
+
+    fn with_control<T>(&mut self, work: impl FnOnce(&mut Control, &mut dyn Engine) -> T) -> T {
+        let mut control = std::mem::take(&mut self.control);
         let result = work(&mut control, self);
-        self.control = Some(control);
+        self.control = control;
         result
     }
 
-    /// Inserts the sites that control wants in new code.
-    pub(crate) fn refresh(&mut self) -> Result<()> {
-        match self.control {
-            Some(_) => self.control(|control, engine| control.refresh(engine)),
-            None => Ok(()),
-        }
+    /// Begins with what is wanted that needs no process.
+    pub(crate) fn set_up_first(&mut self) -> Result<()> {
+        self.record_kernel_events(&[])?;
+        self.arrived(true)
     }
 
-    /// From then on decides which functions are traced, in place of `settings.wanted`: at first the same ones. Likewise
-    /// for probes.
-    pub(crate) fn begin_control(&mut self) -> (Control, Result<()>) {
-        self.tracees.values().for_each(Tracee::make_ready);
-        let options = &self.options;
-        let what = FunctionSelection::of_names(
-            options.only.iter().map(String::as_str),
-            options.not.iter().map(String::as_str),
-            options.libraries,
-        );
-        let mut control = Control::new();
-        control.begin_with_probes(self.files.probes.all().cloned());
-        let marks = options.markers.clone();
-        let tracers = options.tracers.clone();
-        // Without functions, as with -M alone, only markers begin.
-        let begun = match self.settings.wanted.as_ref() {
-            Some(wanted) if wanted.functions => control.begin(self, what).map(|_| ()),
-            _ => control
-                .command(self, "start")
-                .map(|_| ())
-                .map_err(Into::into),
-        };
-        let begun = begun.and_then(|()| control.begin_tracers(self, &tracers));
-        control.begin_marks(&marks);
-        (control, begun)
+    /// Modules are about to be traced in a process: finds out what is wanted of them. `imports` are the functions that
+    /// its executable calls.
+    pub(crate) fn expect(&mut self, new: &[Loaded], imports: &HashSet<u64>) -> Result<()> {
+        let mut control = std::mem::take(&mut self.control);
+        let modules = Listed::of_planned(new, imports);
+        let expected = control.expect(&mut Catalog::new(
+            &self.context.files,
+            modules,
+            self.facts(),
+        ));
+        self.control = control;
+        expected
+    }
+
+    /// They are traced. `is_switched`: their sites are in the modes that are wanted.
+    pub(crate) fn arrived(&mut self, is_switched: bool) -> Result<()> {
+        self.with_control(|control, engine| control.set_up(engine, is_switched))
     }
 }
 

@@ -1,249 +1,82 @@
 //! Implements the engine of control for a session.
 
 use crate::collecting::notes::{self, counter, note};
-use crate::options::WhenFull;
 use crate::patch::remove;
 use crate::patch::traps::RISK;
 use crate::session::Session;
-use crate::sites::choose::{Loaded, Wanted};
-use crate::sites::functions::{by_file, key, parts};
-use crate::sites::markers;
+use crate::sites::catalog::{Catalog, Imports, Listed};
+use crate::sites::choose::Loaded;
 use crate::tracee::{PatchContext, Tracee};
 use anyhow::{Context, Result, ensure};
 use nopal_abi::{
     CHUNK_BYTES, Capture, ChunkHeader, KIND_ONLY, RESYNC_CHUNK, RESYNC_WORDS, Resync, Word,
 };
-use nopal_analysis::tracers::Tracer;
-use nopal_analysis::triggers::{Hits, Trigger};
+use nopal_analysis::tracers::{Live, Tracer};
+use nopal_analysis::triggers::Hits;
 use nopal_control::{
-    Calls, Counts, Engine, FileAddress, FoundSite, Location, Mark, Mode, Probe, Refused, SiteKey,
-    Spot, Way,
+    Act, Applied, Calls, Change, Counts, Engine, Facts, FileAddress, FoundSite, Function, Location,
+    Lookup, Mark, Missing, Mode, Probe, Refused, SiteKey, Spot, Watch, Way,
 };
-use nopal_symbols::Selection;
-use nopal_trace::{Note, Subscriber, SubscriberId, Watched};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use nopal_trace::{Note, Watched};
+use std::collections::BTreeMap;
 use std::path::Path;
 use zerocopy::IntoBytes;
 
 impl Session {
-    /// The traced processes, the first one first.
-    fn in_order(&self) -> impl Iterator<Item = &Tracee> {
-        let first = self.tracees.get(&self.main);
-        let mut others: Vec<&Tracee> = self.tracees.values().collect();
-        others.retain(|tracee| tracee.process != self.main);
-        others.sort_unstable_by_key(|tracee| tracee.process);
-        first.into_iter().chain(others)
-    }
-
-    fn module(&self, address: u64) -> Option<&Loaded> {
-        let mut processes = self.in_order();
-        processes.find_map(|tracee| tracee.module_at(address))
-    }
-
-    /// All modules, each file once.
-    pub(crate) fn modules(&self) -> impl Iterator<Item = (&Tracee, &Loaded)> {
-        let mut seen = HashSet::new();
-        let all = self
-            .in_order()
-            .flat_map(|tracee| tracee.modules.iter().map(move |module| (tracee, module)));
-        all.filter(move |(_, module)| seen.insert(module.file.index))
-    }
-
     /// Makes forked children known that have never asked anything.
     pub(crate) fn find_forks(&mut self) {
         let ours = [std::process::id() as i32, self.guardian.process()];
-        for region in self.shared.regions() {
+        for region in self.context.shared.regions() {
             let processes = remove::processes_with(std::slice::from_ref(&region), &ours);
             for process in processes {
-                let _ = self.requesting_process(&region, process);
+                let _ = self.processes.known_or_forked(&region, process);
             }
         }
-        self.tracees
+        self.processes
+            .tracees
             .retain(|process, _| nopal_process::alive(*process));
     }
 
     /// Does something to all processes, which may end meanwhile.
-    pub(crate) fn in_all(
+    fn in_all(
         &mut self,
-        mut with: impl FnMut(&mut Tracee, &mut PatchContext) -> Result<()>,
+        with: impl FnMut(&mut Tracee, &mut PatchContext) -> Result<()>,
     ) -> Result<()> {
-        let mut context = PatchContext {
-            settings: &self.settings,
-            files: &mut self.files,
-            writer: &self.shared.writer,
-            warnings: &mut self.warnings,
-        };
-        for tracee in self.tracees.values_mut() {
-            match with(tracee, &mut context) {
-                Err(error) if nopal_process::has_memory(tracee.process) => return Err(error),
-                _ => {}
-            }
-        }
-        Ok(())
+        self.processes.in_all(&mut self.context, with)
     }
 
     /// The number of a site in the trace, if it was ever inserted.
     pub(crate) fn number(&self, key: SiteKey) -> Option<u32> {
-        let (file, address) = parts(key);
-        self.files.number_of(file, address)
+        let (file, address) = self.context.files.site(key)?;
+        self.context.files.number_of(file.index, address)
     }
 }
 
-/// Tells of an address in a module's file whether a place means the function there.
-enum Means {
-    Nothing,
-    One(u64),
-    Between(u64, u64),
-    Chosen(HashSet<u64>),
+impl Session {
+    /// Switches the recording of a site, by its number in the trace, on or off in all processes. A call that has begun
+    /// is not affected. Where it is not inserted, nothing happens.
+    pub fn switch_number(&mut self, number: u32, on: bool) -> Result<()> {
+        self.processes.switch_number(number, on)
+    }
+
+    /// Has kernel events recorded that the options and these tracers need.
+    pub(crate) fn record_kernel_events(&mut self, tracers: &[Tracer]) -> Result<()> {
+        let (main, shared) = (self.processes.main, &self.context.shared);
+        let kinds = &mut self.kernel_events;
+        kinds.record(tracers, &self.options, main, shared)
+    }
 }
 
-impl Means {
-    fn has(&self, address: u64) -> bool {
-        match self {
-            Means::Nothing => false,
-            Means::One(one) => *one == address,
-            Means::Between(start, end) => (*start..*end).contains(&address),
-            Means::Chosen(all) => all.contains(&address),
+// ---- what control has it do ----
+
+impl Session {
+    fn insert(&mut self, sites: &[SiteKey], capture: Capture) -> Result<Applied> {
+        // Whoever comes has them from the begin.
+        if self.processes.tracees.is_empty() {
+            return Ok(Applied::default());
         }
-    }
-}
-
-/// The address of the function that an address in the file is in.
-fn function_with(module: &Loaded, address: u64) -> Means {
-    let function = module.file.image.function_at(address);
-    match function {
-        Ok(Some(function)) => Means::One(function.address),
-        _ => Means::Nothing,
-    }
-}
-
-/// The name in a pattern that matches no other.
-fn plain_name(pattern: &str) -> Option<&str> {
-    let name = pattern.split('@').next()?;
-    (!name.is_empty() && !name.contains(['*', '?', '[', '{', '\\'])).then_some(name)
-}
-
-impl Engine for Session {
-    fn find(&mut self, place: &Location) -> Result<Vec<FoundSite>> {
-        let wanted = match place {
-            Location::Names(pattern) => Some(Wanted {
-                selection: Selection::new(std::slice::from_ref(pattern), &[])?,
-                libraries: false,
-                functions: true,
-                needs: Vec::new(),
-            }),
-            _ => None,
-        };
-        let plain = match place {
-            Location::Names(pattern) => plain_name(pattern),
-            _ => None,
-        };
-        let mut found = Vec::new();
-        let mut imports = HashMap::new();
-        let none = HashSet::new();
-        for (tracee, module) in self.modules() {
-            let of_module = |name: &str| name == module.file_name();
-            let within = |address: u64| address.wrapping_sub(module.base);
-            let at = |address: &u64| {
-                tracee
-                    .module_at(*address)
-                    .is_some_and(|other| other.base == module.base)
-            };
-            let means = match place {
-                Location::Address(address) if at(address) => {
-                    function_with(module, within(*address))
-                }
-                Location::Range { start, end } => {
-                    let low = start.saturating_sub(module.base);
-                    Means::Between(low, end.saturating_sub(module.base))
-                }
-                Location::InModule {
-                    module: name,
-                    address,
-                } if of_module(name) => function_with(module, *address),
-                Location::RangeInModule {
-                    module: name,
-                    start,
-                    end,
-                } if of_module(name) => Means::Between(*start, *end),
-                Location::Names(_) => match &wanted {
-                    Some(wanted) => {
-                        let candidates = plain.map(|name| module.file.named(name));
-                        if candidates.is_some_and(<[u64]>::is_empty) {
-                            continue;
-                        }
-                        // All functions of the executable are selected anyway.
-                        let imports = if module.executable {
-                            &none
-                        } else {
-                            imports
-                                .entry(tracee.process)
-                                .or_insert_with(|| tracee.imports(&[]))
-                        };
-                        Means::Chosen(wanted.functions(module, imports, candidates))
-                    }
-                    None => Means::Nothing,
-                },
-                Location::Line { file, line } => {
-                    Means::Chosen(module.file.functions_at(file, *line)?)
-                }
-                _ => Means::Nothing,
-            };
-            if matches!(means, Means::Nothing) {
-                continue;
-            }
-            let plan = &module.file.plan;
-            let sites = plan
-                .sites
-                .iter()
-                .map(|site| (site.address, site.size, None));
-            let refused = plan
-                .refused
-                .iter()
-                .map(|refused| (refused.address, refused.size, Some(&refused.reason)));
-            let first = found.len();
-            for (address, size, refused) in sites.chain(refused).filter(|one| means.has(one.0)) {
-                let name = match module.file.image.function_at(address) {
-                    Ok(Some(function)) => function.name.clone(),
-                    _ => format!("{}+{address:#x}", module.file.image.file_name()),
-                };
-                found.push(FoundSite {
-                    key: key(module, address),
-                    address: module.base.wrapping_add(address),
-                    size,
-                    name,
-                    module: module.file_name().to_owned(),
-                    executable: module.executable,
-                    refused: refused.map(|reason| reason.text().to_string()),
-                });
-            }
-            found[first..].sort_unstable_by_key(|site| site.address);
-        }
-        Ok(found)
-    }
-
-    fn nearest(&mut self, place: &Location) -> Vec<String> {
-        match place {
-            Location::Names(pattern) => self.files.nearest(pattern),
-            _ => Vec::new(),
-        }
-    }
-
-    fn locate(&mut self, address: u64) -> Option<FileAddress> {
-        let module = self.module(address)?;
-        Some(FileAddress {
-            module: module.file_name().to_owned(),
-            address: address.wrapping_sub(module.base),
-        })
-    }
-
-    fn capture(&self) -> Capture {
-        self.settings.capture
-    }
-
-    fn insert(&mut self, sites: &[SiteKey], capture: Capture) -> Result<Vec<Refused>> {
         self.find_forks();
-        let files = by_file(sites);
+        let files = self.context.files.by_file(sites);
         let mut refused = BTreeMap::new();
         self.in_all(|tracee, context| {
             refused.extend(tracee.insert_sites(&files, capture, context)?);
@@ -252,17 +85,14 @@ impl Engine for Session {
         let refused = refused
             .into_iter()
             .map(|(key, reason)| Refused { key, reason });
-        Ok(refused.collect())
-    }
-
-    fn thunk(&mut self, site: SiteKey) -> Option<u64> {
-        let (file, address) = parts(site);
-        let mut processes = self.in_order();
-        processes.find_map(|tracee| tracee.inserted(file, address).map(|change| change.entry))
+        Ok(Applied {
+            refused: refused.collect(),
+            ..Applied::default()
+        })
     }
 
     fn switch(&mut self, sites: &[SiteKey], mode: Mode) -> Result<()> {
-        let shared = self.shared.clone();
+        let shared = self.context.shared.clone();
         self.any_silent |= mode == Mode::Silent;
         let numbers: Vec<u32> = match self.any_silent {
             true => sites.iter().filter_map(|site| self.number(*site)).collect(),
@@ -294,41 +124,32 @@ impl Engine for Session {
             return Ok(());
         }
         self.find_forks();
-        let files = by_file(sites);
+        let files = self.context.files.by_file(sites);
         self.in_all(|tracee, context| tracee.remove_sites(&files, context))
     }
 
     fn mark(&mut self, marks: &[Mark]) -> Result<()> {
         self.find_forks();
-        self.switch_markers(marks)
-    }
-
-    fn markers(&mut self, name: &str) -> Result<Vec<String>> {
-        let wanted = markers::Wanted::new([(name, true)])?;
-        Ok(self.names_of_markers(&wanted))
-    }
-
-    fn nearest_markers(&mut self, name: &str) -> Vec<String> {
-        Session::nearest_markers(self, name)
+        self.processes.switch_markers(marks, &mut self.context)
     }
 
     fn insert_probe(&mut self, probe: &Probe) -> Result<String> {
         self.find_forks();
-        if let Spot::Address(address) = probe.place {
-            let own = self.in_order().map(Tracee::own_memory);
-            let own = own.collect::<Result<Vec<_>>>()?;
-            ensure!(
-                !own.iter().flatten().any(|range| range.contains(&address)),
-                "{address:#x} is in nopal's own memory"
-            );
+        let modules: Vec<Loaded> = self
+            .processes
+            .modules()
+            .map(|(_, module)| module.clone())
+            .collect();
+        self.context.files.probes.want(probe.clone(), false);
+        if modules.is_empty() {
+            return Ok(String::new());
         }
-        let modules: Vec<Loaded> = self.modules().map(|(_, module)| module.clone()).collect();
-        self.files.probes.want(probe.clone(), false);
         let inserted = self
+            .context
             .files
-            .place_probes(&modules, &self.shared.writer)
+            .place_probes(&modules, &self.context.shared.writer)
             .and_then(|()| {
-                let placed = self.files.probes.switch(&probe.name, false);
+                let placed = self.context.files.probes.switch(&probe.name, false);
                 let mut notes = Vec::new();
                 for placed in &placed {
                     self.in_all(|tracee, context| tracee.insert_probe(placed, context))?;
@@ -356,7 +177,7 @@ impl Engine for Session {
     }
 
     fn switch_probe(&mut self, name: &str, on: bool) -> Result<()> {
-        for placed in self.files.probes.switch(name, on) {
+        for placed in self.context.files.probes.switch(name, on) {
             self.in_all(|tracee, _| tracee.switch_probe(&placed, on))?;
         }
         Ok(())
@@ -364,35 +185,44 @@ impl Engine for Session {
 
     fn remove_probe(&mut self, name: &str) -> Result<()> {
         self.find_forks();
-        for placed in self.files.probes.switch(name, false) {
+        for placed in self.context.files.probes.switch(name, false) {
             self.in_all(|tracee, context| tracee.remove_probe(&placed, context))?;
         }
-        self.files.probes.forget(name);
+        self.context.files.probes.forget(name);
         Ok(())
     }
 
-    fn watch(&mut self, ids: &[u32], children: bool) -> Result<()> {
+    fn watch(&mut self, Watch { ids, children }: &Watch) -> Result<()> {
         self.find_forks();
         for id in ids {
-            let mut processes = self.tracees.keys();
+            let mut processes = self.processes.tracees.keys();
             let is_ours =
                 processes.any(|process| Path::new(&format!("/proc/{process}/task/{id}")).exists());
             ensure!(is_ours, "{id} is no process or thread of this session");
         }
         // What has been recorded before belongs to those that were watched then.
-        self.shared.flush()?;
-        notes::lock(&self.shared.writer).watch(Watched::new(ids, children));
+        self.context.shared.flush()?;
+        notes::lock(&self.context.shared.writer).watch(Watched::new(ids, *children));
         Ok(())
     }
 
-    fn buffer(&self) -> u64 {
-        let regions = self.shared.regions();
-        let chunks = regions.first().map_or(0, |region| region.in_use());
-        (chunks * CHUNK_BYTES) as u64
+    fn subscribe(&mut self, name: &str, live: &Live) -> Result<()> {
+        let subscriber = Box::new(live.subscriber());
+        let subscriber = notes::lock(&self.context.shared.writer).subscribe(subscriber)?;
+        self.subscribers
+            .of_tracers
+            .insert(name.to_owned(), subscriber);
+        Ok(())
+    }
+
+    fn unsubscribe(&mut self, name: &str) {
+        if let Some(subscriber) = self.subscribers.of_tracers.remove(name) {
+            notes::lock(&self.context.shared.writer).unsubscribe(subscriber);
+        }
     }
 
     fn resize(&mut self, bytes: u64) -> Result<()> {
-        let regions = self.shared.regions();
+        let regions = self.context.shared.regions();
         let room = regions.iter().map(|region| region.room()).min();
         let room = room.unwrap_or(u64::MAX);
         ensure!(
@@ -402,34 +232,8 @@ impl Engine for Session {
         for region in regions {
             region.resize(bytes);
         }
-        self.settings.buffer = bytes;
+        self.context.settings.buffer = bytes;
         Ok(())
-    }
-
-    fn counts(&mut self) -> Counts {
-        let lost = self.shared.counts().lost;
-        let mut writer = notes::lock(&self.shared.writer);
-        let all = writer.site_counts().all();
-        Counts {
-            records: all.entries + all.exits,
-            entries: all.entries,
-            bytes: writer.bytes_of_records(),
-            lost: lost.saturating_sub(self.lost_before),
-        }
-    }
-
-    fn calls(&mut self, sites: &[SiteKey]) -> Vec<Calls> {
-        let numbers: Vec<Option<u32>> = sites.iter().map(|site| self.number(*site)).collect();
-        let mut writer = notes::lock(&self.shared.writer);
-        let calls = numbers.into_iter().map(|number| {
-            let calls = number.map(|number| writer.site_counts().calls(number));
-            let calls = calls.unwrap_or_default();
-            Calls {
-                entries: calls.entries,
-                exits: calls.exits,
-            }
-        });
-        calls.collect()
     }
 
     fn simulate(&mut self, site: SiteKey) -> Result<()> {
@@ -454,97 +258,167 @@ impl Engine for Session {
         };
         let bytes = chunk.as_mut_bytes();
         bytes[..size_of::<ChunkHeader>()].copy_from_slice(header.as_bytes());
-        notes::lock(&self.shared.writer).chunk(bytes, true)?;
-        Ok(())
-    }
-
-    fn write_text(&mut self, text: &str, at: Option<u64>) -> Result<()> {
-        let note_of_it = Note::Text {
-            counter: at.unwrap_or_else(counter),
-            text: text.to_owned(),
-        };
-        note(&self.shared.writer, &note_of_it)
-    }
-
-    fn subscribe(&mut self, subscriber: Box<dyn Subscriber>) -> Result<SubscriberId> {
-        notes::lock(&self.shared.writer).subscribe(subscriber)
-    }
-
-    fn unsubscribe(&mut self, subscriber: SubscriberId) {
-        notes::lock(&self.shared.writer).unsubscribe(subscriber);
-    }
-
-    fn set_trigger(
-        &mut self,
-        name: &str,
-        place: String,
-        trigger: Trigger<Vec<SiteKey>>,
-    ) -> Result<()> {
-        self.look_for_trigger(name, place, trigger)
-    }
-
-    fn remove_trigger(&mut self, name: &str) {
-        self.look_for_trigger_no_more(name);
-    }
-
-    fn hits(&mut self, name: &str) -> Hits {
-        self.shared.triggers().hits(name)
-    }
-
-    fn may_snapshot(&self) -> Result<()> {
-        ensure!(
-            self.options.when_full == WhenFull::Flight,
-            "a snapshot is of a flight recorder (--flight); this session writes everything into its trace"
-        );
+        notes::lock(&self.context.shared.writer).chunk(bytes, true)?;
         Ok(())
     }
 
     fn snapshot(&mut self, why: &str) -> Result<String> {
-        let before = self.shared.snapshots().describe();
-        self.shared.snapshots().asked.push(why.to_owned());
-        self.shared.flush()?;
-        let notes = self.shared.snapshots().describe();
+        let before = self.context.shared.snapshots().describe();
+        self.context.shared.snapshots().asked.push(why.to_owned());
+        self.context.shared.flush()?;
+        let notes = self.context.shared.snapshots().describe();
         let new = notes.into_iter().filter(|line| !before.contains(line));
         Ok(new.map(|line| format!("{line}\n")).collect())
     }
 
-    fn snapshots(&mut self) -> Vec<String> {
-        self.shared.snapshots().describe()
-    }
-
-    fn may_detach(&self) -> Result<()> {
-        ensure!(
-            self.attached.is_some(),
-            "nopal started this program and traces it until it ends; stop ends the recording"
-        );
-        Ok(())
-    }
-
-    fn detach(&mut self) -> Result<()> {
-        self.end();
-        Ok(())
-    }
-
-    fn record_kernel_events(&mut self, tracers: &[Tracer]) -> Result<()> {
-        Session::record_kernel_events(self, tracers)
-    }
-
-    fn flush(&mut self) -> Result<()> {
-        self.shared.flush()
-    }
-
     fn clear_counts(&mut self) {
         // Records are counted as they are collected. An error: nothing is any more.
-        let _ = self.shared.flush();
-        self.lost_before = self.shared.counts().lost;
-        notes::lock(&self.shared.writer).site_counts().clear();
+        let _ = self.context.shared.flush();
+        self.lost_before = self.context.shared.counts().lost;
+        notes::lock(&self.context.shared.writer)
+            .site_counts()
+            .clear();
     }
 
-    fn clock(&self) -> u64 {
-        counter()
+    /// What is loaded in all processes.
+    fn catalog(&self) -> Catalog<'_> {
+        let modules = self.processes.modules().map(|(tracee, module)| Listed {
+            module,
+            imports: Imports::Of(tracee),
+        });
+        Catalog::new(&self.context.files, modules.collect(), self.facts())
+    }
+}
+
+impl Lookup for Session {
+    fn find(&mut self, location: &Location) -> Result<Vec<FoundSite>> {
+        self.catalog().find(location)
     }
 
-    fn directory(&self) -> &Path {
-        &self.options.directory
+    fn describe(&mut self, sites: &[SiteKey]) -> Vec<Function> {
+        self.catalog().describe(sites)
+    }
+
+    fn markers(&mut self, glob: &str) -> Result<Vec<String>> {
+        self.catalog().markers(glob)
+    }
+
+    fn place(&mut self, probe: &Probe) -> Result<()> {
+        if let Spot::Address(address) = probe.place {
+            let own = self.processes.in_order().map(Tracee::own_memory);
+            let own = own.collect::<Result<Vec<_>>>()?;
+            ensure!(
+                !own.iter().flatten().any(|range| range.contains(&address)),
+                "{address:#x} is in nopal's own memory"
+            );
+        }
+        self.catalog().place(probe)
+    }
+
+    fn nearest(&mut self, missing: Missing) -> Vec<String> {
+        self.catalog().nearest(missing)
+    }
+
+    fn locate(&mut self, address: u64) -> Option<FileAddress> {
+        self.catalog().locate(address)
+    }
+
+    fn facts(&self) -> Facts<'_> {
+        let regions = self.context.shared.regions();
+        let chunks = regions.first().map_or(0, |region| region.in_use());
+        Facts {
+            directory: &self.options.directory,
+            capture: self.context.settings.capture,
+            buffer: (chunks * CHUNK_BYTES) as u64,
+            clock: counter(),
+            no_snapshots: self.options.no_snapshots(),
+            no_detaching: self.attached.is_none().then_some(NO_DETACHING),
+        }
+    }
+}
+
+const NO_DETACHING: &str =
+    "nopal started this program and traces it until it ends; stop ends the recording";
+
+impl Engine for Session {
+    fn apply(&mut self, change: &Change) -> Result<Applied> {
+        match change {
+            Change::Insert { sites, capture } => return self.insert(sites, *capture),
+            Change::InsertProbe(probe) => {
+                let answer = self.insert_probe(probe)?;
+                let refused = Vec::new();
+                return Ok(Applied { refused, answer });
+            }
+            Change::Switch { sites, mode } => self.switch(sites, *mode)?,
+            Change::Remove { sites } => self.remove(sites)?,
+            Change::Mark(marks) => self.mark(marks)?,
+            Change::SwitchProbe { name, on } => self.switch_probe(name, *on)?,
+            Change::RemoveProbe { name } => self.remove_probe(name)?,
+            Change::Watch(watch) => self.watch(watch)?,
+            Change::RecordKernelEvents(tracers) => self.record_kernel_events(tracers)?,
+            Change::Subscribe { name, live } => self.subscribe(name, live)?,
+            Change::Unsubscribe { name } => self.unsubscribe(name),
+            Change::SetTrigger {
+                name,
+                place,
+                trigger,
+            } => self.set_trigger(name, place, trigger)?,
+            Change::RemoveTrigger { name } => self.remove_trigger(name),
+        }
+        Ok(Applied::default())
+    }
+
+    fn perform(&mut self, act: Act) -> Result<String> {
+        match act {
+            Act::Flush => self.context.shared.flush()?,
+            Act::Resize(bytes) => self.resize(bytes)?,
+            Act::Simulate(site) => self.simulate(site)?,
+            Act::Write {
+                text,
+                counter: clock,
+            } => note(
+                &self.context.shared.writer,
+                &Note::Text {
+                    counter: clock.unwrap_or_else(counter),
+                    text: text.to_owned(),
+                },
+            )?,
+            Act::Snapshot { why } => return self.snapshot(why),
+            Act::ClearCounts => self.clear_counts(),
+            Act::Detach => self.end(),
+        }
+        Ok(String::new())
+    }
+
+    fn counts(&mut self) -> Counts {
+        let lost = self.context.shared.counts().lost;
+        let mut writer = notes::lock(&self.context.shared.writer);
+        let all = writer.site_counts().all();
+        Counts {
+            records: all.entries + all.exits,
+            entries: all.entries,
+            bytes: writer.bytes_of_records(),
+            lost: lost.saturating_sub(self.lost_before),
+        }
+    }
+
+    fn calls(&mut self, sites: &[SiteKey]) -> Calls {
+        let numbers: Vec<u32> = sites.iter().filter_map(|site| self.number(*site)).collect();
+        let mut writer = notes::lock(&self.context.shared.writer);
+        let mut all = Calls::default();
+        for number in numbers {
+            let calls = writer.site_counts().calls(number);
+            all.entries += calls.entries;
+            all.exits += calls.exits;
+        }
+        all
+    }
+
+    fn hits(&mut self, trigger: &str) -> Hits {
+        self.context.shared.triggers().hits(trigger)
+    }
+
+    fn snapshots(&mut self) -> Vec<String> {
+        self.context.shared.snapshots().describe()
     }
 }

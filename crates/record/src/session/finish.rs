@@ -8,6 +8,7 @@ use crate::patch::journal::Journal;
 use crate::patch::remove;
 use crate::session::Session;
 use crate::session::unfollowed::Unfollowed;
+use crate::sites::fitting::nothing_came;
 use anyhow::Result;
 use nopal_trace::{Note, Writer};
 use std::sync::Arc;
@@ -25,7 +26,7 @@ impl Session {
             .count();
         let count = left.len() - own;
         if count > 0 {
-            self.warnings.push(match count {
+            self.context.warnings.push(match count {
                 1 => "a process that the program started still runs; it is no longer traced".into(),
                 _ => format!(
                     "{count} processes that the program started still run; they are no longer traced"
@@ -35,8 +36,8 @@ impl Session {
         let mut collector = drain.stop()?;
         collector.finish_snapshots();
         self.obey_triggers();
-        let regions = self.shared.regions();
-        let mut writer = notes::lock(&self.shared.writer);
+        let regions = self.context.shared.regions();
+        let mut writer = notes::lock(&self.context.shared.writer);
         match writer.end_kernel_events() {
             Err(error) if Writer::is_full(&error) => {}
             other => other?,
@@ -45,7 +46,7 @@ impl Session {
             region.say_gone();
             collector.finish(region, &mut writer)?;
         }
-        let counts = self.shared.counts();
+        let counts = self.context.shared.counts();
         let Counts {
             lost,
             threads_untraced: threads,
@@ -55,46 +56,46 @@ impl Session {
         } = counts;
         self.unfollowed
             .add_many(Unfollowed::UNANSWERED, counts.executions_unanswered);
-        self.warnings.extend(self.unfollowed.describe());
+        self.context.warnings.extend(self.unfollowed.describe());
         if counts.libraries_unanswered > 0 {
-            self.warnings.push(format!(
+            self.context.warnings.push(format!(
                 "{} loads of libraries were not traced: nopal could not answer in time",
                 counts.libraries_unanswered
             ));
         }
         let given_up = collector.totals.given_up;
-        self.warnings.extend(collector.stopped.take());
+        self.context.warnings.extend(collector.stopped.take());
         if threads > 0 {
-            self.warnings.push(format!(
+            self.context.warnings.push(format!(
                 "{threads} threads were not traced: there were too many at once"
             ));
         }
         let kernel_events_lost = collector.totals.kernel_events_lost;
         if kernel_events_lost > 0 {
-            self.warnings.push(format!(
+            self.context.warnings.push(format!(
                 "{kernel_events_lost} kernel events were lost: they came faster than nopal reads them"
             ));
         }
         let missed = collector.totals.kernel_events_missed;
         if missed > 0 {
-            self.warnings.push(format!(
+            self.context.warnings.push(format!(
                 "the kernel did not report {missed} switches from idle processors, nor the wake-ups before them"
             ));
         }
         if collector.totals.system > 0 && !collector.in_namespaces.is_empty() {
-            self.warnings.push(
+            self.context.warnings.push(
                 "kernel events are not matched with the calls of processes in a PID namespace of their own, where threads have other ids"
                     .to_owned(),
             );
         }
         if stacks > 0 {
-            self.warnings.push(format!(
+            self.context.warnings.push(format!(
                 "{stacks} parts of stacks could not be mirrored: only entries were recorded there"
             ));
         }
         let main = 0;
-        let complete = lost + given_up == 0 && self.warnings.is_empty();
-        let why = match self.warnings.as_slice() {
+        let complete = lost + given_up == 0 && self.context.warnings.is_empty();
+        let why = match self.context.warnings.as_slice() {
             [] if lost + given_up > 0 => format!("{} events were lost", lost + given_up),
             [] if ended == Ended::RunsOn => "the process goes on untraced".to_owned(),
             [] => "the program ended".to_owned(),
@@ -130,33 +131,40 @@ impl Session {
         drop(writer);
         self.guardian.dismiss();
         // All these are nothing that the trace lacks.
-        self.warnings.extend(self.nothing_came());
-        self.warnings.extend(self.not_served.take());
-        self.warnings.extend(self.kernel_events_limited.take());
+        let nothing = nothing_came(&self.options, &self.context.files);
+        self.context.warnings.extend(nothing);
+        self.context.warnings.extend(self.service.not_served.take());
+        self.context
+            .warnings
+            .extend(self.kernel_events.limited.take());
         let outcome = Outcome {
             ended,
             directory: self.options.directory.clone(),
-            functions: self.files.traced_sites.values().sum(),
-            refused: self.files.refused.len() as u64,
+            functions: self.context.files.traced_sites.values().sum(),
+            refused: self.context.files.refused.len() as u64,
             events: collector.totals.events,
             system: collector.totals.system,
             lost,
             given_up,
-            snapshots: self.shared.snapshots().describe(),
+            snapshots: self.context.shared.snapshots().describe(),
             muted,
             bytes,
-            warnings: self.warnings,
+            warnings: self.context.warnings,
             untraced: None,
         };
         // The end of our own process takes it away in less time.
-        std::mem::forget((self.files, self.tracees, self.shared));
+        std::mem::forget((
+            self.context.files,
+            self.processes.tracees,
+            self.context.shared,
+        ));
         Ok(outcome)
     }
 
     /// Takes out of a process what this session has put into it.
     pub(crate) fn let_go(&mut self, process: i32) {
-        let regions = self.shared.regions();
-        if let Some(tracee) = self.tracees.get_mut(&process) {
+        let regions = self.context.shared.regions();
+        if let Some(tracee) = self.processes.tracees.get_mut(&process) {
             tracee.release_semaphores();
         }
         for journal in Journal::read_all(process).unwrap_or_default() {
@@ -165,7 +173,9 @@ impl Session {
                 continue;
             }
             if let Err(error) = remove::remove(&journal) {
-                self.warnings.push(format!("process {process}: {error:#}"));
+                self.context
+                    .warnings
+                    .push(format!("process {process}: {error:#}"));
             }
         }
     }

@@ -49,7 +49,7 @@ impl Handle {
 impl Session {
     /// Does the work that other threads have sent.
     pub(crate) fn work(&mut self) {
-        while let Ok(work) = self.work_queue.try_recv() {
+        while let Ok(work) = self.service.work_queue.try_recv() {
             work(self);
         }
     }

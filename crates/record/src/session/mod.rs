@@ -11,7 +11,8 @@ pub mod signals;
 pub mod trigger;
 pub mod unfollowed;
 
-use crate::collecting::drain::{Drain, Shared};
+use crate::collecting::drain::Drain;
+use crate::collecting::kernel_events::KernelEventKinds;
 use crate::collecting::notes::{self, counter, note};
 use crate::guardian::Guardian;
 use crate::launch::{self, Arrived};
@@ -19,16 +20,15 @@ use crate::memory::own_memory::take_back;
 use crate::memory::region::Region;
 use crate::options::{Ended, Options};
 use crate::patch::remove;
+use crate::processes::Processes;
 use crate::refusal::Refusal;
 use crate::session::handle::Work;
 use crate::session::signals::{Signals, send_signal};
 use crate::session::unfollowed::Unfollowed;
-use crate::sites::files::Files;
 use crate::sites::fitting::Planned;
-use crate::tracee::{PatchContext, Settings, Tracee};
+use crate::tracee::{PatchContext, Tracee};
 use anyhow::{Result, ensure};
 use nopal_control::Control;
-use nopal_kernel_events::Kinds;
 use nopal_process::{Ending, ExitWatch, Thread};
 use nopal_serve::Server;
 use nopal_trace::{Note, SubscriberId};
@@ -49,94 +49,113 @@ const LOOK_AROUND: Duration = Duration::from_millis(200);
 /// What other threads may ask of it comes by a [`crate::Handle`].
 pub struct Session {
     pub(crate) options: Options,
-    pub(crate) settings: Settings,
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) files: Files,
-    pub(crate) tracees: HashMap<i32, Tracee>,
+    pub(crate) context: PatchContext,
+    pub(crate) processes: Processes,
+    /// What is wanted. While it is at work, another is in its place.
+    pub(crate) control: Control,
     pub(crate) guardian: Guardian,
-    pub(crate) warnings: Vec<String>,
+    pub(crate) service: Service,
+    pub(crate) kernel_events: KernelEventKinds,
+    pub(crate) subscribers: Subscribers,
     pub(crate) unfollowed: Unfollowed,
-    pub(crate) work_queue: Receiver<Work>,
     /// The process that ran before us, where there is one: it is let go when the session ends, not waited for.
     pub(crate) attached: Option<i32>,
-    /// The process that was begun with.
-    pub(crate) main: i32,
     /// Events that had been lost when the counts began.
     pub(crate) lost_before: u64,
-    /// Wanted from outside.
-    pub(crate) enough: bool,
-    pub(crate) server: Option<Server>,
-    /// `None` until somebody asks: then it says which functions are traced.
-    pub(crate) control: Option<Control>,
     /// Whether any site has been silent: its records are to be left out, or not any more.
     pub(crate) any_silent: bool,
-    /// The triggers, while there are any: they hear of what the trace gets.
-    pub(crate) subscriber: Option<SubscriberId>,
+    /// Wanted from outside.
+    pub(crate) enough: bool,
+}
+
+/// What the session does for others: for its clients, and for threads that hold a [`crate::Handle`].
+pub(crate) struct Service {
+    pub work_queue: Receiver<Work>,
+    pub server: Option<Server>,
     /// Whether clients may come.
-    pub(crate) is_served: bool,
+    pub is_served: bool,
     /// Why nobody can control the session.
-    pub(crate) not_served: Option<String>,
-    /// Kernel events that are recorded.
-    pub(crate) system: Kinds,
-    /// Why not all of kernel events that were asked for are recorded.
-    pub(crate) kernel_events_limited: Option<String>,
+    pub not_served: Option<String>,
+    /// Whether control was asked for anything.
+    pub is_attended: bool,
+}
+
+impl Service {
+    pub fn new(work_queue: Receiver<Work>) -> Service {
+        Service {
+            work_queue,
+            server: None,
+            is_served: false,
+            not_served: None,
+            is_attended: false,
+        }
+    }
+}
+
+/// Who hears of what the trace gets.
+#[derive(Default)]
+pub(crate) struct Subscribers {
+    /// The triggers, while there are any.
+    pub of_triggers: Option<SubscriberId>,
+    /// By name.
+    pub of_tracers: HashMap<String, SubscriberId>,
 }
 
 impl Session {
-    /// Makes a process traced that stands at the start of a new program.
-    pub(crate) fn begin(&mut self, thread: &mut Thread) -> Result<()> {
+    /// Makes a process traced that stands at the start of a new program. Whether its sites are switched as is wanted.
+    pub(crate) fn begin(&mut self, thread: &mut Thread) -> Result<bool> {
         let image = launch::traceable(thread.pid())?;
         match launch::arrive(
             thread,
             image,
-            &mut self.files,
-            &self.settings,
+            &mut self.context.files,
+            &self.context.settings,
             &self.guardian,
         )? {
             Some(arrived) => self.begin_at_start(thread, arrived),
             None => {
                 self.unfollowed.add(thread.pid(), Unfollowed::ENDED);
-                Ok(())
+                Ok(true)
             }
         }
     }
 
     /// The same for one that has arrived there.
-    pub(crate) fn begin_at_start(&mut self, thread: &mut Thread, arrived: Arrived) -> Result<()> {
+    pub(crate) fn begin_at_start(&mut self, thread: &mut Thread, arrived: Arrived) -> Result<bool> {
         let given = arrived.own.ranges();
-        let known = self.shared.regions().len();
+        let known = self.context.shared.regions().len();
         let begun = self.begin_arrived(thread, arrived);
         // What is known of is taken out with all else.
-        if begun.is_err() && self.shared.regions().len() == known {
+        if begun.is_err() && self.context.shared.regions().len() == known {
             take_back(thread, &given)?;
         }
         begun
     }
 
-    fn begin_arrived(&mut self, thread: &mut Thread, arrived: Arrived) -> Result<()> {
+    fn begin_arrived(&mut self, thread: &mut Thread, arrived: Arrived) -> Result<bool> {
         let process = thread.pid();
         let Arrived { maps, own, planned } = arrived;
         let Planned { modules, imports } = planned;
-        let settings = &self.settings;
-        let mut context = PatchContext {
-            settings,
-            files: &mut self.files,
-            writer: &self.shared.writer,
-            warnings: &mut self.warnings,
-        };
-        note(&self.shared.writer, &notes::process(process, &modules))?;
-        context.files.write_notes(context.writer)?;
+        // The first process is what control was begun with.
+        let is_first = process == self.processes.main && self.processes.tracees.is_empty();
+        if !is_first {
+            self.expect(&modules, &imports)?;
+        }
+        let context = &mut self.context;
+        note(&context.shared.writer, &notes::process(process, &modules))?;
+        context.files.write_notes(&context.shared.writer)?;
         context.want_statics(&modules);
-        let placed = context.files.place_probes(&modules, context.writer);
+        let placed = context.files.place_probes(&modules, &context.shared.writer);
         // A program that another one executes need not have them.
-        if process == self.main && self.tracees.is_empty() {
+        if is_first {
             placed.map_err(Refusal::choice)?;
         }
-        let mut tracee = Tracee::begin(thread, own, &maps, &modules, settings)?;
-        self.shared.add_region(tracee.region.clone());
+        let mut tracee = Tracee::begin(thread, own, &maps, &modules, &context.settings)?;
+        context.shared.add_region(tracee.region.clone());
         self.guardian.watch(&tracee.region);
-        let chosen = tracee.make_room(&modules, &imports, thread, &mut context)?;
-        let mut changes = tracee.add_modules(&modules, chosen, &imports, &mut context)?;
+        let chosen = tracee.make_room(&modules, &self.control, thread, context)?;
+        let is_switched = tracee.will_be_switched(&modules, &chosen);
+        let mut changes = tracee.add_modules(&modules, chosen, context)?;
         // The start of a static program may stand in a window: that function stays as it is.
         let at = thread.registers()?.rip;
         changes.retain(|change| {
@@ -144,11 +163,11 @@ impl Session {
             at <= window.start || window.end < at
         });
         self.guardian.watches();
-        tracee.insert_at_start(changes, &maps, &mut context)?;
+        tracee.insert_at_start(changes, &maps, context)?;
         context.tell_unplaced();
-        tracee.settle_semaphores(&mut context)?;
-        self.tracees.insert(process, tracee);
-        Ok(())
+        tracee.settle_semaphores(context)?;
+        self.processes.tracees.insert(process, tracee);
+        Ok(is_switched)
     }
 
     /// Ends the session as soon as it serves again. Processes that ran before are let go.
@@ -158,7 +177,7 @@ impl Session {
 
     /// Events that were not recorded so far.
     pub fn lost(&self) -> u64 {
-        self.shared.counts().lost
+        self.context.shared.counts().lost
     }
 
     /// Serves the traced processes until the last one has ended, or the user wants no more. Returns how the program
@@ -171,14 +190,14 @@ impl Session {
     ) -> Result<(Ended, Vec<i32>)> {
         self.wake_at_end_of(main);
         // While the program runs; at our end, it would be waited for.
-        self.files.let_pages_go();
+        self.context.files.let_pages_go();
         let mut ended = None;
         let mut looked = Instant::now();
         let mut looked_around = looked;
         let deadline = self.options.time.map(|time| looked + time);
         let (mut nap, mut rung) = (SHORTEST_NAP, Vec::new());
         loop {
-            let regions = self.shared.regions();
+            let regions = self.context.shared.regions();
             let bells: Vec<u32> = regions.iter().map(|region| region.bell()).collect();
             nap = match bells == rung && bells.len() == 1 {
                 true => (nap * 2).min(LONGEST_NAP),
@@ -210,7 +229,7 @@ impl Session {
                     return Ok((ended, Vec::new()));
                 }
             } else if let Some(ended) = ended
-                && self.tracees.is_empty()
+                && self.processes.tracees.is_empty()
                 && self.left().is_empty()
             {
                 return Ok((ended, Vec::new()));
@@ -241,7 +260,7 @@ impl Session {
         let Ok(process) = main.as_fd().try_clone_to_owned() else {
             return;
         };
-        let shared = self.shared.clone();
+        let shared = self.context.shared.clone();
         let _ = std::thread::Builder::new().spawn(move || {
             let mut ends = libc::pollfd {
                 fd: process.as_raw_fd(),
@@ -256,16 +275,10 @@ impl Session {
 
     /// Processes that still run with nopal's code in them.
     pub(crate) fn left(&mut self) -> Vec<i32> {
-        let gone: Vec<i32> = self
-            .tracees
-            .keys()
-            .copied()
-            .filter(|process| !nopal_process::alive(*process))
-            .collect();
-        for process in gone {
+        for process in self.processes.gone(None) {
             self.ended(process, None);
         }
-        let mut regions = self.shared.regions();
+        let mut regions = self.context.shared.regions();
         regions.retain(|region| !region.is_deserted());
         if regions.is_empty() {
             return Vec::new();
@@ -279,23 +292,17 @@ impl Session {
         for region in regions {
             region.free_answered(|process, thread| !nopal_process::thread_alive(process, thread));
         }
-        for region in self.shared.take_past() {
+        for region in self.context.shared.take_past() {
             self.guardian.forget(&region);
         }
-        let main = self.main;
-        let others = self.tracees.keys().filter(|process| **process != main);
-        let gone: Vec<i32> = others
-            .copied()
-            .filter(|process| !nopal_process::alive(*process))
-            .collect();
-        for process in gone {
+        for process in self.processes.gone(Some(self.processes.main)) {
             self.ended(process, None);
         }
     }
 
     pub(crate) fn ended(&mut self, process: i32, status: Option<Ended>) {
-        let tracee = self.tracees.remove(&process);
-        if self.tracees.is_empty() {
+        let tracee = self.processes.tracees.remove(&process);
+        if self.processes.tracees.is_empty() {
             // The session ends, as a rule, and with it our own process, which takes the memory away in less time.
             std::mem::forget(tracee);
         }
@@ -305,7 +312,7 @@ impl Session {
             Ended::RunsOn => None,
         });
         let written = note(
-            &self.shared.writer,
+            &self.context.shared.writer,
             &Note::Exit {
                 process: process as u32,
                 counter: counter(),
@@ -313,7 +320,7 @@ impl Session {
             },
         );
         if let Err(error) = written {
-            self.warnings.push(format!("{error:#}"));
+            self.context.warnings.push(format!("{error:#}"));
         }
     }
 }

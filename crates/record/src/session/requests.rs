@@ -9,8 +9,8 @@ use crate::session::lock;
 use crate::session::unfollowed::Unfollowed;
 use crate::sites::modules::some_handle_stacks;
 use crate::sites::signs::HANDLES_STACKS;
-use crate::tracee::{PatchContext, Tracee};
-use anyhow::{Context, Result};
+use crate::tracee::Tracee;
+use anyhow::Result;
 use nopal_abi::{REQUEST_EXEC, REQUEST_LIBRARIES, REQUEST_LOCK, REQUEST_TRAPS};
 use nopal_process::{ExecFollower, Followed, Mapping, Options as Trace, Thread};
 use std::sync::Arc;
@@ -63,6 +63,7 @@ impl Session {
                 self.unfollowed.add(request.process, format!("{error:#}"));
             }
             Err(error) => self
+                .context
                 .warnings
                 .push(format!("process {}: {error:#}", request.process)),
             Ok(()) => {}
@@ -79,24 +80,6 @@ impl Session {
             .any(|status| status.namespace_ids.last() == Some(&request.process))
     }
 
-    /// The process that asks: known, or a forked child of one that is.
-    pub(crate) fn requesting_process(
-        &mut self,
-        region: &Arc<Region>,
-        process: i32,
-    ) -> Result<&mut Tracee> {
-        if !self.tracees.contains_key(&process) {
-            let parent = self
-                .tracees
-                .values()
-                .find(|tracee| Arc::ptr_eq(&tracee.region, region))
-                .context("its memory belongs to no traced process")?;
-            let child = parent.fork(process)?;
-            self.tracees.insert(process, child);
-        }
-        self.tracees.get_mut(&process).context("unknown process")
-    }
-
     fn libraries_changed(
         &mut self,
         region: &Arc<Region>,
@@ -104,48 +87,48 @@ impl Session {
         maps: Vec<Mapping>,
     ) -> Result<()> {
         let modules = nopal_process::modules_among(maps);
-        if !self.requesting_process(region, request.process)?.entry_only
+        if !self
+            .processes
+            .known_or_forked(region, request.process)?
+            .entry_only
             && some_handle_stacks(&modules)
         {
-            self.warnings.push(HANDLES_STACKS.into());
+            self.context.warnings.push(HANDLES_STACKS.into());
             self.wrap_nothing_more(region)?;
         }
-        let Some(mut tracee) = self.tracees.remove(&request.process) else {
+        let Some(mut tracee) = self.processes.tracees.remove(&request.process) else {
             return Ok(());
         };
-        let mut context = PatchContext {
-            settings: &self.settings,
-            files: &mut self.files,
-            writer: &self.shared.writer,
-            warnings: &mut self.warnings,
-        };
         let wrapped = !tracee.entry_only;
-        let changed = tracee
-            .look_at_libraries(&modules, &mut context)
-            .and_then(|new| match new.is_empty() {
-                true => Ok(()),
-                false => with_thread(request, |thread| {
-                    tracee.add_libraries(&new, thread, &mut context)
-                }),
-            });
+        let new = tracee.look_at_libraries(&modules, &mut self.context);
+        let changed = new.and_then(|new| {
+            if new.is_empty() {
+                return Ok(true);
+            }
+            self.expect(&new, &tracee.imports(&new))?;
+            with_thread(request, |thread| {
+                tracee.add_libraries(&new, &self.control, thread, &mut self.context)
+            })
+        });
         let wraps = !tracee.entry_only;
-        self.tracees.insert(request.process, tracee);
+        self.processes.tracees.insert(request.process, tracee);
         if wrapped && !wraps {
             self.wrap_nothing_more(region)?;
         }
-        changed.and_then(|()| self.refresh())
+        changed.and_then(|is_switched| self.arrived(is_switched))
     }
 
     /// A library was loaded that wrapping calls does not go with. All processes with this region run the same thunks.
     fn wrap_nothing_more(&mut self, region: &Arc<Region>) -> Result<()> {
         let ours = [std::process::id() as i32, self.guardian.process()];
         for process in remove::processes_with(std::slice::from_ref(region), &ours) {
-            match self.requesting_process(region, process) {
+            match self.processes.known_or_forked(region, process) {
                 Err(error) if nopal_process::has_memory(process) => return Err(error),
                 _ => {}
             }
         }
         let mut processes: Vec<&mut Tracee> = self
+            .processes
             .tracees
             .values_mut()
             .filter(|tracee| Arc::ptr_eq(&tracee.region, region))
@@ -160,7 +143,7 @@ impl Session {
 
     /// Whether the program's memory is locked now.
     fn lock_all(&mut self, region: &Arc<Region>, request: &ProgramRequest) -> Result<bool> {
-        let tracee = self.requesting_process(region, request.process)?;
+        let tracee = self.processes.known_or_forked(region, request.process)?;
         let Some(mappings) = lock::lockable(tracee, request.word)? else {
             return Ok(false);
         };
@@ -173,22 +156,21 @@ impl Session {
     /// The program is about to deal with SIGTRAP itself: it gets it back, without breakpoints.
     fn leave_traps(&mut self, region: &Arc<Region>, process: i32) -> Result<()> {
         // The child of posix_spawn, in its parent's memory, sets signals of its own: the parent's breakpoints stay.
-        let mut others = self.tracees.keys().filter(|other| **other != process);
+        let mut others = self
+            .processes
+            .tracees
+            .keys()
+            .filter(|other| **other != process);
         if others.any(|other| nopal_process::share_memory(*other, process)) {
             return Ok(());
         }
-        self.requesting_process(region, process)?;
-        let Some(tracee) = self.tracees.get_mut(&process) else {
+        self.processes.known_or_forked(region, process)?;
+        let Some(tracee) = self.processes.tracees.get_mut(&process) else {
             return Ok(());
         };
-        let left = tracee.leave_traps(&mut PatchContext {
-            settings: &self.settings,
-            files: &mut self.files,
-            writer: &self.shared.writer,
-            warnings: &mut self.warnings,
-        })?;
+        let left = tracee.leave_traps(&mut self.context)?;
         if left {
-            self.warnings.push(format!(
+            self.context.warnings.push(format!(
                 "process {process} uses SIGTRAP itself: its probes by breakpoints were removed"
             ));
         }
@@ -210,15 +192,15 @@ impl Session {
         match follower.run()? {
             Followed::Executed(mut thread) => {
                 let process = thread.pid();
-                self.tracees.remove(&process);
+                self.processes.tracees.remove(&process);
                 let begun = self.begin(&mut thread);
                 // What control wants is in place before the program runs, too.
-                match self.tracees.get_mut(&process) {
+                match self.processes.tracees.get_mut(&process) {
                     Some(tracee) => tracee.held = Some(thread),
                     None => drop(thread.detach()),
                 }
-                let begun = begun.and_then(|()| self.refresh());
-                if let Some(tracee) = self.tracees.get_mut(&process) {
+                let begun = begun.and_then(|is_switched| self.arrived(is_switched));
+                if let Some(tracee) = self.processes.tracees.get_mut(&process) {
                     let _ = tracee.held.take().map(Thread::detach);
                 }
                 if begun.is_err() {

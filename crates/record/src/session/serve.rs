@@ -11,11 +11,12 @@ use std::sync::Arc;
 impl Session {
     /// Lets clients come. A session that cannot be controlled records all the same.
     pub(crate) fn serve(&mut self, handle: Handle) {
-        self.is_served = true;
+        self.service.is_served = true;
         match Server::start(Arc::new(handle)) {
-            Ok(server) => self.server = Some(server),
+            Ok(server) => self.service.server = Some(server),
             Err(error) => {
-                self.not_served = Some(format!("nopal ctl cannot reach this session: {error:#}"));
+                self.service.not_served =
+                    Some(format!("nopal ctl cannot reach this session: {error:#}"));
             }
         }
         self.name_processes();
@@ -23,16 +24,16 @@ impl Session {
 
     /// Clients find the session by each process of which it knows.
     pub(crate) fn name_processes(&mut self) {
-        if let Some(server) = &mut self.server {
-            server.name(self.tracees.keys().copied());
+        if let Some(server) = &mut self.service.server {
+            server.name(self.processes.tracees.keys().copied());
         }
     }
 
     /// Readers get what is left. A client that asked for the end waits for it.
     pub(crate) fn serve_no_more(&mut self) {
-        if let Some(mut server) = self.server.take() {
+        if let Some(mut server) = self.service.server.take() {
             server.end(|| self.work());
-            self.server = Some(server);
+            self.service.server = Some(server);
         }
     }
 }
@@ -52,9 +53,9 @@ impl Tree for Handle {
 
     fn find(&self, process: i32) -> Result<(), Failure> {
         let found = self.ask(move |session| {
-            let mut regions = session.shared.regions().into_iter();
+            let mut regions = session.context.shared.regions().into_iter();
             let region = regions.find(|region| remove::has_mapped(process, region));
-            region.is_some_and(|region| session.requesting_process(&region, process).is_ok())
+            region.is_some_and(|region| session.processes.known_or_forked(&region, process).is_ok())
         });
         match found {
             Ok(true) => Ok(()),

@@ -6,7 +6,8 @@ use crate::sites::probes::Placed;
 use crate::tracee::PatchContext;
 use nopal_abi::Capture;
 use nopal_agent::{BLOCK_BOUND, Stub, detour_bound, thunk_bound};
-use nopal_plan::Site;
+use nopal_control::{Control, Mode, SiteKey};
+use nopal_plan::{Refused, Site};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -15,6 +16,10 @@ use std::sync::Arc;
 pub struct Chosen<'a> {
     /// With what is recorded of each.
     pub sites: Vec<(&'a Site, Capture)>,
+    /// The functions that are wanted and can never be traced.
+    pub refused: Vec<&'a Refused>,
+    /// Not all of `sites` are to be on.
+    pub are_off: bool,
     pub hooks: Vec<(&'a Site, Stub)>,
     pub probes: Vec<Arc<Placed>>,
     /// The changes that switch its markers on.
@@ -48,19 +53,28 @@ impl Chosen<'_> {
     }
 }
 
-/// What is to be traced in `module`. `imports` are the addresses that the executable calls.
-pub fn choose<'a>(
-    module: &'a Loaded,
-    imports: &HashSet<u64>,
-    context: &PatchContext,
-) -> Chosen<'a> {
-    let settings = context.settings;
-    let wanted = settings.wanted.as_ref();
+/// What is to be traced in `module`.
+pub fn choose<'a>(module: &'a Loaded, control: &Control, context: &PatchContext) -> Chosen<'a> {
+    let settings = &context.settings;
+    let setup = control.setup();
+    let plan = &module.file.plan;
+    // As a rule all of a program's, and few of a library's: room that is not used costs nothing.
+    let mut sites = Vec::with_capacity(plan.sites.len());
+    let mut are_on = true;
+    for (site, key) in plan.sites.iter().zip(module.file.keys()) {
+        if let Some((capture, mode)) = setup.of(key) {
+            sites.push((site, capture));
+            are_on &= mode == Mode::On;
+        }
+    }
+    let never: HashSet<SiteKey> = control.refused().collect();
+    let refused = module.file.refused();
+    let refused = refused.filter(|(key, _)| never.contains(key));
     Chosen {
+        refused: refused.map(|(_, refused)| refused).collect(),
         probes: context.files.probes.of(&module.file),
-        sites: wanted.map_or_else(Vec::new, |wanted| {
-            wanted.sites(module, imports, settings.capture)
-        }),
+        sites,
+        are_off: !are_on,
         hooks: module.file.hooks(),
         markers: settings.markers.changes(module),
         marker_words: settings.markers.words(module, 0),

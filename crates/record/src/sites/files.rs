@@ -4,6 +4,7 @@
 use crate::collecting::drain::unpoisoned;
 use crate::collecting::notes::{self, note};
 use crate::sites::expected::Expected;
+use crate::sites::functions::ByFile;
 use crate::sites::hooks;
 use crate::sites::markers;
 use crate::sites::probes::Probes;
@@ -11,6 +12,7 @@ use anyhow::{Context, Result, anyhow};
 use nopal_abi::EVENT_DEFINED;
 use nopal_agent::Stub;
 use nopal_beside::try_spawn;
+use nopal_control::SiteKey;
 use nopal_plan::{Plan, Refused, Site};
 use nopal_symbols::{Image, Import, Relocation, demangle, without_parameters};
 use nopal_trace::{Note, Writer};
@@ -27,6 +29,8 @@ pub struct File {
     pub plan: Plan,
     /// Its number in the trace.
     pub index: u32,
+    /// The key of its first site; those of others follow, and those of its refused functions.
+    first_key: u32,
     names: OnceLock<HashMap<String, Vec<u64>>>,
     unwinder: OnceLock<Option<[u64; 4]>>,
     hooks: OnceLock<Vec<(u64, Stub)>>,
@@ -54,6 +58,7 @@ impl File {
             image,
             plan,
             index: 0,
+            first_key: 0,
             names: OnceLock::new(),
             unwinder: OnceLock::new(),
             hooks: OnceLock::new(),
@@ -109,6 +114,49 @@ impl File {
         slots.get(&resolver).copied()
     }
 
+    /// The keys of its sites, and behind them those of its refused functions, each in the plan's order.
+    pub fn keys(&self) -> impl Iterator<Item = SiteKey> {
+        let end = self.first_key + (self.plan.sites.len() + self.plan.refused.len()) as u32;
+        (self.first_key..end).map(SiteKey)
+    }
+
+    /// The functions that are never traced, with their keys.
+    pub fn refused(&self) -> impl Iterator<Item = (SiteKey, &Refused)> {
+        self.keys()
+            .skip(self.plan.sites.len())
+            .zip(&self.plan.refused)
+    }
+
+    /// Where the function of one of its keys begins.
+    pub fn address_of(&self, key: SiteKey) -> Option<u64> {
+        let index = key.0.checked_sub(self.first_key)? as usize;
+        let (sites, refused) = (&self.plan.sites, &self.plan.refused);
+        match sites.get(index) {
+            Some(site) => Some(site.address),
+            None => Some(refused.get(index - sites.len())?.address),
+        }
+    }
+
+    /// The key of the site at an address.
+    pub fn key_at(&self, address: u64) -> Option<SiteKey> {
+        let (key, is_refused) = self.key_of(address)?;
+        (!is_refused).then_some(key)
+    }
+
+    /// The key of the function that begins at an address, and whether it is refused.
+    pub fn key_of(&self, address: u64) -> Option<(SiteKey, bool)> {
+        let (sites, refused) = (&self.plan.sites, &self.plan.refused);
+        let site = sites.binary_search_by_key(&address, |site| site.address);
+        let (index, is_refused) = match site {
+            Ok(index) => (index, false),
+            Err(_) => {
+                let index = refused.binary_search_by_key(&address, |refused| refused.address);
+                (sites.len() + index.ok()?, true)
+            }
+        };
+        Some((SiteKey(self.first_key + index as u32), is_refused))
+    }
+
     /// The functions that have a name: as the file has it, demangled, or so without parameters.
     pub fn named(&self, name: &str) -> &[u64] {
         let names = self.names.get_or_init(|| {
@@ -127,11 +175,6 @@ impl File {
             names
         });
         names.get(name).map_or(&[], Vec::as_slice)
-    }
-
-    /// Whether it has functions that a pattern without wildcards may mean.
-    pub fn has(&self, pattern: &str) -> bool {
-        !self.named(bare(pattern)).is_empty()
     }
 
     /// The functions with code of a line.
@@ -164,6 +207,8 @@ impl File {
 pub struct Files {
     cache: Option<PathBuf>,
     by_identity: HashMap<String, Arc<File>>,
+    /// By number in the trace, and so by key.
+    all: Vec<Arc<File>>,
     /// The same, by what tells that a file has not changed since: it need not be opened again.
     by_facts: HashMap<Facts, Arc<File>>,
     /// Files that are needed soon; a thread opens them meanwhile.
@@ -192,6 +237,7 @@ impl Files {
         Files {
             cache: cache_directory(),
             by_identity: HashMap::new(),
+            all: Vec::new(),
             by_facts: HashMap::new(),
             expected: None,
             unwritten: Vec::new(),
@@ -300,13 +346,20 @@ impl Files {
         if let Some(file) = self.by_identity.get(&identity) {
             return file.clone();
         }
-        let index = self.by_identity.len() as u32;
+        let index = self.all.len() as u32;
+        let last = self.all.last().and_then(|file| file.keys().last());
+        let first_key = last.map_or(0, |key| key.0 + 1);
         self.unwritten.push(Note::Image {
             image: index,
             path: name.display().to_string(),
             identity: identity.clone(),
         });
-        let file = Arc::new(File { index, ..file });
+        let file = Arc::new(File {
+            index,
+            first_key,
+            ..file
+        });
+        self.all.push(file.clone());
         self.by_identity.insert(identity, file.clone());
         file
     }
@@ -364,6 +417,26 @@ impl Files {
     pub fn next_event(&mut self) -> u32 {
         self.events += 1;
         EVENT_DEFINED + self.events - 1
+    }
+
+    /// The file and the address of the function of a key.
+    pub fn site(&self, key: SiteKey) -> Option<(&Arc<File>, u64)> {
+        let after = self.all.partition_point(|file| file.first_key <= key.0);
+        // Of files without functions the last has this key, if any.
+        let file = self.all.get(after.checked_sub(1)?)?;
+        Some((file, file.address_of(key)?))
+    }
+
+    /// The functions of `keys` by file, each in the order of addresses.
+    pub fn by_file(&self, keys: &[SiteKey]) -> ByFile {
+        let mut keys = keys.to_vec();
+        keys.sort_unstable();
+        keys.dedup();
+        let mut by_file = ByFile::new();
+        for (file, address) in keys.into_iter().filter_map(|key| self.site(key)) {
+            by_file.entry(file.index).or_default().push(address);
+        }
+        by_file
     }
 
     /// The number of a site, if it has one.

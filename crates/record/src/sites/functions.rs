@@ -23,31 +23,6 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// Addresses in files, by the files' numbers in the trace, sorted.
 pub type ByFile = BTreeMap<u32, Vec<u64>>;
 
-/// A key is the file's number in the trace above the function's address in the file.
-const ADDRESS_BITS: u32 = 48;
-
-pub fn key(module: &Loaded, address: u64) -> SiteKey {
-    SiteKey(u64::from(module.file.index) << ADDRESS_BITS | address)
-}
-
-pub fn parts(key: SiteKey) -> (u32, u64) {
-    let address = key.0 & ((1 << ADDRESS_BITS) - 1);
-    ((key.0 >> ADDRESS_BITS) as u32, address)
-}
-
-/// The functions of `keys` by file, each in the order of addresses.
-pub fn by_file(keys: &[SiteKey]) -> ByFile {
-    let mut keys: Vec<u64> = keys.iter().map(|key| key.0).collect();
-    keys.sort_unstable();
-    keys.dedup();
-    let files = keys.chunk_by(|one, other| one >> ADDRESS_BITS == other >> ADDRESS_BITS);
-    let files = files.map(|keys| {
-        let addresses = keys.iter().map(|key| parts(SiteKey(*key)).1);
-        (parts(SiteKey(keys[0])).0, addresses.collect())
-    });
-    files.collect()
-}
-
 impl Tracee {
     /// The jump of a site that is in the text.
     pub fn inserted(&self, file: u32, address: u64) -> Option<&Change> {
@@ -89,7 +64,7 @@ impl Tracee {
                 let window = here..here + bytes;
                 if probes.iter().any(|probe| probe.overlaps(&window)) {
                     let reason = "a probe needs the same bytes".to_owned();
-                    refused.push((key(&module, address), reason));
+                    refused.extend(module.file.key_at(address).map(|key| (key, reason)));
                     continue;
                 }
                 if find(&self.changes).is_ok() {
@@ -98,14 +73,16 @@ impl Tracee {
                 if let Ok(place) = find(&self.taken_out) {
                     let change = self.taken_out[place];
                     known.push(here);
-                    if self.records(&change, capture, context.settings) {
+                    if self.records(&change, capture, &context.settings) {
                         changes.push(change);
                         continue;
                     }
                 }
                 match site {
                     Ok(site) => sites.push((site, capture)),
-                    Err(reason) => refused.push((key(&module, address), reason)),
+                    Err(reason) => {
+                        refused.extend(module.file.key_at(address).map(|key| (key, reason)))
+                    }
                 }
             }
             // Both are in the order of addresses.
@@ -135,7 +112,8 @@ impl Tracee {
                 let address = change.address.wrapping_sub(module.base);
                 let reason =
                     "its code in memory differs from the file, or a thread will return into it";
-                refused.push((key(module, address), reason.to_owned()));
+                let key = module.file.key_at(address);
+                refused.extend(key.map(|key| (key, reason.to_owned())));
             }
             self.taken_out.push(change);
         }
@@ -163,7 +141,7 @@ impl Tracee {
                 let Some(change) = self.inserted(module.file.index, address) else {
                     continue;
                 };
-                if change.has_thunk() && !self.records(change, capture, context.settings) {
+                if change.has_thunk() && !self.records(change, capture, &context.settings) {
                     lesser.entry(module.file.index).or_default().push(address);
                 }
             }

@@ -15,9 +15,9 @@ use nopal_agent::{
     ARENA_BYTES, BLOCKS, BlockBuilder, BlockEntry, EntryOnly, IMAGE_UNWIND_HEADER, ProcessHead,
 };
 use nopal_beside::both;
+use nopal_control::Control;
 use nopal_plan::{Body, FrameChange, Site};
 use nopal_process::Thread;
-use std::collections::HashSet;
 use std::ops::Range;
 use zerocopy::IntoBytes;
 
@@ -26,15 +26,15 @@ const WORTH_A_THREAD: usize = 1000;
 
 impl Tracee {
     /// Chooses what is to be traced in `new` modules, which are not among ours yet, and maps memory for their code.
-    /// `thread` is stopped; `imports` are the functions that the executable imports.
+    /// `thread` is stopped.
     pub fn make_room<'a>(
         &mut self,
         new: &'a [Loaded],
-        imports: &HashSet<u64>,
+        control: &Control,
         thread: &mut Thread,
         context: &mut PatchContext,
     ) -> Result<Vec<Chosen<'a>>> {
-        let chosen = new.iter().map(|module| choose(module, imports, context));
+        let chosen = new.iter().map(|module| choose(module, control, context));
         let chosen: Vec<Chosen> = chosen.collect();
         let each = new.iter().zip(&chosen);
         let wanted = each.filter_map(|(module, chosen)| {
@@ -128,14 +128,14 @@ impl Tracee {
         let arena = arena.context("no room for generated code in reach")?;
         let sites: Vec<&Site> = chosen.sites.iter().map(|(site, _)| *site).collect();
         let (numbers, new) = context.files.number(&module.file, &sites);
-        let writer = context.writer;
+        let writer = &context.shared.writer;
         let maker = Maker {
             module,
             chosen,
             mirror: self.places.immediates.mirror,
             entry_only: self.entry_only,
             walked: self.walked,
-            settings: context.settings,
+            settings: &context.settings,
         };
         let arenas = &mut self.places.arenas;
         let mut make = || maker.block(&mut arenas[arena], &numbers, on);

@@ -6,7 +6,7 @@
 
 use crate::patch::change::{Change, Patches};
 use crate::patch::remove::PATIENCE;
-use crate::session::Session;
+use crate::processes::Processes;
 use crate::sites::chosen::Chosen;
 use crate::sites::markers::{Wanted, place_in_body};
 use crate::tracee::{PatchContext, Tracee};
@@ -22,29 +22,19 @@ pub struct Marked {
     pub in_text: bool,
 }
 
-impl Session {
-    /// Switches on the markers that `marks` selects, in all processes.
-    pub(crate) fn switch_markers(&mut self, marks: &[Mark]) -> Result<()> {
-        let wanted = Wanted::new(marks.iter().map(|mark| (&*mark.name, mark.on)))?;
-        let before = std::mem::replace(&mut self.settings.markers, wanted);
-        let switched = self.settle();
-        if switched.is_err() {
-            self.settings.markers = before;
-            self.settle()?;
-        }
-        switched
-    }
-
-    fn settle(&mut self) -> Result<()> {
-        self.settle_statics()?;
-        self.in_all(Tracee::know_markers)?;
+impl Processes {
+    /// Has the markers on that `marks` choose, in all processes.
+    pub fn switch_markers(&mut self, marks: &[Mark], context: &mut PatchContext) -> Result<()> {
+        context.settings.markers = Wanted::new(marks.iter().map(|mark| (&*mark.name, mark.on)))?;
+        self.settle_statics(context)?;
+        self.in_all(context, Tracee::know_markers)?;
         // Forks have their generated code in common: nobody may run what is displaced.
         let mut stopped = Vec::new();
-        self.in_all(|tracee, _| {
+        self.in_all(context, |tracee, _| {
             stopped.push(Stopped::stop(tracee.process, PATIENCE)?);
             Ok(())
         })?;
-        self.in_all(|tracee, context| {
+        self.in_all(context, |tracee, context| {
             tracee.settle_displaced(context)?;
             tracee.settle_markers(context)
         })?;

@@ -1,8 +1,10 @@
 //! Markers of a process: chosen by name, made known to the trace, filled in, and switched on by changes to the text.
 
+use crate::collecting::drain::Shared;
 use crate::collecting::notes::note;
 use crate::patch::change::Change;
 use crate::sites::choose::Loaded;
+use crate::sites::files::Files;
 use crate::tracee::{PatchContext, Tracee};
 use anyhow::{Context, Result, bail, ensure};
 use nopal_agent::IMAGE_MARK;
@@ -152,7 +154,7 @@ impl Tracee {
         }
         for (index, marker) in markers.iter().enumerate() {
             if wanted.chooses(&marker.name, module) {
-                number(module, index, marker, context)?;
+                number(module, index, marker, &mut context.files, &context.shared)?;
             }
         }
         Ok(wanted.words(module, self.marker_stub()?))
@@ -218,17 +220,18 @@ fn number(
     module: &Loaded,
     index: usize,
     marker: &Marker,
-    context: &mut PatchContext,
+    files: &mut Files,
+    shared: &Shared,
 ) -> Result<u32> {
     let key = (module.file.index, index);
-    if let Some(event) = context.files.markers.get(&key) {
+    if let Some(event) = files.markers.get(&key) {
         return Ok(*event);
     }
     let fields: Vec<Field> = marker.fields.iter().map(field).collect();
-    let event = event_number(context.files.next_event(), &fields);
-    context.files.markers.insert(key, event);
+    let event = event_number(files.next_event(), &fields);
+    files.markers.insert(key, event);
     note(
-        context.writer,
+        &shared.writer,
         &Note::Marker {
             event,
             image: module.file.index,

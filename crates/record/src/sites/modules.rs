@@ -72,11 +72,11 @@ pub fn loaded(
         now.extend(known.0.remove_entry(&module.base));
     }
     if !new.is_empty() {
-        let planned = plan(process, &new, program, context.files);
+        let planned = plan(process, &new, program, &mut context.files);
         for (module, loaded) in new.iter().zip(planned) {
             now.insert(module.base, (identity(module), loaded));
         }
-        context.files.write_notes(context.writer)?;
+        context.files.write_notes(&context.shared.writer)?;
     }
     known.0 = now;
     let loaded = known.0.values().filter_map(|(_, loaded)| loaded.clone());

@@ -124,14 +124,6 @@ impl Probes {
         })
     }
 
-    /// The probes that commands made.
-    pub fn all(&self) -> impl Iterator<Item = &Probe> {
-        self.0.iter().filter_map(|wanted| match &wanted.what {
-            ProbeOrigin::Probe(probe) => Some(probe),
-            ProbeOrigin::Static(_) => None,
-        })
-    }
-
     /// The probes in a file, by address.
     pub fn of(&self, file: &File) -> Vec<Arc<Placed>> {
         let placed = self.0.iter().flat_map(|wanted| &wanted.placed);
@@ -397,14 +389,12 @@ impl Files {
         Ok(())
     }
 
-    /// Whether what is loaded has the places of all `probes`, or may have them later.
-    pub fn have_places(&self, probes: &[Probe], modules: &[Loaded]) -> Result<()> {
-        probes.iter().try_for_each(|probe| {
-            let place = self.place_of(probe, modules);
-            place
-                .map(drop)
-                .with_context(|| format!("probe {}", probe.name))
-        })
+    /// Whether what is loaded has the place of a probe, or may have it later.
+    pub fn have_place(&self, probe: &Probe, modules: &[Loaded]) -> Result<()> {
+        let place = self.place_of(probe, modules);
+        place
+            .map(drop)
+            .with_context(|| format!("probe {}", probe.name))
     }
 
     /// `None` if it may come.

@@ -1,6 +1,6 @@
 //! Static probes of `sys/sdt.h` (USDT), which are chosen as markers are, by `PROVIDER:NAME`, and put in as probes are.
 
-use crate::session::Session;
+use crate::processes::Processes;
 use crate::sites::choose::Loaded;
 use crate::sites::markers::Wanted;
 use crate::sites::probes::Described;
@@ -172,7 +172,7 @@ fn signed(text: &str) -> Option<i64> {
 
 // ---- in a session ----
 
-impl PatchContext<'_> {
+impl PatchContext {
     /// Wants the static probes of `modules` that are chosen.
     pub fn want_statics(&mut self, modules: &[Loaded]) {
         for module in modules {
@@ -192,31 +192,35 @@ impl PatchContext<'_> {
     }
 }
 
-impl Session {
+impl Processes {
     /// Puts in those that are chosen now, and takes the others out.
-    pub(crate) fn settle_statics(&mut self) -> Result<()> {
+    pub fn settle_statics(&mut self, context: &mut PatchContext) -> Result<()> {
         let modules: Vec<Loaded> = self.modules().map(|(_, module)| module.clone()).collect();
         let wanted: Vec<StaticProbe> = modules
             .iter()
-            .flat_map(|module| chosen(&self.settings.markers, module))
+            .flat_map(|module| chosen(&context.settings.markers, module))
             .collect();
         let keys: HashSet<&str> = wanted.iter().map(|probe| &*probe.key).collect();
-        for key in self.files.probes.statics() {
+        for key in context.files.probes.statics() {
             if keys.contains(&*key) {
                 continue;
             }
-            for placed in self.files.probes.switch(&key, false) {
-                self.in_all(|tracee, context| tracee.remove_probe(&placed, context))?;
+            for placed in context.files.probes.switch(&key, false) {
+                self.in_all(context, |tracee, context| {
+                    tracee.remove_probe(&placed, context)
+                })?;
             }
-            self.files.probes.forget(&key);
+            context.files.probes.forget(&key);
         }
         for probe in &wanted {
-            self.files.probes.want_static(probe.clone());
+            context.files.probes.want_static(probe.clone());
         }
-        self.files.place_probes(&modules, &self.shared.writer)?;
+        context
+            .files
+            .place_probes(&modules, &context.shared.writer)?;
         for probe in &wanted {
-            for placed in self.files.probes.switch(&probe.key, true) {
-                self.in_all(|tracee, context| {
+            for placed in context.files.probes.switch(&probe.key, true) {
+                self.in_all(context, |tracee, context| {
                     if let Err(error) = tracee.insert_probe(&placed, context) {
                         context
                             .warnings
@@ -226,7 +230,7 @@ impl Session {
                 })?;
             }
         }
-        self.in_all(|tracee, context| {
+        self.in_all(context, |tracee, context| {
             context.tell_unplaced();
             tracee.settle_semaphores(context)
         })

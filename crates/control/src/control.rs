@@ -1,0 +1,209 @@
+//! Control of a session: what is wanted, what the engine is set up to, and the one way from one to the other.
+
+use anyhow::{Context, Result, bail};
+use nopal_analysis::dump::Look;
+
+use crate::draft::{Draft, refusals};
+use crate::engine::{Engine, FoundSite, Lookup, Refused, SiteKey};
+use crate::grammar::Command;
+use crate::selection::FunctionSelection;
+use crate::setup::{Setup, reconcile};
+use crate::state::State;
+
+/// Control of a session. Changes go through [`Control::command`] and [`Control::write`].
+#[derive(Default)]
+pub struct Control {
+    pub(crate) state: State,
+    pub(crate) setup: Setup,
+    /// What the last `query` or `testtracein` found out.
+    pub(crate) answer: Vec<String>,
+    pub(crate) tracing: Tracing,
+}
+
+/// What the tracing directory knows beside the state.
+pub(crate) struct Tracing {
+    /// What the function tracer records, where there is no trace of that name.
+    pub functions: FunctionSelection,
+    /// Up to which counter the reader of `trace` wants to see nothing.
+    pub emptied: u64,
+    /// Up to which counter `trace_pipe` has given all, and how many records there were then, and bytes.
+    pub piped: u64,
+    pub taken: u64,
+    pub bytes: u64,
+    /// By when the last of these had been recorded, some of them perhaps after what `trace_pipe` has given.
+    pub grown: u64,
+    pub look: Look,
+    pub errors: Vec<String>,
+}
+
+impl Default for Tracing {
+    fn default() -> Tracing {
+        Tracing {
+            functions: FunctionSelection::of_names([], [], false),
+            emptied: 0,
+            piped: 0,
+            taken: 0,
+            bytes: 0,
+            grown: 0,
+            look: Look::default(),
+            errors: Vec::new(),
+        }
+    }
+}
+
+/// Control at work on an engine.
+pub(crate) struct Controller<'a> {
+    pub control: &'a mut Control,
+    pub engine: &'a mut dyn Engine,
+}
+
+impl Control {
+    pub fn new() -> Control {
+        Control::default()
+    }
+
+    pub(crate) fn with<'a>(&'a mut self, engine: &'a mut dyn Engine) -> Controller<'a> {
+        Controller {
+            control: self,
+            engine,
+        }
+    }
+
+    /// Control of a session that begins with these commands. They are checked against what its first process has loaded,
+    /// and no engine is asked for anything: see [`Control::set_up`].
+    pub fn begin(commands: Vec<Command>, lookup: &mut dyn Lookup) -> Result<Control> {
+        let mut draft = Draft::new(State::default(), lookup);
+        draft.begin(commands)?;
+        let (mut state, _) = draft.done();
+        state.is_unattended = true;
+        Ok(Control {
+            state,
+            ..Control::default()
+        })
+    }
+
+    /// Has the engine do what is wanted. `is_switched`: the code that came last does already, with its sites in their
+    /// modes.
+    pub fn set_up(&mut self, engine: &mut dyn Engine, is_switched: bool) -> Result<()> {
+        self.setup.arrived(is_switched);
+        let wanted = self.state.setup();
+        self.with(engine).set_up(wanted).map(drop)
+    }
+
+    /// Modules are about to be loaded into a process, which `lookup` has alone: finds what is wanted of them. Whoever
+    /// loads them inserts that by [`Control::setup`], and calls [`Control::set_up`] then.
+    pub fn expect(&mut self, lookup: &mut dyn Lookup) -> Result<()> {
+        let mut draft = Draft::new(self.state.clone(), lookup);
+        draft.find_more()?;
+        (self.state, _) = draft.done();
+        self.setup.expect(&self.state.setup());
+        Ok(())
+    }
+
+    /// The same at once, for code that has come before it was expected.
+    pub fn refresh(&mut self, engine: &mut dyn Engine) -> Result<()> {
+        self.expect(engine)?;
+        self.setup.doubt_code();
+        self.set_up(engine, false)
+    }
+
+    /// What is inserted, or about to be.
+    pub fn setup(&self) -> &Setup {
+        &self.setup
+    }
+
+    /// The functions that traces mean and that can never be traced.
+    pub fn refused(&self) -> impl Iterator<Item = SiteKey> {
+        let traces = self.state.traces.iter();
+        traces.flat_map(|trace| trace.held.refused.iter().copied())
+    }
+
+    /// Somebody asks what tracers find from now on.
+    pub fn attend(&mut self, engine: &mut dyn Engine) -> Result<()> {
+        if !self.state.is_unattended {
+            return Ok(());
+        }
+        let attended = self.with(engine).change(|draft| {
+            draft.state.is_unattended = false;
+            Ok(())
+        });
+        attended.map(drop)
+    }
+}
+
+impl Controller<'_> {
+    /// Changes what is wanted, and the engine with it: as a whole or not at all. What it answers is for a person.
+    pub fn change(&mut self, edit: impl FnOnce(&mut Draft) -> Result<()>) -> Result<String> {
+        let mut draft = Draft::new(self.control.state.clone(), self.engine);
+        edit(&mut draft)?;
+        let (state, found) = draft.done();
+        self.settle(state, &found)
+    }
+
+    /// Has the engine do what `state` wants, in which `found` are held anew.
+    pub fn settle(&mut self, state: State, found: &[Vec<FoundSite>]) -> Result<String> {
+        let before = std::mem::replace(&mut self.control.state, state);
+        let settled = self
+            .set_up(self.control.state.setup())
+            .and_then(|(refused, answers)| self.tell(&before, found, &refused, answers));
+        if settled.is_err() {
+            self.control.state = before;
+            let back = self.set_up(self.control.state.setup());
+            back.context("what had been done could not be undone")?;
+        }
+        for active in &self.control.state.tracers {
+            let threshold = self.control.state.threshold.saturating_mul(1000);
+            active.live.set_threshold(threshold);
+        }
+        settled
+    }
+
+    /// Brings the engine to a setup. Gives the sites that could not be inserted, and what is to be told. After an error
+    /// it is in between, as `self.control.setup` says.
+    fn set_up(&mut self, wanted: Setup) -> Result<(Vec<Refused>, Vec<String>)> {
+        let setup = &mut self.control.setup;
+        let wanted = wanted.after(setup);
+        let changes = reconcile(setup, &wanted);
+        let (mut refused, mut answers) = (Vec::new(), Vec::new());
+        for (done, change) in changes.iter().enumerate() {
+            match self.engine.apply(change) {
+                Ok(applied) => {
+                    refused.extend(applied.refused);
+                    answers.extend((!applied.answer.is_empty()).then_some(applied.answer));
+                }
+                Err(error) => {
+                    changes[..done].iter().for_each(|change| setup.note(change));
+                    setup.doubt(change);
+                    return Err(error);
+                }
+            }
+        }
+        *setup = wanted;
+        Ok((refused, answers))
+    }
+
+    /// Leaves out the sites that could not be inserted, and says which. An error where nothing is left for somebody.
+    fn tell(
+        &mut self,
+        before: &State,
+        found: &[Vec<FoundSite>],
+        refused: &[Refused],
+        mut answers: Vec<String>,
+    ) -> Result<String> {
+        let keys: Vec<SiteKey> = refused.iter().map(|refused| refused.key).collect();
+        for found in found {
+            let answer = refusals(self.engine, found, refused);
+            let is_out = |site: &FoundSite| site.is_refused || keys.contains(&site.key);
+            if !found.is_empty() && found.iter().all(is_out) {
+                bail!(answer);
+            }
+            answers.extend((!answer.is_empty()).then_some(answer));
+        }
+        if !keys.is_empty() {
+            let control = &mut *self.control;
+            control.state.leave_out(&keys, before);
+            control.setup.correct(&keys, &control.state.setup());
+        }
+        Ok(answers.join("\n"))
+    }
+}

@@ -1,0 +1,441 @@
+//! What the engine is set up to, and the changes that bring it from one setup to another.
+
+use std::sync::Arc;
+
+use nopal_abi::Capture;
+use nopal_analysis::tracers::{Live, Tracer};
+use nopal_analysis::triggers::Trigger;
+
+use crate::engine::{Change, Mark, Mode, SiteKey, Watch};
+use crate::probe::Probe;
+
+/// What the engine is set up to.
+#[derive(Clone, Default)]
+pub struct Setup {
+    /// By key.
+    sites: Vec<SiteSetup>,
+    probes: Vec<(Probe, bool)>,
+    pub marks: Vec<Mark>,
+    /// They may be on in some processes, and others be.
+    doubts_marks: bool,
+    pub watch: Watch,
+    pub kernel_events: Vec<Tracer>,
+    pub tracers: Vec<(String, Live)>,
+    pub triggers: Vec<TriggerSetup>,
+}
+
+#[derive(Clone, PartialEq)]
+pub struct TriggerSetup {
+    pub name: String,
+    pub place: String,
+    pub trigger: Trigger<Arc<[SiteKey]>>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct SiteSetup {
+    jump: Jump,
+    /// `None`: not known.
+    mode: Option<Mode>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Jump {
+    #[default]
+    Out,
+    In(Capture),
+    /// In some processes, or in none.
+    Unknown,
+}
+
+impl Setup {
+    /// Has sites, which are in order, inserted that record as much as `capture`, in this mode or one that records more.
+    pub fn hold(&mut self, sites: &[SiteKey], capture: Capture, mode: Mode) {
+        // They are in order.
+        let end = sites.last().map(|site| site.0 as usize + 1);
+        self.make_room(end.unwrap_or(0));
+        for site in sites {
+            let site = &mut self.sites[site.0 as usize];
+            site.jump = match site.jump {
+                Jump::In(other) => Jump::In(other.and(capture)),
+                _ => Jump::In(capture),
+            };
+            site.mode = site.mode.max(Some(mode));
+        }
+    }
+
+    fn make_room(&mut self, sites: usize) {
+        if self.sites.len() < sites {
+            self.sites.resize(sites, SiteSetup::default());
+        }
+    }
+
+    /// A probe is on if any of those who want it says so.
+    pub fn add_probe(&mut self, probe: &Probe, on: bool) {
+        match self.probes.iter_mut().find(|(one, _)| one == probe) {
+            Some((_, is_on)) => *is_on |= on,
+            None => self.probes.push((probe.clone(), on)),
+        }
+    }
+
+    /// What is recorded of a site, and in which mode it is; `None` if it is not inserted.
+    pub fn of(&self, site: SiteKey) -> Option<(Capture, Mode)> {
+        let site = self.site(site);
+        match site.jump {
+            Jump::In(capture) => Some((capture, site.mode.unwrap_or_default())),
+            _ => None,
+        }
+    }
+
+    /// Whether the calls of a site are recorded.
+    pub fn records(&self, site: SiteKey) -> bool {
+        self.site(site).mode == Some(Mode::On)
+    }
+
+    fn site(&self, site: SiteKey) -> SiteSetup {
+        self.sites.get(site.0 as usize).copied().unwrap_or_default()
+    }
+
+    /// This setup where `old` was before: a thunk that records more than is wanted stays while its site is held.
+    pub fn after(mut self, old: &Setup) -> Setup {
+        for (site, old) in self.sites.iter_mut().zip(&old.sites) {
+            if let (Jump::In(capture), Jump::In(had)) = (site.jump, old.jump) {
+                site.jump = Jump::In(capture.and(had));
+            }
+        }
+        self
+    }
+
+    /// Code is about to come in which there is from its begin what `wanted` has and nobody had before.
+    pub fn expect(&mut self, wanted: &Setup) {
+        self.make_room(wanted.sites.len());
+        for (site, wanted) in self.sites.iter_mut().zip(&wanted.sites) {
+            if site.jump == Jump::Out {
+                *site = *wanted;
+            }
+        }
+    }
+
+    /// Code has come in which there may be nothing.
+    pub fn doubt_code(&mut self) {
+        for site in &mut self.sites {
+            if site.jump != Jump::Out {
+                (site.jump, site.mode) = (Jump::Unknown, None);
+            }
+        }
+    }
+
+    /// That code has come. `is_switched`: each of its sites is in its mode.
+    pub fn arrived(&mut self, is_switched: bool) {
+        if !is_switched {
+            self.sites.iter_mut().for_each(|site| {
+                if site.jump != Jump::Out {
+                    site.mode = None;
+                }
+            });
+        }
+        // The numbers of its sites are known now.
+        self.triggers.clear();
+    }
+
+    /// These sites could not be inserted as `wanted` has them without them.
+    pub fn correct(&mut self, refused: &[SiteKey], wanted: &Setup) {
+        for site in refused {
+            if let Some(is) = self.sites.get_mut(site.0 as usize) {
+                *is = wanted.site(*site);
+            }
+        }
+    }
+
+    /// A change was made.
+    pub fn note(&mut self, change: &Change) {
+        match change {
+            Change::Insert { sites, capture } => {
+                let jump = Jump::In(*capture);
+                let mode = Some(Mode::Off);
+                self.each(sites, |site| *site = SiteSetup { jump, mode });
+            }
+            Change::Switch { sites, mode } => self.each(sites, |site| site.mode = Some(*mode)),
+            Change::Remove { sites } => self.each(sites, |site| *site = SiteSetup::default()),
+            Change::Mark(marks) => {
+                self.marks.clone_from(marks);
+                self.doubts_marks = false;
+            }
+            Change::InsertProbe(probe) => self.probes.push((probe.clone(), false)),
+            Change::SwitchProbe { name, on } => {
+                let mut probes = self.probes.iter_mut();
+                if let Some(probe) = probes.find(|(probe, _)| probe.name == *name) {
+                    probe.1 = *on;
+                }
+            }
+            Change::RemoveProbe { name } => self.probes.retain(|(probe, _)| probe.name != *name),
+            Change::Watch(watch) => self.watch.clone_from(watch),
+            Change::RecordKernelEvents(tracers) => self.kernel_events.clone_from(tracers),
+            Change::Subscribe { name, live } => self.tracers.push((name.clone(), live.clone())),
+            Change::Unsubscribe { name } => self.tracers.retain(|(known, _)| known != name),
+            Change::SetTrigger {
+                name,
+                place,
+                trigger,
+            } => {
+                self.triggers.retain(|known| known.name != *name);
+                self.triggers.push(TriggerSetup {
+                    name: name.clone(),
+                    place: place.clone(),
+                    trigger: trigger.clone(),
+                });
+            }
+            Change::RemoveTrigger { name } => self.triggers.retain(|known| known.name != *name),
+        }
+    }
+
+    /// A change has failed: it may have been made of some sites, in some processes.
+    pub fn doubt(&mut self, change: &Change) {
+        match change {
+            Change::Insert { sites, .. } | Change::Remove { sites } => {
+                self.each(sites, |site| {
+                    (site.jump, site.mode) = (Jump::Unknown, None);
+                });
+            }
+            Change::Switch { sites, .. } => self.each(sites, |site| site.mode = None),
+            Change::Mark(_) => self.doubts_marks = true,
+            // To be set again.
+            Change::SetTrigger { name, .. } => self.triggers.retain(|known| known.name != *name),
+            _ => {}
+        }
+    }
+
+    fn each(&mut self, sites: &[SiteKey], change: impl Fn(&mut SiteSetup)) {
+        let end = sites.iter().map(|site| site.0 as usize + 1).max();
+        self.make_room(end.unwrap_or(0));
+        for site in sites {
+            change(&mut self.sites[site.0 as usize]);
+        }
+    }
+}
+
+/// The changes that bring the engine from `old` to `new`, in this order: what is new is inserted, what stays is switched,
+/// and what nobody wants goes last. So what both have is never without its jump.
+pub fn reconcile(old: &Setup, new: &Setup) -> Vec<Change> {
+    let mut changes = Vec::new();
+    let mut gone = Vec::new();
+    for (name, live) in &new.tracers {
+        if !old.tracers.iter().any(|(known, _)| known == name) {
+            let (name, live) = (name.clone(), live.clone());
+            changes.push(Change::Subscribe { name, live });
+        }
+    }
+    if old.kernel_events != new.kernel_events {
+        changes.push(Change::RecordKernelEvents(new.kernel_events.clone()));
+    }
+    if old.watch != new.watch {
+        changes.push(Change::Watch(new.watch.clone()));
+    }
+    reconcile_sites(old, new, &mut changes, &mut gone);
+    reconcile_probes(old, new, &mut changes, &mut gone);
+    if old.marks != new.marks || old.doubts_marks {
+        changes.push(Change::Mark(new.marks.clone()));
+    }
+    for wanted in new
+        .triggers
+        .iter()
+        .filter(|one| !old.triggers.contains(one))
+    {
+        changes.push(Change::SetTrigger {
+            name: wanted.name.clone(),
+            place: wanted.place.clone(),
+            trigger: wanted.trigger.clone(),
+        });
+    }
+    changes.append(&mut gone);
+    for TriggerSetup { name, .. } in &old.triggers {
+        if !new.triggers.iter().any(|wanted| wanted.name == *name) {
+            changes.push(Change::RemoveTrigger { name: name.clone() });
+        }
+    }
+    for (name, _) in &old.tracers {
+        if !new.tracers.iter().any(|(wanted, _)| wanted == name) {
+            changes.push(Change::Unsubscribe { name: name.clone() });
+        }
+    }
+    changes
+}
+
+fn reconcile_sites(old: &Setup, new: &Setup, changes: &mut Vec<Change>, gone: &mut Vec<Change>) {
+    let mut inserted: Vec<(Capture, Vec<SiteKey>)> = Vec::new();
+    let mut removed = Vec::new();
+    // In this order. What is to be removed is off before.
+    let mut switched = [Mode::Silent, Mode::On, Mode::Off].map(|mode| (mode, Vec::new()));
+    let mut switch = |mode: Option<Mode>, key| {
+        let mut lists = switched.iter_mut();
+        if let Some((_, list)) = lists.find(|(known, _)| Some(*known) == mode) {
+            list.push(key);
+        }
+    };
+    let end = old.sites.len().max(new.sites.len()) as u32;
+    for key in (0..end).map(SiteKey) {
+        let (was, wanted) = (old.site(key), new.site(key));
+        if was == wanted {
+            continue;
+        }
+        let Jump::In(capture) = wanted.jump else {
+            removed.push(key);
+            // Those that are silent are to be so until the last call has returned.
+            if !matches!(was.mode, Some(Mode::Off | Mode::Silent)) {
+                switch(Some(Mode::Off), key);
+            }
+            continue;
+        };
+        let stays = matches!(was.jump, Jump::In(had) if had.has(capture));
+        if !stays {
+            match inserted.iter_mut().find(|(known, _)| *known == capture) {
+                Some((_, sites)) => sites.push(key),
+                None => inserted.push((capture, vec![key])),
+            }
+        }
+        let mode = match was.jump {
+            Jump::In(_) if stays => was.mode,
+            Jump::Unknown => None,
+            // Its thunk is new.
+            _ => Some(Mode::Off),
+        };
+        if mode != wanted.mode {
+            switch(wanted.mode, key);
+        }
+    }
+    let inserted = inserted.into_iter();
+    changes.extend(inserted.map(|(capture, sites)| Change::Insert { sites, capture }));
+    let switched = switched.into_iter().filter(|(_, sites)| !sites.is_empty());
+    changes.extend(switched.map(|(mode, sites)| Change::Switch { sites, mode }));
+    if !removed.is_empty() {
+        gone.push(Change::Remove { sites: removed });
+    }
+}
+
+fn reconcile_probes(old: &Setup, new: &Setup, changes: &mut Vec<Change>, gone: &mut Vec<Change>) {
+    for (probe, on) in &new.probes {
+        let known = old.probes.iter().find(|(one, _)| one == probe);
+        if known.is_none() {
+            changes.push(Change::InsertProbe(probe.clone()));
+        }
+        if known.is_some_and(|(_, on)| *on) != *on {
+            let (name, on) = (probe.name.clone(), *on);
+            changes.push(Change::SwitchProbe { name, on });
+        }
+    }
+    for (probe, _) in &old.probes {
+        if !new.probes.iter().any(|(one, _)| one == probe) {
+            let name = probe.name.clone();
+            gone.push(Change::RemoveProbe { name });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nopal_trace::synthetic::Random;
+
+    const SITES: u64 = 20;
+    const MODES: [Mode; 3] = [Mode::Off, Mode::Silent, Mode::On];
+
+    /// A setup that a state could have, after `old`.
+    fn random_setup(random: &mut Random, old: &Setup) -> Setup {
+        let mut setup = Setup::default();
+        for _ in 0..random.below(4) {
+            let capture = Capture {
+                arguments: random.below(2) == 0,
+                ends: random.below(2) == 0,
+            };
+            let first = random.below(SITES) as u32;
+            let sites: Vec<SiteKey> = (first..SITES as u32).map(SiteKey).collect();
+            setup.hold(&sites, capture, MODES[random.below(3) as usize]);
+        }
+        for name in ["a", "b", "c"] {
+            if random.below(2) == 0 {
+                let probe = crate::grammar::probe(name).unwrap();
+                setup.add_probe(&probe, random.below(2) == 0);
+            }
+        }
+        setup.watch.ids = (0..random.below(3) as u32).collect();
+        setup.marks = (0..random.below(3))
+            .map(|number| Mark {
+                name: number.to_string(),
+                on: random.below(2) == 0,
+            })
+            .collect();
+        setup.after(old)
+    }
+
+    /// Where the changes lead from `old`; one fails, if `fails` says which, and may have been made or not.
+    fn applied(old: &Setup, new: &Setup, random: &mut Random, fails: bool) -> Setup {
+        let mut is = old.clone();
+        let changes = reconcile(old, new);
+        let end = match fails {
+            true => random.below(changes.len() as u64 + 1) as usize,
+            false => changes.len(),
+        };
+        changes[..end].iter().for_each(|change| is.note(change));
+        if let Some(failed) = changes.get(end) {
+            is.doubt(failed);
+        }
+        is
+    }
+
+    fn assert_same(is: &Setup, wanted: &Setup) {
+        let end = is.sites.len().max(wanted.sites.len()) as u32;
+        for key in (0..end).map(SiteKey) {
+            assert_eq!(is.site(key), wanted.site(key), "{key:?}");
+        }
+        for (probe, on) in &wanted.probes {
+            assert!(is.probes.contains(&(probe.clone(), *on)), "{probe}");
+        }
+        assert_eq!(is.probes.len(), wanted.probes.len());
+        assert_eq!((&is.marks, &is.watch), (&wanted.marks, &wanted.watch));
+        assert!(reconcile(is, wanted).is_empty(), "nothing is left to do");
+    }
+
+    #[test]
+    fn changes_lead_from_any_setup_to_any_other_and_back() {
+        let seed = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
+        println!("seed {seed}");
+        let mut random = Random::new(seed);
+        let mut is = Setup::default();
+        for _ in 0..2000 {
+            let before = is.clone();
+            let wanted = random_setup(&mut random, &is);
+            if random.below(3) == 0 {
+                let between = applied(&is, &wanted, &mut random, true);
+                // A thunk that records more stays.
+                let before = before.after(&between);
+                is = applied(&between, &before, &mut random, false);
+                assert_same(&is, &before);
+            } else {
+                is = applied(&is, &wanted, &mut random, false);
+                assert_same(&is, &wanted);
+            }
+        }
+    }
+
+    #[test]
+    fn what_both_have_is_never_without_its_jump() {
+        let capture = Capture::default();
+        let sites = [1, 2, 3, 4].map(SiteKey);
+        let (mut old, mut new) = (Setup::default(), Setup::default());
+        old.hold(&sites[..3], capture, Mode::On);
+        new.hold(&sites[1..], capture, Mode::On);
+        let changes = reconcile(&old, &new);
+        let mut inserted: Vec<SiteKey> = sites[..3].into();
+        for change in &changes {
+            match change {
+                Change::Insert { sites, .. } => inserted.extend(sites),
+                Change::Switch { sites: off, mode } => {
+                    assert!(*mode == Mode::On || *off == sites[..1]);
+                }
+                Change::Remove { sites } => inserted.retain(|site| !sites.contains(site)),
+                other => panic!("{other:?}"),
+            }
+            assert!(inserted.contains(&sites[1]) && inserted.contains(&sites[2]));
+        }
+        assert_eq!(inserted, sites[1..]);
+    }
+}
