@@ -274,7 +274,7 @@ fn bytes() -> Result<Row> {
             detour(&mut block, BASE + (2 << 20) + 64 * index)?;
         }
         Ok(block
-            .finish(&[&vec![0; UNDO * count as usize]])?
+            .finish(&vec![0; UNDO * count as usize])?
             .bytes
             .len())
     };

@@ -529,7 +529,7 @@ impl BlockBuilder {
 
     /// Appends the unwind table, and before its header `undo`: whatever the tool must know to take the block's sites
     /// out again, with its length in the 8 bytes behind it, aligned to 8.
-    pub fn finish(self, undo: &[&[u8]]) -> Result<Block> {
+    pub fn finish(self, undo: &[u8]) -> Result<Block> {
         let handed_over = self.bytes.handed_over;
         let mut bytes = Vec::new();
         let block = self.finish_into(undo, |_, piece| {
@@ -546,7 +546,7 @@ impl BlockBuilder {
     /// The same, but all of it is handed over.
     pub fn finish_into(
         mut self,
-        undo: &[&[u8]],
+        undo: &[u8],
         mut keep: impl FnMut(usize, &[u8]) -> Result<()>,
     ) -> Result<Block> {
         let out = &mut self.bytes;
@@ -567,9 +567,7 @@ impl BlockBuilder {
         out.add(&[0; 4])?;
         out.align(8)?;
         let before = out.len();
-        for part in undo {
-            out.pass(part, &mut keep)?;
-        }
+        out.pass(undo, &mut keep)?;
         let undo = out.len() - before;
         out.align(8)?;
         out.add(&(undo as u64).to_le_bytes())?;

@@ -86,7 +86,7 @@ impl Inserted {
                 let range = extent(module);
                 let from = |address| self.partition_point(|change| change.address < address);
                 let changes = self[from(range.start)..from(range.end)].iter();
-                let functions = changes.filter(|change| change.has_thunk());
+                let functions = changes.filter(|change| change.function().is_some());
                 switches.extend(functions.map(|change| {
                     let address = change.address.wrapping_sub(module.base);
                     (key(module, address), Switch::new(change))

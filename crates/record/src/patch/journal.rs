@@ -2,7 +2,8 @@
 //! it is believed that the kernel's list of mappings or the text does not bear out.
 
 use crate::patch::change::Change;
-use anyhow::{Context, Result, ensure};
+use crate::patch::stored::Stored;
+use anyhow::{Context, Result, anyhow, ensure};
 use nopal_abi::{ABI_VERSION, Region as Layout};
 use nopal_agent::{
     ARENA_BYTES, BLOCKS, BlockEntry, CONTEXT_BYTES, CONTEXTS, ProcessHead, STACK_PART_BYTES,
@@ -12,7 +13,7 @@ use nopal_process::{Mapping, Memory};
 use std::mem::offset_of;
 use std::ops::Range;
 use std::path::Path;
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 /// How the kernel lists memory that nopal has made.
 const NAME: &str = "/memfd:nopal";
@@ -226,7 +227,7 @@ fn unwinders(head_at: u64, count: u32, memory: &Memory) -> Result<Vec<Range<u64>
 fn undo(block: &BlockEntry, memory: &Memory) -> Result<Vec<Change>> {
     let end = block.header.wrapping_sub(8);
     let length = memory.read_word(end)?;
-    let fits = length.is_multiple_of(size_of::<Change>() as u64)
+    let fits = length.is_multiple_of(size_of::<Stored>() as u64)
         && block.high <= end
         && length <= end - block.high;
     if !fits {
@@ -234,11 +235,10 @@ fn undo(block: &BlockEntry, memory: &Memory) -> Result<Vec<Change>> {
     }
     let mut bytes = vec![0; length as usize];
     memory.read(end - length, &mut bytes)?;
-    let inside = |change: &Change| {
-        (block.low..block.high).contains(&change.entry) || change.is_word() || change.is_of_marker()
-    };
-    Ok(Change::from_bytes(&bytes)
-        .into_iter()
-        .filter(inside)
+    let stored = <[Stored]>::ref_from_bytes(&bytes).map_err(|_| anyhow!("no changes"))?;
+    let changes = stored.iter().filter_map(Stored::change);
+    let generated = block.low..block.high;
+    Ok(changes
+        .filter(|change| change.leads_into(&generated))
         .collect())
 }

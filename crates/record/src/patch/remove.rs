@@ -3,7 +3,7 @@
 
 use crate::memory::inject::Injector;
 use crate::memory::region::Region;
-use crate::patch::change::Change;
+use crate::patch::change::{Change, Kind};
 use crate::patch::journal::{Journal, words};
 use crate::patch::restore;
 use crate::patch::traps;
@@ -54,7 +54,7 @@ pub fn remove(journal: &Journal) -> Result<()> {
     let (hooks, sites): (Vec<Change>, Vec<Change>) = journal
         .changes
         .iter()
-        .partition(|change| change.number == 0 || change.is_word());
+        .partition(|change| matches!(change.kind, Kind::Hook | Kind::Marker | Kind::Word));
     for attempt in 0..ATTEMPTS {
         let mut stopped = Stopped::stop(journal.process, PATIENCE)?;
         restore::take_back(&sites, &memory)?;

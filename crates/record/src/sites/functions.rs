@@ -163,7 +163,7 @@ impl Tracee {
                 let Some(change) = self.inserted(module.file.index, address) else {
                     continue;
                 };
-                if change.has_thunk() && !self.records(change, capture, context.settings) {
+                if change.function().is_some() && !self.records(change, capture, context.settings) {
                     lesser.entry(module.file.index).or_default().push(address);
                 }
             }
@@ -227,7 +227,7 @@ impl Tracee {
                     index += 1;
                 }
                 let at = self.changes.get(index);
-                if at.is_some_and(|change| change.address == address && change.has_thunk()) {
+                if at.is_some_and(|change| change.address == address && change.function().is_some()) {
                     indices.push(index);
                 }
             }

@@ -702,7 +702,7 @@ impl Tracee {
                 bail!(match other {
                     other if other.is_probe() =>
                         format!("the probe at {there} needs the same bytes"),
-                    other if other.has_thunk() =>
+                    other if other.function().is_some() =>
                         format!("{there} is traced: its jump is in these bytes"),
                     _ => format!("nopal itself has a jump at {there}"),
                 });
