@@ -1,7 +1,10 @@
-//! Two things at once, where a second thread can be had: limits may leave none.
+//! Two things at once, where a second thread can be had: limits may leave none. And locks for what they share.
+
+mod lock;
+
+pub use lock::{Condvar, Mutex, MutexGuard};
 
 use std::panic::resume_unwind;
-use std::sync::{Mutex, PoisonError};
 use std::thread::{Builder, Scope, ScopedJoinHandle, scope};
 
 /// Does `other` in a thread beside `own`, or after it where there can be none.
@@ -11,7 +14,7 @@ pub fn both<Own, Other: Send>(
 ) -> (Own, Other) {
     // A thread that cannot be begun takes what it was to do with it: so it only borrows.
     let other = Mutex::new(Some(other));
-    let take = || other.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let take = || other.lock().take();
     let (own, other) = scope(|scope| {
         let theirs = try_spawn(scope, || take().map(|work| work()));
         let own = own();

@@ -1,10 +1,11 @@
+use nopal_beside::Mutex;
 use std::collections::HashMap;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::ptrace;
+use crate::ptrace::{self, Request};
 use crate::restart::wind_back;
 use crate::way_back::WayBack;
 use crate::{Event, Mapping, Memory, Module, Registers, Stop, Thread, auxiliary, modules};
@@ -82,7 +83,7 @@ pub fn find_system_call_gadget_in(pid: i32, mut modules: Vec<Module>) -> Result<
     modules.sort_by_key(rank);
     let texts = modules.iter().flat_map(|module| &module.mappings);
     let texts = texts.filter(|mapping| mapping.executable && mapping.readable);
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut known = KNOWN.lock();
     let mut remembered = texts
         .clone()
         .filter_map(|text| known.get(&text_of(text))?.at(text.start));
@@ -411,7 +412,7 @@ impl Thread {
             self.set_signal_mask(mask | !SYNCHRONOUS)?;
         }
         loop {
-            self.restart(libc::PTRACE_SYSCALL, 0)?;
+            self.restart(Request::SystemCall, 0)?;
             match self.wait()? {
                 Event::Stopped(Stop::SystemCall) => break,
                 Event::Stopped(Stop::Signal(signal)) => {
@@ -429,7 +430,7 @@ impl Thread {
                 Event::Ended(_) => bail!("the thread has ended"),
             }
         }
-        self.restart(libc::PTRACE_SYSCALL, 0)?;
+        self.restart(Request::SystemCall, 0)?;
         match self.wait()? {
             Event::Stopped(Stop::SystemCall) => {}
             Event::Stopped(stop) => bail!("unexpected stop in a system call: {stop:?}"),
@@ -452,7 +453,7 @@ impl Thread {
         if !ptrace::queued_signals(self.tid())?.iter().any(refusal) {
             return Ok(false);
         }
-        self.restart(libc::PTRACE_CONT, 0)?;
+        self.restart(Request::Continue, 0)?;
         self.wait()?;
         self.settle_suppressing()?;
         Ok(true)
@@ -464,7 +465,7 @@ impl Thread {
         if let end @ Event::Ended(_) = self.settle()? {
             return Ok(end);
         }
-        self.restart(libc::PTRACE_CONT, 0)?;
+        self.restart(Request::Continue, 0)?;
         // Interrupted at once, it would not execute an instruction.
         std::thread::sleep(MOMENT);
         self.interrupt()?;

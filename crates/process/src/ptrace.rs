@@ -41,20 +41,22 @@ unsafe fn request(request: c_uint, tid: i32, address: usize, data: usize) -> Res
 }
 
 /// A request whose data is a number.
-pub(crate) fn command(number: c_uint, tid: i32, data: usize) -> Result<()> {
-    debug_assert!(matches!(
-        number,
-        libc::PTRACE_SEIZE
-            | libc::PTRACE_INTERRUPT
-            | libc::PTRACE_LISTEN
-            | libc::PTRACE_CONT
-            | libc::PTRACE_SYSCALL
-            | libc::PTRACE_SINGLESTEP
-            | libc::PTRACE_DETACH
-            | libc::PTRACE_SETOPTIONS
-    ));
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Request {
+    Seize = libc::PTRACE_SEIZE,
+    Interrupt = libc::PTRACE_INTERRUPT,
+    Listen = libc::PTRACE_LISTEN,
+    Continue = libc::PTRACE_CONT,
+    /// Until the next system call begins or ends.
+    SystemCall = libc::PTRACE_SYSCALL,
+    Detach = libc::PTRACE_DETACH,
+    SetOptions = libc::PTRACE_SETOPTIONS,
+}
+
+pub(crate) fn command(which: Request, tid: i32, data: usize) -> Result<()> {
     // SAFETY: none of these requests takes a buffer.
-    unsafe { request(number, tid, 0, data) }
+    unsafe { request(which as c_uint, tid, 0, data) }
 }
 
 pub(crate) fn registers(tid: i32) -> Result<Registers> {

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::ending::Ending;
 use crate::information::{parent, thread_alive, thread_status};
-use crate::ptrace::{self, Options, Registers, WaitStatus};
+use crate::ptrace::{self, Options, Registers, Request, WaitStatus};
 
 /// Why a thread stands still.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +63,7 @@ impl Thread {
     }
 
     pub(crate) fn try_seize(pid: i32, tid: i32, options: Options) -> ptrace::Result<Thread> {
-        ptrace::command(libc::PTRACE_SEIZE, tid, options.bits())?;
+        ptrace::command(Request::Seize, tid, options.bits())?;
         Ok(Thread {
             pid,
             tid,
@@ -97,7 +97,7 @@ impl Thread {
     /// Asks the thread to stop. It does so as [`Stop::Interrupted`], [`Stop::Group`], or first for something else: then
     /// the request is spent, and must be repeated before the thread is resumed.
     pub fn interrupt(&self) -> Result<()> {
-        match ptrace::command(libc::PTRACE_INTERRUPT, self.tid, 0) {
+        match ptrace::command(Request::Interrupt, self.tid, 0) {
             Err(error) if !is_gone(&error) => Err(error).context("cannot interrupt a thread"),
             _ => Ok(()),
         }
@@ -193,30 +193,30 @@ impl Thread {
     pub fn resume(&mut self) -> Result<()> {
         self.place = None;
         match self.stop {
-            Some(Stop::Group(_)) => self.restart(libc::PTRACE_LISTEN, 0),
-            Some(Stop::Signal(signal)) => self.restart(libc::PTRACE_CONT, signal),
-            _ => self.restart(libc::PTRACE_CONT, 0),
+            Some(Stop::Group(_)) => self.restart(Request::Listen, 0),
+            Some(Stop::Signal(signal)) => self.restart(Request::Continue, signal),
+            _ => self.restart(Request::Continue, 0),
         }
     }
 
     /// Goes on without the signal for which the thread stopped.
     pub fn resume_suppressing(&mut self) -> Result<()> {
         self.place = None;
-        self.restart(libc::PTRACE_CONT, 0)
+        self.restart(Request::Continue, 0)
     }
 
     /// As [`Thread::resume`], up to the next entry or exit of a system call.
     pub fn resume_to_system_call(&mut self) -> Result<()> {
         self.place = None;
         match self.stop {
-            Some(Stop::Group(_)) => self.restart(libc::PTRACE_LISTEN, 0),
-            Some(Stop::Signal(signal)) => self.restart(libc::PTRACE_SYSCALL, signal),
-            _ => self.restart(libc::PTRACE_SYSCALL, 0),
+            Some(Stop::Group(_)) => self.restart(Request::Listen, 0),
+            Some(Stop::Signal(signal)) => self.restart(Request::SystemCall, signal),
+            _ => self.restart(Request::SystemCall, 0),
         }
     }
 
     /// A thread that is killed at this moment goes on, too: the next wait tells its end.
-    pub(crate) fn restart(&mut self, how: libc::c_uint, signal: i32) -> Result<()> {
+    pub(crate) fn restart(&mut self, how: Request, signal: i32) -> Result<()> {
         self.known.take();
         if self.stop.take().is_none() {
             bail!("thread {} does not stand still", self.tid);
@@ -248,7 +248,7 @@ impl Thread {
         } else {
             0
         };
-        self.restart(libc::PTRACE_CONT, signal)
+        self.restart(Request::Continue, signal)
     }
 
     /// As [`Thread::settle`], but the signal in hand is dropped.
@@ -325,7 +325,7 @@ impl Thread {
             0
         };
         ptrace::command(
-            libc::PTRACE_SETOPTIONS,
+            Request::SetOptions,
             self.tid,
             self.options.bits() | suspended,
         )
@@ -380,7 +380,7 @@ impl Thread {
         } else {
             0
         };
-        match ptrace::command(libc::PTRACE_DETACH, self.tid, signal as usize) {
+        match ptrace::command(Request::Detach, self.tid, signal as usize) {
             Ok(()) => {
                 self.detached = true;
                 Ok(true)

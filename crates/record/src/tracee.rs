@@ -22,13 +22,14 @@ use nopal_abi::Capture;
 use nopal_agent::{
     Immediates, NO_THREAD, ProcessHead, Recorder, STACK_PART_BYTES, UNWINDERS, UnwinderEntry,
 };
+use nopal_beside::Mutex;
 use nopal_control::Probe;
 use nopal_plan::Site;
 use nopal_process::{Gadget, Mapping, Memory, Module, Thread};
 use nopal_trace::{Note, Writer};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use zerocopy::IntoBytes;
 
 /// What is recorded, the same in all processes of a session.

@@ -7,6 +7,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use zerocopy::FromBytes;
 
 /// What the kernel maps at once around a page that is read (its `fault_around_bytes`), and a multiple of any page size.
 const AROUND: usize = 1 << 16;
@@ -68,9 +69,9 @@ impl Mapping {
 
     /// The whole words.
     pub fn words(&self) -> &[u64] {
-        // SAFETY: any bytes are values of u64.
-        let (before, words, _) = unsafe { self.bytes().align_to() };
-        if before.is_empty() { words } else { &[] }
+        let bytes = self.bytes();
+        let whole = &bytes[..bytes.len() / 8 * 8];
+        <[u64]>::ref_from_bytes(whole).unwrap_or_default()
     }
 
     /// Lets the kernel have the memory of these words back, and what it mapped around them, for a reader that goes on

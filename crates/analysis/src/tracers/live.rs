@@ -1,9 +1,10 @@
 //! A tracer on a trace that is being made.
 
+use nopal_beside::{Mutex, MutexGuard};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::mem;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::Result;
 use nopal_trace::{Batch, KernelEvent, KernelRecord, Markers, Note, Subscriber, ThreadKey};
@@ -114,7 +115,7 @@ impl Live {
     }
 
     fn watching(&self) -> MutexGuard<'_, Watching> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Why it cannot find anything.
@@ -279,7 +280,7 @@ impl Watching {
 
 impl Subscriber for LiveSubscriber {
     fn note(&mut self, note: &Note) {
-        let mut watching = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watching = self.0.lock();
         let Watching {
             roles,
             notes,
@@ -322,7 +323,7 @@ impl Subscriber for LiveSubscriber {
     }
 
     fn records(&mut self, batch: Batch) {
-        let mut watching = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watching = self.0.lock();
         let Watching {
             roles,
             threads,
@@ -349,7 +350,7 @@ impl Subscriber for LiveSubscriber {
     }
 
     fn system(&mut self, processor: u32, records: &[KernelRecord]) {
-        let mut watching = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watching = self.0.lock();
         let is_switch =
             |record: &&KernelRecord| !matches!(record.event, KernelEvent::Function { .. });
         let records = records.iter().filter(is_switch);
@@ -358,12 +359,12 @@ impl Subscriber for LiveSubscriber {
     }
 
     fn thread_ended(&mut self, thread: ThreadKey) {
-        let mut watching = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watching = self.0.lock();
         watching.threads.remove(&thread);
     }
 
     fn complete_until(&mut self, counter: u64) {
-        let mut watching = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watching = self.0.lock();
         watching.settle(counter);
     }
 }

@@ -3,10 +3,11 @@
 mod screen;
 mod table;
 
+use nopal_beside::Mutex;
 use std::collections::HashMap;
 use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -59,21 +60,17 @@ pub fn run(mut options: Options, process: i32) -> Result<i32> {
 
 struct TopSubscriber(Arc<Mutex<Ongoing>>);
 
-fn lock(ongoing: &Mutex<Ongoing>) -> MutexGuard<'_, Ongoing> {
-    ongoing.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Subscriber for TopSubscriber {
     fn note(&mut self, note: &Note) {
-        lock(&self.0).note(note);
+        self.0.lock().note(note);
     }
 
     fn records(&mut self, batch: Batch) {
-        lock(&self.0).records(batch);
+        self.0.lock().records(batch);
     }
 
     fn thread_ended(&mut self, thread: ThreadKey) {
-        lock(&self.0).thread_ended(thread);
+        self.0.lock().thread_ended(thread);
     }
 }
 
@@ -127,7 +124,7 @@ fn update(handle: &Handle, ongoing: &Mutex<Ongoing>, process: i32, updates: Send
     };
     while let Ok(lost) = lost() {
         let update = Update {
-            sums: lock(ongoing).sums(counter(), runs),
+            sums: ongoing.lock().sums(counter(), runs),
             lost,
             now: Instant::now(),
         };
@@ -149,7 +146,7 @@ fn serve(
     loop {
         match updated.try_recv() {
             Ok(Update { sums, lost, now }) => table.update(&sums, lost, now, |site| {
-                lock(ongoing).function(site).cloned()
+                ongoing.lock().function(site).cloned()
             }),
             Err(TryRecvError::Empty) => {}
             Err(TryRecvError::Disconnected) => return Ok(()),

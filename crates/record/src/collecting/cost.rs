@@ -47,9 +47,11 @@ pub fn measure(recorder: Recorder, ordered: bool) -> Result<Note> {
     let model = Model::new(recorder, ordered)?;
     let (mut call, mut within) = (0, 0);
     for (site, thunk) in (1..).zip(&model.thunks) {
-        let (mut plain, mut recorded) = round(thunk);
+        // SAFETY: a thunk of the model, which is there until the end of this function.
+        let round = || unsafe { round(thunk) };
+        let (mut plain, mut recorded) = round();
         for _ in 1..ROUNDS {
-            let next = round(thunk);
+            let next = round();
             (plain, recorded) = (plain.min(next.0), recorded.min(next.1));
         }
         call += recorded as i64 - plain as i64;
@@ -213,11 +215,16 @@ impl Drop for Model {
 }
 
 /// Ticks of some calls that are not recorded, and of as many that are.
-fn round(thunk: &Thunk) -> (u64, u64) {
+///
+/// # Safety
+/// The thunk is of a [`Model`] that is there.
+unsafe fn round(thunk: &Thunk) -> (u64, u64) {
     let before = ticks();
-    call(thunk.body);
+    // SAFETY: both are code of one of `FUNCTIONS`.
+    unsafe { call(thunk.body) };
     let between = ticks();
-    call(thunk.entry);
+    // SAFETY: as above.
+    unsafe { call(thunk.entry) };
     (between - before, ticks() - between)
 }
 
@@ -238,11 +245,13 @@ fn thread_pointer() -> u64 {
     pointer
 }
 
-/// Calls a function at `address` that changes nothing but %eax. A loop of instructions, whatever is compiled how, and
-/// all calls are from one place.
+/// Calls a function. A loop of instructions, whatever is compiled how, and all calls are from one place.
+///
+/// # Safety
+/// What stands at `address` is a function that changes nothing but %eax.
 #[inline(never)]
-fn call(address: u64) {
-    // SAFETY: a thunk or its body, one of `FUNCTIONS`.
+unsafe fn call(address: u64) {
+    // SAFETY: the function changes nothing that is not named here.
     unsafe {
         std::arch::asm!(
             // Below what the compiler may keep under the stack pointer.
@@ -291,7 +300,9 @@ impl Mapping {
 
     fn make_executable(&self, at: u64, bytes: u64) -> Result<()> {
         let access = libc::PROT_READ | libc::PROT_EXEC;
-        // SAFETY: within the mapping.
+        let offset = at.checked_sub(self.at).expect("it is in the mapping");
+        assert!(offset + bytes <= self.bytes);
+        // SAFETY: within the mapping, which nobody has a reference to.
         let done = unsafe { libc::mprotect(at as *mut libc::c_void, bytes as usize, access) };
         ensure!(done == 0, "{}", std::io::Error::last_os_error());
         Ok(())

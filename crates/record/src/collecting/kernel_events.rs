@@ -2,7 +2,6 @@
 
 use crate::collecting::collect::Collector;
 use crate::collecting::drain::Shared;
-use crate::collecting::notes::lock;
 use crate::options::WhenFull;
 use crate::session::Session;
 use anyhow::{Result, bail, ensure};
@@ -69,7 +68,7 @@ impl Reading {
         if let Some(next) = shared.changed_kernel_events() {
             self.end(shared, collector, next.as_ref())?;
             if let (Some(_), Some(since)) = (&next, self.pause.take()) {
-                collector.resume_kernel_events(since, &mut lock(&shared.writer))?;
+                collector.resume_kernel_events(since, &mut shared.writer.lock())?;
             }
             self.system = next;
         }
@@ -77,7 +76,7 @@ impl Reading {
             return Ok(0);
         };
         let processes = shared.processes();
-        let mut writer = lock(&shared.writer);
+        let mut writer = shared.writer.lock();
         system.read(|processor, update: Update| {
             collector.system(processor, update, &processes, &mut writer)
         })
@@ -99,7 +98,7 @@ impl Reading {
             return Ok(());
         };
         let processes = shared.processes();
-        let mut writer = lock(&shared.writer);
+        let mut writer = shared.writer.lock();
         let ended = system.end(next, |processor, update| {
             collector.system(processor, update, &processes, &mut writer)
         });

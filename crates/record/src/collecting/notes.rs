@@ -2,18 +2,13 @@
 
 use crate::sites::choose::Loaded;
 use anyhow::Result;
+use nopal_beside::Mutex;
 use nopal_trace::{Note, Session, ThreadKey, Writer};
 use std::borrow::Cow;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// The writer, whoever held it last.
-pub fn lock(writer: &Mutex<Writer>) -> MutexGuard<'_, Writer> {
-    writer.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Writes a note. A full disk is not this note's matter: the collector meets it too, and says so.
 pub fn note(writer: &Mutex<Writer>, note: &Note) -> Result<()> {
-    unless_full(lock(writer).note(note))
+    unless_full(writer.lock().note(note))
 }
 
 /// The same for many sites of an image.
@@ -22,7 +17,7 @@ pub fn sites<'a>(
     image: u32,
     sites: impl ExactSizeIterator<Item = (u32, u64, u64, Cow<'a, str>)> + Clone,
 ) -> Result<()> {
-    unless_full(lock(writer).sites(image, sites))
+    unless_full(writer.lock().sites(image, sites))
 }
 
 fn unless_full(written: Result<()>) -> Result<()> {

@@ -111,7 +111,10 @@ mod tests {
         };
         assert_eq!(all(&|stored| stored.kind = 6), None);
         assert_eq!(all(&|stored| stored.window = 4), None);
-        assert_eq!(all(&|stored| stored.window = LONGEST_WINDOW as u8 + 1), None);
+        assert_eq!(
+            all(&|stored| stored.window = LONGEST_WINDOW as u8 + 1),
+            None
+        );
         assert_eq!(all(&|stored| stored.address = [0xff; 8]), None);
         let mut marker = Stored::new(&change);
         marker.before[0] ^= 1;

@@ -1,6 +1,6 @@
 //! What control asks of a session.
 
-use crate::collecting::notes::{self, counter, note};
+use crate::collecting::notes::{counter, note};
 use crate::options::WhenFull;
 use crate::patch::remove;
 use crate::patch::traps::RISK;
@@ -272,7 +272,7 @@ impl Engine for Session {
             if numbers.is_empty() {
                 return;
             }
-            let mut writer = notes::lock(&shared.writer);
+            let mut writer = shared.writer.lock();
             let clock = counter();
             for number in &numbers {
                 writer.site_counts().silence(*number, silent, clock);
@@ -381,7 +381,7 @@ impl Engine for Session {
         }
         // What has been recorded before belongs to those that were watched then.
         self.shared.flush()?;
-        notes::lock(&self.shared.writer).watch(Watched::new(ids, children));
+        self.shared.writer.lock().watch(Watched::new(ids, children));
         Ok(())
     }
 
@@ -408,7 +408,7 @@ impl Engine for Session {
 
     fn counts(&mut self) -> Counts {
         let lost = self.shared.counts().lost;
-        let mut writer = notes::lock(&self.shared.writer);
+        let mut writer = self.shared.writer.lock();
         let all = writer.site_counts().all();
         Counts {
             records: all.entries + all.exits,
@@ -420,7 +420,7 @@ impl Engine for Session {
 
     fn calls(&mut self, sites: &[SiteKey]) -> Vec<Calls> {
         let numbers: Vec<Option<u32>> = sites.iter().map(|site| self.number(*site)).collect();
-        let mut writer = notes::lock(&self.shared.writer);
+        let mut writer = self.shared.writer.lock();
         let calls = numbers.into_iter().map(|number| {
             let calls = number.map(|number| writer.site_counts().calls(number));
             let calls = calls.unwrap_or_default();
@@ -454,7 +454,7 @@ impl Engine for Session {
         };
         let bytes = chunk.as_mut_bytes();
         bytes[..size_of::<ChunkHeader>()].copy_from_slice(header.as_bytes());
-        notes::lock(&self.shared.writer).chunk(bytes, true)?;
+        self.shared.writer.lock().chunk(bytes, true)?;
         Ok(())
     }
 
@@ -467,11 +467,11 @@ impl Engine for Session {
     }
 
     fn subscribe(&mut self, subscriber: Box<dyn Subscriber>) -> Result<SubscriberId> {
-        notes::lock(&self.shared.writer).subscribe(subscriber)
+        self.shared.writer.lock().subscribe(subscriber)
     }
 
     fn unsubscribe(&mut self, subscriber: SubscriberId) {
-        notes::lock(&self.shared.writer).unsubscribe(subscriber);
+        self.shared.writer.lock().unsubscribe(subscriber);
     }
 
     fn set_trigger(
@@ -537,7 +537,7 @@ impl Engine for Session {
         // Records are counted as they are collected. An error: nothing is any more.
         let _ = self.shared.flush();
         self.lost_before = self.shared.counts().lost;
-        notes::lock(&self.shared.writer).site_counts().clear();
+        self.shared.writer.lock().site_counts().clear();
     }
 
     fn clock(&self) -> u64 {

@@ -1,6 +1,5 @@
 //! Triggers of a session: they hear of the records as these come, and the session does what they say.
 
-use crate::collecting::notes;
 use crate::collecting::notes::counter;
 use crate::session::Session;
 use anyhow::Result;
@@ -21,7 +20,7 @@ impl Session {
         let trigger = trigger.map(numbers);
         if self.subscriber.is_none() {
             let subscriber = self.shared.subscriber();
-            let mut writer = notes::lock(&self.shared.writer);
+            let mut writer = self.shared.writer.lock();
             self.subscriber = Some(writer.subscribe(subscriber)?);
         }
         // What is recorded before the session is served is recorded for those that the options ask for.
@@ -35,7 +34,7 @@ impl Session {
         let none = triggers.is_empty();
         drop(triggers);
         if let Some(subscriber) = self.subscriber.take_if(|_| none) {
-            notes::lock(&self.shared.writer).unsubscribe(subscriber);
+            self.shared.writer.lock().unsubscribe(subscriber);
         }
     }
 

@@ -227,7 +227,8 @@ impl Tracee {
                     index += 1;
                 }
                 let at = self.changes.get(index);
-                if at.is_some_and(|change| change.address == address && change.function().is_some()) {
+                if at.is_some_and(|change| change.address == address && change.function().is_some())
+                {
                     indices.push(index);
                 }
             }

@@ -243,7 +243,12 @@ impl Maker<'_> {
                 rows(&site.body, &mut unwinding),
                 |at, out| place(module, site, &chosen.markers, at, out),
             )?;
-            changes.push(Change::new(module.base, site, &thunk, Kind::Function(*number))?);
+            changes.push(Change::new(
+                module.base,
+                site,
+                &thunk,
+                Kind::Function(*number),
+            )?);
             if !on {
                 block.switch_off(&thunk);
             }
