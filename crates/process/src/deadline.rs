@@ -7,8 +7,11 @@
 //! it, and any comparison overwrites them; but no operation leaves them as they are left here, as of a result that is
 //! both zero and negative.
 
-use std::fs::File;
-use std::os::fd::{AsRawFd, FromRawFd};
+use rustix::net::AddressFamily;
+use rustix::net::sockopt::{self, Timeout};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+use rustix::time::ClockId;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use crate::restart::SYS_IO_PGETEVENTS;
@@ -79,12 +82,7 @@ fn digest(registers: &Registers) -> u64 {
 }
 
 fn now() -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: the kernel fills the structure.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    let time = rustix::time::clock_gettime(ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
@@ -131,27 +129,17 @@ fn ring_time(pid: i32, registers: &Registers) -> Option<u64> {
 
 /// A socket of another process.
 struct Socket {
-    file: File,
+    file: OwnedFd,
 }
 
 impl Socket {
     fn open(thread: &Thread, descriptor: i32) -> Option<Socket> {
-        /// `PIDFD_THREAD`, since Linux 6.9: a thread may have descriptors of its own.
-        const OF_THREAD: libc::c_int = libc::O_EXCL;
-        let owned = |result: libc::c_long| {
-            let descriptor = i32::try_from(result).ok().filter(|number| *number >= 0)?;
-            // SAFETY: the kernel has just made it for us.
-            Some(unsafe { File::from_raw_fd(descriptor) })
-        };
-        // SAFETY: the kernel takes numbers only.
-        let open =
-            |id: i32, flags: libc::c_int| unsafe { libc::syscall(libc::SYS_pidfd_open, id, flags) };
+        /// Since Linux 6.9: a thread may have descriptors of its own.
+        const OF_THREAD: PidfdFlags = PidfdFlags::from_bits_retain(libc::O_EXCL as u32);
+        let open = |id: i32, flags: PidfdFlags| pidfd_open(Pid::from_raw(id)?, flags).ok();
         let process =
-            owned(open(thread.tid(), OF_THREAD)).or_else(|| owned(open(thread.pid(), 0)))?;
-        // SAFETY: the kernel takes numbers only.
-        let file = owned(unsafe {
-            libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), descriptor, 0)
-        })?;
+            open(thread.tid(), OF_THREAD).or_else(|| open(thread.pid(), PidfdFlags::empty()))?;
+        let file = pidfd_getfd(process, descriptor, PidfdGetfdFlags::empty()).ok()?;
         Some(Socket { file })
     }
 
@@ -164,39 +152,22 @@ impl Socket {
             | libc::SYS_readv
             | libc::SYS_recvfrom
             | libc::SYS_recvmmsg
-            | libc::SYS_recvmsg => (libc::SO_RCVTIMEO, libc::EAGAIN),
+            | libc::SYS_recvmsg => (Timeout::Recv, libc::EAGAIN),
             libc::SYS_pwritev2
             | libc::SYS_sendfile
             | libc::SYS_sendmmsg
             | libc::SYS_sendmsg
             | libc::SYS_sendto
             | libc::SYS_write
-            | libc::SYS_writev => (libc::SO_SNDTIMEO, libc::EAGAIN),
-            libc::SYS_connect => match self.option::<i32>(libc::SO_DOMAIN)? {
-                libc::AF_UNIX => (libc::SO_SNDTIMEO, libc::EAGAIN),
-                libc::AF_INET | libc::AF_INET6 => (libc::SO_SNDTIMEO, libc::EINPROGRESS),
+            | libc::SYS_writev => (Timeout::Send, libc::EAGAIN),
+            libc::SYS_connect => match sockopt::socket_domain(&self.file).ok()? {
+                AddressFamily::UNIX => (Timeout::Send, libc::EAGAIN),
+                AddressFamily::INET | AddressFamily::INET6 => (Timeout::Send, libc::EINPROGRESS),
                 _ => return None,
             },
             _ => return None,
         };
-        let [seconds, microseconds] = self.option::<[u64; 2]>(option)?;
-        let timeout = Duration::from_secs(seconds) + Duration::from_micros(microseconds);
-        (!timeout.is_zero()).then_some((timeout, -i64::from(result)))
-    }
-
-    fn option<T: Copy + Default>(&self, option: i32) -> Option<T> {
-        let mut value = T::default();
-        let mut size = size_of::<T>() as libc::socklen_t;
-        // SAFETY: the kernel writes at most as many bytes as the value has; any are valid in the numbers that are asked for.
-        let result = unsafe {
-            libc::getsockopt(
-                self.file.as_raw_fd(),
-                libc::SOL_SOCKET,
-                option,
-                (&raw mut value).cast(),
-                &raw mut size,
-            )
-        };
-        (result == 0 && size as usize == size_of::<T>()).then_some(value)
+        let timeout = sockopt::socket_timeout(&self.file, option).ok()??;
+        Some((timeout, -i64::from(result)))
     }
 }

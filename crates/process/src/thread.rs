@@ -421,8 +421,7 @@ fn decode(status: WaitStatus) -> Stop {
 }
 
 pub(crate) fn own_thread() -> i32 {
-    // SAFETY: asks for a number.
-    unsafe { libc::gettid() }
+    rustix::thread::gettid().as_raw_pid()
 }
 
 pub(crate) fn is_gone(error: &io::Error) -> bool {

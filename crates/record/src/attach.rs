@@ -95,8 +95,7 @@ fn take_out(left: &[Journal]) -> Result<()> {
 }
 
 fn is_root() -> bool {
-    // SAFETY: geteuid cannot fail.
-    unsafe { libc::geteuid() == 0 }
+    rustix::process::geteuid().is_root()
 }
 
 impl Session {

@@ -208,8 +208,7 @@ fn startable(process: i32) -> Result<Image> {
     let image = Image::open(&path).with_context(|| format!("cannot trace {}", name.display()))?;
     ensure_not_go(&image, &name.display())?;
     let metadata = path.metadata()?;
-    // SAFETY: geteuid cannot fail.
-    let root = unsafe { libc::geteuid() } == 0;
+    let root = rustix::process::geteuid().is_root();
     ensure!(
         root || metadata.permissions().mode() & SET_ID == 0,
         "{} runs with the rights of its owner (setuid or setgid), which the kernel takes away from a traced program; \
@@ -244,8 +243,7 @@ pub fn is_set_id(request: &ProgramRequest) -> bool {
 }
 
 fn keeps_rights(metadata: &Metadata) -> bool {
-    // SAFETY: geteuid cannot fail.
-    metadata.mode() & SET_ID == 0 || unsafe { libc::geteuid() } == 0
+    metadata.mode() & SET_ID == 0 || rustix::process::geteuid().is_root()
 }
 
 /// A path by which the tool finds the file that a process is about to execute.

@@ -4,6 +4,7 @@ use crate::sites::choose::Loaded;
 use anyhow::Result;
 use nopal_beside::Mutex;
 use nopal_trace::{Note, Session, ThreadKey, Writer};
+use rustix::time::ClockId;
 use std::borrow::Cow;
 
 /// Writes a note. A full disk is not this note's matter: the collector meets it too, and says so.
@@ -32,13 +33,8 @@ pub fn counter() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-fn clock(id: libc::clockid_t) -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: a valid pointer; these clocks always exist.
-    unsafe { libc::clock_gettime(id, &mut time) };
+fn clock(id: ClockId) -> u64 {
+    let time = rustix::time::clock_gettime(id);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
@@ -46,9 +42,9 @@ fn clock(id: libc::clockid_t) -> u64 {
 pub fn snapshot() -> Note {
     let read = || {
         let before = counter();
-        let monotonic_ns = clock(libc::CLOCK_MONOTONIC);
+        let monotonic_ns = clock(ClockId::Monotonic);
         let between = counter();
-        let realtime_ns = clock(libc::CLOCK_REALTIME);
+        let realtime_ns = clock(ClockId::Realtime);
         (
             between - before,
             Note::Clock {
@@ -91,7 +87,7 @@ pub fn session(command: Vec<String>, options: Vec<String>) -> Session {
         ),
         cpu: cpu.map_or_else(String::new, |(_, name)| name.to_owned()),
         cores: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32),
-        start_realtime_ns: clock(libc::CLOCK_REALTIME),
+        start_realtime_ns: clock(ClockId::Realtime),
         options,
         ..Session::default()
     }

@@ -434,8 +434,7 @@ impl Engine for Session {
 
     fn simulate(&mut self, site: SiteKey) -> Result<()> {
         let number = self.number(site).context("the function is not inserted")?;
-        // SAFETY: asks for a number.
-        let thread = unsafe { libc::gettid() } as u32;
+        let thread = rustix::thread::gettid().as_raw_pid() as u32;
         let clock = counter();
         let mut chunk = [0u64; 2 * (size_of::<ChunkHeader>() / 8)];
         let records = size_of::<ChunkHeader>() / 8;
