@@ -2,7 +2,7 @@
  *
  * What the runtime keeps inside one process: the process structure, which the tool fills in before the first site is
  * inserted, and a context for each thread. Both are private memory of the process; the contexts are wiped on fork.
- * crates/agent mirrors the fields that the tool writes, and a test compares the offsets.
+ * crates/agent gets its names in Rust from here.
  */
 #ifndef NOPAL_PROCESS_H
 #define NOPAL_PROCESS_H
@@ -79,6 +79,15 @@ struct nopal_threads {
 #define NOPAL_THREAD_CLAIMED (1ull << 63)   /* in a pointer whose context is not there yet: no thread pointer is like that */
 #define NOPAL_THREAD_NONE (~0ull)           /* the first place's, which the tool puts there: a thread pointer of 0 is no free place */
 
+/* What a part of a stack is. Its word in the table is its number times the count of these, plus this. */
+enum nopal_part {
+	NOPAL_PART_ABSENT,
+	NOPAL_PART_PENDING,     /* a thread maps its mirror */
+	NOPAL_PART_MIRRORED,
+	NOPAL_PART_REFUSED,
+	NOPAL_PART_STATES,
+};
+
 /* Generated code that the unwinder must be told about: [low, high), described by the .eh_frame_hdr at `header`. */
 struct nopal_block {
 	uint64_t low;
@@ -113,7 +122,7 @@ struct nopal_traps {
 struct nopal_process {
 	struct nopal_region *region;
 	struct nopal_context *contexts;     /* NOPAL_CONTEXTS of them, wiped on fork */
-	uint64_t *stack_parts;              /* NOPAL_STACK_PARTS words: part number * 4 + state */
+	uint64_t *stack_parts;              /* NOPAL_STACK_PARTS words: see enum nopal_part */
 	struct nopal_threads *threads;      /* not wiped on fork */
 	int64_t mirror;                     /* address of a slot's mirror minus the slot's; a multiple of a stack part; 0: no stack is mirrored */
 	uint32_t threads_noted;             /* their number */

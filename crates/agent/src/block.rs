@@ -2,6 +2,7 @@
 //! for each thunk with its displaced instructions, so that an unwinder finds its way at every instruction; the rows
 //! of the thunk itself are those that the assembler made from `runtime/arch/x86_64/thunk.S`.
 
+use crate::headers::{self, Mark};
 use crate::{field, image, put, put_mirror};
 use anyhow::{Result, ensure};
 use nopal_abi::{
@@ -9,6 +10,9 @@ use nopal_abi::{
 };
 use nopal_plan::FrameChange;
 use std::ops::Range;
+use zerocopy::IntoBytes;
+
+pub use crate::headers::{FETCH_LOADS, FETCHES, Fetch};
 
 /// What a thunk records, and whether it wraps the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,25 +40,8 @@ pub enum Values {
     Fetched(Vec<Fetch>),
 }
 
-/// `struct nopal_fetch`
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct Fetch {
-    /// A register, or [`FETCH_CONSTANT`].
-    pub source: u8,
-    pub loads: u8,
-    /// Bytes of the last load.
-    pub bytes: u8,
-    pub text: u8,
-    /// The register's value is shifted right by so many bits first.
-    pub shift: u8,
-    pub reserved: [u8; 3],
-    pub offset: [u64; FETCH_LOADS + 1],
-}
-
-pub const FETCH_CONSTANT: u8 = 16;
-pub const FETCH_LOADS: usize = 6;
-pub const FETCHES: usize = 12;
+/// In place of a register in a [`Fetch`].
+pub const FETCH_CONSTANT: u8 = headers::FETCH_CONSTANT as u8;
 const RED_ZONE: u32 = 128;
 
 /// What the runtime does when a hooked function is called.
@@ -140,7 +127,7 @@ pub const fn thunk_bound(body: usize, rows: usize) -> usize {
 
 /// The same for a detour.
 pub const fn detour_bound(body: usize, rows: usize) -> usize {
-    const PROBE: usize = 40 + FETCHES * size_of::<Fetch>();
+    const PROBE: usize = size_of::<Mark>() + FETCHES * size_of::<Fetch>();
     thunk_bound(body, rows + 5) + 2 * FETCHES + PROBE + 8
 }
 
@@ -636,26 +623,13 @@ impl Probe {
             Values::Registers(_) => &[],
             Values::Fetched(fetches) => fetches,
         };
-        let words = [
-            0,
-            0,
-            u64::from(self.event),
-            self.shape,
-            fetches.len() as u64,
-        ];
-        let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        for fetch in fetches {
-            bytes.extend([
-                fetch.source,
-                fetch.loads,
-                fetch.bytes,
-                fetch.text,
-                fetch.shift,
-            ]);
-            bytes.extend(fetch.reserved);
-            bytes.extend(fetch.offset.iter().flat_map(|offset| offset.to_le_bytes()));
-        }
-        bytes
+        let mark = Mark {
+            event: self.event.into(),
+            shape: self.shape,
+            probes: fetches.len() as u64,
+            ..Mark::default()
+        };
+        [mark.as_bytes(), fetches.as_bytes()].concat()
     }
 }
 

@@ -11,20 +11,29 @@ pub use block::{
 pub use process::{
     BLOCKS, BREAKPOINTS, BlockEntry, Breakpoint, CONTEXT_BYTES, CONTEXTS, NO_THREAD, ProcessHead,
     STACK_PART_BYTES, STACK_PARTS, THREADS, THREADS_BYTES, Traps, UNWINDERS, UnwinderEntry,
-    blocks_offset, process_bytes, thread_place, traps_offset, unwinders_offset,
+    blocks_offset, process_bytes, stack_part, thread_place, traps_offset, unwinders_offset,
 };
 
+use headers::{
+    PATCH_DEPTH_LIMIT, PATCH_MARK, PATCH_MIRROR, PATCH_ORDER, PATCH_POINTER, PATCH_THREAD_SLOT,
+    PATCH_THREADS,
+};
 use std::ops::Range;
 
 mod image {
     include!(concat!(env!("OUT_DIR"), "/image.rs"));
 }
 
-/// Arenas begin at multiples of this, and end within it.
-pub const ARENA_BYTES: u64 = 64 << 20;
+/// What the runtime's headers say.
+#[allow(dead_code)]
+mod headers {
+    include!(concat!(env!("OUT_DIR"), "/headers.rs"));
+}
 
-/// The bits of an address in which all arenas of a process are equal.
-pub const MARK_MASK: u32 = 0x7c00_0000;
+pub use headers::{DEPTH_LIMIT, MARK_MASK};
+
+/// Arenas begin at multiples of this, and end within it.
+pub const ARENA_BYTES: u64 = 1 << headers::ARENA_SHIFT;
 
 /// What the image of one process is filled in with.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -46,21 +55,6 @@ pub struct Immediates {
     /// As [`reads_pointer`] says.
     pub reads_pointer: bool,
 }
-
-/// How many nested wrapped calls a context can hold.
-pub const DEPTH_LIMIT: u32 = 256;
-
-const PATCH_MIRROR: u64 = 1;
-const PATCH_THREADS: u64 = 2;
-const PATCH_THREAD_SLOT: u64 = 3;
-const PATCH_MARK: u64 = 4;
-const PATCH_DEPTH_LIMIT: u64 = 5;
-const PATCH_ORDER: u64 = 6;
-const PATCH_POINTER: u64 = 7;
-
-const LFENCE: [u8; 3] = [0x0f, 0xae, 0xe8];
-/// rdfsbase %rax, and a NOP.
-const READ_POINTER: [u8; 9] = [0xf3, 0x48, 0x0f, 0xae, 0xc0, 0x0f, 0x1f, 0x40, 0x00];
 
 /// Whether programs may ask for their thread pointer by an instruction (`rdfsbase`), by the word of the kernel.
 pub fn reads_pointer() -> bool {
@@ -91,14 +85,16 @@ pub fn image(immediates: &Immediates) -> Vec<u8> {
                 );
             }
             PATCH_THREADS => put(&mut bytes, offset, &immediates.threads.to_le_bytes()),
-            PATCH_POINTER if immediates.reads_pointer => put(&mut bytes, offset, &READ_POINTER),
+            PATCH_POINTER if immediates.reads_pointer => {
+                put(&mut bytes, offset, image::READ_POINTER)
+            }
             PATCH_POINTER => {}
             PATCH_THREAD_SLOT => put(&mut bytes, offset, &immediates.thread_slot.to_le_bytes()),
             PATCH_MARK => put(&mut bytes, offset, &immediates.mark.to_le_bytes()),
             PATCH_DEPTH_LIMIT => put(&mut bytes, offset, &immediates.depth_limit.to_le_bytes()),
-            PATCH_ORDER if immediates.ordered => put(&mut bytes, offset, &LFENCE),
+            PATCH_ORDER if immediates.ordered => put(&mut bytes, offset, image::ORDER),
             PATCH_ORDER => {}
-            _ => unreachable!("arch/x86_64/thunk.S names the kinds of fields"),
+            _ => unreachable!("patch.h names the kinds of fields"),
         }
     }
     put_mirror(&mut bytes[image::EH_FRAME_HEADER..], immediates.mirror);

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use nopal_abi::{ABI_VERSION, Region as Layout};
 use nopal_agent::{
     ARENA_BYTES, BLOCKS, BlockEntry, CONTEXT_BYTES, CONTEXTS, ProcessHead, STACK_PART_BYTES,
-    STACK_PARTS, THREADS_BYTES, UNWINDERS, UnwinderEntry,
+    STACK_PARTS, THREADS_BYTES, UNWINDERS, UnwinderEntry, stack_part,
 };
 use nopal_process::{Mapping, Memory};
 use std::mem::offset_of;
@@ -19,11 +19,6 @@ use zerocopy::{FromBytes, IntoBytes};
 const NAME: &str = "/memfd:nopal";
 
 const PAGE: u64 = 4096;
-
-/// A stack part's word in the runtime's table is its number times the count of states, plus its state, as
-/// `runtime/core/stack.c` has them.
-const PART_STATES: u64 = 4;
-const PART_MIRRORED: u64 = 2;
 
 /// All that must be known of a process to take nopal out of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,9 +105,10 @@ pub fn mirrored_parts(memory: &Memory, table: u64) -> Result<Vec<u64>> {
 
 /// The same, by what the table holds.
 pub fn mirrored(table: impl Iterator<Item = u64>) -> impl Iterator<Item = u64> {
+    const STATES: u64 = stack_part::STATES as u64;
     table
-        .filter(|word| word % PART_STATES == PART_MIRRORED)
-        .map(|word| (word / PART_STATES).wrapping_mul(STACK_PART_BYTES))
+        .filter(|word| word % STATES == u64::from(stack_part::MIRRORED))
+        .map(|word| (word / STATES).wrapping_mul(STACK_PART_BYTES))
 }
 
 pub fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
