@@ -1,43 +1,30 @@
 //! What to do at the functions of a file, worked out from the file alone before anything is touched.
 //!
-//! A function is traced by a `jmp rel32` over its first bytes. The instructions that lie there, whole ones, are its
+//! A function is traced by a jump over its first bytes. The instructions that lie there, whole ones, are its
 //! window: they run elsewhere, from a `Body`, which ends with a jump back behind them. A plan says for each function of
 //! a file how that is done, or why it cannot be.
 
+mod arch;
 mod body;
 mod cache;
 mod code;
 mod exceptions;
-mod flags;
 mod frames;
-mod how;
 mod judge;
-mod kind;
 mod loader;
 mod plan;
 mod probe;
 mod reason;
-mod relocate;
 mod sequences;
 mod special;
-mod stack;
 mod stored;
-mod sweep;
-mod tables;
-mod track;
-mod walks;
-mod window;
 
 pub use body::{Body, Fixup, FrameChange, PlaceError};
 pub use plan::{EntriesOnly, How, Plan, Refused, Site};
 pub use probe::{Judged, Probes, Unprobed, probes};
 pub use reason::Reason;
 
-/// Bytes of `jmp rel32`.
-pub const JUMP: usize = 5;
-
-/// No window is longer: four bytes of short instructions, then one of the longest that there are.
-pub const LONGEST_WINDOW: usize = JUMP - 1 + 15;
+pub use arch::{JUMP, LONGEST_WINDOW};
 
 #[cfg(test)]
 mod tests;
