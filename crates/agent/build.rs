@@ -11,7 +11,6 @@ use std::{env, fs};
 
 type Failure = Box<dyn std::error::Error>;
 
-const FOLDERS: [&str; 3] = ["core", "port/linux", "arch/x86_64"];
 /// Part of the core that a process under control of the tool has no use for.
 const NOT_IN_A_PROCESS: &str = "control.c";
 
@@ -21,15 +20,17 @@ fn main() -> Result<(), Failure> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
     println!("cargo::rerun-if-changed={}", runtime.display());
 
-    let objects = compile(&runtime)?;
+    let arch = format!("arch/{}", env::var("CARGO_CFG_TARGET_ARCH")?);
+    let folders = ["core", "port/linux", &arch];
+    let objects = compile(&runtime, &folders)?;
     for object in &objects {
         refuse_absolute_addresses(object)?;
     }
-    headers(&runtime)?;
+    headers(&runtime, &folders)?;
     let image = out.join("agent.elf");
     let status = Command::new("ld")
         .args(["-static", "--gc-sections", "--eh-frame-hdr", "-T"])
-        .arg(runtime.join("arch/x86_64/image.ld"))
+        .arg(runtime.join(&arch).join("image.ld"))
         .arg("-o")
         .arg(&image)
         .args(&objects)
@@ -41,7 +42,7 @@ fn main() -> Result<(), Failure> {
 }
 
 /// What the tool writes of a process, and of its generated code.
-fn headers(runtime: &Path) -> Result<(), Failure> {
+fn headers(runtime: &Path, folders: &[&str]) -> Result<(), Failure> {
     const DERIVED: &str = "Clone, Copy, Debug, PartialEq, Eq, zerocopy::FromBytes, zerocopy::Immutable, \
                            zerocopy::IntoBytes, zerocopy::KnownLayout";
     let plain = |c, rust| Structure::new(c, rust).derive(DERIVED).foreign();
@@ -49,7 +50,7 @@ fn headers(runtime: &Path) -> Result<(), Failure> {
         let traits = format!("{DERIVED}, Default");
         Structure::new(c, rust).derive(&traits).foreign()
     };
-    let headers = Headers::new(runtime, &FOLDERS, &["mark.h", "patch.h"])
+    let headers = Headers::new(runtime, folders, &["mark.h", "patch.h"])
         .constants([
             "NOPAL_DEPTH_LIMIT",
             "NOPAL_THREAD_HASH",
@@ -84,9 +85,9 @@ fn headers(runtime: &Path) -> Result<(), Failure> {
     Ok(headers.write("headers.rs")?)
 }
 
-fn compile(runtime: &Path) -> Result<Vec<PathBuf>, Failure> {
+fn compile(runtime: &Path, folders: &[&str]) -> Result<Vec<PathBuf>, Failure> {
     let mut build = cc::Build::new();
-    for folder in FOLDERS {
+    for folder in folders {
         let mut files: Vec<_> = fs::read_dir(runtime.join(folder))?
             .map(|entry| entry.map(|entry| entry.path()))
             .collect::<Result<_, _>>()?;

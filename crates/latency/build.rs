@@ -4,12 +4,12 @@
 use nopal_headers::{Headers, Structure};
 use std::path::Path;
 
-const FOLDERS: [&str; 3] = ["core", "port", "arch/x86_64"];
-
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let runtime = Path::new("../../runtime");
+    let arch = format!("arch/{}", std::env::var("CARGO_CFG_TARGET_ARCH")?);
+    let folders = ["core", "port", &arch];
     let mut build = cc::Build::new();
-    for folder in FOLDERS {
+    for folder in folders {
         build.include(runtime.join(folder));
     }
     for name in ["latency", "histogram"] {
@@ -21,13 +21,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     build
         .std("gnu17")
         .opt_level(2)
-        .flag("-mcx16")
+        .flag_if_supported("-mcx16")
         .warnings(true)
         .extra_warnings(true)
         .warnings_into_errors(true)
         .compile("nopal_latency");
 
-    let headers = Headers::new(runtime, &FOLDERS, &["latency.h"])
+    let headers = Headers::new(runtime, &folders, &["latency.h"])
         .structures([
             Structure::new("nopal_histogram", "Histogram"),
             Structure::new("nopal_tracer", "RawTracer"),

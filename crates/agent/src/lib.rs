@@ -1,8 +1,11 @@
 //! The agent: the runtime's image as the tool carries it, and how it is made ready for one process. Nothing here
 //! touches a process; it lays bytes out.
 
+mod arch;
 mod block;
 mod process;
+
+pub use arch::{BREAKPOINT, jump, reads_pointer};
 
 pub use block::{
     BLOCK_BOUND, Block, BlockBuilder, EntryOnly, FETCH_CONSTANT, FETCH_LOADS, FETCHES, Fetch,
@@ -54,13 +57,6 @@ pub struct Immediates {
     pub ordered: bool,
     /// As [`reads_pointer`] says.
     pub reads_pointer: bool,
-}
-
-/// Whether programs may ask for their thread pointer by an instruction (`rdfsbase`), by the word of the kernel.
-pub fn reads_pointer() -> bool {
-    const HWCAP2_FSGSBASE: u64 = 1 << 1;
-    // SAFETY: looks a number up that the kernel has given to this process.
-    unsafe { libc::getauxval(libc::AT_HWCAP2) & HWCAP2_FSGSBASE != 0 }
 }
 
 /// Stands in the unwind rows, little-endian, where `mirror - 8` belongs.

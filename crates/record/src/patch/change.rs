@@ -1,7 +1,7 @@
 //! Changes to a program's text.
 
 use anyhow::{Context, Result};
-use nopal_agent::Thunk;
+use nopal_agent::{BREAKPOINT, Thunk, jump};
 use nopal_plan::{JUMP, LONGEST_WINDOW, Site};
 use nopal_process::{Memory, Patch};
 use nopal_symbols::MARKER_NOP;
@@ -36,8 +36,6 @@ pub struct Change {
     pub(super) window: u8,
     pub(super) before: [u8; LONGEST_WINDOW],
 }
-
-const BREAKPOINT_BYTE: u8 = 0xcc;
 
 impl Change {
     pub fn new(base: u64, site: &Site, thunk: &Thunk, kind: Kind) -> Result<Change> {
@@ -187,8 +185,7 @@ impl Change {
         if on {
             let distance = self.entry.wrapping_sub(address.wrapping_add(JUMP as u64)) as i64;
             let distance = i32::try_from(distance).context("a marker's code is out of reach")?;
-            bytes[0] = 0xe9;
-            bytes[1..].copy_from_slice(&distance.to_le_bytes());
+            bytes = jump(distance);
         }
         Ok(bytes)
     }
@@ -198,11 +195,8 @@ impl Change {
         let mut after = self.before;
         match self.kind {
             Kind::Word => after[..8].copy_from_slice(&self.entry.to_le_bytes()),
-            Kind::Breakpoint => after[0] = BREAKPOINT_BYTE,
-            _ => {
-                after[0] = 0xe9;
-                after[1..JUMP].copy_from_slice(&(self.distance() as i32).to_le_bytes());
-            }
+            Kind::Breakpoint => after[0] = BREAKPOINT,
+            _ => after[..JUMP].copy_from_slice(&jump(self.distance() as i32)),
         }
         after
     }
