@@ -17,11 +17,6 @@ use std::time::Duration;
 use crate::restart::SYS_IO_PGETEVENTS;
 use crate::{Memory, Registers, Thread};
 
-/// Carry, parity, adjust, zero, sign, overflow.
-const FLAGS: u64 = 0x8d5;
-/// All but parity, which zero has.
-const LEFT: u64 = FLAGS & !0x4;
-
 /// The time is kept in units of so many nanoseconds, above a digest of the call.
 const UNIT: u64 = 1 << 10;
 const DIGEST_BITS: u32 = 16;
@@ -51,7 +46,7 @@ impl Limit {
         let status = self.until.div_ceil(UNIT) << DIGEST_BITS | digest;
         // First, since the flags say that it is there.
         if thread.set_debug_status(status).is_ok() {
-            registers.eflags = registers.eflags & !FLAGS | LEFT;
+            registers.mark();
         }
     }
 
@@ -61,21 +56,18 @@ impl Limit {
 }
 
 fn left_in(thread: &Thread, registers: &Registers) -> Option<u64> {
-    let is_left = registers.eflags & FLAGS == LEFT;
-    let status = is_left.then(|| thread.debug_status().ok())??;
+    let status = registers
+        .is_marked()
+        .then(|| thread.debug_status().ok())??;
     let is_of_this = status & ((1 << DIGEST_BITS) - 1) == digest(registers) >> (64 - DIGEST_BITS);
     is_of_this.then_some((status >> DIGEST_BITS) * UNIT)
 }
 
 /// Of the call that a thread is in, wherever it is repeated: another is most likely to differ in something.
 fn digest(registers: &Registers) -> u64 {
-    let call = [
-        registers.orig_rax,
-        registers.rdi,
-        registers.rdx,
-        registers.r10,
-        registers.r8,
-    ];
+    let [first, _, third, fourth, fifth, _] = registers.arguments();
+    let number = registers.system_call() as u64;
+    let call = [number, first, third, fourth, fifth];
     call.iter().fold(0, |sum: u64, word| {
         (sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     })
@@ -90,18 +82,19 @@ fn now() -> u64 {
 fn timeout(thread: &Thread, registers: &Registers) -> Option<(Duration, i64)> {
     let (again, over) = (-i64::from(libc::EAGAIN), -i64::from(libc::ETIME));
     let at = |address| time_at(thread.pid(), address);
-    match registers.orig_rax as i64 {
+    let [first, _, third, fourth, fifth, _] = registers.arguments();
+    match registers.system_call() {
         libc::SYS_epoll_wait | libc::SYS_epoll_pwait => {
-            let milliseconds = u64::try_from(registers.r10 as i32).ok()?;
+            let milliseconds = u64::try_from(fourth as i32).ok()?;
             Some((Duration::from_millis(milliseconds), 0))
         }
-        libc::SYS_epoll_pwait2 => Some((at(registers.r10)?, 0)),
-        libc::SYS_ppoll => Some((at(registers.rdx)?, 0)),
-        libc::SYS_io_getevents | SYS_IO_PGETEVENTS => Some((at(registers.r8)?, 0)),
-        libc::SYS_rt_sigtimedwait => Some((at(registers.rdx)?, again)),
-        libc::SYS_semtimedop => Some((at(registers.r10)?, again)),
+        libc::SYS_epoll_pwait2 => Some((at(fourth)?, 0)),
+        libc::SYS_ppoll => Some((at(third)?, 0)),
+        libc::SYS_io_getevents | SYS_IO_PGETEVENTS => Some((at(fifth)?, 0)),
+        libc::SYS_rt_sigtimedwait => Some((at(third)?, again)),
+        libc::SYS_semtimedop => Some((at(fourth)?, again)),
         libc::SYS_io_uring_enter => Some((at(ring_time(thread.pid(), registers)?)?, over)),
-        number => Socket::open(thread, registers.rdi as i32)?.timeout(number),
+        number => Socket::open(thread, first as i32)?.timeout(number),
     }
 }
 
@@ -121,8 +114,9 @@ fn ring_time(pid: i32, registers: &Registers) -> Option<u64> {
     const IS_REGISTERED: u64 = 1 << 6;
     /// In `struct io_uring_getevents_arg`.
     const TIME: u64 = 16;
-    let flags = registers.r10 & (HAS_ARGUMENT | IS_THE_END | IS_REGISTERED);
-    let argument = registers.r8.checked_add(TIME)?;
+    let [_, _, _, flags, argument, _] = registers.arguments();
+    let flags = flags & (HAS_ARGUMENT | IS_THE_END | IS_REGISTERED);
+    let argument = argument.checked_add(TIME)?;
     let memory = (flags == HAS_ARGUMENT).then(|| Memory::open(pid).ok())??;
     memory.read_word(argument).ok()
 }

@@ -1,12 +1,10 @@
 //! The raw requests.
 
+use crate::arch::{DEBUG_STATUS, EXTENDED_STATE, Registers};
 use std::io;
 use std::mem::{self, MaybeUninit};
 
 use libc::{c_uint, c_void, siginfo_t};
-
-/// General registers of a thread, as `PTRACE_GETREGS` gives them.
-pub type Registers = libc::user_regs_struct;
 
 /// What to report beyond signals. `PTRACE_O_TRACESYSGOOD` is always set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,9 +76,6 @@ pub(crate) fn set_registers(tid: i32, registers: &Registers) -> Result<()> {
     unsafe { request(libc::PTRACE_SETREGS, tid, 0, &raw const *registers as usize) }
 }
 
-/// What a thread would find about its last debug exception. The kernel keeps all its bits until there is one.
-const DEBUG_STATUS: usize = std::mem::offset_of!(libc::user, u_debugreg) + 6 * 8;
-
 pub(crate) fn debug_status(tid: i32) -> Result<u64> {
     let mut status = 0u64;
     // SAFETY: the kernel stores one word. libc's function would return it, and could not tell it from an error.
@@ -104,8 +99,6 @@ pub(crate) fn set_debug_status(tid: i32, status: u64) -> Result<()> {
     unsafe { request(libc::PTRACE_POKEUSER, tid, DEBUG_STATUS, status as usize) }
 }
 
-const NT_X86_XSTATE: usize = 0x202;
-
 pub(crate) fn extended_state(tid: i32) -> Result<Vec<u8>> {
     let mut state = vec![0u8; 64 << 10];
     let mut vector = libc::iovec {
@@ -117,7 +110,7 @@ pub(crate) fn extended_state(tid: i32) -> Result<Vec<u8>> {
         request(
             libc::PTRACE_GETREGSET,
             tid,
-            NT_X86_XSTATE,
+            EXTENDED_STATE,
             &raw mut vector as usize,
         )?
     };
@@ -135,7 +128,7 @@ pub(crate) fn set_extended_state(tid: i32, state: &[u8]) -> Result<()> {
         request(
             libc::PTRACE_SETREGSET,
             tid,
-            NT_X86_XSTATE,
+            EXTENDED_STATE,
             &raw const vector as usize,
         )
     }

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use crate::arch::Registers;
 use crate::ending::Ending;
 use crate::information::{parent, thread_alive, thread_status};
-use crate::ptrace::{self, Options, Registers, Request, WaitStatus};
+use crate::ptrace::{self, Options, Request, WaitStatus};
 
 /// Why a thread stands still.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -297,9 +298,9 @@ impl Thread {
         ptrace::set_extended_state(self.tid, state).context("cannot write extended state")
     }
 
-    /// The thread pointer: where its control block is.
-    pub fn fs_base(&self) -> Result<u64> {
-        Ok(self.registers()?.fs_base)
+    /// Where its control block is.
+    pub fn thread_pointer(&self) -> Result<u64> {
+        Ok(self.registers()?.thread_pointer())
     }
 
     /// The signal in hand, while stopped as [`Stop::Signal`].

@@ -180,16 +180,17 @@ fn to_control_block(thread: &mut Thread) -> Result<Option<Start>> {
             Event::Stopped(_) => continue,
         }
         let registers = thread.registers()?;
-        if registers.fs_base == 0 {
+        if registers.thread_pointer() == 0 {
             continue;
         }
         let number = own_number(thread.pid(), thread.tid())?;
-        if registers.orig_rax as i64 == libc::SYS_set_tid_address && registers.rax == number as u64
+        if registers.system_call() == libc::SYS_set_tid_address
+            && registers.result() == i64::from(number)
         {
             // It may make no other call before the program runs.
-            store_musl_id(&memory, registers.fs_base, number)?;
+            store_musl_id(&memory, registers.thread_pointer(), number)?;
         }
-        if thread_slot(&memory, registers.fs_base, number).is_ok() {
+        if thread_slot(&memory, registers.thread_pointer(), number).is_ok() {
             thread.settle()?;
             return Ok(Some(Start::Ready));
         }

@@ -139,7 +139,7 @@ impl Session {
         let chosen = tracee.make_room(&modules, &imports, thread, &mut context)?;
         let mut changes = tracee.add_modules(&modules, chosen, &imports, &mut context)?;
         // The start of a static program may stand in a window: that function stays as it is.
-        let at = thread.registers()?.rip;
+        let at = thread.registers()?.instruction_pointer();
         changes.retain(|change| {
             let window = change.window();
             at <= window.start || window.end < at
