@@ -3,8 +3,9 @@
  * The layout that the runtime (C), the tool (Rust, crates/abi) and the trace files share.
  *
  * Grows only by: a new record kind, a new extended event, a new field in place of a reserved one. Anything else
- * raises NOPAL_ABI_VERSION. All values are little-endian. docs/trace-format.md describes the same for readers;
- * crates/abi gets its names in Rust from here.
+ * raises NOPAL_ABI_VERSION, and so does a change of what generated code says of its sites (struct Stored of crates/record).
+ * All values are little-endian. docs/trace-format.md describes the same for readers; crates/abi gets its names in Rust
+ * from here.
  */
 #ifndef NOPAL_ABI_H
 #define NOPAL_ABI_H
@@ -14,7 +15,7 @@
 #include <stdint.h>
 #endif
 
-#define NOPAL_ABI_VERSION 1
+#define NOPAL_ABI_VERSION 2
 
 /* ---- Records -------------------------------------------------------------------------------------------------
  *

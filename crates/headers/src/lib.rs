@@ -87,7 +87,7 @@ impl Structure {
 }
 
 impl Headers {
-    /// `folders` are those of the runtime in which headers are looked for. For who has no folder at hand: the crate's.
+    /// `folders` of the runtime are those in which headers are looked for.
     pub fn new(runtime: &Path, folders: &[&str], includes: &[&str]) -> Headers {
         let mut build = cc::Build::new();
         for folder in folders {
