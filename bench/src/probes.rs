@@ -273,10 +273,7 @@ fn bytes() -> Result<Row> {
         for index in 0..count {
             detour(&mut block, BASE + (2 << 20) + 64 * index)?;
         }
-        Ok(block
-            .finish(&[&vec![0; UNDO * count as usize]])?
-            .bytes
-            .len())
+        Ok(block.finish(&vec![0; UNDO * count as usize])?.bytes.len())
     };
     const MANY: u64 = 64;
     let one = (of(2 * MANY)? - of(MANY)?) as f64 / MANY as f64;

@@ -2,6 +2,7 @@
 //! in, and the unwind rows of the thunk template.
 
 use gimli::UnwindSection;
+use nopal_headers::{Headers, Structure};
 use object::{Object, ObjectSection, ObjectSymbol, RelocationKind, RelocationTarget, SectionFlags};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,6 @@ use std::{env, fs};
 
 type Failure = Box<dyn std::error::Error>;
 
-const FOLDERS: [&str; 3] = ["core", "port/linux", "arch/x86_64"];
 /// Part of the core that a process under control of the tool has no use for.
 const NOT_IN_A_PROCESS: &str = "control.c";
 
@@ -20,14 +20,17 @@ fn main() -> Result<(), Failure> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
     println!("cargo::rerun-if-changed={}", runtime.display());
 
-    let objects = compile(&runtime)?;
+    let arch = format!("arch/{}", env::var("CARGO_CFG_TARGET_ARCH")?);
+    let folders = ["core", "port/linux", &arch];
+    let objects = compile(&runtime, &folders)?;
     for object in &objects {
         refuse_absolute_addresses(object)?;
     }
+    headers(&runtime, &folders)?;
     let image = out.join("agent.elf");
     let status = Command::new("ld")
         .args(["-static", "--gc-sections", "--eh-frame-hdr", "-T"])
-        .arg(runtime.join("arch/x86_64/image.ld"))
+        .arg(runtime.join(&arch).join("image.ld"))
         .arg("-o")
         .arg(&image)
         .args(&objects)
@@ -38,9 +41,53 @@ fn main() -> Result<(), Failure> {
     describe(&fs::read(&image)?, &out)
 }
 
-fn compile(runtime: &Path) -> Result<Vec<PathBuf>, Failure> {
+/// What the tool writes of a process, and of its generated code.
+fn headers(runtime: &Path, folders: &[&str]) -> Result<(), Failure> {
+    const DERIVED: &str = "Clone, Copy, Debug, PartialEq, Eq, zerocopy::FromBytes, zerocopy::Immutable, \
+                           zerocopy::IntoBytes, zerocopy::KnownLayout";
+    let plain = |c, rust| Structure::new(c, rust).derive(DERIVED).foreign();
+    let structure = |c, rust| {
+        let traits = format!("{DERIVED}, Default");
+        Structure::new(c, rust).derive(&traits).foreign()
+    };
+    let headers = Headers::new(runtime, folders, &["mark.h", "patch.h"])
+        .constants([
+            "NOPAL_DEPTH_LIMIT",
+            "NOPAL_THREAD_HASH",
+            "NOPAL_THREAD_NONE",
+        ])
+        .constants(["NOPAL_THREAD_SHIFT", "NOPAL_STACK_PART_SHIFT"])
+        .constants(["NOPAL_FETCH_CONSTANT", "MARK_MASK", "ARENA_SHIFT"])
+        .constants(["PATCH_MIRROR", "PATCH_THREADS", "PATCH_THREAD_SLOT"])
+        .constants([
+            "PATCH_MARK",
+            "PATCH_DEPTH_LIMIT",
+            "PATCH_ORDER",
+            "PATCH_POINTER",
+        ])
+        .counts(["NOPAL_BLOCKS", "NOPAL_UNWINDERS", "NOPAL_BREAKPOINTS"])
+        .counts(["NOPAL_CONTEXTS", "NOPAL_THREADS", "NOPAL_STACK_PARTS"])
+        .counts(["NOPAL_FETCHES", "NOPAL_FETCH_LOADS"])
+        .structures([
+            structure("nopal_process", "ProcessHead").until("blocks"),
+            structure("nopal_block", "BlockEntry"),
+            structure("nopal_unwinder", "UnwinderEntry"),
+            structure("nopal_breakpoint", "Breakpoint"),
+            plain("nopal_traps", "Traps"),
+            Structure::new("nopal_process", "Process").foreign(),
+            Structure::new("nopal_range", "Range").foreign(),
+            Structure::new("nopal_context", "Context").foreign(),
+            Structure::new("nopal_threads", "Threads").foreign(),
+            structure("nopal_mark", "Mark"),
+            structure("nopal_fetch", "Fetch"),
+        ])
+        .enumeration("nopal_part", "stack_part", "NOPAL_PART_");
+    Ok(headers.write("headers.rs")?)
+}
+
+fn compile(runtime: &Path, folders: &[&str]) -> Result<Vec<PathBuf>, Failure> {
     let mut build = cc::Build::new();
-    for folder in FOLDERS {
+    for folder in folders {
         let mut files: Vec<_> = fs::read_dir(runtime.join(folder))?
             .map(|entry| entry.map(|entry| entry.path()))
             .collect::<Result<_, _>>()?;
@@ -125,9 +172,12 @@ fn describe(data: &[u8], out: &Path) -> Result<(), Failure> {
         text,
         "pub const BYTES: &[u8] = include_bytes!(concat!(env!(\"OUT_DIR\"), \"/image\"));"
     )?;
+    let spare = file.section_by_name(".nopal_spare");
+    let spare = spare.map(|section| section.index());
     for symbol in file.symbols() {
         let name = symbol.name()?;
-        if let Some(name) = name.strip_prefix("nopal_") {
+        let is_spare = symbol.section_index() == spare;
+        if let Some(name) = name.strip_prefix("nopal_").filter(|_| !is_spare) {
             writeln!(
                 text,
                 "#[allow(dead_code)]\npub const {}: usize = {:#x};",
@@ -141,6 +191,9 @@ fn describe(data: &[u8], out: &Path) -> Result<(), Failure> {
                 symbol.size()
             )?;
         }
+    }
+    for (name, bytes) in spare_code(&file)? {
+        writeln!(text, "pub const {name}: &[u8] = &{bytes:?};")?;
     }
     let header = file
         .section_by_name(".eh_frame_hdr")
@@ -161,7 +214,7 @@ fn describe(data: &[u8], out: &Path) -> Result<(), Failure> {
         .collect();
     writeln!(
         text,
-        "/// Address of the field, kind.\npub const PATCHES: &[(usize, u64)] = &["
+        "/// Address of the field, kind.\npub const PATCHES: &[(usize, u32)] = &["
     )?;
     for pair in words.chunks_exact(2) {
         writeln!(text, "    ({:#x}, {}),", pair[0], pair[1])?;
@@ -177,6 +230,21 @@ fn describe(data: &[u8], out: &Path) -> Result<(), Failure> {
     }
     fs::write(out.join("image.rs"), text)?;
     Ok(())
+}
+
+/// Instructions for fields that the tool fills in, by their labels.
+fn spare_code<'a>(file: &object::File<'a>) -> Result<Vec<(String, &'a [u8])>, Failure> {
+    let section = file.section_by_name(".nopal_spare").ok_or("no spare")?;
+    let mut all = Vec::new();
+    for symbol in file.symbols() {
+        if symbol.section_index() == Some(section.index())
+            && let Some(name) = symbol.name()?.strip_prefix("nopal_")
+        {
+            let bytes = section.data_range(symbol.address(), symbol.size())?;
+            all.push((name.to_uppercase(), bytes.ok_or("a label without code")?));
+        }
+    }
+    Ok(all)
 }
 
 /// The call frame instructions of the FDE that begins at `symbol`, without the padding behind them.

@@ -1,10 +1,10 @@
-//! Compiles the parser of the control language, which is part of the core, into this crate, and gives its commands
-//! their names in Rust.
+//! Compiles the parser of the control language, which is part of the core, into this crate, and gives what it offers its
+//! names in Rust.
 
+use nopal_headers::{Headers, Structure};
 use std::path::Path;
-use std::{env, fs};
 
-fn main() {
+fn main() -> Result<(), Box<dyn std::error::Error>> {
     let core = Path::new("../../runtime/core");
     println!(
         "cargo::rerun-if-changed={}",
@@ -33,33 +33,23 @@ fn main() {
     }
     build.compile("nopal_control");
 
-    let header = fs::read_to_string(core.join("control.h")).expect("the core's headers");
-    let modules = [
-        ("command", "NOPAL_COMMAND_"),
-        ("probe_part", "NOPAL_PROBE_"),
-        ("when_part", "NOPAL_WHEN_"),
-    ];
-    let modules = modules.map(|(name, prefix)| module(&header, name, prefix));
-    let out = Path::new(&env::var_os("OUT_DIR").expect("cargo names it")).join("grammar.rs");
-    fs::write(out, modules.concat()).expect("cargo's folder can be written");
-}
-
-/// The names of an enum in C that begin with `prefix`, without it, as constants: each with its value, or else numbered.
-fn module(header: &str, module: &str, prefix: &str) -> String {
-    let names = header.lines().filter_map(|line| {
-        let (name, _) = line.trim().strip_prefix(prefix)?.split_once(',')?;
-        Some(name)
-    });
-    let constants = names.enumerate().map(|(number, name)| {
-        let (name, value) = name
-            .split_once(" = ")
-            .map_or((name, number.to_string()), |(name, value)| {
-                (name, value.to_owned())
-            });
-        format!("    pub const {name}: u32 = {value};\n")
-    });
-    format!(
-        "pub mod {module} {{\n{}}}\n",
-        constants.collect::<Vec<_>>().concat()
-    )
+    let headers = Headers::new(Path::new("../../runtime"), &["core"], &["control.h"])
+        .structures([
+            Structure::new("nopal_span", "Span").derive("Clone, Copy, Default"),
+            Structure::new("nopal_control", "Parsed"),
+            Structure::new("nopal_place", "RawPlace").derive("Default"),
+        ])
+        .enumeration("nopal_command", "command", "NOPAL_COMMAND_")
+        .enumeration("nopal_probe_part", "probe_part", "NOPAL_PROBE_")
+        .enumeration("nopal_when_part", "when_part", "NOPAL_WHEN_")
+        .enumeration("nopal_place_kind", "place_kind", "NOPAL_PLACE_")
+        .counts(["NOPAL_CONTROL_ARGUMENTS", "NOPAL_CONTROL_EXPECTED"])
+        .functions([
+            "nopal_control_parse",
+            "nopal_action_parse",
+            "nopal_control_form",
+            "nopal_place_next",
+            "nopal_number_next",
+        ]);
+    Ok(headers.write("grammar.rs")?)
 }

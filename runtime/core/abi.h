@@ -3,8 +3,9 @@
  * The layout that the runtime (C), the tool (Rust, crates/abi) and the trace files share.
  *
  * Grows only by: a new record kind, a new extended event, a new field in place of a reserved one. Anything else
- * raises NOPAL_ABI_VERSION. All values are little-endian. docs/trace-format.md describes the same for readers;
- * crates/abi/tests compares every constant, size and offset below with the Rust side.
+ * raises NOPAL_ABI_VERSION, and so does a change of what generated code says of its sites (struct Stored of crates/record).
+ * All values are little-endian. docs/trace-format.md describes the same for readers; crates/abi gets its names in Rust
+ * from here.
  */
 #ifndef NOPAL_ABI_H
 #define NOPAL_ABI_H
@@ -14,7 +15,7 @@
 #include <stdint.h>
 #endif
 
-#define NOPAL_ABI_VERSION 1
+#define NOPAL_ABI_VERSION 2
 
 /* ---- Records -------------------------------------------------------------------------------------------------
  *
@@ -148,6 +149,12 @@ struct nopal_request {
 	uint32_t reserved;
 };
 
+/* On a cache line of its own. */
+struct nopal_lost_counter {
+	uint64_t lost;
+	uint64_t pad[7];
+};
+
 /* The region: shared memory between the tool and one process image (and its forks). Followed by a state word for each
  * chunk at `state_offset` and the chunks at `chunk_offset`, both from the region's start. */
 struct nopal_region {
@@ -165,7 +172,7 @@ struct nopal_region {
 	uint64_t head;              /* address of the process structure, for those that find the region when the tool is gone (tool) */
 	uint32_t tool;              /* process ids of the tool and the guardian (tool) */
 	uint32_t guardian;
-	struct { uint64_t lost; uint64_t pad[7]; } lost[NOPAL_LOST_COUNTERS]; /* exact, summed: events that were not recorded */
+	struct nopal_lost_counter lost[NOPAL_LOST_COUNTERS]; /* exact, summed: events that were not recorded */
 	struct nopal_request requests[NOPAL_REQUESTS];
 	uint32_t first_free;        /* where the search for a free chunk begins: probably the first one */
 	uint32_t freed;             /* a futex: begins at 1, incremented after each chunk that becomes free */

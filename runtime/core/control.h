@@ -80,7 +80,6 @@ struct nopal_control {
 	struct nopal_span bad;
 	char expected[NOPAL_CONTROL_EXPECTED];
 };
-_Static_assert(sizeof(struct nopal_control) == 304, "as in crates/control");
 
 /* Parses one line of `length` bytes, without its line feed. False: it is not a command. */
 bool nopal_control_parse(const char *line, uint32_t length, struct nopal_control *parsed);
@@ -107,7 +106,6 @@ struct nopal_place {
 	uint64_t first;
 	uint64_t last;
 };
-_Static_assert(sizeof(struct nopal_place) == 32, "as in crates/control");
 
 /* Takes the first place from `rest`, at first the argument WHAT or WHERE of a parsed line. False at its end. */
 bool nopal_place_next(const char *line, struct nopal_span *rest, struct nopal_place *place);

@@ -93,10 +93,6 @@ struct nopal_latency_own {
 	} kept[NOPAL_CASES_KEPT];
 };
 
-_Static_assert(sizeof(struct nopal_tracer) == 32 && sizeof(struct nopal_event) == 40 &&
-	       sizeof(struct nopal_case) == 64 && sizeof(struct nopal_latency) == 49224 &&
-	       sizeof(struct nopal_latency_own) == 15952, "as in crates/latency");
-
 enum nopal_outcome {
 	NOPAL_OUTCOME_NONE,     /* the event does not belong to this tracer, or the case continues */
 	NOPAL_OUTCOME_BEGUN,

@@ -49,7 +49,6 @@ struct nopal_fetch {
 	uint8_t reserved[3];
 	uint64_t offset[NOPAL_FETCH_LOADS + 1];
 };
-_Static_assert(sizeof(struct nopal_mark) == 40 && sizeof(struct nopal_fetch) == 64, "as in crates/agent");
 
 /* Records a probe. If the shape counts one more value, that holds a bit for each value that could not be read and is 0
  * or empty. `registers` are 16, in the processor's numbering. */

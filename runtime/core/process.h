@@ -2,7 +2,7 @@
  *
  * What the runtime keeps inside one process: the process structure, which the tool fills in before the first site is
  * inserted, and a context for each thread. Both are private memory of the process; the contexts are wiped on fork.
- * crates/agent mirrors the fields that the tool writes, and a test compares the offsets.
+ * crates/agent gets its names in Rust from here.
  */
 #ifndef NOPAL_PROCESS_H
 #define NOPAL_PROCESS_H
@@ -80,7 +80,16 @@ struct nopal_threads {
 #define NOPAL_THREAD_CLAIMED (1ull << 63)   /* in a pointer whose context is not ready: real thread pointers are aligned */
 #define NOPAL_THREAD_NONE (~0ull)           /* in the first place, set by the tool: so a thread pointer of 0 does not match a free place */
 
-/* Generated code [low, high) for unwinders, described by the .eh_frame_hdr at `header`. */
+/* What a part of a stack is. Its word in the table is its number times the count of these, plus this. */
+enum nopal_part {
+	NOPAL_PART_ABSENT,
+	NOPAL_PART_PENDING,     /* a thread maps its mirror */
+	NOPAL_PART_MIRRORED,
+	NOPAL_PART_REFUSED,
+	NOPAL_PART_STATES,
+};
+
+/* Generated code that the unwinder must be told about: [low, high), described by the .eh_frame_hdr at `header`. */
 struct nopal_block {
 	uint64_t low;
 	uint64_t high;
@@ -114,7 +123,7 @@ struct nopal_traps {
 struct nopal_process {
 	struct nopal_region *region;
 	struct nopal_context *contexts;     /* NOPAL_CONTEXTS of them, wiped on fork */
-	uint64_t *stack_parts;              /* NOPAL_STACK_PARTS words: part number * 4 + state */
+	uint64_t *stack_parts;              /* NOPAL_STACK_PARTS words: see enum nopal_part */
 	struct nopal_threads *threads;      /* not wiped on fork */
 	int64_t mirror;                     /* distance from a slot to its mirror; a multiple of a stack part; 0: no stack is mirrored */
 	uint32_t threads_noted;             /* their number */

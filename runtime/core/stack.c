@@ -10,8 +10,6 @@
 #define PART_BYTES ((uint64_t)1 << NOPAL_STACK_PART_SHIFT)
 #define NEAR 8192
 
-enum { PART_ABSENT, PART_PENDING, PART_MIRRORED, PART_REFUSED, PART_STATES };
-
 static uint64_t hash(uint64_t number)
 {
 	return (number * 0x9e3779b97f4a7c15u) >> 40;
@@ -22,10 +20,10 @@ static unsigned map_part(struct nopal_process *process, uint64_t number, uint64_
 {
 	port_race_point("stack part pending");
 	bool done = port_map((uintptr_t)((int64_t)(number * PART_BYTES) + process->mirror), PART_BYTES);
-	unsigned state = done ? PART_MIRRORED : PART_REFUSED;
+	unsigned state = done ? NOPAL_PART_MIRRORED : NOPAL_PART_REFUSED;
 	if (!done)
 		__atomic_add_fetch(&process->region->stacks_unmirrored, 1, __ATOMIC_RELAXED);
-	__atomic_store_n(word, number * PART_STATES + state, __ATOMIC_RELEASE);
+	__atomic_store_n(word, number * NOPAL_PART_STATES + state, __ATOMIC_RELEASE);
 	return state;
 }
 
@@ -35,25 +33,25 @@ static unsigned map_part(struct nopal_process *process, uint64_t number, uint64_
 static unsigned part_state(struct nopal_process *process, uint64_t number)
 {
 	if (!process->mirror)
-		return PART_REFUSED;
+		return NOPAL_PART_REFUSED;
 	for (uint32_t probe = 0; probe < 64; probe++) {
 		uint64_t *word = &process->stack_parts[(hash(number) + probe) & (NOPAL_STACK_PARTS - 1)];
 		uint64_t seen = __atomic_load_n(word, __ATOMIC_ACQUIRE);
 		if (!seen) {
 			if (process->quiet)
-				return PART_REFUSED;
+				return NOPAL_PART_REFUSED;
 			uint64_t signals = port_block_signals();
-			bool ours = __atomic_compare_exchange_n(word, &seen, number * PART_STATES + PART_PENDING, false,
+			bool ours = __atomic_compare_exchange_n(word, &seen, number * NOPAL_PART_STATES + NOPAL_PART_PENDING, false,
 								__ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
-			unsigned state = ours ? map_part(process, number, word) : PART_ABSENT;
+			unsigned state = ours ? map_part(process, number, word) : NOPAL_PART_ABSENT;
 			port_restore_signals(signals);
 			if (ours)
 				return state;
 		}
-		if (seen / PART_STATES == number)
-			return seen % PART_STATES;
+		if (seen / NOPAL_PART_STATES == number)
+			return seen % NOPAL_PART_STATES;
 	}
-	return PART_REFUSED;
+	return NOPAL_PART_REFUSED;
 }
 
 struct nopal_range nopal_range_load(struct nopal_context *context)
@@ -106,7 +104,7 @@ enum nopal_stack nopal_stack_reach(struct nopal_process *process, struct nopal_r
 	uint64_t part = number * PART_BYTES;
 	struct nopal_range known = *range;
 	uint64_t high = known.low + known.span;
-	bool mirrored = part_state(process, number) == PART_MIRRORED;
+	bool mirrored = part_state(process, number) == NOPAL_PART_MIRRORED;
 	bool below = part + PART_BYTES == known.low && known.low - slot <= NEAR;
 	bool above = part == high && slot - high <= NEAR;
 	if (mirrored && known.span && (below || above)) {

@@ -240,8 +240,7 @@ mod tests {
     #[test]
     fn a_resync_has_the_layout_of_the_runtime() {
         let resync = Resync::new(BEFORE, SLOT, 9, (4, 5), RESYNC_STACK);
-        // SAFETY: both have the same size, and any bytes are words.
-        let bytes: [u64; RESYNC_WORDS] = unsafe { std::mem::transmute(resync) };
+        let bytes: [u64; RESYNC_WORDS] = zerocopy::transmute!(resync);
         assert_eq!(resync.words(), bytes);
         assert_eq!(Resync::clock_of(&bytes), Some(BEFORE));
         let event = Event::Resync {

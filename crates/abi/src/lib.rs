@@ -1,20 +1,15 @@
-//! The layout that the runtime (C), the tool and the trace files share: `runtime/core/abi.h`, for Rust.
+//! The layout that the runtime (C), the tool and the trace files share: `runtime/core/abi.h`, as `build.rs` has it from
+//! the C compiler.
 //!
 //! Names are those of the header without `NOPAL_`. `tests/header.rs` compares every constant, size and offset. Only
 //! [`Word`] and [`Cursor`] interpret records.
 
 mod capture;
-mod chunk;
 mod cursor;
-mod record;
-mod region;
 mod word;
 
 pub use capture::Capture;
-pub use chunk::*;
 pub use cursor::*;
-pub use record::*;
-pub use region::*;
 pub use word::*;
 
-pub const ABI_VERSION: u32 = 1;
+include!(concat!(env!("OUT_DIR"), "/abi.rs"));

@@ -2,13 +2,18 @@
 //! displaced instructions, so that unwinding works at every instruction; the rows of the thunk itself are those that
 //! the assembler made from `runtime/arch/x86_64/thunk.S`.
 
+use crate::arch::{self, DISTANCE, NEVER_RUN, RED_ZONE, RETURN_ADDRESS, STACK_POINTER};
+use crate::headers::{self, Mark};
 use crate::{field, image, put, put_mirror};
 use anyhow::{Result, ensure};
 use nopal_abi::{
     Capture, KIND_ENTRY, KIND_ENTRY_ARGS, KIND_EXIT, KIND_EXIT_RESULT, KIND_ONLY, KIND_ONLY_ARGS,
 };
-use nopal_plan::FrameChange;
+use nopal_plan::{FrameChange, JUMP};
 use std::ops::Range;
+use zerocopy::IntoBytes;
+
+pub use crate::headers::{FETCH_LOADS, FETCHES, Fetch};
 
 /// The data that a thunk records, and whether it wraps the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,26 +41,8 @@ pub enum Values {
     Fetched(Vec<Fetch>),
 }
 
-/// `struct nopal_fetch`
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct Fetch {
-    /// A register, or [`FETCH_CONSTANT`].
-    pub source: u8,
-    pub loads: u8,
-    /// Bytes of the last load.
-    pub bytes: u8,
-    pub text: u8,
-    /// The register's value is shifted right by so many bits first.
-    pub shift: u8,
-    pub reserved: [u8; 3],
-    pub offset: [u64; FETCH_LOADS + 1],
-}
-
-pub const FETCH_CONSTANT: u8 = 16;
-pub const FETCH_LOADS: usize = 6;
-pub const FETCHES: usize = 12;
-const RED_ZONE: u32 = 128;
+/// In place of a register in a [`Fetch`].
+pub const FETCH_CONSTANT: u8 = headers::FETCH_CONSTANT as u8;
 
 /// The handler of a hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,7 +111,7 @@ pub struct EntryOnly {
     pub bytes: [u8; ENTRY_BYTES],
 }
 
-/// The record word, then the call that records: the operand of `mov imm32, %ecx`, then `e8 rel32`.
+/// The record word, then the call that records.
 const ENTRY_BYTES: usize = image::THUNK_ENTRY_CALL - image::THUNK_ENTRY_WORD + 4;
 
 /// The most bytes that a thunk or hook adds to its block, with its unwind table but without `undo`, for `body` bytes of
@@ -140,7 +127,7 @@ pub const fn thunk_bound(body: usize, rows: usize) -> usize {
 
 /// The same for a detour.
 pub const fn detour_bound(body: usize, rows: usize) -> usize {
-    const PROBE: usize = 40 + FETCHES * size_of::<Fetch>();
+    const PROBE: usize = size_of::<Mark>() + FETCHES * size_of::<Fetch>();
     thunk_bound(body, rows + 5) + 2 * FETCHES + PROBE + 8
 }
 
@@ -172,8 +159,6 @@ enum BeforeBody {
 }
 
 const ALIGN: usize = 16;
-const NOP2: [u8; 2] = [0x66, 0x90];
-const INT3: u8 = 0xcc;
 
 /// A block under construction.
 #[derive(Debug)]
@@ -324,19 +309,17 @@ impl BlockBuilder {
         rows: &[(u16, FrameChange)],
         write: impl FnOnce(u64, &mut [u8]) -> Result<()>,
     ) -> Result<Thunk> {
-        const JUMP: usize = 5;
         let exit = self.image_at + exit_of(recorder).1 as u64;
         let called = [(
             0,
             FrameChange::Cfa {
-                register: RSP.into(),
+                register: STACK_POINTER.into(),
                 offset: 8,
             },
         )];
         let detour = self.detour(probe, JUMP, &called, |at, out| {
             let distance = i32::try_from(exit.wrapping_sub(at + JUMP as u64) as i64)?;
-            out[0] = 0xe9;
-            put(out, 1, &distance.to_le_bytes());
+            put(out, 0, &arch::jump(distance));
             Ok(())
         })?;
         self.thunk_with_exit(detour.entry, site, recorder, body_bytes, rows, write)
@@ -388,7 +371,7 @@ impl BlockBuilder {
             let distance =
                 self.distance(at(image::THUNK_ENTRY_CALL), self.image_at + only as u64)?;
             bytes[..4].copy_from_slice(&word(only_kind));
-            bytes[ENTRY_BYTES - 4..].copy_from_slice(&distance);
+            bytes[ENTRY_BYTES - DISTANCE..].copy_from_slice(&distance);
             self.entries_only.push(EntryOnly { offset, bytes });
         }
         Ok(Thunk {
@@ -428,9 +411,9 @@ impl BlockBuilder {
         rows: &[(u16, FrameChange)],
         write: impl FnOnce(u64, &mut [u8]) -> Result<()>,
     ) -> Result<Thunk> {
-        let (pushes, stub) = match &probe.values {
-            Values::Registers(registers) => (pushes(registers)?, image::STUB_PROBE),
-            Values::Fetched(_) => (Vec::new(), image::STUB_FETCH),
+        let ((pushes, pushed), stub) = match &probe.values {
+            Values::Registers(registers) => (arch::pushes(registers)?, image::STUB_PROBE),
+            Values::Fetched(_) => (Default::default(), image::STUB_FETCH),
         };
         let before = image::DETOUR_VALUES - image::DETOUR;
         let mut code = image::BYTES[image::DETOUR..image::DETOUR_END].to_vec();
@@ -452,14 +435,8 @@ impl BlockBuilder {
             .put(at(image::DETOUR_END) - 4, &below.to_le_bytes());
         if !rows.is_empty() {
             let mut depths = vec![(before, RED_ZONE)];
-            let mut offset = before;
-            for (index, push) in pushes.iter().enumerate() {
-                if *push & 0xf0 == 0x50 {
-                    offset = before + index + 1;
-                    depths.push((offset, depths[depths.len() - 1].1 + 8));
-                }
-            }
-            debug_assert_eq!(offset, before + pushes.len());
+            let pushed = pushed.iter().zip(1..);
+            depths.extend(pushed.map(|(end, count)| (before + end, RED_ZONE + 8 * count)));
             depths.extend([
                 (at(image::DETOUR_SAVED) - begin, below + 8),
                 (at(image::DETOUR_RESTORED) - begin, below),
@@ -483,7 +460,7 @@ impl BlockBuilder {
     ) -> Result<usize> {
         let begin = self.bytes.len().next_multiple_of(ALIGN);
         let body = begin + template.len();
-        self.bytes.fill_up_to(body + body_bytes, INT3)?;
+        self.bytes.fill_up_to(body + body_bytes, NEVER_RUN)?;
         self.bytes.put(begin, template);
         write(self.at + body as u64, self.bytes.from(body))?;
         Ok(begin)
@@ -515,21 +492,20 @@ impl BlockBuilder {
         end_entry(&mut self.unwinding, begin);
     }
 
-    /// Fills in the 4 bytes before `end` with the distance from there to `target`.
+    /// Fills in the bytes before `end` with the distance from there to `target`.
     fn relative(&mut self, end: usize, target: u64) -> Result<()> {
         let distance = self.distance(end, target)?;
-        self.bytes.put(end - 4, &distance);
+        self.bytes.put(end - DISTANCE, &distance);
         Ok(())
     }
 
-    fn distance(&self, end: usize, target: u64) -> Result<[u8; 4]> {
-        let distance = target.wrapping_sub(self.at + end as u64) as i64;
-        Ok(i32::try_from(distance)?.to_le_bytes())
+    fn distance(&self, end: usize, target: u64) -> Result<[u8; DISTANCE]> {
+        arch::distance(self.at + end as u64, target)
     }
 
-    /// Appends the unwind table, and before its header `undo`: the data needed to remove the block's sites, with its
-    /// length in the 8 bytes after it, aligned to 8.
-    pub fn finish(self, undo: &[&[u8]]) -> Result<Block> {
+    /// Appends the unwind table, and before its header `undo`: whatever the tool must know to take the block's sites
+    /// out again, with its length in the 8 bytes behind it, aligned to 8.
+    pub fn finish(self, undo: &[u8]) -> Result<Block> {
         let handed_over = self.bytes.handed_over;
         let mut bytes = Vec::new();
         let block = self.finish_into(undo, |_, piece| {
@@ -546,7 +522,7 @@ impl BlockBuilder {
     /// The same, but all of it is handed over.
     pub fn finish_into(
         mut self,
-        undo: &[&[u8]],
+        undo: &[u8],
         mut keep: impl FnMut(usize, &[u8]) -> Result<()>,
     ) -> Result<Block> {
         let out = &mut self.bytes;
@@ -567,9 +543,7 @@ impl BlockBuilder {
         out.add(&[0; 4])?;
         out.align(8)?;
         let before = out.len();
-        for part in undo {
-            out.pass(part, &mut keep)?;
-        }
+        out.pass(undo, &mut keep)?;
         let undo = out.len() - before;
         out.align(8)?;
         out.add(&(undo as u64).to_le_bytes())?;
@@ -600,7 +574,7 @@ const CIE_PERSONALITY: usize = 18;
 const FDE_CODE: usize = 8;
 const FDE_PROGRAM: usize = 17;
 
-/// The CIE: at entry the frame address is rsp + 8, with the return address below it.
+/// The CIE: at entry the frame address is 8 above the stack pointer, with the return address below it.
 fn common_entry() -> Vec<u8> {
     let mut entry = vec![0; 8];
     entry.extend([1]);
@@ -609,7 +583,13 @@ fn common_entry() -> Vec<u8> {
     debug_assert_eq!(entry.len(), CIE_PERSONALITY);
     entry.extend([0; 4]);
     entry.extend([PC_RELATIVE_4]);
-    entry.extend([DW_CFA_DEF_CFA, RSP, 8, DW_CFA_OFFSET | RETURN_ADDRESS, 1]);
+    entry.extend([
+        DW_CFA_DEF_CFA,
+        STACK_POINTER,
+        8,
+        DW_CFA_OFFSET | RETURN_ADDRESS,
+        1,
+    ]);
     end_entry(&mut entry, 0);
     entry
 }
@@ -638,48 +618,18 @@ impl Probe {
             Values::Registers(_) => &[],
             Values::Fetched(fetches) => fetches,
         };
-        let words = [
-            0,
-            0,
-            u64::from(self.event),
-            self.shape,
-            fetches.len() as u64,
-        ];
-        let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        for fetch in fetches {
-            bytes.extend([
-                fetch.source,
-                fetch.loads,
-                fetch.bytes,
-                fetch.text,
-                fetch.shift,
-            ]);
-            bytes.extend(fetch.reserved);
-            bytes.extend(fetch.offset.iter().flat_map(|offset| offset.to_le_bytes()));
-        }
-        bytes
+        let mark = Mark {
+            event: self.event.into(),
+            shape: self.shape,
+            probes: fetches.len() as u64,
+            ..Mark::default()
+        };
+        [mark.as_bytes(), fetches.as_bytes()].concat()
     }
 }
 
-/// Pushes registers so that the first one comes to lie lowest.
-fn pushes(registers: &[u8]) -> Result<Vec<u8>> {
-    const STACK_POINTER: u8 = 4;
-    let mut code = Vec::with_capacity(2 * registers.len());
-    for register in registers.iter().rev() {
-        ensure!(
-            *register < 16 && *register != STACK_POINTER,
-            "register {register} cannot be pushed"
-        );
-        if *register >= 8 {
-            code.push(0x41);
-        }
-        code.push(0x50 | register & 7);
-    }
-    Ok(code)
-}
-
-/// The rows of a detour whose body begins at `body`: first those at the probe, then at each of `depths` with a lower
-/// stack pointer. The registers that it pushes keep their values.
+/// The rows of a detour whose body begins at `body`: as at the probe from its start on, and at each of `depths` with
+/// the stack pointer so many bytes lower than there. The registers that it pushes go on to hold what they held.
 fn detour_rows(
     rows: &[(u16, FrameChange)],
     depths: &[(usize, u32)],
@@ -691,7 +641,7 @@ fn detour_rows(
         FrameChange::Cfa { register, offset } => Some((register, offset)),
         _ => None,
     });
-    if let Some((register, offset)) = by_stack.filter(|cfa| cfa.0 == u16::from(RSP)) {
+    if let Some((register, offset)) = by_stack.filter(|cfa| cfa.0 == u16::from(STACK_POINTER)) {
         all.extend(depths.iter().map(|&(at, depth)| {
             let offset = offset.wrapping_add(depth as i32);
             (at as u16, FrameChange::Cfa { register, offset })
@@ -712,8 +662,6 @@ const DW_CFA_OFFSET_EXTENDED_SF: u8 = 0x11;
 const DW_CFA_RESTORE_EXTENDED: u8 = 0x06;
 const DW_CFA_ADVANCE_LOC2: u8 = 0x03;
 const DW_CFA_ADVANCE_LOC: u8 = 0x40;
-const RETURN_ADDRESS: u8 = 16;
-const RSP: u8 = 7;
 
 /// The CIE's factor for offsets.
 const DATA_ALIGN: i32 = -8;
@@ -777,15 +725,14 @@ fn uleb(program: &mut Vec<u8>, mut value: u64) {
 }
 
 impl Thunk {
-    /// The two bytes that switch any thunk on.
-    pub const ON: [u8; 2] = NOP2;
+    /// The bytes that switch any thunk on.
+    pub const ON: [u8; 2] = arch::SWITCHED_ON;
 
-    /// The two bytes that switch it on, or off.
+    /// The bytes that switch it on, or off.
     pub fn switch(&self, on: bool) -> [u8; 2] {
-        if on {
-            Thunk::ON
-        } else {
-            [0xeb, (self.body - self.entry - 2) as u8]
+        match on {
+            true => Thunk::ON,
+            false => arch::switched_off(self.body - self.entry),
         }
     }
 }

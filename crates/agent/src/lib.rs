@@ -1,8 +1,11 @@
 //! The agent: the runtime's image within the tool, and its preparation for a process. This crate only lays out bytes;
 //! it does not change processes.
 
+mod arch;
 mod block;
 mod process;
+
+pub use arch::{BREAKPOINT, jump, reads_pointer};
 
 pub use block::{
     BLOCK_BOUND, Block, BlockBuilder, EntryOnly, FETCH_CONSTANT, FETCH_LOADS, FETCHES, Fetch,
@@ -11,20 +14,29 @@ pub use block::{
 pub use process::{
     BLOCKS, BREAKPOINTS, BlockEntry, Breakpoint, CONTEXT_BYTES, CONTEXTS, NO_THREAD, ProcessHead,
     STACK_PART_BYTES, STACK_PARTS, THREADS, THREADS_BYTES, Traps, UNWINDERS, UnwinderEntry,
-    blocks_offset, process_bytes, thread_place, traps_offset, unwinders_offset,
+    blocks_offset, process_bytes, stack_part, thread_place, traps_offset, unwinders_offset,
 };
 
+use headers::{
+    PATCH_DEPTH_LIMIT, PATCH_MARK, PATCH_MIRROR, PATCH_ORDER, PATCH_POINTER, PATCH_THREAD_SLOT,
+    PATCH_THREADS,
+};
 use std::ops::Range;
 
 mod image {
     include!(concat!(env!("OUT_DIR"), "/image.rs"));
 }
 
-/// Arenas begin at multiples of this, and end within it.
-pub const ARENA_BYTES: u64 = 64 << 20;
+/// What the runtime's headers say.
+#[allow(dead_code)]
+mod headers {
+    include!(concat!(env!("OUT_DIR"), "/headers.rs"));
+}
 
-/// The bits of an address in which all arenas of a process are equal.
-pub const MARK_MASK: u32 = 0x7c00_0000;
+pub use headers::{DEPTH_LIMIT, MARK_MASK};
+
+/// Arenas begin at multiples of this, and end within it.
+pub const ARENA_BYTES: u64 = 1 << headers::ARENA_SHIFT;
 
 /// The values filled into the image for a process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -47,29 +59,7 @@ pub struct Immediates {
     pub reads_pointer: bool,
 }
 
-/// The number of nested wrapped calls that a context can hold.
-pub const DEPTH_LIMIT: u32 = 256;
-
-const PATCH_MIRROR: u64 = 1;
-const PATCH_THREADS: u64 = 2;
-const PATCH_THREAD_SLOT: u64 = 3;
-const PATCH_MARK: u64 = 4;
-const PATCH_DEPTH_LIMIT: u64 = 5;
-const PATCH_ORDER: u64 = 6;
-const PATCH_POINTER: u64 = 7;
-
-const LFENCE: [u8; 3] = [0x0f, 0xae, 0xe8];
-/// rdfsbase %rax, and a NOP.
-const READ_POINTER: [u8; 9] = [0xf3, 0x48, 0x0f, 0xae, 0xc0, 0x0f, 0x1f, 0x40, 0x00];
-
-/// Whether the kernel permits programs to read their thread pointer by `rdfsbase`.
-pub fn reads_pointer() -> bool {
-    const HWCAP2_FSGSBASE: u64 = 1 << 1;
-    // SAFETY: looks a number up that the kernel has given to this process.
-    unsafe { libc::getauxval(libc::AT_HWCAP2) & HWCAP2_FSGSBASE != 0 }
-}
-
-/// The placeholder of `mirror - 8` in the unwind rows, little-endian.
+/// Stands in the unwind rows, little-endian, where `mirror - 8` belongs.
 const MIRROR_PLACEHOLDER: [u8; 8] = [0xf7, 0x6e, 0x6f, 0x70, 0x61, 0x6c, 0x2e, 0x6d];
 
 /// The image, ready for the start of an arena.
@@ -91,14 +81,16 @@ pub fn image(immediates: &Immediates) -> Vec<u8> {
                 );
             }
             PATCH_THREADS => put(&mut bytes, offset, &immediates.threads.to_le_bytes()),
-            PATCH_POINTER if immediates.reads_pointer => put(&mut bytes, offset, &READ_POINTER),
+            PATCH_POINTER if immediates.reads_pointer => {
+                put(&mut bytes, offset, image::READ_POINTER)
+            }
             PATCH_POINTER => {}
             PATCH_THREAD_SLOT => put(&mut bytes, offset, &immediates.thread_slot.to_le_bytes()),
             PATCH_MARK => put(&mut bytes, offset, &immediates.mark.to_le_bytes()),
             PATCH_DEPTH_LIMIT => put(&mut bytes, offset, &immediates.depth_limit.to_le_bytes()),
-            PATCH_ORDER if immediates.ordered => put(&mut bytes, offset, &LFENCE),
+            PATCH_ORDER if immediates.ordered => put(&mut bytes, offset, image::ORDER),
             PATCH_ORDER => {}
-            _ => unreachable!("arch/x86_64/thunk.S names the kinds of fields"),
+            _ => unreachable!("patch.h names the kinds of fields"),
         }
     }
     put_mirror(&mut bytes[image::EH_FRAME_HEADER..], immediates.mirror);

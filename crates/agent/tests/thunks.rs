@@ -233,7 +233,7 @@ fn thunks_that_cannot_be_made_are_refused() {
     let fits = |bytes: usize| {
         let mut block = nopal_agent::BlockBuilder::new(BLOCK_AT, IMAGE_AT, MIRROR, bytes);
         let thunk = block.thunk(1, recorder, BODY.len(), &[], write_body);
-        let made = thunk.and_then(|_| Ok(block.finish(&[&[7; 24]])?.bytes.len()));
+        let made = thunk.and_then(|_| Ok(block.finish(&[7; 24])?.bytes.len()));
         made.ok()
     };
     let needed = fits(4096).unwrap();
@@ -274,7 +274,7 @@ fn blocks_are_the_same_however_they_are_handed_over() {
                 block.hand_over(keep(pieces)).unwrap();
             }
         }
-        let undo: &[&[u8]] = &[&[7; 24], &[8; 48]];
+        let undo: &[u8] = &[7; 72];
         let block = match hands_over {
             true => block.finish_into(undo, keep(pieces)).unwrap(),
             false => block.finish(undo).unwrap(),

@@ -1,7 +1,7 @@
 //! Distributes the threads of a trace over workers, the longest first. Each thread belongs to one worker.
 
+use nopal_beside::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::{thread, vec};
 
 use anyhow::Result;
@@ -96,7 +96,7 @@ impl<'a> Crew<'a, '_> {
     }
 
     fn next(&self) -> Option<(usize, ThreadInfo<'a>)> {
-        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut threads = self.threads.lock();
         threads.next()
     }
 

@@ -1,7 +1,10 @@
-//! Runs two tasks in parallel, if a second thread can be started: limits may prevent that.
+//! Two things at once, where a second thread can be had: limits may leave none. And locks for what they share.
+
+mod lock;
+
+pub use lock::{Condvar, Mutex, MutexGuard};
 
 use std::panic::resume_unwind;
-use std::sync::{Mutex, PoisonError};
 use std::thread::{Builder, Scope, ScopedJoinHandle, scope};
 
 /// Runs `other` in a thread beside `own`, or after it if no thread can be started.
@@ -11,7 +14,7 @@ pub fn both<Own, Other: Send>(
 ) -> (Own, Other) {
     // If a thread cannot be started, its closure is lost: so it only borrows the task.
     let other = Mutex::new(Some(other));
-    let take = || other.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let take = || other.lock().take();
     let (own, other) = scope(|scope| {
         let theirs = try_spawn(scope, || take().map(|work| work()));
         let own = own();

@@ -48,18 +48,10 @@ pub fn width() -> usize {
     if !io::stdout().is_terminal() {
         return UNBOUNDED;
     }
-    let mut size = libc::winsize {
-        ws_row: 0,
-        ws_col: 0,
-        ws_xpixel: 0,
-        ws_ypixel: 0,
-    };
-    // SAFETY: TIOCGWINSZ writes one winsize, into a local of that type.
-    let asked = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &mut size) };
-    if asked == 0 && size.ws_col > 0 {
-        usize::from(size.ws_col)
-    } else {
-        UNBOUNDED
+    let size = rustix::termios::tcgetwinsize(io::stdout());
+    match size.map_or(0, |size| size.ws_col) {
+        0 => UNBOUNDED,
+        columns => usize::from(columns),
     }
 }
 

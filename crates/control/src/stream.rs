@@ -1,9 +1,10 @@
 //! Text that is made of a trace while it is read: no more of it is in memory than is being read.
 
+use nopal_beside::Mutex;
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, Result};
@@ -120,7 +121,7 @@ impl Stream {
 
 fn write(show: &Show, out: &mut Sender) -> Result<()> {
     out.write_all(show.head.as_bytes())?;
-    let mut kept = show.kept.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut kept = show.kept.lock();
     let trace = match kept.take() {
         Some(trace) => trace.again()?,
         None => Trace::open(&show.directory)?,

@@ -1,11 +1,21 @@
 //! A line of the control language in its parts, as the parser of `runtime/core/control.c` finds them.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::CStr;
 
 use crate::selection::{Location, Part};
 
-// `enum nopal_command`, `enum nopal_probe_part` and `enum nopal_when_part`, each as a module.
-include!(concat!(env!("OUT_DIR"), "/grammar.rs"));
+/// What `runtime/core/control.h` offers; each enumeration as a module.
+#[allow(dead_code)]
+mod grammar {
+    include!(concat!(env!("OUT_DIR"), "/grammar.rs"));
+}
+
+use grammar::{CONTROL_ARGUMENTS, CONTROL_EXPECTED, Parsed, RawPlace, Span, place_kind};
+pub use grammar::{command, probe_part, when_part};
+use grammar::{
+    nopal_action_parse, nopal_control_form, nopal_control_parse, nopal_number_next,
+    nopal_place_next,
+};
 
 /// A command, or an action, with its arguments.
 pub struct Line<'a> {
@@ -14,7 +24,7 @@ pub struct Line<'a> {
     pub command: u32,
     /// The optional parts that are there.
     present: u32,
-    arguments: [Span; ARGUMENTS],
+    arguments: [Span; CONTROL_ARGUMENTS],
 }
 
 /// The parts of a line. An error quotes it and says what was expected.
@@ -70,23 +80,22 @@ pub fn places_in(text: &str) -> Vec<Part> {
     while unsafe { nopal_place_next(text.as_ptr().cast(), &mut rest, &mut found) } {
         let named = || slice(text, found.text).to_owned();
         let (first, last) = (found.first, found.last);
-        // In the order of `enum nopal_place_kind`.
         let place = match found.kind {
-            0 => Location::Address(first),
-            1 => Location::Range {
+            place_kind::ADDRESS => Location::Address(first),
+            place_kind::RANGE => Location::Range {
                 start: first,
                 end: last,
             },
-            2 => Location::InModule {
+            place_kind::IN_MODULE => Location::InModule {
                 module: named(),
                 address: first,
             },
-            3 => Location::RangeInModule {
+            place_kind::RANGE_IN_MODULE => Location::RangeInModule {
                 module: named(),
                 start: first,
                 end: last,
             },
-            4 => Location::Line {
+            place_kind::LINE => Location::Line {
                 file: named(),
                 line: u32::try_from(first).unwrap_or(0),
             },
@@ -129,27 +138,6 @@ fn slice(line: &str, span: Span) -> &str {
         .unwrap_or_default()
 }
 
-/// `struct nopal_span`
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-struct Span {
-    begin: u32,
-    end: u32,
-}
-
-const ARGUMENTS: usize = 4;
-const EXPECTED: usize = 256;
-
-/// `struct nopal_control`
-#[repr(C)]
-struct Parsed {
-    command: u32,
-    present: u32,
-    arguments: [Span; ARGUMENTS],
-    bad: Span,
-    expected: [u8; EXPECTED],
-}
-
 impl Span {
     fn of(text: &str) -> Span {
         Span {
@@ -187,31 +175,9 @@ impl Default for Parsed {
         Parsed {
             command: 0,
             present: 0,
-            arguments: [Span::default(); ARGUMENTS],
+            arguments: [Span::default(); CONTROL_ARGUMENTS],
             bad: Span::default(),
-            expected: [0; EXPECTED],
+            expected: [0; CONTROL_EXPECTED],
         }
     }
-}
-
-/// `struct nopal_place`
-#[repr(C)]
-#[derive(Default)]
-struct RawPlace {
-    kind: u32,
-    excluded: bool,
-    text: Span,
-    first: u64,
-    last: u64,
-}
-
-// control.h asserts the same.
-const _: () = assert!(size_of::<Parsed>() == 304 && size_of::<RawPlace>() == 32);
-
-unsafe extern "C" {
-    fn nopal_control_parse(line: *const c_char, length: u32, parsed: *mut Parsed) -> bool;
-    fn nopal_action_parse(line: *const c_char, action: Span, parsed: *mut Parsed) -> bool;
-    fn nopal_control_form(row: u32) -> *const c_char;
-    fn nopal_place_next(line: *const c_char, rest: *mut Span, place: *mut RawPlace) -> bool;
-    fn nopal_number_next(line: *const c_char, rest: *mut Span, number: *mut u32) -> bool;
 }

@@ -4,6 +4,8 @@
 //! which are some milliseconds apart. The error of a snapshot is the distance of two readings of the counter: about 30
 //! ns.
 
+use rustix::time::ClockId;
+
 /// Snapshots that are kept: of an event that stayed in a ring while a reading was held up.
 const KEPT: usize = 64;
 const TRIES: usize = 4;
@@ -68,12 +70,7 @@ pub fn counter() -> u64 {
 
 /// Nanoseconds.
 pub fn monotonic() -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: a valid pointer; this clock always exists.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    let time = rustix::time::clock_gettime(ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 

@@ -5,6 +5,7 @@ use perf_event_open_sys as sys;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use sys::bindings::*;
+use zerocopy::IntoBytes;
 
 /// Further fields of each record, in this order: thread, and time.
 pub const SAMPLE: u64 = (PERF_SAMPLE_TID | PERF_SAMPLE_TIME) as u64;
@@ -55,16 +56,8 @@ impl Descriptor {
     pub fn lost(&self) -> u64 {
         // The event's value, and its lost records.
         let mut values = [0u64; 2];
-        // SAFETY: the buffer is as long as is said.
-        let read = unsafe {
-            libc::read(
-                self.0.as_raw_fd(),
-                values.as_mut_ptr().cast(),
-                size_of_val(&values),
-            )
-        };
-        match read {
-            16 => values[1],
+        match rustix::io::read(&self.0, values.as_mut_bytes()) {
+            Ok(16) => values[1],
             _ => 0,
         }
     }

@@ -26,8 +26,7 @@ pub fn allowed() -> Allowed {
     let Err(error) = all else {
         return Allowed::Everything;
     };
-    // SAFETY: asks for a number.
-    let own = Descriptor::switches(unsafe { libc::getpid() }, 0);
+    let own = Descriptor::switches(std::process::id() as i32, 0);
     let why = |error: &Error, everything: bool| reason(error, paranoid(), everything);
     match own {
         Ok(_) => Allowed::Own(why(&error, true)),

@@ -31,8 +31,7 @@ pub struct Record<'a> {
 impl Ring {
     /// `pages`: data pages, a power of two. Takes fewer if the kernel refuses this many.
     pub fn map(event: &Descriptor, pages: usize) -> Result<Ring> {
-        // SAFETY: asks for a number.
-        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+        let page = rustix::param::page_size();
         let map = |pages: usize| MmapOptions::new().len((1 + pages) * page).map_raw(event);
         let mut pages = pages;
         let mut mapped = map(pages);

@@ -1,16 +1,12 @@
 //! A histogram of the core: exact up to 63, and within 1/32 above.
 
+use crate::Histogram;
 use crate::layout;
-
-#[repr(C)]
-pub struct Histogram {
-    pub(crate) buckets: [u64; layout::BUCKETS],
-}
 
 impl Default for Histogram {
     fn default() -> Histogram {
         Histogram {
-            buckets: [0; layout::BUCKETS],
+            buckets: [0; layout::HISTOGRAM_BUCKETS],
         }
     }
 }
@@ -30,7 +26,7 @@ impl Histogram {
     pub fn ranges(&self) -> impl Iterator<Item = (u64, u64, u64)> {
         let full = (0u32..).zip(self.buckets).filter(|(_, count)| *count > 0);
         full.map(|(bucket, count)| {
-            // SAFETY: functions of a number below BUCKETS.
+            // SAFETY: functions of a number below HISTOGRAM_BUCKETS.
             let (low, high) = unsafe {
                 (
                     layout::nopal_histogram_low(bucket),

@@ -1,30 +1,35 @@
 //! The latency tracers of `runtime/core/latency.c`, from Rust: a begin event, an end event, and a key that pairs them.
 
 mod histogram;
-mod layout;
+
+/// What `runtime/core/latency.h` offers.
+#[allow(dead_code)]
+mod layout {
+    include!(concat!(env!("OUT_DIR"), "/layout.rs"));
+}
 
 use std::pin::Pin;
 
-pub use histogram::Histogram;
-use layout::{RawCase, RawEvent, RawLatency, RawOwn, RawTracer};
+pub use layout::Histogram;
+use layout::{RawCase, RawEvent, RawLatency, RawOwn, RawTracer, outcome};
 
 /// The key that pairs the events of a tracer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
-    Processor = 0,
-    Thread = 1,
-    /// A value of theirs, in any thread.
-    Value = 2,
-    ValueOfThread = 3,
+    Processor = layout::key::PROCESSOR as isize,
+    Thread = layout::key::THREAD as isize,
+    /// A value that they have, in any thread.
+    Value = layout::key::VALUE as isize,
+    ValueOfThread = layout::key::VALUE_OF_THREAD as isize,
 }
 
 /// The meaning of a second begin of an open case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nesting {
-    /// The case ends after as many ends.
-    Counts = 0,
-    /// A new case begins: the previous one never ended.
-    Again = 1,
+    /// It ends when it has ended as often.
+    Counts = layout::nesting::COUNTS as isize,
+    /// It begins anew: the one before never ended.
+    Again = layout::nesting::AGAIN as isize,
 }
 
 /// The events that begin and end a case: sets of bits, one for each event from 0 to 31.
@@ -155,8 +160,6 @@ impl Latency {
 
     /// Takes an event; those of one key in the order of their clocks. Returns the case that it has ended.
     pub fn event(&mut self, own: &mut Own, event: &Event) -> Option<Ended> {
-        const ENDED: u32 = 2;
-        const KEPT: u32 = 3;
         let event = RawEvent {
             event: event.event,
             processor: event.processor,
@@ -171,9 +174,9 @@ impl Latency {
         let outcome = unsafe {
             layout::nopal_latency_event(&mut *self.raw, &mut *own.raw, &event, &mut ended)
         };
-        (outcome == ENDED || outcome == KEPT).then(|| Ended {
+        (outcome == outcome::ENDED || outcome == outcome::KEPT).then(|| Ended {
             case: Case::of(&ended),
-            kept: outcome == KEPT,
+            kept: outcome == outcome::KEPT,
         })
     }
 

@@ -10,12 +10,13 @@ use fuser::{
     ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request,
     TimeOrNow, WriteFlags,
 };
+use nopal_beside::{Condvar, Mutex};
 use nopal_serve::{Access, LONGEST_WRITE};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 /// How long the kernel may cache answers: sessions come and go.
@@ -53,10 +54,6 @@ struct Opened {
     file: Mutex<OpenFile>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Sessions {
     /// Runs a task that may wait for a session.
     fn aside(&self, request: &Request, work: impl FnOnce(&Shared, Reader) + Send + 'static) {
@@ -68,7 +65,7 @@ impl Sessions {
 
 impl Shared {
     fn node(&self, number: INodeNo) -> Result<(Location, Kind), Errno> {
-        lock(&self.nodes).get(number.0).ok_or(Errno::ESTALE)
+        self.nodes.lock().get(number.0).ok_or(Errno::ESTALE)
     }
 
     fn new_handle(&self) -> u64 {
@@ -76,7 +73,8 @@ impl Shared {
     }
 
     fn file(&self, handle: FileHandle) -> Result<Arc<Opened>, Errno> {
-        lock(&self.files)
+        self.files
+            .lock()
             .get(&handle.0)
             .cloned()
             .ok_or(Errno::EBADF)
@@ -119,24 +117,23 @@ impl Shared {
             file: Mutex::new(file),
         };
         let handle = self.new_handle();
-        lock(&self.files).insert(handle, Arc::new(opened));
+        self.files.lock().insert(handle, Arc::new(opened));
         Ok((handle, flags))
     }
 
     /// The kernel does not wait for the last close of a file, which may change what other files show: whoever opens one
     /// afterwards is to see it.
     fn wait_for_closing(&self, process: i32) {
-        let closing = lock(&self.closing);
-        // One that takes longer is not worth more waiting; then a poisoned lock is none either.
-        let _ = self
-            .closed
-            .wait_timeout_while(closing, CLOSING, |closing| closing.contains(&process));
+        let closing = self.closing.lock();
+        // One that takes longer is not worth more waiting.
+        let closes = |closing: &mut Vec<i32>| closing.contains(&process);
+        drop(self.closed.wait_timeout_while(closing, CLOSING, closes));
     }
 
     fn close(&self, opened: &Opened, reader: Reader) {
-        // No caller is left for its errors.
-        let _ = lock(&opened.file).close(reader);
-        let mut closing = lock(&self.closing);
+        // Its errors have no reader any more.
+        let _ = opened.file.lock().close(reader);
+        let mut closing = self.closing.lock();
         if let Some(at) = closing
             .iter()
             .position(|process| *process == opened.process)
@@ -152,20 +149,22 @@ impl Shared {
         change: impl FnOnce(&mut OpenFile) -> anyhow::Result<T>,
     ) -> Result<T, Errno> {
         let opened = self.file(handle)?;
-        let mut file = lock(&opened.file);
+        let mut file = opened.file.lock();
         change(&mut file).map_err(|error| open::number(&error))
     }
 
     /// No file has a size, as in `/proc`, but one whose end a reader has seen, and which `tail -f` follows.
     fn attributes(&self, number: u64, kind: Kind, look: Option<Reader>) -> FileAttr {
-        let opened: Vec<Arc<Opened>> = lock(&self.files)
+        let opened: Vec<Arc<Opened>> = self
+            .files
+            .lock()
             .values()
             .filter(|opened| opened.number == number)
             .cloned()
             .collect();
         let sizes = opened.iter().filter_map(|opened| {
-            // Do not wait for a file that is in use.
-            let mut file = opened.file.try_lock().ok()?;
+            // One that is being used is not waited for.
+            let mut file = opened.file.try_lock()?;
             if let Some(reader) = look {
                 // What it had is its size still.
                 let _ = file.look(reader);
@@ -182,7 +181,7 @@ impl Shared {
             return Err(Errno::ENOTDIR);
         }
         let (place, kind) = self.lines.find(&place, name, reader)?;
-        let number = lock(&self.nodes).look_up(place, kind);
+        let number = self.nodes.lock().look_up(place, kind);
         Ok(self.attributes(number, kind, None))
     }
 }
@@ -239,7 +238,7 @@ impl Filesystem for Sessions {
     }
 
     fn forget(&self, _: &Request, number: INodeNo, lookups: u64) {
-        lock(&self.shared.nodes).forget(number.0, lookups);
+        self.shared.nodes.lock().forget(number.0, lookups);
     }
 
     fn getattr(&self, request: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
@@ -285,7 +284,7 @@ impl Filesystem for Sessions {
             let result = match size {
                 None => Ok(()),
                 Some(0) => shared.open(number, access, reader).map(|(handle, _)| {
-                    let opened = lock(&shared.files).remove(&handle);
+                    let opened = shared.files.lock().remove(&handle);
                     if let Some(opened) = opened {
                         shared.close(&opened, reader);
                     }
@@ -395,11 +394,11 @@ impl Filesystem for Sessions {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        let opened = lock(&self.shared.files).remove(&handle.0);
+        let opened = self.shared.files.lock().remove(&handle.0);
         reply.ok();
         if let Some(opened) = opened.filter(|opened| opened.changes) {
             // Before the next request is looked at.
-            lock(&self.shared.closing).push(opened.process);
+            self.shared.closing.lock().push(opened.process);
             self.aside(request, move |shared, reader| shared.close(&opened, reader));
         }
     }
@@ -414,7 +413,7 @@ impl Filesystem for Sessions {
                 Ok(mut names) => {
                     names.splice(0..0, [(".".into(), FOLDER), ("..".into(), FOLDER)]);
                     let handle = shared.new_handle();
-                    lock(&shared.folders).insert(handle, Arc::new(names));
+                    shared.folders.lock().insert(handle, Arc::new(names));
                     reply.opened(FileHandle(handle), FopenFlags::empty());
                 }
                 Err(error) => reply.error(error),
@@ -430,7 +429,7 @@ impl Filesystem for Sessions {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        let Some(names) = lock(&self.shared.folders).get(&handle.0).cloned() else {
+        let Some(names) = self.shared.folders.lock().get(&handle.0).cloned() else {
             return reply.error(Errno::EBADF);
         };
         for (index, (name, kind)) in names.iter().enumerate().skip(offset as usize) {
@@ -451,7 +450,7 @@ impl Filesystem for Sessions {
         _: OpenFlags,
         reply: ReplyEmpty,
     ) {
-        lock(&self.shared.folders).remove(&handle.0);
+        self.shared.folders.lock().remove(&handle.0);
         reply.ok();
     }
 

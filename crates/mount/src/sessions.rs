@@ -5,9 +5,9 @@ use crate::open;
 use crate::reader::{LOOK, Reader};
 use anyhow::Result;
 use fuser::Errno;
+use nopal_beside::Mutex;
 use nopal_serve::{Client, Entry, Failure, Request};
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
 /// Idle connections for the next request, one for each session.
 #[derive(Default)]
@@ -84,8 +84,8 @@ impl Lines {
         }
     }
 
-    fn idle(&self) -> std::sync::MutexGuard<'_, HashMap<i32, Client>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    fn idle(&self) -> nopal_beside::MutexGuard<'_, HashMap<i32, Client>> {
+        self.idle.lock()
     }
 }
 

@@ -155,7 +155,6 @@ fn header(stamp: Stamp, content: u64, rest: [&[u8]; 3]) -> [u8; HEADER] {
 }
 
 fn is_ours(facts: &fs::Metadata) -> bool {
-    // SAFETY: it takes nothing and cannot fail.
-    let user = unsafe { libc::geteuid() };
+    let user = rustix::process::geteuid().as_raw();
     facts.uid() == user && facts.mode() & 0o022 == 0
 }

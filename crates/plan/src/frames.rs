@@ -6,11 +6,11 @@ use std::ops::Range;
 use gimli::{
     BaseAddresses, CfaRule, CieOrFde, CommonInformationEntry, EhFrame, EhFrameHdr, EhFrameOffset,
     EndianSlice, FrameDescriptionEntry, LittleEndian, Pointer, Register, RegisterRule,
-    UnwindContext, UnwindSection, X86_64,
+    UnwindContext, UnwindSection,
 };
 
+use crate::arch::{RETURN_ADDRESS, STACK_POINTER};
 use crate::code::Memory;
-use crate::relocate::STACK_POINTER;
 use crate::{FrameChange, Reason};
 
 type Reader<'a> = EndianSlice<'a, LittleEndian>;
@@ -246,7 +246,7 @@ impl Rules {
     fn at_entry_with(cfa: (u16, i32)) -> Rules {
         Rules {
             cfa,
-            saved: vec![(X86_64::RA.0, -8)],
+            saved: vec![(RETURN_ADDRESS, -8)],
         }
     }
 
@@ -265,7 +265,7 @@ impl Rules {
                     saved.push((register.0, i32::try_from(offset).ok()?))
                 }
                 RegisterRule::SameValue => {}
-                RegisterRule::Undefined if register != X86_64::RA => {}
+                RegisterRule::Undefined if register.0 != RETURN_ADDRESS => {}
                 _ => return None,
             }
         }

@@ -8,18 +8,15 @@ use gimli::UnwindContext;
 use nopal_beside::both;
 use nopal_symbols::{Function, Image, Import, Kind as ImageKind, Source};
 
+use crate::arch::{
+    self, Callee, Displaced, Flow, Frame, Input, Judged, Loops, Start, Window, relocate, sweep,
+};
 use crate::code::{Code, Marks, Memory};
 use crate::exceptions::handled;
 use crate::frames::Frames;
-use crate::how::{self, Callee};
 use crate::loader::Loader;
-use crate::relocate::{Loops, relocate};
 use crate::sequences::sequences;
-use crate::sweep::{Flow, Input, Start, sweep};
-use crate::track::Judged;
-use crate::walks::{self, Frame};
-use crate::window::{Displaced, Window};
-use crate::{JUMP, LONGEST_WINDOW, Reason, Site, special, tables};
+use crate::{JUMP, LONGEST_WINDOW, Reason, Site, special};
 
 /// Below this many functions a second thread is not worth its start.
 const WORTH_A_THREAD: usize = 1024;
@@ -97,7 +94,7 @@ pub(crate) fn with<T>(
     }
     // OCaml's runtime, if it is a library, looks at the frames of other files.
     let finds_frames = image.exported("caml_c_call").is_some()
-        || tables::of_return_addresses(&pointers, &code, &is_start);
+        || arch::of_return_addresses(&pointers, &code, &is_start);
     let sequences = sequences(&memory, &flow.aborts, &mut pointers);
     let targets = pointers
         .iter()
@@ -204,7 +201,7 @@ impl Judge<'_> {
         functions
             .iter()
             .map(|function| {
-                let frame = walks::frame(self.code, function);
+                let frame = arch::frame(self.code, function);
                 if frame.walked {
                     self.walks_frames.store(true, Ordering::Relaxed);
                 }
@@ -226,7 +223,7 @@ impl Judge<'_> {
         let is_restorer = self
             .memory
             .from(function.address)
-            .is_some_and(special::is_restorer);
+            .is_some_and(arch::is_restorer);
         by_name
             .or(is_restorer.then_some(Reason::SignalReturn))
             .or(self.found_by_data.then_some(Reason::FoundByData))
@@ -296,7 +293,7 @@ impl Judge<'_> {
             size: function.size,
             window: window.bytes.len() as u8,
             expected,
-            how: how::how(&window, self.memory, &self.fentry),
+            how: arch::how(&window, self.memory, &self.fentry),
             keeps_frame: frame.kept,
             walks_frames: frame.walked,
             entries_only: self.manners.entries_only.get(&start).copied().or(profiled),

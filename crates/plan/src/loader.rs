@@ -3,6 +3,7 @@
 use anyhow::{Result, ensure};
 use nopal_symbols::{Image, Import, Kind, Relocation};
 
+use crate::arch;
 use crate::code::{Code, Memory};
 
 const PT_DYNAMIC: u32 = 2;
@@ -15,8 +16,6 @@ const DT_JMPREL: u64 = 23;
 const DT_INIT_ARRAY: u64 = 25;
 const DT_RELRSZ: u64 = 35;
 const DT_RELR: u64 = 36;
-const R_X86_64_RELATIVE: u64 = 8;
-const R_X86_64_RELATIVE64: u64 = 38;
 
 #[derive(Default)]
 pub(crate) struct Loader {
@@ -86,7 +85,7 @@ impl Loader {
             if code.number(place).is_some() {
                 self.changed_code.push(place);
             }
-            if matches!(kind, R_X86_64_RELATIVE | R_X86_64_RELATIVE64) {
+            if arch::RELATIVE.contains(&kind) {
                 self.pointers.push((place, addend));
             }
         }

@@ -8,23 +8,13 @@ use std::fmt;
 
 use anyhow::Result;
 use gimli::UnwindContext;
-use iced_x86::{
-    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
-    OpKind, Register,
-};
 use nopal_symbols::{Function, Image};
 
+use crate::arch::{BREAKPOINT, Instructions, Loops, relocate};
 use crate::judge::{self, Judge};
-use crate::relocate::{Loops, relocate};
 use crate::{How, JUMP, LONGEST_WINDOW, Reason, Site};
 
-/// How many instructions before a computed jump are searched for its address.
-const LOOK_BACK: usize = 16;
-
-/// Bytes of a breakpoint.
-const BREAKPOINT: usize = 1;
-
-/// Why there can be no probe at an address. Addresses are in the file.
+/// Why there can be no probe at an address. Addresses are those in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unprobed {
     /// It is in no function.
@@ -108,7 +98,7 @@ impl Probes<'_, '_> {
     fn site_of(&self, address: u64, least: usize) -> Result<Site, Unprobed> {
         let function = self.function(address)?;
         let code = self.function_code(function);
-        boundary(&code, address)?;
+        code.begins_at(address)?;
         self.judged(function, &code, address, least)
     }
 
@@ -116,8 +106,7 @@ impl Probes<'_, '_> {
     pub fn of_function(&self, address: u64) -> Result<Vec<Judged>, Unprobed> {
         let function = self.function(address)?;
         let code = self.function_code(function);
-        let places = code.iter().map(|instruction| instruction.ip());
-        let judged = places.map(|address| {
+        let judged = code.addresses().map(|address| {
             let site = self.judged(function, &code, address, JUMP);
             // If a jump fits, so does one byte.
             let breakpoint =
@@ -136,30 +125,21 @@ impl Probes<'_, '_> {
         found.ok_or(Unprobed::NoFunction)
     }
 
-    /// Its instructions, up to the first invalid one.
-    fn function_code(&self, function: &Function) -> Vec<Instruction> {
+    /// Its instructions, up to the first that is none.
+    fn function_code(&self, function: &Function) -> Instructions {
         let Some(range) = self.judge.code.range(function.address) else {
-            return Vec::new();
+            return Instructions::default();
         };
         let begin = (function.address - range.address) as usize;
         let size = usize::try_from(function.size.max(1)).unwrap_or(usize::MAX);
         let bytes = &range.bytes[begin..begin.saturating_add(size).min(range.bytes.len())];
-        let mut decoder = Decoder::with_ip(64, bytes, function.address, DecoderOptions::NONE);
-        let mut instructions = Vec::new();
-        while decoder.can_decode() {
-            let instruction = decoder.decode();
-            if instruction.is_invalid() {
-                break;
-            }
-            instructions.push(instruction);
-        }
-        instructions
+        Instructions::of(bytes, function.address)
     }
 
     fn judged(
         &self,
         function: &Function,
-        code: &[Instruction],
+        code: &Instructions,
         address: u64,
         least: usize,
     ) -> Result<Site, Unprobed> {
@@ -180,18 +160,12 @@ impl Probes<'_, '_> {
         if inside.any(|number| judge.flow.reached.get(number)) {
             return Err(Unprobed::Bytes(Reason::EnteredInside));
         }
-        let only = window.instructions.len() == 1
-            && window.instructions[0].instruction.len() == window.bytes.len();
-        if !only && let Some(jump) = unknown_jump(code) {
+        if !window.is_one_instruction()
+            && let Some(jump) = code.unknown_jump()
+        {
             return Err(Unprobed::UnknownTargets { jump });
         }
-        let waits = |displaced: &crate::window::Displaced| {
-            matches!(
-                displaced.instruction.mnemonic(),
-                Mnemonic::Syscall | Mnemonic::Sysenter
-            )
-        };
-        if window.instructions.iter().any(waits) {
+        if window.waits() {
             return Err(Unprobed::SystemCall);
         }
         judge.refuse_touched(&window).map_err(Unprobed::Bytes)?;
@@ -216,85 +190,4 @@ impl Probes<'_, '_> {
             body: relocate(&window, &rules, Loops::ToSite).map_err(Unprobed::Bytes)?,
         })
     }
-}
-
-fn boundary(code: &[Instruction], address: u64) -> Result<(), Unprobed> {
-    let after = code.partition_point(|instruction| instruction.ip() <= address);
-    match after.checked_sub(1).map(|index| &code[index]) {
-        Some(it) if it.ip() == address => Ok(()),
-        Some(it) if address < it.next_ip() => Err(Unprobed::WithinInstruction {
-            before: it.ip(),
-            after: it.next_ip(),
-        }),
-        _ => Err(Unprobed::Bytes(Reason::Undecodable)),
-    }
-}
-
-/// A computed jump whose targets are unknown.
-fn unknown_jump(code: &[Instruction]) -> Option<u64> {
-    let mut factory = InstructionInfoFactory::new();
-    let jumps = code.iter().enumerate();
-    let mut computed = jumps.filter(|(_, it)| it.flow_control() == FlowControl::IndirectBranch);
-    let unknown = computed.find(|(index, jump)| !is_known(&code[..*index], jump, &mut factory));
-    unknown.map(|(_, jump)| jump.ip())
-}
-
-/// Whether the address was loaded from memory, where the loader or the file put it, or from a table of distances that
-/// the sweep knows.
-fn is_known(
-    before: &[Instruction],
-    jump: &Instruction,
-    factory: &mut InstructionInfoFactory,
-) -> bool {
-    let is_pointer =
-        |it: &Instruction| it.memory_index() == Register::None || it.memory_index_scale() == 8;
-    if jump.op0_kind() == OpKind::Memory {
-        return is_pointer(jump);
-    }
-    let mut register = jump.op0_register();
-    let near = before.iter().rev().take(LOOK_BACK);
-    // Extended by the load, or after it.
-    let is_distance = |it: &Instruction| match it.mnemonic() {
-        Mnemonic::Movsxd => it.op1_kind() == OpKind::Memory,
-        mnemonic => mnemonic == Mnemonic::Cdqe,
-    };
-    let has_table = near.clone().any(is_distance);
-    for it in near {
-        let info = factory.info(it);
-        let writes = info.used_registers().iter().any(|used| {
-            used.register().full_register() == register
-                && matches!(
-                    used.access(),
-                    OpAccess::Write
-                        | OpAccess::CondWrite
-                        | OpAccess::ReadWrite
-                        | OpAccess::ReadCondWrite
-                )
-        });
-        if !writes {
-            continue;
-        }
-        match it.mnemonic() {
-            Mnemonic::Mov if it.op1_kind() == OpKind::Memory => return is_pointer(it),
-            Mnemonic::Mov if it.op1_kind() == OpKind::Register => register = it.op1_register(),
-            Mnemonic::Pop => return true,
-            Mnemonic::Add => return has_table,
-            _ => return it.flow_control() == FlowControl::Call,
-        }
-    }
-    // An argument, or a value from further up: computed addresses are not kept for long.
-    !has_lea_of_code(before)
-}
-
-/// Whether the function takes an address within itself, as hand-written code with computed jumps does.
-fn has_lea_of_code(before: &[Instruction]) -> bool {
-    let (Some(first), Some(last)) = (before.first(), before.last()) else {
-        return false;
-    };
-    let own = first.ip()..last.next_ip();
-    before.iter().any(|it| {
-        it.mnemonic() == Mnemonic::Lea
-            && it.is_ip_rel_memory_operand()
-            && own.contains(&it.ip_rel_memory_address())
-    })
 }

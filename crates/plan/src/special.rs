@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use crate::Reason;
+use crate::{Reason, arch};
 
 /// A name, or with a star at its end a prefix.
 const NAMES: &[(&str, Reason)] = &[
@@ -77,9 +77,6 @@ const NAMES: &[(&str, Reason)] = &[
     ("mlockall", Reason::LocksMemory),
     ("__libc_sigaction", Reason::SetsSignals),
     ("__morestack*", Reason::GrowsStack),
-    ("__x86_indirect_thunk*", Reason::BranchThunk),
-    ("__x86_return_thunk*", Reason::BranchThunk),
-    ("__llvm_retpoline_*", Reason::BranchThunk),
     ("mcount", Reason::ProfilerHook),
     ("_mcount", Reason::ProfilerHook),
     ("__mcount_internal", Reason::ProfilerHook),
@@ -87,15 +84,8 @@ const NAMES: &[(&str, Reason)] = &[
     ("__cyg_profile_func_*", Reason::ProfilerHook),
 ];
 
-/// The bytes of a signal restorer: `mov $15, %eax` or `%rax` (rt_sigreturn); `syscall`. Unwinders know them by these
-/// too.
-const RESTORERS: &[&[u8]] = &[
-    &[0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05],
-    &[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05],
-];
-
-/// The reason to refuse a function of this name, if any. Ignores a version (`name@VERSION`) and the prefix of glibc's
-/// internal copies (`__GI_`).
+/// What is special about a function of this name, if anything. A version (`name@VERSION`) and the prefix that glibc
+/// gives its own copies (`__GI_`) do not matter.
 pub(crate) fn by_name(name: &str) -> Option<Reason> {
     let name = name.split_once('@').map_or(name, |(name, _)| name);
     let name = name.strip_prefix("__GI_").unwrap_or(name);
@@ -104,17 +94,19 @@ pub(crate) fn by_name(name: &str) -> Option<Reason> {
     exact().or_else(|| starts().map(|&(_, reason)| reason))
 }
 
+fn names() -> impl Iterator<Item = &'static (&'static str, Reason)> {
+    NAMES.iter().chain(arch::SPECIAL)
+}
+
 static EXACT: LazyLock<HashMap<&str, Reason>> = LazyLock::new(|| {
-    NAMES
-        .iter()
+    names()
         .filter(|(name, _)| !name.ends_with('*'))
         .copied()
         .collect()
 });
 
 static BEGINNINGS: LazyLock<Vec<(&str, Reason)>> = LazyLock::new(|| {
-    let beginnings = NAMES.iter();
-    beginnings
+    names()
         .filter_map(|&(name, reason)| Some((name.strip_suffix('*')?, reason)))
         .collect()
 });
@@ -122,10 +114,6 @@ static BEGINNINGS: LazyLock<Vec<(&str, Reason)>> = LazyLock::new(|| {
 /// Whether the name is that of a part split off a function, by compilers or by BOLT.
 pub(crate) fn is_part(name: &str) -> bool {
     name.contains(".warm") || name.contains(".cold")
-}
-
-pub(crate) fn is_restorer(bytes: &[u8]) -> bool {
-    RESTORERS.iter().any(|restorer| bytes.starts_with(restorer))
 }
 
 #[cfg(test)]
@@ -136,10 +124,6 @@ mod tests {
     fn names_with_versions_and_prefixes_are_known() {
         assert_eq!(by_name("vfork@@GLIBC_2.2.5"), Some(Reason::SharesStack));
         assert_eq!(by_name("__GI___sigsetjmp"), Some(Reason::ReturnsTwice));
-        assert_eq!(
-            by_name("__x86_indirect_thunk_rax"),
-            Some(Reason::BranchThunk)
-        );
         assert_eq!(by_name("_Unwind_RaiseException"), Some(Reason::Unwinder));
         assert_eq!(by_name("setjmp_like"), None);
         assert_eq!(by_name("__gcov_flush"), None);
@@ -148,14 +132,6 @@ mod tests {
 
     #[test]
     fn every_reason_in_the_table_is_by_name() {
-        assert!(NAMES.iter().all(|(_, reason)| reason.is_by_name()));
-    }
-
-    #[test]
-    fn restorers_are_known_by_their_bytes() {
-        assert!(is_restorer(&[
-            0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05, 0xc3
-        ]));
-        assert!(!is_restorer(&[0xb8, 0x0f, 0, 0, 0, 0xc3]));
+        assert!(names().all(|(_, reason)| reason.is_by_name()));
     }
 }

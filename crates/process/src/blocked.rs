@@ -10,9 +10,10 @@ const KCMP_VM: i32 = 1;
 pub(crate) struct Blocked {
     /// Number of the system call; negative outside of one.
     pub number: i64,
-    pub rsp: u64,
-    /// Behind the `syscall` instruction.
-    pub rip: u64,
+    /// The stack pointer.
+    pub stack: u64,
+    /// Behind the instruction that made the call.
+    pub instruction: u64,
 }
 
 /// `None`: the thread runs, or has ended.
@@ -23,8 +24,12 @@ pub(crate) fn blocked(pid: i32, tid: i32) -> Option<Blocked> {
     let mut words = text.split_ascii_whitespace();
     let number = words.next()?.parse().ok()?;
     let mut address = || u64::from_str_radix(words.next_back()?.strip_prefix("0x")?, 16).ok();
-    let (rip, rsp) = (address()?, address()?);
-    Some(Blocked { number, rsp, rip })
+    let (instruction, stack) = (address()?, address()?);
+    Some(Blocked {
+        number,
+        stack,
+        instruction,
+    })
 }
 
 /// The `vfork` children for which the thread waits, which run in its memory.

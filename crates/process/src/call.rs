@@ -1,21 +1,19 @@
+use nopal_beside::Mutex;
 use std::collections::HashMap;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::ptrace;
+use crate::arch::{LONGEST_OF_GADGET, RESTORERS, SYSTEM_CALL, SYSTEM_CALL_AND_RETURN};
+use crate::ptrace::{self, Request};
 use crate::restart::wind_back;
 use crate::way_back::WayBack;
 use crate::{Event, Mapping, Memory, Module, Registers, Stop, Thread, auxiliary, modules};
 
 /// How long a thread runs in [`Thread::run_for_a_moment`].
 const MOMENT: Duration = Duration::from_micros(20);
-const SYSTEM_CALL: [u8; 2] = [0x0f, 0x05];
-/// The trap flag, by which a program single-steps itself.
-const TRAP_FLAG: u64 = 0x100;
-/// Signals that an instruction itself can cause. If one of these came while blocked, the kernel would reset the
-/// program's action.
+/// Signals that an instruction itself can cause. To block one of these would, if it came, reset the program's handling.
 const SYNCHRONOUS: u64 = bit(libc::SIGSEGV)
     | bit(libc::SIGBUS)
     | bit(libc::SIGILL)
@@ -35,13 +33,6 @@ pub struct Gadget {
     /// The code to which signal handlers return: `rt_sigreturn`.
     pub restorer: Option<u64>,
 }
-
-const SYSTEM_CALL_AND_RETURN: [u8; 3] = [0x0f, 0x05, 0xc3];
-/// `mov $15, %rax; syscall`, as in most libraries, and `mov $15, %eax; syscall`.
-const RESTORERS: [&[u8]; 2] = [
-    &[0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05],
-    &[0xb8, 15, 0, 0, 0, 0x0f, 0x05],
-];
 
 impl Gadget {
     /// Whether the instructions are still there.
@@ -83,7 +74,7 @@ pub fn find_system_call_gadget_in(pid: i32, mut modules: Vec<Module>) -> Result<
     modules.sort_by_key(rank);
     let texts = modules.iter().flat_map(|module| &module.mappings);
     let texts = texts.filter(|mapping| mapping.executable && mapping.readable);
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut known = KNOWN.lock();
     let mut remembered = texts
         .clone()
         .filter_map(|text| known.get(&text_of(text))?.at(text.start));
@@ -163,7 +154,7 @@ struct Found {
 impl Found {
     fn look_in(&mut self, memory: &Memory, start: u64, end: u64) {
         /// The length of the searched instructions, less one byte.
-        const OVERLAP: usize = 8;
+        const OVERLAP: usize = LONGEST_OF_GADGET - 1;
         let mut piece = [0; 16 << 10];
         let mut at = start;
         while at < end && (self.returning.is_none() || self.restorer.is_none()) {
@@ -172,7 +163,7 @@ impl Found {
             if memory.read(at, piece).is_err() {
                 return;
             }
-            let calls = piece.windows(2).enumerate();
+            let calls = piece.windows(SYSTEM_CALL.len()).enumerate();
             for (offset, _) in calls.filter(|(_, bytes)| **bytes == SYSTEM_CALL) {
                 let address = at + offset as u64;
                 self.any.get_or_insert(address);
@@ -285,12 +276,12 @@ impl Lent<'_> {
             mask,
             way_back,
         } = *self.borrowed.insert(borrowed);
-        let registers = Registers {
-            rip: self.gadget.call,
-            rsp: way_back.map_or(saved.rsp, |way| way.stack_pointer),
-            eflags: saved.eflags & !TRAP_FLAG,
-            ..saved
-        };
+        let mut registers = saved;
+        registers.set_instruction_pointer(self.gadget.call);
+        if let Some(way_back) = way_back {
+            registers.set_stack_pointer(way_back.stack_pointer);
+        }
+        registers.stop_steps();
         for call in &calls[results.len()..] {
             // The first one blocks signals, for all.
             let mask = is_first.then_some(mask);
@@ -392,33 +383,19 @@ impl Thread {
         mask: Option<u64>,
         call: &SystemCall,
     ) -> Result<Option<i64>> {
-        let number = call.number;
-        let [rdi, rsi, rdx, r10, r8, r9] = call.arguments;
-        // With -1, the kernel does not treat the registers as those of an interrupted call.
-        let (rax, orig_rax) = (number as u64, u64::MAX);
-        let registers = Registers {
-            rax,
-            orig_rax,
-            rdi,
-            rsi,
-            rdx,
-            r10,
-            r8,
-            r9,
-            ..*borrowed
-        };
+        let mut registers = *borrowed;
+        registers.begin_call(call.number, call.arguments);
         self.set_registers(&registers)?;
         if let Some(mask) = mask {
             self.set_signal_mask(mask | !SYNCHRONOUS)?;
         }
         loop {
-            self.restart(libc::PTRACE_SYSCALL, 0)?;
+            self.restart(Request::SystemCall, 0)?;
             match self.wait()? {
                 Event::Stopped(Stop::SystemCall) => break,
                 Event::Stopped(Stop::Signal(signal)) => {
-                    // A trap may belong to the previous instruction, if the program single-steps itself.
-                    let came_before =
-                        signal == libc::SIGTRAP && self.registers()?.rip == registers.rip;
+                    // A trap may be that of an instruction before, which a program stepped over by itself.
+                    let came_before = signal == libc::SIGTRAP && self.stands_at(&registers)?;
                     if self.signal_information()?.si_code > 0 && !came_before {
                         // Caused by our registers: bad gadget, or system calls are dispatched to the program itself.
                         self.settle_suppressing()?;
@@ -430,21 +407,26 @@ impl Thread {
                 Event::Ended(_) => bail!("the thread has ended"),
             }
         }
-        self.restart(libc::PTRACE_SYSCALL, 0)?;
+        self.restart(Request::SystemCall, 0)?;
         match self.wait()? {
             Event::Stopped(Stop::SystemCall) => {}
             Event::Stopped(stop) => bail!("unexpected stop in a system call: {stop:?}"),
             Event::Ended(_) => bail!("the thread has ended"),
         }
-        let result = self.registers()?.rax as i64;
-        // A filter that raises SIGSYS leaves the call's number in the result register.
-        if result == number && self.take_refusal()? {
+        let result = self.registers()?.result();
+        // A filter that answers with SIGSYS leaves the number where the result should be.
+        if result == call.number && self.take_refusal()? {
             bail!("a seccomp filter refuses the system call");
         }
         Ok(Some(result))
     }
 
-    /// Discards the SIGSYS of a seccomp filter.
+    fn stands_at(&self, registers: &Registers) -> Result<bool> {
+        let own = self.registers()?;
+        Ok(own.instruction_pointer() == registers.instruction_pointer())
+    }
+
+    /// Takes away the SIGSYS of a seccomp filter.
     fn take_refusal(&mut self) -> Result<bool> {
         const SYS_SECCOMP: i32 = 1;
         let refusal = |signal: &libc::siginfo_t| {
@@ -453,7 +435,7 @@ impl Thread {
         if !ptrace::queued_signals(self.tid())?.iter().any(refusal) {
             return Ok(false);
         }
-        self.restart(libc::PTRACE_CONT, 0)?;
+        self.restart(Request::Continue, 0)?;
         self.wait()?;
         self.settle_suppressing()?;
         Ok(true)
@@ -465,8 +447,8 @@ impl Thread {
         if let end @ Event::Ended(_) = self.settle()? {
             return Ok(end);
         }
-        self.restart(libc::PTRACE_CONT, 0)?;
-        // If interrupted at once, it would not execute any instruction.
+        self.restart(Request::Continue, 0)?;
+        // Interrupted at once, it would not execute an instruction.
         std::thread::sleep(MOMENT);
         self.interrupt()?;
         let event = self.settle()?;
@@ -480,13 +462,13 @@ impl Thread {
     /// the thread has been off its processor. A remote call makes the kernel forget the sequence.
     fn registers_to_keep(&self) -> Result<Registers> {
         let mut registers = self.registers()?;
-        if let Some(abort) = self.restartable_abort(registers.rip) {
-            registers.rip = abort;
+        if let Some(abort) = self.restartable_abort(registers.instruction_pointer()) {
+            registers.set_instruction_pointer(abort);
         }
         Ok(registers)
     }
 
-    fn restartable_abort(&self, rip: u64) -> Option<u64> {
+    fn restartable_abort(&self, at: u64) -> Option<u64> {
         let area = ptrace::restartable_sequences(self.tid())?;
         let memory = Memory::open(self.pid()).ok()?;
         // struct rseq: two processor numbers, then a pointer to struct rseq_cs: version and flags, start, length,
@@ -500,6 +482,6 @@ impl Thread {
             *word = memory.read_word(sequence.checked_add(offset)?).ok()?;
         }
         let [start, length, abort] = words;
-        (rip.wrapping_sub(start) < length).then_some(abort)
+        (at.wrapping_sub(start) < length).then_some(abort)
     }
 }

@@ -1,5 +1,8 @@
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -74,14 +77,9 @@ pub struct ExitWatch {
 
 impl ExitWatch {
     pub fn new(pid: i32) -> Result<ExitWatch> {
-        // SAFETY: pidfd_open takes two numbers and returns a descriptor, close-on-exec.
-        let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-        if descriptor < 0 {
-            return Err(io::Error::last_os_error())
-                .with_context(|| format!("cannot watch process {pid}"));
-        }
-        // SAFETY: a new descriptor that nobody else owns.
-        let process = unsafe { OwnedFd::from_raw_fd(descriptor as i32) };
+        let process = Pid::from_raw(pid).ok_or(Errno::INVAL);
+        let process = process.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()));
+        let process = process.with_context(|| format!("cannot watch process {pid}"))?;
         Ok(ExitWatch {
             pid,
             started: start_time(pid)?,
@@ -116,19 +114,12 @@ impl ExitWatch {
     }
 
     fn has_ended(&self, time: Duration) -> Result<bool> {
-        let mut poll = libc::pollfd {
-            fd: self.process.as_raw_fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        let milliseconds = i32::try_from(time.as_millis()).unwrap_or(i32::MAX);
-        // SAFETY: one pollfd, which outlives the call.
-        let ready = unsafe { libc::poll(&raw mut poll, 1, milliseconds) };
-        let error = io::Error::last_os_error();
-        if ready == -1 && error.kind() != io::ErrorKind::Interrupted {
-            return Err(error).context("cannot poll a process");
+        let mut ends = [PollFd::new(&self.process, PollFlags::IN)];
+        match poll(&mut ends, Timespec::try_from(time).ok().as_ref()) {
+            Ok(ready) => Ok(ready > 0),
+            Err(Errno::INTR) => Ok(false),
+            Err(error) => Err(error).context("cannot poll a process"),
         }
-        Ok(ready > 0)
     }
 
     fn find_out(&self) -> Ending {

@@ -46,10 +46,10 @@ impl ExecFollower {
                 Event::Stopped(Stop::Executed) => return Ok(Followed::Executed(self.thread)),
                 Event::Stopped(Stop::SystemCall) => {
                     let registers = self.thread.registers()?;
-                    let number = registers.orig_rax as i64;
+                    let number = registers.system_call();
                     let is_exec = number == libc::SYS_execve || number == libc::SYS_execveat;
                     if executing && is_exec {
-                        let errno = (registers.rax as i64).wrapping_neg();
+                        let errno = registers.result().wrapping_neg();
                         return Ok(Followed::Failed(
                             i32::try_from(errno).unwrap_or(libc::EINVAL),
                         ));

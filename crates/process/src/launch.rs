@@ -1,7 +1,7 @@
 use std::ffi::{CStr, CString, NulError, OsString, c_char};
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::{fmt, ptr};
@@ -226,13 +226,8 @@ fn keep_statuses_of_children() {
 }
 
 fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
-    let mut ends = [0; 2];
-    // SAFETY: pipe2 fills in two descriptors.
-    if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } == -1 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: both are new, and nobody else owns them.
-    Ok(ends.map(|end| unsafe { OwnedFd::from_raw_fd(end) }).into())
+    let (read, write) = io::pipe()?;
+    Ok((read.into(), write.into()))
 }
 
 const SHELL: &CStr = c"/bin/sh";

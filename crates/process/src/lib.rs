@@ -32,6 +32,7 @@
 //! [`Stopped`]). A `write` or `read` of many bytes that has transferred some of them returns that count, as after
 //! `SIGSTOP` and `SIGCONT`.
 
+mod arch;
 mod blocked;
 mod call;
 mod deadline;
@@ -56,6 +57,7 @@ mod survivor;
 mod thread;
 mod way_back;
 
+pub use arch::Registers;
 pub use blocked::share_memory;
 pub use call::{Gadget, Lent, SystemCall, find_system_call_gadget, find_system_call_gadget_in};
 pub use ending::{Ending, ExitWatch, child_ending};
@@ -70,7 +72,7 @@ pub use maps::{Mapping, Module, maps, module_file, modules, modules_among, open_
 pub use memory::{Behind, Memory, Outcome, Patch};
 pub use pages::Pages;
 pub use positions::Position;
-pub use ptrace::{Options, Registers};
+pub use ptrace::Options;
 pub use refusal::{
     Barrier, Examined, StopError, counts_memory, examine, memory_that_may_be_asked_for,
 };

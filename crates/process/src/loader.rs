@@ -1,8 +1,11 @@
-use std::ops::Range;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use crate::arch::loader::{
+    BEHIND_BREAKPOINT, BEHIND_CALL, BEHIND_SENDING, BREAKPOINT, CALL, PUSHED, ROOM, only_returns,
+    sending_code,
+};
 use crate::information::{directory, read};
 use crate::{
     Ending, Event, Memory, Registers, Stop, Stopped, Thread, find_system_call_gadget, thread_status,
@@ -22,55 +25,8 @@ pub enum LoaderStop {
     },
 }
 
-/// System calls that replace a function that only returns, and its padding: a tracer sees them, and a thread without a
-/// tracer continues. All have the same length.
-const ROOM: usize = 14;
-/// `kill` of the own process, with a signal that does nothing by default. ptrace reports it even if it is ignored. Like
-/// any function, it may change `%rax`, `%rcx`, `%rdi`, `%rsi` and `%r11`.
-const SEND: [u8; ROOM] = [
-    0x6a,
-    libc::SYS_kill as u8,
-    0x58,
-    0xbf,
-    0,
-    0,
-    0,
-    0,
-    0x6a,
-    0,
-    0x5e,
-    0x0f,
-    0x05,
-    0xc3,
-];
-/// The offsets of the process and the signal in it, and of the end of its `syscall`.
-const PROCESS: Range<usize> = 4..8;
-const SIGNAL: usize = 9;
-const BEHIND_SENDING: u64 = 13;
-/// Signals that do nothing by default.
+/// Those that do nothing by default.
 const SIGNALS: [i32; 2] = [libc::SIGURG, libc::SIGWINCH];
-/// A call without effect, if such a signal would not be reported. The tracer then stops at all calls of the loader. It
-/// pushes and pops `%rax`, `%rcx` and `%r11`, which a system call changes.
-const CALL: [u8; ROOM] = [
-    0x50,
-    0x51,
-    0x41,
-    0x53,
-    0x6a,
-    libc::SYS_getpid as u8,
-    0x58,
-    0x0f,
-    0x05,
-    0x41,
-    0x5b,
-    0x59,
-    0x58,
-    0xc3,
-];
-const PUSHED: u64 = 3;
-const BEHIND_CALL: u64 = 9;
-/// Used if there is no room for a call. It kills the program if we are killed before the thread reaches it.
-const BREAKPOINT: [u8; 1] = [0xcc];
 const CONSISTENT: i32 = 0;
 const TRAP: u64 = 1 << (libc::SIGTRAP - 1);
 /// How long to wait for the threads of a process to stop.
@@ -156,7 +112,7 @@ impl LoaderChange {
         if stopped
             .positions()?
             .iter()
-            .any(|at| inside.contains(&at.rip))
+            .any(|at| inside.contains(&at.instruction))
         {
             return Ok(false);
         }
@@ -178,10 +134,7 @@ fn sending(thread: &Thread) -> Result<Option<(i32, [u8; ROOM])>> {
     if status.seccomp != 0 || is_audited(thread.pid())? {
         return Ok(None);
     }
-    let mut code = SEND;
-    code[PROCESS].copy_from_slice(&process.to_le_bytes());
-    code[SIGNAL] = signal as u8;
-    Ok(Some((signal, code)))
+    Ok(Some((signal, sending_code(*process, signal))))
 }
 
 /// Whether the environment makes the loader load libraries that run at once.
@@ -189,34 +142,6 @@ fn is_audited(pid: i32) -> Result<bool> {
     let environment = read(&format!("{}/environ", directory(pid)))?;
     let mut entries = environment.split(|byte| *byte == 0);
     Ok(entries.any(|entry| entry.starts_with(b"LD_AUDIT=")))
-}
-
-/// Whether the code is a function that does nothing, followed by padding.
-fn only_returns(code: &[u8]) -> bool {
-    const BRANCH_TARGET: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
-    let code = code.strip_prefix(&BRANCH_TARGET).unwrap_or(code);
-    let Some(mut padding) = code.strip_prefix(&[0xc3]) else {
-        return false;
-    };
-    while let [first, rest @ ..] = padding {
-        let length = match (first, rest) {
-            (0x66 | 0x2e | 0x90 | 0xcc, _) => 1,
-            // The last NOP may extend beyond the bytes that were read.
-            (0x0f, []) => 1,
-            (0x0f, [0x1f]) => 2,
-            (0x0f, [0x1f, mode, ..]) => match mode {
-                0x00 => 3,
-                0x40 => 4,
-                0x44 => 5,
-                0x80 => 7,
-                0x84 => 8,
-                _ => return false,
-            },
-            _ => return false,
-        };
-        padding = padding.get(length..).unwrap_or_default();
-    }
-    true
 }
 
 /// From the stop at `execve`, runs the loader until it has mapped and relocated everything.
@@ -301,25 +226,24 @@ fn run(
         let (behind, pushed) = match (by, stop) {
             (By::Signal(wanted), Stop::Signal(signal)) if signal == wanted => (BEHIND_SENDING, 0),
             (By::Call, Stop::SystemCall) => (BEHIND_CALL, PUSHED),
-            (By::Breakpoint, Stop::Signal(libc::SIGTRAP)) => (1, 0),
+            (By::Breakpoint, Stop::Signal(libc::SIGTRAP)) => (BEHIND_BREAKPOINT, 0),
             _ => continue,
         };
         let registers = thread.registers()?;
-        let is_ours = registers.rip == change.address + behind;
+        let is_ours = registers.instruction_pointer() == change.address + behind;
         calling = is_ours && by == By::Call && !calling;
         // Its registers can be set at the end of the call.
         if !is_ours || calling {
             continue;
         }
-        let word = |index: u64| memory.read_word(registers.rsp.wrapping_add(index * 8));
-        let mut returned = Registers {
-            rip: word(pushed)?,
-            rsp: registers.rsp.wrapping_add((pushed + 1) * 8),
-            orig_rax: u64::MAX,
-            ..registers
-        };
+        let stack = registers.stack_pointer();
+        let word = |index: usize| memory.read_word(stack.wrapping_add(index as u64 * 8));
+        let mut returned = registers;
+        returned.set_instruction_pointer(word(pushed)?);
+        returned.set_stack_pointer(stack.wrapping_add((pushed as u64 + 1) * 8));
+        returned.leave_call();
         if by == By::Call {
-            [returned.r11, returned.rcx, returned.rax] = [word(0)?, word(1)?, word(2)?];
+            returned.take_back([word(0)?, word(1)?, word(2)?]);
         }
         if is_consistent(memory, state_address, &registers)? {
             return arrive(thread, returned);
@@ -337,7 +261,7 @@ fn run(
 fn is_consistent(memory: &Memory, state_address: u64, registers: &Registers) -> Result<bool> {
     let mut state = [0; 4];
     memory.read(state_address, &mut state)?;
-    Ok(i32::from_le_bytes(state) == CONSISTENT && registers.fs_base != 0)
+    Ok(i32::from_le_bytes(state) == CONSISTENT && registers.thread_pointer() != 0)
 }
 
 fn arrive(thread: &mut Thread, registers: Registers) -> Result<LoaderStop> {
@@ -366,7 +290,7 @@ fn ignore_trap(thread: &mut Thread, memory: &Memory) -> Result<()> {
         .iter()
         .flat_map(|word| word.to_le_bytes())
         .collect::<Vec<_>>();
-    let address = thread.registers()?.rsp.wrapping_sub(1024);
+    let address = thread.registers()?.stack_pointer().wrapping_sub(1024);
     memory.write(address, &bytes)?;
     let gadget = find_system_call_gadget(thread.pid())?;
     let arguments = [libc::SIGTRAP as u64, address, 0, 8, 0, 0];
@@ -428,13 +352,16 @@ mod tests {
         let mut stopped = Stopped::stop(pid, PATIENCE).unwrap();
         let thread = &mut stopped.threads_mut()[0];
         let mut registers = thread.registers().unwrap();
-        registers.rsp -= 1024;
-        let pushed = [registers.rax, behind];
+        registers.set_stack_pointer(registers.stack_pointer() - 1024);
+        let pushed = [registers.result() as u64, behind];
         memory
-            .write(registers.rsp, &pushed.map(u64::to_le_bytes).concat())
+            .write(
+                registers.stack_pointer(),
+                &pushed.map(u64::to_le_bytes).concat(),
+            )
             .unwrap();
-        registers.rip = change.address + 1;
-        registers.orig_rax = u64::MAX;
+        registers.set_instruction_pointer(change.address + 1);
+        registers.leave_call();
         thread.set_registers(&registers).unwrap();
         // SAFETY: two numbers.
         let signal = move |signal| unsafe { libc::kill(pid, signal) };

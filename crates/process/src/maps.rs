@@ -143,7 +143,7 @@ fn parse_line(line: &[u8]) -> Result<Mapping> {
         executable: execute == b'x',
         shared: share == b's',
         offset,
-        device: libc::makedev(major, minor),
+        device: rustix::fs::makedev(major, minor),
         inode,
         path: None,
         label: None,

@@ -4,11 +4,21 @@ use std::ops::Range;
 
 use anyhow::{Context, Result};
 
+use crate::arch::{SYSTEM_CALL, SYSTEM_CALLS};
 use crate::blocked::blocked;
-use crate::{Memory, Registers, Stopped, Thread};
+use crate::{Memory, Stopped, Thread};
 
-/// `syscall`, `int $0x80`, `sysenter`: a repeated call begins two bytes before its return address.
-const SYSTEM_CALLS: [[u8; 2]; 3] = [[0x0f, 0x05], [0xcd, 0x80], [0x0f, 0x34]];
+/// A call that is repeated begins so many bytes before where it returns to.
+const CALL_BYTES: u64 = SYSTEM_CALL.len() as u64;
+
+impl Memory {
+    /// Whether a system call instruction of the usual kind ends at an address.
+    pub fn has_system_call_before(&self, address: u64) -> bool {
+        let mut instruction = SYSTEM_CALL.map(|_| 0);
+        let before = address.wrapping_sub(CALL_BYTES);
+        self.read(before, &mut instruction).is_ok() && instruction == SYSTEM_CALL
+    }
+}
 
 impl Stopped {
     /// Moves threads out of `windows`, which are sorted, do not overlap, and are about to be overwritten. `place` gives
@@ -30,16 +40,17 @@ impl Stopped {
         let mut remain = Vec::new();
         for thread in self.threads_mut() {
             let mut registers = thread.registers()?;
-            if known.0 != registers.rip {
-                known = (registers.rip, follows_call(&memory, registers.rip));
+            let at = registers.instruction_pointer();
+            if known.0 != at {
+                known = (at, follows_call(&memory, at));
             }
-            let calls = is_in_system_call(&registers) && known.1;
-            let Some(window) = enclosing(windows, registers.rip, calls) else {
+            let calls = registers.system_call() >= 0 && known.1;
+            let Some(window) = enclosing(windows, at, calls) else {
                 continue;
             };
-            match place(registers.rip).filter(|&to| !calls || follows_call(&memory, to)) {
+            match place(at).filter(|&to| !calls || follows_call(&memory, to)) {
                 Some(to) => {
-                    registers.rip = to;
+                    registers.set_instruction_pointer(to);
                     thread.set_registers(&registers)?;
                 }
                 None => remain.push(window),
@@ -47,7 +58,7 @@ impl Stopped {
         }
         for thread in self.late() {
             let at = position(thread)?;
-            remain.extend(enclosing(windows, at.rip, true));
+            remain.extend(enclosing(windows, at.instruction, true));
         }
         remain.sort_unstable();
         remain.dedup();
@@ -61,9 +72,9 @@ impl Stopped {
             .map(|thread| {
                 let registers = thread.registers()?;
                 Ok(Position {
-                    rip: registers.rip,
-                    rsp: registers.rsp,
-                    fs_base: Some(registers.fs_base),
+                    instruction: registers.instruction_pointer(),
+                    stack: registers.stack_pointer(),
+                    thread_pointer: Some(registers.thread_pointer()),
                 })
             })
             .chain(self.late().iter().map(position))
@@ -74,10 +85,12 @@ impl Stopped {
 /// The instruction and stack pointers of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
-    pub rip: u64,
-    pub rsp: u64,
-    /// The thread pointer; unknown of a thread that does not stop.
-    pub fs_base: Option<u64>,
+    /// The next instruction.
+    pub instruction: u64,
+    /// The stack pointer.
+    pub stack: u64,
+    /// Unknown of a thread that does not stop.
+    pub thread_pointer: Option<u64>,
 }
 
 fn position(late: &Thread) -> Result<Position> {
@@ -90,9 +103,9 @@ fn position(late: &Thread) -> Result<Position> {
         )
     })?;
     Ok(Position {
-        rip: found.rip,
-        rsp: found.rsp,
-        fs_base: None,
+        instruction: found.instruction,
+        stack: found.stack,
+        thread_pointer: None,
     })
 }
 
@@ -103,22 +116,17 @@ fn enclosing(windows: &[Range<u64>], address: u64, calls: bool) -> Option<usize>
         let index = after.checked_sub(1)?;
         windows[index].contains(&address).then_some(index)
     };
-    // The kernel may also go back to the window's first byte: the jump will be there.
-    let repeated = calls.then(|| last_before(address.wrapping_sub(2)));
+    // Back to its own first byte the kernel may go as well: that is where the jump will be.
+    let repeated = calls.then(|| last_before(address.wrapping_sub(CALL_BYTES)));
     repeated
         .flatten()
         .or_else(|| last_before(address).filter(|&index| windows[index].start < address))
 }
 
-/// `orig_rax` is negative where the kernel was entered otherwise.
-fn is_in_system_call(registers: &Registers) -> bool {
-    registers.orig_rax as i64 >= 0
-}
-
 fn follows_call(memory: &Memory, address: u64) -> bool {
-    let mut instruction = [0; 2];
+    let mut instruction = SYSTEM_CALL;
     memory
-        .read(address.wrapping_sub(2), &mut instruction)
+        .read(address.wrapping_sub(CALL_BYTES), &mut instruction)
         .is_ok()
         && SYSTEM_CALLS.contains(&instruction)
 }

@@ -1,14 +1,12 @@
 //! The raw requests.
 
+use crate::arch::{DEBUG_STATUS, EXTENDED_STATE, Registers};
 use std::io;
 use std::mem::{self, MaybeUninit};
 
 use libc::{c_uint, c_void, siginfo_t};
 
-/// General registers of a thread, as `PTRACE_GETREGS` gives them.
-pub type Registers = libc::user_regs_struct;
-
-/// Events to report besides signals. `PTRACE_O_TRACESYSGOOD` is always set.
+/// What to report beyond signals. `PTRACE_O_TRACESYSGOOD` is always set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// Stop at `execve`.
@@ -41,20 +39,22 @@ unsafe fn request(request: c_uint, tid: i32, address: usize, data: usize) -> Res
 }
 
 /// A request whose data is a number.
-pub(crate) fn command(number: c_uint, tid: i32, data: usize) -> Result<()> {
-    debug_assert!(matches!(
-        number,
-        libc::PTRACE_SEIZE
-            | libc::PTRACE_INTERRUPT
-            | libc::PTRACE_LISTEN
-            | libc::PTRACE_CONT
-            | libc::PTRACE_SYSCALL
-            | libc::PTRACE_SINGLESTEP
-            | libc::PTRACE_DETACH
-            | libc::PTRACE_SETOPTIONS
-    ));
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Request {
+    Seize = libc::PTRACE_SEIZE,
+    Interrupt = libc::PTRACE_INTERRUPT,
+    Listen = libc::PTRACE_LISTEN,
+    Continue = libc::PTRACE_CONT,
+    /// Until the next system call begins or ends.
+    SystemCall = libc::PTRACE_SYSCALL,
+    Detach = libc::PTRACE_DETACH,
+    SetOptions = libc::PTRACE_SETOPTIONS,
+}
+
+pub(crate) fn command(which: Request, tid: i32, data: usize) -> Result<()> {
     // SAFETY: none of these requests takes a buffer.
-    unsafe { request(number, tid, 0, data) }
+    unsafe { request(which as c_uint, tid, 0, data) }
 }
 
 pub(crate) fn registers(tid: i32) -> Result<Registers> {
@@ -75,9 +75,6 @@ pub(crate) fn set_registers(tid: i32, registers: &Registers) -> Result<()> {
     // SAFETY: the kernel reads one register set.
     unsafe { request(libc::PTRACE_SETREGS, tid, 0, &raw const *registers as usize) }
 }
-
-/// The status of the thread's last debug exception. The kernel keeps all its bits until the next one.
-const DEBUG_STATUS: usize = std::mem::offset_of!(libc::user, u_debugreg) + 6 * 8;
 
 pub(crate) fn debug_status(tid: i32) -> Result<u64> {
     let mut status = 0u64;
@@ -102,8 +99,6 @@ pub(crate) fn set_debug_status(tid: i32, status: u64) -> Result<()> {
     unsafe { request(libc::PTRACE_POKEUSER, tid, DEBUG_STATUS, status as usize) }
 }
 
-const NT_X86_XSTATE: usize = 0x202;
-
 pub(crate) fn extended_state(tid: i32) -> Result<Vec<u8>> {
     let mut state = vec![0u8; 64 << 10];
     let mut vector = libc::iovec {
@@ -115,7 +110,7 @@ pub(crate) fn extended_state(tid: i32) -> Result<Vec<u8>> {
         request(
             libc::PTRACE_GETREGSET,
             tid,
-            NT_X86_XSTATE,
+            EXTENDED_STATE,
             &raw mut vector as usize,
         )?
     };
@@ -133,7 +128,7 @@ pub(crate) fn set_extended_state(tid: i32, state: &[u8]) -> Result<()> {
         request(
             libc::PTRACE_SETREGSET,
             tid,
-            NT_X86_XSTATE,
+            EXTENDED_STATE,
             &raw const vector as usize,
         )
     }

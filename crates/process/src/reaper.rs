@@ -2,7 +2,8 @@
 //! of the process are gone, and traced threads are gone only when the tracer has waited for them, which it cannot do
 //! within `PTRACE_SEIZE`. But another OS thread of ours can wait for them.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use nopal_beside::{Condvar, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::ptrace;
@@ -61,14 +62,14 @@ impl Drop for Reaper {
 
 impl Shared {
     fn with(&self, change: impl FnOnce(&mut State)) {
-        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.state.lock());
     }
 
     fn run(&self) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         while !state.over {
-            let waited = self.over.wait_timeout(state, SUSPICIOUS);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let goes_on = |state: &mut State| !state.over;
+            state = self.over.wait_timeout_while(state, SUSPICIOUS, goes_on);
             if !state.over
                 && state
                     .seizing

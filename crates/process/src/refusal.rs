@@ -214,15 +214,14 @@ fn is_32_bit(pid: i32) -> bool {
 
 /// The reason why the kernel refuses, in the order of its checks.
 pub(crate) fn barrier(pid: i32) -> Barrier {
-    // SAFETY: these only ask for a number.
-    let (user, effective) = unsafe { (libc::getuid(), libc::geteuid()) };
+    let user = rustix::process::getuid().as_raw();
     let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope")
         .ok()
         .and_then(|scope| scope.trim().parse().ok());
     let Ok(theirs) = status(pid) else {
         return Barrier::Unknown;
     };
-    let is_root = effective == 0;
+    let is_root = rustix::process::geteuid().is_root();
     if !is_root && let Some(other) = theirs.users[..3].iter().find(|&&other| other != user) {
         return Barrier::User(*other);
     }

@@ -62,9 +62,9 @@ pub(crate) fn wind_back(thread: &mut Thread) -> Result<()> {
     }
     let limit = Limit::of(thread, &registers);
     match limit.filter(Limit::is_over) {
-        // The result is correct.
-        Some(_) if registers.rax as i64 >= 0 => return Ok(()),
-        Some(limit) => registers.rax = limit.result as u64,
+        // What it says is true.
+        Some(_) if registers.result() >= 0 => return Ok(()),
+        Some(limit) => registers.set_result(limit.result),
         None => {
             if let Some(limit) = limit {
                 limit.leave_in(thread, &mut registers);
@@ -72,7 +72,7 @@ pub(crate) fn wind_back(thread: &mut Thread) -> Result<()> {
             if submitted {
                 return wait_on(thread, &registers);
             }
-            registers.rax = -ERESTARTNOHAND as u64;
+            registers.set_result(-ERESTARTNOHAND);
         }
     }
     thread.set_registers(&registers)
@@ -80,51 +80,53 @@ pub(crate) fn wind_back(thread: &mut Thread) -> Result<()> {
 
 fn waits_again(registers: &Registers) -> bool {
     let failures = [-i64::from(libc::EINTR), -ERESTARTNOHAND];
-    let number = registers.orig_rax as i64;
-    NEVER_REPEATED.contains(&number) && failures.contains(&(registers.rax as i64))
+    let number = registers.system_call();
+    NEVER_REPEATED.contains(&number) && failures.contains(&(registers.result()))
 }
 
 /// Whether an `io_uring_enter` that only had to wait reports events, perhaps fewer than requested. If there are enough,
 /// the repeated call returns at once.
 fn was_cut_short(registers: &Registers) -> bool {
-    waits_for_ring(registers) && registers.rsi as u32 == 0 && registers.rax == 0
+    waits_for_ring(registers) && to_submit(registers) == 0 && registers.result() == 0
 }
 
 fn waits_for_ring(registers: &Registers) -> bool {
     const GET_EVENTS: u64 = 1;
-    registers.orig_rax as i64 == libc::SYS_io_uring_enter
-        && registers.rdx as u32 > 0
-        && registers.r10 & GET_EVENTS != 0
+    let [_, _, least, flags, ..] = registers.arguments();
+    registers.system_call() == libc::SYS_io_uring_enter
+        && least as u32 > 0
+        && flags & GET_EVENTS != 0
+}
+
+fn to_submit(registers: &Registers) -> u32 {
+    registers.arguments()[1] as u32
 }
 
 /// Whether an `io_uring_enter` has submitted all its entries and then had to wait: an interruption ends the wait, and
 /// the call returns the number of entries.
 fn has_submitted(registers: &Registers) -> bool {
-    let submitted = registers.rax as u32;
-    waits_for_ring(registers) && submitted > 0 && registers.rax == u64::from(registers.rsi as u32)
+    let submitted = registers.result();
+    waits_for_ring(registers) && submitted > 0 && submitted == i64::from(to_submit(registers))
 }
 
 /// Makes the thread wait in a call that submits nothing, after which it continues as after its own. The call returns at
 /// once if there is nothing left to wait for.
 fn wait_on(thread: &mut Thread, registers: &Registers) -> Result<()> {
     let gadget = find_system_call_gadget(thread.pid())?;
-    let returned = Registers {
-        orig_rax: u64::MAX,
-        ..*registers
-    };
+    let mut returned = *registers;
+    returned.leave_call();
     let mask = thread.signal_mask()?;
     // Without room for the way back, the wait ends early.
     let Some(way_back) = WayBack::prepare(thread, gadget, &returned, mask)? else {
         return Ok(());
     };
-    thread.set_registers(&Registers {
-        rip: gadget.call,
-        rsp: way_back.stack_pointer,
-        rax: registers.orig_rax,
-        rsi: 0,
-        orig_rax: u64::MAX,
-        ..*registers
-    })
+    let mut waiting = returned;
+    let mut arguments = registers.arguments();
+    arguments[1] = 0;
+    waiting.begin_call(registers.system_call(), arguments);
+    waiting.set_instruction_pointer(gadget.call);
+    waiting.set_stack_pointer(way_back.stack_pointer);
+    thread.set_registers(&waiting)
 }
 
 /// Whether a thread sleeps in a call that fails when a signal is pending.
@@ -135,16 +137,12 @@ pub(crate) fn may_fail(pid: i32, tid: i32) -> bool {
 /// Whether the thread's system call will be repeated.
 pub(crate) fn is_wound_back(thread: &Thread) -> bool {
     thread.registers().is_ok_and(|registers| {
-        registers.rax as i64 == -ERESTARTNOHAND
-            && NEVER_REPEATED.contains(&(registers.orig_rax as i64))
+        registers.result() == -ERESTARTNOHAND && NEVER_REPEATED.contains(&(registers.system_call()))
     })
 }
 
-/// Numbers differ for the 32-bit `int 0x80`.
+/// Numbers differ for calls of other kinds.
 fn is_after_system_call(thread: &Thread, registers: &Registers) -> bool {
-    let mut instruction = [0; 2];
     let memory = Memory::open(thread.pid());
-    let read =
-        memory.and_then(|memory| memory.read(registers.rip.wrapping_sub(2), &mut instruction));
-    read.is_ok() && instruction == [0x0f, 0x05]
+    memory.is_ok_and(|memory| memory.has_system_call_before(registers.instruction_pointer()))
 }

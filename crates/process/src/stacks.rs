@@ -50,9 +50,9 @@ impl Stopped {
         let memory = Memory::open(self.pid())?;
         let mut positions = self.positions()?;
         for position in &mut positions {
-            // A control block begins with its own address. A program may have changed its thread pointer.
-            position.fs_base = position
-                .fs_base
+            // A control block begins with its own address. A program may have its thread pointer lead elsewhere.
+            position.thread_pointer = position
+                .thread_pointer
                 .filter(|block| memory.read_word(*block).is_ok_and(|word| word == *block));
         }
         let stacks = live_stacks(&maps, &positions);
@@ -111,9 +111,9 @@ fn live_stacks(maps: &[Mapping], positions: &[Position]) -> Vec<Stack> {
     let mut main_is_used = false;
     let mut stacks = Vec::new();
     for position in positions {
-        let from = position.rsp & !7;
+        let from = position.stack & !7;
         // The control block of a thread that libc made stands at the end of its stack.
-        let block = position.fs_base.map(|address| address & !7);
+        let block = position.thread_pointer.map(|address| address & !7);
         let own = block.and_then(containing);
         let on = containing(from);
         let on_own = own.is_some() && on == own && block.is_some_and(|block| from < block);

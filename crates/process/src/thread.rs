@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use crate::arch::Registers;
 use crate::ending::Ending;
 use crate::information::{parent, thread_alive, thread_status};
-use crate::ptrace::{self, Options, Registers, WaitStatus};
+use crate::ptrace::{self, Options, Request, WaitStatus};
 
 /// Why a thread is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +65,7 @@ impl Thread {
     }
 
     pub(crate) fn try_seize(pid: i32, tid: i32, options: Options) -> ptrace::Result<Thread> {
-        ptrace::command(libc::PTRACE_SEIZE, tid, options.bits())?;
+        ptrace::command(Request::Seize, tid, options.bits())?;
         Ok(Thread {
             pid,
             tid,
@@ -98,7 +99,7 @@ impl Thread {
     /// Requests a stop. The thread stops as [`Stop::Interrupted`], as [`Stop::Group`], or first for another reason:
     /// then the request is consumed, and must be repeated before the thread is resumed.
     pub fn interrupt(&self) -> Result<()> {
-        match ptrace::command(libc::PTRACE_INTERRUPT, self.tid, 0) {
+        match ptrace::command(Request::Interrupt, self.tid, 0) {
             Err(error) if !is_gone(&error) => Err(error).context("cannot interrupt a thread"),
             _ => Ok(()),
         }
@@ -193,30 +194,30 @@ impl Thread {
     pub fn resume(&mut self) -> Result<()> {
         self.place = None;
         match self.stop {
-            Some(Stop::Group(_)) => self.restart(libc::PTRACE_LISTEN, 0),
-            Some(Stop::Signal(signal)) => self.restart(libc::PTRACE_CONT, signal),
-            _ => self.restart(libc::PTRACE_CONT, 0),
+            Some(Stop::Group(_)) => self.restart(Request::Listen, 0),
+            Some(Stop::Signal(signal)) => self.restart(Request::Continue, signal),
+            _ => self.restart(Request::Continue, 0),
         }
     }
 
     /// Resumes the thread without the signal for which it stopped.
     pub fn resume_suppressing(&mut self) -> Result<()> {
         self.place = None;
-        self.restart(libc::PTRACE_CONT, 0)
+        self.restart(Request::Continue, 0)
     }
 
     /// As [`Thread::resume`], up to the next entry or exit of a system call.
     pub fn resume_to_system_call(&mut self) -> Result<()> {
         self.place = None;
         match self.stop {
-            Some(Stop::Group(_)) => self.restart(libc::PTRACE_LISTEN, 0),
-            Some(Stop::Signal(signal)) => self.restart(libc::PTRACE_SYSCALL, signal),
-            _ => self.restart(libc::PTRACE_SYSCALL, 0),
+            Some(Stop::Group(_)) => self.restart(Request::Listen, 0),
+            Some(Stop::Signal(signal)) => self.restart(Request::SystemCall, signal),
+            _ => self.restart(Request::SystemCall, 0),
         }
     }
 
-    /// A thread that is killed at this moment counts as resumed: the next wait reports its end.
-    pub(crate) fn restart(&mut self, how: libc::c_uint, signal: i32) -> Result<()> {
+    /// A thread that is killed at this moment goes on, too: the next wait tells its end.
+    pub(crate) fn restart(&mut self, how: Request, signal: i32) -> Result<()> {
         self.known.take();
         if self.stop.take().is_none() {
             bail!("thread {} does not stand still", self.tid);
@@ -248,7 +249,7 @@ impl Thread {
         } else {
             0
         };
-        self.restart(libc::PTRACE_CONT, signal)
+        self.restart(Request::Continue, signal)
     }
 
     /// As [`Thread::settle`], but discards the pending signal.
@@ -297,9 +298,9 @@ impl Thread {
         ptrace::set_extended_state(self.tid, state).context("cannot write extended state")
     }
 
-    /// The thread pointer: where its control block is.
-    pub fn fs_base(&self) -> Result<u64> {
-        Ok(self.registers()?.fs_base)
+    /// Where its control block is.
+    pub fn thread_pointer(&self) -> Result<u64> {
+        Ok(self.registers()?.thread_pointer())
     }
 
     /// The pending signal, while stopped as [`Stop::Signal`].
@@ -325,7 +326,7 @@ impl Thread {
             0
         };
         ptrace::command(
-            libc::PTRACE_SETOPTIONS,
+            Request::SetOptions,
             self.tid,
             self.options.bits() | suspended,
         )
@@ -380,7 +381,7 @@ impl Thread {
         } else {
             0
         };
-        match ptrace::command(libc::PTRACE_DETACH, self.tid, signal as usize) {
+        match ptrace::command(Request::Detach, self.tid, signal as usize) {
             Ok(()) => {
                 self.detached = true;
                 Ok(true)
@@ -421,8 +422,7 @@ fn decode(status: WaitStatus) -> Stop {
 }
 
 pub(crate) fn own_thread() -> i32 {
-    // SAFETY: asks for a number.
-    unsafe { libc::gettid() }
+    rustix::thread::gettid().as_raw_pid()
 }
 
 pub(crate) fn is_gone(error: &io::Error) -> bool {

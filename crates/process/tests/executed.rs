@@ -65,7 +65,7 @@ fn a_program_that_is_executed_has_not_begun() {
         assert_eq!(threads(waiting.pid).unwrap(), [waiting.pid], "{how}");
         let shell = std::fs::canonicalize("/bin/sh").unwrap();
         assert_eq!(executable(waiting.pid).unwrap(), shell, "{how}");
-        assert_eq!(thread.fs_base().unwrap(), 0, "{how}");
+        assert_eq!(thread.thread_pointer().unwrap(), 0, "{how}");
         thread.detach().unwrap();
         match how.starts_with("vfork") {
             true => assert_eq!(waiting.running.line(), "child ended 33"),

@@ -53,8 +53,12 @@ fn a_launched_program_has_not_begun() {
     assert_eq!(launched.thread.stop(), Some(Stop::Executed));
     assert_eq!(nopal_process::name(launched.pid).unwrap(), "true");
     let entry = auxiliary(launched.pid).unwrap().entry;
-    assert!(entry.is_some_and(|entry| entry != launched.thread.registers().unwrap().rip));
-    assert_eq!(launched.thread.fs_base().unwrap(), 0);
+    assert!(
+        entry.is_some_and(
+            |entry| entry != launched.thread.registers().unwrap().instruction_pointer()
+        )
+    );
+    assert_eq!(launched.thread.thread_pointer().unwrap(), 0);
     assert_eq!(finish(launched), Ending::Exited(0));
 }
 
@@ -234,7 +238,7 @@ fn run_loaded(program: &Program, before: &[&str]) -> (Vec<String>, Ending) {
     assert_eq!(to_consistent(&mut launched.thread), LoaderStop::Consistent);
     let pid = launched.pid;
     assert_eq!(launched.thread.stop(), Some(Stop::Interrupted));
-    assert_ne!(launched.thread.fs_base().unwrap(), 0);
+    assert_ne!(launched.thread.thread_pointer().unwrap(), 0);
     // Everything is mapped and relocated, the breakpoint is gone, and nothing has run.
     let modules = nopal_process::modules(pid).unwrap();
     assert!(

@@ -224,11 +224,20 @@ fn signals_wait_while_the_kernel_is_called() {
     let program = compile("signals");
     let mut running = start(&program, "wait");
     let mut stopped = Stopped::stop(running.pid(), PATIENCE).unwrap();
-    let before = stopped.threads()[0].registers().unwrap().rip;
+    let before = stopped.threads()[0]
+        .registers()
+        .unwrap()
+        .instruction_pointer();
     queue(running.pid(), 0);
     running.signal(libc::SIGUSR1);
     call_from_every_thread(&mut stopped);
-    assert_eq!(stopped.threads()[0].registers().unwrap().rip, before);
+    assert_eq!(
+        stopped.threads()[0]
+            .registers()
+            .unwrap()
+            .instruction_pointer(),
+        before
+    );
     drop(stopped);
     eventually("delivered", || pending(running.pid()) == 0);
     running.tell(".");

@@ -204,7 +204,7 @@ fn a_child_in_the_memory_of_a_held_parent_stands_still() {
     assert!(
         positions
             .iter()
-            .all(|position| position.rsp != 0 && position.rip != 0)
+            .all(|position| position.stack != 0 && position.instruction != 0)
     );
     let mut left = stopped.detach_all();
     assert_eq!(left.len(), 1);

@@ -92,8 +92,7 @@ fn take_out(left: &[Journal]) -> Result<()> {
 }
 
 fn is_root() -> bool {
-    // SAFETY: geteuid cannot fail.
-    unsafe { libc::geteuid() == 0 }
+    rustix::process::geteuid().is_root()
 }
 
 impl Session {
@@ -156,7 +155,7 @@ fn stop_where_libc_is(process: i32) -> Result<Stopped> {
     let memory = Memory::open(process)?;
     let is_there = |thread: &Thread| {
         let number = control_block::own_number(process, thread.tid())?;
-        control_block::thread_slot(&memory, thread.fs_base()?, number)
+        control_block::thread_slot(&memory, thread.thread_pointer()?, number)
     };
     for others in 0..ATTEMPTS {
         let mut stopped = Stopped::stop_one(process, others, PATIENCE)?;

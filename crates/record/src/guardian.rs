@@ -9,10 +9,22 @@ use crate::patch::remove::{processes_with, remove};
 use anyhow::{Context, Result, ensure};
 use nopal_process::{LoaderChange, Memory};
 use nopal_trace::{Note, Writer};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv, recvmsg, sendmsg, socketpair,
+};
+use rustix::process::{Pid, WaitOptions, setsid, waitpid};
+use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
+use rustix::thread::set_name;
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// The tool's end. The guardian sees it close when the tool dies.
 pub struct Guardian {
@@ -31,7 +43,7 @@ const DISMISSED: i32 = 0;
 const FORGET: i32 = -1;
 
 /// A message of the tool.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, FromBytes, Immutable, IntoBytes)]
 #[repr(C)]
 struct Message {
     process: i32,
@@ -50,20 +62,13 @@ impl Guardian {
     /// Starts it. The tool must have one thread only.
     pub fn start(directory: &Path) -> Result<Guardian> {
         let directory = std::path::absolute(directory)?;
-        let mut ends = [0; 2];
-        // SAFETY: a valid array for two descriptors, which are new and ours.
-        let made = unsafe {
-            libc::socketpair(
-                libc::AF_UNIX,
-                libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC,
-                0,
-                ends.as_mut_ptr(),
-            )
-        };
-        ensure!(made == 0, "socketpair: {}", std::io::Error::last_os_error());
-        // SAFETY: as above.
-        let (ours, theirs) =
-            unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) };
+        let (ours, theirs) = socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .context("socketpair")?;
         let tool = std::process::id();
         // SAFETY: one thread, so the child's memory is whole.
         match unsafe { libc::fork() } {
@@ -126,15 +131,9 @@ impl Guardian {
     /// what another takes out, too.
     pub fn watches(&mut self) {
         for _ in 0..std::mem::take(&mut self.unanswered) {
-            let mut has_it = 0u8;
-            // SAFETY: one byte of ours.
-            let mut receive =
-                || unsafe { libc::recv(self.line.as_raw_fd(), (&raw mut has_it).cast(), 1, 0) };
             // Until the guardian answers, or is gone; a signal may come before.
-            while receive() == -1
-                && std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted
-            {
-            }
+            let mut has_it = [0];
+            while recv(&self.line, &mut has_it, RecvFlags::empty()) == Err(Errno::INTR) {}
         }
     }
 
@@ -146,66 +145,36 @@ impl Guardian {
     /// Everything is in order.
     pub fn dismiss(&mut self) {
         let _ = send(&self.line, Message::default(), None);
-        // SAFETY: waits for our own child; the status is not wanted.
-        unsafe { libc::waitpid(self.process, std::ptr::null_mut(), 0) };
+        let _ = waitpid(Pid::from_raw(self.process), WaitOptions::empty());
     }
 }
 
-fn send(line: &OwnedFd, mut message: Message, region: Option<BorrowedFd>) -> Result<()> {
-    let mut part = libc::iovec {
-        iov_base: (&raw mut message).cast(),
-        iov_len: size_of::<Message>(),
-    };
-    let mut control = [0u64; 8];
-    // SAFETY: the message and all it points to live through the call; CMSG_* stay within `control`.
-    let sent = unsafe {
-        let mut whole: libc::msghdr = std::mem::zeroed();
-        whole.msg_iov = &mut part;
-        whole.msg_iovlen = 1;
-        if let Some(region) = region {
-            let bytes = size_of::<i32>() as u32;
-            whole.msg_control = control.as_mut_ptr().cast();
-            whole.msg_controllen = libc::CMSG_SPACE(bytes) as usize;
-            let header = libc::CMSG_FIRSTHDR(&whole);
-            (*header).cmsg_level = libc::SOL_SOCKET;
-            (*header).cmsg_type = libc::SCM_RIGHTS;
-            (*header).cmsg_len = libc::CMSG_LEN(bytes) as usize;
-            libc::CMSG_DATA(header)
-                .cast::<i32>()
-                .write_unaligned(region.as_raw_fd());
-        }
-        libc::sendmsg(line.as_raw_fd(), &whole, libc::MSG_NOSIGNAL)
-    };
-    ensure!(
-        sent == size_of::<Message>() as isize,
-        "{}",
-        std::io::Error::last_os_error()
-    );
+fn send(line: &OwnedFd, message: Message, region: Option<BorrowedFd>) -> Result<()> {
+    let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut files = SendAncillaryBuffer::new(&mut room);
+    if let Some(region) = &region {
+        files.push(SendAncillaryMessage::ScmRights(std::slice::from_ref(
+            region,
+        )));
+    }
+    let parts = [IoSlice::new(message.as_bytes())];
+    let sent = sendmsg(line, &parts, &mut files, SendFlags::NOSIGNAL)?;
+    ensure!(sent == size_of::<Message>(), "a message was cut");
     Ok(())
 }
 
 /// A message and the descriptor that came with it; `None` when the other end is closed.
 fn receive(line: &OwnedFd) -> Option<(Message, Option<OwnedFd>)> {
     let mut message = Message::default();
-    let mut part = libc::iovec {
-        iov_base: (&raw mut message).cast(),
-        iov_len: size_of::<Message>(),
-    };
-    let mut control = [0u64; 8];
-    // SAFETY: as in `send`; a descriptor that arrives is new and ours.
-    let file = unsafe {
-        let mut whole: libc::msghdr = std::mem::zeroed();
-        whole.msg_iov = &mut part;
-        whole.msg_iovlen = 1;
-        whole.msg_control = control.as_mut_ptr().cast();
-        whole.msg_controllen = size_of_val(&control);
-        if libc::recvmsg(line.as_raw_fd(), &mut whole, libc::MSG_CMSG_CLOEXEC) <= 0 {
-            return None;
-        }
-        let header = libc::CMSG_FIRSTHDR(&whole);
-        let came = !header.is_null() && (*header).cmsg_type == libc::SCM_RIGHTS;
-        came.then(|| OwnedFd::from_raw_fd(libc::CMSG_DATA(header).cast::<i32>().read_unaligned()))
-    };
+    let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut files = RecvAncillaryBuffer::new(&mut room);
+    let mut parts = [IoSliceMut::new(message.as_mut_bytes())];
+    let received = recvmsg(line, &mut parts, &mut files, RecvFlags::CMSG_CLOEXEC);
+    received.ok().filter(|received| received.bytes > 0)?;
+    let file = files.drain().find_map(|came| match came {
+        RecvAncillaryMessage::ScmRights(mut files) => files.next(),
+        _ => None,
+    });
     Some((message, file))
 }
 
@@ -238,16 +207,8 @@ fn guard(line: OwnedFd, directory: &Path, tool: u32) {
         }
         let region = file.map(|file| Region::open(file, message.process));
         regions.extend(region.and_then(Result::ok).map(Arc::new));
-        let has_it = 1u8;
-        // SAFETY: one byte of ours. Where the tool is gone, the next message is the end.
-        unsafe {
-            libc::send(
-                line.as_raw_fd(),
-                (&raw const has_it).cast(),
-                1,
-                libc::MSG_NOSIGNAL,
-            )
-        };
+        // Where the tool is gone, the next message is the end.
+        let _ = rustix::net::send(&line, &[1], SendFlags::NOSIGNAL);
     }
     for loader in &loaders {
         let _ = loader.take_back();
@@ -260,27 +221,24 @@ fn guard(line: OwnedFd, directory: &Path, tool: u32) {
 
 /// Out of the terminal's reach, and without the program's input and output.
 fn leave_the_program_alone() {
-    // SAFETY: plain system calls on our own process.
-    unsafe {
-        libc::setsid();
-        for signal in [
-            libc::SIGINT,
-            libc::SIGQUIT,
-            libc::SIGTERM,
-            libc::SIGHUP,
-            libc::SIGPIPE,
-        ] {
-            libc::signal(signal, libc::SIG_IGN);
-        }
-        let null = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
-        if null >= 0 {
-            for standard in 0..3 {
-                libc::dup2(null, standard);
-            }
-        }
-        let name = std::ffi::CString::new(GUARDIAN).unwrap_or_default();
-        libc::prctl(libc::PR_SET_NAME, name.as_ptr());
+    let _ = setsid();
+    for signal in [
+        libc::SIGINT,
+        libc::SIGQUIT,
+        libc::SIGTERM,
+        libc::SIGHUP,
+        libc::SIGPIPE,
+    ] {
+        // SAFETY: no handler of ours is lost.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
     }
+    if let Ok(null) = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
+        let _ = dup2_stdin(&null);
+        let _ = dup2_stdout(&null);
+        let _ = dup2_stderr(&null);
+    }
+    let name = std::ffi::CString::new(GUARDIAN).unwrap_or_default();
+    let _ = set_name(&name);
 }
 
 /// A process that changes its mappings meanwhile may not be read, and one that gets no processor may not stop: it is

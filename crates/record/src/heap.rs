@@ -1,6 +1,7 @@
 //! The tool's own memory while it starts a program.
 
 use libc::{M_ARENA_MAX, M_MMAP_THRESHOLD, M_TOP_PAD, M_TRIM_THRESHOLD, MADV_HUGEPAGE};
+use rustix::process::{Resource, getrlimit};
 
 const HUGE_PAGE: usize = 2 << 20;
 /// More than most programs' start needs; what is not used is address space only.
@@ -34,16 +35,8 @@ pub fn prepare() {
 
 /// Address space counts where it is limited.
 fn is_limited() -> bool {
-    let is_limited = |resource| {
-        let mut limit = libc::rlimit {
-            rlim_cur: 0,
-            rlim_max: 0,
-        };
-        // SAFETY: the kernel fills the structure in; a failure leaves it at 0, which is a limit.
-        unsafe { libc::getrlimit(resource, &raw mut limit) };
-        limit.rlim_cur != libc::RLIM_INFINITY
-    };
-    is_limited(libc::RLIMIT_AS) || is_limited(libc::RLIMIT_DATA)
+    let is_limited = |resource| getrlimit(resource).current.is_some();
+    is_limited(Resource::As) || is_limited(Resource::Data)
 }
 
 /// Has the heap grow, and asks for huge pages for what it has got.

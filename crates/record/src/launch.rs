@@ -180,16 +180,17 @@ fn to_control_block(thread: &mut Thread) -> Result<Option<Start>> {
             Event::Stopped(_) => continue,
         }
         let registers = thread.registers()?;
-        if registers.fs_base == 0 {
+        if registers.thread_pointer() == 0 {
             continue;
         }
         let number = own_number(thread.pid(), thread.tid())?;
-        if registers.orig_rax as i64 == libc::SYS_set_tid_address && registers.rax == number as u64
+        if registers.system_call() == libc::SYS_set_tid_address
+            && registers.result() == i64::from(number)
         {
             // It may make no other call before the program runs.
-            store_musl_id(&memory, registers.fs_base, number)?;
+            store_musl_id(&memory, registers.thread_pointer(), number)?;
         }
-        if thread_slot(&memory, registers.fs_base, number).is_ok() {
+        if thread_slot(&memory, registers.thread_pointer(), number).is_ok() {
             thread.settle()?;
             return Ok(Some(Start::Ready));
         }
@@ -208,8 +209,7 @@ fn startable(process: i32) -> Result<Image> {
     let image = Image::open(&path).with_context(|| format!("cannot trace {}", name.display()))?;
     ensure_not_go(&image, &name.display())?;
     let metadata = path.metadata()?;
-    // SAFETY: geteuid cannot fail.
-    let root = unsafe { libc::geteuid() } == 0;
+    let root = rustix::process::geteuid().is_root();
     ensure!(
         root || metadata.permissions().mode() & SET_ID == 0,
         "{} runs with the rights of its owner (setuid or setgid), which the kernel withholds from a traced program; run nopal as root to trace it",
@@ -243,8 +243,7 @@ pub fn is_set_id(request: &ProgramRequest) -> bool {
 }
 
 fn keeps_rights(metadata: &Metadata) -> bool {
-    // SAFETY: geteuid cannot fail.
-    metadata.mode() & SET_ID == 0 || unsafe { libc::geteuid() } == 0
+    metadata.mode() & SET_ID == 0 || rustix::process::geteuid().is_root()
 }
 
 /// A path by which the tool finds the file that a process is about to execute.

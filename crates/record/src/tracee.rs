@@ -145,7 +145,7 @@ impl Tracee {
                 .mirror(&stacks(maps))
                 .context("no room for a mirror of the stacks")?
         };
-        let pointer = thread.fs_base()?;
+        let pointer = thread.thread_pointer()?;
         let number = own_number(process, thread.tid())?;
         let thread_slot = thread_slot(&own.memory, pointer, number)?;
         let threads = own.head + head_bytes() + parts_bytes();

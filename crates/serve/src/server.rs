@@ -5,13 +5,14 @@ use crate::line::Line;
 use crate::sockets::{Names, is_trusted};
 use crate::tree::Tree;
 use anyhow::{Context, Result};
+use nopal_beside::{Mutex, MutexGuard};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::{Shutdown, SocketFlags};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -119,9 +120,7 @@ impl Drop for Server {
 
 impl Shared {
     fn connections(&self) -> MutexGuard<'_, HashMap<u64, Connected>> {
-        self.connections
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.connections.lock()
     }
 
     /// Pending requests are still answered.

@@ -1,8 +1,9 @@
+use nopal_beside::Mutex;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use object::LittleEndian as LE;
@@ -285,18 +286,12 @@ impl Image {
 
     /// Sets the result of `functions`, from a file of the same stamp, to be loaded only when needed.
     pub fn remember(&self, functions: impl FnOnce() -> Option<Vec<Function>> + Send + 'static) {
-        let mut remembered = self
-            .remembered
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut remembered = self.remembered.lock();
         *remembered = Some(Box::new(functions));
     }
 
     fn recall(&self) -> Option<Vec<Function>> {
-        let mut remembered = self
-            .remembered
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut remembered = self.remembered.lock();
         remembered.take()?()
     }
 

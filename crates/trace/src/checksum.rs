@@ -66,27 +66,27 @@ impl Sum {
     }
 
     pub fn words(self, words: &[u64]) -> Sum {
-        match has_instruction() {
-            true => self.streams(words),
-            false => self.all::<Table>(words),
+        match Instruction::of_this_processor() {
+            Some(instruction) => self.streams(words, instruction),
+            None => self.all(words, Table),
         }
     }
 
-    /// The instruction's latency is three times its throughput: so three sums are computed in parallel, and then
-    /// combined.
-    fn streams(self, words: &[u64]) -> Sum {
+    /// The instruction takes three times as long as it takes until the next one may begin: three sums at once, and what
+    /// each has to be where more words follow it.
+    fn streams(self, words: &[u64], instruction: Instruction) -> Sum {
         let (blocks, rest) = words.as_chunks::<{ 3 * STREAM }>();
         let with = |sum: Sum, block: &[u64; 3 * STREAM]| {
             let mut sums = [sum, Sum(0), Sum(0)];
             for at in 0..STREAM {
                 for (stream, sum) in sums.iter_mut().enumerate() {
-                    *sum = Instruction::add(*sum, block[stream * STREAM + at]);
+                    *sum = instruction.add(*sum, block[stream * STREAM + at]);
                 }
             }
             let [first, second, third] = sums;
             first.followed().with(second).followed().with(third)
         };
-        blocks.iter().fold(self, with).all::<Instruction>(rest)
+        blocks.iter().fold(self, with).all(rest, instruction)
     }
 
     /// The sum after `STREAM` further words of 0.
@@ -102,15 +102,15 @@ impl Sum {
         Sum(self.0 ^ other.0)
     }
 
-    fn all<W: Way>(self, words: &[u64]) -> Sum {
-        words.iter().fold(self, |sum, word| W::add(sum, *word))
+    fn all(self, words: &[u64], way: impl Way) -> Sum {
+        words.iter().fold(self, |sum, word| way.add(sum, *word))
     }
 
     pub fn bytes(self, bytes: &[u8]) -> Sum {
         let (words, rest) = bytes.as_chunks::<8>();
-        let with = |sum: Sum, word: &[u8; 8]| match has_instruction() {
-            true => Instruction::add(sum, u64::from_le_bytes(*word)),
-            false => sum.table(word),
+        let with = |sum: Sum, word: &[u8; 8]| match Instruction::of_this_processor() {
+            Some(instruction) => instruction.add(sum, u64::from_le_bytes(*word)),
+            None => sum.table(word),
         };
         words.iter().fold(self, with).table(rest)
     }
@@ -122,26 +122,29 @@ impl Sum {
 }
 
 /// A way to take one more word into a sum.
-pub trait Way {
-    fn add(sum: Sum, word: u64) -> Sum;
+pub trait Way: Copy {
+    fn add(self, sum: Sum, word: u64) -> Sum;
 }
 
-/// By the processor's instruction, after [`has_instruction`] was checked.
-pub struct Instruction;
+/// By the processor's instruction. Who has one of these has asked whether the processor has it.
+#[derive(Clone, Copy)]
+pub struct Instruction(());
 
 /// By the table, on every processor.
+#[derive(Clone, Copy)]
 pub struct Table;
 
 /// No sum, to measure the cost of sums.
+#[derive(Clone, Copy)]
 pub struct Nothing;
 
 impl Way for Instruction {
     #[inline(always)]
-    fn add(sum: Sum, word: u64) -> Sum {
+    fn add(self, sum: Sum, word: u64) -> Sum {
         #[cfg(target_arch = "x86_64")]
         {
             let mut sum = sum.0;
-            // SAFETY: it changes a register, and the processor has it.
+            // SAFETY: it changes a register, and the processor has it, as `self` shows.
             unsafe {
                 std::arch::asm!("crc32 {sum}, {word}", sum = inout(reg) sum, word = in(reg) word,
                     options(pure, nomem, nostack, preserves_flags));
@@ -149,32 +152,34 @@ impl Way for Instruction {
             Sum(sum)
         }
         #[cfg(not(target_arch = "x86_64"))]
-        Table::add(sum, word)
+        Table.add(sum, word)
     }
 }
 
 impl Way for Table {
     #[inline(always)]
-    fn add(sum: Sum, word: u64) -> Sum {
+    fn add(self, sum: Sum, word: u64) -> Sum {
         sum.table(&word.to_le_bytes())
     }
 }
 
 impl Way for Nothing {
     #[inline(always)]
-    fn add(sum: Sum, _word: u64) -> Sum {
+    fn add(self, sum: Sum, _word: u64) -> Sum {
         sum
     }
 }
 
-/// Whether the processor has an instruction for it, as all since 2011 have.
-#[inline(always)]
-pub fn has_instruction() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    let has = std::arch::is_x86_feature_detected!("sse4.2");
-    #[cfg(not(target_arch = "x86_64"))]
-    let has = false;
-    has
+impl Instruction {
+    /// All processors since 2011 have it.
+    #[inline(always)]
+    pub fn of_this_processor() -> Option<Instruction> {
+        #[cfg(target_arch = "x86_64")]
+        let has = std::arch::is_x86_feature_detected!("sse4.2");
+        #[cfg(not(target_arch = "x86_64"))]
+        let has = false;
+        has.then_some(Instruction(()))
+    }
 }
 
 #[cfg(test)]
@@ -191,7 +196,7 @@ mod tests {
             Sum::new().words(&words),
             Sum::new().bytes(&bytes),
             Sum::new().bytes(&bytes[..11]).bytes(&bytes[11..]),
-            Sum::new().all::<Table>(&words),
+            Sum::new().all(&words, Table),
         ];
         assert_eq!(all, [Sum::new().table(&bytes); 4]);
     }
@@ -201,9 +206,11 @@ mod tests {
         let mut random = crate::synthetic::Random::new(1);
         for count in [0, 1, 3 * STREAM - 1, 3 * STREAM, 3 * STREAM + 1, 8180] {
             let words: Vec<u64> = (0..count).map(|_| random.number()).collect();
-            let expected = Sum::new().all::<Table>(&words);
+            let expected = Sum::new().all(&words, Table);
             assert_eq!(Sum::new().words(&words), expected, "{count} words");
-            assert_eq!(Sum::new().all::<Instruction>(&words), expected);
+            if let Some(instruction) = Instruction::of_this_processor() {
+                assert_eq!(Sum::new().all(&words, instruction), expected);
+            }
         }
     }
 }

@@ -2,11 +2,12 @@
 
 use crate::metadata;
 use anyhow::{Context, Result, bail};
-use std::ffi::{CString, OsStr};
+use rustix::fs::{Access, AtFlags, CWD, FlockOperation, accessat, fcntl_lock};
+use rustix::io::Errno;
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{ErrorKind, Read};
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -123,21 +124,14 @@ pub fn could_prepare(directory: &Path) -> Result<()> {
             .filter(|parent| !parent.as_os_str().is_empty())
             .unwrap_or(Path::new("."))
     };
-    let name = CString::new(place.as_os_str().as_bytes()).context("a zero byte in a name")?;
-    // SAFETY: a string that lives through the call. Asked by the rights that files are made with.
-    let may = unsafe {
-        libc::faccessat(
-            libc::AT_FDCWD,
-            name.as_ptr(),
-            libc::W_OK | libc::X_OK,
-            libc::AT_EACCESS,
-        )
-    };
-    match may {
-        0 => Ok(()),
-        _ => Err(std::io::Error::last_os_error())
-            .with_context(|| format!("cannot create the directory {}", directory.display())),
-    }
+    // By the rights that files are made with.
+    accessat(
+        CWD,
+        place,
+        Access::WRITE_OK | Access::EXEC_OK,
+        AtFlags::EACCESS,
+    )
+    .with_context(|| format!("cannot create the directory {}", directory.display()))
 }
 
 fn find(directory: &Path) -> Result<Found> {
@@ -375,19 +369,11 @@ pub fn open_to_write(path: &Path, new: bool) -> Result<File> {
 /// Marks the trace of this `session` file as being written, as long as this process has the file open. A child made
 /// by fork does not hold the mark.
 pub fn lock(session: &File) -> Result<bool> {
-    // SAFETY: zeroes are a value of this structure of integers.
-    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-    lock.l_type = libc::F_WRLCK as libc::c_short;
-    lock.l_whence = libc::SEEK_SET as libc::c_short;
-    // SAFETY: the descriptor is open, and the structure lives through the call.
-    let done = unsafe { libc::fcntl(session.as_raw_fd(), libc::F_SETLK, &lock) };
-    let error = std::io::Error::last_os_error();
-    match error.kind() {
-        _ if done == 0 => Ok(true),
-        ErrorKind::WouldBlock | ErrorKind::PermissionDenied => Ok(false),
+    match fcntl_lock(session, FlockOperation::NonBlockingLockExclusive) {
         // File systems without locks.
-        _ if error.raw_os_error() == Some(libc::ENOLCK) => Ok(true),
-        _ => Err(error).context("cannot lock the trace's session file"),
+        Ok(()) | Err(Errno::NOLCK) => Ok(true),
+        Err(Errno::AGAIN | Errno::ACCESS | Errno::PERM) => Ok(false),
+        Err(error) => Err(error).context("cannot lock the trace's session file"),
     }
 }
 

@@ -78,8 +78,7 @@ mod tests {
     #[test]
     fn words_are_the_bytes_of_the_structure() {
         let bytes: [u8; CHUNK_HEADER_BYTES] = std::array::from_fn(|index| index as u8 + 1);
-        // SAFETY: the structure holds integers only, and has the size of the array.
-        let structure: ChunkHeader = unsafe { std::mem::transmute(bytes) };
+        let structure: ChunkHeader = zerocopy::transmute!(bytes);
         let words = std::array::from_fn(|index| {
             u64::from_le_bytes(bytes[index * 8..][..8].try_into().unwrap())
         });

@@ -3,10 +3,12 @@
 use crate::directory;
 use anyhow::{Context, Result};
 use memmap2::{Mmap, UncheckedAdvice};
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
 use std::fs::File;
 use std::ops::Range;
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use zerocopy::FromBytes;
 
 /// The size that the kernel maps around a page that is read (`fault_around_bytes`), a multiple of any page size.
 const AROUND: usize = 1 << 16;
@@ -37,26 +39,21 @@ impl Mapping {
 
     /// The first byte from `offset` on that is not in a hole of the file, or the end.
     pub fn data_from(&self, offset: u64) -> u64 {
-        self.seek(offset, libc::SEEK_DATA)
+        self.seek(offset, SeekFrom::Data(offset))
     }
 
     /// The first byte from `offset` on that is in a hole, or the end.
     pub fn hole_from(&self, offset: u64) -> u64 {
-        self.seek(offset, libc::SEEK_HOLE)
+        self.seek(offset, SeekFrom::Hole(offset))
     }
 
-    fn seek(&self, offset: u64, whence: i32) -> u64 {
+    fn seek(&self, offset: u64, to: SeekFrom) -> u64 {
         let end = self.bytes().len() as u64;
         // Mappings of many files are kept, and their descriptors not.
-        let seek = |file: File| {
-            // SAFETY: a system call on a descriptor that is open.
-            let found = unsafe { libc::lseek(file.as_raw_fd(), offset as i64, whence) };
-            let error = std::io::Error::last_os_error();
-            match u64::try_from(found) {
-                Ok(found) => found,
-                Err(_) if error.raw_os_error() == Some(libc::ENXIO) => end,
-                Err(_) => offset,
-            }
+        let seek = |file: File| match rustix::fs::seek(&file, to) {
+            Ok(found) => found,
+            Err(Errno::NXIO) => end,
+            Err(_) => offset,
         };
         let found = directory::open(&self.path).map_or(offset, seek);
         found.clamp(offset.min(end), end)
@@ -68,9 +65,9 @@ impl Mapping {
 
     /// The whole words.
     pub fn words(&self) -> &[u64] {
-        // SAFETY: any bytes are values of u64.
-        let (before, words, _) = unsafe { self.bytes().align_to() };
-        if before.is_empty() { words } else { &[] }
+        let bytes = self.bytes();
+        let whole = &bytes[..bytes.len() / 8 * 8];
+        <[u64]>::ref_from_bytes(whole).unwrap_or_default()
     }
 
     /// Releases the memory of these words, and of those mapped around them, for a reader that goes on to later words.

@@ -4,6 +4,7 @@ use crate::note::Note;
 use nopal_abi::*;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use zerocopy::IntoBytes;
 
 /// One value of a marker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -120,7 +121,7 @@ impl Marker {
                     let (length, cut) = (word as u32 as usize, (word >> 32) as u32);
                     let (words, after) = rest.split_at_checked(length.div_ceil(8))?;
                     rest = after;
-                    Value::Bytes(&bytes(words)[..length], cut)
+                    Value::Bytes(&words.as_bytes()[..length], cut)
                 }
                 FieldKind::Double => Value::Double(f64::from_bits(word)),
                 FieldKind::Signed(bits) => Value::Signed(widen(word, bits)),
@@ -145,11 +146,6 @@ impl Marker {
 
 fn has_length(fields: &[Field]) -> bool {
     fields.iter().any(|field| field.kind.has_length())
-}
-
-fn bytes(words: &[u64]) -> &[u8] {
-    // SAFETY: any words are bytes.
-    unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), size_of_val(words)) }
 }
 
 fn mask(bits: u8) -> u64 {

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
+use zerocopy::IntoBytes;
 
 pub struct Processors {
     directory: PathBuf,
@@ -149,7 +150,7 @@ impl Processor {
             header.checksum = header::checksum(Sum::new().words(records), &header, processor);
             header::write(&header, first);
         }
-        let written = append(&self.file, self.length, bytes_of(&self.words));
+        let written = append(&self.file, self.length, self.words.as_bytes());
         let length = self.words.len() as u64 * 8;
         self.words.truncate(HEADER_WORDS);
         written?;
@@ -157,9 +158,4 @@ impl Processor {
         self.sequence += 1;
         Ok(())
     }
-}
-
-fn bytes_of(words: &[u64]) -> &[u8] {
-    // SAFETY: the same memory, for the length of the borrow; a word is eight bytes.
-    unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), size_of_val(words)) }
 }

@@ -3,7 +3,7 @@
 //! A chunk comes from the memory of the traced process, so it may hold anything. A scan lets through only whole records
 //! of known kinds whose clocks never go back.
 
-use crate::checksum::{Instruction, Sum, Table, Way, has_instruction};
+use crate::checksum::{Instruction, Sum, Table, Way};
 use crate::chunk_cursor::ChunkPhase;
 use crate::markers::Markers;
 use crate::occurrences::Occurrences;
@@ -48,13 +48,14 @@ pub fn scan(
     markers: &Markers,
     occurrences: &mut Occurrences,
 ) -> Result<Content, Unfinished> {
-    match has_instruction() {
-        true => scan_by::<Instruction>(words, known, markers, occurrences),
-        false => scan_by::<Table>(words, known, markers, occurrences),
+    match Instruction::of_this_processor() {
+        Some(instruction) => scan_by(instruction, words, known, markers, occurrences),
+        None => scan_by(Table, words, known, markers, occurrences),
     }
 }
 
-pub fn scan_by<W: Way>(
+pub fn scan_by(
+    way: impl Way,
     words: &mut [u64],
     known: Known,
     markers: &Markers,
@@ -76,7 +77,7 @@ pub fn scan_by<W: Way>(
             sum: Sum::new(),
         },
     };
-    let whole = scan.begin().and_then(|()| scan.run::<W>(occurrences));
+    let whole = scan.begin().and_then(|()| scan.run(way, occurrences));
     if known.state != ChunkPhase::Growing {
         whole?;
     }
@@ -108,21 +109,21 @@ impl Scan<'_> {
         Ok(())
     }
 
-    fn run<W: Way>(&mut self, occurrences: &mut Occurrences) -> Result<(), Unfinished> {
-        self.plain::<W>(occurrences);
+    fn run(&mut self, way: impl Way, occurrences: &mut Occurrences) -> Result<(), Unfinished> {
+        self.plain(way, occurrences);
         while let Some(&word) = self.words.get(self.position) {
             let begin = self.position;
             self.rare(Word(word), occurrences)?;
-            let with = |sum: Sum, word: &u64| W::add(sum, *word);
+            let with = |sum: Sum, word: &u64| way.add(sum, *word);
             let passed = &self.words[begin..self.position];
             self.content.sum = passed.iter().fold(self.content.sum, with);
-            self.plain::<W>(occurrences);
+            self.plain(way, occurrences);
         }
         Ok(())
     }
 
-    /// Skips plain events of one word, as nearly all records are.
-    fn plain<W: Way>(&mut self, occurrences: &mut Occurrences) {
+    /// Passes over plain events of one word, which nearly all records are.
+    fn plain(&mut self, way: impl Way, occurrences: &mut Occurrences) {
         let clock = self.content.end;
         let mut low = clock as u32;
         let mut damage = 0;
@@ -139,8 +140,8 @@ impl Scan<'_> {
             }
             low = Word(*word).low_clock();
             occurrences.insert(*word);
-            // Within the scan this is free; alone, it would take as long as a copy.
-            sum = W::add(sum, *word);
+            // Beside the scan it takes no time; alone, it would take that of a copy.
+            sum = way.add(sum, *word);
             passed += 1;
         }
         self.position += passed;

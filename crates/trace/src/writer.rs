@@ -32,6 +32,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
+use zerocopy::FromBytes;
 
 /// The clock in `metadata` is rewritten when its rate is off by more than one part in this number.
 const RATE_PRECISION: u64 = 1_000_000;
@@ -767,7 +768,5 @@ fn put_header(header: &ChunkHeader, chunk: &mut [u8]) {
 }
 
 fn words_mut(bytes: &mut [u8]) -> Option<&mut [u64]> {
-    // SAFETY: any bytes are values of u64.
-    let (before, words, after) = unsafe { bytes.align_to_mut() };
-    (before.is_empty() && after.is_empty()).then_some(words)
+    <[u64]>::mut_from_bytes(bytes).ok()
 }

@@ -2,6 +2,7 @@
  *
  * What the assembly files share: changes of the stack pointer that unwinders are told of, and the begin of a record.
  */
+#include "patch.h"
 #include "process.h"
 
 #define NOPAL_RED_ZONE 128      /* what a leaf function may keep below its stack pointer */
@@ -60,15 +61,6 @@
 	.macro cfi_return_address_in_slot
 	.cfi_offset 16, -8
 	.endm
-
-/* Fields that the tool fills in are listed as pairs {address of the field, kind}. */
-#define PATCH_MIRROR 1          /* 8 bytes: process.mirror */
-#define PATCH_THREADS 2         /* 8 bytes: process.threads */
-#define PATCH_THREAD_SLOT 3     /* 4 bytes: process.thread_slot */
-#define PATCH_MARK 4            /* 4 bytes: bits 26..30 of every arena's address in this process */
-#define PATCH_DEPTH_LIMIT 5     /* 4 bytes: process.depth_limit */
-#define PATCH_ORDER 6           /* 3 bytes: lfence, if events of several threads must be in order */
-#define PATCH_POINTER 7         /* 9 bytes: rdfsbase and a NOP, if the kernel lets programs use it */
 
 	.macro patch kind, bytes_before_here
 .Lfield\@:

@@ -11,10 +11,17 @@
 #include "macros.h"
 #include "process.h"
 
-#define MARK_MASK 0x7c000000    /* arenas are 64 MiB, aligned, and equal in these bits */
-#define ARENA_SHIFT 26
-
 #define CHUNK_MASK (NOPAL_CHUNK_BYTES - 1)
+
+	.section .nopal_spare, "", @progbits
+	.globl nopal_order, nopal_read_pointer
+nopal_order:
+	lfence
+	.size nopal_order, . - nopal_order
+nopal_read_pointer:
+	rdfsbase %rax
+	.byte 0x0f, 0x1f, 0x40, 0x00    /* a NOP */
+	.size nopal_read_pointer, . - nopal_read_pointer
 
 /* ---- The thunk ----------------------------------------------------------------------------------------------
  *

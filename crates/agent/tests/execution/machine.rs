@@ -1,8 +1,8 @@
 //! Calls with all registers given and all registers seen.
 
+use nopal_beside::{Mutex, MutexGuard};
 use std::arch::global_asm;
 use std::mem::offset_of;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
@@ -126,7 +126,7 @@ unsafe extern "C" {
 
 impl Observations {
     pub fn lock(&self) -> MutexGuard<'_, ()> {
-        self.lock.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lock.lock()
     }
 
     fn seen(&self) -> Observed {

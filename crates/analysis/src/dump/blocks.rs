@@ -1,7 +1,8 @@
 //! Blocks of text from several workers to one writer, and back to be filled again.
 
+use nopal_beside::Mutex;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Result, bail};
 
@@ -53,7 +54,7 @@ impl Port {
         if self.full.send(block).is_err() {
             bail!("the output has ended");
         }
-        let empty = self.empty.lock().unwrap_or_else(PoisonError::into_inner);
+        let empty = self.empty.lock();
         Ok(empty.try_recv().unwrap_or_default())
     }
 }

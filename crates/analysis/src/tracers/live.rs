@@ -1,10 +1,11 @@
 //! A tracer on a trace that is being recorded.
 
+use nopal_beside::{Mutex, MutexGuard};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::mem;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::Result;
 use nopal_trace::{Batch, KernelEvent, KernelRecord, Markers, Note, Subscriber, ThreadKey};
@@ -125,7 +126,7 @@ impl Live {
     }
 
     fn watching(&self) -> MutexGuard<'_, Watching> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Why it cannot find cases.
@@ -290,7 +291,7 @@ impl Watching {
 
 impl Subscriber for LiveSubscriber {
     fn note(&mut self, note: &Note) {
-        let mut watching = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watching = self.0.lock();
         let Watching {
             roles,
             notes,
@@ -333,7 +334,7 @@ impl Subscriber for LiveSubscriber {
     }
 
     fn records(&mut self, batch: Batch) {
-        let mut watching = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watching = self.0.lock();
         let Watching {
             roles,
             threads,
@@ -360,7 +361,7 @@ impl Subscriber for LiveSubscriber {
     }
 
     fn system(&mut self, processor: u32, records: &[KernelRecord]) {
-        let mut watching = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watching = self.0.lock();
         let is_switch =
             |record: &&KernelRecord| !matches!(record.event, KernelEvent::Function { .. });
         let records = records.iter().filter(is_switch);
@@ -369,12 +370,12 @@ impl Subscriber for LiveSubscriber {
     }
 
     fn thread_ended(&mut self, thread: ThreadKey) {
-        let mut watching = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watching = self.0.lock();
         watching.threads.remove(&thread);
     }
 
     fn complete_until(&mut self, counter: u64) {
-        let mut watching = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watching = self.0.lock();
         watching.settle(counter);
     }
 }

@@ -1,5 +1,6 @@
 //! One function for each check. A check reads text from the kernel and judges it.
 
+use rustix::process::Resource;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -26,9 +27,9 @@ pub const ALL: [(&str, Check); 16] = [
     ("overcommit", || {
         overcommit(read("/proc/sys/vm/overcommit_memory").as_deref())
     }),
-    ("address space", || address_space(limit(libc::RLIMIT_AS))),
-    ("stack", || stack(limit(libc::RLIMIT_STACK))),
-    ("core dumps", || core_dumps(limit(libc::RLIMIT_CORE))),
+    ("address space", || address_space(limit(Resource::As))),
+    ("stack", || stack(limit(Resource::Stack))),
+    ("core dumps", || core_dumps(limit(Resource::Core))),
     ("clock source", || {
         clock_source(read(CLOCK_SOURCE).as_deref())
     }),
@@ -38,8 +39,7 @@ pub const ALL: [(&str, Check); 16] = [
     ("rdtsc", rdtsc),
     ("container", container),
     ("fuse", || {
-        // SAFETY: geteuid cannot fail.
-        let root = unsafe { libc::geteuid() } == 0;
+        let root = rustix::process::geteuid().is_root();
         fuse(opened("/dev/fuse"), root || has_program("fusermount3"))
     }),
     ("system events", || kernel_events(nopal_record::allowed())),
@@ -66,15 +66,9 @@ fn status(field: &str) -> Option<String> {
     Some(line.trim().to_string())
 }
 
-/// The soft limit; none if it is unlimited or unknown.
-fn limit(resource: libc::__rlimit_resource_t) -> Option<u64> {
-    let mut limit = libc::rlimit {
-        rlim_cur: libc::RLIM_INFINITY,
-        rlim_max: libc::RLIM_INFINITY,
-    };
-    // SAFETY: getrlimit writes one rlimit, into a local of that type.
-    unsafe { libc::getrlimit(resource, &mut limit) };
-    (limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
+/// The soft limit; nothing where it is unlimited or not to be known.
+fn limit(resource: Resource) -> Option<u64> {
+    rustix::process::getrlimit(resource).current
 }
 
 fn kernel() -> Finding {

@@ -3,10 +3,13 @@
 mod screen;
 mod table;
 
+use nopal_beside::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use std::collections::HashMap;
 use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,7 +25,7 @@ use table::{Action, Table};
 
 const SECOND: Duration = Duration::from_secs(1);
 /// Milliseconds until new sums, or another size of the terminal, are noticed.
-const REACTION: i32 = 100;
+const REACTION: Duration = Duration::from_millis(100);
 
 /// Shows the process that `options` name until the user or the process ends it.
 pub fn run(mut options: Options, process: i32) -> Result<i32> {
@@ -59,21 +62,17 @@ pub fn run(mut options: Options, process: i32) -> Result<i32> {
 
 struct TopSubscriber(Arc<Mutex<Ongoing>>);
 
-fn lock(ongoing: &Mutex<Ongoing>) -> MutexGuard<'_, Ongoing> {
-    ongoing.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Subscriber for TopSubscriber {
     fn note(&mut self, note: &Note) {
-        lock(&self.0).note(note);
+        self.0.lock().note(note);
     }
 
     fn records(&mut self, batch: Batch) {
-        lock(&self.0).records(batch);
+        self.0.lock().records(batch);
     }
 
     fn thread_ended(&mut self, thread: ThreadKey) {
-        lock(&self.0).thread_ended(thread);
+        self.0.lock().thread_ended(thread);
     }
 }
 
@@ -96,7 +95,7 @@ fn show(handle: &Handle, ongoing: &Mutex<Ongoing>, process: i32) -> Result<()> {
         scope.spawn(|| update(handle, ongoing, process, updates));
         serve(handle, ongoing, updated, &mut terminal, Table::new(title))
     });
-    if is_there(0).unwrap_or(true) {
+    if is_there(Duration::ZERO).unwrap_or(true) {
         ratatui::restore();
         return shown;
     }
@@ -127,7 +126,7 @@ fn update(handle: &Handle, ongoing: &Mutex<Ongoing>, process: i32, updates: Send
     };
     while let Ok(lost) = lost() {
         let update = Update {
-            sums: lock(ongoing).sums(counter(), runs),
+            sums: ongoing.lock().sums(counter(), runs),
             lost,
             now: Instant::now(),
         };
@@ -149,7 +148,7 @@ fn serve(
     loop {
         match updated.try_recv() {
             Ok(Update { sums, lost, now }) => table.update(&sums, lost, now, |site| {
-                lock(ongoing).function(site).cloned()
+                ongoing.lock().function(site).cloned()
             }),
             Err(TryRecvError::Empty) => {}
             Err(TryRecvError::Disconnected) => return Ok(()),
@@ -179,17 +178,13 @@ fn serve(
 
 /// Whether there still is a terminal, of which the library that reads keys does not tell. Waits for a key, at most so
 /// many milliseconds.
-fn is_there(wait: i32) -> Result<bool> {
-    let mut input = libc::pollfd {
-        fd: libc::STDIN_FILENO,
-        events: libc::POLLIN,
-        revents: 0,
-    };
-    // SAFETY: one pollfd, which outlives the call.
-    let ready = unsafe { libc::poll(&raw mut input, 1, wait) };
-    let error = io::Error::last_os_error();
-    if ready == -1 && error.kind() != io::ErrorKind::Interrupted {
-        return Err(error).context(UNUSABLE);
+fn is_there(wait: Duration) -> Result<bool> {
+    let stdin = io::stdin();
+    let mut input = [PollFd::new(&stdin, PollFlags::IN)];
+    match poll(&mut input, Timespec::try_from(wait).ok().as_ref()) {
+        Ok(_) | Err(Errno::INTR) => {}
+        Err(error) => return Err(error).context(UNUSABLE),
     }
-    Ok(input.revents & (libc::POLLHUP | libc::POLLERR | libc::POLLNVAL) == 0)
+    let gone = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
+    Ok(!input[0].revents().intersects(gone))
 }

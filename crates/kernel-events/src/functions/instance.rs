@@ -188,8 +188,7 @@ fn refused(error: io::Error, path: &Path, text: &str) -> Error {
 }
 
 fn advice(error: &io::Error, path: &Path, lockdown: &str) -> &'static str {
-    // SAFETY: asks for a number.
-    let is_root = unsafe { libc::geteuid() } == 0;
+    let is_root = rustix::process::geteuid().is_root();
     let is_locked = ["[integrity]", "[confidentiality]"].map(|level| lockdown.contains(level));
     match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) if !is_root => "; run nopal as root",
@@ -224,8 +223,7 @@ mod tests {
         let path = Path::new("current_tracer");
         let error = io::Error::from_raw_os_error(libc::ENOENT);
         assert_eq!(advice(&error, path, "none [integrity] confidentiality"), "");
-        // SAFETY: asks for a number.
-        if unsafe { libc::geteuid() } == 0 {
+        if rustix::process::geteuid().is_root() {
             let error = io::Error::from_raw_os_error(libc::EPERM);
             assert!(
                 advice(&error, path, "none [integrity] confidentiality")

@@ -1,7 +1,6 @@
 use super::meaning::{CodeLayout, difference};
 use super::{Built, Random, installed, seed};
-use crate::relocate::{Loops, relocate};
-use crate::window::Window;
+use crate::arch::{Loops, Window, relocate};
 use crate::{Body, Fixup, FrameChange, JUMP, PlaceError, Plan, Reason};
 
 const START: u64 = 0x40_1000;

@@ -8,6 +8,8 @@ use nopal_agent::{
 };
 use nopal_process::Memory;
 use nopal_trace::Note;
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
+use std::ffi::c_void;
 use std::mem::offset_of;
 
 use crate::memory::control_block::thread_slot;
@@ -47,9 +49,11 @@ pub fn measure(recorder: Recorder, ordered: bool) -> Result<Note> {
     let model = Model::new(recorder, ordered)?;
     let (mut call, mut within) = (0, 0);
     for (site, thunk) in (1..).zip(&model.thunks) {
-        let (mut plain, mut recorded) = round(thunk);
+        // SAFETY: a thunk of the model, which is there until the end of this function.
+        let round = || unsafe { round(thunk) };
+        let (mut plain, mut recorded) = round();
         for _ in 1..ROUNDS {
-            let next = round(thunk);
+            let next = round();
             (plain, recorded) = (plain.min(next.0), recorded.min(next.1));
         }
         call += recorded as i64 - plain as i64;
@@ -85,8 +89,7 @@ struct Model {
 impl Model {
     fn new(recorder: Recorder, ordered: bool) -> Result<Model> {
         let pointer = thread_pointer();
-        // SAFETY: asks for a number.
-        let thread = unsafe { libc::gettid() };
+        let thread = rustix::thread::gettid().as_raw_pid();
         let own = Memory::open(std::process::id() as i32)?;
         let thread_slot = thread_slot(&own, pointer, thread)?;
 
@@ -205,19 +208,24 @@ impl Drop for Model {
         // SAFETY: the table, which nobody writes any more.
         let table = unsafe { std::slice::from_raw_parts(self.parts as *const u64, STACK_PARTS) };
         for part in mirrored(table.iter().copied()) {
-            let mirror = part.wrapping_add_signed(MIRROR) as *mut libc::c_void;
+            let mirror = part.wrapping_add_signed(MIRROR) as *mut c_void;
             // SAFETY: the runtime has mapped it, and no frame is wrapped any more.
-            unsafe { libc::munmap(mirror, STACK_PART_BYTES as usize) };
+            let _ = unsafe { munmap(mirror, STACK_PART_BYTES as usize) };
         }
     }
 }
 
 /// Ticks of some calls that are not recorded, and of as many that are.
-fn round(thunk: &Thunk) -> (u64, u64) {
+///
+/// # Safety
+/// The thunk is of a [`Model`] that is there.
+unsafe fn round(thunk: &Thunk) -> (u64, u64) {
     let before = ticks();
-    call(thunk.body);
+    // SAFETY: both are code of one of `FUNCTIONS`.
+    unsafe { call(thunk.body) };
     let between = ticks();
-    call(thunk.entry);
+    // SAFETY: as above.
+    unsafe { call(thunk.entry) };
     (between - before, ticks() - between)
 }
 
@@ -238,11 +246,13 @@ fn thread_pointer() -> u64 {
     pointer
 }
 
-/// Calls a function at `address` that changes nothing but %eax. A loop of instructions, whatever is compiled how, and
-/// all calls are from one place.
+/// Calls a function. A loop of instructions, whatever is compiled how, and all calls are from one place.
+///
+/// # Safety
+/// What stands at `address` is a function that changes nothing but %eax.
 #[inline(never)]
-fn call(address: u64) {
-    // SAFETY: a thunk or its body, one of `FUNCTIONS`.
+unsafe fn call(address: u64) {
+    // SAFETY: the function changes nothing that is not named here.
     unsafe {
         std::arch::asm!(
             // Below what the compiler may keep under the stack pointer.
@@ -267,15 +277,10 @@ struct Mapping {
 
 impl Mapping {
     fn new(bytes: u64) -> Result<Mapping> {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping where the kernel likes.
-        let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes as usize, access, flags, -1, 0) };
-        ensure!(
-            at != libc::MAP_FAILED,
-            "{}",
-            std::io::Error::last_os_error()
-        );
+        let at = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes as usize, access, flags)? };
         Ok(Mapping {
             at: at as u64,
             bytes,
@@ -290,18 +295,18 @@ impl Mapping {
     }
 
     fn make_executable(&self, at: u64, bytes: u64) -> Result<()> {
-        let access = libc::PROT_READ | libc::PROT_EXEC;
-        // SAFETY: within the mapping.
-        let done = unsafe { libc::mprotect(at as *mut libc::c_void, bytes as usize, access) };
-        ensure!(done == 0, "{}", std::io::Error::last_os_error());
-        Ok(())
+        let access = MprotectFlags::READ | MprotectFlags::EXEC;
+        let offset = at.checked_sub(self.at).expect("it is in the mapping");
+        assert!(offset + bytes <= self.bytes);
+        // SAFETY: within the mapping, which nobody has a reference to.
+        Ok(unsafe { mprotect(at as *mut c_void, bytes as usize, access) }?)
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: ours alone, and nothing refers to it any more.
-        unsafe { libc::munmap(self.at as *mut libc::c_void, self.bytes as usize) };
+        let _ = unsafe { munmap(self.at as *mut c_void, self.bytes as usize) };
     }
 }
 

@@ -4,19 +4,20 @@
 use crate::collecting::collect::Collector;
 use crate::collecting::cost;
 use crate::collecting::kernel_events::Reading;
-use crate::collecting::notes::{counter, lock, note, snapshot};
+use crate::collecting::notes::{counter, note, snapshot};
 use crate::collecting::snapshot::Snapshots;
 use crate::memory::region::{Counts, Region};
 use crate::patch::remove::processes_with;
 use crate::tracee::Settings;
 use anyhow::{Context, Result, ensure};
 use nopal_analysis::triggers::Triggers;
+use nopal_beside::{Condvar, Mutex, MutexGuard};
 use nopal_kernel_events::KernelEvents;
 use nopal_trace::{Batch, Note, Subscriber, ThreadKey, Writer};
 use std::collections::HashSet;
 use std::ops::Add;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -73,36 +74,32 @@ impl Shared {
 
     /// From now on these are kernel events that are read.
     pub fn change_kernel_events(&self, system: Option<KernelEvents>) {
-        *self.system.lock().unwrap_or_else(PoisonError::into_inner) = Some(system);
+        *self.system.lock() = Some(system);
     }
 
     pub fn changed_kernel_events(&self) -> Option<Option<KernelEvents>> {
-        self.system
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()
+        self.system.lock().take()
     }
 
     /// Writes all current records, and waits for it: a few milliseconds. An error: the recording is over.
     pub fn flush(&self) -> Result<()> {
-        let mut flushes = self.flushes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut flushes = self.flushes.lock();
         flushes.asked += 1;
         let mine = flushes.asked;
         let flushes = self
             .flushed
             .wait_while(flushes, |flushes| flushes.done < mine && !flushes.over);
-        let flushes = flushes.unwrap_or_else(PoisonError::into_inner);
         ensure!(flushes.done >= mine, "the recording is over");
         Ok(())
     }
 
     /// Told of records, they say what has fired.
     pub fn triggers(&self) -> MutexGuard<'_, Triggers> {
-        unpoisoned(&self.triggers)
+        self.triggers.lock()
     }
 
     pub fn snapshots(&self) -> MutexGuard<'_, Snapshots> {
-        unpoisoned(&self.snapshots)
+        self.snapshots.lock()
     }
 
     /// The same, for another thread.
@@ -119,20 +116,17 @@ impl Shared {
     }
 
     fn asked_flush(&self) -> Option<u64> {
-        let flushes = self.flushes.lock().unwrap_or_else(PoisonError::into_inner);
+        let flushes = self.flushes.lock();
         (flushes.asked > flushes.done).then_some(flushes.asked)
     }
 
     fn change_flushes(&self, change: impl FnOnce(&mut Flushes)) {
-        change(&mut self.flushes.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.flushes.lock());
         self.flushed.notify_all();
     }
 
     pub fn regions(&self) -> Vec<Arc<Region>> {
-        self.regions
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.regions.lock().clone()
     }
 
     /// Wakes the session's own thread.
@@ -143,43 +137,38 @@ impl Shared {
     /// The sums of counters of all regions, including former ones.
     pub fn counts(&self) -> Counts {
         // Regions become past with their list held.
-        let regions = unpoisoned(&self.regions);
-        let past = unpoisoned(&self.past).counts;
+        let regions = self.regions.lock();
+        let past = self.past.lock().counts;
         let counts = regions.iter().map(|region| region.counts());
         counts.fold(past, Counts::add)
     }
 
     /// The processes that have had regions.
     pub fn processes(&self) -> HashSet<u32> {
-        unpoisoned(&self.past).processes.clone()
+        self.past.lock().processes.clone()
     }
 
     /// Regions that have become past since this was asked last.
     pub fn take_past(&self) -> Vec<Arc<Region>> {
-        std::mem::take(&mut unpoisoned(&self.past).guarded)
+        std::mem::take(&mut self.past.lock().guarded)
     }
 
     fn make_past(&self, region: &Arc<Region>) {
-        let mut regions = unpoisoned(&self.regions);
+        let mut regions = self.regions.lock();
         regions.retain(|other| !Arc::ptr_eq(other, region));
-        let mut past = unpoisoned(&self.past);
+        let mut past = self.past.lock();
         past.counts = past.counts + region.counts();
         past.guarded.push(region.clone());
     }
 
     pub fn add_region(&self, region: Arc<Region>) {
-        unpoisoned(&self.past)
-            .processes
-            .insert(region.process() as u32);
-        self.regions
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(region);
+        self.past.lock().processes.insert(region.process() as u32);
+        self.regions.lock().push(region);
     }
 }
 
 fn wake(regions: &Mutex<Vec<Arc<Region>>>) {
-    for region in unpoisoned(regions).iter() {
+    for region in regions.lock().iter() {
         region.ring();
     }
 }
@@ -191,11 +180,11 @@ struct TriggerSubscriber {
 
 impl Subscriber for TriggerSubscriber {
     fn note(&mut self, note: &Note) {
-        unpoisoned(&self.triggers).note(note);
+        self.triggers.lock().note(note);
     }
 
     fn records(&mut self, batch: Batch) {
-        let mut triggers = unpoisoned(&self.triggers);
+        let mut triggers = self.triggers.lock();
         triggers.records(batch);
         let has_fired = triggers.has_fired();
         drop(triggers);
@@ -206,12 +195,8 @@ impl Subscriber for TriggerSubscriber {
     }
 
     fn thread_ended(&mut self, thread: ThreadKey) {
-        unpoisoned(&self.triggers).thread_ended(thread);
+        self.triggers.lock().thread_ended(thread);
     }
-}
-
-pub fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The number of requested flushes, and of finished ones.
@@ -288,7 +273,7 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
         for region in shared.regions() {
             region.beat();
             region.make_ready();
-            freed += collector.round(&region, &mut lock(&shared.writer))?;
+            freed += collector.round(&region, &mut shared.writer.lock())?;
         }
         obey_triggers(shared, &mut collector)?;
         freed += usize::from(system.read(shared, &mut collector)? > MANY_EVENTS);
@@ -312,7 +297,7 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
             leave_deserted(shared, &mut collector)?;
             next_deserted = Instant::now() + DESERTED;
         }
-        lock(&shared.writer).complete_until(until);
+        shared.writer.lock().complete_until(until);
         if Instant::now() >= next_snapshot {
             next_snapshot = Instant::now() + SECOND;
             note(&shared.writer, &snapshot())?;
@@ -323,16 +308,16 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
                 let regions = shared.regions();
                 collector
                     .subscription
-                    .forget_ended(&regions, &mut lock(&shared.writer));
+                    .forget_ended(&regions, &mut shared.writer.lock());
             }
             let until = counter();
             for region in shared.regions() {
-                collector.flush(&region, &mut lock(&shared.writer))?;
+                collector.flush(&region, &mut shared.writer.lock())?;
             }
             system.read(shared, &mut collector)?;
-            lock(&shared.writer).complete_until(until);
-            collector.flush_kernel_events(&mut lock(&shared.writer))?;
-            let synced = lock(&shared.writer).sync_metadata();
+            shared.writer.lock().complete_until(until);
+            collector.flush_kernel_events(&mut shared.writer.lock())?;
+            let synced = shared.writer.lock().sync_metadata();
             synced.or_else(|error| {
                 if Writer::is_full(&error) {
                     Ok(())
@@ -353,7 +338,7 @@ fn run(shared: &Shared, mut collector: Collector) -> Result<Collector> {
     }
     // Events at the very end fire, too.
     for region in shared.regions() {
-        let mut writer = lock(&shared.writer);
+        let mut writer = shared.writer.lock();
         collector
             .subscription
             .round(&region, &mut writer, usize::MAX)?;
@@ -372,7 +357,7 @@ fn leave_deserted(shared: &Shared, collector: &mut Collector) -> Result<()> {
     }
     regions.retain(|region| region.is_deserted());
     for region in regions {
-        let mut writer = lock(&shared.writer);
+        let mut writer = shared.writer.lock();
         collector
             .subscription
             .round(&region, &mut writer, usize::MAX)?;

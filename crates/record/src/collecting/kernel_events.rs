@@ -2,7 +2,6 @@
 
 use crate::collecting::collect::Collector;
 use crate::collecting::drain::Shared;
-use crate::collecting::notes::lock;
 use crate::options::{Options, WhenFull};
 use anyhow::{Result, bail, ensure};
 use nopal_analysis::tracers::Tracer;
@@ -79,7 +78,7 @@ impl Reading {
         if let Some(next) = shared.changed_kernel_events() {
             self.end(shared, collector, next.as_ref())?;
             if let (Some(_), Some(since)) = (&next, self.pause.take()) {
-                collector.resume_kernel_events(since, &mut lock(&shared.writer))?;
+                collector.resume_kernel_events(since, &mut shared.writer.lock())?;
             }
             self.system = next;
         }
@@ -87,7 +86,7 @@ impl Reading {
             return Ok(0);
         };
         let processes = shared.processes();
-        let mut writer = lock(&shared.writer);
+        let mut writer = shared.writer.lock();
         system.read(|processor, update: Update| {
             collector.system(processor, update, &processes, &mut writer)
         })
@@ -109,7 +108,7 @@ impl Reading {
             return Ok(());
         };
         let processes = shared.processes();
-        let mut writer = lock(&shared.writer);
+        let mut writer = shared.writer.lock();
         let ended = system.end(next, |processor, update| {
             collector.system(processor, update, &processes, &mut writer)
         });

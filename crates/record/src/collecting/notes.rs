@@ -2,18 +2,14 @@
 
 use crate::sites::choose::Loaded;
 use anyhow::Result;
+use nopal_beside::Mutex;
 use nopal_trace::{Note, Session, ThreadKey, Writer};
+use rustix::time::ClockId;
 use std::borrow::Cow;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// The writer, whoever held it last.
-pub fn lock(writer: &Mutex<Writer>) -> MutexGuard<'_, Writer> {
-    writer.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Writes a note. A full disk is not this note's matter: the collector meets it too, and says so.
 pub fn note(writer: &Mutex<Writer>, note: &Note) -> Result<()> {
-    unless_full(lock(writer).note(note))
+    unless_full(writer.lock().note(note))
 }
 
 /// The same for many sites of an image.
@@ -22,7 +18,7 @@ pub fn sites<'a>(
     image: u32,
     sites: impl ExactSizeIterator<Item = (u32, u64, u64, Cow<'a, str>)> + Clone,
 ) -> Result<()> {
-    unless_full(lock(writer).sites(image, sites))
+    unless_full(writer.lock().sites(image, sites))
 }
 
 fn unless_full(written: Result<()>) -> Result<()> {
@@ -37,13 +33,8 @@ pub fn counter() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-fn clock(id: libc::clockid_t) -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: a valid pointer; these clocks always exist.
-    unsafe { libc::clock_gettime(id, &mut time) };
+fn clock(id: ClockId) -> u64 {
+    let time = rustix::time::clock_gettime(id);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
@@ -51,9 +42,9 @@ fn clock(id: libc::clockid_t) -> u64 {
 pub fn snapshot() -> Note {
     let read = || {
         let before = counter();
-        let monotonic_ns = clock(libc::CLOCK_MONOTONIC);
+        let monotonic_ns = clock(ClockId::Monotonic);
         let between = counter();
-        let realtime_ns = clock(libc::CLOCK_REALTIME);
+        let realtime_ns = clock(ClockId::Realtime);
         (
             between - before,
             Note::Clock {
@@ -96,7 +87,7 @@ pub fn session(command: Vec<String>, options: Vec<String>) -> Session {
         ),
         cpu: cpu.map_or_else(String::new, |(_, name)| name.to_owned()),
         cores: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32),
-        start_realtime_ns: clock(libc::CLOCK_REALTIME),
+        start_realtime_ns: clock(ClockId::Realtime),
         options,
         ..Session::default()
     }

@@ -4,8 +4,8 @@
 
 use crate::collecting::chunk_reader::{Begin, ChunkReader, Copied, name_of};
 use crate::collecting::collect::{Collector, thread_notes};
-use crate::collecting::drain::{Shared, unpoisoned};
-use crate::collecting::notes::{counter, lock, snapshot as clock};
+use crate::collecting::drain::Shared;
+use crate::collecting::notes::{counter, snapshot as clock};
 use crate::memory::region::Region;
 use anyhow::Result;
 use nopal_abi::*;
@@ -14,6 +14,7 @@ use nopal_trace::{Chunk, ChunkCursor, ChunkPhase, Note, Seed, ThreadKey, snapsho
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use zerocopy::IntoBytes;
 
 /// Snapshots of one session, at most.
 const MOST: usize = 16;
@@ -112,17 +113,17 @@ impl Collector {
                 why: format!("a snapshot of the flight recorder: {why}"),
             },
         ]);
-        let seed = lock(&shared.writer).seed(index as u32 + 1);
+        let seed = shared.writer.lock().seed(index as u32 + 1);
         let snapshots = shared.for_snapshots();
         let writing = snapshots.clone();
         let thread = std::thread::Builder::new().spawn(move || {
             let written = seed.and_then(|seed| write(seed, copies, &notes));
             let written = written.unwrap_or_else(|error| Written::Failed(format!("{error:#}")));
-            unpoisoned(&snapshots).taken[index].1 = written;
+            snapshots.lock().taken[index].1 = written;
         });
         match thread {
             Ok(thread) => self.writing.push(thread),
-            Err(error) => unpoisoned(&writing).taken[index].1 = Written::Failed(error.to_string()),
+            Err(error) => writing.lock().taken[index].1 = Written::Failed(error.to_string()),
         }
         Ok(())
     }
@@ -190,7 +191,7 @@ impl Collector {
             if count % 16 == 15 {
                 for (region, copied) in regions.iter().zip(&mut copied) {
                     region.beat();
-                    *copied -= self.give_up(region, *copied, &mut lock(&shared.writer))?;
+                    *copied -= self.give_up(region, *copied, &mut shared.writer.lock())?;
                 }
             }
         }
@@ -213,8 +214,7 @@ fn write(seed: Seed, copies: Vec<Copy>, notes: &[Note]) -> Result<Written> {
     let mut writer = seed.begin()?;
     let mut events = 0;
     for mut copy in copies {
-        // SAFETY: the same memory, for the length of the borrow; bytes have no invalid values.
-        let bytes = unsafe { copy.words.align_to_mut::<u8>().1 };
+        let bytes = copy.words.as_mut_bytes();
         if let Chunk::Written { events: some, .. } =
             writer.rest(bytes, copy.state, &mut ChunkCursor::default())?
         {

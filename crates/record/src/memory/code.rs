@@ -2,6 +2,7 @@
 
 use crate::memory::shared_memory::SharedMemory;
 use anyhow::{Result, bail};
+use rustix::mm::{Advice, madvise};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -52,7 +53,7 @@ impl Code {
         let bytes = usize::try_from(end.saturating_sub(self.at)).unwrap_or(usize::MAX);
         let bytes = bytes.min(self.memory.bytes);
         // SAFETY: within the mapping; what the pages hold stays.
-        unsafe { libc::madvise(self.memory.base.cast(), bytes, libc::MADV_POPULATE_WRITE) };
+        let _ = unsafe { madvise(self.memory.base.cast(), bytes, Advice::LinuxPopulateWrite) };
     }
 
     /// Changes two bytes at an even address at once. Threads may run there. `false`: there is no such address here.

@@ -93,7 +93,7 @@ pub fn note_threads(stopped: &Stopped, memory: &Memory, places: &MemoryLayout) -
         if thread.pid() != stopped.pid() {
             continue;
         }
-        let pointer = thread.fs_base()?;
+        let pointer = thread.thread_pointer()?;
         let number = if outer {
             thread.tid()
         } else {

@@ -8,9 +8,11 @@ use nopal_abi::{
     LOST_COUNTERS, REQUEST_DONE, REQUEST_FREE, REQUEST_GRANTED, REQUEST_WAITING, REQUESTS,
     RESYNC_BYTES, Region as Layout, Request,
 };
+use rustix::fs::{FallocateFlags, SealFlags, fallocate, fcntl_add_seals, fstat};
+use rustix::thread::futex::{self, Timespec};
 use std::mem::offset_of;
 use std::ops::Add;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -120,7 +122,7 @@ impl Region {
 
     /// Maps a region of `process` that the tool made, in the guardian.
     pub fn open(file: OwnedFd, process: i32) -> Result<Region> {
-        let bytes = file_status(file.as_fd())?.st_size as usize;
+        let bytes = fstat(&file)?.st_size as usize;
         Self::map(file, bytes, process)
     }
 
@@ -131,7 +133,7 @@ impl Region {
         while chunk_offset(chunks) + chunks * CHUNK_BYTES > bytes {
             chunks -= 1;
         }
-        let inode = file_status(file.as_fd())?.st_ino;
+        let inode = fstat(&file)?.st_ino;
         let memory = SharedMemory::map(file.as_fd(), bytes)?;
         Ok(Region {
             memory,
@@ -158,10 +160,7 @@ impl Region {
     /// Whether it is certain that no process has the region any more but those that collect from it.
     pub fn is_deserted(&self) -> bool {
         // The kernel seals no memory that is mapped shared, of a file that was opened for writing.
-        let seal = |file: &OwnedFd| {
-            // SAFETY: a system call on a descriptor that we own.
-            unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_WRITE) == 0 }
-        };
+        let seal = |file: &OwnedFd| fcntl_add_seals(file, SealFlags::WRITE).is_ok();
         self.presence.as_ref().is_some_and(seal)
     }
 
@@ -193,15 +192,13 @@ impl Region {
         let used = nearly.rev().find(taken).map_or(0, |chunk| chunk + 1);
         let wanted = (used + AHEAD).min(self.in_use());
         if wanted > ready {
-            // SAFETY: a system call on our descriptor; it changes no byte. If it fails, threads get the pages.
-            unsafe {
-                libc::fallocate(
-                    self.file.as_raw_fd(),
-                    0,
-                    (self.chunk_offset + ready * CHUNK_BYTES) as i64,
-                    ((wanted - ready) * CHUNK_BYTES) as i64,
-                )
-            };
+            // If it fails, threads get the pages.
+            let _ = fallocate(
+                &self.file,
+                FallocateFlags::empty(),
+                (self.chunk_offset + ready * CHUNK_BYTES) as u64,
+                ((wanted - ready) * CHUNK_BYTES) as u64,
+            );
             self.ready.store(wanted, Ordering::Relaxed);
         }
     }
@@ -254,15 +251,13 @@ impl Region {
         if taken.is_err() {
             return;
         }
-        // SAFETY: a system call on our descriptor, for bytes that are zero and stay so. A failure leaves the memory.
-        unsafe {
-            libc::fallocate(
-                self.file.as_raw_fd(),
-                libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
-                (self.chunk_offset + chunk * CHUNK_BYTES) as i64,
-                CHUNK_BYTES as i64,
-            )
-        };
+        // The bytes are zero, and stay so. A failure leaves the memory.
+        let _ = fallocate(
+            &self.file,
+            FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+            (self.chunk_offset + chunk * CHUNK_BYTES) as u64,
+            CHUNK_BYTES as u64,
+        );
         // Release pairs with the acquire of the thread that takes the chunk.
         state.store(CHUNK_FREE, Ordering::Release);
         self.tell_freed(chunk);
@@ -363,7 +358,7 @@ impl Region {
             Ordering::Release,
             Ordering::Relaxed,
         );
-        futex(state, libc::FUTEX_WAKE, 64, None);
+        wake(state, 64);
     }
 
     /// Whether a request is still open: its thread may have withdrawn it, or been killed.
@@ -399,12 +394,10 @@ impl Region {
 
     /// Sleeps until a thread asks something, or `time` is over.
     pub fn wait_for_bell(&self, seen: u32, time: Duration) {
-        futex(
-            self.word(offset_of!(Layout, bell)),
-            libc::FUTEX_WAIT,
-            seen,
-            Some(time),
-        );
+        let bell = self.word(offset_of!(Layout, bell));
+        // Any outcome is a fine reason to look again.
+        let time = Timespec::try_from(time).ok();
+        let _ = futex::wait(bell, futex::Flags::empty(), seen, time.as_ref());
     }
 
     /// Stores the address of the process structure, for cleaning up.
@@ -426,7 +419,7 @@ impl Region {
         // Release pairs with the acquire of who looks at the bell before it looks for work.
         bell.fetch_add(1, Ordering::Release);
         // All: threads of the process wait for it, too, when they wait for a chunk.
-        futex(bell, libc::FUTEX_WAKE, i32::MAX as u32, None);
+        wake(bell, i32::MAX as u32);
     }
 
     pub fn bell(&self) -> u32 {
@@ -539,7 +532,7 @@ impl Region {
         let freed = self.word(offset_of!(Layout, freed));
         // Release pairs with the acquire of the thread that finds it changed: that finds the chunk, too.
         freed.fetch_add(1, Ordering::Release);
-        futex(freed, libc::FUTEX_WAKE, 1, None);
+        wake(freed, 1);
     }
 }
 
@@ -552,31 +545,8 @@ fn chunk_offset(chunks: usize) -> usize {
     (STATE_OFFSET + chunks * 4).next_multiple_of(CHUNK_BYTES)
 }
 
-fn file_status(file: BorrowedFd) -> Result<libc::stat> {
-    // SAFETY: `stat` is plain data that fstat fills in.
-    let mut status = unsafe { std::mem::zeroed::<libc::stat>() };
-    // SAFETY: a system call on a valid descriptor and a valid pointer.
-    let done = unsafe { libc::fstat(file.as_raw_fd(), &mut status) };
-    ensure!(done == 0, "{}", std::io::Error::last_os_error());
-    Ok(status)
-}
-
-fn futex(word: &AtomicU32, operation: i32, value: u32, time: Option<Duration>) {
-    let time = time.map(|time| libc::timespec {
-        tv_sec: time.as_secs() as i64,
-        tv_nsec: i64::from(time.subsec_nanos()),
-    });
-    let pointer = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: the word and the time outlive the call; any outcome is a fine reason to look again.
-    unsafe {
-        libc::syscall(
-            libc::SYS_futex,
-            word.as_ptr(),
-            operation,
-            value,
-            pointer,
-            0,
-            0,
-        )
-    };
+/// Threads of processes that have the region wait for it, too.
+fn wake(word: &AtomicU32, waiters: u32) {
+    // Who waits looks again by itself.
+    let _ = futex::wake(word, futex::Flags::empty(), waiters);
 }

@@ -1,76 +1,57 @@
 //! Changes to a program's text.
 
 use anyhow::{Context, Result};
-use nopal_agent::Thunk;
+use nopal_agent::{BREAKPOINT, Thunk, jump};
 use nopal_plan::{JUMP, LONGEST_WINDOW, Site};
 use nopal_process::{Memory, Patch};
 use nopal_symbols::MARKER_NOP;
 use std::ops::Range;
 
-/// A jump at a site, to its thunk or hook, or a breakpoint that leads to its detour. Generated code holds it as these
-/// bytes, so that the change can be undone without other knowledge.
+/// What is changed, and so what is written there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(C)]
+pub enum Kind {
+    /// A jump to the thunk of a function with this number in the trace.
+    Function(u32),
+    /// A jump to what runs before a function of the program's, for nopal.
+    Hook,
+    /// A jump to a marker's own code in place of its NOP; or, where it tests a word, the same bytes, which are not 0.
+    Marker,
+    /// The address of generated code in a word of data. It is written by other means.
+    Word,
+    /// A jump to the detour of a probe.
+    Probe,
+    /// A breakpoint that leads to one.
+    Breakpoint,
+}
+
+/// A change at a place, and how to undo it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change {
     pub address: u64,
     /// The target of the jump; a thunk's switch is its first two bytes.
     pub entry: u64,
     /// The address of the displaced instructions.
     pub body: u64,
-    /// In the trace; 0 for a hook or a marker; or what it is, see below.
-    pub number: u32,
-    window: u8,
-    before: [u8; LONGEST_WINDOW],
+    pub kind: Kind,
+    pub(super) window: u8,
+    pub(super) before: [u8; LONGEST_WINDOW],
 }
 
-/// The number of a word of data.
-const WORD: u32 = u32::MAX;
-/// The number of a probe, and of one that a breakpoint leads to.
-pub const PROBE: u32 = u32::MAX - 1;
-pub const BREAKPOINT: u32 = u32::MAX - 2;
-
-const BREAKPOINT_BYTE: u8 = 0xcc;
-
-const BYTES: usize = size_of::<Change>();
-const _: () = assert!(BYTES == 3 * 8 + 4 + 1 + LONGEST_WINDOW, "no padding");
-
 impl Change {
-    pub fn new(base: u64, site: &Site, thunk: &Thunk, number: u32) -> Result<Change> {
+    pub fn new(base: u64, site: &Site, thunk: &Thunk, kind: Kind) -> Result<Change> {
         let change = Change {
             address: base.wrapping_add(site.address),
             window: site.window,
             before: site.expected,
             entry: thunk.entry,
             body: thunk.body,
-            number,
+            kind,
         };
         i32::try_from(change.distance()).context("a thunk is out of reach")?;
         Ok(change)
     }
 
-    /// The layout of changes in generated code.
-    pub fn to_bytes(changes: &[Change]) -> &[u8] {
-        // SAFETY: no padding, as the assertion above has it; bytes have no invalid values.
-        unsafe { std::slice::from_raw_parts(changes.as_ptr().cast(), size_of_val(changes)) }
-    }
-
-    /// From memory that anybody may have written. Those that no window and jump can be are left out.
-    pub fn from_bytes(bytes: &[u8]) -> Vec<Change> {
-        let read = |bytes: &[u8; BYTES]| {
-            // SAFETY: as many bytes as are read; any are a valid Change.
-            unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast::<Change>()) }
-        };
-        let possible = |change: &Change| {
-            let least = if change.is_breakpoint() { 1 } else { JUMP };
-            (least..=LONGEST_WINDOW).contains(&change.window.into())
-                && change.address < 1 << 47
-                && (change.is_word() || i32::try_from(change.distance()).is_ok())
-        };
-        let all = bytes.as_chunks::<BYTES>().0.iter().map(read);
-        all.filter(possible).collect()
-    }
-
-    /// A word of data that is an address in generated code, and `idle` without: it is written by other means.
+    /// A word of data that is an address in generated code, and `idle` without.
     pub fn of_word(address: u64, idle: u64, value: u64) -> Change {
         let mut before = [0; LONGEST_WINDOW];
         before[..8].copy_from_slice(&idle.to_le_bytes());
@@ -78,29 +59,47 @@ impl Change {
             address,
             entry: value,
             body: value,
-            number: WORD,
+            kind: Kind::Word,
             window: 8,
             before,
         }
     }
 
-    /// Whether it leads to code that is not generated: the marker's own.
-    pub fn is_of_marker(&self) -> bool {
+    /// Whether this may be changed, and undone: what generated code says was in the reach of others.
+    pub(super) fn is_possible(&self) -> bool {
+        let least = match self.kind {
+            Kind::Breakpoint => 1,
+            _ => JUMP,
+        };
         let off = [MARKER_NOP, [0; JUMP]];
-        off.iter().any(|off| off == self.before())
+        (least..=LONGEST_WINDOW).contains(&self.window.into())
+            && self.address < 1 << 47
+            && (self.kind == Kind::Word || i32::try_from(self.distance()).is_ok())
+            && (self.kind != Kind::Marker || off.iter().any(|off| off == self.before()))
     }
 
-    /// Whether it is a function's, with a thunk that can be switched.
-    pub fn has_thunk(&self) -> bool {
-        self.number != 0 && !self.is_word() && !self.is_probe()
+    /// Whether it leads to generated code. A marker's jump leads to code of the program's.
+    pub fn leads_into(&self, generated: &Range<u64>) -> bool {
+        match self.kind {
+            Kind::Marker | Kind::Word => true,
+            _ => generated.contains(&self.entry),
+        }
+    }
+
+    /// The number of the function whose thunk it leads to.
+    pub fn function(&self) -> Option<u32> {
+        match self.kind {
+            Kind::Function(number) => Some(number),
+            _ => None,
+        }
     }
 
     pub fn is_probe(&self) -> bool {
-        self.number == PROBE || self.is_breakpoint()
+        matches!(self.kind, Kind::Probe | Kind::Breakpoint)
     }
 
     pub fn is_breakpoint(&self) -> bool {
-        self.number == BREAKPOINT
+        self.kind == Kind::Breakpoint
     }
 
     /// Whether both need some of the same bytes.
@@ -108,12 +107,7 @@ impl Change {
         self.window().start < other.end && other.start < self.window().end
     }
 
-    pub fn is_word(&self) -> bool {
-        self.number == WORD
-    }
-
-    /// The change that switches a marker on: a jump to `on` replaces its NOP; if it tests a word, the same bytes, which
-    /// are not 0.
+    /// What switches a marker on, whose code is at `on`.
     pub fn of_marker(address: u64, off: [u8; JUMP], on: u64) -> Result<Change> {
         let mut before = [0; LONGEST_WINDOW];
         before[..JUMP].copy_from_slice(&off);
@@ -123,7 +117,7 @@ impl Change {
             before,
             entry: on,
             body: on,
-            number: 0,
+            kind: Kind::Marker,
         };
         i32::try_from(change.distance()).context("the code of a marker is out of reach")?;
         Ok(change)
@@ -191,8 +185,7 @@ impl Change {
         if on {
             let distance = self.entry.wrapping_sub(address.wrapping_add(JUMP as u64)) as i64;
             let distance = i32::try_from(distance).context("a marker's code is out of reach")?;
-            bytes[0] = 0xe9;
-            bytes[1..].copy_from_slice(&distance.to_le_bytes());
+            bytes = jump(distance);
         }
         Ok(bytes)
     }
@@ -200,16 +193,11 @@ impl Change {
     /// What it holds with it, in its first bytes: only those of the jump or the breakpoint differ.
     fn after(&self) -> [u8; LONGEST_WINDOW] {
         let mut after = self.before;
-        if self.is_word() {
-            after[..8].copy_from_slice(&self.entry.to_le_bytes());
-            return after;
+        match self.kind {
+            Kind::Word => after[..8].copy_from_slice(&self.entry.to_le_bytes()),
+            Kind::Breakpoint => after[0] = BREAKPOINT,
+            _ => after[..JUMP].copy_from_slice(&jump(self.distance() as i32)),
         }
-        if self.is_breakpoint() {
-            after[0] = BREAKPOINT_BYTE;
-            return after;
-        }
-        after[0] = 0xe9;
-        after[1..JUMP].copy_from_slice(&(self.distance() as i32).to_le_bytes());
         after
     }
 }

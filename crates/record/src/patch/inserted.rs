@@ -84,7 +84,7 @@ impl Inserted {
                 let range = extent(module);
                 let from = |address| self.partition_point(|change| change.address < address);
                 let changes = self[from(range.start)..from(range.end)].iter();
-                let functions = changes.filter(|change| change.has_thunk());
+                let functions = changes.filter(|change| change.function().is_some());
                 let sites = module.file.plan.sites.iter();
                 // Both are in the order of addresses.
                 let mut sites = sites.zip(module.file.keys()).peekable();

@@ -2,27 +2,23 @@
 //! list of mappings or the text confirms.
 
 use crate::patch::change::Change;
-use anyhow::{Context, Result, ensure};
+use crate::patch::stored::Stored;
+use anyhow::{Context, Result, anyhow, ensure};
 use nopal_abi::{ABI_VERSION, Region as Layout};
 use nopal_agent::{
     ARENA_BYTES, BLOCKS, BlockEntry, CONTEXT_BYTES, CONTEXTS, ProcessHead, STACK_PART_BYTES,
-    STACK_PARTS, THREADS_BYTES, UNWINDERS, UnwinderEntry,
+    STACK_PARTS, THREADS_BYTES, UNWINDERS, UnwinderEntry, stack_part,
 };
 use nopal_process::{Mapping, Memory};
 use std::mem::offset_of;
 use std::ops::Range;
 use std::path::Path;
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 /// The kernel's name of memory made by nopal.
 const NAME: &str = "/memfd:nopal";
 
 const PAGE: u64 = 4096;
-
-/// A stack part's word in the runtime's table is its number times the count of states, plus its state, as
-/// `runtime/core/stack.c` has them.
-const PART_STATES: u64 = 4;
-const PART_MIRRORED: u64 = 2;
 
 /// All that must be known of a process to take nopal out of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,9 +105,10 @@ pub fn mirrored_parts(memory: &Memory, table: u64) -> Result<Vec<u64>> {
 
 /// The same, by what the table holds.
 pub fn mirrored(table: impl Iterator<Item = u64>) -> impl Iterator<Item = u64> {
+    const STATES: u64 = stack_part::STATES as u64;
     table
-        .filter(|word| word % PART_STATES == PART_MIRRORED)
-        .map(|word| (word / PART_STATES).wrapping_mul(STACK_PART_BYTES))
+        .filter(|word| word % STATES == u64::from(stack_part::MIRRORED))
+        .map(|word| (word / STATES).wrapping_mul(STACK_PART_BYTES))
 }
 
 pub fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
@@ -226,7 +223,7 @@ fn unwinders(head_at: u64, count: u32, memory: &Memory) -> Result<Vec<Range<u64>
 fn undo(block: &BlockEntry, memory: &Memory) -> Result<Vec<Change>> {
     let end = block.header.wrapping_sub(8);
     let length = memory.read_word(end)?;
-    let fits = length.is_multiple_of(size_of::<Change>() as u64)
+    let fits = length.is_multiple_of(size_of::<Stored>() as u64)
         && block.high <= end
         && length <= end - block.high;
     if !fits {
@@ -234,11 +231,10 @@ fn undo(block: &BlockEntry, memory: &Memory) -> Result<Vec<Change>> {
     }
     let mut bytes = vec![0; length as usize];
     memory.read(end - length, &mut bytes)?;
-    let inside = |change: &Change| {
-        (block.low..block.high).contains(&change.entry) || change.is_word() || change.is_of_marker()
-    };
-    Ok(Change::from_bytes(&bytes)
-        .into_iter()
-        .filter(inside)
+    let stored = <[Stored]>::ref_from_bytes(&bytes).map_err(|_| anyhow!("no changes"))?;
+    let changes = stored.iter().filter_map(Stored::change);
+    let generated = block.low..block.high;
+    Ok(changes
+        .filter(|change| change.leads_into(&generated))
         .collect())
 }

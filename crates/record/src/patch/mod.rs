@@ -6,6 +6,7 @@ pub mod inserted;
 pub mod journal;
 pub mod remove;
 pub mod restore;
+pub mod stored;
 pub mod switch;
 pub mod traps;
 pub mod unwrap;

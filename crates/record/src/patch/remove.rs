@@ -3,7 +3,7 @@
 
 use crate::memory::inject::Injector;
 use crate::memory::region::Region;
-use crate::patch::change::Change;
+use crate::patch::change::{Change, Kind};
 use crate::patch::journal::{Journal, words};
 use crate::patch::restore;
 use crate::patch::traps;
@@ -54,7 +54,7 @@ pub fn remove(journal: &Journal) -> Result<()> {
     let (hooks, sites): (Vec<Change>, Vec<Change>) = journal
         .changes
         .iter()
-        .partition(|change| change.number == 0 || change.is_word());
+        .partition(|change| matches!(change.kind, Kind::Hook | Kind::Marker | Kind::Word));
     for attempt in 0..ATTEMPTS {
         let mut stopped = Stopped::stop(journal.process, PATIENCE)?;
         restore::take_back(&sites, &memory)?;
@@ -97,17 +97,20 @@ fn unwinding(
     let mut known = (0, false);
     for thread in stopped.threads() {
         let registers = thread.registers()?;
-        if known.0 != registers.rip {
-            known = (registers.rip, is_after_system_call(memory, registers.rip));
+        if known.0 != registers.instruction_pointer() {
+            known = (
+                registers.instruction_pointer(),
+                memory.has_system_call_before(registers.instruction_pointer()),
+            );
         }
-        let stack = maps.partition_point(|map| map.end <= registers.rsp);
+        let stack = maps.partition_point(|map| map.end <= registers.stack_pointer());
         let stack = maps.get(stack).map(|map| map.start..map.end);
-        let Some(stack) = stack.filter(|map| map.contains(&registers.rsp)) else {
+        let Some(stack) = stack.filter(|map| map.contains(&registers.stack_pointer())) else {
             continue;
         };
         let mut unwinders = journal.unwinders.iter();
-        let within = unwinders.any(|unwinder| unwinder.contains(&registers.rip));
-        let waits = registers.orig_rax as i64 >= 0 && known.1;
+        let within = unwinders.any(|unwinder| unwinder.contains(&registers.instruction_pointer()));
+        let waits = registers.system_call() >= 0 && known.1;
         let holds = |words: &[(u64, u64)]| {
             let first = words.partition_point(|(at, _)| *at < stack.start);
             words.get(first).is_some_and(|(at, _)| stack.contains(at))
@@ -120,11 +123,6 @@ fn unwinding(
     Ok(stacks)
 }
 
-fn is_after_system_call(memory: &Memory, address: u64) -> bool {
-    let mut code = [0; 2];
-    memory.read(address.wrapping_sub(2), &mut code).is_ok() && code == [0x0f, 0x05]
-}
-
 /// Lets threads that are in generated code run out of it, but for those that are `waiting` in the runtime. Whether all
 /// have, and no thread has come meanwhile.
 pub fn run_out(journal: &Journal, stopped: &mut Stopped, waiting: &[i32]) -> Result<bool> {
@@ -134,7 +132,7 @@ pub fn run_out(journal: &Journal, stopped: &mut Stopped, waiting: &[i32]) -> Res
         if waiting.contains(&thread.tid()) {
             continue;
         }
-        let mut out = !journal.is_generated(thread.registers()?.rip);
+        let mut out = !journal.is_generated(thread.registers()?.instruction_pointer());
         for _ in 0..MOST_MOMENTS {
             if out {
                 break;
@@ -143,7 +141,7 @@ pub fn run_out(journal: &Journal, stopped: &mut Stopped, waiting: &[i32]) -> Res
             if let Event::Ended(_) = thread.run_for_a_moment()? {
                 return Ok(false);
             }
-            out = !journal.is_generated(thread.registers()?.rip);
+            out = !journal.is_generated(thread.registers()?.instruction_pointer());
         }
         all_out &= out;
     }

@@ -15,7 +15,7 @@ impl Processes {
     pub fn switch_number(&self, number: u32, on: bool) -> Result<()> {
         for tracee in self.tracees.values() {
             let changes = tracee.changes.iter();
-            let meant = changes.filter(|change| change.has_thunk() && change.number == number);
+            let meant = changes.filter(|change| change.function() == Some(number));
             tracee.switch_changes(meant, on)?;
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! Implements the engine of control for a session.
 
-use crate::collecting::notes::{self, counter, note};
+use crate::collecting::notes::{counter, note};
 use crate::patch::remove;
 use crate::patch::traps::RISK;
 use crate::session::Session;
@@ -102,7 +102,7 @@ impl Session {
             if numbers.is_empty() {
                 return;
             }
-            let mut writer = notes::lock(&shared.writer);
+            let mut writer = shared.writer.lock();
             let clock = counter();
             for number in &numbers {
                 writer.site_counts().silence(*number, silent, clock);
@@ -202,13 +202,17 @@ impl Session {
         }
         // What has been recorded before belongs to those that were watched then.
         self.context.shared.flush()?;
-        notes::lock(&self.context.shared.writer).watch(Watched::new(ids, *children));
+        self.context
+            .shared
+            .writer
+            .lock()
+            .watch(Watched::new(ids, *children));
         Ok(())
     }
 
     fn subscribe(&mut self, name: &str, live: &Live) -> Result<()> {
         let subscriber = Box::new(live.subscriber());
-        let subscriber = notes::lock(&self.context.shared.writer).subscribe(subscriber)?;
+        let subscriber = self.context.shared.writer.lock().subscribe(subscriber)?;
         self.subscribers
             .of_tracers
             .insert(name.to_owned(), subscriber);
@@ -217,7 +221,7 @@ impl Session {
 
     fn unsubscribe(&mut self, name: &str) {
         if let Some(subscriber) = self.subscribers.of_tracers.remove(name) {
-            notes::lock(&self.context.shared.writer).unsubscribe(subscriber);
+            self.context.shared.writer.lock().unsubscribe(subscriber);
         }
     }
 
@@ -238,8 +242,7 @@ impl Session {
 
     fn simulate(&mut self, site: SiteKey) -> Result<()> {
         let number = self.number(site).context("the function is not inserted")?;
-        // SAFETY: asks for a number.
-        let thread = unsafe { libc::gettid() } as u32;
+        let thread = rustix::thread::gettid().as_raw_pid() as u32;
         let clock = counter();
         let mut chunk = [0u64; 2 * (size_of::<ChunkHeader>() / 8)];
         let records = size_of::<ChunkHeader>() / 8;
@@ -258,7 +261,7 @@ impl Session {
         };
         let bytes = chunk.as_mut_bytes();
         bytes[..size_of::<ChunkHeader>()].copy_from_slice(header.as_bytes());
-        notes::lock(&self.context.shared.writer).chunk(bytes, true)?;
+        self.context.shared.writer.lock().chunk(bytes, true)?;
         Ok(())
     }
 
@@ -275,9 +278,7 @@ impl Session {
         // Records are counted as they are collected. An error: nothing is any more.
         let _ = self.context.shared.flush();
         self.lost_before = self.context.shared.counts().lost;
-        notes::lock(&self.context.shared.writer)
-            .site_counts()
-            .clear();
+        self.context.shared.writer.lock().site_counts().clear();
     }
 
     /// What is loaded in all processes.
@@ -392,7 +393,7 @@ impl Engine for Session {
 
     fn counts(&mut self) -> Counts {
         let lost = self.context.shared.counts().lost;
-        let mut writer = notes::lock(&self.context.shared.writer);
+        let mut writer = self.context.shared.writer.lock();
         let all = writer.site_counts().all();
         Counts {
             records: all.entries + all.exits,
@@ -404,7 +405,7 @@ impl Engine for Session {
 
     fn calls(&mut self, sites: &[SiteKey]) -> Calls {
         let numbers: Vec<u32> = sites.iter().filter_map(|site| self.number(*site)).collect();
-        let mut writer = notes::lock(&self.context.shared.writer);
+        let mut writer = self.context.shared.writer.lock();
         let mut all = Calls::default();
         for number in numbers {
             let calls = writer.site_counts().calls(number);

@@ -1,7 +1,7 @@
 //! The end of a session.
 
 use crate::collecting::drain::Drain;
-use crate::collecting::notes::{self, counter, snapshot};
+use crate::collecting::notes::{counter, snapshot};
 use crate::memory::region::{Counts, Region};
 use crate::options::{Ended, Outcome};
 use crate::patch::journal::Journal;
@@ -37,7 +37,7 @@ impl Session {
         collector.finish_snapshots();
         self.obey_triggers();
         let regions = self.context.shared.regions();
-        let mut writer = notes::lock(&self.context.shared.writer);
+        let mut writer = self.context.shared.writer.lock();
         match writer.end_kernel_events() {
             Err(error) if Writer::is_full(&error) => {}
             other => other?,

@@ -32,8 +32,9 @@ use nopal_control::Control;
 use nopal_process::{Ending, ExitWatch, Thread};
 use nopal_serve::Server;
 use nopal_trace::{Note, SubscriberId};
+use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::HashMap;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
@@ -157,7 +158,7 @@ impl Session {
         let is_switched = tracee.will_be_switched(&modules, &chosen);
         let mut changes = tracee.add_modules(&modules, chosen, context)?;
         // The start of a static program may stand in a window: that function stays as it is.
-        let at = thread.registers()?.rip;
+        let at = thread.registers()?.instruction_pointer();
         changes.retain(|change| {
             let window = change.window();
             at <= window.start || window.end < at
@@ -262,13 +263,8 @@ impl Session {
         };
         let shared = self.context.shared.clone();
         let _ = std::thread::Builder::new().spawn(move || {
-            let mut ends = libc::pollfd {
-                fd: process.as_raw_fd(),
-                events: libc::POLLIN,
-                revents: 0,
-            };
-            // SAFETY: one pollfd, which outlives the call. Whatever comes of it, the session looks for itself.
-            unsafe { libc::poll(&raw mut ends, 1, -1) };
+            // Whatever comes of it, the session looks for itself.
+            let _ = poll(&mut [PollFd::new(&process, PollFlags::IN)], None);
             shared.wake();
         });
     }

@@ -3,6 +3,7 @@
 //! process has sent are meant for the tool, and handed on.
 
 use anyhow::{Result, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 const HANDLED: [i32; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
@@ -24,8 +25,10 @@ pub struct Asked {
 
 /// To a process that may have ended: then nothing happens.
 pub fn send_signal(process: i32, signal: i32) {
-    // SAFETY: a system call with two numbers.
-    unsafe { libc::kill(process, signal) };
+    if let (Some(process), Some(signal)) = (Pid::from_raw(process), Signal::from_named_raw(signal))
+    {
+        let _ = kill_process(process, signal);
+    }
 }
 
 impl Signals {

@@ -1,6 +1,5 @@
 //! Triggers of a session: they hear of the records as these come, and the session does what they say.
 
-use crate::collecting::notes;
 use crate::collecting::notes::counter;
 use crate::session::Session;
 use anyhow::Result;
@@ -22,7 +21,7 @@ impl Session {
         let trigger = trigger.clone().map(numbers);
         if self.subscribers.of_triggers.is_none() {
             let subscriber = self.context.shared.subscriber();
-            let mut writer = notes::lock(&self.context.shared.writer);
+            let mut writer = self.context.shared.writer.lock();
             self.subscribers.of_triggers = Some(writer.subscribe(subscriber)?);
         }
         // What is recorded before the session is served is recorded for those that the options ask for.
@@ -40,7 +39,7 @@ impl Session {
         let none = triggers.is_empty();
         drop(triggers);
         if let Some(subscriber) = self.subscribers.of_triggers.take_if(|_| none) {
-            notes::lock(&self.context.shared.writer).unsubscribe(subscriber);
+            self.context.shared.writer.lock().unsubscribe(subscriber);
         }
     }
 

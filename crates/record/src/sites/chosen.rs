@@ -1,6 +1,7 @@
 //! The sites to trace in a module, and the room that they take.
 
 use crate::patch::change::Change;
+use crate::patch::stored::Stored;
 use crate::sites::choose::Loaded;
 use crate::sites::probes::Placed;
 use crate::tracee::PatchContext;
@@ -34,12 +35,12 @@ impl Chosen<'_> {
         let hooks = self.hooks.iter().map(|(site, _)| *site);
         let sites = self.sites.iter().map(|(site, _)| *site).chain(hooks);
         let bound = |site: &Site| {
-            thunk_bound(site.body.code().len(), site.body.rows().len()) + size_of::<Change>()
+            thunk_bound(site.body.code().len(), site.body.rows().len()) + size_of::<Stored>()
         };
-        let markers = (self.markers.len() + self.marker_words.len()) * size_of::<Change>();
+        let markers = (self.markers.len() + self.marker_words.len()) * size_of::<Stored>();
         let probe = |probe: &Arc<Placed>| {
             let body = &probe.site.body;
-            2 * detour_bound(body.code().len(), body.rows().len()) + size_of::<Change>()
+            2 * detour_bound(body.code().len(), body.rows().len()) + size_of::<Stored>()
         };
         let probes = self.probes.iter().map(probe).sum::<usize>();
         (BLOCK_BOUND + markers + probes + sites.map(bound).sum::<usize>()) as u64

@@ -1,7 +1,6 @@
 //! The files whose functions are traced: opened, planned and numbered once in a session, however many processes load
 //! them.
 
-use crate::collecting::drain::unpoisoned;
 use crate::collecting::notes::{self, note};
 use crate::sites::expected::Expected;
 use crate::sites::functions::ByFile;
@@ -11,6 +10,7 @@ use crate::sites::probes::Probes;
 use anyhow::{Context, Result, anyhow};
 use nopal_abi::EVENT_DEFINED;
 use nopal_agent::Stub;
+use nopal_beside::Mutex;
 use nopal_beside::try_spawn;
 use nopal_control::SiteKey;
 use nopal_plan::{Plan, Refused, Site};
@@ -21,7 +21,7 @@ use std::os::unix::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 /// One file and its plan.
 pub struct File {
@@ -272,7 +272,7 @@ impl Files {
         let known_by_facts = |facts: &Option<Facts>| self.by_facts.get(facts.as_ref()?).cloned();
         let expected = self.expected.take().map(Expected::opened);
         let expected = Mutex::new(expected.unwrap_or_default());
-        let take_expected = |facts: &Option<Facts>| unpoisoned(&expected).remove(facts.as_ref()?);
+        let take_expected = |facts: &Option<Facts>| expected.lock().remove(facts.as_ref()?);
         let open = |index: usize| match known_by_facts(&facts[index]) {
             Some(file) => Ok(Opened::Known(file)),
             None => match take_expected(&facts[index]) {
@@ -292,7 +292,7 @@ impl Files {
             opened.collect::<Vec<_>>()
         };
         let is_new = |facts: &&Option<Facts>| {
-            let is_expected = facts.is_some_and(|facts| unpoisoned(&expected).contains_key(&facts));
+            let is_expected = facts.is_some_and(|facts| expected.lock().contains_key(&facts));
             !is_expected && known_by_facts(facts).is_none()
         };
         let workers = match facts.iter().filter(is_new).count() {

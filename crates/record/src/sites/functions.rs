@@ -141,7 +141,8 @@ impl Tracee {
                 let Some(change) = self.inserted(module.file.index, address) else {
                     continue;
                 };
-                if change.has_thunk() && !self.records(change, capture, &context.settings) {
+                if change.function().is_some() && !self.records(change, capture, &context.settings)
+                {
                     lesser.entry(module.file.index).or_default().push(address);
                 }
             }
@@ -205,7 +206,8 @@ impl Tracee {
                     index += 1;
                 }
                 let at = self.changes.get(index);
-                if at.is_some_and(|change| change.address == address && change.has_thunk()) {
+                if at.is_some_and(|change| change.address == address && change.function().is_some())
+                {
                     indices.push(index);
                 }
             }

@@ -3,7 +3,8 @@
 use crate::memory::arena::{Arena, Wrapping};
 use crate::memory::inject::Injector;
 use crate::memory::space::{Space, mark_of, reaches};
-use crate::patch::change::{BREAKPOINT, Change, PROBE};
+use crate::patch::change::{Change, Kind};
+use crate::patch::stored::Stored;
 use crate::sites::choose::Loaded;
 use crate::sites::chosen::{Chosen, choose};
 use crate::sites::markers;
@@ -242,7 +243,12 @@ impl Maker<'_> {
                 rows(&site.body, &mut unwinding),
                 |at, out| place(module, site, &chosen.markers, at, out),
             )?;
-            changes.push(Change::new(module.base, site, &thunk, *number)?);
+            changes.push(Change::new(
+                module.base,
+                site,
+                &thunk,
+                Kind::Function(*number),
+            )?);
             if !on {
                 block.switch_off(&thunk);
             }
@@ -253,7 +259,7 @@ impl Maker<'_> {
             let hook = block.hook(*stub, site.body.code().len(), rows, |at, out| {
                 place(module, site, &chosen.markers, at, out)
             })?;
-            changes.push(Change::new(module.base, site, &hook, 0)?);
+            changes.push(Change::new(module.base, site, &hook, Kind::Hook)?);
             if !on {
                 block.switch_off(&hook);
             }
@@ -274,15 +280,18 @@ impl Maker<'_> {
                     block.thunk_with_probe(&fetched, number, recorder, body, rows, write)?
                 }
             };
-            let number = if probe.breaks { BREAKPOINT } else { PROBE };
-            changes.push(Change::new(module.base, site, &thunk, number)?);
+            let kind = match probe.breaks {
+                true => Kind::Breakpoint,
+                false => Kind::Probe,
+            };
+            changes.push(Change::new(module.base, site, &thunk, kind)?);
             if !probe.is_on() {
                 block.switch_off(&thunk);
             }
         }
-        let all = [&changes[..], &chosen.markers, &chosen.marker_words];
-        let undo = all.map(Change::to_bytes);
-        let block = block.finish_into(&undo, keep)?;
+        let all = [&changes, &chosen.markers, &chosen.marker_words];
+        let undo: Vec<Stored> = all.into_iter().flatten().map(Stored::new).collect();
+        let block = block.finish_into(undo.as_bytes(), keep)?;
         arena.keep(block.handed_over);
         let made = Made {
             low: block.low,

@@ -13,13 +13,14 @@ use crate::sites::values::{Value, shape, value};
 use crate::tracee::{PatchContext, Tracee};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use nopal_agent::Values;
+use nopal_beside::Mutex;
 use nopal_control::{Fetched, Probe, Spot, Way};
 use nopal_plan::{Site, Unprobed};
 use nopal_trace::{Field, FieldKind, Note, Writer, event_number};
 use std::collections::HashMap;
 use std::fmt::Write;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
 /// Candidates that an error names.
 const MOST_NAMED: usize = 8;
@@ -692,7 +693,7 @@ impl Tracee {
                 bail!(match other {
                     other if other.is_probe() =>
                         format!("the probe at {there} needs the same bytes"),
-                    other if other.has_thunk() =>
+                    other if other.function().is_some() =>
                         format!("{there} is traced: its jump is in these bytes"),
                     _ => format!("nopal itself has a jump at {there}"),
                 });

@@ -30,7 +30,7 @@ impl Scanner {
         let (markers, occurrences) = (&self.markers, &mut self.occurrences);
         let found: Result<Content, Unfinished> = match sums {
             true => scan(records, known, markers, occurrences),
-            false => scan_by::<Nothing>(records, known, markers, occurrences),
+            false => scan_by(Nothing, records, known, markers, occurrences),
         };
         found.map_or(0, |content| content.events)
     }

@@ -3,8 +3,8 @@
 
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
+use super::kind::Kind;
 use crate::Reason;
-use crate::kind::Kind;
 
 const RSP: usize = 4;
 const RBP: usize = 5;

@@ -12,13 +12,13 @@ use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
 };
 
+use super::flags::Flags;
+use super::kind::{KINDS, Kind};
+use super::relocate::{FRAME_POINTER, STACK_POINTER};
+use super::stack::{State, Value};
+use super::sweep::Input;
 use crate::Reason;
-use crate::flags::Flags;
 use crate::frames::FrameRow;
-use crate::kind::{KINDS, Kind};
-use crate::relocate::{FRAME_POINTER, STACK_POINTER};
-use crate::stack::{State, Value};
-use crate::sweep::Input;
 
 /// Of overlapping functions, at most this many bytes are followed.
 const LONGEST: u64 = 1 << 20;

@@ -6,9 +6,9 @@ use iced_x86::{
 };
 use nopal_beside::both;
 
+use super::track::{Manners, Tracker};
 use crate::code::{Code, Marks, Memory, Range};
 use crate::frames::Frames;
-use crate::track::{Manners, Tracker};
 
 /// With less code, starting a second thread does not pay.
 const WORTH_A_THREAD: usize = 256 << 10;

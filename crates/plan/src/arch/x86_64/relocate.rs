@@ -2,7 +2,7 @@
 
 use iced_x86::{Instruction, Register};
 
-use crate::window::{Displaced, Kind, Window, opcode};
+use super::window::{Displaced, Kind, Window, opcode};
 use crate::{Body, Fixup, FrameChange, Reason};
 
 /// The DWARF numbers of the frame pointer and the stack pointer.

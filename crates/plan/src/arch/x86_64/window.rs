@@ -42,9 +42,21 @@ impl Kind {
 }
 
 impl<'a> Window<'a> {
-    /// `bytes` run from `start` to the next function or to the end of the code; the first `own` of them belong to the
-    /// function, and bytes after them may only be overwritten if they are padding. The window has at least `least`
-    /// bytes: those of a jump, or of a breakpoint.
+    pub fn is_one_instruction(&self) -> bool {
+        matches!(&self.instructions[..], [only] if only.instruction.len() == self.bytes.len())
+    }
+
+    /// Whether it has a system call, in which a thread may wait for long.
+    pub fn waits(&self) -> bool {
+        self.instructions.iter().any(|displaced| {
+            let mnemonic = displaced.instruction.mnemonic();
+            matches!(mnemonic, Mnemonic::Syscall | Mnemonic::Sysenter)
+        })
+    }
+
+    /// `bytes` run from `start` to the next function or to the end of the code; the first `own` of them are the
+    /// function's, and what follows may only be overwritten where it is padding. It has `least` bytes: those of a jump,
+    /// or of a breakpoint.
     pub fn find(
         start: u64,
         bytes: &'a [u8],

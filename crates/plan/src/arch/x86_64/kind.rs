@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use iced_x86::{Code, FlowControl, Mnemonic};
 
-use crate::stack::changed_unnamed;
+use super::stack::changed_unnamed;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]

@@ -1,9 +1,9 @@
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 use nopal_symbols::{Image, Import};
 
+use super::window::Window;
 use crate::How;
 use crate::code::Memory;
-use crate::window::Window;
 
 /// A jump over a 9-byte NOP, from its opcode.
 const XRAY_SLED: &[u8] = &[0xeb, 0x09, 0x66, 0x0f, 0x1f, 0x84];

@@ -6,8 +6,8 @@ use std::ops::Range;
 
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind, RflagsBits};
 
+use super::track::spread;
 use crate::Reason;
-use crate::track::spread;
 
 /// The flags that calculations set. The direction flag is clear at a call and at a return.
 const RESULTS: u32 = RflagsBits::OF

@@ -1,0 +1,28 @@
+//! x86-64.
+
+pub(crate) mod loader;
+mod registers;
+mod signal_frame;
+
+pub use registers::Registers;
+pub(crate) use signal_frame::SignalFrame;
+
+/// `syscall`
+pub(crate) const SYSTEM_CALL: [u8; 2] = [0x0f, 0x05];
+/// `syscall`, `int $0x80`, `sysenter`: a call that is repeated begins at the first byte.
+pub(crate) const SYSTEM_CALLS: [[u8; 2]; 3] = [SYSTEM_CALL, [0xcd, 0x80], [0x0f, 0x34]];
+pub(crate) const SYSTEM_CALL_AND_RETURN: [u8; 3] = [0x0f, 0x05, 0xc3];
+/// `mov $15, %rax; syscall` as libraries have it, and `mov $15, %eax; syscall`.
+pub(crate) const RESTORERS: [&[u8]; 2] = [
+    &[0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05],
+    &[0xb8, 15, 0, 0, 0, 0x0f, 0x05],
+];
+/// Bytes of the longest of these.
+pub(crate) const LONGEST_OF_GADGET: usize = 9;
+
+/// The kind of registers that the extended state is: `NT_X86_XSTATE`.
+pub(crate) const EXTENDED_STATE: usize = 0x202;
+
+/// Where `ptrace` has what a thread would find about its last debug exception. The kernel keeps all its bits until there
+/// is one.
+pub(crate) const DEBUG_STATUS: usize = std::mem::offset_of!(libc::user, u_debugreg) + 6 * 8;
