@@ -229,7 +229,7 @@ fn what_cannot_be_traced_is_refused_and_told() {
     let said = delays.mounted.bad("echo 'tracer other on' >>ctl");
     assert!(said.contains("Invalid argument"), "{said}");
     let log = delays.tracing("cat error_log");
-    assert!(log.contains("is called \"nothing\""), "{log}");
+    assert!(log.contains("is named \"nothing\""), "{log}");
     assert_eq!(delays.tracing("cat current_tracer"), before);
     delays.mounted.end(5);
 }
