@@ -112,13 +112,18 @@ impl Scene {
         }
     }
 
+    /// What the tool and the program write to standard error.
+    fn said(&self) -> PathBuf {
+        self.directory.path().join("said")
+    }
+
     fn tool(&self, killing: &Killing) -> Command {
         let mut tool = Command::new(nopal());
         tool.env("LD_PRELOAD", &self.killer)
             .env("XDG_CACHE_HOME", self.directory.path())
             .envs(killing.variables.iter().map(|(name, value)| (name, value)))
             .current_dir(self.directory.path())
-            .stderr(Stdio::null());
+            .stderr(std::fs::File::create(self.said()).expect("a file"));
         tool
     }
 
@@ -265,7 +270,10 @@ fn sweep(how: How, who: &str, guardian_lives: bool) {
                 guardian_lives,
             };
             if let Err(error) = place.run(&killing) {
-                failures.push(format!("at {at} of {count}, after {after}: {error}"));
+                let said = std::fs::read_to_string(place.said()).unwrap_or_default();
+                failures.push(format!(
+                    "at {at} of {count}, after {after}: {error}; said: {said:?}"
+                ));
                 println!("{}", failures[failures.len() - 1]);
             }
         }
