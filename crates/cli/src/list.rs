@@ -163,7 +163,7 @@ fn write_text(
         }
     }
     writeln!(out)?;
-    if nopal_record::handles_stacks(names.0) {
+    if plan.copies_stacks || nopal_record::handles_stacks(names.0) {
         writeln!(out, "{path}: {}", nopal_record::HANDLES_STACKS)?;
     }
     Ok(())
