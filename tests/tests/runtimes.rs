@@ -114,7 +114,7 @@ fn ruby_without_continuations() {
 /// Flows that share a stack, known by the code that switches between them.
 #[test]
 fn copied_stacks() {
-    for flags in [&[][..], &["-s"], &["-DBY_DISTANCE"]] {
+    for flags in [&[][..], &["-s", "-rdynamic"], &["-DBY_DISTANCE"]] {
         let flags = [flags, &["-DHOLD"]].concat();
         let case = || Case::new(c("shared_stack", &flags));
         let traced = case().check();

@@ -2,7 +2,7 @@
 
 use nopal_trace::{Clocks, ThreadInfo, Trace};
 
-use crate::text::{count, duration, several};
+use crate::text::{count, duration};
 
 /// Chooses calls. Times are nanoseconds; moments count from the trace's beginning.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -142,14 +142,10 @@ impl LeftOut {
             .filter(|(number, _)| *number > 0)
             .map(|(number, what)| format!("{} {what}", count(number)))
             .collect();
-        format!(
-            "{}: {}",
-            several(
-                self.seen,
-                "the only call is left out",
-                "calls are left out, all of them"
-            ),
-            parts.join(", ")
-        )
+        let all = match self.seen {
+            1 => "the only call is left out".to_owned(),
+            more => format!("all {} calls are left out", count(more)),
+        };
+        format!("{all}: {}", parts.join(", "))
     }
 }

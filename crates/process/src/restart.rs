@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::blocked::blocked;
+use crate::blocked::Blocked;
 use crate::deadline::Limit;
 use crate::way_back::WayBack;
 use crate::{Memory, Registers, Thread, find_system_call_gadget};
@@ -129,9 +129,11 @@ fn wait_on(thread: &mut Thread, registers: &Registers) -> Result<()> {
     thread.set_registers(&waiting)
 }
 
-/// Whether a thread sleeps in a call that fails when a signal is pending.
-pub(crate) fn may_fail(pid: i32, tid: i32) -> bool {
-    blocked(pid, tid).is_some_and(|call| NEVER_REPEATED.contains(&call.number))
+impl Blocked {
+    /// Whether the call fails when a signal is pending.
+    pub(crate) fn may_fail(&self) -> bool {
+        NEVER_REPEATED.contains(&self.number)
+    }
 }
 
 /// Whether the thread's system call will be repeated.

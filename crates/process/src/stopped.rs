@@ -7,7 +7,7 @@ use crate::blocked::{blocked, has_children, vfork_children};
 use crate::information::{alive, thread_status, threads};
 use crate::reaper::Reaper;
 use crate::refusal::{barrier, traced_by};
-use crate::restart::{is_wound_back, may_fail, wind_back};
+use crate::restart::{is_wound_back, wind_back};
 use crate::thread::{Pause, is_gone, own_thread};
 use crate::{Ending, Event, Options, Stop, StopError, Thread};
 
@@ -44,6 +44,10 @@ const CROWD: usize = 256;
 
 /// How many threads to examine to find one that can make system calls for us.
 const ENOUGH_TO_CHOOSE_FROM: usize = 64;
+
+/// How often, and at which distance, a running thread is looked at again before it is seized.
+const LOOKS: u32 = 4;
+const BETWEEN_LOOKS: Duration = Duration::from_micros(100);
 
 /// The threads in the list of threads that are not held yet.
 #[derive(Default)]
@@ -108,7 +112,8 @@ impl Stopped {
         threads.drain(..threads.len().saturating_sub(ENOUGH_TO_CHOOSE_FROM));
         threads.sort_by_cached_key(|&tid| {
             let sent_signals = is_sent_signals(pid, tid);
-            (sent_signals, may_fail(pid, tid))
+            let call = blocked(pid, tid);
+            (sent_signals, call.is_some_and(|call| call.may_fail()))
         });
         let others = others % threads.len().max(1);
         threads.rotate_left(others);
@@ -169,24 +174,43 @@ impl Stopped {
         None
     }
 
-    /// Seizes all, then interrupts them: first the threads whose calls could fail, last those that get signals. While a
-    /// thread is traced, the kernel does not discard ignored signals sent to it, and if it is stopped, at an
-    /// interruption or at a signal, wakes another thread: this must be one of the seized, so that we see it wake.
+    /// Seizes all, then interrupts them. While a thread is traced, the kernel does not discard ignored signals sent to it,
+    /// and if it is stopped, at an interruption or at a signal, wakes another thread: this must be one of the seized, so
+    /// that we see it wake. So threads whose calls could fail are seized first, and those that get signals last; of these
+    /// the first thread before parents, which get many.
     fn seize_new(&mut self, known: &mut HashSet<i32>, reaper: &Reaper) -> Result<Found> {
         let mut found = Found::default();
         let mut new = threads(self.pid).map_err(|_| StopError::Ended)?;
         new.retain(|tid| !known.contains(tid));
-        new.sort_by_cached_key(|&tid| !may_fail(self.pid, tid));
-        let mut sent_signals = Vec::new();
-        for tid in new {
-            if is_sent_signals(self.pid, tid) {
-                sent_signals.push(tid);
-            } else {
+        let (mut sent_signals, mut rest): (Vec<_>, Vec<_>) = new
+            .into_iter()
+            .partition(|&tid| is_sent_signals(self.pid, tid));
+        let mut harmless = Vec::new();
+        for look in 0..LOOKS {
+            let mut running = Vec::new();
+            let mut waiting = Vec::new();
+            for tid in rest {
+                let call = blocked(self.pid, tid);
+                match call.map(|call| call.may_fail()) {
+                    Some(true) => waiting.push(tid),
+                    Some(false) => harmless.push(tid),
+                    None if look > 0 && has_children(self.pid, tid) => sent_signals.push(tid),
+                    // It may be between two calls that may fail, or between two children.
+                    None => running.push(tid),
+                }
+            }
+            for tid in waiting {
                 self.seize(tid, known, reaper, &mut found)?;
             }
+            rest = running;
+            if rest.is_empty() || look + 1 == LOOKS {
+                break;
+            }
+            std::thread::sleep(BETWEEN_LOOKS);
         }
-        for tid in sent_signals {
-            self.sent_signals.insert(tid);
+        sent_signals.sort_by_key(|tid| *tid != self.pid);
+        self.sent_signals.extend(&sent_signals);
+        for tid in harmless.into_iter().chain(rest).chain(sent_signals) {
             self.seize(tid, known, reaper, &mut found)?;
         }
         if found.new {

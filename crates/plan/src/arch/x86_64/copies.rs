@@ -7,6 +7,16 @@ use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 /// What takes a call's first arguments.
 const ARGUMENTS: [Register; 3] = [Register::RDI, Register::RSI, Register::RDX];
 
+/// What a call leaves as it was.
+const KEPT: [Register; 6] = [
+    Register::RBX,
+    Register::RBP,
+    Register::R12,
+    Register::R13,
+    Register::R14,
+    Register::R15,
+];
+
 /// Whether a function that leaves its stack does so: it hands its stack pointer to a call, then moves it, and hands the
 /// new one to a call that runs there, or takes its frame pointer along by the same distance. Functions that run others
 /// on a stack of their own do neither.
@@ -21,6 +31,8 @@ pub(super) fn copies_stacks<'a>(code: impl Iterator<Item = &'a Instruction>) -> 
 struct Copy {
     /// Registers that hold the stack pointer.
     holders: Vec<Register>,
+    /// Those, and others that hold one that the function had before.
+    own: Vec<Register>,
     /// A call has been given it.
     told: bool,
     /// It has moved since to what the holders hold.
@@ -39,8 +51,11 @@ impl Copy {
                 if self.moved && (given || self.frame_moved) {
                     return true;
                 }
+                let mut own = std::mem::take(&mut self.own);
+                own.retain(|holder| KEPT.contains(holder));
                 *self = Copy {
                     told: self.told || given,
+                    own,
                     ..Copy::default()
                 };
             }
@@ -60,8 +75,7 @@ impl Copy {
         let is_copy = it.mnemonic() == Mnemonic::Mov && by_register;
         match (to, it.mnemonic()) {
             (Register::RSP, Mnemonic::Mov) if is_copy && from != Register::RBP => {
-                let comes_back = self.holders.contains(&from);
-                self.moved = self.told && !comes_back;
+                self.moved = self.told && !self.own.contains(&from);
                 self.holders = vec![from];
             }
             (Register::RSP, Mnemonic::Add) if by_register => {
@@ -74,9 +88,12 @@ impl Copy {
                 self.frame_moved = true;
             }
             _ => {
-                self.holders.retain(|holder| *holder != to);
-                if is_copy && (from == Register::RSP || self.holders.contains(&from)) {
-                    self.holders.push(to);
+                let is_copied = |known: &[Register]| is_copy && known.contains(&from);
+                let is_present = is_copied(&[Register::RSP]) || is_copied(&self.holders);
+                let is_own = is_present || is_copied(&self.own);
+                for (known, gains) in [(&mut self.holders, is_present), (&mut self.own, is_own)] {
+                    known.retain(|holder| *holder != to);
+                    known.extend(gains.then_some(to));
                 }
             }
         }

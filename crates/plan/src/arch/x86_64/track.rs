@@ -193,6 +193,11 @@ impl<'a> Tracker<'a> {
             }
         }
         self.patience = PATIENCE * (self.own + MOST_ELSEWHERE);
+        // Functions of assembly are known by symbols alone, which may have been stripped.
+        let known = functions.clone().map(|start| end_of(start, to));
+        let behind = known.max().unwrap_or(from);
+        let unknown = self.instructions.partition_point(|it| it.ip() < behind);
+        self.manners.copies_stacks |= copies_stacks(self.instructions[unknown..].iter());
         for start in functions {
             let is_function = |number| self.input.is_start.get(number);
             if !self
@@ -203,13 +208,7 @@ impl<'a> Tracker<'a> {
             {
                 continue;
             }
-            // The end of a function without a size is not known.
-            let end = if start.end > start.address {
-                start.end
-            } else {
-                to
-            };
-            if let Err(reason) = self.function(start.address, end) {
+            if let Err(reason) = self.function(start.address, end_of(start, to)) {
                 self.manners.entries_only.push((start.address, reason));
             }
         }
@@ -708,6 +707,14 @@ impl<'a> Tracker<'a> {
                     .look(code, behind, function.clone(), Some(called));
             }
         }
+    }
+}
+
+/// Where a function ends, or where the next one begins: the end of one without a size is not known.
+fn end_of(function: &crate::arch::Start, next: u64) -> u64 {
+    match function.end > function.address {
+        true => function.end,
+        false => next,
     }
 }
 
