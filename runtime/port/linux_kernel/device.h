@@ -11,9 +11,7 @@
 #ifndef NOPAL_DEVICE_H
 #define NOPAL_DEVICE_H
 
-#ifdef __KERNEL__
-#include <linux/types.h>
-#else
+#ifndef __ASSEMBLER__
 #include <stddef.h>
 #include <stdint.h>
 #endif
@@ -23,10 +21,13 @@
 /* Functions of all plans together, and their exits. */
 #define NOPAL_DEVICE_FUNCTIONS 262144
 #define NOPAL_DEVICE_EXITS 131072
+#define NOPAL_DEVICE_GATES 64
 
 /* A place where a function is left. */
 #define NOPAL_EXIT_RETURN 1     /* c3 cc cc cc cc, or e9 and the distance to __x86_return_thunk */
 #define NOPAL_EXIT_TAIL 2       /* e9 and a distance of four bytes, or eb, one of one byte, and three bytes of padding */
+
+#ifndef __ASSEMBLER__
 
 struct nopal_device_exit {
 	uint64_t address;
@@ -65,7 +66,6 @@ struct nopal_device_plan {
 
 #define NOPAL_DEVICE_PLAN 0xc0284e01u   /* _IOWR('N', 1, struct nopal_device_plan) */
 
-#ifndef __KERNEL__
 _Static_assert(sizeof(struct nopal_device_exit) == 24, "exit");
 _Static_assert(sizeof(struct nopal_device_function) == 24, "function");
 _Static_assert(sizeof(struct nopal_device_plan) == 40, "plan");

@@ -73,6 +73,13 @@ const PAGE: usize = 4096;
 /// How much is mapped behind the region in the processes.
 pub const PRESENCE_BYTES: u64 = PAGE as u64;
 
+/// Offsets from the region's begin, and the number of chunks that it has room for.
+pub struct RegionLayout {
+    pub state_offset: u64,
+    pub chunk_offset: u64,
+    pub chunks: u32,
+}
+
 const STATE_OFFSET: usize = size_of::<Layout>().next_multiple_of(64);
 
 /// A thread's request, and its slot in the region.
@@ -118,6 +125,15 @@ impl Region {
             .word(offset_of!(Layout, when_full))
             .store(when_full, Ordering::Relaxed);
         Ok(region)
+    }
+
+    /// Where its parts are.
+    pub fn layout(&self) -> RegionLayout {
+        RegionLayout {
+            state_offset: STATE_OFFSET as u64,
+            chunk_offset: self.chunk_offset as u64,
+            chunks: self.room as u32,
+        }
     }
 
     /// Maps a region of `process` that the tool made, in the guardian.

@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0
+/*
+ * Makes the functions that are wanted record, and no others.
+ *
+ * Functions come on in this order: their words, their slots, their exits, their entries; and go in the other order. So
+ * an exit without its entry may be recorded, as of each call that began before, but no entry whose exit is not.
+ *
+ * An entry is ftrace's: a direct call to the recorder, or where this kernel does not take that for so many functions, a
+ * function of an ftrace_ops. The functions that came on together share one; those of them that go are passed over by
+ * the recorder until all have gone.
+ */
+#include <linux/ftrace.h>
+#include <linux/rcupdate.h>
+#include <linux/sort.h>
+#include <linux/vmalloc.h>
+#include <linux/xarray.h>
+#include "arch.h"
+#include "kernels.h"
+#include "module.h"
+
+struct nopal_function *nopal_functions;
+uint32_t nopal_function_count;
+struct nopal_exit *nopal_exits;
+uint32_t nopal_exit_count;
+static uint32_t function_room, exit_room;
+
+/* Of the upper half of the upper 4 GiB: there are the kernel and its modules. */
+#define LEAVES 0x8000
+#define LEAF_WORDS 4096
+uint32_t *nopal_leaves[LEAVES];
+
+/* Functions whose entries came on together. */
+struct entries {
+	struct list_head list;
+	struct ftrace_ops ops;
+	bool direct;
+	uint32_t *functions;
+	uint32_t count;
+};
+static LIST_HEAD(all_entries);
+
+/* ---- what is known ---- */
+
+static DEFINE_XARRAY(by_address);
+
+static unsigned long key_of(unsigned long address)
+{
+	return (uint32_t)address;
+}
+
+struct nopal_function *nopal_function_at(unsigned long address)
+{
+	void *index = xa_load(&by_address, key_of(address));
+	if (!index || nopal_functions[xa_to_value(index)].address != address)
+		return 0;
+	return &nopal_functions[xa_to_value(index)];
+}
+
+int nopal_function_know(uint32_t index)
+{
+	void *value = xa_mk_value(index);
+	return xa_err(xa_store(&by_address, key_of(nopal_functions[index].address), value, GFP_KERNEL));
+}
+
+static void *grown(void *from, size_t used, size_t bytes)
+{
+	void *to = vzalloc(bytes);
+	if (to && from)
+		memcpy(to, from, used);
+	if (to)
+		vfree(from);
+	return to;
+}
+
+int nopal_functions_reserve(uint32_t functions, uint32_t exits)
+{
+	uint32_t wanted = nopal_function_count + functions;
+	if (wanted > function_room) {
+		void *to = grown(nopal_functions, nopal_function_count * sizeof *nopal_functions, wanted * sizeof *nopal_functions);
+		if (!to)
+			return -ENOMEM;
+		nopal_functions = to;
+		function_room = wanted;
+	}
+	wanted = nopal_exit_count + exits;
+	if (wanted > exit_room) {
+		void *to = grown(nopal_exits, nopal_exit_count * sizeof *nopal_exits, wanted * sizeof *nopal_exits);
+		if (!to)
+			return -ENOMEM;
+		nopal_exits = to;
+		exit_room = wanted;
+	}
+	return 0;
+}
+
+/* ---- words ---- */
+
+static uint32_t word_of(uint32_t index, uint32_t kind)
+{
+	return (index + 1) << 4 | kind;
+}
+
+/* Where the recorder looks for the word of a function: by the address that its fentry site returns to. */
+static uint32_t *leaf_word(const struct nopal_function *function)
+{
+	unsigned long address = function->site + NOPAL_SITE_BYTES;
+	uint32_t *leaf = nopal_leaves[(address >> 16 & 0xffff) - LEAVES];
+	return leaf ? &leaf[(address & 0xffff) >> 4] : 0;
+}
+
+static int set_word(uint32_t index)
+{
+	struct nopal_function *function = &nopal_functions[index];
+	unsigned long address = function->site + NOPAL_SITE_BYTES;
+	uint32_t **leaf = &nopal_leaves[(address >> 16 & 0xffff) - LEAVES];
+	if (!*leaf)
+		*leaf = vzalloc(LEAF_WORDS * sizeof **leaf);
+	if (!*leaf)
+		return -ENOMEM;
+	uint32_t *word = leaf_word(function);
+	/* Two that share a place would be taken for each other. */
+	if (*word && *word != word_of(index, NOPAL_KIND_ENTRY))
+		return -EEXIST;
+	WRITE_ONCE(*word, word_of(index, NOPAL_KIND_ENTRY));
+	return 0;
+}
+
+static void clear_word(uint32_t index)
+{
+	WRITE_ONCE(*leaf_word(&nopal_functions[index]), 0);
+}
+
+/* ---- exits ---- */
+
+static void slot_bytes(uint32_t number, uint32_t index, uint8_t bytes[NOPAL_SLOT_BYTES])
+{
+	const struct nopal_exit *exit = &nopal_exits[number];
+	uint64_t slot = (uint64_t)nopal_slot(number);
+	uint32_t word = word_of(index, NOPAL_KIND_EXIT);
+	memset(bytes, 0xcc, NOPAL_SLOT_BYTES);
+	bytes[0] = 0x41;
+	bytes[1] = 0xbb;
+	memcpy(bytes + 2, &word, sizeof word);
+	if (exit->kind == NOPAL_EXIT_RETURN) {
+		arch_jump(bytes + 6, slot + 6, (uint64_t)nopal_return);
+	} else {
+		arch_jump(bytes + 6, slot + 6, (uint64_t)nopal_tail);
+		bytes[6] = 0xe8;
+		arch_jump(bytes + 11, slot + 11, exit->target);
+	}
+}
+
+static int fill_slots(uint32_t index)
+{
+	const struct nopal_function *function = &nopal_functions[index];
+	if (!function->exits)
+		return 0;
+	uint8_t *bytes = kvmalloc_array(function->exits, NOPAL_SLOT_BYTES, GFP_KERNEL);
+	if (!bytes)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < function->exits; i++)
+		slot_bytes(function->first_exit + i, index, bytes + i * NOPAL_SLOT_BYTES);
+	int failed = nopal_text_fill(nopal_slot(function->first_exit), bytes, function->exits * NOPAL_SLOT_BYTES);
+	kvfree(bytes);
+	return failed;
+}
+
+static int by_change(const void *one, const void *other)
+{
+	const struct nopal_change *first = one, *second = other;
+	return first->address < second->address ? -1 : first->address > second->address;
+}
+
+static int by_number(const void *one, const void *other)
+{
+	const uint32_t *first = one, *second = other;
+	return *first < *second ? -1 : *first > *second;
+}
+
+static void change_of(uint32_t number, bool on, struct nopal_change *change)
+{
+	const struct nopal_exit *exit = &nopal_exits[number];
+	uint8_t jump[NOPAL_SITE_BYTES];
+	arch_jump(jump, exit->address, (uint64_t)nopal_slot(number));
+	*change = (struct nopal_change){ .address = exit->address };
+	memcpy(change->before, on ? exit->before : jump, NOPAL_SITE_BYTES);
+	memcpy(change->after, on ? jump : exit->before, NOPAL_SITE_BYTES);
+}
+
+/* Changes the exits of these functions that are not yet so. Where other bytes stand there now, whoever put them has
+ * them. */
+static int change_exits(const uint32_t *functions, uint32_t count, bool on)
+{
+	uint32_t total = 0, used = 0;
+	for (uint32_t i = 0; i < count; i++)
+		total += nopal_functions[functions[i]].exits;
+	if (!total)
+		return 0;
+	struct nopal_change *changes = kvmalloc_array(total, sizeof *changes, GFP_KERNEL);
+	int failed = changes ? 0 : -ENOMEM;
+	for (uint32_t i = 0; !failed && i < count; i++) {
+		const struct nopal_function *function = &nopal_functions[functions[i]];
+		for (uint32_t number = function->first_exit; number < function->first_exit + function->exits; number++)
+			if (nopal_exits[number].set != on)
+				change_of(number, on, &changes[used++]);
+	}
+	if (!failed && used) {
+		sort(changes, used, sizeof *changes, by_change, 0);
+		failed = nopal_text_change(changes, used);
+		/* Found again by their slots: the numbers of the changes are not those of the exits any more. */
+		for (uint32_t i = 0; i < used; i++) {
+			const uint8_t *jump = on ? changes[i].after : changes[i].before;
+			uint64_t slot = changes[i].address + NOPAL_SITE_BYTES + *(int32_t *)(jump + 1);
+			uint32_t number = (slot - (uint64_t)nopal_slots) / NOPAL_SLOT_BYTES;
+			if (changes[i].done)
+				nopal_exits[number].set = on;
+		}
+	}
+	kvfree(changes);
+	return failed;
+}
+
+/* ---- entries ---- */
+
+static void entries_free(struct entries *entries)
+{
+	ftrace_free_filter(&entries->ops);
+	kvfree(entries->functions);
+	kfree(entries);
+}
+
+static int entries_on(const uint32_t *functions, uint32_t count)
+{
+	struct entries *entries = kzalloc(sizeof *entries, GFP_KERNEL);
+	unsigned long *sites = kvmalloc_array(count, sizeof *sites, GFP_KERNEL);
+	int failed = -ENOMEM;
+	if (!entries || !sites)
+		goto end;
+	entries->functions = kvmalloc_array(count, sizeof *functions, GFP_KERNEL);
+	if (!entries->functions)
+		goto end;
+	memcpy(entries->functions, functions, count * sizeof *functions);
+	entries->count = count;
+	for (uint32_t i = 0; i < count; i++)
+		sites[i] = nopal_functions[functions[i]].site;
+	failed = -EOPNOTSUPP;
+	if (count <= NOPAL_DIRECT_AT_MOST) {
+		failed = ftrace_set_filter_ips(&entries->ops, sites, count, 0, 1);
+		if (!failed)
+			failed = nopal_direct_on(&entries->ops, (unsigned long)nopal_entry);
+		entries->direct = !failed;
+	}
+	/* Another tracer may have the one direct call that a function can have. */
+	if (failed) {
+		ftrace_free_filter(&entries->ops);
+		entries->ops = (struct ftrace_ops){ .func = (ftrace_func_t)nopal_entry_of_ops };
+		failed = ftrace_set_filter_ips(&entries->ops, sites, count, 0, 1);
+		if (!failed)
+			failed = register_ftrace_function(&entries->ops);
+	}
+	if (!failed) {
+		list_add(&entries->list, &all_entries);
+		for (uint32_t i = 0; i < count; i++)
+			nopal_functions[functions[i]].entered = true;
+	}
+end:
+	kvfree(sites);
+	if (failed && entries)
+		entries_free(entries);
+	return failed;
+}
+
+static bool is_wanted(const struct entries *entries)
+{
+	for (uint32_t i = 0; i < entries->count; i++)
+		if (nopal_functions[entries->functions[i]].wanted)
+			return true;
+	return false;
+}
+
+/* Takes out those entries of which no function is wanted any more. */
+static int entries_off(void)
+{
+	struct entries *entries, *next;
+	list_for_each_entry_safe(entries, next, &all_entries, list) {
+		if (is_wanted(entries))
+			continue;
+		int failed = entries->direct ? nopal_direct_off(&entries->ops, (unsigned long)nopal_entry) :
+					       unregister_ftrace_function(&entries->ops);
+		if (failed)
+			return failed;
+		for (uint32_t i = 0; i < entries->count; i++)
+			nopal_functions[entries->functions[i]].entered = false;
+		list_del(&entries->list);
+		entries_free(entries);
+	}
+	return 0;
+}
+
+/* ---- reconciliation ---- */
+
+static bool records(uint32_t index)
+{
+	uint32_t *word = leaf_word(&nopal_functions[index]);
+	return word && *word;
+}
+
+static int come_on(const uint32_t *functions, uint32_t count)
+{
+	uint32_t *entries = kvmalloc_array(count, sizeof *entries, GFP_KERNEL);
+	uint32_t entry_count = 0;
+	int failed = entries ? 0 : -ENOMEM;
+	for (uint32_t i = 0; !failed && i < count; i++) {
+		failed = fill_slots(functions[i]);
+		cond_resched();
+	}
+	if (!failed)
+		failed = change_exits(functions, count, true);
+	for (uint32_t i = 0; !failed && i < count; i++) {
+		failed = set_word(functions[i]);
+		if (!nopal_functions[functions[i]].entered)
+			entries[entry_count++] = functions[i];
+	}
+	if (!failed && entry_count) {
+		sort(entries, entry_count, sizeof *entries, by_number, 0);
+		failed = entries_on(entries, entry_count);
+	}
+	kvfree(entries);
+	return failed;
+}
+
+static void wait_for_tasks(void)
+{
+	synchronize_rcu_tasks();
+	if (nopal_symbols.wait_for_tasks_rude)
+		nopal_symbols.wait_for_tasks_rude();
+}
+
+static int go(const uint32_t *functions, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++)
+		clear_word(functions[i]);
+	int failed = entries_off();
+	if (!failed)
+		failed = change_exits(functions, count, false);
+	/* Tasks may stand in a slot, or in the recorder, until they have next given up the processor. */
+	wait_for_tasks();
+	return failed;
+}
+
+/* Those that record and are not wanted, or the reverse. */
+static uint32_t select(bool wanted, uint32_t *found)
+{
+	uint32_t count = 0;
+	for (uint32_t i = 0; i < nopal_function_count; i++) {
+		const struct nopal_function *function = &nopal_functions[i];
+		if (function->verdict == NOPAL_VERDICT_TRACED && !function->wanted == !wanted && records(i) != wanted)
+			found[count++] = i;
+	}
+	return count;
+}
+
+int nopal_functions_reconcile(void)
+{
+	uint32_t *found = kvmalloc_array(max(nopal_function_count, 1u), sizeof *found, GFP_KERNEL);
+	if (!found)
+		return -ENOMEM;
+	uint32_t count = select(false, found);
+	int failed = count ? go(found, count) : 0;
+	count = select(true, found);
+	if (!failed && count)
+		failed = come_on(found, count);
+	kvfree(found);
+	return failed;
+}
+
+void nopal_functions_end(void)
+{
+	for (uint32_t i = 0; i < nopal_function_count; i++)
+		nopal_functions[i].wanted = 0;
+	nopal_functions_reconcile();
+	wait_for_tasks();
+	xa_destroy(&by_address);
+	for (uint32_t i = 0; i < LEAVES; i++)
+		vfree(nopal_leaves[i]);
+	vfree(nopal_functions);
+	vfree(nopal_exits);
+}
