@@ -27,6 +27,7 @@ static uint32_t function_room, exit_room;
 /* Of the upper half of the upper 4 GiB: there are the kernel and its modules. */
 #define LEAVES 0x8000
 #define LEAF_WORDS 4096
+#define ENDBR_BYTES 4
 uint32_t *nopal_leaves[LEAVES];
 
 /* Functions whose entries came on together. */
@@ -41,25 +42,32 @@ static LIST_HEAD(all_entries);
 
 /* ---- what is known ---- */
 
-static DEFINE_XARRAY(by_address);
-
-static unsigned long key_of(unsigned long address)
+/* Where the recorder looks for the word of a function: by the address that its fentry site returns to. */
+static unsigned long place_of(unsigned long site)
 {
-	return (uint32_t)address;
+	return (uint32_t)(site + NOPAL_SITE_BYTES) / 16;
 }
+
+static DEFINE_XARRAY(by_place);
 
 struct nopal_function *nopal_function_at(unsigned long address)
 {
-	void *index = xa_load(&by_address, key_of(address));
-	if (!index || nopal_functions[xa_to_value(index)].address != address)
-		return 0;
-	return &nopal_functions[xa_to_value(index)];
+	static const unsigned long distances[] = { 0, ENDBR_BYTES };
+	for (uint32_t i = 0; i < ARRAY_SIZE(distances); i++) {
+		void *index = xa_load(&by_place, place_of(address + distances[i]));
+		if (index && nopal_functions[xa_to_value(index)].address == address)
+			return &nopal_functions[xa_to_value(index)];
+	}
+	return 0;
 }
 
 int nopal_function_know(uint32_t index)
 {
-	void *value = xa_mk_value(index);
-	return xa_err(xa_store(&by_address, key_of(nopal_functions[index].address), value, GFP_KERNEL));
+	unsigned long place = place_of(nopal_functions[index].site);
+	uint32_t **leaf = &nopal_leaves[place / LEAF_WORDS - LEAVES];
+	if (!*leaf)
+		*leaf = vzalloc(LEAF_WORDS * sizeof **leaf);
+	return *leaf ? xa_insert(&by_place, place, xa_mk_value(index), GFP_KERNEL) : -ENOMEM;
 }
 
 static void *grown(void *from, size_t used, size_t bytes)
@@ -100,34 +108,10 @@ static uint32_t word_of(uint32_t index, uint32_t kind)
 	return (index + 1) << 4 | kind;
 }
 
-/* Where the recorder looks for the word of a function: by the address that its fentry site returns to. */
-static uint32_t *leaf_word(const struct nopal_function *function)
+static uint32_t *word_at(const struct nopal_function *function)
 {
-	unsigned long address = function->site + NOPAL_SITE_BYTES;
-	uint32_t *leaf = nopal_leaves[(address >> 16 & 0xffff) - LEAVES];
-	return leaf ? &leaf[(address & 0xffff) >> 4] : 0;
-}
-
-static int set_word(uint32_t index)
-{
-	struct nopal_function *function = &nopal_functions[index];
-	unsigned long address = function->site + NOPAL_SITE_BYTES;
-	uint32_t **leaf = &nopal_leaves[(address >> 16 & 0xffff) - LEAVES];
-	if (!*leaf)
-		*leaf = vzalloc(LEAF_WORDS * sizeof **leaf);
-	if (!*leaf)
-		return -ENOMEM;
-	uint32_t *word = leaf_word(function);
-	/* Two that share a place would be taken for each other. */
-	if (*word && *word != word_of(index, NOPAL_KIND_ENTRY))
-		return -EEXIST;
-	WRITE_ONCE(*word, word_of(index, NOPAL_KIND_ENTRY));
-	return 0;
-}
-
-static void clear_word(uint32_t index)
-{
-	WRITE_ONCE(*leaf_word(&nopal_functions[index]), 0);
+	unsigned long place = place_of(function->site);
+	return &nopal_leaves[place / LEAF_WORDS - LEAVES][place % LEAF_WORDS];
 }
 
 /* ---- exits ---- */
@@ -150,17 +134,29 @@ static void slot_bytes(uint32_t number, uint32_t index, uint8_t bytes[NOPAL_SLOT
 	}
 }
 
-static int fill_slots(uint32_t index)
+#define SLOTS_AT_ONCE 16384
+
+/* Fills the slots of functions in order of their indices; exits that follow each other at once. */
+static int fill_slots(const uint32_t *functions, uint32_t count)
 {
-	const struct nopal_function *function = &nopal_functions[index];
-	if (!function->exits)
-		return 0;
-	uint8_t *bytes = kvmalloc_array(function->exits, NOPAL_SLOT_BYTES, GFP_KERNEL);
-	if (!bytes)
-		return -ENOMEM;
-	for (uint32_t i = 0; i < function->exits; i++)
-		slot_bytes(function->first_exit + i, index, bytes + i * NOPAL_SLOT_BYTES);
-	int failed = nopal_text_fill(nopal_slot(function->first_exit), bytes, function->exits * NOPAL_SLOT_BYTES);
+	uint8_t *bytes = kvmalloc_array(SLOTS_AT_ONCE, NOPAL_SLOT_BYTES, GFP_KERNEL);
+	uint32_t first = 0, used = 0;
+	int failed = bytes ? 0 : -ENOMEM;
+	for (uint32_t i = 0; !failed && i < count; i++) {
+		const struct nopal_function *function = &nopal_functions[functions[i]];
+		for (uint32_t exit = function->first_exit; !failed && exit < function->first_exit + function->exits; exit++) {
+			if (used == SLOTS_AT_ONCE || (used && exit != first + used)) {
+				failed = nopal_text_fill(nopal_slot(first), bytes, used * NOPAL_SLOT_BYTES);
+				used = 0;
+			}
+			if (!used)
+				first = exit;
+			slot_bytes(exit, functions[i], bytes + used++ * NOPAL_SLOT_BYTES);
+		}
+		cond_resched();
+	}
+	if (!failed && used)
+		failed = nopal_text_fill(nopal_slot(first), bytes, used * NOPAL_SLOT_BYTES);
 	kvfree(bytes);
 	return failed;
 }
@@ -169,12 +165,6 @@ static int by_change(const void *one, const void *other)
 {
 	const struct nopal_change *first = one, *second = other;
 	return first->address < second->address ? -1 : first->address > second->address;
-}
-
-static int by_number(const void *one, const void *other)
-{
-	const uint32_t *first = one, *second = other;
-	return *first < *second ? -1 : *first > *second;
 }
 
 static void change_of(uint32_t number, bool on, struct nopal_change *change)
@@ -299,36 +289,6 @@ static int entries_off(void)
 
 /* ---- reconciliation ---- */
 
-static bool records(uint32_t index)
-{
-	uint32_t *word = leaf_word(&nopal_functions[index]);
-	return word && *word;
-}
-
-static int come_on(const uint32_t *functions, uint32_t count)
-{
-	uint32_t *entries = kvmalloc_array(count, sizeof *entries, GFP_KERNEL);
-	uint32_t entry_count = 0;
-	int failed = entries ? 0 : -ENOMEM;
-	for (uint32_t i = 0; !failed && i < count; i++) {
-		failed = fill_slots(functions[i]);
-		cond_resched();
-	}
-	if (!failed)
-		failed = change_exits(functions, count, true);
-	for (uint32_t i = 0; !failed && i < count; i++) {
-		failed = set_word(functions[i]);
-		if (!nopal_functions[functions[i]].entered)
-			entries[entry_count++] = functions[i];
-	}
-	if (!failed && entry_count) {
-		sort(entries, entry_count, sizeof *entries, by_number, 0);
-		failed = entries_on(entries, entry_count);
-	}
-	kvfree(entries);
-	return failed;
-}
-
 static void wait_for_tasks(void)
 {
 	synchronize_rcu_tasks();
@@ -339,22 +299,47 @@ static void wait_for_tasks(void)
 static int go(const uint32_t *functions, uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++)
-		clear_word(functions[i]);
+		WRITE_ONCE(*word_at(&nopal_functions[functions[i]]), 0);
 	int failed = entries_off();
 	if (!failed)
 		failed = change_exits(functions, count, false);
+	for (uint32_t i = 0; !failed && i < count; i++)
+		nopal_functions[functions[i]].present = false;
 	/* Tasks may stand in a slot, or in the recorder, until they have next given up the processor. */
 	wait_for_tasks();
 	return failed;
 }
 
-/* Those that record and are not wanted, or the reverse. */
+static int come_on(const uint32_t *functions, uint32_t count)
+{
+	uint32_t *entries = kvmalloc_array(count, sizeof *entries, GFP_KERNEL);
+	uint32_t entry_count = 0;
+	if (!entries)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < count; i++)
+		nopal_functions[functions[i]].present = true;
+	int failed = fill_slots(functions, count);
+	if (!failed)
+		failed = change_exits(functions, count, true);
+	for (uint32_t i = 0; !failed && i < count; i++) {
+		const struct nopal_function *function = &nopal_functions[functions[i]];
+		WRITE_ONCE(*word_at(function), word_of(functions[i], NOPAL_KIND_ENTRY));
+		if (!function->entered)
+			entries[entry_count++] = functions[i];
+	}
+	if (!failed && entry_count)
+		failed = entries_on(entries, entry_count);
+	kvfree(entries);
+	return failed;
+}
+
+/* Those that are there and not wanted, or the reverse. */
 static uint32_t select(bool wanted, uint32_t *found)
 {
 	uint32_t count = 0;
 	for (uint32_t i = 0; i < nopal_function_count; i++) {
 		const struct nopal_function *function = &nopal_functions[i];
-		if (function->verdict == NOPAL_VERDICT_TRACED && !function->wanted == !wanted && records(i) != wanted)
+		if (function->verdict == NOPAL_VERDICT_TRACED && !function->wanted == !wanted && function->present != wanted)
 			found[count++] = i;
 	}
 	return count;
@@ -380,7 +365,7 @@ void nopal_functions_end(void)
 		nopal_functions[i].wanted = 0;
 	nopal_functions_reconcile();
 	wait_for_tasks();
-	xa_destroy(&by_address);
+	xa_destroy(&by_place);
 	for (uint32_t i = 0; i < LEAVES; i++)
 		vfree(nopal_leaves[i]);
 	vfree(nopal_functions);

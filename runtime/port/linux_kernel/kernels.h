@@ -54,7 +54,7 @@ static inline void nopal_each_symbol(void *of_kernel, void *of_modules, struct n
 static inline int nopal_direct_off(struct ftrace_ops *ops, unsigned long to)
 {
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 3, 0)
-	return unregister_ftrace_direct(ops, to, true);
+	return unregister_ftrace_direct(ops, to, false);
 #else
 	return unregister_ftrace_direct_multi(ops, to);
 #endif

@@ -23,7 +23,7 @@ static int __init begin(void)
 		return failed;
 	failed = nopal_context_begin((buffer << 20) / NOPAL_CHUNK_BYTES);
 	if (failed)
-		return failed;
+		goto no_context;
 	failed = nopal_text_begin();
 	if (failed)
 		goto no_text;
@@ -36,6 +36,8 @@ no_device:
 	nopal_text_end();
 no_text:
 	nopal_context_end();
+no_context:
+	nopal_held_end();
 	return failed;
 }
 
@@ -48,6 +50,7 @@ static void __exit end(void)
 	mutex_unlock(&nopal_lock);
 	nopal_text_end();
 	nopal_context_end();
+	nopal_held_end();
 }
 
 module_init(begin);

@@ -19,8 +19,7 @@ struct nopal_symbols {
 	const char *(*name)(unsigned long address, unsigned long *size, unsigned long *offset, char **module, char *buffer);
 	int (*decode)(struct insn *instruction, const void *bytes, int length, enum insn_mode mode);
 	unsigned long (*ftrace_location)(unsigned long address);
-	int (*jump_labels_hold)(void *first, void *last);
-	int (*static_calls_hold)(void *first, void *last);
+	struct module *(*module_at)(unsigned long address);     /* with preemption off */
 	int (*alternatives_hold)(void *first, void *last);
 	bool (*probes_refuse)(unsigned long address);
 	struct kprobe *(*probe_at)(void *address);
@@ -72,6 +71,13 @@ int nopal_context_watch(const uint32_t *ids, uint32_t count);
 void nopal_context_show_watched(struct seq_file *file);
 uint64_t nopal_context_lost(void);
 
+/* ---- held.c ---- */
+
+/* Whether somebody else changes text in [first, last]. */
+bool nopal_is_held(unsigned long first, unsigned long last);
+int nopal_held_begin(unsigned long (*find)(const char *));
+void nopal_held_end(void);
+
 /* ---- plan.c ---- */
 
 /* Takes the tool's plan; the caller holds nopal_lock. */
@@ -85,6 +91,7 @@ struct nopal_function {
 	uint32_t first_exit, exits;
 	uint32_t wanted;                /* by how many traces that are on */
 	uint8_t verdict;                /* NOPAL_VERDICT_* */
+	uint8_t present;                /* something of it is changed: it records, or comes on, or goes */
 	uint8_t entered;                /* its entry leads to the recorder */
 };
 
@@ -103,7 +110,8 @@ extern uint32_t nopal_exit_count;
 
 /* The function that begins at an address and is traced; 0: none. */
 struct nopal_function *nopal_function_at(unsigned long address);
-/* Makes that find the function with this index. */
+/* Makes that find the function with this index, and makes room for its word. -EEXIST: another function's entry is so near
+ * that they would be taken for each other. */
 int nopal_function_know(uint32_t index);
 /* Makes room for more of both. */
 int nopal_functions_reserve(uint32_t functions, uint32_t exits);

@@ -11,17 +11,6 @@
 #define ENDBR_BYTES 4
 #define INSTRUCTION_BYTES 15
 
-static bool is_held(unsigned long first, unsigned long last)
-{
-	const struct nopal_symbols *kernel = &nopal_symbols;
-	for (unsigned long at = first; at <= last; at++)
-		if (kernel->probe_at((void *)at))
-			return true;
-	return kernel->jump_labels_hold((void *)first, (void *)last) ||
-	       kernel->static_calls_hold((void *)first, (void *)last) ||
-	       kernel->alternatives_hold((void *)first, (void *)last);
-}
-
 /* Whether these bytes are such an exit's, at this place. */
 static bool is_exit(const struct nopal_device_exit *exit)
 {
@@ -117,7 +106,7 @@ static uint8_t judge(const struct nopal_device_function *function, const struct 
 			return NOPAL_VERDICT_PLACE;
 		if (memcmp((void *)at, exits[i].expected, NOPAL_SITE_BYTES) || !is_exit(&exits[i]))
 			return NOPAL_VERDICT_BYTES;
-		if (is_held(at, at + NOPAL_SITE_BYTES - 1))
+		if (nopal_is_held(at, at + NOPAL_SITE_BYTES - 1))
 			return NOPAL_VERDICT_HELD;
 	}
 	if (!exits_have_places(function, exits))

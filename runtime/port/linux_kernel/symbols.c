@@ -26,6 +26,8 @@ static void *gate_to(unsigned long function)
 {
 	uint8_t *gate = nopal_slot(NOPAL_DEVICE_EXITS + gates++);
 	uint8_t bytes[NOPAL_SLOT_BYTES] = { 0xf3, 0x0f, 0x1e, 0xfa };
+	/* The build would take the address of the jump for that of a function. */
+	OPTIMIZER_HIDE_VAR(gate);
 	arch_jump(bytes + 4, (uint64_t)gate + 4, function);
 	memset(bytes + 9, 0xcc, sizeof bytes - 9);
 	return nopal_text_fill(gate, bytes, sizeof bytes) ? 0 : gate;
@@ -54,8 +56,7 @@ int nopal_symbols_find(void)
 	symbols->name = needed(find, "kallsyms_lookup");
 	symbols->decode = needed(find, "insn_decode");
 	symbols->ftrace_location = needed(find, "ftrace_location");
-	symbols->jump_labels_hold = needed(find, "jump_label_text_reserved");
-	symbols->static_calls_hold = needed(find, "static_call_text_reserved");
+	symbols->module_at = needed(find, "__module_address");
 	symbols->alternatives_hold = needed(find, "alternatives_text_reserved");
 	symbols->probes_refuse = needed(find, "within_kprobe_blacklist");
 	symbols->probe_at = needed(find, "get_kprobe");
@@ -66,7 +67,7 @@ int nopal_symbols_find(void)
 	unsigned long rude = find("synchronize_rcu_tasks_rude");
 	symbols->wait_for_tasks_rude = rude ? gate_to(rude) : 0;
 	bool all = symbols->text_mutex && symbols->size_offset && symbols->name && symbols->decode &&
-		   symbols->ftrace_location && symbols->jump_labels_hold && symbols->static_calls_hold &&
+		   symbols->ftrace_location && symbols->module_at &&
 		   symbols->alternatives_hold && symbols->probes_refuse && symbols->probe_at && symbols->is_text && symbols->stop_machine && symbols->each_of_kernel && symbols->each_of_modules;
-	return all ? 0 : -ENOENT;
+	return all ? nopal_held_begin(find) : -ENOENT;
 }

@@ -21,8 +21,9 @@
 #include <asm/text-patching.h>
 #include "module.h"
 
-/* A stop is to last 5 ms; a batch never has more sites than this. */
-#define STOP_NANOSECONDS (5 * NSEC_PER_MSEC)
+/* A stop is to last 4 ms; a batch never has more sites than this. */
+#define STOP_NANOSECONDS (4 * NSEC_PER_MSEC)
+#define BATCH_AT_LEAST 32
 #define BATCH_AT_FIRST 256
 #define BATCH_AT_MOST 16384
 
@@ -226,10 +227,8 @@ int nopal_text_change(struct nopal_change *changes, uint32_t count)
 		if (failed)
 			return failed;
 		at += now;
-		if (batch.nanoseconds > STOP_NANOSECONDS)
-			size = max(size / 2, 16u);
-		else if (batch.nanoseconds < STOP_NANOSECONDS / 2)
-			size = min(size * 2, (uint32_t)BATCH_AT_MOST);
+		uint64_t fitting = div64_u64(now * STOP_NANOSECONDS, batch.nanoseconds | 1);
+		size = clamp_t(uint64_t, fitting, BATCH_AT_LEAST, min(size * 2, (uint32_t)BATCH_AT_MOST));
 		cond_resched();
 	}
 	return 0;
