@@ -106,8 +106,12 @@ int nopal_prepare_here(uint64_t slot, uint32_t word, uint32_t bytes)
 	return nopal_prepare(slot, word, bytes);
 }
 
+/* Of a task that is not wanted, nor the one before it or after it, no event gets as far as nopal_prepare_here. */
+DEFINE_PER_CPU(uint8_t, nopal_wanted);
+
 static void forget_here(void *unused)
 {
+	this_cpu_write(nopal_wanted, READ_ONCE(running) && is_wanted(current));
 	nopal_range_forget_any(here());
 }
 
@@ -159,6 +163,7 @@ static void at_switch(void *unused, bool preempt, struct task_struct *previous, 
 #endif
 {
 	this_cpu_write(next_task, next);
+	this_cpu_write(nopal_wanted, READ_ONCE(running) && (is_wanted(previous) || is_wanted(next)));
 	nopal_range_forget_any(here());
 }
 

@@ -71,8 +71,10 @@
 .endm
 
 /* The slow path provides what the fast path lacks: to \again, or to \done if the event is recorded, lost, or not
- * wanted. Interrupts are off meanwhile: it belongs to one processor. */
+ * wanted, as of most tasks while one is watched. Interrupts are off meanwhile: it belongs to one processor. */
 .macro prepare bytes, base, slot, again, done
+	cmpb $0, PER_CPU_VAR(nopal_wanted)
+	je \done
 	push %rsi
 	push %rdi
 	push %r8
