@@ -8,3 +8,4 @@ pub mod kernel_events;
 pub mod notes;
 pub mod snapshot;
 pub mod subscription;
+pub mod tasks;
