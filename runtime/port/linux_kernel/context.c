@@ -24,10 +24,11 @@ struct nopal_process nopal_kernel;
 struct nopal_process *const volatile nopal_process = &nopal_kernel;
 uint64_t nopal_region_bytes;
 
-#define WATCHED_AT_MOST 64
-static bool running;                            /* by WRITE_ONCE; whoever holds nopal_lock */
-static uint32_t watched[WATCHED_AT_MOST];       /* the same */
-static uint32_t watched_count;
+static bool running;                    /* by WRITE_ONCE; whoever holds nopal_lock */
+/* The same: whether only some tasks are recorded, and those that they start. */
+static bool watching, watching_children;
+/* A bit for the number of each process and task that is watched. */
+static unsigned long *watched;
 
 static struct nopal_context *here(void)
 {
@@ -87,13 +88,14 @@ enum nopal_stack nopal_stack_reach(struct nopal_process *process, struct nopal_r
 
 /* ---- whose events are recorded ---- */
 
+static bool is_watched(const struct task_struct *task)
+{
+	return test_bit(task->tgid, watched) || test_bit(task->pid, watched);
+}
+
 static bool is_wanted(const struct task_struct *task)
 {
-	uint32_t count = READ_ONCE(watched_count);
-	for (uint32_t i = 0; i < count; i++)
-		if (READ_ONCE(watched[i]) == (uint32_t)task->tgid || READ_ONCE(watched[i]) == (uint32_t)task->pid)
-			return true;
-	return !count;
+	return !READ_ONCE(watching) || is_watched(task);
 }
 
 int nopal_prepare_here(uint64_t slot, uint32_t word, uint32_t bytes);
@@ -121,28 +123,18 @@ void nopal_context_run(bool on)
 	on_each_cpu(forget_here, 0, 1);
 }
 
-int nopal_context_watch(const uint32_t *ids, uint32_t count)
+void nopal_context_watch(const uint32_t *ids, uint32_t count, bool children)
 {
-	if (count > WATCHED_AT_MOST)
-		return -E2BIG;
-	/* While there are none, all tasks are watched: so recording pauses for as long as the list changes. */
+	/* While the list changes, nothing is recorded. */
 	bool was_running = running;
 	nopal_context_run(false);
+	bitmap_zero(watched, PID_MAX_LIMIT);
 	for (uint32_t i = 0; i < count; i++)
-		WRITE_ONCE(watched[i], ids[i]);
-	WRITE_ONCE(watched_count, count);
+		if (ids[i] < PID_MAX_LIMIT)
+			set_bit(ids[i], watched);
+	WRITE_ONCE(watching, count);
+	WRITE_ONCE(watching_children, children);
 	nopal_context_run(was_running);
-	return 0;
-}
-
-void nopal_context_show_watched(struct seq_file *file)
-{
-	if (!watched_count)
-		return;
-	seq_puts(file, "watch");
-	for (uint32_t i = 0; i < watched_count; i++)
-		seq_printf(file, " %u", watched[i]);
-	seq_putc(file, '\n');
 }
 
 uint64_t nopal_context_lost(void)
@@ -167,12 +159,56 @@ static void at_switch(void *unused, bool preempt, struct task_struct *previous, 
 	nopal_range_forget_any(here());
 }
 
-static struct tracepoint *switch_point;
-
-static void find_switch(struct tracepoint *point, void *unused)
+/* Before the child first runs. */
+static void at_fork(void *unused, struct task_struct *parent, struct task_struct *child)
 {
-	if (!strcmp(point->name, "sched_switch"))
-		switch_point = point;
+	if (READ_ONCE(watching_children) && is_watched(parent))
+		set_bit(child->pid, watched);
+}
+
+/* Its number may be another's from now on. */
+static void at_free(void *unused, struct task_struct *task)
+{
+	if (READ_ONCE(watching_children))
+		clear_bit(task->pid, watched);
+}
+
+static struct {
+	const char *name;
+	void *probe;
+	struct tracepoint *point;
+} points[] = {
+	{ "sched_switch", at_switch },
+	{ "sched_process_fork", at_fork },
+	{ "sched_process_free", at_free },
+};
+
+static void find_point(struct tracepoint *point, void *unused)
+{
+	for (uint32_t i = 0; i < ARRAY_SIZE(points); i++)
+		if (!strcmp(point->name, points[i].name))
+			points[i].point = point;
+}
+
+static void leave_points(uint32_t count)
+{
+	while (count--)
+		tracepoint_probe_unregister(points[count].point, points[count].probe, 0);
+	tracepoint_synchronize_unregister();
+}
+
+static int join_points(void)
+{
+	for_each_kernel_tracepoint(find_point, 0);
+	for (uint32_t i = 0; i < ARRAY_SIZE(points); i++) {
+		int failed = points[i].point ? tracepoint_probe_register(points[i].point, points[i].probe, 0) : -ENOENT;
+		if (failed) {
+			pr_err("nopal: no tracepoint %s: error %d\n", points[i].name, -failed);
+			leave_points(i);
+			return failed;
+		}
+	}
+	return 0;
 }
 
 /* ---- the region ---- */
@@ -194,8 +230,12 @@ int nopal_context_begin(uint32_t chunks)
 	/* Core finds a chunk by the address of what is in it. */
 	uint64_t bytes = first + ((uint64_t)chunks + 1) * NOPAL_CHUNK_BYTES;
 	kernel->region = vmalloc_user(bytes);
-	if (!kernel->region)
+	watched = vzalloc(PID_MAX_LIMIT / 8);
+	if (!kernel->region || !watched) {
+		vfree(kernel->region);
+		vfree(watched);
 		return -ENOMEM;
+	}
 	nopal_region_bytes = bytes;
 	first += -((uint64_t)kernel->region + first) & (NOPAL_CHUNK_BYTES - 1);
 	kernel->state_offset = states;
@@ -209,16 +249,17 @@ int nopal_context_begin(uint32_t chunks)
 		.freed = 1,
 	};
 	on_each_cpu(begin_here, 0, 1);
-	for_each_kernel_tracepoint(find_switch, 0);
-	int failed = switch_point ? tracepoint_probe_register(switch_point, at_switch, 0) : -ENOENT;
-	if (failed)
+	int failed = join_points();
+	if (failed) {
 		vfree(kernel->region);
+		vfree(watched);
+	}
 	return failed;
 }
 
 void nopal_context_end(void)
 {
-	tracepoint_probe_unregister(switch_point, at_switch, 0);
-	tracepoint_synchronize_unregister();
+	leave_points(ARRAY_SIZE(points));
 	vfree(nopal_kernel.region);
+	vfree(watched);
 }

@@ -67,8 +67,7 @@ extern uint64_t nopal_region_bytes;
 
 /* Whether anything is recorded, and of which tasks: none given, of all. */
 void nopal_context_run(bool on);
-int nopal_context_watch(const uint32_t *ids, uint32_t count);
-void nopal_context_show_watched(struct seq_file *file);
+void nopal_context_watch(const uint32_t *ids, uint32_t count, bool children);
 uint64_t nopal_context_lost(void);
 
 /* ---- held.c ---- */

@@ -12,6 +12,7 @@
 
 #define NAME_BYTES 64
 #define TRACES_AT_MOST 256
+#define WATCHED_AT_MOST 64
 
 DEFINE_MUTEX(nopal_lock);
 
@@ -25,6 +26,8 @@ struct trace {
 };
 static LIST_HEAD(traces);
 static uint32_t trace_count;
+/* The last `watch`, as it was written; 0: none. */
+static char *watch_text;
 /* `start` and `stop`. */
 static bool started = true;
 
@@ -239,19 +242,25 @@ static int take_away(struct trace *trace, struct complaint *error)
 	return 0;
 }
 
-static int watch(const char *line, struct nopal_span rest, struct complaint *error)
+static int watch(const char *line, struct nopal_span ids, bool children, struct complaint *error)
 {
-	uint32_t ids[64], count = 0, id;
-	while (nopal_number_next(line, &rest, &id)) {
-		if (!id) {
-			count = 0;
-			break;
-		}
-		if (count == ARRAY_SIZE(ids))
-			return complain(error, -E2BIG, "at most %zu tasks can be watched", ARRAY_SIZE(ids));
-		ids[count++] = id;
+	struct nopal_span rest = ids;
+	uint32_t numbers[WATCHED_AT_MOST], count = 0, number;
+	while (nopal_number_next(line, &rest, &number)) {
+		if (count == WATCHED_AT_MOST)
+			return complain(error, -E2BIG, "at most %d tasks can be watched", WATCHED_AT_MOST);
+		numbers[count++] = number;
 	}
-	return nopal_context_watch(ids, count);
+	/* 0: all. */
+	if (count && !numbers[0])
+		count = 0;
+	char *text = kasprintf(GFP_KERNEL, "watch %.*s%s", length_of(ids), line + ids.begin, children ? " children" : "");
+	if (!text)
+		return -ENOMEM;
+	kfree(watch_text);
+	watch_text = text;
+	nopal_context_watch(numbers, count, children && count);
+	return 0;
 }
 
 static void start(bool on)
@@ -268,7 +277,10 @@ static int reset(struct complaint *error)
 		if (failed)
 			return failed;
 	}
-	return nopal_context_watch(0, 0);
+	kfree(watch_text);
+	watch_text = 0;
+	nopal_context_watch(0, 0, false);
+	return 0;
 }
 
 static int obey(const char *line, const struct nopal_control *command, struct complaint *error)
@@ -294,7 +306,8 @@ static int obey(const char *line, const struct nopal_control *command, struct co
 	case NOPAL_COMMAND_TRACE_REMOVE:
 		return take_away(trace, error);
 	case NOPAL_COMMAND_WATCH:
-		return watch(line, command->arguments[0], error);
+	case NOPAL_COMMAND_WATCH_CHILDREN:
+		return watch(line, command->arguments[0], command->command == NOPAL_COMMAND_WATCH_CHILDREN, error);
 	case NOPAL_COMMAND_START:
 	case NOPAL_COMMAND_STOP:
 		start(command->command == NOPAL_COMMAND_START);
@@ -329,7 +342,8 @@ int nopal_command(const char *line, uint32_t length, char *text, size_t room)
 void nopal_traces_show(struct seq_file *file)
 {
 	struct trace *trace;
-	nopal_context_show_watched(file);
+	if (watch_text)
+		seq_printf(file, "%s\n", watch_text);
 	list_for_each_entry(trace, &traces, list) {
 		seq_printf(file, "trace %s new %s\n", trace->what, trace->name);
 		if (trace->on)
@@ -346,4 +360,5 @@ void nopal_traces_end(void)
 		list_del(&trace->list);
 		drop(trace);
 	}
+	kfree(watch_text);
 }
