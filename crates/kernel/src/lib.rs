@@ -142,9 +142,12 @@ impl Kernel {
     /// Whether a call at a function's begin leads to a tracer: to ftrace, or to what a tracer has made.
     fn is_tracer(&self, to: u64) -> bool {
         self.text.from(to).is_none()
-            || self.symbols.at(to).is_some_and(|symbol| {
-                let of_ftrace = symbol.name.starts_with("ftrace_") || symbol.name == "__fentry__";
-                of_ftrace || symbol.module == "nopal"
+            || self.symbols.span_at(to).is_some_and(|span| {
+                span.names().any(|symbol| {
+                    symbol.module == "nopal"
+                        || symbol.name.starts_with("ftrace_")
+                        || symbol.name == "__fentry__"
+                })
             })
     }
 }
@@ -187,3 +190,6 @@ fn module_section(module: &str, section: &str) -> Option<Range<u64>> {
         .unwrap_or(begin + (1 << 12));
     (end - begin <= LARGEST).then_some(begin..end)
 }
+
+#[cfg(test)]
+mod tests;
