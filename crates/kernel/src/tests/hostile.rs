@@ -78,16 +78,21 @@ fn small() -> Small {
 fn damaged_kernels_do_no_harm() {
     let mut random = Random(seed());
     let mut planned = 0;
-    for _ in 0..2000 {
+    for round in 0..2000 {
         let mut small = small();
         small.mark("_etext");
-        let text = small.text.clone();
         let mut symbols = small.symbols.into_bytes();
         let mut memory = core_bytes(&[(TEXT, &small.text), (DATA, &small.data)]);
         let mut blacklist = b"0xffffffff81000000-0xffffffff81000010\tx\n".to_vec();
-        random.damage(&mut symbols, 12);
-        random.damage(&mut memory, 6);
-        random.damage(&mut blacklist, 6);
+        match round % 4 {
+            0 => random.damage(&mut symbols, 12),
+            1 => random.damage(&mut memory, 6),
+            2 => random.damage(&mut blacklist, 6),
+            _ => {
+                random.damage(&mut symbols, 4);
+                random.damage(&mut memory, 4);
+            }
+        }
         let Ok(memory) = Memory::of(file(&memory)) else {
             continue;
         };
@@ -97,10 +102,9 @@ fn damaged_kernels_do_no_harm() {
         let section = |_: &str, _: &str| Some(DATA + section % 64..DATA + section % 96);
         if let Ok(kernel) = Kernel::of(symbols, &memory, &blacklist, section) {
             let plan = Plan::make(&kernel);
-            check(&plan, TEXT.min(1 << 63)..u64::MAX);
+            check(&plan, 1 << 63..u64::MAX);
             planned += usize::from(!plan.functions.is_empty());
         }
-        assert!(!text.is_empty());
     }
     println!("{planned} could be planned");
     assert!(planned > 100, "{planned}");
