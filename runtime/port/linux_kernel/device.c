@@ -64,19 +64,45 @@ static ssize_t write(struct file *file, const char __user *from, size_t length, 
 	return failed ? failed : length;
 }
 
-static long control(struct file *file, unsigned int what, unsigned long argument)
+static int take_plan(void __user *argument)
 {
 	struct nopal_device_plan plan;
-	if (what != NOPAL_DEVICE_PLAN)
-		return -ENOTTY;
-	if (copy_from_user(&plan, (void __user *)argument, sizeof plan))
+	if (copy_from_user(&plan, argument, sizeof plan))
 		return -EFAULT;
 	mutex_lock(&nopal_lock);
 	int failed = nopal_plan_take(&plan);
 	mutex_unlock(&nopal_lock);
-	if (!failed && copy_to_user((void __user *)argument, &plan, sizeof plan))
-		failed = -EFAULT;
-	return failed;
+	return failed ? failed : copy_to_user(argument, &plan, sizeof plan) ? -EFAULT : 0;
+}
+
+static int give_sites(void __user *argument)
+{
+	struct nopal_device_sites sites;
+	if (copy_from_user(&sites, argument, sizeof sites))
+		return -EFAULT;
+	uint64_t __user *to = (uint64_t __user *)sites.addresses;
+	int failed = 0;
+	mutex_lock(&nopal_lock);
+	sites.count = nopal_function_count;
+	for (uint32_t i = 0; !failed && i < min(sites.count, sites.room); i++) {
+		const struct nopal_function *function = &nopal_functions[i];
+		uint64_t address = function->verdict == NOPAL_VERDICT_TRACED ? function->address : 0;
+		failed = put_user(address, to + i);
+	}
+	mutex_unlock(&nopal_lock);
+	return failed || copy_to_user(argument, &sites, sizeof sites) ? -EFAULT : 0;
+}
+
+static long control(struct file *file, unsigned int what, unsigned long argument)
+{
+	switch (what) {
+	case NOPAL_DEVICE_PLAN:
+		return take_plan((void __user *)argument);
+	case NOPAL_DEVICE_SITES:
+		return give_sites((void __user *)argument);
+	default:
+		return -ENOTTY;
+	}
 }
 
 static int map(struct file *file, struct vm_area_struct *area)

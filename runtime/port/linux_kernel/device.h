@@ -5,7 +5,7 @@
  *
  *   write   commands of the control language, a line each; an error is told by read
  *   read    what is set up, as commands that set it up again
- *   ioctl   NOPAL_DEVICE_PLAN
+ *   ioctl   NOPAL_DEVICE_PLAN, NOPAL_DEVICE_SITES
  *   mmap    offset 0: struct nopal_region with its chunks
  */
 #ifndef NOPAL_DEVICE_H
@@ -53,6 +53,7 @@ struct nopal_device_function {
 #define NOPAL_VERDICT_NEVER 5       /* the recorder, or a path that must not be interrupted, needs it */
 #define NOPAL_VERDICT_ROOM 6        /* there is no room for more exits or functions */
 #define NOPAL_VERDICT_TWICE 7       /* an earlier plan holds it */
+#define NOPAL_VERDICT_GONE 8        /* its module was unloaded */
 
 struct nopal_device_plan {
 	uint32_t version;           /* NOPAL_DEVICE_VERSION */
@@ -64,11 +65,20 @@ struct nopal_device_plan {
 	uint64_t verdicts;          /* out: of a byte for each function */
 };
 
+/* The functions of all plans, by their site numbers. */
+struct nopal_device_sites {
+	uint32_t room;              /* for as many addresses */
+	uint32_t count;             /* out: there are so many; the first one has site number 1 */
+	uint64_t addresses;         /* out: of 8 bytes each; 0: it is not traced, or its module has gone */
+};
+
 #define NOPAL_DEVICE_PLAN 0xc0284e01u   /* _IOWR('N', 1, struct nopal_device_plan) */
+#define NOPAL_DEVICE_SITES 0xc0104e02u  /* _IOWR('N', 2, struct nopal_device_sites) */
 
 _Static_assert(sizeof(struct nopal_device_exit) == 24, "exit");
 _Static_assert(sizeof(struct nopal_device_function) == 24, "function");
 _Static_assert(sizeof(struct nopal_device_plan) == 40, "plan");
+_Static_assert(sizeof(struct nopal_device_sites) == 16, "sites");
 #endif
 
 #endif

@@ -260,10 +260,15 @@ end:
 	return failed;
 }
 
+static bool should_record(const struct nopal_function *function)
+{
+	return function->wanted && function->verdict == NOPAL_VERDICT_TRACED && !function->going;
+}
+
 static bool is_wanted(const struct entries *entries)
 {
 	for (uint32_t i = 0; i < entries->count; i++)
-		if (nopal_functions[entries->functions[i]].wanted)
+		if (should_record(&nopal_functions[entries->functions[i]]))
 			return true;
 	return false;
 }
@@ -310,6 +315,23 @@ static int go(const uint32_t *functions, uint32_t count)
 	return failed;
 }
 
+static const struct module *module_of(uint32_t index)
+{
+	preempt_disable();
+	const struct module *module = nopal_symbols.module_at(nopal_functions[index].address);
+	preempt_enable();
+	return module;
+}
+
+/* Those of a module come and go by themselves, as it does. */
+static uint32_t end_of_module(const uint32_t *functions, uint32_t first, uint32_t count)
+{
+	uint32_t next = first;
+	while (next < count && module_of(functions[next]) == module_of(functions[first]))
+		next++;
+	return next;
+}
+
 static int come_on(const uint32_t *functions, uint32_t count)
 {
 	uint32_t *entries = kvmalloc_array(count, sizeof *entries, GFP_KERNEL);
@@ -327,8 +349,10 @@ static int come_on(const uint32_t *functions, uint32_t count)
 		if (!function->entered)
 			entries[entry_count++] = functions[i];
 	}
-	if (!failed && entry_count)
-		failed = entries_on(entries, entry_count);
+	for (uint32_t first = 0, next; !failed && first < entry_count; first = next) {
+		next = end_of_module(entries, first, entry_count);
+		failed = entries_on(entries + first, next - first);
+	}
 	kvfree(entries);
 	return failed;
 }
@@ -339,7 +363,7 @@ static uint32_t select(bool wanted, uint32_t *found)
 	uint32_t count = 0;
 	for (uint32_t i = 0; i < nopal_function_count; i++) {
 		const struct nopal_function *function = &nopal_functions[i];
-		if (function->verdict == NOPAL_VERDICT_TRACED && !function->wanted == !wanted && function->present != wanted)
+		if (should_record(function) == wanted && function->present != wanted)
 			found[count++] = i;
 	}
 	return count;
@@ -359,11 +383,46 @@ int nopal_functions_reconcile(void)
 	return failed;
 }
 
+/* ---- modules ---- */
+
+/* A module's text is there until the notifier has returned. */
+static int at_module(struct notifier_block *block, unsigned long event, void *data)
+{
+	if (event != MODULE_STATE_GOING)
+		return NOTIFY_DONE;
+	mutex_lock(&nopal_lock);
+	for (uint32_t i = 0; i < nopal_function_count; i++) {
+		struct nopal_function *function = &nopal_functions[i];
+		function->going = function->verdict == NOPAL_VERDICT_TRACED && within_module(function->address, data);
+	}
+	nopal_functions_reconcile();
+	for (uint32_t i = 0; i < nopal_function_count; i++) {
+		struct nopal_function *function = &nopal_functions[i];
+		if (function->going) {
+			function->going = false;
+			function->verdict = NOPAL_VERDICT_GONE;
+			xa_erase(&by_place, place_of(function->site));
+		}
+	}
+	mutex_unlock(&nopal_lock);
+	return NOTIFY_DONE;
+}
+
+static struct notifier_block modules = { .notifier_call = at_module };
+
+int nopal_functions_begin(void)
+{
+	return register_module_notifier(&modules);
+}
+
 void nopal_functions_end(void)
 {
+	unregister_module_notifier(&modules);
+	mutex_lock(&nopal_lock);
 	for (uint32_t i = 0; i < nopal_function_count; i++)
 		nopal_functions[i].wanted = 0;
 	nopal_functions_reconcile();
+	mutex_unlock(&nopal_lock);
 	wait_for_tasks();
 	xa_destroy(&by_place);
 	for (uint32_t i = 0; i < LEAVES; i++)

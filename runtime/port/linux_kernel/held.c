@@ -9,7 +9,8 @@
 #include <linux/vmalloc.h>
 #include "module.h"
 
-#define HELD_BYTES 5    /* of each of them, at most */
+#define LONGEST 5       /* of what they change */
+#define SHORT 2
 
 /* Addresses in the kernel's own text, in order. */
 static unsigned long *held;
@@ -49,9 +50,12 @@ void nopal_held_end(void)
 	vfree(held);
 }
 
-static bool is_near(unsigned long address, unsigned long first, unsigned long last)
+/* Whether what is changed at `address` reaches into [first, last]. A jump label may be a short jump, or a NOP as long. */
+static bool reaches(unsigned long address, unsigned long first, unsigned long last)
 {
-	return address <= last && address + HELD_BYTES > first;
+	const uint8_t *code = (const uint8_t *)address;
+	bool is_short = code[0] == 0xeb || (code[0] == 0x66 && code[1] == 0x90);
+	return address <= last && address + (is_short ? SHORT : LONGEST) > first;
 }
 
 static bool kernel_holds(unsigned long first, unsigned long last)
@@ -59,12 +63,15 @@ static bool kernel_holds(unsigned long first, unsigned long last)
 	uint32_t low = 0, high = held_count;
 	while (low < high) {
 		uint32_t middle = (low + high) / 2;
-		if (held[middle] + HELD_BYTES <= first)
+		if (held[middle] + LONGEST <= first)
 			low = middle + 1;
 		else
 			high = middle;
 	}
-	return low < held_count && is_near(held[low], first, last);
+	for (; low < held_count && held[low] <= last; low++)
+		if (reaches(held[low], first, last))
+			return true;
+	return false;
 }
 
 static bool module_holds(unsigned long first, unsigned long last)
@@ -73,9 +80,9 @@ static bool module_holds(unsigned long first, unsigned long last)
 	preempt_disable();
 	const struct module *module = nopal_symbols.module_at(first);
 	for (unsigned int i = 0; module && i < module->num_jump_entries; i++)
-		found |= is_near(jump_entry_code(&module->jump_entries[i]), first, last);
+		found |= reaches(jump_entry_code(&module->jump_entries[i]), first, last);
 	for (int i = 0; module && i < module->num_static_call_sites; i++)
-		found |= is_near(address_of(&module->static_call_sites[i]), first, last);
+		found |= reaches(address_of(&module->static_call_sites[i]), first, last);
 	preempt_enable();
 	return found;
 }

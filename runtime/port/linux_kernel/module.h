@@ -92,6 +92,7 @@ struct nopal_function {
 	uint8_t verdict;                /* NOPAL_VERDICT_* */
 	uint8_t present;                /* something of it is changed: it records, or comes on, or goes */
 	uint8_t entered;                /* its entry leads to the recorder */
+	uint8_t going;                  /* its module is being unloaded */
 };
 
 struct nopal_exit {
