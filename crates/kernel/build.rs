@@ -16,6 +16,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             structure("nopal_device_exit", "Exit"),
             structure("nopal_device_function", "Function"),
             structure("nopal_device_plan", "DevicePlan"),
+            structure("nopal_device_sites", "DeviceSites"),
         ]);
     Ok(headers.write("device.rs")?)
 }

@@ -6,6 +6,7 @@ use rustix::io::Errno;
 use rustix::ioctl::{Updater, ioctl};
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 
 include!(concat!(env!("OUT_DIR"), "/device.rs"));
 
@@ -26,6 +27,7 @@ pub enum Verdict {
     Never,
     Room,
     Twice,
+    Gone,
     Unknown,
 }
 
@@ -40,6 +42,7 @@ impl Verdict {
             VERDICT_NEVER => Verdict::Never,
             VERDICT_ROOM => Verdict::Room,
             VERDICT_TWICE => Verdict::Twice,
+            VERDICT_GONE => Verdict::Gone,
             _ => Verdict::Unknown,
         }
     }
@@ -62,6 +65,7 @@ impl Verdict {
             Verdict::Never => "the recorder, or a path that must not be interrupted, needs it",
             Verdict::Room => "there is no room for more functions or exits",
             Verdict::Twice => "the module knows it already",
+            Verdict::Gone => "its module was unloaded",
             Verdict::Unknown => "the module says so, for a reason that this nopal does not know",
         }
     }
@@ -78,6 +82,30 @@ impl Device {
             _ => Error::from(error).context(DEVICE),
         })?;
         Ok(Device(file))
+    }
+
+    /// Whether the module is loaded.
+    pub fn is_there() -> bool {
+        std::path::Path::new(DEVICE).exists()
+    }
+
+    /// For mapping the region.
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    /// The addresses of the functions of all plans: that of site number 1 first; 0 of those that cannot be traced.
+    pub fn sites(&mut self) -> Result<Vec<u64>> {
+        let mut addresses = vec![0u64; DEVICE_FUNCTIONS];
+        let mut message = DeviceSites {
+            room: u32::try_from(addresses.len())?,
+            count: 0,
+            addresses: addresses.as_mut_ptr().expose_provenance() as u64,
+        };
+        // SAFETY: the number is the one of this message. The module writes as many addresses as there is room for.
+        unsafe { ioctl(&self.0, Updater::<DEVICE_SITES, _>::new(&mut message)) }.context(DEVICE)?;
+        addresses.truncate(message.count as usize);
+        Ok(addresses)
     }
 
     /// What is set up, as commands that set it up again.

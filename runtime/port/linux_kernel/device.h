@@ -21,7 +21,6 @@
 /* Functions of all plans together, and their exits. */
 #define NOPAL_DEVICE_FUNCTIONS 262144
 #define NOPAL_DEVICE_EXITS 131072
-#define NOPAL_DEVICE_GATES 64
 
 /* A place where a function is left. */
 #define NOPAL_EXIT_RETURN 1     /* c3 cc cc cc cc, or e9 and the distance to __x86_return_thunk */

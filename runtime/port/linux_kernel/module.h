@@ -9,7 +9,7 @@
 #include <linux/seq_file.h>
 #include <asm/insn.h>
 #include "core.h"
-#include "device.h"
+#include "slots.h"
 
 /* ---- symbols.c: functions of the kernel that it does not export ---- */
 
@@ -139,7 +139,6 @@ void nopal_device_end(void);
 
 extern char nopal_entry[], nopal_entry_arguments[], nopal_entry_of_ops[];
 extern char nopal_return[], nopal_return_result[], nopal_tail[], nopal_slots[];
-#define NOPAL_SLOT_BYTES 16
 /* Words by addresses behind fentry sites: of 64 KiB each, one for each 16 bytes. Never taken away before the end. */
 extern uint32_t *nopal_leaves[];
 

@@ -14,12 +14,12 @@
  *            e9 REL       jmp FUNCTION
  */
 #include <linux/linkage.h>
-#include "device.h"
+#include "slots.h"
 
 	.section .text.nopal_slots, "ax"
 	.balign 64
 SYM_FUNC_START(nopal_slots)
-	.rept 2 * (NOPAL_DEVICE_EXITS + NOPAL_DEVICE_GATES)
+	.rept 2 * NOPAL_SLOTS
 	.byte 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0   /* a NOP */
 	.endr
 	RET

@@ -71,24 +71,9 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// How much of a processor's chunk has been read, in words of records.
-    pub fn read(&self, header: &ChunkHeader) -> usize {
-        let known = self.processors.get(&header.thread_begin);
-        known.map_or(0, |known| match known.sequence == header.sequence {
-            true => known.words,
-            false => 0,
-        })
-    }
-
-    /// Whether a chunk of this processor is still to come before this one.
-    pub fn is_early(&self, header: &ChunkHeader) -> bool {
-        let known = self.processors.get(&header.thread_begin);
-        known.is_some_and(|known| known.sequence < header.sequence)
-    }
-
     /// Takes the records of a chunk, all words from its first on, that have come since the last time, up to the first
-    /// that is not stored. Returns whether that is all of it.
-    pub fn take(&mut self, header: &ChunkHeader, words: &[u64]) -> bool {
+    /// that is not stored. Returns how many words it has taken of this chunk so far.
+    pub fn take(&mut self, header: &ChunkHeader, words: &[u64]) -> usize {
         let mark = header.thread_begin;
         let processor = self.processors.entry(mark).or_default();
         if processor.sequence != header.sequence {
@@ -149,7 +134,7 @@ impl Tasks {
         }
         processor.runs.extend(run);
         processor.words = at;
-        at == words.len()
+        at
     }
 
     /// Nothing is reserved and not stored on this processor, of what was recorded before `clock`.
@@ -162,6 +147,13 @@ impl Tasks {
     pub fn incomplete(&mut self, mark: u64) {
         let processor = self.processors.entry(mark).or_default();
         processor.complete = processor.complete.max(processor.clock);
+    }
+
+    /// Forgets the records that have been taken, which are of before.
+    pub fn forget(&mut self) {
+        for processor in self.processors.values_mut() {
+            processor.runs.clear();
+        }
     }
 
     /// The chunks that are full, of all that no other processor can still come before. A processor that has had no chunk
@@ -330,13 +322,13 @@ mod tests {
         let mut tasks = Tasks::default();
         // Processor 2 is read first, and has the later run of task 7.
         let later = [switch(30, 7), entry(31, 1), entry(32, 1)].concat();
-        assert!(tasks.take(&header(2, 0, 0), &later));
+        assert_eq!(tasks.take(&header(2, 0, 0), &later), later.len());
         tasks.complete(2, HIGH + 100);
         tasks.complete(1, HIGH);
         let waits = "the other processor may still have earlier ones";
         assert!(tasks.flush(u64::MAX).is_empty(), "{waits}");
         let earlier = [switch(10, 7), entry(11, 1), switch(12, 8), entry(40, 2)].concat();
-        assert!(tasks.take(&header(1, 0, 0), &earlier));
+        assert_eq!(tasks.take(&header(1, 0, 0), &earlier), earlier.len());
         tasks.complete(1, HIGH + 100);
         let chunks = tasks.flush(u64::MAX);
         assert_eq!(clocks(&chunks, 7), [11, 31, 32]);
@@ -348,11 +340,11 @@ mod tests {
     fn records_that_are_not_stored_yet_are_taken_later() {
         let mut tasks = Tasks::default();
         let mut words = [switch(10, 7), entry(11, 1), vec![0], entry(13, 1)].concat();
-        assert!(!tasks.take(&header(1, 0, 0), &words));
+        assert_eq!(tasks.take(&header(1, 0, 0), &words), 7);
         tasks.incomplete(1);
         assert_eq!(clocks(&tasks.flush(u64::MAX), 7), [11]);
         words[7] = entry(12, 1)[0];
-        assert!(tasks.take(&header(1, 0, 0), &words));
+        assert_eq!(tasks.take(&header(1, 0, 0), &words), words.len());
         tasks.complete(1, HIGH + 20);
         assert_eq!(clocks(&tasks.flush(u64::MAX), 7), [12, 13]);
     }
@@ -360,17 +352,23 @@ mod tests {
     #[test]
     fn what_a_processor_lost_is_a_gap_of_every_task() {
         let mut tasks = Tasks::default();
-        assert!(tasks.take(
-            &header(1, 0, 0),
-            &[switch(10, 7), entry(11, 1), switch(12, 8), entry(13, 1)].concat()
-        ));
+        assert_ne!(
+            0,
+            tasks.take(
+                &header(1, 0, 0),
+                &[switch(10, 7), entry(11, 1), switch(12, 8), entry(13, 1)].concat()
+            )
+        );
         tasks.complete(1, HIGH + 14);
         let before = tasks.flush(u64::MAX);
         assert!(before.iter().all(|chunk| chunk.header.discarded == 0));
-        assert!(tasks.take(
-            &header(1, 1, 5),
-            &[switch(20, 7), entry(21, 1), switch(22, 8), entry(23, 1)].concat()
-        ));
+        assert_ne!(
+            0,
+            tasks.take(
+                &header(1, 1, 5),
+                &[switch(20, 7), entry(21, 1), switch(22, 8), entry(23, 1)].concat()
+            )
+        );
         tasks.complete(1, HIGH + 30);
         let after = tasks.flush(u64::MAX);
         let discarded: Vec<_> = after
