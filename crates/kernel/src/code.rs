@@ -70,7 +70,7 @@ impl<'a> Code<'a> {
                 && it.ip().is_multiple_of(ALIGNED)
             {
                 let bytes = &self.bytes[(it.ip() - self.range.start) as usize..];
-                let site = site(bytes, it.ip(), |to| kernel.is_tracer(to));
+                let site = kernel.site(bytes, it.ip());
                 begins.extend(site.map(|_| (it.ip(), goes_on)));
             }
             match it.flow_control() {
@@ -96,18 +96,21 @@ impl<'a> Code<'a> {
     }
 }
 
-/// Where ftrace's place is in a function that begins with these bytes: how far from its begin. `leads_to_tracer` says
-/// whether a call by ftrace leads to an address.
-pub fn site(bytes: &[u8], address: u64, leads_to_tracer: impl Fn(u64) -> bool) -> Option<u64> {
+/// Where ftrace's place is in a function that begins with these bytes. `is_tracer` says whether ftrace's call may lead to
+/// an address.
+pub fn site(bytes: &[u8], address: u64, is_tracer: impl Fn(u64) -> bool) -> Option<u64> {
     let landing = bytes
         .first_chunk()
         .is_some_and(|first| LANDINGS.contains(first));
     let distance = if landing { 4 } else { 0 };
-    let place: &[u8; 5] = bytes[distance..].first_chunk()?;
-    let distance = distance as u64;
-    let [0xe8, to @ ..] = place else {
-        return (*place == NOP).then_some(distance);
+    let bytes: &[u8; 5] = bytes[distance..].first_chunk()?;
+    let place = address + distance as u64;
+    let is_site = match bytes {
+        [0xe8, to @ ..] => {
+            let distance = i64::from(i32::from_le_bytes(*to));
+            is_tracer((place + SITE).wrapping_add_signed(distance))
+        }
+        bytes => *bytes == NOP,
     };
-    let to = (address + distance + SITE).wrapping_add_signed(i64::from(i32::from_le_bytes(*to)));
-    leads_to_tracer(to).then_some(distance)
+    is_site.then_some(place)
 }

@@ -152,14 +152,18 @@ impl Kernel {
 
     /// Whether a call at a function's begin leads to a tracer: to ftrace, or to what a tracer has made.
     fn is_tracer(&self, to: u64) -> bool {
-        self.text.from(to).is_none()
-            || self.symbols.span_at(to).is_some_and(|span| {
-                span.names().any(|symbol| {
-                    symbol.module == "nopal"
-                        || symbol.name.starts_with("ftrace_")
-                        || symbol.name == "__fentry__"
-                })
-            })
+        const FTRACE: [&str; 3] = ["__fentry__", "ftrace_caller", "ftrace_regs_caller"];
+        let of_tracer = |symbol: Symbol| symbol.module == "nopal" || FTRACE.contains(&symbol.name);
+        let span = self.symbols.span_at(to);
+        self.text.from(to).is_none() || span.is_some_and(|span| span.names().any(of_tracer))
+    }
+
+    /// Where ftrace's place is that these bytes at the begin of a function are, if they are one. A jump label looks
+    /// like it.
+    fn site(&self, bytes: &[u8], address: u64) -> Option<u64> {
+        let place = code::site(bytes, address, |to| self.is_tracer(to))?;
+        let is_label = !self.hidden_jumps.from(&(place..place + 1)).is_empty();
+        (!is_label).then_some(place)
     }
 }
 

@@ -1,7 +1,7 @@
 //! What can be traced of a running kernel.
 
 use crate::Kernel;
-use crate::code::{Code, site};
+use crate::code::Code;
 use crate::device::{Exit, Function};
 use crate::exits::{Exits, whole_of_cold};
 use crate::reason::Reason;
@@ -27,6 +27,14 @@ pub struct Refused {
 
 /// What the kernel itself never has traced, in words of its sources. It begins in one task and ends in another.
 const SWITCHES: [&str; 3] = ["__switch_to", "ret_from_fork", "ret_from_fork_asm"];
+
+/// Places in ftrace's own code that look like those in functions.
+const OF_FTRACE: [&str; 4] = [
+    "ftrace_call",
+    "ftrace_regs_call",
+    "ftrace_graph_call",
+    "ftrace_stub",
+];
 
 impl Plan {
     /// Of all functions.
@@ -95,10 +103,9 @@ fn judge<'a>(
         return Err(reason);
     }
     let bytes = kernel.text.between(range.start, range.end);
-    let place = site(bytes.unwrap_or_default(), range.start, |to| {
-        kernel.is_tracer(to)
-    });
-    place.ok_or(Reason::NoSite)?;
+    let place = kernel.site(bytes.unwrap_or_default(), range.start);
+    let is_label = span.names().any(|symbol| OF_FTRACE.contains(&symbol.name));
+    place.filter(|_| !is_label).ok_or(Reason::NoSite)?;
     if span.names().any(|symbol| SWITCHES.contains(&symbol.name)) {
         return Err(Reason::SwitchesTasks);
     }
