@@ -39,12 +39,17 @@ const OF_FTRACE: [&str; 4] = [
 impl Plan {
     /// Of all functions.
     pub fn make(kernel: &Kernel) -> Plan {
+        Plan::of(kernel, |_| true)
+    }
+
+    /// Of the functions that are chosen.
+    pub fn of(kernel: &Kernel, is_chosen: impl Fn(Span) -> bool) -> Plan {
         let mut plan = Plan::default();
         let cold = Cold::of(kernel);
         // Cold parts that belong to a function already.
         let mut taken = HashSet::new();
         for span in kernel.symbols.code() {
-            if !is_function(span) || kernel.text.from(span.address).is_none() {
+            if !is_function(span) || kernel.text.from(span.address).is_none() || !is_chosen(span) {
                 continue;
             }
             let mut code = kernel.part(span);
