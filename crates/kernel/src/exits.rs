@@ -1,15 +1,14 @@
 //! Where a function of the kernel is left.
 
 use crate::Kernel;
+use crate::code::{Code, SITE};
 use crate::device::{EXIT_RETURN, EXIT_TAIL, Exit};
 use crate::reason::Reason;
 use crate::symbols::{Span, Symbol};
-use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction};
+use iced_x86::{Code as Opcode, FlowControl, Instruction};
 use std::iter;
 use std::ops::Range;
 
-/// What an exit needs: a jump.
-pub const SITE: u64 = 5;
 const PADDING: u8 = 0xcc;
 
 /// The exits of a function.
@@ -41,15 +40,15 @@ enum Target {
 }
 
 impl<'a> Exits<'a> {
-    /// In order of their addresses in each part. `end` is that of the function; `cold` is a part that certainly
-    /// belongs to it.
+    /// In order of their addresses in each part. `code` is the function's own; `cold` is a part that certainly belongs
+    /// to it.
     pub fn of(
         kernel: &'a Kernel,
         function: Span<'a>,
-        end: u64,
+        code: &Code,
         cold: Option<Range<u64>>,
     ) -> Result<Exits<'a>, Reason> {
-        let parts = iter::once(function.address..end).chain(cold);
+        let parts = iter::once(code.range.clone()).chain(cold);
         let mut exits = Exits {
             kernel,
             function,
@@ -58,15 +57,11 @@ impl<'a> Exits<'a> {
             entered: Vec::new(),
             before: Instruction::default(),
         };
-        let mut next = 0;
-        while let Some(part) = exits.parts.get(next).cloned() {
-            for (_, to) in kernel.hidden_jumps.from(&part) {
-                match exits.target(*to) {
-                    Target::Cold(part) => exits.enter(*to, part),
-                    _ => exits.entered.push(*to),
-                }
-            }
-            exits.scan(part)?;
+        exits.scan(code)?;
+        let mut next = 1;
+        while let Some(part) = exits.parts.get(next) {
+            let code = Code::of(kernel, part.clone());
+            exits.scan(&code)?;
             next += 1;
         }
         exits.check()?;
@@ -81,18 +76,20 @@ impl<'a> Exits<'a> {
         &self.parts[1..]
     }
 
-    fn scan(&mut self, part: Range<u64>) -> Result<(), Reason> {
-        let bytes = self.kernel.text.between(part.start, part.end);
-        let bytes = bytes.ok_or(Reason::Undecodable)?;
-        let mut decoder = Decoder::with_ip(64, bytes, part.start, DecoderOptions::NONE);
-        while decoder.can_decode() {
-            let instruction = decoder.decode();
+    fn scan(&mut self, code: &Code) -> Result<(), Reason> {
+        for (_, to) in self.kernel.hidden_jumps.from(&code.range) {
+            match self.target(*to) {
+                Target::Cold(part) => self.enter(*to, part),
+                _ => self.entered.push(*to),
+            }
+        }
+        for instruction in &code.instructions {
             if instruction.is_invalid() {
                 return Err(Reason::Undecodable);
             }
-            let at = (instruction.ip() - part.start) as usize;
-            self.take(&instruction, bytes[at..].first_chunk())?;
-            self.before = instruction;
+            let at = (instruction.ip() - code.range.start) as usize;
+            self.take(instruction, code.bytes[at..].first_chunk())?;
+            self.before = *instruction;
         }
         Ok(())
     }
@@ -100,7 +97,7 @@ impl<'a> Exits<'a> {
     /// `bytes` are the five from the instruction on, if they belong to the part.
     fn take(&mut self, it: &Instruction, bytes: Option<&[u8; 5]>) -> Result<(), Reason> {
         match it.flow_control() {
-            FlowControl::Return if it.code() == Code::Retnq && it.len() == 1 => {
+            FlowControl::Return if it.code() == Opcode::Retnq && it.len() == 1 => {
                 let is_padded = |bytes: &&[u8; 5]| bytes[1..] == [PADDING; 4];
                 let bytes = bytes.filter(is_padded).ok_or(Reason::ShortReturn)?;
                 self.exit(it.ip(), EXIT_RETURN, 0, *bytes)
@@ -253,8 +250,8 @@ impl<'a> Exits<'a> {
 /// Whether an `iretq` returns to the instruction behind it, whose address has just been pushed: it only synchronizes the
 /// processor.
 fn is_return_to_next(before: &Instruction, it: &Instruction) -> bool {
-    before.code() == Code::Pushq_imm32
-        && it.code() == Code::Iretq
+    before.code() == Opcode::Pushq_imm32
+        && it.code() == Opcode::Iretq
         && before.next_ip() == it.ip()
         && before.immediate32to64().cast_unsigned() == it.next_ip()
 }

@@ -1,7 +1,7 @@
 //! A running kernel: its symbols, its text, and a plan of what can be traced of it. The kernel's module carries it out
 //! (`runtime/port/linux_kernel`), trusts nothing of it, and is reached through `/dev/nopal`.
 
-mod bounds;
+mod code;
 mod device;
 mod exits;
 mod plan;
@@ -31,7 +31,9 @@ pub struct Kernel {
     /// In order.
     static_calls: Vec<u64>,
     /// Where nothing may be traced.
-    forbidden: Vec<(Range<u64>, Reason)>,
+    not_instrumented: Vec<Range<u64>>,
+    /// In order; none is in another.
+    blacklist: Vec<Range<u64>>,
 }
 
 /// Lists the functions in which the kernel itself forbids probes.
@@ -85,17 +87,10 @@ impl Kernel {
             Some(table) => tables::static_calls(table.start, &read(&table)?),
             None => Vec::new(),
         };
-        let mut forbidden: Vec<(Range<u64>, Reason)> = tables::blacklist(blacklist)
-            .into_iter()
-            .map(|range| (range, Reason::Blacklisted))
-            .collect();
-        for (begin, end) in [
-            ("__noinstr_text_start", "__noinstr_text_end"),
-            ("__entry_text_start", "__entry_text_end"),
-        ] {
-            let range = range(begin, end);
-            forbidden.splice(0..0, range.map(|range| (range, Reason::NotInstrumented)));
-        }
+        let not_instrumented = [
+            range("__noinstr_text_start", "__noinstr_text_end"),
+            range("__entry_text_start", "__entry_text_end"),
+        ];
         for (module, range) in modules(&symbols) {
             // One that goes meanwhile is left out.
             let Ok(mut bytes) = read(&range) else {
@@ -128,8 +123,24 @@ impl Kernel {
             unwinding,
             hidden_jumps,
             static_calls,
-            forbidden,
+            not_instrumented: not_instrumented.into_iter().flatten().collect(),
+            blacklist: tables::blacklist(blacklist),
         })
+    }
+
+    fn forbids(&self, address: u64) -> Option<Reason> {
+        if self
+            .not_instrumented
+            .iter()
+            .any(|range| range.contains(&address))
+        {
+            return Some(Reason::NotInstrumented);
+        }
+        let after = self
+            .blacklist
+            .partition_point(|range| range.start <= address);
+        let range = self.blacklist[..after].last()?;
+        range.contains(&address).then_some(Reason::Blacklisted)
     }
 
     /// What is known of a span's bytes.
@@ -141,14 +152,18 @@ impl Kernel {
 
     /// Whether a call at a function's begin leads to a tracer: to ftrace, or to what a tracer has made.
     fn is_tracer(&self, to: u64) -> bool {
-        self.text.from(to).is_none()
-            || self.symbols.span_at(to).is_some_and(|span| {
-                span.names().any(|symbol| {
-                    symbol.module == "nopal"
-                        || symbol.name.starts_with("ftrace_")
-                        || symbol.name == "__fentry__"
-                })
-            })
+        const FTRACE: [&str; 3] = ["__fentry__", "ftrace_caller", "ftrace_regs_caller"];
+        let of_tracer = |symbol: Symbol| symbol.module == "nopal" || FTRACE.contains(&symbol.name);
+        let span = self.symbols.span_at(to);
+        self.text.from(to).is_none() || span.is_some_and(|span| span.names().any(of_tracer))
+    }
+
+    /// Where ftrace's place is that these bytes at the begin of a function are, if they are one. A jump label looks
+    /// like it.
+    fn site(&self, bytes: &[u8], address: u64) -> Option<u64> {
+        let place = code::site(bytes, address, |to| self.is_tracer(to))?;
+        let is_label = !self.hidden_jumps.from(&(place..place + 1)).is_empty();
+        (!is_label).then_some(place)
     }
 }
 

@@ -1,7 +1,7 @@
 //! What can be traced of a running kernel.
 
 use crate::Kernel;
-use crate::bounds::{end, site};
+use crate::code::Code;
 use crate::device::{Exit, Function};
 use crate::exits::{Exits, whole_of_cold};
 use crate::reason::Reason;
@@ -28,40 +28,55 @@ pub struct Refused {
 /// What the kernel itself never has traced, in words of its sources. It begins in one task and ends in another.
 const SWITCHES: [&str; 3] = ["__switch_to", "ret_from_fork", "ret_from_fork_asm"];
 
+/// Places in ftrace's own code that look like those in functions.
+const OF_FTRACE: [&str; 4] = [
+    "ftrace_call",
+    "ftrace_regs_call",
+    "ftrace_graph_call",
+    "ftrace_stub",
+];
+
 impl Plan {
     /// Of all functions.
     pub fn make(kernel: &Kernel) -> Plan {
+        Plan::of(kernel, |_| true)
+    }
+
+    /// Of the functions that are chosen.
+    pub fn of(kernel: &Kernel, is_chosen: impl Fn(Span) -> bool) -> Plan {
         let mut plan = Plan::default();
         let cold = Cold::of(kernel);
         // Cold parts that belong to a function already.
         let mut taken = HashSet::new();
         for span in kernel.symbols.code() {
-            if !is_function(span) || kernel.text.from(span.address).is_none() {
+            if !is_function(span) || kernel.text.from(span.address).is_none() || !is_chosen(span) {
                 continue;
             }
-            let range = kernel.part(span);
-            let range = range.start..end(kernel, range);
-            let exits = judge(kernel, span, range.end, &cold);
-            let exits = exits.and_then(|exits| {
+            let mut code = kernel.part(span);
+            let exits = judge(kernel, span, &mut code, &cold).and_then(|exits| {
                 let mut parts = exits.cold_parts().iter();
                 match parts.all(|part| taken.insert(part.start)) {
                     true => Ok(exits),
                     false => Err(Reason::SharedPart),
                 }
             });
+            let Range {
+                start: address,
+                end,
+            } = code;
             match exits {
                 Ok(exits) => {
                     plan.functions.push(Function {
-                        address: range.start,
-                        end: range.end,
+                        address,
+                        end,
                         first_exit: plan.exits.len() as u32,
                         exits: exits.found().len() as u32,
                     });
                     plan.exits.extend_from_slice(exits.found());
                 }
                 Err(reason) => plan.refused.push(Refused {
-                    address: range.start,
-                    end: range.end,
+                    address,
+                    end,
                     reason,
                 }),
             }
@@ -82,22 +97,27 @@ fn is_function(span: Span) -> bool {
     !span.names().any(is_other)
 }
 
+/// The exits of a function. `range` is what is known of it, and is cut where it ends.
 fn judge<'a>(
     kernel: &'a Kernel,
     span: Span<'a>,
-    end: u64,
+    range: &mut Range<u64>,
     cold: &Cold,
 ) -> Result<Exits<'a>, Reason> {
-    let forbidden = |(range, _): &&(Range<u64>, Reason)| range.contains(&span.address);
-    if let Some((_, reason)) = kernel.forbidden.iter().find(forbidden) {
-        return Err(*reason);
+    if let Some(reason) = kernel.forbids(span.address) {
+        return Err(reason);
     }
-    let bytes = kernel.text.between(span.address, end).unwrap_or_default();
-    site(bytes, span.address, |to| kernel.is_tracer(to)).ok_or(Reason::NoSite)?;
+    let bytes = kernel.text.between(range.start, range.end);
+    let place = kernel.site(bytes.unwrap_or_default(), range.start);
+    let is_label = span.names().any(|symbol| OF_FTRACE.contains(&symbol.name));
+    place.filter(|_| !is_label).ok_or(Reason::NoSite)?;
     if span.names().any(|symbol| SWITCHES.contains(&symbol.name)) {
         return Err(Reason::SwitchesTasks);
     }
-    Exits::of(kernel, span, end, cold.part_of(span))
+    let mut code = Code::of(kernel, range.clone());
+    code.cut(kernel);
+    range.end = code.range.end;
+    Exits::of(kernel, span, &code, cold.part_of(span))
 }
 
 /// Cold parts by the names of their functions, with all of that name. A part that no jump leads to, but an exception, is

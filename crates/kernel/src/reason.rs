@@ -49,7 +49,9 @@ impl Reason {
             Reason::ComputedTail => "leaves by a jump to an address in a register",
             Reason::ComputedJump => "jumps to computed addresses within itself",
             Reason::EntersMiddle => "leaves by a jump into the middle of another function",
-            Reason::Unnamed => "leaves by a jump to code that has no name",
+            Reason::Unnamed => {
+                "leaves by a jump to code that is gone (of the kernel's start), or has no name"
+            }
             Reason::HandsOverRegister => "leaves by a jump to the address in r10 or r11",
             Reason::StaticCall => "leaves by a static call, which the kernel itself changes",
             Reason::FrameRemains => "its frame is still there where it seems to leave",

@@ -88,7 +88,7 @@ impl HiddenJumps {
     }
 }
 
-/// The ranges of lines such as `0xffffffff81a00990-0xffffffff81a009b0<TAB>asm_exc_divide_error`.
+/// The ranges of lines such as `0xffffffff81a00990-0xffffffff81a009b0<TAB>asm_exc_divide_error`, in order.
 pub fn blacklist(text: &str) -> Vec<Range<u64>> {
     let number = |word: &str| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok();
     let ranges = text.lines().filter_map(|line| {
@@ -96,5 +96,7 @@ pub fn blacklist(text: &str) -> Vec<Range<u64>> {
         let range = number(first)?..number(end)?;
         (!range.is_empty()).then_some(range)
     });
-    ranges.collect()
+    let mut ranges: Vec<Range<u64>> = ranges.collect();
+    ranges.sort_by_key(|range| range.start);
+    ranges
 }

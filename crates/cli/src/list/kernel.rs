@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use anyhow::{Context, Result, ensure};
 use nopal_analysis::names::printable;
 use nopal_analysis::text::{Align, Table, count};
-use nopal_kernel::{EXIT_RETURN, Function, Kernel, Plan, Reason, Refused};
+use nopal_kernel::{EXIT_RETURN, Function, Kernel, Plan, Reason, Refused, Span};
 use nopal_symbols::Selection;
 use serde_json::{Value, json};
 
@@ -25,11 +25,7 @@ pub fn run(list: &List) -> Result<()> {
     );
     let selection = Selection::new(&list.globs, &[])?;
     let kernel = Kernel::read().context("the kernel's functions cannot be listed")?;
-    let mut plan = Plan::make(&kernel);
-    let is_chosen = |address: u64| chooses(&selection, &kernel, address);
-    plan.functions
-        .retain(|function| is_chosen(function.address));
-    plan.refused.retain(|refused| is_chosen(refused.address));
+    let plan = Plan::of(&kernel, |span| chooses(&selection, span));
     let found = !plan.functions.is_empty() || !plan.refused.is_empty();
     ensure!(found, "no function of the kernel matches");
     let mut out = output::stdout()?;
@@ -40,11 +36,10 @@ pub fn run(list: &List) -> Result<()> {
     finish(out, written.map_err(Into::into))
 }
 
-fn chooses(selection: &Selection, kernel: &Kernel, address: u64) -> bool {
-    let names = names(kernel, address);
-    let raw: Vec<&str> = names.iter().map(|(name, _)| *name).collect();
-    let module = names.first().map_or("", |(_, module)| *module);
-    selection.chooses(&raw, if module.is_empty() { OWN } else { module })
+fn chooses(selection: &Selection, span: Span) -> bool {
+    let names: Vec<&str> = span.names().map(|symbol| symbol.name).collect();
+    let module = span.names().next().map_or("", |symbol| symbol.module);
+    selection.chooses(&names, if module.is_empty() { OWN } else { module })
 }
 
 /// All names of a function, each with its module.

@@ -70,11 +70,15 @@ fn ftraces_place_is_found_behind_a_landing_and_while_ftrace_is_on() {
     let none = small.here();
     small.code("none", &[&call(none, stranger), &RETURN]);
     let written = small.code("written", &[&ENDBR, &RETURN]);
+    let label = small.function("label", &[&RETURN]);
+    let own = small.function("ftrace_call", &[&RETURN]);
+    let jump = [[label, label + 5]];
+    small.table(["__start___jump_table", "__stop___jump_table"], 16, &jump);
     let plan = small.plan();
     for (address, exit) in [(landing, 9), (sealed, 9), (on, 9), (made, 5)] {
         assert_eq!(of(&plan, address), Ok(vec![(EXIT_RETURN, exit)]));
     }
-    for address in [none, written] {
+    for address in [none, written, label, own] {
         assert_eq!(of(&plan, address), Err(Reason::NoSite));
     }
 }
