@@ -172,7 +172,7 @@ static void change_of(uint32_t number, bool on, struct nopal_change *change)
 	const struct nopal_exit *exit = &nopal_exits[number];
 	uint8_t jump[NOPAL_SITE_BYTES];
 	arch_jump(jump, exit->address, (uint64_t)nopal_slot(number));
-	*change = (struct nopal_change){ .address = exit->address };
+	*change = (struct nopal_change){ .address = exit->address, .length = NOPAL_SITE_BYTES };
 	memcpy(change->before, on ? exit->before : jump, NOPAL_SITE_BYTES);
 	memcpy(change->after, on ? jump : exit->before, NOPAL_SITE_BYTES);
 }

@@ -27,12 +27,17 @@ static int __init begin(void)
 	failed = nopal_text_begin();
 	if (failed)
 		goto no_text;
+	failed = nopal_tracers_begin();
+	if (failed)
+		goto no_tracers;
 	nopal_context_run(true);
 	failed = nopal_device_begin();
 	if (failed)
 		goto no_device;
 	return 0;
 no_device:
+	nopal_sections_end();
+no_tracers:
 	nopal_text_end();
 no_text:
 	nopal_context_end();
@@ -45,9 +50,11 @@ static void __exit end(void)
 {
 	nopal_device_end();
 	mutex_lock(&nopal_lock);
+	nopal_tracers_end();
 	nopal_functions_end();
 	nopal_traces_end();
 	mutex_unlock(&nopal_lock);
+	nopal_sections_end();
 	nopal_text_end();
 	nopal_context_end();
 	nopal_held_end();

@@ -51,6 +51,7 @@ int nopal_symbols_find(void)
 	}
 	/* The first of these calls is of a function whose address the kernel itself takes. */
 	struct nopal_symbols *symbols = &nopal_symbols;
+	symbols->find = find;
 	symbols->text_mutex = (void *)find("text_mutex");
 	symbols->size_offset = needed(find, "kallsyms_lookup_size_offset");
 	symbols->name = needed(find, "kallsyms_lookup");
