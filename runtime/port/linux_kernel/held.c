@@ -10,6 +10,7 @@
 #include "module.h"
 
 #define HELD_BYTES 5    /* of each of them, at most */
+#define SHORT_BYTES 2
 
 /* Addresses in the kernel's own text, in order. */
 static unsigned long *held;
@@ -51,7 +52,10 @@ void nopal_held_end(void)
 
 static bool is_near(unsigned long address, unsigned long first, unsigned long last)
 {
-	return address <= last && address + HELD_BYTES > first;
+	/* A short jump, or the NOP of its length. */
+	uint8_t head = *(const uint8_t *)address;
+	bool is_short = head == 0xeb || head == 0x66;
+	return address <= last && address + (is_short ? SHORT_BYTES : HELD_BYTES) > first;
 }
 
 static bool kernel_holds(unsigned long first, unsigned long last)
@@ -64,7 +68,10 @@ static bool kernel_holds(unsigned long first, unsigned long last)
 		else
 			high = middle;
 	}
-	return low < held_count && is_near(held[low], first, last);
+	bool found = false;
+	for (; low < held_count && held[low] <= last; low++)
+		found |= is_near(held[low], first, last);
+	return found;
 }
 
 static bool module_holds(unsigned long first, unsigned long last)

@@ -36,6 +36,9 @@ extern struct nopal_symbols nopal_symbols;      /* written at load alone */
 /* Finds them. -ENOENT: this kernel lacks one. */
 int nopal_symbols_find(void);
 
+/* NOPAL_SLOT_BYTES in the module's text, never taken back; 0: there is no more. */
+uint8_t *nopal_gate(void);
+
 /* ---- text.c: changes of text ---- */
 
 #define NOPAL_SITE_BYTES 5

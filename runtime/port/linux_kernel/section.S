@@ -217,8 +217,9 @@ nopal_section_thunks:
 	irqs 1
 	preemption 1
 
-/* Jumped to in place of a return from the end of an interrupt: interrupts stay off until its last instruction. */
-.macro irq_out name, joint
+/* At the end of an interrupt: interrupts stay off until its last instruction, which has no site. Jumped to in place of a
+ * return; or called before a jump out of the function (sections.c). */
+.macro irq_out name, joint, at
 SYM_FUNC_START(\name)
 	push %rax
 	push %rdx
@@ -232,8 +233,10 @@ SYM_FUNC_START(\name)
 	pop %rdx
 	pop %rax
 	RET
-	keep \@, 24
+	keep \@, (24 + \at)
 SYM_FUNC_END(\name)
 .endm
-	irq_out nopal_irq_out, 0
-	irq_out nopal_irq_out_joint, 1
+	irq_out nopal_irq_out, 0, 0
+	irq_out nopal_irq_out_joint, 1, 0
+	irq_out nopal_irq_out_tail, 0, 8
+	irq_out nopal_irq_out_tail_joint, 1, 8

@@ -30,7 +30,8 @@ struct nopal_section {
 };
 DECLARE_PER_CPU(struct nopal_section, nopal_section);
 
-extern char nopal_section_thunks[], nopal_irq_out[], nopal_irq_out_joint[];
+extern char nopal_section_thunks[], nopal_irq_out[], nopal_irq_out_joint[], nopal_irq_out_tail[],
+	nopal_irq_out_tail_joint[];
 
 /* Called at the end of a section that is longer than the limit, with interrupts or preemption off. Calls nothing. */
 void nopal_section_keep(uint64_t ticks, uint64_t to);

@@ -48,7 +48,7 @@ static const char *const unseen_words[] = {
 
 static struct nopal_change *changes;
 static uint32_t change_count;
-static uint32_t kind_counts[KINDS], unseen_counts[UNSEEN_KINDS], unseen_count, returns;
+static uint32_t kind_counts[KINDS], unseen_counts[UNSEEN_KINDS], unseen_count, exits;
 static struct {
 	unsigned long address;
 	enum unseen why;
@@ -297,12 +297,55 @@ static void irq_in(unsigned long ip, unsigned long parent, struct ftrace_ops *op
 static struct ftrace_ops irq_in_ops;
 static char irq_enter_name[] = "irq_enter_rcu";
 
-/* The returns of a function, as those of plans: 5 bytes each. */
-static void add_returns(const char *name, const char *thunk)
+/* Code that calls `thunk` and jumps to `target`; made once for each pair, and never taken away. */
+static unsigned long tail_slot(unsigned long thunk, unsigned long target)
+{
+	static struct {
+		unsigned long thunk, target, slot;
+	} slots[8];
+	uint32_t number = 0;
+	while (number < ARRAY_SIZE(slots) && slots[number].slot)
+		if (slots[number].thunk == thunk && slots[number].target == target)
+			return slots[number].slot;
+		else
+			number++;
+	uint8_t bytes[NOPAL_SLOT_BYTES], *slot = number < ARRAY_SIZE(slots) ? nopal_gate() : 0;
+	if (!slot)
+		return 0;
+	memset(bytes, 0xcc, sizeof bytes);
+	arch_jump(bytes, (uint64_t)slot, behind_endbr(thunk));
+	bytes[0] = 0xe8;
+	arch_jump(bytes + CALL_BYTES, (uint64_t)slot + CALL_BYTES, target);
+	if (nopal_text_fill(slot, bytes, sizeof bytes))
+		return 0;
+	slots[number].thunk = thunk;
+	slots[number].target = target;
+	return slots[number].slot = (unsigned long)slot;
+}
+
+/* An exit of `function` at this address gets a jump to where its interrupt ends. */
+static void add_exit(unsigned long address, unsigned long to)
+{
+	if (!to) {
+		leave(address, UNSEEN_FORM);
+	} else if (nopal_is_held(address, address + NOPAL_SITE_BYTES - 1)) {
+		leave(address, UNSEEN_HELD);
+	} else {
+		struct nopal_change *change = &changes[change_count++];
+		*change = (struct nopal_change){ .address = address, .length = NOPAL_SITE_BYTES };
+		memcpy(change->before, (void *)address, NOPAL_SITE_BYTES);
+		arch_jump(change->after, address, to);
+		exits++;
+	}
+}
+
+/* The returns of a function and its jumps to others, as those of plans: 5 bytes each. */
+static void add_exits(const char *name)
 {
 	static const uint8_t padding[] = { 0xcc, 0xcc, 0xcc, 0xcc };
 	unsigned long function = nopal_symbols.find(name), size, offset;
-	unsigned long return_thunk = nopal_symbols.find("__x86_return_thunk");
+	unsigned long out = (unsigned long)(mode == NOPAL_JOINT ? nopal_irq_out_joint : nopal_irq_out);
+	unsigned long tail = (unsigned long)(mode == NOPAL_JOINT ? nopal_irq_out_tail_joint : nopal_irq_out_tail);
 	if (!function || !nopal_symbols.size_offset(function, &size, &offset))
 		return;
 	for (unsigned long address = function; address < function + size;) {
@@ -310,24 +353,18 @@ static void add_returns(const char *name, const char *thunk)
 		const uint8_t *bytes = (const uint8_t *)address;
 		if (nopal_symbols.decode(&instruction, bytes, 15, INSN_MODE_KERN))
 			return;
-		bool is_return = bytes[0] == 0xc3 && !memcmp(bytes + 1, padding, sizeof padding);
-		if (bytes[0] == 0xe9) {
-			unsigned long target = address + 5 + *(int32_t *)(bytes + 1);
+		if (bytes[0] == 0xc3) {
+			add_exit(address, memcmp(bytes + 1, padding, sizeof padding) ? 0 : out);
+		} else if (bytes[0] == 0xe9) {
+			unsigned long target = address + CALL_BYTES + *(int32_t *)(bytes + 1);
 			char buffer[KSYM_NAME_LEN], *module;
-			unsigned long bytes_there, offset_there;
-			const char *to = nopal_symbols.name(target, &bytes_there, &offset_there, &module, buffer);
-			is_return = target == return_thunk || (to && strstr(to, "return_thunk"));
-			if (!is_return && target - function >= size && !(to && strstr(to, "irq_exit_rcu")))
-				leave(address, UNSEEN_FORM);
-		}
-		if (is_return && nopal_is_held(address, address + NOPAL_SITE_BYTES - 1)) {
-			leave(address, UNSEEN_HELD);
-		} else if (is_return) {
-			struct nopal_change *change = &changes[change_count++];
-			*change = (struct nopal_change){ .address = address, .length = NOPAL_SITE_BYTES };
-			memcpy(change->before, bytes, NOPAL_SITE_BYTES);
-			arch_jump(change->after, address, (unsigned long)thunk);
-			returns++;
+			unsigned long target_size, target_offset;
+			const char *to = nopal_symbols.name(target, &target_size, &target_offset, &module, buffer);
+			/* The other of these functions has exits of its own. */
+			if (to && strstr(to, "return_thunk"))
+				add_exit(address, out);
+			else if (target - function >= size && to && !strstr(to, "irq_exit_rcu"))
+				add_exit(address, tail_slot(tail, target));
 		}
 		address += instruction.length;
 	}
@@ -364,7 +401,7 @@ static int find_all(void)
 	struct modules *modules = kvzalloc(sizeof *modules, GFP_KERNEL);
 	if (!modules)
 		return -ENOMEM;
-	change_count = unseen_count = returns = 0;
+	change_count = unseen_count = exits = 0;
 	memset(kind_counts, 0, sizeof kind_counts);
 	memset(unseen_counts, 0, sizeof unseen_counts);
 	scan(text.first, text.end);
@@ -374,9 +411,8 @@ static int find_all(void)
 		scan(modules->found[i].first, modules->found[i].end);
 	kvfree(modules);
 	if (mode != NOPAL_PREEMPT) {
-		const char *thunk = mode == NOPAL_JOINT ? nopal_irq_out_joint : nopal_irq_out;
-		add_returns("irq_exit_rcu", thunk);
-		add_returns("__irq_exit_rcu", thunk);
+		add_exits("irq_exit_rcu");
+		add_exits("__irq_exit_rcu");
 	}
 	sort(changes, change_count, sizeof *changes, by_address, 0);
 	return 0;
@@ -513,7 +549,7 @@ void nopal_sections_show(struct seq_file *file)
 	for (uint32_t i = 0; i < UNSEEN_KINDS; i++)
 		left += unseen_counts[i];
 	seq_printf(file, "# sites: %u cli, %u sti, %u of preemption off, %u of preemption on, %u ends of interrupts; %u not seen\n",
-		   kind_counts[KIND_CLI], kind_counts[KIND_STI], more, less, returns, left);
+		   kind_counts[KIND_CLI], kind_counts[KIND_STI], more, less, exits, left);
 	for (uint32_t why = 0; why < UNSEEN_KINDS; why++) {
 		if (!unseen_counts[why])
 			continue;
