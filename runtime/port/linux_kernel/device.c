@@ -130,12 +130,52 @@ static struct miscdevice device = {
 	.fops = &operations,
 };
 
+/* ---- /dev/nopal_latency: the worst case of the tracer that was last switched on ---- */
+
+static int show_latency(struct seq_file *file, void *unused)
+{
+	mutex_lock(&nopal_lock);
+	nopal_tracer_trace(file, 0);
+	mutex_unlock(&nopal_lock);
+	return 0;
+}
+
+static int open_latency(struct inode *inode, struct file *file)
+{
+	if (!capable(CAP_SYS_ADMIN) && !capable(CAP_PERFMON))
+		return -EPERM;
+	file->private_data = 0;
+	return single_open(file, show_latency, 0);
+}
+
+static const struct file_operations latency_operations = {
+	.owner = THIS_MODULE,
+	.open = open_latency,
+	.read = seq_read,
+	.llseek = seq_lseek,
+	.release = single_release,
+};
+
+static struct miscdevice latency_device = {
+	.minor = MISC_DYNAMIC_MINOR,
+	.name = "nopal_latency",
+	.mode = 0400,
+	.fops = &latency_operations,
+};
+
 int nopal_device_begin(void)
 {
-	return misc_register(&device);
+	int failed = misc_register(&device);
+	if (failed)
+		return failed;
+	failed = misc_register(&latency_device);
+	if (failed)
+		misc_deregister(&device);
+	return failed;
 }
 
 void nopal_device_end(void)
 {
+	misc_deregister(&latency_device);
 	misc_deregister(&device);
 }

@@ -172,7 +172,7 @@ static void change_of(uint32_t number, bool on, struct nopal_change *change)
 	const struct nopal_exit *exit = &nopal_exits[number];
 	uint8_t jump[NOPAL_SITE_BYTES];
 	arch_jump(jump, exit->address, (uint64_t)nopal_slot(number));
-	*change = (struct nopal_change){ .address = exit->address };
+	*change = (struct nopal_change){ .address = exit->address, .length = NOPAL_SITE_BYTES };
 	memcpy(change->before, on ? exit->before : jump, NOPAL_SITE_BYTES);
 	memcpy(change->after, on ? jump : exit->before, NOPAL_SITE_BYTES);
 }
@@ -417,12 +417,13 @@ int nopal_functions_begin(void)
 
 void nopal_functions_end(void)
 {
-	unregister_module_notifier(&modules);
 	mutex_lock(&nopal_lock);
 	for (uint32_t i = 0; i < nopal_function_count; i++)
 		nopal_functions[i].wanted = 0;
 	nopal_functions_reconcile();
 	mutex_unlock(&nopal_lock);
+	/* Last, as text of a module that goes must be known to be gone until it is as it was. */
+	unregister_module_notifier(&modules);
 	wait_for_tasks();
 	xa_destroy(&by_place);
 	for (uint32_t i = 0; i < LEAVES; i++)

@@ -30,12 +30,17 @@ static int __init begin(void)
 	failed = nopal_functions_begin();
 	if (failed)
 		goto no_functions;
+	failed = nopal_tracers_begin();
+	if (failed)
+		goto no_tracers;
 	nopal_context_run(true);
 	failed = nopal_device_begin();
 	if (failed)
 		goto no_device;
 	return 0;
 no_device:
+	nopal_sections_end();
+no_tracers:
 	nopal_functions_end();
 no_functions:
 	nopal_text_end();
@@ -49,6 +54,10 @@ no_context:
 static void __exit end(void)
 {
 	nopal_device_end();
+	mutex_lock(&nopal_lock);
+	nopal_tracers_end();
+	mutex_unlock(&nopal_lock);
+	nopal_sections_end();
 	nopal_functions_end();
 	nopal_traces_end();
 	nopal_text_end();

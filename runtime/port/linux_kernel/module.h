@@ -27,6 +27,7 @@ struct nopal_symbols {
 	/* With cpus_read_lock held, which comes before text_mutex. */
 	int (*stop_machine)(int (*run)(void *), void *argument, const struct cpumask *processors);
 	void (*wait_for_tasks_rude)(void);      /* 0: this kernel has none */
+	unsigned long (*find)(const char *);    /* the kernel's own function */
 	struct mutex *text_mutex;
 	void *each_of_kernel, *each_of_modules;     /* for nopal_each_symbol */
 };
@@ -35,18 +36,27 @@ extern struct nopal_symbols nopal_symbols;      /* written at load alone */
 /* Finds them. -ENOENT: this kernel lacks one. */
 int nopal_symbols_find(void);
 
+/* NOPAL_SLOT_BYTES in the module's text, never taken back; 0: there is no more. */
+uint8_t *nopal_gate(void);
+
 /* ---- text.c: changes of text ---- */
 
 #define NOPAL_SITE_BYTES 5
 
+#define NOPAL_CHANGE_BYTES 11
+/* Before a call of 5 bytes, as often as needed: a prefix that means nothing there. */
+#define NOPAL_CALL_PREFIX 0x2e
+
 struct nopal_change {
 	unsigned long address;
-	uint8_t before[NOPAL_SITE_BYTES], after[NOPAL_SITE_BYTES];
+	uint8_t length;                 /* at most NOPAL_CHANGE_BYTES */
 	bool done;                      /* false: other bytes stood there, and were left alone */
+	uint8_t before[NOPAL_CHANGE_BYTES], after[NOPAL_CHANGE_BYTES];
 };
 
-/* Changes instructions of 5 bytes that may be running: a return, or a jump. In order of their addresses; all processors
- * stop for each batch of them. Sleeps. */
+/* Changes instructions that may be running: a return or a jump, or what sections.c looks for and the call in place of
+ * it. No instruction may begin within the new one that did not begin there before. In order of their addresses; all
+ * processors stop for each batch of them. Sleeps. */
 int nopal_text_change(struct nopal_change *changes, uint32_t count);
 
 /* Writes a slot or a gate that nothing leads to yet. Sleeps. */
@@ -129,6 +139,32 @@ extern struct mutex nopal_lock;         /* guards functions, exits, traces */
 int nopal_command(const char *line, uint32_t length, char *error, size_t room);
 void nopal_traces_show(struct seq_file *file);
 void nopal_traces_end(void);
+
+/* ---- latency.c: the tracers irqsoff, preemptoff, preemptirqsoff, wakeup ---- */
+
+/* By whoever holds nopal_lock. -ENOENT: there is no tracer of this name. */
+int nopal_tracer_switch(const char *name, bool on, char *error, size_t room);
+int nopal_tracer_reset(const char *name);
+void nopal_tracers_threshold(uint32_t microseconds);
+void nopal_tracers_show(struct seq_file *file);
+/* The worst case of a tracer, in the format of latency_trace. */
+void nopal_tracer_trace(struct seq_file *file, const char *name);
+int nopal_tracers_begin(void);
+void nopal_tracers_end(void);
+
+/* ---- sections.c: instructions that begin and end sections with interrupts or preemption off ---- */
+
+enum nopal_mode { NOPAL_IRQS, NOPAL_PREEMPT, NOPAL_JOINT, NOPAL_MODES };
+
+/* Finds them, and has them call the thunks of `mode`. Sleeps. */
+int nopal_sections_on(enum nopal_mode mode);
+/* Restores them; afterwards no task is in a thunk. Sleeps. */
+int nopal_sections_off(void);
+void nopal_sections_show(struct seq_file *file);
+/* The function that was called before `address`, which was left on the stack by a call; 0: it cannot be told. */
+unsigned long nopal_sections_callee(unsigned long address);
+int nopal_sections_begin(void);
+void nopal_sections_end(void);
 
 /* ---- device.c ---- */
 

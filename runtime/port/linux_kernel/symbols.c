@@ -21,10 +21,15 @@ static unsigned long (*find_by_kprobe(void))(const char *)
 
 static uint32_t gates;
 
+uint8_t *nopal_gate(void)
+{
+	return gates < NOPAL_GATES ? nopal_slot(NOPAL_DEVICE_EXITS + gates++) : 0;
+}
+
 /* An address that leads to `function` and may be called through a pointer. */
 static void *gate_to(unsigned long function)
 {
-	uint8_t *gate = nopal_slot(NOPAL_DEVICE_EXITS + gates++);
+	uint8_t *gate = nopal_gate();
 	uint8_t bytes[NOPAL_SLOT_BYTES] = { 0xf3, 0x0f, 0x1e, 0xfa };
 	/* The build would take the address of the jump for that of a function. */
 	OPTIMIZER_HIDE_VAR(gate);
@@ -51,6 +56,7 @@ int nopal_symbols_find(void)
 	}
 	/* The first of these calls is of a function whose address the kernel itself takes. */
 	struct nopal_symbols *symbols = &nopal_symbols;
+	symbols->find = find;
 	symbols->text_mutex = (void *)find("text_mutex");
 	symbols->size_offset = needed(find, "kallsyms_lookup_size_offset");
 	symbols->name = needed(find, "kallsyms_lookup");

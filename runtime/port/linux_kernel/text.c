@@ -95,7 +95,7 @@ static bool under_way;
 static bool is_before(const uint8_t *at, const struct nopal_change *change)
 {
 	bool same = true;
-	for (int i = 0; i < NOPAL_SITE_BYTES; i++)
+	for (int i = 0; i < change->length; i++)
 		same &= READ_ONCE(at[i]) == change->before[i];
 	return same;
 }
@@ -112,7 +112,7 @@ static void step(enum step step)
 		} else if (!change->done) {
 			continue;
 		} else if (step == STEP_TAIL) {
-			for (int i = 1; i < NOPAL_SITE_BYTES; i++)
+			for (int i = 1; i < change->length; i++)
 				WRITE_ONCE(to[i], change->after[i]);
 		} else {
 			WRITE_ONCE(*to, change->after[0]);
@@ -147,18 +147,50 @@ static int hold(void *unused)
 	return 0;
 }
 
-/* What a return, or a jump of 5 or 2 bytes, does. */
+/* Adds to a word of this processor, and sets the flags as the instruction does. */
+static void emulate_add(struct pt_regs *registers, uint32_t offset, int32_t amount)
+{
+	unsigned long flags;
+	asm volatile("addl %2, %%gs:(%1)\n\tpushf\n\tpop %0"
+		     : "=&r"(flags)
+		     : "r"((unsigned long)(int32_t)offset), "r"(amount)
+		     : "memory", "cc");
+	unsigned long status = X86_EFLAGS_ZF | X86_EFLAGS_SF | X86_EFLAGS_OF | X86_EFLAGS_CF | X86_EFLAGS_PF | X86_EFLAGS_AF;
+	registers->flags = (registers->flags & ~status) | (flags & status);
+}
+
+/* Does what the instruction does: of a change that puts or takes away a call, the one without it. */
 static void emulate(struct pt_regs *registers, const struct nopal_change *change)
 {
-	const uint8_t *bytes = change->before;
-	if (bytes[0] == 0xc3) {
+	const uint8_t *bytes = change->before[0] == NOPAL_CALL_PREFIX ? change->after : change->before;
+	unsigned long end = change->address + change->length;
+	uint32_t word;
+	memcpy(&word, bytes + 3, sizeof word);
+	switch (bytes[0]) {
+	case 0xc3:
 		registers->ip = *(unsigned long *)registers->sp;
 		registers->sp += sizeof(unsigned long);
-	} else if (bytes[0] == 0xe9) {
-		registers->ip = change->address + 5 + *(int32_t *)(bytes + 1);
-	} else {
+		return;
+	case 0xe9:
+		registers->ip = end + *(int32_t *)(bytes + 1);
+		return;
+	case 0xeb:
 		registers->ip = change->address + 2 + (int8_t)bytes[1];
+		return;
+	case 0xfa:
+		registers->flags &= ~X86_EFLAGS_IF;
+		break;
+	case 0xfb:
+		registers->flags |= X86_EFLAGS_IF;
+		break;
+	case 0x65:      /* of %gs:disp32(%rip): incl, decl, addl of a byte, addl of a word */
+		if (bytes[1] == 0xff)
+			emulate_add(registers, end + word, bytes[2] == 0x05 ? 1 : -1);
+		else
+			emulate_add(registers, end + word, bytes[1] == 0x83 ? (int8_t)bytes[7] : *(int32_t *)(bytes + 7));
+		break;
 	}
+	registers->ip = end;
 }
 
 static int breakpoint(struct notifier_block *block, unsigned long event, void *data)
@@ -194,7 +226,7 @@ static int change_batch(struct nopal_change *changes, uint32_t count)
 	}
 	for (uint32_t i = 0; i < count; i++) {
 		alias_page(&alias, changes[i].address);
-		alias_page(&alias, changes[i].address + NOPAL_SITE_BYTES - 1);
+		alias_page(&alias, changes[i].address + changes[i].length - 1);
 	}
 	failed = alias_map(&alias);
 	if (failed)

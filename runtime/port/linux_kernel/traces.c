@@ -283,6 +283,24 @@ static int reset(struct complaint *error)
 	return 0;
 }
 
+static int trace_latency(const char *line, const struct nopal_control *command, struct complaint *error)
+{
+	struct nopal_span argument = command->arguments[0];
+	char name[NAME_BYTES];
+	uint32_t number;
+	if (command->command == NOPAL_COMMAND_THRESHOLD) {
+		if (!nopal_number_next(line, &argument, &number))
+			return complain(error, -EINVAL, "a threshold is a number of microseconds");
+		nopal_tracers_threshold(number);
+		return 0;
+	}
+	if (!copy_word(line, argument, name, sizeof name))
+		return complain(error, -EINVAL, "a name has at most %d letters", NAME_BYTES - 1);
+	if (command->command == NOPAL_COMMAND_TRACER_RESET)
+		return nopal_tracer_reset(name) ? complain(error, -ENOENT, "there is no tracer %s", name) : 0;
+	return nopal_tracer_switch(name, command->command == NOPAL_COMMAND_TRACER_ON, error->text, error->room);
+}
+
 static int obey(const char *line, const struct nopal_control *command, struct complaint *error)
 {
 	struct trace *trace = 0;
@@ -314,6 +332,11 @@ static int obey(const char *line, const struct nopal_control *command, struct co
 		return 0;
 	case NOPAL_COMMAND_RESET:
 		return reset(error);
+	case NOPAL_COMMAND_TRACER_ON:
+	case NOPAL_COMMAND_TRACER_OFF:
+	case NOPAL_COMMAND_TRACER_RESET:
+	case NOPAL_COMMAND_THRESHOLD:
+		return trace_latency(line, command, error);
 	default:
 		return complain(error, -EOPNOTSUPP, "this command is not for kernels");
 	}
@@ -350,6 +373,7 @@ void nopal_traces_show(struct seq_file *file)
 			seq_printf(file, "trace %s on\n", trace->name);
 		seq_printf(file, "# %s: %u functions\n", trace->name, trace->count);
 	}
+	nopal_tracers_show(file);
 	seq_puts(file, started ? "start\n" : "stop\n");
 }
 
