@@ -18,6 +18,10 @@ pub const ROWS: &[Row] = &[
     row("siglongjmp out of handlers", || plain("siglongjmp")),
     row("coroutines by ucontext", || plain("ucontext")),
     row("coroutines by hand", || plain("coroutines")),
+    row("flows that share a stack", || plain("shared_stack")),
+    row("flows that share a stack, as greenlet", || {
+        Case::new(c("shared_stack", &["-DBY_DISTANCE", "-DHOLD"]))
+    }),
     row("split stacks", || {
         Case::new(c("calls", &["-fsplit-stack", "-lm"]))
     }),

@@ -1,7 +1,7 @@
 // Loaded into nopal before all else: ends it by SIGKILL at one of its requests to ptrace, or of its writes to memory of
 // others. KILL_AT: at which, from 1 on; KILL_WHO: tool, both (with the guardian), or guardian: then the tool dies at
 // KILL_TOOL_AT, and the guardian at its own KILL_AT; KILL_AFTER: behind it, and not before. KILL_COUNT: a file that
-// gets, a byte each, what the tool has passed.
+// gets, a byte each, what the tool has passed. KILL_INTERRUPT_AT: at which the tool gets SIGINT before.
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 static atomic_long passed;
-static long tool_at, guardian_at;
+static long tool_at, guardian_at, interrupt_at;
 static int both, after, is_guardian, count = -1;
 static pid_t tool;
 
@@ -31,6 +31,7 @@ __attribute__((constructor)) static void begin(void) {
 		tool_at = number("KILL_TOOL_AT"), guardian_at = number("KILL_AT");
 	else
 		tool_at = number("KILL_AT");
+	interrupt_at = number("KILL_INTERRUPT_AT");
 	both = who && !strcmp(who, "both");
 	after = getenv("KILL_AFTER") != 0;
 	tool = getpid();
@@ -38,7 +39,7 @@ __attribute__((constructor)) static void begin(void) {
 		count = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
 	// The program is started without all this.
 	unsetenv("LD_PRELOAD"), unsetenv("KILL_AT"), unsetenv("KILL_WHO"), unsetenv("KILL_AFTER");
-	unsetenv("KILL_TOOL_AT"), unsetenv("KILL_COUNT");
+	unsetenv("KILL_TOOL_AT"), unsetenv("KILL_COUNT"), unsetenv("KILL_INTERRUPT_AT");
 }
 
 // The guardian is the child that is nopal still, and not the program to be.
@@ -69,6 +70,8 @@ static void kill_guardian(pid_t program) {
 
 static void die_at(long at, pid_t program) {
 	is_guardian = getpid() != tool;
+	if (at == interrupt_at && !is_guardian)
+		kill(tool, SIGINT);
 	long mine = is_guardian ? guardian_at : tool_at;
 	if (at != mine)
 		return;

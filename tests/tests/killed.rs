@@ -1,5 +1,5 @@
-//! The tool, the guardian or both are killed at each of their requests to ptrace and writes to the memory of a process:
-//! the program goes on, and where the guardian lives, its text is the files' again.
+//! The tool, the guardian or both are killed at each of their requests to ptrace and writes to the memory of a process,
+//! also soon after Ctrl-C: the program goes on, and where the guardian lives, its text is the files' again.
 //!
 //! NOPAL_KILLS=all tries all of them, NOPAL_KILLS=7,12 those; otherwise there are some, by NOPAL_SEED.
 
@@ -63,6 +63,30 @@ struct Killing<'a> {
     guardian_lives: bool,
 }
 
+/// Processes that work in a directory.
+fn working_in(directory: &Path) -> Vec<i32> {
+    let processes = std::fs::read_dir("/proc").expect("/proc is mounted");
+    let numbers = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let works_there = |process: &i32| {
+        std::fs::read_link(format!("/proc/{process}/cwd")).is_ok_and(|place| place == directory)
+    };
+    numbers.filter(works_there).collect()
+}
+
+/// Waits until the guardian of a tool that has worked in a directory writes nothing there any more.
+fn await_guardian(directory: &Path) {
+    let mut seen = Vec::new();
+    wait_until("the guardian ends", || {
+        let left = working_in(directory);
+        let ended = left.is_empty();
+        seen.extend(left);
+        ended
+    });
+    for process in seen {
+        status(process);
+    }
+}
+
 struct Scene {
     directory: tempfile::TempDir,
     killer: PathBuf,
@@ -117,24 +141,32 @@ impl Scene {
         self.directory.path().join("said")
     }
 
-    fn tool(&self, killing: &Killing) -> Command {
+    fn tool(&self, killing: &Killing, directory: &Path) -> Command {
         let mut tool = Command::new(nopal());
         tool.env("LD_PRELOAD", &self.killer)
             .env("XDG_CACHE_HOME", self.directory.path())
             .envs(killing.variables.iter().map(|(name, value)| (name, value)))
-            .current_dir(self.directory.path())
+            .current_dir(directory)
             .stderr(std::fs::File::create(self.said()).expect("a file"));
         tool
     }
 
     /// The failure.
     fn run(&self, killing: &Killing) -> Result<(), String> {
+        let own = tempfile::tempdir_in(self.directory.path()).expect("a directory");
+        let directory = own.path().canonicalize().expect("a directory");
+        let run = self.run_in(killing, &directory);
+        await_guardian(&directory);
+        run
+    }
+
+    fn run_in(&self, killing: &Killing, directory: &Path) -> Result<(), String> {
         let mut started;
-        let mut tool = self.tool(killing);
+        let mut tool = self.tool(killing, directory);
         let mut program;
         let tool = match killing.how {
             How::Launched => {
-                tool.args(["record", "-o", "launched", "--"]);
+                tool.args(["record", "-o", "trace", "--"]);
                 tool.arg(&self.program).arg("first");
                 tool.stdin(Stdio::piped()).stdout(Stdio::piped());
                 let mut tool = tool.spawn().expect("nopal");
@@ -149,23 +181,17 @@ impl Scene {
                 program = Program::of(&mut started);
                 program.await_ready()?;
                 let process = program.process.to_string();
-                tool.args(["attach", "-o", "attached", "--for", "150ms", &process]);
+                tool.args(["attach", "-o", "trace", "--for", "150ms", &process]);
                 tool.stdin(Stdio::null()).stdout(Stdio::null());
                 let mut tool = tool.spawn().expect("nopal");
                 let _ = tool.wait();
                 tool
             }
         };
-        let checked = self.check(killing, tool, program);
-        // The traces are nobody's.
-        for trace in ["launched", "attached", "launched.old", "attached.old"] {
-            let _ = std::fs::remove_dir_all(self.directory.path().join(trace));
-        }
-        checked
+        Scene::check(killing, tool, program)
     }
 
     fn check(
-        &self,
         killing: &Killing,
         mut tool: std::process::Child,
         program: Program,
@@ -199,8 +225,9 @@ impl Scene {
         let mut last = String::new();
         output.read_line(&mut last).expect("text");
         // A tool that lives ends as the program does.
-        let tools = tool.wait().expect("our child").into_raw();
-        let mut ended = (killing.how == How::Launched && tools != libc::SIGKILL).then_some(tools);
+        let tools = tool.wait().expect("our child");
+        let is_passed_on = killing.how == How::Launched && tools.signal().is_none();
+        let mut ended = is_passed_on.then_some(tools.into_raw());
         let start = Instant::now();
         while ended.is_none() && start.elapsed() < Duration::from_secs(20) {
             ended = status(process);
@@ -230,8 +257,22 @@ impl Scene {
     }
 }
 
+fn random() -> impl FnMut() -> usize {
+    let seed = std::env::var("NOPAL_SEED")
+        .ok()
+        .and_then(|it| it.parse().ok());
+    let mut random = seed.unwrap_or_else(|| u64::from(std::process::id())) | 1;
+    println!("NOPAL_SEED={random}");
+    move || {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random as usize
+    }
+}
+
 /// Numbers up to `most`: all, or some.
-fn places(most: usize) -> Vec<usize> {
+fn places(most: usize, random: &mut impl FnMut() -> usize) -> Vec<usize> {
     if let Ok(kills) = std::env::var("NOPAL_KILLS") {
         let named = kills.split(',').filter_map(|at| at.parse().ok());
         return match kills.as_str() {
@@ -239,41 +280,48 @@ fn places(most: usize) -> Vec<usize> {
             _ => named.collect(),
         };
     }
-    let seed = std::env::var("NOPAL_SEED")
-        .ok()
-        .and_then(|it| it.parse().ok());
-    let mut random = seed.unwrap_or_else(|| u64::from(std::process::id())) | 1;
-    println!("NOPAL_SEED={random}");
-    let mut next = || {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        random as usize
-    };
-    (0..SOME).map(|_| next() % most + 1).collect()
+    (0..SOME).map(|_| random() % most + 1).collect()
 }
 
-fn sweep(how: How, who: &str, guardian_lives: bool) {
+/// Who dies, and of what.
+#[derive(Clone, Copy, PartialEq)]
+enum Death {
+    Tool,
+    Both,
+    /// The tool, some requests after it has got SIGINT.
+    ToolAfterCtrlC,
+}
+
+fn sweep(how: How, death: Death) {
+    /// Requests between Ctrl-C and the end, at most.
+    const GRACE: usize = 40;
     let place = Scene::new();
     let count = place.count(how);
+    let mut random = random();
     let mut failures = Vec::new();
-    let places = places(count);
+    let places = places(count, &mut random);
     for at in &places {
         for after in [false, true] {
-            let mut variables = vec![("KILL_WHO", who.to_owned()), ("KILL_AT", at.to_string())];
+            let grace = random() % GRACE;
+            let who = if death == Death::Both { "both" } else { "tool" };
+            let mut variables = vec![("KILL_WHO", who.to_owned())];
+            let mut killed_at = *at;
+            if death == Death::ToolAfterCtrlC {
+                variables.push(("KILL_INTERRUPT_AT", at.to_string()));
+                killed_at += grace;
+            }
+            variables.push(("KILL_AT", killed_at.to_string()));
             if after {
                 variables.push(("KILL_AFTER", String::new()));
             }
             let killing = Killing {
                 how,
-                variables,
-                guardian_lives,
+                variables: variables.clone(),
+                guardian_lives: death != Death::Both,
             };
             if let Err(error) = place.run(&killing) {
                 let said = std::fs::read_to_string(place.said()).unwrap_or_default();
-                failures.push(format!(
-                    "at {at} of {count}, after {after}: {error}; said: {said:?}"
-                ));
+                failures.push(format!("{variables:?} of {count}: {error}; said: {said:?}"));
                 println!("{}", failures[failures.len() - 1]);
             }
         }
@@ -288,22 +336,32 @@ fn sweep(how: How, who: &str, guardian_lives: bool) {
 
 #[test]
 fn the_tool_while_it_starts_a_program() {
-    sweep(How::Launched, "tool", true);
+    sweep(How::Launched, Death::Tool);
 }
 
 #[test]
 fn both_while_they_start_a_program() {
-    sweep(How::Launched, "both", false);
+    sweep(How::Launched, Death::Both);
 }
 
 #[test]
 fn the_tool_while_it_comes_and_goes() {
-    sweep(How::Attached, "tool", true);
+    sweep(How::Attached, Death::Tool);
 }
 
 #[test]
 fn both_while_they_come_and_go() {
-    sweep(How::Attached, "both", false);
+    sweep(How::Attached, Death::Both);
+}
+
+#[test]
+fn the_tool_after_ctrl_c_while_it_starts_a_program() {
+    sweep(How::Launched, Death::ToolAfterCtrlC);
+}
+
+#[test]
+fn the_tool_after_ctrl_c_while_it_comes_and_goes() {
+    sweep(How::Attached, Death::ToolAfterCtrlC);
 }
 
 /// The tool dies when all is in place, and the guardian at each of its own steps.
@@ -313,7 +371,7 @@ fn the_guardian_while_it_takes_nopal_out() {
     let place = Scene::new();
     let count = place.count(How::Attached);
     let mut failures = Vec::new();
-    for at in places(STEPS) {
+    for at in places(STEPS, &mut random()) {
         let killing = Killing {
             how: How::Attached,
             variables: vec![

@@ -111,6 +111,22 @@ fn ruby_without_continuations() {
     assert!(durations.count() > 0);
 }
 
+/// Flows that share a stack, known by the code that switches between them.
+#[test]
+fn copied_stacks() {
+    for flags in [&[][..], &["-s"], &["-DBY_DISTANCE"]] {
+        let flags = [flags, &["-DHOLD"]].concat();
+        let case = || Case::new(c("shared_stack", &flags));
+        let traced = case().check();
+        assert!(
+            traced.said.contains("copies or walks its stacks"),
+            "{flags:?}: {}",
+            traced.said
+        );
+        assert_eq!(come_and_go(&case()), case().untraced(), "{flags:?}");
+    }
+}
+
 #[test]
 fn functions_that_follow_frame_pointers() {
     for flags in [

@@ -2,7 +2,7 @@
 
 use nopal_trace::{Clocks, ThreadInfo, Trace};
 
-use crate::text::{count, duration};
+use crate::text::{count, duration, several};
 
 /// Chooses calls. Times are nanoseconds; moments count from the trace's beginning.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -143,8 +143,12 @@ impl LeftOut {
             .map(|(number, what)| format!("{} {what}", count(number)))
             .collect();
         format!(
-            "all {} calls are left out: {}",
-            count(self.seen),
+            "{}: {}",
+            several(
+                self.seen,
+                "the only call is left out",
+                "calls are left out, all of them"
+            ),
             parts.join(", ")
         )
     }

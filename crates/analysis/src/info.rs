@@ -8,7 +8,7 @@ use nopal_trace::{KernelEvent, Note, Packet, Succession, Trace};
 use crate::filter::{begin, end};
 use crate::kernel_events::kind;
 use crate::names::printable;
-use crate::text::{Align, Table, bytes, count, date, duration, rate};
+use crate::text::{Align, Table, bytes, count, date, duration, rate, several};
 
 /// Processes, and flaws, that are listed one by one.
 const LISTED: usize = 20;
@@ -68,14 +68,17 @@ fn facts(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
     fact("host", joined(&[&session.hostname, &session.kernel]))?;
     fact(
         "processor",
-        joined(&[&session.cpu, &format!("{} cores", session.cores)]),
+        joined(&[
+            &session.cpu,
+            &several(session.cores.into(), "core", "cores"),
+        ]),
     )?;
     fact(
         "counter",
         format!(
-            "{}, {} snapshots{}",
+            "{}, {}{}",
             rate(clocks.frequency()),
-            count(clocks.snapshots().len() as u64),
+            several(clocks.snapshots().len() as u64, "snapshot", "snapshots"),
             match clocks.gone_back() {
                 0 => String::new(),
                 back => format!("; a clock went back in {} more", count(back)),
@@ -98,9 +101,9 @@ fn facts(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
     fact(
         "size",
         format!(
-            "{} in {} packets",
+            "{} in {}",
             bytes(words.saturating_mul(8)),
-            count(packets.len() as u64)
+            several(packets.len() as u64, "packet", "packets")
         ),
     )?;
     fact("system", system(trace))?;
@@ -151,14 +154,24 @@ fn system(trace: &Trace) -> String {
     let parts = kinds
         .iter()
         .map(|(kind, number)| format!("{} {kind}", count(*number)));
-    let unseen = (unseen > 0).then(|| format!("{} switches from idle unreported", count(unseen)));
+    let unseen = (unseen > 0).then(|| {
+        several(
+            unseen,
+            "switch from idle unreported",
+            "switches from idle unreported",
+        )
+    });
     let lost = format!("{} lost", count(lost));
     let parts: Vec<String> = parts.chain(unseen).chain([lost]).collect();
-    format!("{} on {processors} CPUs", parts.join(", "))
+    format!(
+        "{} on {}",
+        parts.join(", "),
+        several(processors as u64, "CPU", "CPUs")
+    )
 }
 
 fn lost(trace: &Trace) -> String {
-    let mut parts = vec![format!("{} events", count(trace.lost()))];
+    let mut parts = vec![several(trace.lost(), "event", "events")];
     let (mut threads, mut stacks) = (0u64, 0u64);
     for note in trace.notes() {
         if let Note::Untraced {
@@ -172,10 +185,14 @@ fn lost(trace: &Trace) -> String {
         }
     }
     if threads > 0 {
-        parts.push(format!("{} threads untraced", count(threads)));
+        parts.push(several(threads, "thread untraced", "threads untraced"));
     }
     if stacks > 0 {
-        parts.push(format!("{} stacks with entries only", count(stacks)));
+        parts.push(several(
+            stacks,
+            "stack with entries only",
+            "stacks with entries only",
+        ));
     }
     parts.join(", ")
 }

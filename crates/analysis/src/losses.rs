@@ -4,7 +4,7 @@ use nopal_trace::{Clocks, Losses, Trace};
 
 use crate::filter::begin;
 use crate::names::printable;
-use crate::text::{bytes, count, duration};
+use crate::text::{bytes, duration, several};
 
 /// Pauses of the recording whose times are told.
 const PAUSES: usize = 3;
@@ -20,11 +20,8 @@ pub fn comment(trace: &Trace) -> String {
 }
 
 fn describe(losses: &Losses, clocks: &Clocks, begin: u64) -> Option<String> {
-    let some = |number: u64, one: &str, more: &str| match number {
-        0 => None,
-        1 => Some(format!("1 {one}")),
-        _ => Some(format!("{} {more}", count(number))),
-    };
+    let some =
+        |number: u64, one: &str, more: &str| (number > 0).then(|| several(number, one, more));
     let parts = [
         some(losses.events, "event was lost", "events were lost"),
         some(losses.packets, "packet is missing", "packets are missing"),
@@ -72,8 +69,7 @@ fn describe(losses: &Losses, clocks: &Clocks, begin: u64) -> Option<String> {
 fn damage(losses: &Losses) -> Option<String> {
     let places = match losses.damaged {
         0 => return None,
-        1 => "1 place is damaged".to_string(),
-        more => format!("{} places are damaged", count(more)),
+        number => several(number, "place is damaged", "places are damaged"),
     };
     let left_out = bytes(losses.left_out);
     Some(match losses.left_out {
@@ -91,7 +87,8 @@ fn pauses(losses: &Losses, clocks: &Clocks, begin: u64) -> Option<String> {
     let all = &losses.kernel_event_pauses;
     let mut times: Vec<String> = all.iter().take(PAUSES).map(since).collect();
     if all.len() > PAUSES {
-        times.push(format!("{} more times", count((all.len() - PAUSES) as u64)));
+        let more = (all.len() - PAUSES) as u64;
+        times.push(several(more, "more time", "more times"));
     }
     let times = times.join(", ");
     (!all.is_empty()).then(|| format!("recording of kernel events paused at {times}"))

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use nopal_analysis::names::printable;
-use nopal_analysis::text::{Align, Table, count};
+use nopal_analysis::text::{Align, Table, count, several};
 use nopal_plan::{EntriesOnly, How, Plan, Refused, Site};
 use nopal_symbols::{Argument, BadMarker, Image, Marker, Probe, Switch, demangle};
 use serde_json::{Value, json};
@@ -171,7 +171,7 @@ fn write_text(
         }
     }
     writeln!(out)?;
-    if nopal_record::handles_stacks(names.0) {
+    if plan.copies_stacks || nopal_record::handles_stacks(names.0) {
         writeln!(out, "{path}: {}", nopal_record::HANDLES_STACKS)?;
     }
     Ok(())
@@ -290,8 +290,12 @@ fn summary(plan: &Plan) -> String {
     } else {
         format!(" ({})", ways.join(", "))
     };
-    let [traced, refused] =
-        [plan.sites.len(), plan.refused.len()].map(|number| count(number as u64));
+    let traced = several(
+        plan.sites.len() as u64,
+        "function can be traced",
+        "functions can be traced",
+    );
+    let refused = count(plan.refused.len() as u64);
     let entries = plan
         .sites
         .iter()
@@ -300,7 +304,7 @@ fn summary(plan: &Plan) -> String {
         0 => String::new(),
         number => format!(", {} of them with entries only", count(number)),
     };
-    format!("{traced} functions can be traced{ways}{entries}, {refused} refused")
+    format!("{traced}{ways}{entries}, {refused} refused")
 }
 
 fn described(path: &Path, plan: &Plan, names: &Names, markers: &Markers) -> Value {

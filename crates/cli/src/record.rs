@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use nopal_analysis::names::printable;
-use nopal_analysis::text::{bytes, count};
+use nopal_analysis::text::{bytes, several};
 use nopal_process::Ending;
 use nopal_record::{Ended, Options, Outcome, Target, WhenFull};
 use std::ffi::OsString;
@@ -77,27 +77,19 @@ fn say_attached(target: &Target) {
 }
 
 fn summary(outcome: &Outcome, options: &Options) -> Vec<String> {
-    let [events, functions, refused, lost] = [
-        outcome.events,
-        outcome.functions,
-        outcome.refused,
-        outcome.lost,
-    ]
-    .map(count);
+    let events = several(outcome.events, "event", "events");
+    let functions = several(outcome.functions, "function", "functions");
     let directory = printable(&outcome.directory.display().to_string());
     let size = bytes(outcome.bytes);
     let system = match outcome.system {
         0 => String::new(),
-        system => format!(" and {} kernel events", count(system)),
+        system => format!(" and {}", several(system, "kernel event", "kernel events")),
     };
-    let plural = |number: u64| if number == 1 { "" } else { "s" };
     if let Some(why) = &outcome.untraced {
         return vec![why.clone()];
     }
     let mut lines = vec![format!(
-        "{events} event{} of {functions} function{}{system}, {size} in {directory}",
-        plural(outcome.events),
-        plural(outcome.functions)
+        "{events} of {functions}{system}, {size} in {directory}"
     )];
     let any = !options.libraries && options.only.is_empty() && options.markers.is_empty();
     if outcome.events == 0 && any && matches!(options.target, Target::Process(_)) {
@@ -105,8 +97,8 @@ fn summary(outcome: &Outcome, options: &Options) -> Vec<String> {
     }
     if outcome.refused > 0 {
         lines.push(format!(
-            "{refused} function{} cannot be traced (`nopal list` says which and why)",
-            plural(outcome.refused)
+            "{} cannot be traced (`nopal list` says which and why)",
+            several(outcome.refused, "function", "functions")
         ));
     }
     if outcome.lost > 0 {
@@ -117,20 +109,28 @@ fn summary(outcome: &Outcome, options: &Options) -> Vec<String> {
             }
             WhenFull::Flight => "-F leaves more room for the others",
         };
+        let lost = several(outcome.lost, "event was lost", "events were lost");
         lines.push(match outcome.muted {
-            0 => format!("{lost} events were lost (mostly for lack of room: {remedy})"),
+            0 => format!("{lost} (mostly for lack of room: {remedy})"),
             _ => format!(
-                "{lost} events were lost: their threads may not read the clock (seccomp or PR_SET_TSC), or there was no room"
+                "{lost}: their threads may not read the clock (seccomp or PR_SET_TSC), or there was no room"
             ),
         });
     }
     if outcome.given_up > 0 {
-        let given_up = count(outcome.given_up);
         lines.push(match options.when_full {
             WhenFull::Flight => {
-                format!("{given_up} older events were dropped (a larger --buffer keeps more)")
+                let dropped = several(
+                    outcome.given_up,
+                    "older event was dropped",
+                    "older events were dropped",
+                );
+                format!("{dropped} (a larger --buffer keeps more)")
             }
-            _ => format!("{given_up} events came after the trace's end"),
+            _ => {
+                let came = several(outcome.given_up, "event came", "events came");
+                format!("{came} after the trace's end")
+            }
         });
     }
     lines.extend(outcome.snapshots.iter().cloned());

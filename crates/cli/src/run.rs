@@ -5,7 +5,7 @@ use nopal_analysis::dump::{self, Look};
 use nopal_analysis::filter::Filter;
 use nopal_analysis::hist::{self, By};
 use nopal_analysis::names::{Names, printable};
-use nopal_analysis::text::{count, duration};
+use nopal_analysis::text::{duration, several};
 use nopal_analysis::tracers::{Case, Tracer};
 use nopal_record::Outcome;
 use nopal_trace::Trace;
@@ -46,10 +46,7 @@ fn tell(tracer: &Tracer, outcome: &Outcome) -> Result<()> {
     for group in groups {
         let [half, most] = [0.5, 0.99].map(|part| group.distribution.quantile(part));
         let [half, most] = [half, most].map(|value| duration(value.unsigned_abs()));
-        let cases = match group.distribution.count() {
-            1 => "1 case".to_owned(),
-            cases => format!("{} cases", count(cases)),
-        };
+        let cases = several(group.distribution.count(), "case", "cases");
         say(&format!(
             "{}: {cases}, p50 {half}, p99 {most}; the worst:",
             tracer.name()

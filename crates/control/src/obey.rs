@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use nopal_analysis::dump::{self, Look};
 use nopal_analysis::names::Names;
+use nopal_analysis::text::several;
 use nopal_analysis::tracers::Case;
 use nopal_analysis::triggers::Action;
 use nopal_trace::{ThreadKey, Trace};
@@ -202,8 +203,12 @@ impl Controller<'_> {
         let mut text = Vec::new();
         if report.kept_before > 0 && state.threshold > 0 {
             let left_out = format!(
-                "# {} cases before these are not kept\n\n",
-                report.kept_before
+                "# {} kept\n\n",
+                several(
+                    report.kept_before,
+                    "case before these is not",
+                    "cases before these are not"
+                )
             );
             text.extend_from_slice(left_out.as_bytes());
         }

@@ -33,6 +33,8 @@ pub(crate) struct Findings {
     pub verdicts: Vec<Verdict>,
     /// The file has a table by which a runtime finds its frames.
     pub finds_frames: bool,
+    /// It has functions that copy stacks away and back.
+    pub copies_stacks: bool,
     /// It has functions that follow frame pointers to their callers.
     pub walks_frames: bool,
 }
@@ -42,6 +44,7 @@ pub(crate) fn all(image: &Image, functions: &[Function]) -> Result<Findings> {
         let judged = |verdicts| Findings {
             verdicts,
             finds_frames: judge.finds_frames,
+            copies_stacks: judge.manners.copies_stacks,
             walks_frames: judge.walks_frames.load(Ordering::Relaxed),
         };
         if functions.len() < WORTH_A_THREAD {

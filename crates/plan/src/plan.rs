@@ -18,6 +18,8 @@ pub struct Plan {
     pub hooks: Vec<Site>,
     /// A runtime finds the frames of this file's functions by a table of return addresses.
     pub finds_frames: bool,
+    /// It has functions that copy stacks away and back, where other calls have been meanwhile.
+    pub copies_stacks: bool,
     /// It has functions that follow frame pointers to their callers.
     pub walks_frames: bool,
 }
@@ -114,6 +116,7 @@ impl Plan {
             refused: Vec::new(),
             hooks: Vec::new(),
             finds_frames: judged.finds_frames,
+            copies_stacks: judged.copies_stacks,
             walks_frames: judged.walks_frames,
         };
         for (function, verdict) in functions.iter().zip(judged.verdicts) {

@@ -16,6 +16,7 @@ use crate::{Body, Fixup, FrameChange, How, LONGEST_WINDOW, Plan, Reason, Refused
 struct Head<'a> {
     identity: &'a str,
     finds_frames: bool,
+    copies_stacks: bool,
     walks_frames: bool,
     refused: Vec<Refused>,
     sites: usize,
@@ -47,6 +48,7 @@ pub(crate) fn encode(plan: &Plan) -> Result<Vec<u8>> {
     let head = Head {
         identity: &plan.identity,
         finds_frames: plan.finds_frames,
+        copies_stacks: plan.copies_stacks,
         walks_frames: plan.walks_frames,
         refused: plan.refused.clone(),
         sites: plan.sites.len(),
@@ -174,6 +176,7 @@ pub(crate) fn decode(bytes: Vec<u8>) -> Result<Plan> {
         refused: head.refused,
         hooks,
         finds_frames: head.finds_frames,
+        copies_stacks: head.copies_stacks,
         walks_frames: head.walks_frames,
     })
 }

@@ -170,35 +170,47 @@ impl Stopped {
     }
 
     /// Seizes all, then interrupts them: first the threads whose calls could fail, last those that get signals. While a
-    /// thread is traced, the kernel does not discard ignored signals sent to it, and wakes another thread if that one
-    /// is stopped: this must be an interrupted one, so that we see it wake.
+    /// thread is traced, the kernel does not discard ignored signals sent to it, and if it is stopped, at an
+    /// interruption or at a signal, wakes another thread: this must be one of the seized, so that we see it wake.
     fn seize_new(&mut self, known: &mut HashSet<i32>, reaper: &Reaper) -> Result<Found> {
         let mut found = Found::default();
-        for tid in threads(self.pid).map_err(|_| StopError::Ended)? {
-            if known.contains(&tid) {
-                continue;
-            }
-            match reaper.watch(self.pid, tid, || seize(self.pid, tid))? {
-                Some(thread) => {
-                    self.late.push(thread);
-                    known.insert(tid);
-                    found.new = true;
-                }
-                None => found.dying |= tid != self.pid,
+        let mut new = threads(self.pid).map_err(|_| StopError::Ended)?;
+        new.retain(|tid| !known.contains(tid));
+        new.sort_by_cached_key(|&tid| !may_fail(self.pid, tid));
+        let mut sent_signals = Vec::new();
+        for tid in new {
+            if is_sent_signals(self.pid, tid) {
+                sent_signals.push(tid);
+            } else {
+                self.seize(tid, known, reaper, &mut found)?;
             }
         }
+        for tid in sent_signals {
+            self.sent_signals.insert(tid);
+            self.seize(tid, known, reaper, &mut found)?;
+        }
         if found.new {
-            let mut late = std::mem::take(&mut self.late);
-            late.sort_by_cached_key(|thread| {
-                let (pid, tid) = (thread.pid(), thread.tid());
-                let sent_signals = is_sent_signals(pid, tid);
-                self.sent_signals.extend(sent_signals.then_some(tid));
-                (sent_signals, !may_fail(pid, tid))
-            });
-            self.late = late;
             self.late.iter().try_for_each(Thread::interrupt)?;
         }
         Ok(found)
+    }
+
+    fn seize(
+        &mut self,
+        tid: i32,
+        known: &mut HashSet<i32>,
+        reaper: &Reaper,
+        found: &mut Found,
+    ) -> Result<()> {
+        match reaper.watch(self.pid, tid, || seize(self.pid, tid))? {
+            Some(thread) => {
+                self.late.push(thread);
+                known.insert(tid);
+                found.new = true;
+            }
+            None => found.dying |= tid != self.pid,
+        }
+        Ok(())
     }
 
     /// Whether all threads that do not stop are parents of stopped children in the same memory.

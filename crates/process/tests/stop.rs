@@ -104,6 +104,21 @@ fn ignored_signals_wake_nobody() {
     assert_eq!(running.line(), "0 failed");
 }
 
+/// Until the last of many threads is traced, those that are traced already may stand still at their signals.
+#[test]
+fn ignored_signals_wake_nobody_in_a_crowd() {
+    let program = compile_with("children", &["-DCROWD"]);
+    let mut running = Running::start(&program, &[]);
+    assert_eq!(running.line(), "ready");
+    for round in 0..100 {
+        let stopped = Stopped::stop(running.pid(), PATIENCE).unwrap();
+        assert!(stopped.detach_all().is_empty());
+        std::thread::sleep(Duration::from_micros(round * 977 % 1000));
+    }
+    running.tell(".");
+    assert_eq!(running.line(), "0 failed");
+}
+
 #[test]
 fn one_of_fifty_threads_stands_still_and_the_others_are_left_alone() {
     let program = compile("sleepers");

@@ -13,6 +13,7 @@ use crate::sites::fitting::Planned;
 use crate::sites::modules::executed;
 use crate::tracee::{PatchContext, Tracee, under_new_filter};
 use anyhow::{Context, Result, bail, ensure};
+use nopal_analysis::text::several;
 use nopal_process::{Memory, StopError, Stopped, Thread};
 use nopal_symbols::Image;
 use std::time::{Duration, Instant};
@@ -183,8 +184,8 @@ fn insert(tracee: &mut Tracee, changes: Vec<Change>, context: &mut PatchContext)
     let waiting = tracee.insert(waiting, context)?;
     if !waiting.is_empty() {
         context.warnings.push(format!(
-            "{} functions not traced: a signal handler would return into their first instructions",
-            waiting.len()
+            "{} not traced: a signal handler would return into the first instructions",
+            several(waiting.len() as u64, "function is", "functions are")
         ));
     }
     Ok(())

@@ -5,7 +5,7 @@ chown -R "$2" "$here"
 sql() { mariadb --no-defaults -S "$here/socket" -u root -N -B test; }
 (
 	exec 2>"$here/client.log"
-	until mariadb-admin --no-defaults -S "$here/socket" -u root ping >/dev/null; do sleep 0.05; done
+	until mariadb-admin --no-defaults -S "$here/socket" -u root ping >/dev/null; do kill -0 $$ && sleep 0.05 || exit; done
 	held
 	sql <<-'SQL'
 		CREATE TABLE rows_of (client INT, n INT, v BIGINT, t VARCHAR(64), PRIMARY KEY (client, n)) ENGINE=InnoDB;

@@ -7,7 +7,7 @@ chown -R "$2" "$here"
 sql() { psql -X -q -A -t -h "$here" -U "$2" -d postgres -c "$1"; }
 (
 	exec 2>"$here/client.log"
-	until pg_isready -q -h "$here"; do sleep 0.05; done
+	until pg_isready -q -h "$here"; do kill -0 $$ && sleep 0.05 || exit; done
 	held
 	pgbench -i -q -h "$here" -U "$2" -s 1 --no-vacuum postgres >/dev/null
 	# The same numbers whenever they are run: each client has its own rows, and the sums do not depend on the order.

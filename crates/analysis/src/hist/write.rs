@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::bars::{Bar, Scale, bars};
 use super::{Distribution, Group};
-use crate::text::{amount, count, percent};
+use crate::text::{amount, count, percent, several};
 use crate::values::ValueSelection;
 
 const QUANTILES: [(&str, f64); 5] = [
@@ -57,9 +57,9 @@ fn write_group(
     let shown = |value| amount(value, what.is_time());
     writeln!(
         out,
-        "{}{of}: {} values, from {} to {}, mean {}",
+        "{}{of}: {}, from {} to {}, mean {}",
         what.text,
-        count(distribution.count()),
+        several(distribution.count(), "value", "values"),
         shown(distribution.least()),
         shown(distribution.most()),
         shown(distribution.mean().round() as i64),

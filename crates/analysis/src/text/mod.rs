@@ -8,4 +8,4 @@ pub use bytes::{
     push_decimal, push_fraction, push_hex, push_hex_short, push_json_string, push_padded, push_u64,
 };
 pub use table::{Align, Table};
-pub use units::{amount, bound, bytes, count, date, duration, percent, rate};
+pub use units::{amount, bound, bytes, count, date, duration, percent, rate, several};

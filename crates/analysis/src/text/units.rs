@@ -61,6 +61,12 @@ pub fn count(value: u64) -> String {
     text
 }
 
+/// `1 event was lost`, `1,234 events were lost`: a number with what it counts.
+pub fn several(value: u64, one: &str, more: &str) -> String {
+    let what = if value == 1 { one } else { more };
+    format!("{} {what}", count(value))
+}
+
 /// A duration, or a number that is nothing else.
 pub fn amount(value: i64, is_time: bool) -> String {
     let size = value.unsigned_abs();

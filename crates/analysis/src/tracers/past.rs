@@ -10,7 +10,7 @@ use super::watcher::{State, Watcher};
 use super::{Case, Cases, EventKind, LatencyEvent, Missing, Numbers, Roles, Scheduling, Tracer};
 use crate::kernel_events::events;
 use crate::names::Names;
-use crate::text::count;
+use crate::text::{count, several};
 use crate::timeline::{ThreadEvents, timeline};
 
 /// The results of a tracer besides the cases.
@@ -44,13 +44,11 @@ impl Past {
             ),
         ];
         let notes = notes.into_iter().filter(|(number, _)| *number > 0);
-        let notes = notes.map(|(number, what)| {
-            let cases = if number == 1 { "case" } else { "cases" };
-            format!("{} {cases} {what}", count(number))
-        });
+        let notes =
+            notes.map(|(number, what)| format!("{} {what}", several(number, "case", "cases")));
         let unknown = (self.unknown > 0).then(|| {
-            let number = count(self.unknown);
-            format!("left out: {number} events without a value that the tracer needs")
+            let events = several(self.unknown, "event", "events");
+            format!("left out: {events} without a value that the tracer needs")
         });
         notes.chain(unknown).collect()
     }

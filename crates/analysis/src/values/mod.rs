@@ -12,7 +12,7 @@ use crate::calls::{Arguments, Ending, Frame, Sink, Style};
 use crate::drive::{Drive, Worker};
 use crate::filter::{Filter, LeftOut, Sieve};
 use crate::names::Names;
-use crate::text::count;
+use crate::text::several;
 use crate::tracers::{self, Case, Past, Tracer};
 pub use condition::{Condition, Met};
 pub use expression::Expression;
@@ -215,16 +215,14 @@ impl Without {
     fn describe(&self, what: &ValueSelection) -> Vec<String> {
         let mut notes = Vec::new();
         if self.calls > 0 {
-            let calls = count(self.calls);
+            let calls = several(self.calls, "call", "calls");
             notes.push(format!(
-                "left out: {calls} calls whose arguments or results are not known"
+                "left out: {calls} whose arguments or results are not known"
             ));
         }
         if self.unfinished > 0 {
-            let calls = count(self.unfinished);
-            notes.push(format!(
-                "left out: {calls} calls whose begin or end is not known"
-            ));
+            let calls = several(self.unfinished, "call", "calls");
+            notes.push(format!("left out: {calls} whose begin or end is not known"));
         }
         let of_value = what.field.as_ref().map(|field| field.describe(&self.value));
         let of_group = what.group_field().map(|field| field.describe(&self.group));

@@ -1,6 +1,6 @@
 //! The look of the table.
 
-use nopal_analysis::text::{bound, count};
+use nopal_analysis::text::{bound, count, several};
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout};
 use ratatui::style::{Modifier, Style};
@@ -145,13 +145,13 @@ pub fn draw(table: &mut Table, frame: &mut Frame) {
 
 fn summary(table: &Table) -> String {
     let mut text = format!(
-        "nopal top {}: {} calls/s of {} functions",
+        "nopal top {}: {} calls/s of {}",
         table.title,
         count(table.calls_per_second as u64),
-        count(table.functions as u64)
+        several(table.functions as u64, "function", "functions")
     );
     if table.lost > 0 {
-        text += &format!(", {} events lost", count(table.lost));
+        text += &format!(", {}", several(table.lost, "event lost", "events lost"));
     }
     text
 }

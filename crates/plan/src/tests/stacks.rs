@@ -95,3 +95,37 @@ fn another_use_of_the_register_is_no_frame() {
     let site = planned.site("f");
     assert!(!site.keeps_frame && !site.walks_frames && !planned.plan.walks_frames);
 }
+
+/// Functions that leave their stack, one in each file.
+fn copies_stacks(text: &str) -> bool {
+    let source = format!(".globl f\n.type f, @function\nf:\n{text}\n.size f, .-f\n");
+    Built::library(&source).planned().plan.copies_stacks
+}
+
+#[test]
+fn functions_that_copy_stacks_are_known() {
+    let begin = "push %rbp\npush %rbx\npush %r12\nmov %rsi, %r12\nmov %rdi, %rcx\n";
+    let end = "1: pop %r12\npop %rbx\npop %rbp\nret";
+    let copies = [
+        // As in PyPy.
+        "mov %rsp, %rdi\ncall *%rcx\ntest %rax, %rax\njz 1f\nmov %rax, %rsp\nmov %rax, %rdi\ncall *%r12",
+        // As in greenlet.
+        "mov %rsp, %rbx\nmov %rbx, %rdi\ncall *%rcx\ntest %eax, %eax\njnz 1f\nmov 8(%r12), %rax\n\
+         sub %rbx, %rax\nadd %rax, %rsp\nadd %rax, %rbp\ncall *%r12",
+    ];
+    for text in copies {
+        assert!(copies_stacks(&format!("{begin}{text}\n{end}")), "{text}");
+    }
+    let others = [
+        // Calls on another stack, and comes back.
+        "mov %rsp, %rbp\nmov %r12, %rsp\nmov %r12, %rdi\ncall *%rcx\nmov %rbp, %rsp",
+        "mov %rsp, %rdi\ncall *%rcx\nmov %rsp, %rbp\nmov %rax, %rsp\nmov (%rbp), %rdi\ncall *%r12\nmov %rbp, %rsp",
+        // Another stack, whose calls return there.
+        "mov %rsp, %rdi\ncall *%rcx\nmov %rax, %rsp",
+        // Room for a variable, and its end.
+        "mov %rsp, %rbx\nmov %rsp, %rbp\nsub %rax, %rsp\nmov %rsp, %rdi\ncall *%rcx\nmov %rbx, %rsp\nmov %rbx, %rdi\ncall *%r12",
+    ];
+    for text in others {
+        assert!(!copies_stacks(&format!("{begin}{text}\n{end}")), "{text}");
+    }
+}

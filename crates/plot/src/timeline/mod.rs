@@ -9,7 +9,7 @@ use nopal_analysis::drive::Drive;
 use nopal_analysis::filter::{Filter, LeftOut, begin};
 use nopal_analysis::losses;
 use nopal_analysis::names::{Names, ThreadNames};
-use nopal_analysis::text::{count, duration};
+use nopal_analysis::text::{count, duration, several};
 use nopal_symbols::Selection;
 use nopal_trace::Trace;
 
@@ -313,16 +313,16 @@ fn caption(trace: &Trace, shown: &Shown, survey: &Survey) -> Vec<String> {
             count(survey.functions as u64),
             duration(cut)
         ),
-        None => format!("{} functions", survey.rows.len()),
+        None => several(survey.rows.len() as u64, "function", "functions"),
     };
     if shown.filter.least_ns > 0 {
         let least = duration(shown.filter.least_ns);
         first.push_str(&format!("; calls of {least} or longer"));
     }
     if survey.unfinished > 0 {
-        let calls = count(survey.unfinished);
         first.push_str(&format!(
-            "; the begin or end of {calls} calls is not known: they are shown for the time in which they are known to have run"
+            "; {} for the time in which they are known to have run, since their begin or end is not known",
+            several(survey.unfinished, "call is shown", "calls are shown")
         ));
     }
     let command = trace.session().command.join(" ");

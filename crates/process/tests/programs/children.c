@@ -1,5 +1,5 @@
 // Threads whose children end all the time, which they are told by a signal that is ignored, and threads that wait with
-// timeouts. Says, when it is told to end, how many of the waits failed with EINTR.
+// timeouts, with CROWD more of them and for longer. Says, when it is told to end, how many of the waits failed with EINTR.
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -8,17 +8,23 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { PARENTS = 3, WAITERS = 8 };
+#ifdef CROWD
+enum { PARENTS = 3, CHILDREN = 4, WAITERS = 200, MILLISECONDS = 50 };
+#else
+enum { PARENTS = 3, CHILDREN = 1, WAITERS = 8, MILLISECONDS = 1 };
+#endif
 static atomic_int failed, begun;
 
 static void *have_children(void *unused) {
 	(void)unused;
 	atomic_fetch_add(&begun, 1);
 	for (;;) {
-		pid_t child = fork();
-		if (child == 0)
-			_exit(0);
-		waitpid(child, 0, 0);
+		pid_t children[CHILDREN];
+		for (int i = 0; i < CHILDREN; i++)
+			if ((children[i] = fork()) == 0)
+				_exit(0);
+		for (int i = 0; i < CHILDREN; i++)
+			waitpid(children[i], 0, 0);
 	}
 	return 0;
 }
@@ -29,7 +35,7 @@ static void *wait_over_and_over(void *unused) {
 	struct epoll_event event;
 	atomic_fetch_add(&begun, 1);
 	for (;;)
-		if (epoll_wait(set, &event, 1, 1) == -1 && errno == EINTR)
+		if (epoll_wait(set, &event, 1, MILLISECONDS) == -1 && errno == EINTR)
 			atomic_fetch_add(&failed, 1);
 	return 0;
 }

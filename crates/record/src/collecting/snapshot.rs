@@ -9,7 +9,7 @@ use crate::collecting::notes::{counter, snapshot as clock};
 use crate::memory::region::Region;
 use anyhow::Result;
 use nopal_abi::*;
-use nopal_analysis::text::count;
+use nopal_analysis::text::several;
 use nopal_trace::{Chunk, ChunkCursor, ChunkPhase, Note, Seed, ThreadKey, snapshot_name};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -45,17 +45,20 @@ impl Snapshots {
             let name = snapshot_name(number);
             match written {
                 Written::Not => format!("{name}: being written, {why}"),
-                Written::Whole { events: 1, .. } => format!("{name}: 1 event, {why}"),
                 Written::Whole { events, .. } => {
-                    format!("{name}: {} events, {why}", count(*events))
+                    format!("{name}: {}, {why}", several(*events, "event", "events"))
                 }
                 Written::Failed(error) => format!("{name}: incomplete: {error}"),
             }
         });
         let more = (self.passed_over > 0).then(|| {
-            let more = count(self.passed_over);
             format!(
-                "{more} more snapshots were not taken: at most {MOST} are written, {MOST_WRITING} at a time, and only within --max-size"
+                "{} not taken: at most {MOST} are written, {MOST_WRITING} at a time, and only within --max-size",
+                several(
+                    self.passed_over,
+                    "more snapshot was",
+                    "more snapshots were"
+                )
             )
         });
         taken.chain(more).collect()

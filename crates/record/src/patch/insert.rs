@@ -4,6 +4,7 @@ use crate::patch::change::{Change, Patches};
 use crate::sites::modules::extent;
 use crate::tracee::{PatchContext, Tracee};
 use anyhow::Result;
+use nopal_analysis::text::several;
 use nopal_process::{Behind, Mapping, Outcome, Stopped};
 use std::collections::{BTreeMap, HashSet};
 
@@ -52,7 +53,7 @@ impl Tracee {
         let outcomes = self
             .memory
             .write_patches_over(behind, &Patches::of(&changes).insertion())?;
-        let mut different = BTreeMap::<&str, u32>::new();
+        let mut different = BTreeMap::<&str, u64>::new();
         for (change, outcome) in changes.iter().zip(&outcomes) {
             if *outcome != Outcome::Written {
                 let module = self.module_at(change.address);
@@ -63,7 +64,8 @@ impl Tracee {
         }
         for (module, count) in different {
             context.warnings.push(format!(
-                "{module}: {count} functions not traced: their code in memory differs from the file"
+                "{module}: {} not traced: the code in memory differs from the file",
+                several(count, "function is", "functions are")
             ));
         }
         let written = changes.into_iter().zip(outcomes);

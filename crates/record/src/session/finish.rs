@@ -10,6 +10,7 @@ use crate::session::Session;
 use crate::session::unfollowed::Unfollowed;
 use crate::sites::fitting::nothing_came;
 use anyhow::Result;
+use nopal_analysis::text::several;
 use nopal_trace::{Note, Writer};
 use std::sync::Arc;
 
@@ -26,12 +27,11 @@ impl Session {
             .count();
         let count = left.len() - own;
         if count > 0 {
-            self.context.warnings.push(match count {
-                1 => "a process that the program started still runs; it is no longer traced".into(),
-                _ => format!(
-                    "{count} processes that the program started still run; they are no longer traced"
-                ),
-            });
+            self.context.warnings.push(several(
+                count as u64,
+                "process that the program started still runs; it is no longer traced",
+                "processes that the program started still run; they are no longer traced",
+            ));
         }
         let mut collector = drain.stop()?;
         collector.finish_snapshots();
@@ -59,27 +59,38 @@ impl Session {
         self.context.warnings.extend(self.unfollowed.describe());
         if counts.libraries_unanswered > 0 {
             self.context.warnings.push(format!(
-                "{} loads of libraries were not traced: nopal could not answer in time",
-                counts.libraries_unanswered
+                "{} not traced: nopal could not answer in time",
+                several(
+                    counts.libraries_unanswered,
+                    "load of a library was",
+                    "loads of libraries were"
+                )
             ));
         }
         let given_up = collector.totals.given_up;
         self.context.warnings.extend(collector.stopped.take());
         if threads > 0 {
             self.context.warnings.push(format!(
-                "{threads} threads were not traced: there were too many at once"
+                "{} not traced: there were too many at once",
+                several(threads, "thread was", "threads were")
             ));
         }
         let kernel_events_lost = collector.totals.kernel_events_lost;
         if kernel_events_lost > 0 {
             self.context.warnings.push(format!(
-                "{kernel_events_lost} kernel events were lost: they came faster than nopal reads them"
+                "{} lost: they came faster than nopal reads them",
+                several(kernel_events_lost, "kernel event was", "kernel events were")
             ));
         }
         let missed = collector.totals.kernel_events_missed;
         if missed > 0 {
             self.context.warnings.push(format!(
-                "the kernel did not report {missed} switches from idle processors, nor the wake-ups before them"
+                "the kernel did not report {}, nor the wake-ups before",
+                several(
+                    missed,
+                    "switch from an idle processor",
+                    "switches from idle processors"
+                )
             ));
         }
         if collector.totals.system > 0 && !collector.in_namespaces.is_empty() {
@@ -90,13 +101,16 @@ impl Session {
         }
         if stacks > 0 {
             self.context.warnings.push(format!(
-                "{stacks} parts of stacks could not be mirrored: only entries were recorded there"
+                "{} could not be mirrored: only entries were recorded there",
+                several(stacks, "part of a stack", "parts of stacks")
             ));
         }
         let main = 0;
         let complete = lost + given_up == 0 && self.context.warnings.is_empty();
         let why = match self.context.warnings.as_slice() {
-            [] if lost + given_up > 0 => format!("{} events were lost", lost + given_up),
+            [] if lost + given_up > 0 => {
+                several(lost + given_up, "event was lost", "events were lost")
+            }
             [] if ended == Ended::RunsOn => "the process goes on untraced".to_owned(),
             [] => "the program ended".to_owned(),
             warnings => warnings.join("; "),

@@ -1,5 +1,6 @@
 //! Programs that were executed and are not traced, and why.
 
+use nopal_analysis::text::several;
 use std::collections::BTreeMap;
 
 /// By the reason, so that a thousand of a kind are told of in one line.
@@ -37,18 +38,17 @@ impl Unfollowed {
         self.0.iter().map(|(reason, alike)| {
             let first = alike.process;
             let first = first.map(|process| format!("process {process}"));
-            match (alike.count, first) {
-                (1, Some(first)) => {
-                    format!("a program that was executed is not traced ({first}): {reason}")
-                }
-                (1, None) => format!("a program that was executed is not traced: {reason}"),
-                (count, Some(first)) => format!(
-                    "{count} programs that were executed are not traced (one was {first}): {reason}"
-                ),
-                (count, None) => {
-                    format!("{count} programs that were executed are not traced: {reason}")
-                }
-            }
+            let which = match (alike.count, first) {
+                (_, None) => String::new(),
+                (1, Some(first)) => format!(" ({first})"),
+                (_, Some(first)) => format!(" (one was {first})"),
+            };
+            let programs = several(
+                alike.count,
+                "program that was executed is not traced",
+                "programs that were executed are not traced",
+            );
+            format!("{programs}{which}: {reason}")
         })
     }
 }

@@ -11,6 +11,7 @@ use crate::sites::chosen::Chosen;
 use crate::sites::markers::{Wanted, place_in_body};
 use crate::tracee::{PatchContext, Tracee};
 use anyhow::Result;
+use nopal_analysis::text::several;
 use nopal_control::Mark;
 use nopal_process::{Outcome, Stopped};
 use std::collections::HashSet;
@@ -130,7 +131,8 @@ impl Tracee {
         let left = self.put_in_text(&on, true)?;
         if left > 0 {
             context.warnings.push(format!(
-                "{left} markers not traced: their code in memory differs from the file"
+                "{} not traced: the code in memory differs from the file",
+                several(left as u64, "marker is", "markers are")
             ));
         }
         Ok(())

@@ -40,7 +40,10 @@ const NAMES: &[&str] = &["greenlet", "libnode", "libv8"];
 
 /// Why nothing may be wrapped in a process with this module, if so.
 pub fn entries_only(module: &Loaded) -> Option<&'static str> {
-    if name_handles_stacks(&module.name) || handles_stacks(&module.file.image) {
+    if name_handles_stacks(&module.name)
+        || handles_stacks(&module.file.image)
+        || module.file.plan.copies_stacks
+    {
         Some(HANDLES_STACKS)
     } else if hooks::unwinds_alone(&module.file) {
         Some(UNWINDS_ALONE)

@@ -1,5 +1,6 @@
 //! x86-64.
 
+mod copies;
 mod flags;
 mod how;
 mod instructions;

@@ -481,6 +481,8 @@ impl State {
             }
             _ if !value.is_stack() => Value::UNKNOWN,
             Mnemonic::Add if is_immediate(it) => value.plus(it.immediate(1).cast_signed()),
+            // Where to, is not in the function: another stack, or another part of this one.
+            Mnemonic::Add if it.op0_register() == Register::RSP => Value::UNKNOWN,
             Mnemonic::Sub if is_immediate(it) => {
                 value.plus(it.immediate(1).cast_signed().saturating_neg())
             }

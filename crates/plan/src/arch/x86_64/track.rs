@@ -12,6 +12,7 @@ use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
 };
 
+use super::copies::copies_stacks;
 use super::flags::Flags;
 use super::kind::{KINDS, Kind};
 use super::relocate::{FRAME_POINTER, STACK_POINTER};
@@ -37,6 +38,8 @@ pub(crate) struct Manners {
     /// Jumps with the function's own return address on top of the stack: target, and function.
     pub tails: Vec<(u64, u64)>,
     pub flags: Flags,
+    /// One of the functions copies stacks.
+    pub copies_stacks: bool,
 }
 
 /// Instructions of a group of functions, by address, and the state of the function being followed.
@@ -230,6 +233,11 @@ impl<'a> Tracker<'a> {
         self.arrive(first, &State::at_entry());
         let result = self.all_ways();
         self.look_at_flags(first);
+        if result == Err(Reason::SwitchesStack) {
+            let code = self.instructions[first..self.own].iter();
+            let code = code.take_while(|it| it.ip() < end);
+            self.manners.copies_stacks |= copies_stacks(code);
+        }
         result
     }
 
@@ -708,6 +716,7 @@ impl<'a> Tracker<'a> {
 pub(crate) struct Judged {
     pub entries_only: HashMap<u64, Reason>,
     pub passes_flags: HashMap<u64, Reason>,
+    pub copies_stacks: bool,
 }
 
 impl Manners {
@@ -715,6 +724,7 @@ impl Manners {
         self.entries_only.extend(other.entries_only);
         self.tails.extend(other.tails);
         self.flags.extend(other.flags);
+        self.copies_stacks |= other.copies_stacks;
     }
 
     pub fn judged(mut self) -> Judged {
@@ -723,6 +733,7 @@ impl Manners {
         Judged {
             entries_only,
             passes_flags: self.flags.judged(&self.tails),
+            copies_stacks: self.copies_stacks,
         }
     }
 }

@@ -1,0 +1,91 @@
+//! Functions that switch between flows which share a stack, as greenlets do: a call copies the part in use away, the
+//! stack pointer moves to where the other flow left it, and a second call copies that flow's part back. The return
+//! addresses that come back with it belong to calls which others have overwritten in the mirror.
+
+use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
+
+/// What takes a call's first arguments.
+const ARGUMENTS: [Register; 3] = [Register::RDI, Register::RSI, Register::RDX];
+
+/// Whether a function that leaves its stack does so: it hands its stack pointer to a call, then moves it, and hands the
+/// new one to a call that runs there, or takes its frame pointer along by the same distance. Functions that run others
+/// on a stack of their own do neither.
+pub(super) fn copies_stacks<'a>(code: impl Iterator<Item = &'a Instruction>) -> bool {
+    let mut copy = Copy::default();
+    let mut code = code;
+    code.any(|it| copy.step(it))
+}
+
+/// A function read from its start to its end, as it stands.
+#[derive(Default)]
+struct Copy {
+    /// Registers that hold the stack pointer.
+    holders: Vec<Register>,
+    /// A call has been given it.
+    told: bool,
+    /// It has moved since to what the holders hold.
+    moved: bool,
+    /// By the distance in this register.
+    distance: Option<Register>,
+    frame_moved: bool,
+}
+
+impl Copy {
+    /// Whether the instruction completes the sequence.
+    fn step(&mut self, it: &Instruction) -> bool {
+        match it.flow_control() {
+            FlowControl::Call | FlowControl::IndirectCall => {
+                let given = ARGUMENTS.iter().any(|one| self.holders.contains(one));
+                if self.moved && (given || self.frame_moved) {
+                    return true;
+                }
+                *self = Copy {
+                    told: self.told || given,
+                    ..Copy::default()
+                };
+            }
+            FlowControl::Next => self.moves(it),
+            FlowControl::ConditionalBranch => {}
+            _ => *self = Copy::default(),
+        }
+        false
+    }
+
+    fn moves(&mut self, it: &Instruction) {
+        if !(it.op0_kind() == OpKind::Register && writes(it)) {
+            return;
+        }
+        let (to, from) = (it.op0_register(), it.op1_register());
+        let by_register = it.op1_kind() == OpKind::Register;
+        let is_copy = it.mnemonic() == Mnemonic::Mov && by_register;
+        match (to, it.mnemonic()) {
+            (Register::RSP, Mnemonic::Mov) if is_copy && from != Register::RBP => {
+                let comes_back = self.holders.contains(&from);
+                self.moved = self.told && !comes_back;
+                self.holders = vec![from];
+            }
+            (Register::RSP, Mnemonic::Add) if by_register => {
+                self.moved = self.told;
+                self.distance = Some(from);
+                self.holders.clear();
+            }
+            (Register::RSP, _) => self.holders.clear(),
+            (Register::RBP, Mnemonic::Add) if by_register && self.distance == Some(from) => {
+                self.frame_moved = true;
+            }
+            _ => {
+                self.holders.retain(|holder| *holder != to);
+                if is_copy && (from == Register::RSP || self.holders.contains(&from)) {
+                    self.holders.push(to);
+                }
+            }
+        }
+    }
+}
+
+fn writes(it: &Instruction) -> bool {
+    !matches!(
+        it.mnemonic(),
+        Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Push | Mnemonic::Bt | Mnemonic::Nop
+    )
+}
