@@ -8,8 +8,8 @@ PREFIX ?= /usr/local
 CARGO ?= cargo
 NOPAL := target/release/nopal
 
-.PHONY: all quick deps demo test check explore bench bench-peers bench-papers fuzz hard torture soak pages install dist \
-	dist-check clean
+.PHONY: all quick deps demo test check explore bench bench-peers bench-papers kernel fuzz hard torture soak pages install \
+	dist dist-check clean
 
 # If the system has libc as an archive, as Debian's libc6-dev does, nopal is linked statically: it starts a millisecond
 # sooner, and runs in containers without libraries.
@@ -80,6 +80,13 @@ explore:
 
 bench: all
 	$(CARGO) run --release --package nopal-bench
+
+# The module for this kernel, or the one that KERNEL names: target/kernel/$(KERNEL)/nopal.ko. Needs its headers.
+KERNEL ?= $(shell uname -r)
+HEADERS := $(firstword $(wildcard target/kernel/$(KERNEL) /lib/modules/$(KERNEL)/build /usr/src/linux-headers-$(KERNEL)))
+kernel:
+	@test -n "$(HEADERS)" || { echo "the headers of $(KERNEL) are missing: apt-get install linux-headers-$(KERNEL)" >&2; exit 1; }
+	runtime/port/linux_kernel/build "$(HEADERS)" "target/kernel/$(KERNEL)/nopal.ko"
 
 # Seconds for each target; two targets run at a time.
 FUZZ_SECONDS ?= 120

@@ -11,20 +11,21 @@
 #include "core.h"
 #include "port.h"
 
-static uint32_t *state_words(struct nopal_region *region)
+/* Where the region's parts are is taken from private memory: who shares the region could change its header. */
+static uint32_t *state_words(const struct nopal_process *process)
 {
-	return (uint32_t *)((char *)region + region->state_offset);
+	return (uint32_t *)((char *)process->region + process->state_offset);
 }
 
-static uint64_t chunk_address(struct nopal_region *region, uint32_t index)
+static uint64_t chunk_address(const struct nopal_process *process, uint32_t index)
 {
-	return (uint64_t)region + region->chunk_offset + ((uint64_t)index << NOPAL_CHUNK_SHIFT);
+	return (uint64_t)process->region + process->chunk_offset + ((uint64_t)index << NOPAL_CHUNK_SHIFT);
 }
 
-static uint32_t *state_of(struct nopal_region *region, const struct nopal_chunk_header *chunk)
+static uint32_t *state_of(const struct nopal_process *process, const struct nopal_chunk_header *chunk)
 {
-	uint64_t index = ((uint64_t)chunk - (uint64_t)region - region->chunk_offset) >> NOPAL_CHUNK_SHIFT;
-	return &state_words(region)[index];
+	uint64_t index = ((uint64_t)chunk - chunk_address(process, 0)) >> NOPAL_CHUNK_SHIFT;
+	return &state_words(process)[index];
 }
 
 /* A thread's number from the time of its beginning: few bits, but threads seldom begin together. */
@@ -43,11 +44,14 @@ static void tell_freed(struct nopal_region *region, uint32_t index)
 
 /* Takes a free chunk, usually the one with the lowest number, so that few chunks are in use and their lines stay in the
  * cache. 0: none. */
-static struct nopal_chunk_header *take(struct nopal_region *region, const struct nopal_context *context)
+static struct nopal_chunk_header *take(const struct nopal_process *process, const struct nopal_context *context)
 {
-	uint32_t *state = state_words(region);
+	struct nopal_region *region = process->region;
+	uint32_t *state = state_words(process);
 	/* The tool may reduce the number of usable chunks meanwhile; a chunk taken before stays valid. */
 	uint32_t count = __atomic_load_n(&region->chunk_count, __ATOMIC_RELAXED);
+	if (count > process->chunk_limit)
+		count = process->chunk_limit;
 	uint32_t first = __atomic_load_n(&region->first_free, __ATOMIC_RELAXED);
 	uint32_t index = first < count ? first : 0;
 	for (uint32_t i = 0; i < count; i++, index = index + 1 < count ? index + 1 : 0) {
@@ -58,7 +62,7 @@ static struct nopal_chunk_header *take(struct nopal_region *region, const struct
 		if (__atomic_compare_exchange_n(&state[index], &expected, owned_by(context), false, __ATOMIC_ACQUIRE,
 						__ATOMIC_RELAXED)) {
 			__atomic_store_n(&region->first_free, index + 1, __ATOMIC_RELAXED);
-			return (struct nopal_chunk_header *)chunk_address(region, index);
+			return (struct nopal_chunk_header *)chunk_address(process, index);
 		}
 	}
 	return 0;
@@ -80,7 +84,7 @@ static struct nopal_chunk_header *take_or_wait(struct nopal_process *process, st
 		/* Acquire: the search sees all chunks that became free before. */
 		uint32_t freed = __atomic_load_n(&region->freed, __ATOMIC_ACQUIRE);
 		if (context->found_none != freed)
-			chunk = take(region, context);
+			chunk = take(process, context);
 		if (!chunk)
 			context->found_none = freed;
 		if (chunk || !may_wait)
@@ -99,17 +103,17 @@ static struct nopal_chunk_header *take_or_wait(struct nopal_process *process, st
 	return chunk;
 }
 
-void nopal_chunk_abandon(struct nopal_region *region, const struct nopal_context *context)
+void nopal_chunk_abandon(const struct nopal_process *process, const struct nopal_context *context)
 {
 	if (!context->position)
 		return;
 	uint32_t expected = owned_by(context);
-	__atomic_compare_exchange_n(state_of(region, nopal_chunk_of(context->position)), &expected, NOPAL_CHUNK_FULL,
+	__atomic_compare_exchange_n(state_of(process, nopal_chunk_of(context->position)), &expected, NOPAL_CHUNK_FULL,
 				    false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
 }
 
 /* Hands over the chunk of `position` (0: none). */
-static void finish(struct nopal_region *region, uint64_t position)
+static void finish(const struct nopal_process *process, uint64_t position)
 {
 	/* Release pairs with the tool's acquire: the tool sees the records, except for reserved ones that are not stored yet,
 	 * for which it waits. */
@@ -117,7 +121,7 @@ static void finish(struct nopal_region *region, uint64_t position)
 		return;
 	struct nopal_chunk_header *chunk = nopal_chunk_of(position);
 	chunk->content_bits = (position - (uint64_t)chunk) * 8;
-	__atomic_store_n(state_of(region, chunk), NOPAL_CHUNK_FULL, __ATOMIC_RELEASE);
+	__atomic_store_n(state_of(process, chunk), NOPAL_CHUNK_FULL, __ATOMIC_RELEASE);
 }
 
 /*
@@ -169,15 +173,15 @@ bool nopal_chunk_switch(struct nopal_process *process, struct nopal_context *con
 		if (arch_compare_exchange_pair_local(&context->position, seen, (uint64_t)(resync + 1), sequence + 1)) {
 			context->clock_high = (uint32_t)(clock >> 32);
 			port_race_point("chunk published");
-			finish(region, old);
+			finish(process, old);
 			return true;
 		}
 		*resync = (struct nopal_resync){ 0 };
 		*chunk = (struct nopal_chunk_header){ 0 };
 		port_race_point("chunk given back");
-		uint32_t *state = state_of(region, chunk);
+		uint32_t *state = state_of(process, chunk);
 		__atomic_store_n(state, NOPAL_CHUNK_FREE, __ATOMIC_RELEASE);
-		tell_freed(region, (uint32_t)(state - state_words(region)));
+		tell_freed(region, (uint32_t)(state - state_words(process)));
 	}
 	return false;
 }

@@ -64,7 +64,7 @@ static bool free_some(struct nopal_process *process)
 		port_race_point("context to free claimed");
 		/* Another thread may have begun with the same pointer meanwhile. */
 		if (port_thread_ended(context->process, context->thread)) {
-			nopal_chunk_abandon(process->region, context);
+			nopal_chunk_abandon(process, context);
 			context->position = 0;
 			__atomic_store_n(&context->token, 0, __ATOMIC_RELAXED);
 			pointer = 0;
@@ -176,7 +176,7 @@ bool nopal_context_is_own(struct nopal_process *process, const struct nopal_cont
  * forked child. */
 static void begin(struct nopal_process *process, struct nopal_context *context, uint32_t token)
 {
-	nopal_chunk_abandon(process->region, context);
+	nopal_chunk_abandon(process, context);
 	port_race_point("context abandoned");
 	context->stack.span = 0;
 	context->position = 0;

@@ -57,9 +57,9 @@ bool nopal_chunk_switch(struct nopal_process *process, struct nopal_context *con
 			uint32_t bytes);
 
 /* Hands over the chunk that a thread which has ended left in `context`, unless the tool has taken it meanwhile. */
-void nopal_chunk_abandon(struct nopal_region *region, const struct nopal_context *context);
+void nopal_chunk_abandon(const struct nopal_process *process, const struct nopal_context *context);
 
-/* ---- stack.c ---- */
+/* ---- range.c ---- */
 
 /* Loads the range of a context at one moment. */
 struct nopal_range nopal_range_load(struct nopal_context *context);
@@ -72,6 +72,8 @@ bool nopal_range_forget(struct nopal_context *context, struct nopal_range *known
 
 /* Makes the thread's next event take the slow path. */
 void nopal_range_forget_any(struct nopal_context *context);
+
+/* ---- stack.c; a host without mirrors has its own ---- */
 
 enum nopal_stack {
 	NOPAL_STACK_SAME,

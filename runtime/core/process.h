@@ -32,7 +32,7 @@
 #define NOPAL_BREAKPOINTS 256
 #define NOPAL_UNWINDER_RESUME 32    /* offset in struct nopal_unwinder */
 #define NOPAL_UNWINDER_BYTES 48
-#define NOPAL_PROCESS_UNWINDERS 24648
+#define NOPAL_PROCESS_UNWINDERS 24672
 #define NOPAL_UNWINDER_SHIFT 56     /* the landing pad gets an unwinder's number in the bits above an address */
 #define NOPAL_ATTEMPTS_SHIFT 4
 #define NOPAL_ATTEMPT_SHIFT 32      /* above a record's word: the number of retries */
@@ -122,6 +122,8 @@ struct nopal_traps {
 
 struct nopal_process {
 	struct nopal_region *region;
+	uint64_t state_offset;              /* the region's parts, as it was made */
+	uint64_t chunk_offset;
 	struct nopal_context *contexts;     /* NOPAL_CONTEXTS of them, wiped on fork */
 	uint64_t *stack_parts;              /* NOPAL_STACK_PARTS words: see enum nopal_part */
 	struct nopal_threads *threads;      /* not wiped on fork */
@@ -134,6 +136,8 @@ struct nopal_process {
 	uint32_t tracer;                    /* process that forked children permit to trace them; 0: not needed */
 	uint32_t block_count;               /* published with release after the block is filled in */
 	uint32_t unwinder_count;            /* the same */
+	uint32_t chunk_limit;               /* chunks that the region has room for */
+	uint32_t reserved;
 	struct nopal_block blocks[NOPAL_BLOCKS];
 	struct nopal_unwinder unwinders[NOPAL_UNWINDERS];
 	struct nopal_traps traps;

@@ -52,6 +52,9 @@ void world_begin(uint32_t chunks)
 	region->chunk_offset = NOPAL_CHUNK_BYTES;
 	process = (struct nopal_process){
 		.region = region,
+		.state_offset = region->state_offset,
+		.chunk_offset = region->chunk_offset,
+		.chunk_limit = chunks,
 		.contexts = contexts,
 		.stack_parts = parts,
 		.threads = threads,

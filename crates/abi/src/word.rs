@@ -84,6 +84,13 @@ impl Word {
         tag_of(self.key())
     }
 
+    /// The same entry or exit, of another site.
+    #[inline]
+    pub const fn with_site(self, site: u32) -> Word {
+        const SITES: u64 = (SITE_LIMIT as u64 - 1) << 36;
+        Word(self.0 & !SITES | (site as u64) << 36 & SITES)
+    }
+
     /// The number of an extended record's event.
     #[inline(always)]
     pub const fn event(self) -> u32 {

@@ -3,6 +3,7 @@
 mod alone;
 mod calls;
 mod kernel;
+mod of_what;
 mod pictures;
 
 use std::ffi::OsString;
@@ -22,6 +23,7 @@ use calls::FilterArguments;
 use calls::subject_and_trace;
 pub use calls::{ByArgument, Hist, Subject};
 use kernel::KernelFunctions;
+pub use of_what::{Ctl, List, Whose};
 pub use pictures::{Cdf, Curve, Flame, Kind, PictureOutput, Plot, Table, Timeline};
 
 /// Trace Linux programs: every call of every function, without recompiling
@@ -227,21 +229,6 @@ pub struct Detach {
     /// The process
     #[arg(value_parser = clap::value_parser!(i32).range(1..))]
     pub pid: i32,
-}
-
-/// Control the tracing of a process by commands
-///
-/// Without commands, and if standard input is a terminal or empty, this prints the state as commands. Given to
-/// `nopal ctl` again, for a process of the same program, they restore the state.
-#[derive(Debug, Args)]
-pub struct Ctl {
-    /// A process that `nopal record` or `nopal attach` traces
-    #[arg(value_parser = clap::value_parser!(i32).range(1..))]
-    pub pid: i32,
-
-    /// The words of one command; or several commands, if one of the arguments has a space [default: standard input]
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    pub command: Vec<String>,
 }
 
 /// Show all tracing sessions as files
@@ -503,23 +490,6 @@ pub enum DumpFormat {
 pub struct Info {
     #[command(flatten)]
     pub input: Input,
-}
-
-/// Show which functions of a program or library can be traced, and why others cannot
-#[derive(Debug, Args)]
-pub struct List {
-    /// A program, looked up in PATH unless it contains a slash, or a library; or a process, for all files that it has
-    /// loaded
-    #[arg(value_name = "PROGRAM|PID")]
-    pub program: OsString,
-
-    /// Print a JSON object; for a process, an array of them
-    #[arg(long)]
-    pub json: bool,
-
-    /// Show which instructions of this function can be probed, and why others cannot
-    #[arg(long, value_name = "FUNCTION")]
-    pub probes: Option<String>,
 }
 
 /// Write the manual pages into a directory

@@ -1,4 +1,6 @@
-//! `nopal ctl` and `nopal detach`: requests to the session that traces a process.
+//! `nopal ctl` and `nopal detach`: requests to the session that traces a process, or to the kernel's module.
+
+mod kernel;
 
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::Path;
@@ -6,16 +8,19 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use nopal_serve::{Access, Client, NotTraced};
 
-use crate::arguments::{Ctl, Detach};
+use crate::arguments::{Ctl, Detach, Whose};
 use crate::output;
 
 pub fn run(ctl: &Ctl) -> Result<()> {
-    let mut client = connect(ctl.pid)?;
-    let commands = match ctl.command.is_empty() {
-        false => Some(lines(&ctl.command)),
-        true => from_standard_input()?,
-    };
-    let answer = match commands {
+    match ctl.whose {
+        Whose::Process(process) => of_process(process, &ctl.command),
+        Whose::Kernel => kernel::run(given(&ctl.command)?.as_deref()),
+    }
+}
+
+fn of_process(process: i32, command: &[String]) -> Result<()> {
+    let mut client = connect(process)?;
+    let answer = match given(command)? {
         Some(commands) => client.command(&commands)?.into_bytes(),
         None => {
             let access = Access {
@@ -67,6 +72,14 @@ fn not_traced(error: anyhow::Error, process: i32) -> anyhow::Error {
     match traced.is_empty() {
         true => anyhow::anyhow!("{error}; `nopal attach {process}` traces it"),
         false => anyhow::anyhow!("{error}; these are: {}", traced.join(" ")),
+    }
+}
+
+/// The commands of the arguments, or of the standard input.
+fn given(words: &[String]) -> Result<Option<String>> {
+    match words.is_empty() {
+        false => Ok(Some(lines(words))),
+        true => from_standard_input(),
     }
 }
 

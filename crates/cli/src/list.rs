@@ -1,5 +1,6 @@
-//! `nopal list`: the functions of a file that can be traced, and those that cannot.
+//! `nopal list`: the functions of a file, or of the kernel, that can be traced, and those that cannot.
 
+mod kernel;
 mod probes;
 
 use std::collections::BTreeMap;
@@ -19,6 +20,13 @@ use crate::output::{self, finish};
 use crate::program;
 
 pub fn run(list: &List) -> Result<()> {
+    if list.program == "kernel" {
+        return kernel::run(list);
+    }
+    ensure!(
+        list.globs.is_empty(),
+        "a glob goes with `nopal list kernel`"
+    );
     let process = process(&list.program);
     let files = match process {
         Some(process) => loaded(process)?,

@@ -50,6 +50,13 @@ impl Kinds {
         self.functions
     }
 
+    pub fn without_functions(self) -> Kinds {
+        Kinds {
+            functions: false,
+            ..self
+        }
+    }
+
     /// Whether any are of the kernel's scheduler.
     pub fn scheduling(self) -> bool {
         self.switch || self.wakeup

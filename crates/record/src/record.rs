@@ -219,6 +219,7 @@ fn settings(options: &Options) -> Result<Settings> {
         "--snapshot-when needs --flight: a snapshot is of a flight recorder"
     );
     if options.events.functions()
+        && !nopal_kernel::Device::is_there()
         && let Some(missing) = nopal_kernel_events::missing_for_functions()
     {
         bail!("functions of the kernel cannot be recorded (-k): {missing}");

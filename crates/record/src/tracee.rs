@@ -160,8 +160,12 @@ impl Tracee {
             ordered: settings.ordered,
             reads_pointer: nopal_agent::reads_pointer(),
         };
+        let layout = own.region.layout();
         let fields = ProcessHead {
             region: own.region_at,
+            state_offset: layout.state_offset,
+            chunk_offset: layout.chunk_offset,
+            chunk_limit: layout.chunks,
             contexts: own.contexts,
             stack_parts: own.head + head_bytes(),
             threads,

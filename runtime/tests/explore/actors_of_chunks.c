@@ -58,7 +58,7 @@ void live(void)
 void live_in_its_memory(void)
 {
 	struct nopal_context *context = &contexts[sim_actors.running];
-	nopal_chunk_abandon(process.region, context);
+	nopal_chunk_abandon(&process, context);
 	context->position = 0;
 	context->switches = 0;
 	context->thread = thread_number() + 1;

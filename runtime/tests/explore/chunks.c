@@ -53,7 +53,12 @@ static void begin(void)
 	region->freed = 1;
 	region->state_offset = sizeof *region;
 	region->chunk_offset = NOPAL_CHUNK_BYTES;
-	process = (struct nopal_process){ .region = region };
+	process = (struct nopal_process){
+		.region = region,
+		.state_offset = region->state_offset,
+		.chunk_offset = region->chunk_offset,
+		.chunk_limit = with.chunks,
+	};
 	for (uint32_t chunk = 0; chunk < CHUNKS_AT_MOST; chunk++) {
 		sim_place[chunk] = chunk_at(chunk);
 		sim_word[chunk] = state_word(chunk);

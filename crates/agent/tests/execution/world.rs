@@ -145,6 +145,9 @@ impl World {
         put(threads, &NO_THREAD.to_le_bytes());
         let head = ProcessHead {
             region,
+            state_offset: state_offset as u64,
+            chunk_offset: chunk_offset as u64,
+            chunk_limit: chunks as u32,
             contexts: memory((CONTEXTS * CONTEXT_BYTES) as u64, 4096, read_write),
             stack_parts: memory((STACK_PARTS * 8) as u64, 4096, read_write),
             threads,

@@ -2,20 +2,20 @@
 //! caller, but not their end.
 
 mod instance;
+mod names;
 mod page;
-mod symbols;
 
 pub use instance::remove_left_behind;
 
 use crate::clock::Clock;
 use anyhow::{Context, Result};
 use instance::Instance;
+use names::Names;
 use nopal_trace::{KernelEvent, KernelRecord};
 use page::Layout;
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
-use symbols::Symbols;
 
 /// The kernel's ring of a processor, and of all together, in KiB.
 const ROOM: usize = 8 << 10;
@@ -34,7 +34,7 @@ pub struct Functions {
     /// Whether the kernel stamps events with the counter; else with CLOCK_MONOTONIC.
     has_counter: bool,
     page: Vec<u8>,
-    symbols: Symbols,
+    names: Names,
     /// Addresses that have been named.
     named: HashSet<u64>,
 }
@@ -51,7 +51,7 @@ pub fn missing() -> Option<String> {
     let tried = || -> Result<()> {
         let instance = Instance::create()?;
         Layout::read()?;
-        symbols::are_readable()?;
+        nopal_kernel::are_readable()?;
         instance.only(&["schedule".into()])?;
         instance.choose(std::process::id() as i32)
     };
@@ -69,7 +69,7 @@ impl Functions {
     fn of_instance(process: i32, processors: &[u32], only: &[String]) -> Result<Functions> {
         let instance = Instance::create()?;
         let layout = Layout::read()?;
-        let symbols = Symbols::read()?;
+        let names = Names::read()?;
         let has_counter = instance.write("trace_clock", "x86-tsc").is_ok();
         if !has_counter {
             instance.write("trace_clock", "mono")?;
@@ -94,7 +94,7 @@ impl Functions {
             layout,
             has_counter,
             page: vec![0; PAGE],
-            symbols,
+            names,
             named: HashSet::new(),
         })
     }
@@ -130,7 +130,7 @@ impl Functions {
     /// The name of the function that an address is in, when it is met for the first time.
     pub fn name(&mut self, address: u64) -> Option<&str> {
         match self.named.insert(address) {
-            true => self.symbols.at(address),
+            true => self.names.at(address),
             false => None,
         }
     }

@@ -9,7 +9,7 @@ use nopal_abi::*;
 use nopal_kernel_events::Update;
 use nopal_process::thread_alive;
 use nopal_trace::{
-    Chunk, ChunkPhase, KernelEvent, KernelRecord, Note, Succession, ThreadKey, Writer,
+    Chunk, ChunkCursor, ChunkPhase, KernelEvent, KernelRecord, Note, Succession, ThreadKey, Writer,
 };
 use std::collections::HashSet;
 use std::thread::JoinHandle;
@@ -250,6 +250,28 @@ impl Collector {
         copied.cursor = cursor;
         self.reader.advance(&copied);
         Ok(true)
+    }
+
+    /// Writes a chunk of a task of the kernel's, in which nothing is missing that could still come.
+    pub fn write_chunk_of_task(&mut self, chunk: &mut [u8], writer: &mut Writer) -> Result<()> {
+        if self.stopped.is_some() {
+            return Ok(());
+        }
+        match writer.rest(chunk, ChunkPhase::Settled, &mut ChunkCursor::default()) {
+            Ok(Chunk::Written {
+                events,
+                holes,
+                damage,
+            }) => {
+                self.totals.events += events;
+                self.totals.holes += holes;
+                self.totals.damage += damage;
+                self.weigh(writer);
+                Ok(())
+            }
+            Ok(_) => Ok(()),
+            Err(error) => self.end_where_full(Err(error)),
+        }
     }
 
     /// Kernel events are recorded again, after a pause since then.

@@ -118,6 +118,9 @@ impl Model {
         memory.put(freed, &1u32.to_le_bytes());
         let head = ProcessHead {
             region,
+            state_offset: size_of::<Region>() as u64,
+            chunk_offset: chunks - region,
+            chunk_limit: CHUNKS as u32,
             contexts,
             stack_parts: parts,
             threads,

@@ -4,6 +4,7 @@
 use crate::collecting::collect::Collector;
 use crate::collecting::cost;
 use crate::collecting::kernel_events::Reading;
+use crate::collecting::kernel_functions::KernelFunctions;
 use crate::collecting::notes::{counter, note, snapshot};
 use crate::collecting::snapshot::Snapshots;
 use crate::memory::region::{Counts, Region};
@@ -51,6 +52,8 @@ pub struct Shared {
     stop: AtomicBool,
     /// Kernel events that are to be read from now on, where that has changed.
     system: Mutex<Option<Option<KernelEvents>>>,
+    /// Functions of the kernel that are to be read from now on.
+    functions: Mutex<Option<KernelFunctions>>,
     flushes: Mutex<Flushes>,
     flushed: Condvar,
     triggers: Arc<Mutex<Triggers>>,
@@ -65,6 +68,7 @@ impl Shared {
             past: Mutex::default(),
             stop: AtomicBool::new(false),
             system: Mutex::default(),
+            functions: Mutex::default(),
             flushes: Mutex::default(),
             flushed: Condvar::new(),
             triggers: Arc::default(),
@@ -79,6 +83,14 @@ impl Shared {
 
     pub fn changed_kernel_events(&self) -> Option<Option<KernelEvents>> {
         self.system.lock().take()
+    }
+
+    pub fn begin_kernel_functions(&self, functions: KernelFunctions) {
+        *self.functions.lock() = Some(functions);
+    }
+
+    pub fn begun_kernel_functions(&self) -> Option<KernelFunctions> {
+        self.functions.lock().take()
     }
 
     /// Writes all current records, and waits for it: a few milliseconds. An error: the recording is over.

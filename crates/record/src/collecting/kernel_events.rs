@@ -2,6 +2,7 @@
 
 use crate::collecting::collect::Collector;
 use crate::collecting::drain::Shared;
+use crate::collecting::kernel_functions::KernelFunctions;
 use crate::options::{Options, WhenFull};
 use anyhow::{Result, bail, ensure};
 use nopal_analysis::tracers::Tracer;
@@ -31,7 +32,7 @@ impl KernelEventKinds {
         main: i32,
         shared: &Shared,
     ) -> Result<()> {
-        let kinds = [options.events, kinds_of(tracers)?].into_iter().collect();
+        let kinds: Kinds = [options.events, kinds_of(tracers)?].into_iter().collect();
         if kinds == self.kinds {
             return Ok(());
         }
@@ -46,8 +47,15 @@ impl KernelEventKinds {
              records both from the beginning"
         );
         let mut system = None;
-        if kinds != Kinds::default() {
-            let (opened, missing) = KernelEvents::open(kinds, main, &options.kernel_functions)?;
+        let mut perf = kinds;
+        if kinds.functions()
+            && let Some(functions) = KernelFunctions::open(main, &options.kernel_functions)?
+        {
+            perf = kinds.without_functions();
+            shared.begin_kernel_functions(functions);
+        }
+        if perf != Kinds::default() {
+            let (opened, missing) = KernelEvents::open(perf, main, &options.kernel_functions)?;
             if let Some(missing) = missing {
                 if tracers.contains(&Tracer::Wakeup) {
                     bail!("wake-ups cannot be recorded: {missing}");
@@ -68,6 +76,7 @@ impl KernelEventKinds {
 #[derive(Default)]
 pub struct Reading {
     system: Option<KernelEvents>,
+    functions: Option<KernelFunctions>,
     /// Since when nobody records, after somebody did.
     pause: Option<u64>,
 }
@@ -82,8 +91,13 @@ impl Reading {
             }
             self.system = next;
         }
+        self.functions = shared.begun_kernel_functions().or(self.functions.take());
+        let chunks = match &mut self.functions {
+            Some(functions) => functions.read(shared, collector)?,
+            None => 0,
+        };
         let Some(system) = &mut self.system else {
-            return Ok(0);
+            return Ok(chunks);
         };
         let processes = shared.processes();
         let mut writer = shared.writer.lock();
@@ -95,6 +109,9 @@ impl Reading {
     /// Writes what is left, also of events that a short program had recorded before anybody began to read.
     pub fn finish(&mut self, shared: &Shared, collector: &mut Collector) -> Result<()> {
         self.read(shared, collector)?;
+        if let Some(mut functions) = self.functions.take() {
+            functions.finish(shared, collector)?;
+        }
         self.end(shared, collector, None)
     }
 

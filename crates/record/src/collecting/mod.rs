@@ -5,6 +5,8 @@ pub mod collect;
 pub mod cost;
 pub mod drain;
 pub mod kernel_events;
+pub mod kernel_functions;
 pub mod notes;
 pub mod snapshot;
 pub mod subscription;
+pub mod tasks;

@@ -73,6 +73,13 @@ const PAGE: usize = 4096;
 /// How much is mapped behind the region in the processes.
 pub const PRESENCE_BYTES: u64 = PAGE as u64;
 
+/// Offsets from the region's begin, and the number of chunks that it has room for.
+pub struct RegionLayout {
+    pub state_offset: u64,
+    pub chunk_offset: u64,
+    pub chunks: u32,
+}
+
 const STATE_OFFSET: usize = size_of::<Layout>().next_multiple_of(64);
 
 /// A thread's request, and its slot in the region.
@@ -120,10 +127,52 @@ impl Region {
         Ok(region)
     }
 
+    /// Where its parts are.
+    pub fn layout(&self) -> RegionLayout {
+        RegionLayout {
+            state_offset: STATE_OFFSET as u64,
+            chunk_offset: self.chunk_offset as u64,
+            chunks: self.room as u32,
+        }
+    }
+
     /// Maps a region of `process` that the tool made, in the guardian.
     pub fn open(file: OwnedFd, process: i32) -> Result<Region> {
         let bytes = fstat(&file)?.st_size as usize;
         Self::map(file, bytes, process)
+    }
+
+    /// Maps the region of the kernel's module. What it says of itself is checked.
+    pub fn of_kernel(file: OwnedFd) -> Result<Region> {
+        let head = SharedMemory::map(file.as_fd(), PAGE)?;
+        // SAFETY: within the mapping; any bytes are a valid Layout.
+        let said: Layout = unsafe { std::ptr::read_volatile(head.base.cast()) };
+        let (offset, chunks) = (said.chunk_offset, said.chunk_count as usize);
+        ensure!(
+            said.version == ABI_VERSION,
+            "the module in the kernel is of another version of nopal"
+        );
+        ensure!(
+            said.state_offset == STATE_OFFSET as u64
+                && offset.is_multiple_of(PAGE as u64)
+                && (2..=1 << 20).contains(&chunks)
+                && (chunk_offset(chunks) as u64..=1 << 32)
+                    .contains(&offset.next_multiple_of(CHUNK_BYTES as u64)),
+            "the module's region cannot be read"
+        );
+        let memory = SharedMemory::map(file.as_fd(), offset as usize + chunks * CHUNK_BYTES)?;
+        Ok(Region {
+            memory,
+            room: chunks,
+            in_use: AtomicUsize::new(chunks),
+            chunks: AtomicUsize::new(chunks),
+            chunk_offset: offset as usize,
+            file,
+            presence: None,
+            inode: 0,
+            process: 0,
+            ready: AtomicUsize::new(chunks),
+        })
     }
 
     fn map(file: OwnedFd, bytes: usize, process: i32) -> Result<Region> {

@@ -1,0 +1,179 @@
+//! `nopal list kernel`: the functions of the running kernel.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Write};
+
+use anyhow::{Context, Result, ensure};
+use nopal_analysis::names::printable;
+use nopal_analysis::text::{Align, Table, count};
+use nopal_kernel::{EXIT_RETURN, Function, Kernel, Plan, Reason, Refused, Span};
+use nopal_symbols::Selection;
+use serde_json::{Value, json};
+
+use super::hexadecimal;
+use crate::arguments::List;
+use crate::output::{self, finish};
+
+/// The module of the kernel's own functions, in globs.
+const OWN: &str = "kernel";
+
+pub fn run(list: &List) -> Result<()> {
+    ensure!(
+        list.probes.is_none(),
+        "--probes is for the functions of a program or library"
+    );
+    let selection = Selection::new(&list.globs, &[])?;
+    let kernel = Kernel::read().context("the kernel's functions cannot be listed")?;
+    let plan = Plan::of(&kernel, |span| chooses(&selection, span));
+    let found = !plan.functions.is_empty() || !plan.refused.is_empty();
+    ensure!(found, "no function of the kernel matches");
+    let mut out = output::stdout()?;
+    let written = match list.json {
+        true => write_json(&mut out, &kernel, &plan),
+        false => write_text(&mut out, &kernel, &plan),
+    };
+    finish(out, written.map_err(Into::into))
+}
+
+fn chooses(selection: &Selection, span: Span) -> bool {
+    let names: Vec<&str> = span.names().map(|symbol| symbol.name).collect();
+    let module = span.names().next().map_or("", |symbol| symbol.module);
+    selection.chooses(&names, if module.is_empty() { OWN } else { module })
+}
+
+/// All names of a function, each with its module.
+fn names(kernel: &Kernel, address: u64) -> Vec<(&str, &str)> {
+    let span = kernel.symbols.span_at(address);
+    let names = span.into_iter().flat_map(|span| span.names());
+    names.map(|symbol| (symbol.name, symbol.module)).collect()
+}
+
+/// Its name, its other names, and its module.
+fn columns(kernel: &Kernel, address: u64) -> [String; 3] {
+    let names = names(kernel, address);
+    let name = names.first().map_or("", |(name, _)| *name);
+    let module = names.first().map_or("", |(_, module)| *module);
+    let others: Vec<&str> = names.iter().skip(1).map(|(name, _)| *name).collect();
+    [name, &others.join(" "), module].map(printable)
+}
+
+/// How many of a function's exits are returns, and how many jumps.
+fn exits(plan: &Plan, function: &Function) -> [u64; 2] {
+    let exits = plan.exits_of(function);
+    let returns = exits
+        .iter()
+        .filter(|exit| u32::from(exit.kind) == EXIT_RETURN);
+    let returns = returns.count() as u64;
+    [returns, exits.len() as u64 - returns]
+}
+
+fn write_text(out: &mut dyn Write, kernel: &Kernel, plan: &Plan) -> io::Result<()> {
+    let mut table = Table::new(&[
+        ("address", Align::Right),
+        ("size", Align::Right),
+        ("returns", Align::Right),
+        ("tail jumps", Align::Right),
+        ("function", Align::Left),
+        ("module", Align::Left),
+        ("also", Align::Left),
+    ]);
+    let mut sums = [0; 2];
+    for function in &plan.functions {
+        let [name, others, module] = columns(kernel, function.address);
+        let [returns, jumps] = exits(plan, function);
+        sums = [sums[0] + returns, sums[1] + jumps];
+        table.row(vec![
+            hexadecimal(function.address),
+            (function.end - function.address).to_string(),
+            returns.to_string(),
+            jumps.to_string(),
+            name,
+            module,
+            others,
+        ]);
+    }
+    table.write(out, usize::MAX)?;
+    let reasons = write_refused(out, kernel, &plan.refused)?;
+    if !reasons.is_empty() {
+        let mut table = Table::new(&[("refused", Align::Right), ("why", Align::Left)]);
+        for (reason, number) in &reasons {
+            table.row(vec![count(*number), reason.text().into()]);
+        }
+        writeln!(out)?;
+        table.write(out, usize::MAX)?;
+    }
+    let [traced, refused] = [plan.functions.len(), plan.refused.len()].map(|it| count(it as u64));
+    let [returns, jumps] = sums.map(count);
+    writeln!(
+        out,
+        "\n{}: {traced} functions can be traced ({returns} returns, {jumps} tail jumps), {refused} refused",
+        release()
+    )
+}
+
+fn write_refused(
+    out: &mut dyn Write,
+    kernel: &Kernel,
+    all: &[Refused],
+) -> io::Result<BTreeMap<Reason, u64>> {
+    let mut table = Table::new(&[
+        ("address", Align::Right),
+        ("size", Align::Right),
+        ("refused", Align::Left),
+        ("module", Align::Left),
+        ("why", Align::Left),
+    ]);
+    let mut reasons: BTreeMap<Reason, u64> = BTreeMap::new();
+    for refused in all {
+        let [name, _, module] = columns(kernel, refused.address);
+        table.row(vec![
+            hexadecimal(refused.address),
+            (refused.end - refused.address).to_string(),
+            name,
+            module,
+            refused.reason.text().into(),
+        ]);
+        *reasons.entry(refused.reason).or_default() += 1;
+    }
+    if !all.is_empty() {
+        writeln!(out)?;
+        table.write(out, usize::MAX)?;
+    }
+    Ok(reasons)
+}
+
+fn write_json(out: &mut dyn Write, kernel: &Kernel, plan: &Plan) -> io::Result<()> {
+    let described = |address: u64, end: u64, more: Value| -> Value {
+        let [name, others, module] = columns(kernel, address);
+        let others: Vec<&str> = others.split_whitespace().collect();
+        let mut it = json!({"function": name, "also": others, "module": module, "address": address,
+            "size": end - address});
+        if let (Value::Object(it), Value::Object(more)) = (&mut it, more) {
+            it.extend(more);
+        }
+        it
+    };
+    let function = |function: &Function| -> Value {
+        let [returns, jumps] = exits(plan, function);
+        let more = json!({"returns": returns, "tail_jumps": jumps});
+        described(function.address, function.end, more)
+    };
+    let refused = |refused: &Refused| -> Value {
+        let more = json!({"reason": refused.reason.text()});
+        described(refused.address, refused.end, more)
+    };
+    let whole = json!({
+        "kernel": release(),
+        "functions": plan.functions.iter().map(function).collect::<Vec<_>>(),
+        "refused": plan.refused.iter().map(refused).collect::<Vec<_>>(),
+    });
+    serde_json::to_writer_pretty(&mut *out, &whole).map_err(io::Error::from)?;
+    writeln!(out)
+}
+
+/// `Linux 6.1.0-56-amd64`
+fn release() -> String {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    format!("Linux {}", printable(release.trim()))
+}

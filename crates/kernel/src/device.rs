@@ -1,0 +1,160 @@
+//! `/dev/nopal`, by which the kernel's module is reached.
+
+use crate::plan::Plan;
+use anyhow::{Context, Error, Result, anyhow};
+use rustix::io::Errno;
+use rustix::ioctl::{Updater, ioctl};
+use std::fs::File;
+use std::io::{ErrorKind, Read, Seek, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+
+include!(concat!(env!("OUT_DIR"), "/device.rs"));
+
+const DEVICE: &str = "/dev/nopal";
+/// Before the line of the state that says why the last command failed.
+const ERROR: &str = "# error: ";
+
+pub struct Device(File);
+
+/// What the module makes of a function of a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Verdict {
+    Traced,
+    Address,
+    Bytes,
+    Place,
+    Held,
+    Never,
+    Room,
+    Twice,
+    Gone,
+    Unknown,
+}
+
+impl Verdict {
+    fn of(number: u8) -> Verdict {
+        match u32::from(number) {
+            VERDICT_TRACED => Verdict::Traced,
+            VERDICT_ADDRESS => Verdict::Address,
+            VERDICT_BYTES => Verdict::Bytes,
+            VERDICT_PLACE => Verdict::Place,
+            VERDICT_HELD => Verdict::Held,
+            VERDICT_NEVER => Verdict::Never,
+            VERDICT_ROOM => Verdict::Room,
+            VERDICT_TWICE => Verdict::Twice,
+            VERDICT_GONE => Verdict::Gone,
+            _ => Verdict::Unknown,
+        }
+    }
+
+    /// Whether the function can be traced from now on.
+    pub fn is_traced(self) -> bool {
+        matches!(self, Verdict::Traced | Verdict::Twice)
+    }
+
+    /// One line, for people.
+    pub fn text(self) -> &'static str {
+        match self {
+            Verdict::Traced => "can be traced",
+            Verdict::Address => "ftrace has no place at its begin",
+            Verdict::Bytes => "other bytes stand at an exit than were planned",
+            Verdict::Place => "an exit is not at an instruction of it or of its cold part",
+            Verdict::Held => {
+                "the kernel changes these bytes itself (jump labels, static calls, alternatives), or a kprobe is there"
+            }
+            Verdict::Never => "the recorder, or a path that must not be interrupted, needs it",
+            Verdict::Room => "there is no room for more functions or exits",
+            Verdict::Twice => "the module knows it already",
+            Verdict::Gone => "its module was unloaded",
+            Verdict::Unknown => "the module says so, for a reason that this nopal does not know",
+        }
+    }
+}
+
+impl Device {
+    pub fn open() -> Result<Device> {
+        let opened = File::options().read(true).write(true).open(DEVICE);
+        let file = opened.map_err(|error| match error.kind() {
+            ErrorKind::NotFound => anyhow!(
+                "there is no {DEVICE}: nopal's module is not loaded in this kernel (as root, modprobe nopal loads it)"
+            ),
+            ErrorKind::PermissionDenied => anyhow!("only root may open {DEVICE}"),
+            _ => Error::from(error).context(DEVICE),
+        })?;
+        Ok(Device(file))
+    }
+
+    /// Whether the module is loaded.
+    pub fn is_there() -> bool {
+        std::path::Path::new(DEVICE).exists()
+    }
+
+    /// For mapping the region.
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    /// The addresses of the functions of all plans: that of site number 1 first; 0 of those that cannot be traced.
+    pub fn sites(&mut self) -> Result<Vec<u64>> {
+        let mut addresses = vec![0u64; DEVICE_FUNCTIONS];
+        let mut message = DeviceSites {
+            room: u32::try_from(addresses.len())?,
+            count: 0,
+            addresses: addresses.as_mut_ptr().expose_provenance() as u64,
+        };
+        // SAFETY: the number is the one of this message. The module writes as many addresses as there is room for.
+        unsafe { ioctl(&self.0, Updater::<DEVICE_SITES, _>::new(&mut message)) }.context(DEVICE)?;
+        addresses.truncate(message.count as usize);
+        Ok(addresses)
+    }
+
+    /// What is set up, as commands that set it up again.
+    pub fn state(&mut self) -> Result<String> {
+        self.0.rewind().context(DEVICE)?;
+        let mut state = Vec::new();
+        self.0.read_to_end(&mut state).context(DEVICE)?;
+        Ok(String::from_utf8_lossy(&state).into_owned())
+    }
+
+    /// Carries out commands, a line each, up to the first that fails.
+    pub fn command(&mut self, lines: &str) -> Result<()> {
+        let written = self.0.write_all(lines.as_bytes());
+        let Err(error) = written else { return Ok(()) };
+        let state = self.state().unwrap_or_default();
+        let reason = state.lines().find_map(|line| line.strip_prefix(ERROR));
+        Err(match reason {
+            Some(reason) => anyhow!("{reason}"),
+            None => Error::from(error).context(DEVICE),
+        })
+    }
+
+    /// Gives the module a plan; what it makes of each function.
+    pub fn upload(&mut self, plan: &Plan) -> Result<Vec<Verdict>> {
+        // What it does not set is no verdict.
+        let mut verdicts = vec![u8::MAX; plan.functions.len()];
+        let mut message = DevicePlan {
+            version: DEVICE_VERSION,
+            function_count: u32::try_from(plan.functions.len())?,
+            exit_count: u32::try_from(plan.exits.len())?,
+            first_site: 0,
+            functions: plan.functions.as_ptr().expose_provenance() as u64,
+            exits: plan.exits.as_ptr().expose_provenance() as u64,
+            verdicts: verdicts.as_mut_ptr().expose_provenance() as u64,
+        };
+        // SAFETY: the number is the one of this message. The module reads as many functions and exits as are counted,
+        // writes a verdict for each function, and all of these live until it is done.
+        let done = unsafe { ioctl(&self.0, Updater::<DEVICE_PLAN, _>::new(&mut message)) };
+        match done {
+            Ok(()) => Ok(verdicts.into_iter().map(Verdict::of).collect()),
+            Err(Errno::PROTO) => Err(anyhow!(
+                "the module in the kernel is of another version of nopal"
+            )),
+            Err(Errno::TOOBIG) => Err(anyhow!(
+                "the module has room for {DEVICE_FUNCTIONS} functions and {DEVICE_EXITS} exits; \
+                 as root, rmmod nopal and modprobe nopal begin anew"
+            )),
+            Err(Errno::NOTTY) => Err(anyhow!("{DEVICE} is not nopal's")),
+            Err(error) => Err(Error::from(error).context(DEVICE)),
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Functions of the kernel and their ends, from the kernel's module. Records of a task are a thread of the trace, beside
+//! those that its program records.
+
+use crate::collecting::collect::Collector;
+use crate::collecting::drain::Shared;
+use crate::collecting::notes::counter;
+use crate::collecting::tasks::{TaskChunk, Tasks};
+use crate::memory::region::Region;
+use anyhow::{Context, Result, ensure};
+use nopal_abi::*;
+use nopal_kernel::{Device, Kernel, Plan, Symbols};
+use nopal_trace::{Note, Writer};
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+use zerocopy::IntoBytes;
+
+/// The kernel among the images of a trace, and its sites, which are numbered from the last number down.
+const IMAGE: u32 = u32::MAX;
+const LAST_SITE: u32 = SITE_LIMIT - 1;
+
+/// How often chunks that are not full are written.
+const FLUSH: Duration = Duration::from_secs(1);
+
+pub struct KernelFunctions {
+    // Before the device: what it asks for is taken back while that is open.
+    region: Region,
+    device: Device,
+    tasks: Tasks,
+    symbols: Symbols,
+    /// By the module's site numbers, from 1 on.
+    addresses: Vec<u64>,
+    /// The trace's numbers of the module's sites.
+    sites: HashMap<u32, u32>,
+    /// Lost events that have been told, or are of before.
+    lost: u64,
+    next_flush: Instant,
+    buffer: Box<[u64; CHUNK_BYTES / 8]>,
+}
+
+impl KernelFunctions {
+    /// Records functions of the kernel in the threads of a process and in what they start, as far as one of the globs
+    /// matches. No globs: all. None: the kernel does not have the module.
+    pub fn open(process: i32, globs: &[String]) -> Result<Option<KernelFunctions>> {
+        if !Device::is_there() {
+            return Ok(None);
+        }
+        let opened = KernelFunctions::of_module(process, globs);
+        opened
+            .context("functions of the kernel cannot be recorded")
+            .map(Some)
+    }
+
+    fn of_module(process: i32, globs: &[String]) -> Result<KernelFunctions> {
+        let mut device = Device::open()?;
+        let state = device.state()?;
+        ensure!(
+            !state.lines().any(|line| line.starts_with("trace ")),
+            "the kernel's module is in use: `nopal ctl kernel` shows for what, `nopal ctl kernel reset` ends it"
+        );
+        if device.sites()?.is_empty() {
+            device.upload(&Plan::make(&Kernel::read()?))?;
+        }
+        let region = Region::of_kernel(device.file().try_clone_to_owned()?)?;
+        let mut functions = KernelFunctions {
+            lost: region.lost(),
+            region,
+            tasks: Tasks::default(),
+            symbols: Symbols::read()?,
+            addresses: device.sites()?,
+            device,
+            sites: HashMap::new(),
+            next_flush: Instant::now() + FLUSH,
+            buffer: Box::new([0; CHUNK_BYTES / 8]),
+        };
+        functions.take_chunks();
+        functions.tasks.forget();
+        let what = match globs {
+            [] => "*".to_owned(),
+            globs => globs.join(" "),
+        };
+        let commands =
+            format!("watch {process} children\ntrace {what} new record\ntrace record on\nstart\n");
+        functions.device.command(&commands)?;
+        Ok(functions)
+    }
+
+    /// Writes what has come. Returns of how many chunks.
+    pub fn read(&mut self, shared: &Shared, collector: &mut Collector) -> Result<u64> {
+        self.write(shared, collector, false)
+    }
+
+    /// Ends the recording, and writes what is left.
+    pub fn finish(&mut self, shared: &Shared, collector: &mut Collector) -> Result<()> {
+        let ended = self.device.command("reset\n");
+        self.write(shared, collector, true)?;
+        ended
+    }
+
+    fn write(&mut self, shared: &Shared, collector: &mut Collector, all: bool) -> Result<u64> {
+        let before = counter();
+        let freed = self.take_chunks();
+        let flushes = all || Instant::now() >= self.next_flush;
+        let chunks = match flushes {
+            true => self.tasks.flush(if all { u64::MAX } else { before }),
+            false => self.tasks.settle(before),
+        };
+        if flushes {
+            self.next_flush = Instant::now() + FLUSH;
+        }
+        let mut writer = shared.writer.lock();
+        for chunk in chunks {
+            self.write_chunk(chunk, collector, &mut writer)?;
+        }
+        let lost = self.region.lost();
+        if all && lost > self.lost {
+            collector.totals.kernel_events_lost += lost - self.lost;
+            self.lost = lost;
+        }
+        Ok(freed)
+    }
+
+    /// Takes what processors have recorded. Returns how many chunks are free again.
+    fn take_chunks(&mut self) -> u64 {
+        let until = counter();
+        let mut chunks: Vec<_> = (0..self.region.chunks())
+            // The state is looked at first: what a processor stores in the header of a full chunk is there then.
+            .map(|chunk| (self.region.chunk_state(chunk), chunk))
+            .filter(|(state, _)| *state != CHUNK_FREE)
+            .map(|(state, chunk)| (self.region.header(chunk), state, chunk))
+            // A processor that has just taken the chunk has not filled in the header.
+            .filter(|(header, ..)| header.thread_begin != 0)
+            .collect();
+        chunks.sort_unstable_by_key(|(header, ..)| (header.thread_begin, header.sequence));
+        let mut freed = 0;
+        let mut behind = None;
+        for (header, state, chunk) in chunks {
+            let mark = header.thread_begin;
+            if behind == Some(mark) {
+                continue;
+            }
+            let is_full = state == CHUNK_FULL;
+            let bytes: &mut [u8; CHUNK_BYTES] = zerocopy::transmute_mut!(&mut *self.buffer);
+            let used = match is_full {
+                true => self.region.copy(chunk, bytes),
+                false => self.region.copy_growing(chunk, 0, bytes),
+            };
+            let now = self.region.header(chunk);
+            if (now.thread_begin, now.sequence) != (mark, header.sequence) {
+                continue;
+            }
+            let end = match is_full {
+                true => used.min((header.content_bits / 8) as usize),
+                false => used,
+            };
+            let records = &self.buffer[CHUNK_HEADER_BYTES / 8..end.max(CHUNK_HEADER_BYTES) / 8];
+            let taken = self.tasks.take(&header, records);
+            let is_whole = records[taken..].iter().all(|word| *word == 0);
+            if !is_whole {
+                self.tasks.incomplete(mark);
+                behind = Some(mark);
+                continue;
+            }
+            self.tasks.complete(mark, until);
+            if is_full {
+                self.region.free(chunk, used);
+                freed += 1;
+            }
+        }
+        freed
+    }
+
+    fn write_chunk(
+        &mut self,
+        mut chunk: TaskChunk,
+        collector: &mut Collector,
+        writer: &mut Writer,
+    ) -> Result<()> {
+        self.name_sites(&mut chunk.words, writer)?;
+        if chunk.header.sequence == 0 {
+            writer.note(&Note::Thread {
+                process: chunk.header.process,
+                thread: chunk.header.thread,
+                begin: chunk.header.thread_begin,
+                name: name_of(&chunk.header),
+            })?;
+        }
+        let mut bytes = chunk.header.as_bytes().to_vec();
+        bytes.extend_from_slice(chunk.words.as_bytes());
+        collector.write_chunk_of_task(&mut bytes, writer)
+    }
+
+    /// Gives records the trace's numbers of their sites, and tells the trace of those that are new to it.
+    fn name_sites(&mut self, words: &mut [u64], writer: &mut Writer) -> Result<()> {
+        let mut new = Vec::new();
+        let mut at = 0;
+        while let Some((&first, rest)) = words.get(at..).and_then(<[u64]>::split_first) {
+            let word = Word(first);
+            let Some(length) = word.words(rest) else {
+                break;
+            };
+            if word.has_site() {
+                let next = LAST_SITE - self.sites.len() as u32;
+                let site = *self.sites.entry(word.site()).or_insert_with(|| {
+                    new.push((next, word.site()));
+                    next
+                });
+                words[at] = word.with_site(site).0;
+            }
+            at += length;
+        }
+        if self.sites.len() == new.len() && !new.is_empty() {
+            writer.note(&Note::Image {
+                image: IMAGE,
+                path: "kernel".into(),
+                identity: release(),
+            })?;
+        }
+        if new.is_empty() {
+            return Ok(());
+        }
+        let sites = new.into_iter().map(|(number, site)| {
+            let address = self.addresses.get(site as usize - 1).copied().unwrap_or(0);
+            let span = self.symbols.span_at(address);
+            let name = span.and_then(|span| span.names().next());
+            let size = span
+                .and_then(|span| span.end)
+                .map_or(0, |end| end - address);
+            let name = name.map_or_else(|| format!("{address:#x}"), |name| name.name.to_owned());
+            (number, address, size, name)
+        });
+        let sites = sites.collect();
+        writer.note(&Note::Sites {
+            image: IMAGE,
+            sites,
+        })
+    }
+}
+
+/// What the kernel calls itself.
+fn release() -> String {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    release.trim_end().to_owned()
+}
+
+fn name_of(header: &ChunkHeader) -> String {
+    match header.thread {
+        0 => format!("swapper/{}", header.thread_begin & 0xffff),
+        thread => {
+            nopal_process::thread_name(header.process as i32, thread as i32).unwrap_or_default()
+        }
+    }
+}

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0
+/*
+ * What core needs of a kernel: a context for each processor, and the stack and the task that an event belongs to.
+ *
+ * A processor's context knows the stack of one task, or one page of another stack: an interrupt's, say. Whatever is
+ * outside of it takes the slow path, which finds out whose stack it is. A switch of tasks drops the range, since a
+ * stack that is free may become another task's.
+ */
+#include <linux/percpu.h>
+#include <linux/sched.h>
+#include <linux/sched/task_stack.h>
+#include <linux/tracepoint.h>
+#include <linux/version.h>
+#include <linux/vmalloc.h>
+#include "module.h"
+#include "port.h"
+
+/* Of struct nopal_context what stands before `slots`, which are for limits of depth. */
+DEFINE_PER_CPU_ALIGNED(uint8_t[NOPAL_CONTEXT_SLOTS], nopal_cpu);
+/* The task that a processor is about to run: for a while it is on its stack already, and not yet `current`. */
+static DEFINE_PER_CPU(struct task_struct *, next_task);
+
+struct nopal_process nopal_kernel;
+struct nopal_process *const volatile nopal_process = &nopal_kernel;
+uint64_t nopal_region_bytes;
+
+static bool running;                    /* by WRITE_ONCE; whoever holds nopal_lock */
+/* The same: whether only some tasks are recorded, and those that they start. */
+static bool watching, watching_children;
+/* A bit for the number of each process and task that is watched. */
+static unsigned long *watched;
+
+static struct nopal_context *here(void)
+{
+	return (struct nopal_context *)this_cpu_ptr(nopal_cpu);
+}
+
+static bool is_on_stack(const struct task_struct *task, uint64_t slot)
+{
+	return task && slot - (uint64_t)READ_ONCE(task->stack) < THREAD_SIZE;
+}
+
+/* ---- what core asks for ---- */
+
+uint64_t port_clock(void)
+{
+	return rdtsc_ordered();
+}
+
+struct nopal_context *nopal_context_get(struct nopal_process *process)
+{
+	return here();
+}
+
+bool nopal_context_is_own(struct nopal_process *process, const struct nopal_context *context)
+{
+	return true;
+}
+
+void nopal_count_lost(struct nopal_process *process)
+{
+	uint32_t counter = raw_smp_processor_id() % NOPAL_LOST_COUNTERS;
+	__atomic_add_fetch(&process->region->lost[counter].lost, 1, __ATOMIC_RELAXED);
+}
+
+/* No event waits in a kernel. */
+bool nopal_wait_step(struct nopal_process *process, struct nopal_patience *patience, uint32_t *word, uint32_t value)
+{
+	return false;
+}
+
+/* Makes the context that of the task whose stack it is: of another stack, of the task that was interrupted. */
+enum nopal_stack nopal_stack_reach(struct nopal_process *process, struct nopal_range *range, uint64_t slot)
+{
+	struct nopal_context *context = here();
+	struct task_struct *task = current, *next = this_cpu_read(next_task);
+	struct nopal_range known = *range;
+	if (!is_on_stack(task, slot) && is_on_stack(next, slot))
+		task = next;
+	if (is_on_stack(task, slot))
+		*range = (struct nopal_range){ (uint64_t)task->stack, THREAD_SIZE };
+	else
+		*range = (struct nopal_range){ slot & PAGE_MASK, PAGE_SIZE };
+	context->process = task->tgid;
+	context->thread = task->pid;
+	return range->low == known.low && range->span == known.span ? NOPAL_STACK_SAME : NOPAL_STACK_ANOTHER;
+}
+
+/* ---- whose events are recorded ---- */
+
+static bool is_watched(const struct task_struct *task)
+{
+	return test_bit(task->tgid, watched) || test_bit(task->pid, watched);
+}
+
+static bool is_wanted(const struct task_struct *task)
+{
+	return !READ_ONCE(watching) || is_watched(task);
+}
+
+int nopal_prepare_here(uint64_t slot, uint32_t word, uint32_t bytes);
+int nopal_prepare_here(uint64_t slot, uint32_t word, uint32_t bytes)
+{
+	struct task_struct *next = this_cpu_read(next_task);
+	struct task_struct *task = is_on_stack(next, slot) ? next : current;
+	if (!READ_ONCE(running) || !is_wanted(task))
+		return 1;
+	return nopal_prepare(slot, word, bytes);
+}
+
+/* Of a task that is not wanted, nor the one before it or after it, no event gets as far as nopal_prepare_here. */
+DEFINE_PER_CPU(uint8_t, nopal_wanted);
+
+static void forget_here(void *unused)
+{
+	this_cpu_write(nopal_wanted, READ_ONCE(running) && is_wanted(current));
+	nopal_range_forget_any(here());
+}
+
+void nopal_context_run(bool on)
+{
+	WRITE_ONCE(running, on);
+	on_each_cpu(forget_here, 0, 1);
+}
+
+void nopal_context_watch(const uint32_t *ids, uint32_t count, bool children)
+{
+	/* While the list changes, nothing is recorded. */
+	bool was_running = running;
+	nopal_context_run(false);
+	bitmap_zero(watched, PID_MAX_LIMIT);
+	for (uint32_t i = 0; i < count; i++)
+		if (ids[i] < PID_MAX_LIMIT)
+			set_bit(ids[i], watched);
+	WRITE_ONCE(watching, count);
+	WRITE_ONCE(watching_children, children);
+	nopal_context_run(was_running);
+}
+
+uint64_t nopal_context_lost(void)
+{
+	uint64_t sum = 0;
+	for (int i = 0; i < NOPAL_LOST_COUNTERS; i++)
+		sum += READ_ONCE(nopal_kernel.region->lost[i].lost);
+	return sum;
+}
+
+/* ---- switches of tasks ---- */
+
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(5, 18, 0)
+static void at_switch(void *unused, bool preempt, struct task_struct *previous, struct task_struct *next,
+		      unsigned int state)
+#else
+static void at_switch(void *unused, bool preempt, struct task_struct *previous, struct task_struct *next)
+#endif
+{
+	this_cpu_write(next_task, next);
+	this_cpu_write(nopal_wanted, READ_ONCE(running) && (is_wanted(previous) || is_wanted(next)));
+	nopal_range_forget_any(here());
+}
+
+/* Before the child first runs. */
+static void at_fork(void *unused, struct task_struct *parent, struct task_struct *child)
+{
+	if (READ_ONCE(watching_children) && is_watched(parent))
+		set_bit(child->pid, watched);
+}
+
+/* Its number may be another's from now on. */
+static void at_free(void *unused, struct task_struct *task)
+{
+	if (READ_ONCE(watching_children))
+		clear_bit(task->pid, watched);
+}
+
+static struct {
+	const char *name;
+	void *probe;
+	struct tracepoint *point;
+} points[] = {
+	{ "sched_switch", at_switch },
+	{ "sched_process_fork", at_fork },
+	{ "sched_process_free", at_free },
+};
+
+static void find_point(struct tracepoint *point, void *unused)
+{
+	for (uint32_t i = 0; i < ARRAY_SIZE(points); i++)
+		if (!strcmp(point->name, points[i].name))
+			points[i].point = point;
+}
+
+static void leave_points(uint32_t count)
+{
+	while (count--)
+		tracepoint_probe_unregister(points[count].point, points[count].probe, 0);
+	tracepoint_synchronize_unregister();
+}
+
+static int join_points(void)
+{
+	for_each_kernel_tracepoint(find_point, 0);
+	for (uint32_t i = 0; i < ARRAY_SIZE(points); i++) {
+		int failed = points[i].point ? tracepoint_probe_register(points[i].point, points[i].probe, 0) : -ENOENT;
+		if (failed) {
+			pr_err("nopal: no tracepoint %s: error %d\n", points[i].name, -failed);
+			leave_points(i);
+			return failed;
+		}
+	}
+	return 0;
+}
+
+/* ---- the region ---- */
+
+static void begin_here(void *unused)
+{
+	struct nopal_context *context = here();
+	memset(context, 0, NOPAL_CONTEXT_SLOTS);
+	/* Tells the processor: the tool knows its chunks by it. */
+	context->begin = (rdtsc() & ~0xffffull) | raw_smp_processor_id();
+	context->waiting = 1;
+}
+
+int nopal_context_begin(uint32_t chunks)
+{
+	struct nopal_process *kernel = &nopal_kernel;
+	uint64_t states = ALIGN(sizeof(struct nopal_region), 64);
+	uint64_t first = ALIGN(states + 4ull * chunks, PAGE_SIZE);
+	/* Core finds a chunk by the address of what is in it. */
+	uint64_t bytes = first + ((uint64_t)chunks + 1) * NOPAL_CHUNK_BYTES;
+	kernel->region = vmalloc_user(bytes);
+	watched = vzalloc(PID_MAX_LIMIT / 8);
+	if (!kernel->region || !watched) {
+		vfree(kernel->region);
+		vfree(watched);
+		return -ENOMEM;
+	}
+	nopal_region_bytes = bytes;
+	first += -((uint64_t)kernel->region + first) & (NOPAL_CHUNK_BYTES - 1);
+	kernel->state_offset = states;
+	kernel->chunk_offset = first;
+	kernel->chunk_limit = chunks;
+	*kernel->region = (struct nopal_region){
+		.version = NOPAL_ABI_VERSION,
+		.chunk_count = chunks,
+		.state_offset = states,
+		.chunk_offset = first,
+		.freed = 1,
+	};
+	on_each_cpu(begin_here, 0, 1);
+	int failed = join_points();
+	if (failed) {
+		vfree(kernel->region);
+		vfree(watched);
+	}
+	return failed;
+}
+
+void nopal_context_end(void)
+{
+	leave_points(ARRAY_SIZE(points));
+	vfree(nopal_kernel.region);
+	vfree(watched);
+}

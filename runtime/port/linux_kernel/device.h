@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0 OR Apache-2.0
+ *
+ * What the tool and the module say to each other through /dev/nopal, beside text: the plan of functions and what became
+ * of it, and the buffers. The module checks all of it. crates/kernel gets its names in Rust from here.
+ *
+ *   write   commands of the control language, a line each; an error is told by read
+ *   read    what is set up, as commands that set it up again
+ *   ioctl   NOPAL_DEVICE_PLAN, NOPAL_DEVICE_SITES
+ *   mmap    offset 0: struct nopal_region with its chunks
+ */
+#ifndef NOPAL_DEVICE_H
+#define NOPAL_DEVICE_H
+
+#ifndef __ASSEMBLER__
+#include <stddef.h>
+#include <stdint.h>
+#endif
+
+#define NOPAL_DEVICE_VERSION 1
+
+/* Functions of all plans together, and their exits. */
+#define NOPAL_DEVICE_FUNCTIONS 262144
+#define NOPAL_DEVICE_EXITS 131072
+
+/* A place where a function is left. */
+#define NOPAL_EXIT_RETURN 1     /* c3 cc cc cc cc, or e9 and the distance to __x86_return_thunk */
+#define NOPAL_EXIT_TAIL 2       /* e9 and a distance of four bytes, or eb, one of one byte, and three bytes of padding */
+
+#ifndef __ASSEMBLER__
+
+struct nopal_device_exit {
+	uint64_t address;
+	uint64_t target;            /* of a tail jump: where it leads */
+	uint8_t kind;               /* NOPAL_EXIT_* */
+	uint8_t expected[5];        /* the bytes there */
+	uint16_t reserved;
+};
+
+struct nopal_device_function {
+	uint64_t address;           /* its first byte */
+	uint64_t end;               /* behind its last one */
+	uint32_t first_exit;        /* in the exits of this plan; those of its cold part are among them */
+	uint32_t exits;             /* 0: it never returns */
+};
+
+/* Why the module does not trace a function of a plan. */
+#define NOPAL_VERDICT_TRACED 0
+#define NOPAL_VERDICT_ADDRESS 1     /* it is not where a function begins that this kernel knows, or ftrace has no site there */
+#define NOPAL_VERDICT_BYTES 2       /* the bytes of an exit are others than expected */
+#define NOPAL_VERDICT_PLACE 3       /* an exit is not at an instruction of the function or of its cold part */
+#define NOPAL_VERDICT_HELD 4        /* jump labels, static calls, alternatives or kprobes change these bytes */
+#define NOPAL_VERDICT_NEVER 5       /* the recorder, or a path that must not be interrupted, needs it */
+#define NOPAL_VERDICT_ROOM 6        /* there is no room for more exits or functions */
+#define NOPAL_VERDICT_TWICE 7       /* an earlier plan holds it */
+#define NOPAL_VERDICT_GONE 8        /* its module was unloaded */
+
+struct nopal_device_plan {
+	uint32_t version;           /* NOPAL_DEVICE_VERSION */
+	uint32_t function_count;
+	uint32_t exit_count;
+	uint32_t first_site;        /* out: site number of the first function; each has the next one, traced or not */
+	uint64_t functions;         /* addresses of arrays, functions in order of their addresses */
+	uint64_t exits;
+	uint64_t verdicts;          /* out: of a byte for each function */
+};
+
+/* The functions of all plans, by their site numbers. */
+struct nopal_device_sites {
+	uint32_t room;              /* for as many addresses */
+	uint32_t count;             /* out: there are so many; the first one has site number 1 */
+	uint64_t addresses;         /* out: of 8 bytes each; 0: it is not traced, or its module has gone */
+};
+
+#define NOPAL_DEVICE_PLAN 0xc0284e01u   /* _IOWR('N', 1, struct nopal_device_plan) */
+#define NOPAL_DEVICE_SITES 0xc0104e02u  /* _IOWR('N', 2, struct nopal_device_sites) */
+
+_Static_assert(sizeof(struct nopal_device_exit) == 24, "exit");
+_Static_assert(sizeof(struct nopal_device_function) == 24, "function");
+_Static_assert(sizeof(struct nopal_device_plan) == 40, "plan");
+_Static_assert(sizeof(struct nopal_device_sites) == 16, "sites");
+#endif
+
+#endif

@@ -1,0 +1,433 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0
+/*
+ * Makes the functions that are wanted record, and no others.
+ *
+ * Functions come on in this order: their words, their slots, their exits, their entries; and go in the other order. So
+ * an exit without its entry may be recorded, as of each call that began before, but no entry whose exit is not.
+ *
+ * An entry is ftrace's: a direct call to the recorder, or where this kernel does not take that for so many functions, a
+ * function of an ftrace_ops. The functions that came on together share one; those of them that go are passed over by
+ * the recorder until all have gone.
+ */
+#include <linux/ftrace.h>
+#include <linux/rcupdate.h>
+#include <linux/sort.h>
+#include <linux/vmalloc.h>
+#include <linux/xarray.h>
+#include "arch.h"
+#include "kernels.h"
+#include "module.h"
+
+struct nopal_function *nopal_functions;
+uint32_t nopal_function_count;
+struct nopal_exit *nopal_exits;
+uint32_t nopal_exit_count;
+static uint32_t function_room, exit_room;
+
+/* Of the upper half of the upper 4 GiB: there are the kernel and its modules. */
+#define LEAVES 0x8000
+#define LEAF_WORDS 4096
+#define ENDBR_BYTES 4
+uint32_t *nopal_leaves[LEAVES];
+
+/* Functions whose entries came on together. */
+struct entries {
+	struct list_head list;
+	struct ftrace_ops ops;
+	bool direct;
+	uint32_t *functions;
+	uint32_t count;
+};
+static LIST_HEAD(all_entries);
+
+/* ---- what is known ---- */
+
+/* Where the recorder looks for the word of a function: by the address that its fentry site returns to. */
+static unsigned long place_of(unsigned long site)
+{
+	return (uint32_t)(site + NOPAL_SITE_BYTES) / 16;
+}
+
+static DEFINE_XARRAY(by_place);
+
+struct nopal_function *nopal_function_at(unsigned long address)
+{
+	static const unsigned long distances[] = { 0, ENDBR_BYTES };
+	for (uint32_t i = 0; i < ARRAY_SIZE(distances); i++) {
+		void *index = xa_load(&by_place, place_of(address + distances[i]));
+		if (index && nopal_functions[xa_to_value(index)].address == address)
+			return &nopal_functions[xa_to_value(index)];
+	}
+	return 0;
+}
+
+int nopal_function_know(uint32_t index)
+{
+	unsigned long place = place_of(nopal_functions[index].site);
+	uint32_t **leaf = &nopal_leaves[place / LEAF_WORDS - LEAVES];
+	if (!*leaf)
+		*leaf = vzalloc(LEAF_WORDS * sizeof **leaf);
+	return *leaf ? xa_insert(&by_place, place, xa_mk_value(index), GFP_KERNEL) : -ENOMEM;
+}
+
+static void *grown(void *from, size_t used, size_t bytes)
+{
+	void *to = vzalloc(bytes);
+	if (to && from)
+		memcpy(to, from, used);
+	if (to)
+		vfree(from);
+	return to;
+}
+
+int nopal_functions_reserve(uint32_t functions, uint32_t exits)
+{
+	uint32_t wanted = nopal_function_count + functions;
+	if (wanted > function_room) {
+		void *to = grown(nopal_functions, nopal_function_count * sizeof *nopal_functions, wanted * sizeof *nopal_functions);
+		if (!to)
+			return -ENOMEM;
+		nopal_functions = to;
+		function_room = wanted;
+	}
+	wanted = nopal_exit_count + exits;
+	if (wanted > exit_room) {
+		void *to = grown(nopal_exits, nopal_exit_count * sizeof *nopal_exits, wanted * sizeof *nopal_exits);
+		if (!to)
+			return -ENOMEM;
+		nopal_exits = to;
+		exit_room = wanted;
+	}
+	return 0;
+}
+
+/* ---- words ---- */
+
+static uint32_t word_of(uint32_t index, uint32_t kind)
+{
+	return (index + 1) << 4 | kind;
+}
+
+static uint32_t *word_at(const struct nopal_function *function)
+{
+	unsigned long place = place_of(function->site);
+	return &nopal_leaves[place / LEAF_WORDS - LEAVES][place % LEAF_WORDS];
+}
+
+/* ---- exits ---- */
+
+static void slot_bytes(uint32_t number, uint32_t index, uint8_t bytes[NOPAL_SLOT_BYTES])
+{
+	const struct nopal_exit *exit = &nopal_exits[number];
+	uint64_t slot = (uint64_t)nopal_slot(number);
+	uint32_t word = word_of(index, NOPAL_KIND_EXIT);
+	memset(bytes, 0xcc, NOPAL_SLOT_BYTES);
+	bytes[0] = 0x41;
+	bytes[1] = 0xbb;
+	memcpy(bytes + 2, &word, sizeof word);
+	if (exit->kind == NOPAL_EXIT_RETURN) {
+		arch_jump(bytes + 6, slot + 6, (uint64_t)nopal_return);
+	} else {
+		arch_jump(bytes + 6, slot + 6, (uint64_t)nopal_tail);
+		bytes[6] = 0xe8;
+		arch_jump(bytes + 11, slot + 11, exit->target);
+	}
+}
+
+#define SLOTS_AT_ONCE 16384
+
+/* Fills the slots of functions in order of their indices; exits that follow each other at once. */
+static int fill_slots(const uint32_t *functions, uint32_t count)
+{
+	uint8_t *bytes = kvmalloc_array(SLOTS_AT_ONCE, NOPAL_SLOT_BYTES, GFP_KERNEL);
+	uint32_t first = 0, used = 0;
+	int failed = bytes ? 0 : -ENOMEM;
+	for (uint32_t i = 0; !failed && i < count; i++) {
+		const struct nopal_function *function = &nopal_functions[functions[i]];
+		for (uint32_t exit = function->first_exit; !failed && exit < function->first_exit + function->exits; exit++) {
+			if (used == SLOTS_AT_ONCE || (used && exit != first + used)) {
+				failed = nopal_text_fill(nopal_slot(first), bytes, used * NOPAL_SLOT_BYTES);
+				used = 0;
+			}
+			if (!used)
+				first = exit;
+			slot_bytes(exit, functions[i], bytes + used++ * NOPAL_SLOT_BYTES);
+		}
+		cond_resched();
+	}
+	if (!failed && used)
+		failed = nopal_text_fill(nopal_slot(first), bytes, used * NOPAL_SLOT_BYTES);
+	kvfree(bytes);
+	return failed;
+}
+
+static int by_change(const void *one, const void *other)
+{
+	const struct nopal_change *first = one, *second = other;
+	return first->address < second->address ? -1 : first->address > second->address;
+}
+
+static void change_of(uint32_t number, bool on, struct nopal_change *change)
+{
+	const struct nopal_exit *exit = &nopal_exits[number];
+	uint8_t jump[NOPAL_SITE_BYTES];
+	arch_jump(jump, exit->address, (uint64_t)nopal_slot(number));
+	*change = (struct nopal_change){ .address = exit->address, .length = NOPAL_SITE_BYTES };
+	memcpy(change->before, on ? exit->before : jump, NOPAL_SITE_BYTES);
+	memcpy(change->after, on ? jump : exit->before, NOPAL_SITE_BYTES);
+}
+
+/* Changes the exits of these functions that are not yet so. Where other bytes stand there now, whoever put them has
+ * them. */
+static int change_exits(const uint32_t *functions, uint32_t count, bool on)
+{
+	uint32_t total = 0, used = 0;
+	for (uint32_t i = 0; i < count; i++)
+		total += nopal_functions[functions[i]].exits;
+	if (!total)
+		return 0;
+	struct nopal_change *changes = kvmalloc_array(total, sizeof *changes, GFP_KERNEL);
+	int failed = changes ? 0 : -ENOMEM;
+	for (uint32_t i = 0; !failed && i < count; i++) {
+		const struct nopal_function *function = &nopal_functions[functions[i]];
+		for (uint32_t number = function->first_exit; number < function->first_exit + function->exits; number++)
+			if (nopal_exits[number].set != on)
+				change_of(number, on, &changes[used++]);
+	}
+	if (!failed && used) {
+		sort(changes, used, sizeof *changes, by_change, 0);
+		failed = nopal_text_change(changes, used);
+		/* Found again by their slots: the numbers of the changes are not those of the exits any more. */
+		for (uint32_t i = 0; i < used; i++) {
+			const uint8_t *jump = on ? changes[i].after : changes[i].before;
+			uint64_t slot = changes[i].address + NOPAL_SITE_BYTES + *(int32_t *)(jump + 1);
+			uint32_t number = (slot - (uint64_t)nopal_slots) / NOPAL_SLOT_BYTES;
+			if (changes[i].done)
+				nopal_exits[number].set = on;
+		}
+	}
+	kvfree(changes);
+	return failed;
+}
+
+/* ---- entries ---- */
+
+static void entries_free(struct entries *entries)
+{
+	ftrace_free_filter(&entries->ops);
+	kvfree(entries->functions);
+	kfree(entries);
+}
+
+static int entries_on(const uint32_t *functions, uint32_t count)
+{
+	struct entries *entries = kzalloc(sizeof *entries, GFP_KERNEL);
+	unsigned long *sites = kvmalloc_array(count, sizeof *sites, GFP_KERNEL);
+	int failed = -ENOMEM;
+	if (!entries || !sites)
+		goto end;
+	entries->functions = kvmalloc_array(count, sizeof *functions, GFP_KERNEL);
+	if (!entries->functions)
+		goto end;
+	memcpy(entries->functions, functions, count * sizeof *functions);
+	entries->count = count;
+	for (uint32_t i = 0; i < count; i++)
+		sites[i] = nopal_functions[functions[i]].site;
+	failed = -EOPNOTSUPP;
+	if (count <= NOPAL_DIRECT_AT_MOST) {
+		failed = ftrace_set_filter_ips(&entries->ops, sites, count, 0, 1);
+		if (!failed)
+			failed = nopal_direct_on(&entries->ops, (unsigned long)nopal_entry);
+		entries->direct = !failed;
+	}
+	/* Another tracer may have the one direct call that a function can have. */
+	if (failed) {
+		ftrace_free_filter(&entries->ops);
+		entries->ops = (struct ftrace_ops){ .func = (ftrace_func_t)nopal_entry_of_ops };
+		failed = ftrace_set_filter_ips(&entries->ops, sites, count, 0, 1);
+		if (!failed)
+			failed = register_ftrace_function(&entries->ops);
+	}
+	if (!failed) {
+		list_add(&entries->list, &all_entries);
+		for (uint32_t i = 0; i < count; i++)
+			nopal_functions[functions[i]].entered = true;
+	}
+end:
+	kvfree(sites);
+	if (failed && entries)
+		entries_free(entries);
+	return failed;
+}
+
+static bool should_record(const struct nopal_function *function)
+{
+	return function->wanted && function->verdict == NOPAL_VERDICT_TRACED && !function->going;
+}
+
+static bool is_wanted(const struct entries *entries)
+{
+	for (uint32_t i = 0; i < entries->count; i++)
+		if (should_record(&nopal_functions[entries->functions[i]]))
+			return true;
+	return false;
+}
+
+/* Takes out those entries of which no function is wanted any more. */
+static int entries_off(void)
+{
+	struct entries *entries, *next;
+	list_for_each_entry_safe(entries, next, &all_entries, list) {
+		if (is_wanted(entries))
+			continue;
+		int failed = entries->direct ? nopal_direct_off(&entries->ops, (unsigned long)nopal_entry) :
+					       unregister_ftrace_function(&entries->ops);
+		if (failed)
+			return failed;
+		for (uint32_t i = 0; i < entries->count; i++)
+			nopal_functions[entries->functions[i]].entered = false;
+		list_del(&entries->list);
+		entries_free(entries);
+	}
+	return 0;
+}
+
+/* ---- reconciliation ---- */
+
+static void wait_for_tasks(void)
+{
+	synchronize_rcu_tasks();
+	if (nopal_symbols.wait_for_tasks_rude)
+		nopal_symbols.wait_for_tasks_rude();
+}
+
+static int go(const uint32_t *functions, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++)
+		WRITE_ONCE(*word_at(&nopal_functions[functions[i]]), 0);
+	int failed = entries_off();
+	if (!failed)
+		failed = change_exits(functions, count, false);
+	for (uint32_t i = 0; !failed && i < count; i++)
+		nopal_functions[functions[i]].present = false;
+	/* Tasks may stand in a slot, or in the recorder, until they have next given up the processor. */
+	wait_for_tasks();
+	return failed;
+}
+
+static const struct module *module_of(uint32_t index)
+{
+	preempt_disable();
+	const struct module *module = nopal_symbols.module_at(nopal_functions[index].address);
+	preempt_enable();
+	return module;
+}
+
+/* Those of a module come and go by themselves, as it does. */
+static uint32_t end_of_module(const uint32_t *functions, uint32_t first, uint32_t count)
+{
+	uint32_t next = first;
+	while (next < count && module_of(functions[next]) == module_of(functions[first]))
+		next++;
+	return next;
+}
+
+static int come_on(const uint32_t *functions, uint32_t count)
+{
+	uint32_t *entries = kvmalloc_array(count, sizeof *entries, GFP_KERNEL);
+	uint32_t entry_count = 0;
+	if (!entries)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < count; i++)
+		nopal_functions[functions[i]].present = true;
+	int failed = fill_slots(functions, count);
+	if (!failed)
+		failed = change_exits(functions, count, true);
+	for (uint32_t i = 0; !failed && i < count; i++) {
+		const struct nopal_function *function = &nopal_functions[functions[i]];
+		WRITE_ONCE(*word_at(function), word_of(functions[i], NOPAL_KIND_ENTRY));
+		if (!function->entered)
+			entries[entry_count++] = functions[i];
+	}
+	for (uint32_t first = 0, next; !failed && first < entry_count; first = next) {
+		next = end_of_module(entries, first, entry_count);
+		failed = entries_on(entries + first, next - first);
+	}
+	kvfree(entries);
+	return failed;
+}
+
+/* Those that are there and not wanted, or the reverse. */
+static uint32_t select(bool wanted, uint32_t *found)
+{
+	uint32_t count = 0;
+	for (uint32_t i = 0; i < nopal_function_count; i++) {
+		const struct nopal_function *function = &nopal_functions[i];
+		if (should_record(function) == wanted && function->present != wanted)
+			found[count++] = i;
+	}
+	return count;
+}
+
+int nopal_functions_reconcile(void)
+{
+	uint32_t *found = kvmalloc_array(max(nopal_function_count, 1u), sizeof *found, GFP_KERNEL);
+	if (!found)
+		return -ENOMEM;
+	uint32_t count = select(false, found);
+	int failed = count ? go(found, count) : 0;
+	count = select(true, found);
+	if (!failed && count)
+		failed = come_on(found, count);
+	kvfree(found);
+	return failed;
+}
+
+/* ---- modules ---- */
+
+/* A module's text is there until the notifier has returned. */
+static int at_module(struct notifier_block *block, unsigned long event, void *data)
+{
+	if (event != MODULE_STATE_GOING)
+		return NOTIFY_DONE;
+	mutex_lock(&nopal_lock);
+	for (uint32_t i = 0; i < nopal_function_count; i++) {
+		struct nopal_function *function = &nopal_functions[i];
+		function->going = function->verdict == NOPAL_VERDICT_TRACED && within_module(function->address, data);
+	}
+	nopal_functions_reconcile();
+	for (uint32_t i = 0; i < nopal_function_count; i++) {
+		struct nopal_function *function = &nopal_functions[i];
+		if (function->going) {
+			function->going = false;
+			function->verdict = NOPAL_VERDICT_GONE;
+			xa_erase(&by_place, place_of(function->site));
+		}
+	}
+	mutex_unlock(&nopal_lock);
+	return NOTIFY_DONE;
+}
+
+static struct notifier_block modules = { .notifier_call = at_module };
+
+int nopal_functions_begin(void)
+{
+	return register_module_notifier(&modules);
+}
+
+void nopal_functions_end(void)
+{
+	mutex_lock(&nopal_lock);
+	for (uint32_t i = 0; i < nopal_function_count; i++)
+		nopal_functions[i].wanted = 0;
+	nopal_functions_reconcile();
+	mutex_unlock(&nopal_lock);
+	/* Last, as text of a module that goes must be known to be gone until it is as it was. */
+	unregister_module_notifier(&modules);
+	wait_for_tasks();
+	xa_destroy(&by_place);
+	for (uint32_t i = 0; i < LEAVES; i++)
+		vfree(nopal_leaves[i]);
+	vfree(nopal_functions);
+	vfree(nopal_exits);
+}

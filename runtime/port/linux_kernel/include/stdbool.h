@@ -1,0 +1,6 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0
+ *
+ * What runtime/core takes from this header, in a kernel.
+ */
+#include <linux/types.h>
+#include <linux/stddef.h>

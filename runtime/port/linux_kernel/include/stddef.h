@@ -1,0 +1,5 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0
+ *
+ * What runtime/core takes from this header, in a kernel.
+ */
+#include <linux/stddef.h>

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0
+ *
+ * What differs between kernels.
+ */
+#ifndef NOPAL_KERNELS_H
+#define NOPAL_KERNELS_H
+
+#include <linux/version.h>
+
+/* The word that counts why preemption is off; per processor. */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 2, 0) && LINUX_VERSION_CODE < KERNEL_VERSION(6, 15, 0)
+#define NOPAL_PREEMPT_COUNT pcpu_hot + NOPAL_PREEMPT_COUNT_OFFSET
+#define NOPAL_PREEMPT_COUNT_OFFSET 8
+#else
+#define NOPAL_PREEMPT_COUNT __preempt_count
+#endif
+
+#ifndef __ASSEMBLER__
+#include <linux/ftrace.h>
+#include <linux/preempt.h>
+
+static inline unsigned long nopal_preempt_count(void)
+{
+#ifdef NOPAL_PREEMPT_COUNT_OFFSET
+	_Static_assert(offsetof(struct pcpu_hot, preempt_count) == NOPAL_PREEMPT_COUNT_OFFSET, "offset");
+	return (unsigned long)&pcpu_hot + NOPAL_PREEMPT_COUNT_OFFSET;
+#else
+	return (unsigned long)&__preempt_count;
+#endif
+}
+
+/* The text of a module that is no part of its beginning. */
+static inline unsigned long nopal_module_text(const struct module *module, unsigned long *bytes)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 4, 0)
+	*bytes = module->mem[MOD_TEXT].size;
+	return (unsigned long)module->mem[MOD_TEXT].base;
+#else
+	*bytes = module->core_layout.text_size;
+	return (unsigned long)module->core_layout.base;
+#endif
+}
+
+/* How many functions may have a direct call at once. Before 6.3, each of them takes room in a table that is made anew
+ * for each change, in one piece: 37,000 were too many in a machine of 1 GiB. */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 3, 0)
+#define NOPAL_DIRECT_AT_MOST 1000000
+#else
+#define NOPAL_DIRECT_AT_MOST 4096
+#endif
+
+static inline int nopal_direct_on(struct ftrace_ops *ops, unsigned long to)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 3, 0)
+	return register_ftrace_direct(ops, to);
+#else
+	return register_ftrace_direct_multi(ops, to);
+#endif
+}
+
+/* kallsyms_on_each_symbol tells of the kernel's own symbols, module_kallsyms_on_each_symbol of those of modules. */
+struct nopal_each {
+	void (*run)(void *data, const char *name, unsigned long address);
+	void *data;
+};
+
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 4, 0)
+static inline int nopal_run(void *each, const char *name, unsigned long address)
+#else
+static inline int nopal_run(void *each, const char *name, struct module *module, unsigned long address)
+#endif
+{
+	((struct nopal_each *)each)->run(((struct nopal_each *)each)->data, name, address);
+	return 0;
+}
+
+static inline void nopal_each_symbol(void *of_kernel, void *of_modules, struct nopal_each *each)
+{
+	((int (*)(typeof(nopal_run) *, void *))of_kernel)(nopal_run, each);
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 3, 0)
+	((int (*)(const char *, typeof(nopal_run) *, void *))of_modules)(0, nopal_run, each);
+#else
+	((int (*)(typeof(nopal_run) *, void *))of_modules)(nopal_run, each);
+#endif
+}
+
+static inline int nopal_direct_off(struct ftrace_ops *ops, unsigned long to)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 3, 0)
+	return unregister_ftrace_direct(ops, to, false);
+#else
+	return unregister_ftrace_direct_multi(ops, to);
+#endif
+}
+
+#endif
+
+#endif

@@ -1,0 +1,452 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0
+/*
+ * Latency tracers of a kernel: irqsoff, preemptoff and preemptirqsoff by the sections of section.S, one of them at a
+ * time; wakeup by the kernel's tracepoints and core's mechanism. Each processor has results of its own.
+ */
+#include <linux/delay.h>
+#include <linux/sched.h>
+#include <linux/seq_file.h>
+#include <linux/tracepoint.h>
+#include <linux/utsname.h>
+#include <linux/vmalloc.h>
+#include <asm/tsc.h>
+#include "latency.h"
+#include "module.h"
+#include "section.h"
+
+#define TIMEOUT_SECONDS 60
+
+enum { WAKEUP = NOPAL_MODES, TRACERS };
+static const char *const names[] = {
+	[NOPAL_IRQS] = "irqsoff",
+	[NOPAL_PREEMPT] = "preemptoff",
+	[NOPAL_JOINT] = "preemptirqsoff",
+	[WAKEUP] = "wakeup",
+};
+
+/* A case, and the state of its processor at the end. */
+struct kept {
+	uint64_t ticks;
+	uint64_t from, to;
+	uint32_t thread, process;
+	uint32_t processor;
+	uint32_t count;         /* of preemption */
+	bool irqs_off, need_resched;
+	char name[TASK_COMM_LEN];
+};
+
+/* Of a tracer on a processor. One writer, which nothing that writes here interrupts; readers look at `sequence`, which is
+ * odd during a change. */
+struct results {
+	struct nopal_latency_own own;   /* the sections use only its histogram */
+	uint32_t sequence;
+	uint64_t above;                 /* the threshold */
+	struct kept worst;
+};
+
+static struct results *results[TRACERS];        /* of nr_cpu_ids each; 0: never on */
+static bool on[TRACERS];
+static uint32_t threshold;                      /* microseconds; 0: none */
+static const char *shown = "irqsoff";
+/* Cases that are nobody's, as while sites change. */
+static struct nopal_histogram nobodys;
+static struct results *aim;                     /* of the section tracer that is on; 0: none */
+
+static uint64_t ticks_of(uint64_t microseconds)
+{
+	return microseconds * tsc_khz / 1000;
+}
+
+static uint64_t microseconds_of(uint64_t ticks)
+{
+	return mul_u64_u64_div_u64(ticks, 1000, tsc_khz);
+}
+
+static uint64_t limit_of(const struct results *mine)
+{
+	return threshold ? ticks_of(threshold) : mine->worst.ticks;
+}
+
+static void keep(struct results *mine, uint64_t ticks, uint64_t from, uint64_t to, const struct task_struct *task)
+{
+	if (threshold && ticks > ticks_of(threshold))
+		mine->above++;
+	if (ticks <= mine->worst.ticks)
+		return;
+	WRITE_ONCE(mine->sequence, mine->sequence + 1);
+	smp_wmb();
+	mine->worst.ticks = ticks;
+	mine->worst.from = from;
+	mine->worst.to = to;
+	mine->worst.thread = task->pid;
+	mine->worst.process = task->tgid;
+	mine->worst.processor = raw_smp_processor_id();
+	mine->worst.count = preempt_count();
+	mine->worst.irqs_off = raw_irqs_disabled();
+	mine->worst.need_resched = test_tsk_need_resched((struct task_struct *)task);
+	__builtin_memcpy(mine->worst.name, task->comm, TASK_COMM_LEN);
+	smp_wmb();
+	WRITE_ONCE(mine->sequence, mine->sequence + 1);
+}
+
+/* ---- sections ---- */
+
+void nopal_section_keep(uint64_t ticks, uint64_t to)
+{
+	struct nopal_section *section = this_cpu_ptr(&nopal_section);
+	struct results *mine = container_of((struct nopal_histogram *)section->histogram, struct results, own.histogram);
+	keep(mine, ticks, section->from, to, current);
+	section->limit = limit_of(mine);
+}
+
+static void aim_here(void *unused)
+{
+	struct nopal_section *section = this_cpu_ptr(&nopal_section);
+	struct results *mine = aim ? &aim[raw_smp_processor_id()] : 0;
+	section->since = 0;
+	section->limit = mine ? limit_of(mine) : U64_MAX;
+	section->histogram = mine ? mine->own.histogram.buckets : nobodys.buckets;
+}
+
+static void aim_at(struct results *at)
+{
+	aim = at;
+	on_each_cpu(aim_here, 0, 1);
+}
+
+static int switch_sections(int number, bool to, char *error, size_t room)
+{
+	for (int other = 0; other < WAKEUP; other++)
+		if (to && on[other] && other != number) {
+			snprintf(error, room, "tracer %s is on, and only one of its kind can be", names[other]);
+			return -EBUSY;
+		}
+	aim_at(0);
+	int failed = to ? nopal_sections_on(number) : nopal_sections_off();
+	if (!failed && to)
+		aim_at(results[number]);
+	return failed;
+}
+
+/* ---- wakeup ---- */
+
+enum { WOKEN, RUNS };
+static const struct nopal_tracer wakeup_tracer = {
+	.name = "wakeup",
+	.begins = 1 << WOKEN,
+	.ends = 1 << RUNS,
+	.key = NOPAL_KEY_VALUE,
+	.nesting = NOPAL_NESTING_AGAIN,
+	.most_urgent = true,
+};
+static struct nopal_latency *wakeup;
+/* How urgent the task is that a processor runs. */
+static DEFINE_PER_CPU(int, running_rank);
+
+static struct nopal_event event_of(uint32_t event, const struct task_struct *task)
+{
+	return (struct nopal_event){
+		.event = event,
+		.processor = raw_smp_processor_id(),
+		.thread = task->pid,
+		.rank = task->prio,
+		.value = task->pid,
+		.clock = rdtsc_ordered(),
+	};
+}
+
+static void at_wakeup(void *unused, struct task_struct *task)
+{
+	struct nopal_event event = event_of(WOKEN, task);
+	struct nopal_case ended;
+	if (task->prio < READ_ONCE(per_cpu(running_rank, task_cpu(task))))
+		nopal_latency_event(wakeup, &results[WAKEUP][event.processor].own, &event, &ended);
+}
+
+static void at_switch(void *unused, bool preempt, struct task_struct *previous, struct task_struct *next, unsigned int state)
+{
+	struct nopal_event event = event_of(RUNS, next);
+	struct results *mine = &results[WAKEUP][event.processor];
+	struct nopal_case ended;
+	this_cpu_write(running_rank, next->prio);
+	if (next->pid && nopal_latency_event(wakeup, &mine->own, &event, &ended) == NOPAL_OUTCOME_KEPT)
+		keep(mine, ended.end - ended.begin, 0, 0, next);
+}
+
+static struct {
+	const char *name;
+	void *probe;
+	struct tracepoint *point;
+} points[] = {
+	{ "sched_switch", at_switch },
+	{ "sched_wakeup", at_wakeup },
+	{ "sched_wakeup_new", at_wakeup },
+};
+
+static void find_point(struct tracepoint *point, void *unused)
+{
+	for (uint32_t i = 0; i < ARRAY_SIZE(points); i++)
+		if (!strcmp(point->name, points[i].name))
+			points[i].point = point;
+}
+
+static void wakeup_off(uint32_t count)
+{
+	while (count--)
+		tracepoint_probe_unregister(points[count].point, points[count].probe, 0);
+	tracepoint_synchronize_unregister();
+	vfree(wakeup);
+	wakeup = 0;
+}
+
+static int wakeup_on(void)
+{
+	wakeup = vzalloc(sizeof *wakeup);
+	if (!wakeup)
+		return -ENOMEM;
+	wakeup->tracer = &wakeup_tracer;
+	wakeup->threshold = ticks_of(threshold);
+	wakeup->timeout = (uint64_t)tsc_khz * 1000 * TIMEOUT_SECONDS;
+	/* Until a processor has switched, what runs there is taken for most urgent. */
+	int processor;
+	for_each_possible_cpu(processor)
+		per_cpu(running_rank, processor) = 0;
+	for (uint32_t i = 0; i < ARRAY_SIZE(points); i++) {
+		int failed = tracepoint_probe_register(points[i].point, points[i].probe, 0);
+		if (failed) {
+			wakeup_off(i);
+			return failed;
+		}
+	}
+	return 0;
+}
+
+/* ---- commands ---- */
+
+static int number_of(const char *name)
+{
+	for (int number = 0; number < TRACERS; number++)
+		if (!strcmp(names[number], name))
+			return number;
+	return -ENOENT;
+}
+
+int nopal_tracer_switch(const char *name, bool to, char *error, size_t room)
+{
+	int number = number_of(name);
+	if (number < 0) {
+		snprintf(error, room, "there is no tracer %s: a kernel has irqsoff, preemptoff, preemptirqsoff and wakeup", name);
+		return -ENOENT;
+	}
+	if (on[number] == to)
+		return 0;
+	if (!results[number])
+		results[number] = vzalloc(nr_cpu_ids * sizeof *results[number]);
+	if (!results[number])
+		return -ENOMEM;
+	int failed = 0;
+	error[0] = 0;
+	if (number < WAKEUP)
+		failed = switch_sections(number, to, error, room);
+	else if (to)
+		failed = wakeup_on();
+	else
+		wakeup_off(ARRAY_SIZE(points));
+	if (failed && !error[0])
+		snprintf(error, room, "tracer %s cannot be switched %s: error %d", name, to ? "on" : "off", -failed);
+	if (failed)
+		return failed;
+	on[number] = to;
+	if (to)
+		shown = names[number];
+	return 0;
+}
+
+int nopal_tracer_reset(const char *name)
+{
+	int number = number_of(name);
+	if (number < 0)
+		return number;
+	if (!results[number])
+		return 0;
+	bool was_on = number < WAKEUP && on[number];
+	if (was_on)
+		aim_at(0);
+	else if (on[number])
+		wakeup_off(ARRAY_SIZE(points));
+	memset(results[number], 0, nr_cpu_ids * sizeof *results[number]);
+	if (was_on)
+		aim_at(results[number]);
+	else if (on[number])
+		on[number] = !wakeup_on();
+	return 0;
+}
+
+void nopal_tracers_threshold(uint32_t microseconds)
+{
+	threshold = microseconds;
+	if (wakeup)
+		WRITE_ONCE(wakeup->threshold, ticks_of(microseconds));
+	if (aim)
+		aim_at(aim);
+}
+
+/* ---- what was found ---- */
+
+static void read_worst(const struct results *one, struct kept *worst)
+{
+	uint32_t sequence;
+	do {
+		sequence = READ_ONCE(one->sequence);
+		smp_rmb();
+		*worst = one->worst;
+		smp_rmb();
+	} while (sequence & 1 || READ_ONCE(one->sequence) != sequence);
+}
+
+/* The worst of all processors. False: there is none. */
+static bool find_worst(const struct results *of, struct kept *worst)
+{
+	*worst = (struct kept){ 0 };
+	for (uint32_t processor = 0; processor < nr_cpu_ids; processor++) {
+		struct kept one;
+		read_worst(&of[processor], &one);
+		if (one.ticks > worst->ticks)
+			*worst = one;
+	}
+	return worst->ticks;
+}
+
+/* A place, after the lock function that was called there. */
+static void show_place(struct seq_file *file, uint64_t place)
+{
+	unsigned long callee = nopal_sections_callee(place);
+	if (callee)
+		seq_printf(file, "%ps (%pS)", (void *)callee, (void *)place);
+	else
+		seq_printf(file, "%pS", (void *)place);
+}
+
+static void show_results(struct seq_file *file, int number)
+{
+	struct nopal_histogram *sum = vzalloc(sizeof *sum);
+	struct kept worst;
+	uint64_t above = 0;
+	if (!sum)
+		return;
+	for (uint32_t processor = 0; processor < nr_cpu_ids; processor++) {
+		nopal_histogram_merge(sum, &results[number][processor].own.histogram);
+		above += results[number][processor].above;
+	}
+	seq_printf(file, "# %s: %llu cases", names[number], nopal_histogram_count(sum));
+	if (threshold)
+		seq_printf(file, ", %llu above the threshold", above);
+	if (find_worst(results[number], &worst)) {
+		seq_printf(file, ", p50 %llu us, p99 %llu us, worst %llu us of %s-%u on processor %u\n",
+			   microseconds_of(nopal_histogram_quantile(sum, 50, 100)),
+			   microseconds_of(nopal_histogram_quantile(sum, 99, 100)), microseconds_of(worst.ticks), worst.name,
+			   worst.thread, worst.processor);
+		for (uint32_t processor = 0; processor < nr_cpu_ids; processor++) {
+			struct kept one;
+			read_worst(&results[number][processor], &one);
+			if (!one.from)
+				continue;
+			seq_printf(file, "#  processor %u: %llu us, from ", processor, microseconds_of(one.ticks));
+			show_place(file, one.from);
+			seq_puts(file, " to ");
+			show_place(file, one.to);
+			seq_puts(file, "\n");
+		}
+	} else {
+		seq_puts(file, "\n");
+	}
+	vfree(sum);
+}
+
+void nopal_tracers_show(struct seq_file *file)
+{
+	if (threshold)
+		seq_printf(file, "threshold %u\n", threshold);
+	for (int number = 0; number < TRACERS; number++) {
+		if (on[number])
+			seq_printf(file, "tracer %s on\n", names[number]);
+		if (results[number])
+			show_results(file, number);
+	}
+	nopal_sections_show(file);
+	struct nopal_case given_up;
+	while (wakeup && nopal_latency_expire(wakeup, rdtsc_ordered(), &given_up))
+		continue;
+	if (wakeup)
+		seq_printf(file, "# wakeup: %llu not followed for want of room, %llu never ran\n", wakeup->begins_lost, wakeup->never_ended);
+}
+
+static char flag_of_interrupt(uint32_t count)
+{
+	bool hard = count & HARDIRQ_MASK, soft = count & SOFTIRQ_OFFSET;
+	return hard && soft ? 'H' : hard ? 'h' : soft ? 's' : '.';
+}
+
+static void show_row(struct seq_file *file, const struct kept *worst, const char *flags, uint64_t ticks, uint64_t place)
+{
+	seq_printf(file, "%8.8s-%-5u %3u%s %4lluus%s: ", worst->name, worst->thread, worst->processor, flags, microseconds_of(ticks),
+		   ticks ? " " : microseconds_of(worst->ticks) > 100 ? "!" : microseconds_of(worst->ticks) > 1 ? "+" : " ");
+	show_place(file, place);
+	seq_puts(file, "\n");
+}
+
+void nopal_tracer_trace(struct seq_file *file, const char *name)
+{
+	int number = number_of(name ? name : shown);
+	struct kept worst;
+	if (number < 0 || !results[number] || !find_worst(results[number], &worst)) {
+		seq_printf(file, "# no case of %s\n", name ? name : shown);
+		return;
+	}
+	seq_printf(file, "%s latency trace v1.1.5 on %s\n latency: %llu us, #%u/%u, CPU#%u | (M:- VP:0, KP:0, SP:0 HP:0 #P:%u)\n",
+		   names[number], init_utsname()->release, microseconds_of(worst.ticks), worst.from ? 2 : 0, worst.from ? 2 : 0,
+		   worst.processor, num_online_cpus());
+	seq_printf(file, "    | task: %s-%u (uid:- nice:- policy:- rt_prio:-)\n", worst.name, worst.thread);
+	if (!worst.from)
+		return;
+	seq_puts(file, " => started at: ");
+	show_place(file, worst.from);
+	seq_puts(file, "\n => ended at:   ");
+	show_place(file, worst.to);
+	seq_puts(file, "\n\n"
+		       "                 _------=> CPU#            \n"
+		       "                / _-----=> irqs-off        \n"
+		       "               | / _----=> need-resched    \n"
+		       "               || / _---=> hardirq/softirq \n"
+		       "               ||| / _--=> preempt-depth   \n"
+		       "               |||| /                      \n"
+		       "               |||||     delay             \n"
+		       "   cmd     pid ||||| time  |   caller      \n"
+		       "      \\   /    |||||   \\   |   /           \n");
+	uint32_t depth = worst.count & PREEMPT_MASK;
+	char flags[] = { worst.irqs_off ? 'd' : '.', worst.need_resched ? 'n' : '.', flag_of_interrupt(worst.count),
+			 depth > 9 ? '9' : depth ? '0' + depth : '.', 0 };
+	show_row(file, &worst, number == NOPAL_IRQS ? "d---" : "----", 0, worst.from);
+	show_row(file, &worst, flags, worst.ticks, worst.to);
+}
+
+int nopal_tracers_begin(void)
+{
+	for_each_kernel_tracepoint(find_point, 0);
+	for (uint32_t i = 0; i < ARRAY_SIZE(points); i++)
+		if (!points[i].point)
+			return -ENOENT;
+	return nopal_sections_begin();
+}
+
+void nopal_tracers_end(void)
+{
+	char error[64];
+	for (int number = 0; number < TRACERS; number++) {
+		/* Memory may be short, but nothing may lead here when the module has gone. */
+		while (nopal_tracer_switch(names[number], false, error, sizeof error))
+			msleep(10);
+		vfree(results[number]);
+		results[number] = 0;
+	}
+}

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0
+ *
+ * What the module's parts offer each other.
+ */
+#ifndef NOPAL_MODULE_H
+#define NOPAL_MODULE_H
+
+#include <linux/module.h>
+#include <linux/seq_file.h>
+#include <asm/insn.h>
+#include "core.h"
+#include "slots.h"
+
+/* ---- symbols.c: functions of the kernel that it does not export ---- */
+
+/* Each is called through a gate of our own (slots.S). */
+struct nopal_symbols {
+	int (*size_offset)(unsigned long address, unsigned long *size, unsigned long *offset);
+	const char *(*name)(unsigned long address, unsigned long *size, unsigned long *offset, char **module, char *buffer);
+	int (*decode)(struct insn *instruction, const void *bytes, int length, enum insn_mode mode);
+	unsigned long (*ftrace_location)(unsigned long address);
+	struct module *(*module_at)(unsigned long address);     /* with preemption off */
+	int (*alternatives_hold)(void *first, void *last);
+	bool (*probes_refuse)(unsigned long address);
+	struct kprobe *(*probe_at)(void *address);
+	int (*is_text)(unsigned long address);
+	/* With cpus_read_lock held, which comes before text_mutex. */
+	int (*stop_machine)(int (*run)(void *), void *argument, const struct cpumask *processors);
+	void (*wait_for_tasks_rude)(void);      /* 0: this kernel has none */
+	unsigned long (*find)(const char *);    /* the kernel's own function */
+	struct mutex *text_mutex;
+	void *each_of_kernel, *each_of_modules;     /* for nopal_each_symbol */
+};
+extern struct nopal_symbols nopal_symbols;      /* written at load alone */
+
+/* Finds them. -ENOENT: this kernel lacks one. */
+int nopal_symbols_find(void);
+
+/* NOPAL_SLOT_BYTES in the module's text, never taken back; 0: there is no more. */
+uint8_t *nopal_gate(void);
+
+/* ---- text.c: changes of text ---- */
+
+#define NOPAL_SITE_BYTES 5
+
+#define NOPAL_CHANGE_BYTES 11
+/* Before a call of 5 bytes, as often as needed: a prefix that means nothing there. */
+#define NOPAL_CALL_PREFIX 0x2e
+
+struct nopal_change {
+	unsigned long address;
+	uint8_t length;                 /* at most NOPAL_CHANGE_BYTES */
+	bool done;                      /* false: other bytes stood there, and were left alone */
+	uint8_t before[NOPAL_CHANGE_BYTES], after[NOPAL_CHANGE_BYTES];
+};
+
+/* Changes instructions that may be running: a return or a jump, or what sections.c looks for and the call in place of
+ * it. No instruction may begin within the new one that did not begin there before. In order of their addresses; all
+ * processors stop for each batch of them. Sleeps. */
+int nopal_text_change(struct nopal_change *changes, uint32_t count);
+
+/* Writes a slot or a gate that nothing leads to yet. Sleeps. */
+int nopal_text_fill(void *slots, const void *bytes, uint32_t count);
+
+int nopal_text_begin(void);
+void nopal_text_end(void);
+
+/* The longest stop of all processors so far, in nanoseconds. */
+extern uint64_t nopal_text_longest_stop;        /* by whoever holds nopal_lock */
+
+/* ---- context.c: what core needs of its host ---- */
+
+int nopal_context_begin(uint32_t chunks);
+void nopal_context_end(void);
+extern struct nopal_process nopal_kernel;       /* written at load alone */
+extern uint64_t nopal_region_bytes;
+
+/* Whether anything is recorded, and of which tasks: none given, of all. */
+void nopal_context_run(bool on);
+void nopal_context_watch(const uint32_t *ids, uint32_t count, bool children);
+uint64_t nopal_context_lost(void);
+
+/* ---- held.c ---- */
+
+/* Whether somebody else changes text in [first, last]. */
+bool nopal_is_held(unsigned long first, unsigned long last);
+int nopal_held_begin(unsigned long (*find)(const char *));
+void nopal_held_end(void);
+
+/* ---- plan.c ---- */
+
+/* Takes the tool's plan; the caller holds nopal_lock. */
+int nopal_plan_take(struct nopal_device_plan *plan);
+
+/* ---- functions.c: the functions of all plans ---- */
+
+struct nopal_function {
+	unsigned long address, end;
+	unsigned long site;             /* ftrace's */
+	uint32_t first_exit, exits;
+	uint32_t wanted;                /* by how many traces that are on */
+	uint8_t verdict;                /* NOPAL_VERDICT_* */
+	uint8_t present;                /* something of it is changed: it records, or comes on, or goes */
+	uint8_t entered;                /* its entry leads to the recorder */
+	uint8_t going;                  /* its module is being unloaded */
+};
+
+struct nopal_exit {
+	unsigned long address, target;
+	uint8_t kind;
+	uint8_t before[NOPAL_SITE_BYTES];
+	uint8_t set;
+};
+
+/* In order of the plans; the site number of each is its index and one. By whoever holds nopal_lock. */
+extern struct nopal_function *nopal_functions;
+extern uint32_t nopal_function_count;
+extern struct nopal_exit *nopal_exits;
+extern uint32_t nopal_exit_count;
+
+/* The function that begins at an address and is traced; 0: none. */
+struct nopal_function *nopal_function_at(unsigned long address);
+/* Makes that find the function with this index, and makes room for its word. -EEXIST: another function's entry is so near
+ * that they would be taken for each other. */
+int nopal_function_know(uint32_t index);
+/* Makes room for more of both. */
+int nopal_functions_reserve(uint32_t functions, uint32_t exits);
+
+/* Makes what runs what is wanted. Sleeps. */
+int nopal_functions_reconcile(void);
+int nopal_functions_begin(void);
+void nopal_functions_end(void);
+
+/* ---- traces.c: the control language ---- */
+
+extern struct mutex nopal_lock;         /* guards functions, exits, traces */
+
+/* Carries out a line. On failure, `error` says why. */
+int nopal_command(const char *line, uint32_t length, char *error, size_t room);
+void nopal_traces_show(struct seq_file *file);
+void nopal_traces_end(void);
+
+/* ---- latency.c: the tracers irqsoff, preemptoff, preemptirqsoff, wakeup ---- */
+
+/* By whoever holds nopal_lock. -ENOENT: there is no tracer of this name. */
+int nopal_tracer_switch(const char *name, bool on, char *error, size_t room);
+int nopal_tracer_reset(const char *name);
+void nopal_tracers_threshold(uint32_t microseconds);
+void nopal_tracers_show(struct seq_file *file);
+/* The worst case of a tracer, in the format of latency_trace. */
+void nopal_tracer_trace(struct seq_file *file, const char *name);
+int nopal_tracers_begin(void);
+void nopal_tracers_end(void);
+
+/* ---- sections.c: instructions that begin and end sections with interrupts or preemption off ---- */
+
+enum nopal_mode { NOPAL_IRQS, NOPAL_PREEMPT, NOPAL_JOINT, NOPAL_MODES };
+
+/* Finds them, and has them call the thunks of `mode`. Sleeps. */
+int nopal_sections_on(enum nopal_mode mode);
+/* Restores them; afterwards no task is in a thunk. Sleeps. */
+int nopal_sections_off(void);
+void nopal_sections_show(struct seq_file *file);
+/* The function that was called before `address`, which was left on the stack by a call; 0: it cannot be told. */
+unsigned long nopal_sections_callee(unsigned long address);
+int nopal_sections_begin(void);
+void nopal_sections_end(void);
+
+/* ---- device.c ---- */
+
+int nopal_device_begin(void);
+void nopal_device_end(void);
+
+/* ---- record.S, slots.S ---- */
+
+extern char nopal_entry[], nopal_entry_arguments[], nopal_entry_of_ops[];
+extern char nopal_return[], nopal_return_result[], nopal_tail[], nopal_slots[];
+/* Words by addresses behind fentry sites: of 64 KiB each, one for each 16 bytes. Never taken away before the end. */
+extern uint32_t *nopal_leaves[];
+
+static inline uint8_t *nopal_slot(uint32_t number)
+{
+	return (uint8_t *)nopal_slots + (size_t)number * NOPAL_SLOT_BYTES;
+}
+
+#endif

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0
+/*
+ * Takes the tool's plan, and trusts nothing in it: what a function is, where its instructions are, and who else changes
+ * its bytes, the kernel itself is asked.
+ */
+#include <linux/kallsyms.h>
+#include <linux/uaccess.h>
+#include <linux/vmalloc.h>
+#include "module.h"
+
+#define ENDBR_BYTES 4
+#define INSTRUCTION_BYTES 15
+
+/* Whether these bytes are such an exit's, at this place. */
+static bool is_exit(const struct nopal_device_exit *exit)
+{
+	static const uint8_t padding[] = { 0xcc, 0xcc, 0xcc, 0xcc };
+	const uint8_t *bytes = exit->expected;
+	unsigned long target = 0;
+	if (bytes[0] == 0xe9)
+		target = exit->address + 5 + *(int32_t *)(bytes + 1);
+	else if (bytes[0] == 0xeb && !memcmp(bytes + 2, padding, 3))
+		target = exit->address + 2 + (int8_t)bytes[1];
+	if (exit->kind == NOPAL_EXIT_RETURN)
+		return target ? bytes[0] == 0xe9 && nopal_symbols.is_text(target) : bytes[0] == 0xc3 && !memcmp(bytes + 1, padding, 4);
+	return exit->kind == NOPAL_EXIT_TAIL && target && target == exit->target && nopal_symbols.is_text(target);
+}
+
+/* A part of a function: all of it, or what the compiler has moved away from it. */
+struct part {
+	unsigned long first, end;
+};
+
+/* The part that the compiler has moved away which holds `address`: the kernel knows it as NAME.cold, of the function or of
+ * another name of it. */
+static bool find_cold_part(unsigned long address, struct part *part)
+{
+	char buffer[KSYM_NAME_LEN];
+	unsigned long size, offset;
+	char *module;
+	const char *found = nopal_symbols.name(address, &size, &offset, &module, buffer);
+	if (!found || !strstr(found, ".cold"))
+		return false;
+	*part = (struct part){ address - offset, address - offset + size };
+	return true;
+}
+
+/* Whether each of these exits, in order, is an instruction of the part. */
+static bool are_instructions(struct part part, const struct nopal_device_exit *exits, uint32_t count)
+{
+	uint32_t at = 0;
+	unsigned long address = part.first;
+	while (at < count && address < part.end) {
+		struct insn instruction;
+		while (at < count && exits[at].address == address)
+			at++;
+		int room = min_t(unsigned long, INSTRUCTION_BYTES, part.end - address);
+		if (nopal_symbols.decode(&instruction, (void *)address, room, INSN_MODE_KERN))
+			return false;
+		address += instruction.length;
+	}
+	return at == count;
+}
+
+static bool is_in(struct part part, const struct nopal_device_exit *exit)
+{
+	return exit->address >= part.first && exit->address + NOPAL_SITE_BYTES <= part.end;
+}
+
+/* The exits of each part follow each other, in order of their addresses. */
+static bool exits_have_places(const struct nopal_device_function *function, const struct nopal_device_exit *exits)
+{
+	for (uint32_t at = 0; at < function->exits;) {
+		struct part part = { function->address, function->end };
+		if (!is_in(part, &exits[at]) && !find_cold_part(exits[at].address, &part))
+			return false;
+		uint32_t count = 0;
+		while (at + count < function->exits && is_in(part, &exits[at + count])) {
+			if (count && exits[at + count].address < exits[at + count - 1].address + NOPAL_SITE_BYTES)
+				return false;
+			count++;
+		}
+		if (!count || !are_instructions(part, exits + at, count))
+			return false;
+		at += count;
+	}
+	return true;
+}
+
+static uint8_t judge(const struct nopal_device_function *function, const struct nopal_device_exit *exits,
+		     unsigned long *site)
+{
+	unsigned long size, offset, address = function->address;
+	if (!nopal_symbols.size_offset(address, &size, &offset) || offset || function->end > address + size ||
+	    function->end <= address)
+		return NOPAL_VERDICT_ADDRESS;
+	*site = nopal_symbols.ftrace_location(address);
+	if (*site != address && *site != address + ENDBR_BYTES)
+		return NOPAL_VERDICT_ADDRESS;
+	if (within_module(address, THIS_MODULE) || nopal_symbols.probes_refuse(address))
+		return NOPAL_VERDICT_NEVER;
+	for (uint32_t i = 0; i < function->exits; i++) {
+		unsigned long at = exits[i].address;
+		/* The address is checked before what stands there is read. */
+		if (!nopal_symbols.is_text(at) || !nopal_symbols.is_text(at + NOPAL_SITE_BYTES - 1))
+			return NOPAL_VERDICT_PLACE;
+		if (memcmp((void *)at, exits[i].expected, NOPAL_SITE_BYTES) || !is_exit(&exits[i]))
+			return NOPAL_VERDICT_BYTES;
+		if (nopal_is_held(at, at + NOPAL_SITE_BYTES - 1))
+			return NOPAL_VERDICT_HELD;
+	}
+	if (!exits_have_places(function, exits))
+		return NOPAL_VERDICT_PLACE;
+	if (nopal_function_at(address))
+		return NOPAL_VERDICT_TWICE;
+	if (nopal_exit_count + function->exits > NOPAL_DEVICE_EXITS)
+		return NOPAL_VERDICT_ROOM;
+	return NOPAL_VERDICT_TRACED;
+}
+
+static void add(const struct nopal_device_function *function, const struct nopal_device_exit *exits)
+{
+	struct nopal_function *added = &nopal_functions[nopal_function_count];
+	*added = (struct nopal_function){
+		.address = function->address,
+		.end = function->end,
+		.first_exit = nopal_exit_count,
+	};
+	added->verdict = judge(function, exits, &added->site);
+	nopal_function_count++;
+	if (added->verdict != NOPAL_VERDICT_TRACED)
+		return;
+	if (nopal_function_know(nopal_function_count - 1)) {
+		added->verdict = NOPAL_VERDICT_ROOM;
+		return;
+	}
+	added->exits = function->exits;
+	for (uint32_t i = 0; i < function->exits; i++) {
+		struct nopal_exit *exit = &nopal_exits[nopal_exit_count++];
+		*exit = (struct nopal_exit){
+			.address = exits[i].address,
+			.target = exits[i].target,
+			.kind = exits[i].kind,
+		};
+		memcpy(exit->before, exits[i].expected, NOPAL_SITE_BYTES);
+	}
+}
+
+static void *copied(uint64_t from, uint32_t count, size_t size)
+{
+	void *to = kvmalloc_array(max(count, 1u), size, GFP_KERNEL);
+	if (to && copy_from_user(to, (void __user *)from, count * size)) {
+		kvfree(to);
+		return 0;
+	}
+	return to;
+}
+
+int nopal_plan_take(struct nopal_device_plan *plan)
+{
+	if (plan->version != NOPAL_DEVICE_VERSION)
+		return -EPROTO;
+	if (plan->function_count > NOPAL_DEVICE_FUNCTIONS - nopal_function_count ||
+	    plan->exit_count > 4 * NOPAL_DEVICE_EXITS)
+		return -E2BIG;
+	struct nopal_device_function *functions = copied(plan->functions, plan->function_count, sizeof *functions);
+	struct nopal_device_exit *exits = copied(plan->exits, plan->exit_count, sizeof *exits);
+	uint32_t first = nopal_function_count;
+	int failed = functions && exits ? nopal_functions_reserve(plan->function_count, plan->exit_count) : -EFAULT;
+	for (uint32_t i = 0; !failed && i < plan->function_count; i++) {
+		const struct nopal_device_function *function = &functions[i];
+		if (function->first_exit > plan->exit_count || function->exits > plan->exit_count - function->first_exit ||
+		    (i && function->address <= functions[i - 1].address))
+			failed = -EINVAL;
+		else
+			add(function, exits + function->first_exit);
+		cond_resched();
+	}
+	plan->first_site = first + 1;
+	for (uint32_t i = first; !failed && i < nopal_function_count; i++)
+		if (put_user(nopal_functions[i].verdict, (uint8_t __user *)plan->verdicts + (i - first)))
+			failed = -EFAULT;
+	kvfree(functions);
+	kvfree(exits);
+	return failed;
+}

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0
+ *
+ * Recording in a kernel: entries at the fentry site, exits at the returns and at the jumps by which a function leaves.
+ * Return addresses stay as they are. Entered in any context, an NMI's too; changes no register that is alive there.
+ *
+ * The steps are those of arch/x86_64/thunk.S, on the context of the processor. A task that is moved to another processor
+ * between two steps fails at step 5: no two processors ever have the same position.
+ *   1. load the position
+ *   2. the stack is known (its range has no bytes after a switch of tasks)
+ *   3. room for the record?
+ *   4. clock; its upper half is the chunk's
+ *   5. reserve: compare-and-swap the position, which only this processor's own interrupts change
+ *   6. store the lower word, then the word with the kind
+ *
+ * A pair that is recorded takes 64 instructions, those of the site and of the slot included; tests/tests/kernel.rs
+ * counts them.
+ */
+#include <linux/linkage.h>
+#include <asm/asm.h>
+#include <asm/percpu.h>
+#include <asm/nospec-branch.h>
+#include "process.h"
+
+#define CHUNK_MASK (NOPAL_CHUNK_BYTES - 1)
+#define CONTEXT(field) PER_CPU_VAR(nopal_cpu + NOPAL_CONTEXT_##field)
+
+/* Steps 1 to 5 for a record of \bytes, with the slot at \slot(\base): its address in %rax, the clock's lower half in
+ * %edx. Uses %rax, %rcx and %rdx. */
+.macro reserve bytes, base, slot, slow
+.Lagain\@:
+	mov CONTEXT(POSITION), %rcx
+	lea \slot(\base), %rdx
+	sub CONTEXT(STACK_LOW), %rdx
+	cmp CONTEXT(STACK_SPAN), %rdx
+	jae \slow
+.if \bytes == 8
+	test $CHUNK_MASK, %ecx
+	jz \slow
+.else
+	lea -1(%rcx), %eax
+	and $CHUNK_MASK, %eax
+	cmp $(NOPAL_CHUNK_BYTES - \bytes - 1), %eax
+	ja \slow
+.endif
+	rdtsc
+	cmp CONTEXT(CLOCK_HIGH), %edx
+	jne \slow
+	mov %eax, %edx
+	mov %rcx, %rax
+	add $\bytes, %rcx
+	cmpxchg %rcx, CONTEXT(POSITION)
+	jne .Lagain\@
+.endm
+
+/* Step 6. %r11d = kind | site << 4. Of records of several words, \words are stored in between, while the record is
+ * PENDING. */
+.macro store base, slot, pending=0, words
+	mov %edx, (%rax)
+	lea \slot(\base), %edx
+	shl $20, %edx
+	and $0xff000000, %edx
+	or %edx, %r11d
+.ifnb \words
+	mov %r11d, %edx
+	and $-16, %edx
+	or $\pending, %edx
+	mov %edx, 4(%rax)
+	\words
+.endif
+	mov %r11d, 4(%rax)
+.endm
+
+/* The slow path provides what the fast path lacks: to \again, or to \done if the event is recorded, lost, or not
+ * wanted, as of most tasks while one is watched. Interrupts are off meanwhile: it belongs to one processor. */
+.macro prepare bytes, base, slot, again, done
+	cmpb $0, PER_CPU_VAR(nopal_wanted)
+	je \done
+	push %rsi
+	push %rdi
+	push %r8
+	push %r9
+	push %r10
+	push %r11
+	pushf
+	cli
+.ifc \base, %rsp
+	lea \slot + 56(%rsp), %rdi
+.else
+	lea \slot(\base), %rdi
+.endif
+	mov %r11d, %esi
+	mov $\bytes, %edx
+	call nopal_prepare_here
+	popf
+	pop %r11
+	pop %r10
+	pop %r9
+	pop %r8
+	pop %rdi
+	pop %rsi
+	test %eax, %eax
+	jz \again
+	jmp \done
+.endm
+
+/* The word of the function whose fentry site returns to %r11, in %r11d; uses %rcx. 0 if it is not wanted any more. */
+.macro look_up done
+	mov %r11d, %ecx
+	shr $16, %ecx
+	mov nopal_leaves - 8 * 0x8000(, %rcx, 8), %rcx
+	movzwl %r11w, %r11d
+	shr $4, %r11d
+	mov (%rcx, %r11, 4), %r11d
+	test %r11d, %r11d
+	jz \done
+.endm
+
+.macro store_arguments
+	mov %rdi, 8(%rax)
+	mov %rsi, 16(%rax)
+	mov %r10, 24(%rax)
+	mov (%rsp), %rdx
+	mov %rdx, 32(%rax)
+	mov %r8, 40(%rax)
+	mov %r9, 48(%rax)
+.endm
+
+.macro store_result
+	mov %r8, 8(%rax)
+.endm
+
+	.text
+
+/* Called by a fentry site: (%rsp) behind it, 8(%rsp) the slot. %rax, %r10 and %r11 are free. */
+.macro entry name, bytes, pending=0, words
+	.balign 64
+SYM_FUNC_START(\name)
+	mov (%rsp), %r11
+	push %rcx
+	mov %rdx, %r10
+	look_up .Ldone\@
+.Lstart\@:
+	reserve \bytes, %rsp, 16, .Lslow\@
+	store %rsp, 16, \pending, \words
+.Ldone\@:
+	mov %r10, %rdx
+	pop %rcx
+	RET
+.Lslow\@:
+	prepare \bytes, %rsp, 16, .Lstart\@, .Ldone\@
+SYM_FUNC_END(\name)
+.endm
+
+	entry nopal_entry, 8
+	entry nopal_entry_arguments, 56, NOPAL_KIND_PENDING_ARGS, store_arguments
+
+/* An ftrace_ops' function: %rdi = the fentry site, %rcx = the registers of the function. */
+	.balign 64
+SYM_FUNC_START(nopal_entry_of_ops)
+	lea 5(%rdi), %r11
+	mov 152(%rcx), %r8              /* struct pt_regs, sp: the slot */
+	look_up .Ldone_ops
+.Lstart_ops:
+	reserve 8, %r8, 0, .Lslow_ops
+	store %r8, 0
+.Ldone_ops:
+	RET
+.Lslow_ops:
+	prepare 8, %r8, 0, .Lstart_ops, .Ldone_ops
+SYM_FUNC_END(nopal_entry_of_ops)
+
+/* Jumped to in place of a return: (%rsp) is the slot, the result is in %rax and %rdx; %rcx, %rsi, %rdi, %r8 to %r11 are
+ * free. The word is in %r11d. */
+.macro exit name, bytes, pending=0, words
+	.balign 64
+SYM_FUNC_START(\name)
+	mov %rax, %r8
+	mov %rdx, %r9
+.Lstart\@:
+	reserve \bytes, %rsp, 0, .Lslow\@
+	store %rsp, 0, \pending, \words
+.Ldone\@:
+	mov %r8, %rax
+	mov %r9, %rdx
+	RET
+.Lslow\@:
+	prepare \bytes, %rsp, 0, .Lstart\@, .Ldone\@
+SYM_FUNC_END(\name)
+.endm
+
+	exit nopal_return, 8
+	exit nopal_return_result, 16, NOPAL_KIND_PENDING_RESULT, store_result
+
+/* Called before a jump out of a function: 8(%rsp) is the slot. The jump may lead to a retpoline: all registers are kept
+ * but %r11, and no plan holds a jump that needs that. */
+	.balign 64
+SYM_FUNC_START(nopal_tail)
+	push %rax
+	push %rcx
+	push %rdx
+.Lstart_tail:
+	reserve 8, %rsp, 32, .Lslow_tail
+	store %rsp, 32
+.Ldone_tail:
+	pop %rdx
+	pop %rcx
+	pop %rax
+	RET
+.Lslow_tail:
+	prepare 8, %rsp, 32, .Lstart_tail, .Ldone_tail
+SYM_FUNC_END(nopal_tail)

@@ -1,0 +1,581 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0
+/*
+ * Instructions that begin and end sections with interrupts or preemption off, found in the running text: each becomes a
+ * call of a thunk (section.S) while a tracer is on.
+ *
+ *   fa 0f 1f 44 00 00          cli, as the kernel has patched it      2e e8 REL
+ *   fb 0f 1f 44 00 00          sti                                    2e e8 REL
+ *   65 ff 05 REL               incl %gs:COUNT(%rip)                   2e 2e e8 REL
+ *   65 ff 0d REL               decl                                   2e 2e e8 REL
+ *   65 83 05 REL NN            addl, of a byte                        2e 2e 2e e8 REL
+ *   65 81 05 REL NN NN NN NN   addl, of four                          2e 2e 2e 2e 2e 2e e8 REL
+ *
+ * A 2e before a call means nothing, so the call is one instruction that ends where the old one ended: a task that is
+ * interrupted at a site, or returns to it, finds an instruction there before and after each change. One that stands
+ * behind the fb finds the e8.
+ */
+#include <linux/ftrace.h>
+#include <linux/kallsyms.h>
+#include <linux/rcupdate.h>
+#include <linux/sort.h>
+#include <linux/tracepoint.h>
+#include <linux/vmalloc.h>
+#include "arch.h"
+#include "kernels.h"
+#include "module.h"
+#include "section.h"
+#include <trace/events/power.h>
+
+#define SITES_AT_MOST 65536
+#define UNSEEN_KEPT 64
+#define CALL_BYTES 5
+
+/* The kinds of sites, in the order of the thunks. */
+enum { KIND_CLI, KIND_STI, KIND_AMOUNTS };
+static const int32_t amounts[] = { NOPAL_SECTION_AMOUNTS };
+#define KINDS (KIND_AMOUNTS + 2 * ARRAY_SIZE(amounts))
+#define KIND_NONE -1
+#define KIND_UNKNOWN -2     /* it changes the count in a way that has no thunk */
+
+/* Why a site is left as it is. */
+enum unseen { UNSEEN_NEVER, UNSEEN_HELD, UNSEEN_FORM, UNSEEN_TO_USER, UNSEEN_KINDS };
+static const char *const unseen_words[] = {
+	[UNSEEN_NEVER] = "in text that must not be interrupted",
+	[UNSEEN_HELD] = "changed by somebody else",
+	[UNSEEN_FORM] = "of another form",
+	[UNSEEN_TO_USER] = "on the way to a program",
+};
+
+static struct nopal_change *changes;
+static uint32_t change_count;
+static uint32_t kind_counts[KINDS], unseen_counts[UNSEEN_KINDS], unseen_count, exits;
+static struct {
+	unsigned long address;
+	enum unseen why;
+} unseen[UNSEEN_KEPT];
+static enum nopal_mode mode;
+static bool on;
+
+DEFINE_PER_CPU_ALIGNED(struct nopal_section, nopal_section);
+
+/* ---- ranges of text ---- */
+
+struct extent {
+	unsigned long first, end;
+};
+static struct extent text, locks, never[4];
+
+static struct extent extent_of(const char *first, const char *end)
+{
+	return (struct extent){ nopal_symbols.find(first), nopal_symbols.find(end) };
+}
+
+static bool is_in(struct extent extent, unsigned long address)
+{
+	return address >= extent.first && address < extent.end;
+}
+
+/* What these switch off stays off until the processor has left the kernel, which has no site. */
+static bool leads_to_user(unsigned long function)
+{
+	static const char *const names[] = { "exit_to_user_mode", "syscall_exit_", "irqentry_exit", "exc_", "do_error_trap",
+					     "math_error", "ret_from_fork", "do_fast_syscall", "do_int80" };
+	char buffer[KSYM_NAME_LEN], *module;
+	unsigned long size, offset;
+	const char *name = nopal_symbols.name(function, &size, &offset, &module, buffer);
+	for (uint32_t i = 0; name && i < ARRAY_SIZE(names); i++)
+		if (!strncmp(name, names[i], strlen(names[i])))
+			return true;
+	return false;
+}
+
+/* ---- sites ---- */
+
+static bool is_count(unsigned long address, const uint8_t *bytes, int length)
+{
+	return (uint32_t)(address + length + *(int32_t *)(bytes + 3)) == (uint32_t)nopal_preempt_count();
+}
+
+static int kind_of_amount(int32_t amount)
+{
+	for (uint32_t i = 0; i < ARRAY_SIZE(amounts); i++) {
+		if (amount == amounts[i])
+			return KIND_AMOUNTS + 2 * i;
+		if (amount == -amounts[i])
+			return KIND_AMOUNTS + 2 * i + 1;
+	}
+	return KIND_UNKNOWN;
+}
+
+/* The kind of the instruction at an address, or KIND_NONE; *length becomes that of the site. */
+static int kind_at(unsigned long address, int *length)
+{
+	static const uint8_t nop[] = { 0x0f, 0x1f, 0x44, 0, 0 };
+	const uint8_t *bytes = (const uint8_t *)address;
+	if (*length == 1 && (bytes[0] == 0xfa || bytes[0] == 0xfb)) {
+		if (memcmp(bytes + 1, nop, sizeof nop))
+			return KIND_UNKNOWN;
+		*length = 1 + sizeof nop;
+		return bytes[0] == 0xfa ? KIND_CLI : KIND_STI;
+	}
+	if (bytes[0] != 0x65 || *length < 7 || !is_count(address, bytes, *length))
+		return KIND_NONE;
+	if (bytes[1] == 0xff && bytes[2] == 0x05)
+		return kind_of_amount(1);
+	if (bytes[1] == 0xff && bytes[2] == 0x0d)
+		return kind_of_amount(-1);
+	if (bytes[1] == 0x83 && bytes[2] == 0x05)
+		return kind_of_amount((int8_t)bytes[7]);
+	if (bytes[1] == 0x81 && bytes[2] == 0x05)
+		return kind_of_amount(*(int32_t *)(bytes + 7));
+	/* add and sub of a register. */
+	return bytes[1] == 0x01 || bytes[1] == 0x29 ? KIND_UNKNOWN : KIND_NONE;
+}
+
+static bool is_of_mode(int kind)
+{
+	bool is_irqs = kind < KIND_AMOUNTS;
+	return mode == NOPAL_JOINT || is_irqs == (mode == NOPAL_IRQS);
+}
+
+static unsigned long thunk_of(int kind, uint32_t place)
+{
+	uint32_t number = kind;
+	if (mode == NOPAL_JOINT)
+		number += KINDS;
+	unsigned long thunk = (unsigned long)nopal_section_thunks +
+			      (number * NOPAL_SECTION_PLACES + place) * NOPAL_SECTION_THUNK_BYTES;
+	return thunk;
+}
+
+/* A direct call needs no endbr64. */
+static unsigned long behind_endbr(unsigned long thunk)
+{
+	static const uint8_t endbr[] = { 0xf3, 0x0f, 0x1e, 0xfa };
+	return memcmp((void *)thunk, endbr, sizeof endbr) ? thunk : thunk + sizeof endbr;
+}
+
+static void leave(unsigned long address, enum unseen why)
+{
+	if (unseen_count < UNSEEN_KEPT) {
+		unseen[unseen_count].address = address;
+		unseen[unseen_count++].why = why;
+	}
+	unseen_counts[why]++;
+}
+
+static void add(unsigned long address, int kind, int length, uint32_t place)
+{
+	struct nopal_change *change = &changes[change_count++];
+	*change = (struct nopal_change){ .address = address, .length = length };
+	memcpy(change->before, (void *)address, length);
+	memset(change->after, NOPAL_CALL_PREFIX, length);
+	uint8_t *call = change->after + length - CALL_BYTES;
+	arch_jump(call, address + length - CALL_BYTES, behind_endbr(thunk_of(kind, place)));
+	call[0] = 0xe8;
+	kind_counts[kind]++;
+}
+
+/* How many words a function has pushed where it is decoded; below 0: it cannot be told. */
+static int pushed_after(int pushed, const struct insn *instruction)
+{
+	uint8_t code = instruction->opcode.bytes[0];
+	if (pushed < 0)
+		return pushed;
+	if ((code & 0xf8) == 0x50 || code == 0x9c)
+		return pushed + 1;
+	if ((code & 0xf8) == 0x58 || code == 0x9d)
+		return pushed - 1;
+	/* A way that comes from elsewhere, or a change of the stack pointer by a number. */
+	bool moves = (code == 0x83 || code == 0x81) && X86_MODRM_MOD(instruction->modrm.value) == 3 &&
+		     X86_MODRM_RM(instruction->modrm.value) == 4;
+	return code == 0xc3 || code == 0xe9 || code == 0xeb || moves ? -1 : pushed;
+}
+
+static bool is_noinstr_of_module(unsigned long address)
+{
+	preempt_disable();
+	const struct module *module = is_in(text, address) ? 0 : nopal_symbols.module_at(address);
+	bool found = module && address - (unsigned long)module->noinstr_text_start < module->noinstr_text_size;
+	preempt_enable();
+	return found;
+}
+
+static void consider(unsigned long address, int kind, int length, unsigned long function, int pushed)
+{
+	if (kind == KIND_NONE || (kind >= 0 && !is_of_mode(kind)))
+		return;
+	if (kind == KIND_UNKNOWN && mode != NOPAL_JOINT && (*(uint8_t *)address == 0x65) != (mode == NOPAL_PREEMPT))
+		return;
+	for (uint32_t i = 0; i < ARRAY_SIZE(never); i++)
+		if (is_in(never[i], address))
+			return leave(address, UNSEEN_NEVER);
+	if (within_module(address, THIS_MODULE))
+		return;
+	if (is_noinstr_of_module(address))
+		return leave(address, UNSEEN_NEVER);
+	if (kind == KIND_UNKNOWN)
+		return leave(address, UNSEEN_FORM);
+	if (nopal_symbols.probes_refuse(function))
+		return leave(address, UNSEEN_NEVER);
+	if (nopal_is_held(address, address + length - 1))
+		return leave(address, UNSEEN_HELD);
+	if (kind == KIND_CLI && leads_to_user(function))
+		return leave(address, UNSEEN_TO_USER);
+	bool caller = is_in(locks, address) && pushed >= 0 && pushed < NOPAL_SECTION_PLACES - 1;
+	if (change_count < SITES_AT_MOST)
+		add(address, kind, length, caller ? pushed + 1 : 0);
+	else
+		leave(address, UNSEEN_FORM);
+}
+
+static void scan_function(unsigned long from, unsigned long function, unsigned long end)
+{
+	int pushed = from == function ? 0 : -1;
+	for (unsigned long address = from; address < end;) {
+		struct insn instruction;
+		if (nopal_symbols.decode(&instruction, (void *)address, min_t(unsigned long, 15, end - address), INSN_MODE_KERN))
+			return;
+		int length = instruction.length;
+		int kind = kind_at(address, &length);
+		consider(address, kind, length, function, pushed);
+		pushed = pushed_after(pushed, &instruction);
+		address += max_t(int, instruction.length, kind >= 0 ? length : 1);
+	}
+}
+
+static void scan(unsigned long first, unsigned long end)
+{
+	for (unsigned long at = first; at < end;) {
+		unsigned long size = 0, offset = 0;
+		if (!nopal_symbols.size_offset(at, &size, &offset) || size <= offset)
+			return;
+		unsigned long next = min(at - offset + size, end);
+		scan_function(at, at - offset, next);
+		at = next;
+		cond_resched();
+	}
+}
+
+/* Modules are found by their functions. */
+struct modules {
+	struct extent found[256];
+	uint32_t count;
+};
+
+static void find_module_text(void *data, const char *name, unsigned long address)
+{
+	struct modules *modules = data;
+	for (uint32_t i = modules->count; i--;)
+		if (is_in(modules->found[i], address))
+			return;
+	if (is_in(text, address) || modules->count == ARRAY_SIZE(modules->found))
+		return;
+	preempt_disable();
+	struct module *module = nopal_symbols.module_at(address);
+	if (module && module != THIS_MODULE && module->state == MODULE_STATE_LIVE) {
+		unsigned long bytes, first = nopal_module_text(module, &bytes);
+		if (address - first < bytes)
+			modules->found[modules->count++] = (struct extent){ first, first + bytes };
+	}
+	preempt_enable();
+}
+
+/* ---- interrupts ---- */
+
+/* At the begin of an interrupt, which the processor itself has switched off. */
+static void irq_in(unsigned long ip, unsigned long parent, struct ftrace_ops *ops, struct ftrace_regs *registers)
+{
+	bool is_open = READ_ONCE(this_cpu_ptr(&nopal_section)->since);
+	/* Preemption was off before: the section goes on. */
+	if (mode == NOPAL_JOINT && preempt_count() && is_open)
+		return;
+	this_cpu_write(nopal_section.from, parent);
+	this_cpu_write(nopal_section.since, rdtsc());
+}
+
+static struct ftrace_ops irq_in_ops;
+static char irq_enter_name[] = "irq_enter_rcu";
+
+/* Code that calls `thunk` and jumps to `target`; made once for each pair, and never taken away. */
+static unsigned long tail_slot(unsigned long thunk, unsigned long target)
+{
+	static struct {
+		unsigned long thunk, target, slot;
+	} slots[8];
+	uint32_t number = 0;
+	while (number < ARRAY_SIZE(slots) && slots[number].slot)
+		if (slots[number].thunk == thunk && slots[number].target == target)
+			return slots[number].slot;
+		else
+			number++;
+	uint8_t bytes[NOPAL_SLOT_BYTES], *slot = number < ARRAY_SIZE(slots) ? nopal_gate() : 0;
+	if (!slot)
+		return 0;
+	memset(bytes, 0xcc, sizeof bytes);
+	arch_jump(bytes, (uint64_t)slot, behind_endbr(thunk));
+	bytes[0] = 0xe8;
+	arch_jump(bytes + CALL_BYTES, (uint64_t)slot + CALL_BYTES, target);
+	if (nopal_text_fill(slot, bytes, sizeof bytes))
+		return 0;
+	slots[number].thunk = thunk;
+	slots[number].target = target;
+	return slots[number].slot = (unsigned long)slot;
+}
+
+/* An exit of `function` at this address gets a jump to where its interrupt ends. */
+static void add_exit(unsigned long address, unsigned long to)
+{
+	if (!to) {
+		leave(address, UNSEEN_FORM);
+	} else if (nopal_is_held(address, address + NOPAL_SITE_BYTES - 1)) {
+		leave(address, UNSEEN_HELD);
+	} else {
+		struct nopal_change *change = &changes[change_count++];
+		*change = (struct nopal_change){ .address = address, .length = NOPAL_SITE_BYTES };
+		memcpy(change->before, (void *)address, NOPAL_SITE_BYTES);
+		arch_jump(change->after, address, to);
+		exits++;
+	}
+}
+
+/* The returns of a function and its jumps to others, as those of plans: 5 bytes each. */
+static void add_exits(const char *name)
+{
+	static const uint8_t padding[] = { 0xcc, 0xcc, 0xcc, 0xcc };
+	unsigned long function = nopal_symbols.find(name), size, offset;
+	unsigned long out = (unsigned long)(mode == NOPAL_JOINT ? nopal_irq_out_joint : nopal_irq_out);
+	unsigned long tail = (unsigned long)(mode == NOPAL_JOINT ? nopal_irq_out_tail_joint : nopal_irq_out_tail);
+	if (!function || !nopal_symbols.size_offset(function, &size, &offset))
+		return;
+	for (unsigned long address = function; address < function + size;) {
+		struct insn instruction;
+		const uint8_t *bytes = (const uint8_t *)address;
+		if (nopal_symbols.decode(&instruction, bytes, 15, INSN_MODE_KERN))
+			return;
+		if (bytes[0] == 0xc3) {
+			add_exit(address, memcmp(bytes + 1, padding, sizeof padding) ? 0 : out);
+		} else if (bytes[0] == 0xe9) {
+			unsigned long target = address + CALL_BYTES + *(int32_t *)(bytes + 1);
+			char buffer[KSYM_NAME_LEN], *module;
+			unsigned long target_size, target_offset;
+			const char *to = nopal_symbols.name(target, &target_size, &target_offset, &module, buffer);
+			/* The other of these functions has exits of its own. */
+			if (to && strstr(to, "return_thunk"))
+				add_exit(address, out);
+			else if (target - function >= size && to && !strstr(to, "irq_exit_rcu"))
+				add_exit(address, tail_slot(tail, target));
+		}
+		address += instruction.length;
+	}
+}
+
+/* ---- idle ---- */
+
+/* While a processor idles it is no section of anybody's. */
+static void at_idle(void *unused, unsigned int state, unsigned int processor)
+{
+	bool leaves = state == PWR_EVENT_EXIT && (mode != NOPAL_IRQS || irqs_disabled());
+	this_cpu_write(nopal_section.from, (unsigned long)__builtin_return_address(0));
+	this_cpu_write(nopal_section.since, leaves ? rdtsc() : 0);
+}
+
+static struct tracepoint *idle_point;
+
+static void find_idle(struct tracepoint *point, void *unused)
+{
+	if (!strcmp(point->name, "cpu_idle"))
+		idle_point = point;
+}
+
+/* ---- on and off ---- */
+
+static int by_address(const void *one, const void *other)
+{
+	const struct nopal_change *first = one, *second = other;
+	return first->address < second->address ? -1 : first->address > second->address;
+}
+
+static int find_all(void)
+{
+	struct modules *modules = kvzalloc(sizeof *modules, GFP_KERNEL);
+	if (!modules)
+		return -ENOMEM;
+	change_count = unseen_count = exits = 0;
+	memset(kind_counts, 0, sizeof kind_counts);
+	memset(unseen_counts, 0, sizeof unseen_counts);
+	scan(text.first, text.end);
+	struct nopal_each each = { find_module_text, modules };
+	nopal_each_symbol(nopal_symbols.each_of_kernel, nopal_symbols.each_of_modules, &each);
+	for (uint32_t i = 0; i < modules->count; i++)
+		scan(modules->found[i].first, modules->found[i].end);
+	kvfree(modules);
+	if (mode != NOPAL_PREEMPT) {
+		add_exits("irq_exit_rcu");
+		add_exits("__irq_exit_rcu");
+	}
+	sort(changes, change_count, sizeof *changes, by_address, 0);
+	return 0;
+}
+
+static void close_here(void *unused)
+{
+	this_cpu_write(nopal_section.since, 0);
+}
+
+/* Those that were changed, or were not for other bytes stood there, are told apart by `done`. */
+static int turn_round(void)
+{
+	uint32_t kept = 0;
+	for (uint32_t i = 0; i < change_count; i++) {
+		if (!changes[i].done) {
+			leave(changes[i].address, UNSEEN_HELD);
+			continue;
+		}
+		struct nopal_change change = changes[i];
+		memcpy(changes[kept].before, change.after, NOPAL_CHANGE_BYTES);
+		memcpy(changes[kept].after, change.before, NOPAL_CHANGE_BYTES);
+		changes[kept].address = change.address;
+		changes[kept].length = change.length;
+		changes[kept++].done = false;
+	}
+	change_count = kept;
+	return 0;
+}
+
+static int watch_interrupts(bool watch)
+{
+	if (mode == NOPAL_PREEMPT)
+		return 0;
+	if (!watch)
+		return unregister_ftrace_function(&irq_in_ops);
+	irq_in_ops = (struct ftrace_ops){ .func = irq_in };
+	int failed = ftrace_set_filter(&irq_in_ops, irq_enter_name, sizeof irq_enter_name - 1, 1);
+	return failed ? failed : register_ftrace_function(&irq_in_ops);
+}
+
+int nopal_sections_on(enum nopal_mode wanted)
+{
+	if (on)
+		return -EBUSY;
+#ifdef X86_FEATURE_CALL_DEPTH
+	/* The returns of the thunks would change the flags that tell of a pending switch of tasks. */
+	if (wanted != NOPAL_IRQS && boot_cpu_has(X86_FEATURE_CALL_DEPTH))
+		return -EOPNOTSUPP;
+#endif
+	mode = wanted;
+	changes = vzalloc(SITES_AT_MOST * sizeof *changes);
+	int failed = changes ? find_all() : -ENOMEM;
+	if (failed)
+		goto no_changes;
+	on_each_cpu(close_here, 0, 1);
+	failed = watch_interrupts(true);
+	if (failed)
+		goto no_changes;
+	failed = tracepoint_probe_register(idle_point, at_idle, 0);
+	if (failed)
+		goto no_idle;
+	failed = nopal_text_change(changes, change_count);
+	on = true;
+	turn_round();
+	if (failed)
+		nopal_sections_off();
+	return failed;
+no_idle:
+	watch_interrupts(false);
+no_changes:
+	vfree(changes);
+	changes = 0;
+	return failed;
+}
+
+int nopal_sections_off(void)
+{
+	if (!on)
+		return 0;
+	int failed = nopal_text_change(changes, change_count);
+	if (failed)
+		return failed;
+	on = false;
+	tracepoint_probe_unregister(idle_point, at_idle, 0);
+	tracepoint_synchronize_unregister();
+	watch_interrupts(false);
+	ftrace_free_filter(&irq_in_ops);
+	/* Tasks may stand in a thunk until they have next given up the processor. */
+	synchronize_rcu_tasks();
+	if (nopal_symbols.wait_for_tasks_rude)
+		nopal_symbols.wait_for_tasks_rude();
+	on_each_cpu(close_here, 0, 1);
+	vfree(changes);
+	changes = 0;
+	return 0;
+}
+
+/* A module that goes takes its sites with it. */
+static int at_module(struct notifier_block *block, unsigned long event, void *data)
+{
+	struct module *module = data;
+	if (event != MODULE_STATE_GOING || module == THIS_MODULE)
+		return NOTIFY_DONE;
+	mutex_lock(&nopal_lock);
+	uint32_t kept = 0;
+	for (uint32_t i = 0; on && i < change_count; i++)
+		if (!within_module(changes[i].address, module))
+			changes[kept++] = changes[i];
+	if (on)
+		change_count = kept;
+	mutex_unlock(&nopal_lock);
+	return NOTIFY_DONE;
+}
+
+static struct notifier_block notifier = { .notifier_call = at_module };
+
+unsigned long nopal_sections_callee(unsigned long address)
+{
+	const uint8_t *call = (const uint8_t *)address - CALL_BYTES;
+	if (!nopal_symbols.is_text((unsigned long)call) || call[0] != 0xe8)
+		return 0;
+	unsigned long callee = address + *(int32_t *)(call + 1);
+	return is_in(locks, callee) ? callee : 0;
+}
+
+void nopal_sections_show(struct seq_file *file)
+{
+	if (!on)
+		return;
+	uint32_t more = 0, less = 0, left = 0;
+	for (uint32_t i = KIND_AMOUNTS; i < KINDS; i++)
+		*(i % 2 ? &less : &more) += kind_counts[i];
+	for (uint32_t i = 0; i < UNSEEN_KINDS; i++)
+		left += unseen_counts[i];
+	seq_printf(file, "# sites: %u cli, %u sti, %u of preemption off, %u of preemption on, %u ends of interrupts; %u not seen\n",
+		   kind_counts[KIND_CLI], kind_counts[KIND_STI], more, less, exits, left);
+	for (uint32_t why = 0; why < UNSEEN_KINDS; why++) {
+		if (!unseen_counts[why])
+			continue;
+		seq_printf(file, "# not seen, %s: %u:", unseen_words[why], unseen_counts[why]);
+		for (uint32_t i = 0; i < unseen_count; i++)
+			if (unseen[i].why == why)
+				seq_printf(file, " %pS", (void *)unseen[i].address);
+		seq_puts(file, "\n");
+	}
+}
+
+int nopal_sections_begin(void)
+{
+	text = extent_of("_stext", "_etext");
+	locks = extent_of("__lock_text_start", "__lock_text_end");
+	never[0] = extent_of("__noinstr_text_start", "__noinstr_text_end");
+	never[1] = extent_of("__entry_text_start", "__entry_text_end");
+	never[2] = extent_of("__cpuidle_text_start", "__cpuidle_text_end");
+	never[3] = extent_of("__static_call_text_start", "__static_call_text_end");
+	for_each_kernel_tracepoint(find_idle, 0);
+	if (!text.first || !text.end || !never[0].end || !never[1].end || !idle_point)
+		return -ENOENT;
+	return register_module_notifier(&notifier);
+}
+
+void nopal_sections_end(void)
+{
+	unregister_module_notifier(&notifier);
+}

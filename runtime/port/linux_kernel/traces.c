@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0
+/*
+ * Traces, and the commands that make and switch them. A command is carried out whole, or changes nothing.
+ */
+#include <linux/glob.h>
+#include <linux/kallsyms.h>
+#include <linux/slab.h>
+#include <linux/vmalloc.h>
+#include "control.h"
+#include "kernels.h"
+#include "module.h"
+
+#define NAME_BYTES 64
+#define TRACES_AT_MOST 256
+#define WATCHED_AT_MOST 64
+
+DEFINE_MUTEX(nopal_lock);
+
+struct trace {
+	struct list_head list;
+	char name[NAME_BYTES];
+	char *what;             /* as it was written */
+	uint32_t *functions;    /* indices */
+	uint32_t count;
+	bool on;
+};
+static LIST_HEAD(traces);
+static uint32_t trace_count;
+/* The last `watch`, as it was written; 0: none. */
+static char *watch_text;
+/* `start` and `stop`. */
+static bool started = true;
+
+/* What a command says when it fails. */
+struct complaint {
+	char *text;
+	size_t room;
+};
+
+static int complain(struct complaint *to, int error, const char *format, ...) __printf(3, 4);
+static int complain(struct complaint *to, int error, const char *format, ...)
+{
+	va_list arguments;
+	va_start(arguments, format);
+	vsnprintf(to->text, to->room, format, arguments);
+	va_end(arguments);
+	return error;
+}
+
+/* ---- words of a line ---- */
+
+static int length_of(struct nopal_span span)
+{
+	return span.end - span.begin;
+}
+
+static bool copy_word(const char *line, struct nopal_span span, char *to, size_t room)
+{
+	size_t length = length_of(span);
+	if (length >= room)
+		return false;
+	memcpy(to, line + span.begin, length);
+	to[length] = 0;
+	return true;
+}
+
+static struct trace *find(const char *line, struct nopal_span name)
+{
+	struct trace *trace;
+	list_for_each_entry(trace, &traces, list)
+		if (strlen(trace->name) == length_of(name) && !memcmp(trace->name, line + name.begin, length_of(name)))
+			return trace;
+	return 0;
+}
+
+/* ---- places ---- */
+
+/* What a place means among the functions of the plan. */
+struct meaning {
+	struct nopal_place place;
+	char *names;            /* of GLOB@MODULE, both; `kernel` is the module of what is in none */
+	char *module;           /* 0: any */
+	uint8_t *marks;
+	uint32_t found;
+};
+
+static bool is_of_module(const struct nopal_function *function, const char *glob)
+{
+	char buffer[KSYM_NAME_LEN], *module = 0;
+	unsigned long size, offset;
+	nopal_symbols.name(function->address, &size, &offset, &module, buffer);
+	return glob_match(glob, module ? module : "kernel");
+}
+
+static void mark(struct meaning *meaning, const struct nopal_function *function)
+{
+	meaning->found++;
+	meaning->marks[function - nopal_functions] = !meaning->place.excluded;
+}
+
+/* A function has as many names as the kernel knows symbols there. */
+static void mark_name(void *data, const char *name, unsigned long address)
+{
+	struct meaning *meaning = data;
+	struct nopal_function *function = nopal_function_at(address);
+	if (function && glob_match(meaning->names, name) && (!meaning->module || is_of_module(function, meaning->module)))
+		mark(meaning, function);
+}
+
+static void mark_addresses(struct meaning *meaning)
+{
+	uint64_t first = meaning->place.first;
+	uint64_t last = meaning->place.kind == NOPAL_PLACE_RANGE ? meaning->place.last : first + 1;
+	for (uint32_t i = 0; i < nopal_function_count; i++)
+		if (nopal_functions[i].address >= first && nopal_functions[i].address < last)
+			mark(meaning, &nopal_functions[i]);
+}
+
+/* Marks the functions that places mean, a byte each; those of an excluded place are not marked. */
+static int mark_all(const char *line, struct nopal_span what, uint8_t *marks, uint32_t *refused, struct complaint *error)
+{
+	struct nopal_span rest = what;
+	struct meaning meaning = { .marks = marks };
+	for (bool first = true; nopal_place_next(line, &rest, &meaning.place); first = false) {
+		const struct nopal_place *place = &meaning.place;
+		char text[256] = "";
+		meaning.found = 0;
+		if (first && place->excluded)
+			memset(marks, 1, nopal_function_count);
+		if (place->kind == NOPAL_PLACE_ADDRESS || place->kind == NOPAL_PLACE_RANGE) {
+			mark_addresses(&meaning);
+		} else if (place->kind != NOPAL_PLACE_NAMES) {
+			return complain(error, -EINVAL, "a kernel's places are addresses, ranges, and GLOB[@MODULE]");
+		} else if (!copy_word(line, place->text, text, sizeof text)) {
+			return complain(error, -EINVAL, "a place is too long");
+		} else {
+			meaning.module = text;
+			meaning.names = strsep(&meaning.module, "@");
+			struct nopal_each each = { mark_name, &meaning };
+			nopal_each_symbol(nopal_symbols.each_of_kernel, nopal_symbols.each_of_modules, &each);
+		}
+		if (!meaning.found && !place->excluded)
+			return complain(error, -ENOENT, "%.*s: no function of the plan%s", length_of(what), line + what.begin,
+					nopal_function_count ? "" : ", which is empty: `nopal ctl kernel load` gives it");
+	}
+	*refused = 0;
+	for (uint32_t i = 0; i < nopal_function_count; i++)
+		if (marks[i] && nopal_functions[i].verdict != NOPAL_VERDICT_TRACED) {
+			marks[i] = 0;
+			++*refused;
+		}
+	return 0;
+}
+
+/* The functions that are marked. */
+static int gather(const uint8_t *marks, struct trace *trace)
+{
+	for (uint32_t i = 0; i < nopal_function_count; i++)
+		trace->count += marks[i];
+	trace->functions = kvmalloc_array(max(trace->count, 1u), sizeof *trace->functions, GFP_KERNEL);
+	if (!trace->functions)
+		return -ENOMEM;
+	for (uint32_t i = 0, at = 0; i < nopal_function_count; i++)
+		if (marks[i])
+			trace->functions[at++] = i;
+	return 0;
+}
+
+static void drop(struct trace *trace)
+{
+	if (!trace)
+		return;
+	kvfree(trace->functions);
+	kfree(trace->what);
+	kfree(trace);
+}
+
+/* ---- commands ---- */
+
+static int make(const char *line, const struct nopal_control *command, struct complaint *error)
+{
+	struct nopal_span what = command->arguments[0], name = command->arguments[1];
+	if (find(line, name))
+		return complain(error, -EEXIST, "trace %.*s exists", length_of(name), line + name.begin);
+	if (trace_count == TRACES_AT_MOST)
+		return complain(error, -ENOSPC, "there are %d traces, no more can be made", TRACES_AT_MOST);
+	struct trace *trace = kzalloc(sizeof *trace, GFP_KERNEL);
+	uint8_t *marks = vzalloc(nopal_function_count + 1);
+	uint32_t refused;
+	int failed = trace && marks ? 0 : -ENOMEM;
+	if (!failed && !copy_word(line, name, trace->name, NAME_BYTES))
+		failed = complain(error, -EINVAL, "a name has at most %d letters", NAME_BYTES - 1);
+	if (!failed)
+		failed = mark_all(line, what, marks, &refused, error);
+	if (!failed)
+		failed = gather(marks, trace);
+	if (!failed && !trace->count)
+		failed = complain(error, -ENOENT, "%.*s: all of its %u functions are refused", length_of(what),
+				  line + what.begin, refused);
+	if (!failed) {
+		trace->what = kmemdup_nul(line + what.begin, length_of(what), GFP_KERNEL);
+		failed = trace->what ? 0 : -ENOMEM;
+	}
+	vfree(marks);
+	if (failed) {
+		drop(trace);
+		return failed;
+	}
+	list_add_tail(&trace->list, &traces);
+	trace_count++;
+	return 0;
+}
+
+static void want(struct trace *trace, bool on)
+{
+	trace->on = on;
+	for (uint32_t i = 0; i < trace->count; i++)
+		nopal_functions[trace->functions[i]].wanted += on ? 1 : -1;
+}
+
+static int turn(struct trace *trace, bool on, struct complaint *error)
+{
+	if (trace->on == on)
+		return 0;
+	want(trace, on);
+	int failed = nopal_functions_reconcile();
+	if (!failed)
+		return 0;
+	want(trace, !on);
+	nopal_functions_reconcile();
+	return complain(error, failed, "trace %s cannot be switched %s: error %d", trace->name, on ? "on" : "off", -failed);
+}
+
+static int take_away(struct trace *trace, struct complaint *error)
+{
+	int failed = turn(trace, false, error);
+	if (failed)
+		return failed;
+	list_del(&trace->list);
+	trace_count--;
+	drop(trace);
+	return 0;
+}
+
+static int watch(const char *line, struct nopal_span ids, bool children, struct complaint *error)
+{
+	struct nopal_span rest = ids;
+	uint32_t numbers[WATCHED_AT_MOST], count = 0, number;
+	while (nopal_number_next(line, &rest, &number)) {
+		if (count == WATCHED_AT_MOST)
+			return complain(error, -E2BIG, "at most %d tasks can be watched", WATCHED_AT_MOST);
+		numbers[count++] = number;
+	}
+	/* 0: all. */
+	if (count && !numbers[0])
+		count = 0;
+	char *text = kasprintf(GFP_KERNEL, "watch %.*s%s", length_of(ids), line + ids.begin, children ? " children" : "");
+	if (!text)
+		return -ENOMEM;
+	kfree(watch_text);
+	watch_text = text;
+	nopal_context_watch(numbers, count, children && count);
+	return 0;
+}
+
+static void start(bool on)
+{
+	started = on;
+	nopal_context_run(on);
+}
+
+static int reset(struct complaint *error)
+{
+	struct trace *trace, *next;
+	list_for_each_entry_safe(trace, next, &traces, list) {
+		int failed = take_away(trace, error);
+		if (failed)
+			return failed;
+	}
+	kfree(watch_text);
+	watch_text = 0;
+	nopal_context_watch(0, 0, false);
+	return 0;
+}
+
+static int trace_latency(const char *line, const struct nopal_control *command, struct complaint *error)
+{
+	struct nopal_span argument = command->arguments[0];
+	char name[NAME_BYTES];
+	uint32_t number;
+	if (command->command == NOPAL_COMMAND_THRESHOLD) {
+		if (!nopal_number_next(line, &argument, &number))
+			return complain(error, -EINVAL, "a threshold is a number of microseconds");
+		nopal_tracers_threshold(number);
+		return 0;
+	}
+	if (!copy_word(line, argument, name, sizeof name))
+		return complain(error, -EINVAL, "a name has at most %d letters", NAME_BYTES - 1);
+	if (command->command == NOPAL_COMMAND_TRACER_RESET)
+		return nopal_tracer_reset(name) ? complain(error, -ENOENT, "there is no tracer %s", name) : 0;
+	return nopal_tracer_switch(name, command->command == NOPAL_COMMAND_TRACER_ON, error->text, error->room);
+}
+
+static int obey(const char *line, const struct nopal_control *command, struct complaint *error)
+{
+	struct trace *trace = 0;
+	switch (command->command) {
+	case NOPAL_COMMAND_TRACE_ON:
+	case NOPAL_COMMAND_TRACE_OFF:
+	case NOPAL_COMMAND_TRACE_REMOVE:
+		trace = find(line, command->arguments[0]);
+		if (!trace)
+			return complain(error, -ENOENT, "there is no trace %.*s", length_of(command->arguments[0]),
+					line + command->arguments[0].begin);
+	}
+	switch (command->command) {
+	case NOPAL_COMMAND_NONE:
+		return 0;
+	case NOPAL_COMMAND_TRACE_NEW:
+		return make(line, command, error);
+	case NOPAL_COMMAND_TRACE_ON:
+	case NOPAL_COMMAND_TRACE_OFF:
+		return turn(trace, command->command == NOPAL_COMMAND_TRACE_ON, error);
+	case NOPAL_COMMAND_TRACE_REMOVE:
+		return take_away(trace, error);
+	case NOPAL_COMMAND_WATCH:
+	case NOPAL_COMMAND_WATCH_CHILDREN:
+		return watch(line, command->arguments[0], command->command == NOPAL_COMMAND_WATCH_CHILDREN, error);
+	case NOPAL_COMMAND_START:
+	case NOPAL_COMMAND_STOP:
+		start(command->command == NOPAL_COMMAND_START);
+		return 0;
+	case NOPAL_COMMAND_RESET:
+		return reset(error);
+	case NOPAL_COMMAND_TRACER_ON:
+	case NOPAL_COMMAND_TRACER_OFF:
+	case NOPAL_COMMAND_TRACER_RESET:
+	case NOPAL_COMMAND_THRESHOLD:
+		return trace_latency(line, command, error);
+	default:
+		return complain(error, -EOPNOTSUPP, "this command is not for kernels");
+	}
+}
+
+int nopal_command(const char *line, uint32_t length, char *text, size_t room)
+{
+	struct complaint error = { text, room };
+	struct nopal_control *command = kmalloc(sizeof *command, GFP_KERNEL);
+	if (!command)
+		return -ENOMEM;
+	text[0] = 0;
+	int failed;
+	if (!nopal_control_parse(line, length, command))
+		failed = complain(&error, -EINVAL, "%.*s: %s%.*s%sexpected %s", (int)length, line,
+				  length_of(command->bad) ? "not " : "", length_of(command->bad), line + command->bad.begin,
+				  length_of(command->bad) ? ", " : "", command->expected);
+	else
+		failed = obey(line, command, &error);
+	kfree(command);
+	return failed;
+}
+
+/* ---- the state ---- */
+
+void nopal_traces_show(struct seq_file *file)
+{
+	struct trace *trace;
+	if (watch_text)
+		seq_printf(file, "%s\n", watch_text);
+	list_for_each_entry(trace, &traces, list) {
+		seq_printf(file, "trace %s new %s\n", trace->what, trace->name);
+		if (trace->on)
+			seq_printf(file, "trace %s on\n", trace->name);
+		seq_printf(file, "# %s: %u functions\n", trace->name, trace->count);
+	}
+	nopal_tracers_show(file);
+	seq_puts(file, started ? "start\n" : "stop\n");
+}
+
+void nopal_traces_end(void)
+{
+	struct trace *trace, *next;
+	list_for_each_entry_safe(trace, next, &traces, list) {
+		list_del(&trace->list);
+		drop(trace);
+	}
+	kfree(watch_text);
+}
