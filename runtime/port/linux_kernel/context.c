@@ -9,9 +9,8 @@
 #include <linux/percpu.h>
 #include <linux/sched.h>
 #include <linux/sched/task_stack.h>
-#include <linux/tracepoint.h>
-#include <linux/version.h>
 #include <linux/vmalloc.h>
+#include "kernels.h"
 #include "module.h"
 #include "port.h"
 
@@ -28,7 +27,7 @@ static bool running;                    /* by WRITE_ONCE; whoever holds nopal_lo
 /* The same: whether only some tasks are recorded, and those that they start. */
 static bool watching, watching_children;
 /* A bit for the number of each process and task that is watched. */
-static unsigned long *watched;
+static unsigned long *watched;          /* by atomic operations; made and freed with the module */
 
 static struct nopal_context *here(void)
 {
@@ -147,12 +146,7 @@ uint64_t nopal_context_lost(void)
 
 /* ---- switches of tasks ---- */
 
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(5, 18, 0)
-static void at_switch(void *unused, bool preempt, struct task_struct *previous, struct task_struct *next,
-		      unsigned int state)
-#else
-static void at_switch(void *unused, bool preempt, struct task_struct *previous, struct task_struct *next)
-#endif
+static void at_switch(NOPAL_SWITCH_PARAMETERS)
 {
 	this_cpu_write(next_task, next);
 	this_cpu_write(nopal_wanted, READ_ONCE(running) && (is_wanted(previous) || is_wanted(next)));
@@ -173,43 +167,11 @@ static void at_free(void *unused, struct task_struct *task)
 		clear_bit(task->pid, watched);
 }
 
-static struct {
-	const char *name;
-	void *probe;
-	struct tracepoint *point;
-} points[] = {
+static struct nopal_tracepoint points[] = {
 	{ "sched_switch", at_switch },
 	{ "sched_process_fork", at_fork },
 	{ "sched_process_free", at_free },
 };
-
-static void find_point(struct tracepoint *point, void *unused)
-{
-	for (uint32_t i = 0; i < ARRAY_SIZE(points); i++)
-		if (!strcmp(point->name, points[i].name))
-			points[i].point = point;
-}
-
-static void leave_points(uint32_t count)
-{
-	while (count--)
-		tracepoint_probe_unregister(points[count].point, points[count].probe, 0);
-	tracepoint_synchronize_unregister();
-}
-
-static int join_points(void)
-{
-	for_each_kernel_tracepoint(find_point, 0);
-	for (uint32_t i = 0; i < ARRAY_SIZE(points); i++) {
-		int failed = points[i].point ? tracepoint_probe_register(points[i].point, points[i].probe, 0) : -ENOENT;
-		if (failed) {
-			pr_err("nopal: no tracepoint %s: error %d\n", points[i].name, -failed);
-			leave_points(i);
-			return failed;
-		}
-	}
-	return 0;
-}
 
 /* ---- the region ---- */
 
@@ -249,7 +211,7 @@ int nopal_context_begin(uint32_t chunks)
 		.freed = 1,
 	};
 	on_each_cpu(begin_here, 0, 1);
-	int failed = join_points();
+	int failed = nopal_tracepoints_join(points, ARRAY_SIZE(points));
 	if (failed) {
 		vfree(kernel->region);
 		vfree(watched);
@@ -259,7 +221,7 @@ int nopal_context_begin(uint32_t chunks)
 
 void nopal_context_end(void)
 {
-	leave_points(ARRAY_SIZE(points));
+	nopal_tracepoints_leave(points, ARRAY_SIZE(points));
 	vfree(nopal_kernel.region);
 	vfree(watched);
 }

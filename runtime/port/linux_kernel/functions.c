@@ -9,6 +9,8 @@
  * function of an ftrace_ops. The functions that came on together share one; those of them that go are passed over by
  * the recorder until all have gone.
  */
+#include <linux/delay.h>
+#include <linux/delay.h>
 #include <linux/ftrace.h>
 #include <linux/rcupdate.h>
 #include <linux/sort.h>
@@ -22,7 +24,7 @@ struct nopal_function *nopal_functions;
 uint32_t nopal_function_count;
 struct nopal_exit *nopal_exits;
 uint32_t nopal_exit_count;
-static uint32_t function_room, exit_room;
+static uint32_t function_room, exit_room;        /* by whoever holds nopal_lock */
 
 /* Of the upper half of the upper 4 GiB: there are the kernel and its modules. */
 #define LEAVES 0x8000
@@ -301,6 +303,16 @@ static void wait_for_tasks(void)
 		nopal_symbols.wait_for_tasks_rude();
 }
 
+static uint32_t exits_set(const struct nopal_function *function)
+{
+	uint32_t set = 0;
+	for (uint32_t number = function->first_exit; number < function->first_exit + function->exits; number++)
+		set += nopal_exits[number].set;
+	return set;
+}
+
+/* A function whose exit somebody else has changed, by a breakpoint say, is still present: that one would put our jump
+ * back. */
 static int go(const uint32_t *functions, uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++)
@@ -308,8 +320,10 @@ static int go(const uint32_t *functions, uint32_t count)
 	int failed = entries_off();
 	if (!failed)
 		failed = change_exits(functions, count, false);
-	for (uint32_t i = 0; !failed && i < count; i++)
-		nopal_functions[functions[i]].present = false;
+	for (uint32_t i = 0; !failed && i < count; i++) {
+		struct nopal_function *function = &nopal_functions[functions[i]];
+		function->present = exits_set(function);
+	}
 	/* Tasks may stand in a slot, or in the recorder, until they have next given up the processor. */
 	wait_for_tasks();
 	return failed;
@@ -344,7 +358,12 @@ static int come_on(const uint32_t *functions, uint32_t count)
 	if (!failed)
 		failed = change_exits(functions, count, true);
 	for (uint32_t i = 0; !failed && i < count; i++) {
-		const struct nopal_function *function = &nopal_functions[functions[i]];
+		struct nopal_function *function = &nopal_functions[functions[i]];
+		/* Others have come since the plan was checked. */
+		if (exits_set(function) < function->exits) {
+			function->verdict = NOPAL_VERDICT_HELD;
+			continue;
+		}
 		WRITE_ONCE(*word_at(function), word_of(functions[i], NOPAL_KIND_ENTRY));
 		if (!function->entered)
 			entries[entry_count++] = functions[i];
@@ -379,6 +398,9 @@ int nopal_functions_reconcile(void)
 	count = select(true, found);
 	if (!failed && count)
 		failed = come_on(found, count);
+	count = failed ? 0 : select(false, found);
+	if (count)
+		failed = go(found, count);
 	kvfree(found);
 	return failed;
 }
@@ -415,13 +437,24 @@ int nopal_functions_begin(void)
 	return register_module_notifier(&modules);
 }
 
-void nopal_functions_end(void)
+static bool all_gone(void)
 {
 	mutex_lock(&nopal_lock);
 	for (uint32_t i = 0; i < nopal_function_count; i++)
 		nopal_functions[i].wanted = 0;
-	nopal_functions_reconcile();
+	bool gone = !nopal_functions_reconcile();
+	for (uint32_t i = 0; i < nopal_function_count; i++)
+		gone &= !nopal_functions[i].present;
 	mutex_unlock(&nopal_lock);
+	return gone;
+}
+
+void nopal_functions_end(void)
+{
+	/* Memory may be short, or somebody else's breakpoint in the way, but nothing may lead here when the module has
+	 * gone. */
+	while (!all_gone())
+		msleep(10);
 	/* Last, as text of a module that goes must be known to be gone until it is as it was. */
 	unregister_module_notifier(&modules);
 	wait_for_tasks();

@@ -13,7 +13,7 @@
 #define SHORT 2
 
 /* Addresses in the kernel's own text, in order. */
-static unsigned long *held;
+static unsigned long *held;             /* these two are written at load alone */
 static uint32_t held_count;
 
 static int by_address(const void *one, const void *other)

@@ -29,6 +29,14 @@ static inline unsigned long nopal_preempt_count(void)
 #endif
 }
 
+/* Of a probe of sched_switch. */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(5, 18, 0)
+#define NOPAL_SWITCH_PARAMETERS \
+	void *unused, bool preempt, struct task_struct *previous, struct task_struct *next, unsigned int state
+#else
+#define NOPAL_SWITCH_PARAMETERS void *unused, bool preempt, struct task_struct *previous, struct task_struct *next
+#endif
+
 /* The text of a module that is no part of its beginning. */
 static inline unsigned long nopal_module_text(const struct module *module, unsigned long *bytes)
 {

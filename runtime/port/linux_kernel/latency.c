@@ -3,13 +3,12 @@
  * Latency tracers of a kernel: irqsoff, preemptoff and preemptirqsoff by the sections of section.S, one of them at a
  * time; wakeup by the kernel's tracepoints and core's mechanism. Each processor has results of its own.
  */
-#include <linux/delay.h>
 #include <linux/sched.h>
 #include <linux/seq_file.h>
-#include <linux/tracepoint.h>
 #include <linux/utsname.h>
 #include <linux/vmalloc.h>
 #include <asm/tsc.h>
+#include "kernels.h"
 #include "latency.h"
 #include "module.h"
 #include "section.h"
@@ -163,7 +162,7 @@ static void at_wakeup(void *unused, struct task_struct *task)
 		nopal_latency_event(wakeup, &results[WAKEUP][event.processor].own, &event, &ended);
 }
 
-static void at_switch(void *unused, bool preempt, struct task_struct *previous, struct task_struct *next, unsigned int state)
+static void at_switch(NOPAL_SWITCH_PARAMETERS)
 {
 	struct nopal_event event = event_of(RUNS, next);
 	struct results *mine = &results[WAKEUP][event.processor];
@@ -173,28 +172,15 @@ static void at_switch(void *unused, bool preempt, struct task_struct *previous, 
 		keep(mine, ended.end - ended.begin, 0, 0, next);
 }
 
-static struct {
-	const char *name;
-	void *probe;
-	struct tracepoint *point;
-} points[] = {
+static struct nopal_tracepoint points[] = {
 	{ "sched_switch", at_switch },
 	{ "sched_wakeup", at_wakeup },
 	{ "sched_wakeup_new", at_wakeup },
 };
 
-static void find_point(struct tracepoint *point, void *unused)
+static void wakeup_off(void)
 {
-	for (uint32_t i = 0; i < ARRAY_SIZE(points); i++)
-		if (!strcmp(point->name, points[i].name))
-			points[i].point = point;
-}
-
-static void wakeup_off(uint32_t count)
-{
-	while (count--)
-		tracepoint_probe_unregister(points[count].point, points[count].probe, 0);
-	tracepoint_synchronize_unregister();
+	nopal_tracepoints_leave(points, ARRAY_SIZE(points));
 	vfree(wakeup);
 	wakeup = 0;
 }
@@ -211,14 +197,12 @@ static int wakeup_on(void)
 	int processor;
 	for_each_possible_cpu(processor)
 		per_cpu(running_rank, processor) = 0;
-	for (uint32_t i = 0; i < ARRAY_SIZE(points); i++) {
-		int failed = tracepoint_probe_register(points[i].point, points[i].probe, 0);
-		if (failed) {
-			wakeup_off(i);
-			return failed;
-		}
+	int failed = nopal_tracepoints_join(points, ARRAY_SIZE(points));
+	if (failed) {
+		vfree(wakeup);
+		wakeup = 0;
 	}
-	return 0;
+	return failed;
 }
 
 /* ---- commands ---- */
@@ -251,7 +235,7 @@ int nopal_tracer_switch(const char *name, bool to, char *error, size_t room)
 	else if (to)
 		failed = wakeup_on();
 	else
-		wakeup_off(ARRAY_SIZE(points));
+		wakeup_off();
 	if (failed && !error[0])
 		snprintf(error, room, "tracer %s cannot be switched %s: error %d", name, to ? "on" : "off", -failed);
 	if (failed)
@@ -273,7 +257,7 @@ int nopal_tracer_reset(const char *name)
 	if (was_on)
 		aim_at(0);
 	else if (on[number])
-		wakeup_off(ARRAY_SIZE(points));
+		wakeup_off();
 	memset(results[number], 0, nr_cpu_ids * sizeof *results[number]);
 	if (was_on)
 		aim_at(results[number]);
@@ -432,21 +416,18 @@ void nopal_tracer_trace(struct seq_file *file, const char *name)
 
 int nopal_tracers_begin(void)
 {
-	for_each_kernel_tracepoint(find_point, 0);
-	for (uint32_t i = 0; i < ARRAY_SIZE(points); i++)
-		if (!points[i].point)
-			return -ENOENT;
 	return nopal_sections_begin();
 }
 
 void nopal_tracers_end(void)
 {
 	char error[64];
-	for (int number = 0; number < TRACERS; number++) {
-		/* Memory may be short, but nothing may lead here when the module has gone. */
-		while (nopal_tracer_switch(names[number], false, error, sizeof error))
-			msleep(10);
+	mutex_lock(&nopal_lock);
+	/* Where sections stay, their cases are nobody's. */
+	for (int number = 0; number < TRACERS; number++)
+		nopal_tracer_switch(names[number], false, error, sizeof error);
+	mutex_unlock(&nopal_lock);
+	nopal_sections_end();
+	for (int number = 0; number < TRACERS; number++)
 		vfree(results[number]);
-		results[number] = 0;
-	}
 }

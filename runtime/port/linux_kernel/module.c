@@ -39,7 +39,7 @@ static int __init begin(void)
 		goto no_device;
 	return 0;
 no_device:
-	nopal_sections_end();
+	nopal_tracers_end();
 no_tracers:
 	nopal_functions_end();
 no_functions:
@@ -54,10 +54,7 @@ no_context:
 static void __exit end(void)
 {
 	nopal_device_end();
-	mutex_lock(&nopal_lock);
 	nopal_tracers_end();
-	mutex_unlock(&nopal_lock);
-	nopal_sections_end();
 	nopal_functions_end();
 	nopal_traces_end();
 	nopal_text_end();

@@ -68,6 +68,19 @@ void nopal_text_end(void);
 /* The longest stop of all processors so far, in nanoseconds. */
 extern uint64_t nopal_text_longest_stop;        /* by whoever holds nopal_lock */
 
+/* ---- tracepoints.c: the kernel's own tracepoints ---- */
+
+struct nopal_tracepoint {
+	const char *name;
+	void *probe;
+	struct tracepoint *point;       /* found by its name when it is joined */
+};
+
+/* Has each of them call its probe, or none. -ENOENT: this kernel lacks one. Sleeps. */
+int nopal_tracepoints_join(struct nopal_tracepoint *points, uint32_t count);
+/* Afterwards no probe runs. Sleeps. */
+void nopal_tracepoints_leave(struct nopal_tracepoint *points, uint32_t count);
+
 /* ---- context.c: what core needs of its host ---- */
 
 int nopal_context_begin(uint32_t chunks);
@@ -158,7 +171,8 @@ enum nopal_mode { NOPAL_IRQS, NOPAL_PREEMPT, NOPAL_JOINT, NOPAL_MODES };
 
 /* Finds them, and has them call the thunks of `mode`. Sleeps. */
 int nopal_sections_on(enum nopal_mode mode);
-/* Restores them; afterwards no task is in a thunk. Sleeps. */
+/* Restores them; afterwards no task is in a thunk. -EBUSY: somebody else has changed some of our calls, which would put
+ * them back; to be tried again. Sleeps. */
 int nopal_sections_off(void);
 void nopal_sections_show(struct seq_file *file);
 /* The function that was called before `address`, which was left on the stack by a call; 0: it cannot be told. */

@@ -14,11 +14,11 @@
  * interrupted at a site, or returns to it, finds an instruction there before and after each change. One that stands
  * behind the fb finds the e8.
  */
+#include <linux/delay.h>
 #include <linux/ftrace.h>
 #include <linux/kallsyms.h>
 #include <linux/rcupdate.h>
 #include <linux/sort.h>
-#include <linux/tracepoint.h>
 #include <linux/vmalloc.h>
 #include "arch.h"
 #include "kernels.h"
@@ -380,13 +380,7 @@ static void at_idle(void *unused, unsigned int state, unsigned int processor)
 	this_cpu_write(nopal_section.since, leaves ? rdtsc() : 0);
 }
 
-static struct tracepoint *idle_point;
-
-static void find_idle(struct tracepoint *point, void *unused)
-{
-	if (!strcmp(point->name, "cpu_idle"))
-		idle_point = point;
-}
+static struct nopal_tracepoint idle_point = { "cpu_idle", at_idle };
 
 /* ---- on and off ---- */
 
@@ -472,7 +466,7 @@ int nopal_sections_on(enum nopal_mode wanted)
 	failed = watch_interrupts(true);
 	if (failed)
 		goto no_changes;
-	failed = tracepoint_probe_register(idle_point, at_idle, 0);
+	failed = nopal_tracepoints_join(&idle_point, 1);
 	if (failed)
 		goto no_idle;
 	failed = nopal_text_change(changes, change_count);
@@ -494,11 +488,15 @@ int nopal_sections_off(void)
 	if (!on)
 		return 0;
 	int failed = nopal_text_change(changes, change_count);
-	if (failed)
-		return failed;
+	uint32_t kept = 0;
+	for (uint32_t i = 0; i < change_count; i++)
+		if (!changes[i].done)
+			changes[kept++] = changes[i];
+	change_count = kept;
+	if (failed || kept)
+		return failed ? failed : -EBUSY;
 	on = false;
-	tracepoint_probe_unregister(idle_point, at_idle, 0);
-	tracepoint_synchronize_unregister();
+	nopal_tracepoints_leave(&idle_point, 1);
 	watch_interrupts(false);
 	ftrace_free_filter(&irq_in_ops);
 	/* Tasks may stand in a thunk until they have next given up the processor. */
@@ -569,13 +567,19 @@ int nopal_sections_begin(void)
 	never[1] = extent_of("__entry_text_start", "__entry_text_end");
 	never[2] = extent_of("__cpuidle_text_start", "__cpuidle_text_end");
 	never[3] = extent_of("__static_call_text_start", "__static_call_text_end");
-	for_each_kernel_tracepoint(find_idle, 0);
-	if (!text.first || !text.end || !never[0].end || !never[1].end || !idle_point)
+	if (!text.first || !text.end || !never[0].end || !never[1].end)
 		return -ENOENT;
 	return register_module_notifier(&notifier);
 }
 
 void nopal_sections_end(void)
 {
+	for (int failed = -EBUSY; failed;) {
+		mutex_lock(&nopal_lock);
+		failed = nopal_sections_off();
+		mutex_unlock(&nopal_lock);
+		if (failed)
+			msleep(10);
+	}
 	unregister_module_notifier(&notifier);
 }
