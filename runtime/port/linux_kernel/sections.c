@@ -439,13 +439,21 @@ static int turn_round(void)
 
 static int watch_interrupts(bool watch)
 {
+	int failed = 0;
 	if (mode == NOPAL_PREEMPT)
 		return 0;
-	if (!watch)
-		return unregister_ftrace_function(&irq_in_ops);
-	irq_in_ops = (struct ftrace_ops){ .func = irq_in };
-	int failed = ftrace_set_filter(&irq_in_ops, irq_enter_name, sizeof irq_enter_name - 1, 1);
-	return failed ? failed : register_ftrace_function(&irq_in_ops);
+	if (watch) {
+		irq_in_ops = (struct ftrace_ops){ .func = irq_in };
+		failed = ftrace_set_filter(&irq_in_ops, irq_enter_name, sizeof irq_enter_name - 1, 1);
+		if (!failed)
+			failed = register_ftrace_function(&irq_in_ops);
+	} else {
+		failed = unregister_ftrace_function(&irq_in_ops);
+	}
+	/* It stays set after this, and must not be freed again. */
+	if (!watch || failed)
+		ftrace_free_filter(&irq_in_ops);
+	return failed;
 }
 
 int nopal_sections_on(enum nopal_mode wanted)
@@ -498,7 +506,6 @@ int nopal_sections_off(void)
 	on = false;
 	nopal_tracepoints_leave(&idle_point, 1);
 	watch_interrupts(false);
-	ftrace_free_filter(&irq_in_ops);
 	/* Tasks may stand in a thunk until they have next given up the processor. */
 	synchronize_rcu_tasks();
 	if (nopal_symbols.wait_for_tasks_rude)
