@@ -28,6 +28,7 @@ pub enum Verdict {
     Room,
     Twice,
     Gone,
+    Near,
     Unknown,
 }
 
@@ -43,6 +44,7 @@ impl Verdict {
             VERDICT_ROOM => Verdict::Room,
             VERDICT_TWICE => Verdict::Twice,
             VERDICT_GONE => Verdict::Gone,
+            VERDICT_NEAR => Verdict::Near,
             _ => Verdict::Unknown,
         }
     }
@@ -66,6 +68,7 @@ impl Verdict {
             Verdict::Room => "there is no room for more functions or exits",
             Verdict::Twice => "the module knows it already",
             Verdict::Gone => "its module was unloaded",
+            Verdict::Near => "another function begins in the same 16 bytes",
             Verdict::Unknown => "the module says so, for a reason that this nopal does not know",
         }
     }

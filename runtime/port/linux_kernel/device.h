@@ -53,6 +53,7 @@ struct nopal_device_function {
 #define NOPAL_VERDICT_ROOM 6        /* there is no room for more exits or functions */
 #define NOPAL_VERDICT_TWICE 7       /* an earlier plan holds it */
 #define NOPAL_VERDICT_GONE 8        /* its module was unloaded */
+#define NOPAL_VERDICT_NEAR 9        /* another function's ftrace site is in the same 16 bytes */
 
 struct nopal_device_plan {
 	uint32_t version;           /* NOPAL_DEVICE_VERSION */

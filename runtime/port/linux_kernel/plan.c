@@ -130,8 +130,9 @@ static void add(const struct nopal_device_function *function, const struct nopal
 	nopal_function_count++;
 	if (added->verdict != NOPAL_VERDICT_TRACED)
 		return;
-	if (nopal_function_know(nopal_function_count - 1)) {
-		added->verdict = NOPAL_VERDICT_ROOM;
+	int failed = nopal_function_know(nopal_function_count - 1);
+	if (failed) {
+		added->verdict = failed == -EBUSY ? NOPAL_VERDICT_NEAR : NOPAL_VERDICT_ROOM;
 		return;
 	}
 	added->exits = function->exits;

@@ -1,6 +1,6 @@
 //! `nopal ctl kernel`: commands for nopal's module in the kernel.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io::{self, Write};
 
 use anyhow::Result;
@@ -31,9 +31,10 @@ pub fn run(commands: Option<&str>) -> Result<()> {
 
 fn load(device: &mut Device, out: &mut dyn Write) -> Result<()> {
     let kernel = Kernel::read()?;
-    let plan = Plan::make(&kernel);
+    let known: HashSet<u64> = device.sites()?.into_iter().filter(|at| *at != 0).collect();
+    let plan = Plan::of(&kernel, |span| !known.contains(&span.address));
     let verdicts = device.upload(&plan)?;
-    Ok(write(out, &kernel, &plan, &verdicts)?)
+    Ok(write(out, &kernel, &plan, &verdicts, known.len() as u64)?)
 }
 
 fn write(
@@ -41,6 +42,7 @@ fn write(
     kernel: &Kernel,
     plan: &Plan,
     verdicts: &[Verdict],
+    known: u64,
 ) -> io::Result<()> {
     let traced = verdicts.iter().filter(|verdict| verdict.is_traced());
     let mut refused: BTreeMap<Verdict, u64> = BTreeMap::new();
@@ -58,7 +60,7 @@ fn write(
         table.write(out, usize::MAX)?;
         writeln!(out)?;
     }
-    let (traced, by_module) = (traced.count() as u64, refused.values().sum());
+    let (traced, by_module) = (known + traced.count() as u64, refused.values().sum());
     writeln!(
         out,
         "{} functions of the kernel can be traced; {} refused by nopal's module, {} before (`nopal list kernel` says \
