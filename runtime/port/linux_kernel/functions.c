@@ -10,7 +10,6 @@
  * the recorder until all have gone.
  */
 #include <linux/delay.h>
-#include <linux/delay.h>
 #include <linux/ftrace.h>
 #include <linux/rcupdate.h>
 #include <linux/sort.h>
@@ -337,11 +336,14 @@ static const struct module *module_of(uint32_t index)
 	return module;
 }
 
-/* Those of a module come and go by themselves, as it does. */
-static uint32_t end_of_module(const uint32_t *functions, uint32_t first, uint32_t count)
+/* ftrace holds the processor until it has changed all sites of a request. */
+#define ENTRIES_AT_ONCE 16384
+
+/* Entries that come on together. Those of a module come and go by themselves, as it does. */
+static uint32_t end_of_group(const uint32_t *functions, uint32_t first, uint32_t count)
 {
 	uint32_t next = first;
-	while (next < count && module_of(functions[next]) == module_of(functions[first]))
+	while (next < count && next < first + ENTRIES_AT_ONCE && module_of(functions[next]) == module_of(functions[first]))
 		next++;
 	return next;
 }
@@ -369,8 +371,9 @@ static int come_on(const uint32_t *functions, uint32_t count)
 			entries[entry_count++] = functions[i];
 	}
 	for (uint32_t first = 0, next; !failed && first < entry_count; first = next) {
-		next = end_of_module(entries, first, entry_count);
+		next = end_of_group(entries, first, entry_count);
 		failed = entries_on(entries + first, next - first);
+		cond_resched();
 	}
 	kvfree(entries);
 	return failed;
