@@ -36,61 +36,109 @@ const PATIENCE: Duration = Duration::from_secs(400);
 /// The kernel's own choice of a clock would be slow here.
 const KERNEL_OPTIONS: &str = "console=ttyS0 quiet panic=-1 nowatchdog clocksource=tsc tsc=reliable";
 
-/// Boots, runs a script of the shell with these programs in `/bin`, and gives what it left in `/out`.
+/// A machine to run a script on.
+pub struct Guest<'a> {
+    /// In `/bin`, with their libraries.
+    pub programs: &'a [&'a Path],
+    /// In `/`: modules, say.
+    pub files: &'a [&'a Path],
+    pub kernel: PathBuf,
+    /// Of several, TCG lets one run code for ever that another has changed, unless one thread runs them all.
+    pub processors: u32,
+    /// Each instruction takes a nanosecond, and a tick.
+    pub counts_instructions: bool,
+}
+
+/// Runs a script in a guest with one processor and the kernel of `target/guest`.
 pub fn run_in_guest(programs: &[&Path], script: &str) -> TempDir {
-    let directory = TempDir::new().expect("a directory can be made");
-    let path = |name: &str| directory.path().join(name);
-    let mut archive = Archive::default();
-    for name in ["proc", "sys", "dev", "tmp"] {
-        archive.directory(name);
-    }
-    let busybox = PathBuf::from("/usr/bin/busybox");
-    let missing = "busybox is not there: .ci/packages test installs it";
-    assert!(busybox.exists(), "{missing}");
-    for program in programs.iter().copied().chain([busybox.as_path()]) {
-        let name = program.file_name().and_then(|name| name.to_str());
-        // What debuggers need would fill the guest's memory.
-        let stripped = path("stripped");
-        let mut strip = Command::new("strip");
-        strip.arg("--strip-debug").arg("-o").arg(&stripped);
-        let status = strip.arg(program).status();
-        assert!(status.is_ok_and(|status| status.success()), "strip");
-        archive.file(&format!("bin/{}", name.expect("a plain name")), &stripped);
-        for library in libraries(program) {
-            archive.file(library.trim_start_matches('/'), Path::new(&library));
+    let guest = Guest {
+        programs,
+        files: &[],
+        kernel: kernel(),
+        processors: 1,
+        counts_instructions: false,
+    };
+    guest.run(script)
+}
+
+impl Guest<'_> {
+    /// Boots, runs a script of the shell, and gives what it left in `/out`.
+    pub fn run(&self, script: &str) -> TempDir {
+        let directory = TempDir::new().expect("a directory can be made");
+        let path = |name: &str| directory.path().join(name);
+        let mut archive = Archive::default();
+        for name in ["proc", "sys", "dev", "tmp"] {
+            archive.directory(name);
         }
+        let busybox = PathBuf::from("/usr/bin/busybox");
+        let missing = "busybox is not there: .ci/packages test installs it";
+        assert!(busybox.exists(), "{missing}");
+        for program in self.programs.iter().copied().chain([busybox.as_path()]) {
+            let name = program.file_name().and_then(|name| name.to_str());
+            strip(program, &path("stripped"));
+            archive.file(
+                &format!("bin/{}", name.expect("a plain name")),
+                &path("stripped"),
+            );
+            for library in libraries(program) {
+                archive.file(library.trim_start_matches('/'), Path::new(&library));
+            }
+        }
+        for file in self.files {
+            let name = file.file_name().and_then(|name| name.to_str());
+            strip(file, &path("stripped"));
+            archive.file(name.expect("a plain name"), &path("stripped"));
+        }
+        archive.add("init", 0o100755, format!("{BEGIN}{script}{END}").as_bytes());
+        fs::write(path("system"), archive.end()).expect("there is room for the guest's system");
+        let mut start = Start::new(["qemu-system-x86_64"]);
+        let fixed = "-accel tcg,thread=single -cpu max -m 1G -nodefaults -no-reboot -display none -serial stdio -append";
+        start.words.extend(fixed.split(' ').map(Into::into));
+        start.words.push(KERNEL_OPTIONS.into());
+        start
+            .words
+            .extend(["-smp".into(), self.processors.to_string().into()]);
+        if self.counts_instructions {
+            start.words.extend(["-icount".into(), "shift=0".into()]);
+        }
+        let out = format!("file:{}", path("out.tar.gz").display());
+        start.words.extend(["-serial".into(), out.into()]);
+        start
+            .words
+            .extend(["-kernel".into(), self.kernel.clone().into()]);
+        start
+            .words
+            .extend(["-initrd".into(), path("system").into()]);
+        let mut running = start.spawn();
+        running.be_patient(PATIENCE);
+        let ended = running.wait();
+        let out = TempDir::new().expect("a directory can be made");
+        let unpacked = Command::new("tar")
+            .arg("-xzf")
+            .arg(path("out.tar.gz"))
+            .arg("-C")
+            .arg(out.path())
+            .status();
+        assert!(
+            unpacked.is_ok_and(|status| status.success()),
+            "nothing came back from the guest, which said:\n{}{}",
+            ended.stdout,
+            ended.stderr
+        );
+        out
     }
-    archive.add("init", 0o100755, format!("{BEGIN}{script}{END}").as_bytes());
-    fs::write(path("system"), archive.end()).expect("there is room for the guest's system");
-    let mut start = Start::new(["qemu-system-x86_64"]);
-    // With one processor: of several, TCG lets one run code for ever that another has changed.
-    let fixed =
-        "-accel tcg -cpu max -m 1G -nodefaults -no-reboot -display none -serial stdio -append";
-    start.words.extend(fixed.split(' ').map(Into::into));
-    start.words.push(KERNEL_OPTIONS.into());
-    let out = format!("file:{}", path("out.tar.gz").display());
-    start.words.extend(["-serial".into(), out.into()]);
-    start.words.extend(["-kernel".into(), kernel().into()]);
-    start
-        .words
-        .extend(["-initrd".into(), path("system").into()]);
-    let mut running = start.spawn();
-    running.be_patient(PATIENCE);
-    let ended = running.wait();
-    let out = TempDir::new().expect("a directory can be made");
-    let unpacked = Command::new("tar")
-        .arg("-xzf")
-        .arg(path("out.tar.gz"))
-        .arg("-C")
-        .arg(out.path())
-        .status();
+}
+
+/// What debuggers need would fill the guest's memory.
+fn strip(file: &Path, to: &Path) {
+    let mut strip = Command::new("strip");
+    strip.arg("--strip-debug").arg("-o").arg(to).arg(file);
+    let status = strip.status();
     assert!(
-        unpacked.is_ok_and(|status| status.success()),
-        "nothing came back from the guest, which said:\n{}{}",
-        ended.stdout,
-        ended.stderr
+        status.is_ok_and(|status| status.success()),
+        "strip {}",
+        file.display()
     );
-    out
 }
 
 fn kernel() -> PathBuf {

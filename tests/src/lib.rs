@@ -18,7 +18,7 @@ pub mod terminal;
 pub use attached_program::AttachedProgram;
 pub use case::{Case, Recording, difference, without_own_words};
 pub use compile::{Program, c, compile, compile_copy, copies, cxx, example, library, rust};
-pub use guest::run_in_guest;
+pub use guest::{Guest, run_in_guest};
 pub use paths::{name_without_blanks, nopal, scratch, shell_word, sources, target_directory};
 pub use processors::Awake;
 pub use report::{Report, announced_calls, expected_calls, passed};

@@ -1,0 +1,146 @@
+/* Work for a kernel whose functions are recorded: kernel_work WHAT NUMBER.
+ *
+ * ask: system calls; cost: the fewest ticks that so many take; fork: children that end; pipe: words to a child and
+ * back; sleep: seconds; urgent: sleeps of a thread that is more urgent than others; hostile: writes, requests and
+ * mappings of /dev/nopal from a generator that begins with the number. */
+#define _GNU_SOURCE
+#include "../../runtime/port/linux_kernel/device.h"
+#include "hard.h"
+#include <fcntl.h>
+#include <sched.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <x86intrin.h>
+
+KEPT static void ask(int times)
+{
+	for (int i = 0; i < times; i++)
+		syscall(SYS_getppid);
+	EFFECT();
+}
+
+static void cost(int times)
+{
+	uint64_t least = UINT64_MAX;
+	for (int run = 0; run < 5; run++) {
+		uint64_t begin = __rdtsc();
+		ask(times);
+		uint64_t ticks = __rdtsc() - begin;
+		if (ticks < least)
+			least = ticks;
+	}
+	printf("%lu\n", least);
+}
+
+static void fork_often(int times)
+{
+	for (int i = 0; i < times; i++) {
+		pid_t child = fork();
+		CHECK(child >= 0);
+		if (child == 0)
+			_exit(i % 128);
+		int status;
+		CHECK(waitpid(child, &status, 0) == child && WEXITSTATUS(status) == i % 128);
+	}
+}
+
+static void pipe_often(int times)
+{
+	int to[2], back[2];
+	CHECK(pipe(to) == 0 && pipe(back) == 0);
+	pid_t child = fork();
+	CHECK(child >= 0);
+	for (int i = 0, got; i < times; i++) {
+		if (child == 0) {
+			CHECK(read(to[0], &got, sizeof got) == sizeof got && write(back[1], &got, sizeof got) == sizeof got);
+			continue;
+		}
+		CHECK(write(to[1], &i, sizeof i) == sizeof i && read(back[0], &got, sizeof got) == sizeof got);
+		CHECK(got == i);
+	}
+	if (child == 0)
+		_exit(0);
+	CHECK(waitpid(child, NULL, 0) == child);
+}
+
+static void be_urgent(int times)
+{
+	struct sched_param urgent = { .sched_priority = 50 };
+	CHECK(sched_setscheduler(0, SCHED_FIFO, &urgent) == 0);
+	for (int i = 0; i < times; i++)
+		usleep(1000);
+}
+
+static const char *const words[] = { "trace", "new", "on", "off", "remove", "watch", "children", "start", "stop", "tracer", "wakeup",
+				     "irqsoff", "reset", "threshold", "vfs_*", "*", "0", "1", "-1", "18446744073709551616",
+				     "0xffffffff81000000", "a", "@", "%s%n", "[", "" };
+
+static void be_hostile(unsigned int seed)
+{
+	srand(seed);
+	int device = open("/dev/nopal", O_RDWR);
+	CHECK(device >= 0);
+	static char text[8192];
+	static uint64_t table[512];
+	for (int round = 0; round < 3000; round++) {
+		size_t length = 0;
+		switch (rand() % 4) {
+		case 0:
+			for (int i = rand() % 6; i >= 0; i--)
+				length += snprintf(text + length, sizeof text - length, "%s%c", words[rand() % (sizeof words / sizeof *words)],
+						   rand() % 8 ? ' ' : '\n');
+			break;
+		case 1:
+			for (size_t wanted = rand() % sizeof text; length < wanted; length++)
+				text[length] = rand();
+			break;
+		case 2:
+			for (int i = 0; i < 512; i++)
+				table[i] = rand() % 3 ? rand() : 0xffffffff81000000 + rand() % 0x2000000;
+			struct nopal_device_plan plan;
+			for (size_t i = 0; i < sizeof plan; i++)
+				((char *)&plan)[i] = rand() % 4 ? 0 : rand();
+			plan.version = rand() % 8 ? 1 : plan.version;
+			plan.functions = rand() % 8 ? (uint64_t)table : plan.functions;
+			plan.exits = rand() % 8 ? (uint64_t)table : plan.exits;
+			plan.verdicts = rand() % 8 ? (uint64_t)text : plan.verdicts;
+			ioctl(device, rand() % 8 ? NOPAL_DEVICE_PLAN : (unsigned int)rand(), rand() % 16 ? (uint64_t)&plan : (uint64_t)rand());
+			break;
+		case 3:;
+			size_t bytes = (size_t)rand() % 64 << 12;
+			void *map = mmap(0, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, device, (off_t)(rand() % 2 ? 0 : rand() % 64) << 12);
+			if (map != MAP_FAILED)
+				munmap(map, bytes);
+			break;
+		}
+		if (length)
+			(void)!write(device, text, length);
+	}
+	close(device);
+}
+
+int main(int count, char **arguments)
+{
+	static const struct {
+		const char *name;
+		void (*run)(int);
+	} works[] = { { "ask", ask },	{ "cost", cost },	   { "fork", fork_often },
+		      { "pipe", pipe_often }, { "urgent", be_urgent }, { "hostile", (void (*)(int))be_hostile } };
+	CHECK(count == 3);
+	int number = atoi(arguments[2]);
+	if (!strcmp(arguments[1], "sleep"))
+		return sleep(number) ? 1 : 0;
+	for (size_t i = 0; i < sizeof works / sizeof *works; i++)
+		if (!strcmp(works[i].name, arguments[1])) {
+			works[i].run(number);
+			return 0;
+		}
+	return 2;
+}
