@@ -32,7 +32,7 @@ poweroff -f
 ";
 
 /// A machine that is interpreted is slow, and slower beside other work.
-const PATIENCE: Duration = Duration::from_secs(400);
+const PATIENCE: Duration = Duration::from_secs(900);
 /// The kernel's own choice of a clock would be slow here.
 const KERNEL_OPTIONS: &str = "console=ttyS0 quiet panic=-1 nowatchdog clocksource=tsc tsc=reliable";
 

@@ -24,7 +24,7 @@ static int show(struct seq_file *file, void *unused)
 	uint32_t traced = 0;
 	for (uint32_t i = 0; i < nopal_function_count; i++)
 		traced += nopal_functions[i].verdict == NOPAL_VERDICT_TRACED;
-	seq_printf(file, "# %u functions in the plan, %u refused\n", nopal_function_count, nopal_function_count - traced);
+	seq_printf(file, "# %u functions can be traced\n", traced);
 	seq_printf(file, "# lost %llu\n", nopal_context_lost());
 	seq_printf(file, "# longest stop of all processors: %llu ns\n", nopal_text_longest_stop);
 	if (last_error[0])

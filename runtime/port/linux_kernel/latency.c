@@ -301,6 +301,12 @@ static bool find_worst(const struct results *of, struct kept *worst)
 	return worst->ticks;
 }
 
+/* The end of the quantile's bucket may be above the longest case. */
+static uint64_t quantile(const struct nopal_histogram *histogram, uint64_t percent, const struct kept *worst)
+{
+	return microseconds_of(min(nopal_histogram_quantile(histogram, percent, 100), worst->ticks));
+}
+
 /* A place, after the lock function that was called there. */
 static void show_place(struct seq_file *file, uint64_t place)
 {
@@ -327,8 +333,7 @@ static void show_results(struct seq_file *file, int number)
 		seq_printf(file, ", %llu above the threshold", above);
 	if (find_worst(results[number], &worst)) {
 		seq_printf(file, ", p50 %llu us, p99 %llu us, worst %llu us of %s-%u on processor %u\n",
-			   microseconds_of(nopal_histogram_quantile(sum, 50, 100)),
-			   microseconds_of(nopal_histogram_quantile(sum, 99, 100)), microseconds_of(worst.ticks), worst.name,
+			   quantile(sum, 50, &worst), quantile(sum, 99, &worst), microseconds_of(worst.ticks), worst.name,
 			   worst.thread, worst.processor);
 		for (uint32_t processor = 0; processor < nr_cpu_ids; processor++) {
 			struct kept one;

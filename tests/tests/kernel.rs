@@ -1,0 +1,753 @@
+//! The module in the kernels that Debian ships, each in a guest of two processors, and in one whose instructions are
+//! counted. The guests run once for all of these tests.
+
+use nopal_tests::{Guest, Program, c, nopal, sources, target_directory};
+use serde_json::Value;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::thread;
+use tempfile::TempDir;
+
+const BEGIN: &str = "
+mount -t debugfs debugfs /sys/kernel/debug
+mkdir -p /etc
+echo user::1000:1000::/:/bin/sh >/etc/passwd
+say() {
+	said=$1
+	shift
+	\"$@\" >/out/$said 2>&1
+	echo $? >/out/$said.status
+}
+as_before() {
+	kernel_text /tmp/text.after
+	cmp -l /tmp/text.before /tmp/text.after >/out/text.changed 2>&1
+	echo $? >/out/text.status
+}
+";
+
+/// What a person does with the module, and what others do beside it.
+const USE: &str = "
+kernel_text /tmp/text.before
+insmod /nopal_sections.ko
+say missing nopal ctl kernel query
+say loaded insmod /nopal.ko
+say user su user -c 'cat /dev/nopal; nopal ctl kernel load'
+say load nopal ctl kernel load
+say again nopal ctl kernel load
+
+say record nopal record -o /tmp/record --kernel-functions '*sys_getppid' -- kernel_work ask 10000
+say report nopal report --json /tmp/record
+say after_record nopal ctl kernel
+say pipe nopal record -o /tmp/pipe --kernel-functions 'vfs_*' -- kernel_work pipe 100
+say pipe.report nopal report --json /tmp/pipe
+say pipe.graph nopal graph /tmp/pipe
+say pipe.replay nopal replay /tmp/pipe
+
+say text nopal ctl kernel 'trace vfs_read new reads' 'trace reads on' 'trace vfs_w* new writes' 'watch 1'
+cat /dev/nopal >/out/text.read
+nopal ctl kernel reset
+grep -v '^#' /out/text.read >/dev/nopal
+cat /dev/nopal >/out/text.again
+for command in 'trace' 'trace x on' 'trace no_such_function new n' 'tracer none on' 'watch x' 'query' 'begone' 'trace vfs_* new a b'; do
+	echo \"== $command\"
+	nopal ctl kernel \"$command\"
+	echo $?
+done >/out/refused 2>&1
+nopal ctl kernel reset
+
+say all_record nopal record -o /tmp/all --kernel-functions '*' -- kernel_work fork 5
+say all_report nopal report --json /tmp/all
+rm -r /tmp/all
+
+kernel_work sleep 1000 &
+early=$!
+nopal ctl kernel 'trace *@kernel new all'
+say all_on nopal ctl kernel 'trace all on'
+say in_use nopal record -o /tmp/all --kernel-functions 'vfs_*' -- kernel_work fork 5
+kernel_work sleep 1000 &
+sleeper=$!
+cat /proc/$early/stack >/out/stack.early
+cat /proc/$sleeper/stack >/out/stack.sleeper
+end=$(($(cut -d. -f1 /proc/uptime) + 60))
+rounds=0
+while [ $(cut -d. -f1 /proc/uptime) -lt $end ]; do
+	kernel_work ask 1000 && kernel_work fork 20 && kernel_work pipe 200 && ls -R /sys/kernel >/tmp/list || echo failed >>/out/load.failed
+	rounds=$((rounds + 1))
+done
+echo $rounds >/out/load.rounds
+cat /dev/nopal >/out/all_state
+say unload rmmod nopal
+cat /proc/$sleeper/stack >/out/stack.after
+kill -USR1 $early $sleeper
+wait $sleeper
+echo $? >/out/sleeper.status
+wait $early
+echo $? >/out/early.status
+kernel_work fork 20 && kernel_work pipe 200
+as_before
+dmesg >/out/kernel.log
+";
+
+/// Latency tracers, and whatever else can come in the way.
+const BESIDE: &str = "
+insmod /nopal_sections.ko
+cd /sys/kernel/tracing
+graph() { echo __do_sys_getppid >set_graph_function; echo function_graph >current_tracer; }
+no_graph() { grep -c sys_getppid trace; echo nop >current_tracer; echo >set_graph_function; }
+probes() {
+	echo 'p:entered __do_sys_getppid' >kprobe_events
+	echo 'r:returned __do_sys_getppid' >>kprobe_events
+	if echo 'f:fentered __do_sys_getppid' >>dynamic_events; then
+		echo 'f:freturned __do_sys_getppid%return' >>dynamic_events
+		echo 1 >events/fprobes/enable
+	fi 2>/dev/null
+	echo 1 >events/kprobes/enable
+}
+no_probes() {
+	for event in entered returned fentered freturned; do grep -c \" $event: \" trace; done
+	[ -d events/fprobes ] && echo 0 >events/fprobes/enable
+	echo 0 >events/kprobes/enable
+	echo >dynamic_events
+	echo >trace
+}
+functions() { echo __do_sys_getppid >set_ftrace_filter; echo function >current_tracer; }
+no_functions() { grep -c sys_getppid trace; echo nop >current_tracer; echo >set_ftrace_filter; }
+# What the kernel itself keeps changed after its own tracers is not nopal's.
+for other in graph probes functions; do
+	$other
+	no_$other >/dev/null
+done
+kernel_text /tmp/text.before
+cd /tmp
+
+insmod /nopal.ko
+nopal ctl kernel load >/out/load 2>&1
+tell() { echo \"$@\" >/dev/nopal || cat /dev/nopal >>/out/tell.failed; }
+sections() {
+	tracer=$1
+	shift
+	tell tracer $tracer on
+	for kind in \"$@\"; do
+		for length in 200 2000 5000; do
+			for try in 1 2 3 4; do
+				tell tracer $tracer reset
+				echo $kind $length >/proc/nopal_sections
+				echo \"case $tracer $kind $length $(cat /proc/nopal_sections)\"
+				grep -A3 \"^# $tracer: \" /dev/nopal
+			done
+		done
+	done
+	tell tracer $tracer off
+}
+of_irqs='lock_with_irqs_off switch_irqs_off nest_irqs_off'
+of_preemption='lock_with_preemption_off switch_preemption_off nest_preemption_off lock_with_softirqs_off'
+sections irqsoff $of_irqs >/out/irqsoff
+sections preemptoff $of_preemption >/out/preemptoff
+sections preemptirqsoff $of_irqs $of_preemption overlap >/out/preemptirqsoff
+tell tracer preemptirqsoff on
+cat /dev/nopal_latency >/out/latency_trace
+tell tracer wakeup on
+tell tracer wakeup reset
+kernel_work ask 300000 &
+kernel_work urgent 50
+cat /dev/nopal >/out/wakeup
+wait
+tell reset
+tell tracer preemptirqsoff off
+tell tracer wakeup off
+
+cd /sys/kernel/tracing
+asks() {
+	name=$1
+	kernel_work ask 1000
+	say beside_$name nopal record -o /tmp/beside --kernel-functions '*sys_getppid' -- kernel_work ask 1000
+	say beside_$name.report nopal report --json /tmp/beside
+	rm -rf /tmp/beside
+}
+mine_first() {
+	nopal ctl kernel 'trace *sys_getppid new mine' 'trace mine on'
+	\"$@\"
+	kernel_work ask 100
+	nopal ctl kernel reset
+	kernel_work ask 100
+}
+for other in graph probes functions; do
+	$other
+	asks $other
+	no_$other >/out/$other.after
+	mine_first $other
+	no_$other >/out/$other.first
+done
+cd /tmp
+
+seed=$(cut -c1-8 /proc/sys/kernel/random/uuid)
+echo $seed >/out/seed
+for number in 1 2 3; do
+	kernel_work hostile $((0x$seed + number)) || echo $number >>/out/hostile.failed
+done
+tell reset
+
+moment() { usleep $(((0x$(cut -c1-4 /proc/sys/kernel/random/uuid)) * 10)); }
+for number in $(seq 25); do
+	nopal record -o /tmp/killed --kernel-functions 'vfs_*' -- kernel_work pipe 3000 >/dev/null 2>&1 &
+	tool=$!
+	moment
+	kill -KILL $tool
+	for wait in $(seq 500); do
+		grep -q '^trace' /dev/nopal || break
+		usleep 20000
+	done
+	killall -KILL kernel_work
+	rm -rf /tmp/killed
+done >/dev/null 2>&1
+cat /dev/nopal >/out/killed.state
+
+while :; do kernel_work fork 5; kernel_work pipe 50; usleep 300000; done >/out/load.failed 2>&1 &
+load=$!
+tell reset
+rmmod nopal
+as_before
+for number in 1 2 3; do
+	insmod /nopal.ko && nopal ctl kernel load >/dev/null && nopal ctl kernel 'trace * new all' 'trace all on' && rmmod nopal || echo $number
+done >/out/reload 2>&1
+for number in $(seq 47); do
+	insmod /nopal.ko && echo tracer preemptirqsoff on >/dev/nopal && rmmod nopal || echo $number
+done >>/out/reload 2>&1
+kill $load
+dmesg >/out/kernel.log
+";
+
+/// Instructions: of calls of the kernel that nothing watches, that are recorded, and again; and of pairs of cli and sti.
+const COST: &str = "
+insmod /nopal.ko
+insmod /nopal_sections.ko
+nopal ctl kernel load >/out/load 2>&1
+nopal ctl kernel 'trace __do_sys_getppid new asked'
+kernel_work cost 1000 >/out/calls
+nopal ctl kernel 'trace asked on'
+kernel_work cost 1000 >>/out/calls
+nopal ctl kernel 'trace asked off'
+kernel_work cost 1000 >>/out/calls
+echo measure 1000 >/proc/nopal_sections
+nopal ctl kernel 'tracer irqsoff on'
+echo measure 1000 >/proc/nopal_sections
+nopal ctl kernel 'tracer irqsoff off'
+echo measure 1000 >/proc/nopal_sections
+dmesg | sed -n 's/.*nopal_sections: \\([0-9]*\\) ticks.*/\\1/p' >/out/sections
+";
+
+struct Booted {
+    name: String,
+    out: TempDir,
+}
+
+impl Booted {
+    fn text(&self, name: &str) -> String {
+        let path = self.out.path().join(name);
+        let bytes =
+            fs::read(&path).unwrap_or_else(|error| panic!("{}: {name}: {error}", self.name));
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// The kernel's text is as before the module came, and the kernel has complained about nothing.
+    fn is_as_before(&self) {
+        let changed = self.text("text.changed");
+        assert_eq!(
+            self.text("text.status").trim(),
+            "0",
+            "{}: {changed}",
+            self.name
+        );
+        let log = self.text("kernel.log");
+        let bad = [
+            "BUG:",
+            "WARNING:",
+            "Oops",
+            "Call Trace",
+            "stall",
+            "lockup",
+            "general protection",
+        ];
+        let complaint = log
+            .lines()
+            .find(|line| bad.iter().any(|bad| line.contains(bad)));
+        assert_eq!(complaint, None, "{}", self.name);
+    }
+
+    /// What a command of `say` said, which ended well.
+    fn said(&self, name: &str) -> String {
+        let said = self.text(name);
+        let status = self.text(&format!("{name}.status"));
+        assert_eq!(status.trim(), "0", "{}: {name}: {said}", self.name);
+        said
+    }
+}
+
+/// The kernels that `.ci/packages test` gets.
+fn kernels() -> Vec<PathBuf> {
+    let directory = target_directory().join("kernel");
+    let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
+    let mut kernels: Vec<PathBuf> = entries
+        .map(|entry| entry.path())
+        .filter(|path| path.join("vmlinuz").exists())
+        .collect();
+    kernels.sort();
+    assert!(
+        kernels.len() >= 2,
+        "{}: .ci/packages test puts kernels there",
+        directory.display()
+    );
+    kernels
+}
+
+/// nopal's module, and the one with sections of known lengths.
+struct Modules {
+    kernel: PathBuf,
+    directory: TempDir,
+}
+
+impl Modules {
+    fn build(kernel: PathBuf) -> Modules {
+        let directory = TempDir::new().expect("a directory can be made");
+        let tests = sources().join("../kernel");
+        for (name, more) in [("nopal.ko", None), ("nopal_sections.ko", Some(tests))] {
+            let built = Command::new(sources().join("../../runtime/port/linux_kernel/build"))
+                .arg(&kernel)
+                .arg(directory.path().join(name))
+                .args(more)
+                .output()
+                .expect("the module's build runs");
+            let error = String::from_utf8_lossy(&built.stderr);
+            assert!(built.status.success(), "{}: {error}", kernel.display());
+        }
+        Modules { kernel, directory }
+    }
+
+    fn boot(&self, script: &str, processors: u32, counts_instructions: bool) -> Booted {
+        let programs: [Program; 2] = [c("kernel_work", &[]), c("kernel_text", &[])];
+        let module = |name: &str| self.directory.path().join(name);
+        let guest = Guest {
+            programs: &[nopal(), &programs[0].path, &programs[1].path],
+            files: &[&module("nopal.ko"), &module("nopal_sections.ko")],
+            kernel: self.kernel.join("vmlinuz"),
+            processors,
+            counts_instructions,
+        };
+        let name = self.kernel.file_name().unwrap_or_default();
+        Booted {
+            name: name.to_string_lossy().into_owned(),
+            out: guest.run(&format!("{BEGIN}{script}")),
+        }
+    }
+}
+
+/// Does it for each, all at once.
+fn for_each<I: Send, O: Send>(
+    of: impl IntoIterator<Item = I>,
+    work: impl Fn(I) -> O + Sync,
+) -> Vec<O> {
+    thread::scope(|scope| {
+        let work = &work;
+        let of = of.into_iter();
+        let running: Vec<_> = of.map(|it| scope.spawn(move || work(it))).collect();
+        let ended = running.into_iter().map(|running| running.join());
+        ended.map(|result| result.expect("it is done")).collect()
+    })
+}
+
+/// A script's results in each kernel. Guests slow each other down: no more of them run at once than there are kernels.
+fn boot_each(script: &str, processors: u32, counts_instructions: bool) -> Vec<Booted> {
+    static MODULES: Mutex<Vec<Modules>> = Mutex::new(Vec::new());
+    let mut modules = MODULES.lock().unwrap_or_else(PoisonError::into_inner);
+    if modules.is_empty() {
+        *modules = for_each(kernels(), Modules::build);
+    }
+    for_each(modules.iter(), |modules| {
+        modules.boot(script, processors, counts_instructions)
+    })
+}
+
+fn used() -> &'static [Booted] {
+    static BOOTED: OnceLock<Vec<Booted>> = OnceLock::new();
+    BOOTED.get_or_init(|| boot_each(USE, 2, false))
+}
+
+fn beside() -> &'static [Booted] {
+    static BOOTED: OnceLock<Vec<Booted>> = OnceLock::new();
+    BOOTED.get_or_init(|| boot_each(BESIDE, 2, false))
+}
+
+fn cost() -> &'static [Booted] {
+    static BOOTED: OnceLock<Vec<Booted>> = OnceLock::new();
+    BOOTED.get_or_init(|| boot_each(COST, 1, true))
+}
+
+/// The row of a function of the kernel in `nopal report --json`.
+fn row(report: &str, function: &str) -> Value {
+    let rows: Vec<Value> = serde_json::from_str(report).expect("a report");
+    let is_it = |row: &&Value| row["module"] == "kernel" && row["function"] == function;
+    rows.iter().find(is_it).cloned().unwrap_or_default()
+}
+
+/// The number after a word in the module's state.
+fn number_after(state: &str, word: &str) -> u64 {
+    let rest = state.split(word).nth(1).unwrap_or_default();
+    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    digits
+        .parse()
+        .unwrap_or_else(|_| panic!("no number after {word}: {state}"))
+}
+
+/// The state without what is told beside the commands.
+fn commands(state: &str) -> Vec<&str> {
+    state
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .collect()
+}
+
+#[test]
+fn calls_in_the_kernel_are_counted_exactly() {
+    for booted in used() {
+        let asked = row(&booted.said("report"), "__do_sys_getppid");
+        assert_eq!(
+            (&asked["calls"], &asked["unfinished"]),
+            (&10_000.into(), &0.into()),
+            "{}",
+            booted.name
+        );
+        let report = booted.said("pipe.report");
+        let written = row(&report, "vfs_write");
+        assert_eq!(
+            (&written["calls"], &written["unfinished"]),
+            (&200.into(), &0.into()),
+            "{}",
+            booted.name
+        );
+        assert!(
+            row(&report, "vfs_read")["calls"].as_u64() >= Some(200),
+            "{}",
+            booted.name
+        );
+        for picture in ["pipe.graph", "pipe.replay"] {
+            let text = booted.said(picture);
+            assert!(text.contains("vfs_write"), "{}: {text}", booted.name);
+        }
+        assert_eq!(
+            commands(&booted.said("after_record")),
+            ["start"],
+            "{}",
+            booted.name
+        );
+    }
+}
+
+#[test]
+fn tasks_that_never_return_are_told_with_all_functions_recorded() {
+    for booted in used() {
+        let report = booted.said("all_report");
+        for (function, calls, unfinished) in [
+            ("kernel_clone", 5, 0),
+            ("wake_up_new_task", 5, 0),
+            ("kernel_wait4", 5, 0),
+            ("schedule_tail", 5, 0),
+            ("do_exit", 6, 6),
+            ("do_task_dead", 6, 6),
+        ] {
+            let row = row(&report, function);
+            assert_eq!(
+                (&row["calls"], &row["unfinished"]),
+                (&calls.into(), &unfinished.into()),
+                "{}: {function}",
+                booted.name
+            );
+        }
+    }
+}
+
+#[test]
+fn the_module_s_state_sets_it_up_again() {
+    for booted in used() {
+        let read = booted.text("text.read");
+        assert_eq!(
+            commands(&read),
+            [
+                "watch 1",
+                "trace vfs_read new reads",
+                "trace reads on",
+                "trace vfs_w* new writes",
+                "start"
+            ],
+            "{}",
+            booted.name
+        );
+        assert_eq!(
+            commands(&read),
+            commands(&booted.text("text.again")),
+            "{}",
+            booted.name
+        );
+    }
+}
+
+#[test]
+fn what_cannot_be_done_is_refused_with_its_reason() {
+    for booted in used() {
+        let missing = booted.text("missing");
+        assert!(
+            missing.contains("nopal's module is not loaded in this kernel"),
+            "{missing}"
+        );
+        let user = booted.text("user");
+        assert!(
+            user.contains("nopal: only root may open /dev/nopal"),
+            "{user}"
+        );
+        assert_ne!(booted.text("user.status").trim(), "0");
+        let in_use = booted.text("in_use");
+        assert!(in_use.contains("the kernel's module is in use"), "{in_use}");
+        let refused = booted.text("refused");
+        for reason in [
+            "trace: expected WHAT or NAME",
+            "there is no trace x",
+            "no_such_function: no function of the plan",
+            "there is no tracer none: a kernel has irqsoff, preemptoff, preemptirqsoff and wakeup",
+            "watch x: not x, expected IDS",
+            "begone: not begone, expected trace, mark,",
+            "not b, expected the end of the line",
+        ] {
+            let told = refused.split("== ").find(|told| told.contains(reason));
+            let told = told.unwrap_or_else(|| panic!("{}: {reason}: {refused}", booted.name));
+            assert!(told.ends_with("\n1\n"), "{}: {told}", booted.name);
+        }
+        assert_eq!(booted.said("load"), booted.said("again"), "{}", booted.name);
+    }
+}
+
+#[test]
+fn a_kernel_works_with_all_functions_recorded_and_is_as_before_after_it() {
+    for booted in used() {
+        booted.said("all_on");
+        let state = booted.text("all_state");
+        assert!(
+            number_after(&state, "# all: ") > 30_000,
+            "{}: {state}",
+            booted.name
+        );
+        // Nobody took what was recorded.
+        assert!(
+            number_after(&state, "# lost ") > 0,
+            "{}: {state}",
+            booted.name
+        );
+        assert!(
+            number_after(&booted.text("load.rounds"), "") > 0,
+            "{}",
+            booted.name
+        );
+        assert!(
+            !booted.out.path().join("load.failed").exists(),
+            "{}",
+            booted.name
+        );
+        booted.said("unload");
+        for name in ["stack.early", "stack.sleeper", "stack.after"] {
+            let stack = booted.text(name);
+            let whole = stack.contains("hrtimer_nanosleep+")
+                && stack.contains("entry_SYSCALL_64_after_hwframe+");
+            assert!(
+                whole && !stack.contains("nopal"),
+                "{}: {name}: {stack}",
+                booted.name
+            );
+        }
+        for name in ["early.status", "sleeper.status"] {
+            assert_eq!(booted.text(name).trim(), "138", "{}: {name}", booted.name);
+        }
+        booted.is_as_before();
+    }
+}
+
+const SECTION_KINDS: [&str; 8] = [
+    "lock_with_irqs_off",
+    "switch_irqs_off",
+    "nest_irqs_off",
+    "lock_with_preemption_off",
+    "switch_preemption_off",
+    "nest_preemption_off",
+    "lock_with_softirqs_off",
+    "overlap",
+];
+
+/// The tracers' lines for sections of known lengths. A line of a processor that names the section's function tells of
+/// it: at least its length, and at most what its maker took for all of it, as the machine may stand still.
+#[test]
+fn latency_tracers_tell_sections_by_place_and_length() {
+    for booted in beside() {
+        for (tracer, kinds) in [
+            ("irqsoff", &SECTION_KINDS[..3]),
+            ("preemptoff", &SECTION_KINDS[3..7]),
+            ("preemptirqsoff", &SECTION_KINDS[..]),
+        ] {
+            let text = booted.text(tracer);
+            let mut told = 0;
+            for case in text.split("case ").skip(1) {
+                let words: Vec<&str> = case.lines().next().unwrap_or_default().split(' ').collect();
+                let [_, kind, length, took] = words[..] else {
+                    panic!("{}: {case}", booted.name);
+                };
+                let [length, took] =
+                    [length, took].map(|word| word.parse::<u64>().expect("a number"));
+                let tolerance = (length / 20).max(50);
+                for line in case
+                    .lines()
+                    .filter(|line| line.starts_with("#  processor "))
+                {
+                    let from = line
+                        .split(" from ")
+                        .nth(1)
+                        .and_then(|line| line.split(" to ").next());
+                    if from.is_some_and(|from| from.contains(&format!("{kind}+"))) {
+                        let lasted = number_after(line, ": ");
+                        assert!(
+                            (length - tolerance..=took + tolerance).contains(&lasted),
+                            "{}: {case}",
+                            booted.name
+                        );
+                        told += 1;
+                    }
+                }
+            }
+            // Something that lasted longer on the same processor hides a short one.
+            let cases = kinds.len() * 12;
+            assert!(
+                told * 4 >= cases * 3,
+                "{}: {tracer}: {told} of {cases}",
+                booted.name
+            );
+        }
+    }
+}
+
+#[test]
+fn latency_trace_shows_the_longest_section() {
+    for booted in beside() {
+        let text = booted.text("latency_trace");
+        assert!(
+            text.starts_with("preemptirqsoff latency trace v1.1.5 on "),
+            "{text}"
+        );
+        for line in [
+            " => started at: ",
+            " => ended at:   ",
+            "  cmd     pid ||||| time  |   caller",
+        ] {
+            assert!(text.contains(line), "{}: {text}", booted.name);
+        }
+        assert!(
+            number_after(&text, " latency: ") >= 4_750,
+            "{}: {text}",
+            booted.name
+        );
+    }
+}
+
+#[test]
+fn each_wakeup_of_the_most_urgent_task_is_a_case() {
+    for booted in beside() {
+        let wakeup = booted.text("wakeup");
+        assert_eq!(
+            number_after(&wakeup, "# wakeup: "),
+            50,
+            "{}: {wakeup}",
+            booted.name
+        );
+        assert!(
+            wakeup.contains("# wakeup: 0 not followed for want of room, 0 never ran"),
+            "{}: {wakeup}",
+            booted.name
+        );
+    }
+}
+
+#[test]
+fn other_tracers_of_the_same_function_see_all_calls_in_either_order() {
+    for booted in beside() {
+        let has_fprobe = !booted.name.starts_with("6.1.");
+        for other in ["graph", "probes", "functions"] {
+            booted.said(&format!("beside_{other}"));
+            let report = booted.said(&format!("beside_{other}.report"));
+            let asked = row(&report, "__do_sys_getppid");
+            assert_eq!(
+                (&asked["calls"], &asked["unfinished"]),
+                (&1000.into(), &0.into()),
+                "{}: {other}",
+                booted.name
+            );
+            for (order, calls) in [("after", 2000), ("first", 200)] {
+                let hits = booted.text(&format!("{other}.{order}"));
+                let hits: Vec<u64> = hits
+                    .lines()
+                    .map(|line| line.parse().expect("a number"))
+                    .collect();
+                let expected = match other {
+                    "probes" if has_fprobe => vec![calls; 4],
+                    "probes" => vec![calls, calls, 0, 0],
+                    _ => vec![calls],
+                };
+                assert_eq!(hits, expected, "{}: {other} {order}", booted.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_is_left_of_killed_tools_hostile_writers_and_modules_that_went_under_load() {
+    for booted in beside() {
+        let seed = booted.text("seed");
+        let nothing = |name: &str| {
+            let text = fs::read_to_string(booted.out.path().join(name)).unwrap_or_default();
+            assert_eq!(text, "", "{}: {name}, seed {seed}", booted.name);
+        };
+        nothing("tell.failed");
+        nothing("hostile.failed");
+        let state = booted.text("killed.state");
+        assert!(
+            commands(&state)
+                .iter()
+                .all(|line| !line.starts_with("trace ")),
+            "{}: {state}",
+            booted.name
+        );
+        nothing("reload");
+        nothing("load.failed");
+        booted.is_as_before();
+    }
+}
+
+#[test]
+fn a_call_costs_few_instructions_and_nothing_when_it_is_off() {
+    for booted in cost() {
+        let ticks = |name: &str| -> Vec<u64> {
+            let text = booted.text(name);
+            text.lines()
+                .map(|line| line.parse().expect("a number"))
+                .collect()
+        };
+        for (name, most) in [("calls", 70), ("sections", 40)] {
+            let ticks = ticks(name);
+            let [before, on, after] = ticks[..] else {
+                panic!("{}: {name}: {ticks:?}", booted.name);
+            };
+            assert!(on > before, "{}: {name}: {ticks:?}", booted.name);
+            assert!(
+                (on - before).div_ceil(1000) <= most,
+                "{}: {name}: {ticks:?}",
+                booted.name
+            );
+            assert_eq!(before, after, "{}: {name}", booted.name);
+        }
+    }
+}
