@@ -116,7 +116,7 @@ impl<'a> Crew<'a, '_> {
                     None => rebuilder.packet(&packet, worker),
                     Some(net) => {
                         let (words, clock) = net.packet(&packet);
-                        rebuilder.records(&words, clock, packet.is_behind_loss(), worker);
+                        rebuilder.packet_with(&packet, &words, clock, worker);
                     }
                 }
             }

@@ -30,12 +30,17 @@ impl Net {
         }
     }
 
-    /// A packet's records and the clock that it begins with, set back. To be given all packets of a thread in order.
+    /// A packet's records and the clock that it begins with, set back. To be given all packets of a thread in order. What
+    /// the kernel's take is not known.
     pub fn packet(&mut self, packet: &Packet) -> (Vec<u64>, u64) {
-        self.set_back(packet.words(), packet.clock_begin())
+        let cost = match packet.is_of_kernel() {
+            true => Cost { call: 0, within: 0 },
+            false => self.cost,
+        };
+        self.set_back(packet.words(), packet.clock_begin(), cost)
     }
 
-    fn set_back(&mut self, words: &[u64], begin: u64) -> (Vec<u64>, u64) {
+    fn set_back(&mut self, words: &[u64], begin: u64, cost: Cost) -> (Vec<u64>, u64) {
         self.clock = self.clock.max(begin);
         let begin = self.passed(self.clock);
         let mut words = words.to_vec();
@@ -50,7 +55,7 @@ impl Net {
                 None => drop(self.passed(word.clock_after(self.clock))),
             }
             *first = word.with_clock(self.net).0;
-            self.taken = self.taken.saturating_add(self.cost_of(word));
+            self.taken = self.taken.saturating_add(cost_of(word, cost));
             at += length;
         }
         (words, begin)
@@ -62,16 +67,16 @@ impl Net {
         self.net = self.net.max(clock.saturating_sub(self.taken / PARTS));
         self.net
     }
+}
 
-    /// The cost after the clock of a record.
-    fn cost_of(&self, word: Word) -> u64 {
-        let Cost { call, within } = self.cost;
-        match word.kind() {
-            KIND_ONLY | KIND_ONLY_ARGS => call,
-            _ if word.is_exit() => call - within,
-            _ if word.has_site() => within,
-            _ => 0,
-        }
+/// The cost after the clock of a record.
+fn cost_of(word: Word, cost: Cost) -> u64 {
+    let Cost { call, within } = cost;
+    match word.kind() {
+        KIND_ONLY | KIND_ONLY_ARGS => call,
+        _ if word.is_exit() => call - within,
+        _ if word.has_site() => within,
+        _ => 0,
     }
 }
 
@@ -164,11 +169,11 @@ mod tests {
     fn clocks_never_go_back() {
         let entry = |clock| Word::new(KIND_ENTRY, 0, 0, clock).0;
         let mut net = Net::new(COST);
-        let (words, begin) = net.set_back(&[100, 101, 102, 103].map(entry), 100);
+        let (words, begin) = net.set_back(&[100, 101, 102, 103].map(entry), 100, COST);
         assert_eq!(begin, 100);
         assert_eq!(words, [100; 4].map(entry));
         // What one call has taken less, others have taken more.
-        let (words, begin) = net.set_back(&[entry(1000)], 1000);
+        let (words, begin) = net.set_back(&[entry(1000)], 1000, COST);
         assert_eq!((words, begin), (vec![entry(1000 - 81)], 1000 - 81));
     }
 }

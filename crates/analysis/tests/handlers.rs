@@ -86,6 +86,7 @@ fn written(directory: &Path, begins: &[(u32, u32, u64, bool)], threads: &[Made])
             thread: process,
             begin,
             name: String::new(),
+            kernel: false,
         };
         writer.note(&named).unwrap();
         let mut recorder = Recorder::new(process, process, begin);

@@ -68,7 +68,7 @@ impl Writer {
         let length = whole as u64 * 8;
         packets.retain(|packet| packet.words().end <= whole);
         for packet in &packets {
-            let packet = Packet::new(packet, &file);
+            let packet = Packet::whole(packet, &file);
             self.adopt_packet(packet);
             packet.release();
         }

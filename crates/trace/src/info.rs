@@ -2,8 +2,8 @@
 
 use crate::kernel_events::{KernelEvent, KernelRecord};
 use crate::note::Note;
-use crate::packet::Packet;
-use crate::trace::{PacketId, Stream, Trace};
+use crate::packet::{Packet, PacketId};
+use crate::trace::{Stream, Trace};
 use nopal_abi::Event;
 use std::iter;
 use std::path::PathBuf;
@@ -46,7 +46,7 @@ pub struct ThreadInfo<'a> {
 }
 
 impl<'a> ThreadInfo<'a> {
-    /// Its packets in order of time.
+    /// Its packets in order of time, those of its work in the kernel among them.
     pub fn packets(
         &self,
     ) -> impl DoubleEndedIterator<Item = Packet<'a>> + ExactSizeIterator + Clone + use<'a> {
@@ -124,7 +124,7 @@ impl<'a> ProcessorInfo<'a> {
     pub fn packets(&self) -> impl DoubleEndedIterator<Item = Packet<'a>> + use<'a> {
         let stream = self.stream;
         let packets = stream.packets.iter();
-        packets.map(move |entry| Packet::new(entry, &stream.file))
+        packets.map(move |entry| Packet::whole(entry, &stream.file))
     }
 
     /// The number of its events that are not in the trace.

@@ -23,6 +23,7 @@ mod losses;
 mod mapping;
 mod markers;
 mod metadata;
+mod nesting;
 mod note;
 mod occurrences;
 mod packet;

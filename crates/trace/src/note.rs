@@ -26,12 +26,15 @@ pub enum Note {
         executable: String,
         arguments: Vec<String>,
     },
-    /// A thread, or (the same again) its new name. `begin` is the packets' `thread_begin`.
+    /// A thread, or (the same again) its new name. `begin` is the packets' `thread_begin`. `kernel`: its records were
+    /// made in the kernel.
     Thread {
         process: u32,
         thread: u32,
         begin: u64,
         name: String,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        kernel: bool,
     },
     /// A process and its threads are known by the numbers of a PID namespace of their own. Kernel events have
     /// others for them.

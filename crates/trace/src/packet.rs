@@ -5,20 +5,63 @@ use crate::losses::Gap;
 use crate::mapping::Mapping;
 use crate::records::Records;
 use crate::streams::ThreadKey;
+use crate::trace::Stream;
 
+/// A packet of a stream's file, or a part of one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PacketId {
+    pub stream: u32,
+    pub index: u32,
+    /// The words of its records, from the packet's first.
+    pub first: u32,
+    pub end: u32,
+    /// The counter at its first record, and at its last one.
+    pub clock_begin: u64,
+    pub clock_end: u64,
+    pub is_of_kernel: bool,
+}
+
+impl PacketId {
+    pub fn whole(stream: u32, index: u32, entry: &Entry) -> PacketId {
+        PacketId {
+            stream,
+            index,
+            first: 0,
+            end: entry.words().len() as u32,
+            clock_begin: entry.clock_begin,
+            clock_end: entry.clock_end,
+            is_of_kernel: false,
+        }
+    }
+}
+
+/// A packet, or the part of one between two switches of its thread into the kernel or out of it.
 #[derive(Clone, Copy)]
 pub struct Packet<'a> {
+    id: PacketId,
     entry: &'a Entry,
     file: &'a Mapping,
     words: &'a [u64],
 }
 
 impl<'a> Packet<'a> {
-    pub(crate) fn new(entry: &'a Entry, file: &'a Mapping) -> Packet<'a> {
+    pub(crate) fn new(streams: &'a [Stream], id: PacketId) -> Packet<'a> {
+        let stream = &streams[id.stream as usize];
+        Packet::of(id, &stream.packets[id.index as usize], &stream.file)
+    }
+
+    pub(crate) fn whole(entry: &'a Entry, file: &'a Mapping) -> Packet<'a> {
+        Packet::of(PacketId::whole(0, 0, entry), entry, file)
+    }
+
+    fn of(id: PacketId, entry: &'a Entry, file: &'a Mapping) -> Packet<'a> {
+        let words = file.words().get(entry.words()).unwrap_or_default();
+        let words = words.get(id.first as usize..id.end as usize);
         Packet {
+            id,
             entry,
             file,
-            words: file.words().get(entry.words()).unwrap_or_default(),
+            words: words.unwrap_or_default(),
         }
     }
 
@@ -29,12 +72,19 @@ impl<'a> Packet<'a> {
 
     #[inline]
     pub fn records(&self) -> Records<'a> {
-        Records::new(self.words, self.entry.clock_begin)
+        Records::new(self.words, self.id.clock_begin)
     }
 
     /// For a reader that has finished it, and goes on to the next one in the file: see [`Mapping::release`].
     pub fn release(&self) {
-        self.file.release(self.entry.words());
+        if self.id.end as usize == self.entry.words().len() {
+            self.file.release(self.entry.words());
+        }
+    }
+
+    /// Whether its records were made in the kernel.
+    pub fn is_of_kernel(&self) -> bool {
+        self.id.is_of_kernel
     }
 
     pub fn thread(&self) -> ThreadKey {
@@ -43,16 +93,16 @@ impl<'a> Packet<'a> {
 
     /// The counter at its first record, and at its last one.
     pub fn clock_begin(&self) -> u64 {
-        self.entry.clock_begin
+        self.id.clock_begin
     }
 
     pub fn clock_end(&self) -> u64 {
-        self.entry.clock_end
+        self.id.clock_end
     }
 
     /// Events of its thread that were lost since the thread's packet before.
     pub fn lost_before(&self) -> u64 {
-        self.entry.lost_before
+        self.if_first(self.entry.lost_before)
     }
 
     /// The gap in its thread's records before it.
@@ -60,7 +110,7 @@ impl<'a> Packet<'a> {
         let gap = Gap {
             events: self.lost_before(),
             packets: self.missing_before(),
-            damaged: self.entry.damage_before,
+            damaged: self.if_first(self.entry.damage_before),
         };
         (gap != Gap::default()).then_some(gap)
     }
@@ -72,6 +122,14 @@ impl<'a> Packet<'a> {
 
     /// Packets of its thread that are missing since the thread's packet before.
     pub fn missing_before(&self) -> u64 {
-        self.entry.missing_before.into()
+        self.if_first(self.entry.missing_before).into()
+    }
+
+    /// What is before a packet is before its first part.
+    fn if_first<T: Default>(&self, what: T) -> T {
+        match self.id.first {
+            0 => what,
+            _ => T::default(),
+        }
     }
 }

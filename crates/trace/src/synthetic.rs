@@ -129,6 +129,7 @@ pub fn write(directory: &Path, shape: &Shape) -> Result<Truth> {
             thread,
             begin,
             name,
+            kernel: false,
         })?;
         let random = Random::new(
             shape

@@ -9,8 +9,9 @@ use crate::kernel_events::PROCESSOR_STREAM;
 use crate::layout::THREAD_STREAM;
 use crate::mapping::Mapping;
 use crate::markers::Markers;
+use crate::nesting::{Parts, nest};
 use crate::note::{Note, Session};
-use crate::packet::Packet;
+use crate::packet::{Packet, PacketId};
 use crate::processes;
 use crate::session::{self, Notes};
 use crate::streams::ThreadKey;
@@ -23,12 +24,6 @@ use uuid::Uuid;
 
 /// Flaws that are kept; further ones are only counted.
 const MOST_FLAWS: usize = 100;
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PacketId {
-    stream: u32,
-    index: u32,
-}
 
 #[derive(Clone, Copy, Debug)]
 struct SiteId {
@@ -292,15 +287,16 @@ impl Trace {
                 threads
                     .entry(entry.thread)
                     .or_default()
-                    .push(PacketId { stream, index });
+                    .push(PacketId::whole(stream, index, entry));
             }
         }
         for packets in threads.values_mut() {
-            packets.sort_by_key(|id| self.packet(*id).clock_begin());
+            packets.sort_by_key(|id| id.clock_begin);
         }
         for packets in threads.values() {
             self.mark_damage_between(packets);
         }
+        self.nest_work_in_kernel(&mut threads);
         // Kernel events describe the others.
         let recorded: HashSet<(u32, u32)> = threads
             .keys()
@@ -313,6 +309,43 @@ impl Trace {
         }
         self.threads = threads.into_iter().collect();
         self.threads.sort_by_key(|(key, _)| *key);
+    }
+
+    /// Puts the work of threads in the kernel among their own packets. Of several threads that have had a number, each
+    /// has the work until the next one began.
+    fn nest_work_in_kernel(&self, threads: &mut HashMap<ThreadKey, Vec<PacketId>>) {
+        let of_kernel = kernel_threads(&self.notes);
+        let numbers = |key: &ThreadKey| (key.process, key.thread);
+        let mut begins: HashMap<(u32, u32), Vec<u64>> = HashMap::new();
+        for key in threads.keys().filter(|key| !of_kernel.contains(key)) {
+            begins.entry(numbers(key)).or_default().push(key.begin);
+        }
+        let mut work: HashMap<(u32, u32), Vec<PacketId>> = HashMap::new();
+        for key in &of_kernel {
+            let packets = threads.get_mut(key).into_iter().flatten();
+            packets.for_each(|packet| packet.is_of_kernel = true);
+            if begins.contains_key(&numbers(key)) {
+                let packets = threads.remove(key).unwrap_or_default();
+                work.entry(numbers(key)).or_default().extend(packets);
+            }
+        }
+        for ((process, thread), mut packets) in work {
+            packets.sort_by_key(|id| id.clock_begin);
+            let mut kernel = Parts::new(&self.streams, packets);
+            let mut begins = begins.remove(&(process, thread)).unwrap_or_default();
+            begins.sort_unstable();
+            for (at, &begin) in begins.iter().enumerate() {
+                let key = ThreadKey {
+                    process,
+                    thread,
+                    begin,
+                };
+                let until = begins.get(at + 1).copied().unwrap_or(u64::MAX);
+                let own = threads.remove(&key).unwrap_or_default();
+                let own = Parts::new(&self.streams, own);
+                threads.insert(key, nest(own, &mut kernel, until));
+            }
+        }
     }
 
     /// If a thread continues in another file, missing packets may have been in the first file, or in a missing one.
@@ -342,8 +375,7 @@ impl Trace {
     }
 
     pub(crate) fn packet(&self, id: PacketId) -> Packet<'_> {
-        let stream = &self.streams[id.stream as usize];
-        Packet::new(&stream.packets[id.index as usize], &stream.file)
+        Packet::new(&self.streams, id)
     }
 
     pub fn directory(&self) -> &Path {
@@ -555,6 +587,25 @@ fn thread_names(notes: &[Note]) -> HashMap<ThreadKey, u32> {
         _ => None,
     });
     names.collect()
+}
+
+/// The threads whose records were made in the kernel.
+fn kernel_threads(notes: &[Note]) -> HashSet<ThreadKey> {
+    let threads = notes.iter().filter_map(|note| match *note {
+        Note::Thread {
+            process,
+            thread,
+            begin,
+            kernel: true,
+            ..
+        } => Some(ThreadKey {
+            process,
+            thread,
+            begin,
+        }),
+        _ => None,
+    });
+    threads.collect()
 }
 
 /// The processes that are known by numbers of PID namespaces of their own.

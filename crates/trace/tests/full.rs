@@ -55,6 +55,7 @@ fn what_does_not_fit_is_taken_back_and_may_be_tried_again() {
         thread: 11,
         begin: BEGIN,
         name,
+        kernel: false,
     };
     assert!(Writer::is_full(&writer.note(&note).unwrap_err()));
     assert_eq!(std::fs::read(path.join("session/notes")).unwrap(), notes);

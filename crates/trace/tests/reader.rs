@@ -205,6 +205,7 @@ fn notes_are_found_by_what_they_tell_of() {
                 thread: 11,
                 begin: BEGIN,
                 name: name.into(),
+                kernel: false,
             })
             .unwrap();
     }

@@ -11,7 +11,9 @@
 //! 4. An entry after a jump or a change of stacks, or after loss, belongs to the frames whose nearest slot lies above
 //!    its own. Frames below its slot are set aside; they are dead if the entry takes the slot of the outermost of them.
 //! 5. An entry-only frame ends when its slot is entered again or a frame under it ends.
-//! 6. What has not ended when the records end is lost: unfinished.
+//! 6. Calls in the kernel, which are in packets of their own, nest inside the topmost frame, by the order of their records
+//!    alone. Rules 1 to 5 are for the program's.
+//! 7. What has not ended when the records end is lost: unfinished.
 //!
 //! Work and memory are bounded for any input: searches and moves among old frames are paid for from a credit that
 //! records earn, and frames beyond a limit are lost.
@@ -21,6 +23,7 @@ mod budget;
 mod fibers;
 mod frame;
 mod gaps;
+mod kernel;
 mod rebuilder;
 mod runs;
 mod stack;

@@ -7,6 +7,7 @@ use super::budget::WorkBudget;
 use super::fibers::Fibers;
 use super::frame::{Ending, Frame, Sink};
 use super::gaps::Known;
+use super::kernel::Stay;
 use super::stack::Stack;
 use super::stacks::below;
 
@@ -40,6 +41,8 @@ pub struct CallRebuilder {
     pub(super) beyond: u64,
     pub(super) budget: WorkBudget,
     pub(super) known: Known,
+    /// While the thread is in the kernel.
+    pub(super) stay: Option<Stay>,
 }
 
 impl CallRebuilder {
@@ -63,6 +66,18 @@ impl CallRebuilder {
         self.words(records, sink);
     }
 
+    /// Takes a packet's records with other clocks, the first of which is `clock`.
+    pub fn packet_with<S: Sink>(
+        &mut self,
+        packet: &Packet,
+        words: &[u64],
+        clock: u64,
+        sink: &mut S,
+    ) {
+        self.turn(packet.is_of_kernel(), clock, sink);
+        self.records(words, clock, packet.is_behind_loss(), sink);
+    }
+
     /// Takes records that are in no file. `lossy`: records before these are missing.
     pub fn records<S: Sink>(&mut self, words: &[u64], clock: u64, lossy: bool, sink: &mut S) {
         self.begin_words(words, clock, lossy, sink);
@@ -82,6 +97,7 @@ impl CallRebuilder {
 
     /// The records of a packet, to be taken by steps.
     pub fn begin_packet<'a, S: Sink>(&mut self, packet: &Packet<'a>, sink: &mut S) -> Cursor<'a> {
+        self.turn(packet.is_of_kernel(), packet.clock_begin(), sink);
         self.begin_words(
             packet.words(),
             packet.clock_begin(),
@@ -100,9 +116,13 @@ impl CallRebuilder {
         sink: &mut S,
     ) {
         self.budget.earn(words.len());
-        if lossy {
-            self.open_gap(sink);
-            self.known.astray = false;
+        match self.stay {
+            _ if !lossy => {}
+            Some(stay) => self.lose_stay(stay, sink),
+            None => {
+                self.open_gap(sink);
+                self.known.astray = false;
+            }
         }
         self.last_clock = self.last_clock.max(clock);
     }
@@ -110,6 +130,9 @@ impl CallRebuilder {
     /// Takes one record; false at the end, or if the rest cannot be decoded.
     #[inline(always)]
     pub fn step<S: Sink>(&mut self, records: &mut Cursor, sink: &mut S) -> bool {
+        if let Some(stay) = self.stay {
+            return self.step_in_kernel(stay, records, sink);
+        }
         let Some(word) = records.word() else {
             return false;
         };
@@ -218,7 +241,7 @@ impl CallRebuilder {
     }
 
     #[inline(always)]
-    fn tick(&mut self, clock: u64) {
+    pub(super) fn tick(&mut self, clock: u64) {
         self.last_clock = clock;
         self.before = self.event_clock;
         self.event_clock = clock;

@@ -19,7 +19,11 @@ pub const RUN: usize = 256;
 impl CallRebuilder {
     /// Takes plain records.
     pub fn run<S: Sink>(&mut self, records: &mut Cursor, sink: &mut S) {
-        while self.arrival.is_none() && self.beyond == 0 && !self.known.is_open() {
+        while self.arrival.is_none()
+            && self.beyond == 0
+            && !self.known.is_open()
+            && self.stay.is_none()
+        {
             let taken = self.run_some(records.rest(), sink);
             records.skip(taken);
             if taken < RUN {

@@ -313,6 +313,7 @@ impl Subscriber for LiveSubscriber {
                 process,
                 thread,
                 begin,
+                kernel: false,
                 ..
             } if *of_kernel_events && !in_namespaces.contains(&process) => {
                 scheduled.insert(thread, keys.len() as u32);

@@ -112,6 +112,7 @@ fn notes() -> Vec<Note> {
         thread,
         begin,
         name: name.into(),
+        kernel: false,
     };
     let made = vec![
         (MAIN, 0x1000, 0x84, "main".into()),

@@ -299,6 +299,7 @@ fn notes(modules: &[Module], functions: &[Function]) -> Vec<Note> {
             thread: PROCESS,
             begin: BEGIN,
             name: "prog".into(),
+            kernel: false,
         },
     ];
     for (image, module) in (0..).zip(modules) {

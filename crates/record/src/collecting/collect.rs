@@ -349,6 +349,7 @@ impl Collector {
             thread,
             begin: record.clock,
             name,
+            kernel: false,
         });
         self.end_where_full(noted)
     }
@@ -445,6 +446,7 @@ pub fn thread_notes(region: &Region, key: ThreadKey) -> impl Iterator<Item = Not
         thread: key.thread,
         begin: key.begin,
         name: name.unwrap_or_default(),
+        kernel: false,
     };
     namespace.into_iter().chain(forked).chain([thread])
 }

@@ -182,6 +182,7 @@ impl KernelFunctions {
                 thread: chunk.header.thread,
                 begin: chunk.header.thread_begin,
                 name: name_of(&chunk.header),
+                kernel: true,
             })?;
         }
         let mut bytes = chunk.header.as_bytes().to_vec();

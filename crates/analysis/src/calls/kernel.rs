@@ -1,0 +1,143 @@
+//! Calls of a thread in the kernel, inside the call of its program that led there.
+//!
+//! Whatever interrupts a call in the kernel returns before that goes on, so calls of a thread nest there, on whichever
+//! stack: an exit ends the topmost call of its function. Calls above it were left without an exit. When the thread is in
+//! its program again, none of them is left.
+
+use nopal_abi::{Cursor, Event, Style, key_of};
+
+use super::frame::{Ending, Frame, Sink};
+use super::rebuilder::{CallRebuilder, DEPTH_LIMIT};
+use super::stacks::lose;
+
+/// A thread's stay in the kernel.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stay {
+    /// The number of frames of the program.
+    from: usize,
+    /// All of its records are there since.
+    since: u64,
+}
+
+impl CallRebuilder {
+    /// The next records are the kernel's, or the program's.
+    pub(super) fn turn<S: Sink>(&mut self, is_of_kernel: bool, clock: u64, sink: &mut S) {
+        match self.stay {
+            None if is_of_kernel => {
+                self.stay = Some(Stay {
+                    from: self.frames.len(),
+                    since: clock,
+                });
+            }
+            Some(stay) if !is_of_kernel => {
+                self.leave_above(stay.from, sink);
+                self.stay = None;
+            }
+            _ => {}
+        }
+    }
+
+    /// Records of the kernel are missing.
+    #[cold]
+    pub(super) fn lose_stay<S: Sink>(&mut self, stay: Stay, sink: &mut S) {
+        self.leave_above(stay.from, sink);
+        self.stay = Some(Stay {
+            since: u64::MAX,
+            ..stay
+        });
+    }
+
+    /// Takes one record, as `step` does.
+    pub(super) fn step_in_kernel<S: Sink>(
+        &mut self,
+        stay: Stay,
+        records: &mut Cursor,
+        sink: &mut S,
+    ) -> bool {
+        let Some(record) = records.take(self.last_clock) else {
+            if records.word().is_some() {
+                self.lose_stay(stay, sink);
+            }
+            return false;
+        };
+        let clock = record.clock;
+        match record.event {
+            Event::Entry {
+                site,
+                tag,
+                style,
+                arguments,
+            } => {
+                self.tick(clock);
+                if self.frames.len() >= DEPTH_LIMIT {
+                    self.lose_stay(stay, sink);
+                }
+                // Above all frames of programs, as kernels are.
+                let frame = Frame::new(clock, u64::MAX >> 4, key_of(site, tag), style);
+                self.frames.push(frame);
+                let note = sink.enter(&self.frames, arguments.copied());
+                if let Some(frame) = self.frames.last_mut() {
+                    frame.note = note;
+                }
+            }
+            Event::Exit {
+                site,
+                tag,
+                result,
+                unwound,
+            } => {
+                self.tick(clock);
+                let ending = Ending {
+                    clock,
+                    result,
+                    unwound,
+                };
+                self.exit_in_kernel(stay, key_of(site, tag), ending, sink);
+            }
+            Event::Hole => {
+                self.lose_stay(stay, sink);
+                self.last_clock = clock;
+            }
+            Event::Resync { .. } => self.last_clock = clock,
+            Event::Marker { event, payload } => {
+                self.last_clock = clock;
+                sink.mark(clock, event, payload, &self.frames);
+            }
+        }
+        true
+    }
+
+    fn exit_in_kernel<S: Sink>(&mut self, stay: Stay, key: u32, ending: Ending, sink: &mut S) {
+        let frames = &self.frames[stay.from.min(self.frames.len())..];
+        let found = self.budget.search(frames, |frame| frame.ends_with(key));
+        let Some(at) = found else {
+            // Under the others: it began before the stay's records did.
+            let since = match frames {
+                [] => stay.since.min(ending.clock),
+                _ => ending.clock,
+            };
+            let mut frame = Frame::new(since, u64::MAX >> 4, key, Style::Wrapped);
+            frame.child = ending.clock - since;
+            sink.stray(&frame, ending);
+            return;
+        };
+        self.leave_above(stay.from + at + 1, sink);
+        let cursor = self.cursor;
+        self.finish(ending, sink);
+        self.cursor = cursor;
+    }
+
+    /// Frames from here on were left, when is not known.
+    fn leave_above<S: Sink>(&mut self, depth: usize, sink: &mut S) {
+        if self.frames.len() <= depth {
+            return;
+        }
+        let clock = self.event_clock;
+        let left = self.frames.split_off(depth);
+        let begin = left.first().map_or(clock, |frame| frame.clock);
+        lose(left, clock, true, &self.known, sink);
+        if let Some(under) = self.frames.last_mut() {
+            under.child = under.child.saturating_add(clock.saturating_sub(begin));
+        }
+    }
+}
