@@ -57,7 +57,7 @@ impl Thread {
     }
 
     fn step(&mut self, clock: u64, may_enter: bool) {
-        let deeper = self.calls.len() < 20 && self.random.number() % 2 == 0;
+        let deeper = self.calls.len() < 20 && self.random.below(2) == 0;
         if may_enter && (deeper || self.calls.is_empty()) {
             self.enter(clock);
         } else if !self.calls.is_empty() {
@@ -67,11 +67,11 @@ impl Thread {
 
     fn enter(&mut self, clock: u64) {
         let stays = self.is_in_kernel();
-        let to_kernel = stays || self.random.number() % 3 == 0;
+        let to_kernel = stays || self.random.below(3) == 0;
         let depth = 0x30 * self.calls.len() as u64;
         let (first, stack) = match to_kernel {
             false => (1, USER_STACK),
-            true if stays && self.random.number() % 8 == 0 => (FIRST_OF_KERNEL, INTERRUPT_STACK),
+            true if stays && self.random.below(8) == 0 => (FIRST_OF_KERNEL, INTERRUPT_STACK),
             true => (FIRST_OF_KERNEL, KERNEL_STACK),
         };
         let site = first + self.random.below(5) as u32;

@@ -23,6 +23,8 @@ pub struct Totals {
     /// Kernel events, and those of them that are missing.
     pub system: u64,
     pub kernel_events_lost: u64,
+    /// Functions of the kernel that its module traces.
+    pub kernel_functions: u64,
     /// Switches away from idle tasks that the kernel did not tell.
     pub kernel_events_missed: u64,
     /// Bytes of records written.

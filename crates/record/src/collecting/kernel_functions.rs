@@ -31,6 +31,8 @@ pub struct KernelFunctions {
     addresses: Vec<u64>,
     /// The trace's numbers of the module's sites.
     sites: HashMap<u32, u32>,
+    /// How many functions are traced.
+    traced: u64,
     /// Lost events that have been told, or are of before.
     lost: u64,
     next_flush: Instant,
@@ -69,6 +71,7 @@ impl KernelFunctions {
             addresses: device.sites()?,
             device,
             sites: HashMap::new(),
+            traced: 0,
             next_flush: Instant::now() + FLUSH,
             buffer: Box::new([0; CHUNK_BYTES / 8]),
         };
@@ -81,6 +84,7 @@ impl KernelFunctions {
         let commands =
             format!("watch {process} children\ntrace {what} new record\ntrace record on\nstart\n");
         functions.device.command(&commands)?;
+        functions.traced = traced(&functions.device.state()?);
         Ok(functions)
     }
 
@@ -107,6 +111,7 @@ impl KernelFunctions {
         if flushes {
             self.next_flush = Instant::now() + FLUSH;
         }
+        collector.totals.kernel_functions = self.traced;
         let mut writer = shared.writer.lock();
         for chunk in chunks {
             self.write_chunk(chunk, collector, &mut writer)?;
@@ -235,6 +240,15 @@ impl KernelFunctions {
             sites,
         })
     }
+}
+
+/// Of the module's state, how many functions the recording has.
+fn traced(state: &str) -> u64 {
+    let told = state
+        .lines()
+        .find_map(|line| line.strip_prefix("# record: "));
+    let number = told.and_then(|told| told.split(' ').next());
+    number.and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
 /// What the kernel calls itself.

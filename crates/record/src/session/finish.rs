@@ -154,7 +154,8 @@ impl Session {
         let outcome = Outcome {
             ended,
             directory: self.options.directory.clone(),
-            functions: self.context.files.traced_sites.values().sum(),
+            functions: self.context.files.traced_sites.values().sum::<u64>()
+                + collector.totals.kernel_functions,
             refused: self.context.files.refused.len() as u64,
             events: collector.totals.events,
             system: collector.totals.system,
