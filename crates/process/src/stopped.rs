@@ -174,10 +174,10 @@ impl Stopped {
         None
     }
 
-    /// Seizes all, then interrupts them. While a thread is traced, the kernel does not discard ignored signals sent to it,
-    /// and if it is stopped, at an interruption or at a signal, wakes another thread: this must be one of the seized, so
-    /// that we see it wake. So threads whose calls could fail are seized first, and those that get signals last; of these
-    /// the first thread before parents, which get many.
+    /// While a thread is traced, the kernel does not discard ignored signals sent to it, and if it is stopped, at an
+    /// interruption or at a signal, wakes another thread. If that one is only seized and its call fails, it may go on
+    /// with the failure, as any thread that forks takes the signal away. So threads whose calls could fail are seized and
+    /// interrupted first, and those that get signals last; of these the first thread before parents, which get many.
     fn seize_new(&mut self, known: &mut HashSet<i32>, reaper: &Reaper) -> Result<Found> {
         let mut found = Found::default();
         let mut new = threads(self.pid).map_err(|_| StopError::Ended)?;
@@ -199,9 +199,7 @@ impl Stopped {
                     None => running.push(tid),
                 }
             }
-            for tid in waiting {
-                self.seize(tid, known, reaper, &mut found)?;
-            }
+            self.seize_and_interrupt(waiting, known, reaper, &mut found)?;
             rest = running;
             if rest.is_empty() || look + 1 == LOOKS {
                 break;
@@ -210,31 +208,31 @@ impl Stopped {
         }
         sent_signals.sort_by_key(|tid| *tid != self.pid);
         self.sent_signals.extend(&sent_signals);
-        for tid in harmless.into_iter().chain(rest).chain(sent_signals) {
-            self.seize(tid, known, reaper, &mut found)?;
-        }
-        if found.new {
-            self.late.iter().try_for_each(Thread::interrupt)?;
+        for group in [harmless, rest, sent_signals] {
+            self.seize_and_interrupt(group, known, reaper, &mut found)?;
         }
         Ok(found)
     }
 
-    fn seize(
+    fn seize_and_interrupt(
         &mut self,
-        tid: i32,
+        group: Vec<i32>,
         known: &mut HashSet<i32>,
         reaper: &Reaper,
         found: &mut Found,
     ) -> Result<()> {
-        match reaper.watch(self.pid, tid, || seize(self.pid, tid))? {
-            Some(thread) => {
-                self.late.push(thread);
-                known.insert(tid);
-                found.new = true;
+        let before = self.late.len();
+        for tid in group {
+            match reaper.watch(self.pid, tid, || seize(self.pid, tid))? {
+                Some(thread) => {
+                    self.late.push(thread);
+                    known.insert(tid);
+                    found.new = true;
+                }
+                None => found.dying |= tid != self.pid,
             }
-            None => found.dying |= tid != self.pid,
         }
-        Ok(())
+        self.late[before..].iter().try_for_each(Thread::interrupt)
     }
 
     /// Whether all threads that do not stop are parents of stopped children in the same memory.
