@@ -95,7 +95,8 @@ const BESIDE: &str = "
 insmod /nopal_sections.ko
 cd /sys/kernel/tracing
 graph() { echo __do_sys_getppid >set_graph_function; echo function_graph >current_tracer; }
-no_graph() { grep -c sys_getppid trace; echo nop >current_tracer; echo >set_graph_function; }
+# A call that ends on the other processor has a second line, with the name and without the parentheses.
+no_graph() { grep -c 'sys_getppid()' trace; echo nop >current_tracer; echo >set_graph_function; }
 probes() {
 	echo 'p:entered __do_sys_getppid' >kprobe_events
 	echo 'r:returned __do_sys_getppid' >>kprobe_events
@@ -181,6 +182,26 @@ for other in graph probes functions; do
 	no_$other >/out/$other.first
 done
 cd /tmp
+
+patched() { until grep -q livepatched /proc/cmdline; do usleep 10000; done; }
+unpatched() {
+	echo 0 >/sys/kernel/livepatch/nopal_livepatch/enabled
+	until rmmod nopal_livepatch 2>/dev/null; do usleep 10000; done
+	cat /proc/cmdline
+}
+shows() {
+	say livepatch_$1 nopal record -o /tmp/shown --kernel-functions cmdline_proc_show -- cat /proc/cmdline
+	say livepatch_$1.report nopal report --json /tmp/shown
+	rm -rf /tmp/shown
+}
+nopal ctl kernel 'trace cmdline_proc_show new shown' 'trace shown on'
+insmod /nopal_livepatch.ko && patched && unpatched >/out/livepatch.first 2>&1
+nopal ctl kernel reset
+insmod /nopal_livepatch.ko
+patched
+shows during
+unpatched >/out/livepatch.after 2>&1
+shows after
 
 seed=$(cut -c1-8 /proc/sys/kernel/random/uuid)
 echo $seed >/out/seed
@@ -312,7 +333,11 @@ impl Modules {
     fn build(kernel: PathBuf) -> Modules {
         let directory = TempDir::new().expect("a directory can be made");
         let tests = sources().join("../kernel");
-        for (name, more) in [("nopal.ko", None), ("nopal_sections.ko", Some(tests))] {
+        for (name, more) in [
+            ("nopal.ko", None),
+            ("nopal_sections.ko", Some(&tests)),
+            ("nopal_livepatch.ko", Some(&tests)),
+        ] {
             let built = Command::new(sources().join("../../runtime/port/linux_kernel/build"))
                 .arg(&kernel)
                 .arg(directory.path().join(name))
@@ -330,7 +355,11 @@ impl Modules {
         let module = |name: &str| self.directory.path().join(name);
         let guest = Guest {
             programs: &[nopal(), &programs[0].path, &programs[1].path],
-            files: &[&module("nopal.ko"), &module("nopal_sections.ko")],
+            files: &[
+                &module("nopal.ko"),
+                &module("nopal_sections.ko"),
+                &module("nopal_livepatch.ko"),
+            ],
             kernel: self.kernel.join("vmlinuz"),
             processors,
             counts_instructions,
@@ -717,6 +746,32 @@ fn other_tracers_of_the_same_function_see_all_calls_in_either_order() {
                 assert_eq!(hits, expected, "{}: {other} {order}", booted.name);
             }
         }
+    }
+}
+
+#[test]
+fn a_livepatch_replaces_a_function_that_is_recorded_in_either_order() {
+    for booted in beside() {
+        for order in ["first", "after"] {
+            let shown = booted.text(&format!("livepatch.{order}"));
+            let is_own = shown.contains("console=") && !shown.contains("livepatched");
+            assert!(is_own, "{}: {order}: {shown}", booted.name);
+        }
+        let during = booted.said("livepatch_during");
+        assert!(
+            during.starts_with("livepatched\n"),
+            "{}: {during}",
+            booted.name
+        );
+        booted.said("livepatch_during.report");
+        booted.said("livepatch_after");
+        let shown = row(&booted.said("livepatch_after.report"), "cmdline_proc_show");
+        assert_eq!(
+            (&shown["calls"], &shown["unfinished"]),
+            (&1.into(), &0.into()),
+            "{}",
+            booted.name
+        );
     }
 }
 

@@ -30,6 +30,8 @@ static uint32_t function_room, exit_room;        /* by whoever holds nopal_lock 
 #define LEAF_WORDS 4096
 #define ENDBR_BYTES 4
 uint32_t *nopal_leaves[LEAVES];
+/* Where nopal knows no function: an entry returns there if somebody else, a livepatch say, leads the call away. */
+static uint32_t nothing[LEAF_WORDS];
 
 /* Functions whose entries came on together. */
 struct entries {
@@ -66,9 +68,13 @@ int nopal_function_know(uint32_t index)
 {
 	unsigned long place = place_of(nopal_functions[index].site);
 	uint32_t **leaf = &nopal_leaves[place / LEAF_WORDS - LEAVES];
-	if (!*leaf)
-		*leaf = vzalloc(LEAF_WORDS * sizeof **leaf);
-	return *leaf ? xa_insert(&by_place, place, xa_mk_value(index), GFP_KERNEL) : -ENOMEM;
+	if (*leaf == nothing) {
+		uint32_t *words = vzalloc(LEAF_WORDS * sizeof *words);
+		if (!words)
+			return -ENOMEM;
+		*leaf = words;
+	}
+	return xa_insert(&by_place, place, xa_mk_value(index), GFP_KERNEL);
 }
 
 static void *grown(void *from, size_t used, size_t bytes)
@@ -437,6 +443,8 @@ static struct notifier_block modules = { .notifier_call = at_module };
 
 int nopal_functions_begin(void)
 {
+	for (uint32_t i = 0; i < LEAVES; i++)
+		nopal_leaves[i] = nothing;
 	return register_module_notifier(&modules);
 }
 
@@ -463,7 +471,8 @@ void nopal_functions_end(void)
 	wait_for_tasks();
 	xa_destroy(&by_place);
 	for (uint32_t i = 0; i < LEAVES; i++)
-		vfree(nopal_leaves[i]);
+		if (nopal_leaves[i] != nothing)
+			vfree(nopal_leaves[i]);
 	vfree(nopal_functions);
 	vfree(nopal_exits);
 }

@@ -57,8 +57,20 @@ static inline unsigned long nopal_module_text(const struct module *module, unsig
 #define NOPAL_DIRECT_AT_MOST 4096
 #endif
 
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 0, 0)
+/* A livepatch may replace a function that has a direct call: this call then returns to the new function. Where one has
+ * been replaced before, there is no direct call. */
+static inline int nopal_share(struct ftrace_ops *ops, enum ftrace_ops_cmd command)
+{
+	return command == FTRACE_OPS_CMD_ENABLE_SHARE_IPMODIFY_SELF ? -EBUSY : 0;
+}
+#endif
+
 static inline int nopal_direct_on(struct ftrace_ops *ops, unsigned long to)
 {
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 0, 0)
+	ops->ops_func = nopal_share;
+#endif
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 3, 0)
 	return register_ftrace_direct(ops, to);
 #else

@@ -133,7 +133,7 @@ extern uint32_t nopal_exit_count;
 
 /* The function that begins at an address and is traced; 0: none. */
 struct nopal_function *nopal_function_at(unsigned long address);
-/* Makes that find the function with this index, and makes room for its word. -EEXIST: another function's entry is so near
+/* Makes that find the function with this index, and makes room for its word. -EBUSY: another function's entry is so near
  * that they would be taken for each other. */
 int nopal_function_know(uint32_t index);
 /* Makes room for more of both. */

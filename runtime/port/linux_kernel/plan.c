@@ -87,6 +87,17 @@ static bool exits_have_places(const struct nopal_device_function *function, cons
 	return true;
 }
 
+/* An entry of what a livepatch has replaced returns to the begin of the new function, where the word of that one would be
+ * found. */
+static bool is_of_livepatch(unsigned long address)
+{
+	preempt_disable();
+	struct module *module = nopal_symbols.module_at(address);
+	bool is = module && is_livepatch_module(module);
+	preempt_enable();
+	return is;
+}
+
 static uint8_t judge(const struct nopal_device_function *function, const struct nopal_device_exit *exits,
 		     unsigned long *site)
 {
@@ -97,7 +108,7 @@ static uint8_t judge(const struct nopal_device_function *function, const struct 
 	*site = nopal_symbols.ftrace_location(address);
 	if (*site != address && *site != address + ENDBR_BYTES)
 		return NOPAL_VERDICT_ADDRESS;
-	if (within_module(address, THIS_MODULE) || nopal_symbols.probes_refuse(address))
+	if (within_module(address, THIS_MODULE) || is_of_livepatch(address) || nopal_symbols.probes_refuse(address))
 		return NOPAL_VERDICT_NEVER;
 	for (uint32_t i = 0; i < function->exits; i++) {
 		unsigned long at = exits[i].address;
