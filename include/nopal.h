@@ -18,14 +18,22 @@
  *
  * What a string points to is read where the marker is on, as printf would read it. Markers are for any place: signal
  * handlers, leaf functions, before main and after exit. docs/markers.md tells the layout of what follows.
+ *
+ * The same in modules of a Linux kernel, where a marker is a jump label of the kernel's own, there are no floating-point
+ * values, and a string may point anywhere. The module needs nothing of nopal's until somebody switches a marker on.
  */
 #ifndef NOPAL_H
 #define NOPAL_H
 
+#ifdef __KERNEL__
+#include <linux/jump_label.h>
+#include <linux/types.h>
+#else
 #include <stddef.h>
 #include <stdint.h>
+#endif
 
-#if !defined(__x86_64__) && !defined(NOPAL_OFF)
+#if !defined(__x86_64__) && !defined(__KERNEL__) && !defined(NOPAL_OFF)
 #define NOPAL_OFF
 #endif
 
@@ -71,6 +79,25 @@ struct nopal_marker_note {
 	uint32_t types[2];      /* 6 values each */
 };
 
+#ifdef __KERNEL__
+
+/* In a module. What looks for markers finds them by the jump labels of their keys, and knows them by `magic`. */
+struct nopal_marker {
+	struct static_key_false key;    /* on while somebody wants the marker's values */
+	uint64_t magic;
+	const char *name;
+	const char *format;
+	const char *file;
+	uint32_t line;
+	uint32_t types[2];              /* 6 values each */
+	/* 0 while nobody wants them: the values may have been worked out for long, and then it is loaded. */
+	void (*call)(struct nopal_marker *marker, const uint64_t *values);
+	void *host;                     /* whose function that is */
+};
+#define NOPAL_MARKER_MAGIC 0x312072656b72616dull
+
+#else
+
 /* The function connected to a marker. All zero until the marker is switched on, which first fills in `call`. */
 struct nopal_marker {
 	/* Called with %rax = the values, a word of 64 bits each; %r11 = this; and %r10 = the word that was in place of the
@@ -82,6 +109,8 @@ struct nopal_marker {
 	uint64_t shape;         /* the tool's */
 	void *probes;           /* libnopal's */
 };
+
+#endif
 
 struct nopal_bytes {
 	const void *address;
@@ -225,6 +254,11 @@ NOPAL_OF_NARROW(nopal_of_bool, _Bool)
 NOPAL_OF_NARROW(nopal_of_unsigned_char, unsigned char)
 NOPAL_OF_NARROW(nopal_of_unsigned_short, unsigned short)
 NOPAL_OF_NARROW(nopal_of_unsigned, unsigned)
+#ifdef __KERNEL__
+/* Compilers refuse to take them for pointers. */
+#define nopal_of_double nopal_of_pointer
+#define nopal_of_float nopal_of_pointer
+#else
 static inline __attribute__((always_inline)) uint64_t nopal_of_double(double value)
 {
 	union {
@@ -238,6 +272,7 @@ static inline __attribute__((always_inline)) uint64_t nopal_of_float(float value
 	__asm__("" : "+x"(value));
 	return nopal_of_double((double)value);
 }
+#endif
 static inline __attribute__((always_inline)) uint64_t nopal_of_pointer(const volatile void *value)
 {
 	return (uint64_t)(uintptr_t)value;
@@ -337,6 +372,34 @@ NOPAL_C_LINKAGE void nopal_format_fits(const char *format, ...) __attribute__((f
 		NOPAL_CHECK(__VA_ARGS__)                                                                               \
 	} while (0)
 #define NOPAL_MARK_GENERIC NOPAL_MARK
+
+#elif defined(__KERNEL__)
+
+#define NOPAL_MARK(name_, ...)                                                                                         \
+	({                                                                                                             \
+		static struct nopal_marker nopal_here = {                                                              \
+			.key = STATIC_KEY_FALSE_INIT,                                                                  \
+			.magic = NOPAL_MARKER_MAGIC,                                                                   \
+			.name = #name_,                                                                                \
+			.format = NOPAL_FORMAT(__VA_ARGS__),                                                           \
+			.file = __FILE__,                                                                              \
+			.line = __LINE__,                                                                              \
+			.types = { NOPAL_TYPES_LOW(__VA_ARGS__), NOPAL_TYPES_HIGH(__VA_ARGS__) },                      \
+		};                                                                                                     \
+		NOPAL_CHECK(__VA_ARGS__)                                                                               \
+		if (static_branch_unlikely(&nopal_here.key))                                                           \
+			NOPAL_WITH_VALUES(nopal_call(&nopal_here, nopal_values), __VA_ARGS__);                         \
+	})
+/* A jump label is for all code. */
+#define NOPAL_MARK_GENERIC NOPAL_MARK
+
+static inline void nopal_call(struct nopal_marker *marker, const uint64_t *values)
+{
+	/* Pairs with the release by which the host stores it, after what the marker needs. */
+	void (*call)(struct nopal_marker *, const uint64_t *) = smp_load_acquire(&marker->call);
+	if (call)
+		call(marker, values);
+}
 
 #else
 

@@ -6,14 +6,21 @@
  *     static void on_rx(void *data, const struct nopal_description *marker, const uint64_t *values) { … }
  *     nopal_connect("net_rx", "len=%d device=%s", on_rx, &counter);
  *
+ * In a kernel with nopal's module, modules connect functions to the markers of all modules by nopal_connect and
+ * nopal_disconnect; the rest of this header is for programs.
+ *
  * Calls return 0, or a negative errno; then nopal_error() says why. All may be called from any thread, but not from a
  * probe or a signal handler. They see the markers of the program and of all libraries that are loaded at the moment.
  */
 #ifndef NOPAL_PROBE_H
 #define NOPAL_PROBE_H
 
+#ifdef __KERNEL__
+#include <linux/types.h>
+#else
 #include <stddef.h>
 #include <stdint.h>
+#endif
 
 #ifdef __cplusplus
 extern "C" {
@@ -28,7 +35,7 @@ struct nopal_description {
 	unsigned line;
 };
 
-/* Runs at a marker, in any thread, perhaps in a signal handler. Values are words of 64 bits: integers widened by their
+/* Runs at a marker, in any thread, perhaps in a signal handler; in a kernel in any context, with preemption off. Values are words of 64 bits: integers widened by their
  * signedness, doubles by their bits, strings and pointers as addresses, NOPAL_BYTES as the address of a struct
  * nopal_bytes. */
 typedef void nopal_probe(void *data, const struct nopal_description *marker, const uint64_t *values);
@@ -45,6 +52,8 @@ int nopal_connect(const char *name, const char *format, nopal_probe *probe, void
  *   -ENOENT   it is not connected
  *   -EDEADLK  called from a probe */
 int nopal_disconnect(const char *name, nopal_probe *probe, void *data);
+
+#ifndef __KERNEL__
 
 /* Runs at the entry of a function: `ip` is the place there that was changed, `parent_ip` where the function returns to.
  * The function's arguments are preserved whatever it does. Make it NOPAL_NOTRACE. */
@@ -78,6 +87,8 @@ const char *nopal_error(void);
 /* How often a probe was skipped because eight were already nested in its thread, or a hook because its thread was in
  * one: those that run into their own markers or functions. */
 uint64_t nopal_cut_off(void);
+
+#endif
 
 #pragma GCC visibility pop
 

@@ -3,8 +3,7 @@
 use nopal_headers::{Headers, Structure};
 use std::path::Path;
 
-const DERIVED: &str =
-    "Clone, Copy, Debug, Default, PartialEq, Eq, zerocopy::Immutable, zerocopy::IntoBytes";
+const DERIVED: &str = "Clone, Copy, Debug, Default, PartialEq, Eq, zerocopy::FromBytes, zerocopy::Immutable, zerocopy::IntoBytes";
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let structure = |c, rust| Structure::new(c, rust).derive(DERIVED).foreign();
@@ -17,6 +16,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             structure("nopal_device_function", "Function"),
             structure("nopal_device_plan", "DevicePlan"),
             structure("nopal_device_sites", "DeviceSites"),
+            structure("nopal_device_marker", "DeviceMarker"),
+            structure("nopal_device_markers", "DeviceMarkers"),
         ]);
     Ok(headers.write("device.rs")?)
 }

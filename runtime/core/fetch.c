@@ -30,8 +30,7 @@ bool nopal_read(uint64_t address, void *to, uint32_t bytes)
 	return true;
 }
 
-/* Text ends where memory cannot be read. False: nothing can be read. */
-static bool measure(uint64_t address, struct nopal_text *text)
+bool nopal_measure(uint64_t address, struct nopal_text *text)
 {
 	unsigned char piece[PIECE];
 	uint32_t length = 0;
@@ -81,7 +80,7 @@ void nopal_fetch(const struct nopal_mark *mark, const uint64_t *registers)
 		bool found = find(&fetches[i], registers, &values[i]);
 		if (fetches[i].text) {
 			texts[i] = (struct nopal_text){ 0 };
-			found = found && measure(values[i], &texts[i]);
+			found = found && nopal_measure(values[i], &texts[i]);
 			values[i] = (uint64_t)&texts[i];
 		}
 		missing |= (uint64_t)!found << i;

@@ -57,6 +57,35 @@ for command in 'trace' 'trace x on' 'trace no_such_function new n' 'tracer none 
 done >/out/refused 2>&1
 nopal ctl kernel reset
 
+say begun nopal record -o /tmp/begun --kernel-markers 'test_*' -- insmod /nopal_markers.ko
+say begun.replay nopal replay /tmp/begun
+rm -r /tmp/begun
+say listed nopal list kernel 'test_*@nopal_markers'
+echo 'echo typed 1 >/proc/nopal_markers; echo met 5000 >/proc/nopal_markers; echo interrupted 1 >/proc/nopal_markers' >/tmp/meet
+say marked nopal record -o /tmp/marked --kernel-markers 'test_*' --kernel-functions proc_reg_write -- sh /tmp/meet
+say marked.replay nopal replay /tmp/marked
+rm -r /tmp/marked
+echo met 10 >/proc/nopal_markers
+say marks nopal ctl kernel 'mark test_* on' 'mark test_met off' 'mark test_b* on' 'mark test_b* off'
+cat /dev/nopal >/out/marks.read
+nopal ctl kernel reset
+grep -v '^#' /out/marks.read >/dev/nopal
+cat /dev/nopal >/out/marks.again
+rmmod nopal_markers
+cat /dev/nopal >/out/marks.gone
+insmod /nopal_markers.ko
+cat /dev/nopal >/out/marks.back
+nopal ctl kernel reset
+say connected insmod /nopal_connected.ko
+echo met 100 >/proc/nopal_markers
+say connected_keeps rmmod nopal
+say connected_ends rmmod nopal_connected
+echo met 100 >/proc/nopal_markers
+say connected_again insmod /nopal_connected.ko
+rmmod nopal_markers
+say connected_alone rmmod nopal_connected
+dmesg | sed -n 's/.*nopal_connected: //p' >/out/connected.log
+
 say all_record nopal record -o /tmp/all --kernel-functions '*' -- kernel_work fork 5
 say all_report nopal report --json /tmp/all
 rm -r /tmp/all
@@ -244,6 +273,7 @@ dmesg >/out/kernel.log
 const COST: &str = "
 insmod /nopal.ko
 insmod /nopal_sections.ko
+insmod /nopal_markers.ko
 nopal ctl kernel load >/out/load 2>&1
 nopal ctl kernel 'trace __do_sys_getppid new asked'
 kernel_work cost 1000 >/out/calls
@@ -257,6 +287,12 @@ echo measure 1000 >/proc/nopal_sections
 nopal ctl kernel 'tracer irqsoff off'
 echo measure 1000 >/proc/nopal_sections
 dmesg | sed -n 's/.*nopal_sections: \\([0-9]*\\) ticks.*/\\1/p' >/out/sections
+echo measure 1000 >/proc/nopal_markers
+nopal ctl kernel 'mark test_measured on'
+echo measure 1000 >/proc/nopal_markers
+nopal ctl kernel 'mark test_measured off'
+echo measure 1000 >/proc/nopal_markers
+dmesg | sed -n 's/.*nopal_markers: \\([0-9]*\\) ticks with, \\([0-9]*\\) without.*/\\1 \\2/p' >/out/markers
 ";
 
 struct Booted {
@@ -337,6 +373,8 @@ impl Modules {
             ("nopal.ko", None),
             ("nopal_sections.ko", Some(&tests)),
             ("nopal_livepatch.ko", Some(&tests)),
+            ("nopal_markers.ko", Some(&tests)),
+            ("nopal_connected.ko", Some(&tests)),
         ] {
             let built = Command::new(sources().join("../../runtime/port/linux_kernel/build"))
                 .arg(&kernel)
@@ -359,6 +397,8 @@ impl Modules {
                 &module("nopal.ko"),
                 &module("nopal_sections.ko"),
                 &module("nopal_livepatch.ko"),
+                &module("nopal_markers.ko"),
+                &module("nopal_connected.ko"),
             ],
             kernel: self.kernel.join("vmlinuz"),
             processors,
@@ -538,6 +578,88 @@ fn the_module_s_state_sets_it_up_again() {
             "{}",
             booted.name
         );
+    }
+}
+
+#[test]
+fn markers_of_modules_are_recorded_with_their_values() {
+    for booted in used() {
+        let listed = booted.said("listed");
+        let met = listed.lines().find(|line| line.starts_with("test_met "));
+        let met: Vec<&str> = met.expect("it is listed").split_whitespace().collect();
+        assert_eq!(
+            met[1..4],
+            ["nopal_markers", "\"number=%u", "device=%s\""],
+            "{}",
+            booted.name
+        );
+        booted.said("begun");
+        let begun = booted.said("begun.replay");
+        let text = "/* test_begun module=\"nopal_markers\" */";
+        assert!(begun.contains(text), "{}: {begun}", booted.name);
+        booted.said("marked");
+        let replay = booted.said("marked.replay");
+        let shown = |text: &str| replay.lines().filter(|line| line.contains(text)).count();
+        for values in [
+            "/* test_typed byte=-1 wide=18446744073709551615 state=busy bytes=<01 02 03> null=\"(null)\" unmapped=\"(efault)\" */",
+            "/* test_lone */",
+            "/* test_met number=0 device=\"eth0\" */",
+            "/* test_met number=4999 device=\"eth0\" */",
+        ] {
+            assert_eq!(shown(values), 1, "{}: {values}\n{replay}", booted.name);
+        }
+        assert_eq!(shown("/* test_met "), 5000, "{}", booted.name);
+        // Of another task where the interrupt came, it is not recorded.
+        let interrupted = shown("/* test_interrupted processor=");
+        assert!((1..=2).contains(&interrupted), "{}", booted.name);
+        let lines: Vec<&str> = replay.lines().collect();
+        let last = lines.iter().position(|line| line.contains("number=4999"));
+        let after = lines[last.expect("it is shown") + 1];
+        assert!(
+            after.contains("} /* proc_reg_write */"),
+            "{}: {after}",
+            booted.name
+        );
+    }
+}
+
+#[test]
+fn markers_are_switched_by_name_also_in_modules_that_come_later() {
+    for booted in used() {
+        booted.said("marks");
+        let state = booted.text("marks.read");
+        let expected = ["mark test_* on", "mark test_met off", "mark test_b* off"];
+        assert_eq!(commands(&state)[..3], expected, "{}: {state}", booted.name);
+        let again = booted.text("marks.again");
+        assert_eq!(state, again, "{}", booted.name);
+        let count = |file: &str| number_after(&booted.text(file), "# test_*: ");
+        assert_eq!(
+            ["marks.read", "marks.gone", "marks.back"].map(count),
+            [6, 0, 6],
+            "{}",
+            booted.name
+        );
+    }
+}
+
+#[test]
+fn functions_of_modules_are_connected_to_markers() {
+    for booted in used() {
+        booted.said("connected");
+        let keeps = booted.text("connected_keeps.status");
+        assert_ne!(keeps.trim(), "0", "{}: the module is in use", booted.name);
+        for name in ["connected_ends", "connected_again", "connected_alone"] {
+            booted.said(name);
+        }
+        let begin = "unknown -2, other format -22, connected 0, again -17";
+        let log = booted.text("connected.log");
+        let expected = [
+            begin,
+            "disconnected 0, again -2, 100 calls, sum 4950",
+            begin,
+            "disconnected -2, again -2, 0 calls, sum 0",
+        ];
+        assert_eq!(log.lines().collect::<Vec<_>>(), expected, "{}", booted.name);
     }
 }
 
@@ -821,5 +943,18 @@ fn a_call_costs_few_instructions_and_nothing_when_it_is_off() {
             );
             assert_eq!(before, after, "{}: {name}", booted.name);
         }
+        let measured = booted.text("markers");
+        let markers: Vec<u64> = measured
+            .lines()
+            .map(|line| {
+                let (with, without) = line.split_once(' ').expect("two numbers");
+                (with.parse::<u64>().unwrap() - without.parse::<u64>().unwrap()) / 1000
+            })
+            .collect();
+        let [before, on, after] = markers[..] else {
+            panic!("{}: {measured}", booted.name);
+        };
+        assert!(on > 1, "{}: {measured}", booted.name);
+        assert_eq!((before, after), (1, 1), "{}: {measured}", booted.name);
     }
 }

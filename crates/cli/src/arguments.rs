@@ -545,6 +545,7 @@ impl Run {
             markers: every(self.events),
             events: self.kernel.and([nopal_record::kinds_of(&tracers)?]),
             kernel_functions: self.kernel.patterns,
+            kernel_markers: self.kernel.kernel_markers,
             tracers,
             ..Options::new(target)
         })
@@ -617,6 +618,7 @@ impl Recording {
             probes: self.probes,
             events: self.kernel.and(self.events),
             kernel_functions: self.kernel.patterns,
+            kernel_markers: self.kernel.kernel_markers,
             tracers: Vec::new(),
             libraries: self.libs,
             depth: self.depth,

@@ -7,6 +7,7 @@ pub struct Kinds {
     switch: bool,
     wakeup: bool,
     functions: bool,
+    markers: bool,
 }
 
 impl Kinds {
@@ -14,12 +15,21 @@ impl Kinds {
         switch: true,
         wakeup: true,
         functions: false,
+        markers: false,
     };
     /// Functions of the kernel that the traced threads run.
     pub const FUNCTIONS: Kinds = Kinds {
         switch: false,
         wakeup: false,
         functions: true,
+        markers: false,
+    };
+    /// Markers of the kernel's modules, in these threads.
+    pub const MARKERS: Kinds = Kinds {
+        switch: false,
+        wakeup: false,
+        functions: false,
+        markers: true,
     };
 
     /// The kinds of a word as users of perf and trace-cmd write it: `sched`, `sched:*`, `sched_switch`,
@@ -50,9 +60,15 @@ impl Kinds {
         self.functions
     }
 
-    pub fn without_functions(self) -> Kinds {
+    pub fn markers(self) -> bool {
+        self.markers
+    }
+
+    /// Without what nopal's module in the kernel records.
+    pub fn of_perf(self) -> Kinds {
         Kinds {
             functions: false,
+            markers: false,
             ..self
         }
     }
@@ -90,6 +106,7 @@ impl FromIterator<Kinds> for Kinds {
             switch: sum.switch || one.switch,
             wakeup: sum.wakeup || one.wakeup,
             functions: sum.functions || one.functions,
+            markers: sum.markers || one.markers,
         };
         all.into_iter().fold(Kinds::default(), sum)
     }

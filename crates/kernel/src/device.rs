@@ -7,6 +7,7 @@ use rustix::ioctl::{Updater, ioctl};
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd};
+use zerocopy::FromBytes;
 
 include!(concat!(env!("OUT_DIR"), "/device.rs"));
 
@@ -15,6 +16,48 @@ const DEVICE: &str = "/dev/nopal";
 const ERROR: &str = "# error: ";
 
 pub struct Device(File);
+
+/// A marker of a module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Marker {
+    /// Its number in records.
+    pub event: u32,
+    /// Of its values, as its note has them in a program.
+    pub types: [u32; 2],
+    pub module: String,
+    pub name: String,
+    pub format: String,
+    pub file: String,
+    pub line: u32,
+    /// Its module is loaded.
+    pub is_there: bool,
+}
+
+impl Marker {
+    fn all(mut bytes: &[u8]) -> Option<Vec<Marker>> {
+        let mut all = Vec::new();
+        while !bytes.is_empty() {
+            let (head, _) = DeviceMarker::read_from_prefix(bytes).ok()?;
+            let (one, rest) = bytes.split_at_checked(head.bytes as usize)?;
+            let mut texts = one
+                .get(size_of::<DeviceMarker>()..)?
+                .split(|byte| *byte == 0);
+            let mut text = || Some(String::from_utf8_lossy(texts.next()?).into_owned());
+            all.push(Marker {
+                event: head.event,
+                types: head.types,
+                module: text()?,
+                name: text()?,
+                format: text()?,
+                file: text()?,
+                line: head.line,
+                is_there: head.is_there != 0,
+            });
+            bytes = rest;
+        }
+        Some(all)
+    }
+}
 
 /// What the module makes of a function of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -109,6 +152,27 @@ impl Device {
         unsafe { ioctl(&self.0, Updater::<DEVICE_SITES, _>::new(&mut message)) }.context(DEVICE)?;
         addresses.truncate(message.count as usize);
         Ok(addresses)
+    }
+
+    /// The markers of modules, also of modules that have gone.
+    pub fn markers(&mut self) -> Result<Vec<Marker>> {
+        let mut buffer: Vec<u8> = Vec::new();
+        loop {
+            let mut message = DeviceMarkers {
+                room: u32::try_from(buffer.len())?,
+                bytes: 0,
+                markers: buffer.as_mut_ptr().expose_provenance() as u64,
+            };
+            // SAFETY: the number is the one of this message. The module writes no more bytes than there is room for.
+            unsafe { ioctl(&self.0, Updater::<DEVICE_MARKERS, _>::new(&mut message)) }
+                .context(DEVICE)?;
+            let bytes = message.bytes as usize;
+            if bytes <= buffer.len() {
+                buffer.truncate(bytes);
+                return Marker::all(&buffer).context("the module's markers cannot be read");
+            }
+            buffer.resize(bytes, 0);
+        }
     }
 
     /// What is set up, as commands that set it up again.

@@ -10,7 +10,7 @@ mod symbols;
 mod tables;
 mod text;
 
-pub use device::{Device, EXIT_RETURN, EXIT_TAIL, Exit, Function, Verdict};
+pub use device::{Device, EXIT_RETURN, EXIT_TAIL, Exit, Function, Marker, Verdict};
 pub use plan::{Plan, Refused};
 pub use reason::Reason;
 pub use symbols::{Span, Symbol, Symbols, are_readable};

@@ -40,6 +40,8 @@ pub struct Options {
     pub events: Kinds,
     /// Globs of the kernel functions to record, where these are recorded at all. Empty: all.
     pub kernel_functions: Vec<String>,
+    /// Globs of markers of the kernel's modules to record.
+    pub kernel_markers: Vec<String>,
     /// Tracers whose functions are recorded too. With no functions chosen, they are all that is recorded.
     pub tracers: Vec<Tracer>,
     /// Every function of every library, not only those that the executable imports.
@@ -90,6 +92,7 @@ impl Options {
         given.extend(patterns("-N", &self.not));
         given.extend(patterns("--probe", &self.probes));
         given.extend(patterns("--kernel-functions", &self.kernel_functions));
+        given.extend(patterns("--kernel-markers", &self.kernel_markers));
         let mut flag = |is_given: bool, option: &str| {
             given.extend(is_given.then(|| option.to_owned()));
         };
@@ -180,6 +183,7 @@ impl Options {
             probes: Vec::new(),
             events: Kinds::default(),
             kernel_functions: Vec::new(),
+            kernel_markers: Vec::new(),
             tracers: Vec::new(),
             libraries: false,
             depth: None,

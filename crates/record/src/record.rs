@@ -224,6 +224,10 @@ fn settings(options: &Options) -> Result<Settings> {
     {
         bail!("functions of the kernel cannot be recorded (-k): {missing}");
     }
+    ensure!(
+        !options.events.markers() || nopal_kernel::Device::is_there(),
+        "--kernel-markers needs nopal's module in the kernel (as root, modprobe nopal loads it)"
+    );
     if let Some(depth) = options.depth {
         ensure!(
             (1..=DEPTH_LIMIT).contains(&depth),

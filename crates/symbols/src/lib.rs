@@ -31,7 +31,9 @@ pub use format::{Field, FieldKind};
 pub use functions::{Function, Source};
 pub use image::{Image, Kind, Segment};
 pub use imports::{Import, Relocation};
-pub use markers::{BadMarker, MARKER_BYTES, MARKER_NOP, Marker, MarkerSite, State, Switch};
+pub use markers::{
+    BadMarker, MARKER_BYTES, MARKER_NOP, Marker, MarkerSite, State, Switch, fields_of_marker,
+};
 pub use nearest::nearest;
 pub use path::VariablePath;
 pub use printable::{is_harmless, printable};

@@ -190,6 +190,11 @@ impl Found {
     }
 }
 
+/// The fields of a marker by its format and the types of its values, as its note holds both.
+pub fn fields_of_marker(format: &str, types: [u32; 2]) -> Result<Vec<Field>> {
+    crate::format::fields(format, &unpack(types)?)
+}
+
 /// Four bits a value, as `NOPAL_TYPE_*`; none ends them.
 fn unpack(types: [u32; 2]) -> Result<Vec<Type>> {
     let nibbles = (0..12).map(|index| types[index / 6] >> (index % 6 * 4) & 15);

@@ -9,6 +9,7 @@
 #include <linux/percpu.h>
 #include <linux/sched.h>
 #include <linux/sched/task_stack.h>
+#include <linux/uaccess.h>
 #include <linux/vmalloc.h>
 #include "kernels.h"
 #include "module.h"
@@ -62,6 +63,11 @@ void nopal_count_lost(struct nopal_process *process)
 	__atomic_add_fetch(&process->region->lost[counter].lost, 1, __ATOMIC_RELAXED);
 }
 
+bool port_read(uint64_t address, void *to, uint32_t bytes)
+{
+	return !copy_from_kernel_nofault(to, (const void *)address, bytes);
+}
+
 /* No event waits in a kernel. */
 bool nopal_wait_step(struct nopal_process *process, struct nopal_patience *patience, uint32_t *word, uint32_t value)
 {
@@ -105,6 +111,11 @@ int nopal_prepare_here(uint64_t slot, uint32_t word, uint32_t bytes)
 	if (!READ_ONCE(running) || !is_wanted(task))
 		return 1;
 	return nopal_prepare(slot, word, bytes);
+}
+
+bool nopal_context_wants(void)
+{
+	return READ_ONCE(running) && is_wanted(current);
 }
 
 /* Of a task that is not wanted, nor the one before it or after it, no event gets as far as nopal_prepare_here. */

@@ -93,6 +93,17 @@ static int give_sites(void __user *argument)
 	return failed || copy_to_user(argument, &sites, sizeof sites) ? -EFAULT : 0;
 }
 
+static int give_markers(void __user *argument)
+{
+	struct nopal_device_markers markers;
+	if (copy_from_user(&markers, argument, sizeof markers))
+		return -EFAULT;
+	mutex_lock(&nopal_lock);
+	int failed = nopal_markers_tell(&markers);
+	mutex_unlock(&nopal_lock);
+	return failed ? failed : copy_to_user(argument, &markers, sizeof markers) ? -EFAULT : 0;
+}
+
 static long control(struct file *file, unsigned int what, unsigned long argument)
 {
 	switch (what) {
@@ -100,6 +111,8 @@ static long control(struct file *file, unsigned int what, unsigned long argument
 		return take_plan((void __user *)argument);
 	case NOPAL_DEVICE_SITES:
 		return give_sites((void __user *)argument);
+	case NOPAL_DEVICE_MARKERS:
+		return give_markers((void __user *)argument);
 	default:
 		return -ENOTTY;
 	}

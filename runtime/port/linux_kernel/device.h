@@ -5,7 +5,7 @@
  *
  *   write   commands of the control language, a line each; an error is told by read
  *   read    what is set up, as commands that set it up again
- *   ioctl   NOPAL_DEVICE_PLAN, NOPAL_DEVICE_SITES
+ *   ioctl   NOPAL_DEVICE_PLAN, NOPAL_DEVICE_SITES, NOPAL_DEVICE_MARKERS
  *   mmap    offset 0: struct nopal_region with its chunks
  */
 #ifndef NOPAL_DEVICE_H
@@ -72,13 +72,31 @@ struct nopal_device_sites {
 	uint64_t addresses;         /* out: of 8 bytes each; 0: it is not traced, or its module has gone */
 };
 
+/* A marker of a module, followed by the module's name, its own name, its format and its file, each with a NUL. */
+struct nopal_device_marker {
+	uint32_t bytes;             /* with these; a multiple of 8 */
+	uint32_t event;             /* its number in records */
+	uint32_t types[2];          /* of its values: NOPAL_TYPE_* of include/nopal.h */
+	uint32_t line;
+	uint32_t is_there;          /* 0: its module was unloaded */
+};
+
+struct nopal_device_markers {
+	uint32_t room;              /* bytes */
+	uint32_t bytes;             /* out: of all; if these are more than there is room for, nothing is stored */
+	uint64_t markers;           /* out: an address, of one after the other */
+};
+
 #define NOPAL_DEVICE_PLAN 0xc0284e01u   /* _IOWR('N', 1, struct nopal_device_plan) */
 #define NOPAL_DEVICE_SITES 0xc0104e02u  /* _IOWR('N', 2, struct nopal_device_sites) */
+#define NOPAL_DEVICE_MARKERS 0xc0104e03u /* _IOWR('N', 3, struct nopal_device_markers) */
 
 _Static_assert(sizeof(struct nopal_device_exit) == 24, "exit");
 _Static_assert(sizeof(struct nopal_device_function) == 24, "function");
 _Static_assert(sizeof(struct nopal_device_plan) == 40, "plan");
 _Static_assert(sizeof(struct nopal_device_sites) == 16, "sites");
+_Static_assert(sizeof(struct nopal_device_marker) == 24, "marker");
+_Static_assert(sizeof(struct nopal_device_markers) == 16, "markers");
 #endif
 
 #endif

@@ -301,7 +301,7 @@ static int entries_off(void)
 
 /* ---- reconciliation ---- */
 
-static void wait_for_tasks(void)
+void nopal_wait_for_tasks(void)
 {
 	synchronize_rcu_tasks();
 	if (nopal_symbols.wait_for_tasks_rude)
@@ -330,7 +330,7 @@ static int go(const uint32_t *functions, uint32_t count)
 		function->present = exits_set(function);
 	}
 	/* Tasks may stand in a slot, or in the recorder, until they have next given up the processor. */
-	wait_for_tasks();
+	nopal_wait_for_tasks();
 	return failed;
 }
 
@@ -468,7 +468,7 @@ void nopal_functions_end(void)
 		msleep(10);
 	/* Last, as text of a module that goes must be known to be gone until it is as it was. */
 	unregister_module_notifier(&modules);
-	wait_for_tasks();
+	nopal_wait_for_tasks();
 	xa_destroy(&by_place);
 	for (uint32_t i = 0; i < LEAVES; i++)
 		if (nopal_leaves[i] != nothing)

@@ -33,12 +33,17 @@ static int __init begin(void)
 	failed = nopal_tracers_begin();
 	if (failed)
 		goto no_tracers;
+	failed = nopal_markers_begin();
+	if (failed)
+		goto no_markers;
 	nopal_context_run(true);
 	failed = nopal_device_begin();
 	if (failed)
 		goto no_device;
 	return 0;
 no_device:
+	nopal_markers_end();
+no_markers:
 	nopal_tracers_end();
 no_tracers:
 	nopal_functions_end();
@@ -54,6 +59,7 @@ no_context:
 static void __exit end(void)
 {
 	nopal_device_end();
+	nopal_markers_end();
 	nopal_tracers_end();
 	nopal_functions_end();
 	nopal_traces_end();

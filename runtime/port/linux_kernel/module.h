@@ -29,6 +29,8 @@ struct nopal_symbols {
 	void (*wait_for_tasks_rude)(void);      /* 0: this kernel has none */
 	unsigned long (*find)(const char *);    /* the kernel's own function */
 	struct mutex *text_mutex;
+	struct mutex *module_mutex;
+	struct list_head *modules;              /* all of them, while module_mutex is held */
 	void *each_of_kernel, *each_of_modules;     /* for nopal_each_symbol */
 };
 extern struct nopal_symbols nopal_symbols;      /* written at load alone */
@@ -92,6 +94,8 @@ extern uint64_t nopal_region_bytes;
 void nopal_context_run(bool on);
 void nopal_context_watch(const uint32_t *ids, uint32_t count, bool children);
 uint64_t nopal_context_lost(void);
+/* Whether what happens here and now is to be recorded. With preemption off. */
+bool nopal_context_wants(void);
 
 /* ---- held.c ---- */
 
@@ -144,6 +148,9 @@ int nopal_functions_reconcile(void);
 int nopal_functions_begin(void);
 void nopal_functions_end(void);
 
+/* Until no task is in code that nothing leads to any more. */
+void nopal_wait_for_tasks(void);
+
 /* ---- traces.c: the control language ---- */
 
 extern struct mutex nopal_lock;         /* guards functions, exits, traces */
@@ -152,6 +159,19 @@ extern struct mutex nopal_lock;         /* guards functions, exits, traces */
 int nopal_command(const char *line, uint32_t length, char *error, size_t room);
 void nopal_traces_show(struct seq_file *file);
 void nopal_traces_end(void);
+
+/* ---- markers.c: markers of modules ---- */
+
+struct nopal_device_markers;
+
+/* By whoever holds nopal_lock. Records the markers with a name, or no longer; also those that come later. */
+int nopal_markers_switch(const char *name, uint32_t length, bool on);
+void nopal_markers_reset(void);
+void nopal_markers_show(struct seq_file *file);
+/* Tells the tool of all markers. */
+int nopal_markers_tell(struct nopal_device_markers *wanted);
+int nopal_markers_begin(void);
+void nopal_markers_end(void);
 
 /* ---- latency.c: the tracers irqsoff, preemptoff, preemptirqsoff, wakeup ---- */
 

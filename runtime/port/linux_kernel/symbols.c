@@ -58,6 +58,8 @@ int nopal_symbols_find(void)
 	struct nopal_symbols *symbols = &nopal_symbols;
 	symbols->find = find;
 	symbols->text_mutex = (void *)find("text_mutex");
+	symbols->module_mutex = (void *)find("module_mutex");
+	symbols->modules = (void *)find("modules");
 	symbols->size_offset = needed(find, "kallsyms_lookup_size_offset");
 	symbols->name = needed(find, "kallsyms_lookup");
 	symbols->decode = needed(find, "insn_decode");
@@ -72,8 +74,9 @@ int nopal_symbols_find(void)
 	symbols->stop_machine = needed(find, "stop_machine_cpuslocked");
 	unsigned long rude = find("synchronize_rcu_tasks_rude");
 	symbols->wait_for_tasks_rude = rude ? gate_to(rude) : 0;
-	bool all = symbols->text_mutex && symbols->size_offset && symbols->name && symbols->decode &&
-		   symbols->ftrace_location && symbols->module_at &&
-		   symbols->alternatives_hold && symbols->probes_refuse && symbols->probe_at && symbols->is_text && symbols->stop_machine && symbols->each_of_kernel && symbols->each_of_modules;
+	bool all = symbols->text_mutex && symbols->module_mutex && symbols->modules && symbols->size_offset && symbols->name &&
+		   symbols->decode && symbols->ftrace_location && symbols->module_at && symbols->alternatives_hold &&
+		   symbols->probes_refuse && symbols->probe_at && symbols->is_text && symbols->stop_machine &&
+		   symbols->each_of_kernel && symbols->each_of_modules;
 	return all ? nopal_held_begin(find) : -ENOENT;
 }

@@ -277,10 +277,20 @@ static int reset(struct complaint *error)
 		if (failed)
 			return failed;
 	}
+	nopal_markers_reset();
 	kfree(watch_text);
 	watch_text = 0;
 	nopal_context_watch(0, 0, false);
 	return 0;
+}
+
+static int turn_markers(const char *line, const struct nopal_control *command, struct complaint *error)
+{
+	struct nopal_span name = command->arguments[0];
+	int failed = nopal_markers_switch(line + name.begin, length_of(name), command->command == NOPAL_COMMAND_MARK_ON);
+	if (failed == -ENAMETOOLONG)
+		return complain(error, failed, "the name of a marker is too long");
+	return failed ? complain(error, failed, "no more names of markers can be kept") : 0;
 }
 
 static int trace_latency(const char *line, const struct nopal_control *command, struct complaint *error)
@@ -326,6 +336,9 @@ static int obey(const char *line, const struct nopal_control *command, struct co
 	case NOPAL_COMMAND_WATCH:
 	case NOPAL_COMMAND_WATCH_CHILDREN:
 		return watch(line, command->arguments[0], command->command == NOPAL_COMMAND_WATCH_CHILDREN, error);
+	case NOPAL_COMMAND_MARK_ON:
+	case NOPAL_COMMAND_MARK_OFF:
+		return turn_markers(line, command, error);
 	case NOPAL_COMMAND_START:
 	case NOPAL_COMMAND_STOP:
 		start(command->command == NOPAL_COMMAND_START);
@@ -373,6 +386,7 @@ void nopal_traces_show(struct seq_file *file)
 			seq_printf(file, "trace %s on\n", trace->name);
 		seq_printf(file, "# %s: %u functions\n", trace->name, trace->count);
 	}
+	nopal_markers_show(file);
 	nopal_tracers_show(file);
 	seq_puts(file, started ? "start\n" : "stop\n");
 }

@@ -6,13 +6,17 @@ use nopal_record::Kinds;
 /// The selection of these functions.
 #[derive(Debug, Args)]
 pub struct KernelFunctions {
-    /// Record the functions of the kernel that the traced threads run, without their durations (root only)
+    /// Record the functions of the kernel that the traced threads run; with durations if nopal's module is loaded (root only)
     #[arg(short, long)]
     kernel: bool,
 
     /// Record only the functions of the kernel that match [may be repeated]
     #[arg(long = "kernel-functions", value_name = "GLOB")]
     pub patterns: Vec<String>,
+
+    /// Record the markers of the kernel's modules that match, in the traced threads (root only) [may be repeated]
+    #[arg(long, value_name = "GLOB")]
+    pub kernel_markers: Vec<String>,
 }
 
 impl KernelFunctions {
@@ -20,7 +24,8 @@ impl KernelFunctions {
     pub fn and(&self, events: impl IntoIterator<Item = Kinds>) -> Kinds {
         let are_wanted = self.kernel || !self.patterns.is_empty();
         let kernel = are_wanted.then_some(Kinds::FUNCTIONS);
-        events.into_iter().chain(kernel).collect()
+        let markers = (!self.kernel_markers.is_empty()).then_some(Kinds::MARKERS);
+        events.into_iter().chain(kernel).chain(markers).collect()
     }
 }
 

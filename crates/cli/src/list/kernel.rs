@@ -1,4 +1,4 @@
-//! `nopal list kernel`: the functions of the running kernel.
+//! `nopal list kernel`: the functions of the running kernel, and the markers of its modules.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use anyhow::{Context, Result, ensure};
 use nopal_analysis::names::printable;
 use nopal_analysis::text::{Align, Table, count};
-use nopal_kernel::{EXIT_RETURN, Function, Kernel, Plan, Reason, Refused, Span};
+use nopal_kernel::{Device, EXIT_RETURN, Function, Kernel, Marker, Plan, Reason, Refused, Span};
 use nopal_symbols::Selection;
 use serde_json::{Value, json};
 
@@ -26,14 +26,27 @@ pub fn run(list: &List) -> Result<()> {
     let selection = Selection::new(&list.globs, &[])?;
     let kernel = Kernel::read().context("the kernel's functions cannot be listed")?;
     let plan = Plan::of(&kernel, |span| chooses(&selection, span));
-    let found = !plan.functions.is_empty() || !plan.refused.is_empty();
-    ensure!(found, "no function of the kernel matches");
+    let markers = markers(&selection)?;
+    let found = !plan.functions.is_empty() || !plan.refused.is_empty() || !markers.is_empty();
+    ensure!(found, "no function and no marker of the kernel matches");
     let mut out = output::stdout()?;
     let written = match list.json {
-        true => write_json(&mut out, &kernel, &plan),
-        false => write_text(&mut out, &kernel, &plan),
+        true => write_json(&mut out, &kernel, &plan, &markers),
+        false => {
+            write_markers(&mut out, &markers).and_then(|()| write_text(&mut out, &kernel, &plan))
+        }
     };
     finish(out, written.map_err(Into::into))
+}
+
+/// Those of modules, which nopal's module finds.
+fn markers(selection: &Selection) -> Result<Vec<Marker>> {
+    if !Device::is_there() {
+        return Ok(Vec::new());
+    }
+    let mut markers = Device::open()?.markers()?;
+    markers.retain(|marker| marker.is_there && selection.chooses(&[&marker.name], &marker.module));
+    Ok(markers)
 }
 
 fn chooses(selection: &Selection, span: Span) -> bool {
@@ -66,6 +79,24 @@ fn exits(plan: &Plan, function: &Function) -> [u64; 2] {
         .filter(|exit| u32::from(exit.kind) == EXIT_RETURN);
     let returns = returns.count() as u64;
     [returns, exits.len() as u64 - returns]
+}
+
+fn write_markers(out: &mut dyn Write, markers: &[Marker]) -> io::Result<()> {
+    if markers.is_empty() {
+        return Ok(());
+    }
+    let columns = ["marker", "module", "format", "place"].map(|name| (name, Align::Left));
+    let mut table = Table::new(&columns);
+    for marker in markers {
+        table.row(vec![
+            printable(&marker.name),
+            printable(&marker.module),
+            format!("{:?}", marker.format),
+            format!("{}:{}", printable(&marker.file), marker.line),
+        ]);
+    }
+    table.write(out, usize::MAX)?;
+    writeln!(out)
 }
 
 fn write_text(out: &mut dyn Write, kernel: &Kernel, plan: &Plan) -> io::Result<()> {
@@ -143,7 +174,12 @@ fn write_refused(
     Ok(reasons)
 }
 
-fn write_json(out: &mut dyn Write, kernel: &Kernel, plan: &Plan) -> io::Result<()> {
+fn write_json(
+    out: &mut dyn Write,
+    kernel: &Kernel,
+    plan: &Plan,
+    markers: &[Marker],
+) -> io::Result<()> {
     let described = |address: u64, end: u64, more: Value| -> Value {
         let [name, others, module] = columns(kernel, address);
         let others: Vec<&str> = others.split_whitespace().collect();
@@ -163,10 +199,15 @@ fn write_json(out: &mut dyn Write, kernel: &Kernel, plan: &Plan) -> io::Result<(
         let more = json!({"reason": refused.reason.text()});
         described(refused.address, refused.end, more)
     };
+    let marker = |marker: &Marker| -> Value {
+        json!({"marker": marker.name, "module": marker.module, "format": marker.format, "file": marker.file,
+            "line": marker.line})
+    };
     let whole = json!({
         "kernel": release(),
         "functions": plan.functions.iter().map(function).collect::<Vec<_>>(),
         "refused": plan.refused.iter().map(refused).collect::<Vec<_>>(),
+        "markers": markers.iter().map(marker).collect::<Vec<_>>(),
     });
     serde_json::to_writer_pretty(&mut *out, &whole).map_err(io::Error::from)?;
     writeln!(out)

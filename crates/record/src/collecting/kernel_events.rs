@@ -42,16 +42,16 @@ impl KernelEventKinds {
         );
         // Another beginning would not find the children that the process has started meanwhile.
         ensure!(
-            !self.kinds.functions(),
-            "while functions of the kernel are recorded, no other kernel events can be switched on: -k with -e sched \
+            self.kinds == self.kinds.of_perf(),
+            "while functions or markers of the kernel are recorded, no other kernel events can be switched on: -k with -e sched \
              records both from the beginning"
         );
         let mut system = None;
         let mut perf = kinds;
-        if kinds.functions()
-            && let Some(functions) = KernelFunctions::open(main, &options.kernel_functions)?
+        if kinds != kinds.of_perf()
+            && let Some(functions) = KernelFunctions::open(main, kinds, options)?
         {
-            perf = kinds.without_functions();
+            perf = kinds.of_perf();
             shared.begin_kernel_functions(functions);
         }
         if perf != Kinds::default() {

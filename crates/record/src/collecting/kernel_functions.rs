@@ -1,4 +1,4 @@
-//! Functions of the kernel and their ends, from the kernel's module. Records of a task are a thread of the trace, beside
+//! Functions of the kernel and their ends, and markers, from the kernel's module. Records of a task are a thread of the trace, beside
 //! those that its program records.
 
 use crate::collecting::collect::Collector;
@@ -6,11 +6,15 @@ use crate::collecting::drain::Shared;
 use crate::collecting::notes::counter;
 use crate::collecting::tasks::{TaskChunk, Tasks};
 use crate::memory::region::Region;
+use crate::options::Options;
+use crate::sites::markers::field;
 use anyhow::{Context, Result, ensure};
 use nopal_abi::*;
 use nopal_kernel::{Device, Kernel, Plan, Symbols};
+use nopal_kernel_events::Kinds;
+use nopal_symbols::fields_of_marker;
 use nopal_trace::{Note, Writer};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 
@@ -31,6 +35,10 @@ pub struct KernelFunctions {
     addresses: Vec<u64>,
     /// The trace's numbers of the module's sites.
     sites: HashMap<u32, u32>,
+    /// The events of markers that the trace has been told of.
+    markers: HashSet<u32>,
+    /// Whether the trace has been told of the kernel as an image.
+    is_named: bool,
     /// How many functions are traced.
     traced: u64,
     /// Lost events that have been told, or are of before.
@@ -40,26 +48,28 @@ pub struct KernelFunctions {
 }
 
 impl KernelFunctions {
-    /// Records functions of the kernel in the threads of a process and in what they start, as far as one of the globs
-    /// matches. No globs: all. None: the kernel does not have the module.
-    pub fn open(process: i32, globs: &[String]) -> Result<Option<KernelFunctions>> {
+    /// Records functions and markers of the kernel in the threads of a process and in what they start. None: the kernel
+    /// does not have the module.
+    pub fn open(process: i32, kinds: Kinds, options: &Options) -> Result<Option<KernelFunctions>> {
         if !Device::is_there() {
             return Ok(None);
         }
-        let opened = KernelFunctions::of_module(process, globs);
+        let opened = KernelFunctions::of_module(process, kinds, options);
         opened
-            .context("functions of the kernel cannot be recorded")
+            .context("functions and markers of the kernel cannot be recorded")
             .map(Some)
     }
 
-    fn of_module(process: i32, globs: &[String]) -> Result<KernelFunctions> {
+    fn of_module(process: i32, kinds: Kinds, options: &Options) -> Result<KernelFunctions> {
         let mut device = Device::open()?;
         let state = device.state()?;
         ensure!(
-            !state.lines().any(|line| line.starts_with("trace ")),
+            !state
+                .lines()
+                .any(|line| line.starts_with("trace ") || line.starts_with("mark ")),
             "the kernel's module is in use: `nopal ctl kernel` shows for what, `nopal ctl kernel reset` ends it"
         );
-        if device.sites()?.is_empty() {
+        if kinds.functions() && device.sites()?.is_empty() {
             device.upload(&Plan::make(&Kernel::read()?))?;
         }
         let region = Region::of_kernel(device.file().try_clone_to_owned()?)?;
@@ -71,18 +81,26 @@ impl KernelFunctions {
             addresses: device.sites()?,
             device,
             sites: HashMap::new(),
+            markers: HashSet::new(),
+            is_named: false,
             traced: 0,
             next_flush: Instant::now() + FLUSH,
             buffer: Box::new([0; CHUNK_BYTES / 8]),
         };
         functions.take_chunks();
         functions.tasks.forget();
-        let what = match globs {
-            [] => "*".to_owned(),
-            globs => globs.join(" "),
-        };
-        let commands =
-            format!("watch {process} children\ntrace {what} new record\ntrace record on\nstart\n");
+        let mut commands = format!("watch {process} children\n");
+        for glob in &options.kernel_markers {
+            commands += &format!("mark {glob} on\n");
+        }
+        if kinds.functions() {
+            let what = match &options.kernel_functions[..] {
+                [] => "*".to_owned(),
+                globs => globs.join(" "),
+            };
+            commands += &format!("trace {what} new record\ntrace record on\n");
+        }
+        commands += "start\n";
         functions.device.command(&commands)?;
         functions.traced = traced(&functions.device.state()?);
         Ok(functions)
@@ -195,16 +213,19 @@ impl KernelFunctions {
         collector.write_chunk_of_task(&mut bytes, writer)
     }
 
-    /// Gives records the trace's numbers of their sites, and tells the trace of those that are new to it.
+    /// Gives records the trace's numbers of their sites, and tells the trace of the sites and markers that are new to it.
     fn name_sites(&mut self, words: &mut [u64], writer: &mut Writer) -> Result<()> {
         let mut new = Vec::new();
+        let mut unknown = false;
         let mut at = 0;
         while let Some((&first, rest)) = words.get(at..).and_then(<[u64]>::split_first) {
             let word = Word(first);
             let Some(length) = word.words(rest) else {
                 break;
             };
-            if word.has_site() {
+            if word.kind() == KIND_EXTENDED && !word.is_resync() {
+                unknown |= !self.markers.contains(&word.event());
+            } else if word.has_site() {
                 let next = LAST_SITE - self.sites.len() as u32;
                 let site = *self.sites.entry(word.site()).or_insert_with(|| {
                     new.push((next, word.site()));
@@ -214,12 +235,16 @@ impl KernelFunctions {
             }
             at += length;
         }
-        if self.sites.len() == new.len() && !new.is_empty() {
+        if (unknown || !new.is_empty()) && !self.is_named {
             writer.note(&Note::Image {
                 image: IMAGE,
                 path: "kernel".into(),
                 identity: release(),
             })?;
+            self.is_named = true;
+        }
+        if unknown {
+            self.name_markers(writer)?;
         }
         if new.is_empty() {
             return Ok(());
@@ -239,6 +264,27 @@ impl KernelFunctions {
             image: IMAGE,
             sites,
         })
+    }
+
+    /// Tells the trace of the markers that are new to it.
+    fn name_markers(&mut self, writer: &mut Writer) -> Result<()> {
+        for marker in self.device.markers()? {
+            if !self.markers.insert(marker.event) {
+                continue;
+            }
+            let fields = fields_of_marker(&marker.format, marker.types)
+                .with_context(|| format!("marker {} of {}", marker.name, marker.module))?;
+            writer.note(&Note::Marker {
+                event: marker.event,
+                image: IMAGE,
+                name: marker.name,
+                format: marker.format,
+                fields: fields.iter().map(field).collect(),
+                file: marker.file,
+                line: marker.line,
+            })?;
+        }
+        Ok(())
     }
 }
 

@@ -99,7 +99,8 @@ impl Tasks {
             };
             let whole = Resync::clock_of(record);
             // Its clock is stored last.
-            if whole == Some(0) || word.is_pending() {
+            let is_marker = whole.is_none() && word.kind() == KIND_EXTENDED;
+            if whole == Some(0) || word.is_pending() || is_marker && record[1] == 0 {
                 break;
             }
             processor.clock = match whole {

@@ -245,7 +245,7 @@ fn number(
     Ok(event)
 }
 
-fn field(field: &nopal_symbols::Field) -> Field {
+pub fn field(field: &nopal_symbols::Field) -> Field {
     use nopal_symbols::FieldKind as Kind;
     let kind = match field.kind {
         Kind::Signed(bits) => FieldKind::Signed(bits),
