@@ -50,12 +50,17 @@ void nopal_held_end(void)
 	vfree(held);
 }
 
-/* Whether what is changed at `address` reaches into [first, last]. A jump label may be a short jump, or a NOP as long. */
+/*
+ * Whether what is changed at `address` reaches into [first, last]. A jump label may be a short jump, or a NOP as long.
+ * Labels of a module's init code stay in its table after that code is unmapped: only what is near is read.
+ */
 static bool reaches(unsigned long address, unsigned long first, unsigned long last)
 {
 	const uint8_t *code = (const uint8_t *)address;
+	if (address > last || address + LONGEST <= first)
+		return false;
 	bool is_short = code[0] == 0xeb || (code[0] == 0x66 && code[1] == 0x90);
-	return address <= last && address + (is_short ? SHORT : LONGEST) > first;
+	return address + (is_short ? SHORT : LONGEST) > first;
 }
 
 static bool kernel_holds(unsigned long first, unsigned long last)
