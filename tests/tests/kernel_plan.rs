@@ -191,7 +191,7 @@ fn what_is_missing_is_said_with_what_to_do() {
     assert_eq!(text("ctl"), expected.repeat(4));
     assert_eq!(
         text("none"),
-        "nopal: no function of the kernel matches\n1\n"
+        "nopal: no function and no marker of the kernel matches\n1\n"
     );
     let user = text("user");
     assert!(
