@@ -1,6 +1,7 @@
 # make demo   builds nopal, records a real program, and prints its report
 # make test   builds and passes every test
 # make        builds nopal for installation, and names missing packages; make deps installs them
+# make kernel-demo   boots a stock kernel, records its functions, and prints their report
 # make quick  builds it in a third of the time, for a first look and for development
 # make dist   builds archives and packages; make dist-check installs each in a bare Debian
 # make explore   explores the protocols in larger models than make test, for half an hour
@@ -8,7 +9,7 @@ PREFIX ?= /usr/local
 CARGO ?= cargo
 NOPAL := target/release/nopal
 
-.PHONY: all quick deps demo test check explore bench bench-peers bench-papers kernel fuzz hard torture soak pages install \
+.PHONY: all quick deps demo test check explore bench bench-peers bench-papers kernel kernel-demo fuzz hard torture soak pages install \
 	dist dist-check clean
 
 # If the system has libc as an archive, as Debian's libc6-dev does, nopal is linked statically: it starts a millisecond
@@ -88,6 +89,12 @@ HEADERS := $(firstword $(wildcard target/kernel/$(KERNEL) /lib/modules/$(KERNEL)
 kernel:
 	@test -n "$(HEADERS)" || { echo "the headers of $(KERNEL) are missing: apt-get install linux-headers-$(KERNEL)" >&2; exit 1; }
 	runtime/port/linux_kernel/build "$(HEADERS)" "target/kernel/$(KERNEL)/nopal.ko"
+
+# Boots a stock kernel in QEMU, and shows its functions with durations, and its longest section with interrupts off.
+kernel-demo:
+	@.ci/packages test
+	@$(MAKE) quick
+	@NOPAL="$(CURDIR)/target/quick/nopal" $(CARGO) run --profile quick --quiet --package nopal-tests --bin kernel-demo
 
 # Seconds for each target; two targets run at a time.
 FUZZ_SECONDS ?= 120

@@ -7,6 +7,7 @@ mod attached_program;
 mod case;
 mod compile;
 mod guest;
+pub mod kernel;
 pub mod mounted;
 mod paths;
 pub mod process;

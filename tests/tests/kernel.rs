@@ -1,31 +1,9 @@
 //! The module in the kernels that Debian ships, each in a guest of two processors, and in one whose instructions are
 //! counted. The guests run once for all of these tests.
 
-use nopal_tests::{Guest, Program, c, nopal, sources, target_directory};
-use serde_json::Value;
+use nopal_tests::kernel::{Booted, boot_each, commands, number_after, row};
 use std::fs;
-use std::path::PathBuf;
-use std::process::Command;
-use std::sync::{Mutex, OnceLock, PoisonError};
-use std::thread;
-use tempfile::TempDir;
-
-const BEGIN: &str = "
-mount -t debugfs debugfs /sys/kernel/debug
-mkdir -p /etc
-echo user::1000:1000::/:/bin/sh >/etc/passwd
-say() {
-	said=$1
-	shift
-	\"$@\" >/out/$said 2>&1
-	echo $? >/out/$said.status
-}
-as_before() {
-	kernel_text /tmp/text.after
-	cmp -l /tmp/text.before /tmp/text.after >/out/text.changed 2>&1
-	echo $? >/out/text.status
-}
-";
+use std::sync::OnceLock;
 
 /// What a person does with the module, and what others do beside it.
 const USE: &str = "
@@ -295,149 +273,6 @@ echo measure 1000 >/proc/nopal_markers
 dmesg | sed -n 's/.*nopal_markers: \\([0-9]*\\) ticks with, \\([0-9]*\\) without.*/\\1 \\2/p' >/out/markers
 ";
 
-struct Booted {
-    name: String,
-    out: TempDir,
-}
-
-impl Booted {
-    fn text(&self, name: &str) -> String {
-        let path = self.out.path().join(name);
-        let bytes =
-            fs::read(&path).unwrap_or_else(|error| panic!("{}: {name}: {error}", self.name));
-        String::from_utf8_lossy(&bytes).into_owned()
-    }
-
-    /// The kernel's text is as before the module came, and the kernel has complained about nothing.
-    fn is_as_before(&self) {
-        let changed = self.text("text.changed");
-        assert_eq!(
-            self.text("text.status").trim(),
-            "0",
-            "{}: {changed}",
-            self.name
-        );
-        let log = self.text("kernel.log");
-        let bad = [
-            "BUG:",
-            "WARNING:",
-            "Oops",
-            "Call Trace",
-            "stall",
-            "lockup",
-            "general protection",
-        ];
-        let complaint = log
-            .lines()
-            .find(|line| bad.iter().any(|bad| line.contains(bad)));
-        assert_eq!(complaint, None, "{}", self.name);
-    }
-
-    /// What a command of `say` said, which ended well.
-    fn said(&self, name: &str) -> String {
-        let said = self.text(name);
-        let status = self.text(&format!("{name}.status"));
-        assert_eq!(status.trim(), "0", "{}: {name}: {said}", self.name);
-        said
-    }
-}
-
-/// The kernels that `.ci/packages test` gets.
-fn kernels() -> Vec<PathBuf> {
-    let directory = target_directory().join("kernel");
-    let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
-    let mut kernels: Vec<PathBuf> = entries
-        .map(|entry| entry.path())
-        .filter(|path| path.join("vmlinuz").exists())
-        .collect();
-    kernels.sort();
-    assert!(
-        kernels.len() >= 2,
-        "{}: .ci/packages test puts kernels there",
-        directory.display()
-    );
-    kernels
-}
-
-/// nopal's module, and the one with sections of known lengths.
-struct Modules {
-    kernel: PathBuf,
-    directory: TempDir,
-}
-
-impl Modules {
-    fn build(kernel: PathBuf) -> Modules {
-        let directory = TempDir::new().expect("a directory can be made");
-        let tests = sources().join("../kernel");
-        for (name, more) in [
-            ("nopal.ko", None),
-            ("nopal_sections.ko", Some(&tests)),
-            ("nopal_livepatch.ko", Some(&tests)),
-            ("nopal_markers.ko", Some(&tests)),
-            ("nopal_connected.ko", Some(&tests)),
-        ] {
-            let built = Command::new(sources().join("../../runtime/port/linux_kernel/build"))
-                .arg(&kernel)
-                .arg(directory.path().join(name))
-                .args(more)
-                .output()
-                .expect("the module's build runs");
-            let error = String::from_utf8_lossy(&built.stderr);
-            assert!(built.status.success(), "{}: {error}", kernel.display());
-        }
-        Modules { kernel, directory }
-    }
-
-    fn boot(&self, script: &str, processors: u32, counts_instructions: bool) -> Booted {
-        let programs: [Program; 2] = [c("kernel_work", &[]), c("kernel_text", &[])];
-        let module = |name: &str| self.directory.path().join(name);
-        let guest = Guest {
-            programs: &[nopal(), &programs[0].path, &programs[1].path],
-            files: &[
-                &module("nopal.ko"),
-                &module("nopal_sections.ko"),
-                &module("nopal_livepatch.ko"),
-                &module("nopal_markers.ko"),
-                &module("nopal_connected.ko"),
-            ],
-            kernel: self.kernel.join("vmlinuz"),
-            processors,
-            counts_instructions,
-        };
-        let name = self.kernel.file_name().unwrap_or_default();
-        Booted {
-            name: name.to_string_lossy().into_owned(),
-            out: guest.run(&format!("{BEGIN}{script}")),
-        }
-    }
-}
-
-/// Does it for each, all at once.
-fn for_each<I: Send, O: Send>(
-    of: impl IntoIterator<Item = I>,
-    work: impl Fn(I) -> O + Sync,
-) -> Vec<O> {
-    thread::scope(|scope| {
-        let work = &work;
-        let of = of.into_iter();
-        let running: Vec<_> = of.map(|it| scope.spawn(move || work(it))).collect();
-        let ended = running.into_iter().map(|running| running.join());
-        ended.map(|result| result.expect("it is done")).collect()
-    })
-}
-
-/// A script's results in each kernel. Guests slow each other down: no more of them run at once than there are kernels.
-fn boot_each(script: &str, processors: u32, counts_instructions: bool) -> Vec<Booted> {
-    static MODULES: Mutex<Vec<Modules>> = Mutex::new(Vec::new());
-    let mut modules = MODULES.lock().unwrap_or_else(PoisonError::into_inner);
-    if modules.is_empty() {
-        *modules = for_each(kernels(), Modules::build);
-    }
-    for_each(modules.iter(), |modules| {
-        modules.boot(script, processors, counts_instructions)
-    })
-}
-
 fn used() -> &'static [Booted] {
     static BOOTED: OnceLock<Vec<Booted>> = OnceLock::new();
     BOOTED.get_or_init(|| boot_each(USE, 2, false))
@@ -451,30 +286,6 @@ fn beside() -> &'static [Booted] {
 fn cost() -> &'static [Booted] {
     static BOOTED: OnceLock<Vec<Booted>> = OnceLock::new();
     BOOTED.get_or_init(|| boot_each(COST, 1, true))
-}
-
-/// The row of a function of the kernel in `nopal report --json`.
-fn row(report: &str, function: &str) -> Value {
-    let rows: Vec<Value> = serde_json::from_str(report).expect("a report");
-    let is_it = |row: &&Value| row["module"] == "kernel" && row["function"] == function;
-    rows.iter().find(is_it).cloned().unwrap_or_default()
-}
-
-/// The number after a word in the module's state.
-fn number_after(state: &str, word: &str) -> u64 {
-    let rest = state.split(word).nth(1).unwrap_or_default();
-    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
-    digits
-        .parse()
-        .unwrap_or_else(|_| panic!("no number after {word}: {state}"))
-}
-
-/// The state without what is told beside the commands.
-fn commands(state: &str) -> Vec<&str> {
-    state
-        .lines()
-        .filter(|line| !line.starts_with('#'))
-        .collect()
 }
 
 #[test]

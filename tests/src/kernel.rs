@@ -1,0 +1,213 @@
+//! Guests with nopal's module, in each of the kernels that Debian ships.
+
+use crate::compile::{Program, c};
+use crate::guest::Guest;
+use crate::paths::{nopal, sources, target_directory};
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use tempfile::TempDir;
+
+/// Before each script.
+const BEGIN: &str = "
+mount -t debugfs debugfs /sys/kernel/debug
+mkdir -p /etc
+echo user::1000:1000::/:/bin/sh >/etc/passwd
+say() {
+	said=$1
+	shift
+	\"$@\" >/out/$said 2>&1
+	echo $? >/out/$said.status
+}
+as_before() {
+	kernel_text /tmp/text.after
+	cmp -l /tmp/text.before /tmp/text.after >/out/text.changed 2>&1
+	echo $? >/out/text.status
+}
+";
+
+pub struct Booted {
+    pub name: String,
+    pub out: TempDir,
+}
+
+impl Booted {
+    pub fn text(&self, name: &str) -> String {
+        let path = self.out.path().join(name);
+        let bytes =
+            fs::read(&path).unwrap_or_else(|error| panic!("{}: {name}: {error}", self.name));
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// The kernel's text is as before the module came, and the kernel has complained about nothing.
+    pub fn is_as_before(&self) {
+        let changed = self.text("text.changed");
+        assert_eq!(
+            self.text("text.status").trim(),
+            "0",
+            "{}: {changed}",
+            self.name
+        );
+        let log = self.text("kernel.log");
+        let bad = [
+            "BUG:",
+            "WARNING:",
+            "Oops",
+            "Call Trace",
+            "stall",
+            "lockup",
+            "general protection",
+        ];
+        let complaint = log
+            .lines()
+            .find(|line| bad.iter().any(|bad| line.contains(bad)));
+        assert_eq!(complaint, None, "{}", self.name);
+    }
+
+    /// What a command of `say` said, which ended well.
+    pub fn said(&self, name: &str) -> String {
+        let said = self.text(name);
+        let status = self.text(&format!("{name}.status"));
+        assert_eq!(status.trim(), "0", "{}: {name}: {said}", self.name);
+        said
+    }
+}
+
+/// The kernels that `.ci/packages test` gets.
+fn kernels() -> Vec<PathBuf> {
+    let directory = target_directory().join("kernel");
+    let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
+    let mut kernels: Vec<PathBuf> = entries
+        .map(|entry| entry.path())
+        .filter(|path| path.join("vmlinuz").exists())
+        .collect();
+    kernels.sort();
+    assert!(
+        kernels.len() >= 2,
+        "{}: .ci/packages test puts kernels there",
+        directory.display()
+    );
+    kernels
+}
+
+/// nopal's module, and those of the tests.
+const MODULES: [&str; 5] = [
+    "nopal.ko",
+    "nopal_sections.ko",
+    "nopal_livepatch.ko",
+    "nopal_markers.ko",
+    "nopal_connected.ko",
+];
+
+/// The modules for a kernel.
+struct Modules {
+    kernel: PathBuf,
+    directory: TempDir,
+}
+
+impl Modules {
+    fn build(kernel: PathBuf) -> Modules {
+        let directory = TempDir::new().expect("a directory can be made");
+        let tests = sources().join("../kernel");
+        for name in MODULES {
+            let built = Command::new(sources().join("../../runtime/port/linux_kernel/build"))
+                .arg(&kernel)
+                .arg(directory.path().join(name))
+                .args((name != "nopal.ko").then_some(&tests))
+                .output()
+                .expect("the module's build runs");
+            let error = String::from_utf8_lossy(&built.stderr);
+            assert!(built.status.success(), "{}: {error}", kernel.display());
+        }
+        Modules { kernel, directory }
+    }
+
+    /// Runs a script, with these programs, too.
+    fn boot(
+        &self,
+        script: &str,
+        more: &[&Path],
+        processors: u32,
+        counts_instructions: bool,
+    ) -> Booted {
+        let own: [Program; 2] = [c("kernel_work", &[]), c("kernel_text", &[])];
+        let own = own.each_ref().map(|program| &*program.path);
+        let programs: Vec<&Path> = [nopal()]
+            .into_iter()
+            .chain(own)
+            .chain(more.iter().copied())
+            .collect();
+        let files = MODULES.map(|name| self.directory.path().join(name));
+        let guest = Guest {
+            programs: &programs,
+            files: &files.each_ref().map(PathBuf::as_path),
+            kernel: self.kernel.join("vmlinuz"),
+            processors,
+            counts_instructions,
+        };
+        let name = self.kernel.file_name().unwrap_or_default();
+        Booted {
+            name: name.to_string_lossy().into_owned(),
+            out: guest.run(&format!("{BEGIN}{script}")),
+        }
+    }
+}
+
+/// A script's results in the newest kernel, with two processors.
+pub fn boot_newest(script: &str, programs: &[&Path]) -> Booted {
+    let newest = kernels().pop().expect("there are kernels");
+    Modules::build(newest).boot(script, programs, 2, false)
+}
+
+/// Does it for each, all at once.
+fn for_each<I: Send, O: Send>(
+    of: impl IntoIterator<Item = I>,
+    work: impl Fn(I) -> O + Sync,
+) -> Vec<O> {
+    thread::scope(|scope| {
+        let work = &work;
+        let of = of.into_iter();
+        let running: Vec<_> = of.map(|it| scope.spawn(move || work(it))).collect();
+        let ended = running.into_iter().map(|running| running.join());
+        ended.map(|result| result.expect("it is done")).collect()
+    })
+}
+
+/// A script's results in each kernel. Guests slow each other down: no more of them run at once than there are kernels.
+pub fn boot_each(script: &str, processors: u32, counts_instructions: bool) -> Vec<Booted> {
+    static MODULES: Mutex<Vec<Modules>> = Mutex::new(Vec::new());
+    let mut modules = MODULES.lock().unwrap_or_else(PoisonError::into_inner);
+    if modules.is_empty() {
+        *modules = for_each(kernels(), Modules::build);
+    }
+    for_each(modules.iter(), |modules| {
+        modules.boot(script, &[], processors, counts_instructions)
+    })
+}
+
+/// The row of a function of the kernel in `nopal report --json`.
+pub fn row(report: &str, function: &str) -> Value {
+    let rows: Vec<Value> = serde_json::from_str(report).expect("a report");
+    let is_it = |row: &&Value| row["module"] == "kernel" && row["function"] == function;
+    rows.iter().find(is_it).cloned().unwrap_or_default()
+}
+
+/// The number after a word in the module's state.
+pub fn number_after(state: &str, word: &str) -> u64 {
+    let rest = state.split(word).nth(1).unwrap_or_default();
+    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    digits
+        .parse()
+        .unwrap_or_else(|_| panic!("no number after {word}: {state}"))
+}
+
+/// The state without what is told beside the commands.
+pub fn commands(state: &str) -> Vec<&str> {
+    state
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .collect()
+}
