@@ -18,6 +18,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             structure("nopal_device_sites", "DeviceSites"),
             structure("nopal_device_marker", "DeviceMarker"),
             structure("nopal_device_markers", "DeviceMarkers"),
+            structure("nopal_device_probe", "DeviceProbe"),
         ]);
     Ok(headers.write("device.rs")?)
 }

@@ -34,6 +34,8 @@ static const struct row rows[] = {
 	{ NOPAL_COMMAND_TESTTRACEIN, "testtracein WHAT" },
 	{ NOPAL_COMMAND_UNIFORM_ON, "uniform on" },
 	{ NOPAL_COMMAND_UNIFORM_OFF, "uniform off" },
+	{ NOPAL_COMMAND_ARGUMENTS_ON, "arguments on" },
+	{ NOPAL_COMMAND_ARGUMENTS_OFF, "arguments off" },
 	{ NOPAL_COMMAND_PROBE_ON, "probe NAME on" },
 	{ NOPAL_COMMAND_PROBE_OFF, "probe NAME off" },
 	{ NOPAL_COMMAND_PROBE_REMOVE, "probe NAME remove" },

@@ -79,7 +79,7 @@ static void be_urgent(int times)
 }
 
 static const char *const words[] = { "trace", "new", "on", "off", "remove", "watch", "children", "start", "stop", "tracer", "wakeup",
-				     "irqsoff", "reset", "threshold", "vfs_*", "*", "0", "1", "-1", "18446744073709551616",
+				     "irqsoff", "reset", "threshold", "query", "testtracein", "arguments", "size", "20", "vfs_*", "*", "0", "1", "-1", "18446744073709551616",
 				     "0xffffffff81000000", "a", "@", "%s%n", "[", "" };
 
 static void be_hostile(unsigned int seed)

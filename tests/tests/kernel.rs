@@ -28,7 +28,40 @@ cat /dev/nopal >/out/text.read
 nopal ctl kernel reset
 grep -v '^#' /out/text.read >/dev/nopal
 cat /dev/nopal >/out/text.again
-for command in 'trace' 'trace x on' 'trace no_such_function new n' 'tracer none on' 'watch x' 'query' 'begone' 'trace vfs_* new a b'; do
+nopal ctl kernel reset
+say asked nopal ctl kernel 'trace vfs_r* new reads' 'trace reads on' 'trace vfs_w* new writes' 'query vfs_read vfs_write proc_reg_write'
+cat /dev/nopal >/out/asked.read
+nopal ctl kernel reset
+say resized nopal ctl kernel 'size 18'
+say simulated nopal record -o /tmp/simulated --kernel-functions '*sys_getpgid' -- sh -c 'cat /dev/nopal; echo logsize 20 >/dev/nopal || echo testtracein __x64_sys_getpgid >/dev/nopal; cat /dev/nopal'
+say simulated.report nopal report --json /tmp/simulated
+say resized_again nopal ctl kernel 'logsize 21'
+for what in vfs_write '*'; do
+	say arguments nopal record --args -o /tmp/arguments --kernel-functions \"$what\" -- kernel_work pipe 100
+	nopal replay /tmp/arguments | grep vfs_write
+	rm -r /tmp/arguments
+done >/out/arguments.replay
+nopal ctl kernel reset
+for at in $(seq 5 60); do
+	nopal ctl kernel \"probe vfs_write+$at new inside\" 2>>/out/probe.refused && break
+done
+cat /dev/nopal >/out/probe.state
+nopal ctl kernel 'probe vfs_read new other' 'probe other on' 'probe inside on' 'probe other remove'
+cat /dev/nopal >/out/probe.on
+nopal ctl kernel reset
+say probed nopal record -o /tmp/probed --kernel-probe 'vfs_write new w fetch count=$arg3:u64 first=+0($arg2):u32' --kernel-probe \"vfs_write+$at new inside fetch \\$ip\" \
+	-F main --kernel-functions vfs_write -- kernel_work pipe 100
+say probed.replay nopal replay /tmp/probed
+say opened nopal record -o /tmp/opened --kernel-probe 'do_sys_openat2 new open fetch name=+0($arg2):string none=+0($arg1):u8' -- cat /etc/passwd
+say opened.replay nopal replay /tmp/opened
+rm -r /tmp/probed /tmp/opened
+for probe in 'vfs_read new a b' 'no_such_function new x' 'return vfs_read new x' 'vfs_read new x fetch count' 'asm_exc_page_fault new x' \
+	'vfs_read+9000 new x' 'none on'; do
+	echo \"== $probe\"
+	nopal ctl kernel \"probe $probe\"
+	echo $?
+done >/out/probes.refused 2>&1
+for command in 'size 3' 'size 50' 'uniform on' 'trace' 'trace x on' 'trace no_such_function new n' 'tracer none on' 'watch x' 'query' 'begone' 'trace vfs_* new a b'; do
 	echo \"== $command\"
 	nopal ctl kernel \"$command\"
 	echo $?
@@ -315,7 +348,7 @@ fn calls_in_the_kernel_are_counted_exactly() {
         assert!(graph.contains("└─ vfs_write"), "{}: {graph}", booted.name);
         assert_eq!(
             commands(&booted.said("after_record")),
-            ["start"],
+            ["logsize 21", "start"],
             "{}",
             booted.name
         );
@@ -374,6 +407,7 @@ fn the_module_s_state_sets_it_up_again() {
         assert_eq!(
             commands(&read),
             [
+                "logsize 21",
                 "watch 1",
                 "trace vfs_read new reads",
                 "trace reads on",
@@ -389,6 +423,161 @@ fn the_module_s_state_sets_it_up_again() {
             "{}",
             booted.name
         );
+    }
+}
+
+#[test]
+fn the_module_answers_which_functions_are_traced() {
+    for booted in used() {
+        let answer = booted.said("asked");
+        let told: Vec<(&str, &str)> = answer
+            .lines()
+            .filter_map(|line| line.split_once(' '))
+            .collect();
+        let names: Vec<&str> = told.iter().map(|(_, told)| *told).collect();
+        let mut expected = [
+            "vfs_read: traced: reads (on)",
+            "vfs_write: not traced: writes (off)",
+            "proc_reg_write: not traced",
+        ];
+        let mut sorted = names.clone();
+        sorted.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(sorted, expected, "{}", booted.name);
+        let state = booted.text("asked.read");
+        for (address, told) in told {
+            assert!(address.starts_with("ffffffff"), "{}: {answer}", booted.name);
+            assert!(
+                state.contains(&format!("#{address} {told}\n")),
+                "{}: {state}",
+                booted.name
+            );
+        }
+        assert!(
+            state.contains("trace reads on\n#functions "),
+            "{}: {state}",
+            booted.name
+        );
+    }
+}
+
+#[test]
+fn the_module_s_buffer_is_resized_while_no_recording_has_it() {
+    for booted in used() {
+        booted.said("resized");
+        let simulated = booted.said("simulated");
+        assert!(
+            simulated.contains("logsize 18\n") && !simulated.contains("logsize 20"),
+            "{}: {simulated}",
+            booted.name
+        );
+        let reason = "# error: a recording has the buffer: its size cannot be changed now";
+        assert!(
+            simulated.contains("Device or resource busy"),
+            "{}: {simulated}",
+            booted.name
+        );
+        assert!(
+            !simulated.contains(reason),
+            "{}: the next command went well: {simulated}",
+            booted.name
+        );
+        let called = row(&booted.said("simulated.report"), "__x64_sys_getpgid");
+        assert_eq!(
+            (&called["calls"], &called["unfinished"]),
+            (&1.into(), &1.into()),
+            "{}",
+            booted.name
+        );
+        booted.said("resized_again");
+    }
+}
+
+#[test]
+fn probes_in_the_kernel_are_recorded_with_what_they_fetch() {
+    for booted in used() {
+        let state = booted.text("probe.state");
+        let made = state
+            .lines()
+            .find(|line| line.starts_with("probe vfs_write+0x"));
+        assert!(
+            made.is_some_and(|line| line.ends_with(" new inside")),
+            "{}: {state}",
+            booted.name
+        );
+        assert!(
+            !state.contains("probe inside on"),
+            "{}: {state}",
+            booted.name
+        );
+        let state = booted.text("probe.on");
+        assert!(
+            state.contains("probe inside on\n") && !state.contains("other"),
+            "{}: {state}",
+            booted.name
+        );
+        booted.said("probed");
+        let replay = booted.said("probed.replay");
+        for number in 0..100 {
+            let text = format!("/* w count=4 first={number} */");
+            let times = replay.lines().filter(|line| line.contains(&text)).count();
+            // The parent's and the child's.
+            assert_eq!(times, 2, "{}: {number}: {replay}", booted.name);
+        }
+        let inside = replay
+            .lines()
+            .filter(|line| line.contains("/* inside ip=0xffffffff"));
+        assert_eq!(inside.count(), 200, "{}: {replay}", booted.name);
+        booted.said("opened");
+        let opened = booted.said("opened.replay");
+        let text = "/* open name=\"/etc/passwd\" none=? */";
+        assert!(opened.contains(text), "{}: {opened}", booted.name);
+        let refused = booted.text("probes.refused");
+        for reason in [
+            "not b, expected",
+            "no function of the kernel is named no_such_function",
+            "is recorded with its calls",
+            "variables are not known",
+            "the kernel takes no probe there",
+            "bytes long",
+            "there is no probe none",
+        ] {
+            let told = refused.split("== ").find(|told| told.contains(reason));
+            let told = told.unwrap_or_else(|| panic!("{}: {reason}: {refused}", booted.name));
+            assert!(told.ends_with("\n1\n"), "{}: {told}", booted.name);
+        }
+    }
+}
+
+#[test]
+fn arguments_and_results_of_calls_in_the_kernel_are_recorded() {
+    for booted in used() {
+        let replay = booted.text("arguments.replay");
+        let mut written = 0;
+        for line in replay.lines() {
+            // The file, the buffer, its bytes; the others are what the registers had.
+            let arguments: Vec<&str> = line
+                .split_once('(')
+                .map_or(Vec::new(), |(_, rest)| rest.split(", ").collect());
+            let [file, buffer, bytes, ..] = arguments[..] else {
+                // Of those that have others inside, the end has the result.
+                assert!(
+                    line.contains("} = 4 /* vfs_write */"),
+                    "{}: {line}",
+                    booted.name
+                );
+                continue;
+            };
+            // nopal's own writes are not the program's.
+            written +=
+                u32::from(file.starts_with("0xff") && buffer.starts_with("0x7ff") && bytes == "4");
+            assert!(
+                !line.ends_with(';') || line.ends_with(" = 4;"),
+                "{}: {line}",
+                booted.name
+            );
+        }
+        assert_eq!(written, 400, "{}: {replay}", booted.name);
     }
 }
 
@@ -440,7 +629,7 @@ fn markers_are_switched_by_name_also_in_modules_that_come_later() {
         booted.said("marks");
         let state = booted.text("marks.read");
         let expected = ["mark test_* on", "mark test_met off", "mark test_b* off"];
-        assert_eq!(commands(&state)[..3], expected, "{}: {state}", booted.name);
+        assert_eq!(commands(&state)[1..4], expected, "{}: {state}", booted.name);
         let again = booted.text("marks.again");
         assert_eq!(state, again, "{}", booted.name);
         let count = |file: &str| number_after(&booted.text(file), "# test_*: ");
@@ -498,6 +687,9 @@ fn what_cannot_be_done_is_refused_with_its_reason() {
             "there is no tracer none: a kernel has irqsoff, preemptoff, preemptirqsoff and wakeup",
             "watch x: not x, expected IDS",
             "begone: not begone, expected trace, mark,",
+            "2 to the power of 3 records: each processor needs two chunks",
+            "2 to the power of 50 records: at most a quarter of the memory is its",
+            "this command is not for kernels",
             "not b, expected the end of the line",
         ] {
             let told = refused.split("== ").find(|told| told.contains(reason));
@@ -514,7 +706,7 @@ fn a_kernel_works_with_all_functions_recorded_and_is_as_before_after_it() {
         booted.said("all_on");
         let state = booted.text("all_state");
         assert!(
-            number_after(&state, "# all: ") > 30_000,
+            number_after(&state, "#functions ") > 30_000,
             "{}: {state}",
             booted.name
         );

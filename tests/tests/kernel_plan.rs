@@ -25,6 +25,10 @@ mkdir -p /etc
 echo user::1000:1000::/:/bin/sh >/etc/passwd
 su user -c 'nopal list kernel' >/out/user 2>&1
 echo $? >>/out/user
+mount -t securityfs none /sys/kernel/security
+echo integrity >/sys/kernel/security/lockdown
+nopal ctl kernel load >/out/locked 2>&1
+echo $? >>/out/locked
 echo 2 >/proc/sys/kernel/kptr_restrict
 nopal list kernel >/out/hidden 2>&1
 echo $? >>/out/hidden
@@ -192,6 +196,11 @@ fn what_is_missing_is_said_with_what_to_do() {
     assert_eq!(
         text("none"),
         "nopal: no function and no marker of the kernel matches\n1\n"
+    );
+    let locked = text("locked");
+    assert!(
+        locked.contains("mokutil --import") && locked.ends_with("\n1\n"),
+        "{locked}"
     );
     let user = text("user");
     assert!(

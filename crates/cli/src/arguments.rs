@@ -546,6 +546,7 @@ impl Run {
             events: self.kernel.and([nopal_record::kinds_of(&tracers)?]),
             kernel_functions: self.kernel.patterns,
             kernel_markers: self.kernel.kernel_markers,
+            kernel_probes: self.kernel.kernel_probes,
             tracers,
             ..Options::new(target)
         })
@@ -619,6 +620,7 @@ impl Recording {
             events: self.kernel.and(self.events),
             kernel_functions: self.kernel.patterns,
             kernel_markers: self.kernel.kernel_markers,
+            kernel_probes: self.kernel.kernel_probes,
             tracers: Vec::new(),
             libraries: self.libs,
             depth: self.depth,

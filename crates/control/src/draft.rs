@@ -51,6 +51,9 @@ impl Draft<'_> {
             Command::Start => self.start(true),
             Command::Stop => self.start(false),
             Command::Uniform(on) => self.uniform(on),
+            Command::Arguments => bail!(
+                "whether arguments are recorded is chosen when a session begins: nopal record --args, nopal attach --args"
+            ),
             Command::Mark { name, on } => self.mark(Mark { name, on }),
             Command::Probe(probe) => self.make_probe(probe),
             Command::SwitchProbe { name, on } => {

@@ -33,6 +33,7 @@ pub enum Command {
     Query(FunctionSelection),
     Simulate(FunctionSelection),
     Uniform(bool),
+    Arguments,
     Section {
         name: String,
         from: String,
@@ -107,6 +108,7 @@ pub fn parse(line: &str) -> Result<Option<Command>, String> {
         command::TESTTRACEIN => Command::Simulate(what()),
         command::UNIFORM_ON => Command::Uniform(true),
         command::UNIFORM_OFF => Command::Uniform(false),
+        command::ARGUMENTS_ON | command::ARGUMENTS_OFF => Command::Arguments,
         command::MARK_ON => mark(true),
         command::MARK_OFF => mark(false),
         command::PROBE => {

@@ -48,5 +48,5 @@ pub use manual::manual;
 pub use nopal_abi::Capture;
 pub use nopal_serve::{Access, Content, Entry, Failure};
 pub use probe::{Fetched, MOST_FETCHED, MOST_LOADS, Probe, Shown, Source, Spot, Way};
-pub use selection::{FunctionSelection, Location, Part};
+pub use selection::{FunctionSelection, Location, Part, word};
 pub use setup::Setup;

@@ -445,6 +445,16 @@ pub const COMMANDS: &[Description] = &[
         examples: &["uniform off"],
     },
     Description {
+        form: "arguments on",
+        about: "Records arguments and results of functions of the kernel (`nopal ctl kernel`). Of a process's functions, `--args` chooses it when its session begins.",
+        examples: &["arguments on"],
+    },
+    Description {
+        form: "arguments off",
+        about: "Takes that back.",
+        examples: &["arguments off"],
+    },
+    Description {
         form: "probe NAME on",
         about: "Switches a probe on: it is recorded while the session is started. Stops no thread.",
         examples: &["probe p on"],

@@ -4,6 +4,7 @@ use crate::plan::Plan;
 use anyhow::{Context, Error, Result, anyhow};
 use rustix::io::Errno;
 use rustix::ioctl::{Updater, ioctl};
+use std::ffi::CString;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -14,6 +15,7 @@ include!(concat!(env!("OUT_DIR"), "/device.rs"));
 const DEVICE: &str = "/dev/nopal";
 /// Before the line of the state that says why the last command failed.
 const ERROR: &str = "# error: ";
+const OTHER_VERSION: &str = "the module in the kernel is of another version of nopal";
 
 pub struct Device(File);
 
@@ -122,7 +124,8 @@ impl Device {
         let opened = File::options().read(true).write(true).open(DEVICE);
         let file = opened.map_err(|error| match error.kind() {
             ErrorKind::NotFound => anyhow!(
-                "there is no {DEVICE}: nopal's module is not loaded in this kernel (as root, modprobe nopal loads it)"
+                "there is no {DEVICE}: nopal's module is not loaded in this kernel ({})",
+                how_to_load()
             ),
             ErrorKind::PermissionDenied => anyhow!("only root may open {DEVICE}"),
             _ => Error::from(error).context(DEVICE),
@@ -175,6 +178,43 @@ impl Device {
         }
     }
 
+    /// Makes a probe, off: a command of the control language, the address of its instruction, and `struct nopal_fetch` of
+    /// each value. Returns its event.
+    pub fn probe(
+        &mut self,
+        command: &str,
+        address: u64,
+        fetches: &[u8],
+        count: usize,
+    ) -> Result<u32> {
+        let text = CString::new(command)?;
+        let mut message = DeviceProbe {
+            version: DEVICE_VERSION,
+            count: u32::try_from(count)?,
+            fetches: fetches.as_ptr().expose_provenance() as u64,
+            address,
+            text: text.as_ptr().expose_provenance() as u64,
+            event: 0,
+            reserved: 0,
+        };
+        // SAFETY: the number is the one of this message. The module reads the text up to its NUL and as many values as
+        // are counted; both live until it is done.
+        let done = unsafe { ioctl(&self.0, Updater::<DEVICE_PROBE, _>::new(&mut message)) };
+        match done {
+            Ok(()) => Ok(message.event),
+            Err(Errno::EXIST) => Err(anyhow!("there is a probe of this name already")),
+            Err(Errno::PERM) => Err(anyhow!("nopal's own code cannot be probed")),
+            Err(Errno::NOSPC) => Err(anyhow!("the module has no room for more probes")),
+            Err(Errno::PROTO) => Err(anyhow!(OTHER_VERSION)),
+            Err(Errno::NOTTY) => Err(anyhow!("{DEVICE} is not nopal's")),
+            Err(Errno::INVAL | Errno::ILSEQ | Errno::BUSY) => Err(anyhow!(
+                "the kernel takes no probe there: no instruction begins there, or it forbids probes in this code, or \
+                 changes it itself (jump labels, static calls, alternatives)"
+            )),
+            Err(error) => Err(Error::from(error).context(DEVICE)),
+        }
+    }
+
     /// What is set up, as commands that set it up again.
     pub fn state(&mut self) -> Result<String> {
         self.0.rewind().context(DEVICE)?;
@@ -213,15 +253,26 @@ impl Device {
         let done = unsafe { ioctl(&self.0, Updater::<DEVICE_PLAN, _>::new(&mut message)) };
         match done {
             Ok(()) => Ok(verdicts.into_iter().map(Verdict::of).collect()),
-            Err(Errno::PROTO) => Err(anyhow!(
-                "the module in the kernel is of another version of nopal"
-            )),
+            Err(Errno::PROTO) => Err(anyhow!(OTHER_VERSION)),
             Err(Errno::TOOBIG) => Err(anyhow!(
                 "the module has room for {DEVICE_FUNCTIONS} functions and {DEVICE_EXITS} exits; \
                  as root, rmmod nopal and modprobe nopal begin anew"
             )),
             Err(Errno::NOTTY) => Err(anyhow!("{DEVICE} is not nopal's")),
             Err(error) => Err(Error::from(error).context(DEVICE)),
+        }
+    }
+}
+
+/// A kernel that is locked down loads signed modules alone.
+fn how_to_load() -> &'static str {
+    let lockdown = std::fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default();
+    match lockdown.contains('[') && !lockdown.contains("[none]") {
+        false => "as root, modprobe nopal loads it",
+        true => {
+            "it is locked down, as with Secure Boot, and loads modules only if they are signed by a key that it knows: \
+             sign nopal.ko with the kernel's scripts/sign-file, enrol the key by mokutil --import, restart, and \
+             modprobe nopal as root"
         }
     }
 }

@@ -30,6 +30,7 @@ mod tracee;
 pub use attach::clean_up;
 pub use collecting::collect::{Collector, Keep};
 pub use collecting::kernel_events::kinds_of;
+pub use collecting::kernel_probes::KernelProbe;
 pub use collecting::notes::counter;
 pub use memory::region::Region;
 pub use nopal_kernel_events::{Allowed, Kinds, allowed, missing_for_functions};

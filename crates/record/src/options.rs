@@ -42,6 +42,8 @@ pub struct Options {
     pub kernel_functions: Vec<String>,
     /// Globs of markers of the kernel's modules to record.
     pub kernel_markers: Vec<String>,
+    /// Probes in the kernel, as `probes`.
+    pub kernel_probes: Vec<String>,
     /// Tracers whose functions are recorded too. With no functions chosen, they are all that is recorded.
     pub tracers: Vec<Tracer>,
     /// Every function of every library, not only those that the executable imports.
@@ -93,6 +95,7 @@ impl Options {
         given.extend(patterns("--probe", &self.probes));
         given.extend(patterns("--kernel-functions", &self.kernel_functions));
         given.extend(patterns("--kernel-markers", &self.kernel_markers));
+        given.extend(patterns("--kernel-probe", &self.kernel_probes));
         let mut flag = |is_given: bool, option: &str| {
             given.extend(is_given.then(|| option.to_owned()));
         };
@@ -184,6 +187,7 @@ impl Options {
             events: Kinds::default(),
             kernel_functions: Vec::new(),
             kernel_markers: Vec::new(),
+            kernel_probes: Vec::new(),
             tracers: Vec::new(),
             libraries: false,
             depth: None,

@@ -6,6 +6,8 @@
  * outside of it takes the slow path, which finds out whose stack it is. A switch of tasks drops the range, since a
  * stack that is free may become another task's.
  */
+#include <linux/log2.h>
+#include <linux/mm.h>
 #include <linux/percpu.h>
 #include <linux/sched.h>
 #include <linux/sched/task_stack.h>
@@ -15,14 +17,20 @@
 #include "module.h"
 #include "port.h"
 
+#define RECORD_BYTES 8ull
+#define SIZE_AT_MOST 40
+
 /* Of struct nopal_context what stands before `slots`, which are for limits of depth. */
 DEFINE_PER_CPU_ALIGNED(uint8_t[NOPAL_CONTEXT_SLOTS], nopal_cpu);
 /* The task that a processor is about to run: for a while it is on its stack already, and not yet `current`. */
 static DEFINE_PER_CPU(struct task_struct *, next_task);
 
-struct nopal_process nopal_kernel;
+struct nopal_process nopal_kernel;    /* changed while nothing is recorded */
 struct nopal_process *const volatile nopal_process = &nopal_kernel;
-uint64_t nopal_region_bytes;
+static uint64_t region_bytes;
+/* Guards both against those who map the region, and how many have. */
+static DEFINE_MUTEX(region_lock);
+static atomic_t mappings = ATOMIC_INIT(0);
 
 static bool running;                    /* by WRITE_ONCE; whoever holds nopal_lock */
 /* The same: whether only some tasks are recorded, and those that they start. */
@@ -65,6 +73,8 @@ void nopal_count_lost(struct nopal_process *process)
 
 bool port_read(uint64_t address, void *to, uint32_t bytes)
 {
+	if (address < TASK_SIZE_MAX)
+		return !copy_from_user_nofault(to, (const void __user *)address, bytes);
 	return !copy_from_kernel_nofault(to, (const void *)address, bytes);
 }
 
@@ -195,36 +205,114 @@ static void begin_here(void *unused)
 	context->waiting = 1;
 }
 
-int nopal_context_begin(uint32_t chunks)
+/* A region of its own. Core finds a chunk by the address of what is in it. */
+static struct nopal_region *region_of(uint32_t chunks, uint64_t *bytes)
 {
-	struct nopal_process *kernel = &nopal_kernel;
 	uint64_t states = ALIGN(sizeof(struct nopal_region), 64);
 	uint64_t first = ALIGN(states + 4ull * chunks, PAGE_SIZE);
-	/* Core finds a chunk by the address of what is in it. */
-	uint64_t bytes = first + ((uint64_t)chunks + 1) * NOPAL_CHUNK_BYTES;
-	kernel->region = vmalloc_user(bytes);
-	watched = vzalloc(PID_MAX_LIMIT / 8);
-	if (!kernel->region || !watched) {
-		vfree(kernel->region);
-		vfree(watched);
-		return -ENOMEM;
-	}
-	nopal_region_bytes = bytes;
-	first += -((uint64_t)kernel->region + first) & (NOPAL_CHUNK_BYTES - 1);
-	kernel->state_offset = states;
-	kernel->chunk_offset = first;
-	kernel->chunk_limit = chunks;
-	*kernel->region = (struct nopal_region){
+	*bytes = first + ((uint64_t)chunks + 1) * NOPAL_CHUNK_BYTES;
+	struct nopal_region *region = vmalloc_user(*bytes);
+	if (!region)
+		return 0;
+	first += -((uint64_t)region + first) & (NOPAL_CHUNK_BYTES - 1);
+	*region = (struct nopal_region){
 		.version = NOPAL_ABI_VERSION,
 		.chunk_count = chunks,
 		.state_offset = states,
 		.chunk_offset = first,
 		.freed = 1,
 	};
+	return region;
+}
+
+static void use(struct nopal_region *region, uint64_t bytes)
+{
+	region_bytes = bytes;
+	nopal_kernel.state_offset = region->state_offset;
+	nopal_kernel.chunk_offset = region->chunk_offset;
+	nopal_kernel.chunk_limit = region->chunk_count;
+	nopal_kernel.region = region;
 	on_each_cpu(begin_here, 0, 1);
-	int failed = nopal_tracepoints_join(points, ARRAY_SIZE(points));
+}
+
+uint32_t nopal_context_size(void)
+{
+	return ilog2((uint64_t)nopal_kernel.chunk_limit * NOPAL_CHUNK_BYTES / RECORD_BYTES);
+}
+
+/*
+ * 1. the new region
+ * 2. nothing is recorded any more
+ * 3. whoever has reserved room in the old region has stored there
+ * 4. the new region is used, the old one freed
+ */
+int nopal_context_resize(uint32_t size)
+{
+	uint64_t bytes;
+	if (size == nopal_context_size())
+		return 0;
+	if (size > SIZE_AT_MOST || (RECORD_BYTES << size) / PAGE_SIZE > totalram_pages() / 4)
+		return -ENOMEM;
+	uint32_t chunks = (RECORD_BYTES << size) / NOPAL_CHUNK_BYTES;
+	if (chunks < 2 * num_possible_cpus())
+		return -ERANGE;
+	struct nopal_region *region = region_of(chunks, &bytes), *old = region;
+	if (!region)
+		return -ENOMEM;
+	bool was_running = running;
+	mutex_lock(&region_lock);
+	bool is_free = !atomic_read(&mappings);
+	if (is_free) {
+		nopal_context_run(false);
+		nopal_wait_for_tasks();
+		old = nopal_kernel.region;
+		memcpy(region->lost, old->lost, sizeof region->lost);
+		use(region, bytes);
+		nopal_context_run(was_running);
+	}
+	mutex_unlock(&region_lock);
+	vfree(old);
+	return is_free ? 0 : -EBUSY;
+}
+
+static void at_map(struct vm_area_struct *area)
+{
+	atomic_inc(&mappings);
+}
+
+static void at_unmap(struct vm_area_struct *area)
+{
+	atomic_dec(&mappings);
+}
+
+static const struct vm_operations_struct mapped = { .open = at_map, .close = at_unmap };
+
+int nopal_context_map(struct vm_area_struct *area)
+{
+	mutex_lock(&region_lock);
+	int failed = -EINVAL;
+	if (!area->vm_pgoff && vma_pages(area) * PAGE_SIZE <= region_bytes)
+		failed = remap_vmalloc_range(area, nopal_kernel.region, 0);
+	if (!failed) {
+		area->vm_ops = &mapped;
+		atomic_inc(&mappings);
+	}
+	mutex_unlock(&region_lock);
+	return failed;
+}
+
+int nopal_context_begin(uint32_t chunks)
+{
+	uint64_t bytes;
+	struct nopal_region *region = region_of(chunks, &bytes);
+	watched = vzalloc(PID_MAX_LIMIT / 8);
+	int failed = -ENOMEM;
+	if (region && watched) {
+		use(region, bytes);
+		failed = nopal_tracepoints_join(points, ARRAY_SIZE(points));
+	}
 	if (failed) {
-		vfree(kernel->region);
+		vfree(region);
 		vfree(watched);
 	}
 	return failed;

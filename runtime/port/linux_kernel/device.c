@@ -104,6 +104,17 @@ static int give_markers(void __user *argument)
 	return failed ? failed : copy_to_user(argument, &markers, sizeof markers) ? -EFAULT : 0;
 }
 
+static int make_probe(void __user *argument)
+{
+	struct nopal_device_probe probe;
+	if (copy_from_user(&probe, argument, sizeof probe))
+		return -EFAULT;
+	mutex_lock(&nopal_lock);
+	int failed = nopal_probe_make(&probe);
+	mutex_unlock(&nopal_lock);
+	return failed ? failed : copy_to_user(argument, &probe, sizeof probe) ? -EFAULT : 0;
+}
+
 static long control(struct file *file, unsigned int what, unsigned long argument)
 {
 	switch (what) {
@@ -113,6 +124,8 @@ static long control(struct file *file, unsigned int what, unsigned long argument
 		return give_sites((void __user *)argument);
 	case NOPAL_DEVICE_MARKERS:
 		return give_markers((void __user *)argument);
+	case NOPAL_DEVICE_PROBE:
+		return make_probe((void __user *)argument);
 	default:
 		return -ENOTTY;
 	}
@@ -120,9 +133,7 @@ static long control(struct file *file, unsigned int what, unsigned long argument
 
 static int map(struct file *file, struct vm_area_struct *area)
 {
-	if (area->vm_pgoff || vma_pages(area) * PAGE_SIZE > nopal_region_bytes)
-		return -EINVAL;
-	return remap_vmalloc_range(area, nopal_kernel.region, 0);
+	return nopal_context_map(area);
 }
 
 static const struct file_operations operations = {

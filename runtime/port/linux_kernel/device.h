@@ -5,7 +5,7 @@
  *
  *   write   commands of the control language, a line each; an error is told by read
  *   read    what is set up, as commands that set it up again
- *   ioctl   NOPAL_DEVICE_PLAN, NOPAL_DEVICE_SITES, NOPAL_DEVICE_MARKERS
+ *   ioctl   NOPAL_DEVICE_PLAN, NOPAL_DEVICE_SITES, NOPAL_DEVICE_MARKERS, NOPAL_DEVICE_PROBE
  *   mmap    offset 0: struct nopal_region with its chunks
  */
 #ifndef NOPAL_DEVICE_H
@@ -87,9 +87,21 @@ struct nopal_device_markers {
 	uint64_t markers;           /* out: an address, of one after the other */
 };
 
+/* A probe to be made, off. The tool finds its address and what to fetch; the text is for whoever reads the state. */
+struct nopal_device_probe {
+	uint32_t version;           /* NOPAL_DEVICE_VERSION */
+	uint32_t count;
+	uint64_t fetches;           /* address of so many struct nopal_fetch */
+	uint64_t address;           /* of an instruction */
+	uint64_t text;              /* address of `probe WHERE new NAME [fetch ARGS]`, with a NUL */
+	uint32_t event;             /* out: its number in records */
+	uint32_t reserved;
+};
+
 #define NOPAL_DEVICE_PLAN 0xc0284e01u   /* _IOWR('N', 1, struct nopal_device_plan) */
 #define NOPAL_DEVICE_SITES 0xc0104e02u  /* _IOWR('N', 2, struct nopal_device_sites) */
 #define NOPAL_DEVICE_MARKERS 0xc0104e03u /* _IOWR('N', 3, struct nopal_device_markers) */
+#define NOPAL_DEVICE_PROBE 0xc0284e04u  /* _IOWR('N', 4, struct nopal_device_probe) */
 
 _Static_assert(sizeof(struct nopal_device_exit) == 24, "exit");
 _Static_assert(sizeof(struct nopal_device_function) == 24, "function");
@@ -97,6 +109,7 @@ _Static_assert(sizeof(struct nopal_device_plan) == 40, "plan");
 _Static_assert(sizeof(struct nopal_device_sites) == 16, "sites");
 _Static_assert(sizeof(struct nopal_device_marker) == 24, "marker");
 _Static_assert(sizeof(struct nopal_device_markers) == 16, "markers");
+_Static_assert(sizeof(struct nopal_device_probe) == 40, "probe");
 #endif
 
 #endif

@@ -24,6 +24,8 @@ uint32_t nopal_function_count;
 struct nopal_exit *nopal_exits;
 uint32_t nopal_exit_count;
 static uint32_t function_room, exit_room;        /* by whoever holds nopal_lock */
+/* The same: whether arguments and results are recorded, and whether all functions go meanwhile. */
+static bool with_arguments, all_go;
 
 /* Of the upper half of the upper 4 GiB: there are the kernel and its modules. */
 #define LEAVES 0x8000
@@ -37,7 +39,7 @@ static uint32_t nothing[LEAF_WORDS];
 struct entries {
 	struct list_head list;
 	struct ftrace_ops ops;
-	bool direct;
+	unsigned long direct;           /* what the sites call; 0: ops' function */
 	uint32_t *functions;
 	uint32_t count;
 };
@@ -127,13 +129,14 @@ static void slot_bytes(uint32_t number, uint32_t index, uint8_t bytes[NOPAL_SLOT
 {
 	const struct nopal_exit *exit = &nopal_exits[number];
 	uint64_t slot = (uint64_t)nopal_slot(number);
-	uint32_t word = word_of(index, NOPAL_KIND_EXIT);
+	bool with_result = with_arguments && exit->kind == NOPAL_EXIT_RETURN;
+	uint32_t word = word_of(index, with_result ? NOPAL_KIND_EXIT_RESULT : NOPAL_KIND_EXIT);
 	memset(bytes, 0xcc, NOPAL_SLOT_BYTES);
 	bytes[0] = 0x41;
 	bytes[1] = 0xbb;
 	memcpy(bytes + 2, &word, sizeof word);
 	if (exit->kind == NOPAL_EXIT_RETURN) {
-		arch_jump(bytes + 6, slot + 6, (uint64_t)nopal_return);
+		arch_jump(bytes + 6, slot + 6, (uint64_t)(with_result ? nopal_return_result : nopal_return));
 	} else {
 		arch_jump(bytes + 6, slot + 6, (uint64_t)nopal_tail);
 		bytes[6] = 0xe8;
@@ -242,15 +245,18 @@ static int entries_on(const uint32_t *functions, uint32_t count)
 		sites[i] = nopal_functions[functions[i]].site;
 	failed = -EOPNOTSUPP;
 	if (count <= NOPAL_DIRECT_AT_MOST) {
+		unsigned long to = (unsigned long)(with_arguments ? nopal_entry_arguments : nopal_entry);
 		failed = ftrace_set_filter_ips(&entries->ops, sites, count, 0, 1);
 		if (!failed)
-			failed = nopal_direct_on(&entries->ops, (unsigned long)nopal_entry);
-		entries->direct = !failed;
+			failed = nopal_direct_on(&entries->ops, to);
+		entries->direct = failed ? 0 : to;
 	}
 	/* Another tracer may have the one direct call that a function can have. */
 	if (failed) {
 		ftrace_free_filter(&entries->ops);
-		entries->ops = (struct ftrace_ops){ .func = (ftrace_func_t)nopal_entry_of_ops };
+		entries->ops = (struct ftrace_ops){
+			.func = (ftrace_func_t)(with_arguments ? nopal_entry_of_ops_arguments : nopal_entry_of_ops),
+		};
 		failed = ftrace_set_filter_ips(&entries->ops, sites, count, 0, 1);
 		if (!failed)
 			failed = register_ftrace_function(&entries->ops);
@@ -269,7 +275,7 @@ end:
 
 static bool should_record(const struct nopal_function *function)
 {
-	return function->wanted && function->verdict == NOPAL_VERDICT_TRACED && !function->going;
+	return !all_go && function->wanted && function->verdict == NOPAL_VERDICT_TRACED && !function->going;
 }
 
 static bool is_wanted(const struct entries *entries)
@@ -287,7 +293,7 @@ static int entries_off(void)
 	list_for_each_entry_safe(entries, next, &all_entries, list) {
 		if (is_wanted(entries))
 			continue;
-		int failed = entries->direct ? nopal_direct_off(&entries->ops, (unsigned long)nopal_entry) :
+		int failed = entries->direct ? nopal_direct_off(&entries->ops, entries->direct) :
 					       unregister_ftrace_function(&entries->ops);
 		if (failed)
 			return failed;
@@ -372,7 +378,7 @@ static int come_on(const uint32_t *functions, uint32_t count)
 			function->verdict = NOPAL_VERDICT_HELD;
 			continue;
 		}
-		WRITE_ONCE(*word_at(function), word_of(functions[i], NOPAL_KIND_ENTRY));
+		WRITE_ONCE(*word_at(function), word_of(functions[i], with_arguments ? NOPAL_KIND_ENTRY_ARGS : NOPAL_KIND_ENTRY));
 		if (!function->entered)
 			entries[entry_count++] = functions[i];
 	}
@@ -385,13 +391,18 @@ static int come_on(const uint32_t *functions, uint32_t count)
 	return failed;
 }
 
-/* Those that are there and not wanted, or the reverse. */
+bool nopal_function_records(const struct nopal_function *function)
+{
+	return function->verdict == NOPAL_VERDICT_TRACED && *word_at(function);
+}
+
+/* Those that are to record and do not, or of which something is there that is not to be. */
 static uint32_t select(bool wanted, uint32_t *found)
 {
 	uint32_t count = 0;
 	for (uint32_t i = 0; i < nopal_function_count; i++) {
 		const struct nopal_function *function = &nopal_functions[i];
-		if (should_record(function) == wanted && function->present != wanted)
+		if (should_record(function) == wanted && (wanted ? !nopal_function_records(function) : function->present))
 			found[count++] = i;
 	}
 	return count;
@@ -412,6 +423,35 @@ int nopal_functions_reconcile(void)
 		failed = go(found, count);
 	kvfree(found);
 	return failed;
+}
+
+/* What is recorded is in the slots and in the entries' calls, which do not change while something leads there. */
+int nopal_functions_arguments(bool on)
+{
+	if (on == with_arguments)
+		return 0;
+	all_go = true;
+	int failed = nopal_functions_reconcile();
+	all_go = false;
+	for (uint32_t i = 0; !failed && i < nopal_function_count; i++)
+		if (nopal_functions[i].present)
+			failed = -EBUSY;
+	if (!failed)
+		with_arguments = on;
+	int again = nopal_functions_reconcile();
+	return failed ? failed : again;
+}
+
+bool nopal_functions_have_arguments(void)
+{
+	return with_arguments;
+}
+
+/* As an ftrace_ops' function would be called, with a slot on this stack, and arguments of 0. */
+void nopal_function_simulate(const struct nopal_function *function)
+{
+	struct pt_regs registers = { .sp = (unsigned long)&registers };
+	(with_arguments ? nopal_entry_of_ops_arguments : nopal_entry_of_ops)(function->site, 0, 0, &registers);
 }
 
 /* ---- modules ---- */

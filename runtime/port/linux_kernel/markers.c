@@ -48,7 +48,6 @@ struct marker {
 };
 /* All of this by whoever holds nopal_lock. */
 static LIST_HEAD(markers);
-static uint32_t marker_count;
 
 /* `mark NAME on` and `mark NAME off`, in this order; the last one that matches a marker decides. */
 struct pattern {
@@ -268,6 +267,17 @@ static bool is_known(const struct nopal_marker *place)
 	return false;
 }
 
+/* From the last number down: programs' markers have those from the first one up. */
+uint64_t nopal_event_next(uint32_t values, bool has_text)
+{
+	static uint32_t count;          /* by whoever holds nopal_lock */
+	uint32_t number = NOPAL_EVENT_LIMIT - 1 - count;
+	if (number <= NOPAL_EVENT_LIMIT / 2)
+		return 0;
+	count++;
+	return (has_text ? NOPAL_EVENT_VARIABLE : values + 1) << NOPAL_EVENT_WORDS_SHIFT | number;
+}
+
 /* Counts the values, and fills in what core needs. False: their types are none that nopal knows. */
 static bool describe(struct marker *marker)
 {
@@ -284,10 +294,8 @@ static bool describe(struct marker *marker)
 		count++;
 	}
 	marker->mark.shape |= count;
-	/* From the last number down: programs' markers have those from the first one up. */
-	uint32_t number = NOPAL_EVENT_LIMIT - 1 - marker_count;
-	marker->mark.event = (has_text ? NOPAL_EVENT_VARIABLE : count + 1) << NOPAL_EVENT_WORDS_SHIFT | number;
-	return number > NOPAL_EVENT_LIMIT / 2;
+	marker->mark.event = nopal_event_next(count, has_text);
+	return marker->mark.event;
 }
 
 static int learn(struct nopal_marker *place, const struct module *module)
@@ -311,7 +319,6 @@ static int learn(struct nopal_marker *place, const struct module *module)
 		return complete ? -EINVAL : -ENOMEM;
 	}
 	list_add_tail(&marker->list, &markers);
-	marker_count++;
 	decide(marker);
 	return 0;
 }

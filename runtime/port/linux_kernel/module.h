@@ -87,8 +87,14 @@ void nopal_tracepoints_leave(struct nopal_tracepoint *points, uint32_t count);
 
 int nopal_context_begin(uint32_t chunks);
 void nopal_context_end(void);
-extern struct nopal_process nopal_kernel;       /* written at load alone */
-extern uint64_t nopal_region_bytes;
+extern struct nopal_process nopal_kernel;       /* changed while nothing is recorded */
+
+/* The buffer has room for two to this power of records. */
+uint32_t nopal_context_size(void);
+/* Makes it another one. -ERANGE: too small; -ENOMEM: too large; -EBUSY: it is mapped. Sleeps. */
+int nopal_context_resize(uint32_t size);
+/* The region, for a tool. */
+int nopal_context_map(struct vm_area_struct *area);
 
 /* Whether anything is recorded, and of which tasks: none given, of all. */
 void nopal_context_run(bool on);
@@ -145,6 +151,13 @@ int nopal_functions_reserve(uint32_t functions, uint32_t exits);
 
 /* Makes what runs what is wanted. Sleeps. */
 int nopal_functions_reconcile(void);
+bool nopal_function_records(const struct nopal_function *function);
+/* Records arguments and results of all functions, or no longer. -EBUSY: somebody else's breakpoint is at an exit, and
+ * nothing has changed. Sleeps. */
+int nopal_functions_arguments(bool on);
+bool nopal_functions_have_arguments(void);
+/* Records an entry that does not happen, if the function records. */
+void nopal_function_simulate(const struct nopal_function *function);
 int nopal_functions_begin(void);
 void nopal_functions_end(void);
 
@@ -172,6 +185,21 @@ void nopal_markers_show(struct seq_file *file);
 int nopal_markers_tell(struct nopal_device_markers *wanted);
 int nopal_markers_begin(void);
 void nopal_markers_end(void);
+
+/* The event of something with so many values; 0: no number is left. */
+uint64_t nopal_event_next(uint32_t values, bool has_text);
+
+/* ---- probes.c: probes at instructions ---- */
+
+struct nopal_device_probe;
+
+/* By whoever holds nopal_lock. The errors of register_kprobe, and -EEXIST: there is one of this name. */
+int nopal_probe_make(struct nopal_device_probe *wanted);
+/* -ENOENT: there is none of this name. */
+int nopal_probe_switch(const char *name, uint32_t length, bool on);
+int nopal_probe_remove(const char *name, uint32_t length);
+void nopal_probes_reset(void);
+void nopal_probes_show(struct seq_file *file);
 
 /* ---- latency.c: the tracers irqsoff, preemptoff, preemptirqsoff, wakeup ---- */
 
@@ -207,7 +235,9 @@ void nopal_device_end(void);
 
 /* ---- record.S, slots.S ---- */
 
-extern char nopal_entry[], nopal_entry_arguments[], nopal_entry_of_ops[];
+extern char nopal_entry[], nopal_entry_arguments[];
+void nopal_entry_of_ops(unsigned long site, unsigned long parent, void *ops, struct pt_regs *registers);
+void nopal_entry_of_ops_arguments(unsigned long site, unsigned long parent, void *ops, struct pt_regs *registers);
 extern char nopal_return[], nopal_return_result[], nopal_tail[], nopal_slots[];
 /* Words by addresses behind fentry sites: of 64 KiB each, one for each 16 bytes. Never taken away before the end. */
 extern uint32_t *nopal_leaves[];

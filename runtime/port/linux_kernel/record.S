@@ -154,20 +154,44 @@ SYM_FUNC_END(\name)
 	entry nopal_entry, 8
 	entry nopal_entry_arguments, 56, NOPAL_KIND_PENDING_ARGS, store_arguments
 
-/* An ftrace_ops' function: %rdi = the fentry site, %rcx = the registers of the function. */
+/* Of the function's registers at %r9: those that its entry has saved. */
+.macro store_saved_arguments
+	mov 112(%r9), %rdx
+	mov %rdx, 8(%rax)
+	mov 104(%r9), %rdx
+	mov %rdx, 16(%rax)
+	mov 96(%r9), %rdx
+	mov %rdx, 24(%rax)
+	mov 88(%r9), %rdx
+	mov %rdx, 32(%rax)
+	mov 72(%r9), %rdx
+	mov %rdx, 40(%rax)
+	mov 64(%r9), %rdx
+	mov %rdx, 48(%rax)
+.endm
+
+/* An ftrace_ops' function: %rdi = the fentry site, %rcx = struct pt_regs, the registers of the function. */
+.macro entry_of_ops name, bytes, pending=0, words
 	.balign 64
-SYM_FUNC_START(nopal_entry_of_ops)
+SYM_FUNC_START(\name)
 	lea 5(%rdi), %r11
-	mov 152(%rcx), %r8              /* struct pt_regs, sp: the slot */
-	look_up .Ldone_ops
-.Lstart_ops:
-	reserve 8, %r8, 0, .Lslow_ops
-	store %r8, 0
-.Ldone_ops:
+	mov 152(%rcx), %r8              /* sp: the slot */
+.ifnb \words
+	mov %rcx, %r9
+.endif
+	look_up .Ldone\@
+.Lstart\@:
+	reserve \bytes, %r8, 0, .Lslow\@
+	store %r8, 0, \pending, \words
+.Ldone\@:
 	RET
-.Lslow_ops:
-	prepare 8, %r8, 0, .Lstart_ops, .Ldone_ops
-SYM_FUNC_END(nopal_entry_of_ops)
+.Lslow\@:
+	prepare \bytes, %r8, 0, .Lstart\@, .Ldone\@
+SYM_FUNC_END(\name)
+.endm
+
+	entry_of_ops nopal_entry_of_ops, 8
+	entry_of_ops nopal_entry_of_ops_arguments, 56, NOPAL_KIND_PENDING_ARGS, store_saved_arguments
 
 /* Jumped to in place of a return: (%rsp) is the slot, the result is in %rax and %rdx; %rcx, %rsi, %rdi, %r8 to %r11 are
  * free. The word is in %r11d. */

@@ -2,6 +2,9 @@
 /*
  * Traces, and the commands that make and switch them. A command is carried out whole, or changes nothing.
  */
+#include <linux/bsearch.h>
+#include <linux/capability.h>
+#include <linux/fs.h>
 #include <linux/glob.h>
 #include <linux/kallsyms.h>
 #include <linux/slab.h>
@@ -22,10 +25,14 @@ struct trace {
 	char *what;             /* as it was written */
 	uint32_t *functions;    /* indices */
 	uint32_t count;
+	uint32_t refused;       /* that are meant, too */
 	bool on;
 };
 static LIST_HEAD(traces);
 static uint32_t trace_count;
+/* The functions that the last `query` asked for: a byte for each of the first asked_count. */
+static uint8_t *asked;
+static uint32_t asked_count;
 /* The last `watch`, as it was written; 0: none. */
 static char *watch_text;
 /* `start` and `stop`. */
@@ -117,7 +124,7 @@ static void mark_addresses(struct meaning *meaning)
 }
 
 /* Marks the functions that places mean, a byte each; those of an excluded place are not marked. */
-static int mark_all(const char *line, struct nopal_span what, uint8_t *marks, uint32_t *refused, struct complaint *error)
+static int mark_all(const char *line, struct nopal_span what, uint8_t *marks, struct complaint *error)
 {
 	struct nopal_span rest = what;
 	struct meaning meaning = { .marks = marks };
@@ -143,25 +150,26 @@ static int mark_all(const char *line, struct nopal_span what, uint8_t *marks, ui
 			return complain(error, -ENOENT, "%.*s: no function of the plan%s", length_of(what), line + what.begin,
 					nopal_function_count ? "" : ", which is empty: `nopal ctl kernel load` gives it");
 	}
-	*refused = 0;
-	for (uint32_t i = 0; i < nopal_function_count; i++)
-		if (marks[i] && nopal_functions[i].verdict != NOPAL_VERDICT_TRACED) {
-			marks[i] = 0;
-			++*refused;
-		}
 	return 0;
 }
 
-/* The functions that are marked. */
+static bool is_traced(const uint8_t *marks, uint32_t index)
+{
+	return marks[index] && nopal_functions[index].verdict == NOPAL_VERDICT_TRACED;
+}
+
+/* The functions that are marked and can be traced. */
 static int gather(const uint8_t *marks, struct trace *trace)
 {
-	for (uint32_t i = 0; i < nopal_function_count; i++)
-		trace->count += marks[i];
+	for (uint32_t i = 0; i < nopal_function_count; i++) {
+		trace->count += is_traced(marks, i);
+		trace->refused += marks[i] && !is_traced(marks, i);
+	}
 	trace->functions = kvmalloc_array(max(trace->count, 1u), sizeof *trace->functions, GFP_KERNEL);
 	if (!trace->functions)
 		return -ENOMEM;
 	for (uint32_t i = 0, at = 0; i < nopal_function_count; i++)
-		if (marks[i])
+		if (is_traced(marks, i))
 			trace->functions[at++] = i;
 	return 0;
 }
@@ -186,17 +194,16 @@ static int make(const char *line, const struct nopal_control *command, struct co
 		return complain(error, -ENOSPC, "there are %d traces, no more can be made", TRACES_AT_MOST);
 	struct trace *trace = kzalloc(sizeof *trace, GFP_KERNEL);
 	uint8_t *marks = vzalloc(nopal_function_count + 1);
-	uint32_t refused;
 	int failed = trace && marks ? 0 : -ENOMEM;
 	if (!failed && !copy_word(line, name, trace->name, NAME_BYTES))
 		failed = complain(error, -EINVAL, "a name has at most %d letters", NAME_BYTES - 1);
 	if (!failed)
-		failed = mark_all(line, what, marks, &refused, error);
+		failed = mark_all(line, what, marks, error);
 	if (!failed)
 		failed = gather(marks, trace);
 	if (!failed && !trace->count)
 		failed = complain(error, -ENOENT, "%.*s: all of its %u functions are refused", length_of(what),
-				  line + what.begin, refused);
+				  line + what.begin, trace->refused);
 	if (!failed) {
 		trace->what = kmemdup_nul(line + what.begin, length_of(what), GFP_KERNEL);
 		failed = trace->what ? 0 : -ENOMEM;
@@ -269,6 +276,53 @@ static void start(bool on)
 	nopal_context_run(on);
 }
 
+static void forget_query(void)
+{
+	vfree(asked);
+	asked = 0;
+	asked_count = 0;
+}
+
+/* The answer is part of the state. */
+static int query(const char *line, struct nopal_span what, bool simulates, struct complaint *error)
+{
+	uint8_t *marks = vzalloc(nopal_function_count + 1);
+	int failed = marks ? mark_all(line, what, marks, error) : -ENOMEM;
+	if (failed) {
+		vfree(marks);
+		return failed;
+	}
+	forget_query();
+	asked = marks;
+	asked_count = nopal_function_count;
+	for (uint32_t i = 0; simulates && i < asked_count; i++)
+		if (marks[i])
+			nopal_function_simulate(&nopal_functions[i]);
+	return 0;
+}
+
+static int resize(const char *line, struct nopal_span argument, struct complaint *error)
+{
+	uint32_t size;
+	if (!nopal_number_next(line, &argument, &size))
+		return complain(error, -EINVAL, "a size is a number");
+	int failed = nopal_context_resize(size);
+	if (failed == -EBUSY)
+		return complain(error, failed, "a recording has the buffer: its size cannot be changed now");
+	if (failed)
+		return complain(error, failed, "the buffer cannot hold 2 to the power of %u records: %s", size,
+				failed == -ERANGE ? "each processor needs two chunks" : "at most a quarter of the memory is its");
+	return 0;
+}
+
+static int record_arguments(bool on, struct complaint *error)
+{
+	int failed = nopal_functions_arguments(on);
+	if (failed == -EBUSY)
+		return complain(error, failed, "a breakpoint is at an exit of a function that is traced: not now");
+	return failed ? complain(error, failed, "functions cannot be changed: error %d", -failed) : 0;
+}
+
 static int reset(struct complaint *error)
 {
 	struct trace *trace, *next;
@@ -277,7 +331,10 @@ static int reset(struct complaint *error)
 		if (failed)
 			return failed;
 	}
+	nopal_functions_arguments(false);
 	nopal_markers_reset();
+	nopal_probes_reset();
+	forget_query();
 	kfree(watch_text);
 	watch_text = 0;
 	nopal_context_watch(0, 0, false);
@@ -291,6 +348,18 @@ static int turn_markers(const char *line, const struct nopal_control *command, s
 	if (failed == -ENAMETOOLONG)
 		return complain(error, failed, "the name of a marker is too long");
 	return failed ? complain(error, failed, "no more names of markers can be kept") : 0;
+}
+
+static int change_probe(const char *line, const struct nopal_control *command, struct complaint *error)
+{
+	struct nopal_span name = command->arguments[0];
+	const char *text = line + name.begin;
+	int failed = command->command == NOPAL_COMMAND_PROBE_REMOVE ?
+			     nopal_probe_remove(text, length_of(name)) :
+			     nopal_probe_switch(text, length_of(name), command->command == NOPAL_COMMAND_PROBE_ON);
+	if (failed == -ENOENT)
+		return complain(error, failed, "there is no probe %.*s", length_of(name), text);
+	return failed ? complain(error, failed, "probe %.*s cannot be switched: error %d", length_of(name), text, -failed) : 0;
 }
 
 static int trace_latency(const char *line, const struct nopal_control *command, struct complaint *error)
@@ -336,9 +405,23 @@ static int obey(const char *line, const struct nopal_control *command, struct co
 	case NOPAL_COMMAND_WATCH:
 	case NOPAL_COMMAND_WATCH_CHILDREN:
 		return watch(line, command->arguments[0], command->command == NOPAL_COMMAND_WATCH_CHILDREN, error);
+	case NOPAL_COMMAND_ARGUMENTS_ON:
+	case NOPAL_COMMAND_ARGUMENTS_OFF:
+		return record_arguments(command->command == NOPAL_COMMAND_ARGUMENTS_ON, error);
+	case NOPAL_COMMAND_QUERY:
+	case NOPAL_COMMAND_TESTTRACEIN:
+		return query(line, command->arguments[0], command->command == NOPAL_COMMAND_TESTTRACEIN, error);
+	case NOPAL_COMMAND_SIZE:
+		return resize(line, command->arguments[0], error);
 	case NOPAL_COMMAND_MARK_ON:
 	case NOPAL_COMMAND_MARK_OFF:
 		return turn_markers(line, command, error);
+	case NOPAL_COMMAND_PROBE_ON:
+	case NOPAL_COMMAND_PROBE_OFF:
+	case NOPAL_COMMAND_PROBE_REMOVE:
+		return change_probe(line, command, error);
+	case NOPAL_COMMAND_PROBE:
+		return complain(error, -EOPNOTSUPP, "`nopal ctl kernel` makes probes: it works out what they fetch");
 	case NOPAL_COMMAND_START:
 	case NOPAL_COMMAND_STOP:
 		start(command->command == NOPAL_COMMAND_START);
@@ -375,20 +458,61 @@ int nopal_command(const char *line, uint32_t length, char *text, size_t room)
 
 /* ---- the state ---- */
 
+static int by_index(const void *one, const void *other)
+{
+	const uint32_t *first = one, *second = other;
+	return *first < *second ? -1 : *first > *second;
+}
+
+/* One line for a function that was asked for. */
+static void show_asked(struct seq_file *file, uint32_t index, bool with_address)
+{
+	const struct nopal_function *function = &nopal_functions[index];
+	const struct trace *trace;
+	bool is_on = false;
+	const char *before = ": ";
+	seq_printf(file, "#%08lx %ps: ", with_address ? function->address : 0, (void *)function->address);
+	if (function->verdict != NOPAL_VERDICT_TRACED) {
+		seq_puts(file, "cannot be traced: `nopal ctl kernel load` says why\n");
+		return;
+	}
+	list_for_each_entry(trace, &traces, list)
+		is_on |= trace->on && bsearch(&index, trace->functions, trace->count, sizeof index, by_index);
+	if (is_on && !nopal_function_records(function))
+		seq_puts(file, "not traced, as a breakpoint is at an exit");
+	else
+		seq_puts(file, !is_on ? "not traced" : started ? "traced" : "not traced until start");
+	list_for_each_entry(trace, &traces, list)
+		if (bsearch(&index, trace->functions, trace->count, sizeof index, by_index)) {
+			seq_printf(file, "%s%s (%s)", before, trace->name, trace->on ? "on" : "off");
+			before = ", ";
+		}
+	seq_putc(file, '\n');
+}
+
 void nopal_traces_show(struct seq_file *file)
 {
 	struct trace *trace;
+	seq_printf(file, "logsize %u\n", nopal_context_size());
+	if (nopal_functions_have_arguments())
+		seq_puts(file, "arguments on\n");
 	if (watch_text)
 		seq_printf(file, "%s\n", watch_text);
 	list_for_each_entry(trace, &traces, list) {
 		seq_printf(file, "trace %s new %s\n", trace->what, trace->name);
 		if (trace->on)
 			seq_printf(file, "trace %s on\n", trace->name);
-		seq_printf(file, "# %s: %u functions\n", trace->name, trace->count);
+		seq_printf(file, "#functions %u, refused %u\n", trace->count, trace->refused);
 	}
 	nopal_markers_show(file);
+	nopal_probes_show(file);
 	nopal_tracers_show(file);
 	seq_puts(file, started ? "start\n" : "stop\n");
+	/* Addresses are for those who may read them in kallsyms. */
+	bool with_address = file_ns_capable(file->file, &init_user_ns, CAP_SYSLOG);
+	for (uint32_t i = 0; i < asked_count; i++)
+		if (asked[i])
+			show_asked(file, i, with_address);
 }
 
 void nopal_traces_end(void)
@@ -398,5 +522,6 @@ void nopal_traces_end(void)
 		list_del(&trace->list);
 		drop(trace);
 	}
+	forget_query();
 	kfree(watch_text);
 }

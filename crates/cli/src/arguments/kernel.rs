@@ -17,6 +17,14 @@ pub struct KernelFunctions {
     /// Record the markers of the kernel's modules that match, in the traced threads (root only) [may be repeated]
     #[arg(long, value_name = "GLOB")]
     pub kernel_markers: Vec<String>,
+
+    /// Record a probe at an instruction of the kernel, in the traced threads (root only) [may be repeated]
+    #[arg(
+        long = "kernel-probe",
+        value_name = "'WHERE [new NAME] [fetch VALUE...]'",
+        allow_hyphen_values = true
+    )]
+    pub kernel_probes: Vec<String>,
 }
 
 impl KernelFunctions {
@@ -24,7 +32,8 @@ impl KernelFunctions {
     pub fn and(&self, events: impl IntoIterator<Item = Kinds>) -> Kinds {
         let are_wanted = self.kernel || !self.patterns.is_empty();
         let kernel = are_wanted.then_some(Kinds::FUNCTIONS);
-        let markers = (!self.kernel_markers.is_empty()).then_some(Kinds::MARKERS);
+        let have_values = !self.kernel_markers.is_empty() || !self.kernel_probes.is_empty();
+        let markers = have_values.then_some(Kinds::MARKERS);
         events.into_iter().chain(kernel).chain(markers).collect()
     }
 }

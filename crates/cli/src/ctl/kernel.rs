@@ -6,12 +6,15 @@ use std::io::{self, Write};
 use anyhow::Result;
 use nopal_analysis::names::printable;
 use nopal_analysis::text::{Align, Table, count};
-use nopal_kernel::{Device, Kernel, Plan, Verdict};
+use nopal_kernel::{Device, Kernel, Plan, Symbols, Verdict};
+use nopal_record::KernelProbe;
 
 use crate::output;
 
 /// The tool's own command: the module cannot find the functions itself.
 const LOAD: &str = "load";
+/// Their answers are in the state.
+const QUESTIONS: [&str; 2] = ["query ", "testtracein "];
 
 pub fn run(commands: Option<&str>) -> Result<()> {
     let mut device = Device::open()?;
@@ -23,10 +26,38 @@ pub fn run(commands: Option<&str>) -> Result<()> {
     for line in commands.lines() {
         match line.trim() {
             LOAD => load(&mut device, &mut out)?,
-            command => device.command(&format!("{command}\n"))?,
+            command if let Some(probe) = probe_of(command) => {
+                KernelProbe::parsed(probe, &Symbols::read()?)?.make(&mut device)?;
+            }
+            command => {
+                device.command(&format!("{command}\n"))?;
+                if QUESTIONS
+                    .iter()
+                    .any(|question| command.starts_with(question))
+                {
+                    answer(&device.state()?, &mut out)?;
+                }
+            }
         }
     }
     output::finish(out, Ok(()))
+}
+
+/// What a command makes a probe of: the module cannot work out what it fetches.
+fn probe_of(command: &str) -> Option<&str> {
+    let probe = command.strip_prefix("probe ")?;
+    nopal_control::probe(probe).is_ok().then_some(probe)
+}
+
+/// Of the state, what was asked for.
+fn answer(state: &str, out: &mut dyn Write) -> Result<()> {
+    for line in state.lines().filter_map(|line| line.strip_prefix('#')) {
+        let address = line.split(' ').next().unwrap_or_default();
+        if address.len() >= 8 && u64::from_str_radix(address, 16).is_ok() {
+            writeln!(out, "{}", printable(line))?;
+        }
+    }
+    Ok(())
 }
 
 fn load(device: &mut Device, out: &mut dyn Write) -> Result<()> {

@@ -1,8 +1,9 @@
-//! Functions of the kernel and their ends, and markers, from the kernel's module. Records of a task are a thread of the trace, beside
+//! Functions of the kernel and their ends, markers and probes, from the kernel's module. Records of a task are a thread of the trace, beside
 //! those that its program records.
 
 use crate::collecting::collect::Collector;
 use crate::collecting::drain::Shared;
+use crate::collecting::kernel_probes::KernelProbe;
 use crate::collecting::notes::counter;
 use crate::collecting::tasks::{TaskChunk, Tasks};
 use crate::memory::region::Region;
@@ -10,6 +11,7 @@ use crate::options::Options;
 use crate::sites::markers::field;
 use anyhow::{Context, Result, ensure};
 use nopal_abi::*;
+use nopal_control::word;
 use nopal_kernel::{Device, Kernel, Plan, Symbols};
 use nopal_kernel_events::Kinds;
 use nopal_symbols::fields_of_marker;
@@ -35,8 +37,9 @@ pub struct KernelFunctions {
     addresses: Vec<u64>,
     /// The trace's numbers of the module's sites.
     sites: HashMap<u32, u32>,
-    /// The events of markers that the trace has been told of.
+    /// The events of markers that the trace has been told of, and probes of which it has not.
     markers: HashSet<u32>,
+    probes: Vec<(u32, KernelProbe)>,
     /// Whether the trace has been told of the kernel as an image.
     is_named: bool,
     /// How many functions are traced.
@@ -64,9 +67,9 @@ impl KernelFunctions {
         let mut device = Device::open()?;
         let state = device.state()?;
         ensure!(
-            !state
-                .lines()
-                .any(|line| line.starts_with("trace ") || line.starts_with("mark ")),
+            !state.lines().any(|line| ["trace ", "mark ", "probe "]
+                .iter()
+                .any(|begin| line.starts_with(begin))),
             "the kernel's module is in use: `nopal ctl kernel` shows for what, `nopal ctl kernel reset` ends it"
         );
         if kinds.functions() && device.sites()?.is_empty() {
@@ -82,6 +85,7 @@ impl KernelFunctions {
             device,
             sites: HashMap::new(),
             markers: HashSet::new(),
+            probes: Vec::new(),
             is_named: false,
             traced: 0,
             next_flush: Instant::now() + FLUSH,
@@ -93,11 +97,20 @@ impl KernelFunctions {
         for glob in &options.kernel_markers {
             commands += &format!("mark {glob} on\n");
         }
+        for text in &options.kernel_probes {
+            let probe = KernelProbe::parsed(text, &functions.symbols)?;
+            let event = probe.make(&mut functions.device)?;
+            commands += &format!("probe {} on\n", word(probe.name()));
+            functions.probes.push((event, probe));
+        }
         if kinds.functions() {
             let what = match &options.kernel_functions[..] {
                 [] => "*".to_owned(),
                 globs => globs.join(" "),
             };
+            if options.record_arguments {
+                commands += "arguments on\n";
+            }
             commands += &format!("trace {what} new record\ntrace record on\n");
         }
         commands += "start\n";
@@ -266,8 +279,12 @@ impl KernelFunctions {
         })
     }
 
-    /// Tells the trace of the markers that are new to it.
+    /// Tells the trace of the probes and markers that are new to it.
     fn name_markers(&mut self, writer: &mut Writer) -> Result<()> {
+        for (event, probe) in std::mem::take(&mut self.probes) {
+            self.markers.insert(event);
+            writer.note(&probe.note(event, IMAGE))?;
+        }
         for marker in self.device.markers()? {
             if !self.markers.insert(marker.event) {
                 continue;
@@ -292,8 +309,8 @@ impl KernelFunctions {
 fn traced(state: &str) -> u64 {
     let told = state
         .lines()
-        .find_map(|line| line.strip_prefix("# record: "));
-    let number = told.and_then(|told| told.split(' ').next());
+        .find_map(|line| line.strip_prefix("#functions "));
+    let number = told.and_then(|told| told.split(',').next());
     number.and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 

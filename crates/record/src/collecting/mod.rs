@@ -6,6 +6,7 @@ pub mod cost;
 pub mod drain;
 pub mod kernel_events;
 pub mod kernel_functions;
+pub mod kernel_probes;
 pub mod notes;
 pub mod snapshot;
 pub mod subscription;

@@ -144,7 +144,7 @@ impl Region {
 
     /// Maps the region of the kernel's module. What it says of itself is checked.
     pub fn of_kernel(file: OwnedFd) -> Result<Region> {
-        let head = SharedMemory::map(file.as_fd(), PAGE)?;
+        let head = SharedMemory::map(file.as_fd(), size_of::<Layout>())?;
         // SAFETY: within the mapping; any bytes are a valid Layout.
         let said: Layout = unsafe { std::ptr::read_volatile(head.base.cast()) };
         let (offset, chunks) = (said.chunk_offset, said.chunk_count as usize);

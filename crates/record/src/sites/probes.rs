@@ -9,14 +9,15 @@ use crate::sites::files::{File, Files};
 use crate::sites::hooks;
 use crate::sites::modules::extent;
 use crate::sites::statics::StaticProbe;
-use crate::sites::values::{Value, shape, value};
+use crate::sites::values::{Surroundings, Value, fields_with_missing, shape, value};
 use crate::tracee::{PatchContext, Tracee};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use nopal_agent::Values;
 use nopal_beside::Mutex;
 use nopal_control::{Fetched, Probe, Spot, Way};
 use nopal_plan::{Site, Unprobed};
-use nopal_trace::{Field, FieldKind, Note, Writer, event_number};
+use nopal_symbols::{Variable, VariablePath};
+use nopal_trace::{Field, Note, Writer, event_number};
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -257,6 +258,21 @@ impl Found<'_> {
     }
 }
 
+impl Surroundings for Found<'_> {
+    fn address(&self) -> u64 {
+        self.address
+    }
+
+    fn begins_function(&self) -> Result<bool> {
+        let function = self.module.file.image.function_at(self.address)?;
+        Ok(function.is_some_and(|function| function.address == self.address))
+    }
+
+    fn variable(&self, path: &VariablePath) -> Result<Variable> {
+        self.module.file.image.variable(self.address, path)
+    }
+}
+
 /// `FUNCTION+0xOFFSET`
 fn named(file: &File, address: u64) -> String {
     match file.image.function_at(address) {
@@ -436,9 +452,8 @@ impl Files {
         );
         let site = match probe.way == Way::Return {
             true => {
-                let function = file.image.function_at(place.address)?;
                 ensure!(
-                    function.is_some_and(|function| function.address == place.address),
+                    place.begins_function()?,
                     "{} is not the beginning of a function",
                     place.describe()
                 );
@@ -548,17 +563,11 @@ impl Files {
             format,
             line,
             values,
-            mut fields,
+            fields,
             call,
             semaphore,
         } = described;
-        if values.iter().any(Value::may_be_missing) {
-            fields.push(Field {
-                name: "missing".into(),
-                kind: FieldKind::Missing,
-                labels: Vec::new(),
-            });
-        }
+        let fields = fields_with_missing(fields, &values);
         let event = event_number(self.next_event(), &fields);
         let file = &place.module.file;
         note(

@@ -1,10 +1,9 @@
 //! The values of a probe: how each is fetched, and how it is shown.
 
-use crate::sites::probes::Found;
 use anyhow::{Context, Result, ensure};
 use nopal_agent::{FETCH_CONSTANT, FETCH_LOADS, Fetch};
 use nopal_control::{Fetched, Probe, Shown, Source, Way};
-use nopal_symbols::{Base, VariableKind, VariablePath};
+use nopal_symbols::{Base, Variable, VariableKind, VariablePath};
 use nopal_trace::{Field, FieldKind};
 
 /// A value, for a file that is loaded at 0.
@@ -25,9 +24,29 @@ impl Value {
         (plain && is_register).then_some(fetch.source)
     }
 
-    pub fn may_be_missing(&self) -> bool {
+    fn may_be_missing(&self) -> bool {
         self.fetch.loads > 0 || self.fetch.text > 0
     }
+}
+
+/// The place of a probe, as its values see it.
+pub trait Surroundings {
+    /// In a file that is loaded at 0.
+    fn address(&self) -> u64;
+    fn begins_function(&self) -> Result<bool>;
+    fn variable(&self, path: &VariablePath) -> Result<Variable>;
+}
+
+/// With the field that says which of them could not be read, where that may happen.
+pub fn fields_with_missing(mut fields: Vec<Field>, values: &[Value]) -> Vec<Field> {
+    if values.iter().any(Value::may_be_missing) {
+        fields.push(Field {
+            name: "missing".into(),
+            kind: FieldKind::Missing,
+            labels: Vec::new(),
+        });
+    }
+    fields
 }
 
 /// What `runtime/core/mark.h` has in `shape`.
@@ -42,7 +61,11 @@ pub fn shape(fields: &[Field]) -> u64 {
 }
 
 /// A value, and the field that it is in.
-pub fn value(fetched: &Fetched, probe: &Probe, place: &Found) -> Result<(Value, Field)> {
+pub fn value(
+    fetched: &Fetched,
+    probe: &Probe,
+    place: &impl Surroundings,
+) -> Result<(Value, Field)> {
     let mut value = Value {
         fetch: Fetch {
             bytes: 8,
@@ -110,11 +133,14 @@ pub fn value(fetched: &Fetched, probe: &Probe, place: &Found) -> Result<(Value, 
 }
 
 /// Begins a value with a variable.
-fn variable(path: &VariablePath, place: &Found, value: &mut Value) -> Result<VariableKind> {
+fn variable(
+    path: &VariablePath,
+    place: &impl Surroundings,
+    value: &mut Value,
+) -> Result<VariableKind> {
     /// The processor's numbers of DWARF's registers.
     const NUMBERS: [u8; 16] = [0, 2, 1, 3, 6, 7, 5, 4, 8, 9, 10, 11, 12, 13, 14, 15];
-    let image = &place.module.file.image;
-    let variable = image.variable(place.address, path)?;
+    let variable = place.variable(path)?;
     let fetch = &mut value.fetch;
     fetch.source = match variable.base {
         Base::Register(register) => {
@@ -155,7 +181,12 @@ fn add(fetch: &mut Fetch, offset: i64) {
     *last = last.wrapping_add_signed(offset);
 }
 
-fn follow(source: &Source, probe: &Probe, place: &Found, value: &mut Value) -> Result<()> {
+fn follow(
+    source: &Source,
+    probe: &Probe,
+    place: &impl Surroundings,
+    value: &mut Value,
+) -> Result<()> {
     const LOST_AT_RETURN: [u8; 2] = [1, 4];
     let fetch = &mut value.fetch;
     match source {
@@ -167,17 +198,15 @@ fn follow(source: &Source, probe: &Probe, place: &Found, value: &mut Value) -> R
             fetch.source = *register;
         }
         Source::Argument(index) => {
-            let at_entry = place.module.file.image.function_at(place.address)?;
             ensure!(
-                probe.way != Way::Return
-                    && at_entry.is_some_and(|function| function.address == place.address),
+                probe.way != Way::Return && place.begins_function()?,
                 "arguments are in their registers only where a function begins"
             );
             fetch.source = Source::register_of_argument(*index);
         }
         Source::InstructionPointer => {
             fetch.source = FETCH_CONSTANT;
-            fetch.offset[0] = place.address;
+            fetch.offset[0] = place.address();
             value.is_relative = true;
         }
         Source::At(address) => {
