@@ -29,7 +29,7 @@ KEPT static void ask(int times)
 static void cost(int times)
 {
 	uint64_t least = UINT64_MAX;
-	for (int run = 0; run < 5; run++) {
+	for (int run = 0; run < 50; run++) {
 		uint64_t begin = __rdtsc();
 		ask(times);
 		uint64_t ticks = __rdtsc() - begin;
