@@ -5,7 +5,7 @@ use crate::programs::Programs;
 use crate::run::Paths;
 use crate::samples::Samples;
 use crate::table::{Bound, Row, Side, columns, markdown, number};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail, ensure};
 use nopal_tests::kernel::Booted;
 use nopal_tests::kernel_cost::{CALLS, Cost, TURNS, boot_cost, costs};
 use serde_json::Value;
@@ -16,9 +16,10 @@ one=__do_sys_getppid
 many="$one acpi_ev_* acpi_ex_* acpi_ns_*"
 thousands="$one a*"
 cd /sys/kernel/tracing
+echo 8192 >buffer_size_kb
 
 tracing_on() {
-	grep -qw $1 available_tracers || { echo "this kernel is built without it" >&2; return 1; }
+	grep -qw $1 available_tracers || { echo "not built into this kernel" >&2; return 1; }
 	tracer=$1
 	shift
 	for names; do echo "$names" >>set_ftrace_filter || return 1; done
@@ -44,7 +45,7 @@ events_on() {
 	echo 1 >events/bench/enable
 }
 fprobes_on() {
-	grep -q '<func-name>\[%return\]' README || { echo "this kernel is built without it (CONFIG_FPROBE)" >&2; return 1; }
+	grep -q '<func-name>\[%return\]' README || { echo "not built into this kernel (CONFIG_FPROBE_EVENTS)" >&2; return 1; }
 	events_on $1
 }
 events_off() { [ ! -d events/bench ] || { echo 0 >events/bench/enable; echo >dynamic_events; }; }
@@ -83,13 +84,13 @@ for set in one many; do
 		done
 done
 
+nopal record -o /tmp/all --kernel-functions '*@kernel' -- kernel_work ask 1000 >/dev/null 2>&1
+nopal report --json /tmp/all >/out/all.json
+rm -rf /tmp/all
 tell trace $one new one
 tell trace $many new many
 tell trace $thousands new thousands
 tell trace *@kernel new all
-nopal record -o /tmp/all --kernel-functions '*@kernel' -- kernel_work ask 1000 >/dev/null 2>&1
-nopal report --json /tmp/all >/out/all.json
-rm -rf /tmp/all
 count() { sed -n "s/^# $1: \([0-9]*\) functions/\1/p" /dev/nopal; }
 
 beside() {
@@ -111,6 +112,7 @@ beside one 'one function' $one
 beside many hundreds $many
 beside thousands thousands $thousands
 cost 'nopal, all' calls 'tell trace all on' 'tell trace all off' 'count all'
+sed -n 's/^# lost //p' /dev/nopal >/out/lost
 cost 'ftrace function, all, entry only' calls 'tracing_on function' tracing_off traceable pairs
 cost 'ftrace function_graph, all' calls 'tracing_on function_graph' tracing_off traceable pairs
 cost 'cli and sti, nopal tracing irqsoff' sections 'tell tracer irqsoff on' 'tell tracer irqsoff off'
@@ -150,6 +152,13 @@ pub fn measure(paths: &Paths, programs: &Programs) -> Result<()> {
     let program = programs.compile("gcc", "kernel_bpf", "kernel_bpf", &["-std=c17"])?;
     let mut document = String::new();
     for booted in boot_cost(SCRIPT, &[&program]) {
+        let lost = booted.text("lost");
+        ensure!(
+            lost.trim() == "0",
+            "{}: {} events were lost, which cost more",
+            booted.name,
+            lost.trim()
+        );
         let (tracers, markers): (Vec<_>, Vec<_>) = costs(&booted)
             .into_iter()
             .partition(|cost| cost.work != "marked");
@@ -178,40 +187,43 @@ const TRACERS: [(&str, Side); 7] = [
 
 fn tracers(booted: &Booted, costs: &[Cost]) -> Result<Vec<Vec<String>>> {
     let own_pairs = pairs(&booted.text("all.json"))?;
-    let cells = costs.iter().map(|cost| {
+    let mut table = Vec::new();
+    for cost in costs {
         let numbers = match &cost.numbers {
             Ok(numbers) => numbers,
             Err(why) => {
                 let mut cells = vec![format!("{}: not available: {why}", cost.what)];
                 cells.resize(TRACERS.len(), String::new());
-                return cells;
+                table.push(cells);
+                continue;
             }
         };
-        let (turns, pairs) = match (cost.work.as_str(), cost.what.as_str()) {
-            ("calls", "nopal, all") => (CALLS, own_pairs),
-            ("calls", _) => (CALLS, numbers.pairs),
-            _ => (TURNS, 1),
+        let pairs = match (cost.work.as_str(), cost.what.as_str()) {
+            ("calls", "nopal, all") => CALLS * own_pairs,
+            ("calls", _) => CALLS * numbers.pairs,
+            _ => TURNS,
         };
-        let row = Row::once(&cost.what, "", numbers.added(turns) / pairs as f64);
-        let row = match of(&BOUNDS, &cost.what) {
+        let functions = numbers.functions.map(|count| number(count as f64));
+        let milliseconds = |microseconds: u64| number(microseconds as f64 / 1e3);
+        let times = [numbers.on_microseconds, numbers.off_microseconds].map(milliseconds);
+        let line = |row: Row, functions: String, [on, off]: [String; 2]| {
+            let [what, instructions, _, bound, verdict, _] = row.cells();
+            vec![what, functions, instructions, bound, verdict, on, off]
+        };
+        let row = Row::once(&cost.what, "", numbers.added(pairs));
+        let limit = of(&BOUNDS, &cost.what);
+        let row = match limit {
             Some(limit) => row.bound(Bound::AtMost(limit)),
             None => row,
         };
-        let [what, instructions, _, bound, verdict, _] = row.cells();
-        let milliseconds = |microseconds: u64| number(microseconds as f64 / 1e3);
-        vec![
-            what,
-            numbers
-                .functions
-                .map_or(String::new(), |count| number(count as f64)),
-            instructions,
-            bound,
-            verdict,
-            milliseconds(numbers.on_microseconds),
-            milliseconds(numbers.off_microseconds),
-        ]
-    });
-    Ok(cells.collect())
+        table.push(line(row, functions.unwrap_or_default(), times));
+        if limit.is_some() {
+            let left = numbers.after as f64 - numbers.before as f64;
+            let row = Row::once("… off again", "", left).bound(Bound::Exactly(0.0));
+            table.push(line(row, String::new(), Default::default()));
+        }
+    }
+    Ok(table)
 }
 
 /// The pairs that are recorded in each of a thousand system calls, in which the program's other calls do not count.
@@ -236,7 +248,7 @@ fn markers(booted: &Booted, costs: &[Cost]) -> Result<Vec<Vec<String>>> {
     let loops = booted.text("loops");
     let loops: Result<Vec<f64>, _> = loops.split_whitespace().map(str::parse).collect();
     let [empty, marked, copied, copied_marked] = loops.context("ticks of loops")?[..] else {
-        anyhow::bail!("{}: no ticks of four loops", booted.name);
+        bail!("{}: no ticks of four loops", booted.name);
     };
     let turn = |what, ticks: f64| Row::once(what, "", ticks / TURNS as f64);
     let off = |what, ticks| turn(what, ticks).bound(Bound::Exactly(1.0));
