@@ -200,14 +200,14 @@ static int session_on(int count)
 	union bpf_attr attributes = { .prog_type = BPF_PROG_TYPE_KPROBE, .expected_attach_type = SESSION };
 	int file = program(&attributes, LOAD(7, 1, IP));
 	if (file < 0)
-		fail("this kernel has none (6.10 and later do)");
+		fail("the program");
 	union bpf_attr link = {
 		.link_create = { .prog_fd = (uint32_t)file, .attach_type = SESSION,
 				 .kprobe_multi = { .cnt = (uint32_t)count, .syms = (uintptr_t)names } },
 	};
 	links[link_count] = bpf(BPF_LINK_CREATE, &link);
 	if (links[link_count++] < 0)
-		fail("the link");
+		fail("no session of kprobes, which 6.10 brought");
 	return count;
 }
 

@@ -19,7 +19,7 @@ cd /sys/kernel/tracing
 echo 8192 >buffer_size_kb
 
 tracing_on() {
-	grep -qw $1 available_tracers || { echo "not built into this kernel" >&2; return 1; }
+	grep -qw $1 available_tracers || { echo "not built into this kernel ($1)" >&2; return 1; }
 	tracer=$1
 	shift
 	for names; do echo "$names" >>set_ftrace_filter || return 1; done
