@@ -9,8 +9,8 @@ PREFIX ?= /usr/local
 CARGO ?= cargo
 NOPAL := target/release/nopal
 
-.PHONY: all quick deps demo test check explore bench bench-peers bench-papers kernel kernel-demo fuzz hard torture soak pages install \
-	dist dist-check clean
+.PHONY: all quick deps demo test check explore bench bench-peers bench-papers bench-kernel kernel kernel-demo fuzz hard torture soak pages \
+	install dist dist-check clean
 
 # If the system has libc as an archive, as Debian's libc6-dev does, nopal is linked statically: it starts a millisecond
 # sooner, and runs in containers without libraries.
@@ -129,6 +129,12 @@ bench-peers: all library
 # The tables of the papers and patch series that nopal follows (docs/speed.md), on this machine.
 bench-papers: all library
 	$(CARGO) run --release --package nopal-bench -- markers probes papers
+
+# nopal's kernel module beside the kernel's own tracers and BPF, in guests whose instructions are counted (docs/speed.md).
+bench-kernel:
+	@.ci/packages test
+	@$(MAKE) quick
+	NOPAL="$(CURDIR)/target/quick/nopal" $(CARGO) run --profile quick --quiet --package nopal-bench -- kernel
 
 # The target to build before installing: none if NOPAL is another binary.
 BUILT := all

@@ -1,7 +1,7 @@
 //! Measures nopal's speed, beside untraced programs and other tracers, and compares each figure with its bound:
 //! `nopal-bench [pairs|sqlite|net|start|readers|collect|threads|locks|markers|probes|papers|attach|crowds|control|hackbench|code]…`,
 //! all of these by default. `nopal-bench peers [TRACER]…` is nopal beside all other tracers that the machine has, or
-//! those named.
+//! those named; `nopal-bench kernel` is its kernel module beside the kernel's tracers.
 
 mod attach;
 mod code;
@@ -9,6 +9,7 @@ mod collect;
 mod control;
 mod crowds;
 mod hackbench;
+mod kernel;
 mod locks;
 mod lttng;
 mod markers;
@@ -32,13 +33,16 @@ use programs::Programs;
 use run::{Paths, remove};
 use serde_json::json;
 use std::cell::LazyCell;
-use table::Row;
+use table::{HEAD, Row};
 
 fn main() -> Result<()> {
     let chosen: Vec<String> = std::env::args().skip(1).collect();
     let wanted = |group: &str| chosen.is_empty() || chosen.iter().any(|one| one == group);
     let paths = Paths::new()?;
     let programs = Programs::new(&paths.directory);
+    if chosen == ["kernel"] {
+        return kernel::measure(&paths, &programs);
+    }
     // A minute's work, for those groups that need it.
     let binaries = LazyCell::new(|| sqlite::compile(&programs).context("SQLite"));
     let binaries = || binaries.as_ref().map_err(|error| anyhow!("{error:#}"));
@@ -79,6 +83,8 @@ fn main() -> Result<()> {
     remove(&paths.trace())?;
     remove(&paths.peer_trace())?;
     let machine = machine();
+    // Notes are for the document: lines would be too long.
+    let cells = table::cells(&rows);
     let results =
         json!({ "machine": machine, "rows": rows.iter().map(Row::json).collect::<Vec<_>>() });
     std::fs::write(
@@ -87,9 +93,9 @@ fn main() -> Result<()> {
     )?;
     std::fs::write(
         paths.directory.join("results.md"),
-        format!("{machine}\n\n{}", table::markdown(&rows)),
+        format!("{machine}\n\n{}", table::markdown(&HEAD, &cells)),
     )?;
-    println!("{machine}\n\n{}", table::text(&rows));
+    println!("{machine}\n\n{}", table::columns(&HEAD[..5], &cells));
     let judged: Vec<bool> = rows.iter().filter_map(Row::holds).collect();
     println!(
         "{} of {} bounds hold",

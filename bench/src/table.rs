@@ -2,7 +2,6 @@
 
 use crate::samples::Samples;
 use serde_json::{Value, json};
-use std::fmt::Write;
 
 #[derive(Debug, Clone, Copy)]
 pub enum Bound {
@@ -76,7 +75,8 @@ impl Row {
         }
     }
 
-    fn cells(&self) -> [String; 6] {
+    /// In the order of `HEAD`.
+    pub fn cells(&self) -> [String; 6] {
         if self.samples.values().is_empty() {
             let [none, no_bound, no_verdict] = ["-", "", ""].map(str::to_owned);
             // In the place of the figures, since not all tables have notes.
@@ -130,41 +130,57 @@ impl Row {
     }
 }
 
-const HEAD: [&str; 6] = ["what", "median", "rounds", "bound", "verdict", "of which"];
+#[derive(Clone, Copy, PartialEq)]
+pub enum Side {
+    Left,
+    Right,
+}
 
-pub fn markdown(rows: &[Row]) -> String {
-    let mut text = line(&HEAD.map(String::from));
-    text.push_str("| --- | ---: | ---: | ---: | --- | --- |\n");
+pub const HEAD: [(&str, Side); 6] = [
+    ("what", Side::Left),
+    ("median", Side::Right),
+    ("rounds", Side::Right),
+    ("bound", Side::Right),
+    ("verdict", Side::Left),
+    ("of which", Side::Left),
+];
+
+pub fn cells(rows: &[Row]) -> Vec<Vec<String>> {
+    rows.iter().map(|row| row.cells().to_vec()).collect()
+}
+
+pub fn markdown(head: &[(&str, Side)], rows: &[Vec<String>]) -> String {
+    let line = |cells: Vec<&str>| format!("| {} |\n", cells.join(" | "));
+    let rule = |(_, side): &(_, Side)| match side {
+        Side::Left => "---",
+        Side::Right => "---:",
+    };
+    let mut text = line(head.iter().map(|(name, _)| *name).collect());
+    text += &line(head.iter().map(rule).collect());
     for row in rows {
-        text.push_str(&line(&row.cells()));
+        text += &line(row.iter().map(String::as_str).collect());
     }
     text
 }
 
-fn line(cells: &[String; 6]) -> String {
-    format!("| {} |\n", cells.join(" | "))
-}
-
-/// Without notes, in columns.
-pub fn text(rows: &[Row]) -> String {
-    let cells: Vec<_> = std::iter::once(HEAD.map(String::from))
-        .chain(rows.iter().map(Row::cells))
+/// Cells that have no head are left out.
+pub fn columns(head: &[(&str, Side)], rows: &[Vec<String>]) -> String {
+    let names: Vec<String> = head.iter().map(|(name, _)| (*name).to_owned()).collect();
+    let lines: Vec<&Vec<String>> = std::iter::once(&names).chain(rows).collect();
+    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
+    let widths: Vec<usize> = (0..head.len())
+        .map(|column| width(column).unwrap_or(0))
         .collect();
-    let width = |column: usize| {
-        cells
-            .iter()
-            .map(|row| row[column].chars().count())
-            .max()
-            .unwrap_or(0)
-    };
-    let widths: [usize; 5] = std::array::from_fn(width);
     let mut text = String::new();
-    for [what, median, spread, bound, verdict, _] in &cells {
-        let [what_width, median_width, spread_width, bound_width, _] = widths;
-        let _ = writeln!(
-            text,
-            "{what:what_width$}  {median:>median_width$}  {spread:>spread_width$}  {bound:>bound_width$}  {verdict}"
-        );
+    for line in lines {
+        let cells = line.iter().zip(head).zip(&widths);
+        let padded = cells.map(|((cell, (_, side)), width)| match side {
+            Side::Left => format!("{cell:width$}"),
+            Side::Right => format!("{cell:>width$}"),
+        });
+        let padded: Vec<String> = padded.collect();
+        text += padded.join("  ").trim_end();
+        text.push('\n');
     }
     text
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /*
- * Connects functions to the markers of nopal_markers.ko while it is loaded, and tells what they saw in the kernel's log.
+ * Connects functions to the markers of nopal_markers.ko while it is loaded, and tells what they saw in the kernel's log;
+ * with probe=empty, direct or parsing, only such a one to the marker whose cost is measured.
  */
 #include <linux/atomic.h>
 #include <linux/module.h>
@@ -14,8 +15,56 @@ static void on_met(void *data, const struct nopal_description *marker, const uin
 	atomic64_add(values[0], &sum);
 }
 
+static void empty(void *data, const struct nopal_description *marker, const uint64_t *values)
+{
+}
+
+static int number;
+static void *pointer;
+
+static void direct(void *data, const struct nopal_description *marker, const uint64_t *values)
+{
+	WRITE_ONCE(number, values[0]);
+	WRITE_ONCE(pointer, (void *)values[1]);
+}
+
+/* Finds out what its values are from the format, each time. */
+static void parsing(void *data, const struct nopal_description *marker, const uint64_t *values)
+{
+	const char *at;
+
+	for (at = marker->format; (at = strchr(at, '%')); values++) {
+		at += strspn(at + 1, "#0- +.123456789hlqjzt") + 1;
+		if (*at == 'd')
+			WRITE_ONCE(number, *values);
+		else if (*at == 'p')
+			WRITE_ONCE(pointer, (void *)*values);
+	}
+}
+
+static char *probe;
+module_param(probe, charp, 0);
+
+static const struct {
+	const char *name;
+	nopal_probe *probe;
+} probes[] = { { "empty", empty }, { "direct", direct }, { "parsing", parsing } };
+
+static nopal_probe *chosen(void)
+{
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(probes); i++)
+		if (!strcmp(probe, probes[i].name))
+			return probes[i].probe;
+	return NULL;
+}
+
 static int __init begin(void)
 {
+	if (probe)
+		return chosen() ? nopal_connect("test_measured", NULL, chosen(), NULL) : -EINVAL;
+
 	const char *format = "number=%u device=%s";
 	int unknown = nopal_connect("test_unknown", NULL, on_met, &calls);
 	int other = nopal_connect("test_met", "number=%d", on_met, &calls);
@@ -28,6 +77,11 @@ static int __init begin(void)
 
 static void __exit end(void)
 {
+	if (probe) {
+		nopal_disconnect("test_measured", chosen(), NULL);
+		return;
+	}
+
 	int first = nopal_disconnect("test_met", on_met, &calls), again = nopal_disconnect("test_met", on_met, &calls);
 
 	pr_info("nopal_connected: disconnected %d, again %d, %lld calls, sum %lld\n", first, again, atomic64_read(&calls),

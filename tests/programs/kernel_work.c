@@ -29,7 +29,7 @@ KEPT static void ask(int times)
 static void cost(int times)
 {
 	uint64_t least = UINT64_MAX;
-	for (int run = 0; run < 5; run++) {
+	for (int run = 0; run < 50; run++) {
 		uint64_t begin = __rdtsc();
 		ask(times);
 		uint64_t ticks = __rdtsc() - begin;
@@ -79,8 +79,20 @@ static void be_urgent(int times)
 }
 
 static const char *const words[] = { "trace", "new", "on", "off", "remove", "watch", "children", "start", "stop", "tracer", "wakeup",
-				     "irqsoff", "reset", "threshold", "query", "testtracein", "arguments", "size", "20", "vfs_*", "*", "0", "1", "-1", "18446744073709551616",
-				     "0xffffffff81000000", "a", "@", "%s%n", "[", "" };
+				     "irqsoff", "reset", "threshold", "query", "testtracein", "arguments", "size", "probe", "p1",
+				     "20", "vfs_*", "*", "0", "1", "-1", "18446744073709551616", "0xffffffff81000000", "a", "@", "%s%n", "[", "" };
+
+static uint64_t begin_of_text(void)
+{
+	FILE *symbols = fopen("/proc/kallsyms", "r");
+	uint64_t address = 0;
+	char name[256] = "";
+	CHECK(symbols);
+	while (strcmp(name, "_text") && fscanf(symbols, "%lx %*c %255s%*[^\n]", &address, name) == 2)
+		;
+	fclose(symbols);
+	return address;
+}
 
 static void be_hostile(unsigned int seed)
 {
@@ -89,9 +101,10 @@ static void be_hostile(unsigned int seed)
 	CHECK(device >= 0);
 	static char text[8192];
 	static uint64_t table[512];
+	uint64_t begin = begin_of_text();
 	for (int round = 0; round < 3000; round++) {
 		size_t length = 0;
-		switch (rand() % 4) {
+		switch (rand() % 5) {
 		case 0:
 			for (int i = rand() % 6; i >= 0; i--)
 				length += snprintf(text + length, sizeof text - length, "%s%c", words[rand() % (sizeof words / sizeof *words)],
@@ -118,6 +131,21 @@ static void be_hostile(unsigned int seed)
 			void *map = mmap(0, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, device, (off_t)(rand() % 2 ? 0 : rand() % 64) << 12);
 			if (map != MAP_FAILED)
 				munmap(map, bytes);
+			break;
+		case 4:
+			for (int i = 0; i < 512; i++)
+				table[i] = rand() % 4 ? (uint64_t)rand() % 0x10000 : 0xffffffff81000000 + rand() % 0x2000000;
+			char command[64];
+			snprintf(command, sizeof command, rand() % 8 ? "probe x new p%d fetch $di" : "probe p%d on", rand() % 32);
+			struct nopal_device_probe probe = {
+				.version = rand() % 8 ? 1 : rand(),
+				.count = rand() % 16,
+				.fetches = rand() % 8 ? (uint64_t)table : (uint64_t)rand(),
+				.address = begin + rand() % 0x1000000,
+				.text = rand() % 8 ? (uint64_t)command : (uint64_t)rand(),
+			};
+			ioctl(device, NOPAL_DEVICE_PROBE, &probe);
+			length = snprintf(text, sizeof text, "probe p%d %s\n", rand() % 32, rand() % 3 ? "on" : "remove");
 			break;
 		}
 		if (length)

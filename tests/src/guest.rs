@@ -45,7 +45,7 @@ pub struct Guest<'a> {
     pub kernel: PathBuf,
     /// Of several, TCG lets one run code for ever that another has changed, unless one thread runs them all.
     pub processors: u32,
-    /// Each instruction takes a nanosecond, and a tick.
+    /// Each instruction takes a nanosecond, and a tick; while the processor is idle, time goes to the next timer at once.
     pub counts_instructions: bool,
 }
 
@@ -99,7 +99,9 @@ impl Guest<'_> {
             .words
             .extend(["-smp".into(), self.processors.to_string().into()]);
         if self.counts_instructions {
-            start.words.extend(["-icount".into(), "shift=0".into()]);
+            start
+                .words
+                .extend(["-icount".into(), "shift=0,sleep=off".into()]);
         }
         let out = format!("file:{}", path("out.tar.gz").display());
         start.words.extend(["-serial".into(), out.into()]);

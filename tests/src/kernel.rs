@@ -177,14 +177,19 @@ fn for_each<I: Send, O: Send>(
 }
 
 /// A script's results in each kernel. Guests slow each other down: no more of them run at once than there are kernels.
-pub fn boot_each(script: &str, processors: u32, counts_instructions: bool) -> Vec<Booted> {
+pub fn boot_each(
+    script: &str,
+    programs: &[&Path],
+    processors: u32,
+    counts_instructions: bool,
+) -> Vec<Booted> {
     static MODULES: Mutex<Vec<Modules>> = Mutex::new(Vec::new());
     let mut modules = MODULES.lock().unwrap_or_else(PoisonError::into_inner);
     if modules.is_empty() {
         *modules = for_each(kernels(), Modules::build);
     }
     for_each(modules.iter(), |modules| {
-        modules.boot(script, &[], processors, counts_instructions)
+        modules.boot(script, programs, processors, counts_instructions)
     })
 }
 

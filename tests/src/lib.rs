@@ -8,6 +8,7 @@ mod case;
 mod compile;
 mod guest;
 pub mod kernel;
+pub mod kernel_cost;
 pub mod mounted;
 mod paths;
 pub mod process;

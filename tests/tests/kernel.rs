@@ -2,6 +2,7 @@
 //! counted. The guests run once for all of these tests.
 
 use nopal_tests::kernel::{Booted, boot_each, commands, number_after, row};
+use nopal_tests::kernel_cost::{CALLS, Numbers, TURNS, boot_cost, costs};
 use std::fs;
 use std::sync::OnceLock;
 
@@ -280,45 +281,27 @@ kill $load
 dmesg >/out/kernel.log
 ";
 
-/// Instructions: of calls of the kernel that nothing watches, that are recorded, and again; and of pairs of cli and sti.
+/// Of calls of the kernel, of pairs of cli and sti, and of a marker.
 const COST: &str = "
-insmod /nopal.ko
-insmod /nopal_sections.ko
-insmod /nopal_markers.ko
-nopal ctl kernel load >/out/load 2>&1
-nopal ctl kernel 'trace __do_sys_getppid new asked'
-kernel_work cost 1000 >/out/calls
-nopal ctl kernel 'trace asked on'
-kernel_work cost 1000 >>/out/calls
-nopal ctl kernel 'trace asked off'
-kernel_work cost 1000 >>/out/calls
-echo measure 1000 >/proc/nopal_sections
-nopal ctl kernel 'tracer irqsoff on'
-echo measure 1000 >/proc/nopal_sections
-nopal ctl kernel 'tracer irqsoff off'
-echo measure 1000 >/proc/nopal_sections
-dmesg | sed -n 's/.*nopal_sections: \\([0-9]*\\) ticks.*/\\1/p' >/out/sections
-echo measure 1000 >/proc/nopal_markers
-nopal ctl kernel 'mark test_measured on'
-echo measure 1000 >/proc/nopal_markers
-nopal ctl kernel 'mark test_measured off'
-echo measure 1000 >/proc/nopal_markers
-dmesg | sed -n 's/.*nopal_markers: \\([0-9]*\\) ticks with, \\([0-9]*\\) without.*/\\1 \\2/p' >/out/markers
+tell trace __do_sys_getppid new asked
+cost calls calls 'tell trace asked on' 'tell trace asked off'
+cost sections sections 'tell tracer irqsoff on' 'tell tracer irqsoff off'
+cost markers marked 'tell mark test_measured on' 'tell mark test_measured off'
 ";
 
 fn used() -> &'static [Booted] {
     static BOOTED: OnceLock<Vec<Booted>> = OnceLock::new();
-    BOOTED.get_or_init(|| boot_each(USE, 2, false))
+    BOOTED.get_or_init(|| boot_each(USE, &[], 2, false))
 }
 
 fn beside() -> &'static [Booted] {
     static BOOTED: OnceLock<Vec<Booted>> = OnceLock::new();
-    BOOTED.get_or_init(|| boot_each(BESIDE, 2, false))
+    BOOTED.get_or_init(|| boot_each(BESIDE, &[], 2, false))
 }
 
 fn cost() -> &'static [Booted] {
     static BOOTED: OnceLock<Vec<Booted>> = OnceLock::new();
-    BOOTED.get_or_init(|| boot_each(COST, 1, true))
+    BOOTED.get_or_init(|| boot_cost(COST, &[]))
 }
 
 #[test]
@@ -927,37 +910,28 @@ fn nothing_is_left_of_killed_tools_hostile_writers_and_modules_that_went_under_l
 #[test]
 fn a_call_costs_few_instructions_and_nothing_when_it_is_off() {
     for booted in cost() {
-        let ticks = |name: &str| -> Vec<u64> {
-            let text = booted.text(name);
-            text.lines()
-                .map(|line| line.parse().expect("a number"))
-                .collect()
-        };
-        for (name, most) in [("calls", 70), ("sections", 40)] {
-            let ticks = ticks(name);
-            let [before, on, after] = ticks[..] else {
-                panic!("{}: {name}: {ticks:?}", booted.name);
-            };
-            assert!(on > before, "{}: {name}: {ticks:?}", booted.name);
-            assert!(
-                (on - before).div_ceil(1000) <= most,
-                "{}: {name}: {ticks:?}",
-                booted.name
-            );
-            assert_eq!(before, after, "{}: {name}", booted.name);
-        }
-        let measured = booted.text("markers");
-        let markers: Vec<u64> = measured
-            .lines()
-            .map(|line| {
-                let (with, without) = line.split_once(' ').expect("two numbers");
-                (with.parse::<u64>().unwrap() - without.parse::<u64>().unwrap()) / 1000
+        let costs: Vec<Numbers> = costs(booted)
+            .into_iter()
+            .map(|cost| {
+                let cannot = |why| panic!("{}: {}: {why}", booted.name, cost.what);
+                cost.numbers.unwrap_or_else(cannot)
             })
             .collect();
-        let [before, on, after] = markers[..] else {
-            panic!("{}: {measured}", booted.name);
+        let [calls, sections, markers] = &costs[..] else {
+            panic!("{}: {}", booted.name, booted.text("costs"));
         };
-        assert!(on > 1, "{}: {measured}", booted.name);
-        assert_eq!((before, after), (1, 1), "{}: {measured}", booted.name);
+        for (cost, turns, most) in [(calls, CALLS, 70.0), (sections, TURNS, 40.0)] {
+            let added = cost.added(turns);
+            assert!(
+                added > 0.0 && added <= most,
+                "{}: {added}, at most {most}",
+                booted.name
+            );
+        }
+        for cost in &costs {
+            assert_eq!(cost.before, cost.after, "{}", booted.name);
+        }
+        assert_eq!(markers.before, TURNS, "{}", booted.name);
+        assert!(markers.added(TURNS) > 1.0, "{}", booted.name);
     }
 }
