@@ -262,7 +262,7 @@ static bool obey(struct nopal_traces *all, const char *line, const struct nopal_
 	struct nopal_span first = command->arguments[0], second = command->arguments[1];
 	switch (command->command) {
 	case NOPAL_COMMAND_NONE:
-		return show(all);
+		return true;
 	case NOPAL_COMMAND_TRACE_NEW:
 		return copy(all, line, first, trace.what, sizeof trace.what) && copy(all, line, second, trace.name, sizeof trace.name) &&
 		       make(all, &trace);
@@ -297,7 +297,7 @@ void nopal_traces_command(struct nopal_traces *all, const char *line, uint32_t l
 			all->say(line + command.bad.begin, command.bad.end - command.bad.begin);
 			nopal_traces_say(all, "\"\n");
 		}
-	} else if (obey(all, line, &command)) {
+	} else if (length ? obey(all, line, &command) : show(all)) {
 		nopal_traces_say(all, "ok\n");
 	}
 }

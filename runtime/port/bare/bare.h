@@ -37,8 +37,7 @@ void nopal_bare_join(uint32_t number, uint64_t stack, uint64_t stack_bytes);
  * False: it is not nopal's. */
 bool nopal_bare_breakpoint(uint64_t *address);
 
-/* By the handler of interrupt_others, which returns by iretq. A processor that keeps interrupts off keeps whoever gives
- * commands waiting. */
+/* By the handler of interrupt_others, which returns by iretq. While interrupts are off, the giver of commands waits. */
 void nopal_bare_interrupted(void);
 
 /* On a processor between two pieces of its work, in no interrupt and no function that can be traced: what it has recorded
@@ -55,8 +54,5 @@ extern struct nopal_traces nopal_bare_traces;
 
 extern struct nopal_bare nopal_bare;            /* by nopal_bare_begin */
 void nopal_bare_text_begin(void);
-bool nopal_bare_is_on(uint64_t site);
-uint32_t nopal_bare_reconcile(void);
-void nopal_bare_say_markers(void);
 
 #endif

@@ -30,7 +30,7 @@ static struct {
 static struct processor processors[NOPAL_BARE_PROCESSORS];
 /* Each processor writes its own place when it joins. */
 static struct nopal_threads threads;
-/* By nopal_bare_begin; constant afterwards. */
+/* These by nopal_bare_begin; constant afterwards but for the traces. */
 static struct nopal_process process;
 struct nopal_process *const volatile nopal_process = &process;
 struct nopal_bare nopal_bare;
@@ -89,7 +89,6 @@ enum nopal_stack nopal_stack_reach(struct nopal_process *of, struct nopal_range 
 	return range->low == known.low && range->span == known.span ? NOPAL_STACK_SAME : NOPAL_STACK_ANOTHER;
 }
 
-/* There is one arena, which the thunks know without asking. */
 int nopal_is_generated(uint64_t address)
 {
 	return address - (uint64_t)nopal_image < 1ull << ARENA_SHIFT;
@@ -103,10 +102,7 @@ void nopal_bare_begin(const struct nopal_bare *kernel)
 	nopal_bare_traces = (struct nopal_traces){
 		.functions = kernel->functions,
 		.function_count = kernel->function_count,
-		.is_on = nopal_bare_is_on,
-		.reconcile = nopal_bare_reconcile,
 		.say = kernel->say,
-		.say_more = nopal_bare_say_markers,
 		.region = &memory.region,
 	};
 	memory.region = (struct nopal_region){ .version = NOPAL_ABI_VERSION, .chunk_count = NOPAL_BARE_CHUNKS, .freed = 1 };
@@ -143,9 +139,9 @@ void nopal_bare_join(uint32_t number, uint64_t stack, uint64_t stack_bytes)
 void nopal_bare_rest(void)
 {
 	struct processor *self = here();
-	uint64_t flags, position;
+	uint64_t flags;
 	__asm__ volatile("pushf; pop %0; cli" : "=r"(flags) : : "memory");
-	position = self->context.position;
+	uint64_t position = self->context.position;
 	if (position) {
 		struct nopal_chunk_header *chunk = nopal_chunk_of(position);
 		chunk->content_bits = (position - (uint64_t)chunk) * 8;

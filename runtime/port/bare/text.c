@@ -34,10 +34,9 @@ void port_text_store(uint64_t address, const uint8_t *bytes, uint32_t count)
  * prefetched before it goes on, by iretq. */
 void port_text_synchronise(void)
 {
-	uint32_t leaf = 0, others = nopal_bare.processors - 1;
-	__atomic_store_n(&awaited, others, __ATOMIC_RELEASE);
-	if (others)
-		nopal_bare.interrupt_others();
+	uint32_t leaf = 0;
+	__atomic_store_n(&awaited, nopal_bare.processors - 1, __ATOMIC_RELEASE);
+	nopal_bare.interrupt_others();
 	while (__atomic_load_n(&awaited, __ATOMIC_ACQUIRE))
 		arch_pause();
 	__asm__ volatile("cpuid" : "+a"(leaf) : : "ebx", "ecx", "edx", "memory");
@@ -78,7 +77,7 @@ void port_text_move(uint32_t number, uint64_t address)
 
 /* ---- changes ---- */
 
-bool nopal_bare_is_on(uint64_t site)
+static bool is_on(uint64_t site)
 {
 	return *(const volatile uint8_t *)site != nop[0];
 }
@@ -96,7 +95,7 @@ static uint32_t flush(void)
 /* Whoever comes to a site while it changes goes on behind it, unrecorded. */
 static uint32_t want(uint64_t site, uint64_t target, bool on)
 {
-	if (nopal_bare_is_on(site) == on)
+	if (is_on(site) == on)
 		return 0;
 	uint32_t left_alone = poke_count == POKES ? flush() : 0;
 	struct nopal_poke *poke = &pokes[poke_count];
@@ -106,6 +105,34 @@ static uint32_t want(uint64_t site, uint64_t target, bool on)
 	__atomic_store_n(&poke_count, poke_count + 1, __ATOMIC_RELEASE);
 	return left_alone;
 }
+
+/* ---- what is wanted ---- */
+
+static void say_markers(void)
+{
+	NOPAL_FOR_EACH_NOTE(note, NOPAL_NOTE_MARKER) {
+		nopal_traces_say(&nopal_bare_traces, "#marker ");
+		nopal_traces_say_number(&nopal_bare_traces, nopal_note_number(note), 10, " ");
+		nopal_traces_say(&nopal_bare_traces, nopal_note_name(note));
+		nopal_traces_say(&nopal_bare_traces, "\n");
+	}
+}
+
+static uint32_t reconcile(void)
+{
+	const struct nopal_traces *all = &nopal_bare_traces;
+	uint32_t left_alone = 0;
+	for (uint32_t i = 0; i < all->function_count; i++)
+		if (all->functions[i].thunk)
+			left_alone += want(all->functions[i].site, all->functions[i].thunk, nopal_traces_want(all, &all->functions[i]));
+	NOPAL_FOR_EACH_NOTE(note, NOPAL_NOTE_PLACE)
+		if (note->fields[5] == NOPAL_PLACE_PATCHED)
+			left_alone += want(nopal_note_address(note, 0), nopal_note_address(note, 1),
+					   nopal_traces_want_marker(all, nopal_note_name(note)));
+	return left_alone + flush();
+}
+
+/* ---- the begin ---- */
 
 /* clang makes one NOP and gcc five, between which an interrupt could return: these become one. */
 static bool is_one_nop(uint64_t site)
@@ -119,6 +146,9 @@ static bool is_one_nop(uint64_t site)
 void nopal_bare_text_begin(void)
 {
 	uint8_t *end = nopal_image;
+	nopal_bare_traces.is_on = is_on;
+	nopal_bare_traces.reconcile = reconcile;
+	nopal_bare_traces.say_more = say_markers;
 	NOPAL_FOR_EACH_NOTE(note, NOPAL_NOTE_MARKER)
 		nopal_note_connect(note, (uint64_t)nopal_stub_mark);
 	for (uint32_t i = 0; i < nopal_bare_traces.function_count; i++) {
@@ -127,30 +157,4 @@ void nopal_bare_text_begin(void)
 		if (function->thunk)
 			end = (uint8_t *)(((uint64_t)arch_make_thunk(end, function->site, i + 1) + 15) & ~15ull);
 	}
-}
-
-/* ---- what is wanted ---- */
-
-void nopal_bare_say_markers(void)
-{
-	NOPAL_FOR_EACH_NOTE(note, NOPAL_NOTE_MARKER) {
-		nopal_traces_say(&nopal_bare_traces, "#marker ");
-		nopal_traces_say_number(&nopal_bare_traces, nopal_note_number(note), 10, " ");
-		nopal_traces_say(&nopal_bare_traces, nopal_note_name(note));
-		nopal_traces_say(&nopal_bare_traces, "\n");
-	}
-}
-
-uint32_t nopal_bare_reconcile(void)
-{
-	const struct nopal_traces *all = &nopal_bare_traces;
-	uint32_t left_alone = 0;
-	for (uint32_t i = 0; i < all->function_count; i++)
-		if (all->functions[i].thunk)
-			left_alone += want(all->functions[i].site, all->functions[i].thunk, nopal_traces_want(all, &all->functions[i]));
-	NOPAL_FOR_EACH_NOTE(note, NOPAL_NOTE_PLACE)
-		if (note->fields[5] == NOPAL_PLACE_PATCHED)
-			left_alone += want(nopal_note_address(note, 0), nopal_note_address(note, 1),
-					   nopal_traces_want_marker(all, nopal_note_name(note)));
-	return left_alone + flush();
 }
