@@ -94,7 +94,8 @@ fn compile(runtime: &Path, folders: &[&str]) -> Result<Vec<PathBuf>, Failure> {
         files.sort();
         build.files(files.iter().filter(|file| {
             let extension = file.extension().and_then(|extension| extension.to_str());
-            matches!(extension, Some("c" | "S")) && !NOT_IN_A_PROCESS.iter().any(|name| file.ends_with(name))
+            matches!(extension, Some("c" | "S"))
+                && !NOT_IN_A_PROCESS.iter().any(|name| file.ends_with(name))
         }));
         build.include(runtime.join(folder));
     }
