@@ -12,7 +12,7 @@ use std::{env, fs};
 type Failure = Box<dyn std::error::Error>;
 
 /// Part of the core that a process under control of the tool has no use for.
-const NOT_IN_A_PROCESS: &str = "control.c";
+const NOT_IN_A_PROCESS: [&str; 2] = ["control.c", "traces.c"];
 
 fn main() -> Result<(), Failure> {
     let runtime =
@@ -94,7 +94,8 @@ fn compile(runtime: &Path, folders: &[&str]) -> Result<Vec<PathBuf>, Failure> {
         files.sort();
         build.files(files.iter().filter(|file| {
             let extension = file.extension().and_then(|extension| extension.to_str());
-            matches!(extension, Some("c" | "S")) && !file.ends_with(NOT_IN_A_PROCESS)
+            matches!(extension, Some("c" | "S"))
+                && !NOT_IN_A_PROCESS.iter().any(|name| file.ends_with(name))
         }));
         build.include(runtime.join(folder));
     }
