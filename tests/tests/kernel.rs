@@ -618,7 +618,7 @@ fn markers_are_switched_by_name_also_in_modules_that_come_later() {
         let count = |file: &str| number_after(&booted.text(file), "# test_*: ");
         assert_eq!(
             ["marks.read", "marks.gone", "marks.back"].map(count),
-            [6, 0, 6],
+            [7, 0, 7],
             "{}",
             booted.name
         );
