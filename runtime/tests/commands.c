@@ -201,8 +201,8 @@ static void refused(const char *line, const char *bad, const char *expected)
 static void what_was_expected(void)
 {
 	refused("tarce p on", "tarce",
-		"trace, mark, size, logsize, watch, start, stop, reset, query, testtracein, uniform, probe, section, tracer, "
-		"threshold, latency, when or snapshot");
+		"trace, mark, size, logsize, watch, start, stop, reset, query, testtracein, uniform, arguments, probe, section, "
+		"tracer, threshold, latency, when or snapshot");
 	refused("trace", "", "WHAT or NAME");
 	refused("trace p", "", "new, on, off or remove");
 	refused("trace p onn", "onn", "new, on, off or remove");
@@ -231,8 +231,8 @@ static void what_was_expected(void)
 	refused("when do", "", "remove");
 	refused("start now", "now", "the end of the line");
 	refused("\"start\"", "\"start\"",
-		"trace, mark, size, logsize, watch, start, stop, reset, query, testtracein, uniform, probe, section, tracer, "
-		"threshold, latency, when or snapshot");
+		"trace, mark, size, logsize, watch, start, stop, reset, query, testtracein, uniform, arguments, probe, section, "
+		"tracer, threshold, latency, when or snapshot");
 }
 
 static void place(const char *line, uint32_t kind, const char *text, uint64_t first, uint64_t last)

@@ -61,10 +61,12 @@ impl Booted {
             "lockup",
             "general protection",
         ];
-        let complaint = log
-            .lines()
-            .find(|line| bad.iter().any(|bad| line.contains(bad)));
-        assert_eq!(complaint, None, "{}", self.name);
+        let lines: Vec<&str> = log.lines().collect();
+        let complaint = |line: &&str| bad.iter().any(|bad| line.contains(bad));
+        if let Some(at) = lines.iter().position(complaint) {
+            let end = lines.len().min(at + 60);
+            panic!("{}: {}", self.name, lines[at..end].join("\n"));
+        }
     }
 
     /// What a command of `say` said, which ended well.
